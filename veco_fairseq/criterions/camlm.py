@@ -1,0 +1,108 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""``--criterion camlm``: CA-MLM and TLM, or MLM and TLM alone (VECO, equation 1)."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Dict, List, Tuple
+
+import torch
+from fairseq import utils
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.logging import metrics
+from torch import Tensor
+
+from veco_fairseq.data.plan import KINDS
+
+# The terms of the loss: "h" is P(x|x^) and P(y|y^), "s" is P(x|y^,x^) and P(y|x^,y^).
+TERMS = ("mono_h", "mono_s", "bitext_h", "bitext_s", "bitext_tlm")
+
+
+@dataclass
+class CamlmCriterionConfig(FairseqDataclass):
+    """Options of the criterion."""
+
+    objective: ChoiceEnum(["camlm", "mlm"]) = field(
+        default="camlm",
+        metadata={"help": "camlm: VECO; mlm: the same without the S terms, that is XLM (the baseline)"},
+    )
+    no_stop_gradient: bool = field(
+        default=False,
+        metadata={"help": "let the S terms' gradient flow into the H that is attended to (paper: it does not)"},
+    )
+
+
+@register_criterion("camlm", dataclass=CamlmCriterionConfig)
+class CamlmCriterion(FairseqCriterion):
+    """Sums up the terms of one kind of batch; ``sample_size`` is the masked tokens of x and y, each counted once.
+
+    Logged for every term, in training and validation: ``loss`` (bits a masked token), ``ppl`` and ``acc`` (share of
+    masked tokens whose likeliest prediction is right); in validation also by language and pair.
+    """
+
+    def __init__(self, cfg: CamlmCriterionConfig, task):
+        super().__init__(task)
+        self.plug_in = str(cfg.objective) == "camlm"
+        self.stop_gradient = not cfg.no_stop_gradient
+
+    def forward(self, model, sample, reduce: bool = True) -> Tuple[Tensor, int, Dict]:
+        """The loss of one half of a composite sample (nats, summed), its sample size and what to log.
+
+        Args:
+            model: a :class:`veco_fairseq.models.veco.VecoModel`.
+            sample: a batch of one kind, from :class:`veco_fairseq.data.composite.CompositeDataset`.
+        """
+        predictions = model(**sample["net_input"], plug_in=self.plug_in, stop_gradient=self.stop_gradient)
+
+        def nll(branch: str, of_x: bool) -> Tensor:
+            prediction = predictions.get(branch)
+            return 0.0 if prediction is None else prediction.nll[prediction.from_x.eq(of_x)].sum()
+
+        loss = (
+            nll("h", of_x=True)  # -log P(x | x^)
+            + nll("s", of_x=True)  # -log P(x | y^, x^)
+            + nll("h", of_x=False)  # -log P(y | y^)
+            + nll("s", of_x=False)  # -log P(y | x^, y^)
+        )
+        if "tlm" in predictions:
+            loss = loss + predictions["tlm"].nll.sum()  # -log P(x, y | x^, y^) of the concatenation
+        sample_size = len(predictions["h"].nll)
+        return loss, sample_size, self._logging_output(sample, predictions, loss, sample_size)
+
+    def _logging_output(self, sample, predictions, loss: Tensor, sample_size: int) -> Dict:
+        """Sums, under the same keys on every worker, so that they can be added up."""
+        log = {"loss": loss.detach(), "ntokens": sample["ntokens"], "nsentences": sample["nsentences"]}
+        log["sample_size"] = sample_size
+        log.update({f"{kind}_pairs": sample["nsentences"] * (kind == sample["kind"]) for kind in KINDS})
+        names = [] if self.training else self.task.validation_names
+        zero = torch.zeros_like(log["loss"])
+        for prefix in ["", *(f"{name}_" for name in names)]:
+            for term in TERMS:
+                kind, branch = term.split("_")
+                prediction = predictions.get(branch)
+                here = prediction is not None and kind == sample["kind"] and prefix in ("", f"{sample['name']}_")
+                log[f"{prefix}{term}_nll"] = prediction.nll.detach().sum() if here else zero
+                log[f"{prefix}{term}_correct"] = prediction.correct.sum() if here else zero
+                log[f"{prefix}{term}_count"] = len(prediction.nll) if here else 0
+        return log
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: List[Dict]) -> None:
+        """Log the total and every term that has masked tokens."""
+        total = {key: sum(utils.item(log[key]) for log in logging_outputs) for key in logging_outputs[0]}
+        size = max(1, total["sample_size"])
+        metrics.log_scalar("loss", total["loss"] / size / math.log(2), size, priority=10, round=3)
+        for key in sorted(key for key in total if key.endswith("_count")):
+            term, count = key[: -len("_count")], total[key]
+            if count == 0:
+                continue
+            metrics.log_scalar(f"{term}_loss", total[f"{term}_nll"] / count / math.log(2), count, priority=20, round=3)
+            metrics.log_derived(f"{term}_ppl", lambda m, t=term: utils.get_perplexity(m[f"{t}_loss"].avg), priority=21)
+            metrics.log_scalar(f"{term}_acc", total[f"{term}_correct"] / count, count, priority=22, round=4)
+        for kind in KINDS:
+            metrics.log_scalar(f"{kind}_pairs", total[f"{kind}_pairs"], priority=185, round=1)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        return True

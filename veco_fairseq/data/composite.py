@@ -1,0 +1,179 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""One sample a worker and update: a monolingual and a bitext batch side by side (VECO, "alternately sample")."""
+
+import math
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary, FairseqDataset, data_utils
+from fairseq.data.iterators import EpochBatchIterator
+from torch import Tensor
+
+from veco_fairseq.data.masking import Masker
+from veco_fairseq.data.plan import KINDS, HalfPlan
+
+
+class CompositeIndex(NamedTuple):
+    """What a sample is made of: draws (:data:`veco_fairseq.data.plan.DRAW`) by kind; None where a kind is missing."""
+
+    mono: Optional[np.ndarray] = None
+    bitext: Optional[np.ndarray] = None
+
+
+class Half(NamedTuple):
+    """How the pairs of one kind become a batch.
+
+    Attributes:
+        sources: see :mod:`veco_fairseq.data.pairs`.
+        masker: of this kind.
+        tlm: also concatenate the pairs for TLM.
+    """
+
+    sources: Sequence
+    masker: Masker
+    tlm: bool
+
+
+class CompositeDataset(FairseqDataset):
+    """Makes the batches that a plan asks for: ``dataset[CompositeIndex]`` is {"mono": batch, "bitext": batch}.
+
+    Masks depend on the seed and the draw alone, so that it does not matter which process makes a batch.
+
+    Args:
+        halves: by kind; a missing kind is missing in the samples.
+        dictionary: whose ``<s>``, ``</s>`` and ``<pad>`` are used.
+        seed: of the masks.
+    """
+
+    def __init__(self, halves: Dict[str, Half], dictionary: Dictionary, seed: int):
+        self.halves, self.dictionary, self.seed = halves, dictionary, seed
+
+    def __len__(self) -> int:
+        return sum(len(source) for half in self.halves.values() for source in half.sources)
+
+    def __getitem__(self, index: CompositeIndex) -> Dict[str, Dict]:
+        drawn = {kind: draws for kind, draws in zip(KINDS, index) if draws is not None}
+        return {kind: self._batch(kind, draws) for kind, draws in drawn.items()}
+
+    def collater(self, samples: List[Dict]) -> Dict:
+        """A sample is a batch already; without one (a worker with nothing left to validate) it is empty."""
+        return samples[0] if samples else {}
+
+    def _batch(self, kind: str, draws: np.ndarray) -> Dict:
+        half = self.halves[kind]
+        sides = [self._masked(kind, draw) for draw in draws]
+        pairs = [side for position in (0, 1) for side in (pair[position] for pair in sides)]  # all x, then all y
+        tokens, targets = (self._collate(column).view(2, len(draws), -1) for column in zip(*pairs))
+        net_input = {"tokens": tokens, "targets": targets}
+        if half.tlm:
+            joined = [self._concatenate(x, y) for x, y in sides]
+            net_input["tlm_tokens"], net_input["tlm_targets"] = (self._collate(column) for column in zip(*joined))
+        names = {half.sources[identity].name for identity in np.unique(draws["source"])}
+        return {
+            "kind": kind,
+            "name": names.pop() if len(names) == 1 else None,
+            "net_input": net_input,
+            "nsentences": len(draws),
+            "ntokens": int(tokens.ne(self.dictionary.pad()).sum()),
+        }
+
+    def _masked(self, kind: str, draw) -> List[Tuple[Tensor, Tensor]]:
+        """(corrupted, targets) of x and of y, each ``<s> ... </s>``."""
+        half = self.halves[kind]
+        rng = np.random.default_rng((self.seed, KINDS.index(kind), *(int(field) for field in draw)))
+        bos, eos = torch.tensor([self.dictionary.bos()]), torch.tensor([self.dictionary.eos()])
+        pair = half.sources[draw["source"]][draw["index"]]
+        return [half.masker(torch.cat([bos, side.long(), eos]), rng) for side in pair]
+
+    def _concatenate(self, x: Tuple[Tensor, Tensor], y: Tuple[Tensor, Tensor]) -> Tuple[Tensor, Tensor]:
+        """``<s> x </s> </s> y </s>``, with the same masks as in CA-MLM."""
+        separator = torch.tensor([self.dictionary.eos()])
+        nothing = torch.tensor([self.dictionary.pad()])
+        return torch.cat([x[0], separator, y[0][1:]]), torch.cat([x[1], nothing, y[1][1:]])
+
+    def _collate(self, rows: Sequence[Tensor]) -> Tensor:
+        return data_utils.collate_tokens(rows, self.dictionary.pad())
+
+
+class TrainingBatches:
+    """The composites of an epoch for one worker: a sequence that plans as it is read and keeps no list.
+
+    Args:
+        plans: by kind.
+        epoch: from 1 on.
+        count: of the composites of all workers.
+        num_shards, shard_id: the number of workers, and which one this is.
+        offset: of the first composite of this worker.
+    """
+
+    def __init__(
+        self, plans: Dict[str, HalfPlan], epoch: int, count: int, num_shards: int = 1, shard_id: int = 0, offset: int = 0
+    ):
+        self.plans, self.epoch, self.count = plans, epoch, count
+        self.num_shards, self.shard_id, self.offset = num_shards, shard_id, offset
+
+    def __len__(self) -> int:
+        return self.count // self.num_shards - self.offset
+
+    def __iter__(self) -> Iterator[List[CompositeIndex]]:
+        halves = {kind: plan.epoch(self.epoch, self.count) for kind, plan in self.plans.items()}
+        for number in range(self.count):
+            composite = CompositeIndex(**{kind: next(half) for kind, half in halves.items()})
+            step, shard = divmod(number, self.num_shards)
+            if shard == self.shard_id and step >= self.offset:
+                yield [composite]
+
+    def __getitem__(self, item: slice) -> "TrainingBatches":
+        """batches[offset:], which is all that fairseq's sampler asks of a resumed epoch."""
+        assert isinstance(item, slice) and item.stop is None and item.step is None
+        return TrainingBatches(
+            self.plans, self.epoch, self.count, self.num_shards, self.shard_id, self.offset + item.start
+        )
+
+
+def validation_batches(
+    dataset: CompositeDataset, max_tokens: int, batch_sizes: Dict[str, Optional[int]]
+) -> List[List[CompositeIndex]]:
+    """Every pair of every source once, in batches of one source each, always with the same masks."""
+    batches = []
+    for kind, half in dataset.halves.items():
+        for identity, source in enumerate(half.sources):
+            plan = HalfPlan(kind, [source], 1.0, max_tokens, batch_sizes[kind], dataset.seed)
+            for draws in plan.epoch(1, plan.batches_per_pass):
+                draws["source"] = identity
+                batches.append([CompositeIndex(**{kind: draws})])
+    return batches
+
+
+class CompositeBatchIterator(EpochBatchIterator):
+    """fairseq's epoch iterator over planned composites, which are in their final order already.
+
+    Args:
+        dataset: the composites' maker.
+        batches: a function of (epoch, number of workers, worker) that gives this worker's batches, as a sequence of
+            lists of one index, or of none where a worker has nothing left.
+        options: of :class:`EpochBatchIterator`.
+    """
+
+    def __init__(self, dataset: CompositeDataset, batches, **options):
+        super().__init__(dataset, dataset.collater, batch_sampler=(), **options)
+        self.batches = batches
+
+    def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool):
+        return self.batches(epoch, self.num_shards, self.shard_id)
+
+    def __len__(self) -> int:
+        return len(self.batches(self.epoch, self.num_shards, self.shard_id))
+
+    @property
+    def first_batch(self) -> Dict:
+        """The trainer's stand-in for a worker that has nothing to do."""
+        return self.collate_fn([self.dataset[index] for index in next(iter(self.batches(self.epoch, 1, 0)))])
+
+
+def shard(batches: List[List[CompositeIndex]], num_shards: int, shard_id: int) -> List[List[CompositeIndex]]:
+    """One worker's part of ``batches``, filled up with empty ones so that all workers have as many."""
+    part = batches[shard_id::num_shards]
+    return part + [[]] * (math.ceil(len(batches) / num_shards) - len(part))

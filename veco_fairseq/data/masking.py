@@ -1,0 +1,52 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Masking of one sequence, reproducible from its random generator alone."""
+
+from typing import Tuple
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary
+from torch import Tensor
+
+
+class Masker:
+    """Chooses tokens to predict and corrupts them (VECO, Table 8; BERT's 80/10/10).
+
+    A share of the ordinary tokens, rounded at random and at least one a sequence, is to be predicted; of these
+    80% become ``<mask>``, 10% a random ordinary token, 10% stay. Special tokens (``<unk>`` too) are never chosen.
+
+    Args:
+        dictionary: with ``<mask>`` as its last symbol; the ordinary tokens lie between the specials and it.
+        probability: the share to predict, in (0, 1].
+    """
+
+    MASKED, REPLACED = 0.8, 0.1
+
+    def __init__(self, dictionary: Dictionary, mask_index: int, probability: float):
+        self.dictionary, self.mask_index, self.probability = dictionary, mask_index, probability
+
+    def __call__(self, tokens: Tensor, rng: np.random.Generator) -> Tuple[Tensor, Tensor]:
+        """Mask one sequence.
+
+        Args:
+            tokens: (length,), with ``<s>`` and ``</s>``.
+            rng: decides everything.
+
+        Returns:
+            The corrupted tokens, and the targets: the original token where one was chosen, padding elsewhere.
+        """
+        ids = tokens.numpy()
+        ordinary = np.flatnonzero((ids >= self.dictionary.nspecial) & (ids != self.mask_index))
+        count = min(len(ordinary), max(1, int(self.probability * len(ordinary) + rng.random())))
+        chosen = rng.choice(ordinary, count, replace=False) if count else ordinary
+        fate = rng.random(count)
+        replacement = np.where(
+            fate < self.MASKED,
+            self.mask_index,
+            rng.integers(self.dictionary.nspecial, self.mask_index, count),
+        )
+        corrupted, targets = ids.copy(), np.full_like(ids, self.dictionary.pad())
+        targets[chosen] = ids[chosen]
+        corrupted[chosen] = np.where(fate < self.MASKED + self.REPLACED, replacement, ids[chosen])
+        return torch.from_numpy(corrupted), torch.from_numpy(targets)

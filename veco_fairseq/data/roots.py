@@ -1,0 +1,103 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The data root of pre-training: which languages and pairs it holds, and their token files.
+
+Layout::
+
+    ROOT/dict.txt
+    ROOT/mono/<lang>/{train,valid}.{bin,idx}
+    ROOT/bitext/<src>-<tgt>/{train,valid}.<src>-<tgt>.<lang>.{bin,idx}
+"""
+
+from pathlib import Path
+from typing import Dict, Iterable, List, Optional, Tuple
+
+from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import MMapIndexedDataset
+
+from veco_fairseq.errors import UserError
+
+MASK = "<mask>"
+
+
+def load_dictionary(root: Path) -> Dictionary:
+    """ROOT/dict.txt with ``<mask>`` as its last symbol, as XLM-R has it.
+
+    Raises:
+        UserError: there is no such file, or it is not a dictionary.
+    """
+    path = Path(root) / "dict.txt"
+    if not path.is_file():
+        raise UserError(f"{path}: no such file: a data root needs the dictionary that its files were made with")
+    try:
+        dictionary = Dictionary.load(str(path))
+    except (ValueError, RuntimeError, UnicodeError) as error:
+        raise UserError(f"{path}: not a fairseq dictionary ({error})") from error
+    if len(dictionary) == dictionary.nspecial:
+        raise UserError(f"{path}: holds no token")
+    dictionary.add_symbol(MASK)
+    return dictionary
+
+
+def load_tokens(prefix: Path) -> MMapIndexedDataset:
+    """The token file PREFIX.bin with its index PREFIX.idx, as fairseq-preprocess writes them.
+
+    Raises:
+        UserError: one of the two is missing, empty, or does not belong to the other.
+    """
+    for suffix in (".idx", ".bin"):
+        if not Path(f"{prefix}{suffix}").is_file():
+            raise UserError(f"{prefix}{suffix}: no such file: run fairseq-preprocess (or prepare_root.py) again")
+    try:
+        dataset = MMapIndexedDataset(str(prefix))
+    except (AssertionError, ValueError, OSError, EOFError) as error:
+        if Path(f"{prefix}.bin").stat().st_size == 0:
+            raise UserError(f"{prefix}.bin: holds no sentence") from error
+        raise UserError(f"{prefix}.idx: not an index of fairseq-preprocess (mmap)") from error
+    if len(dataset) == 0:
+        raise UserError(f"{prefix}.bin: holds no sentence")
+    expected = int(dataset.sizes.sum(dtype="int64")) * dataset._index.dtype().itemsize
+    actual = Path(f"{prefix}.bin").stat().st_size
+    if actual != expected:
+        raise UserError(f"{prefix}.bin: has {actual:,} bytes where its index says {expected:,}: preprocess it again")
+    return dataset
+
+
+def find_languages(root: Path, split: str) -> Dict[str, Path]:
+    """Language -> prefix of its token file, for the languages of ROOT/mono that have this split."""
+    found = sorted(Path(root).glob(f"mono/*/{split}.idx"))
+    return {path.parent.name: path.with_suffix("") for path in found}
+
+
+def find_pairs(root: Path, split: str) -> Dict[str, Tuple[Path, Path]]:
+    """"src-tgt" -> prefixes of both sides' token files, for the pairs of ROOT/bitext that have this split."""
+    pairs = {}
+    for folder in sorted(path for path in Path(root).glob("bitext/*") if path.is_dir()):
+        parts = folder.name.split("-")
+        for cut in range(1, len(parts)):
+            sides = ["-".join(parts[:cut]), "-".join(parts[cut:])]
+            prefixes = [folder / f"{split}.{folder.name}.{side}" for side in sides]
+            if any(Path(f"{prefix}.idx").is_file() for prefix in prefixes):
+                pairs[folder.name] = tuple(prefixes)
+    return pairs
+
+
+def choose(found: Iterable[str], wanted: Optional[str], option: str, root: Path) -> List[str]:
+    """The names in the comma-separated ``wanted``, or all that were found.
+
+    A pair may be named either way round. Raises UserError for a name that is not there.
+    """
+    found = list(found)
+    if not wanted:
+        return found
+    chosen = []
+    for name in (name.strip() for name in wanted.split(",")):
+        reverse = "-".join(reversed(name.split("-")))
+        match = next((n for n in (name, reverse) if n in found), None)
+        if match is None:
+            there = ", ".join(found) if found else "none"
+            raise UserError(f"{option} {name}: not in {root} (there is: {there})")
+        if match in chosen:
+            raise UserError(f"{option} {name}: named twice")
+        chosen.append(match)
+    return chosen

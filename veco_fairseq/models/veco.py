@@ -1,0 +1,162 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The pre-training model: ``--arch veco_{tiny,small,base,large}``."""
+
+from typing import Dict, List, NamedTuple, Optional
+
+import torch
+import torch.nn.functional as F
+from fairseq.models import register_model, register_model_architecture
+from fairseq.models.roberta.model import RobertaEncoder, RobertaModel
+from fairseq.models.roberta.model import base_architecture as roberta_architecture
+from torch import Tensor
+
+from veco_fairseq.modules.encoder import VecoTransformerEncoder
+
+
+class MaskedPrediction(NamedTuple):
+    """What the LM head made of the masked tokens, one entry each, x's before y's.
+
+    Attributes:
+        nll: -log P(token), nats, fp32.
+        correct: whether the likeliest token is the right one.
+        from_x: whether the token is one of x's.
+    """
+
+    nll: Tensor
+    correct: Tensor
+    from_x: Tensor
+
+
+class VecoEncoder(RobertaEncoder):
+    """RoBERTa's encoder (embeddings, layers, LM head) over :class:`VecoTransformerEncoder`."""
+
+    def build_encoder(self, args, dictionary, embed_tokens) -> VecoTransformerEncoder:
+        return VecoTransformerEncoder(args, dictionary, embed_tokens)
+
+    def forward(
+        self, tokens: Tensor, memory: Optional[Tensor] = None, memory_tokens: Optional[Tensor] = None,
+        attention: Optional[List[Tensor]] = None,
+    ) -> Tensor:
+        """H(tokens), or S(tokens | memory): see :class:`VecoTransformerEncoder`."""
+        padding_mask = None if memory is None else memory_tokens.eq(self.dictionary.pad())
+        return self.sentence_encoder(tokens, memory, padding_mask, attention)
+
+
+@register_model("veco")
+class VecoModel(RobertaModel):
+    """VECO (ACL 2021): one encoder, unplugged for H and plugged in for S, and one LM head for both.
+
+    theta_c is every layer's cross-attention and LN_cross; theta_s is everything else.
+    """
+
+    @classmethod
+    def hub_models(cls) -> Dict[str, str]:
+        return {}
+
+    @classmethod
+    def build_model(cls, args, task) -> "VecoModel":
+        veco_small(args)
+        return cls(args, VecoEncoder(args, task.source_dictionary))
+
+    def unplugged(self, tokens: Tensor) -> Tensor:
+        """H^L(tokens): (batch, length) -> (batch, length, dim), no cross-attention (equations 2-5)."""
+        return self.encoder(tokens)
+
+    def plugged(
+        self, tokens: Tensor, memory: Tensor, memory_tokens: Tensor, attention: Optional[List[Tensor]] = None
+    ) -> Tensor:
+        """S^L(tokens | memory) (equations 6-9).
+
+        Args:
+            tokens: (batch, length).
+            memory: H^L of the other sequences, (batch, memory length, dim).
+            memory_tokens: the other sequences, (batch, memory length), whose padding is not attended to.
+            attention: a list that receives each layer's weights, (batch, length, memory length).
+
+        Returns:
+            (batch, length, dim).
+        """
+        return self.encoder(tokens, memory, memory_tokens, attention)
+
+    def predict(self, states: Tensor, targets: Tensor) -> MaskedPrediction:
+        """Equations 10-13: the NLL of the masked tokens, through the LM head on their rows only.
+
+        Args:
+            states: (2, batch, length, dim) for x and y, or (batch, length, dim).
+            targets: of the shape of ``states`` less dim, the original token where one is masked, else padding.
+        """
+        masked = targets.ne(self.encoder.dictionary.pad())
+        logits = self.encoder.lm_head(states[masked]).float()
+        gold = targets[masked]
+        nll = F.cross_entropy(logits, gold, reduction="none")
+        from_x = masked.nonzero()[:, 0].eq(0) if masked.dim() == 3 else torch.zeros_like(gold, dtype=torch.bool)
+        return MaskedPrediction(nll, logits.detach().argmax(-1).eq(gold), from_x)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        targets: Tensor,
+        tlm_tokens: Optional[Tensor] = None,
+        tlm_targets: Optional[Tensor] = None,
+        plug_in: bool = True,
+        stop_gradient: bool = True,
+    ) -> Dict[str, MaskedPrediction]:
+        """All predictions of one kind of batch: CA-MLM's from H and S, and TLM's (VECO, equation 1 and section 4).
+
+        Args:
+            tokens: the masked pairs (x^, y^), (2, batch, length).
+            targets: the original tokens at the masked places, padding elsewhere, (2, batch, length).
+            tlm_tokens: ``<s> x^ </s> </s> y^ </s>``, (batch, length of both), on bitext with TLM.
+            tlm_targets: as ``targets``, for ``tlm_tokens``.
+            plug_in: compute S as well; without it this is XLM's MLM.
+            stop_gradient: let S treat H^L as a constant (section 2.2).
+
+        Returns:
+            The predictions by branch: "h", "s" (if plugged in), "tlm" (if given).
+        """
+        both = tokens.flatten(0, 1)
+        hidden = self.unplugged(both).unflatten(0, tokens.shape[:2])
+        predictions = {"h": self.predict(hidden, targets)}
+        if plug_in:
+            # Each side's memory is the other side's H: x attends to y, and y to x.
+            memory = (hidden.detach() if stop_gradient else hidden).flip(0).flatten(0, 1)
+            mixed = self.plugged(both, memory, tokens.flip(0).flatten(0, 1)).view_as(hidden)
+            predictions["s"] = self.predict(mixed, targets)
+        if tlm_tokens is not None:
+            predictions["tlm"] = self.predict(self.unplugged(tlm_tokens), tlm_targets)
+        return predictions
+
+
+def _architecture(args, layers: int, dim: int, heads: int) -> None:
+    """XLM-R's layout at the given size, where the command line has not chosen otherwise."""
+    args.encoder_layers = getattr(args, "encoder_layers", layers)
+    args.encoder_embed_dim = getattr(args, "encoder_embed_dim", dim)
+    args.encoder_ffn_embed_dim = getattr(args, "encoder_ffn_embed_dim", 4 * dim)
+    args.encoder_attention_heads = getattr(args, "encoder_attention_heads", heads)
+    args.max_positions = getattr(args, "max_positions", 512)
+    roberta_architecture(args)
+
+
+@register_model_architecture("veco", "veco_tiny")
+def veco_tiny(args) -> None:
+    """3 layers, 192/768, 4 heads: tests and demos."""
+    _architecture(args, layers=3, dim=192, heads=4)
+
+
+@register_model_architecture("veco", "veco_small")
+def veco_small(args) -> None:
+    """6 layers, 768/3072, 12 heads: the paper's small model."""
+    _architecture(args, layers=6, dim=768, heads=12)
+
+
+@register_model_architecture("veco", "veco_base")
+def veco_base(args) -> None:
+    """12 layers, 768/3072, 12 heads: XLM-R base's size."""
+    _architecture(args, layers=12, dim=768, heads=12)
+
+
+@register_model_architecture("veco", "veco_large")
+def veco_large(args) -> None:
+    """24 layers, 1024/4096, 16 heads: the paper's large model."""
+    _architecture(args, layers=24, dim=1024, heads=16)

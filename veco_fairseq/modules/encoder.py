@@ -1,0 +1,48 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The stack of VECO layers: XLM-R's encoder whose cross-attention is plugged in by giving it a memory."""
+
+from typing import List, Optional
+
+from fairseq.models.transformer import TransformerConfig, TransformerEncoder
+from torch import Tensor
+
+from veco_fairseq.modules.layer import VecoLayer
+
+
+class VecoTransformerEncoder(TransformerEncoder):
+    """fairseq's Transformer encoder made of :class:`VecoLayer`.
+
+    Unplugged it is XLM-R, parameter for parameter; the parameters' names are XLM-R's too.
+    """
+
+    def build_encoder_layer(self, args) -> VecoLayer:
+        return VecoLayer(TransformerConfig.from_namespace(args))
+
+    def forward(
+        self,
+        tokens: Tensor,
+        memory: Optional[Tensor] = None,
+        memory_padding_mask: Optional[Tensor] = None,
+        attention: Optional[List[Tensor]] = None,
+    ) -> Tensor:
+        """H(tokens) without a memory, S(tokens | memory) with one (VECO, section 2.2).
+
+        Args:
+            tokens: (batch, length), padded on the right.
+            memory: H^L of the other sequences, (batch, memory length, dim). Every layer attends to this one
+                memory through its own key and value projections.
+            memory_padding_mask: (batch, memory length), true where it is padding.
+            attention: a list that receives each layer's cross-attention weights.
+
+        Returns:
+            The last layer's states, (batch, length, dim).
+        """
+        padding_mask = tokens.eq(self.padding_idx)
+        x, _ = self.forward_embedding(tokens)
+        x = (x * padding_mask.logical_not().unsqueeze(-1).type_as(x)).transpose(0, 1)
+        if memory is not None:
+            memory = memory.transpose(0, 1)
+        for layer in self.layers:
+            x = layer(x, padding_mask, memory, memory_padding_mask, attention)
+        return x.transpose(0, 1)

@@ -1,0 +1,67 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""One VECO layer: self-attention, a cross-attention that is plugged in or out, and the FFN."""
+
+import copy
+from typing import List, Optional
+
+from fairseq.models.transformer import TransformerConfig
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
+from torch import Tensor
+
+
+class VecoLayer(TransformerDecoderLayerBase):
+    """The layer of VECO (ACL 2021, section 2.2), post-LayerNorm::
+
+        a = LN_self(s + SelfAttn(s))
+        c = LN_cross(a + CrossAttn(q=a, kv=memory))     plugged in;  c = a when plugged out
+        s' = LN_ffn(c + FFN(c))
+
+    The modules and their names are those of fairseq's decoder layer (``self_attn``, ``encoder_attn``, ...),
+    so that an XLM-R layer's tensors fit it by name and it fits a translation decoder's by name. Here nothing
+    is causal and nothing incremental, which leaves both attentions to PyTorch's fused kernel.
+
+    Args:
+        cfg: a :class:`TransformerConfig`; the encoder's sizes are used, since VECO is one encoder.
+    """
+
+    def __init__(self, cfg: TransformerConfig):
+        cfg = copy.copy(cfg)
+        cfg.decoder = copy.copy(cfg.decoder)
+        for name in ("embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before", "xformers_att_config"):
+            setattr(cfg.decoder, name, getattr(cfg.encoder, name))
+        super().__init__(cfg)
+
+    def forward(
+        self,
+        x: Tensor,
+        padding_mask: Optional[Tensor] = None,
+        memory: Optional[Tensor] = None,
+        memory_padding_mask: Optional[Tensor] = None,
+        attention: Optional[List[Tensor]] = None,
+    ) -> Tensor:
+        """Equations 2-9 of the paper, then the FFN.
+
+        Args:
+            x: the states of the layer below, (length, batch, dim).
+            padding_mask: (batch, length), true where ``x`` is padding.
+            memory: H^L of the other sequence, (memory length, batch, dim); without it the cross-attention
+                is plugged out.
+            memory_padding_mask: (batch, memory length), true where ``memory`` is padding.
+            attention: a list that receives the cross-attention's weights, (batch, length, memory length),
+                the mean over the heads.
+
+        Returns:
+            (length, batch, dim).
+        """
+        h, _ = self.self_attn(x, x, x, key_padding_mask=padding_mask, need_weights=False)
+        x = self.self_attn_layer_norm(x + self.dropout_module(h))
+        if memory is not None:
+            h, weights = self.encoder_attn(
+                x, memory, memory, key_padding_mask=memory_padding_mask, need_weights=attention is not None
+            )
+            if attention is not None:
+                attention.append(weights)
+            x = self.encoder_attn_layer_norm(x + self.dropout_module(h))
+        h = self.fc2(self.activation_dropout_module(self.activation_fn(self.fc1(x))))
+        return self.final_layer_norm(x + self.dropout_module(h))

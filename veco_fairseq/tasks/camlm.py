@@ -1,0 +1,277 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""``--task camlm``: pre-training on monolingual and bilingual batches in turn (VECO, section 4)."""
+
+import logging
+import shutil
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from fairseq import utils
+from fairseq.data import Dictionary
+from fairseq.dataclass import FairseqDataclass
+from fairseq.distributed import utils as distributed_utils
+from fairseq.tasks import FairseqTask, register_task
+from omegaconf import II
+
+from veco_fairseq.data import roots
+from veco_fairseq.data.composite import (
+    CompositeBatchIterator,
+    CompositeDataset,
+    Half,
+    TrainingBatches,
+    shard,
+    validation_batches,
+)
+from veco_fairseq.data.masking import Masker
+from veco_fairseq.data.pairs import AdjacentSegments, BitextPairs
+from veco_fairseq.data.plan import KINDS, HalfPlan
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import atomic_output
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class CamlmTaskConfig(FairseqDataclass):
+    """Options of the task; lengths are in tokens, ``<s>`` and ``</s>`` included."""
+
+    data: Optional[str] = field(
+        default=None, metadata={"help": "data root (dict.txt, mono/, bitext/); several joined with ':' are shards"}
+    )
+    mono_langs: Optional[str] = field(
+        default=None, metadata={"help": "comma-separated languages of ROOT/mono (default: all found)"}
+    )
+    bitext_pairs: Optional[str] = field(
+        default=None, metadata={"help": "comma-separated pairs src-tgt of ROOT/bitext (default: all found)"}
+    )
+    mono_alpha: float = field(
+        default=0.5, metadata={"help": "languages are sampled with p ~ (their share of sentences)^alpha (paper: 0.5)"}
+    )
+    bitext_alpha: float = field(default=0.5, metadata={"help": "the same for pairs (paper: silent)"})
+    mono_mask_prob: float = field(
+        default=0.15, metadata={"help": "share of monolingual tokens to predict (paper: 0.15)"}
+    )
+    bitext_mask_prob: float = field(default=0.25, metadata={"help": "share of bitext tokens to predict (paper: 0.25)"})
+    mono_max_length: int = field(
+        default=512, metadata={"help": "tokens of a monolingual segment at most (paper: 512)"}
+    )
+    bitext_max_length: int = field(
+        default=128, metadata={"help": "tokens of a side of a bitext pair at most; longer pairs are dropped (paper: 128)"}
+    )
+    mono_batch_size: Optional[int] = field(
+        default=None, metadata={"help": "monolingual pairs a worker and batch at most (paper: 1024 over 64 workers)"}
+    )
+    bitext_batch_size: Optional[int] = field(
+        default=None, metadata={"help": "bitext pairs a worker and batch at most (paper: 4096 over 64 workers)"}
+    )
+    updates_per_epoch: Optional[int] = field(
+        default=None, metadata={"help": "updates of an epoch (default: those that the larger half needs for one pass)"}
+    )
+    no_tlm: bool = field(default=False, metadata={"help": "leave TLM out on bitext (paper: it is in)"})
+    seed: int = II("common.seed")
+    update_freq: Any = II("optimization.update_freq")
+    save_dir: str = II("checkpoint.save_dir")
+
+
+@register_task("camlm", dataclass=CamlmTaskConfig)
+class CamlmTask(FairseqTask):
+    """Pre-training of VECO, and of XLM with ``--objective mlm``.
+
+    A training sample is {"mono": batch, "bitext": batch}, planned by update number; a validation sample has one batch
+    of one language or pair. The checkpoint's ``task_state`` keeps the dictionary's symbols.
+
+    Raises:
+        UserError: options or data that cannot be trained on.
+    """
+
+    def __init__(self, cfg: CamlmTaskConfig, dictionary: Dictionary):
+        super().__init__(cfg)
+        self.dictionary = dictionary
+        self.state.merge_state_dict({"symbols": list(dictionary.symbols)})
+        self.validation_names: List[str] = []
+
+    @classmethod
+    def setup_task(cls, cfg: CamlmTaskConfig, **kwargs) -> "CamlmTask":
+        for name in ("mono_mask_prob", "bitext_mask_prob"):
+            if not 0 < getattr(cfg, name) <= 1:
+                raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be above 0 and at most 1")
+        for name in ("mono_max_length", "bitext_max_length"):
+            if getattr(cfg, name) < 4:
+                raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be 4 at least, <s> and </s> included")
+        for name in ("mono_batch_size", "bitext_batch_size", "updates_per_epoch"):
+            if getattr(cfg, name) is not None and getattr(cfg, name) < 1:
+                raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be 1 at least")
+        paths = utils.split_paths(cfg.data or "")
+        if not paths or not Path(paths[0]).is_dir():
+            raise UserError(f"{cfg.data}: no such folder: the first argument is the data root")
+        dictionary = roots.load_dictionary(Path(paths[0]))
+        logger.info(f"dictionary: {len(dictionary):,} types, <mask> included")
+        return cls(cfg, dictionary)
+
+    @property
+    def source_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    @property
+    def target_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    def build_model(self, cfg, from_checkpoint: bool = False):
+        """The model, if its position table holds the sequences that the options allow."""
+        model = super().build_model(cfg, from_checkpoint)
+        longest = {"--mono-max-length": self.cfg.mono_max_length}
+        if not self.cfg.no_tlm:
+            longest["twice --bitext-max-length (TLM)"] = 2 * self.cfg.bitext_max_length
+        for option, length in longest.items():
+            if length > model.max_positions():
+                raise UserError(
+                    f"{option} is {length} tokens, and the model has {model.max_positions()} positions: "
+                    "lower it, or raise --max-positions"
+                )
+        return model
+
+    # Data
+
+    def load_dataset(self, split: str, combine: bool = False, task_cfg=None, epoch: int = 1, **kwargs) -> None:
+        """Index a split's pairs: one root, that of epoch ``epoch``, of those joined with ':'."""
+        paths = utils.split_paths(self.cfg.data)
+        root = Path(paths[(epoch - 1) % len(paths)])
+        finders = {"mono": roots.find_languages, "bitext": roots.find_pairs}
+        wanted = {"mono": self.cfg.mono_langs, "bitext": self.cfg.bitext_pairs}
+        options = {"mono": "--mono-langs", "bitext": "--bitext-pairs"}
+        halves = {}
+        for kind in KINDS:
+            found = finders[kind](root, split)
+            names = roots.choose(found, wanted[kind], options[kind], root / kind)
+            sources = [self._source(kind, name, found[name]) for name in names]
+            if sources:
+                probability = getattr(self.cfg, f"{kind}_mask_prob")
+                masker = Masker(self.dictionary, self.dictionary.index(roots.MASK), probability)
+                halves[kind] = Half(sources, masker, tlm=kind == "bitext" and not self.cfg.no_tlm)
+                for source in sources:
+                    logger.info(
+                        f"{split} {kind} {source.name}: {source.sentences:,} sentences, {len(source):,} pairs"
+                        f" ({source.dropped:,} dropped)"
+                    )
+        if not halves:
+            raise UserError(
+                f"{root}: no {split} data: neither mono/<lang>/{split}.bin nor "
+                f"bitext/<src>-<tgt>/{split}.<src>-<tgt>.<lang>.bin is there"
+            )
+        self.datasets[split] = CompositeDataset(halves, self.dictionary, self.cfg.seed)
+
+    def _source(self, kind: str, name: str, prefixes):
+        if kind == "mono":
+            return AdjacentSegments(name, roots.load_tokens(prefixes), self.cfg.mono_max_length)
+        return BitextPairs(name, *(roots.load_tokens(prefix) for prefix in prefixes), self.cfg.bitext_max_length)
+
+    def get_batch_iterator(
+        self,
+        dataset: CompositeDataset,
+        max_tokens: Optional[int] = None,
+        max_sentences: Optional[int] = None,
+        num_shards: int = 1,
+        shard_id: int = 0,
+        num_workers: int = 0,
+        epoch: int = 1,
+        data_buffer_size: int = 0,
+        disable_iterator_cache: bool = False,
+        **kwargs,
+    ) -> CompositeBatchIterator:
+        """Composite samples, planned lazily for training and listed for validation.
+
+        Args:
+            max_tokens: ``--max-tokens``: caps the padded tokens of x and y in each kind of batch of one worker.
+            max_sentences: ``--batch-size``, which is refused.
+
+        The others are as in :meth:`fairseq.tasks.FairseqTask.get_batch_iterator`.
+        """
+        if max_sentences is not None:
+            raise UserError(
+                "--batch-size is not for --task camlm, whose two kinds of batch have sizes of their own: "
+                "use --mono-batch-size and --bitext-batch-size (and --max-tokens)"
+            )
+        if max_tokens is None:
+            raise UserError("--task camlm needs --max-tokens: the padded tokens of x and y in each kind of batch")
+        if dataset in self.dataset_to_epoch_iter and not disable_iterator_cache:
+            return self.dataset_to_epoch_iter[dataset]
+        batch_sizes = {kind: getattr(self.cfg, f"{kind}_batch_size") for kind in KINDS}
+        if dataset is self.datasets.get("train"):
+            batches = self._training_batches(dataset, max_tokens, batch_sizes, num_shards, epoch)
+        else:
+            everything = validation_batches(dataset, max_tokens, batch_sizes)
+            batches = lambda epoch, num_shards, shard_id: shard(everything, num_shards, shard_id)  # noqa: E731
+            self.validation_names = [source.name for half in dataset.halves.values() for source in half.sources]
+        iterator = CompositeBatchIterator(
+            dataset,
+            batches,
+            seed=self.cfg.seed,
+            num_shards=num_shards,
+            shard_id=shard_id,
+            num_workers=num_workers,
+            epoch=epoch,
+            buffer_size=data_buffer_size,
+            reuse_dataloader=True,
+        )
+        self.dataset_to_epoch_iter[dataset] = iterator
+        return iterator
+
+    def _training_batches(self, dataset, max_tokens: int, batch_sizes: Dict[str, Optional[int]], num_shards: int, epoch: int):
+        """A function of (epoch, number of workers, worker): see :class:`CompositeBatchIterator`."""
+        plans = {
+            kind: HalfPlan(
+                kind, half.sources, getattr(self.cfg, f"{kind}_alpha"), max_tokens, batch_sizes[kind], self.cfg.seed
+            )
+            for kind, half in dataset.halves.items()
+        }
+        accumulation = self.cfg.update_freq[min(epoch, len(self.cfg.update_freq)) - 1]
+        an_update = num_shards * accumulation
+        updates = self.cfg.updates_per_epoch or max(
+            -(-plan.batches_per_pass // an_update) for plan in plans.values()
+        )
+        for kind, plan in plans.items():
+            shares = ", ".join(f"{s.name} {p:.4f}" for s, p in zip(plan.sources, plan.probabilities))
+            logger.info(f"{kind}: {plan.pairs:,} pairs in {plan.batches_per_pass:,} batches a pass; sampled: {shares}")
+        logger.info(f"an epoch is {updates:,} updates of {an_update} x ({' + '.join(plans)})")
+        return lambda epoch, num_shards, shard_id: TrainingBatches(plans, epoch, updates * an_update, num_shards, shard_id)
+
+    # Training
+
+    def begin_epoch(self, epoch: int, model) -> None:
+        """Put the dictionary and the SentencePiece model beside the checkpoints, so that they stand alone."""
+        if distributed_utils.get_global_rank() != 0:
+            return
+        root = Path(utils.split_paths(self.cfg.data)[0])
+        for name in ("dict.txt", "sentencepiece.bpe.model"):
+            if (root / name).is_file():
+                with atomic_output(Path(self.cfg.save_dir) / name) as temporary:
+                    shutil.copyfile(root / name, temporary)
+
+    def train_step(self, sample, model, criterion, optimizer, update_num: int, ignore_grad: bool = False):
+        """Forward and backward of each kind of batch in turn, so that only one's activations are in memory."""
+        model.train()
+        model.set_num_updates(update_num)
+        return self._add_up(sample, partial(self._train_half, model, criterion, optimizer, ignore_grad))
+
+    def valid_step(self, sample, model, criterion):
+        """The same without gradients."""
+        return self._add_up(sample, partial(super().valid_step, model=model, criterion=criterion))
+
+    def _train_half(self, model, criterion, optimizer, ignore_grad: bool, half: Dict):
+        loss, sample_size, log = criterion(model, half)
+        optimizer.backward(loss * 0 if ignore_grad else loss)
+        return loss.detach(), sample_size, log
+
+    @staticmethod
+    def _add_up(sample: Dict[str, Dict], step):
+        """Sums of (loss, sample size, log) over the kinds of batch of a sample."""
+        loss, sample_size, total = 0.0, 0, {}
+        for kind in KINDS:
+            if kind in sample:
+                half_loss, half_size, log = step(sample[kind])
+                loss, sample_size = loss + half_loss, sample_size + half_size
+                total = {key: total.get(key, 0) + value for key, value in log.items()}
+        return loss, sample_size, total
