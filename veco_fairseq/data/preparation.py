@@ -133,8 +133,8 @@ def _parse_files(option: str, arguments: Sequence[str], sides: int) -> Dict[Tupl
         key, equals, value = argument.partition("=")
         languages = tuple(key.split("-"))
         # A lone file may have a comma in its name; of two files the comma between them must be the only one.
-        files = tuple(Path(name) for name in (value.split(",") if sides == 2 else [value]))
-        if not equals or len(languages) != sides or len(files) != sides or not all(map(str, files)) or not value:
+        names = value.split(",") if sides == 2 else [value]
+        if not equals or len(languages) != sides or len(names) != sides or not all(names):
             raise UserError(f"{option} {argument}: must have the form {wanted}")
         for language in languages:
             if not LANGUAGE.fullmatch(language):
@@ -143,10 +143,10 @@ def _parse_files(option: str, arguments: Sequence[str], sides: int) -> Dict[Tupl
             raise UserError(f"{option} {argument}: both sides are {languages[0]}")
         if any(set(languages) == set(other) for other in parsed):
             raise UserError(f"{option} {argument}: {key} is given twice: join its files into one")
-        for path in files:
+        parsed[languages] = tuple(map(Path, names))
+        for path in parsed[languages]:
             if not path.is_file():
-                raise UserError(f"{path}: no such file ({option} {argument})")
-        parsed[languages] = files
+                raise UserError(f"{path}: no such file ({option} {key})")
     return parsed
 
 
@@ -188,12 +188,14 @@ class Survey:
         kept: lines of text; for a pair, the pairs without an empty side.
         valid_start: for a language, the row where the held-out documents start (``rows`` when there are none).
         cut: whether the held-out lines are a piece of a document, for want of a second document.
+        dropped: rows of a pair with an empty side, in the training files and in the validation files.
     """
 
     rows: int
     kept: int
     valid_start: int
     cut: bool = False
+    dropped: int = 0
 
 
 def survey_mono(path: Path, valid_lines: int) -> Survey:
@@ -249,7 +251,7 @@ def survey_bitext(paths: Tuple[Path, ...], valid_lines: int) -> Survey:
             "line N of the one must be the translation of line N of the other"
         )
     _require_lines(paths[0], kept, valid_lines)
-    return Survey(counts[0], kept, counts[0])
+    return Survey(counts[0], kept, counts[0], dropped=counts[0] - kept)
 
 
 def _require_lines(path: Path, kept: int, valid_lines: int) -> None:
@@ -388,8 +390,8 @@ class Encoder:
         self.workers = workers
         self.vocabulary = len(dictionary)
         self.unk, self.eos = dictionary.unk(), dictionary.eos()
-        ids = [dictionary.unk() if model.is_unknown(i) else dictionary.index(model.id_to_piece(i)) for i in range(len(model))]
-        self.ids = np.array(ids, dtype=np.int64)
+        # <unk>, <s> and </s> have the same names in both.
+        self.ids = np.array([dictionary.index(model.id_to_piece(i)) for i in range(len(model))], dtype=np.int64)
 
     def __call__(self, lines: List[str]) -> List[np.ndarray]:
         encoded = self.model.encode(lines, num_threads=self.workers)
@@ -455,7 +457,10 @@ class Manifest:
         old = self.steps.pop(step, {"files": {}})["files"]
         self.save()
         for name in sorted({*old, *files}):
-            (self.root / name).unlink(missing_ok=True)
+            path = self.root / name
+            # A killed run leaves its temporary files (see atomic_output).
+            for stale in (path, *path.parent.glob(f".{path.name}.*.tmp")):
+                stale.unlink(missing_ok=True)
 
     def finish(self, step: str, made_from: Dict[str, Any], files: Iterable[str], report: Dict[str, Any]) -> None:
         """Note that the step is done."""
@@ -508,7 +513,8 @@ def prepare_root(plan: Plan) -> Dict[str, Dict[str, Any]]:
         made_from = _part_inputs(part, plan, manifest.steps.get("vocabulary", {}).get("report", {}).get("sha256"))
         if not (vocabulary_is_done and manifest.is_done(part.name, made_from)):
             surveys[part.name] = _survey(part, plan)
-    manifest.save()
+    if not manifest.path.exists():
+        manifest.save()  # from here on the root is ours, whatever interrupts us
     if vocabulary_is_done:
         say("vocabulary: already there")
     else:
@@ -516,16 +522,14 @@ def prepare_root(plan: Plan) -> Dict[str, Dict[str, Any]]:
     encoder = Encoder(
         load_sentencepiece(plan.output / MODEL_NAME), load_fairseq_dictionary(plan.output / DICT_NAME), plan.workers
     )
-    if (encoder.ids == encoder.unk).sum() > len(encoder.ids) / 2:
-        say("warning: more than half of the SentencePiece model's pieces are not in the dictionary: do they belong together?")
+    if (encoder.ids == encoder.unk).mean() > 0.5:
+        say("warning: most pieces of the SentencePiece model are not in the dictionary: do they belong together?")
     for part in plan.parts:
         made_from = _part_inputs(part, plan, manifest.steps["vocabulary"]["report"]["sha256"])
         if manifest.is_done(part.name, made_from):
             say(f"{part.name}: already there")
         else:
-            # A part that was up to date before the vocabulary was made again has not been surveyed.
-            survey = surveys.get(part.name) or _survey(part, plan)
-            _encode_part(part, plan, survey, encoder, manifest, made_from)
+            _encode_part(part, plan, surveys[part.name], encoder, manifest, made_from)
     return {step: entry["report"] for step, entry in manifest.steps.items()}
 
 
@@ -563,9 +567,10 @@ def _survey(part: Part, plan: Plan) -> Survey:
     say(f"{part.name}: reading {', '.join(str(path) for path in (*part.train, *part.valid))}")
     valid_lines = held_out(part, plan.valid_lines)
     if part.is_pair:
+        survey = survey_bitext(part.train, valid_lines)
         if part.valid:
-            survey_bitext(part.valid, 0)
-        return survey_bitext(part.train, valid_lines)
+            survey.dropped += survey_bitext(part.valid, 0).dropped
+        return survey
     if part.valid:
         survey_mono(part.valid[0], 0)
     survey = survey_mono(part.train[0], valid_lines)
@@ -622,8 +627,9 @@ def _encode_part(
             done += len(batch)
             if time.time() - reported > SECONDS_BETWEEN_PROGRESS:
                 reported = time.time()
-                say(f"{part.name}: {done:,} of about {survey.rows:,} lines, {done / (reported - started):,.0f} a second")
-    report = {"rows": survey.rows, "dropped": survey.rows - survey.kept if part.is_pair else 0, "splits": {}}
+                speed = done / (reported - started)
+                say(f"{part.name}: {done:,} of about {survey.rows:,} lines, {speed:,.0f} a second")
+    report = {"rows": survey.rows, "dropped": survey.dropped, "splits": {}}
     for (split, side), count in counts.items():
         numbers = {name: value for name, value in asdict(count).items() if name != "in_document"}
         if part.is_pair:
@@ -639,12 +645,12 @@ def report_table(reports: Dict[str, Dict[str, Any]]) -> str:
     for part, report in sorted(reports.items()):
         for split, languages in report.get("splits", {}).items():
             for language, n in languages.items():
-                dropped = f"{report['dropped']:,}" if split == "train" and "documents" not in n else "-"
-                documents = f"{n['documents']:,}" if "documents" in n else "-"
+                of_pair = "documents" not in n
+                documents = "-" if of_pair else f"{n['documents']:,}"
+                dropped = f"{report['dropped']:,}" if of_pair and split == "train" else "-"
                 share = f"{100 * n['unknown'] / max(n['tokens'], 1):.3f}"
-                rows.append(
-                    (part, split, language, f"{n['lines']:,}", documents, dropped, f"{n['tokens']:,}", f"{n['unknown']:,}", share)
-                )
+                numbers = (f"{n['lines']:,}", documents, dropped, f"{n['tokens']:,}", f"{n['unknown']:,}", share)
+                rows.append((part, split, language, *numbers))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
         "  ".join(cell.ljust(width) if i < 3 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths)))

@@ -18,6 +18,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 from veco_fairseq.errors import UserError
 
 MASK = "<mask>"
+MAGIC = MMapIndexedDataset.Index._HDR_MAGIC  # the first bytes of every index
 
 
 def load_dictionary(root: Path) -> Dictionary:
@@ -48,14 +49,13 @@ def load_tokens(prefix: Path) -> MMapIndexedDataset:
     for suffix in (".idx", ".bin"):
         if not Path(f"{prefix}{suffix}").is_file():
             raise UserError(f"{prefix}{suffix}: no such file: run fairseq-preprocess (or prepare_root.py) again")
-    try:
-        dataset = MMapIndexedDataset(str(prefix))
-    except (AssertionError, ValueError, OSError, EOFError) as error:
-        if Path(f"{prefix}.bin").stat().st_size == 0:
-            raise UserError(f"{prefix}.bin: holds no sentence") from error
-        raise UserError(f"{prefix}.idx: not an index of fairseq-preprocess (mmap)") from error
-    if len(dataset) == 0:
+    with open(f"{prefix}.idx", "rb") as index:
+        if index.read(len(MAGIC)) != MAGIC:
+            raise UserError(f"{prefix}.idx: not an index of fairseq-preprocess (mmap): preprocess it again")
+    if Path(f"{prefix}.bin").stat().st_size == 0:
         raise UserError(f"{prefix}.bin: holds no sentence")
+    dataset = MMapIndexedDataset(str(prefix))
+    dataset.path = Path(f"{prefix}.bin")
     expected = int(dataset.sizes.sum(dtype="int64")) * dataset._index.dtype().itemsize
     actual = Path(f"{prefix}.bin").stat().st_size
     if actual != expected:

@@ -50,6 +50,17 @@ class VecoModel(RobertaModel):
     theta_c is every layer's cross-attention and LN_cross; theta_s is everything else.
     """
 
+    @staticmethod
+    def add_args(parser) -> None:
+        """RoBERTa's options and VECO's own."""
+        RobertaModel.add_args(parser)
+        parser.add_argument(
+            "--autocast",
+            choices=["none", "bf16"],
+            help="compute in this precision where it is safe, on CPU and GPU; parameters, gradients and the loss "
+            "stay in fp32 (default: none)",
+        )
+
     @classmethod
     def hub_models(cls) -> Dict[str, str]:
         return {}
@@ -115,17 +126,18 @@ class VecoModel(RobertaModel):
         Returns:
             The predictions by branch: "h", "s" (if plugged in), "tlm" (if given).
         """
-        both = tokens.flatten(0, 1)
-        hidden = self.unplugged(both).unflatten(0, tokens.shape[:2])
-        predictions = {"h": self.predict(hidden, targets)}
-        if plug_in:
-            # Each side's memory is the other side's H: x attends to y, and y to x.
-            memory = (hidden.detach() if stop_gradient else hidden).flip(0).flatten(0, 1)
-            mixed = self.plugged(both, memory, tokens.flip(0).flatten(0, 1)).view_as(hidden)
-            predictions["s"] = self.predict(mixed, targets)
-        if tlm_tokens is not None:
-            predictions["tlm"] = self.predict(self.unplugged(tlm_tokens), tlm_targets)
-        return predictions
+        with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.args.autocast == "bf16"):
+            both = tokens.flatten(0, 1)
+            hidden = self.unplugged(both).unflatten(0, tokens.shape[:2])
+            predictions = {"h": self.predict(hidden, targets)}
+            if plug_in:
+                # Each side's memory is the other side's H: x attends to y, and y to x.
+                memory = (hidden.detach() if stop_gradient else hidden).flip(0).flatten(0, 1)
+                mixed = self.plugged(both, memory, tokens.flip(0).flatten(0, 1)).view_as(hidden)
+                predictions["s"] = self.predict(mixed, targets)
+            if tlm_tokens is not None:
+                predictions["tlm"] = self.predict(self.unplugged(tlm_tokens), tlm_targets)
+            return predictions
 
 
 def _architecture(args, layers: int, dim: int, heads: int) -> None:
@@ -135,6 +147,7 @@ def _architecture(args, layers: int, dim: int, heads: int) -> None:
     args.encoder_ffn_embed_dim = getattr(args, "encoder_ffn_embed_dim", 4 * dim)
     args.encoder_attention_heads = getattr(args, "encoder_attention_heads", heads)
     args.max_positions = getattr(args, "max_positions", 512)
+    args.autocast = getattr(args, "autocast", "none")
     roberta_architecture(args)
 
 

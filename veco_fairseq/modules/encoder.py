@@ -46,3 +46,7 @@ class VecoTransformerEncoder(TransformerEncoder):
         for layer in self.layers:
             x = layer(x, padding_mask, memory, memory_padding_mask, attention)
         return x.transpose(0, 1)
+
+    def upgrade_state_dict_named(self, state_dict, name: str):
+        """Nothing to upgrade: there is no older layout (and a decoder's layers have no method for it)."""
+        return state_dict

@@ -1,0 +1,30 @@
+#!/usr/bin/env python3
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Draw learning curves from the JSON logs of fairseq-train (--log-format json --log-file FILE)."""
+
+import argparse
+
+from veco_fairseq.cli import run
+from veco_fairseq.errors import UserError
+from veco_fairseq.plots import plot_curves, read_curve
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("logs", nargs="+", metavar="NAME=FILE", help="a curve's name and its log")
+    parser.add_argument("--metric", default="valid_loss", help="as in the log (default: valid_loss)")
+    parser.add_argument("--label", help="of the y axis (default: the metric)")
+    parser.add_argument("--title", default="Learning curves")
+    parser.add_argument("--output", required=True, metavar="PNG")
+    args = parser.parse_args()
+    wrong = [log for log in args.logs if "=" not in log]
+    if wrong:
+        raise UserError(f"{wrong[0]}: not NAME=FILE")
+    curves = {name: read_curve(file, args.metric) for name, _, file in (log.partition("=") for log in args.logs)}
+    plot_curves(curves, args.label or args.metric, args.title, args.output)
+    print(f"wrote {args.output}")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,115 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Generated data and small models, shared by the tests."""
+
+import os
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+
+import veco_fairseq  # noqa: F401  registers the plug-in
+from veco_fairseq.data.roots import MASK
+from veco_fairseq.models.veco import VecoModel
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def make_dictionary(types: int = 40, mask: bool = True) -> Dictionary:
+    """``types`` ordinary tokens w0, w1, ... after fairseq's four, and ``<mask>``."""
+    dictionary = Dictionary()
+    for number in range(types):
+        dictionary.add_symbol(f"w{number}")
+    if mask:
+        dictionary.add_symbol(MASK)
+    return dictionary
+
+
+def write_tokens(prefix: Path, lines) -> None:
+    """A token file as fairseq-preprocess writes it, from lists of ids without ``</s>``."""
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.uint16)
+    for line in lines:
+        builder.add_item(torch.tensor([*line, 2]))
+    builder.finalize(f"{prefix}.idx")
+
+
+def random_lines(rng, count: int, longest: int = 9, types: int = 40):
+    return [rng.integers(4, 4 + types, rng.integers(1, longest)).tolist() for _ in range(count)]
+
+
+@pytest.fixture
+def make_root(tmp_path):
+    """A data root of random tokens: two languages of short documents and one pair."""
+
+    def make(mono=("aa", "bb"), bitext=("aa-bb",), lines: int = 60, valid_lines: int = 12, types: int = 40) -> Path:
+        root = tmp_path / "root"
+        root.mkdir(exist_ok=True)
+        make_dictionary(types, mask=False).save(str(root / "dict.txt"))
+        rng = np.random.default_rng(7)
+        for split, count in (("train", lines), ("valid", valid_lines)):
+            for lang in mono:
+                text = random_lines(rng, count, types=types)
+                text[5::6] = [[]] * len(text[5::6])
+                write_tokens(root / "mono" / lang / split, text)
+            for pair in bitext:
+                for lang in pair.split("-"):
+                    write_tokens(root / "bitext" / pair / f"{split}.{pair}.{lang}", random_lines(rng, count, types=types))
+        return root
+
+    return make
+
+
+@pytest.fixture
+def make_model():
+    """A small VecoModel with random weights (biases and LayerNorms too), not in training mode."""
+
+    def make(dictionary=None, layers: int = 3, dim: int = 16, seed: int = 1, **options) -> VecoModel:
+        torch.manual_seed(seed)
+        args = Namespace(
+            encoder_layers=layers, encoder_embed_dim=dim, encoder_ffn_embed_dim=2 * dim, encoder_attention_heads=4,
+            max_positions=options.pop("max_positions", 64), dropout=0.0, attention_dropout=0.0, **options,
+        )  # fmt: skip
+        task = SimpleNamespace(source_dictionary=dictionary or make_dictionary())
+        model = VecoModel.build_model(args, task)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+            model.encoder.sentence_encoder.embed_tokens.weight[task.source_dictionary.pad()].zero_()
+        return model.eval()
+
+    return make
+
+
+@pytest.fixture
+def run():
+    """Run a command of fairseq or of this project as a user does; gives returncode, stdout and stderr."""
+
+    def run(*command, cwd=REPOSITORY, timeout=300, **environment):
+        command = [str(part) for part in command]
+        if command[0].startswith("fairseq-"):
+            command[0] = str(Path(sys.executable).parent / command[0])
+        elif command[0].endswith(".py"):
+            command[:1] = [sys.executable, str(REPOSITORY / command[0])]
+        return subprocess.run(
+            command, cwd=cwd, capture_output=True, text=True, timeout=timeout,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        )  # fmt: skip
+
+    return run
+
+
+def error_line(result) -> str:
+    """The one line of a command that refused its input."""
+    assert result.returncode != 0, result.stdout[-2000:]
+    assert "Traceback" not in result.stderr + result.stdout, result.stderr[-3000:]
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr[-3000:]
+    return lines[0]

@@ -1,0 +1,50 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Masking: shares, fates, and what is never touched."""
+
+import numpy as np
+import torch
+from conftest import make_dictionary
+
+from veco_fairseq.data.masking import Masker
+
+DICTIONARY = make_dictionary(1000)
+MASK = DICTIONARY.index("<mask>")
+
+
+def mask_many(probability: float, sequence, times: int):
+    masker = Masker(DICTIONARY, MASK, probability)
+    return [masker(torch.tensor(sequence), np.random.default_rng(i)) for i in range(times)]
+
+
+def test_share_and_fates():
+    sequence = [0, *range(10, 37), 2]  # 27 ordinary tokens
+    results = mask_many(0.15, sequence, 2000)
+    counts = np.array([int(targets.ne(1).sum()) for _, targets in results])
+    assert set(counts) == {4, 5} and abs(counts.mean() - 0.15 * 27) < 0.03  # rounded at random, not down
+    chosen = np.concatenate([corrupted[targets.ne(1)].numpy() for corrupted, targets in results])
+    original = np.concatenate([targets[targets.ne(1)].numpy() for _, targets in results])
+    masked, kept = chosen == MASK, chosen == original
+    assert abs(masked.mean() - 0.8) < 0.02 and abs(kept.mean() - 0.1) < 0.02
+    replaced = chosen[~masked & ~kept]
+    assert replaced.min() >= DICTIONARY.nspecial and replaced.max() < MASK and len(set(replaced)) > 300
+
+
+def test_untouched_elsewhere_and_targets_are_the_originals():
+    sequence = torch.tensor([0, *range(10, 30), 2])
+    for corrupted, targets in mask_many(0.25, sequence.tolist(), 50):
+        chosen = targets.ne(1)
+        assert torch.equal(corrupted[~chosen], sequence[~chosen]) and torch.equal(targets[chosen], sequence[chosen])
+
+
+def test_at_least_one_and_never_a_special():
+    for corrupted, targets in mask_many(0.01, [0, 3, 17, 3, 2], 50):
+        assert targets.tolist() == [1, 1, 17, 1, 1]
+        assert corrupted[[0, 1, 3, 4]].tolist() == [0, 3, 3, 2]
+    for corrupted, targets in mask_many(0.5, [0, 3, 3, 2], 5):  # nothing to mask
+        assert corrupted.tolist() == [0, 3, 3, 2] and targets.eq(1).all()
+
+
+def test_all_of_it():
+    for _, targets in mask_many(1.0, [0, 5, 6, 7, 2], 20):
+        assert targets.tolist() == [1, 5, 6, 7, 1]

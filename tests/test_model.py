@@ -1,0 +1,185 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The model against fairseq's own modules, and where gradients must and must not go."""
+
+from argparse import Namespace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import make_dictionary
+from fairseq.models.roberta import RobertaModel
+from fairseq.models.transformer import TransformerConfig
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
+
+from veco_fairseq.models.veco import VecoEncoder, veco_large, veco_small
+
+PAD = 1
+
+
+def tokens(batch: int, length: int, seed: int = 0, shortest: int = 3) -> torch.Tensor:
+    """Random sequences <s> ... </s>, of different lengths, padded on the right."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(4, 44, (batch, length), generator=generator)
+    ids[:, 0] = 0
+    for row in range(batch):
+        end = length - 1 - row % (length - shortest + 1)
+        ids[row, end], ids[row, end + 1 :] = 2, PAD
+    return ids
+
+
+def masked(ids: torch.Tensor, seed: int = 0):
+    """(corrupted, targets): every third ordinary token is masked."""
+    chosen = (torch.arange(ids.size(-1)) % 3 == 1) & (ids >= 4)
+    return ids.masked_fill(chosen, 44), torch.where(chosen, ids, PAD)
+
+
+@pytest.mark.parametrize("architecture, expected", [(veco_small, 249_950_610), (veco_large, 660_952_210)])
+def test_parameters_of_the_paper(architecture, expected):
+    """Section 4 counts 662M and 247M; these are the exact numbers of this architecture."""
+    args = Namespace()
+    architecture(args)
+    with torch.device("meta"):
+        encoder = VecoEncoder(args, make_dictionary(250_002 - 5))
+    assert sum(parameter.numel() for parameter in encoder.parameters()) == expected
+
+
+def test_command_line_wins_over_architecture():
+    args = Namespace(encoder_layers=5, dropout=0.3)
+    veco_large(args)
+    assert (args.encoder_layers, args.encoder_embed_dim, args.encoder_ffn_embed_dim) == (5, 1024, 4096)
+    assert (args.dropout, args.attention_dropout, args.max_positions) == (0.3, 0.1, 512)
+
+
+def test_unplugged_equals_roberta(make_model):
+    model = make_model()
+    roberta = RobertaModel.build_model(model.args, SimpleNamespace(source_dictionary=make_dictionary()))
+    weights = {k: v for k, v in model.state_dict().items() if ".encoder_attn" not in k}
+    roberta.load_state_dict(weights, strict=True)
+    ids = tokens(4, 11)
+    expected, _ = roberta.eval()(ids, features_only=True)
+    actual = model.unplugged(ids)
+    assert (actual - expected)[ids.ne(PAD)].abs().max() < 1e-5
+    logits, _ = roberta(ids)
+    assert (model.encoder.lm_head(actual) - logits)[ids.ne(PAD)].abs().max() < 1e-4
+
+
+def test_plugged_equals_decoder_layers_without_causal_mask(make_model):
+    model = make_model()
+    x, y = tokens(4, 11, seed=1), tokens(4, 9, seed=2, shortest=4)
+    memory = model.unplugged(y)
+    args = vars(model.args)
+    decoder_args = {k.replace("encoder_", "decoder_"): v for k, v in args.items() if k.startswith("encoder_")}
+    cfg = TransformerConfig.from_namespace(Namespace(**{**args, **decoder_args}))
+    states, _ = model.encoder.sentence_encoder.forward_embedding(x)
+    states = (states * x.ne(PAD).unsqueeze(-1)).transpose(0, 1)
+    for ours in model.encoder.sentence_encoder.layers:
+        layer = TransformerDecoderLayerBase(cfg).eval()
+        layer.load_state_dict(ours.state_dict(), strict=True)
+        states, _, _ = layer(
+            states, memory.transpose(0, 1), encoder_padding_mask=y.eq(PAD), self_attn_padding_mask=x.eq(PAD)
+        )
+    actual = model.plugged(x, memory, y)
+    assert (actual - states.transpose(0, 1))[x.ne(PAD)].abs().max() < 1e-5
+
+
+def test_plugged_attends_to_the_memory(make_model):
+    model = make_model()
+    x, y = tokens(2, 8, seed=1), tokens(2, 8, seed=2)
+    attention = []
+    plugged = model.plugged(x, model.unplugged(y), y, attention)
+    assert (plugged - model.unplugged(x)).abs().max() > 1e-2
+    assert [weights.shape for weights in attention] == [(2, 8, 8)] * 3
+    for weights in attention:
+        assert torch.allclose(weights.sum(-1), torch.ones(2, 8), atol=1e-5)
+        assert weights[y.eq(PAD).unsqueeze(1).expand_as(weights)].abs().max() == 0
+
+
+def pair_batch():
+    both = torch.stack([tokens(3, 10, seed=3), tokens(3, 10, seed=4, shortest=5)])
+    return masked(both)
+
+
+def gradients(model):
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def loss_gradients(model, branch: str, stop_gradient: bool):
+    model.zero_grad()
+    model(*pair_batch(), stop_gradient=stop_gradient)[branch].nll.sum().backward()
+    return gradients(model)
+
+
+def test_h_leaves_no_gradient_in_theta_c(make_model):
+    model = make_model()
+    assert not [name for name in loss_gradients(model, "h", True) if ".encoder_attn" in name]
+    theta_c = [name for name, _ in model.named_parameters() if ".encoder_attn" in name]
+    assert theta_c == [name for name in loss_gradients(model, "s", True) if name in theta_c]
+
+
+def test_s_treats_the_memory_as_a_constant(make_model):
+    """Its gradient equals that of a forward pass whose memory is a plain tensor, and exactly this changes without stop-gradient."""
+    model = make_model()
+    corrupted, targets = pair_batch()
+    with torch.no_grad():
+        memory = [model.unplugged(side) for side in corrupted]
+    model.zero_grad()
+    for side in (0, 1):
+        states = model.plugged(corrupted[side], memory[1 - side], corrupted[1 - side])
+        model.predict(states, targets[side]).nll.sum().backward()
+    expected = gradients(model)
+    actual = loss_gradients(model, "s", stop_gradient=True)
+    assert actual.keys() == expected.keys()
+    assert all(torch.allclose(actual[name], expected[name], atol=1e-4) for name in expected)
+
+    through = loss_gradients(model, "s", stop_gradient=False)
+    assert (through["encoder.sentence_encoder.layers.0.fc1.weight"] - actual["encoder.sentence_encoder.layers.0.fc1.weight"]).abs().max() > 1e-3
+    # The head sits above the memory on no path: its gradient is the same either way, and so are H's and all values.
+    assert torch.allclose(through["encoder.lm_head.dense.weight"], actual["encoder.lm_head.dense.weight"], atol=1e-4)
+    stopped, flowing = (loss_gradients(model, "h", stop) for stop in (True, False))
+    assert all(torch.equal(stopped[name], flowing[name]) for name in stopped)
+    with torch.no_grad():
+        a, b = (model(corrupted, targets, stop_gradient=stop)["s"].nll for stop in (True, False))
+    assert torch.equal(a, b)
+
+
+def test_memory_of_x_is_h_of_y(make_model):
+    model = make_model()
+    corrupted, targets = pair_batch()
+    predictions = model(corrupted, targets)
+    x, y = corrupted
+    for branch, states, of_x in (
+        ("h", model.unplugged(x), True),
+        ("h", model.unplugged(y), False),
+        ("s", model.plugged(x, model.unplugged(y), y), True),
+        ("s", model.plugged(y, model.unplugged(x), x), False),
+    ):
+        expected = model.predict(states, targets[0 if of_x else 1]).nll
+        actual = predictions[branch].nll[predictions[branch].from_x.eq(of_x)]
+        assert torch.allclose(actual, expected, atol=1e-5)
+
+
+def test_batches_of_different_composition_give_the_same_loss(make_model):
+    model = make_model()
+    corrupted, targets = pair_batch()
+    together = model(corrupted, targets)
+    for branch in ("h", "s"):
+        alone = []
+        for row in range(3):
+            longest = int(corrupted[:, row].ne(PAD).sum(-1).max())  # less padding than in the batch
+            one = slice(row, row + 1), slice(0, longest)
+            alone.append(model(corrupted[:, *one], targets[:, *one])[branch])
+        for of_x in (True, False):
+            expected = torch.cat([prediction.nll[prediction.from_x.eq(of_x)] for prediction in alone])
+            actual = together[branch].nll[together[branch].from_x.eq(of_x)]
+            assert torch.allclose(actual, expected, atol=1e-5)
+
+
+def test_autocast_keeps_parameters_and_loss_in_fp32(make_model):
+    plain, cast = make_model(), make_model(autocast="bf16")
+    corrupted, targets = pair_batch()
+    expected, actual = plain(corrupted, targets)["s"].nll, cast(corrupted, targets)["s"].nll
+    assert actual.dtype == torch.float32 and not torch.equal(actual, expected)
+    assert torch.allclose(actual, expected, rtol=0.05, atol=0.05)
+    actual.sum().backward()
+    assert all(p.grad.dtype == torch.float32 for p in cast.parameters() if p.grad is not None)

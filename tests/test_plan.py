@@ -1,0 +1,98 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The plan: sampling, exact epochs, and that everything follows from (seed, epoch, number)."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from veco_fairseq.data.plan import HalfPlan, _make_exactly, sampling_probabilities
+from veco_fairseq.errors import UserError
+
+
+def source(name: str, count: int, seed: int = 0):
+    lengths = np.random.default_rng(seed).integers(3, 30, (count, 2)).astype(np.int32)
+
+    class Source(SimpleNamespace):
+        def __len__(self):
+            return count
+
+    return Source(name=name, sentences=count, lengths=lengths)
+
+
+def plan(*counts, **options) -> HalfPlan:
+    sources = [source(f"l{i}", count, i) for i, count in enumerate(counts)]
+    options = {"alpha": 0.5, "max_tokens": 600, "batch_size": None, "seed": 1, **options}
+    return HalfPlan("bitext", sources, **options)
+
+
+def test_sampling_probabilities_by_hand():
+    # Shares 0.8 and 0.2: square roots 0.894 and 0.447.
+    assert np.allclose(sampling_probabilities([400, 100], 0.5), [2 / 3, 1 / 3])
+    assert np.allclose(sampling_probabilities([400, 100], 1.0), [0.8, 0.2])
+    assert np.allclose(sampling_probabilities([400, 100], 0.0), [0.5, 0.5])
+
+
+def test_one_pass_over_one_source_draws_every_pair_once():
+    half = plan(500)
+    for epoch in (1, 2, 3):
+        draws = np.concatenate(list(half.epoch(epoch, half.batches_per_pass)))
+        assert sorted(draws["index"]) == list(range(500)) and set(draws["epoch"]) == {epoch - 1}
+
+
+def test_batches_respect_both_caps_and_are_of_like_length():
+    half = plan(500, batch_size=16)
+    batches = list(half.epoch(1, half.batches_per_pass))
+    lengths = [half.sources[0].lengths[batch["index"]].max(axis=1) for batch in batches]
+    assert max(len(batch) for batch in batches) == 16
+    assert all(2 * length.max() * len(length) <= 600 for length in lengths)
+    assert np.mean([length.max() - length.min() for length in lengths]) < 3
+    assert not np.all(np.diff([length.max() for length in lengths]) >= 0), "the batches are in order of length"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 17, 40, 41, 100])
+def test_an_epoch_has_exactly_the_batches_asked_for(count):
+    half = plan(300, 50, 1)
+    for epoch in (1, 2, 7):
+        batches = list(half.epoch(epoch, count))
+        assert len(batches) == count and all(len(batch) for batch in batches)
+
+
+def test_epochs_shorter_than_a_pass_go_on_where_the_last_one_ended():
+    half = plan(1000)
+    count = half.batches_per_pass // 4
+    drawn = np.concatenate([np.concatenate(list(half.epoch(epoch, count))) for epoch in (1, 2, 3, 4)])
+    keys, times = np.unique(drawn["index"], return_counts=True)
+    assert times.max() == 1 and len(keys) > 900  # all but what batching leaves over
+
+
+def test_languages_are_drawn_by_their_probabilities():
+    half = plan(4000, 1000, max_tokens=2000)
+    draws = np.concatenate(list(half.epoch(1, half.batches_per_pass)))
+    assert abs((draws["source"] == 1).mean() - 1 / 3) < 0.01
+    small = draws[draws["source"] == 1]
+    assert set(small["epoch"]) == {0, 1}  # drawn 1,667 times: once through, and on
+    assert len(np.unique(small[small["epoch"] == 0]["index"])) == 1000
+
+
+def test_a_function_of_seed_and_epoch_alone():
+    first, again, other = plan(300, 50), plan(300, 50), plan(300, 50, seed=2)
+    wanted = [batch.tolist() for batch in first.epoch(5, 20)]
+    list(again.epoch(1, 20))  # what was planned before does not matter
+    assert [batch.tolist() for batch in again.epoch(5, 20)] == wanted
+    assert [batch.tolist() for batch in other.epoch(5, 20)] != wanted
+    assert [batch.tolist() for batch in first.epoch(6, 20)] != wanted
+
+
+def test_a_pair_that_fits_no_batch_is_an_error():
+    with pytest.raises(UserError, match="--max-tokens 50 cannot hold a bitext pair of twice 29 tokens: raise it to 58"):
+        plan(100, max_tokens=50)
+
+
+def test_make_exactly_by_hand():
+    batches = [np.arange(4), np.arange(1)]
+    assert [b.tolist() for b in _make_exactly(1, list(batches))] == [[0, 1, 2, 3]]
+    assert sorted(map(tuple, _make_exactly(3, list(batches)))) == [(0,), (0, 2), (1, 3)]
+    assert sorted(map(tuple, _make_exactly(5, list(batches)))) == [(0,), (0,), (1,), (2,), (3,)]
+    assert len(_make_exactly(9, list(batches))) == 9

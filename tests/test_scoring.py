@@ -1,0 +1,127 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""BLEU against numbers worked out by hand, and the reading of fairseq-generate's output."""
+
+import json
+import math
+
+import pytest
+from conftest import error_line
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.scoring import read_generate_output, score, score_files, score_lines
+
+HYPOTHESIS = ["The cat is on the mat ."]
+REFERENCE = ["the cat is on a mat."]
+
+
+def write(path, text):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8"))
+    return path
+
+
+def test_tokenised_bleu_by_hand():
+    """Lower-cased and tokenised: the cat is on the mat . / the cat is on a mat .
+
+    Matches: 6 of 7 tokens ("the" once), 4 of 6 pairs, 2 of 5 triples, 1 of 4 fours; equal lengths.
+    """
+    result = score(HYPOTHESIS, REFERENCE, "en")["tokenised_bleu"]
+    assert result["score"] == pytest.approx(100 * (6 / 7 * 4 / 6 * 2 / 5 * 1 / 4) ** 0.25)
+    assert "case:lc" in result["signature"] and "tok:none" in result["signature"]
+    assert "'en'" in result["tokeniser"] and "compounds not split" in result["tokeniser"]
+
+
+def test_sacrebleu_by_hand():
+    """Mixed case: 6 of 7, 3 of 6, 1 of 5, and no four, which smoothing counts as 1/2 of 4."""
+    result = score(HYPOTHESIS, REFERENCE, "en")["sacrebleu"]
+    assert result["score"] == pytest.approx(100 * (6 / 7 * 3 / 6 * 1 / 5 * 1 / 8) ** 0.25)
+    assert result["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+
+
+def test_brevity_penalty_and_no_smoothing_of_tokenised_bleu():
+    """All n-grams match, 5 tokens for 7; and without any four in common BLEU is 0, as multi-bleu has it."""
+    result = score(["a b c d e"], ["a b c d e f g"], "en")["tokenised_bleu"]
+    assert result["score"] == pytest.approx(100 * math.exp(1 - 7 / 5))
+    assert score(["a b c x d"], ["a b c d"], "en")["tokenised_bleu"]["score"] == 0
+
+
+def test_lang_chooses_the_tokenisation():
+    """"Nr." before a number is one token in German, two in French; sacreBLEU splits Chinese into characters."""
+    hypothesis, reference = ["ja die Nr. 5 ist heute rot"], ["ja die Nr 5 ist heute rot"]
+    german, french = (score(hypothesis, reference, lang)["tokenised_bleu"]["score"] for lang in ("de", "fr"))
+    assert german == pytest.approx(100 * (6 / 7 * 4 / 6 * 2 / 5 * 1 / 4) ** 0.25)
+    assert french == pytest.approx(100 * (7 / 8 * 5 / 7 * 3 / 6 * 1 / 5) ** 0.25)
+    assert "tok:zh" in score(["一 二 三 四"], ["一二三四"], "zh")["sacrebleu"]["signature"]
+
+
+def test_generate_output_in_the_order_of_the_test_set(tmp_path):
+    lines = [
+        "2026-01-01 | INFO | fairseq_cli.generate | D-9 is no hypothesis here",
+        "S-2\t▁c", "T-2\tc", "H-2\t-0.1\t▁drei", "D-2\t-0.1\tdrei\tmit Tab", "P-2\t-0.1 -0.2",
+        "D-0\t-0.5\teins", "D-0\t-0.9\tanders", "D-10\t-1\telf", "D-1\t-0.3\t",
+        *(f"D-{number}\t-1\tn{number}" for number in range(9, 2, -1)),
+        "Generate test with beam=5: BLEU4 = 1.0",
+    ]
+    path = write(tmp_path / "gen.txt", "\n".join(lines) + "\n")
+    expected = ["eins", "", "drei\tmit Tab", "n3", "n4", "n5", "n6", "n7", "n8", "n9", "elf"]
+    assert read_generate_output(path) == expected
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("D-0\t-1\ta\nD-3\t-1\tb\n", "no hypothesis for sentence 1, 2 "),
+        ("H-0\t-1\ta\n", "no line 'D-<number>'"),
+        ("", "no line 'D-<number>'"),
+        (b"D-0\t-1\ta\nD-1\t-1\t\xff\n", "line 2"),
+    ],
+)
+def test_generate_output_that_is_none(tmp_path, text, message):
+    with pytest.raises(UserError, match=message):
+        read_generate_output(write(tmp_path / "gen.txt", text))
+
+
+@pytest.mark.parametrize(
+    "hypothesis, reference, lang, message",
+    [
+        ("a\nb\n", "a\n", "de", r"hyp has 2 sentences, but .*ref has 1"),
+        ("", "", "de", "empty"),
+        ("a\n", "\n", "de", "empty"),
+        (b"a\n\xe4\n", "a\nb\n", "de", r"hyp, line 2"),
+        (None, "a\n", "de", r"hyp"),
+    ],
+)
+def test_bad_files(tmp_path, hypothesis, reference, lang, message):
+    paths = tmp_path / "hyp", tmp_path / "ref"
+    for path, text in zip(paths, (hypothesis, reference)):
+        if text is not None:
+            write(path, text)
+    with pytest.raises(UserError, match=message):
+        score_files(*paths, lang)
+
+
+def test_score_refuses_different_lengths():
+    with pytest.raises(UserError, match="2 hypotheses for 1 references"):
+        score(["a", "b"], ["a"], "de")
+
+
+def test_command(run, tmp_path):
+    reference = write(tmp_path / "ref", REFERENCE[0] + "\n")
+    output = tmp_path / "scores.json"
+    generated = write(tmp_path / "gen", f"D-0\t-1\t{HYPOTHESIS[0]}\n")
+    arguments = "--generate-output", generated, "--reference", reference, "--lang", "en", "--json", output
+    done = run("scripts/score.py", *arguments)
+    assert done.returncode == 0, done.stderr
+    result = score(HYPOTHESIS, REFERENCE, "en")
+    assert done.stdout.splitlines() == score_lines(result)
+    assert "sacreBLEU 32.17  nrefs:1|case:mixed" in done.stdout and "tokenised BLEU 48.89 " in done.stdout
+    assert json.loads(output.read_text()) == result
+
+
+def test_command_with_unequal_files(run, tmp_path):
+    paths = write(tmp_path / "hyp", "a\nb\n"), write(tmp_path / "ref", "a\n")
+    output = tmp_path / "scores.json"
+    arguments = "--hypothesis", paths[0], "--reference", paths[1], "--lang", "de", "--json", output
+    done = run("scripts/score.py", *arguments)
+    assert "has 2 sentences, but" in error_line(done)
+    assert done.stdout == "" and not output.exists()

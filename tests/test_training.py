@@ -1,0 +1,103 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""``fairseq-train --task camlm`` as a user runs it: trains, validates, resumes; bad input ends in one line."""
+
+import json
+import re
+import shutil
+
+import pytest
+import torch
+from conftest import error_line, write_tokens
+
+OPTIONS = (
+    "--user-dir veco_fairseq --task camlm --criterion camlm --arch veco_tiny --encoder-layers 2 --encoder-embed-dim 16 "
+    "--encoder-attention-heads 2 --max-tokens 400 --mono-max-length 16 --optimizer adam --lr 1e-3 --cpu "
+    "--log-format json --log-interval 1 --no-epoch-checkpoints"
+).split()
+
+
+@pytest.fixture
+def train(run, tmp_path):
+    def train(root, *options, save_dir="checkpoints", **keywords):
+        return run("fairseq-train", root, *OPTIONS, "--save-dir", tmp_path / save_dir, *options, **keywords)
+
+    return train
+
+
+def logged(result, tag: str):
+    """The JSON lines of a log: tag is train_inner or valid."""
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    return [json.loads(line) for line in re.findall(rf"\| {tag} \| (\{{.*\}})", result.stdout)]
+
+
+def test_trains_validates_saves_and_resumes(make_root, train, tmp_path):
+    root = make_root()
+    (root / "sentencepiece.bpe.model").write_bytes(b"model")
+    whole = train(root, "--max-update", "6", "--save-interval-updates", "3", save_dir="whole")
+    assert whole.stderr == ""
+    losses = logged(whole, "train_inner")
+    assert {"mono_h_loss", "mono_s_loss", "bitext_h_loss", "bitext_s_loss", "bitext_tlm_loss", "bitext_s_ppl", "mono_h_acc"} <= set(losses[0])
+    assert {"valid_loss", "valid_aa_mono_s_loss", "valid_aa-bb_bitext_tlm_ppl"} <= set(logged(whole, "valid")[0])
+    saved = tmp_path / "whole"
+    assert (saved / "dict.txt").read_text() == (root / "dict.txt").read_text()
+    assert (saved / "sentencepiece.bpe.model").read_bytes() == b"model"
+    state = torch.load(saved / "checkpoint_last.pt")
+    assert state["task_state"]["symbols"][-1] == "<mask>" and len(state["task_state"]["symbols"]) == 45
+
+    logged(train(root, "--max-update", "3", "--save-interval-updates", "3"), "train_inner")
+    rest = logged(train(root, "--max-update", "6", "--save-interval-updates", "3"), "train_inner")
+    keys = [key for key in losses[0] if key.endswith(("loss", "gnorm", "num_updates"))]
+    assert len(rest) == 3
+    assert [[line[key] for key in keys] for line in rest] == [[line[key] for key in keys] for line in losses[3:]]
+    resumed = torch.load(tmp_path / "checkpoints" / "checkpoint_last.pt")["model"]
+    assert all(torch.equal(resumed[key], value) for key, value in state["model"].items())
+
+
+def test_objective_mlm_and_options(make_root, train):
+    options = "--objective mlm --no-tlm --updates-per-epoch 2 --max-update 3 --num-workers 1".split()
+    result = train(make_root(), *options)
+    lines = logged(result, "train_inner")
+    assert lines[-1]["epoch"] == 2
+    assert not [key for key in lines[0] if "_s_" in key or "tlm" in key]
+    terms = [float(lines[0][key]) for key in ("mono_h_loss", "bitext_h_loss")]
+    assert min(terms) <= float(lines[0]["loss"]) <= max(terms)
+
+
+BAD = [
+    ("dictionary", lambda root: (root / "dict.txt").unlink(), (), r"dict\.txt: no such file"),
+    ("no data", lambda root: [shutil.rmtree(root / kind) for kind in ("mono", "bitext")], (), "no valid data"),
+    (
+        "unequal lines",
+        lambda root: write_tokens(root / "bitext/aa-bb/train.aa-bb.aa", [[5, 6]] * 3),
+        (),
+        r"aa-bb: 3 lines on one side .* and 60 on the other",
+    ),
+    ("unknown language", lambda root: None, ("--mono-langs", "aa,zz"), r"--mono-langs zz: not in .*there is: aa, bb"),
+    ("batch size", lambda root: None, ("--batch-size", "8"), "--mono-batch-size and --bitext-batch-size"),
+    ("no root", lambda root: shutil.rmtree(root), (), "no such folder: the first argument is the data root"),
+    ("bad dictionary", lambda root: (root / "dict.txt").write_bytes(b"\xff\xfe\x00"), (), "dict.txt"),
+    ("empty file", lambda root: (root / "mono/aa/train.bin").write_bytes(b""), (), r"train\.bin: holds no sentence"),
+    ("long", lambda root: None, ("--mono-max-length", "600"), "600 tokens, and the model has 512 positions"),
+]
+
+
+@pytest.mark.parametrize("spoil, options, message", [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_bad_input_ends_in_one_line(make_root, train, spoil, options, message):
+    root = make_root()
+    spoil(root)
+    line = error_line(train(root, "--max-update", "1", *options))
+    assert line.startswith("fairseq-train: error: ") and re.search(message, line)
+
+
+def test_a_checkpoint_that_does_not_fit_ends_in_one_line(make_root, train, tmp_path):
+    root = make_root()
+    logged(train(root, "--max-update", "1"), "valid")
+    checkpoint = tmp_path / "checkpoints" / "checkpoint_last.pt"
+    line = error_line(train(root, "--max-update", "2", "--encoder-layers", "3"))
+    assert str(checkpoint) in line and "missing" in line.lower()
+    data = checkpoint.read_bytes()
+    truncated = tmp_path / "truncated.pt"
+    truncated.write_bytes(data[: len(data) // 2])
+    line = error_line(train(root, "--max-update", "2", "--restore-file", truncated, save_dir="other"))
+    assert str(truncated) in line

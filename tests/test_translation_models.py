@@ -1,0 +1,101 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The presets veco_mt_*: fairseq's stock transformer in VECO's shape."""
+
+from argparse import Namespace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import make_dictionary
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, build_model
+from fairseq.models.transformer import TransformerModel
+
+from veco_fairseq.models.veco import VecoEncoder
+
+SIZES = {  # layers, dim, FFN, heads
+    "tiny": (3, 192, 768, 4),
+    "small": (6, 768, 3072, 12),
+    "base": (12, 768, 3072, 12),
+    "large": (24, 1024, 4096, 16),
+}
+
+
+def parse(*arguments):
+    parser = options.get_training_parser("translation")
+    return options.parse_args_and_arch(parser, ["data", "--task", "translation", *arguments])
+
+
+def build(args):
+    words = make_dictionary()
+    with torch.device("meta"):
+        return build_model(args, SimpleNamespace(source_dictionary=words, target_dictionary=words))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_preset_has_the_size_of_its_pretraining_model(size):
+    layers, dim, ffn, heads = SIZES[size]
+    args = parse("--arch", f"veco_mt_{size}")
+    for side in ("encoder", "decoder"):
+        values = [getattr(args, f"{side}_{name}") for name in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")]
+        assert values == [layers, dim, ffn, heads]
+        assert getattr(args, f"{side}_learned_pos") and not getattr(args, f"{side}_normalize_before")
+    assert args.layernorm_embedding and args.no_scale_embedding and args.share_all_embeddings
+    assert (args.activation_fn, args.dropout, args.attention_dropout) == ("gelu", 0.1, 0.1)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_encoder_takes_the_unplugged_pretraining_model(size):
+    """Every shape of pre-training's encoder without cross-attention, 514 positions included."""
+    translation = build(parse("--arch", f"veco_mt_{size}")).encoder.state_dict()
+    args = Namespace()
+    ARCH_CONFIG_REGISTRY[f"veco_{size}"](args)
+    with torch.device("meta"):
+        veco = VecoEncoder(args, make_dictionary()).sentence_encoder
+    unplugged = {
+        name: tensor.shape
+        for name, tensor in veco.state_dict().items()
+        if "encoder_attn" not in name
+    }
+    assert {name: tensor.shape for name, tensor in translation.items()} == unplugged
+    assert unplugged["embed_positions.weight"] == (514, SIZES[size][1])
+
+
+def test_result_is_a_stock_model_with_one_embedding_table():
+    model = build(parse("--arch", "veco_mt_tiny", "--decoder-layers", "2"))
+    assert type(model) is TransformerModel and ARCH_MODEL_REGISTRY["veco_mt_tiny"] is TransformerModel
+    assert (len(model.encoder.layers), len(model.decoder.layers)) == (3, 2)
+    assert model.encoder.embed_tokens is model.decoder.embed_tokens
+    assert model.decoder.output_projection.weight is model.encoder.embed_tokens.weight
+    for side in (model.encoder, model.decoder):
+        assert side.embed_scale == 1 and side.embed_positions.weight.shape == (514, 192)
+        assert side.max_positions() == 512 and side.layernorm_embedding is not None and side.layer_norm is None
+
+
+def test_positions_default_to_512_for_model_and_task():
+    args = parse("--arch", "veco_mt_tiny")
+    assert (args.max_source_positions, args.max_target_positions) == (512, 512)
+    task = convert_namespace_to_omegaconf(args).task
+    assert (task.max_source_positions, task.max_target_positions) == (512, 512)
+
+
+def test_command_line_wins():
+    given = {
+        "encoder_layers": 2, "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 48, "encoder_attention_heads": 2,
+        "decoder_layers": 1, "decoder_ffn_embed_dim": 40, "decoder_attention_heads": 8, "activation_fn": "relu",
+        "dropout": 0.3, "attention_dropout": 0.0, "max_source_positions": 1024, "max_target_positions": 77,
+    }
+    arguments = [part for name, value in given.items() for part in ("--" + name.replace("_", "-"), str(value))]
+    args = parse("--arch", "veco_mt_large", *arguments)
+    assert {name: getattr(args, name) for name in given} == given
+    task = convert_namespace_to_omegaconf(args).task
+    assert (task.max_source_positions, task.max_target_positions) == (1024, 77)
+    model = build(args)
+    assert model.encoder.embed_positions.weight.shape == (1026, 32)
+    assert model.decoder.embed_positions.weight.shape == (79, 32)
+
+
+def test_decoder_is_as_deep_as_the_encoder_unless_said_otherwise():
+    assert parse("--arch", "veco_mt_base", "--encoder-layers", "5").decoder_layers == 5

@@ -1,0 +1,119 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Reading checkpoints without running the code that a pickle can hold."""
+
+import argparse
+import errno
+import os
+import pickle
+import re
+import warnings
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+
+import numpy as np
+import torch
+
+from veco_fairseq.cli import SYSTEM_ERRORS
+from veco_fairseq.errors import UserError
+
+try:
+    from numpy._core import multiarray
+except ImportError:  # numpy 1
+    from numpy.core import multiarray
+
+
+class DamagedCheckpoint(UserError):
+    """The file is there and cannot be read: empty, cut off or overwritten. Another copy may well be whole."""
+
+
+def allowed_types() -> List[Union[Callable, Tuple[Callable, str]]]:
+    """All that a checkpoint may hold beside tensors and plain values, as torch's add_safe_globals takes it.
+
+    - argparse.Namespace: fairseq-train keeps its command line in one, as everybody's checkpoints do.
+    - numpy's arrays and numbers: the metrics of ``--eval-bleu`` are such, and are kept for resuming.
+
+    Making any of these runs no code of the file's choice.
+    """
+    kinds = (np.bool_, np.uint8, np.int32, np.int64, np.float16, np.float32, np.float64)
+    # A name of its own where numpy 1 and 2 write different ones: each must read the other's checkpoints.
+    renamed = [
+        (function, f"numpy.{core}.multiarray.{name}")
+        for name, function in (("_reconstruct", multiarray._reconstruct), ("scalar", multiarray.scalar))
+        for core in ("core", "_core")
+    ]
+    return [argparse.Namespace, np.ndarray, np.dtype, *renamed, *(type(np.dtype(kind)) for kind in kinds)]
+
+
+# For the whole process: fairseq's own reading and its broadcasts between workers need them as well.
+torch.serialization.add_safe_globals(allowed_types())
+
+# torch's words for "this pickle asks for more than is allowed", with the name of what it asks for.
+REFUSED = re.compile(
+    r"GLOBAL (\S+) was not an allowed global|unsupported GLOBAL (\S+) whose module|"
+    r"allowlisted via `add_safe_globals`,? but got (<class '\S+'>|\S+)|"
+    r"Trying to call reduce for unrecognized function (.+)"
+)
+
+
+def read_checkpoint(path: Union[str, Path], trust: bool = False) -> Dict[str, Any]:
+    """Read a fairseq checkpoint, its tensors on the CPU, without the upgrades that fairseq makes to old ones.
+
+    Args:
+        path: the file.
+        trust: unpickle whatever the file holds, though that can run any code: only when the user says so
+            (``--trust-checkpoint``).
+
+    Raises:
+        DamagedCheckpoint: the file is empty, cut off or damaged.
+        UserError: the file is missing, or no fairseq checkpoint (it has no "model"), or it needs more than
+            :func:`allowed_types` and is not trusted.
+    """
+    path = Path(path)
+    try:
+        if path.stat().st_size == 0:
+            raise DamagedCheckpoint(f"{path}: is empty (0 bytes): its writing was cut off; use another checkpoint")
+        with open(path, "rb") as file, warnings.catch_warnings():
+            # torch remarks on a pickle protocol that is not its own: a file that matters fails for a better reason
+            warnings.filterwarnings("ignore", message="Detected pickle protocol")
+            # always explicit: the default is another one before torch 2.6, and an environment variable changes it
+            state = torch.load(file, map_location="cpu", weights_only=not trust)
+    except UserError:
+        raise
+    except Exception as error:  # a damaged file fails in any way: EOFError, KeyError, RuntimeError, OSError, ...
+        raise _failure(path, error) from error
+    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+        held = f"its keys: {', '.join(map(str, list(state)[:5]))}" if isinstance(state, dict) else type(state).__name__
+        raise UserError(f'{path}: is not a fairseq checkpoint: it has no "model" ({held}); give one of fairseq-train')
+    return state
+
+
+def _failure(path: Path, error: Exception) -> UserError:
+    """Why ``path`` could not be read, and what to do."""
+    # A damaged file can fail with an OSError, too, without the name of a file (seen: EINVAL of a seek).
+    if isinstance(error, OSError) and error.filename is not None:
+        if error.errno == errno.ENOENT:
+            return UserError(f"{path}: no such checkpoint: check the path")
+        return UserError(f"{path}: {SYSTEM_ERRORS.get(error.errno, f'cannot be read ({error.strerror})')}")
+    refused = refused_type(error)
+    if refused is not None:
+        return UserError(
+            f"{path}: refused: it holds {refused}, and loading that could run code; if you trust whoever made it, "
+            "the commands in scripts/ read it with --trust-checkpoint"
+        )
+    return DamagedCheckpoint(
+        f"{path}: cannot be read ({os.path.getsize(path):,} bytes): it is cut off, damaged or no checkpoint "
+        f"({_first_words(error)}); copy it again or use another checkpoint"
+    )
+
+
+def refused_type(error: Exception) -> Optional[str]:
+    """The type for which torch refused a pickle, or None if ``error`` has another reason."""
+    match = REFUSED.search(str(error)) if isinstance(error, pickle.UnpicklingError) else None
+    return None if match is None else next(group for group in match.groups() if group)
+
+
+def _first_words(error: Exception) -> str:
+    """The kind of an error and the start of what it says, less torch's advice to the programmer."""
+    text = re.split(r"[.\n]", str(error).strip(), maxsplit=1)[0].strip()
+    return type(error).__name__ if text in ("", "Weights only load failed") else f"{type(error).__name__}: {text[:80]}"

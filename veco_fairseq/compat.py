@@ -1,0 +1,300 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""All that this plug-in changes in fairseq, done when it is imported, each with its reason.
+
+Written for fairseq-fixed 0.12.3.1 (the fairseq of 2024 that imports on Python 3.11 and later).
+"""
+
+import logging
+import os
+import re
+import shutil
+import sys
+import warnings
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, List, Optional
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.file_io import PathManager
+from fairseq.trainer import Trainer, logger
+
+from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
+from veco_fairseq.cli import print_error, user_message
+from veco_fairseq.errors import UserError
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Warnings that every fairseq command prints and no user can do anything about. All of them come after
+# --user-dir was imported. Each pattern matches one message; what the user's own code warns of is left alone.
+
+NOISE = (
+    # message (from its start), category, module that it is laid at
+    (r"hydra\.experimental\.(initialize|compose)\(\) is no longer experimental", UserWarning, ""),
+    (r"\s*The version_base parameter is not specified", UserWarning, ""),
+    (r"In 'config': Usage of deprecated keyword in package header '# @package _group_'", UserWarning, ""),
+    (r"\s*'config' is validated against ConfigStore schema with the same name", UserWarning, ""),
+    (r"\s*The strict flag in the compose API is deprecated", UserWarning, ""),
+    # fairseq asks for pinned memory whether there is a GPU or not
+    (r"'pin_memory' argument is set as true but no accelerator is found", UserWarning, r"torch\.utils\.data"),
+    # fairseq 0.12 has torch's old names of automatic mixed precision
+    (r"`torch\.cuda\.amp\.\w+\(args\.\.\.\)` is deprecated", FutureWarning, r"fairseq\."),
+    # fairseq hands a float attn_mask and a boolean key_padding_mask to torch
+    (r"Support for mismatched key_padding_mask and attn_mask is deprecated", UserWarning, r"torch\.nn\.functional"),
+)
+
+
+def quiet_known_warnings() -> None:
+    """Drop the warnings of :data:`NOISE`, and what hydra logs for its own debugging."""
+    for message, category, module in NOISE:
+        warnings.filterwarnings("ignore", message=message, category=category, module=module)
+    # generate and interactive log at DEBUG, because a module of fairseq calls logging.basicConfig(level=DEBUG)
+    logging.getLogger("hydra.core.utils").setLevel(logging.INFO)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading. fairseq's torch.load names no weights_only: safe by default from torch 2.6 on, but not before, nor with
+# TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD; and what it raises for a bad file tells the user nothing.
+
+_fairseq_load_checkpoint_to_cpu = checkpoint_utils.load_checkpoint_to_cpu
+_architecture_of: Dict[str, Optional[str]] = {}  # of the checkpoints read, for the message when one does not fit
+_fairseq_load_model_ensemble_and_task = checkpoint_utils.load_model_ensemble_and_task
+_fairseq_trainer_load_checkpoint = Trainer.load_checkpoint
+
+
+def load_checkpoint_to_cpu(
+    path: str, arg_overrides: Optional[Dict[str, Any]] = None, load_on_all_ranks: bool = False
+) -> Dict[str, Any]:
+    """fairseq's, on what :func:`read_checkpoint` reads.
+
+    Raises:
+        UserError: see :func:`read_checkpoint`; or the checkpoint lacks what fairseq-train writes beside the model.
+    """
+    state = read_checkpoint(PathManager.get_local_path(path))
+    torch_load = torch.load
+    torch.load = lambda file, map_location: state
+    try:
+        state = _fairseq_load_checkpoint_to_cpu(path, arg_overrides, load_on_all_ranks)
+    except KeyError as error:
+        # fairseq takes what has no optimizer_history for a checkpoint of 2017 and looks for that one's keys
+        raise UserError(
+            f"{path}: is not a whole fairseq checkpoint: it has no {error}; give one of fairseq-train"
+        ) from error
+    finally:
+        torch.load = torch_load
+    _architecture_of[path] = getattr((state.get("cfg") or {}).get("model"), "_name", None)
+    return state
+
+
+def load_model_ensemble_and_task(filenames: List[str], *args, **kwargs):
+    """fairseq's (generate, interactive, validate), with a line for a model that its checkpoint does not fit.
+
+    Raises:
+        UserError: a file is missing or bad, or its tensors do not fit the model, as with another dictionary.
+    """
+    try:
+        return _fairseq_load_model_ensemble_and_task(filenames, *args, **kwargs)
+    except RuntimeError as error:
+        message = misfit(error)
+        if message is None:
+            raise
+        raise UserError(f"{', '.join(filenames)}: {message}") from error
+
+
+def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
+    """fairseq's, with three changes.
+
+    - A ``--restore-file`` that does not exist is an error: fairseq goes on from random weights.
+    - A damaged checkpoint_last.pt is passed over, loudly, for the newest one beside it that can be read.
+    - A checkpoint of another model is told in one line.
+
+    Raises:
+        UserError: the three, and see :func:`read_checkpoint`.
+    """
+    cfg = trainer.cfg.checkpoint
+    is_last = os.path.basename(filename) == f"checkpoint_last{trainer.checkpoint_suffix}.pt"
+    if not is_last and not PathManager.isfile(filename):
+        raise UserError(f"{filename}: no such checkpoint to start from: check --restore-file")
+    # The first readable one: only the process that reads the file can tell, and the others get its state from it.
+    candidates = [filename, *(older_checkpoints(cfg.save_dir, filename) if is_last else [])]
+    for number, candidate in enumerate(candidates, start=1):
+        try:
+            return _fairseq_trainer_load_checkpoint(trainer, candidate, *args, **kwargs)
+        except DamagedCheckpoint as error:
+            if number == len(candidates):
+                raise
+            logger.warning(f"DAMAGED CHECKPOINT: {error}; resuming from {candidates[number]} instead")
+        except UserError:
+            raise
+        except Exception as error:
+            message = misfit(error)
+            if message is None:
+                raise
+            advice = "give the options that it was trained with" + (", or another --save-dir" if is_last else "")
+            raise UserError(
+                f"{candidate}: does not fit the model asked for (--arch {_architecture_of.get(candidate)} in the file, "
+                f"{getattr(trainer.cfg.model, '_name', None)} here): {message}; {advice}"
+            ) from error
+
+
+def older_checkpoints(folder: str, filename: str) -> List[str]:
+    """The checkpoints with the same suffix beside ``filename`` that a training can go on from, newest first."""
+    suffix = os.path.basename(filename)[len("checkpoint_last"):]
+    pattern = re.compile(rf"checkpoint(\d+|_\d+_\d+|_best){re.escape(suffix)}")
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    paths = [os.path.join(folder, name) for name in names if pattern.fullmatch(name)]
+    return sorted(paths, key=os.path.getmtime, reverse=True)
+
+
+def misfit(error: BaseException) -> Optional[str]:
+    """What does not fit when torch cannot load a state dict, a few of each kind; None if that is not the error.
+
+    fairseq's trainer raises a bare Exception from it, so that torch's is searched in the chain.
+    """
+    link: Optional[BaseException] = error
+    while link is not None and "Error(s) in loading state_dict for" not in str(link):
+        link = link.__cause__ or link.__context__
+    if link is None:
+        return None
+    text = str(link)
+    parts = []
+    for kind in ("Missing", "Unexpected"):
+        keys = re.search(rf"{kind} key\(s\) in state_dict: (.*?)\. ?$", text, re.MULTILINE)
+        if keys:
+            parts.append(f"{kind.lower()} " + _few(keys[1].replace('"', "").split(", ")))
+    shapes = re.findall(
+        r"size mismatch for (\S+): .*?torch\.Size\(\[(.*?)\]\) from.*?torch\.Size\(\[(.*?)\]\)", text, re.DOTALL
+    )
+    if shapes:
+        differences = [f"{key} [{there}] in the file, [{here}] here" for key, there, here in shapes]
+        parts.append("other shapes: " + _few(differences))
+    if any("embed_tokens" in key and there.split(",")[0] != here.split(",")[0] for key, there, here in shapes):
+        parts.append("rows of embed_tokens are tokens: is this the dict.txt that it was trained with?")
+    return "; ".join(parts) or " ".join(text.split())
+
+
+def _few(items: List[str], limit: int = 2) -> str:
+    return ", ".join(items[:limit]) + (f" and {len(items) - limit} more" if len(items) > limit else "")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Writing. fairseq writes checkpoint_best.pt and its like under a temporary name, but copies checkpoint_last.pt in
+# place: killed in the copy, a run has no last checkpoint any more. A failed write it repeats twice into the same
+# open file, which cannot mend it, and logs a traceback; it leaves the temporary file on the full disk.
+
+_fairseq_torch_persistent_save = checkpoint_utils.torch_persistent_save
+# How torch's zip writer puts a full disk into words, when it doesn't raise the OSError itself.
+WRITE_FAILED = re.compile(r"PytorchStreamWriter failed|file write failed|unexpected pos \d+ vs \d+|iostream error")
+
+
+@contextmanager
+def whole_file_or_none(filename: str) -> Iterator[str]:
+    """Yield the temporary name FILENAME.tmp, which is gone afterwards; a failed write is a UserError.
+
+    The name is fairseq's, the same at each try, so that a killed run leaves one such file at most.
+    """
+    temporary = filename + ".tmp"
+    try:
+        yield temporary
+    except (OSError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not WRITE_FAILED.search(str(error)):
+            raise
+        cause = error if isinstance(error, OSError) else error.__context__
+        reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else "the write failed"
+        free = shutil.disk_usage(os.path.dirname(filename) or ".").free
+        raise UserError(
+            f"{filename}: cannot be written ({reason}; {free / 2**20:,.0f} MiB free there): free some space and "
+            "start the same command again; the checkpoints written before are whole"
+        ) from error
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+
+
+def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) -> None:
+    """fairseq's, with its temporary file removed and one line when the file cannot be written."""
+    with whole_file_or_none(filename):
+        _fairseq_torch_persistent_save(obj, filename, async_write)
+
+
+def save_once(obj: Any, file) -> None:
+    """torch.save, in place of fairseq's three tries with a traceback in the log."""
+    torch.save(obj, file)
+
+
+def copy(src_path: str, dst_path: str, overwrite: bool = False) -> str:
+    """PathManager.copy (checkpoint_last.pt and checkpoint_best.pt) through a temporary name."""
+    with whole_file_or_none(dst_path) as temporary:
+        shutil.copyfile(src_path, temporary)
+        os.replace(temporary, dst_path)
+    return dst_path
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One line for a mistake of the user's, in place of a traceback through fairseq.
+
+# fairseq's own words for it, and ours: what is wrong, where, and what to do. "{0}" is the first group.
+MISTAKES = (
+    (r"Must specify batch size either with --max-tokens or --batch-size", "no batch size: give --max-tokens N"),
+    (r"--path required for generation!", "no model: give --path CHECKPOINT"),
+    (r"Model file not found: (.+)", "{0}: no such checkpoint: check --path"),
+    (r"--finetune-from-model (.+) does not exist", "{0}: no such checkpoint: check --finetune-from-model"),
+    (r"Dataset not found: (\S+) \((.*)\)",
+     "{1}: has no {0} data of these languages: check the folder, -s and -t, or make it with fairseq-preprocess"),
+    (r"Could not infer language pair, please provide it explicitly",
+     "the data folder names no pair of languages: check it, or give -s LANG -t LANG"),
+    (r"Incorrect encoding detected in (.+), please rebuild the dataset", "{0}: is not UTF-8: make the data again"),
+    (r"Incorrect dictionary format, expected '<token> <cnt> \[flags\]': (.*)",
+     'the dictionary has a line that is not "TOKEN COUNT": {0}'),
+    (r"Duplicate word found when loading Dictionary: '(.*?)'\.",
+     "the dictionary has the token '{0}' twice: remove one of its lines"),
+    (r"(Criterion|Optimizer) does not match; please reset the optimizer \(--reset-optimizer\)\. (\S+) vs (\S+)",
+     "the checkpoint was trained with {1}, not {2}: give the same one, or --reset-optimizer"),
+    (r"(Size of sample #\d+ is invalid .*)", "{0}"),
+    (r"(Valid paths .* will be ignored\. .*)", "{0}"),
+)
+
+
+def mistake(error: BaseException) -> Optional[str]:
+    """The one line for ``error``, or None if it is no known mistake of the user's."""
+    message = user_message(error)
+    if message is not None:
+        return message
+    # a spawned worker's error (several GPUs) comes as the text of its traceback: its last line is the one
+    text = str(error).strip()
+    if type(error).__name__ == "ProcessRaisedException":
+        text = text.rsplit("\n", 1)[-1]
+    for pattern, line in MISTAKES:
+        found = re.search(pattern, text)
+        if found:
+            return line.format(*found.groups())
+    return None
+
+
+def one_line_errors(previous: Callable) -> Callable:
+    """An excepthook that prints ``fairseq-train: error: ...`` for the user's mistakes, and else is ``previous``.
+
+    The process ends with exit code 1 in both cases, which is Python's for an exception.
+    """
+    def hook(kind, error, traceback) -> None:
+        message = mistake(error)
+        if message is None:
+            previous(kind, error, traceback)
+        else:
+            print_error(message)
+
+    return hook
+
+
+def install() -> None:
+    """Make all the changes: the one thing that importing this module does."""
+    quiet_known_warnings()
+    checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
+    checkpoint_utils.load_model_ensemble_and_task = load_model_ensemble_and_task
+    checkpoint_utils.torch_persistent_save = torch_persistent_save
+    checkpoint_utils._torch_persistent_save = save_once
+    Trainer.load_checkpoint = trainer_load_checkpoint
+    PathManager.copy = staticmethod(copy)
+    sys.excepthook = one_line_errors(sys.excepthook)
+
+
+install()

@@ -1,0 +1,66 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Counting the operations of training, so that models can be compared at equal cost."""
+
+import itertools
+from typing import NamedTuple
+
+from fairseq import checkpoint_utils, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from torch.utils.flop_counter import FlopCounterMode
+
+from veco_fairseq.errors import UserError
+
+
+class Operations(NamedTuple):
+    """Of a training run: updates done, and floating-point operations of one (forward and backward, on average)."""
+
+    updates: int
+    per_update: float
+
+    @property
+    def total(self) -> float:
+        return self.updates * self.per_update
+
+
+def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
+    """Count the matrix products of a run's first batches, and its updates.
+
+    PyTorch's own counter is used: a product of (m, k) and (k, n) is 2mkn operations; everything else is left out.
+
+    Args:
+        checkpoint: of any model that fairseq-train trained on one worker, its data where it was.
+        sample_updates: batches to count and take the mean of, spread over an epoch.
+
+    Raises:
+        UserError: the checkpoint or its data cannot be read.
+    """
+    state = checkpoint_utils.load_checkpoint_to_cpu(checkpoint)
+    cfg = state["cfg"] if state.get("cfg") is not None else convert_namespace_to_omegaconf(state["args"])
+    history = state.get("optimizer_history")
+    if not history:
+        raise UserError(f"{checkpoint}: was not trained, so there is nothing to count")
+    task = tasks.setup_task(cfg.task)
+    model, criterion = task.build_model(cfg.model).train(), task.build_criterion(cfg.criterion).train()
+    task.load_dataset(cfg.dataset.train_subset)
+    batches = task.get_batch_iterator(
+        task.dataset(cfg.dataset.train_subset),
+        max_tokens=cfg.dataset.max_tokens,
+        max_sentences=cfg.dataset.batch_size,
+        max_positions=model.max_positions(),
+        ignore_invalid_inputs=True,
+        required_batch_size_multiple=cfg.dataset.required_batch_size_multiple,
+        seed=cfg.common.seed,
+    ).next_epoch_itr()
+
+    class NoOptimizer:
+        backward = staticmethod(lambda loss: loss.backward())
+
+    counted = list(itertools.islice(batches, 0, len(batches), max(1, len(batches) // sample_updates)))
+    total = 0
+    for sample in counted:
+        with FlopCounterMode(display=False) as counter:
+            task.train_step(sample, model, criterion, NoOptimizer, update_num=0)
+        total += counter.get_total_flops()
+    accumulation = cfg.optimization.update_freq[0]
+    return Operations(history[-1]["num_updates"], accumulation * total / len(counted))
