@@ -12,7 +12,8 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 
-from veco_fairseq.models.veco import VecoEncoder, veco_large, veco_small
+from veco_fairseq.errors import UserError
+from veco_fairseq.models.veco import VecoModel, count_parameters, veco_large
 
 PAD = 1
 
@@ -34,14 +35,17 @@ def masked(ids: torch.Tensor, seed: int = 0):
     return ids.masked_fill(chosen, 44), torch.where(chosen, ids, PAD)
 
 
-@pytest.mark.parametrize("architecture, expected", [(veco_small, 249_950_610), (veco_large, 660_952_210)])
-def test_parameters_of_the_paper(architecture, expected):
+@pytest.mark.parametrize("arch, expected", [("veco_small", 249_950_610), ("veco_large", 660_952_210)])
+def test_parameters_of_the_paper(arch, expected):
     """Section 4 counts 662M and 247M; these are the exact numbers of this architecture."""
-    args = Namespace()
-    architecture(args)
-    with torch.device("meta"):
-        encoder = VecoEncoder(args, make_dictionary(250_002 - 5))
-    assert sum(parameter.numel() for parameter in encoder.parameters()) == expected
+    assert count_parameters(arch, make_dictionary(250_002 - 5)) == expected
+
+
+def test_counted_parameters_are_the_model_s(make_model):
+    model = VecoModel.build_model(Namespace(), SimpleNamespace(source_dictionary=make_dictionary()))
+    assert sum(p.numel() for p in model.parameters()) == count_parameters("veco_small", make_dictionary())
+    with pytest.raises(UserError, match="--arch transformer: there is veco_tiny"):
+        count_parameters("transformer", make_dictionary())
 
 
 def test_command_line_wins_over_architecture():

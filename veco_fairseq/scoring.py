@@ -29,7 +29,8 @@ def score_files(
     if len(hypotheses) != len(references):
         raise UserError(
             f"{hypothesis} has {len(hypotheses):,} sentences, but {reference} has {len(references):,}: "
-            "give the output for the whole test set, and its references"
+            "give the output for the whole test set (fairseq-generate --required-batch-size-multiple 1, or it can "
+            "leave out the end), and its references"
         )
     return score(hypotheses, references, lang)
 
@@ -117,5 +118,8 @@ def read_generate_output(path: Union[str, Path]) -> List[str]:
     missing = [number for number in range(max(hypotheses) + 1) if number not in hypotheses]
     if missing:
         some = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
-        raise UserError(f"{path}: no hypothesis for sentence {some} (counted from 0): was it left out as too long?")
+        raise UserError(
+            f"{path}: no hypothesis for sentence {some} (counted from 0): fairseq-generate leaves out what is too long, "
+            "and the end of the test set unless --required-batch-size-multiple is 1"
+        )
     return [hypotheses[number] for number in sorted(hypotheses)]

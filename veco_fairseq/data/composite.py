@@ -3,6 +3,7 @@
 """One sample a worker and update: a monolingual and a bitext batch side by side (VECO, "alternately sample")."""
 
 import math
+from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
@@ -11,8 +12,11 @@ from fairseq.data import Dictionary, FairseqDataset, data_utils
 from fairseq.data.iterators import EpochBatchIterator
 from torch import Tensor
 
+from veco_fairseq.data import roots
 from veco_fairseq.data.masking import Masker
+from veco_fairseq.data.pairs import AdjacentSegments, BitextPairs
 from veco_fairseq.data.plan import KINDS, HalfPlan
+from veco_fairseq.errors import UserError
 
 
 class CompositeIndex(NamedTuple):
@@ -34,6 +38,63 @@ class Half(NamedTuple):
     sources: Sequence
     masker: Masker
     tlm: bool
+
+
+def load_halves(root: Path, split: str, options, dictionary: Dictionary) -> Dict[str, Half]:
+    """The halves of a root that have this split.
+
+    Args:
+        options: the task's (:class:`veco_fairseq.tasks.camlm.CamlmTaskConfig`).
+        dictionary: with ``<mask>``.
+
+    Raises:
+        UserError: a language or pair asked for is not there, a file is damaged, or there is no data at all.
+    """
+    found = {"mono": roots.find_languages(root, split), "bitext": roots.find_pairs(root, split)}
+    names = {
+        "mono": roots.choose(found["mono"], options.mono_langs, "--mono-langs", root / "mono"),
+        "bitext": roots.choose(found["bitext"], options.bitext_pairs, "--bitext-pairs", root / "bitext"),
+    }
+    sources = {
+        "mono": [
+            AdjacentSegments(name, roots.load_tokens(found["mono"][name]), options.mono_max_length)
+            for name in names["mono"]
+        ],
+        "bitext": [
+            BitextPairs(name, *map(roots.load_tokens, found["bitext"][name]), options.bitext_max_length)
+            for name in names["bitext"]
+        ],
+    }
+    if not any(sources.values()):
+        raise UserError(
+            f"{root}: no {split} data: neither mono/<lang>/{split}.bin nor "
+            f"bitext/<src>-<tgt>/{split}.<src>-<tgt>.<lang>.bin is there"
+        )
+    mask = dictionary.index(roots.MASK)
+    return {
+        kind: Half(
+            sources[kind],
+            Masker(dictionary, mask, getattr(options, f"{kind}_mask_prob")),
+            tlm=kind == "bitext" and not options.no_tlm,
+        )
+        for kind in KINDS
+        if sources[kind]
+    }
+
+
+def make_plans(halves: Dict[str, Half], options, max_tokens: int) -> Dict[str, HalfPlan]:
+    """The training plan of each half; ``options`` and errors as in :func:`load_halves` and :class:`HalfPlan`."""
+    return {
+        kind: HalfPlan(
+            kind,
+            half.sources,
+            getattr(options, f"{kind}_alpha"),
+            max_tokens,
+            getattr(options, f"{kind}_batch_size"),
+            options.seed,
+        )
+        for kind, half in halves.items()
+    }
 
 
 class CompositeDataset(FairseqDataset):
@@ -102,16 +163,16 @@ class TrainingBatches:
 
     Args:
         plans: by kind.
-        epoch: from 1 on.
         count: of the composites of all workers.
         num_shards, shard_id: the number of workers, and which one this is.
+        epoch: from 1 on.
         offset: of the first composite of this worker.
     """
 
     def __init__(
-        self, plans: Dict[str, HalfPlan], epoch: int, count: int, num_shards: int = 1, shard_id: int = 0, offset: int = 0
+        self, plans: Dict[str, HalfPlan], count: int, num_shards: int, shard_id: int, epoch: int, offset: int = 0
     ):
-        self.plans, self.epoch, self.count = plans, epoch, count
+        self.plans, self.count, self.epoch = plans, count, epoch
         self.num_shards, self.shard_id, self.offset = num_shards, shard_id, offset
 
     def __len__(self) -> int:
@@ -129,22 +190,28 @@ class TrainingBatches:
         """batches[offset:], which is all that fairseq's sampler asks of a resumed epoch."""
         assert isinstance(item, slice) and item.stop is None and item.step is None
         return TrainingBatches(
-            self.plans, self.epoch, self.count, self.num_shards, self.shard_id, self.offset + item.start
+            self.plans, self.count, self.num_shards, self.shard_id, self.epoch, self.offset + item.start
         )
 
 
-def validation_batches(
-    dataset: CompositeDataset, max_tokens: int, batch_sizes: Dict[str, Optional[int]]
-) -> List[List[CompositeIndex]]:
+def validation_batches(dataset: CompositeDataset, max_tokens: int, options) -> List[List[CompositeIndex]]:
     """Every pair of every source once, in batches of one source each, always with the same masks."""
     batches = []
     for kind, half in dataset.halves.items():
         for identity, source in enumerate(half.sources):
-            plan = HalfPlan(kind, [source], 1.0, max_tokens, batch_sizes[kind], dataset.seed)
+            (plan,) = make_plans({kind: half._replace(sources=[source])}, options, max_tokens).values()
             for draws in plan.epoch(1, plan.batches_per_pass):
                 draws["source"] = identity
                 batches.append([CompositeIndex(**{kind: draws})])
     return batches
+
+
+def shard(
+    batches: List[List[CompositeIndex]], num_shards: int, shard_id: int, epoch: int
+) -> List[List[CompositeIndex]]:
+    """One worker's part of ``batches``, the same every epoch, filled up so that all workers have as many."""
+    part = batches[shard_id::num_shards]
+    return part + [[]] * (math.ceil(len(batches) / num_shards) - len(part))
 
 
 class CompositeBatchIterator(EpochBatchIterator):
@@ -152,7 +219,7 @@ class CompositeBatchIterator(EpochBatchIterator):
 
     Args:
         dataset: the composites' maker.
-        batches: a function of (epoch, number of workers, worker) that gives this worker's batches, as a sequence of
+        batches: a function of (number of workers, worker, epoch) that gives this worker's batches, as a sequence of
             lists of one index, or of none where a worker has nothing left.
         options: of :class:`EpochBatchIterator`.
     """
@@ -162,18 +229,12 @@ class CompositeBatchIterator(EpochBatchIterator):
         self.batches = batches
 
     def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool):
-        return self.batches(epoch, self.num_shards, self.shard_id)
+        return self.batches(self.num_shards, self.shard_id, epoch)
 
     def __len__(self) -> int:
-        return len(self.batches(self.epoch, self.num_shards, self.shard_id))
+        return len(self.batches(self.num_shards, self.shard_id, self.epoch))
 
     @property
     def first_batch(self) -> Dict:
         """The trainer's stand-in for a worker that has nothing to do."""
-        return self.collate_fn([self.dataset[index] for index in next(iter(self.batches(self.epoch, 1, 0)))])
-
-
-def shard(batches: List[List[CompositeIndex]], num_shards: int, shard_id: int) -> List[List[CompositeIndex]]:
-    """One worker's part of ``batches``, filled up with empty ones so that all workers have as many."""
-    part = batches[shard_id::num_shards]
-    return part + [[]] * (math.ceil(len(batches) / num_shards) - len(part))
+        return self.collate_fn([self.dataset[index] for index in next(iter(self.batches(1, 0, self.epoch)))])

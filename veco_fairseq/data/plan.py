@@ -66,6 +66,10 @@ class HalfPlan:
             )
         self.batches_per_pass = len(self._batches(0, 1.0))
 
+    def __str__(self) -> str:
+        shares = ", ".join(f"{s.name} {p:.4f}" for s, p in zip(self.sources, self.probabilities))
+        return f"{self.kind}: {self.pairs:,} pairs in {self.batches_per_pass:,} batches a pass; sampled: {shares}"
+
     def _rng(self, *key: int) -> np.random.Generator:
         return np.random.default_rng((self.seed, KINDS.index(self.kind), *key))
 

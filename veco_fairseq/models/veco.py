@@ -2,15 +2,23 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The pre-training model: ``--arch veco_{tiny,small,base,large}``."""
 
+from argparse import Namespace
 from typing import Dict, List, NamedTuple, Optional
 
 import torch
 import torch.nn.functional as F
-from fairseq.models import register_model, register_model_architecture
+from fairseq.data import Dictionary
+from fairseq.models import (
+    ARCH_CONFIG_REGISTRY,
+    ARCH_MODEL_NAME_REGISTRY,
+    register_model,
+    register_model_architecture,
+)
 from fairseq.models.roberta.model import RobertaEncoder, RobertaModel
 from fairseq.models.roberta.model import base_architecture as roberta_architecture
 from torch import Tensor
 
+from veco_fairseq.errors import UserError
 from veco_fairseq.modules.encoder import VecoTransformerEncoder
 
 
@@ -173,3 +181,18 @@ def veco_base(args) -> None:
 def veco_large(args) -> None:
     """24 layers, 1024/4096, 16 heads: the paper's large model."""
     _architecture(args, layers=24, dim=1024, heads=16)
+
+
+def count_parameters(arch: str, dictionary: Dictionary) -> int:
+    """The number of parameters of an architecture over this dictionary, without making one.
+
+    Raises:
+        UserError: there is no such architecture of this model.
+    """
+    if ARCH_MODEL_NAME_REGISTRY.get(arch) != "veco":
+        names = ", ".join(name for name, model in ARCH_MODEL_NAME_REGISTRY.items() if model == "veco")
+        raise UserError(f"--arch {arch}: there is {names}")
+    args = Namespace()
+    ARCH_CONFIG_REGISTRY[arch](args)
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in VecoEncoder(args, dictionary).parameters())

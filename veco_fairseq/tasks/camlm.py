@@ -20,14 +20,13 @@ from veco_fairseq.data import roots
 from veco_fairseq.data.composite import (
     CompositeBatchIterator,
     CompositeDataset,
-    Half,
     TrainingBatches,
+    load_halves,
+    make_plans,
     shard,
     validation_batches,
 )
-from veco_fairseq.data.masking import Masker
-from veco_fairseq.data.pairs import AdjacentSegments, BitextPairs
-from veco_fairseq.data.plan import KINDS, HalfPlan
+from veco_fairseq.data.plan import KINDS
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
 
@@ -76,6 +75,22 @@ class CamlmTaskConfig(FairseqDataclass):
     save_dir: str = II("checkpoint.save_dir")
 
 
+def check_options(cfg) -> None:
+    """Raise UserError for an option that cannot be right, whatever the data."""
+    for name in ("mono_mask_prob", "bitext_mask_prob"):
+        if not 0 < getattr(cfg, name) <= 1:
+            raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be above 0 and at most 1")
+    for name in ("mono_max_length", "bitext_max_length"):
+        if getattr(cfg, name) < 4:
+            raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be 4 at least, <s> and </s> included")
+    for name in ("mono_batch_size", "bitext_batch_size", "updates_per_epoch"):
+        if getattr(cfg, name) is not None and getattr(cfg, name) < 1:
+            raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be 1 at least")
+    paths = utils.split_paths(cfg.data or "")
+    if not paths or not Path(paths[0]).is_dir():
+        raise UserError(f"{cfg.data}: no such folder: the first argument is the data root")
+
+
 @register_task("camlm", dataclass=CamlmTaskConfig)
 class CamlmTask(FairseqTask):
     """Pre-training of VECO, and of XLM with ``--objective mlm``.
@@ -95,19 +110,8 @@ class CamlmTask(FairseqTask):
 
     @classmethod
     def setup_task(cls, cfg: CamlmTaskConfig, **kwargs) -> "CamlmTask":
-        for name in ("mono_mask_prob", "bitext_mask_prob"):
-            if not 0 < getattr(cfg, name) <= 1:
-                raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be above 0 and at most 1")
-        for name in ("mono_max_length", "bitext_max_length"):
-            if getattr(cfg, name) < 4:
-                raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be 4 at least, <s> and </s> included")
-        for name in ("mono_batch_size", "bitext_batch_size", "updates_per_epoch"):
-            if getattr(cfg, name) is not None and getattr(cfg, name) < 1:
-                raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be 1 at least")
-        paths = utils.split_paths(cfg.data or "")
-        if not paths or not Path(paths[0]).is_dir():
-            raise UserError(f"{cfg.data}: no such folder: the first argument is the data root")
-        dictionary = roots.load_dictionary(Path(paths[0]))
+        check_options(cfg)
+        dictionary = roots.load_dictionary(Path(utils.split_paths(cfg.data)[0]))
         logger.info(f"dictionary: {len(dictionary):,} types, <mask> included")
         return cls(cfg, dictionary)
 
@@ -138,35 +142,14 @@ class CamlmTask(FairseqTask):
     def load_dataset(self, split: str, combine: bool = False, task_cfg=None, epoch: int = 1, **kwargs) -> None:
         """Index a split's pairs: one root, that of epoch ``epoch``, of those joined with ':'."""
         paths = utils.split_paths(self.cfg.data)
-        root = Path(paths[(epoch - 1) % len(paths)])
-        finders = {"mono": roots.find_languages, "bitext": roots.find_pairs}
-        wanted = {"mono": self.cfg.mono_langs, "bitext": self.cfg.bitext_pairs}
-        options = {"mono": "--mono-langs", "bitext": "--bitext-pairs"}
-        halves = {}
-        for kind in KINDS:
-            found = finders[kind](root, split)
-            names = roots.choose(found, wanted[kind], options[kind], root / kind)
-            sources = [self._source(kind, name, found[name]) for name in names]
-            if sources:
-                probability = getattr(self.cfg, f"{kind}_mask_prob")
-                masker = Masker(self.dictionary, self.dictionary.index(roots.MASK), probability)
-                halves[kind] = Half(sources, masker, tlm=kind == "bitext" and not self.cfg.no_tlm)
-                for source in sources:
-                    logger.info(
-                        f"{split} {kind} {source.name}: {source.sentences:,} sentences, {len(source):,} pairs"
-                        f" ({source.dropped:,} dropped)"
-                    )
-        if not halves:
-            raise UserError(
-                f"{root}: no {split} data: neither mono/<lang>/{split}.bin nor "
-                f"bitext/<src>-<tgt>/{split}.<src>-<tgt>.<lang>.bin is there"
-            )
+        halves = load_halves(Path(paths[(epoch - 1) % len(paths)]), split, self.cfg, self.dictionary)
+        for kind, half in halves.items():
+            for source in half.sources:
+                logger.info(
+                    f"{split} {kind} {source.name}: {source.sentences:,} sentences, {len(source):,} pairs"
+                    f" ({source.dropped:,} dropped)"
+                )
         self.datasets[split] = CompositeDataset(halves, self.dictionary, self.cfg.seed)
-
-    def _source(self, kind: str, name: str, prefixes):
-        if kind == "mono":
-            return AdjacentSegments(name, roots.load_tokens(prefixes), self.cfg.mono_max_length)
-        return BitextPairs(name, *(roots.load_tokens(prefix) for prefix in prefixes), self.cfg.bitext_max_length)
 
     def get_batch_iterator(
         self,
@@ -198,12 +181,11 @@ class CamlmTask(FairseqTask):
             raise UserError("--task camlm needs --max-tokens: the padded tokens of x and y in each kind of batch")
         if dataset in self.dataset_to_epoch_iter and not disable_iterator_cache:
             return self.dataset_to_epoch_iter[dataset]
-        batch_sizes = {kind: getattr(self.cfg, f"{kind}_batch_size") for kind in KINDS}
         if dataset is self.datasets.get("train"):
-            batches = self._training_batches(dataset, max_tokens, batch_sizes, num_shards, epoch)
+            batches = self._training_batches(dataset, max_tokens, num_shards, epoch)
         else:
-            everything = validation_batches(dataset, max_tokens, batch_sizes)
-            batches = lambda epoch, num_shards, shard_id: shard(everything, num_shards, shard_id)  # noqa: E731
+            everything = validation_batches(dataset, max_tokens, self.cfg)
+            batches = partial(shard, everything)
             self.validation_names = [source.name for half in dataset.halves.values() for source in half.sources]
         iterator = CompositeBatchIterator(
             dataset,
@@ -219,24 +201,15 @@ class CamlmTask(FairseqTask):
         self.dataset_to_epoch_iter[dataset] = iterator
         return iterator
 
-    def _training_batches(self, dataset, max_tokens: int, batch_sizes: Dict[str, Optional[int]], num_shards: int, epoch: int):
-        """A function of (epoch, number of workers, worker): see :class:`CompositeBatchIterator`."""
-        plans = {
-            kind: HalfPlan(
-                kind, half.sources, getattr(self.cfg, f"{kind}_alpha"), max_tokens, batch_sizes[kind], self.cfg.seed
-            )
-            for kind, half in dataset.halves.items()
-        }
-        accumulation = self.cfg.update_freq[min(epoch, len(self.cfg.update_freq)) - 1]
-        an_update = num_shards * accumulation
-        updates = self.cfg.updates_per_epoch or max(
-            -(-plan.batches_per_pass // an_update) for plan in plans.values()
-        )
-        for kind, plan in plans.items():
-            shares = ", ".join(f"{s.name} {p:.4f}" for s, p in zip(plan.sources, plan.probabilities))
-            logger.info(f"{kind}: {plan.pairs:,} pairs in {plan.batches_per_pass:,} batches a pass; sampled: {shares}")
+    def _training_batches(self, dataset: CompositeDataset, max_tokens: int, num_shards: int, epoch: int):
+        """A function of (number of workers, worker, epoch): see :class:`CompositeBatchIterator`."""
+        plans = make_plans(dataset.halves, self.cfg, max_tokens)
+        an_update = num_shards * self.cfg.update_freq[min(epoch, len(self.cfg.update_freq)) - 1]
+        updates = self.cfg.updates_per_epoch or max(-(-plan.batches_per_pass // an_update) for plan in plans.values())
+        for plan in plans.values():
+            logger.info(str(plan))
         logger.info(f"an epoch is {updates:,} updates of {an_update} x ({' + '.join(plans)})")
-        return lambda epoch, num_shards, shard_id: TrainingBatches(plans, epoch, updates * an_update, num_shards, shard_id)
+        return partial(TrainingBatches, plans, updates * an_update)
 
     # Training
 

@@ -1,0 +1,31 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""scripts/inspect_data.py: the numbers it shows, and that it refuses what training refuses."""
+
+import re
+
+from conftest import error_line, write_tokens
+
+
+def test_shows_what_training_would_do(run, tmp_path, make_root):
+    root = make_root(mono=("aa",), bitext=("aa-bb",), lines=10)
+    write_tokens(root / "mono/aa/train", [[5, 6, 3], [7, 8], [], [9, 10]])
+    write_tokens(root / "bitext/aa-bb/train.aa-bb.aa", [[5, 6]] * 2 + [[7] * 200])
+    write_tokens(root / "bitext/aa-bb/train.aa-bb.bb", [[8]] * 2 + [[9]])
+    result = run("scripts/inspect_data.py", root, "--max-tokens", "2000", "--arch", "veco_tiny", "--examples", "1")
+    assert result.returncode == 0, result.stderr
+    train = result.stdout.split("valid:")[0]
+    # kind, name, sentences, documents, pairs, dropped, tokens, unknown, longest, sampled
+    assert re.search(r"mono +aa +3 +2 +2 +0 +7 +1 \(14\.29%\) +5 +1\.0000", train), train
+    assert re.search(r"bitext +aa-bb +2 +- +2 +1 +207 +0 \(0\.00%\) +4 +1\.0000", train), train
+    assert re.search(r"aa-bb y: <s> \S+ </s>", train), train
+    assert re.search(r"veco_tiny: [\d,]+ parameters", result.stdout)
+
+
+def test_refuses_what_training_refuses(run, make_root):
+    root = make_root()
+    assert "there is veco_tiny" in error_line(run("scripts/inspect_data.py", root, "--arch", "veco_huge"))
+    assert "--mono-langs zz" in error_line(run("scripts/inspect_data.py", root, "--mono-langs", "zz"))
+    write_tokens(root / "bitext/aa-bb/valid.aa-bb.aa", [[5, 6]] * 3)
+    assert "aa-bb: 3 lines on one side" in error_line(run("scripts/inspect_data.py", root))
+    assert "no such folder" in error_line(run("scripts/inspect_data.py", root / "nowhere"))

@@ -1,0 +1,93 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What training would do with a data root, told before any training."""
+
+from pathlib import Path
+from typing import Dict, Iterator, List, Sequence
+
+import numpy as np
+from fairseq.data import Dictionary
+from torch import Tensor
+
+from veco_fairseq.data import roots
+from veco_fairseq.data.composite import CompositeDataset, CompositeIndex, load_halves, make_plans
+from veco_fairseq.data.plan import DRAW
+
+COLUMNS = ("kind", "name", "sentences", "documents", "pairs", "dropped", "tokens", "unknown", "longest", "sampled")
+
+
+def inspect_root(root: Path, options, max_tokens: int, examples: int = 0) -> Iterator[str]:
+    """Yield the lines of a report: each split's languages and pairs, the batch plan, and masked examples.
+
+    Everything is read by the same code as in training, so that what training would refuse is refused here.
+
+    Args:
+        options: the task's (:class:`veco_fairseq.tasks.camlm.CamlmTaskConfig`).
+        max_tokens: of a batch, as ``--max-tokens``.
+        examples: of each language and pair to show.
+
+    Raises:
+        UserError: what training would refuse.
+    """
+    dictionary = roots.load_dictionary(root)
+    yield f"dictionary: {len(dictionary):,} types, <mask> included"
+    for split in ("train", "valid"):
+        halves = load_halves(root, split, options, dictionary)
+        plans = make_plans(halves, options, max_tokens)
+        yield ""
+        yield f"{split}:"
+        rows = [COLUMNS]
+        for kind, plan in plans.items():
+            for source, probability in zip(plan.sources, plan.probabilities):
+                rows.append(_row(kind, source, probability, dictionary.unk()))
+        yield from _table(rows)
+        for plan in plans.values():
+            sizes = [len(batch) for batch in plan.epoch(1, plan.batches_per_pass)]
+            yield (
+                f"{plan.kind}: a pass is {plan.pairs:,} pairs in {plan.batches_per_pass:,} batches of "
+                f"{min(sizes):,} to {max(sizes):,} pairs (mean {np.mean(sizes):.1f}) of one worker"
+            )
+        if split == "train":
+            updates = options.updates_per_epoch or max(plan.batches_per_pass for plan in plans.values())
+            yield f"an epoch on one worker is {updates:,} updates of {' + '.join(plans)}"
+            yield from _examples(CompositeDataset(halves, dictionary, options.seed), dictionary, examples)
+
+
+def _row(kind: str, source, probability: float, unk: int) -> Sequence[str]:
+    sides = [source.dataset] if kind == "mono" else [source.source, source.target]
+    unknown = sum(int(np.count_nonzero(_ids(side) == unk)) for side in sides)
+    tokens = sum(int(side.sizes.sum(dtype=np.int64)) - len(side) for side in sides)
+    return (
+        kind,
+        source.name,
+        f"{source.sentences:,}",
+        f"{source.documents:,}" if kind == "mono" else "-",
+        f"{len(source):,}",
+        f"{source.dropped:,}",
+        f"{tokens:,}",
+        f"{unknown:,} ({100 * unknown / max(1, tokens):.2f}%)",
+        f"{int(source.lengths.max())}",
+        f"{probability:.4f}",
+    )
+
+
+def _ids(dataset) -> np.ndarray:
+    """All ids of a token file, mapped, not read."""
+    return np.memmap(dataset.path, dtype=dataset._index.dtype, mode="r")
+
+
+def _table(rows: List[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        texts = [cell.ljust(w) if column < 2 else cell.rjust(w) for column, (cell, w) in enumerate(zip(row, widths))]
+        yield "  " + "  ".join(texts).rstrip()
+
+
+def _examples(dataset: CompositeDataset, dictionary: Dictionary, count: int) -> Iterator[str]:
+    for kind, half in dataset.halves.items():
+        for identity, source in enumerate(half.sources):
+            for index in range(min(count, len(source))):
+                draw = np.array([(identity, 0, index)], dtype=DRAW)
+                batch: Dict[str, Tensor] = dataset[CompositeIndex(**{kind: draw})][kind]["net_input"]
+                for side, ids in zip("xy", batch["tokens"][:, 0]):
+                    yield f"  {source.name} {side}: " + " ".join(dictionary[int(i)] for i in ids if i != dictionary.pad())
