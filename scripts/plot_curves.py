@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Draw learning curves from the JSON logs of fairseq-train (--log-format json --log-file FILE)."""
+"""Draw learning curves from what fairseq-train printed on validation (--log-format simple or json)."""
 
 import argparse
 
@@ -13,7 +13,7 @@ from veco_fairseq.plots import plot_curves, read_curve
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("logs", nargs="+", metavar="NAME=FILE", help="a curve's name and its log")
-    parser.add_argument("--metric", default="valid_loss", help="as in the log (default: valid_loss)")
+    parser.add_argument("--metric", default="loss", help="of validation, as in the log (default: loss)")
     parser.add_argument("--label", help="of the y axis (default: the metric)")
     parser.add_argument("--title", default="Learning curves")
     parser.add_argument("--output", required=True, metavar="PNG")

@@ -39,7 +39,8 @@ def test_preset_has_the_size_of_its_pretraining_model(size):
     layers, dim, ffn, heads = SIZES[size]
     args = parse("--arch", f"veco_mt_{size}")
     for side in ("encoder", "decoder"):
-        values = [getattr(args, f"{side}_{name}") for name in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")]
+        names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
+        values = [getattr(args, f"{side}_{name}") for name in names]
         assert values == [layers, dim, ffn, heads]
         assert getattr(args, f"{side}_learned_pos") and not getattr(args, f"{side}_normalize_before")
     assert args.layernorm_embedding and args.no_scale_embedding and args.share_all_embeddings

@@ -3,6 +3,7 @@
 """What every command of ours shares: its end, in one line when it is a bad one, and reading text."""
 
 import errno
+import logging
 import os
 import sys
 from pathlib import Path
@@ -67,6 +68,8 @@ def run(main: Callable[[], Optional[int]]) -> NoReturn:
     the reader of our output went away (``| head``): the last two are what a shell gives for the signals.
     Other exceptions are our mistakes and keep their traceback.
     """
+    # A module of fairseq sets the root logger to DEBUG at import, and so everybody's logs would be on the screen.
+    logging.getLogger().setLevel(os.environ.get("LOGLEVEL", "WARNING").upper())
     try:
         code = main() or 0
         sys.stdout.flush()  # here, so that a reader that has gone away is noticed here

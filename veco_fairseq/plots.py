@@ -3,6 +3,7 @@
 """Pictures: learning curves and attention maps, as PNG."""
 
 import json
+import re
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
@@ -18,37 +19,46 @@ from veco_fairseq.files import atomic_output  # noqa: E402
 
 
 def read_curve(log: Path, metric: str) -> List[Tuple[int, float]]:
-    """(updates, value) of a metric from the JSON lines of a ``--log-format json --log-file``.
+    """(updates, value) of a validation metric from what fairseq-train printed, as ``simple`` or ``json`` lines.
 
     Args:
-        metric: with its prefix, as "valid_loss" or "train_loss".
+        log: the command's output, or its ``--log-file``.
+        metric: as "loss", "ppl" or "bitext_s_loss".
 
     Raises:
         UserError: the file has no such metric (and which ones it has).
     """
     curve, seen = {}, set()
-    updates = metric.split("_")[0] + "_num_updates"
     for line in read_lines(log):
-        start = line.find("{")
-        try:
-            values = json.loads(line[start:]) if start >= 0 else {}
-        except json.JSONDecodeError:
-            continue  # the log's other lines
+        values = _validation_values(line)
         seen.update(values)
-        if metric in values and updates in values:
-            curve[int(values[updates])] = float(values[metric])
+        if metric in values:
+            curve[int(values["num_updates"])] = values[metric]
     if not curve:
-        there = ", ".join(sorted(key for key in seen if key.startswith(("train_", "valid_")))) or "none"
-        raise UserError(f"{log}: has no {metric} (there is: {there}); train with --log-format json --log-file {log}")
+        raise UserError(f"{log}: no validation of it has {metric} (there is: {', '.join(sorted(seen)) or 'none'})")
     return sorted(curve.items())
 
 
-def plot_curves(curves: Dict[str, List[Tuple[int, float]]], ylabel: str, title: str, output: Path) -> None:
-    """One line a run over its updates."""
+def _validation_values(line: str) -> Dict[str, float]:
+    """The metrics of a line on validation, by name; of other lines nothing."""
+    if '{"epoch": ' in line and '"valid_num_updates"' in line:
+        found = {key.removeprefix("valid_"): value for key, value in json.loads(line[line.index("{") :]).items()}
+    elif "| valid on '" in line:
+        found = dict(part.split() for part in line.split(" | ") if len(part.split()) == 2)
+    else:
+        return {}
+    return {key: float(value) for key, value in found.items() if re.fullmatch(r"-?[\d.]+(e[-+]?\d+)?", str(value))}
+
+
+def plot_curves(
+    curves: Dict[str, List[Tuple[int, float]]], ylabel: str, title: str, output: Path, log: bool = False
+) -> None:
+    """One line a run over its updates; ``log`` for a logarithmic y axis."""
     figure, axes = plt.subplots(figsize=(6.4, 4.0))
     for name, curve in curves.items():
         axes.plot(*zip(*curve), marker="o", markersize=3, label=name)
     axes.set(xlabel="updates", ylabel=ylabel, title=title)
+    axes.set_yscale("log" if log else "linear")
     axes.grid(alpha=0.3)
     axes.legend()
     _save(figure, output)

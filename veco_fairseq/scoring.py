@@ -119,7 +119,7 @@ def read_generate_output(path: Union[str, Path]) -> List[str]:
     if missing:
         some = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
         raise UserError(
-            f"{path}: no hypothesis for sentence {some} (counted from 0): fairseq-generate leaves out what is too long, "
-            "and the end of the test set unless --required-batch-size-multiple is 1"
+            f"{path}: no hypothesis for sentence {some} (counted from 0): fairseq-generate leaves out what is too "
+            "long, and the end of the test set unless --required-batch-size-multiple is 1"
         )
     return [hypotheses[number] for number in sorted(hypotheses)]

@@ -29,10 +29,10 @@ from torch import Tensor
 import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_*
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.cli import read_lines
+from veco_fairseq.data.roots import MASK
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
 
-MASK = "<mask>"
 MAX_NEW_SHARE = 0.01  # of the dictionary may be tokens that pre-training did not have
 NEW_TOKEN_STD = 0.02  # as pre-training starts all embeddings (fairseq's init_bert_params)
 PADDING_SYMBOL = re.compile(r"madeupword\d{4,}")  # fairseq-preprocess rounds a dictionary's size up with them

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# Generate the toy corpus and make its data: a pre-training root of three languages, and aa -> bb for translation.
+#
+# usage: prepare.sh [--out DIR] [--seed N] [--words N] [--pairs N] [--mono N] [--finetune-pairs N] [--valid N]
+#                   [--test N] [--vocab-size N]
+#
+#   --out            folder for everything (default: data-bin/toy in the repository)
+#   --words          content words of each language
+#   --pairs          parallel sentences of pre-training; --mono: further sentences of each language
+#   --finetune-pairs the first so many of the parallel sentences are the training data of the translation
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+
+parse_options out="$REPOSITORY/data-bin/toy" seed=1 words=150 pairs=8000 mono=8000 finetune-pairs=3000 \
+    valid=250 test=250 vocab-size=1200 -- "$@"
+require_number seed words pairs mono finetune-pairs valid test vocab-size
+out=${OPTIONS[out]}
+raw=$out/raw
+
+sizes=()
+for name in seed words pairs mono finetune-pairs valid test; do
+    sizes+=("--$name" "${OPTIONS[$name]}")
+done
+step corpus "$raw" python "$REPOSITORY/data-bin-recipes/toy/generate.py" --output "{}" "${sizes[@]}"
+
+# This command finds out by itself what is there already.
+mono=() bitext=() valid=()
+for lang in aa bb cc; do
+    mono+=("$lang=$raw/mono.$lang")
+done
+for pair in aa-bb aa-cc bb-cc; do
+    bitext+=("$pair=$raw/train.${pair%-*},$raw/train.${pair#*-}")
+    valid+=("$pair=$raw/valid.${pair%-*},$raw/valid.${pair#*-}")
+done
+python "$REPOSITORY/scripts/prepare_root.py" --mono "${mono[@]}" --bitext "${bitext[@]}" --bitext-valid "${valid[@]}" \
+    --valid-lines "${OPTIONS[valid]}" --vocab-size "${OPTIONS[vocab-size]}" --character-coverage 1 \
+    --output "$out/pretrain"
+
+prepare_translation "$out" aa bb train=finetune valid test

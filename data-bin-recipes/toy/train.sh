@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# Pre-train a veco_tiny on the toy corpus.
+#
+# usage: train.sh [--out DIR] [--objective camlm|mlm] [--updates N] [--seed N] [-- OPTIONS OF fairseq-train]
+#
+#   --out        the folder that prepare.sh filled (default: data-bin/toy in the repository)
+#   --objective  camlm: VECO; mlm: the XLM baseline
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+
+parse_options out="$REPOSITORY/data-bin/toy" objective=camlm updates=400 seed=1 -- "$@"
+require_choice objective camlm mlm
+require_number updates seed
+pretrain "${OPTIONS[out]}" "${OPTIONS[objective]}" "${OPTIONS[updates]}" "${OPTIONS[seed]}" \
+    --bitext-batch-size 64 --mono-batch-size 16 --mono-max-length 64 --max-tokens 4096 "${EXTRA[@]}"

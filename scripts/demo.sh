@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+#
+# The whole way on the embedded toy corpus: sets up what is missing, pre-trains, converts, fine-tunes from the
+# converted weights and from random ones, translates, and reports. About 5 minutes on 2 cores, after the set-up.
+#
+# usage: demo.sh [--out DIR]          DIR (default: demo-out) gets report.md, report.json, learning_curve.png,
+#                                     attention.png, checkpoints/ and the full output of each stage in logs/
+#
+# Started again it goes on where it was interrupted, and does nothing twice.
+set -euo pipefail
+
+repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
+fail() { echo "demo.sh: error: $*" >&2; exit 1; }
+
+out=demo-out
+case "${1:-}" in
+"") ;;
+--out) [[ $# -eq 2 && -n "$2" ]] || fail "usage: demo.sh [--out DIR]"; out=$2 ;;
+-h | --help) sed -n '5,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
+*) fail "$1: no such option; usage: demo.sh [--out DIR]" ;;
+esac
+mkdir -p "$out/logs" || fail "$out: cannot be made: choose another --out"
+out="$(cd "$out" && pwd)"
+
+bash "$repository/scripts/setup.sh"
+export VECO_SKIP_SETUP=1
+python="$repository/.venv/bin/python"
+toy="$repository/data-bin-recipes/toy"
+device=()
+"$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || device=(--cpu)
+
+# stage NAME COMMAND...: run it with its output in logs/NAME.log and a line of progress now and then on the screen;
+# seconds.tsv notes how long it took (of several runs the longest: the others found it partly done).
+stage() {
+    local name=$1 started=$SECONDS
+    shift
+    echo "== $name"
+    "$@" 2>&1 | tee -a "$out/logs/$name.log" | awk -v name="$name" '
+        / train_inner / { sub(/.*train_inner \| /, ""); split($0, parts, ","); update = $0
+                          sub(/.*num_updates=/, "", update); sub(/,.*/, "", update)
+                          printf "   %s, update %s: %s\n", name, update, substr(parts[1], index(parts[1], "loss")); fflush(); next }
+        / \| valid on / { loss = $0; sub(/.*subset \| /, "", loss); sub(/ \|.*/, "", loss)
+                          printf "   validation: %s\n", loss; fflush(); next }
+        /error: |^\[|BLEU|lines encoded/ { print "   " $0; fflush() }
+    ' || fail "$name failed: its output is in $out/logs/$name.log"
+    printf '%s\t%s\n' "$name" $((SECONDS - started)) >>"$out/seconds.tsv"
+}
+
+stage data bash "$toy/prepare.sh" --out "$out"
+stage pretraining bash "$toy/train.sh" --out "$out" -- "${device[@]}" --validate-interval-updates 50
+for arm in veco random; do
+    stage "finetuning-$arm" bash "$toy/finetune.sh" --out "$out" --arm $arm -- "${device[@]}" --validate-interval-updates 20
+done
+stage report "$python" "$repository/scripts/demo_report.py" "$out"
+cat "$out/report.md"

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Write the demo's report.json, report.md and two pictures from what its stages left."""
+
+import argparse
+import json
+from pathlib import Path
+
+from veco_fairseq.checkpoints.pretrained import load_pretrained
+from veco_fairseq.cli import read_lines, run
+from veco_fairseq.files import atomic_output
+from veco_fairseq.plots import plot_attention, plot_curves, read_curve
+
+ARMS = ("veco", "random")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("out", type=Path, help="the folder of demo.sh")
+    out = parser.parse_args().out
+    scores = {arm: json.loads((out / f"scores/finetune.{arm}.s1.json").read_text())["sacrebleu"] for arm in ARMS}
+    seconds = {}
+    for stage, took in (line.split("\t") for line in read_lines(out / "seconds.tsv")):
+        seconds[stage] = max(float(took), seconds.get(stage, 0.0))
+
+    curves = {arm: read_curve(out / f"logs/finetuning-{arm}.log", "ppl") for arm in ARMS}
+    names = {"veco": "from VECO", "random": "from random weights"}
+    named = {names[arm]: curves[arm] for arm in ARMS}
+    plot_curves(named, "validation perplexity", "Fine-tuning aa to bb", out / "learning_curve.png", log=True)
+
+    pretrained = load_pretrained(str(out / "checkpoints/camlm/checkpoint_last.pt"))
+    source, target = (pretrained.encode(next(read_lines(out / f"raw/test.{lang}"))) for lang in ("aa", "bb"))
+    weights = pretrained.cross_attention(target, source)
+    rows, columns = pretrained.tokens(target[0]), pretrained.tokens(source[0])
+    plot_attention(weights, rows, columns, "Cross-attention after pre-training: bb looks at aa", out / "attention.png")
+
+    report = {
+        "bleu": {arm: round(scores[arm]["score"], 2) for arm in ARMS},
+        "signature": scores["veco"]["signature"],
+        "seconds": seconds,
+        "parameters": sum(parameter.numel() for parameter in pretrained.model.parameters()),
+        "finetuning_updates": curves["veco"][-1][0],
+    }
+    markdown = f"""# VECO on the toy corpus
+
+| start of fine-tuning ({report["finetuning_updates"]} updates, aa to bb) | sacreBLEU |
+| --- | --- |
+| converted VECO, pre-trained with CA-MLM and TLM | {report["bleu"]["veco"]:.1f} |
+| random weights | {report["bleu"]["random"]:.1f} |
+
+Signature: `{report["signature"]}`. The pre-trained model has {report["parameters"]:,} parameters.
+
+Seconds: {", ".join(f"{stage} {took:.0f}" for stage, took in seconds.items())}.
+
+![Learning curves](learning_curve.png) ![Cross-attention](attention.png)
+"""
+    for name, text in (("report.json", json.dumps(report, indent=1) + "\n"), ("report.md", markdown)):
+        with atomic_output(out / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,31 @@
+#!/usr/bin/env python3
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Write text as SentencePiece pieces, the input of fairseq-preprocess for translation data."""
+
+import argparse
+from pathlib import Path
+
+from veco_fairseq.cli import run
+from veco_fairseq.errors import UserError
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--sentencepiece", type=Path, required=True, metavar="MODEL", help="SentencePiece model")
+    parser.add_argument("--inputs", type=Path, nargs="+", required=True, metavar="FILE", help="text, or .gz")
+    parser.add_argument("--outputs", type=Path, nargs="+", required=True, metavar="FILE", help="as many files")
+    parser.add_argument("--workers", type=int, metavar="W", help="threads (default: all processors)")
+    args = parser.parse_args()
+    if len(args.inputs) != len(args.outputs):
+        raise UserError(f"{len(args.inputs)} --inputs, but {len(args.outputs)} --outputs: name one for each")
+    from veco_fairseq.data import preparation
+
+    workers = preparation.default_workers() if args.workers is None else args.workers
+    for source, target in zip(args.inputs, args.outputs):
+        count = preparation.encode_text(args.sentencepiece, source, target, workers)
+        print(f"{target}: {count:,} lines")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Make a pre-training data root from raw text: vocabulary, held-out lines, token files; resumable."""
+
+import argparse
+from pathlib import Path
+
+from veco_fairseq.cli import run
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    many = {"nargs": "+", "action": "extend", "default": []}
+    mono, pair = "LANG=FILE", "SRC-TGT=FILE,FILE"
+    parser.add_argument("--mono", **many, metavar=mono, help="text (or .gz), a blank line between documents")
+    parser.add_argument("--bitext", **many, metavar=pair, help="two files, line N a translation of line N")
+    parser.add_argument("--valid-lines", type=int, required=True, metavar="N",
+                        help="hold out N lines of each: whole documents from the end, or pairs spread over the file")
+    parser.add_argument("--mono-valid", **many, metavar=mono, help="validation text, instead of held-out lines")
+    parser.add_argument("--bitext-valid", **many, metavar=pair, help="validation pairs, instead of held-out ones")
+    parser.add_argument("--sentencepiece", type=Path, metavar="MODEL", help="SentencePiece model to use")
+    parser.add_argument("--dict", type=Path, metavar="DICT", help="fairseq dictionary that belongs to it")
+    parser.add_argument("--vocab-size", type=int, metavar="N", help="or train one with N pieces, on all languages")
+    parser.add_argument("--vocab-lines", type=int, default=2_000_000, metavar="N",
+                        help="on at most N lines, in equal shares of the languages (default: %(default)s)")
+    parser.add_argument("--character-coverage", type=float, default=0.9998, metavar="SHARE",
+                        help="share of the text's characters that the vocabulary must have (default: %(default)s)")
+    parser.add_argument("--output", type=Path, required=True, metavar="ROOT", help="folder of the data root")
+    parser.add_argument("--workers", type=int, metavar="W", help="threads (default: all processors)")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_arguments()
+    from veco_fairseq.data import preparation
+
+    plan = preparation.Plan(
+        output=args.output,
+        parts=preparation.parse_parts(args.mono, args.bitext, args.mono_valid, args.bitext_valid),
+        valid_lines=args.valid_lines,
+        vocab_size=args.vocab_size,
+        sentencepiece=args.sentencepiece,
+        dictionary=args.dict,
+        character_coverage=args.character_coverage,
+        vocab_lines=args.vocab_lines,
+        workers=preparation.default_workers() if args.workers is None else args.workers,
+    )
+    print(preparation.report_table(preparation.prepare_root(plan)))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Score a translation: sacreBLEU with its signature, and case-insensitive tokenised BLEU."""
+
+import argparse
+import json
+
+from veco_fairseq.cli import run
+from veco_fairseq.files import atomic_output
+from veco_fairseq.scoring import score_files, score_lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    system = parser.add_mutually_exclusive_group(required=True)
+    system.add_argument("--hypothesis", metavar="FILE", help="detokenised text, one sentence a line")
+    system.add_argument("--generate-output", metavar="FILE",
+                        help="what fairseq-generate printed (--remove-bpe sentencepiece), instead of --hypothesis")
+    parser.add_argument("--reference", required=True, metavar="FILE", help="detokenised text, as many lines")
+    parser.add_argument("--lang", required=True, metavar="CODE", help="language of both, for the tokenisation: de")
+    parser.add_argument("--json", metavar="FILE", help="write the scores there too")
+    args = parser.parse_args()
+    generated = args.generate_output is not None
+    result = score_files(args.generate_output if generated else args.hypothesis, args.reference, args.lang, generated)
+    if args.json:
+        with atomic_output(args.json) as file:
+            file.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print("\n".join(score_lines(result)))
+
+
+if __name__ == "__main__":
+    run(main)

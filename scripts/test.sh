@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+#
+# Sets up what is missing, then runs the tests: bash scripts/test.sh [pytest arguments]
+# Tests marked slow are left out unless -m says otherwise (-m slow for them alone, -m "" for all).
+set -euo pipefail
+
+repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
+bash "$repository/scripts/setup.sh"
+cd "$repository"
+
+# On a small busy machine several threads wait for each other: one run took 25 times as long with two.
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+
+marks=(-m "not slow")
+for argument in "$@"; do
+    if [[ "$argument" == -m* ]]; then marks=(); fi
+done
+exec .venv/bin/python -m pytest tests ${marks[@]+"${marks[@]}"} "$@"

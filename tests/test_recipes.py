@@ -1,0 +1,128 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The shell side of the recipes: options, and steps that are skipped, remade, resumed or refused."""
+
+import gzip
+import subprocess
+from pathlib import Path
+
+import pytest
+
+RECIPES = Path(__file__).resolve().parent.parent / "data-bin-recipes"
+SCRIPTS = sorted(RECIPES.glob("*/*.sh"))
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "VECO_SKIP_SETUP": "1"}
+
+
+def bash(folder, script, *arguments):
+    """Run lines of bash that have sourced common.sh, in a recipe folder of their own with a space in its name."""
+    recipe = folder / "my recipe"
+    recipe.mkdir(exist_ok=True)
+    path = recipe / "run.sh"
+    path.write_text(f"set -euo pipefail\nsource '{RECIPES}/common.sh'\n{script}\n", encoding="utf-8")
+    return subprocess.run(["bash", path, *arguments], capture_output=True, text=True, env=ENVIRONMENT, cwd=recipe)
+
+
+def test_there_are_seven_scripts():
+    assert len(SCRIPTS) == 7
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_script_has_help_and_refuses_an_unknown_option(script, tmp_path):
+    options = {"capture_output": True, "text": True, "env": ENVIRONMENT, "cwd": tmp_path}
+    result = subprocess.run(["bash", script, "--help"], **options)
+    assert result.returncode == 0 and f"usage: {script.name} [--out DIR]" in result.stdout
+    assert "Copyright" not in result.stdout and "set -e" not in result.stdout
+    result = subprocess.run(["bash", script, "--no-such"], **options)
+    assert result.returncode == 1
+    name = f"{script.parent.name}/{script.name}"
+    assert result.stderr.startswith(f"{name}: error: --no-such: no such option (there are --out ")
+    assert result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--size"], "--size: needs a value"),
+        (["--size", "3x"], "--size 3x: must be a whole number"),
+        (["--kind", "z"], "--kind z: must be one of: x y"),
+        (["stray"], "stray: stands alone, where an option is expected (there are --size --kind)"),
+    ],
+)
+def test_bad_options(tmp_path, arguments, message):
+    script = 'parse_options size=1 kind=x -- "$@"; require_number size; require_choice kind x y; echo ran'
+    result = bash(tmp_path, script, *arguments)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == f"my recipe/run.sh: error: {message}\n"
+
+
+def test_options_and_what_follows_two_dashes(tmp_path):
+    script = 'parse_options size=1 kind= -- "$@"; printf "%s|" "${OPTIONS[size]}" "${OPTIONS[kind]}" "${EXTRA[@]}"'
+    result = bash(tmp_path, script, "--kind", "a b", "--", "--lr", "1 2")
+    assert (result.stderr, result.stdout) == ("", "1|a b|--lr|1 2|")
+
+
+COPY = 'step first a.out cp "$1" "{}"; step second b.out to_file "{}" cat a.out'
+
+
+def test_steps_run_once_and_again_when_their_file_changes(tmp_path):
+    source = tmp_path / "source file"
+    source.write_text("1")
+    folder = tmp_path / "my recipe"
+    assert bash(tmp_path, COPY, source).stdout.count(" done in ") == 2
+    again = bash(tmp_path, COPY, source).stdout
+    assert again == "[first] already there: a.out\n[second] already there: b.out\n"
+    source.write_text("2")
+    assert bash(tmp_path, COPY, source).stdout.count(" done in ") == 2
+    assert (folder / "b.out").read_text() == "2"
+    # Another command, in the second step alone.
+    changed = bash(tmp_path, COPY.replace("cat a.out", "cat a.out a.out"), source).stdout
+    assert "[first] already there" in changed and "[second] done" in changed
+    assert (folder / "b.out").read_text() == "22"
+
+
+def test_failed_step_leaves_no_output_and_ends_the_script(tmp_path):
+    script = "make() { echo half >\"$1\"; return 3; }; step broken a.out make '{}'; echo not reached"
+    result = bash(tmp_path, script)
+    assert result.returncode == 1
+    assert result.stderr == "my recipe/run.sh: error: broken failed (exit code 3): see the lines above\n"
+    assert "not reached" not in result.stdout
+    assert not (tmp_path / "my recipe" / "a.out").exists()
+    # The next run starts from nothing.
+    assert bash(tmp_path, "step broken a.out touch '{}'").returncode == 0
+    assert (tmp_path / "my recipe" / "a.out").read_text() == ""
+
+
+TRAIN = """
+train() { echo "$1" >>model/log; [[ -e ok ]] || return 1; touch model/checkpoint_last.pt; }
+training train model train "$1"
+"""
+
+
+def test_training_is_resumed_and_other_options_are_refused(tmp_path):
+    folder = tmp_path / "my recipe"
+    assert bash(tmp_path, TRAIN, "1").returncode == 1
+    (folder / "ok").touch()
+    # Nothing was saved yet, so other options are fine; the folder was not cleared.
+    assert bash(tmp_path, TRAIN, "2").returncode == 0
+    assert (folder / "model/log").read_text() == "1\n2\n"
+    assert "already there" in bash(tmp_path, TRAIN, "2").stdout
+    (folder / "model.done").unlink()
+    assert bash(tmp_path, TRAIN, "2").returncode == 0
+    assert (folder / "model/log").read_text() == "1\n2\n2\n"
+    refused = bash(tmp_path, TRAIN, "3")
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        "my recipe/run.sh: error: model: was trained with other options or data: remove it, or choose another --out\n"
+    )
+
+
+def test_multi30k_refuses_a_text_that_is_not_multi30k(tmp_path):
+    (tmp_path / "train.en.gz").write_bytes(gzip.compress(b"A man.\n"))
+    result = subprocess.run(
+        ["bash", RECIPES / "multi30k/prepare.sh", "--out", tmp_path / "out", "--local", tmp_path],
+        capture_output=True, text=True, env=ENVIRONMENT,
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert result.stderr.startswith("multi30k/prepare.sh: error: train.en.gz: is not the text that this recipe")
+    assert not (tmp_path / "out/raw/train.en").exists()

@@ -1,0 +1,228 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""scripts/setup.sh and scripts/test.sh, offline, on a copy of them and with a stand-in for Python.
+
+The stand-in answers what the script asks of an interpreter (its version, making a .venv, pip), notes each call of
+pip, and fails where a test wants it to. What a real interpreter installs is seen by every run of these tests.
+"""
+
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+STAND_IN = """#!/bin/bash
+facts="${FAKE_FACTS-3.11 venv headers /prefix}"
+case "$*" in
+    "-c "*base_prefix*) echo "$facts" ;;
+    "-c "*) exit 0 ;;
+    "-m venv "*) mkdir -p "${@: -1}/bin"; cp "$0" "${@: -1}/bin/python" ;;
+    *" install "*)
+        echo "$@" >>"$FAKE_CALLS"
+        if [[ -n "${FAKE_INSTALL_FAILS:-}" && "$*" == *lock* ]]; then echo "ERROR: $FAKE_INSTALL_FAILS"; exit 1; fi ;;
+    *"pip cache list"*) echo "${FAKE_CACHE:-}" ;;
+    *"pip show"*) exit 1 ;;
+    *pytest*) echo "pytest called with: $*; OMP_NUM_THREADS=$OMP_NUM_THREADS" ;;
+esac
+"""
+
+
+class Sandbox:
+    """A copy of the scripts in a folder with a space in its name, and a PATH with nothing but what they call."""
+
+    TOOLS = "bash env cat cksum cp dirname flock grep mkdir rm uname".split()
+
+    def __init__(self, folder: Path):
+        self.repository = folder / "a repository"
+        (self.repository / "scripts").mkdir(parents=True)
+        for name in ("scripts/setup.sh", "scripts/test.sh", "scripts/requirements.lock", "setup.py"):
+            shutil.copy(REPOSITORY / name, self.repository / name)
+        self.python = folder / "stand in"
+        self.python.write_text(STAND_IN)
+        self.python.chmod(0o755)
+        self.tools = folder / "bin"
+        self.tools.mkdir()
+        for tool in self.TOOLS:
+            if shutil.which(tool):
+                (self.tools / tool).symlink_to(shutil.which(tool))
+        self.calls_file = folder / "calls"
+        self.venv = self.repository / ".venv"
+
+    def compiler(self) -> None:
+        (self.tools / "c++").symlink_to("/bin/true")
+
+    def calls(self) -> list:
+        """The calls of pip install since the last time."""
+        calls = self.calls_file.read_text().splitlines() if self.calls_file.exists() else []
+        self.calls_file.unlink(missing_ok=True)
+        return calls
+
+    def run(self, *arguments: str, script: str = "setup.sh", **environment: str) -> subprocess.CompletedProcess:
+        environment = {
+            "PATH": str(self.tools), "HOME": str(self.repository), "VECO_PYTHON": str(self.python),
+            "FAKE_CALLS": str(self.calls_file), **environment,
+        }
+        command = ["bash", str(self.repository / "scripts" / script), *arguments]
+        return subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def sandbox(tmp_path):
+    return Sandbox(tmp_path)
+
+
+def error_line(result: subprocess.CompletedProcess) -> str:
+    """The one line on standard error of a run that ended with exit code 1."""
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert result.stderr.count("\n") == 1 and result.stderr.startswith("setup.sh: error: "), result.stderr
+    return result.stderr
+
+
+def test_makes_the_environment_and_then_does_nothing(sandbox):
+    sandbox.compiler()
+    result = sandbox.run()
+    assert result.returncode == 0, result.stderr
+    assert [line[:10] for line in result.stdout.splitlines()] == [f"setup: {n}/4" for n in (1, 2, 3, 4)] + ["setup: don"]
+    first, rest, package = sandbox.calls()
+    assert "veco-setup.first" in first
+    assert "--no-build-isolation" in rest and "requirements.lock" in rest
+    assert package.endswith(f"--no-deps -e {sandbox.repository}")
+    pins = (sandbox.venv / "veco-setup.first").read_text().splitlines()
+    assert [pin.split("==")[0] for pin in pins] == ["Cython", "numpy", "setuptools", "torch", "wheel"]
+
+    again = sandbox.run()
+    assert (again.returncode, again.stdout, again.stderr, sandbox.calls()) == (0, "", "", [])
+
+
+def test_changed_pins_are_installed_into_the_same_environment(sandbox):
+    sandbox.compiler()
+    assert sandbox.run().returncode == 0
+    sandbox.calls()
+    (sandbox.venv / "kept").touch()
+    with open(sandbox.repository / "scripts" / "requirements.lock", "a") as lock:
+        lock.write("tqdm==0\n")
+    assert sandbox.run().returncode == 0
+    assert len(sandbox.calls()) == 3
+    assert (sandbox.venv / "kept").exists()
+
+
+@pytest.mark.parametrize("damage", ["interrupted", "python gone", "another python", "moved"])
+def test_broken_environment_is_made_anew(sandbox, damage):
+    sandbox.compiler()
+    if damage == "interrupted":
+        assert sandbox.run(FAKE_INSTALL_FAILS="anything").returncode == 1
+    else:
+        assert sandbox.run().returncode == 0
+    (sandbox.venv / "old").touch()
+    environment = {}
+    if damage == "python gone":
+        (sandbox.venv / "bin" / "python").unlink()
+    if damage == "another python":
+        environment["FAKE_FACTS"] = "3.13 venv headers /prefix"
+        # the old .venv goes on giving its own version
+        (sandbox.venv / "bin" / "python").write_text("#!/bin/bash\necho 3.11 venv headers /prefix\n")
+    if damage == "moved":
+        sandbox.repository = sandbox.repository.rename(sandbox.repository.with_name("moved"))
+        sandbox.venv = sandbox.repository / ".venv"
+    result = sandbox.run(**environment)
+    assert result.returncode == 0, result.stderr
+    assert "removing .venv: " in result.stdout
+    assert not (sandbox.venv / "old").exists()
+    assert sandbox.run(**environment).stdout == ""
+
+
+@pytest.mark.parametrize("facts", ["3.10 venv headers /prefix", "3.14 venv headers /prefix", "2.7 venv headers /prefix"])
+def test_unsupported_python(sandbox, facts):
+    line = error_line(sandbox.run(FAKE_FACTS=facts))
+    assert f"is Python {facts.split()[0]}: fairseq needs 3.11, 3.12 or 3.13" in line
+    assert not sandbox.venv.exists()
+
+
+def test_python_that_does_not_run(sandbox):
+    assert "does not run" in error_line(sandbox.run(VECO_PYTHON=str(sandbox.repository / "none")))
+
+
+def test_no_python_at_all(sandbox):
+    assert "no Python 3.11, 3.12 or 3.13 found" in error_line(sandbox.run(VECO_PYTHON=""))
+
+
+def test_the_first_supported_python_is_taken(sandbox):
+    for name, version in (("python3", "3.9"), ("python3.12", "3.10"), ("python3.13", "3.13")):
+        path = sandbox.tools / name
+        path.write_text(STAND_IN.replace("3.11 venv", f"{version} venv"))
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    sandbox.compiler()
+    result = sandbox.run(VECO_PYTHON="")
+    assert "making .venv with python3.13 " in result.stdout, result.stderr
+
+
+def test_no_venv_module(sandbox):
+    line = error_line(sandbox.run(FAKE_FACTS="3.11 - headers /prefix"))
+    assert "no venv module" in line and "python3.11-venv" in line
+
+
+def test_no_compiler(sandbox):
+    assert "no C++ compiler" in error_line(sandbox.run())
+    assert sandbox.calls() == []  # said before anything is downloaded
+
+
+def test_no_headers(sandbox):
+    sandbox.compiler()
+    line = error_line(sandbox.run(FAKE_FACTS="3.11 venv - /prefix"))
+    assert "no Python.h" in line and "python3.11-dev" in line
+    assert sandbox.calls() == []
+
+
+def test_no_compiler_is_needed_where_there_is_a_wheel(sandbox):
+    # built before, for this version and not for another one
+    assert sandbox.run(FAKE_CACHE=" - fairseq_fixed-0.12.3.1-cp311-cp311-linux_x86_64.whl (2 MB)").returncode == 0
+    shutil.rmtree(sandbox.venv)
+    assert sandbox.run(FAKE_CACHE=" - fairseq_fixed-0.12.3.1-cp313-cp313-linux_x86_64.whl (2 MB)").returncode == 1
+    if os.uname().sysname == "Linux" and os.uname().machine == "x86_64":
+        assert sandbox.run(FAKE_FACTS="3.12 venv - /prefix").returncode == 0
+
+
+@pytest.mark.parametrize("words, told", [
+    ("Could not find a version that satisfies the requirement torch", "a download failed"),
+    ("HTTPSConnectionPool: Read timed out.", "a download failed"),
+    ("[Errno 28] No space left on device", "the disk is full"),
+    ("Failed building wheel for fairseq-fixed", "could not be compiled"),
+    ("something else", "could not install a package"),
+])
+def test_failed_installation(sandbox, words, told):
+    sandbox.compiler()
+    line = error_line(sandbox.run(FAKE_INSTALL_FAILS=words))
+    log = line.rsplit("log: ", 1)[1].strip()
+    assert told in line and words in Path(log).read_text()
+    # the next run repairs it
+    assert sandbox.run().returncode == 0
+
+
+@pytest.mark.parametrize("arguments, called", [
+    ([], "-m pytest tests -m not slow"),
+    (["-k", "a b"], "-m pytest tests -m not slow -k a b"),
+    (["-m", "slow"], "-m pytest tests -m slow"),
+    (["-mslow", "--maxfail=1"], "-m pytest tests -mslow --maxfail=1"),
+    (["--maxfail=1"], "-m pytest tests -m not slow --maxfail=1"),
+])
+def test_test_sh_sets_up_and_hands_its_arguments_to_pytest(sandbox, arguments, called):
+    sandbox.compiler()
+    result = sandbox.run(*arguments, script="test.sh")
+    assert result.returncode == 0, result.stderr
+    assert "setup: done" in result.stdout
+    assert result.stdout.splitlines()[-1] == f"pytest called with: {called}; OMP_NUM_THREADS=1"
+
+
+def test_the_lock_pins_every_dependency_exactly():
+    lines = (REPOSITORY / "scripts" / "requirements.lock").read_text().splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert all(pin.count("==") == 1 for pin in pins)
+    names = {pin.split("==")[0].lower() for pin in pins}
+    assert len(names) == len(pins)
+    setup = (REPOSITORY / "setup.py").read_text()
+    needed = ("fairseq-fixed", "torch", "numpy", "sentencepiece", "sacrebleu", "sacremoses", "matplotlib", "pytest")
+    assert all(f'"{name}' in setup and name in names for name in needed)
