@@ -68,11 +68,14 @@ require_choice() {
 # require PATH MESSAGE: end if there is no such file or folder.
 require() { [[ -e $1 ]] || die "$1: is not there: $2"; }
 
-# identity COMMAND...: the words of a command, and a checksum of each that is a file or was made by a step.
+# identity OUTPUT COMMAND...: the words of a command, and a checksum of each that is a file or was made by a step,
+# but for its own output.
 identity() {
-    local word file
+    local output=$1 word file
+    shift
     printf '%q ' "$@"
     for word; do
+        [[ $word != "$output" ]] || continue
         for file in "$word" "$word.done" "$word/preparation.json"; do
             if [[ -f $file ]]; then
                 cksum <"$file" | tr '\n' ' '
@@ -91,7 +94,7 @@ REMAKE=
 step() {
     local name=$1 output=$2 started=$SECONDS word words=() made_from
     shift 2
-    made_from=$(identity "$@")
+    made_from=$(identity "$output" "$@")
     if [[ -z $REMAKE && -e $output && -f $output.done && $(<"$output.done") == "$made_from" ]]; then
         say "[$name] already there: $output"
         return
@@ -119,7 +122,7 @@ step() {
 training() {
     local name=$1 folder=$2 begun
     shift 2
-    begun=$(identity "$@")
+    begun=$(identity "$folder" "$@")
     if [[ -e $folder/checkpoint_last.pt && -f $folder.begun && $(<"$folder.begun") != "$begun" ]]; then
         die "$folder: was trained with other options or data: remove it, or choose another --out"
     fi
@@ -205,7 +208,8 @@ evaluate() {
     require "$checkpoint" "run finetune.sh first"
     require "$reference" "run prepare.sh first"
     step "translation, $name" "$generated" to_file "{}" fairseq-generate "$out/mt.$src-$tgt" --user-dir "$USER_DIR" \
-        --path "$checkpoint" --gen-subset "$split" --beam 5 --batch-size 128 --remove-bpe sentencepiece
+        --path "$checkpoint" --gen-subset "$split" --beam 5 --batch-size 128 --required-batch-size-multiple 1 \
+        --remove-bpe sentencepiece
     python "$REPOSITORY/scripts/score.py" --generate-output "$generated" --reference "$reference" --lang "$tgt" \
         --json "$out/scores/$name.json"
 }

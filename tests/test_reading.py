@@ -4,6 +4,7 @@
 
 import argparse
 import datetime
+import logging
 import os
 import pickle
 import signal
@@ -147,6 +148,14 @@ def test_read_lines_names_file_and_line(tmp_path):
         next(read_lines(tmp_path))
 
 
+@pytest.fixture
+def log_level():
+    """run() sets the root logger's level; the tests after this one are to have theirs."""
+    level = logging.getLogger().level
+    yield
+    logging.getLogger().setLevel(level)
+
+
 def wrapped_user_error():
     try:
         raise UserError("a.txt, line 3: bad")
@@ -161,14 +170,14 @@ def wrapped_user_error():
     (lambda: open("/nowhere/at/all"), 1, "command: error: /nowhere/at/all: no such file or folder: check the path\n"),
     (lambda: signal.raise_signal(signal.SIGINT), 130, "command: interrupted\n"),
 ])
-def test_run_ends_in_one_line(monkeypatch, capsys, main, code, words):
+def test_run_ends_in_one_line(monkeypatch, capsys, log_level, main, code, words):
     monkeypatch.setattr(sys, "argv", ["some/command"])
     with pytest.raises(SystemExit) as caught:
         run(main)
     assert (caught.value.code, capsys.readouterr().err) == (code, words)
 
 
-def test_run_keeps_the_traceback_of_a_bug():
+def test_run_keeps_the_traceback_of_a_bug(log_level):
     with pytest.raises(KeyError):
         run(lambda: {}["key"])
 

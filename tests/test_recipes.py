@@ -62,7 +62,7 @@ def test_options_and_what_follows_two_dashes(tmp_path):
     assert (result.stderr, result.stdout) == ("", "1|a b|--lr|1 2|")
 
 
-COPY = 'step first a.out cp "$1" "{}"; step second b.out to_file "{}" cat a.out'
+COPY = 'step first a.out cp "$1" a.out; step second b.out to_file "{}" cat a.out'
 
 
 def test_steps_run_once_and_again_when_their_file_changes(tmp_path):
@@ -75,6 +75,8 @@ def test_steps_run_once_and_again_when_their_file_changes(tmp_path):
     source.write_text("2")
     assert bash(tmp_path, COPY, source).stdout.count(" done in ") == 2
     assert (folder / "b.out").read_text() == "2"
+    (folder / "a.out").unlink()
+    assert bash(tmp_path, COPY, source).stdout.count(" done in ") == 2
     # Another command, in the second step alone.
     changed = bash(tmp_path, COPY.replace("cat a.out", "cat a.out a.out"), source).stdout
     assert "[first] already there" in changed and "[second] done" in changed
@@ -94,8 +96,8 @@ def test_failed_step_leaves_no_output_and_ends_the_script(tmp_path):
 
 
 TRAIN = """
-train() { echo "$1" >>model/log; [[ -e ok ]] || return 1; touch model/checkpoint_last.pt; }
-training train model train "$1"
+train() { echo "$2" >>"$1/log"; [[ -e ok ]] || return 1; touch "$1/checkpoint_last.pt"; }
+training train model train model "$1"
 """
 
 

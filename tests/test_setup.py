@@ -86,7 +86,8 @@ def test_makes_the_environment_and_then_does_nothing(sandbox):
     sandbox.compiler()
     result = sandbox.run()
     assert result.returncode == 0, result.stderr
-    assert [line[:10] for line in result.stdout.splitlines()] == [f"setup: {n}/4" for n in (1, 2, 3, 4)] + ["setup: don"]
+    steps = [line.split()[1] for line in result.stdout.splitlines()]
+    assert steps == ["1/4", "2/4", "3/4", "4/4", "done"]
     first, rest, package = sandbox.calls()
     assert "veco-setup.first" in first
     assert "--no-build-isolation" in rest and "requirements.lock" in rest
@@ -135,10 +136,10 @@ def test_broken_environment_is_made_anew(sandbox, damage):
     assert sandbox.run(**environment).stdout == ""
 
 
-@pytest.mark.parametrize("facts", ["3.10 venv headers /prefix", "3.14 venv headers /prefix", "2.7 venv headers /prefix"])
-def test_unsupported_python(sandbox, facts):
-    line = error_line(sandbox.run(FAKE_FACTS=facts))
-    assert f"is Python {facts.split()[0]}: fairseq needs 3.11, 3.12 or 3.13" in line
+@pytest.mark.parametrize("version", ["2.7", "3.9", "3.10", "3.14"])
+def test_unsupported_python(sandbox, version):
+    line = error_line(sandbox.run(FAKE_FACTS=f"{version} venv headers /prefix"))
+    assert f"is Python {version}: fairseq needs 3.11, 3.12 or 3.13" in line
     assert not sandbox.venv.exists()
 
 

@@ -243,8 +243,8 @@ MISTAKES = (
     (r"Could not infer language pair, please provide it explicitly",
      "the data folder names no pair of languages: check it, or give -s LANG -t LANG"),
     (r"Incorrect encoding detected in (.+), please rebuild the dataset", "{0}: is not UTF-8: make the data again"),
-    (r"Incorrect dictionary format, expected '<token> <cnt> \[flags\]': (.*)",
-     'the dictionary has a line that is not "TOKEN COUNT": {0}'),
+    (r"Incorrect dictionary format, expected '<token> <cnt> \[flags\]': \"(.*?)\s*\"",
+     'the dictionary has the line "{0}", which is not "TOKEN COUNT"'),
     (r"Duplicate word found when loading Dictionary: '(.*?)'\.",
      "the dictionary has the token '{0}' twice: remove one of its lines"),
     (r"(Criterion|Optimizer) does not match; please reset the optimizer \(--reset-optimizer\)\. (\S+) vs (\S+)",
@@ -266,7 +266,7 @@ def mistake(error: BaseException) -> Optional[str]:
     for pattern, line in MISTAKES:
         found = re.search(pattern, text)
         if found:
-            return line.format(*found.groups())
+            return " ".join(line.format(*found.groups()).split())
     return None
 
 

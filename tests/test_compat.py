@@ -1,0 +1,357 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What the plug-in changes in fairseq: run as commands, on a small stock translation model."""
+
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import fairseq_cli.generate
+import fairseq_cli.train
+import numpy as np
+import pytest
+import torch
+from fairseq import checkpoint_utils, options
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.file_io import PathManager
+
+from test_reading import Malicious
+from veco_fairseq import compat
+from veco_fairseq.cli import user_message
+from veco_fairseq.errors import UserError
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+COMMANDS = Path(sys.executable).parent
+
+
+def run(command: str, *arguments, **how) -> subprocess.CompletedProcess:
+    """Run a fairseq command with the plug-in, in a folder of the test's own choice (``cwd``)."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **how.pop("env", {})}
+    return subprocess.run(
+        [COMMANDS / command, *arguments, "--user-dir", REPOSITORY / "veco_fairseq", "--cpu"],
+        env=environment, capture_output=True, text=True, timeout=300, **how,
+    )
+
+
+def train(folder: Path, *arguments, arch="transformer_tiny", save_dir="ckpt", **how) -> subprocess.CompletedProcess:
+    return run(
+        "fairseq-train", folder / "data", "--arch", arch, "--optimizer", "adam", "--lr", "1e-3", "--max-tokens", "300",
+        "--save-dir", save_dir, "--num-workers", "0", "--no-epoch-checkpoints", *arguments, cwd=folder, **how,
+    )
+
+
+def error_line(result: subprocess.CompletedProcess, program: str = "fairseq-train") -> str:
+    """The one line on standard error of a run that ended with exit code 1; generate logs there, too."""
+    assert result.returncode == 1, result.stdout + result.stderr
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("INFO:")]
+    assert len(lines) == 1, result.stderr
+    start = f"{program}: error: "
+    assert lines[0].startswith(start)
+    return lines[0].removeprefix(start)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with data of 40 random pairs and ckpt/, three updates of transformer_tiny, validated by BLEU."""
+    folder = tmp_path_factory.mktemp("trained")
+    rng = random.Random(1)
+    for split, count in (("train", 40), ("valid", 8), ("test", 8)):
+        for lang in ("de", "en"):
+            lines = [" ".join(f"w{rng.randrange(30)}" for _ in range(rng.randint(3, 8))) for _ in range(count)]
+            (folder / f"{split}.{lang}").write_text("\n".join(lines) + "\n")
+    subprocess.run(
+        [COMMANDS / "fairseq-preprocess", "-s", "de", "-t", "en", "--joined-dictionary", "--destdir", "data",
+         *(word for split in ("train", "valid", "test") for word in (f"--{split}pref", split))],
+        cwd=folder, check=True, capture_output=True,
+    )
+    result = train(folder, "--max-update", "3", *EVAL_BLEU)
+    assert result.returncode == 0, result.stderr
+    (folder / "stderr").write_text(result.stderr)
+    return folder
+
+
+EVAL_BLEU = ("--eval-bleu", "--eval-bleu-args", '{"beam": 2, "max_len_b": 10}')
+
+
+@pytest.fixture
+def copy_of(trained, tmp_path):
+    """``trained``, to be changed by one test."""
+    return Path(shutil.copytree(trained, tmp_path / "copy"))
+
+
+def test_training_is_quiet(trained):
+    assert (trained / "stderr").read_text() == ""
+
+
+def test_warnings_of_the_users_own_code_are_left_alone():
+    kept = ("pin_memory is slow", "version_base", "torch.cuda.amp.autocast(args...) is deprecated")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        compat.quiet_known_warnings()
+        for message in kept:
+            warnings.warn(message)
+        # fairseq's very own, but laid at this file
+        warnings.warn("`torch.cuda.amp.autocast(args...)` is deprecated.", FutureWarning)
+        warnings.warn("hydra.experimental.compose() is no longer experimental. Use hydra.compose()")
+    assert [str(warning.message) for warning in caught] == [*kept, "`torch.cuda.amp.autocast(args...)` is deprecated."]
+
+
+def test_resuming_reads_the_numpy_arrays_of_eval_bleu(copy_of):
+    needed = torch.serialization.get_unsafe_globals_in_checkpoint(copy_of / "ckpt" / "checkpoint_last.pt")
+    assert needed == []  # all allowed by now
+    state = torch.load(copy_of / "ckpt" / "checkpoint_last.pt", weights_only=False)
+    assert any(isinstance(value, (np.ndarray, np.generic)) for value in leaves(state["extra_state"]))
+    result = train(copy_of, "--max-update", "4", *EVAL_BLEU)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "Loaded checkpoint ckpt/checkpoint_last.pt (epoch 2 @ 3 updates)" in result.stdout
+
+
+def leaves(value):
+    """All that a nest of dicts, lists and tuples holds."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from leaves(item)
+    else:
+        yield value
+
+
+def test_damaged_last_checkpoint_falls_back_loudly(copy_of):
+    last = copy_of / "ckpt" / "checkpoint_last.pt"
+    last.write_bytes(last.read_bytes()[:100_000])
+    result = train(copy_of, "--max-update", "4")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "WARNING | fairseq.trainer | DAMAGED CHECKPOINT: ckpt/checkpoint_last.pt: cannot be read (100,000 bytes)" \
+        in result.stdout
+    assert "Loaded checkpoint ckpt/checkpoint_best.pt (epoch 2 @ 3 updates)" in result.stdout
+
+
+def test_older_checkpoints_are_of_the_same_worker_and_newest_first(tmp_path):
+    names = ["checkpoint_best.pt", "checkpoint1.pt", "checkpoint_1_20.pt", "checkpoint12.pt"]
+    for age, name in enumerate(names):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    for other in ("checkpoint_last.pt", "checkpoint1-shard0.pt", "checkpoint_best.pt.tmp", "checkpoint_last-shard0.pt"):
+        (tmp_path / other).touch()
+    found = compat.older_checkpoints(str(tmp_path), str(tmp_path / "checkpoint_last.pt"))
+    assert found == [str(tmp_path / name) for name in names]
+    found = compat.older_checkpoints(str(tmp_path), str(tmp_path / "checkpoint_last-shard0.pt"))
+    assert found == [str(tmp_path / "checkpoint1-shard0.pt")]
+
+
+def test_checkpoint_of_another_model(copy_of):
+    line = error_line(train(copy_of, arch="transformer_iwslt_de_en"))
+    assert "ckpt/checkpoint_last.pt: does not fit" in line
+    assert "(--arch transformer_tiny in the file, transformer_iwslt_de_en here)" in line
+    # 4 of the 6 encoder layers with 16 tensors each, and 4 of 6 decoder layers with 26
+    first = "encoder.layers.2.self_attn.k_proj"
+    assert f"missing {first}.weight, {first}.bias and 166 more" in line
+    assert "encoder.embed_tokens.weight [40, 64] in the file, [40, 512] here" in line
+    assert "or another --save-dir" in line and "dict.txt" not in line
+
+
+def test_checkpoint_of_another_dictionary(copy_of):
+    for lang in ("de", "en"):
+        path = copy_of / "data" / f"dict.{lang}.txt"
+        path.write_text("".join(path.read_text().splitlines(True)[:-8]))
+    result = run("fairseq-generate", "data", "--path", "ckpt/checkpoint_best.pt", cwd=copy_of)
+    line = error_line(result, "fairseq-generate")
+    assert line.startswith("ckpt/checkpoint_best.pt: other shapes: ")
+    assert "encoder.embed_tokens.weight [40, 64] in the file, [32, 64] here" in line
+    assert "is this the dict.txt that it was trained with?" in line
+
+
+def test_malicious_checkpoint_does_not_run(copy_of):
+    trace = copy_of / "it ran"
+    path = copy_of / "ckpt" / "checkpoint_last.pt"
+    torch.save({"model": {}, "extra_state": Malicious(trace)}, path)
+    weaken = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
+    result = run("fairseq-generate", "data", "--path", path, cwd=copy_of, env=weaken)
+    assert "refused: it holds posix.mkdir" in error_line(result, "fairseq-generate")
+    # refused, not damaged: training does not pass it over
+    assert "refused: it holds posix.mkdir" in error_line(train(copy_of, env=weaken))
+    assert not trace.exists()
+
+
+def test_missing_restore_file_is_an_error(trained):
+    line = error_line(train(trained, "--restore-file", "none.pt", save_dir="unused"))
+    assert line == "none.pt: no such checkpoint to start from: check --restore-file"
+
+
+def test_full_disk_keeps_the_checkpoints_before(copy_of):
+    last = copy_of / "ckpt" / "checkpoint_last.pt"
+    before = last.read_bytes()
+    limit = len(before) // 2
+    # a limit on the size of a file stands in for a disk with so much room
+    result = train(
+        copy_of, "--max-update", "4", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    line = error_line(result)
+    assert "cannot be written (File too large; " in line and "free some space" in line
+    assert "Traceback" not in result.stdout
+    assert last.read_bytes() == before
+    assert sorted(os.listdir(copy_of / "ckpt")) == ["checkpoint_best.pt", "checkpoint_last.pt"]
+
+
+def test_copy_of_last_checkpoint_is_whole_or_the_old_one(tmp_path, monkeypatch):
+    source, last = tmp_path / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"
+    source.write_bytes(b"new")
+    last.write_bytes(b"old")
+
+    def cut_off(source, target):
+        assert Path(target) != last  # a kill, unlike an exception, leaves what is there at this moment
+        Path(target).write_bytes(b"n")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", cut_off)
+        with pytest.raises(UserError, match=r"checkpoint_last\.pt: cannot be written \(No space left on device"):
+            PathManager.copy(str(source), str(last), overwrite=True)
+    assert last.read_bytes() == b"old"
+    assert len(os.listdir(tmp_path)) == 2
+    identity = last.stat().st_ino
+    assert PathManager.copy(str(source), str(last), overwrite=True)
+    assert last.read_bytes() == b"new"
+    assert last.stat().st_ino != identity  # another file took its name; the old one was never written into
+    assert len(os.listdir(tmp_path)) == 2
+
+
+def test_save_that_fails_for_another_reason_is_not_called_a_full_disk(tmp_path):
+    with pytest.raises(Exception) as caught:
+        checkpoint_utils.torch_persistent_save({"model": lambda: None}, str(tmp_path / "a.pt"))
+    assert not isinstance(caught.value, UserError)
+    assert os.listdir(tmp_path) == []
+
+
+def test_save_takes_one_try(tmp_path, monkeypatch):
+    tries = []
+
+    def full(*arguments, **options):
+        tries.append(arguments)
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 768 vs 662")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(UserError, match=r"a\.pt: cannot be written \(the write failed; [\d,]+ MiB free there\)"):
+        checkpoint_utils.torch_persistent_save({}, str(tmp_path / "a.pt"))
+    assert len(tries) == 1
+
+
+def test_not_whole_fairseq_checkpoint(tmp_path):
+    torch.save({"model": {}}, tmp_path / "a.pt")
+    with pytest.raises(UserError, match=r"a\.pt: is not a whole fairseq checkpoint: it has no 'best_loss'"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "a.pt"))
+    assert torch.load.__module__ == "torch.serialization"  # the stand-in for the time of the call is gone
+
+
+# Mistakes that fairseq itself notices, made for real, but without a process of their own, which takes seconds.
+
+BATCH = ("--max-tokens", "300")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("arguments, words", [
+    (["none", *BATCH], "none: no such file or folder: check the path"),
+    (["none", "-s", "de", "-t", "en", *BATCH], "none/dict.de.txt: no such file or folder: check the path"),
+    (["data", "-s", "de", "-t", "fr", *BATCH], "data/dict.fr.txt: no such file or folder: check the path"),
+    ([".", *BATCH], "the data folder names no pair of languages: check it, or give -s LANG -t LANG"),
+    (["data", "--valid-subset", "dev", *BATCH],
+     "data: has no dev data of these languages: check the folder, -s and -t, or make it with fairseq-preprocess"),
+    (["data", "--finetune-from-model", "none.pt", *BATCH], "none.pt: no such checkpoint: check --finetune-from-model"),
+    (["data"], "no batch size: give --max-tokens N"),
+])
+def test_mistakes_of_training(trained, tmp_path, monkeypatch, arguments, words):
+    monkeypatch.chdir(trained)
+    options_too = ["--cpu", "--arch", "transformer_tiny", "--optimizer", "adam", "--save-dir", str(tmp_path / "ckpt")]
+    args = options.parse_args_and_arch(options.get_training_parser(), [*arguments, *options_too])
+    with pytest.raises(Exception) as caught:
+        fairseq_cli.train.main(convert_namespace_to_omegaconf(args))
+    assert compat.mistake(caught.value) == words
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("arguments, words", [
+    (["data", "--path", "none.pt"], "none.pt: no such checkpoint: check --path"),
+    (["data"], "no model: give --path CHECKPOINT"),
+])
+def test_mistakes_of_generating(trained, monkeypatch, arguments, words):
+    monkeypatch.chdir(trained)
+    args = options.parse_args_and_arch(options.get_generation_parser(), [*arguments, "--cpu"])
+    with pytest.raises(Exception) as caught:
+        fairseq_cli.generate.main(convert_namespace_to_omegaconf(args))
+    assert compat.mistake(caught.value) == words
+
+
+def test_mistakes_in_a_dictionary(tmp_path):
+    path = tmp_path / "dict.txt"
+    for content, words in (
+        (b"a 1\na 1\n", "the dictionary has the token 'a' twice: remove one of its lines"),
+        (b"a 1\nb\n", 'the dictionary has the line "b", which is not "TOKEN COUNT"'),
+        (b"\xfc 1\n", f"{path}: is not UTF-8: make the data again"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(Exception) as caught:
+            Dictionary.load(str(path))
+        assert compat.mistake(caught.value) == words
+
+
+def test_bugs_keep_their_traceback(capsys):
+    seen = []
+    hook = compat.one_line_errors(lambda *arguments: seen.append(arguments))
+    for bug in (KeyError("key"), AssertionError(), RuntimeError("Error in the model"), OSError("no file named")):
+        hook(type(bug), bug, None)
+    assert [type(error) for _, error, _ in seen] == [KeyError, AssertionError, RuntimeError, OSError]
+    assert capsys.readouterr().err == ""
+
+
+def test_hook_prints_the_program_and_one_line(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/some/where/fairseq-train", "--all"])
+    hook = compat.one_line_errors(pytest.fail)
+    try:
+        try:
+            raise UserError("data/x:\n is bad")
+        except UserError:
+            raise Exception("Cannot load model parameters from checkpoint a.pt; please ensure ...")
+    except Exception as error:
+        hook(type(error), error, None)
+    assert capsys.readouterr().err == "fairseq-train: error: data/x: is bad\n"
+
+
+class BadDataset(torch.utils.data.Dataset):
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        raise UserError("data/x, item 0: bad")
+
+
+def test_error_in_a_loader_process():
+    with pytest.raises(UserError) as caught:
+        list(torch.utils.data.DataLoader(BadDataset(), num_workers=1))
+    assert "Traceback" in str(caught.value)  # as torch hands it over
+    assert user_message(caught.value) == "data/x, item 0: bad"
+
+
+def fail_with_user_error(rank):
+    raise UserError("data/x: bad")
+
+
+def fail_with_fairseq_error(rank):
+    raise FileNotFoundError("Dataset not found: train (data)")
+
+
+@pytest.mark.parametrize("worker, words", [
+    (fail_with_user_error, "data/x: bad"),
+    (fail_with_fairseq_error, "data: has no train data of these languages"),
+])
+def test_error_in_a_spawned_worker(worker, words):
+    # fairseq trains on several GPUs in spawned processes; forked here, to be quick: the error comes back alike
+    with pytest.raises(torch.multiprocessing.ProcessRaisedException) as caught:
+        torch.multiprocessing.start_processes(worker, nprocs=1, start_method="fork")
+    assert compat.mistake(caught.value).startswith(words)
