@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils, options
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.file_io import PathManager
 
@@ -355,3 +355,12 @@ def test_error_in_a_spawned_worker(worker, words):
     with pytest.raises(torch.multiprocessing.ProcessRaisedException) as caught:
         torch.multiprocessing.start_processes(worker, nprocs=1, start_method="fork")
     assert compat.mistake(caught.value).startswith(words)
+
+
+@pytest.mark.parametrize("count", [0, 3, 8, 13])
+def test_the_last_batch_is_not_left_out(count):
+    sizes = np.full(count, 5)
+    for limits in ({"required_batch_size_multiple": 8}, {"max_sentences": 4}, {"max_tokens": 20}):
+        batches = data_utils.batch_by_size(range(count), lambda i: 5, num_tokens_vec=sizes, **limits)
+        assert [i for batch in batches for i in batch] == list(range(count))
+        assert all(len(batch) * 5 <= limits.get("max_tokens", 1000) for batch in batches)

@@ -29,7 +29,7 @@ def languages(toy):
     """The three languages with stems that are their lemmas' names, and the noun dog of kind 0, cat of kind 5."""
     lemmas = ["dog", "cat", "big", "old", "see", "give", "garden", "today", "subordinator_0"]
     kinds = zip(toy.LANGUAGES, (toy.Aa, toy.Bb, toy.Cc))
-    made = {code: kind(code, lemmas, random.Random(1)) for code, kind in kinds}
+    made = {code: kind(code, lemmas, random.Random(1), {}) for code, kind in kinds}
     for language in made.values():
         language.stems.update({lemma: lemma for lemma in lemmas}, subordinator_0="because")
         language.kind.update(dog=0, cat=5, garden=1, Bram=3)
@@ -93,7 +93,7 @@ def test_sizes_lengths_and_no_sentence_twice(corpus, lang):
     assert splits["finetune"] == splits["train"][:50]
     sentences = splits["train"] + splits["valid"] + splits["test"] + mono
     assert len(mono) == 90 and len(set(sentences)) == 260
-    assert all(5 <= len(line.split()) <= 15 for line in sentences)
+    assert all(5 <= len(line.split()) <= 12 for line in sentences)
     documents = [document.split("\n") for document in "\n".join(splits["mono"]).split("\n\n")]
     assert all(5 <= len(document) <= 12 for document in documents[:-1])
 

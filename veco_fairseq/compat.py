@@ -14,8 +14,10 @@ import warnings
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
+import numpy as np
 import torch
 from fairseq import checkpoint_utils
+from fairseq.data import data_utils
 from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer, logger
 
@@ -230,6 +232,21 @@ def copy(src_path: str, dst_path: str, overwrite: bool = False) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Batches. Of a set whose size is no multiple of --required-batch-size-multiple (8 by default), fairseq leaves the last
+# batch out: up to 7 sentences of a test set are never translated, and a set of 7 "is empty".
+
+_fairseq_batch_by_size = data_utils.batch_by_size
+
+
+def batch_by_size(indices, *args, **kwargs) -> List[np.ndarray]:
+    """fairseq's, with the sentences that it leaves out at the end as one more batch."""
+    indices = np.fromiter(indices, dtype=np.int64)
+    batches = list(_fairseq_batch_by_size(indices, *args, **kwargs)) if len(indices) else []
+    rest = indices[sum(map(len, batches)) :]
+    return [*batches, rest] if len(rest) else batches
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # One line for a mistake of the user's, in place of a traceback through fairseq.
 
 # fairseq's own words for it, and ours: what is wrong, where, and what to do. "{0}" is the first group.
@@ -294,6 +311,7 @@ def install() -> None:
     checkpoint_utils._torch_persistent_save = save_once
     Trainer.load_checkpoint = trainer_load_checkpoint
     PathManager.copy = staticmethod(copy)
+    data_utils.batch_by_size = batch_by_size
     sys.excepthook = one_line_errors(sys.excepthook)
 
 

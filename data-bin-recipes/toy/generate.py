@@ -10,8 +10,9 @@ A sentence starts as a meaning (who does what to whom, when, where) and is put i
         nouns, no articles or prepositions; subordinate clauses first
     cc  verb-subject-object; noun classes marked by prefixes on noun, adjective and verb; article last
 
-Each language has word forms of its own for all but the proper names, so nothing can be translated by
-copying; but the translation is a function of the meaning, and a good enough model reaches 100 BLEU.
+Each language has word forms of its own, but for proper names and some loanwords, whose endings differ all the same:
+hardly a word can be translated by copying. But the translation is a function of the meaning, and a good enough model
+reaches 100 BLEU.
 """
 
 import argparse
@@ -23,15 +24,17 @@ from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 LANGUAGES = ("aa", "bb", "cc")
 # Of 100 content words so many are of each category; with them come a few function words.
 SHARES = {"thing": 36, "place": 9, "intransitive": 9, "transitive": 17, "ditransitive": 6, "adjective": 16, "adverb": 7}
+LOANED, LOAN_STEP = ("thing", "place", "adjective"), 3  # every third of these is a loanword
 FUNCTION_WORDS = {"conjunction": 2, "subordinator": 3}
 NAMES = ("Tamo", "Rilke", "Sunda", "Orfin", "Petka", "Jolas", "Wenna", "Bram", "Ilvo", "Nadek")
 # Onsets, vowels and codas of a syllable: the languages look and sound different.
 SOUNDS = {
     "aa": ("p t k m n l s r f d".split(), "a e i o u".split(), ["", "", "", "n", "r", "s"]),
     "bb": ("b d g v z j h br gr st".split(), "a e i u y".split(), ["", "", "", "l", "m", "k", "x"]),
+    "loanwords": ("c f p t v".split(), "e i o".split(), ["", "", "n", "l"]),
     "cc": ("th w y ng mb q ch l n sh".split(), "a i o u ai".split(), ["", "", "", "h", "w"]),
 }
-SHORTEST, LONGEST = 5, 15  # words of a sentence, in every language, the final mark included
+SHORTEST, LONGEST = 5, 12  # words of a sentence, in every language, the final mark included
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,19 @@ class Meaning:
     question: bool = False
 
 
+def make_stems(sounds: str, lemmas: Sequence[str], rng: random.Random) -> Dict[str, str]:
+    """A stem of its own for each lemma; function words are short."""
+    onsets, vowels, codas = SOUNDS[sounds]
+    stems: Dict[str, str] = {}
+    for lemma in lemmas:
+        syllables = 1 if lemma.split("_")[0] in FUNCTION_WORDS else rng.choice((1, 2, 2, 2, 3))
+        stem = ""
+        while len(stem) < 2 or stem in stems.values():
+            stem = "".join(rng.choice(onsets) + rng.choice(vowels) + rng.choice(codas) for _ in range(syllables))
+        stems[lemma] = stem
+    return stems
+
+
 # The three languages ---------------------------------------------------------------------------------
 
 
@@ -79,21 +95,13 @@ class Language:
 
     Args:
         code: one of LANGUAGES.
+        lemmas: what there are words for.
         rng: the source of all stems and genders; the same state gives the same language.
+        loanwords: stems that are not the language's own.
     """
 
-    def __init__(self, code: str, lemmas: Sequence[str], rng: random.Random):
-        onsets, vowels, codas = SOUNDS[code]
-        self.stems: Dict[str, str] = {name: name for name in NAMES}
-        taken: Set[str] = set()
-        for lemma in lemmas:
-            # Function words are short, and every stem is used once.
-            syllables = 1 if lemma.split("_")[0] in ("conjunction", "subordinator") else rng.choice((1, 2, 2, 2, 3))
-            stem = ""
-            while not stem or stem in taken or len(stem) < 2:
-                stem = "".join(rng.choice(onsets) + rng.choice(vowels) + rng.choice(codas) for _ in range(syllables))
-            taken.add(stem)
-            self.stems[lemma] = stem
+    def __init__(self, code: str, lemmas: Sequence[str], rng: random.Random, loanwords: Dict[str, str]):
+        self.stems = {name: name for name in NAMES} | make_stems(code, lemmas, rng) | loanwords
         self.kind = {lemma: rng.randrange(6) for lemma in [*lemmas, *NAMES]}  # gender and class follow from it
 
     def sentence(self, meaning: Meaning) -> str:
@@ -216,7 +224,7 @@ class Author:
     def pick(self, category: str) -> str:
         """A lemma of the category; the first ones are the more frequent, as in real text."""
         lemmas = self.by_category[category]
-        return self.rng.choices(lemmas, [1 / (rank + 10) for rank in range(len(lemmas))])[0]
+        return self.rng.choices(lemmas, [1 / (rank + 4) for rank in range(len(lemmas))])[0]
 
     def document(self, sentences: int) -> Iterator[Meaning]:
         """Endless meanings about the same topic (the caller takes as many as it wants)."""
@@ -269,8 +277,11 @@ class Corpus:
         self.seed = seed
         counts = {category: max(1, words * share // 100) for category, share in SHARES.items()} | FUNCTION_WORDS
         self.lemmas = [f"{category}_{i}" for category, count in counts.items() for i in range(count)]
+        loans = [lemma for lemma in self.lemmas if lemma.split("_")[0] in LOANED][::LOAN_STEP]
+        loanwords = make_stems("loanwords", loans, random.Random(f"{seed} loanwords"))
         self.languages = [
-            kind(code, self.lemmas, random.Random(f"{seed} {code}")) for kind, code in zip((Aa, Bb, Cc), LANGUAGES)
+            kind(code, self.lemmas, random.Random(f"{seed} {code}"), loanwords)
+            for kind, code in zip((Aa, Bb, Cc), LANGUAGES)
         ]
         self.seen: Set[str] = set()
 
