@@ -13,7 +13,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("checkpoints", nargs="+", help="of fairseq-train, whose data is still where it was")
     parser.add_argument("--sample-updates", type=int, default=20, metavar="N", help="batches to count (default: 20)")
+    parser.add_argument("--equal", action="store_true",
+                        help="print how many updates of the first run take the operations of all of them")
     args = parser.parse_args()
+    if args.equal:
+        runs = [count_operations(checkpoint, args.sample_updates) for checkpoint in args.checkpoints]
+        print(round(sum(run.total for run in runs) / runs[0].per_update))
+        return
     for checkpoint in args.checkpoints:
         counted = count_operations(checkpoint, args.sample_updates)
         print(

@@ -101,3 +101,12 @@ def test_a_checkpoint_that_does_not_fit_ends_in_one_line(make_root, train, tmp_p
     truncated.write_bytes(data[: len(data) // 2])
     line = error_line(train(root, "--max-update", "2", "--restore-file", truncated, save_dir="other"))
     assert str(truncated) in line
+
+
+def test_a_dictionary_in_another_order_is_refused(make_root, train, run, tmp_path):
+    root = make_root()
+    logged(train(root, "--max-update", "1"), "valid")
+    lines = (root / "dict.txt").read_text().splitlines()
+    (root / "dict.txt").write_text("\n".join([lines[1], lines[0], *lines[2:]]) + "\n")
+    line = error_line(train(root, "--max-update", "2"))
+    assert "45 tokens" in line and "token 4 is 'w0' there and 'w1' here" in line

@@ -59,6 +59,7 @@ def quiet_known_warnings() -> None:
 
 _fairseq_load_checkpoint_to_cpu = checkpoint_utils.load_checkpoint_to_cpu
 _architecture_of: Dict[str, Optional[str]] = {}  # of the checkpoints read, for the message when one does not fit
+_task_state_of: Dict[str, Dict[str, Any]] = {}  # likewise, for the task to check (see trainer_load_checkpoint)
 _fairseq_load_model_ensemble_and_task = checkpoint_utils.load_model_ensemble_and_task
 _fairseq_trainer_load_checkpoint = Trainer.load_checkpoint
 
@@ -84,6 +85,7 @@ def load_checkpoint_to_cpu(
     finally:
         torch.load = torch_load
     _architecture_of[path] = getattr((state.get("cfg") or {}).get("model"), "_name", None)
+    _task_state_of[path] = state.get("task_state") or {}
     return state
 
 
@@ -103,14 +105,15 @@ def load_model_ensemble_and_task(filenames: List[str], *args, **kwargs):
 
 
 def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
-    """fairseq's, with three changes.
+    """fairseq's, with four changes.
 
     - A ``--restore-file`` that does not exist is an error: fairseq goes on from random weights.
     - A damaged checkpoint_last.pt is passed over, loudly, for the newest one beside it that can be read.
     - A checkpoint of another model is told in one line.
+    - A task may look at the ``task_state`` of the file (``check_task_state``), which fairseq keeps from it.
 
     Raises:
-        UserError: the three, and see :func:`read_checkpoint`.
+        UserError: the four, and see :func:`read_checkpoint`.
     """
     cfg = trainer.cfg.checkpoint
     is_last = os.path.basename(filename) == f"checkpoint_last{trainer.checkpoint_suffix}.pt"
@@ -120,7 +123,10 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
     candidates = [filename, *(older_checkpoints(cfg.save_dir, filename) if is_last else [])]
     for number, candidate in enumerate(candidates, start=1):
         try:
-            return _fairseq_trainer_load_checkpoint(trainer, candidate, *args, **kwargs)
+            extra_state = _fairseq_trainer_load_checkpoint(trainer, candidate, *args, **kwargs)
+            if hasattr(trainer.task, "check_task_state"):
+                trainer.task.check_task_state(_task_state_of.pop(candidate, {}), candidate)
+            return extra_state
         except DamagedCheckpoint as error:
             if number == len(candidates):
                 raise

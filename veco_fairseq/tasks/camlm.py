@@ -6,6 +6,7 @@ import logging
 import shutil
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
@@ -122,6 +123,25 @@ class CamlmTask(FairseqTask):
     @property
     def target_dictionary(self) -> Dictionary:
         return self.dictionary
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        self.check_task_state(state_dict, "the checkpoint")
+
+    def check_task_state(self, task_state: Dict[str, Any], checkpoint: str) -> None:
+        """Refuse a checkpoint of another dictionary, of the same size too: its rows would mean other tokens.
+
+        Raises:
+            UserError: with both sizes and the first token that differs.
+        """
+        theirs, ours = task_state.get("symbols", self.dictionary.symbols), self.dictionary.symbols
+        if theirs != ours:
+            row, *first = next(
+                (row, *pair) for row, pair in enumerate(zip_longest(theirs, ours)) if pair[0] != pair[1]
+            )
+            raise UserError(
+                f"{checkpoint}: was trained with another dictionary, of {len(theirs):,} tokens where {self.cfg.data} has "
+                f"{len(ours):,}; first difference: token {row} is {first[0]!r} there and {first[1]!r} here"
+            )
 
     def build_model(self, cfg, from_checkpoint: bool = False):
         """The model, if its position table holds the sequences that the options allow."""

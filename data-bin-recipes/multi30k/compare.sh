@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# The comparison of docs/results/multi30k.md: VECO, XLM and random initialisation fine-tuned alike, and random
+# initialisation trained as much longer as pre-training took, in counted operations.
+#
+# usage: compare.sh [--out DIR] [--src LANG] [--tgt LANG] [--seeds "1 2 3"] [--long-lr X] [-- OPTIONS OF fairseq-train]
+#
+#   --out      the folder that prepare.sh filled (default: data-bin/multi30k.SRC-TGT in the repository)
+#   --long-lr  learning rate of the longer random arm (default: 1e-3; try some first with finetune.sh --name)
+#
+# `-- --cpu --autocast bf16`-like options go to pre-training alone; fine-tuning gets --cpu when that is among them.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+
+parse_options out= src=en tgt=de seeds="1 2 3" long-lr=1e-3 -- "$@"
+src=${OPTIONS[src]} tgt=${OPTIONS[tgt]} seeds=${OPTIONS[seeds]} long_lr=${OPTIONS[long-lr]}
+out=${OPTIONS[out]:-$REPOSITORY/data-bin/multi30k.$src-$tgt}
+export VECO_SKIP_SETUP=1
+recipe=$REPOSITORY/data-bin-recipes/multi30k
+common=(--out "$out" --src "$src" --tgt "$tgt")
+pretraining=("${EXTRA[@]}") device=()
+[[ " ${EXTRA[*]} " != *" --cpu "* ]] || device=(--cpu)
+
+for objective in camlm mlm; do
+    bash "$recipe/train.sh" "${common[@]}" --objective $objective -- "${pretraining[@]}"
+done
+for seed in $seeds; do
+    for arm in veco xlm random; do
+        bash "$recipe/finetune.sh" "${common[@]}" --arm $arm --seed "$seed" -- "${device[@]}" --save-interval-updates 100
+    done
+done
+# The longer arm: pre-training's operations on top of fine-tuning's.
+first=${seeds%% *}
+updates=$(python "$REPOSITORY/scripts/count_operations.py" --equal \
+    "$out/checkpoints/$(run_name random "$first")/checkpoint_last.pt" "$out/checkpoints/camlm/checkpoint_last.pt")
+for seed in $seeds; do
+    bash "$recipe/finetune.sh" "${common[@]}" --arm random --name long --seed "$seed" --updates "$updates" \
+        --lr "$long_lr" -- "${device[@]}" --save-interval-updates 500
+done
+for seed in $seeds; do
+    for name in veco xlm random long; do
+        for checkpoint in "$out/checkpoints/$(run_name $name "$seed")"/checkpoint_{[0-9]*,last}.pt; do
+            bash "$recipe/evaluate.sh" "${common[@]}" --name $name --seed "$seed" \
+                --checkpoint "$(basename "$checkpoint")" -- "${device[@]}" >/dev/null
+        done
+    done
+done
+python "$recipe/table.py" "$out"
