@@ -208,7 +208,7 @@ evaluate() {
     require "$checkpoint" "run finetune.sh first"
     require "$reference" "run prepare.sh first"
     step "translation, $name" "$generated" to_file "{}" fairseq-generate "$out/mt.$src-$tgt" --user-dir "$USER_DIR" \
-        --path "$checkpoint" --gen-subset "$split" --beam 5 --batch-size 128 --required-batch-size-multiple 1 \
+        --path "$checkpoint" --gen-subset "$split" --beam 5 --max-len-a 1.5 --max-len-b 20 --batch-size 128 \
         --remove-bpe sentencepiece
     python "$REPOSITORY/scripts/score.py" --generate-output "$generated" --reference "$reference" --lang "$tgt" \
         --json "$out/scores/$name.json"

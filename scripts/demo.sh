@@ -49,9 +49,9 @@ stage() {
 }
 
 stage data bash "$toy/prepare.sh" --out "$out"
-stage pretraining bash "$toy/train.sh" --out "$out" -- "${device[@]}" --validate-interval-updates 50
+stage pretraining bash "$toy/train.sh" --out "$out" -- "${device[@]}" --validate-interval-updates 250
 for arm in veco random; do
-    stage "finetuning-$arm" bash "$toy/finetune.sh" --out "$out" --arm $arm -- "${device[@]}" --validate-interval-updates 20
+    stage "finetuning-$arm" bash "$toy/finetune.sh" --out "$out" --arm $arm -- "${device[@]}" --validate-interval-updates 30
 done
 stage report "$python" "$repository/scripts/demo_report.py" "$out"
 cat "$out/report.md"

@@ -93,7 +93,7 @@ def test_sizes_lengths_and_no_sentence_twice(corpus, lang):
     assert splits["finetune"] == splits["train"][:50]
     sentences = splits["train"] + splits["valid"] + splits["test"] + mono
     assert len(mono) == 90 and len(set(sentences)) == 260
-    assert all(5 <= len(line.split()) <= 12 for line in sentences)
+    assert all(4 <= len(line.split()) <= 10 for line in sentences)
     documents = [document.split("\n") for document in "\n".join(splits["mono"]).split("\n\n")]
     assert all(5 <= len(document) <= 12 for document in documents[:-1])
 

@@ -10,7 +10,7 @@ A sentence starts as a meaning (who does what to whom, when, where) and is put i
         nouns, no articles or prepositions; subordinate clauses first
     cc  verb-subject-object; noun classes marked by prefixes on noun, adjective and verb; article last
 
-Each language has word forms of its own, but for proper names and some loanwords, whose endings differ all the same:
+Each language has word forms of its own, but for proper names and loanwords, and even those take other endings:
 hardly a word can be translated by copying. But the translation is a function of the meaning, and a good enough model
 reaches 100 BLEU.
 """
@@ -24,7 +24,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 LANGUAGES = ("aa", "bb", "cc")
 # Of 100 content words so many are of each category; with them come a few function words.
 SHARES = {"thing": 36, "place": 9, "intransitive": 9, "transitive": 17, "ditransitive": 6, "adjective": 16, "adverb": 7}
-LOANED, LOAN_STEP = ("thing", "place", "adjective"), 3  # every third of these is a loanword
+LOANED, LOAN_STEP = ("thing", "place", "adjective"), 2  # every second of these is a loanword
 FUNCTION_WORDS = {"conjunction": 2, "subordinator": 3}
 NAMES = ("Tamo", "Rilke", "Sunda", "Orfin", "Petka", "Jolas", "Wenna", "Bram", "Ilvo", "Nadek")
 # Onsets, vowels and codas of a syllable: the languages look and sound different.
@@ -34,7 +34,7 @@ SOUNDS = {
     "loanwords": ("c f p t v".split(), "e i o".split(), ["", "", "n", "l"]),
     "cc": ("th w y ng mb q ch l n sh".split(), "a i o u ai".split(), ["", "", "", "h", "w"]),
 }
-SHORTEST, LONGEST = 5, 12  # words of a sentence, in every language, the final mark included
+SHORTEST, LONGEST = 4, 10  # words of a sentence, in every language, the final mark included
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class Author:
     def phrase(self, category: str) -> NounPhrase:
         if category == "thing" and self.rng.random() < 0.12:
             return NounPhrase(self.hero)
-        adjectives = tuple(self.on_topic("adjective") for _ in range(self.rng.choice((0, 0, 0, 1, 1, 2))))
+        adjectives = tuple(self.on_topic("adjective") for _ in range(self.rng.choice((0, 0, 0, 1))))
         return NounPhrase(self.on_topic(category), self.rng.random() < 0.35, self.rng.random() < 0.6,
                           tuple(dict.fromkeys(adjectives)))
 
@@ -263,7 +263,7 @@ class Author:
         )
 
     def meaning(self) -> Meaning:
-        if self.rng.random() < 0.25:
+        if self.rng.random() < 0.15:
             joint = self.pick(self.rng.choice(("conjunction", "subordinator")))
             return Meaning((self.clause(simple=True), self.clause(simple=True)), joint)
         return Meaning((self.clause(simple=False),), question=self.rng.random() < 0.1)
@@ -316,9 +316,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write to")
     for name, default, text in (
         ("seed", 1, "of the languages and all sentences"),
-        ("words", 150, "content words of each language, not counting inflection"),
+        ("words", 60, "content words of each language, not counting inflection"),
         ("pairs", 8000, "sentences of train.*, the same in all languages"),
-        ("mono", 8000, "sentences of mono.*, others in each language, a blank line between documents"),
+        ("mono", 3000, "sentences of mono.*, others in each language, a blank line between documents"),
         ("finetune-pairs", 3000, "the first so many of train.*, as finetune.*"),
         ("valid", 250, "sentences of valid.*"),
         ("test", 250, "sentences of test.*"),

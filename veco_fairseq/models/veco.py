@@ -6,16 +6,19 @@ from argparse import Namespace
 from typing import Dict, List, NamedTuple, Optional
 
 import torch
+import torch.nn as nn
 import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.models import (
     ARCH_CONFIG_REGISTRY,
     ARCH_MODEL_NAME_REGISTRY,
+    FairseqEncoderModel,
     register_model,
     register_model_architecture,
 )
 from fairseq.models.roberta.model import RobertaEncoder, RobertaModel
 from fairseq.models.roberta.model import base_architecture as roberta_architecture
+from fairseq.models.transformer import Embedding
 from torch import Tensor
 
 from veco_fairseq.errors import UserError
@@ -39,6 +42,9 @@ class MaskedPrediction(NamedTuple):
 class VecoEncoder(RobertaEncoder):
     """RoBERTa's encoder (embeddings, layers, LM head) over :class:`VecoTransformerEncoder`."""
 
+    def build_embedding(self, vocab_size: int, embedding_dim: int, padding_idx: int):
+        return Embedding(vocab_size, embedding_dim, padding_idx)
+
     def build_encoder(self, args, dictionary, embed_tokens) -> VecoTransformerEncoder:
         return VecoTransformerEncoder(args, dictionary, embed_tokens)
 
@@ -57,6 +63,14 @@ class VecoModel(RobertaModel):
 
     theta_c is every layer's cross-attention and LN_cross; theta_s is everything else.
     """
+
+    def __init__(self, args, encoder: VecoEncoder):
+        # Not RobertaModel's: it would draw every weight anew with standard deviation 0.02, which suits 1024 dimensions
+        # and no fewer: at 192 attention starts so flat that the cross-attention takes long to look at anything.
+        # The modules' own initialisation, that of fairseq's Transformer, follows the width.
+        FairseqEncoderModel.__init__(self, encoder)
+        self.args = args
+        self.classification_heads = nn.ModuleDict()
 
     @staticmethod
     def add_args(parser) -> None:
