@@ -172,14 +172,14 @@ pretrain() {
         --save-dir "$out/checkpoints/$objective" "$@"
 }
 
-# run_name ARM SEED: what the checkpoints and scores of a fine-tuned model are called.
+# run_name NAME SEED: what the checkpoints and scores of a fine-tuned model are called.
 run_name() { printf 'finetune.%s.s%s' "$1" "$2"; }
 
-# finetune OUT SRC TGT ARM UPDATES LR SEED OPTION...
+# finetune OUT SRC TGT ARM NAME UPDATES LR SEED OPTION...
 # veco: from the camlm model; xlm: from the mlm model with new cross-attention; random: from nothing.
 finetune() {
-    local out=$1 src=$2 tgt=$3 arm=$4 updates=$5 lr=$6 seed=$7 folder pretrained objective start=() new=()
-    shift 7
+    local out=$1 src=$2 tgt=$3 arm=$4 name=$5 updates=$6 lr=$7 seed=$8 folder pretrained objective start=() new=()
+    shift 8
     require "$out/mt.$src-$tgt" "run prepare.sh first"
     if [[ $arm != random ]]; then
         objective=camlm
@@ -191,8 +191,8 @@ finetune() {
             --checkpoint "$pretrained" --output "${start[1]}" --decoder-layers 3 \
             --dict "$out/mt.$src-$tgt/dict.$tgt.txt" "${new[@]}"
     fi
-    folder=$out/checkpoints/$(run_name "$arm" "$seed")
-    training "fine-tuning, $arm" "$folder" fairseq-train "$out/mt.$src-$tgt" \
+    folder=$out/checkpoints/$(run_name "$name" "$seed")
+    training "fine-tuning, $name" "$folder" fairseq-train "$out/mt.$src-$tgt" \
         --user-dir "$USER_DIR" --task translation --arch veco_mt_tiny --decoder-layers 3 "${start[@]}" \
         --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
         --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 1.0 --weight-decay 0.01 \

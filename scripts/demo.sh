@@ -30,6 +30,8 @@ python="$repository/.venv/bin/python"
 toy="$repository/data-bin-recipes/toy"
 device=()
 "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || device=(--cpu)
+precision=()  # where the processor computes in bf16, pre-training takes half the time
+! grep -qsE "avx512_bf16|amx_bf16" /proc/cpuinfo || precision=(--autocast bf16)
 
 # stage NAME COMMAND...: run it with its output in logs/NAME.log and a line of progress now and then on the screen;
 # seconds.tsv notes how long it took (of several runs the longest: the others found it partly done).
@@ -37,21 +39,18 @@ stage() {
     local name=$1 started=$SECONDS
     shift
     echo "== $name"
-    "$@" 2>&1 | tee -a "$out/logs/$name.log" | awk -v name="$name" '
-        / train_inner / { sub(/.*train_inner \| /, ""); split($0, parts, ","); update = $0
-                          sub(/.*num_updates=/, "", update); sub(/,.*/, "", update)
-                          printf "   %s, update %s: %s\n", name, update, substr(parts[1], index(parts[1], "loss")); fflush(); next }
-        / \| valid on / { loss = $0; sub(/.*subset \| /, "", loss); sub(/ \|.*/, "", loss)
-                          printf "   validation: %s\n", loss; fflush(); next }
-        /error: |^\[|BLEU|lines encoded/ { print "   " $0; fflush() }
+    "$@" 2>&1 | tee -a "$out/logs/$name.log" | sed -u -n -E '
+        s/.* train_inner .*[ ,](loss=[0-9.]+), .*num_updates=([0-9]+),.*/   update \2: \1/p
+        s/.* valid on .* subset \| (loss [0-9.]+) .*/   validation: \1/p
+        /error: |^\[|^sacreBLEU|lines encoded/s/^/   /p
     ' || fail "$name failed: its output is in $out/logs/$name.log"
     printf '%s\t%s\n' "$name" $((SECONDS - started)) >>"$out/seconds.tsv"
 }
 
 stage data bash "$toy/prepare.sh" --out "$out"
-stage pretraining bash "$toy/train.sh" --out "$out" -- "${device[@]}" --validate-interval-updates 250
+stage pretraining bash "$toy/train.sh" --out "$out" -- "${device[@]}" "${precision[@]}"
 for arm in veco random; do
-    stage "finetuning-$arm" bash "$toy/finetune.sh" --out "$out" --arm $arm -- "${device[@]}" --validate-interval-updates 30
+    stage "finetuning-$arm" bash "$toy/finetune.sh" --out "$out" --arm $arm -- "${device[@]}" --validate-interval-updates 50
 done
 stage report "$python" "$repository/scripts/demo_report.py" "$out"
 cat "$out/report.md"

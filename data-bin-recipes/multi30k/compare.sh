@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-# The comparison of docs/results/multi30k.md: VECO, XLM and random initialisation fine-tuned alike, and random
+# A comparison: VECO, XLM and random initialisation fine-tuned alike, and random
 # initialisation trained as much longer as pre-training took, in counted operations.
 #
 # usage: compare.sh [--out DIR] [--src LANG] [--tgt LANG] [--seeds "1 2 3"] [--long-lr X] [-- OPTIONS OF fairseq-train]
@@ -42,7 +42,7 @@ for seed in $seeds; do
     for name in veco xlm random long; do
         for checkpoint in "$out/checkpoints/$(run_name $name "$seed")"/checkpoint_{[0-9]*,last}.pt; do
             bash "$recipe/evaluate.sh" "${common[@]}" --name $name --seed "$seed" \
-                --checkpoint "$(basename "$checkpoint")" -- "${device[@]}" >/dev/null
+                --checkpoint "$(basename "$checkpoint")" >/dev/null
         done
     done
 done

@@ -11,10 +11,9 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
-parse_options out="$REPOSITORY/data-bin/toy" arm=veco updates=120 lr=1e-3 seed=1 -- "$@"
+parse_options out="$REPOSITORY/data-bin/toy" arm=veco updates=150 lr=1e-3 seed=1 -- "$@"
 require_choice arm veco xlm random
 require_number updates seed
 out=${OPTIONS[out]} name=$(run_name "${OPTIONS[arm]}" "${OPTIONS[seed]}")
-finetune "$out" aa bb "${OPTIONS[arm]}" "${OPTIONS[updates]}" "${OPTIONS[lr]}" "${OPTIONS[seed]}" \
-    --warmup-updates 30 "${EXTRA[@]}"
+finetune "$out" aa bb "${OPTIONS[arm]}" "${OPTIONS[arm]}" "${OPTIONS[updates]}" "${OPTIONS[lr]}" "${OPTIONS[seed]}" "${EXTRA[@]}"
 evaluate "$out" aa bb test "$name" "$out/checkpoints/$name/checkpoint_last.pt" "$out/raw/test.bb"

@@ -1,0 +1,55 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The whole way, as the demo goes it, at the smallest size: text, pre-training, conversion, fine-tuning, BLEU, pictures."""
+
+import json
+import os
+import subprocess
+
+from conftest import REPOSITORY, error_line
+
+TOY = REPOSITORY / "data-bin-recipes" / "toy"
+
+
+def recipe(script, *arguments):
+    environment = {**os.environ, "VECO_SKIP_SETUP": "1", "OMP_NUM_THREADS": "1"}
+    command = ["bash", str(TOY / script), *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+    return result.stdout
+
+
+def test_toy_recipe_and_report(tmp_path, run):
+    out = tmp_path / "out"
+    recipe("prepare.sh", "--out", out, "--words", 20, "--pairs", 150, "--mono", 60, "--finetune-pairs", 100, "--valid", 20,
+           "--test", 13, "--vocab-size", 120)  # fmt: skip
+    pretraining = recipe("train.sh", "--out", out, "--updates", 3, "--", "--cpu")
+    assert "bitext_tlm_loss" in pretraining
+    (out / "logs").mkdir()
+    for arm in ("veco", "random"):
+        log = recipe("finetune.sh", "--out", out, "--arm", arm, "--updates", 2, "--", "--cpu")
+        (out / "logs" / f"finetuning-{arm}.log").write_text(log)
+    assert "already there" in recipe("finetune.sh", "--out", out, "--arm", "veco", "--updates", 2, "--", "--cpu")
+
+    (out / "seconds.tsv").write_text("pretraining\t2\npretraining\t1\n")
+    result = run("scripts/demo_report.py", out)
+    assert result.returncode == 0 and result.stderr == "", result.stderr
+    report = json.loads((out / "report.json").read_text())
+    assert set(report["bleu"]) == {"veco", "random"} and report["signature"].startswith("nrefs:1|")
+    assert report["seconds"] == {"pretraining": 2.0} and report["finetuning_updates"] == 2
+    assert report["parameters"] > 1_500_000 and "| random weights |" in (out / "report.md").read_text()
+    for picture in ("learning_curve.png", "attention.png"):
+        assert (out / picture).read_bytes().startswith(b"\x89PNG")
+
+    checkpoint = out / "checkpoints/camlm/checkpoint_last.pt"
+    counted = run("scripts/count_operations.py", checkpoint, "--sample-updates", "1")
+    assert "3 updates x " in counted.stdout and counted.stderr == ""
+    picture = ("--source", "a b", "--target", "c", "--output", tmp_path / "x.png")
+    assert "layers 0 to 2" in error_line(run("scripts/plot_attention.py", checkpoint, *picture, "--layer", "3"))
+    finetuned = out / "checkpoints/finetune.veco.s1/checkpoint_last.pt"
+    assert "sentencepiece.bpe.model: no such file" in error_line(run("scripts/plot_attention.py", finetuned, *picture))
+    assert not (tmp_path / "x.png").exists()
+    log = out / "logs/finetuning-veco.log"
+    assert "no validation of it has bleu" in error_line(
+        run("scripts/plot_curves.py", f"a={log}", "--metric", "bleu", "--output", tmp_path / "x.png")
+    )
