@@ -50,7 +50,7 @@ stage() {
 stage data bash "$toy/prepare.sh" --out "$out"
 stage pretraining bash "$toy/train.sh" --out "$out" -- "${device[@]}" "${precision[@]}"
 for arm in veco random; do
-    stage "finetuning-$arm" bash "$toy/finetune.sh" --out "$out" --arm $arm -- "${device[@]}" --validate-interval-updates 50
+    stage "finetuning-$arm" bash "$toy/finetune.sh" --out "$out" --arm $arm -- "${device[@]}"
 done
 stage report "$python" "$repository/scripts/demo_report.py" "$out"
 cat "$out/report.md"

@@ -12,6 +12,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 import torch  # noqa: E402
+from matplotlib.ticker import LogLocator, NullFormatter  # noqa: E402
 
 from veco_fairseq.cli import read_lines  # noqa: E402
 from veco_fairseq.errors import UserError  # noqa: E402
@@ -58,7 +59,11 @@ def plot_curves(
     for name, curve in curves.items():
         axes.plot(*zip(*curve), marker="o", markersize=3, label=name)
     axes.set(xlabel="updates", ylabel=ylabel, title=title)
-    axes.set_yscale("log" if log else "linear")
+    if log:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(alpha=0.3)
     axes.legend()
     _save(figure, output)
