@@ -3,11 +3,14 @@
 """Pictures: learning curves and attention maps, as PNG."""
 
 import json
+import logging
 import re
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
-import matplotlib
+# fairseq sets the root logger to DEBUG, and matplotlib would tell of every font that it looks at.
+logging.getLogger("matplotlib").setLevel(logging.ERROR)
+import matplotlib  # noqa: E402
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
