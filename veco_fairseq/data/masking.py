@@ -18,6 +18,7 @@ class Masker:
 
     Args:
         dictionary: with ``<mask>`` as its last symbol; the ordinary tokens lie between the specials and it.
+        mask_index: the id of ``<mask>``.
         probability: the share to predict, in (0, 1].
     """
 

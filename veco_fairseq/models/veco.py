@@ -65,9 +65,9 @@ class VecoModel(RobertaModel):
     """
 
     def __init__(self, args, encoder: VecoEncoder):
-        # Not RobertaModel's: it would draw every weight anew with standard deviation 0.02, which suits 1024 dimensions
-        # and no fewer: at 192 attention starts so flat that the cross-attention takes long to look at anything.
-        # The modules' own initialisation, that of fairseq's Transformer, follows the width.
+        # Not RobertaModel's: it would draw every weight anew with standard deviation 0.02, BERT's for 768 dimensions,
+        # which at 192 is a third of Xavier's. The modules' own initialisation, that of fairseq's Transformer, follows
+        # the width, and is what a randomly initialised veco_mt_* starts from, too.
         FairseqEncoderModel.__init__(self, encoder)
         self.args = args
         self.classification_heads = nn.ModuleDict()
