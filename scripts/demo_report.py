@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 
 from veco_fairseq.checkpoints.pretrained import load_pretrained
-from veco_fairseq.cli import read_lines, run
-from veco_fairseq.files import atomic_output
+from veco_fairseq.cli import run
+from veco_fairseq.files import atomic_output, read_lines
 from veco_fairseq.plots import plot_attention, plot_curves, read_curve
 
 ARMS = ("veco", "random")

@@ -19,11 +19,12 @@ def main() -> None:
     args = parser.parse_args()
     if len(args.inputs) != len(args.outputs):
         raise UserError(f"{len(args.inputs)} --inputs, but {len(args.outputs)} --outputs: name one for each")
-    from veco_fairseq.data import preparation
+    from veco_fairseq.data.text import default_workers
+    from veco_fairseq.data.vocabulary import encode_text
 
-    workers = preparation.default_workers() if args.workers is None else args.workers
+    workers = default_workers() if args.workers is None else args.workers
     for source, target in zip(args.inputs, args.outputs):
-        count = preparation.encode_text(args.sentencepiece, source, target, workers)
+        count = encode_text(args.sentencepiece, source, target, workers)
         print(f"{target}: {count:,} lines")
 
 

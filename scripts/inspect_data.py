@@ -30,7 +30,9 @@ def main() -> None:
         for line in inspect_root(root, args, args.max_tokens, args.examples):
             print(line, flush=True)
     parameters = count_parameters(args.arch, load_dictionary(root))
-    print(f"\n{args.arch}: {parameters:,} parameters; {parameters * 16 / 2**30:.2f} GiB with gradients and Adam, in fp32")
+    print(
+        f"\n{args.arch}: {parameters:,} parameters; {parameters * 16 / 2**30:.2f} GiB with gradients and Adam, in fp32"
+    )
 
 
 if __name__ == "__main__":

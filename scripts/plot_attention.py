@@ -12,16 +12,22 @@ from veco_fairseq.plots import plot_attention
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("checkpoint", help="of fairseq-train --task camlm, with dict.txt and sentencepiece.bpe.model beside it")
+    parser.add_argument(
+        "checkpoint", help="of fairseq-train --task camlm, with dict.txt and sentencepiece.bpe.model beside it"
+    )
     parser.add_argument("--source", required=True, metavar="TEXT", help="the sentence that looks (rows)")
     parser.add_argument("--target", required=True, metavar="TEXT", help="the sentence that is looked at (columns)")
-    parser.add_argument("--layer", type=int, metavar="N", help="counted from 0 (default: the middle one, as in the paper)")
+    parser.add_argument(
+        "--layer", type=int, metavar="N", help="counted from 0 (default: the middle one, as in the paper)"
+    )
     parser.add_argument("--output", required=True, metavar="PNG")
     args = parser.parse_args()
     pretrained = load_pretrained(args.checkpoint)
     rows, columns = pretrained.encode(args.source), pretrained.encode(args.target)
     weights = pretrained.cross_attention(rows, columns, args.layer)
-    plot_attention(weights, pretrained.tokens(rows[0]), pretrained.tokens(columns[0]), "VECO cross-attention", args.output)
+    plot_attention(
+        weights, pretrained.tokens(rows[0]), pretrained.tokens(columns[0]), "VECO cross-attention", args.output
+    )
     print(f"wrote {args.output}")
 
 

@@ -33,20 +33,21 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     args = parse_arguments()
-    from veco_fairseq.data import preparation
+    from veco_fairseq.data.preparation import prepare_root, report_table
+    from veco_fairseq.data.text import Plan, default_workers, parse_parts
 
-    plan = preparation.Plan(
+    plan = Plan(
         output=args.output,
-        parts=preparation.parse_parts(args.mono, args.bitext, args.mono_valid, args.bitext_valid),
+        parts=parse_parts(args.mono, args.bitext, args.mono_valid, args.bitext_valid),
         valid_lines=args.valid_lines,
         vocab_size=args.vocab_size,
         sentencepiece=args.sentencepiece,
         dictionary=args.dict,
         character_coverage=args.character_coverage,
         vocab_lines=args.vocab_lines,
-        workers=preparation.default_workers() if args.workers is None else args.workers,
+        workers=default_workers() if args.workers is None else args.workers,
     )
-    print(preparation.report_table(preparation.prepare_root(plan)))
+    print(report_table(prepare_root(plan)))
 
 
 if __name__ == "__main__":

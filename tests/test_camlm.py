@@ -56,7 +56,10 @@ def test_every_update_has_a_batch_of_each_kind(make_task):
 def test_tlm_is_the_concatenation_with_the_same_masks(make_task):
     batch = next(iter(iterator(make_task()).next_epoch_itr()))["bitext"]["net_input"]
     for row in range(batch["tokens"].size(1)):
-        (x, y), (tx, ty) = ([side[side_tokens.ne(PAD)] for side, side_tokens in zip(batch[key][:, row], batch["tokens"][:, row])] for key in ("tokens", "targets"))
+        (x, y), (tx, ty) = (
+            [side[side_tokens.ne(PAD)] for side, side_tokens in zip(batch[key][:, row], batch["tokens"][:, row])]
+            for key in ("tokens", "targets")
+        )
         ours = batch["tlm_tokens"][row]
         assert ours[ours.ne(PAD)].tolist() == [*x.tolist(), EOS, *y[1:].tolist()]
         assert batch["tlm_targets"][row][ours.ne(PAD)].tolist() == [*tx.tolist(), PAD, *ty[1:].tolist()]
@@ -154,7 +157,9 @@ def test_masks_follow_seed_epoch_and_index_alone(make_task, make_root):
             original = torch.where(batch["targets"].ne(PAD), batch["targets"], batch["tokens"])
             for row in range(original.size(1)):
                 text = tuple(original[:, row][original[:, row].ne(PAD)].tolist())
-                masks.setdefault(text, []).append(tuple(map(tuple, batch["targets"][:, row].ne(PAD).nonzero().tolist())))
+                masks.setdefault(text, []).append(
+                    tuple(map(tuple, batch["targets"][:, row].ne(PAD).nonzero().tolist()))
+                )
         return masks
 
     first, second, third = (masks_by_text(epoch) for epoch in runs[0])
@@ -192,7 +197,9 @@ def test_validation_covers_every_pair_once_by_language(make_task):
     for sample in samples:
         ((kind, half),) = sample.items()
         pairs[half["name"]] = pairs.get(half["name"], 0) + half["nsentences"]
-    assert pairs == {source.name: len(source) for half in task.dataset("valid").halves.values() for source in half.sources}
+    assert pairs == {
+        source.name: len(source) for half in task.dataset("valid").halves.values() for source in half.sources
+    }
     again = list(iterator(task, "valid").next_epoch_itr(shuffle=False))
     assert all(torch.equal(a["net_input"]["tokens"], b["net_input"]["tokens"]) for (_, a), (_, b) in zip(*(
         [(k, h) for s in run for k, h in s.items()] for run in (samples, again))))
@@ -201,7 +208,8 @@ def test_validation_covers_every_pair_once_by_language(make_task):
 def test_validation_logs_each_language_and_one_total(make_task, make_model):
     task, model = make_task(), make_model()
     criterion = criterion_for(task).eval()
-    logs = [task.valid_step(sample, model, criterion)[2] for sample in iterator(task, "valid").next_epoch_itr(shuffle=False)]
+    samples = iterator(task, "valid").next_epoch_itr(shuffle=False)
+    logs = [task.valid_step(sample, model, criterion)[2] for sample in samples]
     assert len({frozenset(log) for log in logs}) == 1, "workers could not add these up"
     with metrics.aggregate() as agg:
         CamlmCriterion.reduce_metrics(logs)

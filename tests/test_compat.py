@@ -20,8 +20,8 @@ from fairseq import checkpoint_utils, options
 from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.file_io import PathManager
-
 from test_reading import Malicious
+
 from veco_fairseq import compat
 from veco_fairseq.cli import user_message
 from veco_fairseq.errors import UserError

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The whole way, as the demo goes it, at the smallest size: text, pre-training, conversion, fine-tuning, BLEU, pictures."""
+"""The whole way, as the demo goes it, at the smallest size: from text to BLEU and the pictures."""
 
 import json
 import os
@@ -21,8 +21,8 @@ def recipe(script, *arguments):
 
 def test_toy_recipe_and_report(tmp_path, run):
     out = tmp_path / "out"
-    recipe("prepare.sh", "--out", out, "--words", 20, "--pairs", 150, "--mono", 60, "--finetune-pairs", 100, "--valid", 20,
-           "--test", 13, "--vocab-size", 120)  # fmt: skip
+    recipe("prepare.sh", "--out", out, "--words", 20, "--pairs", 150, "--mono", 60, "--finetune-pairs", 100,
+           "--valid", 20, "--test", 13, "--vocab-size", 120)  # fmt: skip
     pretraining = recipe("train.sh", "--out", out, "--updates", 3, "--", "--cpu")
     assert "bitext_tlm_loss" in pretraining
     (out / "logs").mkdir()

@@ -122,7 +122,7 @@ def test_h_leaves_no_gradient_in_theta_c(make_model):
 
 
 def test_s_treats_the_memory_as_a_constant(make_model):
-    """Its gradient equals that of a forward pass whose memory is a plain tensor, and exactly this changes without stop-gradient."""
+    """Its gradient equals that with a plain tensor as memory, and exactly this changes without stop-gradient."""
     model = make_model()
     corrupted, targets = pair_batch()
     with torch.no_grad():
@@ -137,7 +137,9 @@ def test_s_treats_the_memory_as_a_constant(make_model):
     assert all(torch.allclose(actual[name], expected[name], atol=1e-4) for name in expected)
 
     through = loss_gradients(model, "s", stop_gradient=False)
-    assert (through["encoder.sentence_encoder.layers.0.fc1.weight"] - actual["encoder.sentence_encoder.layers.0.fc1.weight"]).abs().max() > 1e-3
+    assert (
+        through["encoder.sentence_encoder.layers.0.fc1.weight"] - actual["encoder.sentence_encoder.layers.0.fc1.weight"]
+    ).abs().max() > 1e-3
     # The head sits above the memory on no path: its gradient is the same either way, and so are H's and all values.
     assert torch.allclose(through["encoder.lm_head.dense.weight"], actual["encoder.lm_head.dense.weight"], atol=1e-4)
     stopped, flowing = (loss_gradients(model, "h", stop) for stop in (True, False))

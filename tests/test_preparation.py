@@ -15,8 +15,12 @@ from fairseq.options import get_preprocessing_parser
 from fairseq_cli import preprocess
 
 from veco_fairseq.data import preparation
-from veco_fairseq.data.preparation import Plan, parse_parts, prepare_root
+from veco_fairseq.data.manifest import MANIFEST_NAME
+from veco_fairseq.data.preparation import prepare_root
+from veco_fairseq.data.text import Plan, Survey, is_spread, parse_parts, survey_mono
+from veco_fairseq.data.vocabulary import Encoder, dictionary_text, encode_text, load_sentencepiece, train_sentencepiece
 from veco_fairseq.errors import UserError
+from veco_fairseq.files import read_lines
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LETTERS = {"xx": "abcdefg", "yy": "uvwxyz"}
@@ -39,9 +43,9 @@ def vocabulary(tmp_path_factory):
     """A SentencePiece model of both languages with 80 pieces, and its dictionary."""
     folder = tmp_path_factory.mktemp("vocabulary")
     lines = text_lines("xx", 300) + text_lines("yy", 300)
-    (folder / "spm.model").write_bytes(preparation.train_sentencepiece(lines, 80, 1.0))
-    model = preparation.load_sentencepiece(folder / "spm.model")
-    (folder / "dict.txt").write_text(preparation.dictionary_text(model, folder / "spm.model"), encoding="utf-8")
+    (folder / "spm.model").write_bytes(train_sentencepiece(lines, 80, 1.0))
+    model = load_sentencepiece(folder / "spm.model")
+    (folder / "dict.txt").write_text(dictionary_text(model, folder / "spm.model"), encoding="utf-8")
     return folder
 
 
@@ -55,7 +59,7 @@ def decoded(prefix, vocabulary):
     """The lines in a token file, through the dictionary's text and SentencePiece, not through our tables."""
     rows = (vocabulary / "dict.txt").read_text(encoding="utf-8").split("\n")[:-1]
     symbols = ["<s>", "<pad>", "</s>", "<unk>"] + [row.split(" ")[0] for row in rows]
-    model = preparation.load_sentencepiece(vocabulary / "spm.model")
+    model = load_sentencepiece(vocabulary / "spm.model")
     lines = []
     for item in MMapIndexedDataset(str(prefix)):
         pieces = [symbols[i] for i in item.tolist()]
@@ -73,7 +77,7 @@ def test_ids_are_the_lines_of_the_dictionary(tmp_path, vocabulary):
     rows = (tmp_path / "root" / "dict.txt").read_text(encoding="utf-8").split("\n")[:-1]
     # Four symbols of fairseq's own come first: the token in line 1 of dict.txt is number 4.
     number = {row.split(" ")[0]: line + 4 for line, row in enumerate(rows)}
-    model = preparation.load_sentencepiece(vocabulary / "spm.model")
+    model = load_sentencepiece(vocabulary / "spm.model")
     dataset = MMapIndexedDataset(str(tmp_path / "root/mono/xx/train"))
     for item, line in zip(dataset, text_lines("xx", 5), strict=False):
         assert item.tolist() == [number[piece] for piece in model.encode(line, out_type=str)] + [2]
@@ -85,7 +89,7 @@ def test_ids_are_the_lines_of_the_dictionary(tmp_path, vocabulary):
 def test_dictionary_leaves_out_the_three_meta_pieces(vocabulary):
     rows = (vocabulary / "dict.txt").read_text(encoding="utf-8").split("\n")[:-1]
     assert len(rows) == 77
-    model = preparation.load_sentencepiece(vocabulary / "spm.model")
+    model = load_sentencepiece(vocabulary / "spm.model")
     assert [row.split(" ")[0] for row in rows] == [model.id_to_piece(i) for i in range(3, 80)]
 
 
@@ -93,7 +97,7 @@ def test_token_files_are_those_of_fairseq_preprocess(tmp_path, vocabulary):
     lines = text_lines("xx", 20) + [""] + text_lines("xx", 20, seed=1)
     source = write_lines(tmp_path / "x.txt", lines)
     prepare_root(plan_with(vocabulary, tmp_path / "root", [f"xx={source}"]))
-    preparation.encode_text(vocabulary / "spm.model", source, tmp_path / "pieces", 1)
+    encode_text(vocabulary / "spm.model", source, tmp_path / "pieces", 1)
     options = {"trainpref": "pieces", "srcdict": vocabulary / "dict.txt", "destdir": "bin"}
     arguments = [str(word) for name, value in options.items() for word in (f"--{name}", tmp_path / value)]
     preprocess.main(get_preprocessing_parser().parse_args(["--only-source", *arguments]))
@@ -124,15 +128,15 @@ def test_vocabulary_lines_are_shared_among_languages(tmp_path):
     x = write_lines(tmp_path / "x.txt", ["a b", "", *["c d"] * 7])
     y = write_lines(tmp_path / "y.txt", ["u v"] * 100)
     plan = Plan(tmp_path / "root", parse_parts([f"xx={x}", f"yy={y}"], []), valid_lines=0, vocab_size=9, vocab_lines=30)
-    surveys = {part.name: preparation.survey_mono(part.train[0], 0) for part in plan.parts}
+    surveys = {part.name: survey_mono(part.train[0], 0) for part in plan.parts}
     lines = list(preparation.training_lines(plan, surveys))
     assert (lines.count("a b"), lines.count("c d"), lines.count("u v")) == (1, 7, 22)
 
 
 def test_is_spread():
-    assert [i for i in range(10) if preparation.is_spread(i, 3, 10)] == [3, 6, 9]
-    assert [i for i in range(4) if preparation.is_spread(i, 4, 4)] == [0, 1, 2, 3]
-    assert not any(preparation.is_spread(i, 0, 4) for i in range(4))
+    assert [i for i in range(10) if is_spread(i, 3, 10)] == [3, 6, 9]
+    assert [i for i in range(4) if is_spread(i, 4, 4)] == [0, 1, 2, 3]
+    assert not any(is_spread(i, 0, 4) for i in range(4))
 
 
 # Documents and pairs ---------------------------------------------------------------------------------
@@ -153,7 +157,7 @@ def test_is_spread():
 )
 def test_whole_documents_are_held_out(tmp_path, text, valid_lines, rows, kept, valid_start, cut):
     path = write_lines(tmp_path / "text", ["" if word == "-" else word for word in text.split()])
-    assert preparation.survey_mono(path, valid_lines) == preparation.Survey(rows, kept, valid_start, cut)
+    assert survey_mono(path, valid_lines) == Survey(rows, kept, valid_start, cut)
 
 
 def test_documents_keep_their_borders(tmp_path, vocabulary):
@@ -205,7 +209,7 @@ def test_validation_files_instead_of_held_out_lines(tmp_path, vocabulary):
 def test_reads_gzip_and_ends_lines_at_newlines_only(tmp_path):
     with gzip.open(tmp_path / "x.gz", "wb") as stream:
         stream.write("a\u2028b\r\nc\x0cd".encode())
-    assert list(preparation.read_text(tmp_path / "x.gz")) == ["a\u2028b", "c\x0cd"]
+    assert list(read_lines(tmp_path / "x.gz")) == ["a\u2028b", "c\x0cd"]
 
 
 # Resuming --------------------------------------------------------------------------------------------
@@ -234,7 +238,7 @@ def test_second_run_does_only_what_changed(tmp_path, vocabulary, capsys):
     assert reports["mono/yy"]["splits"]["train"]["yy"]["lines"] == 28
     changed = {name for name, when in times(tmp_path / "root").items() if before[name] != when}
     assert changed == {f"mono/yy/{name}" for name in ("train.bin", "train.idx", "valid.bin", "valid.idx")} | {
-        preparation.MANIFEST_NAME
+        MANIFEST_NAME
     }
 
 
@@ -246,7 +250,7 @@ def test_changed_pair_is_refused_before_anything_is_touched(tmp_path, vocabulary
     write_lines(x, text_lines("xx", 29))
     with pytest.raises(UserError, match=r"x has 29 lines and .*y has 30"):
         prepare_root(plan)
-    before.pop(preparation.MANIFEST_NAME)
+    before.pop(MANIFEST_NAME)
     assert before.items() <= times(tmp_path / "root").items()
 
 
@@ -273,7 +277,7 @@ def test_removed_or_truncated_file_is_made_again(tmp_path, vocabulary):
 def test_interrupted_step_leaves_no_file_and_goes_through_the_second_time(tmp_path, vocabulary, monkeypatch):
     x = write_lines(tmp_path / "x", text_lines("xx", 30))
     plan = plan_with(vocabulary, tmp_path / "root", [f"xx={x}"], valid_lines=3)
-    encode = preparation.Encoder.__call__
+    encode = Encoder.__call__
     calls = []
 
     def interrupted(self, lines):
@@ -284,7 +288,7 @@ def test_interrupted_step_leaves_no_file_and_goes_through_the_second_time(tmp_pa
 
     with monkeypatch.context() as patch:
         patch.setattr(preparation, "LINES_A_BATCH", 10)
-        patch.setattr(preparation.Encoder, "__call__", interrupted)
+        patch.setattr(Encoder, "__call__", interrupted)
         with pytest.raises(KeyboardInterrupt):
             prepare_root(plan)
     assert list((tmp_path / "root/mono/xx").iterdir()) == []
@@ -374,7 +378,7 @@ def test_foreign_or_damaged_root_is_refused(tmp_path, vocabulary):
     with pytest.raises(UserError, match="holds a dict.txt that this command did not make"):
         prepare_root(plan)
     assert (root / "dict.txt").read_text() == "a 1\n"
-    (root / preparation.MANIFEST_NAME).write_text("{")
+    (root / MANIFEST_NAME).write_text("{")
     with pytest.raises(UserError, match="preparation.json: damaged"):
         prepare_root(plan)
 

@@ -16,8 +16,9 @@ import pytest
 import torch
 
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
-from veco_fairseq.cli import read_lines, run
+from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
+from veco_fairseq.files import read_lines
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -131,7 +132,7 @@ def test_other_bad_files(tmp_path):
 def test_read_lines_splits_at_newlines_alone(tmp_path):
     path = tmp_path / "text"
     path.write_bytes("eins\r\nzw\u2028ei\u0085\x0b\n\ndrei".encode())
-    assert list(read_lines(path)) == ["eins\r", "zw\u2028ei\u0085\x0b", "", "drei"]
+    assert list(read_lines(path)) == ["eins", "zw\u2028ei\u0085\x0b", "", "drei"]
 
 
 def test_read_lines_names_file_and_line(tmp_path):

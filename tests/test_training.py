@@ -37,7 +37,15 @@ def test_trains_validates_saves_and_resumes(make_root, train, tmp_path):
     whole = train(root, "--max-update", "6", "--save-interval-updates", "3", save_dir="whole")
     assert whole.stderr == ""
     losses = logged(whole, "train_inner")
-    assert {"mono_h_loss", "mono_s_loss", "bitext_h_loss", "bitext_s_loss", "bitext_tlm_loss", "bitext_s_ppl", "mono_h_acc"} <= set(losses[0])
+    assert {
+        "mono_h_loss",
+        "mono_s_loss",
+        "bitext_h_loss",
+        "bitext_s_loss",
+        "bitext_tlm_loss",
+        "bitext_s_ppl",
+        "mono_h_acc",
+    } <= set(losses[0])
     assert {"valid_loss", "valid_aa_mono_s_loss", "valid_aa-bb_bitext_tlm_ppl"} <= set(logged(whole, "valid")[0])
     saved = tmp_path / "whole"
     assert (saved / "dict.txt").read_text() == (root / "dict.txt").read_text()

@@ -1,26 +1,15 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""What every command of ours shares: its end, in one line when it is a bad one, and reading text."""
+"""What every command of ours shares: its end, in one line when it is a bad one."""
 
-import errno
 import logging
 import os
 import sys
 from pathlib import Path
-from typing import Callable, Iterator, NoReturn, Optional, Union
+from typing import Callable, NoReturn, Optional
 
-from veco_fairseq.errors import UserError
+from veco_fairseq.errors import SYSTEM_ERRORS, UserError
 
-# The system's errors that are the user's to mend, and how. Any other one keeps its traceback.
-SYSTEM_ERRORS = {
-    errno.ENOENT: "no such file or folder: check the path",
-    errno.EISDIR: "is a folder, where a file is needed",
-    errno.ENOTDIR: "part of the path is a file, where a folder is needed",
-    errno.EACCES: "permission denied: change its rights or choose another path",
-    errno.EROFS: "the file system is read-only: choose another folder",
-    errno.ENOSPC: "the disk is full: free some space or choose another folder",
-    errno.EDQUOT: "your disk quota is used up: free some space or choose another folder",
-}
 # How a UserError of another process is found in the text of its traceback (see user_message).
 REMOTE_USER_ERROR = f"{UserError.__module__}.{UserError.__qualname__}: "
 
@@ -86,27 +75,3 @@ def run(main: Callable[[], Optional[int]]) -> NoReturn:
         print_error(message)
         code = 1
     sys.exit(code)
-
-
-def read_lines(path: Union[str, Path]) -> Iterator[str]:
-    r"""Yield the lines of a UTF-8 text without their newline.
-
-    Lines end at ``\n`` alone, as fairseq and sentencepiece count them: ``\r``, U+0085 and U+2028 are part of one.
-
-    Raises:
-        UserError: there is no such file, it cannot be read, or a line is not UTF-8 (with its number, from 1).
-    """
-    try:
-        file = open(path, "rb")
-    except OSError as error:
-        reason = SYSTEM_ERRORS.get(error.errno, f"cannot be read ({error.strerror})")
-        raise UserError(f"{path}: {reason}") from error
-    with file:
-        for number, line in enumerate(file, start=1):
-            try:
-                yield line.removesuffix(b"\n").decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise UserError(
-                    f"{path}, line {number}: not UTF-8 (byte 0x{line[error.start]:02x} at {error.start + 1}): "
-                    "convert the file, for example with iconv -t UTF-8"
-                ) from error

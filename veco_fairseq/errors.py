@@ -1,6 +1,19 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The one exception that a user is meant to see."""
+"""The one exception that a user is meant to see, and what to do about the system's."""
+
+import errno
+
+# The system's errors that are the user's to mend, and how. Any other one keeps its traceback.
+SYSTEM_ERRORS = {
+    errno.ENOENT: "no such file or folder: check the path",
+    errno.EISDIR: "is a folder, where a file is needed",
+    errno.ENOTDIR: "part of the path is a file, where a folder is needed",
+    errno.EACCES: "permission denied: change its rights or choose another path",
+    errno.EROFS: "the file system is read-only: choose another folder",
+    errno.ENOSPC: "the disk is full: free some space or choose another folder",
+    errno.EDQUOT: "your disk quota is used up: free some space or choose another folder",
+}
 
 
 class UserError(Exception):

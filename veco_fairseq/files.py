@@ -1,17 +1,21 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Writing files so that nobody ever sees half of one."""
+"""Reading text, and writing files so that nobody ever sees half of one."""
 
+import gzip
 import os
+import zlib
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator, Union
 
-from veco_fairseq.errors import UserError
+from veco_fairseq.errors import SYSTEM_ERRORS, UserError
+
+Path_ = Union[str, Path]
 
 
 @contextmanager
-def atomic_output(path: Union[str, Path]) -> Iterator[Path]:
+def atomic_output(path: Path_) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; rename it to ``path`` when the block ends well.
 
     If the block raises, ``path`` is as it was before and the temporary file is gone.
@@ -28,6 +32,34 @@ def atomic_output(path: Union[str, Path]) -> Iterator[Path]:
     except OSError as error:
         if error.filename not in (None, str(temporary), str(path.parent), str(path)):
             raise
-        raise UserError(f"{path}: cannot be written ({error.strerror}): free some space or choose another folder") from error
+        advice = "free some space or choose another folder"
+        raise UserError(f"{path}: cannot be written ({error.strerror}): {advice}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def read_lines(path: Path_) -> Iterator[str]:
+    r"""Yield the lines of a UTF-8 text, plain or .gz, without their line ends.
+
+    Lines end at ``\n`` (or ``\r\n``) alone, as fairseq and sentencepiece count them: U+0085 and U+2028 are part of
+    one.
+
+    Raises:
+        UserError: there is no such file, it cannot be read or unpacked, or a line is not UTF-8 (with its number,
+            from 1).
+    """
+    number = 0
+    try:
+        with gzip.open(path, "rb") if Path(path).suffix == ".gz" else open(path, "rb") as file:
+            for number, line in enumerate(file, start=1):
+                yield line.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path}, line {number}: not UTF-8 (byte 0x{line[error.start]:02x} at {error.start + 1}): "
+            "convert the file, for example with iconv -t UTF-8"
+        ) from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: damaged after line {number} ({error}): fetch or compress it again") from error
+    except OSError as error:
+        reason = SYSTEM_ERRORS.get(error.errno, f"cannot be read ({error.strerror})")
+        raise UserError(f"{path}: {reason}") from error

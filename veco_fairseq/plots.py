@@ -17,9 +17,8 @@ import matplotlib.pyplot as plt  # noqa: E402
 import torch  # noqa: E402
 from matplotlib.ticker import LogLocator, NullFormatter  # noqa: E402
 
-from veco_fairseq.cli import read_lines  # noqa: E402
 from veco_fairseq.errors import UserError  # noqa: E402
-from veco_fairseq.files import atomic_output  # noqa: E402
+from veco_fairseq.files import atomic_output, read_lines  # noqa: E402
 
 
 def read_curve(log: Path, metric: str) -> List[Tuple[int, float]]:
@@ -72,7 +71,9 @@ def plot_curves(
     _save(figure, output)
 
 
-def plot_attention(weights: torch.Tensor, rows: Sequence[str], columns: Sequence[str], title: str, output: Path) -> None:
+def plot_attention(
+    weights: torch.Tensor, rows: Sequence[str], columns: Sequence[str], title: str, output: Path
+) -> None:
     """A heat map of attention weights, (rows, columns): each row's token looks at the columns' tokens."""
     figure, axes = plt.subplots(figsize=(2 + 0.35 * len(columns), 1.5 + 0.35 * len(rows)))
     image = axes.imshow(weights, cmap="Greys", vmin=0)

@@ -10,8 +10,8 @@ from typing import Any, Dict, List, Sequence, Union
 from sacrebleu.metrics import BLEU
 from sacremoses import MosesTokenizer
 
-from veco_fairseq.cli import read_lines
 from veco_fairseq.errors import UserError
+from veco_fairseq.files import read_lines
 
 _DETOKENISED = re.compile(r"^D-(\d+)\t[^\t]*\t(.*)$", re.DOTALL)
 

@@ -1,9 +1,11 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""A pre-trained model with its dictionary and SentencePiece model, ready to look into."""
+"""A pre-training checkpoint: its tensors and options as they are, or the model, ready to look into."""
 
+import re
+from argparse import Namespace
 from pathlib import Path
-from typing import List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional
 
 import sentencepiece
 import torch
@@ -11,11 +13,69 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from torch import Tensor
 
+from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.errors import UserError
+from veco_fairseq.files import Path_
 from veco_fairseq.models.veco import VecoModel
+
+LAYER = r"^encoder\.sentence_encoder\.layers\.(\d+)\."
+CROSS_ATTENTION = re.compile(LAYER + r"(?=(?:encoder_attn|encoder_attn_layer_norm)\.)")
+
 
 
 class Pretrained(NamedTuple):
+    """What a pre-training checkpoint holds for us.
+
+    Attributes:
+        path: the file.
+        weights: its state dict.
+        model: its model options.
+        symbols: its dictionary, in id order.
+        objective: the criterion's objective, "camlm" or "mlm"; empty if the file doesn't say.
+    """
+
+    path: Path
+    weights: Dict[str, Tensor]
+    model: Namespace
+    symbols: List[str]
+    objective: str
+
+
+def read_pretrained(path: Path_, trust: bool = False) -> Pretrained:
+    """Read a checkpoint of ``--task camlm``.
+
+    Raises:
+        UserError: it cannot be read, or is another model's; the message says which.
+    """
+    state = read_checkpoint(path, trust=trust)
+    wanted = "expected a VECO checkpoint, as fairseq-train --task camlm writes it"
+    config = state.get("cfg") or {}
+    model = config.get("model") or state.get("args")
+    if isinstance(model, dict):
+        model = Namespace(**model)
+    _check_is_veco(path, state["model"], getattr(model, "arch", "unknown"), wanted)
+    symbols = (state.get("task_state") or {}).get("symbols")
+    if not symbols or model is None:
+        raise UserError(f"{path}: it lacks its {'dictionary (task_state, symbols)' if model else 'options'}; {wanted}")
+    criterion = config.get("criterion")
+    objective = criterion.get("objective") if isinstance(criterion, dict) else getattr(criterion, "objective", None)
+    return Pretrained(Path(path), state["model"], model, list(symbols), str(objective or ""))
+
+
+def _check_is_veco(path: Path_, weights: Dict[str, Tensor], arch: str, wanted: str) -> None:
+    """Tell a checkpoint of another model by its names, and say what it is."""
+    if any(CROSS_ATTENTION.match(name) for name in weights):
+        return
+    if any(name.startswith("decoder.layers.") for name in weights):
+        kind = f"a translation model (encoder and decoder, --arch {arch})"
+    elif any("sentence_encoder." in name for name in weights):
+        kind = f"an encoder without cross-attention (RoBERTa or XLM-R, --arch {arch}), start pre-training from it first"
+    else:
+        kind = f"a model of --arch {arch}"
+    raise UserError(f"{path}: this is {kind}; {wanted}")
+
+
+class PretrainedModel(NamedTuple):
     """What a checkpoint folder of ``--task camlm`` holds."""
 
     model: VecoModel
@@ -53,7 +113,7 @@ class Pretrained(NamedTuple):
         return attention[layer][0]
 
 
-def load_pretrained(checkpoint: str) -> Pretrained:
+def load_pretrained(checkpoint: str) -> PretrainedModel:
     """Load a checkpoint of ``--task camlm`` with the dict.txt and sentencepiece.bpe.model beside it.
 
     Raises:
@@ -68,4 +128,4 @@ def load_pretrained(checkpoint: str) -> Pretrained:
     if not isinstance(models[0], VecoModel):
         raise UserError(f"{checkpoint}: is a {type(models[0]).__name__}, not a pre-trained VECO")
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(spm))
-    return Pretrained(models[0].eval(), task.source_dictionary, pieces)
+    return PretrainedModel(models[0].eval(), task.source_dictionary, pieces)

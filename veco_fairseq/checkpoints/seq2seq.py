@@ -8,13 +8,12 @@ position scheme, so that the encoder computes H and the decoder, but for its cau
 """
 
 import copy
-import io
 import json
 import re
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from fairseq import options
@@ -27,102 +26,12 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_*
-from veco_fairseq.checkpoints.reading import read_checkpoint
-from veco_fairseq.cli import read_lines
-from veco_fairseq.data.roots import MASK
+from veco_fairseq.checkpoints.embeddings import embedding_table, pretraining_dictionary
+from veco_fairseq.checkpoints.mapping import Group, check_weights, map_weights
+from veco_fairseq.checkpoints.pretrained import Pretrained, read_pretrained
+from veco_fairseq.data.vocabulary import read_dictionary
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import atomic_output
-
-MAX_NEW_SHARE = 0.01  # of the dictionary may be tokens that pre-training did not have
-NEW_TOKEN_STD = 0.02  # as pre-training starts all embeddings (fairseq's init_bert_params)
-PADDING_SYMBOL = re.compile(r"madeupword\d{4,}")  # fairseq-preprocess rounds a dictionary's size up with them
-
-Path_ = Union[str, Path]
-
-
-class Row(NamedTuple):
-    """One row of the table of names: the matched span of a key becomes ``target``.
-
-    Attributes:
-        pattern: anchored; its group, if it has one, is the pre-trained layer's number.
-        target: the new beginning, "{}" standing for the new layer's number; nothing: the tensor is dropped.
-        what: the tensors' name in the report.
-    """
-
-    pattern: "re.Pattern[str]"
-    target: Optional[str]
-    what: str
-
-
-_LAYER = r"^encoder\.sentence_encoder\.layers\.(\d+)\."
-_SELF = re.compile(_LAYER + r"(?=(?:self_attn|self_attn_layer_norm)\.)")
-_CROSS = re.compile(_LAYER + r"(?=(?:encoder_attn|encoder_attn_layer_norm)\.)")
-_FFN = re.compile(_LAYER + r"(?=(?:fc1|fc2|final_layer_norm)\.)")
-_TOKENS = re.compile(r"^encoder\.sentence_encoder\.embed_tokens\.(?=weight$)")
-_POSITIONS = re.compile(r"^encoder\.sentence_encoder\.(?=embed_positions\.)")
-_EMBEDDING_NORM = re.compile(r"^encoder\.sentence_encoder\.(?=layernorm_embedding\.)")
-_VERSION = re.compile(r"^encoder\.sentence_encoder\.(?=version$)")
-_EMBEDDINGS = "token embeddings, shared by encoder, decoder and output"
-
-TABLE = (
-    Row(_TOKENS, "encoder.embed_tokens.", _EMBEDDINGS),
-    Row(_TOKENS, "decoder.embed_tokens.", _EMBEDDINGS),
-    Row(_TOKENS, "decoder.output_projection.", _EMBEDDINGS),
-    Row(_POSITIONS, "encoder.", "encoder position table"),
-    Row(_POSITIONS, "decoder.", "decoder position table"),
-    Row(_EMBEDDING_NORM, "encoder.", "encoder embedding LayerNorm"),
-    Row(_EMBEDDING_NORM, "decoder.", "decoder embedding LayerNorm"),
-    Row(_SELF, "encoder.layers.{}.", "encoder self-attention and its LayerNorm"),
-    Row(_FFN, "encoder.layers.{}.", "encoder FFN and its LayerNorm"),
-    Row(_SELF, "decoder.layers.{}.", "decoder self-attention and its LayerNorm"),
-    Row(_CROSS, "decoder.layers.{}.", "decoder cross-attention and its LayerNorm"),
-    Row(_FFN, "decoder.layers.{}.", "decoder FFN and its LayerNorm"),
-    Row(_VERSION, "encoder.", "version marks"),
-    Row(_VERSION, "decoder.", "version marks"),
-    # fairseq's stock decoder has no place for these.
-    Row(re.compile(r"^encoder\.lm_head\.(?=weight$)"), None, "LM head's projection, the token embeddings again"),
-    Row(re.compile(r"^encoder\.lm_head\.(?=(?:dense|layer_norm)\.|bias$)"), None, "LM head's dense, norm and bias"),
-)
-
-
-class Group(NamedTuple):
-    """One line of the report.
-
-    Attributes:
-        action: "copied", "dropped" or "new".
-        what: the tensors.
-        source: where they come from, or how they are initialised, or why they are dropped.
-        tensors: how many, each counted once however many names it has; 0 for rows of a table.
-        parameters: how many.
-    """
-
-    action: str
-    what: str
-    source: str
-    tensors: int
-    parameters: int
-
-    def __str__(self) -> str:
-        tensors = f"{self.tensors} tensor{'s' if self.tensors != 1 else ''}, " if self.tensors else ""
-        return f"{self.action:<8} {self.what}: {self.source} ({tensors}{self.parameters:,} parameters)"
-
-
-class Pretrained(NamedTuple):
-    """What a pre-training checkpoint holds for us.
-
-    Attributes:
-        path: the file.
-        weights: its state dict.
-        model: its model options.
-        symbols: its dictionary, in id order.
-        objective: the criterion's objective, "camlm" or "mlm"; empty if the file doesn't say.
-    """
-
-    path: Path
-    weights: Dict[str, Tensor]
-    model: Namespace
-    symbols: List[str]
-    objective: str
+from veco_fairseq.files import Path_, atomic_output
 
 
 def convert_to_seq2seq(
@@ -182,40 +91,6 @@ def report_lines(report: Dict[str, Any]) -> List[str]:
     return lines + [f"wrote    {report['output']}; fine-tune with {report['finetune_options']}"]
 
 
-def read_pretrained(path: Path_, trust: bool = False) -> Pretrained:
-    """Read a checkpoint of ``--task camlm``.
-
-    Raises:
-        UserError: it cannot be read, or is another model's; the message says which.
-    """
-    state = read_checkpoint(path, trust=trust)
-    wanted = "expected a VECO checkpoint, as fairseq-train --task camlm writes it"
-    config = state.get("cfg") or {}
-    model = config.get("model") or state.get("args")
-    if isinstance(model, dict):
-        model = Namespace(**model)
-    _check_is_veco(path, state["model"], getattr(model, "arch", "unknown"), wanted)
-    symbols = (state.get("task_state") or {}).get("symbols")
-    if not symbols or model is None:
-        raise UserError(f"{path}: it lacks its {'dictionary (task_state, symbols)' if model else 'options'}; {wanted}")
-    criterion = config.get("criterion")
-    objective = criterion.get("objective") if isinstance(criterion, dict) else getattr(criterion, "objective", None)
-    return Pretrained(Path(path), state["model"], model, list(symbols), str(objective or ""))
-
-
-def _check_is_veco(path: Path_, weights: Dict[str, Tensor], arch: str, wanted: str) -> None:
-    """Tell a checkpoint of another model by its names, and say what it is."""
-    if any(_CROSS.match(name) for name in weights):
-        return
-    if any(name.startswith("decoder.layers.") for name in weights):
-        kind = f"a translation model (encoder and decoder, --arch {arch})"
-    elif any("sentence_encoder." in name for name in weights):
-        kind = f"an encoder without cross-attention (RoBERTa or XLM-R, --arch {arch}), start pre-training from it first"
-    else:
-        kind = f"a model of --arch {arch}"
-    raise UserError(f"{path}: this is {kind}; {wanted}")
-
-
 def choose_layers(selection: str, wanted: int, available: int) -> List[int]:
     """The pre-trained layer of every decoder layer (VECO, Table 4).
 
@@ -243,107 +118,6 @@ def choose_layers(selection: str, wanted: int, available: int) -> List[int]:
     if len(chosen) != wanted:
         raise UserError(f"--layer-selection {selection}: {len(chosen)} layers listed for --decoder-layers {wanted}")
     return chosen
-
-
-def read_dictionary(path: Path_) -> Dictionary:
-    """Read a fairseq dict.txt, as ``Dictionary.load`` does, with errors that name the line.
-
-    Raises:
-        UserError: it is missing, empty, not UTF-8, or a line is malformed or there twice.
-    """
-    dictionary = Dictionary()
-    for number, line in enumerate(read_lines(path), 1):
-        try:
-            dictionary.add_from_file(io.StringIO(line))
-        except ValueError as error:
-            text = line.strip()[:40]
-            raise UserError(f"{path}, line {number}: expected '<token> <count>', found {text!r}") from error
-        except RuntimeError as error:
-            token = line.rsplit(" ", 1)[0]
-            raise UserError(f"{path}, line {number}: {token!r} is there twice; remove one") from error
-    if len(dictionary) == dictionary.nspecial:
-        raise UserError(f"{path}: empty; expected a fairseq dict.txt, a line '<token> <count>' for every token")
-    return dictionary
-
-
-def pretraining_dictionary(symbols: Sequence[str]) -> Dictionary:
-    """The dictionary of pre-training without ``<mask>``, which translation has no use for."""
-    dictionary = Dictionary()
-    for symbol in symbols:
-        if symbol != MASK:
-            dictionary.add_symbol(symbol)
-    return dictionary
-
-
-def embedding_table(
-    pretrained: Pretrained, target: Dictionary, path: Optional[Path_], allow_new_tokens: bool
-) -> Tuple[Tensor, List[Group]]:
-    """The rows of the translation dictionary's tokens, matched by token, never by number.
-
-    Args:
-        pretrained: has the embeddings, (tokens of pre-training, dim).
-        target: the translation data's dictionary.
-        path: of ``target``, for messages.
-        allow_new_tokens: take more than 1% of tokens that pre-training did not have.
-
-    Returns:
-        The embeddings, (tokens of ``target``, dim), and the report's groups about rows.
-
-    Raises:
-        UserError: the dictionary has too many new tokens, or the checkpoint's own does not fit its embeddings.
-    """
-    old = _source_embeddings(pretrained)
-    row_of = {symbol: row for row, symbol in enumerate(pretrained.symbols)}
-    new = [symbol for symbol in target.symbols if symbol not in row_of]
-    padding = [symbol for symbol in new if PADDING_SYMBOL.fullmatch(symbol)]
-    _check_new_tokens(new, len(new) - len(padding), target, path, pretrained, allow_new_tokens)
-    kept = [symbol for symbol in target.symbols if symbol in row_of]
-    table = torch.empty(len(target), old.size(1))
-    table[[target.indices[symbol] for symbol in kept]] = old[[row_of[symbol] for symbol in kept]].float()
-    table[[target.indices[symbol] for symbol in new]] = torch.randn(len(new), old.size(1)) * NEW_TOKEN_STD
-    dropped = [symbol for symbol in pretrained.symbols if symbol not in target.indices]
-    dim, groups = old.size(1), []
-    if dropped:
-        source = f"{len(dropped)} of {len(row_of):,} tokens are not in the dictionary ({_some(dropped)})"
-        groups.append(Group("dropped", "rows of the token embeddings", source, 0, len(dropped) * dim))
-    if new:
-        source = (
-            f"{len(new)} of {len(target):,} tokens were not in pre-training ({_some(new)}; {len(padding)} of them only "
-            f"round the dictionary's size up), normal with standard deviation {NEW_TOKEN_STD}"
-        )
-        groups.append(Group("new", "rows of the token embeddings", source, 0, len(new) * dim))
-    return table, groups
-
-
-def _source_embeddings(pretrained: Pretrained) -> Tensor:
-    name = "encoder.sentence_encoder.embed_tokens.weight"
-    old = pretrained.weights.get(name)
-    if old is None:
-        raise UserError(f"{pretrained.path}: {name} is missing; expected a VECO checkpoint")
-    if old.size(0) != len(pretrained.symbols):
-        raise UserError(
-            f"{pretrained.path}: {old.size(0):,} rows of token embeddings, but {len(pretrained.symbols):,} tokens in "
-            "its dictionary (task_state, symbols); write it again with --task camlm"
-        )
-    return old
-
-
-def _check_new_tokens(
-    new: Sequence[str], counted: int, target: Dictionary, path: Optional[Path_], pretrained: Pretrained, allow: bool
-) -> None:
-    """Refuse a dictionary that is not pre-training's; the symbols that round up its size don't count."""
-    if allow or counted <= MAX_NEW_SHARE * len(target):
-        return
-    ordinary = [symbol for symbol in new if not PADDING_SYMBOL.fullmatch(symbol)]
-    raise UserError(
-        f"{path}: {counted:,} of its {len(target):,} tokens are not among the {len(pretrained.symbols):,} of "
-        f"{pretrained.path} ({_some(ordinary)}): prepare the data with pre-training's SentencePiece model and dict.txt "
-        "(fairseq-preprocess --srcdict), or add --allow-new-tokens"
-    )
-
-
-def _some(symbols: Sequence[str], limit: int = 5) -> str:
-    return ", ".join(repr(symbol) for symbol in symbols[:limit]) + (", ..." if len(symbols) > limit else "")
 
 
 def translation_options(model: Namespace, decoder_layers: int) -> Tuple[str, Dict[str, Any]]:
@@ -383,74 +157,6 @@ def translation_config(model: Namespace, decoder_layers: int, dictionary: Option
     return OmegaConf.to_container(convert_namespace_to_omegaconf(parsed), resolve=True, enum_to_str=True)
 
 
-def map_weights(
-    pretrained: Pretrained, chosen: Sequence[int], table: Tensor, random_cross_attention: bool
-) -> Tuple[Dict[str, Tensor], Dict[str, Tensor], List[Group]]:
-    """Rename the pre-trained tensors by :data:`TABLE`.
-
-    Args:
-        pretrained: the tensors.
-        chosen: the pre-trained layer of every decoder layer.
-        table: the token embeddings to use, (tokens, dim).
-        random_cross_attention: drop the cross-attention.
-
-    Returns:
-        The translation model's tensors, those whose names the table doesn't have, and the report's groups.
-    """
-    weights: Dict[str, Tensor] = {}
-    unknown: Dict[str, Tensor] = {}
-    members: Dict[Tuple[str, str, str], Dict[int, Tensor]] = {}
-    for name, tensor in pretrained.weights.items():
-        rows = [(row, match) for row in TABLE for match in [row.pattern.match(name)] if match]
-        if not rows:
-            unknown[name] = tensor
-        used = False
-        for row, match in rows:
-            targets = _targets(row, match, chosen)
-            if row.pattern is _CROSS and random_cross_attention:
-                targets = []
-            for target in targets:
-                used = True
-                weights[target] = table if row.pattern is _TOKENS else tensor.detach().float().clone()
-                group = members.setdefault(("copied", row.what, _source(row, chosen)), {})
-                group[id(weights[target])] = weights[target]
-        if rows and not used:
-            reason = _dropped_because(rows[0][0], chosen, random_cross_attention)
-            members.setdefault(("dropped", rows[-1][0].what, reason), {})[id(tensor)] = tensor
-    order = {row.what: place for place, row in enumerate(TABLE)}
-    groups = [Group(*key, len(group), sum(t.numel() for t in group.values())) for key, group in members.items()]
-    return weights, unknown, sorted(groups, key=lambda group: (group.action, order[group.what]))
-
-
-def _targets(row: Row, match: "re.Match[str]", chosen: Sequence[int]) -> List[str]:
-    """The new names of the key that ``match`` is of: none, one, or one for every decoder layer that took it."""
-    if row.target is None:
-        return []
-    rest = match.string[match.end():]
-    if not match.groups():
-        return [row.target + rest]
-    layer = int(match.group(1))
-    if row.target.startswith("encoder."):
-        return [row.target.format(layer) + rest]
-    return [row.target.format(place) + rest for place, taken in enumerate(chosen) if taken == layer]
-
-
-def _source(row: Row, chosen: Sequence[int]) -> str:
-    if not row.pattern.groups:
-        return "of pre-training"
-    if row.target.startswith("encoder."):
-        return "of the same layers"
-    return f"of layers {', '.join(map(str, chosen))}"
-
-
-def _dropped_because(row: Row, chosen: Sequence[int], random_cross_attention: bool) -> str:
-    if row.pattern is not _CROSS:
-        return "no place in fairseq's decoder"
-    if random_cross_attention:
-        return "--random-cross-attention"
-    return f"of the layers other than {', '.join(map(str, chosen))}"
-
-
 def _add_random_cross_attention(weights: Dict[str, Tensor], model: Namespace, seed: int) -> Group:
     """Initialise every decoder layer's cross-attention as fairseq's stock transformer does."""
     config = TransformerConfig.from_namespace(model)
@@ -472,26 +178,6 @@ def expected_shapes(model: Namespace, dictionary: Dictionary) -> Dict[str, torch
     with torch.device("meta"):
         stock = build_model(copy.copy(model), task)
     return {name: tensor.shape for name, tensor in stock.state_dict().items()}
-
-
-def check_weights(
-    path: Path_, weights: Dict[str, Tensor], unknown: Dict[str, Tensor], expected: Dict[str, torch.Size]
-) -> None:
-    """Compare the renamed tensors with the model to be built.
-
-    Raises:
-        UserError: with everything that is missing, unexpected or of another shape.
-    """
-    problems = [f"{name} is missing, expected {tuple(expected[name])}" for name in expected if name not in weights]
-    problems += [f"{name} {tuple(tensor.shape)} is unexpected" for name, tensor in unknown.items()]
-    for name, tensor in weights.items():
-        found = tuple(tensor.shape)
-        if name not in expected:
-            problems.append(f"{name} {found} is unexpected")
-        elif found != tuple(expected[name]):
-            problems.append(f"{name} is {found}, expected {tuple(expected[name])}")
-    if problems:
-        raise UserError(f"{path}: its tensors do not fit its own options: {'; '.join(problems)}")
 
 
 def _report(

@@ -90,4 +90,6 @@ def _examples(dataset: CompositeDataset, dictionary: Dictionary, count: int) -> 
                 draw = np.array([(identity, 0, index)], dtype=DRAW)
                 batch: Dict[str, Tensor] = dataset[CompositeIndex(**{kind: draw})][kind]["net_input"]
                 for side, ids in zip("xy", batch["tokens"][:, 0]):
-                    yield f"  {source.name} {side}: " + " ".join(dictionary[int(i)] for i in ids if i != dictionary.pad())
+                    yield f"  {source.name} {side}: " + " ".join(
+                        dictionary[int(i)] for i in ids if i != dictionary.pad()
+                    )

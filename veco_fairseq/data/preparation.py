@@ -7,285 +7,35 @@ language, each pair) is one step: ``ROOT/preparation.json`` notes what a step wa
 whose inputs and options are the same as then is not done again.
 """
 
-import gzip
-import hashlib
-import io
-import json
-import os
-import re
 import time
-import zlib
-from collections import Counter, deque
+from collections import Counter
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
-from itertools import islice, zip_longest
-from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Any, Dict, Iterator, Optional
 
 import numpy as np
 import sentencepiece
 import torch
-from fairseq.data import Dictionary, indexed_dataset
+from fairseq.data import indexed_dataset
 
+from veco_fairseq.data.manifest import Manifest, checksum, fingerprint
+from veco_fairseq.data.text import Part, Plan, Survey, held_out, is_spread, split_rows, survey_bitext, survey_mono
+from veco_fairseq.data.vocabulary import (
+    DICT_NAME,
+    LINES_A_BATCH,
+    MODEL_NAME,
+    Encoder,
+    dictionary_text,
+    load_sentencepiece,
+    read_dictionary,
+    train_sentencepiece,
+)
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
 
-MODEL_NAME = "sentencepiece.bpe.model"
-DICT_NAME = "dict.txt"
-MANIFEST_NAME = "preparation.json"
-# A piece of these names would be taken for fairseq's (or this project's) own symbol of that name.
-RESERVED = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-LANGUAGE = re.compile(r"[A-Za-z0-9_]+")
-# SentencePiece sums over threads in float: with another number of them the vocabulary could differ.
-TRAINING_THREADS = 16
-LINES_A_BATCH = 8192
 SECONDS_BETWEEN_PROGRESS = 10.0
 
-
-def default_workers() -> int:
-    """The processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-# Options ---------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Part:
-    """One folder of the root: a language (one side) or a pair of them (two sides)."""
-
-    languages: Tuple[str, ...]
-    train: Tuple[Path, ...]
-    valid: Tuple[Path, ...] = ()
-
-    @property
-    def is_pair(self) -> bool:
-        return len(self.languages) == 2
-
-    @property
-    def name(self) -> str:
-        """The folder below the root."""
-        return f"{'bitext' if self.is_pair else 'mono'}/{'-'.join(self.languages)}"
-
-    def prefix(self, split: str, side: int) -> str:
-        """The token file of one side, below the root, without .bin and .idx."""
-        if not self.is_pair:
-            return f"{self.name}/{split}"
-        return f"{self.name}/{split}.{'-'.join(self.languages)}.{self.languages[side]}"
-
-
-@dataclass
-class Plan:
-    """What prepare_root.py was asked for."""
-
-    output: Path
-    parts: List[Part]
-    valid_lines: int
-    vocab_size: Optional[int] = None
-    sentencepiece: Optional[Path] = None
-    dictionary: Optional[Path] = None
-    character_coverage: float = 0.9998
-    vocab_lines: int = 2_000_000
-    workers: int = field(default_factory=default_workers)
-
-    def __post_init__(self) -> None:
-        given = (self.sentencepiece is not None, self.dictionary is not None)
-        if self.vocab_size is None and not all(given):
-            raise UserError("the vocabulary: give --vocab-size N, or --sentencepiece MODEL and --dict DICT together")
-        if self.vocab_size is not None and any(given):
-            raise UserError("the vocabulary: give --vocab-size, or --sentencepiece and --dict, not both")
-        if not self.parts:
-            raise UserError("nothing to prepare: give --mono LANG=FILE or --bitext SRC-TGT=FILE,FILE")
-        if self.valid_lines < 0:
-            raise UserError(f"--valid-lines {self.valid_lines}: must be 0 or more")
-        if self.workers < 1:
-            raise UserError(f"--workers {self.workers}: must be 1 or more")
-        if not 0.9 <= self.character_coverage <= 1:
-            raise UserError(f"--character-coverage {self.character_coverage}: must be from 0.9 to 1")
-
-
-def parse_parts(
-    mono: Sequence[str], bitext: Sequence[str], mono_valid: Sequence[str] = (), bitext_valid: Sequence[str] = ()
-) -> List[Part]:
-    """The parts named by ``LANG=FILE`` and ``SRC-TGT=FILE,FILE`` arguments, mono first.
-
-    Raises:
-        UserError: an argument has another form, a language has strange characters, something is named
-            twice, a validation file has no training file beside it, or a file is not there.
-    """
-    parts = {}
-    for option, arguments, sides in (("--mono", mono, 1), ("--bitext", bitext, 2)):
-        for languages, files in _parse_files(option, arguments, sides).items():
-            parts[frozenset(languages)] = Part(languages, files)
-    for option, arguments, sides in (("--mono-valid", mono_valid, 1), ("--bitext-valid", bitext_valid, 2)):
-        for languages, files in _parse_files(option, arguments, sides).items():
-            part = parts.get(frozenset(languages))
-            if part is None:
-                raise UserError(f"{option} {'-'.join(languages)}: {option[:-6]} names no training file for it")
-            part.valid = files if languages == part.languages else files[::-1]
-    return list(parts.values())
-
-
-def _parse_files(option: str, arguments: Sequence[str], sides: int) -> Dict[Tuple[str, ...], Tuple[Path, ...]]:
-    wanted = "LANG=FILE" if sides == 1 else "SRC-TGT=FILE,FILE"
-    parsed = {}
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        languages = tuple(key.split("-"))
-        # A lone file may have a comma in its name; of two files the comma between them must be the only one.
-        names = value.split(",") if sides == 2 else [value]
-        if not equals or len(languages) != sides or len(names) != sides or not all(names):
-            raise UserError(f"{option} {argument}: must have the form {wanted}")
-        for language in languages:
-            if not LANGUAGE.fullmatch(language):
-                raise UserError(f"{option} {argument}: '{language}' is no language code: use letters, digits and _")
-        if len(set(languages)) < sides:
-            raise UserError(f"{option} {argument}: both sides are {languages[0]}")
-        if any(set(languages) == set(other) for other in parsed):
-            raise UserError(f"{option} {argument}: {key} is given twice: join its files into one")
-        parsed[languages] = tuple(map(Path, names))
-        for path in parsed[languages]:
-            if not path.is_file():
-                raise UserError(f"{path}: no such file ({option} {key})")
-    return parsed
-
-
-# Reading ---------------------------------------------------------------------------------------------
-
-
-def read_text(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file, plain or .gz, without their line ends.
-
-    Only a newline ends a line (not U+2028 or a form feed, as with str.splitlines).
-
-    Raises:
-        UserError: the file cannot be read, is no gzip file, or has a line that is not UTF-8.
-    """
-    number = 0
-    try:
-        with (gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")) as stream:
-            for number, line in enumerate(stream, start=1):
-                yield line.decode("utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}, line {number}: not UTF-8 ({error.reason}): convert the file to UTF-8") from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: damaged after line {number} ({error}): fetch or compress it again") from error
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
-
-
-def is_spread(index: int, chosen: int, total: int) -> bool:
-    """Whether ``index`` is among ``chosen`` of ``total`` indices that lie evenly spread over them."""
-    return (index + 1) * chosen // total > index * chosen // total
-
-
-@dataclass
-class Survey:
-    """What one pass over a part's training files found, before anything is written.
-
-    Attributes:
-        rows: lines (of each side) in the file, blank ones included.
-        kept: lines of text; for a pair, the pairs without an empty side.
-        valid_start: for a language, the row where the held-out documents start (``rows`` when there are none).
-        cut: whether the held-out lines are a piece of a document, for want of a second document.
-        dropped: rows of a pair with an empty side, in the training files and in the validation files.
-    """
-
-    rows: int
-    kept: int
-    valid_start: int
-    cut: bool = False
-    dropped: int = 0
-
-
-def survey_mono(path: Path, valid_lines: int) -> Survey:
-    """Count, and find where the last whole documents with together ``valid_lines`` lines or more start.
-
-    If that would leave no line for training, the document is cut before the last ``valid_lines`` lines.
-
-    Raises:
-        UserError: no text, or not more lines of text than are to be held out.
-    """
-    rows = kept = in_documents = 0
-    documents = deque()  # [first row, lines] of the last documents: enough of them for valid_lines, no more
-    last_rows = deque(maxlen=max(valid_lines, 1))
-    blank_before = True
-    for row, line in enumerate(read_text(path)):
-        rows = row + 1
-        blank = not line.strip()
-        if not blank:
-            if blank_before:
-                while documents and in_documents - documents[0][1] >= valid_lines:
-                    in_documents -= documents.popleft()[1]
-                documents.append([row, 0])
-            documents[-1][1] += 1
-            in_documents += 1
-            kept += 1
-            last_rows.append(row)
-        blank_before = blank
-    while len(documents) > 1 and in_documents - documents[0][1] >= valid_lines:
-        in_documents -= documents.popleft()[1]
-    _require_lines(path, kept, valid_lines)
-    if not valid_lines:
-        return Survey(rows, kept, rows)
-    if in_documents == kept:
-        return Survey(rows, kept, last_rows[0], cut=True)
-    return Survey(rows, kept, documents[0][0])
-
-
-def survey_bitext(paths: Tuple[Path, ...], valid_lines: int) -> Survey:
-    """Count the pairs, and those that have text on both sides.
-
-    Raises:
-        UserError: unequal numbers of lines, no text, or not more pairs than are to be held out.
-    """
-    counts = [0, 0]
-    kept = 0
-    for lines in zip_longest(*map(read_text, paths)):
-        for side, line in enumerate(lines):
-            counts[side] += line is not None
-        kept += all(line and line.strip() for line in lines)
-    if counts[0] != counts[1]:
-        raise UserError(
-            f"{paths[0]} has {counts[0]:,} lines and {paths[1]} has {counts[1]:,}: "
-            "line N of the one must be the translation of line N of the other"
-        )
-    _require_lines(paths[0], kept, valid_lines)
-    return Survey(counts[0], kept, counts[0], dropped=counts[0] - kept)
-
-
-def _require_lines(path: Path, kept: int, valid_lines: int) -> None:
-    if not kept:
-        raise UserError(f"{path}: holds no text")
-    if valid_lines >= kept:
-        raise UserError(f"{path}: has {kept:,} usable lines, too few to hold out --valid-lines {valid_lines:,}")
-
-
-def held_out(part: Part, valid_lines: int) -> int:
-    """The lines to hold out of the training files: none where validation files were given."""
-    return 0 if part.valid else valid_lines
-
-
-def split_rows(part: Part, survey: Survey, valid_lines: int) -> Iterator[Tuple[str, Tuple[str, ...]]]:
-    """The rows that the part is made of, with their split: ``("train", (line,))`` or ``("valid", (line, line))``.
-
-    Pairs with an empty side are left out; blank lines of a language are document borders and stay.
-    """
-    valid_lines = held_out(part, valid_lines)
-    kept = 0
-    for row, lines in enumerate(zip(*map(read_text, part.train))):
-        if not part.is_pair:
-            yield "train" if row < survey.valid_start else "valid", lines
-        elif all(line.strip() for line in lines):
-            yield "valid" if is_spread(kept, valid_lines, survey.kept) else "train", lines
-            kept += 1
-    if part.valid:
-        for lines in zip(*map(read_text, part.valid)):
-            if not part.is_pair or all(line.strip() for line in lines):
-                yield "valid", lines
-
-
-# Vocabulary ------------------------------------------------------------------------------------------
 
 
 def equal_shares(lines: Dict[str, int], limit: int) -> Dict[str, int]:
@@ -313,164 +63,6 @@ def training_lines(plan: Plan, surveys: Dict[str, Survey]) -> Iterator[str]:
                         yield line
                     # Lines of validation files are not among the totals.
                     seen[language] += split == "train" or not part.valid
-
-
-def train_sentencepiece(lines: Iterable[str], vocab_size: int, character_coverage: float, quiet: bool = True) -> bytes:
-    """A serialised unigram model of ``vocab_size`` pieces, <unk>, <s> and </s> among them; normalised as XLM-R's.
-
-    Raises:
-        UserError: the text has too few different pieces for this size, or too many characters.
-    """
-    model = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
-            model_writer=model,
-            model_type="unigram",
-            vocab_size=vocab_size,
-            character_coverage=character_coverage,
-            num_threads=TRAINING_THREADS,
-            minloglevel=2 if quiet else 0,
-        )
-    except RuntimeError as error:
-        message = str(error)
-        too_high = re.search(r"value <= (\d+)", message)
-        too_low = re.search(r"required_chars\. \d+ vs (\d+)", message)
-        if too_high:
-            message = f"more than the text has pieces for: at most {too_high[1]}"
-        elif too_low:
-            message = f"too few for the characters of the text: at least {too_low[1]}, or lower --character-coverage"
-        raise UserError(f"--vocab-size {vocab_size}: {message}") from error
-    return model.getvalue()
-
-
-def load_sentencepiece(path: Path) -> sentencepiece.SentencePieceProcessor:
-    """The model in ``path``; UserError if there is none."""
-    if not path.is_file():
-        raise UserError(f"{path}: no such file")
-    try:
-        return sentencepiece.SentencePieceProcessor(model_file=str(path))
-    except RuntimeError as error:
-        raise UserError(f"{path}: not a SentencePiece model") from error
-
-
-def dictionary_text(model: sentencepiece.SentencePieceProcessor, path: Path) -> str:
-    """dict.txt for the model in ``path``: a line ``piece 1`` for each ordinary piece, in the model's order.
-
-    Raises:
-        UserError: a piece has the name of one of fairseq's own symbols.
-    """
-    pieces = [
-        model.id_to_piece(i) for i in range(len(model)) if not (model.is_unknown(i) or model.is_control(i))
-    ]
-    for piece in pieces:
-        if piece in RESERVED:
-            raise UserError(f"{path}: has a piece '{piece}', which is a symbol of fairseq's: take it out of the text")
-    return "".join(f"{piece} 1\n" for piece in pieces)
-
-
-def load_fairseq_dictionary(path: Path) -> Dictionary:
-    """The dictionary in ``path``, without <mask>; UserError if it is none."""
-    if not path.is_file():
-        raise UserError(f"{path}: no such file")
-    try:
-        return Dictionary.load(str(path))
-    except Exception as error:  # fairseq raises a bare Exception on a wrong encoding
-        raise UserError(f"{path}: not a fairseq dictionary ({error})") from error
-
-
-class Encoder:
-    """Lines -> fairseq ids with </s>, as fairseq-preprocess would make them from the lines' pieces.
-
-    SentencePiece encodes in threads of its own, so one process keeps all processors busy.
-    """
-
-    def __init__(self, model: sentencepiece.SentencePieceProcessor, dictionary: Dictionary, workers: int):
-        self.model = model
-        self.workers = workers
-        self.vocabulary = len(dictionary)
-        self.unk, self.eos = dictionary.unk(), dictionary.eos()
-        # <unk>, <s> and </s> have the same names in both.
-        self.ids = np.array([dictionary.index(model.id_to_piece(i)) for i in range(len(model))], dtype=np.int64)
-
-    def __call__(self, lines: List[str]) -> List[np.ndarray]:
-        encoded = self.model.encode(lines, num_threads=self.workers)
-        return [np.append(self.ids[np.array(pieces, dtype=np.int64)], self.eos) for pieces in encoded]
-
-
-def encode_text(model: Path, source: Path, target: Path, workers: int) -> int:
-    """Write the lines of ``source`` (plain or .gz) as space-separated pieces to ``target``; return their number.
-
-    This is the input of fairseq-preprocess, for translation data.
-    """
-    processor = load_sentencepiece(model)
-    lines = read_text(source)
-    count = 0
-    with atomic_output(target) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as stream:
-        while batch := list(islice(lines, LINES_A_BATCH)):
-            count += len(batch)
-            for pieces in processor.encode(batch, out_type=str, num_threads=workers):
-                stream.write(" ".join(pieces) + "\n")
-        if not count:
-            raise UserError(f"{source}: holds no text")
-    return count
-
-
-# Steps -----------------------------------------------------------------------------------------------
-
-
-def fingerprint(paths: Iterable[Path]) -> List[List[Any]]:
-    """Name, size and time of change of files: enough to notice that one was replaced, without reading it."""
-    return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
-
-
-def checksum(*contents: bytes) -> str:
-    """One checksum of several byte strings."""
-    return hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents)).hexdigest()
-
-
-class Manifest:
-    """ROOT/preparation.json: for each step, what it was made from, the sizes of its files, and its report."""
-
-    def __init__(self, root: Path):
-        self.root = root
-        self.path = root / MANIFEST_NAME
-        self.steps: Dict[str, Dict[str, Any]] = {}
-        if self.path.is_file():
-            try:
-                self.steps = json.loads(self.path.read_text(encoding="utf-8"))["steps"]
-            except (ValueError, KeyError, TypeError) as error:
-                raise UserError(f"{self.path}: damaged: remove the folder {root} and start again") from error
-        elif (root / DICT_NAME).exists():
-            raise UserError(f"{root}: holds a {DICT_NAME} that this command did not make: name another --output")
-
-    def is_done(self, step: str, made_from: Dict[str, Any]) -> bool:
-        """Whether the step was done with these inputs and its files are still as it left them."""
-        entry = self.steps.get(step)
-        if entry is None or entry["made_from"] != json.loads(json.dumps(made_from)):
-            return False
-        paths = {name: self.root / name for name in entry["files"]}
-        return all(path.is_file() and path.stat().st_size == entry["files"][name] for name, path in paths.items())
-
-    def start(self, step: str, files: Iterable[str] = ()) -> None:
-        """Forget the step and remove its old files: half new and half old ones must never be taken for a whole."""
-        old = self.steps.pop(step, {"files": {}})["files"]
-        self.save()
-        for name in sorted({*old, *files}):
-            path = self.root / name
-            # A killed run leaves its temporary files (see atomic_output).
-            for stale in (path, *path.parent.glob(f".{path.name}.*.tmp")):
-                stale.unlink(missing_ok=True)
-
-    def finish(self, step: str, made_from: Dict[str, Any], files: Iterable[str], report: Dict[str, Any]) -> None:
-        """Note that the step is done."""
-        sizes = {name: (self.root / name).stat().st_size for name in files}
-        self.steps[step] = {"made_from": made_from, "files": sizes, "report": report}
-        self.save()
-
-    def save(self) -> None:
-        with atomic_output(self.path) as temporary:
-            temporary.write_text(json.dumps({"steps": self.steps}, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
 @dataclass
@@ -520,7 +112,7 @@ def prepare_root(plan: Plan) -> Dict[str, Dict[str, Any]]:
     else:
         _make_vocabulary(plan, surveys, manifest, vocabulary_from)
     encoder = Encoder(
-        load_sentencepiece(plan.output / MODEL_NAME), load_fairseq_dictionary(plan.output / DICT_NAME), plan.workers
+        load_sentencepiece(plan.output / MODEL_NAME), read_dictionary(plan.output / DICT_NAME), plan.workers
     )
     if (encoder.ids == encoder.unk).mean() > 0.5:
         say("warning: most pieces of the SentencePiece model are not in the dictionary: do they belong together?")
@@ -536,7 +128,7 @@ def prepare_root(plan: Plan) -> Dict[str, Dict[str, Any]]:
 def _vocabulary_inputs(plan: Plan) -> Dict[str, Any]:
     if plan.vocab_size is None:
         load_sentencepiece(plan.sentencepiece)
-        load_fairseq_dictionary(plan.dictionary)
+        read_dictionary(plan.dictionary)
         return {"given": checksum(plan.sentencepiece.read_bytes(), plan.dictionary.read_bytes())}
     return {
         "vocab_size": plan.vocab_size,

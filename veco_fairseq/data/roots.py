@@ -15,6 +15,7 @@ from typing import Dict, Iterable, List, Optional, Tuple
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
+from veco_fairseq.data.vocabulary import DICT_NAME, read_dictionary
 from veco_fairseq.errors import UserError
 
 MASK = "<mask>"
@@ -27,15 +28,10 @@ def load_dictionary(root: Path) -> Dictionary:
     Raises:
         UserError: there is no such file, or it is not a dictionary.
     """
-    path = Path(root) / "dict.txt"
+    path = Path(root) / DICT_NAME
     if not path.is_file():
         raise UserError(f"{path}: no such file: a data root needs the dictionary that its files were made with")
-    try:
-        dictionary = Dictionary.load(str(path))
-    except (ValueError, RuntimeError, UnicodeError) as error:
-        raise UserError(f"{path}: not a fairseq dictionary ({error})") from error
-    if len(dictionary) == dictionary.nspecial:
-        raise UserError(f"{path}: holds no token")
+    dictionary = read_dictionary(path)
     dictionary.add_symbol(MASK)
     return dictionary
 

@@ -59,7 +59,8 @@ class CamlmTaskConfig(FairseqDataclass):
         default=512, metadata={"help": "tokens of a monolingual segment at most (paper: 512)"}
     )
     bitext_max_length: int = field(
-        default=128, metadata={"help": "tokens of a side of a bitext pair at most; longer pairs are dropped (paper: 128)"}
+        default=128,
+        metadata={"help": "tokens of a side of a bitext pair at most; longer pairs are dropped (paper: 128)"},
     )
     mono_batch_size: Optional[int] = field(
         default=None, metadata={"help": "monolingual pairs a worker and batch at most (paper: 1024 over 64 workers)"}
@@ -83,7 +84,9 @@ def check_options(cfg) -> None:
             raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be above 0 and at most 1")
     for name in ("mono_max_length", "bitext_max_length"):
         if getattr(cfg, name) < 4:
-            raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be 4 at least, <s> and </s> included")
+            raise UserError(
+                f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be 4 at least, <s> and </s> included"
+            )
     for name in ("mono_batch_size", "bitext_batch_size", "updates_per_epoch"):
         if getattr(cfg, name) is not None and getattr(cfg, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be 1 at least")
@@ -135,12 +138,10 @@ class CamlmTask(FairseqTask):
         """
         theirs, ours = task_state.get("symbols", self.dictionary.symbols), self.dictionary.symbols
         if theirs != ours:
-            row, *first = next(
-                (row, *pair) for row, pair in enumerate(zip_longest(theirs, ours)) if pair[0] != pair[1]
-            )
+            row, *first = next((row, *pair) for row, pair in enumerate(zip_longest(theirs, ours)) if pair[0] != pair[1])
             raise UserError(
-                f"{checkpoint}: was trained with another dictionary, of {len(theirs):,} tokens where {self.cfg.data} has "
-                f"{len(ours):,}; first difference: token {row} is {first[0]!r} there and {first[1]!r} here"
+                f"{checkpoint}: was trained with another dictionary, of {len(theirs):,} tokens where {self.cfg.data} "
+                f"has {len(ours):,}; first difference: token {row} is {first[0]!r} there and {first[1]!r} here"
             )
 
     def build_model(self, cfg, from_checkpoint: bool = False):

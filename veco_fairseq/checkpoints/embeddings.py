@@ -1,0 +1,101 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The token embeddings of a translation model: pre-training's rows, matched by token."""
+
+import re
+from typing import List, Optional, Sequence, Tuple
+
+import torch
+from fairseq.data import Dictionary
+from torch import Tensor
+
+from veco_fairseq.checkpoints.mapping import Group
+from veco_fairseq.checkpoints.pretrained import Pretrained
+from veco_fairseq.data.roots import MASK
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import Path_
+
+MAX_NEW_SHARE = 0.01  # of the dictionary may be tokens that pre-training did not have
+PADDING_SYMBOL = re.compile(r"madeupword\d{4,}")  # fairseq-preprocess rounds a dictionary's size up with them
+
+
+
+def pretraining_dictionary(symbols: Sequence[str]) -> Dictionary:
+    """The dictionary of pre-training without ``<mask>``, which translation has no use for."""
+    dictionary = Dictionary()
+    for symbol in symbols:
+        if symbol != MASK:
+            dictionary.add_symbol(symbol)
+    return dictionary
+
+
+def embedding_table(
+    pretrained: Pretrained, target: Dictionary, path: Optional[Path_], allow_new_tokens: bool
+) -> Tuple[Tensor, List[Group]]:
+    """The rows of the translation dictionary's tokens, matched by token, never by number.
+
+    Args:
+        pretrained: has the embeddings, (tokens of pre-training, dim).
+        target: the translation data's dictionary.
+        path: of ``target``, for messages.
+        allow_new_tokens: take more than 1% of tokens that pre-training did not have.
+
+    Returns:
+        The embeddings, (tokens of ``target``, dim), and the report's groups about rows.
+
+    Raises:
+        UserError: the dictionary has too many new tokens, or the checkpoint's own does not fit its embeddings.
+    """
+    old = _source_embeddings(pretrained)
+    row_of = {symbol: row for row, symbol in enumerate(pretrained.symbols)}
+    new = [symbol for symbol in target.symbols if symbol not in row_of]
+    padding = [symbol for symbol in new if PADDING_SYMBOL.fullmatch(symbol)]
+    _check_new_tokens(new, len(new) - len(padding), target, path, pretrained, allow_new_tokens)
+    kept = [symbol for symbol in target.symbols if symbol in row_of]
+    table = torch.empty(len(target), old.size(1))
+    table[[target.indices[symbol] for symbol in kept]] = old[[row_of[symbol] for symbol in kept]].float()
+    std = old.size(1) ** -0.5  # as pre-training and fairseq's transformer start them
+    table[[target.indices[symbol] for symbol in new]] = torch.randn(len(new), old.size(1)) * std
+    dropped = [symbol for symbol in pretrained.symbols if symbol not in target.indices]
+    dim, groups = old.size(1), []
+    if dropped:
+        source = f"{len(dropped)} of {len(row_of):,} tokens are not in the dictionary ({_some(dropped)})"
+        groups.append(Group("dropped", "rows of the token embeddings", source, 0, len(dropped) * dim))
+    if new:
+        source = (
+            f"{len(new)} of {len(target):,} tokens were not in pre-training ({_some(new)}; {len(padding)} of them only "
+            f"round the dictionary's size up), normal with standard deviation {std:.3f}"
+        )
+        groups.append(Group("new", "rows of the token embeddings", source, 0, len(new) * dim))
+    return table, groups
+
+
+def _source_embeddings(pretrained: Pretrained) -> Tensor:
+    name = "encoder.sentence_encoder.embed_tokens.weight"
+    old = pretrained.weights.get(name)
+    if old is None:
+        raise UserError(f"{pretrained.path}: {name} is missing; expected a VECO checkpoint")
+    if old.size(0) != len(pretrained.symbols):
+        raise UserError(
+            f"{pretrained.path}: {old.size(0):,} rows of token embeddings, but {len(pretrained.symbols):,} tokens in "
+            "its dictionary (task_state, symbols); write it again with --task camlm"
+        )
+    return old
+
+
+def _check_new_tokens(
+    new: Sequence[str], counted: int, target: Dictionary, path: Optional[Path_], pretrained: Pretrained, allow: bool
+) -> None:
+    """Refuse a dictionary that is not pre-training's; the symbols that round up its size don't count."""
+    if allow or counted <= MAX_NEW_SHARE * len(target):
+        return
+    ordinary = [symbol for symbol in new if not PADDING_SYMBOL.fullmatch(symbol)]
+    raise UserError(
+        f"{path}: {counted:,} of its {len(target):,} tokens are not among the {len(pretrained.symbols):,} of "
+        f"{pretrained.path} ({_some(ordinary)}): prepare the data with pre-training's SentencePiece model and dict.txt "
+        "(fairseq-preprocess --srcdict), or add --allow-new-tokens"
+    )
+
+
+def _some(symbols: Sequence[str], limit: int = 5) -> str:
+    return ", ".join(repr(symbol) for symbol in symbols[:limit]) + (", ..." if len(symbols) > limit else "")

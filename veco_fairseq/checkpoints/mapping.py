@@ -1,0 +1,166 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What every tensor of a pre-trained VECO becomes in a translation model (VECO, section 3)."""
+
+import re
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+from veco_fairseq.checkpoints.pretrained import CROSS_ATTENTION, LAYER, Pretrained
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import Path_
+
+
+class Row(NamedTuple):
+    """One row of the table of names: the matched span of a key becomes ``target``.
+
+    Attributes:
+        pattern: anchored; its group, if it has one, is the pre-trained layer's number.
+        target: the new beginning, "{}" standing for the new layer's number; nothing: the tensor is dropped.
+        what: the tensors' name in the report.
+    """
+
+    pattern: "re.Pattern[str]"
+    target: Optional[str]
+    what: str
+
+
+_SELF = re.compile(LAYER + r"(?=(?:self_attn|self_attn_layer_norm)\.)")
+_FFN = re.compile(LAYER + r"(?=(?:fc1|fc2|final_layer_norm)\.)")
+_TOKENS = re.compile(r"^encoder\.sentence_encoder\.embed_tokens\.(?=weight$)")
+_POSITIONS = re.compile(r"^encoder\.sentence_encoder\.(?=embed_positions\.)")
+_EMBEDDING_NORM = re.compile(r"^encoder\.sentence_encoder\.(?=layernorm_embedding\.)")
+_VERSION = re.compile(r"^encoder\.sentence_encoder\.(?=version$)")
+_EMBEDDINGS = "token embeddings, shared by encoder, decoder and output"
+
+TABLE = (
+    Row(_TOKENS, "encoder.embed_tokens.", _EMBEDDINGS),
+    Row(_TOKENS, "decoder.embed_tokens.", _EMBEDDINGS),
+    Row(_TOKENS, "decoder.output_projection.", _EMBEDDINGS),
+    Row(_POSITIONS, "encoder.", "encoder position table"),
+    Row(_POSITIONS, "decoder.", "decoder position table"),
+    Row(_EMBEDDING_NORM, "encoder.", "encoder embedding LayerNorm"),
+    Row(_EMBEDDING_NORM, "decoder.", "decoder embedding LayerNorm"),
+    Row(_SELF, "encoder.layers.{}.", "encoder self-attention and its LayerNorm"),
+    Row(_FFN, "encoder.layers.{}.", "encoder FFN and its LayerNorm"),
+    Row(_SELF, "decoder.layers.{}.", "decoder self-attention and its LayerNorm"),
+    Row(CROSS_ATTENTION, "decoder.layers.{}.", "decoder cross-attention and its LayerNorm"),
+    Row(_FFN, "decoder.layers.{}.", "decoder FFN and its LayerNorm"),
+    Row(_VERSION, "encoder.", "version marks"),
+    Row(_VERSION, "decoder.", "version marks"),
+    # fairseq's stock decoder has no place for these.
+    Row(re.compile(r"^encoder\.lm_head\.(?=weight$)"), None, "LM head's projection, the token embeddings again"),
+    Row(re.compile(r"^encoder\.lm_head\.(?=(?:dense|layer_norm)\.|bias$)"), None, "LM head's dense, norm and bias"),
+)
+
+
+class Group(NamedTuple):
+    """One line of the report.
+
+    Attributes:
+        action: "copied", "dropped" or "new".
+        what: the tensors.
+        source: where they come from, or how they are initialised, or why they are dropped.
+        tensors: how many, each counted once however many names it has; 0 for rows of a table.
+        parameters: how many.
+    """
+
+    action: str
+    what: str
+    source: str
+    tensors: int
+    parameters: int
+
+    def __str__(self) -> str:
+        tensors = f"{self.tensors} tensor{'s' if self.tensors != 1 else ''}, " if self.tensors else ""
+        return f"{self.action:<8} {self.what}: {self.source} ({tensors}{self.parameters:,} parameters)"
+
+
+def map_weights(
+    pretrained: Pretrained, chosen: Sequence[int], table: Tensor, random_cross_attention: bool
+) -> Tuple[Dict[str, Tensor], Dict[str, Tensor], List[Group]]:
+    """Rename the pre-trained tensors by :data:`TABLE`.
+
+    Args:
+        pretrained: the tensors.
+        chosen: the pre-trained layer of every decoder layer.
+        table: the token embeddings to use, (tokens, dim).
+        random_cross_attention: drop the cross-attention.
+
+    Returns:
+        The translation model's tensors, those whose names the table doesn't have, and the report's groups.
+    """
+    weights: Dict[str, Tensor] = {}
+    unknown: Dict[str, Tensor] = {}
+    members: Dict[Tuple[str, str, str], Dict[int, Tensor]] = {}
+    for name, tensor in pretrained.weights.items():
+        rows = [(row, match) for row in TABLE for match in [row.pattern.match(name)] if match]
+        if not rows:
+            unknown[name] = tensor
+        used = False
+        for row, match in rows:
+            targets = _targets(row, match, chosen)
+            if row.pattern is CROSS_ATTENTION and random_cross_attention:
+                targets = []
+            for target in targets:
+                used = True
+                weights[target] = table if row.pattern is _TOKENS else tensor.detach().float().clone()
+                group = members.setdefault(("copied", row.what, _source(row, chosen)), {})
+                group[id(weights[target])] = weights[target]
+        if rows and not used:
+            reason = _dropped_because(rows[0][0], chosen, random_cross_attention)
+            members.setdefault(("dropped", rows[-1][0].what, reason), {})[id(tensor)] = tensor
+    order = {row.what: place for place, row in enumerate(TABLE)}
+    groups = [Group(*key, len(group), sum(t.numel() for t in group.values())) for key, group in members.items()]
+    return weights, unknown, sorted(groups, key=lambda group: (group.action, order[group.what]))
+
+
+def _targets(row: Row, match: "re.Match[str]", chosen: Sequence[int]) -> List[str]:
+    """The new names of the key that ``match`` is of: none, one, or one for every decoder layer that took it."""
+    if row.target is None:
+        return []
+    rest = match.string[match.end():]
+    if not match.groups():
+        return [row.target + rest]
+    layer = int(match.group(1))
+    if row.target.startswith("encoder."):
+        return [row.target.format(layer) + rest]
+    return [row.target.format(place) + rest for place, taken in enumerate(chosen) if taken == layer]
+
+
+def _source(row: Row, chosen: Sequence[int]) -> str:
+    if not row.pattern.groups:
+        return "of pre-training"
+    if row.target.startswith("encoder."):
+        return "of the same layers"
+    return f"of layers {', '.join(map(str, chosen))}"
+
+
+def _dropped_because(row: Row, chosen: Sequence[int], random_cross_attention: bool) -> str:
+    if row.pattern is not CROSS_ATTENTION:
+        return "no place in fairseq's decoder"
+    if random_cross_attention:
+        return "--random-cross-attention"
+    return f"of the layers other than {', '.join(map(str, chosen))}"
+
+
+def check_weights(
+    path: Path_, weights: Dict[str, Tensor], unknown: Dict[str, Tensor], expected: Dict[str, torch.Size]
+) -> None:
+    """Compare the renamed tensors with the model to be built.
+
+    Raises:
+        UserError: with everything that is missing, unexpected or of another shape.
+    """
+    problems = [f"{name} is missing, expected {tuple(expected[name])}" for name in expected if name not in weights]
+    problems += [f"{name} {tuple(tensor.shape)} is unexpected" for name, tensor in unknown.items()]
+    for name, tensor in weights.items():
+        found = tuple(tensor.shape)
+        if name not in expected:
+            problems.append(f"{name} {found} is unexpected")
+        elif found != tuple(expected[name]):
+            problems.append(f"{name} is {found}, expected {tuple(expected[name])}")
+    if problems:
+        raise UserError(f"{path}: its tensors do not fit its own options: {'; '.join(problems)}")

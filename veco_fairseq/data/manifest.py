@@ -1,0 +1,69 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What a data root was made from: steps that are done are not done again."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Dict, Iterable, List
+
+from veco_fairseq.data.vocabulary import DICT_NAME
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import atomic_output
+
+MANIFEST_NAME = "preparation.json"
+
+
+
+def fingerprint(paths: Iterable[Path]) -> List[List[Any]]:
+    """Name, size and time of change of files: enough to notice that one was replaced, without reading it."""
+    return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
+
+
+def checksum(*contents: bytes) -> str:
+    """One checksum of several byte strings."""
+    return hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents)).hexdigest()
+
+
+class Manifest:
+    """ROOT/preparation.json: for each step, what it was made from, the sizes of its files, and its report."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        self.path = root / MANIFEST_NAME
+        self.steps: Dict[str, Dict[str, Any]] = {}
+        if self.path.is_file():
+            try:
+                self.steps = json.loads(self.path.read_text(encoding="utf-8"))["steps"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise UserError(f"{self.path}: damaged: remove the folder {root} and start again") from error
+        elif (root / DICT_NAME).exists():
+            raise UserError(f"{root}: holds a {DICT_NAME} that this command did not make: name another --output")
+
+    def is_done(self, step: str, made_from: Dict[str, Any]) -> bool:
+        """Whether the step was done with these inputs and its files are still as it left them."""
+        entry = self.steps.get(step)
+        if entry is None or entry["made_from"] != json.loads(json.dumps(made_from)):
+            return False
+        paths = {name: self.root / name for name in entry["files"]}
+        return all(path.is_file() and path.stat().st_size == entry["files"][name] for name, path in paths.items())
+
+    def start(self, step: str, files: Iterable[str] = ()) -> None:
+        """Forget the step and remove its old files: half new and half old ones must never be taken for a whole."""
+        old = self.steps.pop(step, {"files": {}})["files"]
+        self.save()
+        for name in sorted({*old, *files}):
+            path = self.root / name
+            # A killed run leaves its temporary files (see atomic_output).
+            for stale in (path, *path.parent.glob(f".{path.name}.*.tmp")):
+                stale.unlink(missing_ok=True)
+
+    def finish(self, step: str, made_from: Dict[str, Any], files: Iterable[str], report: Dict[str, Any]) -> None:
+        """Note that the step is done."""
+        sizes = {name: (self.root / name).stat().st_size for name in files}
+        self.steps[step] = {"made_from": made_from, "files": sizes, "report": report}
+        self.save()
+
+    def save(self) -> None:
+        with atomic_output(self.path) as temporary:
+            temporary.write_text(json.dumps({"steps": self.steps}, indent=1, ensure_ascii=False), encoding="utf-8")

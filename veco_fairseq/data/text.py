@@ -1,0 +1,233 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The text that a data root is made from: which files, which lines are held out, which are left out."""
+
+import os
+import re
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import read_lines
+
+LANGUAGE = re.compile(r"[A-Za-z0-9_]+")
+
+
+def default_workers() -> int:
+    """The processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+
+@dataclass
+class Part:
+    """One folder of the root: a language (one side) or a pair of them (two sides)."""
+
+    languages: Tuple[str, ...]
+    train: Tuple[Path, ...]
+    valid: Tuple[Path, ...] = ()
+
+    @property
+    def is_pair(self) -> bool:
+        return len(self.languages) == 2
+
+    @property
+    def name(self) -> str:
+        """The folder below the root."""
+        return f"{'bitext' if self.is_pair else 'mono'}/{'-'.join(self.languages)}"
+
+    def prefix(self, split: str, side: int) -> str:
+        """The token file of one side, below the root, without .bin and .idx."""
+        if not self.is_pair:
+            return f"{self.name}/{split}"
+        return f"{self.name}/{split}.{'-'.join(self.languages)}.{self.languages[side]}"
+
+
+@dataclass
+class Plan:
+    """What prepare_root.py was asked for."""
+
+    output: Path
+    parts: List[Part]
+    valid_lines: int
+    vocab_size: Optional[int] = None
+    sentencepiece: Optional[Path] = None
+    dictionary: Optional[Path] = None
+    character_coverage: float = 0.9998
+    vocab_lines: int = 2_000_000
+    workers: int = field(default_factory=default_workers)
+
+    def __post_init__(self) -> None:
+        given = (self.sentencepiece is not None, self.dictionary is not None)
+        if self.vocab_size is None and not all(given):
+            raise UserError("the vocabulary: give --vocab-size N, or --sentencepiece MODEL and --dict DICT together")
+        if self.vocab_size is not None and any(given):
+            raise UserError("the vocabulary: give --vocab-size, or --sentencepiece and --dict, not both")
+        if not self.parts:
+            raise UserError("nothing to prepare: give --mono LANG=FILE or --bitext SRC-TGT=FILE,FILE")
+        if self.valid_lines < 0:
+            raise UserError(f"--valid-lines {self.valid_lines}: must be 0 or more")
+        if self.workers < 1:
+            raise UserError(f"--workers {self.workers}: must be 1 or more")
+        if not 0.9 <= self.character_coverage <= 1:
+            raise UserError(f"--character-coverage {self.character_coverage}: must be from 0.9 to 1")
+
+
+def parse_parts(
+    mono: Sequence[str], bitext: Sequence[str], mono_valid: Sequence[str] = (), bitext_valid: Sequence[str] = ()
+) -> List[Part]:
+    """The parts named by ``LANG=FILE`` and ``SRC-TGT=FILE,FILE`` arguments, mono first.
+
+    Raises:
+        UserError: an argument has another form, a language has strange characters, something is named
+            twice, a validation file has no training file beside it, or a file is not there.
+    """
+    parts = {}
+    for option, arguments, sides in (("--mono", mono, 1), ("--bitext", bitext, 2)):
+        for languages, files in _parse_files(option, arguments, sides).items():
+            parts[frozenset(languages)] = Part(languages, files)
+    for option, arguments, sides in (("--mono-valid", mono_valid, 1), ("--bitext-valid", bitext_valid, 2)):
+        for languages, files in _parse_files(option, arguments, sides).items():
+            part = parts.get(frozenset(languages))
+            if part is None:
+                raise UserError(f"{option} {'-'.join(languages)}: {option[:-6]} names no training file for it")
+            part.valid = files if languages == part.languages else files[::-1]
+    return list(parts.values())
+
+
+def _parse_files(option: str, arguments: Sequence[str], sides: int) -> Dict[Tuple[str, ...], Tuple[Path, ...]]:
+    wanted = "LANG=FILE" if sides == 1 else "SRC-TGT=FILE,FILE"
+    parsed = {}
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        languages = tuple(key.split("-"))
+        # A lone file may have a comma in its name; of two files the comma between them must be the only one.
+        names = value.split(",") if sides == 2 else [value]
+        if not equals or len(languages) != sides or len(names) != sides or not all(names):
+            raise UserError(f"{option} {argument}: must have the form {wanted}")
+        for language in languages:
+            if not LANGUAGE.fullmatch(language):
+                raise UserError(f"{option} {argument}: '{language}' is no language code: use letters, digits and _")
+        if len(set(languages)) < sides:
+            raise UserError(f"{option} {argument}: both sides are {languages[0]}")
+        if any(set(languages) == set(other) for other in parsed):
+            raise UserError(f"{option} {argument}: {key} is given twice: join its files into one")
+        parsed[languages] = tuple(map(Path, names))
+        for path in parsed[languages]:
+            if not path.is_file():
+                raise UserError(f"{path}: no such file ({option} {key})")
+    return parsed
+
+
+def is_spread(index: int, chosen: int, total: int) -> bool:
+    """Whether ``index`` is among ``chosen`` of ``total`` indices that lie evenly spread over them."""
+    return (index + 1) * chosen // total > index * chosen // total
+
+
+@dataclass
+class Survey:
+    """What one pass over a part's training files found, before anything is written.
+
+    Attributes:
+        rows: lines (of each side) in the file, blank ones included.
+        kept: lines of text; for a pair, the pairs without an empty side.
+        valid_start: for a language, the row where the held-out documents start (``rows`` when there are none).
+        cut: whether the held-out lines are a piece of a document, for want of a second document.
+        dropped: rows of a pair with an empty side, in the training files and in the validation files.
+    """
+
+    rows: int
+    kept: int
+    valid_start: int
+    cut: bool = False
+    dropped: int = 0
+
+
+def survey_mono(path: Path, valid_lines: int) -> Survey:
+    """Count, and find where the last whole documents with together ``valid_lines`` lines or more start.
+
+    If that would leave no line for training, the document is cut before the last ``valid_lines`` lines.
+
+    Raises:
+        UserError: no text, or not more lines of text than are to be held out.
+    """
+    rows = kept = in_documents = 0
+    documents = deque()  # [first row, lines] of the last documents: enough of them for valid_lines, no more
+    last_rows = deque(maxlen=max(valid_lines, 1))
+    blank_before = True
+    for row, line in enumerate(read_lines(path)):
+        rows = row + 1
+        blank = not line.strip()
+        if not blank:
+            if blank_before:
+                while documents and in_documents - documents[0][1] >= valid_lines:
+                    in_documents -= documents.popleft()[1]
+                documents.append([row, 0])
+            documents[-1][1] += 1
+            in_documents += 1
+            kept += 1
+            last_rows.append(row)
+        blank_before = blank
+    while len(documents) > 1 and in_documents - documents[0][1] >= valid_lines:
+        in_documents -= documents.popleft()[1]
+    _require_lines(path, kept, valid_lines)
+    if not valid_lines:
+        return Survey(rows, kept, rows)
+    if in_documents == kept:
+        return Survey(rows, kept, last_rows[0], cut=True)
+    return Survey(rows, kept, documents[0][0])
+
+
+def survey_bitext(paths: Tuple[Path, ...], valid_lines: int) -> Survey:
+    """Count the pairs, and those that have text on both sides.
+
+    Raises:
+        UserError: unequal numbers of lines, no text, or not more pairs than are to be held out.
+    """
+    counts = [0, 0]
+    kept = 0
+    for lines in zip_longest(*map(read_lines, paths)):
+        for side, line in enumerate(lines):
+            counts[side] += line is not None
+        kept += all(line and line.strip() for line in lines)
+    if counts[0] != counts[1]:
+        raise UserError(
+            f"{paths[0]} has {counts[0]:,} lines and {paths[1]} has {counts[1]:,}: "
+            "line N of the one must be the translation of line N of the other"
+        )
+    _require_lines(paths[0], kept, valid_lines)
+    return Survey(counts[0], kept, counts[0], dropped=counts[0] - kept)
+
+
+def _require_lines(path: Path, kept: int, valid_lines: int) -> None:
+    if not kept:
+        raise UserError(f"{path}: holds no text")
+    if valid_lines >= kept:
+        raise UserError(f"{path}: has {kept:,} usable lines, too few to hold out --valid-lines {valid_lines:,}")
+
+
+def held_out(part: Part, valid_lines: int) -> int:
+    """The lines to hold out of the training files: none where validation files were given."""
+    return 0 if part.valid else valid_lines
+
+
+def split_rows(part: Part, survey: Survey, valid_lines: int) -> Iterator[Tuple[str, Tuple[str, ...]]]:
+    """The rows that the part is made of, with their split: ``("train", (line,))`` or ``("valid", (line, line))``.
+
+    Pairs with an empty side are left out; blank lines of a language are document borders and stay.
+    """
+    valid_lines = held_out(part, valid_lines)
+    kept = 0
+    for row, lines in enumerate(zip(*map(read_lines, part.train))):
+        if not part.is_pair:
+            yield "train" if row < survey.valid_start else "valid", lines
+        elif all(line.strip() for line in lines):
+            yield "valid" if is_spread(kept, valid_lines, survey.kept) else "train", lines
+            kept += 1
+    if part.valid:
+        for lines in zip(*map(read_lines, part.valid)):
+            if not part.is_pair or all(line.strip() for line in lines):
+                yield "valid", lines

@@ -1,0 +1,137 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""SentencePiece models and fairseq dictionaries, and text encoded with them."""
+
+import io
+import re
+from itertools import islice
+from pathlib import Path
+from typing import Iterable, List
+
+import numpy as np
+import sentencepiece
+from fairseq.data import Dictionary
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import Path_, atomic_output, read_lines
+
+MODEL_NAME = "sentencepiece.bpe.model"
+DICT_NAME = "dict.txt"
+# A piece of these names would be taken for fairseq's (or this project's) own symbol of that name.
+RESERVED = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+# SentencePiece sums over threads in float: with another number of them the vocabulary could differ.
+TRAINING_THREADS = 16
+LINES_A_BATCH = 8192
+
+
+
+def train_sentencepiece(lines: Iterable[str], vocab_size: int, character_coverage: float, quiet: bool = True) -> bytes:
+    """A serialised unigram model of ``vocab_size`` pieces, <unk>, <s> and </s> among them; normalised as XLM-R's.
+
+    Raises:
+        UserError: the text has too few different pieces for this size, or too many characters.
+    """
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=vocab_size,
+            character_coverage=character_coverage,
+            num_threads=TRAINING_THREADS,
+            minloglevel=2 if quiet else 0,
+        )
+    except RuntimeError as error:
+        message = str(error)
+        too_high = re.search(r"value <= (\d+)", message)
+        too_low = re.search(r"required_chars\. \d+ vs (\d+)", message)
+        if too_high:
+            message = f"more than the text has pieces for: at most {too_high[1]}"
+        elif too_low:
+            message = f"too few for the characters of the text: at least {too_low[1]}, or lower --character-coverage"
+        raise UserError(f"--vocab-size {vocab_size}: {message}") from error
+    return model.getvalue()
+
+
+def load_sentencepiece(path: Path) -> sentencepiece.SentencePieceProcessor:
+    """The model in ``path``; UserError if there is none."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    try:
+        return sentencepiece.SentencePieceProcessor(model_file=str(path))
+    except RuntimeError as error:
+        raise UserError(f"{path}: not a SentencePiece model") from error
+
+
+def dictionary_text(model: sentencepiece.SentencePieceProcessor, path: Path) -> str:
+    """dict.txt for the model in ``path``: a line ``piece 1`` for each ordinary piece, in the model's order.
+
+    Raises:
+        UserError: a piece has the name of one of fairseq's own symbols.
+    """
+    pieces = [
+        model.id_to_piece(i) for i in range(len(model)) if not (model.is_unknown(i) or model.is_control(i))
+    ]
+    for piece in pieces:
+        if piece in RESERVED:
+            raise UserError(f"{path}: has a piece '{piece}', which is a symbol of fairseq's: take it out of the text")
+    return "".join(f"{piece} 1\n" for piece in pieces)
+
+
+def read_dictionary(path: Path_) -> Dictionary:
+    """Read a fairseq dict.txt, as ``Dictionary.load`` does, with errors that name the line.
+
+    Raises:
+        UserError: it is missing, empty, not UTF-8, or a line is malformed or there twice.
+    """
+    dictionary = Dictionary()
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            dictionary.add_from_file(io.StringIO(line))
+        except ValueError as error:
+            text = line.strip()[:40]
+            raise UserError(f"{path}, line {number}: expected '<token> <count>', found {text!r}") from error
+        except RuntimeError as error:
+            token = line.rsplit(" ", 1)[0]
+            raise UserError(f"{path}, line {number}: {token!r} is there twice; remove one") from error
+    if len(dictionary) == dictionary.nspecial:
+        raise UserError(f"{path}: empty; expected a fairseq dict.txt, a line '<token> <count>' for every token")
+    return dictionary
+
+
+class Encoder:
+    """Lines -> fairseq ids with </s>, as fairseq-preprocess would make them from the lines' pieces.
+
+    SentencePiece encodes in threads of its own, so one process keeps all processors busy.
+    """
+
+    def __init__(self, model: sentencepiece.SentencePieceProcessor, dictionary: Dictionary, workers: int):
+        self.model = model
+        self.workers = workers
+        self.vocabulary = len(dictionary)
+        self.unk, self.eos = dictionary.unk(), dictionary.eos()
+        # <unk>, <s> and </s> have the same names in both.
+        self.ids = np.array([dictionary.index(model.id_to_piece(i)) for i in range(len(model))], dtype=np.int64)
+
+    def __call__(self, lines: List[str]) -> List[np.ndarray]:
+        encoded = self.model.encode(lines, num_threads=self.workers)
+        return [np.append(self.ids[np.array(pieces, dtype=np.int64)], self.eos) for pieces in encoded]
+
+
+def encode_text(model: Path, source: Path, target: Path, workers: int) -> int:
+    """Write the lines of ``source`` (plain or .gz) as space-separated pieces to ``target``; return their number.
+
+    This is the input of fairseq-preprocess, for translation data.
+    """
+    processor = load_sentencepiece(model)
+    lines = read_lines(source)
+    count = 0
+    with atomic_output(target) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as stream:
+        while batch := list(islice(lines, LINES_A_BATCH)):
+            count += len(batch)
+            for pieces in processor.encode(batch, out_type=str, num_threads=workers):
+                stream.write(" ".join(pieces) + "\n")
+        if not count:
+            raise UserError(f"{source}: holds no text")
+    return count
