@@ -3,11 +3,10 @@
 """The pre-training model: ``--arch veco_{tiny,small,base,large}``."""
 
 from argparse import Namespace
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.models import (
     ARCH_CONFIG_REGISTRY,
@@ -23,6 +22,7 @@ from torch import Tensor
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.modules.encoder import VecoTransformerEncoder
+from veco_fairseq.modules.masked_loss import masked_loss
 
 
 class MaskedPrediction(NamedTuple):
@@ -112,19 +112,26 @@ class VecoModel(RobertaModel):
         """
         return self.encoder(tokens, memory, memory_tokens, attention)
 
-    def predict(self, states: Tensor, targets: Tensor) -> MaskedPrediction:
-        """Equations 10-13: the NLL of the masked tokens, through the LM head on their rows only.
+    def predict(self, branches: Dict[str, Tuple[Tensor, Tensor]]) -> Dict[str, MaskedPrediction]:
+        """Equations 10-13: the NLL of the masked tokens, through the LM head on their rows only, in one pass.
 
         Args:
-            states: (2, batch, length, dim) for x and y, or (batch, length, dim).
-            targets: of the shape of ``states`` less dim, the original token where one is masked, else padding.
+            branches: by name, states (2, batch, length, dim) for x and y, or (batch, length, dim), and targets of
+                that shape less dim: the original token where one is masked, else padding.
         """
-        masked = targets.ne(self.encoder.dictionary.pad())
-        logits = self.encoder.lm_head(states[masked]).float()
-        gold = targets[masked]
-        nll = F.cross_entropy(logits, gold, reduction="none")
-        from_x = masked.nonzero()[:, 0].eq(0) if masked.dim() == 3 else torch.zeros_like(gold, dtype=torch.bool)
-        return MaskedPrediction(nll, logits.detach().argmax(-1).eq(gold), from_x)
+        masks = [targets.ne(self.encoder.dictionary.pad()) for _, targets in branches.values()]
+        rows = torch.cat([states[mask] for mask, (states, _) in zip(masks, branches.values())])
+        gold = torch.cat([targets[mask] for mask, (_, targets) in zip(masks, branches.values())])
+        head = self.encoder.lm_head
+        rows = head.layer_norm(head.activation_fn(head.dense(rows)))
+        nll, correct = masked_loss(rows, head.weight, head.bias, gold)
+        # The place of every masked token begins with its side, or, of a concatenation, with its row.
+        sides = [mask.nonzero()[:, 0] if mask.dim() == 3 else torch.ones_like(mask[mask]) for mask in masks]
+        counts = [len(side) for side in sides]
+        return {
+            name: MaskedPrediction(*of_branch, from_x=side.eq(0))
+            for name, side, *of_branch in zip(branches, sides, nll.split(counts), correct.split(counts))
+        }
 
     def forward(
         self,
@@ -151,15 +158,15 @@ class VecoModel(RobertaModel):
         with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.args.autocast == "bf16"):
             both = tokens.flatten(0, 1)
             hidden = self.unplugged(both).unflatten(0, tokens.shape[:2])
-            predictions = {"h": self.predict(hidden, targets)}
+            branches = {"h": (hidden, targets)}
             if plug_in:
                 # Each side's memory is the other side's H: x attends to y, and y to x.
                 memory = (hidden.detach() if stop_gradient else hidden).flip(0).flatten(0, 1)
                 mixed = self.plugged(both, memory, tokens.flip(0).flatten(0, 1)).view_as(hidden)
-                predictions["s"] = self.predict(mixed, targets)
+                branches["s"] = (mixed, targets)
             if tlm_tokens is not None:
-                predictions["tlm"] = self.predict(self.unplugged(tlm_tokens), tlm_targets)
-            return predictions
+                branches["tlm"] = (self.unplugged(tlm_tokens), tlm_targets)
+            return self.predict(branches)
 
 
 def _architecture(args, layers: int, dim: int, heads: int) -> None:
