@@ -115,6 +115,51 @@ def loss_gradients(model, branch: str, stop_gradient: bool):
     return gradients(model)
 
 
+def kept_for_the_backward_pass(function) -> int:
+    """The number of values that autograd keeps besides the parameters themselves."""
+    kept = {}
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: kept.update({t.untyped_storage().data_ptr(): t.numel()}) or t, lambda t: t
+    ):
+        function()
+    return sum(kept.values())
+
+
+def test_frozen_backbone_keeps_no_gradient_and_no_activation(make_model):
+    model = make_model()
+    x, y = tokens(2, 8, seed=1), tokens(2, 8, seed=2)
+    model.freeze_backbone(True)
+    assert not model.unplugged(x).requires_grad
+    assert kept_for_the_backward_pass(lambda: model.unplugged(x)) == 0
+    model(*pair_batch())["s"].nll.sum().backward()
+    theta_c = [name for name, _ in model.named_parameters() if ".encoder_attn" in name]
+    assert [name for name, parameter in model.named_parameters() if parameter.grad is not None] == theta_c
+    frozen = gradients(model)
+    model.freeze_backbone(False)
+    free = loss_gradients(model, "s", True)
+    assert all(torch.allclose(frozen[name], free[name], atol=1e-6) for name in frozen) and len(free) > len(frozen)
+    assert model.unplugged(y).requires_grad
+
+
+def test_checkpointed_activations_give_the_same_gradients_from_less(make_model):
+    """Also frozen, when the lowest layer's input needs no gradient but its cross-attention does."""
+    plain, checkpointed = make_model(), make_model(checkpoint_activations=True)
+    for frozen in (False, True):
+        for model in (plain, checkpointed):
+            model.freeze_backbone(frozen)
+        expected, actual = (loss_gradients(model, "s", True) for model in (plain, checkpointed))
+        assert expected.keys() == actual.keys()
+        assert all(torch.equal(expected[name], actual[name]) for name in expected)
+    less, more = (kept_for_the_backward_pass(lambda m=m: m(*pair_batch())) for m in (checkpointed, plain))
+    assert less < more / 2
+    for model in (plain, checkpointed):
+        model.train()
+        for layer in model.encoder.sentence_encoder.layers:
+            layer.dropout_module.p = 0.5
+    first, second = (torch.manual_seed(3) and loss_gradients(model, "s", True) for model in (plain, checkpointed))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
 def test_h_leaves_no_gradient_in_theta_c(make_model):
     model = make_model()
     assert not [name for name in loss_gradients(model, "h", True) if ".encoder_attn" in name]

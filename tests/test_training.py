@@ -72,6 +72,42 @@ def test_objective_mlm_and_options(make_root, train):
     assert min(terms) <= float(lines[0]["loss"]) <= max(terms)
 
 
+def test_freezes_the_backbone_and_resumes_on_both_sides_of_the_border(make_root, train, tmp_path):
+    root = make_root()
+    options = "--freeze-backbone-updates 3 --save-interval-updates 1 --updates-per-epoch 6".split()
+    whole = train(root, *options, "--max-update", "5", save_dir="whole")
+    lines = logged(whole, "train_inner")
+    assert re.findall(r"(only cross-attention is|all parameters are) trained", whole.stdout) == [
+        "only cross-attention is", "all parameters are"
+    ]  # fmt: skip
+    states = [torch.load(tmp_path / f"whole/checkpoint_1_{update}.pt") for update in range(1, 6)]
+    for update, (state, after) in enumerate(zip(states, states[1:]), start=2):
+        moved = {name for name, tensor in state["model"].items() if not torch.equal(tensor, after["model"][name])}
+        theta_c = {name for name in state["model"] if ".encoder_attn" in name}
+        trained = theta_c if update <= 3 else {name for name in state["model"] if "version" not in name}
+        assert moved <= trained and len(moved) > 0.9 * len(trained)
+        # Adam's state: two tensors of every parameter that has moved, and none for the others.
+        moments = after["last_optimizer_state"]["state"]
+        sizes = sum(moment["exp_avg"].numel() for moment in moments.values())
+        tied = "encoder.lm_head.weight"
+        assert sizes == sum(t.numel() for n, t in after["model"].items() if n in trained and n != tied)
+
+    for restart in (2, 3, 4):
+        folder = tmp_path / f"restart{restart}"
+        folder.mkdir()
+        shutil.copyfile(tmp_path / f"whole/checkpoint_1_{restart}.pt", folder / "checkpoint_last.pt")
+        rest = logged(train(root, *options, "--max-update", "5", save_dir=folder.name), "train_inner")
+        keys = [key for key in lines[0] if key.endswith(("loss", "gnorm", "num_updates"))]
+        assert [[line[key] for key in keys] for line in rest] == [[line[key] for key in keys] for line in lines[restart:]]
+        resumed = torch.load(folder / "checkpoint_last.pt")["model"]
+        assert all(torch.equal(resumed[name], tensor) for name, tensor in states[-1]["model"].items())
+
+
+def test_nothing_to_train_is_refused(make_root, train):
+    result = train(make_root(), "--objective", "mlm", "--freeze-backbone-updates", "3")
+    assert "--freeze-backbone-updates 3: leaves nothing to train with --objective mlm" in error_line(result)
+
+
 BAD = [
     ("dictionary", lambda root: (root / "dict.txt").unlink(), (), r"dict\.txt: no such file"),
     ("no data", lambda root: [shutil.rmtree(root / kind) for kind in ("mono", "bitext")], (), "no valid data"),

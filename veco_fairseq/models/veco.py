@@ -2,6 +2,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The pre-training model: ``--arch veco_{tiny,small,base,large}``."""
 
+import logging
+import re
 from argparse import Namespace
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
@@ -23,6 +25,10 @@ from torch import Tensor
 from veco_fairseq.errors import UserError
 from veco_fairseq.modules.encoder import VecoTransformerEncoder
 from veco_fairseq.modules.masked_loss import masked_loss
+
+logger = logging.getLogger(__name__)
+
+THETA_C = re.compile(r"\.encoder_attn(_layer_norm)?\.")  # the names of cross-attention and LN_cross
 
 
 class MaskedPrediction(NamedTuple):
@@ -71,6 +77,7 @@ class VecoModel(RobertaModel):
         FairseqEncoderModel.__init__(self, encoder)
         self.args = args
         self.classification_heads = nn.ModuleDict()
+        self.backbone_is_frozen = False
 
     @staticmethod
     def add_args(parser) -> None:
@@ -82,6 +89,19 @@ class VecoModel(RobertaModel):
             help="compute in this precision where it is safe, on CPU and GPU; parameters, gradients and the loss "
             "stay in fp32 (default: none)",
         )
+        parser.add_argument(
+            "--freeze-backbone-updates",
+            type=int,
+            metavar="N",
+            help="train the cross-attention alone for the first N updates, and everything from then on: for a start "
+            "from XLM-R (default: 0)",
+        )
+        parser.add_argument(
+            "--checkpoint-activations",
+            action="store_true",
+            help="keep only the layers' inputs and compute the rest again in the backward pass: a third more "
+            "operations, a fraction of the memory",
+        )
 
     @classmethod
     def hub_models(cls) -> Dict[str, str]:
@@ -91,6 +111,17 @@ class VecoModel(RobertaModel):
     def build_model(cls, args, task) -> "VecoModel":
         veco_small(args)
         return cls(args, VecoEncoder(args, task.source_dictionary))
+
+    def freeze_backbone(self, frozen: bool) -> None:
+        """Let theta_s be constant, or train it again: no gradient is computed for what is frozen."""
+        if frozen == self.backbone_is_frozen:
+            return
+        self.backbone_is_frozen = frozen
+        for name, parameter in self.named_parameters():
+            if not THETA_C.search(name):
+                parameter.requires_grad_(not frozen)
+        trained = sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
+        logger.info(f"{'only cross-attention is' if frozen else 'all parameters are'} trained: {trained:,} parameters")
 
     def unplugged(self, tokens: Tensor) -> Tensor:
         """H^L(tokens): (batch, length) -> (batch, length, dim), no cross-attention (equations 2-5)."""
@@ -177,6 +208,8 @@ def _architecture(args, layers: int, dim: int, heads: int) -> None:
     args.encoder_attention_heads = getattr(args, "encoder_attention_heads", heads)
     args.max_positions = getattr(args, "max_positions", 512)
     args.autocast = getattr(args, "autocast", "none")
+    args.freeze_backbone_updates = getattr(args, "freeze_backbone_updates", 0)
+    args.checkpoint_activations = getattr(args, "checkpoint_activations", False)
     roberta_architecture(args)
 
 

@@ -2,10 +2,13 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The stack of VECO layers: XLM-R's encoder whose cross-attention is plugged in by giving it a memory."""
 
+from functools import partial
 from typing import List, Optional
 
+import torch
 from fairseq.models.transformer import TransformerConfig, TransformerEncoder
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from veco_fairseq.modules.layer import VecoLayer
 
@@ -15,6 +18,10 @@ class VecoTransformerEncoder(TransformerEncoder):
 
     Unplugged it is XLM-R, parameter for parameter; the parameters' names are XLM-R's too.
     """
+
+    def __init__(self, args, dictionary, embed_tokens):
+        super().__init__(args, dictionary, embed_tokens)
+        self.checkpoint_activations = args.checkpoint_activations
 
     def build_encoder_layer(self, args) -> VecoLayer:
         return VecoLayer(TransformerConfig.from_namespace(args))
@@ -44,6 +51,8 @@ class VecoTransformerEncoder(TransformerEncoder):
         if memory is not None:
             memory = memory.transpose(0, 1)
         for layer in self.layers:
+            if self.checkpoint_activations and torch.is_grad_enabled():
+                layer = partial(checkpoint, layer, use_reentrant=False)
             x = layer(x, padding_mask, memory, memory_padding_mask, attention)
         return x.transpose(0, 1)
 

@@ -111,6 +111,7 @@ class CamlmTask(FairseqTask):
         self.dictionary = dictionary
         self.state.merge_state_dict({"symbols": list(dictionary.symbols)})
         self.validation_names: List[str] = []
+        self.frozen_updates = 0
 
     @classmethod
     def setup_task(cls, cfg: CamlmTaskConfig, **kwargs) -> "CamlmTask":
@@ -147,6 +148,7 @@ class CamlmTask(FairseqTask):
     def build_model(self, cfg, from_checkpoint: bool = False):
         """The model, if its position table holds the sequences that the options allow."""
         model = super().build_model(cfg, from_checkpoint)
+        self.frozen_updates = model.args.freeze_backbone_updates
         longest = {"--mono-max-length": self.cfg.mono_max_length}
         if not self.cfg.no_tlm:
             longest["twice --bitext-max-length (TLM)"] = 2 * self.cfg.bitext_max_length
@@ -157,6 +159,15 @@ class CamlmTask(FairseqTask):
                     "lower it, or raise --max-positions"
                 )
         return model
+
+    def build_criterion(self, cfg, from_checkpoint: bool = False):
+        """The criterion, if it has something to train at first."""
+        if self.frozen_updates and getattr(cfg, "objective", None) == "mlm":
+            raise UserError(
+                f"--freeze-backbone-updates {self.frozen_updates}: leaves nothing to train with --objective mlm, which "
+                "has no cross-attention: take one of the two away"
+            )
+        return super().build_criterion(cfg, from_checkpoint)
 
     # Data
 
@@ -248,6 +259,8 @@ class CamlmTask(FairseqTask):
         """Forward and backward of each kind of batch in turn, so that only one's activations are in memory."""
         model.train()
         model.set_num_updates(update_num)
+        # Here and not earlier: fairseq builds its optimizer over what can be trained before the first update.
+        model.freeze_backbone(update_num < self.frozen_updates)
         return self._add_up(sample, partial(self._train_half, model, criterion, optimizer, ignore_grad))
 
     def valid_step(self, sample, model, criterion):
