@@ -27,10 +27,11 @@ setup(
         "sentencepiece",
         "sacrebleu",
         "sacremoses",
+        "safetensors",
         "matplotlib",
     ],
     extras_require={
-        "test": ["pytest", "safetensors"],
+        "test": ["pytest", "transformers"],
         "tensorboard": ["tensorboardX"],
     },
 )

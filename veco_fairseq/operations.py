@@ -41,7 +41,7 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
     if not history:
         raise UserError(f"{checkpoint}: was not trained, so there is nothing to count")
     task = tasks.setup_task(cfg.task)
-    model, criterion = task.build_model(cfg.model).train(), task.build_criterion(cfg.criterion).train()
+    model, criterion = task.build_model(cfg.model, from_checkpoint=True).train(), task.build_criterion(cfg.criterion).train()
     task.load_dataset(cfg.dataset.train_subset)
     batches = task.get_batch_iterator(
         task.dataset(cfg.dataset.train_subset),

@@ -11,22 +11,12 @@ from torch import Tensor
 
 from veco_fairseq.checkpoints.mapping import Group
 from veco_fairseq.checkpoints.pretrained import Pretrained
-from veco_fairseq.data.roots import MASK
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 
 MAX_NEW_SHARE = 0.01  # of the dictionary may be tokens that pre-training did not have
 PADDING_SYMBOL = re.compile(r"madeupword\d{4,}")  # fairseq-preprocess rounds a dictionary's size up with them
 
-
-
-def pretraining_dictionary(symbols: Sequence[str]) -> Dictionary:
-    """The dictionary of pre-training without ``<mask>``, which translation has no use for."""
-    dictionary = Dictionary()
-    for symbol in symbols:
-        if symbol != MASK:
-            dictionary.add_symbol(symbol)
-    return dictionary
 
 
 def embedding_table(

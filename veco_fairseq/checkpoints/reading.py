@@ -14,8 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 import numpy as np
 import torch
 
-from veco_fairseq.cli import SYSTEM_ERRORS
-from veco_fairseq.errors import UserError
+from veco_fairseq.errors import SYSTEM_ERRORS, UserError
 
 try:
     from numpy._core import multiarray
@@ -69,7 +68,22 @@ def read_checkpoint(path: Union[str, Path], trust: bool = False) -> Dict[str, An
         UserError: the file is missing, or no fairseq checkpoint (it has no "model"), or it needs more than
             :func:`allowed_types` and is not trusted.
     """
-    path = Path(path)
+    state = _load(Path(path), trust)
+    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+        held = f"its keys: {', '.join(map(str, list(state)[:5]))}" if isinstance(state, dict) else type(state).__name__
+        raise UserError(f'{path}: is not a fairseq checkpoint: it has no "model" ({held}); give one of fairseq-train')
+    return state
+
+
+def read_tensors(path: Union[str, Path]) -> Dict[str, torch.Tensor]:
+    """Read a plain state dict, as Hugging Face's pytorch_model.bin is one; errors as in :func:`read_checkpoint`."""
+    state = _load(Path(path), trust=False)
+    if not isinstance(state, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
+        raise UserError(f"{path}: holds more than tensors: expected the pytorch_model.bin of a Hugging Face folder")
+    return state
+
+
+def _load(path: Path, trust: bool) -> Any:
     try:
         if path.stat().st_size == 0:
             raise DamagedCheckpoint(f"{path}: is empty (0 bytes): its writing was cut off; use another checkpoint")
@@ -77,15 +91,11 @@ def read_checkpoint(path: Union[str, Path], trust: bool = False) -> Dict[str, An
             # torch remarks on a pickle protocol that is not its own: a file that matters fails for a better reason
             warnings.filterwarnings("ignore", message="Detected pickle protocol")
             # always explicit: the default is another one before torch 2.6, and an environment variable changes it
-            state = torch.load(file, map_location="cpu", weights_only=not trust)
+            return torch.load(file, map_location="cpu", weights_only=not trust)
     except UserError:
         raise
     except Exception as error:  # a damaged file fails in any way: EOFError, KeyError, RuntimeError, OSError, ...
         raise _failure(path, error) from error
-    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
-        held = f"its keys: {', '.join(map(str, list(state)[:5]))}" if isinstance(state, dict) else type(state).__name__
-        raise UserError(f'{path}: is not a fairseq checkpoint: it has no "model" ({held}); give one of fairseq-train')
-    return state
 
 
 def _failure(path: Path, error: Exception) -> UserError:

@@ -26,10 +26,11 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_*
-from veco_fairseq.checkpoints.embeddings import embedding_table, pretraining_dictionary
+from veco_fairseq.checkpoints.embeddings import embedding_table
 from veco_fairseq.checkpoints.mapping import Group, check_weights, map_weights
 from veco_fairseq.checkpoints.pretrained import Pretrained, read_pretrained
-from veco_fairseq.data.vocabulary import read_dictionary
+from veco_fairseq.data.roots import MASK
+from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_output
 
@@ -69,7 +70,8 @@ def convert_to_seq2seq(
     target = None if dictionary is None else read_dictionary(dictionary)
     pretrained = read_pretrained(checkpoint, trust)
     chosen = choose_layers(layer_selection, decoder_layers, pretrained.model.encoder_layers)
-    target = pretraining_dictionary(pretrained.symbols) if target is None else target
+    if target is None:  # translation has no use for <mask>
+        target = dictionary_of(symbol for symbol in pretrained.symbols if symbol != MASK)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         table, groups = embedding_table(pretrained, target, dictionary, allow_new_tokens)

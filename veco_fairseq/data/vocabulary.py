@@ -64,15 +64,18 @@ def load_sentencepiece(path: Path) -> sentencepiece.SentencePieceProcessor:
         raise UserError(f"{path}: not a SentencePiece model") from error
 
 
+def ordinary_pieces(model: sentencepiece.SentencePieceProcessor) -> List[str]:
+    """The pieces but for ``<unk>`` and control symbols, in the model's order."""
+    return [model.id_to_piece(i) for i in range(len(model)) if not (model.is_unknown(i) or model.is_control(i))]
+
+
 def dictionary_text(model: sentencepiece.SentencePieceProcessor, path: Path) -> str:
     """dict.txt for the model in ``path``: a line ``piece 1`` for each ordinary piece, in the model's order.
 
     Raises:
         UserError: a piece has the name of one of fairseq's own symbols.
     """
-    pieces = [
-        model.id_to_piece(i) for i in range(len(model)) if not (model.is_unknown(i) or model.is_control(i))
-    ]
+    pieces = ordinary_pieces(model)
     for piece in pieces:
         if piece in RESERVED:
             raise UserError(f"{path}: has a piece '{piece}', which is a symbol of fairseq's: take it out of the text")
@@ -97,6 +100,14 @@ def read_dictionary(path: Path_) -> Dictionary:
             raise UserError(f"{path}, line {number}: {token!r} is there twice; remove one") from error
     if len(dictionary) == dictionary.nspecial:
         raise UserError(f"{path}: empty; expected a fairseq dict.txt, a line '<token> <count>' for every token")
+    return dictionary
+
+
+def dictionary_of(symbols: Iterable[str]) -> Dictionary:
+    """The dictionary that has these symbols, fairseq's own first, as a checkpoint keeps them."""
+    dictionary = Dictionary()
+    for symbol in symbols:
+        dictionary.add_symbol(symbol)
     return dictionary
 
 

@@ -90,6 +90,12 @@ class VecoModel(RobertaModel):
             "stay in fp32 (default: none)",
         )
         parser.add_argument(
+            "--init-from",
+            metavar="XLMR",
+            help="start from XLM-R: a fairseq checkpoint (dict.txt beside it), or a Hugging Face folder or .safetensors "
+            "file; all but the cross-attention is copied",
+        )
+        parser.add_argument(
             "--freeze-backbone-updates",
             type=int,
             metavar="N",
@@ -208,6 +214,7 @@ def _architecture(args, layers: int, dim: int, heads: int) -> None:
     args.encoder_attention_heads = getattr(args, "encoder_attention_heads", heads)
     args.max_positions = getattr(args, "max_positions", 512)
     args.autocast = getattr(args, "autocast", "none")
+    args.init_from = getattr(args, "init_from", None)
     args.freeze_backbone_updates = getattr(args, "freeze_backbone_updates", 0)
     args.checkpoint_activations = getattr(args, "checkpoint_activations", False)
     roberta_architecture(args)

@@ -17,6 +17,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II
 
+from veco_fairseq.checkpoints.xlmr import init_from
 from veco_fairseq.data import roots
 from veco_fairseq.data.composite import (
     CompositeBatchIterator,
@@ -146,7 +147,7 @@ class CamlmTask(FairseqTask):
             )
 
     def build_model(self, cfg, from_checkpoint: bool = False):
-        """The model, if its position table holds the sequences that the options allow."""
+        """The model, if its position table holds the sequences that the options allow; from XLM-R, if asked for."""
         model = super().build_model(cfg, from_checkpoint)
         self.frozen_updates = model.args.freeze_backbone_updates
         longest = {"--mono-max-length": self.cfg.mono_max_length}
@@ -158,6 +159,11 @@ class CamlmTask(FairseqTask):
                     f"{option} is {length} tokens, and the model has {model.max_positions()} positions: "
                     "lower it, or raise --max-positions"
                 )
+        # What a checkpoint is going to replace needs no start.
+        if model.args.init_from and not from_checkpoint and not (Path(self.cfg.save_dir) / "checkpoint_last.pt").exists():
+            heads = model.args.encoder_attention_heads
+            for group in init_from(model.encoder, self.dictionary, heads, model.args.init_from):
+                logger.info(f"--init-from: {group}")
         return model
 
     def build_criterion(self, cfg, from_checkpoint: bool = False):

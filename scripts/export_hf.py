@@ -1,0 +1,32 @@
+#!/usr/bin/env python3
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Write the unplugged encoder of a pre-trained model, with its LM head, as a Hugging Face XLM-RoBERTa folder."""
+
+import argparse
+
+from veco_fairseq.cli import run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--checkpoint", required=True, metavar="PRETRAINED", help="of fairseq-train --task camlm")
+    parser.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
+    parser.add_argument("--trust-checkpoint", action="store_true",
+                        help="read a file that needs more than tensors and plain values, which can run any code")
+    args = parser.parse_args()
+    from veco_fairseq.checkpoints.huggingface import export_hf, largest_difference
+
+    export = export_hf(args.checkpoint, args.output, args.trust_checkpoint)
+    for note in export.notes:
+        print(f"note: {note}")
+    print(f"wrote {export.folder} (without the cross-attention's {export.dropped:,} parameters)")
+    difference = largest_difference(args.checkpoint, export.folder, args.trust_checkpoint)
+    if difference is None:
+        print("transformers is not installed, so that the outputs were not compared: pip install transformers")
+    else:
+        print(f"largest difference of a logit to transformers' XLMRobertaForMaskedLM: {difference:.1e}")
+
+
+if __name__ == "__main__":
+    run(main)

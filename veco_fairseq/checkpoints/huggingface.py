@@ -1,0 +1,169 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The unplugged encoder as a folder of Hugging Face's XLM-RoBERTa."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Dict, List, NamedTuple, Optional
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from veco_fairseq.checkpoints.pretrained import Pretrained, read_pretrained
+from veco_fairseq.checkpoints.xlmr import POSITIONS, SPECIAL, TOKEN_TYPES, names
+from veco_fairseq.data.roots import MASK
+from veco_fairseq.data.vocabulary import MODEL_NAME, dictionary_of, load_sentencepiece, ordinary_pieces
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import Path_, atomic_output
+from veco_fairseq.models.veco import VecoModel
+
+
+class Export(NamedTuple):
+    """What :func:`export_hf` did.
+
+    Attributes:
+        folder: the output.
+        dropped: the number of parameters of the cross-attention, which XLM-R has no place for.
+        notes: lines for the user.
+    """
+
+    folder: Path
+    dropped: int
+    notes: List[str]
+
+
+def export_hf(checkpoint: Path_, output: Path_, trust: bool = False) -> Export:
+    """Write the unplugged encoder and its LM head as XLMRobertaForMaskedLM, with the tokenizer's files.
+
+    Args:
+        checkpoint: of ``--task camlm``; its SentencePiece model is looked for beside it.
+        output: the folder to make.
+        trust: see :func:`veco_fairseq.checkpoints.reading.read_checkpoint`.
+
+    Raises:
+        UserError: the checkpoint cannot be read or is another model's, or the folder is there and not empty.
+    """
+    output = Path(output)
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise UserError(f"--output {output}: is there already: remove it, or choose another folder")
+    pretrained = read_pretrained(checkpoint, trust)
+    tensors = _tensors(pretrained)
+    with atomic_output(output) as folder:
+        folder.mkdir()
+        try:
+            save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+            _write_json(folder / "config.json", _config(pretrained, tensors))
+            notes = _write_tokenizer(pretrained, folder)
+            if output.exists():
+                output.rmdir()
+        except BaseException:
+            shutil.rmtree(folder)
+            raise
+    kept = sum(tensor.numel() for name, tensor in tensors.items() if name != TOKEN_TYPES)
+    total = sum(t.numel() for n, t in pretrained.weights.items() if not n.endswith(("lm_head.weight", ".version")))
+    return Export(output, total - kept, notes)
+
+
+def _tensors(pretrained: Pretrained) -> Dict[str, Tensor]:
+    """Hugging Face's names: their tensors, contiguous, in fp32."""
+    tensors = {}
+    for ours, theirs in names(pretrained.model.encoder_layers).items():
+        if f"encoder.{ours}" not in pretrained.weights:
+            raise UserError(f"{pretrained.path}: encoder.{ours} is missing; expected a VECO checkpoint")
+        tensors[theirs] = pretrained.weights[f"encoder.{ours}"].float().contiguous()
+    # One token type, added to every token: nothing.
+    tensors[TOKEN_TYPES] = torch.zeros(1, pretrained.model.encoder_embed_dim)
+    return tensors
+
+
+def _config(pretrained: Pretrained, tensors: Dict[str, Tensor]) -> Dict[str, Any]:
+    model = pretrained.model
+    return {
+        "architectures": ["XLMRobertaForMaskedLM"],
+        "model_type": "xlm-roberta",
+        "vocab_size": len(pretrained.symbols),
+        "hidden_size": model.encoder_embed_dim,
+        "num_hidden_layers": model.encoder_layers,
+        "num_attention_heads": model.encoder_attention_heads,
+        "intermediate_size": model.encoder_ffn_embed_dim,
+        "hidden_act": model.activation_fn,
+        "max_position_embeddings": len(tensors[names(0)[POSITIONS]]),
+        "type_vocab_size": 1,
+        "layer_norm_eps": 1e-5,
+        "hidden_dropout_prob": model.dropout,
+        "attention_probs_dropout_prob": model.attention_dropout,
+        "bos_token_id": SPECIAL.index("<s>"),
+        "pad_token_id": SPECIAL.index("<pad>"),
+        "eos_token_id": SPECIAL.index("</s>"),
+        "tie_word_embeddings": True,
+        "dtype": "float32",
+    }
+
+
+def _write_tokenizer(pretrained: Pretrained, folder: Path) -> List[str]:
+    """The files of XLMRobertaTokenizer, if its ids are the model's; lines for the user if not."""
+    model = pretrained.path.with_name(MODEL_NAME)
+    if not model.is_file():
+        return [f"no tokenizer: {model} is not there"]
+    if [*SPECIAL, *ordinary_pieces(load_sentencepiece(model)), MASK] != pretrained.symbols:
+        return [f"no tokenizer: the model's tokens are not those of {model} in their order"]
+    shutil.copyfile(model, folder / MODEL_NAME)
+    longest = pretrained.model.max_positions
+    _write_json(
+        folder / "tokenizer_config.json", {"tokenizer_class": "XLMRobertaTokenizer", "model_max_length": longest}
+    )
+    return []
+
+
+def _write_json(path: Path, value: Dict[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
+def import_transformers() -> Optional[Any]:
+    """The transformers package, if it is installed.
+
+    It imports torchaudio wherever that is installed, and fairseq brings one that only imports beside a torch of its
+    own build: it is hidden meanwhile.
+    """
+    hidden = "torchaudio" not in sys.modules
+    if hidden:
+        sys.modules["torchaudio"] = None
+    try:
+        import transformers
+
+        transformers.XLMRobertaForMaskedLM  # noqa: B018  transformers imports its models when they are named
+        return transformers
+    except ImportError:
+        return None
+    finally:
+        if hidden:
+            del sys.modules["torchaudio"]
+
+
+@torch.no_grad()
+def largest_difference(checkpoint: Path_, folder: Path_, trust: bool = False) -> Optional[float]:
+    """Between the logits of the unplugged model and of the folder loaded by transformers, on random tokens.
+
+    Returns:
+        The largest absolute difference; None if transformers is not installed.
+    """
+    transformers = import_transformers()
+    if transformers is None:
+        return None
+    pretrained = read_pretrained(checkpoint, trust)
+    dictionary = dictionary_of(pretrained.symbols)
+    ours = VecoModel.build_model(pretrained.model, SimpleNamespace(source_dictionary=dictionary)).eval()
+    ours.load_state_dict(pretrained.weights)
+    theirs = transformers.XLMRobertaForMaskedLM.from_pretrained(folder).eval()
+    generator = torch.Generator().manual_seed(1)
+    length = min(32, ours.max_positions())
+    tokens = torch.randint(len(SPECIAL), len(dictionary), (4, length), generator=generator)
+    tokens[:, 0], tokens[:, -1] = dictionary.bos(), dictionary.eos()
+    tokens[1, length // 2 :] = dictionary.pad()
+    real = tokens.ne(dictionary.pad())
+    logits = ours.encoder.lm_head(ours.unplugged(tokens))
+    return (logits - theirs(tokens, attention_mask=real.long()).logits)[real].abs().max().item()

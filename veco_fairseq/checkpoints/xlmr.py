@@ -1,0 +1,309 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""XLM-R to and from VECO's unplugged encoder: fairseq's checkpoints, and Hugging Face's folders and files."""
+
+import json
+import re
+from argparse import Namespace
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, NamedTuple
+
+import torch
+from fairseq.data import Dictionary
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from veco_fairseq.checkpoints.mapping import Group
+from veco_fairseq.checkpoints.pretrained import CROSS_ATTENTION
+from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint, read_tensors
+from veco_fairseq.data.roots import MASK, load_dictionary
+from veco_fairseq.data.vocabulary import MODEL_NAME, load_sentencepiece, ordinary_pieces
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import Path_, read_lines
+
+EMBEDDINGS = "sentence_encoder.embed_tokens.weight"
+POSITIONS = "sentence_encoder.embed_positions.weight"
+HEAD_BIAS = "lm_head.bias"
+TIED_HEAD = "lm_head.weight"  # the embeddings again
+TOKEN_TYPES = "roberta.embeddings.token_type_embeddings.weight"
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+
+# Ours below "encoder.", and Hugging Face's; ".*" stands for weight and bias, "{}" for the layer.
+NAMES = (
+    (EMBEDDINGS, "roberta.embeddings.word_embeddings.weight"),
+    (POSITIONS, "roberta.embeddings.position_embeddings.weight"),
+    ("sentence_encoder.layernorm_embedding.*", "roberta.embeddings.LayerNorm.*"),
+    ("sentence_encoder.layers.{}.self_attn.q_proj.*", "roberta.encoder.layer.{}.attention.self.query.*"),
+    ("sentence_encoder.layers.{}.self_attn.k_proj.*", "roberta.encoder.layer.{}.attention.self.key.*"),
+    ("sentence_encoder.layers.{}.self_attn.v_proj.*", "roberta.encoder.layer.{}.attention.self.value.*"),
+    ("sentence_encoder.layers.{}.self_attn.out_proj.*", "roberta.encoder.layer.{}.attention.output.dense.*"),
+    ("sentence_encoder.layers.{}.self_attn_layer_norm.*", "roberta.encoder.layer.{}.attention.output.LayerNorm.*"),
+    ("sentence_encoder.layers.{}.fc1.*", "roberta.encoder.layer.{}.intermediate.dense.*"),
+    ("sentence_encoder.layers.{}.fc2.*", "roberta.encoder.layer.{}.output.dense.*"),
+    ("sentence_encoder.layers.{}.final_layer_norm.*", "roberta.encoder.layer.{}.output.LayerNorm.*"),
+    ("lm_head.dense.*", "lm_head.dense.*"),
+    ("lm_head.layer_norm.*", "lm_head.layer_norm.*"),
+    (HEAD_BIAS, "lm_head.bias"),
+)
+# What Hugging Face has beside them: copies of tied tensors, and what masked language modelling has no use for.
+HF_TIED = {"lm_head.decoder.weight": EMBEDDINGS, "lm_head.decoder.bias": HEAD_BIAS}
+HF_LEFT_OUT = re.compile(r"(roberta\.)?(pooler\.|embeddings\.position_ids$)|classifier\.|qa_outputs\.")
+# And fairseq's.
+FAIRSEQ_LEFT_OUT = re.compile(r"encoder\.sentence_encoder\.version$|.*_float_tensor$|classification_heads\.")
+
+
+class XlmR(NamedTuple):
+    """What a file of XLM-R holds.
+
+    Attributes:
+        path: the file.
+        weights: by our names below "encoder.", without the tied projection; fp32.
+        symbols: the vocabulary, in the order of the embeddings' rows.
+        heads: the number of attention heads.
+        left_out: names of the tensors without a place, with their sizes.
+    """
+
+    path: Path
+    weights: Dict[str, Tensor]
+    symbols: List[str]
+    heads: int
+    left_out: Dict[str, int]
+
+
+def names(layers: int) -> Dict[str, str]:
+    """:data:`NAMES` written out for so many layers: ours to Hugging Face's."""
+    table = {}
+    for ours, theirs in NAMES:
+        for layer in range(layers) if "{}" in ours else (0,):
+            for suffix in ("weight", "bias") if ours.endswith("*") else ("",):
+                table[ours.format(layer).replace("*", suffix)] = theirs.format(layer).replace("*", suffix)
+    return table
+
+
+# Reading
+
+
+def read_xlmr(path: Path_) -> XlmR:
+    """Read XLM-R from a fairseq checkpoint or folder, a Hugging Face folder, or a .safetensors file of one.
+
+    Raises:
+        UserError: something is missing or damaged, or has another model's names.
+    """
+    path = Path(path)
+    if path.is_dir():
+        for name in ("model.safetensors", "pytorch_model.bin", "model.pt"):
+            if (path / name).is_file():
+                path = path / name
+                break
+        else:
+            raise UserError(
+                f"{path}: holds no XLM-R: expected Hugging Face's model.safetensors (or pytorch_model.bin) and "
+                "config.json, or fairseq's model.pt and dict.txt"
+            )
+    if not path.is_file():
+        raise UserError(f"{path}: no such file or folder: check --init-from")
+    if path.suffix in (".safetensors", ".bin"):
+        return _read_hugging_face(path)
+    return _read_fairseq(path)
+
+
+def _read_hugging_face(path: Path) -> XlmR:
+    config = _read_config(path.with_name("config.json"))
+    tensors = _read_safetensors(path) if path.suffix == ".safetensors" else read_tensors(path)
+    # XLMRobertaModel's own files have no "roberta." before the encoder's names.
+    tensors = {re.sub(r"^(?=embeddings\.|encoder\.)", "roberta.", name): t.float() for name, t in tensors.items()}
+    ours = {theirs: name for name, theirs in names(config["num_hidden_layers"]).items()}
+    weights = {ours[name]: tensor for name, tensor in tensors.items() if name in ours}
+    for name, twin in HF_TIED.items():
+        if name in tensors and not (twin in weights and torch.equal(tensors[name], weights[twin])):
+            raise UserError(f"{path}: {name} is not tied to the embeddings, as XLM-R's is: this is another model")
+    left_out = {name: tensor.numel() for name, tensor in tensors.items() if HF_LEFT_OUT.match(name)}
+    known = {*ours, *left_out, *HF_TIED, TOKEN_TYPES}
+    _refuse_unknown(path, [name for name in tensors if name not in known])
+    if POSITIONS in weights and TOKEN_TYPES in tensors and tensors[TOKEN_TYPES].any():
+        # fairseq's XLM-R has no token types, and Hugging Face's but one, which is added to every token: zeros, mostly.
+        weights[POSITIONS] = weights[POSITIONS] + tensors[TOKEN_TYPES][0]
+        weights[POSITIONS][SPECIAL.index("<pad>")] = 0  # at padding, which is 0 before the first layer
+    return XlmR(path, weights, _hugging_face_symbols(path.parent), config["num_attention_heads"], left_out)
+
+
+def _read_config(path: Path) -> Dict[str, Any]:
+    """What of config.json matters.
+
+    Raises:
+        UserError: it is missing, damaged, or of another kind of model.
+    """
+    try:
+        config = json.loads("\n".join(read_lines(path)))
+        kind, needed = config.get("model_type"), ("num_hidden_layers", "num_attention_heads")
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"{path}: is damaged ({error}): fetch it again") from error
+    if kind != "xlm-roberta" or config.get("hidden_act", "gelu") != "gelu":
+        raise UserError(f"{path}: is of a model of type {kind}, with {config.get('hidden_act')}; expected xlm-roberta")
+    missing = [key for key in needed if not isinstance(config.get(key), int)]
+    if missing:
+        raise UserError(f"{path}: has no {missing[0]}: fetch it again")
+    return config
+
+
+def _read_safetensors(path: Path) -> Dict[str, Tensor]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}
+    except (SafetensorError, OSError) as error:
+        raise DamagedCheckpoint(f"{path}: cannot be read ({error}): fetch it again") from error
+
+
+def _hugging_face_symbols(folder: Path) -> List[str]:
+    """The vocabulary of XLMRobertaTokenizer, from sentencepiece.bpe.model or tokenizer.json.
+
+    Raises:
+        UserError: neither is there.
+    """
+    if (folder / MODEL_NAME).is_file():
+        model = load_sentencepiece(folder / MODEL_NAME)
+        return [*SPECIAL, *ordinary_pieces(model), MASK]
+    if (folder / "tokenizer.json").is_file():
+        try:
+            tokenizer = json.loads("\n".join(read_lines(folder / "tokenizer.json")))
+            return [piece for piece, _ in tokenizer["model"]["vocab"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"{folder / 'tokenizer.json'}: is damaged or no unigram tokenizer: fetch it again"
+            ) from error
+    raise UserError(f"{folder}: has neither {MODEL_NAME} nor tokenizer.json, which name the tokens: put one there")
+
+
+def _read_fairseq(path: Path) -> XlmR:
+    state = read_checkpoint(path)
+    options = (state.get("cfg") or {}).get("model") or state.get("args")
+    options = Namespace(**options) if isinstance(options, dict) else options
+    # The names of fairseq's first RoBERTa, as RobertaModel.upgrade_state_dict_named renames them.
+    tensors = {
+        re.sub(r"^decoder\.", "encoder.", name).replace(".emb_layer_norm.", ".layernorm_embedding."): tensor.float()
+        for name, tensor in state["model"].items()
+    }
+    left_out = {
+        name: tensor.numel()
+        for name, tensor in tensors.items()
+        if FAIRSEQ_LEFT_OUT.match(name) or CROSS_ATTENTION.match(name)
+    }
+    prefix = "encoder."
+    weights = _split_projections({name[len(prefix) :]: t for name, t in tensors.items() if name not in left_out})
+    numbers = [re.match(r"sentence_encoder\.layers\.(\d+)\.", name) for name in weights]
+    layers = 1 + max((int(number[1]) for number in numbers if number), default=-1)
+    tied = weights.pop(TIED_HEAD, None)
+    if tied is not None and not torch.equal(tied, weights.get(EMBEDDINGS, tied[:0])):
+        raise UserError(f"{path}: its {TIED_HEAD} is not tied to the embeddings, as XLM-R's is: this is another model")
+    _refuse_unknown(path, [prefix + name for name in weights if name not in names(layers)])
+    symbols = (state.get("task_state") or {}).get("symbols") or load_dictionary(path.parent).symbols
+    return XlmR(path, weights, list(symbols), options.encoder_attention_heads, left_out)
+
+
+def _split_projections(weights: Dict[str, Tensor]) -> Dict[str, Tensor]:
+    """The query, key and value projections of 2019's first checkpoints, which are one tensor there."""
+    split = {}
+    for name, tensor in weights.items():
+        found = re.fullmatch(r"(.*\.self_attn\.)in_proj_(weight|bias)", name)
+        if found:
+            split.update({f"{found[1]}{p}_proj.{found[2]}": part for p, part in zip("qkv", tensor.chunk(3))})
+        else:
+            split[name] = tensor
+    return split
+
+
+def _refuse_unknown(path: Path, unknown: List[str]) -> None:
+    if unknown:
+        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+        raise UserError(f"{path}: is not XLM-R's: it has {', '.join(unknown[:3])}{more}")
+
+
+# Into a model
+
+
+@torch.no_grad()
+def init_from(encoder: torch.nn.Module, dictionary: Dictionary, heads: int, path: Path_) -> List[Group]:
+    """Start a VECO from XLM-R: everything but the cross-attention is copied, embeddings and LM head bias by token.
+
+    Args:
+        encoder: a :class:`veco_fairseq.models.veco.VecoEncoder`, newly initialised.
+        dictionary: its tokens, with ``<mask>``.
+        heads: its attention heads, which no tensor tells.
+        path: see :func:`read_xlmr`.
+
+    Returns:
+        What was copied, left out and is new, for the report.
+
+    Raises:
+        UserError: see :func:`read_xlmr`; or XLM-R's size is another one, or hardly a token is the same.
+    """
+    xlmr = read_xlmr(path)
+    ours = {name: p for name, p in encoder.named_parameters() if not CROSS_ATTENTION.match(f"encoder.{name}")}
+    ours.pop(TIED_HEAD, None)
+    source = xlmr.weights
+    if not any(name.startswith("lm_head.") for name in source):
+        ours = {name: p for name, p in ours.items() if not name.startswith("lm_head.")}
+    _check_sizes(xlmr, ours, heads)
+    row_of = {symbol: row for row, symbol in enumerate(xlmr.symbols)}
+    shared = [symbol for symbol in dictionary.symbols if symbol in row_of]
+    if len(shared) <= dictionary.nspecial + 1 or len(row_of) != len(source[EMBEDDINGS]):
+        raise UserError(
+            f"{xlmr.path}: its vocabulary of {len(row_of):,} tokens fits neither its {len(source[EMBEDDINGS]):,} rows "
+            "nor the data's dict.txt: put its own SentencePiece model (or dict.txt) beside it"
+            if len(row_of) != len(source[EMBEDDINGS])
+            else f"{xlmr.path}: shares no token with the data's dict.txt: prepare the data with XLM-R's SentencePiece "
+            "model and dictionary"
+        )
+    here = torch.tensor([dictionary.index(symbol) for symbol in shared])
+    there = torch.tensor([row_of[symbol] for symbol in shared])
+    for name, parameter in ours.items():
+        if name in (EMBEDDINGS, HEAD_BIAS):
+            parameter[here] = source[name][there]
+        else:
+            parameter.copy_(source[name][: len(parameter)])  # of the positions, as many as there are
+    return list(_report(xlmr, encoder, ours, len(shared), len(dictionary)))
+
+
+def _check_sizes(xlmr: XlmR, ours: Dict[str, Tensor], heads: int) -> None:
+    """Refuse, in one line, an XLM-R of another size than the model's."""
+    problems = [] if heads == xlmr.heads else [f"{xlmr.heads} attention heads, here {heads}"]
+    for name in sorted(ours.keys() | xlmr.weights.keys()):
+        mine, theirs = (tuple(t[name].shape) if name in t else None for t in (ours, xlmr.weights))
+        if mine is None or theirs is None:
+            problems.append(f"{name} is {'there' if theirs else 'here'} alone")
+        elif name == POSITIONS and theirs[0] < mine[0]:
+            problems.append(f"{theirs[0]} positions, here {mine[0]} (lower --max-positions)")
+        elif mine[1:] != theirs[1:] or (name not in (EMBEDDINGS, POSITIONS, HEAD_BIAS) and mine != theirs):
+            problems.append(f"{name} {theirs}, here {mine}")
+    if problems:
+        more = f"; and {len(problems) - 3} more differences" if len(problems) > 3 else ""
+        raise UserError(
+            f"{xlmr.path}: is of another size: {'; '.join(problems[:3])}{more}: choose the --arch of its size "
+            "(veco_base for XLM-R base, veco_large for large)"
+        )
+
+
+def _report(xlmr: XlmR, encoder, ours: Dict[str, Tensor], shared: int, tokens: int) -> Iterable[Group]:
+    def group(action: str, what: str, source: str, tensors: Dict[str, Tensor]) -> Group:
+        return Group(action, what, source, len(tensors), sum(t.numel() for t in tensors.values()))
+
+    dim = ours[EMBEDDINGS].size(1)
+    yield Group("copied", "token embeddings", f"{shared:,} of {tokens:,} tokens, matched by token", 0, shared * dim)
+    for what, pattern in (
+        ("position table and embedding LayerNorm", r"sentence_encoder\.(embed_positions|layernorm_embedding)\."),
+        ("self-attention, FFN and their LayerNorms", r"sentence_encoder\.layers\."),
+        ("LM head's dense, norm and bias", r"lm_head\."),
+    ):
+        tensors = {name: tensor for name, tensor in ours.items() if re.match(pattern, name)}
+        if tensors:
+            yield group("copied", what, str(xlmr.path), tensors)
+    if xlmr.left_out:
+        some = ", ".join(list(xlmr.left_out)[:2]) + (", ..." if len(xlmr.left_out) > 2 else "")
+        yield Group("dropped", some, "no place in pre-training", len(xlmr.left_out), sum(xlmr.left_out.values()))
+    unused = len(xlmr.symbols) - shared
+    if unused:
+        yield Group("dropped", "rows of the token embeddings", "tokens that the data's dict.txt lacks", 0, unused * dim)
+    if tokens > shared:
+        yield Group("new", "rows of the token embeddings", "tokens that XLM-R lacks", 0, (tokens - shared) * dim)
+    new = {name: p for name, p in encoder.named_parameters() if name not in ours and name != TIED_HEAD}
+    yield group("new", "cross-attention" if HEAD_BIAS in ours else "cross-attention and LM head", "random", new)
