@@ -4,6 +4,7 @@
 
 import os
 import random
+import re
 import resource
 import shutil
 import subprocess
@@ -364,3 +365,19 @@ def test_the_last_batch_is_not_left_out(count):
         batches = data_utils.batch_by_size(range(count), lambda i: 5, num_tokens_vec=sizes, **limits)
         assert [i for batch in batches for i in batch] == list(range(count))
         assert all(len(batch) * 5 <= limits.get("max_tokens", 1000) for batch in batches)
+
+
+def test_amp_on_a_cpu_computes_in_bf16_and_resumes(trained, tmp_path):
+    """Near fp32's loss, but not equal to it; parameters in fp32; nothing said of CUDA."""
+    losses = {}
+    for amp in ((), ("--amp",)):
+        folder = tmp_path / f"ckpt{len(amp)}"
+        for updates in ("3", "6"):
+            options = ("--max-update", updates, "--log-format", "json", "--log-interval", "1", "--save-dir", folder)
+            result = train(trained, *amp, *options)
+            assert result.returncode == 0 and result.stderr == ""
+        losses[amp] = [float(loss) for loss in re.findall(r'train_inner \| .*?"loss": "([\d.]+)"', result.stdout)]
+        weights = torch.load(folder / "checkpoint_last.pt")["model"]
+        assert all(tensor.dtype == torch.float32 for tensor in weights.values())
+    assert len(losses[()]) == len(losses["--amp",]) == 3 and losses[()] != losses["--amp",]
+    assert losses[()] == pytest.approx(losses["--amp",], rel=0.02)

@@ -19,6 +19,8 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
 from fairseq.file_io import PathManager
+from fairseq.optim import AMPOptimizer
+from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer, logger
 
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
@@ -40,6 +42,9 @@ NOISE = (
     (r"'pin_memory' argument is set as true but no accelerator is found", UserWarning, r"torch\.utils\.data"),
     # fairseq 0.12 has torch's old names of automatic mixed precision
     (r"`torch\.cuda\.amp\.\w+\(args\.\.\.\)` is deprecated", FutureWarning, r"fairseq\."),
+    # --amp on a CPU, where there is nothing to scale
+    (r"torch\.cuda\.amp\.GradScaler is enabled, but CUDA is not available", UserWarning, ""),
+    (r"CUDA is not available or torch_xla is imported\. Disabling autocast", UserWarning, r"torch\.cuda\.amp"),
     # fairseq hands a float attn_mask and a boolean key_padding_mask to torch
     (r"Support for mismatched key_padding_mask and attn_mask is deprecated", UserWarning, r"torch\.nn\.functional"),
 )
@@ -253,6 +258,20 @@ def batch_by_size(indices, *args, **kwargs) -> List[np.ndarray]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Mixed precision. fairseq's --amp opens CUDA's autocast alone, which does nothing on a CPU. (The pre-training models
+# have --autocast of their own.)
+
+_fairseq_train_step = FairseqTask.train_step
+
+
+def train_step(task: FairseqTask, sample, model, criterion, optimizer, *args, **kwargs):
+    """fairseq's; with ``--amp`` on a CPU it computes in bf16 where that is safe, with parameters and loss in fp32."""
+    on_cpu = isinstance(optimizer, AMPOptimizer) and next(model.parameters()).device.type == "cpu"
+    with torch.autocast("cpu", torch.bfloat16, enabled=on_cpu):
+        return _fairseq_train_step(task, sample, model, criterion, optimizer, *args, **kwargs)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # One line for a mistake of the user's, in place of a traceback through fairseq.
 
 # fairseq's own words for it, and ours: what is wrong, where, and what to do. "{0}" is the first group.
@@ -318,6 +337,7 @@ def install() -> None:
     Trainer.load_checkpoint = trainer_load_checkpoint
     PathManager.copy = staticmethod(copy)
     data_utils.batch_by_size = batch_by_size
+    FairseqTask.train_step = train_step
     sys.excepthook = one_line_errors(sys.excepthook)
 
 

@@ -9,7 +9,7 @@
 #   --out      the folder that prepare.sh filled (default: data-bin/multi30k.SRC-TGT in the repository)
 #   --long-lr  learning rate of the longer random arm (default: 1e-3; try some first with finetune.sh --name)
 #
-# `-- --cpu --autocast bf16`-like options go to pre-training alone; fine-tuning gets --cpu when that is among them.
+# The options after `--` go to pre-training. Fine-tuning gets --cpu too, and, with --autocast bf16, fairseq's --amp.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
@@ -20,7 +20,8 @@ export VECO_SKIP_SETUP=1
 recipe=$REPOSITORY/data-bin-recipes/multi30k
 common=(--out "$out" --src "$src" --tgt "$tgt")
 pretraining=("${EXTRA[@]}") device=()
-[[ " ${EXTRA[*]} " != *" --cpu "* ]] || device=(--cpu)
+[[ " ${EXTRA[*]} " != *" --cpu "* ]] || device+=(--cpu)
+[[ " ${EXTRA[*]} " != *" --autocast bf16 "* ]] || device+=(--amp)
 
 for objective in camlm mlm; do
     bash "$recipe/train.sh" "${common[@]}" --objective $objective -- "${pretraining[@]}"
