@@ -74,12 +74,15 @@ def test_objective_mlm_and_options(make_root, train):
 
 def test_freezes_the_backbone_and_resumes_on_both_sides_of_the_border(make_root, train, tmp_path):
     root = make_root()
-    options = "--freeze-backbone-updates 3 --save-interval-updates 1 --updates-per-epoch 6".split()
+    logged(train(root, "--objective", "mlm", "--max-update", "1", save_dir="mlm"), "train_inner")
+    options = "--freeze-backbone-updates 3 --save-interval-updates 1 --updates-per-epoch 6 --init-from".split()
+    options.append(tmp_path / "mlm/checkpoint_last.pt")
     whole = train(root, *options, "--max-update", "5", save_dir="whole")
     lines = logged(whole, "train_inner")
     assert re.findall(r"(only cross-attention is|all parameters are) trained", whole.stdout) == [
         "only cross-attention is", "all parameters are"
     ]  # fmt: skip
+    assert ["bitext_tlm_loss" in line for line in lines] == [False] * 3 + [True] * 2
     states = [torch.load(tmp_path / f"whole/checkpoint_1_{update}.pt") for update in range(1, 6)]
     for update, (state, after) in enumerate(zip(states, states[1:]), start=2):
         moved = {name for name, tensor in state["model"].items() if not torch.equal(tensor, after["model"][name])}
@@ -97,15 +100,16 @@ def test_freezes_the_backbone_and_resumes_on_both_sides_of_the_border(make_root,
         folder.mkdir()
         shutil.copyfile(tmp_path / f"whole/checkpoint_1_{restart}.pt", folder / "checkpoint_last.pt")
         rest = logged(train(root, *options, "--max-update", "5", save_dir=folder.name), "train_inner")
-        keys = [key for key in lines[0] if key.endswith(("loss", "gnorm", "num_updates"))]
-        assert [[line[key] for key in keys] for line in rest] == [[line[key] for key in keys] for line in lines[restart:]]
+        keys = [key for key in lines[-1] if key.endswith(("loss", "gnorm", "num_updates"))]
+        assert [list(map(line.get, keys)) for line in rest] == [list(map(line.get, keys)) for line in lines[restart:]]
         resumed = torch.load(folder / "checkpoint_last.pt")["model"]
         assert all(torch.equal(resumed[name], tensor) for name, tensor in states[-1]["model"].items())
 
 
-def test_nothing_to_train_is_refused(make_root, train):
-    result = train(make_root(), "--objective", "mlm", "--freeze-backbone-updates", "3")
-    assert "--freeze-backbone-updates 3: leaves nothing to train with --objective mlm" in error_line(result)
+    mlm = train(root, *options, "--objective", "mlm", save_dir="nothing")
+    assert "--freeze-backbone-updates 3: leaves nothing to train with --objective mlm" in error_line(mlm)
+    random = train(root, "--freeze-backbone-updates", "3", save_dir="nothing")
+    assert "--freeze-backbone-updates 3: would freeze random weights: add --init-from" in error_line(random)
 
 
 BAD = [

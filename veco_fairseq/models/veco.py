@@ -190,7 +190,8 @@ class VecoModel(RobertaModel):
             stop_gradient: let S treat H^L as a constant (section 2.2).
 
         Returns:
-            The predictions by branch: "h", "s" (if plugged in), "tlm" (if given).
+            The predictions by branch: "h", "s" (if plugged in), "tlm" (if given); while the backbone is frozen,
+            training computes "h" without gradient and no "tlm".
         """
         with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.args.autocast == "bf16"):
             both = tokens.flatten(0, 1)
@@ -201,6 +202,11 @@ class VecoModel(RobertaModel):
                 memory = (hidden.detach() if stop_gradient else hidden).flip(0).flatten(0, 1)
                 mixed = self.plugged(both, memory, tokens.flip(0).flatten(0, 1)).view_as(hidden)
                 branches["s"] = (mixed, targets)
+            if self.backbone_is_frozen and self.training:
+                # S alone has something to train.
+                with torch.no_grad():
+                    fixed = self.predict({"h": branches.pop("h")})
+                return {**fixed, **self.predict(branches)}
             if tlm_tokens is not None:
                 branches["tlm"] = (self.unplugged(tlm_tokens), tlm_targets)
             return self.predict(branches)

@@ -150,6 +150,11 @@ class CamlmTask(FairseqTask):
         """The model, if its position table holds the sequences that the options allow; from XLM-R, if asked for."""
         model = super().build_model(cfg, from_checkpoint)
         self.frozen_updates = model.args.freeze_backbone_updates
+        if self.frozen_updates and not model.args.init_from and not from_checkpoint:
+            raise UserError(
+                f"--freeze-backbone-updates {self.frozen_updates}: would freeze random weights: add --init-from XLMR, "
+                "or take it away"
+            )
         longest = {"--mono-max-length": self.cfg.mono_max_length}
         if not self.cfg.no_tlm:
             longest["twice --bitext-max-length (TLM)"] = 2 * self.cfg.bitext_max_length
