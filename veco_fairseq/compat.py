@@ -9,15 +9,19 @@ import logging
 import os
 import re
 import shutil
+import signal
 import sys
+import time
 import warnings
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
+import fairseq_cli.train as fairseq_train
 import numpy as np
 import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
+from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.optim import AMPOptimizer
 from fairseq.tasks import FairseqTask
@@ -272,6 +276,53 @@ def train_step(task: FairseqTask, sample, model, criterion, optimizer, *args, **
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Being stopped. On SIGTERM (kill, SLURM's time limit, a reclaimed machine) fairseq dies and loses what it did since
+# its last checkpoint.
+
+TERMINATED = 128 + signal.SIGTERM  # the exit code, the shell's own for it
+_terminated_at: List[float] = []
+_fairseq_validate_and_save = fairseq_train.validate_and_save
+
+
+def note_termination() -> None:
+    """From now on SIGTERM is noted, in this process alone: its data loaders' processes still end on it."""
+    owner = os.getpid()
+
+    def note(number, frame) -> None:
+        if os.getpid() == owner:
+            _terminated_at.append(time.time())
+        else:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, note)
+
+
+def terminated(trainer: Trainer) -> bool:
+    """Whether any worker was told to end; all workers get the same answer after the same update."""
+    told = bool(_terminated_at)
+    if trainer.data_parallel_world_size > 1:
+        count = torch.tensor([float(told)], device=trainer.device)
+        told = distributed_utils.all_reduce(count, trainer.data_parallel_process_group).item() > 0
+    return told
+
+
+def validate_and_save(cfg, trainer: Trainer, task, epoch_itr, *args):
+    """fairseq's, after every update; but told to end, it saves checkpoint_last.pt and ends with :data:`TERMINATED`."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        note_termination()  # after the first update, before which there is nothing to lose
+    if not terminated(trainer):
+        return _fairseq_validate_and_save(cfg, trainer, task, epoch_itr, *args)
+    checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+    logger.warning(
+        f"SIGTERM: saved after update {trainer.get_num_updates()}; the same command goes on from here"
+        if not cfg.checkpoint.no_save
+        else "SIGTERM: ended, and nothing saved (--no-save)"
+    )
+    raise SystemExit(TERMINATED)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # One line for a mistake of the user's, in place of a traceback through fairseq.
 
 # fairseq's own words for it, and ours: what is wrong, where, and what to do. "{0}" is the first group.
@@ -338,6 +389,9 @@ def install() -> None:
     PathManager.copy = staticmethod(copy)
     data_utils.batch_by_size = batch_by_size
     FairseqTask.train_step = train_step
+    for module in (fairseq_train, sys.modules["__main__"]):  # the latter: python -m fairseq_cli.train
+        if hasattr(module, "validate_and_save"):
+            module.validate_and_save = validate_and_save
     sys.excepthook = one_line_errors(sys.excepthook)
 
 
