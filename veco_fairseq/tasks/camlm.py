@@ -233,6 +233,7 @@ class CamlmTask(FairseqTask):
         iterator = CompositeBatchIterator(
             dataset,
             batches,
+            self._batches_made_from(dataset, max_tokens, num_shards, epoch),
             seed=self.cfg.seed,
             num_shards=num_shards,
             shard_id=shard_id,
@@ -244,10 +245,26 @@ class CamlmTask(FairseqTask):
         self.dataset_to_epoch_iter[dataset] = iterator
         return iterator
 
+    def _batches_made_from(
+        self, dataset: CompositeDataset, max_tokens: int, num_shards: int, epoch: int
+    ) -> Dict[str, Any]:
+        """All that decides on an epoch's batches, by option."""
+        made_from = {
+            "number of workers": num_shards, "--max-tokens": max_tokens, "--update-freq": self._update_freq(epoch)
+        }  # fmt: skip
+        for name in ("seed", "updates_per_epoch", "mono_batch_size", "bitext_batch_size", "mono_alpha", "bitext_alpha"):
+            made_from[f"--{name.replace('_', '-')}"] = getattr(self.cfg, name)
+        for kind, half in dataset.halves.items():
+            made_from[f"pairs of {kind}"] = ", ".join(f"{source.name} {len(source)}" for source in half.sources)
+        return made_from
+
+    def _update_freq(self, epoch: int) -> int:
+        return self.cfg.update_freq[min(epoch, len(self.cfg.update_freq)) - 1]
+
     def _training_batches(self, dataset: CompositeDataset, max_tokens: int, num_shards: int, epoch: int):
         """A function of (number of workers, worker, epoch): see :class:`CompositeBatchIterator`."""
         plans = make_plans(dataset.halves, self.cfg, max_tokens)
-        an_update = num_shards * self.cfg.update_freq[min(epoch, len(self.cfg.update_freq)) - 1]
+        an_update = num_shards * self._update_freq(epoch)
         updates = self.cfg.updates_per_epoch or max(-(-plan.batches_per_pass // an_update) for plan in plans.values())
         for plan in plans.values():
             logger.info(str(plan))

@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# fairseq-train on several workers: one for each GPU, or several processes on a CPU.
+#
+# usage: launch.sh [--workers N] [--nodes N --node-rank I --master HOST:PORT] [--] ARGUMENTS OF fairseq-train
+#
+#   --workers    on this machine (default: its GPUs; with --cpu among the arguments, 2)
+#   --nodes      machines in all, on each of which this command is run (default: 1)
+#   --node-rank  the number of this one, from 0 on (default: SLURM_NODEID, if there is one)
+#   --master     a host and a free port of machine 0 that all of them reach
+#
+# It ends with the exit code of the first worker that fails.
+set -euo pipefail
+
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+[[ ! -d $repository/.venv/bin ]] || PATH=$repository/.venv/bin:$PATH
+
+fail() {
+    printf 'launch.sh: error: %s\n' "$*" >&2
+    exit 1
+}
+
+workers="" nodes=1 node_rank=${SLURM_NODEID:-0} master=""
+while (($#)); do
+    case $1 in
+    --workers | --nodes | --node-rank | --master)
+        (($# > 1)) || fail "$1: needs a value"
+        case $1 in
+        --workers) workers=$2 ;;
+        --nodes) nodes=$2 ;;
+        --node-rank) node_rank=$2 ;;
+        --master) master=$2 ;;
+        esac
+        shift 2 ;;
+    -h | --help)
+        awk 'NR > 3 && !/^#/ { exit } NR > 3 { sub(/^# ?/, ""); print }' "$0"
+        exit 0 ;;
+    --) shift; break ;;
+    *) break ;;
+    esac
+done
+(($#)) || fail "no arguments for fairseq-train: launch.sh --workers 2 ROOT --user-dir veco_fairseq --task camlm ..."
+
+# What fairseq would start by itself: separate runs that write into one folder, or none at all.
+cpu="" backend=""
+for argument; do
+    case $argument in
+    --cpu) cpu=1 ;;
+    --distributed-* | --device-id* | --nprocs-per-node*)
+        fail "$argument: this command sets fairseq's distributed options itself: take it away" ;;
+    --ddp-backend=*) backend=${argument#*=} ;;
+    --ddp-backend) backend=next ;;
+    fairseq-train | torchrun) fail "$argument: give only the arguments of fairseq-train, not the command" ;;
+    *) [[ $backend != next ]] || backend=$argument ;;
+    esac
+done
+[[ -z $backend || $backend == legacy_ddp ]] ||
+    fail "--ddp-backend $backend: of fairseq's, only legacy_ddp handles parameters without a gradient: take it away"
+
+gpus=0
+[[ -n $cpu ]] || gpus=$(python -c 'import torch; print(torch.cuda.device_count())') ||
+    fail "PyTorch cannot be imported: run scripts/setup.sh first"
+[[ -n $workers ]] || workers=$((cpu ? 2 : gpus))
+for number in "$workers" "$nodes" "$node_rank"; do
+    [[ $number =~ ^[0-9]+$ ]] || fail "$number: --workers, --nodes and --node-rank are whole numbers"
+done
+[[ -n $cpu ]] || ((gpus > 0)) || fail "no GPU here: add --cpu to train on the processor"
+((workers > 0)) || fail "--workers $workers: must be 1 or more"
+[[ -n $cpu ]] || ((workers <= gpus)) || fail "--workers $workers: there are $gpus GPUs here"
+((nodes > 0 && node_rank < nodes)) || fail "--node-rank $node_rank: must be from 0 to $((nodes - 1)) (--nodes $nodes)"
+((nodes == 1)) || [[ $master =~ ^[^:]+:[0-9]+$ ]] || fail "--master HOST:PORT is needed with --nodes $nodes"
+
+if ((nodes == 1)); then
+    rendezvous=(--standalone)
+else
+    rendezvous=(--nnodes "$nodes" --node_rank "$node_rank" --master_addr "${master%:*}" --master_port "${master#*:}")
+fi
+options=(--ddp-backend legacy_ddp --distributed-world-size $((workers * nodes)) --distributed-no-spawn
+    --distributed-init-method env:// --load-checkpoint-on-all-dp-ranks)
+[[ -z $cpu ]] || options+=(--distributed-backend gloo)
+
+# One thread for each worker on a CPU, unless chosen otherwise: more would fight for the cores.
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+exec torchrun "${rendezvous[@]}" --nproc_per_node "$workers" --no-python \
+    bash -c 'exec fairseq-train "$@" --distributed-rank "$RANK" --device-id "$LOCAL_RANK"' fairseq-train \
+    "$@" "${options[@]}"

@@ -1,0 +1,91 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Several workers, started by scripts/launch.sh: the same training as one worker's."""
+
+import shutil
+
+import pytest
+import torch
+from conftest import error_line
+from test_training import OPTIONS, logged
+
+EXACT = "--dropout 0 --attention-dropout 0 --updates-per-epoch 4 --max-update 6 --clip-norm 1".split()
+
+
+@pytest.fixture
+def launch(run):
+    def launch(*arguments, workers=2):
+        return run("bash", "scripts/launch.sh", "--workers", workers, "--", *arguments)
+
+    return launch
+
+
+def weights(folder):
+    return torch.load(folder / "checkpoint_last.pt")["model"]
+
+
+def close(ours, theirs) -> bool:
+    return all(torch.allclose(ours[name], tensor, atol=1e-5) for name, tensor in theirs.items())
+
+
+def test_two_workers_equal_one_that_accumulates(make_root, launch, run, tmp_path):
+    root = make_root()
+    one = run("fairseq-train", root, *OPTIONS, *EXACT, "--update-freq", "2", "--save-dir", tmp_path / "one")
+    options = [*EXACT, "--save-interval-updates", "3", "--num-workers", "1"]
+    two = launch(root, *OPTIONS, *options, "--save-dir", tmp_path / "two")
+    for tag in ("train_inner", "valid"):
+        ours, theirs = logged(two, tag), logged(one, tag)
+        ours = [line for line in ours if tag == "train_inner" or line["valid_num_updates"] in ("4", "6")]
+        keys = [key for key in theirs[0] if key.endswith(("loss", "acc", "num_updates"))]
+        assert len(ours) == len(theirs) >= 2
+        for mine, other in zip(ours, theirs):
+            assert [float(mine[key]) for key in keys] == pytest.approx([float(other[key]) for key in keys], abs=2e-3)
+    assert close(weights(tmp_path / "two"), weights(tmp_path / "one"))
+
+    (tmp_path / "resumed").mkdir()
+    shutil.copyfile(tmp_path / "two/checkpoint_1_3.pt", tmp_path / "resumed/checkpoint_last.pt")
+    rest = launch(root, *OPTIONS, *options, "--save-dir", tmp_path / "resumed")
+    assert [line["num_updates"] for line in logged(rest, "train_inner")] == ["4", "5", "6"]
+    resumed, whole = weights(tmp_path / "resumed"), weights(tmp_path / "two")
+    assert all(torch.equal(resumed[name], tensor) for name, tensor in whole.items())
+
+    # With another number of workers the rest of an epoch would be other batches.
+    for change, message in (
+        (["--update-freq", "2"], "number of workers was 2 and is 1; --update-freq was 1 and is 2"),
+        (["--max-tokens", "500"], "number of workers was 2 and is 1; --max-tokens was 400 and is 500"),
+    ):
+        shutil.copyfile(tmp_path / "two/checkpoint_1_3.pt", tmp_path / "resumed/checkpoint_last.pt")
+        refused = run("fairseq-train", root, *OPTIONS, *EXACT, *change, "--save-dir", tmp_path / "resumed")
+        assert f"in the middle of epoch 1, whose other batches cannot be the same any more: {message}" in error_line(refused)
+
+
+def test_frozen_and_one_sided_batches_do_not_hang(make_root, launch, tmp_path):
+    """A phase without most gradients, a root with bitext alone, and fewer validation batches than workers."""
+    root = make_root()
+    options = [*OPTIONS, *EXACT, "--num-workers", "0"]
+    logged(launch(root, *options, "--objective", "mlm", "--save-dir", tmp_path / "mlm"), "train_inner")
+    shutil.rmtree(root / "mono")
+    start = ["--init-from", tmp_path / "mlm/checkpoint_last.pt", "--freeze-backbone-updates", "3"]
+    lines = logged(launch(root, *options, *start, "--save-dir", tmp_path / "frozen", workers=3), "train_inner")
+    assert len(lines) == 6 and ["bitext_tlm_loss" in line for line in lines] == [False] * 3 + [True] * 3
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ([], "no arguments for fairseq-train"),
+    (["--workers", "two", "data", "--cpu"], "two: --workers, --nodes and --node-rank are whole numbers"),
+    (["--workers", "0", "data", "--cpu"], "--workers 0: must be 1 or more"),
+    (["--workers"], "--workers: needs a value"),
+    (["fairseq-train", "data", "--cpu"], "give only the arguments of fairseq-train"),
+    (["data", "--cpu", "--distributed-world-size", "2"], "--distributed-world-size: this command sets"),
+    (["data", "--cpu", "--ddp-backend", "pytorch_ddp"], "--ddp-backend pytorch_ddp: of fairseq's, only legacy_ddp"),
+    (["--nodes", "2", "--node-rank", "2", "data", "--cpu"], "--node-rank 2: must be from 0 to 1"),
+    (["--nodes", "2", "data", "--cpu"], "--master HOST:PORT is needed with --nodes 2"),
+])  # fmt: skip
+def test_refusals(run, arguments, message):
+    result = run("bash", "scripts/launch.sh", *arguments)
+    assert message in error_line(result) and result.returncode == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_no_gpu(run):
+    assert "no GPU here: add --cpu" in error_line(run("bash", "scripts/launch.sh", "data"))
