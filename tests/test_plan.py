@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from veco_fairseq.data.plan import HalfPlan, _make_exactly, sampling_probabilities
+from veco_fairseq.data import plan as module
+from veco_fairseq.data.plan import HalfPlan, _make_exactly, permuted, sampling_probabilities
 from veco_fairseq.errors import UserError
 
 
@@ -95,4 +96,40 @@ def test_make_exactly_by_hand():
     assert [b.tolist() for b in _make_exactly(1, list(batches))] == [[0, 1, 2, 3]]
     assert sorted(map(tuple, _make_exactly(3, list(batches)))) == [(0,), (0, 2), (1, 3)]
     assert sorted(map(tuple, _make_exactly(5, list(batches)))) == [(0,), (0,), (1,), (2,), (3,)]
+    assert {tuple(b) for b in _make_exactly(7, list(batches))} == {(0,), (1,), (2,), (3,)}
     assert len(_make_exactly(9, list(batches))) == 9
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 16, 17, 1000, 4097])
+def test_permutation_without_an_array(size):
+    """A permutation, another for every key, and the same whatever positions are asked for."""
+    everything = permuted(np.arange(size), size, (1, 2))
+    assert sorted(everything) == list(range(size))
+    assert permuted(np.array([size - 1, 0]), size, (1, 2)).tolist() == [everything[-1], everything[0]]
+    if size >= 16:
+        assert everything.tolist() != permuted(np.arange(size), size, (1, 3)).tolist()
+        assert np.mean(everything == np.arange(size)) < 0.3
+
+
+def test_permutation_mixes():
+    """Neighbours end up anywhere: their distances are those of random numbers."""
+    size = 100_000
+    values = permuted(np.arange(size), size, (7,))
+    distances = np.abs(np.diff(values))
+    assert abs(distances.mean() / size - 1 / 3) < 0.01
+    assert abs(np.corrcoef(np.arange(size), values)[0, 1]) < 0.01
+    assert abs(np.corrcoef(values, permuted(np.arange(size), size, (8,)))[0, 1]) < 0.01
+
+
+def test_pools_are_small_and_together_everything(monkeypatch):
+    """With pools far smaller than a pass: each pair once a pass, exact epochs, and every pool by itself."""
+    monkeypatch.setattr(module, "POOL", 100)
+    half = plan(900, 100, alpha=1.0)
+    assert half.pairs == 1000
+    batches = list(half.epoch(1, half.batches_per_pass))
+    assert len(batches) == half.batches_per_pass
+    drawn = np.concatenate(batches)
+    keys, times = np.unique(drawn[["source", "index"]], return_counts=True)
+    assert times.max() <= 2 and len(keys) > 900
+    monkeypatch.setattr(module, "POOL", 2**20)
+    assert abs(plan(900, 100, alpha=1.0).batches_per_pass - half.batches_per_pass) < 0.2 * half.batches_per_pass

@@ -15,7 +15,7 @@ from torch import Tensor
 from veco_fairseq.data import roots
 from veco_fairseq.data.masking import Masker
 from veco_fairseq.data.pairs import AdjacentSegments, BitextPairs
-from veco_fairseq.data.plan import KINDS, HalfPlan
+from veco_fairseq.data.plan import DRAW, KINDS, HalfPlan
 from veco_fairseq.errors import UserError
 
 
@@ -200,7 +200,9 @@ def validation_batches(dataset: CompositeDataset, max_tokens: int, options) -> L
     for kind, half in dataset.halves.items():
         for identity, source in enumerate(half.sources):
             (plan,) = make_plans({kind: half._replace(sources=[source])}, options, max_tokens).values()
-            for draws in plan.epoch(1, plan.batches_per_pass):
+            everything = np.zeros(len(source), dtype=DRAW)
+            everything["index"] = np.arange(len(source))
+            for draws in plan.cut(everything):
                 draws["source"] = identity
                 batches.append([CompositeIndex(**{kind: draws})])
     return batches

@@ -44,7 +44,8 @@ class AdjacentSegments:
         self.name, self.dataset = name, dataset
         tokens = np.asarray(dataset.sizes, dtype=np.int64) - 1  # without the line's </s>
         self.sentences = int(np.count_nonzero(tokens))
-        self.line_starts = np.concatenate(([0], np.cumsum(tokens)))
+        self.line_starts = np.zeros(len(tokens) + 1, dtype=np.int64)
+        np.cumsum(tokens, out=self.line_starts[1:])
         segments = self._pack(tokens, max_length - SPECIALS)
         # A document is named by the first token of its first line: the last border at or before a segment.
         borders = np.unique(np.concatenate(([0], self.line_starts[1:][tokens == 0])))
@@ -58,9 +59,10 @@ class AdjacentSegments:
     @staticmethod
     def _pack(tokens: np.ndarray, capacity: int) -> np.ndarray:
         """Segments as (first token, last token + 1), from the lines' lengths; 0 ends a document."""
-        pieces = np.maximum(1, -(-tokens // capacity))
-        lines = np.repeat(tokens, pieces)
-        if len(lines) > len(tokens):  # cut over-long lines: all pieces are full but the last
+        lines = tokens
+        if tokens.max(initial=0) > capacity:  # cut over-long lines: all pieces are full but the last
+            pieces = np.maximum(1, -(-tokens // capacity))
+            lines = np.repeat(tokens, pieces)
             ordinal = np.arange(len(lines)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
             lines = np.minimum(capacity, lines - ordinal * capacity)
         # fairseq's packer drops blocks of length 1, which may be half a pair here: so it counts in half tokens.

@@ -2,8 +2,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Which pairs make up which batch: a function of (seed, epoch, number) alone, planned without reading a token."""
 
+import math
 from dataclasses import dataclass
-from typing import Iterator, List, Optional, Sequence
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 from fairseq.data import data_utils
@@ -13,6 +14,8 @@ from veco_fairseq.errors import UserError
 # One drawn pair: of which source, the how-manieth time it is drawn (its masks depend on that), and its number.
 DRAW = np.dtype([("source", np.int32), ("epoch", np.int32), ("index", np.int64)])
 
+# Pairs that are sorted by length together: 16 MiB of draws at a time, however many pairs there are.
+POOL = 2**20
 
 KINDS = ("mono", "bitext")
 
@@ -24,13 +27,49 @@ def sampling_probabilities(sentences: Sequence[int], alpha: float) -> np.ndarray
     return weights / weights.sum()
 
 
+def permuted(positions: np.ndarray, size: int, key: Sequence[int]) -> np.ndarray:
+    """The elements at ``positions`` of a random permutation of 0 ... size - 1, which is never written down.
+
+    A Feistel network permutes the numbers of the next even number of bits; what it sends beyond ``size`` is sent on
+    until it comes back (cycle walking; Black and Rogaway, CT-RSA 2002).
+
+    Args:
+        positions: any number of integers below ``size``.
+        size: of the permutation.
+        key: of the permutation: integers.
+
+    Returns:
+        int64, of the shape of ``positions``.
+    """
+    bits = np.uint64(max(1, ((size - 1).bit_length() + 1) // 2))
+    low = (np.uint64(1) << bits) - np.uint64(1)
+    rounds = np.random.SeedSequence(key).generate_state(4, np.uint64)
+    values = positions.astype(np.uint64)
+    walking = np.arange(len(values))
+    while len(walking):
+        left, right = values[walking] >> bits, values[walking] & low
+        for round_key in rounds:
+            left, right = right, left ^ (_mixed(right + round_key) & low)
+        values[walking] = left << bits | right
+        walking = walking[values[walking] >= size]
+    return values.astype(np.int64)
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """SplitMix64's finaliser: every bit of the result depends on every bit of the value."""
+    values = (values ^ values >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ values >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return values ^ values >> np.uint64(31)
+
+
 @dataclass
 class HalfPlan:
     """The batches of one kind (monolingual or bitext).
 
-    A *pass* draws as many pairs as the sources have together, from each in proportion to its probability. A source's
-    draws continue from pass to pass through its own permutations, so that every pair is drawn once before any
-    of the same source is drawn again.
+    Pairs are drawn in *pools*, from each source in proportion to its probability, and a pool's pairs of like length
+    make up batches. A source's draws continue from pool to pool through its own permutations, so that every pair is
+    drawn once before any of the same source is drawn again. A pool is a function of its number: nothing is kept of
+    it, nor of a permutation.
 
     Args:
         kind: "mono" or "bitext".
@@ -42,7 +81,7 @@ class HalfPlan:
 
     Attributes:
         probabilities: of each source, by which it is sampled.
-        batches_per_pass: the number of batches in the first pass.
+        batches_per_pass: the number of batches in which as many pairs are drawn as the sources have together.
 
     Raises:
         UserError: a pair does not fit ``max_tokens``.
@@ -64,36 +103,41 @@ class HalfPlan:
                 f"--max-tokens {self.max_tokens} cannot hold a {self.kind} pair of twice {longest} tokens: "
                 f"raise it to {2 * longest}, or lower --{self.kind}-max-length"
             )
-        self.batches_per_pass = len(self._batches(0, 1.0))
+        size = min(self.pairs, POOL)
+        self.batches_per_pass = max(1, round(len(self._pool(0, size)) * self.pairs / size))
 
     def __str__(self) -> str:
         shares = ", ".join(f"{s.name} {p:.4f}" for s, p in zip(self.sources, self.probabilities))
         return f"{self.kind}: {self.pairs:,} pairs in {self.batches_per_pass:,} batches a pass; sampled: {shares}"
 
-    def _rng(self, *key: int) -> np.random.Generator:
-        return np.random.default_rng((self.seed, KINDS.index(self.kind), *key))
+    def _key(self, *key: int) -> Tuple[int, ...]:
+        return (self.seed, KINDS.index(self.kind), *key)
 
-    def _draws(self, number: int, share: float) -> np.ndarray:
-        """The draws of pass ``number`` when each pass is ``share`` of a whole one."""
+    def _draws(self, number: int, size: float) -> np.ndarray:
+        """The draws of pool ``number``, when each has ``size`` pairs on average."""
         parts = []
         for identity, (source, probability) in enumerate(zip(self.sources, self.probabilities)):
-            quota = probability * self.pairs * share
+            quota = probability * size
             positions = np.arange(int(number * quota), int((number + 1) * quota))
             draws = np.empty(len(positions), dtype=DRAW)
             draws["source"] = identity
             draws["epoch"] = positions // len(source)
             for epoch in np.unique(draws["epoch"]):
-                rng = self._rng(identity, int(epoch))
                 here = draws["epoch"] == epoch
-                draws["index"][here] = rng.permutation(len(source))[positions[here] % len(source)]
+                key = self._key(identity, int(epoch))
+                draws["index"][here] = permuted(positions[here] % len(source), len(source), key)
             parts.append(draws)
         return np.concatenate(parts)
 
-    def _batches(self, number: int, share: float) -> List[np.ndarray]:
-        """The batches of a pass: pairs of like length together, in random order."""
-        draws = self._draws(number, share)
-        rng = self._rng(len(self.sources), number)
-        draws = draws[rng.permutation(len(draws))]
+    def _pool(self, number: int, size: float) -> List[np.ndarray]:
+        """The batches of a pool: pairs of like length together, in random order."""
+        draws = self._draws(number, size)
+        rng = np.random.default_rng(self._key(len(self.sources), number))
+        batches = self.cut(draws[rng.permutation(len(draws))])
+        return [batches[i] for i in rng.permutation(len(batches))]
+
+    def cut(self, draws: np.ndarray) -> List[np.ndarray]:
+        """Batches of ``draws`` within both caps, from the shortest pairs to the longest."""
         lengths = np.empty(len(draws), dtype=np.int64)
         for identity, source in enumerate(self.sources):
             here = draws["source"] == identity
@@ -102,37 +146,32 @@ class HalfPlan:
         batches = data_utils.batch_by_size(
             order, None, 2 * lengths[order], max_tokens=self.max_tokens, max_sentences=self.batch_size
         )
-        return [draws[batches[i]] for i in rng.permutation(len(batches))]
+        return [draws[batch] for batch in batches]
 
     def epoch(self, epoch: int, count: int) -> Iterator[np.ndarray]:
         """Exactly ``count`` batches for epoch ``epoch`` (from 1 on), each an array of :data:`DRAW`.
 
-        The half starts again, reshuffled, as often as it takes. So that every epoch has the same number of batches,
-        a pass is shortened to an equal share of the epoch; what its batching leaves over is not drawn,
-        and what is short is made up by halving batches.
+        Every epoch has the same number of equal pools, with as many pairs as make ``count`` batches on average; what
+        a pool's batching leaves over is not drawn, and what is short is made up by halving batches.
         """
-        passes = -(-count // self.batches_per_pass)
-        # At least a pair a source and one more, so that rounding leaves no pass empty.
-        share = min(1.0, max(count / (passes * self.batches_per_pass), (len(self.sources) + 1) / self.pairs))
-        for number in range(passes):
-            batches = self._batches((epoch - 1) * passes + number, share)
-            if number == passes - 1:
-                batches = _make_exactly(count, batches)
-            batches = batches[:count]
-            count -= len(batches)
-            yield from batches
+        pairs = count * self.pairs / self.batches_per_pass
+        pools = max(1, math.ceil(pairs / POOL))
+        # At least a pair a source and one more, so that rounding leaves no pool empty.
+        size = max(pairs / pools, len(self.sources) + 1)
+        for pool in range(pools):
+            wanted = (pool + 1) * count // pools - pool * count // pools
+            yield from _make_exactly(wanted, self._pool((epoch - 1) * pools + pool, size))
 
 
 def _make_exactly(count: int, batches: List[np.ndarray]) -> List[np.ndarray]:
     """Drop batches from the end, or halve the largest, until there are ``count``; repeat some as a last resort."""
     batches = batches[:count]
-    planned = len(batches)
     while len(batches) < count:
-        largest = max(range(len(batches)), key=lambda i: len(batches[i]))
-        batch = batches[largest]
-        if len(batch) > 1:
-            batches[largest] = batch[::2]
-            batches.append(batch[1::2])
-        else:
-            batches.append(batches[len(batches) - planned])
+        largest = sorted(range(len(batches)), key=lambda i: -len(batches[i]))[: count - len(batches)]
+        halved = [i for i in largest if len(batches[i]) > 1]
+        if not halved:
+            return (batches * math.ceil(count / len(batches)))[:count]
+        batches += [batches[i][1::2] for i in halved]
+        for i in halved:
+            batches[i] = batches[i][::2]
     return batches
