@@ -3,10 +3,12 @@
 """The shell side of the recipes: options, and steps that are skipped, remade, resumed or refused."""
 
 import gzip
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
+from conftest import error_line
 
 RECIPES = Path(__file__).resolve().parent.parent / "data-bin-recipes"
 SCRIPTS = sorted(RECIPES.glob("*/*.sh"))
@@ -130,3 +132,19 @@ def test_multi30k_refuses_a_text_that_is_not_multi30k(tmp_path):
     assert result.returncode == 1
     assert result.stderr.startswith("multi30k/prepare.sh: error: train.en.gz: is not the text that this recipe")
     assert not (tmp_path / "out/raw/train.en").exists()
+
+
+def test_table_of_scores(tmp_path, run):
+    scores = tmp_path / "scores"
+    scores.mkdir()
+    for name, score in (("veco.s1.checkpoint_1_100", 20.0), ("veco.s1.checkpoint_last", 30.0),
+                        ("veco.s2.checkpoint_last", 31.0), ("random.s1.checkpoint_2_300", 8.04)):  # fmt: skip
+        (scores / f"finetune.{name}.json").write_text(json.dumps({"sacrebleu": {"score": score}}))
+    result = run("data-bin-recipes/multi30k/table.py", tmp_path)
+    assert result.stdout.splitlines() == [
+        "| arm | 100 | 300 | last |",
+        "| --- | --- | --- | --- |",
+        "| random |  | 8.0 |  |",
+        "| veco | 20.0 |  | 30.5 ± 0.7 (2) |",
+    ]
+    assert "no scores: run evaluate.sh first" in error_line(run("data-bin-recipes/multi30k/table.py", tmp_path / "none"))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The scores that evaluate.sh left in a folder, as a Markdown table: BLEU by arm and updates, over the seeds."""
+"""The scores that evaluate.sh left in a folder, as a Markdown table: sacreBLEU by arm and updates, over the seeds."""
 
 import argparse
 import json
@@ -30,17 +30,22 @@ def read_scores(folder: Path) -> Dict[str, Dict[str, List[float]]]:
     return scores
 
 
+def cell(scores: List[float]) -> str:
+    """The mean over the seeds, with the standard deviation and the number of seeds where there are several."""
+    if len(scores) < 2:
+        return f"{scores[0]:.1f}" if scores else ""
+    return f"{statistics.mean(scores):.1f} ± {statistics.stdev(scores):.1f} ({len(scores)})"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("out", type=Path, help="the folder of the recipe's scripts")
-    folder = parser.parse_args().out / "scores"
-    print("| arm | updates | sacreBLEU of each seed | mean | spread |\n| --- | --- | --- | --- | --- |")
-    for arm, points in sorted(read_scores(folder).items()):
-        for updates in sorted(points, key=lambda u: (u == "last", u.zfill(9))):
-            bleu = points[updates]
-            spread = f"{statistics.stdev(bleu):.2f}" if len(bleu) > 1 else "-"
-            each = " ".join(f"{score:.2f}" for score in bleu)
-            print(f"| {arm} | {updates} | {each} | {statistics.mean(bleu):.2f} | {spread} |")
+    scores = read_scores(parser.parse_args().out / "scores")
+    points = {updates for of_arm in scores.values() for updates in of_arm}
+    points = sorted(points, key=lambda updates: (updates == "last", updates.zfill(9)))
+    print(f"| arm | {' | '.join(points)} |\n| --- |{' --- |' * len(points)}")
+    for arm, of_arm in sorted(scores.items()):
+        print(f"| {arm} | {' | '.join(cell(of_arm.get(updates, [])) for updates in points)} |")
 
 
 if __name__ == "__main__":
