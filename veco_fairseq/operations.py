@@ -5,11 +5,23 @@
 import itertools
 from typing import NamedTuple
 
+import torch
 from fairseq import checkpoint_utils, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from veco_fairseq.errors import UserError
+
+
+def counter() -> FlopCounterMode:
+    """PyTorch's counter of operations, with the fused attention of CPUs, which it leaves out."""
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    formulas = {
+        attention: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v),
+        backward: lambda gradient, q, k, v, *_, **__: sdpa_backward_flop_count(gradient, q, k, v),
+    }
+    return FlopCounterMode(display=False, custom_mapping=formulas)
 
 
 class Operations(NamedTuple):
@@ -59,8 +71,8 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
     counted = list(itertools.islice(batches, 0, len(batches), max(1, len(batches) // sample_updates)))
     total = 0
     for sample in counted:
-        with FlopCounterMode(display=False) as counter:
+        with counter() as operations:
             task.train_step(sample, model, criterion, NoOptimizer, update_num=0)
-        total += counter.get_total_flops()
+        total += operations.get_total_flops()
     accumulation = cfg.optimization.update_freq[0]
     return Operations(history[-1]["num_updates"], accumulation * total / len(counted))
