@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Measure speed and memory, ours and fairseq's own in turn in one run, and print their ratio."""
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+
+from veco_fairseq.cli import run
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True)
+    pretrain = commands.add_parser("pretrain", help="training, beside fairseq's masked_lm with its RoBERTa")
+    pretrain.add_argument("--arch", default="veco_small", help="the sizes of both (default: %(default)s)")
+    pretrain.add_argument("--tokens", type=int, default=4096, metavar="N", help="of a batch (default: %(default)s)")
+    pretrain.add_argument("--length", type=int, default=128, metavar="N", help="of a sentence (default: %(default)s)")
+    pretrain.add_argument("--updates", type=int, default=3, metavar="N", help="timed a round (default: %(default)s)")
+    pretrain.add_argument("--autocast", choices=["none", "bf16"], default="none", help="of camlm")
+    head = commands.add_parser("head", help="the LM head's projection and loss, beside PyTorch's plain ones")
+    head.add_argument("--rows", type=int, default=8192, metavar="N", help="masked tokens (default: %(default)s)")
+    head.add_argument("--dim", type=int, default=768, metavar="N", help="of the model (default: %(default)s)")
+    head.add_argument("--plain-rows", type=int, default=1024, metavar="N",
+                      help="for the comparison with the plain loss, whose logits must fit (default: %(default)s)")
+    for command in (pretrain, head):
+        command.add_argument("--vocabulary", type=int, default=250_002, metavar="N", help="(default: %(default)s)")
+        command.add_argument("--rounds", type=int, default=3, metavar="N", help="(default: %(default)s)")
+        command.add_argument("--threads", type=int, metavar="N", help="of a CPU (default: PyTorch's)")
+        command.add_argument("--device", choices=["cpu", "cuda"], help="(default: a GPU, if there is one)")
+        command.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+        command.add_argument("--job", help=argparse.SUPPRESS)  # one measurement in a process of its own
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_arguments()
+    import torch
+
+    from veco_fairseq.files import atomic_output
+
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    args.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    measure = {"pretrain": bench_pretrain, "head": bench_head}[args.command]
+    figures = measure(args)
+    if args.job:
+        print(json.dumps(figures))
+    elif args.json:
+        figures = {"options": {k: v for k, v in vars(args).items() if k not in ("json", "job")}, **figures}
+        with atomic_output(args.json) as temporary:
+            temporary.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+def command_of(args: argparse.Namespace, job: str, **changes) -> list:
+    """This command again, for one job."""
+    options = {**vars(args), **changes, "job": job, "json": None}
+    words = [__file__, options.pop("command")]
+    for name, value in options.items():
+        words += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
+    return words
+
+
+def bench_pretrain(args: argparse.Namespace) -> dict:
+    import torch
+
+    from veco_fairseq import benchmark
+
+    sizes = benchmark.Sizes(
+        args.arch, args.vocabulary, args.tokens, args.length, args.updates, args.autocast, args.device
+    )
+    if args.job:
+        return benchmark.train(args.job, sizes)
+    options = benchmark.model_options(sizes)
+    shape = (args.tokens, options.encoder_embed_dim, options.encoder_ffn_embed_dim)
+    rates = {}
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        rates[name] = benchmark.matmul_rate(*shape, dtype, args.device)
+        print(f"matrix products ({shape[0]} x {shape[1]} x {shape[2]}), {name}: {rates[name] / 1e9:,.0f} GFLOP/s")
+    jobs = {name: command_of(args, name) for name in (benchmark.OURS, benchmark.PEER)}
+    results = benchmark.in_turn(jobs, args.rounds, print)
+    figures = {"matmul_rate": rates}
+    print(f"{'':20} {'s/update':>9} {'TFLOP/update':>13} {'GFLOP/s':>8} {'MFU':>6} {'tokens/s':>9} {'peak GiB':>9}")
+    for name, rounds in results.items():
+        best = {key: rounds[0][key] for key in ("operations", "tokens", "parameters")}
+        best["seconds"] = statistics.median(result["seconds"] for result in rounds)
+        best["peak_bytes"] = max(result["peak_bytes"] for result in rounds)
+        best["rate"] = best["operations"] / best["seconds"]
+        best["mfu"] = best["rate"] / rates["bf16" if name == benchmark.OURS and args.autocast == "bf16" else "fp32"]
+        figures[name] = {**best, "rounds": rounds}
+        print(
+            f"{name:20} {best['seconds']:9.2f} {best['operations'] / 1e12:13.2f} {best['rate'] / 1e9:8,.0f} "
+            f"{best['mfu']:6.1%} {best['tokens'] / best['seconds']:9,.0f} {best['peak_bytes'] / 2**30:9.2f}"
+        )
+    ratios = [
+        ours["operations"] / ours["seconds"] / (peer["operations"] / peer["seconds"])
+        for ours, peer in zip(results[benchmark.OURS], results[benchmark.PEER])
+    ]
+    figures["ratio"] = statistics.median(ratios)
+    each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    print(f"operations a second, ours to fairseq's: {figures['ratio']:.2f} (by round: {each})")
+    return figures
+
+
+def bench_head(args: argparse.Namespace) -> dict:
+    from veco_fairseq import benchmark
+
+    if args.job:
+        return benchmark.head_memory(args.rows, args.dim, args.vocabulary, chunked=args.job != "plain")
+    jobs = {
+        f"chunked, {args.rows} rows": command_of(args, "chunked"),
+        f"chunked, {args.plain_rows} rows": command_of(args, "chunked", rows=args.plain_rows),
+        f"plain, {args.plain_rows} rows": command_of(args, "plain", rows=args.plain_rows),
+    }
+    results = benchmark.in_turn(jobs, args.rounds, print)
+    figures = {}
+    for name, rounds in results.items():
+        seconds = statistics.median(result["seconds"] for result in rounds)
+        peak = max(result["peak_bytes"] for result in rounds)
+        figures[name] = {"seconds": seconds, "peak_bytes": peak}
+        print(f"{name:22} {seconds:8.2f} s  {peak / 1e9:6.2f} GB beyond inputs, weights and gradients")
+    _, ours, plain = figures.values()
+    figures["ratio"] = plain["seconds"] / ours["seconds"]
+    print(f"speed at {args.plain_rows} rows, ours to plain: {figures['ratio']:.2f}")
+    return figures
+
+
+if __name__ == "__main__":
+    run(main)
