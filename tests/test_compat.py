@@ -381,3 +381,14 @@ def test_amp_on_a_cpu_computes_in_bf16_and_resumes(trained, tmp_path):
         assert all(tensor.dtype == torch.float32 for tensor in weights.values())
     assert len(losses[()]) == len(losses["--amp",]) == 3 and losses[()] != losses["--amp",]
     assert losses[()] == pytest.approx(losses["--amp",], rel=0.02)
+
+
+@pytest.mark.parametrize("amp", [(), ("--amp",)], ids=["fp32", "amp"])
+def test_nan_is_an_error_and_the_checkpoint_before_is_whole(copy_of, amp):
+    """With an absurd learning rate the second update's loss is no number; nothing of it is saved."""
+    folder = copy_of
+    before = (folder / "ckpt/checkpoint_last.pt").read_bytes()
+    options = ("--max-update", "9", "--reset-optimizer", "--lr", "1e30", "--disable-validation", "--no-save")
+    result = train(folder, *amp, *options)
+    assert "the gradients became NaN or infinite: lower --lr or raise --warmup-updates" in error_line(result)
+    assert (folder / "ckpt/checkpoint_last.pt").read_bytes() == before

@@ -13,13 +13,14 @@ import signal
 import sys
 import time
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import fairseq_cli.train as fairseq_train
 import numpy as np
 import torch
 from fairseq import checkpoint_utils
+from fairseq import trainer as fairseq_trainer
 from fairseq.data import data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
@@ -266,6 +267,7 @@ def batch_by_size(indices, *args, **kwargs) -> List[np.ndarray]:
 # have --autocast of their own.)
 
 _fairseq_train_step = FairseqTask.train_step
+_fairseq_amp_clip_grad_norm = AMPOptimizer.clip_grad_norm
 
 
 def train_step(task: FairseqTask, sample, model, criterion, optimizer, *args, **kwargs):
@@ -273,6 +275,16 @@ def train_step(task: FairseqTask, sample, model, criterion, optimizer, *args, **
     on_cpu = isinstance(optimizer, AMPOptimizer) and next(model.parameters()).device.type == "cpu"
     with torch.autocast("cpu", torch.bfloat16, enabled=on_cpu):
         return _fairseq_train_step(task, sample, model, criterion, optimizer, *args, **kwargs)
+
+
+def amp_clip_grad_norm(optimizer: AMPOptimizer, *args, **kwargs):
+    """fairseq's; without a loss scale to lower (on a CPU) a NaN is an error, not a step of the optimizer."""
+    if optimizer.scaler.is_enabled():
+        return _fairseq_amp_clip_grad_norm(optimizer, *args, **kwargs)
+    norm = optimizer.fp32_optimizer.clip_grad_norm(*args, **kwargs)
+    if not torch.isfinite(norm).all():
+        raise FloatingPointError("gradients are Nan/Inf")
+    return norm
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -342,6 +354,8 @@ MISTAKES = (
      "the dictionary has the token '{0}' twice: remove one of its lines"),
     (r"(Criterion|Optimizer) does not match; please reset the optimizer \(--reset-optimizer\)\. (\S+) vs (\S+)",
      "the checkpoint was trained with {1}, not {2}: give the same one, or --reset-optimizer"),
+    (r"gradients are Nan/Inf",
+     "the gradients became NaN or infinite: lower --lr or raise --warmup-updates, and go on from a checkpoint before"),
     (r"(Size of sample #\d+ is invalid .*)", "{0}"),
     (r"(Valid paths .* will be ignored\. .*)", "{0}"),
 )
@@ -389,6 +403,9 @@ def install() -> None:
     PathManager.copy = staticmethod(copy)
     data_utils.batch_by_size = batch_by_size
     FairseqTask.train_step = train_step
+    AMPOptimizer.clip_grad_norm = amp_clip_grad_norm
+    # It looks for the first NaN with hooks that today's PyTorch calls otherwise, and fails on its own.
+    fairseq_trainer.NanDetector = nullcontext
     for module in (fairseq_train, sys.modules["__main__"]):  # the latter: python -m fairseq_cli.train
         if hasattr(module, "validate_and_save"):
             module.validate_and_save = validate_and_save
