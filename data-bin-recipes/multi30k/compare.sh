@@ -7,13 +7,13 @@
 # usage: compare.sh [--out DIR] [--src LANG] [--tgt LANG] [--seeds "1 2 3"] [--long-lr X] [-- OPTIONS OF fairseq-train]
 #
 #   --out      the folder that prepare.sh filled (default: data-bin/multi30k.SRC-TGT in the repository)
-#   --long-lr  learning rate of the longer random arm (default: 1e-3; try some first with finetune.sh --name)
+#   --long-lr  learning rate of the longer random arm (default: 2e-3; try some first with finetune.sh --name)
 #
 # The options after `--` go to pre-training. Fine-tuning gets --cpu too, and, with --autocast bf16, fairseq's --amp.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
-parse_options out= src=en tgt=de seeds="1 2 3" long-lr=1e-3 -- "$@"
+parse_options out= src=en tgt=de seeds="1 2 3" long-lr=2e-3 -- "$@"
 src=${OPTIONS[src]} tgt=${OPTIONS[tgt]} seeds=${OPTIONS[seeds]} long_lr=${OPTIONS[long-lr]}
 out=${OPTIONS[out]:-$REPOSITORY/data-bin/multi30k.$src-$tgt}
 export VECO_SKIP_SETUP=1
