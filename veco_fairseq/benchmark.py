@@ -17,7 +17,6 @@ import torch
 from fairseq import utils
 from fairseq.criterions.masked_lm import MaskedLmLoss
 from fairseq.data import Dictionary
-from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.roberta import RobertaModel
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from omegaconf import OmegaConf
@@ -30,7 +29,7 @@ from veco_fairseq.data.plan import DRAW
 from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
-from veco_fairseq.models.veco import VecoModel
+from veco_fairseq.models.veco import VecoModel, architecture
 from veco_fairseq.operations import counter
 
 OURS, PEER = "camlm", "fairseq masked_lm"
@@ -93,9 +92,7 @@ def _wait(device: str) -> None:
 
 
 def model_options(sizes: Sizes) -> Namespace:
-    args = Namespace(autocast=sizes.autocast, max_positions=max(512, 2 * sizes.length))
-    ARCH_CONFIG_REGISTRY[sizes.arch](args)
-    return args
+    return architecture(sizes.arch, autocast=sizes.autocast, max_positions=max(512, 2 * sizes.length))
 
 
 def dictionary(vocabulary: int) -> Dictionary:

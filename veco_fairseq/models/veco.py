@@ -250,8 +250,8 @@ def veco_large(args) -> None:
     _architecture(args, layers=24, dim=1024, heads=16)
 
 
-def count_parameters(arch: str, dictionary: Dictionary) -> int:
-    """The number of parameters of an architecture over this dictionary, without making one.
+def architecture(arch: str, **options) -> Namespace:
+    """The model options of an architecture, where ``options`` have not chosen otherwise.
 
     Raises:
         UserError: there is no such architecture of this model.
@@ -259,7 +259,13 @@ def count_parameters(arch: str, dictionary: Dictionary) -> int:
     if ARCH_MODEL_NAME_REGISTRY.get(arch) != "veco":
         names = ", ".join(name for name, model in ARCH_MODEL_NAME_REGISTRY.items() if model == "veco")
         raise UserError(f"--arch {arch}: there is {names}")
-    args = Namespace()
+    args = Namespace(**options)
     ARCH_CONFIG_REGISTRY[arch](args)
+    return args
+
+
+def count_parameters(arch: str, dictionary: Dictionary) -> int:
+    """The number of parameters of an architecture over this dictionary, without making one; errors as above."""
+    args = architecture(arch)
     with torch.device("meta"):
         return sum(parameter.numel() for parameter in VecoEncoder(args, dictionary).parameters())

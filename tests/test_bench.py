@@ -1,0 +1,35 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""bench.py's figures: that they are there and fit together; how large they are is no test's business."""
+
+import json
+
+import pytest
+from conftest import error_line
+
+
+def test_pretrain(run, tmp_path):
+    options = "--arch veco_tiny --vocabulary 300 --tokens 64 --length 8 --updates 1 --rounds 1 --device cpu".split()
+    result = run("scripts/bench.py", "pretrain", *options, "--json", tmp_path / "bench.json")
+    assert result.returncode == 0, result.stderr
+    figures = json.loads((tmp_path / "bench.json").read_text())
+    ours, peer = figures["camlm"], figures["fairseq masked_lm"]
+    assert ours["tokens"] == 2 * peer["tokens"] == 128  # a monolingual and a bitext batch
+    # The same encoder; cross-attention is ours alone, and fairseq's RoBERTa is of today's sizes otherwise.
+    assert ours["operations"] > 4 * peer["operations"] and ours["parameters"] > peer["parameters"]
+    for figure in (ours, peer):
+        assert figure["rate"] == pytest.approx(figure["operations"] / figure["seconds"])
+        assert figure["mfu"] == pytest.approx(figure["rate"] / figures["matmul_rate"]["fp32"])
+    assert figures["ratio"] == pytest.approx(ours["rate"] / peer["rate"])
+    assert "operations a second, ours to fairseq's: " in result.stdout
+
+
+def test_head(run):
+    options = "--rows 64 --plain-rows 32 --dim 8 --vocabulary 100 --rounds 1 --device cpu".split()
+    result = run("scripts/bench.py", "head", *options)
+    assert result.returncode == 0 and "speed at 32 rows, ours to plain: " in result.stdout
+
+
+def test_failed_job_is_told_in_a_line(run):
+    result = run("scripts/bench.py", "pretrain", "--arch", "veco_huge", "--rounds", "1", "--device", "cpu")
+    assert "--arch veco_huge: there is veco_" in error_line(result)
