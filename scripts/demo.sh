@@ -26,8 +26,6 @@ out="$(cd "$out" && pwd)"
 
 bash "$repository/scripts/setup.sh"
 export VECO_SKIP_SETUP=1
-# Threads that wait by spinning take the cores from whatever else the machine does, and it from them.
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-PASSIVE}
 python="$repository/.venv/bin/python"
 toy="$repository/data-bin-recipes/toy"
 device=()
