@@ -83,13 +83,15 @@ def test_killed_again_and_again(make_root, start, run, options, tmp_path, worker
     assert not left, "what is left of a killed save is cleared away by the next one"
 
 
-def test_sigterm_saves_and_has_its_own_exit_code(make_root, start, run, options, tmp_path):
+@pytest.mark.parametrize("everybody", [False, True], ids=["the trainer", "its loaders too"])
+def test_sigterm_saves_and_has_its_own_exit_code(make_root, start, run, options, tmp_path, everybody):
+    """Sent to one process, as kill does, or to all of them, as SLURM does."""
     root = make_root()
     options = [option if option != "2" else "100" for option in options] + ["--num-workers", "1"]
     run("fairseq-train", root, *OPTIONS, *options, "--save-dir", tmp_path / "whole")
     process = start(root, *options, save_dir="told")
     wait_for("num_updates\": \"3\"", tmp_path / "told.log", process)
-    process.send_signal(signal.SIGTERM)
+    (os.killpg if everybody else os.kill)(process.pid, signal.SIGTERM)
     assert process.wait(60) == 128 + signal.SIGTERM
     log = (tmp_path / "told.log").read_text()
     update = int(re.search(r"SIGTERM: saved after update (\d+); the same command goes on from here", log)[1])

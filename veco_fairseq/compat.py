@@ -11,7 +11,7 @@ import re
 import shutil
 import signal
 import sys
-import time
+import threading
 import warnings
 from contextlib import contextmanager, nullcontext
 from typing import Any, Callable, Dict, Iterator, List, Optional
@@ -292,27 +292,24 @@ def amp_clip_grad_norm(optimizer: AMPOptimizer, *args, **kwargs):
 # its last checkpoint.
 
 TERMINATED = 128 + signal.SIGTERM  # the exit code, the shell's own for it
-_terminated_at: List[float] = []
+_terminated = threading.Event()
+_fairseq_begin_epoch = Trainer.begin_epoch
 _fairseq_validate_and_save = fairseq_train.validate_and_save
 
 
-def note_termination() -> None:
-    """From now on SIGTERM is noted, in this process alone: its data loaders' processes still end on it."""
-    owner = os.getpid()
+def begin_epoch(trainer: Trainer, epoch: int):
+    """fairseq's; from here on SIGTERM is noted, before the data loaders' processes start, which inherit that.
 
-    def note(number, frame) -> None:
-        if os.getpid() == owner:
-            _terminated_at.append(time.time())
-        else:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-
-    signal.signal(signal.SIGTERM, note)
+    They must outlive it: SLURM sends it to every process of a job, and a loader that dies takes the training along.
+    They end with the training, as always.
+    """
+    signal.signal(signal.SIGTERM, lambda number, frame: _terminated.set())
+    return _fairseq_begin_epoch(trainer, epoch)
 
 
 def terminated(trainer: Trainer) -> bool:
     """Whether any worker was told to end; all workers get the same answer after the same update."""
-    told = bool(_terminated_at)
+    told = _terminated.is_set()
     if trainer.data_parallel_world_size > 1:
         count = torch.tensor([float(told)], device=trainer.device)
         told = distributed_utils.all_reduce(count, trainer.data_parallel_process_group).item() > 0
@@ -321,8 +318,6 @@ def terminated(trainer: Trainer) -> bool:
 
 def validate_and_save(cfg, trainer: Trainer, task, epoch_itr, *args):
     """fairseq's, after every update; but told to end, it saves checkpoint_last.pt and ends with :data:`TERMINATED`."""
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        note_termination()  # after the first update, before which there is nothing to lose
     if not terminated(trainer):
         return _fairseq_validate_and_save(cfg, trainer, task, epoch_itr, *args)
     checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
@@ -400,6 +395,7 @@ def install() -> None:
     checkpoint_utils.torch_persistent_save = torch_persistent_save
     checkpoint_utils._torch_persistent_save = save_once
     Trainer.load_checkpoint = trainer_load_checkpoint
+    Trainer.begin_epoch = begin_epoch
     PathManager.copy = staticmethod(copy)
     data_utils.batch_by_size = batch_by_size
     FairseqTask.train_step = train_step
