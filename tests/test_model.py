@@ -141,9 +141,10 @@ def test_frozen_backbone_keeps_no_gradient_and_no_activation(make_model):
     assert model.unplugged(y).requires_grad
 
 
-def test_checkpointed_activations_give_the_same_gradients_from_less(make_model):
+@pytest.mark.parametrize("autocast", ["none", "bf16"])
+def test_checkpointed_activations_give_the_same_gradients_from_less(make_model, autocast):
     """Also frozen, when the lowest layer's input needs no gradient but its cross-attention does."""
-    plain, checkpointed = make_model(), make_model(checkpoint_activations=True)
+    plain, checkpointed = (make_model(autocast=autocast, checkpoint_activations=given) for given in (False, True))
     for frozen in (False, True):
         for model in (plain, checkpointed):
             model.freeze_backbone(frozen)
@@ -235,3 +236,19 @@ def test_autocast_keeps_parameters_and_loss_in_fp32(make_model):
     assert torch.allclose(actual, expected, rtol=0.05, atol=0.05)
     actual.sum().backward()
     assert all(p.grad.dtype == torch.float32 for p in cast.parameters() if p.grad is not None)
+
+
+def test_short_sequences_in_bf16_take_the_plain_attention(make_model, monkeypatch):
+    """Which is the faster one on a CPU; the other gives the same but for rounding."""
+    called = []
+
+    def kernels(model, length):
+        with torch.profiler.profile() as profile, torch.autocast("cpu", torch.bfloat16, enabled=model is cast):
+            called.append(model.unplugged(tokens(2, length)).detach())
+        return {event.key for event in profile.key_averages() if "flash_attention" in event.key}
+
+    plain, cast = make_model(), make_model(autocast="bf16")
+    assert kernels(plain, 12) and not kernels(cast, 12)
+    monkeypatch.setattr("veco_fairseq.modules.layer.UNFUSED_LENGTH", 11)
+    assert kernels(cast, 12)
+    assert torch.allclose(called[1], called[2], atol=0.05)

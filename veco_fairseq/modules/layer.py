@@ -3,11 +3,29 @@
 """One VECO layer: self-attention, a cross-attention that is plugged in or out, and the FFN."""
 
 import copy
-from typing import List, Optional
+from contextlib import nullcontext
+from typing import ContextManager, List, Optional
 
+import torch
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+# Up to this length the attention of PyTorch 2.13 is faster unfused, in bf16 on a CPU: see docs/performance.md.
+UNFUSED_LENGTH = 128
+
+
+def attention_kernel(x: Tensor, memory: Optional[Tensor]) -> ContextManager:
+    """Choose between PyTorch's fused and its plain attention: the same function, at another speed.
+
+    Args:
+        x, memory: as in :meth:`VecoLayer.forward`.
+    """
+    longest = max(len(x), 0 if memory is None else len(memory))
+    if x.device.type == "cpu" and torch.is_autocast_enabled("cpu") and longest <= UNFUSED_LENGTH:
+        return sdpa_kernel(SDPBackend.MATH)
+    return nullcontext()
 
 
 class VecoLayer(TransformerDecoderLayerBase):
@@ -54,14 +72,15 @@ class VecoLayer(TransformerDecoderLayerBase):
         Returns:
             (length, batch, dim).
         """
-        h, _ = self.self_attn(x, x, x, key_padding_mask=padding_mask, need_weights=False)
-        x = self.self_attn_layer_norm(x + self.dropout_module(h))
-        if memory is not None:
-            h, weights = self.encoder_attn(
-                x, memory, memory, key_padding_mask=memory_padding_mask, need_weights=attention is not None
-            )
-            if attention is not None:
-                attention.append(weights)
-            x = self.encoder_attn_layer_norm(x + self.dropout_module(h))
+        with attention_kernel(x, memory):
+            h, _ = self.self_attn(x, x, x, key_padding_mask=padding_mask, need_weights=False)
+            x = self.self_attn_layer_norm(x + self.dropout_module(h))
+            if memory is not None:
+                h, weights = self.encoder_attn(
+                    x, memory, memory, key_padding_mask=memory_padding_mask, need_weights=attention is not None
+                )
+                if attention is not None:
+                    attention.append(weights)
+                x = self.encoder_attn_layer_norm(x + self.dropout_module(h))
         h = self.fc2(self.activation_dropout_module(self.activation_fn(self.fc1(x))))
         return self.final_layer_norm(x + self.dropout_module(h))
