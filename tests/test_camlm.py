@@ -220,6 +220,36 @@ def test_validation_logs_each_language_and_one_total(make_task, make_model):
     assert math.isclose(mean, values["mono_h_loss"], abs_tol=2e-3)
 
 
+def test_time_left_is_told_at_the_rate_of_the_last_updates(make_task):
+    task = make_task(max_update=310)
+    criterion, log = criterion_for(task), {"loss": torch.tensor(1.0), "sample_size": 1, "ntokens": 1, "nsentences": 1}
+    log.update({f"{kind}_{what}": 0 for kind in ("mono", "bitext") for what in ("pairs", "tokens")})
+    task.begun.extend([(10, 1000.0), (110, 2800.0)])  # 18 seconds an update, and 200 updates to go
+    for training, expected in ((True, 1.0), (False, None)):
+        with metrics.aggregate(new_root=True) as agg:
+            task.reduce_metrics([log], criterion.train(training))
+        assert agg.get_smoothed_values().get("hours_left") == expected
+
+
+def test_validation_of_many_languages_logs_each_in_one_number(make_task, make_model, monkeypatch):
+    task, model = make_task(), make_model()
+    criterion = criterion_for(task).eval()
+    samples = list(iterator(task, "valid").next_epoch_itr(shuffle=False))
+
+    def values():
+        with metrics.aggregate(new_root=True) as agg:
+            CamlmCriterion.reduce_metrics([task.valid_step(sample, model, criterion)[2] for sample in samples])
+        return agg.get_smoothed_values()
+
+    detailed = values()
+    monkeypatch.setattr("veco_fairseq.criterions.camlm.SOURCES_IN_DETAIL", 2)
+    short = values()
+    assert {key for key in short if key.startswith(("aa", "bb"))} == {"aa_loss", "bb_loss", "aa-bb_loss"}
+    terms = [detailed[f"aa-bb_bitext_{term}_loss"] for term in ("h", "s", "tlm")]
+    assert math.isclose(short["aa-bb_loss"], sum(terms), abs_tol=3e-3)
+    assert short["bitext_s_acc"] == detailed["bitext_s_acc"]
+
+
 @pytest.mark.parametrize("kinds, options", [("mono", {"bitext": ()}), ("bitext", {"mono": ()})])
 def test_one_kind_is_enough(make_task, make_root, make_model, kinds, options):
     task = make_task(make_root(**options))

@@ -45,7 +45,9 @@ def test_trains_validates_saves_and_resumes(make_root, train, tmp_path):
         "bitext_tlm_loss",
         "bitext_s_ppl",
         "mono_h_acc",
-    } <= set(losses[0])
+        "hours_left",
+    } <= set(losses[1])
+    assert all(0 < float(line["mono_share"]) < 1 for line in losses)
     assert {"valid_loss", "valid_aa_mono_s_loss", "valid_aa-bb_bitext_tlm_ppl"} <= set(logged(whole, "valid")[0])
     saved = tmp_path / "whole"
     assert (saved / "dict.txt").read_text() == (root / "dict.txt").read_text()

@@ -17,6 +17,8 @@ from veco_fairseq.data.plan import KINDS
 
 # The terms of the loss: "h" is P(x|x^) and P(y|y^), "s" is P(x|y^,x^) and P(y|x^,y^).
 TERMS = ("mono_h", "mono_s", "bitext_h", "bitext_s", "bitext_tlm")
+# Of more languages and pairs than these, validation logs the loss alone, not every term's loss, ppl and acc.
+SOURCES_IN_DETAIL = 20
 
 
 @dataclass
@@ -38,7 +40,8 @@ class CamlmCriterion(FairseqCriterion):
     """Sums up the terms of one kind of batch; ``sample_size`` is the masked tokens of x and y, each counted once.
 
     Logged for every term, in training and validation: ``loss`` (bits a masked token), ``ppl`` and ``acc`` (share of
-    masked tokens whose likeliest prediction is right); in validation also by language and pair.
+    masked tokens whose likeliest prediction is right); in validation also by language and pair, or of each its ``loss``
+    alone if there are more than :data:`SOURCES_IN_DETAIL`.
     """
 
     def __init__(self, cfg: CamlmCriterionConfig, task):
@@ -74,17 +77,27 @@ class CamlmCriterion(FairseqCriterion):
         """Sums, under the same keys on every worker, so that they can be added up."""
         log = {"loss": loss.detach(), "ntokens": sample["ntokens"], "nsentences": sample["nsentences"]}
         log["sample_size"] = sample_size
-        log.update({f"{kind}_pairs": sample["nsentences"] * (kind == sample["kind"]) for kind in KINDS})
-        names = [] if self.training else self.task.validation_names
+        for kind in KINDS:
+            log[f"{kind}_pairs"] = sample["nsentences"] * (kind == sample["kind"])
+            log[f"{kind}_tokens"] = sample["ntokens"] * (kind == sample["kind"])
         zero = torch.zeros_like(log["loss"])
-        for prefix in ["", *(f"{name}_" for name in names)]:
-            for term in TERMS:
-                kind, branch = term.split("_")
-                prediction = predictions.get(branch)
-                here = prediction is not None and kind == sample["kind"] and prefix in ("", f"{sample['name']}_")
-                log[f"{prefix}{term}_nll"] = prediction.nll.detach().sum() if here else zero
-                log[f"{prefix}{term}_correct"] = prediction.correct.sum() if here else zero
-                log[f"{prefix}{term}_count"] = len(prediction.nll) if here else 0
+        sums = {}
+        for term in TERMS:
+            kind, branch = term.split("_")
+            of_term = predictions.get(branch) if kind == sample["kind"] else None
+            sums[term] = (zero, zero, 0)
+            if of_term is not None:
+                sums[term] = (of_term.nll.detach().sum(), of_term.correct.sum(), len(of_term.nll))
+        nothing = dict.fromkeys(TERMS, (zero, zero, 0))
+        names = [] if self.training else self.task.validation_names
+        for name in [None, *names]:
+            here = name in (None, sample["name"])
+            if name is None or len(names) <= SOURCES_IN_DETAIL:
+                for term, (nll, correct, count) in (sums if here else nothing).items():
+                    key = term if name is None else f"{name}_{term}"
+                    log.update({f"{key}_nll": nll, f"{key}_correct": correct, f"{key}_count": count})
+            else:
+                log.update({f"{name}_nll": log["loss"] if here else zero, f"{name}_count": sample_size if here else 0})
         return log
 
     @staticmethod
@@ -98,10 +111,15 @@ class CamlmCriterion(FairseqCriterion):
             if count == 0:
                 continue
             metrics.log_scalar(f"{term}_loss", total[f"{term}_nll"] / count / math.log(2), count, priority=20, round=3)
+            if f"{term}_correct" not in total:
+                continue
             metrics.log_derived(f"{term}_ppl", lambda m, t=term: utils.get_perplexity(m[f"{t}_loss"].avg), priority=21)
             metrics.log_scalar(f"{term}_acc", total[f"{term}_correct"] / count, count, priority=22, round=4)
         for kind in KINDS:
             metrics.log_scalar(f"{kind}_pairs", total[f"{kind}_pairs"], priority=185, round=1)
+            if 0 < total[f"{kind}_tokens"] < total["ntokens"]:
+                share = total[f"{kind}_tokens"] / total["ntokens"]
+                metrics.log_scalar(f"{kind}_share", share, total["ntokens"], priority=186, round=3)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:

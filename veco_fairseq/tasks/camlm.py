@@ -4,6 +4,8 @@
 
 import logging
 import shutil
+import time
+from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
@@ -14,6 +16,7 @@ from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from fairseq.distributed import utils as distributed_utils
+from fairseq.logging import metrics
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II
 
@@ -75,6 +78,7 @@ class CamlmTaskConfig(FairseqDataclass):
     no_tlm: bool = field(default=False, metadata={"help": "leave TLM out on bitext (paper: it is in)"})
     seed: int = II("common.seed")
     update_freq: Any = II("optimization.update_freq")
+    max_update: int = II("optimization.max_update")
     save_dir: str = II("checkpoint.save_dir")
 
 
@@ -113,6 +117,7 @@ class CamlmTask(FairseqTask):
         self.state.merge_state_dict({"symbols": list(dictionary.symbols)})
         self.validation_names: List[str] = []
         self.frozen_updates = 0
+        self.begun = deque(maxlen=101)  # the last updates and when they began, for an estimate of the time left
 
     @classmethod
     def setup_task(cls, cfg: CamlmTaskConfig, **kwargs) -> "CamlmTask":
@@ -289,11 +294,21 @@ class CamlmTask(FairseqTask):
         model.set_num_updates(update_num)
         # Here and not earlier: fairseq builds its optimizer over what can be trained before the first update.
         model.freeze_backbone(update_num < self.frozen_updates)
+        if not self.begun or self.begun[-1][0] != update_num:
+            self.begun.append((update_num, time.monotonic()))
         return self._add_up(sample, partial(self._train_half, model, criterion, optimizer, ignore_grad))
 
     def valid_step(self, sample, model, criterion):
         """The same without gradients."""
         return self._add_up(sample, partial(super().valid_step, model=model, criterion=criterion))
+
+    def reduce_metrics(self, logging_outputs: List[Dict], criterion) -> None:
+        """The criterion's, and in training ``hours_left``, at the rate of the last 100 updates."""
+        super().reduce_metrics(logging_outputs, criterion)
+        if criterion.training and self.cfg.max_update > 0 and len(self.begun) > 1:
+            (first, then), (last, now) = self.begun[0], self.begun[-1]
+            hours = (now - then) / (last - first) * (self.cfg.max_update - last) / 3600
+            metrics.log_scalar("hours_left", hours, weight=0, priority=190, round=2)
 
     def _train_half(self, model, criterion, optimizer, ignore_grad: bool, half: Dict):
         loss, sample_size, log = criterion(model, half)
