@@ -8,6 +8,7 @@ from argparse import Namespace
 import numpy as np
 import pytest
 import torch
+from conftest import write_tokens
 from fairseq.logging import metrics
 
 from veco_fairseq.criterions.camlm import CamlmCriterion, CamlmCriterionConfig
@@ -63,6 +64,23 @@ def test_tlm_is_the_concatenation_with_the_same_masks(make_task):
         ours = batch["tlm_tokens"][row]
         assert ours[ours.ne(PAD)].tolist() == [*x.tolist(), EOS, *y[1:].tolist()]
         assert batch["tlm_targets"][row][ours.ne(PAD)].tolist() == [*tx.tolist(), PAD, *ty[1:].tolist()]
+
+
+def test_mask_spread_moves_tokens_to_predict_from_one_side_of_a_pair_to_the_other(make_task, make_root):
+    root = make_root()
+    for lang in ("aa", "bb"):
+        write_tokens(root / f"bitext/aa-bb/train.aa-bb.{lang}", [[5] * 100] * 300)
+
+    def shares(**options):
+        task = make_task(root, bitext_mask_prob=0.4, **options)
+        epoch = iterator(task, max_tokens=3000).next_epoch_itr()
+        return torch.cat([sample["bitext"]["net_input"]["targets"].ne(PAD).sum(2) for sample in epoch], 1) / 100
+
+    plain, spread = shares(), shares(bitext_mask_spread=0.3)
+    assert torch.allclose(plain, torch.tensor(0.4))
+    assert torch.allclose(spread.sum(0), torch.tensor(0.8), atol=0.03)  # each side is rounded
+    assert 0.1 - 0.01 <= spread.min() < 0.13 and 0.67 < spread.max() <= 0.7 + 0.01
+    assert abs(spread[0].mean() - 0.4) < 0.03 and abs(spread[0].std() - 0.6 / 12**0.5) < 0.02  # uniform
 
 
 def loss_by_hand(model, sample, objective: str):
@@ -287,6 +305,7 @@ def test_shards_take_turns(make_root, make_task, tmp_path):
         ({"bitext_pairs": "aa-cc"}, r"--bitext-pairs aa-cc: not in .*bitext \(there is: aa-bb\)"),
         ({"mono_langs": "aa,aa"}, "named twice"),
         ({"mono_mask_prob": 0.0}, "--mono-mask-prob 0.0: must be above 0"),
+        ({"bitext_mask_spread": 0.3}, "--bitext-mask-spread 0.3: must be from 0 to 0.25"),
         ({"bitext_max_length": 2}, "--bitext-max-length 2: must be 4 at least"),
         ({"updates_per_epoch": 0}, "--updates-per-epoch 0"),
     ],

@@ -33,11 +33,14 @@ class Half(NamedTuple):
         sources: see :mod:`veco_fairseq.data.pairs`.
         masker: of this kind.
         tlm: also concatenate the pairs for TLM.
+        mask_spread: how far the share of x to predict may lie from the masker's; that of y lies as far on the other
+            side of it.
     """
 
     sources: Sequence
     masker: Masker
     tlm: bool
+    mask_spread: float = 0.0
 
 
 def load_halves(root: Path, split: str, options, dictionary: Dictionary) -> Dict[str, Half]:
@@ -76,6 +79,7 @@ def load_halves(root: Path, split: str, options, dictionary: Dictionary) -> Dict
             sources[kind],
             Masker(dictionary, mask, getattr(options, f"{kind}_mask_prob")),
             tlm=kind == "bitext" and not options.no_tlm,
+            mask_spread=options.bitext_mask_spread if kind == "bitext" else 0.0,
         )
         for kind in KINDS
         if sources[kind]
@@ -146,7 +150,8 @@ class CompositeDataset(FairseqDataset):
         rng = np.random.default_rng((self.seed, KINDS.index(kind), *(int(field) for field in draw)))
         bos, eos = torch.tensor([self.dictionary.bos()]), torch.tensor([self.dictionary.eos()])
         pair = half.sources[draw["source"]][draw["index"]]
-        return [half.masker(torch.cat([bos, side.long(), eos]), rng) for side in pair]
+        more = half.mask_spread * rng.uniform(-1, 1) if half.mask_spread else 0.0
+        return [half.masker(torch.cat([bos, side.long(), eos]), rng, of_x * more) for side, of_x in zip(pair, (1, -1))]
 
     def _concatenate(self, x: Tuple[Tensor, Tensor], y: Tuple[Tensor, Tensor]) -> Tuple[Tensor, Tensor]:
         """``<s> x </s> </s> y </s>``, with the same masks as in CA-MLM."""

@@ -27,19 +27,20 @@ class Masker:
     def __init__(self, dictionary: Dictionary, mask_index: int, probability: float):
         self.dictionary, self.mask_index, self.probability = dictionary, mask_index, probability
 
-    def __call__(self, tokens: Tensor, rng: np.random.Generator) -> Tuple[Tensor, Tensor]:
+    def __call__(self, tokens: Tensor, rng: np.random.Generator, more: float = 0.0) -> Tuple[Tensor, Tensor]:
         """Mask one sequence.
 
         Args:
             tokens: (length,), with ``<s>`` and ``</s>``.
             rng: decides everything.
+            more: how much larger than ``probability`` the share is in this sequence.
 
         Returns:
             The corrupted tokens, and the targets: the original token where one was chosen, padding elsewhere.
         """
         ids = tokens.numpy()
         ordinary = np.flatnonzero((ids >= self.dictionary.nspecial) & (ids != self.mask_index))
-        count = min(len(ordinary), max(1, int(self.probability * len(ordinary) + rng.random())))
+        count = min(len(ordinary), max(1, int((self.probability + more) * len(ordinary) + rng.random())))
         chosen = rng.choice(ordinary, count, replace=False) if count else ordinary
         fate = rng.random(count)
         replacement = np.where(

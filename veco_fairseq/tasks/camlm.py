@@ -59,6 +59,11 @@ class CamlmTaskConfig(FairseqDataclass):
         default=0.15, metadata={"help": "share of monolingual tokens to predict (paper: 0.15)"}
     )
     bitext_mask_prob: float = field(default=0.25, metadata={"help": "share of bitext tokens to predict (paper: 0.25)"})
+    bitext_mask_spread: float = field(
+        default=0.0,
+        metadata={"help": "of every bitext pair predict a share of x that is up to this much larger or smaller, and a "
+                  "share of y that is as much smaller or larger: the fuller side is then translated (paper: 0)"},
+    )  # fmt: skip
     mono_max_length: int = field(
         default=512, metadata={"help": "tokens of a monolingual segment at most (paper: 512)"}
     )
@@ -87,6 +92,12 @@ def check_options(cfg) -> None:
     for name in ("mono_mask_prob", "bitext_mask_prob"):
         if not 0 < getattr(cfg, name) <= 1:
             raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be above 0 and at most 1")
+    most = min(cfg.bitext_mask_prob, 1 - cfg.bitext_mask_prob)
+    if not 0 <= cfg.bitext_mask_spread <= most:
+        raise UserError(
+            f"--bitext-mask-spread {cfg.bitext_mask_spread}: must be from 0 to {most:g}, so that --bitext-mask-prob "
+            f"{cfg.bitext_mask_prob} and it stay between 0 and 1"
+        )
     for name in ("mono_max_length", "bitext_max_length"):
         if getattr(cfg, name) < 4:
             raise UserError(
