@@ -13,7 +13,8 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.models.veco import VecoModel, count_parameters, veco_large
+from veco_fairseq.memory import Batch, kept_for_the_backward_pass, training_memory
+from veco_fairseq.models.veco import VecoModel, architecture, veco_large
 
 PAD = 1
 
@@ -38,14 +39,30 @@ def masked(ids: torch.Tensor, seed: int = 0):
 @pytest.mark.parametrize("arch, expected", [("veco_small", 249_950_610), ("veco_large", 660_952_210)])
 def test_parameters_of_the_paper(arch, expected):
     """Section 4 counts 662M and 247M; these are the exact numbers of this architecture."""
-    assert count_parameters(arch, make_dictionary(250_002 - 5)) == expected
+    memory = training_memory(architecture(arch), make_dictionary(250_002 - 5), Batch(1, 8, 0.25, tlm=True))
+    assert memory.parameters == 16 * expected
 
 
-def test_counted_parameters_are_the_model_s(make_model):
-    model = VecoModel.build_model(Namespace(), SimpleNamespace(source_dictionary=make_dictionary()))
-    assert sum(p.numel() for p in model.parameters()) == count_parameters("veco_small", make_dictionary())
+def test_memory_is_what_the_model_takes():
+    """Its parameters, and what its layers keep for the backward pass of H, S and TLM; the LM head is estimated."""
+    args = architecture("veco_tiny")
+    model = VecoModel.build_model(args, SimpleNamespace(source_dictionary=make_dictionary())).train()
+    memory = training_memory(args, make_dictionary(), Batch(3, 8, 0.25, tlm=True))
+    assert memory.parameters == 16 * sum(p.numel() for p in model.parameters())
+    x, joined = tokens(6, 8), tokens(3, 16)
+
+    def layers():
+        hidden = model.unplugged(x)
+        return hidden, model.plugged(x, hidden.detach(), x), model.unplugged(joined)
+
+    assert memory.activations == kept_for_the_backward_pass(layers, model.parameters())
+    with_checkpoints = architecture("veco_tiny", checkpoint_activations=True)
+    assert training_memory(with_checkpoints, make_dictionary(), Batch(3, 8, 0.25, True)).activations < memory.activations / 5
+
+
+def test_unknown_architecture():
     with pytest.raises(UserError, match="--arch transformer: there is veco_tiny"):
-        count_parameters("transformer", make_dictionary())
+        architecture("transformer")
 
 
 def test_command_line_wins_over_architecture():
@@ -115,22 +132,12 @@ def loss_gradients(model, branch: str, stop_gradient: bool):
     return gradients(model)
 
 
-def kept_for_the_backward_pass(function) -> int:
-    """The number of values that autograd keeps besides the parameters themselves."""
-    kept = {}
-    with torch.autograd.graph.saved_tensors_hooks(
-        lambda t: kept.update({t.untyped_storage().data_ptr(): t.numel()}) or t, lambda t: t
-    ):
-        function()
-    return sum(kept.values())
-
-
 def test_frozen_backbone_keeps_no_gradient_and_no_activation(make_model):
     model = make_model()
     x, y = tokens(2, 8, seed=1), tokens(2, 8, seed=2)
     model.freeze_backbone(True)
     assert not model.unplugged(x).requires_grad
-    assert kept_for_the_backward_pass(lambda: model.unplugged(x)) == 0
+    assert kept_for_the_backward_pass(lambda: model.unplugged(x), model.parameters()) == 0
     model(*pair_batch())["s"].nll.sum().backward()
     theta_c = [name for name, _ in model.named_parameters() if ".encoder_attn" in name]
     assert [name for name, parameter in model.named_parameters() if parameter.grad is not None] == theta_c
@@ -151,7 +158,7 @@ def test_checkpointed_activations_give_the_same_gradients_from_less(make_model, 
         expected, actual = (loss_gradients(model, "s", True) for model in (plain, checkpointed))
         assert expected.keys() == actual.keys()
         assert all(torch.equal(expected[name], actual[name]) for name in expected)
-    less, more = (kept_for_the_backward_pass(lambda m=m: m(*pair_batch())) for m in (checkpointed, plain))
+    less, more = (kept_for_the_backward_pass(lambda m=m: m(*pair_batch()), m.parameters()) for m in (checkpointed, plain))
     assert less < more / 2
     for model in (plain, checkpointed):
         model.train()

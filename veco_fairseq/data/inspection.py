@@ -2,6 +2,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What training would do with a data root, told before any training."""
 
+import math
+from argparse import Namespace
 from pathlib import Path
 from typing import Dict, Iterator, List, Sequence
 
@@ -12,18 +14,20 @@ from torch import Tensor
 from veco_fairseq.data import roots
 from veco_fairseq.data.composite import CompositeDataset, CompositeIndex, load_halves, make_plans
 from veco_fairseq.data.plan import DRAW
+from veco_fairseq.memory import BYTES_A_PARAMETER, Batch, training_memory
 
 COLUMNS = ("kind", "name", "sentences", "documents", "pairs", "dropped", "tokens", "unknown", "longest", "sampled")
 
 
-def inspect_root(root: Path, options, max_tokens: int, examples: int = 0) -> Iterator[str]:
-    """Yield the lines of a report: each split's languages and pairs, the batch plan, and masked examples.
+def inspect_root(root: Path, options, max_tokens: int, model: Namespace, examples: int = 0) -> Iterator[str]:
+    """Yield the lines of a report: each split's languages and pairs, the batch plan, masked examples, and the memory.
 
     Everything is read by the same code as in training, so that what training would refuse is refused here.
 
     Args:
         options: the task's (:class:`veco_fairseq.tasks.camlm.CamlmTaskConfig`).
         max_tokens: of a batch, as ``--max-tokens``.
+        model: options of the model, as :func:`veco_fairseq.models.veco.architecture` gives them.
         examples: of each language and pair to show.
 
     Raises:
@@ -41,8 +45,11 @@ def inspect_root(root: Path, options, max_tokens: int, examples: int = 0) -> Ite
             for source, probability in zip(plan.sources, plan.probabilities):
                 rows.append(_row(kind, source, probability, dictionary.unk()))
         yield from _table(rows)
+        largest = {}
         for plan in plans.values():
-            sizes = [len(batch) for batch in plan.epoch(1, plan.batches_per_pass)]
+            shapes = [(len(batch), plan.longest(batch)) for batch in plan.epoch(1, plan.batches_per_pass)]
+            sizes = [pairs for pairs, _ in shapes]
+            largest[plan.kind] = max(shapes, key=math.prod)
             yield (
                 f"{plan.kind}: a pass is {plan.pairs:,} pairs in {plan.batches_per_pass:,} batches of "
                 f"{min(sizes):,} to {max(sizes):,} pairs (mean {np.mean(sizes):.1f}) of one worker"
@@ -50,7 +57,29 @@ def inspect_root(root: Path, options, max_tokens: int, examples: int = 0) -> Ite
         if split == "train":
             updates = options.updates_per_epoch or max(plan.batches_per_pass for plan in plans.values())
             yield f"an epoch on one worker is {updates:,} updates of {' + '.join(plans)}"
+            yield from _memory(largest, halves, model, dictionary)
             yield from _examples(CompositeDataset(halves, dictionary, options.seed), dictionary, examples)
+
+
+def _memory(largest: Dict, halves: Dict, model: Namespace, dictionary: Dictionary) -> Iterator[str]:
+    needs = {
+        kind: training_memory(model, dictionary, Batch(*shape, halves[kind].masker.probability, halves[kind].tlm))
+        for kind, shape in largest.items()
+    }
+    kind, memory = max(needs.items(), key=lambda item: item[1].total)
+    pairs, length = largest[kind]
+    yield (
+        f"{model.arch}: {memory.parameters // BYTES_A_PARAMETER:,} parameters; "
+        f"with gradients and Adam {_gib(memory.parameters)}"
+    )
+    yield (
+        f"memory of a worker, about: {_gib(memory.total)}, of it {_gib(memory.activations)} of activations and "
+        f"{_gib(memory.loss)} of the LM head (a {kind} batch of {pairs:,} pairs, {length} tokens a side)"
+    )
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:,.2f} GiB"
 
 
 def _row(kind: str, source, probability: float, unk: int) -> Sequence[str]:

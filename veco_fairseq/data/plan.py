@@ -138,15 +138,24 @@ class HalfPlan:
 
     def cut(self, draws: np.ndarray) -> List[np.ndarray]:
         """Batches of ``draws`` within both caps, from the shortest pairs to the longest."""
-        lengths = np.empty(len(draws), dtype=np.int64)
-        for identity, source in enumerate(self.sources):
-            here = draws["source"] == identity
-            lengths[here] = source.lengths[draws["index"][here]].max(axis=1)
+        lengths = self._lengths(draws)
         order = np.argsort(lengths, kind="stable")
         batches = data_utils.batch_by_size(
             order, None, 2 * lengths[order], max_tokens=self.max_tokens, max_sentences=self.batch_size
         )
         return [draws[batch] for batch in batches]
+
+    def _lengths(self, draws: np.ndarray) -> np.ndarray:
+        """Of each pair's longer side."""
+        lengths = np.empty(len(draws), dtype=np.int64)
+        for identity in np.unique(draws["source"]):
+            here = draws["source"] == identity
+            lengths[here] = self.sources[identity].lengths[draws["index"][here]].max(axis=1)
+        return lengths
+
+    def longest(self, draws: np.ndarray) -> int:
+        """The length, in tokens, to which a batch of these draws is padded."""
+        return int(self._lengths(draws).max())
 
     def epoch(self, epoch: int, count: int) -> Iterator[np.ndarray]:
         """Exactly ``count`` batches for epoch ``epoch`` (from 1 on), each an array of :data:`DRAW`.

@@ -9,7 +9,6 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn as nn
-from fairseq.data import Dictionary
 from fairseq.models import (
     ARCH_CONFIG_REGISTRY,
     ARCH_MODEL_NAME_REGISTRY,
@@ -259,13 +258,6 @@ def architecture(arch: str, **options) -> Namespace:
     if ARCH_MODEL_NAME_REGISTRY.get(arch) != "veco":
         names = ", ".join(name for name, model in ARCH_MODEL_NAME_REGISTRY.items() if model == "veco")
         raise UserError(f"--arch {arch}: there is {names}")
-    args = Namespace(**options)
+    args = Namespace(arch=arch, **options)
     ARCH_CONFIG_REGISTRY[arch](args)
     return args
-
-
-def count_parameters(arch: str, dictionary: Dictionary) -> int:
-    """The number of parameters of an architecture over this dictionary, without making one; errors as above."""
-    args = architecture(arch)
-    with torch.device("meta"):
-        return sum(parameter.numel() for parameter in VecoEncoder(args, dictionary).parameters())

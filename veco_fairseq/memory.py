@@ -1,0 +1,86 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""How much memory training takes, told without training."""
+
+from argparse import Namespace
+from typing import Callable, Iterable, NamedTuple
+
+import torch
+from fairseq.data import Dictionary
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from veco_fairseq.models.veco import VecoEncoder
+from veco_fairseq.modules.masked_loss import LOGITS_A_CHUNK
+
+# fp32 parameter, gradient, and Adam's two moments.
+BYTES_A_PARAMETER = 16
+
+
+class Batch(NamedTuple):
+    """A batch of one kind: so many pairs, of so many tokens a side, this share of them to predict; with TLM or not."""
+
+    pairs: int
+    length: int
+    share: float
+    tlm: bool
+
+
+class Memory(NamedTuple):
+    """Bytes of one worker: parameters with gradients and Adam, what the layers keep, and the LM head with the loss."""
+
+    parameters: int
+    activations: int
+    loss: int
+
+    @property
+    def total(self) -> int:
+        return sum(self)
+
+
+def kept_for_the_backward_pass(function: Callable[[], object], parameters: Iterable[Tensor]) -> int:
+    """The bytes that autograd keeps of a call besides the parameters, each storage counted once."""
+    storages = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        storages[storage._cdata] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        result = function()  # noqa: F841 (holds what was kept)
+    for parameter in parameters:
+        storages.pop(parameter.untyped_storage()._cdata, None)
+    return sum(storage.nbytes() for storage in storages.values())
+
+
+def training_memory(args: Namespace, dictionary: Dictionary, batch: Batch) -> Memory:
+    """What an update with this largest batch takes, H, S and TLM together (VECO, section 4), as on a CPU.
+
+    The layers run on tensors without data, so that their part is exact; the allocator's waste and the libraries' own
+    memory come on top.
+
+    Args:
+        args: model options, as :func:`veco_fairseq.models.veco.architecture` gives them.
+        dictionary: with ``<mask>``.
+        batch: the largest.
+    """
+
+    def layers():
+        tokens = torch.full((2 * batch.pairs, batch.length), dictionary.unk())
+        with torch.autocast("cpu", torch.bfloat16, enabled=args.autocast == "bf16"):
+            hidden = encoder(tokens)
+            branches = [hidden, encoder(tokens, hidden.detach(), tokens)]
+            if batch.tlm:
+                branches.append(encoder(torch.full((batch.pairs, 2 * batch.length), dictionary.unk())))
+        return branches
+
+    with FakeTensorMode():
+        encoder = VecoEncoder(args, dictionary).train()
+        parameters = sum(parameter.numel() for parameter in encoder.parameters())
+        activations = kept_for_the_backward_pass(layers, encoder.parameters())
+    rows = int((3 if batch.tlm else 2) * 2 * batch.pairs * batch.length * batch.share)
+    # dense, GELU, LayerNorm and the gradient of each row; a chunk's logits and probabilities; the weight's gradient
+    dim, logits = args.encoder_embed_dim, min(LOGITS_A_CHUNK, rows * len(dictionary))
+    loss = 4 * (4 * rows * dim + 2 * logits + len(dictionary) * dim)
+    return Memory(BYTES_A_PARAMETER * parameters, activations, loss)
