@@ -15,17 +15,19 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
     pretrain = commands.add_parser("pretrain", help="training, beside fairseq's masked_lm with its RoBERTa")
-    pretrain.add_argument("--arch", default="veco_small", help="the sizes of both (default: %(default)s)")
-    pretrain.add_argument("--tokens", type=int, default=4096, metavar="N", help="of a batch (default: %(default)s)")
-    pretrain.add_argument("--length", type=int, default=128, metavar="N", help="of a sentence (default: %(default)s)")
-    pretrain.add_argument("--updates", type=int, default=3, metavar="N", help="timed a round (default: %(default)s)")
-    pretrain.add_argument("--autocast", choices=["none", "bf16"], default="none", help="of camlm")
+    data = commands.add_parser("data", help="one loader process, beside the training that it feeds")
+    for command in (pretrain, data):
+        command.add_argument("--arch", default="veco_small", help="of the model (default: %(default)s)")
+        command.add_argument("--tokens", type=int, default=4096, metavar="N", help="of a batch (default: %(default)s)")
+        command.add_argument("--length", type=int, default=128, metavar="N", help="of a side (default: %(default)s)")
+        command.add_argument("--updates", type=int, default=3, metavar="N", help="timed a round (default: %(default)s)")
+        command.add_argument("--autocast", choices=["none", "bf16"], default="none", help="of camlm")
     head = commands.add_parser("head", help="the LM head's projection and loss, beside PyTorch's plain ones")
     head.add_argument("--rows", type=int, default=8192, metavar="N", help="masked tokens (default: %(default)s)")
     head.add_argument("--dim", type=int, default=768, metavar="N", help="of the model (default: %(default)s)")
     head.add_argument("--plain-rows", type=int, default=1024, metavar="N",
                       help="for the comparison with the plain loss, whose logits must fit (default: %(default)s)")
-    for command in (pretrain, head):
+    for command in (pretrain, data, head):
         command.add_argument("--vocabulary", type=int, default=250_002, metavar="N", help="(default: %(default)s)")
         command.add_argument("--rounds", type=int, default=3, metavar="N", help="(default: %(default)s)")
         command.add_argument("--threads", type=int, metavar="N", help="of a CPU (default: PyTorch's)")
@@ -44,7 +46,7 @@ def main() -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     args.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    measure = {"pretrain": bench_pretrain, "head": bench_head}[args.command]
+    measure = {"pretrain": bench_pretrain, "data": bench_data, "head": bench_head}[args.command]
     figures = measure(args)
     if args.job:
         print(json.dumps(figures))
@@ -63,14 +65,18 @@ def command_of(args: argparse.Namespace, job: str, **changes) -> list:
     return words
 
 
+def sizes_of(args: argparse.Namespace):
+    from veco_fairseq.benchmark import Sizes
+
+    return Sizes(args.arch, args.vocabulary, args.tokens, args.length, args.updates, args.autocast, args.device)
+
+
 def bench_pretrain(args: argparse.Namespace) -> dict:
     import torch
 
     from veco_fairseq import benchmark
 
-    sizes = benchmark.Sizes(
-        args.arch, args.vocabulary, args.tokens, args.length, args.updates, args.autocast, args.device
-    )
+    sizes = sizes_of(args)
     if args.job:
         return benchmark.train(args.job, sizes)
     options = benchmark.model_options(sizes)
@@ -101,6 +107,21 @@ def bench_pretrain(args: argparse.Namespace) -> dict:
     figures["ratio"] = statistics.median(ratios)
     each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
     print(f"operations a second, ours to fairseq's: {figures['ratio']:.2f} (by round: {each})")
+    return figures
+
+
+def bench_data(args: argparse.Namespace) -> dict:
+    from veco_fairseq import benchmark
+
+    if args.job:
+        return benchmark.feed(sizes_of(args)) if args.job == benchmark.FEED else benchmark.train(args.job, sizes_of(args))
+    jobs = {name: command_of(args, name) for name in (benchmark.OURS, benchmark.FEED)}
+    figures = {}
+    for name, rounds in benchmark.in_turn(jobs, args.rounds, print).items():
+        figures[name] = statistics.median(result["tokens"] / result["seconds"] for result in rounds)
+        print(f"{name:10} {figures[name]:12,.0f} tokens/s")
+    figures["ratio"] = figures[benchmark.FEED] / figures[benchmark.OURS]
+    print(f"one loader feeds {figures['ratio']:,.1f} trainers like this")
     return figures
 
 

@@ -24,6 +24,14 @@ def test_pretrain(run, tmp_path):
     assert "operations a second, ours to fairseq's: " in result.stdout
 
 
+def test_data(run, tmp_path):
+    options = "--arch veco_tiny --vocabulary 300 --tokens 256 --length 16 --updates 2 --rounds 1 --device cpu".split()
+    result = run("scripts/bench.py", "data", *options, "--json", tmp_path / "bench.json")
+    assert result.returncode == 0, result.stderr
+    figures = json.loads((tmp_path / "bench.json").read_text())
+    assert figures["ratio"] == pytest.approx(figures["a loader"] / figures["camlm"])
+
+
 def test_head(run):
     options = "--rows 64 --plain-rows 32 --dim 8 --vocabulary 100 --rounds 1 --device cpu".split()
     result = run("scripts/bench.py", "head", *options)

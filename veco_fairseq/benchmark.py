@@ -7,8 +7,10 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from argparse import Namespace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, NamedTuple
 
@@ -17,6 +19,7 @@ import torch
 from fairseq import utils
 from fairseq.criterions.masked_lm import MaskedLmLoss
 from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.models.roberta import RobertaModel
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from omegaconf import OmegaConf
@@ -31,8 +34,9 @@ from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
 from veco_fairseq.models.veco import VecoModel, architecture
 from veco_fairseq.operations import counter
+from veco_fairseq.tasks.camlm import CamlmTask, CamlmTaskConfig
 
-OURS, PEER = "camlm", "fairseq masked_lm"
+OURS, PEER, FEED = "camlm", "fairseq masked_lm", "a loader"
 
 
 class Sizes(NamedTuple):
@@ -168,6 +172,47 @@ def train(which: str, sizes: Sizes) -> Dict[str, float]:
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "peak_bytes": peak,
     }
+
+
+def feed(sizes: Sizes) -> Dict[str, float]:
+    """Make a training run's samples in this process alone, from files, as one of its loaders does.
+
+    Returns:
+        ``seconds``: the median of a sample, ``tokens`` of one, as in :func:`train`.
+    """
+    count = sizes.updates + 1
+    with tempfile.TemporaryDirectory() as folder:
+        write_root(Path(folder), sizes, count)
+        lengths = {"mono_max_length": sizes.length, "bitext_max_length": sizes.length, "updates_per_epoch": count}
+        task = CamlmTask.setup_task(CamlmTaskConfig(data=folder, seed=1, update_freq=[1], **lengths))
+        task.load_dataset("train")
+        samples = iter(task.get_batch_iterator(task.dataset("train"), max_tokens=sizes.tokens).next_epoch_itr())
+        next(samples)
+        seconds, tokens, started = [], [], time.perf_counter()
+        for sample in samples:
+            seconds.append(time.perf_counter() - started)
+            tokens.append(sum(half["ntokens"] for half in sample.values()))
+            started = time.perf_counter()
+    return {"seconds": statistics.median(seconds), "tokens": statistics.median(tokens)}
+
+
+def write_root(root: Path, sizes: Sizes, count: int) -> None:
+    """A data root of random tokens, for ``count`` samples: a language in sentences of 25 tokens, and a pair."""
+    rng = np.random.default_rng(1)
+    dictionary(sizes.vocabulary).save(str(root / "dict.txt"))
+    pairs = count * max(1, sizes.tokens // (2 * sizes.length))
+    shapes = {
+        "mono/aa/train": (count * sizes.tokens // 25 + 50, 25),
+        "bitext/aa-bb/train.aa-bb.aa": (pairs, sizes.length - 1),
+        "bitext/aa-bb/train.aa-bb.bb": (pairs, sizes.length - 1),
+    }
+    for name, (lines, length) in shapes.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        builder = MMapIndexedDatasetBuilder(f"{root / name}.bin", dtype=np.int32)
+        for line in rng.integers(4, sizes.vocabulary - 1, (lines, length)):
+            line[-1] = 2  # </s>
+            builder.add_item(torch.from_numpy(line))
+        builder.finalize(f"{root / name}.idx")
 
 
 def update(model, criterion, optimizer, sample: Dict[str, Dict], device: str) -> None:
