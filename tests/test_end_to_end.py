@@ -8,12 +8,12 @@ import subprocess
 
 from conftest import REPOSITORY, error_line
 
-TOY = REPOSITORY / "data-bin-recipes" / "toy"
+RECIPES = REPOSITORY / "data-bin-recipes"
 
 
-def recipe(script, *arguments):
+def recipe(script, *arguments, name="toy"):
     environment = {**os.environ, "VECO_SKIP_SETUP": "1", "OMP_NUM_THREADS": "1"}
-    command = ["bash", str(TOY / script), *map(str, arguments)]
+    command = ["bash", str(RECIPES / name / script), *map(str, arguments)]
     result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
     return result.stdout
@@ -53,3 +53,27 @@ def test_toy_recipe_and_report(tmp_path, run):
     assert "no validation of it has bleu" in error_line(
         run("scripts/plot_curves.py", f"a={log}", "--metric", "bleu", "--output", tmp_path / "x.png")
     )
+
+
+def test_multilingual_recipe_starts_from_an_xlm_of_its_own(tmp_path, run):
+    """Documents of two languages, captions of both on top; then MLM, export, and VECO frozen, then free."""
+    words = [f"{a}{b}" for a in "bdfgk" for b in "aeiou"]
+    (tmp_path / "captions").mkdir()
+    (tmp_path / "documents").mkdir()
+    for number, lang in enumerate(("en", "de")):
+        verses = ["" if line % 5 == 4 else " ".join(words[(line * 7 + k * 3 + number) % 25] for k in range(6))
+                  for line in range(60)]  # fmt: skip
+        for folder, split, lines in (("documents", "train", verses), ("documents", "valid", verses[:15]),
+                                     ("captions", "train", words), ("captions", "val", words[:5])):  # fmt: skip
+            (tmp_path / folder / f"{split}.{lang}").write_text("".join(f"{line}\n" for line in lines))
+    out = tmp_path / "out"
+    told = recipe("prepare.sh", "--out", out, "--documents", tmp_path / "documents", "--captions", tmp_path / "captions",
+                  "--langs", "de", "--vocab-size", 35, name="multilingual")  # fmt: skip
+    assert "already there" not in told
+    assert len((out / "raw/train.en-de.de").read_text().splitlines()) == 48 + 25
+    recipe("train.sh", "--out", out, "--xlm-updates", 1, "--frozen-updates", 1, "--updates", 2, "--", "--cpu",
+           name="multilingual")  # fmt: skip
+    log = (out / "camlm.log").read_text()
+    assert "--init-from: " in log and "only cross-attention is trained" in log and "all parameters are trained" in log
+    curve = ("VECO=" + str(out / "camlm.log"), "--metric", "bitext_s_loss", "--output", out / "curve.png")
+    assert run("scripts/plot_curves.py", *curve).returncode == 0

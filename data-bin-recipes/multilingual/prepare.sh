@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# A data root of many languages: documents of each, and the translations of each with a pivot language.
+#
+# usage: prepare.sh --documents DIR [--captions DIR] [--out DIR] [--langs "de fr ..."] [--pivot LANG] [--vocab-size N]
+#
+#   --documents   {train,valid}.LANG[.gz]: line N is the same verse in every language, a blank line between chapters;
+#                 monolingual text as it is, bitext without the blank lines
+#   --captions    {train,val}.LANG[.gz], as Multi30k's: more bitext, for the languages that it has
+#   --out         where everything goes (default: data-bin/multilingual in the repository)
+#   --langs       beside the pivot (default: de fr es ru zh cs mi tl)
+#   --pivot       (default: en)
+#   --vocab-size  (default: 16000)
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+
+parse_options out= documents= captions= langs="de fr es ru zh cs mi tl" pivot=en vocab-size=16000 -- "$@"
+require_number vocab-size
+out=${OPTIONS[out]:-$REPOSITORY/data-bin/multilingual} pivot=${OPTIONS[pivot]}
+[[ -n ${OPTIONS[documents]} ]] || die "--documents is needed: the folder with {train,valid}.LANG"
+
+# text DIR NAME: the text of DIR/NAME or DIR/NAME.gz.
+text() {
+    if [[ -e $1/$2 ]]; then cat "$1/$2"; else gzip -dc "$1/$2.gz"; fi
+}
+
+# has DIR NAME
+has() { [[ -n $1 && (-e $1/$2 || -e $1/$2.gz) ]]; }
+
+# side LANG OTHER SPLIT: verses and captions of LANG that have a translation in OTHER.
+side() {
+    text "${OPTIONS[documents]}" "$3.$1" | grep -v '^$'
+    if has "${OPTIONS[captions]}" "train.$1" && has "${OPTIONS[captions]}" "train.$2"; then
+        text "${OPTIONS[captions]}" "${3/valid/val}.$1"
+    fi
+}
+
+mono=() mono_valid=() bitext=() bitext_valid=()
+for lang in "$pivot" ${OPTIONS[langs]}; do
+    for split in train valid; do
+        has "${OPTIONS[documents]}" "$split.$lang" || die "${OPTIONS[documents]}/$split.$lang[.gz]: is not there"
+        step "documents, $split.$lang" "$out/raw/$split.$lang" to_file "{}" text "${OPTIONS[documents]}" "$split.$lang"
+    done
+    mono+=("$lang=$out/raw/train.$lang")
+    mono_valid+=("$lang=$out/raw/valid.$lang")
+    [[ $lang != "$pivot" ]] || continue
+    pair=$pivot-$lang
+    for split in train valid; do
+        step "pairs, $split.$pair.$pivot" "$out/raw/$split.$pair.$pivot" to_file "{}" side "$pivot" "$lang" $split
+        step "pairs, $split.$pair.$lang" "$out/raw/$split.$pair.$lang" to_file "{}" side "$lang" "$pivot" $split
+    done
+    bitext+=("$pair=$out/raw/train.$pair.$pivot,$out/raw/train.$pair.$lang")
+    bitext_valid+=("$pair=$out/raw/valid.$pair.$pivot,$out/raw/valid.$pair.$lang")
+done
+python "$REPOSITORY/scripts/prepare_root.py" --mono "${mono[@]}" --bitext "${bitext[@]}" \
+    --mono-valid "${mono_valid[@]}" --bitext-valid "${bitext_valid[@]}" --valid-lines 0 \
+    --vocab-size "${OPTIONS[vocab-size]}" --character-coverage 0.9998 --output "$out/pretrain"

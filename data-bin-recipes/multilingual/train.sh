@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# Pre-train as the paper does: VECO from an XLM-R, its cross-attention alone at first, then everything.
+#
+# usage: train.sh [--out DIR] [--init-from XLMR] [--xlm-updates N] [--frozen-updates N] [--updates N] [--seed N]
+#                 [-- OPTIONS OF fairseq-train]
+#
+#   --out             the folder that prepare.sh filled (default: data-bin/multilingual in the repository)
+#   --init-from       an XLM-R of veco_tiny's size; without it one is trained first, with MLM and TLM, and exported
+#   --xlm-updates     of that training (default: 600)
+#   --frozen-updates  of the cross-attention alone (default: 200)
+#   --updates         of the VECO, those included (default: 1000)
+#
+# mlm.log and camlm.log in --out are for scripts/plot_curves.py.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+
+parse_options out= init-from= xlm-updates=600 frozen-updates=200 updates=1000 seed=1 -- "$@"
+require_number xlm-updates frozen-updates updates seed
+out=${OPTIONS[out]:-$REPOSITORY/data-bin/multilingual} seed=${OPTIONS[seed]} xlmr=${OPTIONS[init-from]}
+options=(--mono-batch-size 16 --bitext-batch-size 32 --max-tokens 8192 --mono-max-length 128 --bitext-max-length 96
+    --bitext-mask-prob 0.5 --bitext-mask-spread 0.5 --lr 2e-3 --dropout 0 --attention-dropout 0
+    --updates-per-epoch 200 --log-format json "${EXTRA[@]}")
+if [[ -z $xlmr ]]; then
+    xlmr=$out/xlmr
+    pretrain "$out" mlm "${OPTIONS[xlm-updates]}" "$seed" "${options[@]}" 2>&1 | tee -a "$out/mlm.log"
+    step "export of XLM" "$xlmr" python "$REPOSITORY/scripts/export_hf.py" \
+        --checkpoint "$out/checkpoints/mlm/checkpoint_last.pt" --output "{}"
+fi
+pretrain "$out" camlm "${OPTIONS[updates]}" "$seed" "${options[@]}" --init-from "$xlmr" \
+    --freeze-backbone-updates "${OPTIONS[frozen-updates]}" 2>&1 | tee -a "$out/camlm.log"
