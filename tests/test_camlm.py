@@ -3,6 +3,7 @@
 """Task and criterion: the loss by hand, the masks of three epochs, and the composites."""
 
 import math
+import shutil
 from argparse import Namespace
 
 import numpy as np
@@ -296,6 +297,23 @@ def test_shards_take_turns(make_root, make_task, tmp_path):
         task.load_dataset("train", epoch=epoch)
         names.append(task.dataset("train").halves["mono"].sources[0].name)
     assert names == ["bb", "aa", "bb"]
+
+
+def test_a_shard_that_is_missing_or_not_of_the_same_data_is_refused_at_the_start(make_task, make_root, tmp_path):
+    first = make_root().rename(tmp_path / "first")
+    with pytest.raises(UserError, match="nowhere: no such folder"):
+        make_task(f"{first}:{tmp_path / 'nowhere'}")
+    second = make_root(mono=("aa",)).rename(tmp_path / "second")
+    make_task(f"{first}:{second}")
+    with pytest.raises(UserError, match="--mono-langs bb: not in .*second"):
+        make_task(f"{first}:{second}", mono_langs="aa,bb")
+    (second / "dict.txt").write_text("other 1\n")
+    with pytest.raises(UserError, match="second.dict.txt: is another dictionary than .*first's"):
+        make_task(f"{first}:{second}")
+    shutil.rmtree(second / "mono")
+    shutil.rmtree(second / "bitext")
+    with pytest.raises(UserError, match="second: no train data"):
+        make_task(f"{first}:{second}")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ from fairseq_cli import preprocess
 
 from veco_fairseq.data import preparation
 from veco_fairseq.data.manifest import MANIFEST_NAME
+from veco_fairseq.data.pairs import AdjacentSegments, BitextPairs
 from veco_fairseq.data.preparation import prepare_root
+from veco_fairseq.data.roots import load_tokens
 from veco_fairseq.data.text import Plan, Survey, is_spread, parse_parts, survey_mono
 from veco_fairseq.data.vocabulary import Encoder, dictionary_text, encode_text, load_sentencepiece, train_sentencepiece
 from veco_fairseq.errors import UserError
@@ -351,6 +353,22 @@ def test_bad_text(tmp_path, vocabulary, name, content, valid_lines, message):
         prepare_root(plan_with(vocabulary, tmp_path / "root", [f"xx={path}"], valid_lines=valid_lines))
     assert message in str(error.value)
     assert not (tmp_path / "root").exists()
+
+
+def test_a_line_of_a_hundred_thousand_words(tmp_path, vocabulary):
+    """It is kept whole, and training cuts it; as one side of a pair it is dropped there."""
+    long, short = tmp_path / "long", tmp_path / "short"
+    long.write_text("ab " * 100_000 + "\n" + "ab\n" * 3, encoding="utf-8")
+    short.write_text("ab\n" * 4, encoding="utf-8")
+    root = tmp_path / "root"
+    prepare_root(plan_with(vocabulary, root, [f"xx={long}"], bitext=[f"xx-yy={long},{short}"]))
+    lines = load_tokens(root / "mono/xx/train")
+    assert len(lines) == 4 and lines.sizes[0] >= 100_000
+    segments = AdjacentSegments("xx", lines, 128)
+    assert segments.dropped == 0 and segments.lengths.max() == 128 and segments.bounds[-1, 2] == lines.sizes.sum() - 4
+    sides = (load_tokens(root / f"bitext/xx-yy/train.xx-yy.{side}") for side in ("xx", "yy"))
+    pairs = BitextPairs("xx-yy", *sides, 128)
+    assert (len(pairs), pairs.dropped) == (3, 1)
 
 
 def test_bad_vocabulary_options(tmp_path):

@@ -126,6 +126,7 @@ BAD = [
     ("unknown language", lambda root: None, ("--mono-langs", "aa,zz"), r"--mono-langs zz: not in .*there is: aa, bb"),
     ("batch size", lambda root: None, ("--batch-size", "8"), "--mono-batch-size and --bitext-batch-size"),
     ("no root", lambda root: shutil.rmtree(root), (), "no such folder: the first argument is the data root"),
+    ("one sentence", lambda root: write_tokens(root / "mono/aa/train", [[5]]), (), "aa: no document of at least two"),
     ("bad dictionary", lambda root: (root / "dict.txt").write_bytes(b"\xff\xfe\x00"), (), "dict.txt"),
     ("empty file", lambda root: (root / "mono/aa/train.bin").write_bytes(b""), (), r"train\.bin: holds no sentence"),
     ("long", lambda root: None, ("--mono-max-length", "600"), "600 tokens, and the model has 512 positions"),

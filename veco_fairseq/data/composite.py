@@ -43,6 +43,30 @@ class Half(NamedTuple):
     mask_spread: float = 0.0
 
 
+def find_sources(root: Path, split: str, options) -> Dict[str, Dict[str, Any]]:
+    """The token files of the languages and pairs to train on, by kind and name; nothing is read.
+
+    Args:
+        options: the task's (:class:`veco_fairseq.tasks.camlm.CamlmTaskConfig`).
+
+    Raises:
+        UserError: a language or pair asked for is not there, or there is no data at all.
+    """
+    mono, bitext = roots.find_languages(root, split), roots.find_pairs(root, split)
+    found = {
+        "mono": {name: mono[name] for name in roots.choose(mono, options.mono_langs, "--mono-langs", root / "mono")},
+        "bitext": {
+            name: bitext[name] for name in roots.choose(bitext, options.bitext_pairs, "--bitext-pairs", root / "bitext")
+        },
+    }
+    if not any(found.values()):
+        raise UserError(
+            f"{root}: no {split} data: neither mono/<lang>/{split}.bin nor "
+            f"bitext/<src>-<tgt>/{split}.<src>-<tgt>.<lang>.bin is there"
+        )
+    return found
+
+
 def load_halves(root: Path, split: str, options, dictionary: Dictionary) -> Dict[str, Half]:
     """The halves of a root that have this split.
 
@@ -51,28 +75,19 @@ def load_halves(root: Path, split: str, options, dictionary: Dictionary) -> Dict
         dictionary: with ``<mask>``.
 
     Raises:
-        UserError: a language or pair asked for is not there, a file is damaged, or there is no data at all.
+        UserError: as :func:`find_sources`; or a file is damaged.
     """
-    found = {"mono": roots.find_languages(root, split), "bitext": roots.find_pairs(root, split)}
-    names = {
-        "mono": roots.choose(found["mono"], options.mono_langs, "--mono-langs", root / "mono"),
-        "bitext": roots.choose(found["bitext"], options.bitext_pairs, "--bitext-pairs", root / "bitext"),
-    }
+    found = find_sources(root, split, options)
     sources = {
         "mono": [
-            AdjacentSegments(name, roots.load_tokens(found["mono"][name]), options.mono_max_length)
-            for name in names["mono"]
+            AdjacentSegments(name, roots.load_tokens(prefix), options.mono_max_length)
+            for name, prefix in found["mono"].items()
         ],
         "bitext": [
-            BitextPairs(name, *map(roots.load_tokens, found["bitext"][name]), options.bitext_max_length)
-            for name in names["bitext"]
+            BitextPairs(name, *map(roots.load_tokens, prefixes), options.bitext_max_length)
+            for name, prefixes in found["bitext"].items()
         ],
     }
-    if not any(sources.values()):
-        raise UserError(
-            f"{root}: no {split} data: neither mono/<lang>/{split}.bin nor "
-            f"bitext/<src>-<tgt>/{split}.<src>-<tgt>.<lang>.bin is there"
-        )
     mask = dictionary.index(roots.MASK)
     return {
         kind: Half(

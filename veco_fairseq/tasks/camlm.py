@@ -26,6 +26,7 @@ from veco_fairseq.data.composite import (
     CompositeBatchIterator,
     CompositeDataset,
     TrainingBatches,
+    find_sources,
     load_halves,
     make_plans,
     shard,
@@ -107,8 +108,11 @@ def check_options(cfg) -> None:
         if getattr(cfg, name) is not None and getattr(cfg, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be 1 at least")
     paths = utils.split_paths(cfg.data or "")
-    if not paths or not Path(paths[0]).is_dir():
-        raise UserError(f"{cfg.data}: no such folder: the first argument is the data root")
+    if not paths:
+        raise UserError("the first argument, the data root, is missing")
+    for path in paths:
+        if not Path(path).is_dir():
+            raise UserError(f"{path}: no such folder: the first argument is the data root (or several, joined with ':')")
 
 
 @register_task("camlm", dataclass=CamlmTaskConfig)
@@ -133,7 +137,12 @@ class CamlmTask(FairseqTask):
     @classmethod
     def setup_task(cls, cfg: CamlmTaskConfig, **kwargs) -> "CamlmTask":
         check_options(cfg)
-        dictionary = roots.load_dictionary(Path(utils.split_paths(cfg.data)[0]))
+        first, *others = map(Path, utils.split_paths(cfg.data))
+        dictionary = roots.load_dictionary(first)
+        for shard_root in others:  # now, and not when their epoch comes
+            find_sources(shard_root, "train", cfg)
+            if (shard_root / roots.DICT_NAME).exists() and roots.load_dictionary(shard_root) != dictionary:
+                raise UserError(f"{shard_root / roots.DICT_NAME}: is another dictionary than {first}'s: shards share one")
         logger.info(f"dictionary: {len(dictionary):,} types, <mask> included")
         return cls(cfg, dictionary)
 
