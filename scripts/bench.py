@@ -6,6 +6,7 @@
 import argparse
 import json
 import statistics
+import tempfile
 from pathlib import Path
 
 from veco_fairseq.cli import run
@@ -27,8 +28,15 @@ def parse_arguments() -> argparse.Namespace:
     head.add_argument("--dim", type=int, default=768, metavar="N", help="of the model (default: %(default)s)")
     head.add_argument("--plain-rows", type=int, default=1024, metavar="N",
                       help="for the comparison with the plain loss, whose logits must fit (default: %(default)s)")
+    start = commands.add_parser("start", help="how long getting ready takes, and how much memory, with much data")
+    start.add_argument("--languages", type=int, default=50, metavar="N", help="(default: %(default)s)")
+    start.add_argument("--pairs", type=int, default=879, metavar="N", help="of languages (default: %(default)s)")
+    start.add_argument("--sentences", type=int, default=1_000_000, metavar="N",
+                       help="of the largest language and pair; the k-th has a k-th of them (default: %(default)s)")
+    start.add_argument("--root", type=Path, help=argparse.SUPPRESS)
     for command in (pretrain, data, head):
         command.add_argument("--vocabulary", type=int, default=250_002, metavar="N", help="(default: %(default)s)")
+    for command in (pretrain, data, head, start):
         command.add_argument("--rounds", type=int, default=3, metavar="N", help="(default: %(default)s)")
         command.add_argument("--threads", type=int, metavar="N", help="of a CPU (default: PyTorch's)")
         command.add_argument("--device", choices=["cpu", "cuda"], help="(default: a GPU, if there is one)")
@@ -46,12 +54,13 @@ def main() -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     args.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    measure = {"pretrain": bench_pretrain, "data": bench_data, "head": bench_head}[args.command]
+    measure = {"pretrain": bench_pretrain, "data": bench_data, "head": bench_head, "start": bench_start}[args.command]
     figures = measure(args)
     if args.job:
         print(json.dumps(figures))
     elif args.json:
-        figures = {"options": {k: v for k, v in vars(args).items() if k not in ("json", "job")}, **figures}
+        hidden = ("json", "job", "root")
+        figures = {"options": {k: v for k, v in vars(args).items() if k not in hidden}, **figures}
         with atomic_output(args.json) as temporary:
             temporary.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
@@ -122,6 +131,24 @@ def bench_data(args: argparse.Namespace) -> dict:
         print(f"{name:10} {figures[name]:12,.0f} tokens/s")
     figures["ratio"] = figures[benchmark.FEED] / figures[benchmark.OURS]
     print(f"one loader feeds {figures['ratio']:,.1f} trainers like this")
+    return figures
+
+
+def bench_start(args: argparse.Namespace) -> dict:
+    from veco_fairseq import benchmark
+
+    if args.job:
+        return benchmark.start(args.root)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "root"
+        print("writing the index files", flush=True)
+        benchmark.write_hollow_root(root, args.languages, args.pairs, args.sentences)
+        rounds = benchmark.in_turn({"start": command_of(args, "start", root=root)}, args.rounds, print)["start"]
+    figures = {**rounds[0], "seconds": statistics.median(result["seconds"] for result in rounds)}
+    print(
+        f"{figures['sentences']:,} sentences: {figures['seconds']:.1f} s, {figures['peak_bytes'] / 1e6:,.0f} MB "
+        f"({figures['sizes_bytes'] / 1e6:,.0f} MB are the sentences' sizes)"
+    )
     return figures
 
 

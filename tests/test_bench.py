@@ -32,6 +32,16 @@ def test_data(run, tmp_path):
     assert figures["ratio"] == pytest.approx(figures["a loader"] / figures["camlm"])
 
 
+def test_start(run, tmp_path):
+    options = "--languages 2 --pairs 3 --sentences 1200 --rounds 1 --device cpu".split()
+    result = run("scripts/bench.py", "start", *options, "--json", tmp_path / "bench.json")
+    assert result.returncode == 0, result.stderr
+    figures = json.loads((tmp_path / "bench.json").read_text())
+    sentences = 1200 + 600 + 2 * (1200 + 600 + 400)
+    assert figures["sentences"] == sentences and figures["sizes_bytes"] == 4 * sentences
+    assert "6,200 sentences: " in result.stdout
+
+
 def test_head(run):
     options = "--rows 64 --plain-rows 32 --dim 8 --vocabulary 100 --rounds 1 --device cpu".split()
     result = run("scripts/bench.py", "head", *options)

@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Measurements: what this machine can do, what training takes of it, and what fairseq's own masked_lm does beside it."""
 
+import itertools
 import json
 import resource
 import statistics
@@ -19,7 +20,7 @@ import torch
 from fairseq import utils
 from fairseq.criterions.masked_lm import MaskedLmLoss
 from fairseq.data import Dictionary
-from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from fairseq.models.roberta import RobertaModel
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from omegaconf import OmegaConf
@@ -215,6 +216,60 @@ def write_root(root: Path, sizes: Sizes, count: int) -> None:
         builder.finalize(f"{root / name}.idx")
 
 
+def write_hollow_root(root: Path, languages: int, pairs: int, sentences: int) -> None:
+    """A data root of the right sizes whose files are holes: language and pair k have ``sentences`` / k sentences.
+
+    Sentences have 5 to 50 tokens, documents 30 lines.
+    """
+    rng = np.random.default_rng(1)
+    root.mkdir(parents=True)
+    dictionary(1000).save(str(root / "dict.txt"))
+
+    def write(name: str, sizes: np.ndarray) -> None:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        with MMapIndexedDataset.Index.writer(f"{root / name}.idx", np.int32) as index:
+            index.write(sizes.tolist())
+        with open(f"{root / name}.bin", "wb") as tokens:
+            tokens.truncate(4 * int(sizes.sum()))
+
+    for number in range(languages):
+        sizes = rng.integers(5, 50, max(100, sentences // (number + 1)))
+        sizes[30::30] = 1  # the </s> of a blank line
+        write(f"mono/l{number}/train", sizes)
+    for number in range(pairs):
+        names = f"s{number}", f"t{number}"
+        for name in names:
+            sizes = rng.integers(5, 50, max(100, sentences // (number + 1)))
+            write(f"bitext/{'-'.join(names)}/train.{'-'.join(names)}.{name}", sizes)
+
+
+def start(root: Path) -> Dict[str, float]:
+    """Get a training run's data ready, up to its first 100 batches' plan.
+
+    Returns:
+        ``seconds``, ``sentences`` (of pairs: of both sides), ``peak_bytes`` beyond what the process took before, and
+        ``sizes_bytes`` of the arrays with the sentences' lengths, as they are in the files.
+    """
+    before = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = time.perf_counter()
+    task = CamlmTask.setup_task(CamlmTaskConfig(data=str(root), seed=1, update_freq=[1]))
+    task.load_dataset("train")
+    batches = task.get_batch_iterator(task.dataset("train"), max_tokens=16384).batches(1, 0, 1)
+    for _ in itertools.islice(batches, 100):
+        pass
+    seconds = time.perf_counter() - started
+    sides = []
+    for half in task.dataset("train").halves.values():
+        for source in half.sources:
+            sides += [source.dataset] if hasattr(source, "dataset") else [source.source, source.target]
+    return {
+        "seconds": seconds,
+        "sentences": sum(len(side) for side in sides),
+        "peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before,
+        "sizes_bytes": sum(side.sizes.nbytes for side in sides),
+    }
+
+
 def update(model, criterion, optimizer, sample: Dict[str, Dict], device: str) -> None:
     """An update as fairseq's trainer makes it: backward of each batch, gradient norm, optimizer."""
     if device == "cuda":
@@ -239,7 +294,7 @@ def in_turn(jobs: Dict[str, List[str]], rounds: int, say: Callable[[str], None])
             if result.returncode != 0:
                 raise UserError(f"{name}: ended with exit code {result.returncode} (-9: too little memory); see above")
             results[name].append(json.loads(result.stdout.splitlines()[-1]))
-            say(f"round {number} of {rounds}, {name}: {results[name][-1]['seconds']:.2f} s an update")
+            say(f"round {number} of {rounds}, {name}: {results[name][-1]['seconds']:.2f} s")
     return results
 
 
