@@ -12,8 +12,9 @@ Layout::
 from pathlib import Path
 from typing import Dict, Iterable, List, Optional, Tuple
 
+import numpy as np
 from fairseq.data import Dictionary
-from fairseq.data.indexed_dataset import MMapIndexedDataset
+from fairseq.data.indexed_dataset import MMapIndexedDataset, data_file_path, index_file_path
 
 from veco_fairseq.data.vocabulary import DICT_NAME, read_dictionary
 from veco_fairseq.errors import UserError
@@ -36,7 +37,17 @@ def load_dictionary(root: Path) -> Dictionary:
     return dictionary
 
 
-def load_tokens(prefix: Path) -> MMapIndexedDataset:
+class TokenFile(MMapIndexedDataset):
+    """fairseq's, but mapped without reading it through first, which every loader process would do, for minutes."""
+
+    def _do_init(self, path: str) -> None:
+        self._path, self.path = path, Path(data_file_path(path))
+        self._index = self.Index(index_file_path(path))
+        self._bin_buffer_mmap = np.memmap(self.path, mode="r", order="C")
+        self._bin_buffer = memoryview(self._bin_buffer_mmap)
+
+
+def load_tokens(prefix: Path) -> TokenFile:
     """The token file PREFIX.bin with its index PREFIX.idx, as fairseq-preprocess writes them.
 
     Raises:
@@ -50,10 +61,9 @@ def load_tokens(prefix: Path) -> MMapIndexedDataset:
             raise UserError(f"{prefix}.idx: not an index of fairseq-preprocess (mmap): preprocess it again")
     if Path(f"{prefix}.bin").stat().st_size == 0:
         raise UserError(f"{prefix}.bin: holds no sentence")
-    dataset = MMapIndexedDataset(str(prefix))
-    dataset.path = Path(f"{prefix}.bin")
+    dataset = TokenFile(str(prefix))
     expected = int(dataset.sizes.sum(dtype="int64")) * dataset._index.dtype().itemsize
-    actual = Path(f"{prefix}.bin").stat().st_size
+    actual = dataset.path.stat().st_size
     if actual != expected:
         raise UserError(f"{prefix}.bin: has {actual:,} bytes where its index says {expected:,}: preprocess it again")
     return dataset
