@@ -28,6 +28,11 @@ def parse_arguments() -> argparse.Namespace:
     head.add_argument("--dim", type=int, default=768, metavar="N", help="of the model (default: %(default)s)")
     head.add_argument("--plain-rows", type=int, default=1024, metavar="N",
                       help="for the comparison with the plain loss, whose logits must fit (default: %(default)s)")
+    attention = commands.add_parser("attention", help="PyTorch's fused and plain attention, by length and type")
+    attention.add_argument("--arch", default="veco_small", help="whose heads (default: %(default)s)")
+    attention.add_argument("--tokens", type=int, default=2048, metavar="N", help="of a batch (default: %(default)s)")
+    attention.add_argument("--lengths", type=int, nargs="+", default=[16, 32, 64, 128, 256, 512], metavar="N",
+                           help="of the sequences (default: 16 to 512)")
     start = commands.add_parser("start", help="how long getting ready takes, and how much memory, with much data")
     start.add_argument("--languages", type=int, default=50, metavar="N", help="(default: %(default)s)")
     start.add_argument("--pairs", type=int, default=879, metavar="N", help="of languages (default: %(default)s)")
@@ -36,7 +41,7 @@ def parse_arguments() -> argparse.Namespace:
     start.add_argument("--root", type=Path, help=argparse.SUPPRESS)
     for command in (pretrain, data, head):
         command.add_argument("--vocabulary", type=int, default=250_002, metavar="N", help="(default: %(default)s)")
-    for command in (pretrain, data, head, start):
+    for command in (pretrain, data, head, attention, start):
         command.add_argument("--rounds", type=int, default=3, metavar="N", help="(default: %(default)s)")
         command.add_argument("--threads", type=int, metavar="N", help="of a CPU (default: PyTorch's)")
         command.add_argument("--device", choices=["cpu", "cuda"], help="(default: a GPU, if there is one)")
@@ -54,7 +59,8 @@ def main() -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     args.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    measure = {"pretrain": bench_pretrain, "data": bench_data, "head": bench_head, "start": bench_start}[args.command]
+    measure = {"pretrain": bench_pretrain, "data": bench_data, "head": bench_head, "start": bench_start,
+               "attention": bench_attention}[args.command]
     figures = measure(args)
     if args.job:
         print(json.dumps(figures))
@@ -131,6 +137,24 @@ def bench_data(args: argparse.Namespace) -> dict:
         print(f"{name:10} {figures[name]:12,.0f} tokens/s")
     figures["ratio"] = figures[benchmark.FEED] / figures[benchmark.OURS]
     print(f"one loader feeds {figures['ratio']:,.1f} trainers like this")
+    return figures
+
+
+def bench_attention(args: argparse.Namespace) -> dict:
+    from veco_fairseq import benchmark
+    from veco_fairseq.models.veco import architecture
+
+    model = architecture(args.arch)
+    heads = model.encoder_attention_heads
+    figures = {}
+    for length in args.lengths:
+        seconds = benchmark.attention(
+            length, args.tokens, heads, model.encoder_embed_dim // heads, args.rounds, args.device
+        )
+        if not figures:
+            print("length  " + "  ".join(f"{name:>11}" for name in seconds) + "   (ms, forward and backward)")
+        print(f"{length:6}  " + "  ".join(f"{1000 * value:11.1f}" for value in seconds.values()), flush=True)
+        figures[str(length)] = seconds
     return figures
 
 

@@ -51,3 +51,11 @@ def test_head(run):
 def test_failed_job_is_told_in_a_line(run):
     result = run("scripts/bench.py", "pretrain", "--arch", "veco_huge", "--rounds", "1", "--device", "cpu")
     assert "--arch veco_huge: there is veco_" in error_line(result)
+
+
+def test_attention(run):
+    options = "--arch veco_tiny --tokens 64 --lengths 8 16 --rounds 1 --device cpu".split()
+    result = run("scripts/bench.py", "attention", *options)
+    assert result.returncode == 0, result.stderr
+    head, *rows = result.stdout.splitlines()
+    assert "plain, bf16" in head and [row.split()[0] for row in rows] == ["8", "16"]

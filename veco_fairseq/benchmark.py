@@ -25,6 +25,7 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from omegaconf import OmegaConf
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from veco_fairseq.criterions.camlm import CamlmCriterion
 from veco_fairseq.data.composite import CompositeDataset, CompositeIndex, Half
@@ -296,6 +297,33 @@ def in_turn(jobs: Dict[str, List[str]], rounds: int, say: Callable[[str], None])
             results[name].append(json.loads(result.stdout.splitlines()[-1]))
             say(f"round {number} of {rounds}, {name}: {results[name][-1]['seconds']:.2f} s")
     return results
+
+
+def attention(length: int, tokens: int, heads: int, dim: int, updates: int, device: str) -> Dict[str, float]:
+    """Seconds of PyTorch's attention, forward and backward, fused and plain, by "kernel, type"; the best of some.
+
+    Args:
+        length: of every sequence; ``tokens`` in all.
+        heads, dim: heads, and their width.
+        updates: how often it is computed.
+    """
+    shape = (max(1, tokens // length), length, heads, dim)
+    kernels = {"fused": SDPBackend.FLASH_ATTENTION, "plain": SDPBackend.MATH}
+    seconds = {}
+    for type_name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        for name, kernel in kernels.items():
+            q, k, v = (torch.randn(shape, dtype=dtype, device=device).transpose(1, 2).requires_grad_() for _ in range(3))
+            mask = torch.zeros(shape[0], 1, 1, length, dtype=dtype, device=device).expand(-1, heads, length, -1)
+            best = float("inf")
+            for _ in range(updates + 1):
+                started = time.perf_counter()
+                with sdpa_kernel(kernel):
+                    states = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+                states.backward(torch.ones_like(states))
+                _wait(device)
+                best = min(best, time.perf_counter() - started)
+            seconds[f"{name}, {type_name}"] = best
+    return seconds
 
 
 def head_memory(rows: int, dim: int, vocabulary: int, chunked: bool) -> Dict[str, float]:
