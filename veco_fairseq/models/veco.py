@@ -55,11 +55,20 @@ class VecoEncoder(RobertaEncoder):
 
     def forward(
         self, tokens: Tensor, memory: Optional[Tensor] = None, memory_tokens: Optional[Tensor] = None,
-        attention: Optional[List[Tensor]] = None,
+        attention: Optional[List[Tensor]] = None, token_embeddings: Optional[Tensor] = None,
     ) -> Tensor:
         """H(tokens), or S(tokens | memory): see :class:`VecoTransformerEncoder`."""
         padding_mask = None if memory is None else memory_tokens.eq(self.dictionary.pad())
-        return self.sentence_encoder(tokens, memory, padding_mask, attention)
+        return self.sentence_encoder(tokens, memory, padding_mask, attention, token_embeddings)
+
+    def embed(self, *batches: Tensor) -> List[Tensor]:
+        """The tokens' embeddings, (batch, length) -> (batch, length, dim) each, in one look-up.
+
+        The gradient of every look-up is a matrix of the vocabulary's size, however few its tokens are.
+        """
+        rows = self.sentence_encoder.embed_tokens(torch.cat([tokens.flatten() for tokens in batches]))
+        parts = rows.split([tokens.numel() for tokens in batches])
+        return [part.view(*tokens.shape, -1) for part, tokens in zip(parts, batches)]
 
 
 @register_model("veco")
@@ -128,13 +137,17 @@ class VecoModel(RobertaModel):
         trained = sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
         logger.info(f"{'only cross-attention is' if frozen else 'all parameters are'} trained: {trained:,} parameters")
 
-    def unplugged(self, tokens: Tensor) -> Tensor:
-        """H^L(tokens): (batch, length) -> (batch, length, dim), no cross-attention (equations 2-5)."""
-        return self.encoder(tokens)
+    def unplugged(self, tokens: Tensor, token_embeddings: Optional[Tensor] = None) -> Tensor:
+        """H^L(tokens): (batch, length) -> (batch, length, dim), no cross-attention (equations 2-5).
+
+        ``token_embeddings``, (batch, length, dim), are looked up unless given, here and in :meth:`plugged`.
+        """
+        return self.encoder(tokens, token_embeddings=token_embeddings)
 
     def plugged(
-        self, tokens: Tensor, memory: Tensor, memory_tokens: Tensor, attention: Optional[List[Tensor]] = None
-    ) -> Tensor:
+        self, tokens: Tensor, memory: Tensor, memory_tokens: Tensor, attention: Optional[List[Tensor]] = None,
+        token_embeddings: Optional[Tensor] = None,
+    ) -> Tensor:  # fmt: skip
         """S^L(tokens | memory) (equations 6-9).
 
         Args:
@@ -146,7 +159,7 @@ class VecoModel(RobertaModel):
         Returns:
             (batch, length, dim).
         """
-        return self.encoder(tokens, memory, memory_tokens, attention)
+        return self.encoder(tokens, memory, memory_tokens, attention, token_embeddings)
 
     def predict(self, branches: Dict[str, Tuple[Tensor, Tensor]]) -> Dict[str, MaskedPrediction]:
         """Equations 10-13: the NLL of the masked tokens, through the LM head on their rows only, in one pass.
@@ -194,12 +207,15 @@ class VecoModel(RobertaModel):
         """
         with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.args.autocast == "bf16"):
             both = tokens.flatten(0, 1)
-            hidden = self.unplugged(both).unflatten(0, tokens.shape[:2])
+            joined = [] if tlm_tokens is None else [tlm_tokens]
+            of_both, *of_joined = self.encoder.embed(both, *joined)
+            hidden = self.unplugged(both, of_both).unflatten(0, tokens.shape[:2])
             branches = {"h": (hidden, targets)}
             if plug_in:
                 # Each side's memory is the other side's H: x attends to y, and y to x.
                 memory = (hidden.detach() if stop_gradient else hidden).flip(0).flatten(0, 1)
-                mixed = self.plugged(both, memory, tokens.flip(0).flatten(0, 1)).view_as(hidden)
+                memory_tokens = tokens.flip(0).flatten(0, 1)
+                mixed = self.plugged(both, memory, memory_tokens, token_embeddings=of_both).view_as(hidden)
                 branches["s"] = (mixed, targets)
             if self.backbone_is_frozen and self.training:
                 # S alone has something to train.
@@ -207,7 +223,7 @@ class VecoModel(RobertaModel):
                     fixed = self.predict({"h": branches.pop("h")})
                 return {**fixed, **self.predict(branches)}
             if tlm_tokens is not None:
-                branches["tlm"] = (self.unplugged(tlm_tokens), tlm_targets)
+                branches["tlm"] = (self.unplugged(tlm_tokens, *of_joined), tlm_targets)
             return self.predict(branches)
 
 

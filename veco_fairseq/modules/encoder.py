@@ -32,6 +32,7 @@ class VecoTransformerEncoder(TransformerEncoder):
         memory: Optional[Tensor] = None,
         memory_padding_mask: Optional[Tensor] = None,
         attention: Optional[List[Tensor]] = None,
+        token_embeddings: Optional[Tensor] = None,
     ) -> Tensor:
         """H(tokens) without a memory, S(tokens | memory) with one (VECO, section 2.2).
 
@@ -41,12 +42,13 @@ class VecoTransformerEncoder(TransformerEncoder):
                 memory through its own key and value projections.
             memory_padding_mask: (batch, memory length), true where it is padding.
             attention: a list that receives each layer's cross-attention weights.
+            token_embeddings: those of ``tokens``, (batch, length, dim), if they have been looked up already.
 
         Returns:
             The last layer's states, (batch, length, dim).
         """
         padding_mask = tokens.eq(self.padding_idx)
-        x, _ = self.forward_embedding(tokens)
+        x, _ = self.forward_embedding(tokens, token_embeddings)
         x = (x * padding_mask.logical_not().unsqueeze(-1).type_as(x)).transpose(0, 1)
         if memory is not None:
             memory = memory.transpose(0, 1)

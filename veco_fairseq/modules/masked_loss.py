@@ -66,7 +66,7 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, needed,
     nll = torch.empty(len(rows), dtype=torch.float32, device=rows.device)
     correct = torch.empty(len(rows), dtype=torch.bool, device=rows.device)
     d_rows = torch.empty_like(rows) if needed[0] else None
-    d_weight = torch.zeros_like(weight, dtype=torch.float32) if needed[1] else None
+    d_weight = None
     d_bias = torch.zeros_like(bias, dtype=torch.float32) if needed[2] else None
     size = max(1, LOGITS_A_CHUNK // len(weight))
     for start in range(0, len(rows), size):
@@ -89,10 +89,14 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, needed,
             p = p.to(rows.dtype)
             if d_rows is not None:
                 torch.mm(p, w, out=d_rows[here])
-            if d_weight is not None and d_weight.dtype == p.dtype:
+            if needed[1] and d_weight is None:
+                d_weight = (p.t() @ x).float()
+            elif needed[1] and d_weight.dtype == p.dtype:
                 torch.addmm(d_weight, p.t(), x, out=d_weight)
-            elif d_weight is not None:
+            elif needed[1]:
                 d_weight += p.t() @ x
+    if needed[1] and d_weight is None:  # there were no rows
+        d_weight = torch.zeros_like(weight, dtype=torch.float32)
     gradients = [d_rows, d_weight, d_bias]
     parameters = (rows, weight, bias)
     return nll, correct, [g if g is None else g.to(p.dtype) for g, p in zip(gradients, parameters)]
