@@ -69,6 +69,8 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, needed,
     d_weight = None
     d_bias = torch.zeros_like(bias, dtype=torch.float32) if needed[2] else None
     size = max(1, LOGITS_A_CHUNK // len(weight))
+    # Of few rows, to cast the weight gradient's product to fp32 and add it takes a CPU longer than the product itself.
+    accumulate_in_fp32 = rows.device.type == "cpu" and size < 512
     for start in range(0, len(rows), size):
         here = slice(start, start + size)
         x, target = rows[here], gold[here].unsqueeze(1)
@@ -86,15 +88,17 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, needed,
                 p.mul_(scale[here].unsqueeze(1))
             if d_bias is not None:
                 d_bias += p.sum(0)
-            p = p.to(rows.dtype)
+            rounded = p.to(rows.dtype)
+            if needed[1]:
+                of_weight = (p, x.float()) if accumulate_in_fp32 else (rounded, x)
+                if d_weight is None:
+                    d_weight = torch.mm(of_weight[0].t(), of_weight[1]).float()
+                elif of_weight[0].dtype == d_weight.dtype:
+                    torch.addmm(d_weight, of_weight[0].t(), of_weight[1], out=d_weight)
+                else:
+                    d_weight += torch.mm(of_weight[0].t(), of_weight[1])
             if d_rows is not None:
-                torch.mm(p, w, out=d_rows[here])
-            if needed[1] and d_weight is None:
-                d_weight = (p.t() @ x).float()
-            elif needed[1] and d_weight.dtype == p.dtype:
-                torch.addmm(d_weight, p.t(), x, out=d_weight)
-            elif needed[1]:
-                d_weight += p.t() @ x
+                torch.mm(rounded, w, out=d_rows[here])
     if needed[1] and d_weight is None:  # there were no rows
         d_weight = torch.zeros_like(weight, dtype=torch.float32)
     gradients = [d_rows, d_weight, d_bias]
