@@ -31,7 +31,7 @@ setup(
         "matplotlib",
     ],
     extras_require={
-        "test": ["pytest", "transformers"],
+        "test": ["pytest", "pytest-xdist", "transformers"],
         "tensorboard": ["tensorboardX"],
     },
 )

@@ -3,6 +3,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 #
 # Sets up what is missing, then runs the tests: bash scripts/test.sh [pytest arguments]
+# A file (tests/test_plan.py) runs that file alone.
 # Tests marked slow are left out unless -m says otherwise (-m slow for them alone, -m "" for all).
 set -euo pipefail
 
@@ -10,11 +11,15 @@ repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 bash "$repository/scripts/setup.sh"
 cd "$repository"
 
+# A test file goes to one process: its tests share what takes long to make.
 # On a small busy machine several threads wait for each other: one run took 25 times as long with two.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 
 marks=(-m "not slow")
+tests=(tests)
 for argument in "$@"; do
     if [[ "$argument" == -m* ]]; then marks=(); fi
+    if [[ -e "${argument%%::*}" ]]; then tests=(); fi
 done
-exec .venv/bin/python -m pytest tests ${marks[@]+"${marks[@]}"} "$@"
+exec .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile ${marks[@]+"${marks[@]}"} \
+    ${tests[@]+"${tests[@]}"} "$@"

@@ -204,18 +204,21 @@ def test_failed_installation(sandbox, words, told):
 
 
 @pytest.mark.parametrize("arguments, called", [
-    ([], "-m pytest tests -m not slow"),
-    (["-k", "a b"], "-m pytest tests -m not slow -k a b"),
-    (["-m", "slow"], "-m pytest tests -m slow"),
-    (["-mslow", "--maxfail=1"], "-m pytest tests -mslow --maxfail=1"),
-    (["--maxfail=1"], "-m pytest tests -m not slow --maxfail=1"),
+    ([], "-m not slow tests"),
+    (["-k", "a b"], "-m not slow tests -k a b"),
+    (["-m", "slow"], "tests -m slow"),
+    (["-mslow", "--maxfail=1"], "tests -mslow --maxfail=1"),
+    (["--maxfail=1"], "-m not slow tests --maxfail=1"),
+    (["scripts/setup.sh::test_one", "-x"], "-m not slow scripts/setup.sh::test_one -x"),  # a path that is there
 ])
 def test_test_sh_sets_up_and_hands_its_arguments_to_pytest(sandbox, arguments, called):
     sandbox.compiler()
     result = sandbox.run(*arguments, script="test.sh")
     assert result.returncode == 0, result.stderr
     assert "setup: done" in result.stdout
-    assert result.stdout.splitlines()[-1] == f"pytest called with: {called}; OMP_NUM_THREADS=1"
+    assert result.stdout.splitlines()[-1] == (
+        f"pytest called with: -m pytest -n auto --maxprocesses 4 --dist loadfile {called}; OMP_NUM_THREADS=1"
+    )
 
 
 def test_the_lock_pins_every_dependency_exactly():

@@ -3,7 +3,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 # A data root of many languages: documents of each, and the translations of each with a pivot language.
 #
-# usage: prepare.sh --documents DIR [--captions DIR] [--out DIR] [--langs "de fr ..."] [--pivot LANG] [--vocab-size N]
+# usage: prepare.sh [--out DIR] --documents DIR [--captions DIR] [--langs "de fr ..."] [--pivot LANG] [--vocab-size N]
 #
 #   --documents   {train,valid}.LANG[.gz]: line N is the same verse in every language, a blank line between chapters;
 #                 monolingual text as it is, bitext without the blank lines
