@@ -383,6 +383,21 @@ def test_amp_on_a_cpu_computes_in_bf16_and_resumes(trained, tmp_path):
     assert losses[()] == pytest.approx(losses["--amp",], rel=0.02)
 
 
+@pytest.mark.parametrize("command", ["fairseq-generate", "fairseq-interactive"])
+def test_amp_translates_in_bf16(trained, command):
+    """Near fp32's log-probabilities, but not equal to them."""
+    data = ["--input", "test.de"] if command == "fairseq-interactive" else ["--max-tokens", "100"]
+    scores = {}
+    for amp in ((), ("--amp",)):
+        options = ("--path", "ckpt/checkpoint_last.pt", "-s", "de", "-t", "en", "--beam", "1", "--max-len-b", "3")
+        result = run(command, "data", *data, *options, *amp, cwd=trained)
+        assert result.returncode == 0, result.stderr
+        # the first token's, before which the two can have chosen nothing else
+        scores[amp] = [float(score) for score in re.findall(r"^P-\d+\t(\S+)", result.stdout, re.MULTILINE)]
+    assert len(scores[()]) == len(scores["--amp",]) == 8 and scores[()] != scores["--amp",]
+    assert scores[()] == pytest.approx(scores["--amp",], rel=0.02)
+
+
 @pytest.mark.parametrize("amp", [(), ("--amp",)], ids=["fp32", "amp"])
 def test_nan_is_an_error_and_the_checkpoint_before_is_whole(copy_of, amp):
     """With an absurd learning rate the second update's loss is no number; nothing of it is saved."""

@@ -14,6 +14,8 @@ import sys
 import threading
 import warnings
 from contextlib import contextmanager, nullcontext
+from functools import wraps
+from types import ModuleType
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import fairseq_cli.train as fairseq_train
@@ -287,6 +289,18 @@ def amp_clip_grad_norm(optimizer: AMPOptimizer, *args, **kwargs):
     return norm
 
 
+def translating(main: Callable) -> Callable:
+    """fairseq-generate's or fairseq-interactive's ``main``; with ``--amp``, which they ignore, in bf16 where safe."""
+
+    @wraps(main)
+    def translate(cfg, *args):
+        device = "cuda" if torch.cuda.is_available() and not cfg.common.cpu else "cpu"
+        with torch.autocast(device, torch.bfloat16, enabled=cfg.common.amp):
+            return main(cfg, *args)
+
+    return translate
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Being stopped. On SIGTERM (kill, SLURM's time limit, a reclaimed machine) fairseq dies and loses what it did since
 # its last checkpoint.
@@ -387,6 +401,13 @@ def one_line_errors(previous: Callable) -> Callable:
     return hook
 
 
+def running(command: str) -> List[ModuleType]:
+    """The module of a command, where it was imported, by itself or as ``__main__`` (``python -m``)."""
+    main = sys.modules["__main__"]
+    as_main = [main] if getattr(main.__spec__, "name", None) == command else []
+    return [sys.modules[command], *as_main] if command in sys.modules else as_main
+
+
 def install() -> None:
     """Make all the changes: the one thing that importing this module does."""
     quiet_known_warnings()
@@ -402,9 +423,12 @@ def install() -> None:
     AMPOptimizer.clip_grad_norm = amp_clip_grad_norm
     # It looks for the first NaN with hooks that today's PyTorch calls otherwise, and fails on its own.
     fairseq_trainer.NanDetector = nullcontext
-    for module in (fairseq_train, sys.modules["__main__"]):  # the latter: python -m fairseq_cli.train
-        if hasattr(module, "validate_and_save"):
-            module.validate_and_save = validate_and_save
+    for module in running("fairseq_cli.train"):
+        module.validate_and_save = validate_and_save
+    for module in running("fairseq_cli.generate"):
+        module._main = translating(module._main)
+    for module in running("fairseq_cli.interactive"):
+        module.main = translating(module.main)
     sys.excepthook = one_line_errors(sys.excepthook)
 
 
