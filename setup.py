@@ -31,7 +31,7 @@ setup(
         "matplotlib",
     ],
     extras_require={
-        "test": ["pytest", "pytest-xdist", "transformers"],
+        "test": ["pytest", "pytest-xdist", "tensorboardX", "transformers"],
         "tensorboard": ["tensorboardX"],
     },
 )

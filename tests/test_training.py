@@ -9,6 +9,7 @@ import shutil
 import pytest
 import torch
 from conftest import error_line, write_tokens
+from tensorboardX.proto.event_pb2 import Event
 
 OPTIONS = (
     "--user-dir veco_fairseq --task camlm --criterion camlm --arch veco_tiny --encoder-layers 2 --encoder-embed-dim 16 "
@@ -31,10 +32,22 @@ def logged(result, tag: str):
     return [json.loads(line) for line in re.findall(rf"\| {tag} \| (\{{.*\}})", result.stdout)]
 
 
+def tensorboard(folder):
+    """{name: its last value} of the scalars in TensorBoard's event file: records of length, crc, event, crc."""
+    (path,) = folder.glob("events*")
+    scalars, content = {}, path.read_bytes()
+    while content:
+        end = 12 + int.from_bytes(content[:8], "little")
+        scalars |= {v.tag: v.simple_value for v in Event.FromString(content[12:end]).summary.value}
+        content = content[end + 4 :]
+    return scalars
+
+
 def test_trains_validates_saves_and_resumes(make_root, train, tmp_path):
     root = make_root()
     (root / "sentencepiece.bpe.model").write_bytes(b"model")
-    whole = train(root, "--max-update", "6", "--save-interval-updates", "3", save_dir="whole")
+    board = ("--tensorboard-logdir", tmp_path / "board")
+    whole = train(root, "--max-update", "6", "--save-interval-updates", "3", *board, save_dir="whole")
     assert whole.stderr == ""
     losses = logged(whole, "train_inner")
     assert {
@@ -49,6 +62,13 @@ def test_trains_validates_saves_and_resumes(make_root, train, tmp_path):
     } <= set(losses[1])
     assert all(0 < float(line["mono_share"]) < 1 for line in losses)
     assert {"valid_loss", "valid_aa_mono_s_loss", "valid_aa-bb_bitext_tlm_ppl"} <= set(logged(whole, "valid")[0])
+    for tag in ("train_inner", "valid"):
+        scalars = tensorboard(tmp_path / "board" / tag)
+        line = {key.removeprefix("valid_"): float(value) for key, value in logged(whole, tag)[-1].items()}
+        shown = scalars.keys() & line.keys()
+        assert shown >= {"loss", "bitext_s_loss", "mono_h_acc"}
+        assert tag == "valid" or shown >= {"wps", "lr", "mono_share", "hours_left"}
+        assert [scalars[key] for key in shown] == pytest.approx([line[key] for key in shown], rel=0.01, abs=0.01)
     saved = tmp_path / "whole"
     assert (saved / "dict.txt").read_text() == (root / "dict.txt").read_text()
     assert (saved / "sentencepiece.bpe.model").read_bytes() == b"model"
