@@ -7,7 +7,6 @@ import argparse
 
 from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq, report_lines
 from veco_fairseq.cli import run
-from veco_fairseq.errors import UserError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -23,7 +22,11 @@ def parser() -> argparse.ArgumentParser:
     add("--dict", metavar="FILE", help="dict.txt of the translation data (default: pre-training's without <mask>)")
     add("--random-cross-attention", action="store_true",
         help="initialise the cross-attention anew: the baseline initialised from XLM-R alone")
-    add("--tie-self-attention", action="store_true", help="not offered yet")
+    add("--keep-lm-head", action="store_true",
+        help="the decoder ends in pre-training's LM head, dense layer, LayerNorm and bias included: a model of its "
+             "own, --arch veco_transformer_*, for fairseq alone")
+    add("--tie-self-attention", action="store_true",
+        help="a decoder layer shares the self-attention of the encoder layer that it comes from: likewise")
     add("--allow-new-tokens", action="store_true",
         help="take a dictionary of which more than 1%% of the tokens were not in pre-training")
     add("--trust-checkpoint", action="store_true",
@@ -34,11 +37,10 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     args = parser().parse_args()
-    if args.tie_self_attention:
-        raise UserError("--tie-self-attention is not offered yet: convert without it, the two are then trained apart")
     report = convert_to_seq2seq(
         args.checkpoint, args.output, args.decoder_layers, args.layer_selection, args.dict,
-        args.random_cross_attention, args.allow_new_tokens, args.trust_checkpoint, args.seed,
+        args.random_cross_attention, args.keep_lm_head, args.tie_self_attention, args.allow_new_tokens,
+        args.trust_checkpoint, args.seed,
     )
     print("\n".join(report_lines(report)))
 

@@ -12,7 +12,7 @@ import torch
 from conftest import error_line, make_dictionary
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
-from fairseq.models import build_model
+from fairseq.models import ARCH_CONFIG_REGISTRY, build_model
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel
 
@@ -277,6 +277,61 @@ def test_options_of_the_converted_model_make_it_again(checkpoint, tmp_path):
     assert type(model) is TransformerModel and args.arch == "veco_mt_tiny"
 
 
+@torch.no_grad()
+def test_kept_lm_head_predicts_as_in_pretraining(pretrained, checkpoint, tmp_path):
+    """The decoder's logits, without its causal mask, are the LM head's over S; of a smaller dictionary, its rows."""
+    sources, targets = tokens([4, 9, 6], seed=6), tokens([8, 3, 5], seed=7)
+    state = pretrained.plugged(targets, pretrained.unplugged(sources), sources)
+    expected = pretrained.encoder.lm_head(state)
+    output, path = tmp_path / "out.pt", tmp_path / "dict.txt"
+    report = convert_to_seq2seq(checkpoint, output, LAYERS, keep_lm_head=True)
+    assert {"veco_transformer_tiny", "--keep-lm-head"} < set(report["finetune_options"].split())
+    model = load(output)[0]
+    logits = model.decoder(targets, encoder_out=encode(model, sources), full_context_alignment=True)[0]
+    same(logits, targets, expected[..., :-1], targets)  # but <mask>'s, the last
+    path.write_text("w30 1\nnew 1\nw7 1\n")
+    convert_to_seq2seq(checkpoint, output, LAYERS, dictionary=path, keep_lm_head=True, allow_new_tokens=True)
+    small = load(output, Dictionary.load(str(path)))[0]
+    for name in ("weight", "bias"):
+        found, expected = getattr(small.decoder.output_projection, name), getattr(pretrained.encoder.lm_head, name)
+        torch.testing.assert_close(found[[0, 1, 2, 3, 4, 6]], expected[[0, 1, 2, 3, 34, 11]])
+
+
+@pytest.mark.parametrize("selection", CHOICES)
+def test_tied_self_attention_is_one_in_model_and_file(checkpoint, tmp_path, selection):
+    paths = [tmp_path / "tied.pt", tmp_path / "untied.pt"]
+    report = convert_to_seq2seq(checkpoint, paths[0], 5, selection, tie_self_attention=True)
+    convert_to_seq2seq(checkpoint, paths[1], 5, selection)
+    tied, untied = (load(path)[0] for path in paths)
+    attention = [layer.self_attn for layer in tied.encoder.layers]
+    assert [attention.index(layer.self_attn) for layer in tied.decoder.layers] == CHOICES[selection]
+    saved = sum(p.numel() for layer in untied.decoder.layers for p in layer.self_attn.parameters())
+    assert sum(p.numel() for p in untied.parameters()) - sum(p.numel() for p in tied.parameters()) == saved
+    assert paths[1].stat().st_size - paths[0].stat().st_size > 4 * saved
+    (group,) = [group for group in report["groups"] if group["action"] == "tied"]
+    assert group["parameters"] == saved * len(set(CHOICES[selection])) // 5
+    sources, targets = tokens([4, 9, 6], seed=8), tokens([8, 3, 5], seed=9)
+    expected = decode(untied, targets, encode(untied, sources))
+    same(decode(tied, targets, encode(tied, sources)), targets, expected, targets)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"tie_self_attention": "0,x"}, "0,x: give encoder layers such as 3,4,5"),
+        ({"tie_self_attention": "0"}, "1 layers for --decoder-layers 2"),
+        ({"tie_self_attention": "0,3"}, "0,3: the encoder has layers 0 to 2"),
+        ({"tie_self_attention": "0,1", "decoder_attention_heads": 2}, "encoder and decoder differ"),
+    ],
+)
+def test_layers_that_cannot_be_tied(options, message):
+    args = Namespace(arch="veco_transformer_tiny", decoder_layers=2, **options)
+    ARCH_CONFIG_REGISTRY[args.arch](args)
+    words = make_dictionary(mask=False)
+    with pytest.raises(UserError, match=message):
+        build_model(args, SimpleNamespace(source_dictionary=words, target_dictionary=words))
+
+
 # Bad input
 
 
@@ -405,7 +460,6 @@ def test_command(run, checkpoint, tmp_path):
     assert done.stderr == ""
     before = output.read_bytes()
     assert "the checkpoint has 12 layers" in error_line(run(*command, 13))
-    assert "not offered yet" in error_line(run(*command, 2, "--tie-self-attention"))
     assert output.read_bytes() == before
 
 
@@ -430,10 +484,11 @@ def translation_data(run, tmp_path):
     return tmp_path / "data"
 
 
-def test_fine_tuning_and_generating(run, checkpoint, translation_data, tmp_path):
+@pytest.mark.parametrize("extras", [{}, {"keep_lm_head": True, "tie_self_attention": True}], ids=["stock", "own"])
+def test_fine_tuning_and_generating(run, checkpoint, translation_data, tmp_path, extras):
     """OUT.pt translates as it is, fairseq-train starts from it, and fairseq-generate takes what that writes."""
     output = tmp_path / "out.pt"
-    report = convert_to_seq2seq(checkpoint, output, 2, dictionary=translation_data / "dict.aa.txt")
+    report = convert_to_seq2seq(checkpoint, output, 2, dictionary=translation_data / "dict.aa.txt", **extras)
     # Without command-line options, as tools that only have the file do.
     models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(output)])
     assert len(task.target_dictionary) == len(make_dictionary(mask=False))
@@ -450,6 +505,9 @@ def test_fine_tuning_and_generating(run, checkpoint, translation_data, tmp_path)
     assert state["optimizer_history"][-1]["num_updates"] == 2
     assert state["model"].keys() == converted.keys()
     assert all(torch.equal(state["model"][name], tensor) for name, tensor in converted.items())
+    if extras:
+        shared = "encoder.layers.11.self_attn.q_proj.weight", "decoder.layers.1.self_attn.q_proj.weight"
+        assert len({state["model"][name].data_ptr() for name in shared}) == 1
     hypotheses = []
     for path in (output, tmp_path / "save" / "checkpoint_last.pt"):
         done = run(

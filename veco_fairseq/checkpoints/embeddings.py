@@ -1,15 +1,15 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The token embeddings of a translation model: pre-training's rows, matched by token."""
+"""What has a row for every token in a translation model: pre-training's rows, matched by token."""
 
 import re
-from typing import List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
-from veco_fairseq.checkpoints.mapping import Group
+from veco_fairseq.checkpoints.mapping import LM_HEAD_BIAS, TOKENS, Group
 from veco_fairseq.checkpoints.pretrained import Pretrained
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
@@ -19,19 +19,20 @@ PADDING_SYMBOL = re.compile(r"madeupword\d{4,}")  # fairseq-preprocess rounds a 
 
 
 
-def embedding_table(
+def token_rows(
     pretrained: Pretrained, target: Dictionary, path: Optional[Path_], allow_new_tokens: bool
-) -> Tuple[Tensor, List[Group]]:
+) -> Tuple[Dict["re.Pattern[str]", Tensor], List[Group]]:
     """The rows of the translation dictionary's tokens, matched by token, never by number.
 
     Args:
-        pretrained: has the embeddings, (tokens of pre-training, dim).
+        pretrained: has the embeddings, (tokens of pre-training, dim), and the LM head's bias, (tokens).
         target: the translation data's dictionary.
         path: of ``target``, for messages.
         allow_new_tokens: take more than 1% of tokens that pre-training did not have.
 
     Returns:
-        The embeddings, (tokens of ``target``, dim), and the report's groups about rows.
+        By the pattern of their name, embeddings, (tokens of ``target``, dim), and bias, (tokens of ``target``); and
+        the report's groups about the rows of the embeddings.
 
     Raises:
         UserError: the dictionary has too many new tokens, or the checkpoint's own does not fit its embeddings.
@@ -42,10 +43,14 @@ def embedding_table(
     padding = [symbol for symbol in new if PADDING_SYMBOL.fullmatch(symbol)]
     _check_new_tokens(new, len(new) - len(padding), target, path, pretrained, allow_new_tokens)
     kept = [symbol for symbol in target.symbols if symbol in row_of]
-    table = torch.empty(len(target), old.size(1))
-    table[[target.indices[symbol] for symbol in kept]] = old[[row_of[symbol] for symbol in kept]].float()
+    here, there = [target.indices[symbol] for symbol in kept], [row_of[symbol] for symbol in kept]
     std = old.size(1) ** -0.5  # as pre-training and fairseq's transformer start them
+    table = torch.empty(len(target), old.size(1))
+    table[here] = old[there].float()
     table[[target.indices[symbol] for symbol in new]] = torch.randn(len(new), old.size(1)) * std
+    bias = torch.zeros(len(target))
+    if "encoder.lm_head.bias" in pretrained.weights:
+        bias[here] = pretrained.weights["encoder.lm_head.bias"][there].float()
     dropped = [symbol for symbol in pretrained.symbols if symbol not in target.indices]
     dim, groups = old.size(1), []
     if dropped:
@@ -57,7 +62,7 @@ def embedding_table(
             f"round the dictionary's size up), normal with standard deviation {std:.3f}"
         )
         groups.append(Group("new", "rows of the token embeddings", source, 0, len(new) * dim))
-    return table, groups
+    return {TOKENS: table, LM_HEAD_BIAS: bias}, groups
 
 
 def _source_embeddings(pretrained: Pretrained) -> Tensor:

@@ -3,7 +3,7 @@
 """What every tensor of a pre-trained VECO becomes in a translation model (VECO, section 3)."""
 
 import re
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -29,16 +29,18 @@ class Row(NamedTuple):
 
 _SELF = re.compile(LAYER + r"(?=(?:self_attn|self_attn_layer_norm)\.)")
 _FFN = re.compile(LAYER + r"(?=(?:fc1|fc2|final_layer_norm)\.)")
-_TOKENS = re.compile(r"^encoder\.sentence_encoder\.embed_tokens\.(?=weight$)")
+TOKENS = re.compile(r"^encoder\.sentence_encoder\.embed_tokens\.(?=weight$)")
 _POSITIONS = re.compile(r"^encoder\.sentence_encoder\.(?=embed_positions\.)")
 _EMBEDDING_NORM = re.compile(r"^encoder\.sentence_encoder\.(?=layernorm_embedding\.)")
+LM_HEAD = re.compile(r"^encoder\.lm_head\.(?=(?:dense|layer_norm)\.)")
+LM_HEAD_BIAS = re.compile(r"^encoder\.lm_head\.(?=bias$)")
 _VERSION = re.compile(r"^encoder\.sentence_encoder\.(?=version$)")
 _EMBEDDINGS = "token embeddings, shared by encoder, decoder and output"
 
 TABLE = (
-    Row(_TOKENS, "encoder.embed_tokens.", _EMBEDDINGS),
-    Row(_TOKENS, "decoder.embed_tokens.", _EMBEDDINGS),
-    Row(_TOKENS, "decoder.output_projection.", _EMBEDDINGS),
+    Row(TOKENS, "encoder.embed_tokens.", _EMBEDDINGS),
+    Row(TOKENS, "decoder.embed_tokens.", _EMBEDDINGS),
+    Row(TOKENS, "decoder.output_projection.", _EMBEDDINGS),
     Row(_POSITIONS, "encoder.", "encoder position table"),
     Row(_POSITIONS, "decoder.", "decoder position table"),
     Row(_EMBEDDING_NORM, "encoder.", "encoder embedding LayerNorm"),
@@ -50,17 +52,18 @@ TABLE = (
     Row(_FFN, "decoder.layers.{}.", "decoder FFN and its LayerNorm"),
     Row(_VERSION, "encoder.", "version marks"),
     Row(_VERSION, "decoder.", "version marks"),
-    # fairseq's stock decoder has no place for these.
+    Row(LM_HEAD, "decoder.output_projection.", "LM head's dense, norm and bias"),
+    Row(LM_HEAD_BIAS, "decoder.output_projection.", "LM head's dense, norm and bias"),
     Row(re.compile(r"^encoder\.lm_head\.(?=weight$)"), None, "LM head's projection, the token embeddings again"),
-    Row(re.compile(r"^encoder\.lm_head\.(?=(?:dense|layer_norm)\.|bias$)"), None, "LM head's dense, norm and bias"),
 )
+TIED = "decoder self-attention"
 
 
 class Group(NamedTuple):
     """One line of the report.
 
     Attributes:
-        action: "copied", "dropped" or "new".
+        action: "copied", "tied", "dropped" or "new".
         what: the tensors.
         source: where they come from, or how they are initialised, or why they are dropped.
         tensors: how many, each counted once however many names it has; 0 for rows of a table.
@@ -79,15 +82,20 @@ class Group(NamedTuple):
 
 
 def map_weights(
-    pretrained: Pretrained, chosen: Sequence[int], table: Tensor, random_cross_attention: bool
+    pretrained: Pretrained,
+    chosen: Sequence[int],
+    rows: Mapping["re.Pattern[str]", Tensor],
+    dropped: Mapping["re.Pattern[str]", str],
+    tie_self_attention: bool = False,
 ) -> Tuple[Dict[str, Tensor], Dict[str, Tensor], List[Group]]:
     """Rename the pre-trained tensors by :data:`TABLE`.
 
     Args:
         pretrained: the tensors.
         chosen: the pre-trained layer of every decoder layer.
-        table: the token embeddings to use, (tokens, dim).
-        random_cross_attention: drop the cross-attention.
+        rows: by the pattern of a tensor with a row for every token, the rows to use instead.
+        dropped: by the pattern of tensors to leave out, why.
+        tie_self_attention: the decoder's is the encoder's own tensors, so that the file has them once.
 
     Returns:
         The translation model's tensors, those whose names the table doesn't have, and the report's groups.
@@ -96,23 +104,28 @@ def map_weights(
     unknown: Dict[str, Tensor] = {}
     members: Dict[Tuple[str, str, str], Dict[int, Tensor]] = {}
     for name, tensor in pretrained.weights.items():
-        rows = [(row, match) for row in TABLE for match in [row.pattern.match(name)] if match]
-        if not rows:
+        found = [(row, match) for row in TABLE for match in [row.pattern.match(name)] if match]
+        if not found:
             unknown[name] = tensor
         used = False
-        for row, match in rows:
-            targets = _targets(row, match, chosen)
-            if row.pattern is CROSS_ATTENTION and random_cross_attention:
-                targets = []
-            for target in targets:
+        for row, match in found:
+            for target in _targets(row, match, chosen) if row.pattern not in dropped else []:
+                key = ("copied", row.what, _source(row, chosen))
+                if row.pattern in rows:
+                    weights[target] = rows[row.pattern]
+                elif tie_self_attention and re.match(r"decoder\.layers\.\d+\.self_attn\.", target):
+                    (weights[target],) = (weights[name] for name in _targets(found[0][0], match, chosen))
+                    key = ("tied", TIED, f"the encoder's layers {', '.join(map(str, chosen))}")
+                else:
+                    weights[target] = tensor.detach().float().clone()
                 used = True
-                weights[target] = table if row.pattern is _TOKENS else tensor.detach().float().clone()
-                group = members.setdefault(("copied", row.what, _source(row, chosen)), {})
+                group = members.setdefault(key, {})
                 group[id(weights[target])] = weights[target]
-        if rows and not used:
-            reason = _dropped_because(rows[0][0], chosen, random_cross_attention)
-            members.setdefault(("dropped", rows[-1][0].what, reason), {})[id(tensor)] = tensor
-    order = {row.what: place for place, row in enumerate(TABLE)}
+        if found and not used:
+            row = found[-1][0]
+            reason = dropped.get(row.pattern) or _dropped_because(row, chosen)
+            members.setdefault(("dropped", row.what, reason), {})[id(tensor)] = tensor
+    order = {TIED: 0, **{row.what: place for place, row in enumerate(TABLE)}}
     groups = [Group(*key, len(group), sum(t.numel() for t in group.values())) for key, group in members.items()]
     return weights, unknown, sorted(groups, key=lambda group: (group.action, order[group.what]))
 
@@ -138,11 +151,9 @@ def _source(row: Row, chosen: Sequence[int]) -> str:
     return f"of layers {', '.join(map(str, chosen))}"
 
 
-def _dropped_because(row: Row, chosen: Sequence[int], random_cross_attention: bool) -> str:
-    if row.pattern is not CROSS_ATTENTION:
+def _dropped_because(row: Row, chosen: Sequence[int]) -> str:
+    if row.target is None:
         return "no place in fairseq's decoder"
-    if random_cross_attention:
-        return "--random-cross-attention"
     return f"of the layers other than {', '.join(map(str, chosen))}"
 
 

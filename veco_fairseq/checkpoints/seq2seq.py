@@ -26,9 +26,9 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_*
-from veco_fairseq.checkpoints.embeddings import embedding_table
-from veco_fairseq.checkpoints.mapping import Group, check_weights, map_weights
-from veco_fairseq.checkpoints.pretrained import Pretrained, read_pretrained
+from veco_fairseq.checkpoints.embeddings import token_rows
+from veco_fairseq.checkpoints.mapping import LM_HEAD, LM_HEAD_BIAS, Group, check_weights, map_weights
+from veco_fairseq.checkpoints.pretrained import CROSS_ATTENTION, Pretrained, read_pretrained
 from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary
 from veco_fairseq.errors import UserError
@@ -42,6 +42,8 @@ def convert_to_seq2seq(
     layer_selection: str = "last",
     dictionary: Optional[Path_] = None,
     random_cross_attention: bool = False,
+    keep_lm_head: bool = False,
+    tie_self_attention: bool = False,
     allow_new_tokens: bool = False,
     trust: bool = False,
     seed: int = 1,
@@ -55,6 +57,8 @@ def convert_to_seq2seq(
         layer_selection: which pre-trained layers: "last", "first" or numbers from 0 in the decoder's order, "3,5".
         dictionary: dict.txt of the translation data; default: pre-training's without ``<mask>``.
         random_cross_attention: initialise the cross-attention anew (the XLM-R-initialised baseline).
+        keep_lm_head: the decoder ends in pre-training's LM head (a model of its own, ``veco_transformer_*``).
+        tie_self_attention: a decoder layer shares the self-attention of the encoder layer that it comes from (likewise).
         allow_new_tokens: take a dictionary of which more than 1% is new.
         trust: unpickle a file that needs more than tensors and plain values.
         seed: of what is newly initialised.
@@ -74,14 +78,18 @@ def convert_to_seq2seq(
         target = dictionary_of(symbol for symbol in pretrained.symbols if symbol != MASK)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        table, groups = embedding_table(pretrained, target, dictionary, allow_new_tokens)
-        config = translation_config(pretrained.model, decoder_layers, dictionary)
-        weights, unknown, moved = map_weights(pretrained, chosen, table, random_cross_attention)
+        rows, groups = token_rows(pretrained, target, dictionary, allow_new_tokens)
+        extras = {"keep_lm_head": True} if keep_lm_head else {}
+        if tie_self_attention:
+            extras["tie_self_attention"] = ",".join(map(str, chosen))
+        config = translation_config(pretrained.model, decoder_layers, extras, dictionary)
+        left_out = _left_out(random_cross_attention, keep_lm_head)
+        weights, unknown, moved = map_weights(pretrained, chosen, rows, left_out, tie_self_attention)
         groups = moved + groups
         if random_cross_attention:
             groups.append(_add_random_cross_attention(weights, config["model"], seed))
     check_weights(pretrained.path, weights, unknown, expected_shapes(config["model"], target))
-    report = _report(pretrained, output, config["model"], chosen, target, groups)
+    report = _report(pretrained, output, config["model"], chosen, extras, target, groups)
     _write(output, weights, config, target, report)
     return report
 
@@ -122,10 +130,27 @@ def choose_layers(selection: str, wanted: int, available: int) -> List[int]:
     return chosen
 
 
-def translation_options(model: Namespace, decoder_layers: int) -> Tuple[str, Dict[str, Any]]:
-    """The preset for a pre-trained model, and its size as the options of fairseq's transformer."""
-    preset = re.sub(r"^veco_(?!mt_)", "veco_mt_", getattr(model, "arch", ""))
-    return preset if preset in ARCH_CONFIG_REGISTRY else "veco_mt_small", {
+def _left_out(random_cross_attention: bool, keep_lm_head: bool) -> Dict["re.Pattern[str]", str]:
+    """What the converted model does not take from pre-training, and why."""
+    reasons = {}
+    if random_cross_attention:
+        reasons[CROSS_ATTENTION] = "--random-cross-attention"
+    if not keep_lm_head:
+        reasons[LM_HEAD] = reasons[LM_HEAD_BIAS] = "no place in fairseq's decoder without --keep-lm-head"
+    return reasons
+
+
+def translation_options(model: Namespace, decoder_layers: int, extras: Dict[str, Any]) -> Tuple[str, Dict[str, Any]]:
+    """The preset for a pre-trained model, and its size as the options of fairseq's transformer.
+
+    Args:
+        model: pre-training's options.
+        decoder_layers: of the translation model.
+        extras: the options of ``veco_transformer_*``; if there are none it is a stock model.
+    """
+    family = "veco_transformer_" if extras else "veco_mt_"
+    preset = re.sub(r"^veco_", family, getattr(model, "arch", ""))
+    return preset if preset in ARCH_CONFIG_REGISTRY else f"{family}small", {
         "encoder_layers": model.encoder_layers,
         "encoder_embed_dim": model.encoder_embed_dim,
         "encoder_ffn_embed_dim": model.encoder_ffn_embed_dim,
@@ -134,25 +159,29 @@ def translation_options(model: Namespace, decoder_layers: int) -> Tuple[str, Dic
         "max_source_positions": model.max_positions,
         "max_target_positions": model.max_positions,
         "decoder_layers": decoder_layers,
+        **extras,
     }
 
 
 def _flags(values: Dict[str, Any]) -> List[str]:
-    return [part for name, value in values.items() for part in ("--" + name.replace("_", "-"), str(value))]
+    flags = [("--" + name.replace("_", "-"), str(value)) for name, value in values.items()]
+    return [part for name, value in flags for part in ([name] if value == "True" else [name, value])]
 
 
-def finetune_options(model: Namespace, decoder_layers: int) -> str:
+def finetune_options(model: Namespace, decoder_layers: int, extras: Dict[str, Any]) -> str:
     """The options of ``fairseq-train`` that build the converted model: the preset and what differs from it."""
-    preset, values = translation_options(model, decoder_layers)
+    preset, values = translation_options(model, decoder_layers, extras)
     defaults = Namespace()
     ARCH_CONFIG_REGISTRY[preset](defaults)
-    differing = {n: v for n, v in values.items() if n == "decoder_layers" or v != getattr(defaults, n)}
+    differing = {n: v for n, v in values.items() if n == "decoder_layers" or v != getattr(defaults, n, None)}
     return " ".join(["--task translation --arch", preset] + _flags(differing))
 
 
-def translation_config(model: Namespace, decoder_layers: int, dictionary: Optional[Path_]) -> Dict[str, Any]:
+def translation_config(
+    model: Namespace, decoder_layers: int, extras: Dict[str, Any], dictionary: Optional[Path_]
+) -> Dict[str, Any]:
     """The options that ``fairseq-train --task translation`` would have stored, as fairseq's own parser makes them."""
-    preset, values = translation_options(model, decoder_layers)
+    preset, values = translation_options(model, decoder_layers, extras)
     data = "." if dictionary is None else str(Path(dictionary).parent)
     arguments = [data, "--task", "translation", "--arch", preset] + _flags(values)
     parsed = options.parse_args_and_arch(options.get_training_parser("translation"), arguments)
@@ -183,7 +212,13 @@ def expected_shapes(model: Namespace, dictionary: Dictionary) -> Dict[str, torch
 
 
 def _report(
-    pretrained: Pretrained, output: Path_, model: Namespace, chosen: List[int], target: Dictionary, groups: List[Group]
+    pretrained: Pretrained,
+    output: Path_,
+    model: Namespace,
+    chosen: List[int],
+    extras: Dict[str, Any],
+    target: Dictionary,
+    groups: List[Group],
 ) -> Dict[str, Any]:
     notes = []
     cross_attention_is_new = any(group.action == "new" and group.tensors for group in groups)
@@ -199,7 +234,7 @@ def _report(
         "decoder_layers_from": chosen,
         "pretraining_tokens": len(pretrained.symbols),
         "tokens": len(target),
-        "finetune_options": finetune_options(pretrained.model, len(chosen)),
+        "finetune_options": finetune_options(pretrained.model, len(chosen), extras),
         "groups": [group._asdict() for group in groups],
         "notes": notes,
     }

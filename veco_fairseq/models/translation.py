@@ -1,13 +1,90 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""``--arch veco_mt_{tiny,small,base,large}``: fairseq's stock ``transformer`` in the shape of a VECO encoder.
+"""Translation models in the shape of a VECO encoder.
 
-Nothing but defaults stands here, so that what ``scripts/convert_to_seq2seq.py`` writes is an ordinary fairseq
-translation model for every tool that takes one.
+``--arch veco_mt_{tiny,small,base,large}`` is fairseq's stock ``transformer`` with other defaults, so that what
+``scripts/convert_to_seq2seq.py`` writes is an ordinary fairseq translation model for every tool that takes one.
+``--arch veco_transformer_{tiny,small,base,large}`` is the same with what the stock model has no place for.
 """
 
-from fairseq.models import register_model_architecture
-from fairseq.models.transformer import base_architecture
+from argparse import ArgumentParser
+from typing import Dict, List
+
+from fairseq.models import register_model, register_model_architecture
+from fairseq.models.roberta.model import RobertaLMHead
+from fairseq.models.transformer import TransformerDecoder, TransformerModel, base_architecture
+
+from veco_fairseq.errors import UserError
+
+
+class VecoTransformerDecoder(TransformerDecoder):
+    """fairseq's, whose output projection can be pre-training's whole LM head."""
+
+    def build_output_projection(self, args, dictionary, embed_tokens) -> None:
+        """The stock projection, or with ``--keep-lm-head`` dense layer, activation and LayerNorm before it."""
+        super().build_output_projection(args, dictionary, embed_tokens)
+        if getattr(self.args, "keep_lm_head", False):
+            weight = self.output_projection.weight
+            self.output_projection = RobertaLMHead(
+                self.output_embed_dim, len(dictionary), self.args.activation_fn, weight
+            )
+
+
+@register_model("veco_transformer")
+class VecoTransformer(TransformerModel):
+    """fairseq's ``transformer`` with ``--keep-lm-head`` and ``--tie-self-attention``.
+
+    Raises:
+        UserError: the layers to tie are not as many as the decoder's, or not there, or of another shape.
+    """
+
+    def __init__(self, args, encoder, decoder):
+        super().__init__(args, encoder, decoder)
+        for layer, number in zip(decoder.layers, tied_layers(args)):
+            layer.self_attn = encoder.layers[number].self_attn
+
+    @classmethod
+    def hub_models(cls) -> Dict[str, str]:
+        return {}
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        """The transformer's options and two more."""
+        super().add_args(parser)
+        parser.add_argument(
+            "--keep-lm-head",
+            action="store_true",
+            help="the decoder ends in pre-training's LM head, with its dense layer, LayerNorm and bias",
+        )
+        parser.add_argument(
+            "--tie-self-attention",
+            metavar="I,J,...",
+            help="for every decoder layer the encoder layer, from 0, whose self-attention it shares (VECO, section 6.1)",
+        )
+
+    @classmethod
+    def build_decoder(cls, args, tgt_dict, embed_tokens) -> VecoTransformerDecoder:
+        return VecoTransformerDecoder(args, tgt_dict, embed_tokens, no_encoder_attn=args.no_cross_attention)
+
+
+def tied_layers(args) -> List[int]:
+    """The encoder layer of every decoder layer's self-attention, or none."""
+    option = getattr(args, "tie_self_attention", None)
+    if not option:
+        return []
+    if not all(number.isdecimal() for number in option.split(",")):
+        raise UserError(f"--tie-self-attention {option}: give encoder layers such as 3,4,5")
+    numbers = [int(number) for number in option.split(",")]
+    if len(numbers) != args.decoder_layers:
+        wanted = args.decoder_layers
+        raise UserError(f"--tie-self-attention {option}: {len(numbers)} layers for --decoder-layers {wanted}")
+    if max(numbers) >= args.encoder_layers:
+        raise UserError(f"--tie-self-attention {option}: the encoder has layers 0 to {args.encoder_layers - 1}")
+    shapes = [(getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads"))
+              for side in ("encoder", "decoder")]  # fmt: skip
+    if shapes[0] != shapes[1]:
+        raise UserError("--tie-self-attention: encoder and decoder differ in --*-embed-dim or --*-attention-heads")
+    return numbers
 
 
 def _architecture(args, layers: int, dim: int, heads: int) -> None:
@@ -42,24 +119,28 @@ def _architecture(args, layers: int, dim: int, heads: int) -> None:
 
 
 @register_model_architecture("transformer", "veco_mt_tiny")
+@register_model_architecture("veco_transformer", "veco_transformer_tiny")
 def veco_mt_tiny(args) -> None:
     """3 layers, 192/768, 4 heads: fine-tunes a converted ``veco_tiny``."""
     _architecture(args, layers=3, dim=192, heads=4)
 
 
 @register_model_architecture("transformer", "veco_mt_small")
+@register_model_architecture("veco_transformer", "veco_transformer_small")
 def veco_mt_small(args) -> None:
     """6 layers, 768/3072, 12 heads: fine-tunes a converted ``veco_small``."""
     _architecture(args, layers=6, dim=768, heads=12)
 
 
 @register_model_architecture("transformer", "veco_mt_base")
+@register_model_architecture("veco_transformer", "veco_transformer_base")
 def veco_mt_base(args) -> None:
     """12 layers, 768/3072, 12 heads: fine-tunes a converted ``veco_base``."""
     _architecture(args, layers=12, dim=768, heads=12)
 
 
 @register_model_architecture("transformer", "veco_mt_large")
+@register_model_architecture("veco_transformer", "veco_transformer_large")
 def veco_mt_large(args) -> None:
     """24 layers, 1024/4096, 16 heads: fine-tunes a converted ``veco_large``."""
     _architecture(args, layers=24, dim=1024, heads=16)
