@@ -58,7 +58,7 @@ def convert_to_seq2seq(
         dictionary: dict.txt of the translation data; default: pre-training's without ``<mask>``.
         random_cross_attention: initialise the cross-attention anew (the XLM-R-initialised baseline).
         keep_lm_head: the decoder ends in pre-training's LM head (a model of its own, ``veco_transformer_*``).
-        tie_self_attention: a decoder layer shares the self-attention of the encoder layer that it comes from (likewise).
+        tie_self_attention: a decoder layer shares the self-attention of the encoder layer it comes from (likewise).
         allow_new_tokens: take a dictionary of which more than 1% is new.
         trust: unpickle a file that needs more than tensors and plain values.
         seed: of what is newly initialised.

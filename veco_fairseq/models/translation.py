@@ -59,7 +59,7 @@ class VecoTransformer(TransformerModel):
         parser.add_argument(
             "--tie-self-attention",
             metavar="I,J,...",
-            help="for every decoder layer the encoder layer, from 0, whose self-attention it shares (VECO, section 6.1)",
+            help="the encoder layers, from 0, whose self-attention the decoder layers share (VECO, section 6.1)",
         )
 
     @classmethod
