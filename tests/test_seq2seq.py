@@ -16,6 +16,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, build_model
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel
 
+from veco_fairseq.checkpoints.averaging import UPDATE, average_checkpoints, last_checkpoints
 from veco_fairseq.checkpoints.mapping import TABLE
 from veco_fairseq.checkpoints.seq2seq import choose_layers, convert_to_seq2seq, report_lines
 from veco_fairseq.data.vocabulary import read_dictionary
@@ -486,7 +487,7 @@ def translation_data(run, tmp_path):
 
 @pytest.mark.parametrize("extras", [{}, {"keep_lm_head": True, "tie_self_attention": True}], ids=["stock", "own"])
 def test_fine_tuning_and_generating(run, checkpoint, translation_data, tmp_path, extras):
-    """OUT.pt translates as it is, fairseq-train starts from it, and fairseq-generate takes what that writes."""
+    """OUT.pt translates as it is, fairseq-train starts from it, and fairseq-generate takes the mean of what that writes."""
     output = tmp_path / "out.pt"
     report = convert_to_seq2seq(checkpoint, output, 2, dictionary=translation_data / "dict.aa.txt", **extras)
     # Without command-line options, as tools that only have the file do.
@@ -496,9 +497,9 @@ def test_fine_tuning_and_generating(run, checkpoint, translation_data, tmp_path,
     # A learning rate of zero: what is saved after an update is what was loaded.
     done = run(
         "fairseq-train", translation_data, "--user-dir", "veco_fairseq", *report["finetune_options"].split(),
-        "--finetune-from-model", output, "--optimizer", "adam", "--lr", "0", "--max-tokens", "200",
+        "--finetune-from-model", output, "--optimizer", "adam", "--lr", "0", "--max-tokens", "100",
         "--max-update", "2", "--save-dir", tmp_path / "save", "--cpu", "--num-workers", "0", "--no-epoch-checkpoints",
-        "--required-batch-size-multiple", "1",
+        "--required-batch-size-multiple", "1", "--save-interval-updates", "1",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "save" / "checkpoint_last.pt"))
@@ -509,7 +510,8 @@ def test_fine_tuning_and_generating(run, checkpoint, translation_data, tmp_path,
         shared = "encoder.layers.11.self_attn.q_proj.weight", "decoder.layers.1.self_attn.q_proj.weight"
         assert len({state["model"][name].data_ptr() for name in shared}) == 1
     hypotheses = []
-    for path in (output, tmp_path / "save" / "checkpoint_last.pt"):
+    average_checkpoints(last_checkpoints(tmp_path / "save", 2, UPDATE), tmp_path / "averaged.pt")
+    for path in (output, tmp_path / "averaged.pt"):
         done = run(
             "fairseq-generate", translation_data, "--user-dir", "veco_fairseq", "--path", path, "--beam", "2",
             "--max-len-b", "5", "--remove-bpe", "sentencepiece", "--scoring", "sacrebleu", "--cpu",

@@ -8,6 +8,8 @@ import os
 import pickle
 import re
 import warnings
+import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
@@ -55,20 +57,22 @@ REFUSED = re.compile(
 )
 
 
-def read_checkpoint(path: Union[str, Path], trust: bool = False) -> Dict[str, Any]:
+def read_checkpoint(path: Union[str, Path], trust: bool = False, mapped: bool = False) -> Dict[str, Any]:
     """Read a fairseq checkpoint, its tensors on the CPU, without the upgrades that fairseq makes to old ones.
 
     Args:
         path: the file.
         trust: unpickle whatever the file holds, though that can run any code: only when the user says so
             (``--trust-checkpoint``).
+        mapped: map the file instead of reading it, where its format allows: a tensor takes memory once it is looked
+            at, and the system may take that back.
 
     Raises:
         DamagedCheckpoint: the file is empty, cut off or damaged.
         UserError: the file is missing, or no fairseq checkpoint (it has no "model"), or it needs more than
             :func:`allowed_types` and is not trusted.
     """
-    state = _load(Path(path), trust)
+    state = _load(Path(path), trust, mapped)
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         held = f"its keys: {', '.join(map(str, list(state)[:5]))}" if isinstance(state, dict) else type(state).__name__
         raise UserError(f'{path}: is not a fairseq checkpoint: it has no "model" ({held}); give one of fairseq-train')
@@ -83,15 +87,16 @@ def read_tensors(path: Union[str, Path]) -> Dict[str, torch.Tensor]:
     return state
 
 
-def _load(path: Path, trust: bool) -> Any:
+def _load(path: Path, trust: bool, mapped: bool = False) -> Any:
     try:
         if path.stat().st_size == 0:
             raise DamagedCheckpoint(f"{path}: is empty (0 bytes): its writing was cut off; use another checkpoint")
-        with open(path, "rb") as file, warnings.catch_warnings():
+        mapped = mapped and zipfile.is_zipfile(path)
+        with nullcontext(path) if mapped else open(path, "rb") as file, warnings.catch_warnings():
             # torch remarks on a pickle protocol that is not its own: a file that matters fails for a better reason
             warnings.filterwarnings("ignore", message="Detected pickle protocol")
             # always explicit: the default is another one before torch 2.6, and an environment variable changes it
-            return torch.load(file, map_location="cpu", weights_only=not trust)
+            return torch.load(file, map_location="cpu", weights_only=not trust, mmap=mapped)
     except UserError:
         raise
     except Exception as error:  # a damaged file fails in any way: EOFError, KeyError, RuntimeError, OSError, ...

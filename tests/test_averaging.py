@@ -1,0 +1,73 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The mean of checkpoints."""
+
+import pytest
+import torch
+from conftest import error_line
+
+from veco_fairseq.checkpoints.averaging import EPOCH, UPDATE, average, average_checkpoints, last_checkpoints
+from veco_fairseq.errors import UserError
+
+
+def save(path, seed, dtype=torch.float32, **others):
+    generator = torch.Generator().manual_seed(seed)
+    shared, other = torch.randn(5, 3, generator=generator).to(dtype), torch.randn(2, generator=generator)
+    model = {"a.weight": shared, "b.weight": shared, "c": other, "version": torch.ones(1).long()}
+    state = {"cfg": {"model": str(seed)}, "model": {**model, **others}, "last_optimizer_state": {"m": shared.clone()}}
+    torch.save(state, path)
+    return path
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_mean(tmp_path, dtype):
+    paths = [save(tmp_path / f"{seed}.pt", seed, dtype) for seed in (1, 2, 3)]
+    output = tmp_path / "new" / "average.pt"
+    average_checkpoints(paths, output)
+    found = torch.load(output)
+    models = [torch.load(path)["model"] for path in paths]
+    for name in ("a.weight", "b.weight", "c"):
+        mean = torch.stack([model[name].double() for model in models]).mean(0).to(models[0][name].dtype)
+        assert torch.equal(found["model"][name], mean)
+    assert found["model"]["a.weight"].data_ptr() == found["model"]["b.weight"].data_ptr()
+    assert found["model"]["version"].dtype == torch.int64
+    assert found["cfg"] == {"model": "1"} and "last_optimizer_state" not in found
+    average_checkpoints(paths, paths[0])  # in place
+    assert torch.equal(torch.load(paths[0])["model"]["c"], found["model"]["c"])
+
+
+def test_the_last_ones(tmp_path):
+    for name in ("1", "2", "10", "_1_90", "_1_200", "_2_1000", "_last", "_best"):
+        (tmp_path / f"checkpoint{name}.pt").touch()
+
+    def names(*arguments):
+        return [path.stem for path in last_checkpoints(tmp_path, *arguments)]
+
+    assert names(2, UPDATE) == ["checkpoint_2_1000", "checkpoint_1_200"]
+    assert names(2, EPOCH) == ["checkpoint10", "checkpoint2"]
+    assert names(2, UPDATE, 999) == ["checkpoint_1_200", "checkpoint_1_90"]
+    with pytest.raises(UserError, match="has 3 checkpoints of updates, not 4: ask for fewer, or train with --keep"):
+        names(4, UPDATE)
+    with pytest.raises(UserError, match="none: no such folder"):
+        last_checkpoints("none", 1, EPOCH)
+
+
+def test_other_models_are_refused(tmp_path):
+    first, more = save(tmp_path / "1.pt", 1), save(tmp_path / "2.pt", 2, d=torch.ones(1))
+    with pytest.raises(UserError, match=r"2.pt: is of another model than .*1.pt: 1 tensors differ .* \(d\)"):
+        average([first, more])
+
+
+def test_command(run, tmp_path):
+    for seed in (1, 2):
+        save(tmp_path / f"checkpoint_1_{seed}.pt", seed)
+    output = tmp_path / "average.pt"
+    command = "scripts/average_checkpoints.py", "--output", output, "--inputs", tmp_path
+    done = run(*command, "--num-update-checkpoints", "2")
+    assert done.stdout == f"wrote {output}, the mean of 2: checkpoint_1_2.pt, checkpoint_1_1.pt\n", done.stderr
+    assert "is a folder: say which" in error_line(run(*command))
+    (tmp_path / "checkpoint_1_3.pt").write_bytes((tmp_path / "checkpoint_1_2.pt").read_bytes()[:700])
+    before = output.read_bytes()
+    line = error_line(run(*command, "--num-update-checkpoints", "2"))
+    assert "checkpoint_1_3.pt: cannot be read (700 bytes)" in line
+    assert output.read_bytes() == before

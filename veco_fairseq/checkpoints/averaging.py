@@ -1,0 +1,97 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The mean of several checkpoints of one training (VECO, section 6.1: the last 10)."""
+
+import re
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence
+
+import torch
+
+from veco_fairseq.checkpoints.reading import read_checkpoint
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import Path_, atomic_output
+
+# fairseq's names of the checkpoints of epochs, and of updates within them.
+EPOCH = re.compile(r"checkpoint(\d+)\.pt")
+UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
+
+
+def last_checkpoints(
+    folder: Path_, count: int, name: "re.Pattern[str]", upper_bound: Optional[int] = None
+) -> List[Path]:
+    """The last ``count`` checkpoints of a save folder, the newest first.
+
+    Args:
+        folder: of ``--save-dir``.
+        count: how many.
+        name: :data:`UPDATE` or :data:`EPOCH`.
+        upper_bound: none after this update or epoch.
+
+    Raises:
+        UserError: there is no such folder, or it has fewer.
+    """
+    if not Path(folder).is_dir():
+        raise UserError(f"{folder}: no such folder: give --inputs the --save-dir of a training")
+    numbers = {int(match.group(1)): path for path in Path(folder).iterdir() if (match := name.fullmatch(path.name))}
+    chosen = sorted((n for n in numbers if upper_bound is None or n <= upper_bound), reverse=True)[:count]
+    if len(chosen) < count:
+        kind, keep = ("updates", "--keep-interval-updates") if name is UPDATE else ("epochs", "--keep-last-epochs")
+        raise UserError(
+            f"{folder}: has {len(chosen)} checkpoints of {kind}, not {count}: ask for fewer, or train with {keep} "
+            f"{count}"
+        )
+    return [numbers[number] for number in chosen]
+
+
+def average(paths: Sequence[Path_], trust: bool = False) -> Dict[str, Any]:
+    """The mean of the models of ``paths``, with the options and the dictionary of the first.
+
+    One tensor at a time is read of every file, so that the memory is that of one model whatever their number, and
+    summed up in fp64; tensors that are one in the first file (tied weights) are one in the result.
+
+    Args:
+        paths: checkpoints of one training; the first gives all that is not averaged.
+        trust: as of :func:`read_checkpoint`.
+
+    Returns:
+        A checkpoint without the state of the optimizer.
+
+    Raises:
+        UserError: a file is missing or damaged, or its tensors are not those of the first.
+    """
+    states = [read_checkpoint(path, trust, mapped=True) for path in paths]
+    models = [state["model"] for state in states]
+    shapes = [{name: (tensor.shape, tensor.dtype) for name, tensor in model.items()} for model in models]
+    for path, shape in zip(paths, shapes):
+        differing = sorted(name for name in shapes[0].keys() | shape.keys() if shape.get(name) != shapes[0].get(name))
+        if differing:
+            raise UserError(
+                f"{path}: is of another model than {paths[0]}: {len(differing)} tensors differ in name or shape "
+                f"({differing[0]}): average checkpoints of one training"
+            )
+    means: Dict[Any, torch.Tensor] = {}
+    result = {}
+    for name, first in models[0].items():
+        place = (first.untyped_storage().data_ptr(), first.storage_offset(), first.shape)
+        if place not in means:
+            means[place] = _mean([model[name] for model in models])
+        result[name] = means[place]
+    kept = {key: value for key, value in states[0].items() if key not in ("model", "last_optimizer_state")}
+    return {**kept, "model": result}
+
+
+def _mean(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    if not tensors[0].is_floating_point():
+        return tensors[0].clone()
+    total = torch.zeros(tensors[0].shape, dtype=torch.float64)
+    for tensor in tensors:
+        total += tensor
+    return (total / len(tensors)).to(tensors[0].dtype)
+
+
+def average_checkpoints(paths: Sequence[Path_], output: Path_, trust: bool = False) -> None:
+    """Write :func:`average` of ``paths`` to ``output``."""
+    state = average(paths, trust)
+    with atomic_output(output) as file, open(file, "wb") as stream:
+        torch.save(state, stream)
