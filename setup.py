@@ -25,6 +25,7 @@ setup(
         "torch>=2.6",
         "numpy",
         "sentencepiece",
+        "protobuf",
         "sacrebleu",
         "sacremoses",
         "safetensors",

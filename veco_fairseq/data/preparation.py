@@ -30,6 +30,7 @@ from veco_fairseq.data.vocabulary import (
     load_sentencepiece,
     read_dictionary,
     train_sentencepiece,
+    write_vocabulary,
 )
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
@@ -184,9 +185,7 @@ def _make_vocabulary(plan: Plan, surveys: Dict[str, Survey], manifest: Manifest,
         contents = (model, dictionary_text(processor, plan.output / MODEL_NAME).encode("utf-8"))
     files = (MODEL_NAME, DICT_NAME)
     manifest.start("vocabulary", files)
-    for name, content in zip(files, contents):
-        with atomic_output(plan.output / name) as temporary:
-            temporary.write_bytes(content)
+    write_vocabulary(plan.output, *contents)
     report = {"sha256": checksum(*contents), "tokens": contents[1].count(b"\n")}
     manifest.finish("vocabulary", made_from, files, report)
 

@@ -6,11 +6,12 @@ import io
 import re
 from itertools import islice
 from pathlib import Path
-from typing import Iterable, List
+from typing import Iterable, List, NamedTuple, Sequence
 
 import numpy as np
 import sentencepiece
 from fairseq.data import Dictionary
+from sentencepiece import sentencepiece_model_pb2
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_output, read_lines
@@ -82,6 +83,13 @@ def dictionary_text(model: sentencepiece.SentencePieceProcessor, path: Path) -> 
     return "".join(f"{piece} 1\n" for piece in pieces)
 
 
+def write_vocabulary(folder: Path, model: bytes, dictionary: bytes) -> None:
+    """Write a SentencePiece model and its dictionary under the names that every command looks for."""
+    for name, content in ((MODEL_NAME, model), (DICT_NAME, dictionary)):
+        with atomic_output(folder / name) as temporary:
+            temporary.write_bytes(content)
+
+
 def read_dictionary(path: Path_) -> Dictionary:
     """Read a fairseq dict.txt, as ``Dictionary.load`` does, with errors that name the line.
 
@@ -111,6 +119,24 @@ def dictionary_of(symbols: Iterable[str]) -> Dictionary:
     return dictionary
 
 
+class Trimmed(NamedTuple):
+    """What :func:`trim` keeps.
+
+    Attributes:
+        model: a serialised SentencePiece model of the kept pieces. What it has no piece for any more it cuts into
+            smaller ones, so that no character of the texts becomes unknown.
+        dictionary: its dict.txt.
+        kept, pieces: how many pieces, of how many.
+        share: of the texts' pieces that are kept.
+    """
+
+    model: bytes
+    dictionary: bytes
+    kept: int
+    pieces: int
+    share: float
+
+
 class Encoder:
     """Lines -> fairseq ids with </s>, as fairseq-preprocess would make them from the lines' pieces.
 
@@ -128,6 +154,49 @@ class Encoder:
     def __call__(self, lines: List[str]) -> List[np.ndarray]:
         encoded = self.model.encode(lines, num_threads=self.workers)
         return [np.append(self.ids[np.array(pieces, dtype=np.int64)], self.eos) for pieces in encoded]
+
+
+def trim(model: sentencepiece.SentencePieceProcessor, corpora: Sequence[Path_], keep: int, workers: int) -> Trimmed:
+    """Keep the pieces that texts need most: every character in them, and then the most frequent pieces.
+
+    Args:
+        model: of unigrams, pre-training's.
+        corpora: the translation data's training texts of every language, plain or .gz.
+        keep: pieces to keep, beside ``<unk>`` and control symbols.
+        workers: threads.
+
+    Raises:
+        UserError: a text is missing or not UTF-8, all are empty, they have more characters than ``keep``, or the model
+            is no unigram model, in which pieces are made of others.
+    """
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model.serialized_model_proto())
+    if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
+        raise UserError("--sentencepiece: is no unigram model: in a BPE model the pieces are made of each other")
+    counts = np.zeros(len(model), dtype=np.int64)
+    for corpus in corpora:
+        lines = read_lines(corpus)
+        while batch := list(islice(lines, LINES_A_BATCH)):
+            for pieces in model.encode(batch, num_threads=workers):
+                np.add.at(counts, pieces, 1)
+    ordinary = np.array([not (model.is_unknown(i) or model.is_control(i)) for i in range(len(model))])
+    counts *= ordinary
+    if not counts.any():
+        raise UserError(f"{', '.join(map(str, corpora))}: hold no text")
+    seen = "".join(model.id_to_piece(int(i)) for i in np.flatnonzero(counts))
+    characters = [i for i in map(model.piece_to_id, sorted(set(seen))) if ordinary[i]]
+    if len(characters) > keep:
+        raise UserError(f"--keep {keep}: the texts have {len(characters):,} different characters: keep as many")
+    need = counts.copy()
+    need[characters] = counts.sum() + 1
+    kept = [i for i in np.argsort(-need, kind="stable")[:keep] if need[i]]
+    share = float(counts[kept].sum() / counts.sum())
+    pieces = [proto.pieces[i] for i in sorted({*kept, *np.flatnonzero(~ordinary)})]
+    del proto.pieces[:]
+    proto.pieces.extend(pieces)
+    proto.trainer_spec.vocab_size = len(pieces)
+    small = proto.SerializeToString()
+    dictionary = dictionary_text(sentencepiece.SentencePieceProcessor(model_proto=small), Path(MODEL_NAME))
+    return Trimmed(small, dictionary.encode("utf-8"), len(kept), int(ordinary.sum()), share)
 
 
 def encode_text(model: Path, source: Path, target: Path, workers: int) -> int:

@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Make a smaller vocabulary for translation, of the pieces that its training texts need most.
+
+Writes a SentencePiece model and its dict.txt, for encode.py, fairseq-preprocess --srcdict and --tgtdict, and
+convert_to_seq2seq.py --dict.
+"""
+
+import argparse
+from pathlib import Path
+
+from veco_fairseq.cli import run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("corpora", type=Path, nargs="+", metavar="CORPUS", help="raw training text of every language, plain or .gz")
+    add("--sentencepiece", type=Path, required=True, metavar="MODEL", help="pre-training's SentencePiece model")
+    add("--keep", type=int, required=True, metavar="N",
+        help="pieces to keep: every character of the texts, then the most frequent pieces")
+    add("--output", type=Path, required=True, metavar="DIR", help="the folder to write both files to")
+    add("--workers", type=int, metavar="W", help="threads (default: all processors)")
+    args = parser.parse_args()
+    from veco_fairseq.data.text import default_workers
+    from veco_fairseq.data.vocabulary import load_sentencepiece, trim, write_vocabulary
+
+    workers = default_workers() if args.workers is None else args.workers
+    trimmed = trim(load_sentencepiece(args.sentencepiece), args.corpora, args.keep, workers)
+    write_vocabulary(args.output, trimmed.model, trimmed.dictionary)
+    print(f"{args.output}: {trimmed.kept:,} of {trimmed.pieces:,} pieces, which are {trimmed.share:.2%} of the texts; "
+          "the rest is cut into smaller ones")
+
+
+if __name__ == "__main__":
+    run(main)
