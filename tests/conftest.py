@@ -94,14 +94,14 @@ def make_model():
 def run():
     """Run a command of fairseq or of this project as a user does; gives returncode, stdout and stderr."""
 
-    def run(*command, cwd=REPOSITORY, timeout=300, **environment):
+    def run(*command, cwd=REPOSITORY, timeout=300, stdin=None, **environment):
         command = [str(part) for part in command]
         if command[0].startswith("fairseq-"):
             command[0] = str(Path(sys.executable).parent / command[0])
         elif command[0].endswith(".py"):
             command[:1] = [sys.executable, str(REPOSITORY / command[0])]
         return subprocess.run(
-            command, cwd=cwd, capture_output=True, text=True, timeout=timeout,
+            command, cwd=cwd, capture_output=True, text=True, timeout=timeout, stdin=stdin,
             env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         )  # fmt: skip
 

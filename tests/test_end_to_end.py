@@ -8,6 +8,8 @@ import subprocess
 
 from conftest import REPOSITORY, error_line
 
+from veco_fairseq.scoring import read_generate_output
+
 RECIPES = REPOSITORY / "data-bin-recipes"
 
 
@@ -48,6 +50,15 @@ def test_toy_recipe_and_report(tmp_path, run):
     assert "layers 0 to 2" in error_line(run("scripts/plot_attention.py", checkpoint, *picture, "--layer", "3"))
     finetuned = out / "checkpoints/finetune.veco.s1/checkpoint_last.pt"
     assert "sentencepiece.bpe.model: no such file" in error_line(run("scripts/plot_attention.py", finetuned, *picture))
+    # fairseq's limit of a length depends on the batch, unless it is a constant
+    limits = ("--max-len-a", "0", "--max-len-b", "12", "--cpu")
+    generated = run("fairseq-generate", out / "mt.aa-bb", "--user-dir", "veco_fairseq", "--path", finetuned,
+                    "--remove-bpe", "sentencepiece", *limits)  # fmt: skip
+    (tmp_path / "generated").write_text(generated.stdout)
+    translate = ("scripts/translate.py", finetuned, "--sentencepiece", out / "pretrain/sentencepiece.bpe.model")
+    with open(out / "raw/test.aa", "rb") as source:
+        translated = run(*translate, *limits, stdin=source)
+    assert translated.stdout.splitlines() == read_generate_output(tmp_path / "generated") and translated.stderr == ""
     assert not (tmp_path / "x.png").exists()
     log = out / "logs/finetuning-veco.log"
     assert "no validation of it has bleu" in error_line(

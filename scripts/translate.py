@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Translate raw text from standard input, a sentence a line, to raw text on standard output.
+
+The order of the lines is kept, and empty lines; a line of more pieces than the model takes is translated in parts.
+"""
+
+import argparse
+import sys
+
+from veco_fairseq.cli import run
+from veco_fairseq.errors import UserError
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("checkpoints", nargs="+", metavar="CHECKPOINT", help="a fine-tuned model, or several: an ensemble")
+    add("--sentencepiece", metavar="MODEL", help="(default: sentencepiece.bpe.model beside the checkpoint or the data)")
+    add("--data", metavar="DIR", help="the folder with dict.LANG.txt (default: where the checkpoint was trained)")
+    add("--beam", type=int, default=5, metavar="N", help="(default: %(default)s)")
+    add("--lenpen", type=float, default=1.0, metavar="P", help="length penalty (default: %(default)s)")
+    add("--max-len-a", type=float, default=1.5, metavar="A", help="at most A pieces for one of the source, and ...")
+    add("--max-len-b", type=int, default=20, metavar="B", help="... B more (defaults: 1.5 and 20)")
+    add("--batch-size", type=int, default=64, metavar="N", help="sentences a batch (default: %(default)s)")
+    add("--max-tokens", type=int, default=8192, metavar="N", help="source pieces a batch (default: %(default)s)")
+    add("--buffer-size", type=int, default=4096, metavar="N",
+        help="lines to read before they are sorted by length and translated (default: %(default)s; 1: one by one)")
+    add("--amp", action="store_true", help="in bf16 where that is safe")
+    add("--cpu", action="store_true", help="even if there is a GPU")
+    args = parser.parse_args()
+    from veco_fairseq.translator import Translator, translate_stream
+
+    translator = Translator(
+        args.checkpoints, args.sentencepiece, args.data, args.beam, args.lenpen, args.max_len_a, args.max_len_b,
+        args.batch_size, args.max_tokens, args.amp, args.cpu,
+    )
+    for line in translate_stream(translator, standard_input(), args.buffer_size, lambda n: print(n, file=sys.stderr)):
+        sys.stdout.buffer.write(line.encode("utf-8") + b"\n")
+        if args.buffer_size == 1:
+            sys.stdout.buffer.flush()
+
+
+def standard_input():
+    """Its lines; they end at a line feed alone, as everywhere in this project."""
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        try:
+            yield line.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise UserError(f"standard input, line {number}: not UTF-8: convert it, as with iconv -t UTF-8") from error
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,68 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""translate.py's lines, parts and batches. That it translates as fairseq-generate does stands in test_end_to_end."""
+
+import pytest
+import torch
+from conftest import error_line
+
+from veco_fairseq.translator import Translator, split, translate_stream
+
+
+@pytest.mark.parametrize(
+    "text, longest, parts",
+    [
+        ("▁a b ▁c", 3, ["▁a b ▁c"]),
+        ("▁a ▁b . ▁c ▁d ▁e", 4, ["▁a ▁b .", "▁c ▁d ▁e"]),  # after a sentence
+        ("▁a . ▁b . ▁c ▁d", 5, ["▁a . ▁b .", "▁c ▁d"]),  # after the last that fits
+        ("▁a ▁b c d ▁e", 3, ["▁a", "▁b c d", "▁e"]),  # before a word
+        ("▁a b c d e", 2, ["▁a b", "c d", "e"]),  # a word that is too long
+        ('▁a ." ▁b ▁c', 3, ['▁a ."', "▁b ▁c"]),
+        ("", 3, []),
+    ],
+)
+def test_split(text, longest, parts):
+    assert [" ".join(part) for part in split(text.split(), longest)] == parts
+
+
+class Upper:
+    """Stands in for the model: no pieces but letters, and a translation in capitals."""
+
+    def encode(self, lines, out_type):
+        words = [line.split() for line in lines]
+        return [[("" if i else "▁") + c for word in line for i, c in enumerate(word)] for line in words]
+
+    def decode(self, pieces):
+        return "".join(pieces).replace("▁", " ").strip()
+
+
+@pytest.fixture
+def translator():
+    translator = Translator.__new__(Translator)
+    translator.pieces, translator.max_pieces = Upper(), 6
+    translator._translate = lambda sources: [Upper().decode(source).upper() for source in sources]
+    return translator
+
+
+def test_order_empty_lines_and_long_ones(translator):
+    lines = ["ab", "", "abc def gh", "x", ""]
+    notes = []
+    found = list(translate_stream(translator, iter(lines), 2, notes.append))
+    assert found == ["AB", "", "ABC DEF GH", "X", ""]
+    assert notes == ["line 3: 8 pieces, the model takes 6: translated in 2 parts"]
+    assert list(translate_stream(translator, [], 2, notes.append)) == []
+
+
+def test_batches(translator):
+    """Every sentence once, like lengths together, within both limits, a sentence beyond them by itself."""
+    translator.batch_size, translator.max_tokens = 3, 20
+    lengths = torch.tensor([3, 9, 4, 30, 2, 2, 5, 10])
+    batches = list(translator._batches(lengths))
+    assert batches == [[3], [7, 1], [6, 2, 0], [4, 5]]
+
+
+def test_bad_input(run, tmp_path):
+    command = "scripts/translate.py", "--cpu"
+    assert "none.pt: no such checkpoint: check the path" in error_line(run(*command, "none.pt"))
+    (tmp_path / "cut.pt").write_bytes(b"PK")
+    assert "cut.pt: cannot be read (2 bytes)" in error_line(run(*command, tmp_path / "cut.pt"))

@@ -1,0 +1,162 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Raw text in, raw text out, with a fine-tuned fairseq translation model."""
+
+import re
+from itertools import islice
+from pathlib import Path
+from typing import Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
+
+import sentencepiece
+import torch
+from fairseq import checkpoint_utils, utils
+from fairseq.dataclass.configs import GenerationConfig
+
+from veco_fairseq import compat  # noqa: F401  safe reading, and errors in one line
+from veco_fairseq.data.vocabulary import MODEL_NAME, load_sentencepiece
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import Path_
+
+SENTENCE_END = re.compile(r"[.!?…。！？؟।]['\")\]»”’]*$")
+
+
+class Translator:
+    """A model, or an ensemble, with its SentencePiece model and beam search.
+
+    Args:
+        checkpoints: of ``fairseq-train --task translation``, or averages of them.
+        model: the SentencePiece model; default: that beside the first checkpoint, or in the data folder.
+        data: the folder with the dictionaries; default: the one that the checkpoint was trained on.
+        beam, lenpen, max_len_a, max_len_b: as of ``fairseq-generate``.
+        batch_size: sentences a batch at most.
+        max_tokens: padded source pieces a batch at most.
+        bf16: compute in bf16 where that is safe.
+        cpu: do not use a GPU that is there.
+
+    Raises:
+        UserError: a file is missing, damaged or of another model.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Sequence[Path_],
+        model: Optional[Path_] = None,
+        data: Optional[Path_] = None,
+        beam: int = 5,
+        lenpen: float = 1.0,
+        max_len_a: float = 1.5,
+        max_len_b: int = 20,
+        batch_size: int = 64,
+        max_tokens: int = 8192,
+        bf16: bool = False,
+        cpu: bool = False,
+    ):
+        for path in checkpoints:
+            if not Path(path).is_file():
+                raise UserError(f"{path}: no such checkpoint: check the path")
+        overrides = {"data": str(data)} if data is not None else {}
+        models, config, self.task = checkpoint_utils.load_model_ensemble_and_task(
+            [str(path) for path in checkpoints], arg_overrides=overrides
+        )
+        if not hasattr(self.task, "build_dataset_for_inference") or not hasattr(models[0], "decoder"):
+            kind = type(models[0]).__name__
+            raise UserError(f"{checkpoints[0]}: is a {kind}, not a translation model: convert it first")
+        self.pieces = _pieces(model, [Path(checkpoints[0]).parent, Path(str(config.task.data))])
+        self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+        self.bf16, self.batch_size, self.max_tokens = bf16, batch_size, max_tokens
+        self.models = [one.to(self.device).eval() for one in models]
+        for one in self.models:
+            one.prepare_for_inference_(config)
+        options = GenerationConfig(beam=beam, lenpen=lenpen, max_len_a=max_len_a, max_len_b=max_len_b)
+        self.generator = self.task.build_generator(self.models, options)
+        # </s> ends every source
+        self.max_pieces = min(one.encoder.max_positions() for one in self.models) - 1
+
+    def translate(
+        self, lines: Sequence[str], note: Callable[[int, str], None] = lambda number, words: None
+    ) -> List[str]:
+        """The translation of every line, in their order; an empty line's is empty.
+
+        A line of more pieces than the model has positions is translated in parts, cut after sentences or, where one is
+        too long, between words.
+
+        Args:
+            lines: raw text.
+            note: told the index of such a line, and what was done.
+        """
+        parts: List[Tuple[int, List[str]]] = []
+        for number, pieces in enumerate(self.pieces.encode(list(lines), out_type=str)):
+            cut = list(split(pieces, self.max_pieces))
+            if len(cut) > 1:
+                limits = f"{len(pieces):,} pieces, the model takes {self.max_pieces}"
+                note(number, f"{limits}: translated in {len(cut)} parts")
+            parts += [(number, part) for part in cut]
+        translated: List[List[str]] = [[] for _ in lines]
+        results = self._translate([part for _, part in parts])
+        for (number, _), text in zip(parts, results):
+            translated[number].append(text)
+        return [" ".join(texts) for texts in translated]
+
+    @torch.inference_mode()
+    def _translate(self, sources: Sequence[List[str]]) -> List[str]:
+        dictionary = self.task.source_dictionary
+        ids = [torch.tensor([*map(dictionary.index, source), dictionary.eos()]) for source in sources]
+        lengths = torch.tensor([len(source) for source in ids])
+        dataset = self.task.build_dataset_for_inference(ids, lengths)
+        results: List[str] = [""] * len(ids)
+        for batch in self._batches(lengths):
+            sample = dataset.collater([dataset[i] for i in batch])
+            if self.device.type == "cuda":
+                sample = utils.move_to_cuda(sample)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+                found = self.task.inference_step(self.generator, self.models, sample)
+            for i, hypotheses in zip(sample["id"].tolist(), found):
+                results[i] = self._text(hypotheses[0]["tokens"])
+        return results
+
+    def _batches(self, lengths: torch.Tensor) -> Iterator[List[int]]:
+        """Sentences of like length together, the longest first, so that memory runs out at once or never."""
+        batch: List[int] = []
+        for i in lengths.argsort(descending=True, stable=True).tolist():
+            if batch and (len(batch) == self.batch_size or (len(batch) + 1) * lengths[batch[0]] > self.max_tokens):
+                yield batch
+                batch = []
+            batch.append(i)
+        if batch:
+            yield batch
+
+    def _text(self, tokens: torch.Tensor) -> str:
+        dictionary = self.task.target_dictionary
+        special = (dictionary.bos(), dictionary.pad(), dictionary.eos())
+        return self.pieces.decode([dictionary[i] for i in tokens.tolist() if i not in special])
+
+
+def split(pieces: List[str], longest: int) -> Iterator[List[str]]:
+    """Cut pieces into parts of at most ``longest``: after the last sentence that fits, else before the last word."""
+    while len(pieces) > longest:
+        starts = [i for i in range(1, longest + 1) if pieces[i].startswith("▁")]
+        after_sentences = [i for i in starts if SENTENCE_END.search(pieces[i - 1])]
+        end = (after_sentences or starts or [longest])[-1]
+        yield pieces[:end]
+        pieces = pieces[end:]
+    if pieces:
+        yield pieces
+
+
+def translate_stream(
+    translator: Translator, lines: Iterable[str], buffer_size: int, note: Callable[[str], None]
+) -> Iterator[str]:
+    """Translate ``buffer_size`` lines at a time, within which they are sorted by length; yields in their order."""
+    lines, done = iter(lines), 0
+    while window := list(islice(lines, buffer_size)):
+        yield from translator.translate(window, lambda number, words: note(f"line {done + number + 1}: {words}"))
+        done += len(window)
+
+
+def _pieces(model: Optional[Path_], folders: Sequence[Path]) -> sentencepiece.SentencePieceProcessor:
+    if model is not None:
+        return load_sentencepiece(Path(model))
+    for folder in folders:
+        if (folder / MODEL_NAME).is_file():
+            return load_sentencepiece(folder / MODEL_NAME)
+    raise UserError(f"{MODEL_NAME}: is neither in {folders[0]} nor in {folders[1]}: name it with --sentencepiece")
