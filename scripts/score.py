@@ -19,10 +19,18 @@ def main() -> None:
                         help="what fairseq-generate printed (--remove-bpe sentencepiece), instead of --hypothesis")
     parser.add_argument("--reference", required=True, metavar="FILE", help="detokenised text, as many lines")
     parser.add_argument("--lang", required=True, metavar="CODE", help="language of both, for the tokenisation: de")
+    parser.add_argument("--split-compounds", action="store_true", help="for tokenised BLEU, cut words at their hyphens")
+    parser.add_argument("--bootstrap", type=int, default=0, metavar="N",
+                        help="95%% confidence intervals from N resamples of the test set, such as 1000")
+    parser.add_argument("--baseline", metavar="FILE",
+                        help="another system's output, of the same kind: a paired bootstrap test against it")
     parser.add_argument("--json", metavar="FILE", help="write the scores there too")
     args = parser.parse_args()
     generated = args.generate_output is not None
-    result = score_files(args.generate_output if generated else args.hypothesis, args.reference, args.lang, generated)
+    result = score_files(
+        args.generate_output if generated else args.hypothesis, args.reference, args.lang, generated,
+        args.split_compounds, args.bootstrap, args.baseline,
+    )
     if args.json:
         with atomic_output(args.json) as file:
             file.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

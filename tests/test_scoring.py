@@ -4,12 +4,15 @@
 
 import json
 import math
+import random
+import re
 
 import pytest
 from conftest import error_line
+from sacrebleu.metrics import BLEU
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.scoring import read_generate_output, score, score_files, score_lines
+from veco_fairseq.scoring import read_generate_output, score, score_files, score_lines, tokenise
 
 HYPOTHESIS = ["The cat is on the mat ."]
 REFERENCE = ["the cat is on a mat."]
@@ -52,6 +55,40 @@ def test_lang_chooses_the_tokenisation():
     assert german == pytest.approx(100 * (6 / 7 * 4 / 6 * 2 / 5 * 1 / 4) ** 0.25)
     assert french == pytest.approx(100 * (7 / 8 * 5 / 7 * 3 / 6 * 1 / 5) ** 0.25)
     assert "tok:zh" in score(["一 二 三 四"], ["一二三四"], "zh")["sacrebleu"]["signature"]
+
+
+def test_compounds_are_split_by_hand():
+    """ein rot-weißes haus . / ein rot-blaues haus .: 3 of 4 tokens match; split: ein rot - weißes haus ., 5 of 6."""
+    hypothesis, reference = ["Ein rot-weißes Haus."], ["Ein rot-blaues Haus."]
+    assert tokenise(hypothesis, "de", True) == ["Ein rot ##AT##-##AT## weißes Haus ."]
+    result = score(hypothesis, reference, "de", split_compounds=True)["tokenised_bleu"]
+    # 5 of 6, (ein rot)(rot -)(haus .) 3 of 5, (ein rot -) 1 of 4, and no four
+    assert "83.3/60.0/25.0/0.0" in result["details"] and "compounds split" in result["tokeniser"]
+    assert "75.0/33.3/0.0/0.0" in score(hypothesis, reference, "de")["tokenised_bleu"]["details"]
+
+
+def test_confidence_and_paired_test():
+    rng = random.Random(1)
+    references = [" ".join(rng.choices("abcdef", k=9)) for _ in range(100)]
+
+    def noisy(share):
+        return [" ".join(rng.choice("abcdef") if rng.random() < share else w for w in l.split()) for l in references]
+
+    better, worse = noisy(0.2), noisy(0.5)
+    result = score(better, references, "en", samples=200, baseline=worse)["tokenised_bleu"]
+    metric = BLEU(lowercase=True, tokenize="none", force=True, smooth_method="none")
+    resampled = []
+    for _ in range(200):  # the definition, drawn anew
+        rows = rng.choices(range(100), k=100)
+        resampled.append(metric.corpus_score([better[i] for i in rows], [[references[i] for i in rows]]).score)
+    half = (sorted(resampled)[194] - sorted(resampled)[5]) / 2
+    assert result["interval"] == pytest.approx(half, rel=0.3) and abs(result["mean"] - result["score"]) < half
+    assert result["baseline"] == pytest.approx(metric.corpus_score(worse, [references]).score)
+    others = [score(better, references, "en", baseline=lines)["tokenised_bleu"]["p"] for lines in (noisy(0.2), better)]
+    assert result["p"] < 0.01 and others[0] > 0.05 and others[1] == 1
+    assert re.match(r"sacreBLEU \d+\.\d\d ± \d\.\d\d, baseline \d+\.\d\d, p = 0\.00", score_lines(
+        score(better, references, "en", samples=200, baseline=worse)
+    )[0])  # fmt: skip
 
 
 def test_generate_output_in_the_order_of_the_test_set(tmp_path):

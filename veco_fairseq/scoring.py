@@ -5,37 +5,54 @@
 import re
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
 from sacremoses import MosesTokenizer
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
 
+_COMPOUND = re.compile(r"(\S)-(\S)")
 _DETOKENISED = re.compile(r"^D-(\d+)\t[^\t]*\t(.*)$", re.DOTALL)
 
 
 def score_files(
-    hypothesis: Union[str, Path], reference: Union[str, Path], lang: str, generated: bool = False
+    hypothesis: Union[str, Path],
+    reference: Union[str, Path],
+    lang: str,
+    generated: bool = False,
+    split_compounds: bool = False,
+    samples: int = 0,
+    baseline: Optional[Union[str, Path]] = None,
 ) -> Dict[str, Any]:
     """:func:`score` for files of one sentence a line, ``generated``: for the output of ``fairseq-generate``.
 
     Raises:
         UserError: as :func:`score`, or a file cannot be read.
     """
-    hypotheses = read_generate_output(hypothesis) if generated else list(read_lines(hypothesis))
     references = list(read_lines(reference))
-    if len(hypotheses) != len(references):
-        raise UserError(
-            f"{hypothesis} has {len(hypotheses):,} sentences, but {reference} has {len(references):,}: "
-            "give the output for the whole test set (fairseq-generate --required-batch-size-multiple 1, or it can "
-            "leave out the end), and its references"
-        )
-    return score(hypotheses, references, lang)
+    systems = []
+    for path in [hypothesis] + ([] if baseline is None else [baseline]):
+        systems.append(read_generate_output(path) if generated else list(read_lines(path)))
+        if len(systems[-1]) != len(references):
+            raise UserError(
+                f"{path} has {len(systems[-1]):,} sentences, but {reference} has {len(references):,}: "
+                "give the output for the whole test set (fairseq-generate --required-batch-size-multiple 1, or it can "
+                "leave out the end), and its references"
+            )
+    return score(systems[0], references, lang, split_compounds, samples, None if baseline is None else systems[1])
 
 
-def score(hypotheses: Sequence[str], references: Sequence[str], lang: str) -> Dict[str, Any]:
+def score(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    lang: str,
+    split_compounds: bool = False,
+    samples: int = 0,
+    baseline: Optional[Sequence[str]] = None,
+) -> Dict[str, Any]:
     """Both BLEUs of a system's output.
 
     Args:
@@ -43,59 +60,78 @@ def score(hypotheses: Sequence[str], references: Sequence[str], lang: str) -> Di
         references: as many.
         lang: the language's code; it chooses Moses' rules, and sacreBLEU's tokenisation of Chinese, Japanese
             and Korean.
+        split_compounds: for tokenised BLEU, cut words at their hyphens, as papers on WMT14 En-De do.
+        samples: bootstrap resamples of the test set for a confidence interval; 0: none.
+        baseline: another system's output, to be tested against by paired bootstrap resampling.
 
     Returns:
         ``{"sacrebleu": {...}, "tokenised_bleu": {...}, "lines": int}``, each BLEU with "score", "signature",
-        "tokeniser" and "details" (precisions, brevity penalty, lengths).
+        "tokeniser" and "details" (precisions, brevity penalty, lengths); with ``samples`` also "mean" and "interval",
+        half the width of the 95% interval; with a ``baseline`` also "baseline", its BLEU, and "p".
 
     Raises:
         UserError: the two differ in length, there is nothing to score, or the language needs another package.
     """
-    if len(hypotheses) != len(references):
-        raise UserError(
-            f"{len(hypotheses):,} hypotheses for {len(references):,} references: every line must have its counterpart"
-        )
+    systems = [list(hypotheses)] + ([] if baseline is None else [list(baseline)])
+    for system in systems:
+        if len(system) != len(references):
+            raise UserError(
+                f"{len(system):,} hypotheses for {len(references):,} references: every line must have its counterpart"
+            )
     if not any(line.strip() for line in references):
         raise UserError("the references are empty: there is nothing to score")
+    try:
+        detokenised = BLEU(trg_lang=lang)
+    except RuntimeError as error:  # Japanese and Korean need their own tokenisers
+        raise UserError(f"--lang {lang}: {error}") from error
+    # What multi-bleu.perl -lc gives on Moses-tokenised text: it doesn't smooth, so neither is it done here.
+    tokenised = BLEU(lowercase=True, tokenize="none", force=True, smooth_method="none")
+    compounds = f"compounds {'' if split_compounds else 'not '}split"
+    tokeniser = f"Moses' for '{lang}' (sacremoses {version('sacremoses')}), lower-cased, {compounds}"
+    texts = [tokenise(lines, lang, split_compounds) for lines in (*systems, references)]
+    signature = "of sacreBLEU, see the signature"
     return {
-        "sacrebleu": _sacrebleu(hypotheses, references, lang),
-        "tokenised_bleu": _tokenised_bleu(hypotheses, references, lang),
-        "lines": len(hypotheses),
+        "sacrebleu": _result(detokenised, systems, references, signature, samples),
+        "tokenised_bleu": _result(tokenised, texts[:-1], texts[-1], tokeniser, samples),
+        "lines": len(references),
     }
 
 
-def _sacrebleu(hypotheses: Sequence[str], references: Sequence[str], lang: str) -> Dict[str, Any]:
-    try:
-        metric = BLEU(trg_lang=lang)
-    except RuntimeError as error:  # Japanese and Korean need their own tokenisers
-        raise UserError(f"--lang {lang}: {error}") from error
-    return _result(metric, hypotheses, references, "of sacreBLEU, see the signature")
-
-
-def _tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str], lang: str) -> Dict[str, Any]:
-    """What multi-bleu.perl -lc gives on Moses-tokenised text: it doesn't smooth, so neither is it done here."""
+def tokenise(lines: Sequence[str], lang: str, split_compounds: bool = False) -> List[str]:
+    """Moses' tokens; compounds split as in the evaluation of Vaswani et al. (2017): a-b is a ##AT##-##AT## b."""
     moses = MosesTokenizer(lang)
-    texts = [
-        [moses.tokenize(line, return_str=True, escape=False) for line in lines] for lines in (hypotheses, references)
-    ]
-    metric = BLEU(lowercase=True, tokenize="none", force=True, smooth_method="none")
-    tokeniser = f"Moses' for '{lang}' (sacremoses {version('sacremoses')}), lower-cased, compounds not split"
-    return _result(metric, texts[0], texts[1], tokeniser)
+    texts = [moses.tokenize(line, return_str=True, escape=False) for line in lines]
+    return [_COMPOUND.sub(r"\1 ##AT##-##AT## \2", text) for text in texts] if split_compounds else texts
 
 
-def _result(metric: BLEU, hypotheses: Sequence[str], references: Sequence[str], tokeniser: str) -> Dict[str, Any]:
-    result = metric.corpus_score(list(hypotheses), [list(references)])
-    signature = str(metric.get_signature())
-    return {"score": result.score, "signature": signature, "tokeniser": tokeniser, "details": str(result)}
+def _result(
+    metric: BLEU, systems: Sequence[Sequence[str]], references: Sequence[str], tokeniser: str, samples: int
+) -> Dict[str, Any]:
+    found = metric.corpus_score(systems[0], [references], n_bootstrap=samples or 1)
+    result = {"score": found.score, "signature": str(metric.get_signature()), "tokeniser": tokeniser}
+    result["details"] = str(found)
+    if samples:
+        result.update(mean=float(found._mean), interval=float(found._ci))
+    if len(systems) > 1:
+        named = [("baseline", systems[1]), ("system", systems[0])]
+        _, tested = PairedTest(named, {"BLEU": metric}, [references], test_type="bs", n_samples=samples)()
+        # sacreBLEU counts the resamples with a larger difference, of which the same system twice has none
+        p = 1.0 if systems[0] == systems[1] else tested["BLEU"][1].p_value
+        result.update(baseline=tested["BLEU"][0].score, p=p)
+    return result
 
 
 def score_lines(result: Dict[str, Any]) -> List[str]:
     """Both BLEUs for people, with the signature of the first and the tokenisation of the second."""
     names = (("sacrebleu", "sacreBLEU"), ("tokenised_bleu", "case-insensitive tokenised BLEU"))
-    return [
-        f"{name} {result[key]['score']:.2f}  {result[key]['signature']}  (tokenisation: {result[key]['tokeniser']})"
-        for key, name in names
-    ]
+    lines = []
+    for key, name in names:
+        bleu = result[key]
+        interval = f" ± {bleu['interval']:.2f}" if "interval" in bleu else ""
+        test = f", baseline {bleu['baseline']:.2f}, p = {bleu['p']:.4f}" if "p" in bleu else ""
+        told = f"{bleu['signature']}  (tokenisation: {bleu['tokeniser']})"
+        lines.append(f"{name} {bleu['score']:.2f}{interval}{test}  {told}")
+    return lines
 
 
 def read_generate_output(path: Union[str, Path]) -> List[str]:
