@@ -32,7 +32,8 @@ setup(
         "matplotlib",
     ],
     extras_require={
-        "test": ["pytest", "pytest-xdist", "tensorboardX", "transformers"],
+        "test": ["ctranslate2", "pytest", "pytest-xdist", "tensorboardX", "transformers"],
+        "fast": ["ctranslate2"],
         "tensorboard": ["tensorboardX"],
     },
 )

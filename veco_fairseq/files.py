@@ -4,6 +4,7 @@
 
 import gzip
 import os
+import shutil
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,27 @@ def atomic_output(path: Path_) -> Iterator[Path]:
         raise UserError(f"{path}: cannot be written ({error.strerror}): {advice}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: Path_) -> Iterator[Path]:
+    """As :func:`atomic_output` for a new folder: yields it, made, under a temporary name.
+
+    Raises:
+        UserError: ``path`` is there already (an empty folder may be), or cannot be written.
+    """
+    path = Path(path)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UserError(f"--output {path}: is there already: remove it, or choose another folder")
+    with atomic_output(path) as folder:
+        folder.mkdir()
+        try:
+            yield folder
+        except BaseException:
+            shutil.rmtree(folder)
+            raise
+        if path.exists():
+            path.rmdir()
 
 
 def read_lines(path: Path_) -> Iterator[str]:

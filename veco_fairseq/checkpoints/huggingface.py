@@ -18,7 +18,7 @@ from veco_fairseq.checkpoints.xlmr import POSITIONS, SPECIAL, TOKEN_TYPES, names
 from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.vocabulary import MODEL_NAME, dictionary_of, load_sentencepiece, ordinary_pieces
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import Path_, atomic_output
+from veco_fairseq.files import Path_, atomic_folder
 from veco_fairseq.models.veco import VecoModel
 
 
@@ -48,21 +48,12 @@ def export_hf(checkpoint: Path_, output: Path_, trust: bool = False) -> Export:
         UserError: the checkpoint cannot be read or is another model's, or the folder is there and not empty.
     """
     output = Path(output)
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise UserError(f"--output {output}: is there already: remove it, or choose another folder")
-    pretrained = read_pretrained(checkpoint, trust)
-    tensors = _tensors(pretrained)
-    with atomic_output(output) as folder:
-        folder.mkdir()
-        try:
-            save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-            _write_json(folder / "config.json", _config(pretrained, tensors))
-            notes = _write_tokenizer(pretrained, folder)
-            if output.exists():
-                output.rmdir()
-        except BaseException:
-            shutil.rmtree(folder)
-            raise
+    with atomic_folder(output) as folder:
+        pretrained = read_pretrained(checkpoint, trust)
+        tensors = _tensors(pretrained)
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        _write_json(folder / "config.json", _config(pretrained, tensors))
+        notes = _write_tokenizer(pretrained, folder)
     kept = sum(tensor.numel() for name, tensor in tensors.items() if name != TOKEN_TYPES)
     total = sum(t.numel() for n, t in pretrained.weights.items() if not n.endswith(("lm_head.weight", ".version")))
     return Export(output, total - kept, notes)

@@ -1,0 +1,59 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""A translation model for CTranslate2, by CTranslate2's own converter."""
+
+import shutil
+from argparse import Namespace
+from pathlib import Path
+from typing import Optional
+
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+
+import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_*
+from veco_fairseq.checkpoints.reading import read_checkpoint
+from veco_fairseq.data.vocabulary import MODEL_NAME
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import Path_, atomic_folder
+
+QUANTIZATIONS = ("float32", "bfloat16", "float16", "int8", "int8_float32", "int8_bfloat16", "int8_float16", "int16")
+
+
+def export_ct2(
+    checkpoint: Path_,
+    output: Path_,
+    data: Optional[Path_] = None,
+    quantization: str = "float32",
+    sentencepiece: Optional[Path_] = None,
+) -> None:
+    """Write a folder that ``ctranslate2.Translator`` loads; its sources and targets are SentencePiece's pieces.
+
+    Args:
+        checkpoint: of ``fairseq-train --task translation --arch veco_mt_*``, or an average of such.
+        output: the folder to make.
+        data: the folder with the dictionaries; default: the one that the checkpoint was trained on.
+        quantization: one of :data:`QUANTIZATIONS`.
+        sentencepiece: a model to put into the folder.
+
+    Raises:
+        UserError: the checkpoint cannot be read or is no stock translation model, the dictionaries are not there,
+            CTranslate2 is not installed, or the folder is there and not empty.
+    """
+    try:
+        from ctranslate2.converters import FairseqConverter
+    except ImportError as error:
+        raise UserError("ctranslate2 is not installed: pip install ctranslate2") from error
+    config = read_checkpoint(checkpoint, mapped=True).get("cfg") or {}
+    task = config.get("task")
+    model, task = config.get("model"), task if isinstance(task, dict) else vars(task or Namespace())
+    kind = ARCH_MODEL_NAME_REGISTRY.get(getattr(model, "arch", None), "unknown model")
+    if kind != "transformer":
+        why = "CTranslate2 has no LM head and ties nothing" if kind == "veco_transformer" else "convert it to one first"
+        raise UserError(f"{checkpoint}: is a {kind}, and not a stock translation model (--arch veco_mt_*): {why}")
+    data = Path(data if data is not None else task["data"])
+    if not any(data.glob("dict.*.txt")):
+        raise UserError(f"{data}: has no dict.LANG.txt: name the folder of fairseq-preprocess with --data")
+    with atomic_folder(output) as folder:
+        converter = FairseqConverter(str(checkpoint), str(data), task.get("source_lang"), task.get("target_lang"))
+        converter.convert(str(folder), quantization=quantization, force=True)
+        if sentencepiece is not None:
+            shutil.copyfile(sentencepiece, folder / MODEL_NAME)
