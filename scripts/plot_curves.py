@@ -13,7 +13,8 @@ from veco_fairseq.plots import plot_curves, read_curve
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("logs", nargs="+", metavar="NAME=FILE", help="a curve's name and its log")
-    parser.add_argument("--metric", default="loss", help="of validation, as in the log (default: loss)")
+    parser.add_argument("--metric", nargs="+", default=["loss"], metavar="NAME", help="as in the log (default: loss)")
+    parser.add_argument("--train", action="store_true", help="of training, not of validation")
     parser.add_argument("--label", help="of the y axis (default: the metric)")
     parser.add_argument("--title", default="Learning curves")
     parser.add_argument("--output", required=True, metavar="PNG")
@@ -21,8 +22,12 @@ def main() -> None:
     wrong = [log for log in args.logs if "=" not in log]
     if wrong:
         raise UserError(f"{wrong[0]}: not NAME=FILE")
-    curves = {name: read_curve(file, args.metric) for name, _, file in (log.partition("=") for log in args.logs)}
-    plot_curves(curves, args.label or args.metric, args.title, args.output)
+    curves = {
+        " ".join([name] + [metric] * (len(args.metric) > 1)): read_curve(file, metric, args.train)
+        for name, _, file in (log.partition("=") for log in args.logs)
+        for metric in args.metric
+    }
+    plot_curves(curves, args.label or ", ".join(args.metric), args.title, args.output)
     print(f"wrote {args.output}")
 
 

@@ -6,7 +6,7 @@ import json
 import logging
 import re
 from pathlib import Path
-from typing import Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 # fairseq sets the root logger to DEBUG, and matplotlib would tell of every font that it looks at.
 logging.getLogger("matplotlib").setLevel(logging.ERROR)
@@ -21,25 +21,36 @@ from veco_fairseq.errors import UserError  # noqa: E402
 from veco_fairseq.files import atomic_output, read_lines  # noqa: E402
 
 
-def read_curve(log: Path, metric: str) -> List[Tuple[int, float]]:
-    """(updates, value) of a validation metric from what fairseq-train printed, as ``simple`` or ``json`` lines.
+def read_curve(log: Path, metric: str, training: bool = False) -> List[Tuple[int, float]]:
+    """(updates, value) of a metric from what fairseq-train printed, as ``simple`` or ``json`` lines.
 
     Args:
         log: the command's output, or its ``--log-file``.
         metric: as "loss", "ppl" or "bitext_s_loss".
+        training: of training, every ``--log-interval`` updates, instead of validation.
 
     Raises:
         UserError: the file has no such metric (and which ones it has).
     """
     curve, seen = {}, set()
     for line in read_lines(log):
-        values = _validation_values(line)
+        values = _training_values(line) if training else _validation_values(line)
         seen.update(values)
         if metric in values:
             curve[int(values["num_updates"])] = values[metric]
     if not curve:
-        raise UserError(f"{log}: no validation of it has {metric} (there is: {', '.join(sorted(seen)) or 'none'})")
+        kind = "line on training" if training else "validation"
+        raise UserError(f"{log}: no {kind} of it has {metric} (there is: {', '.join(sorted(seen)) or 'none'})")
     return sorted(curve.items())
+
+
+def _training_values(line: str) -> Dict[str, float]:
+    """The metrics of a line on training, by name; of other lines nothing."""
+    _, found, values = line.partition("| train_inner | ")
+    if not found:
+        return {}
+    pairs = json.loads(values).items() if values.startswith("{") else re.findall(r"(\w+)=([^\s,]+)", values)
+    return _numbers(dict(pairs))
 
 
 def _validation_values(line: str) -> Dict[str, float]:
@@ -50,7 +61,11 @@ def _validation_values(line: str) -> Dict[str, float]:
         found = dict(part.split() for part in line.split(" | ") if len(part.split()) == 2)
     else:
         return {}
-    return {key: float(value) for key, value in found.items() if re.fullmatch(r"-?[\d.]+(e[-+]?\d+)?", str(value))}
+    return _numbers(found)
+
+
+def _numbers(values: Dict[str, Any]) -> Dict[str, float]:
+    return {key: float(value) for key, value in values.items() if re.fullmatch(r"-?[\d.]+(e[-+]?\d+)?", str(value))}
 
 
 def plot_curves(
@@ -59,7 +74,7 @@ def plot_curves(
     """One line a run over its updates; ``log`` for a logarithmic y axis."""
     figure, axes = plt.subplots(figsize=(6.4, 4.0))
     for name, curve in curves.items():
-        axes.plot(*zip(*curve), marker="o", markersize=3, label=name)
+        axes.plot(*zip(*curve), marker="o" if len(curve) < 50 else None, markersize=3, label=name)
     axes.set(xlabel="updates", ylabel=ylabel, title=title)
     if log:
         axes.set_yscale("log")
