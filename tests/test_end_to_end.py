@@ -78,8 +78,8 @@ def test_multilingual_recipe_starts_from_an_xlm_of_its_own(tmp_path, run):
                                      ("captions", "train", words), ("captions", "val", words[:5])):  # fmt: skip
             (tmp_path / folder / f"{split}.{lang}").write_text("".join(f"{line}\n" for line in lines))
     out = tmp_path / "out"
-    told = recipe("prepare.sh", "--out", out, "--documents", tmp_path / "documents", "--captions", tmp_path / "captions",
-                  "--langs", "de", "--vocab-size", 35, name="multilingual")  # fmt: skip
+    told = recipe("prepare.sh", "--out", out, "--documents", tmp_path / "documents",
+                  "--captions", tmp_path / "captions", "--langs", "de", "--vocab-size", 35, name="multilingual")  # fmt: skip
     assert "already there" not in told
     assert len((out / "raw/train.en-de.de").read_text().splitlines()) == 48 + 25
     recipe("train.sh", "--out", out, "--xlm-updates", 1, "--frozen-updates", 1, "--updates", 2, "--", "--cpu",
