@@ -343,7 +343,7 @@ def bad_text(tmp_path, name, content):
         ("blank", b"\n \n", 0, "blank: holds no text"),
         ("latin1", "gut\nsch\u00f6n\n".encode("latin-1"), 0, "latin1, line 2: not UTF-8"),
         ("plain.gz", b"abc\n", 0, "plain.gz: damaged"),
-        ("short.gz", gzip.compress(b"abc\n" * 1000)[:-10], 0, "short.gz: damaged after line"),
+        ("short.gz", gzip.compress(b"abc\n" * 1000, mtime=0)[:-10], 0, "short.gz: damaged after line"),
         ("few", b"a\nb\n\n", 2, "few: has 2 usable lines, too few to hold out --valid-lines 2"),
     ],
 )
