@@ -7,6 +7,7 @@ import argparse
 import json
 
 from veco_fairseq.cli import run
+from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
 from veco_fairseq.scoring import score_files, score_lines
 
@@ -26,6 +27,8 @@ def main() -> None:
                         help="another system's output, of the same kind: a paired bootstrap test against it")
     parser.add_argument("--json", metavar="FILE", help="write the scores there too")
     args = parser.parse_args()
+    if args.bootstrap < 0 or args.bootstrap == 1:
+        raise UserError(f"--bootstrap {args.bootstrap}: give a number of resamples, such as 1000")
     generated = args.generate_output is not None
     result = score_files(
         args.generate_output if generated else args.hypothesis, args.reference, args.lang, generated,

@@ -30,6 +30,9 @@ def main() -> None:
     add("--amp", action="store_true", help="in bf16 where that is safe")
     add("--cpu", action="store_true", help="even if there is a GPU")
     args = parser.parse_args()
+    for name in ("beam", "batch_size", "max_tokens", "buffer_size"):
+        if getattr(args, name) < 1:
+            raise UserError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be at least 1")
     from veco_fairseq.translator import Translator, translate_stream
 
     translator = Translator(

@@ -66,3 +66,4 @@ def test_bad_input(run, tmp_path):
     assert "none.pt: no such checkpoint: check the path" in error_line(run(*command, "none.pt"))
     (tmp_path / "cut.pt").write_bytes(b"PK")
     assert "cut.pt: cannot be read (2 bytes)" in error_line(run(*command, tmp_path / "cut.pt"))
+    assert "--buffer-size 0: must be at least 1" in error_line(run(*command, "none.pt", "--buffer-size", "0"))
