@@ -22,6 +22,7 @@ from fairseq.models.transformer import Embedding
 from torch import Tensor
 
 from veco_fairseq.errors import UserError
+from veco_fairseq.modules.embedding import look_up
 from veco_fairseq.modules.encoder import VecoTransformerEncoder
 from veco_fairseq.modules.masked_loss import masked_loss
 
@@ -61,14 +62,16 @@ class VecoEncoder(RobertaEncoder):
         padding_mask = None if memory is None else memory_tokens.eq(self.dictionary.pad())
         return self.sentence_encoder(tokens, memory, padding_mask, attention, token_embeddings)
 
-    def embed(self, *batches: Tensor) -> List[Tensor]:
-        """The tokens' embeddings, (batch, length) -> (batch, length, dim) each, in one look-up.
+    def embed(self, *batches: Tensor) -> Tuple[Tensor, List[Tensor]]:
+        """The table of embeddings, (vocabulary, dim), for the LM head, and the tokens' of each batch, in one look-up.
 
-        The gradient of every look-up is a matrix of the vocabulary's size, however few its tokens are.
+        Args:
+            batches: tokens, (batch, length), whose embeddings are (batch, length, dim).
         """
-        rows = self.sentence_encoder.embed_tokens(torch.cat([tokens.flatten() for tokens in batches]))
+        ids = torch.cat([tokens.flatten() for tokens in batches])
+        rows, table = look_up(self.sentence_encoder.embed_tokens.weight, ids)
         parts = rows.split([tokens.numel() for tokens in batches])
-        return [part.view(*tokens.shape, -1) for part, tokens in zip(parts, batches)]
+        return table, [part.view(*tokens.shape, -1) for part, tokens in zip(parts, batches)]
 
 
 @register_model("veco")
@@ -161,19 +164,22 @@ class VecoModel(RobertaModel):
         """
         return self.encoder(tokens, memory, memory_tokens, attention, token_embeddings)
 
-    def predict(self, branches: Dict[str, Tuple[Tensor, Tensor]]) -> Dict[str, MaskedPrediction]:
+    def predict(
+        self, branches: Dict[str, Tuple[Tensor, Tensor]], table: Optional[Tensor] = None
+    ) -> Dict[str, MaskedPrediction]:
         """Equations 10-13: the NLL of the masked tokens, through the LM head on their rows only, in one pass.
 
         Args:
             branches: by name, states (2, batch, length, dim) for x and y, or (batch, length, dim), and targets of
                 that shape less dim: the original token where one is masked, else padding.
+            table: the token embeddings, (vocabulary, dim), as :meth:`VecoEncoder.embed` passes them on, if it does.
         """
         masks = [targets.ne(self.encoder.dictionary.pad()) for _, targets in branches.values()]
         rows = torch.cat([states[mask] for mask, (states, _) in zip(masks, branches.values())])
         gold = torch.cat([targets[mask] for mask, (_, targets) in zip(masks, branches.values())])
         head = self.encoder.lm_head
         rows = head.layer_norm(head.activation_fn(head.dense(rows)))
-        nll, correct = masked_loss(rows, head.weight, head.bias, gold)
+        nll, correct = masked_loss(rows, head.weight if table is None else table, head.bias, gold)
         # The place of every masked token begins with its side, or, of a concatenation, with its row.
         sides = [mask.nonzero()[:, 0] if mask.dim() == 3 else torch.ones_like(mask[mask]) for mask in masks]
         counts = [len(side) for side in sides]
@@ -208,7 +214,7 @@ class VecoModel(RobertaModel):
         with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.args.autocast == "bf16"):
             both = tokens.flatten(0, 1)
             joined = [] if tlm_tokens is None else [tlm_tokens]
-            of_both, *of_joined = self.encoder.embed(both, *joined)
+            table, (of_both, *of_joined) = self.encoder.embed(both, *joined)
             hidden = self.unplugged(both, of_both).unflatten(0, tokens.shape[:2])
             branches = {"h": (hidden, targets)}
             if plug_in:
@@ -220,11 +226,11 @@ class VecoModel(RobertaModel):
             if self.backbone_is_frozen and self.training:
                 # S alone has something to train.
                 with torch.no_grad():
-                    fixed = self.predict({"h": branches.pop("h")})
-                return {**fixed, **self.predict(branches)}
+                    fixed = self.predict({"h": branches.pop("h")}, table)
+                return {**fixed, **self.predict(branches, table)}
             if tlm_tokens is not None:
                 branches["tlm"] = (self.unplugged(tlm_tokens, *of_joined), tlm_targets)
-            return self.predict(branches)
+            return self.predict(branches, table)
 
 
 def _architecture(args, layers: int, dim: int, heads: int) -> None:

@@ -11,6 +11,8 @@ from torch.autograd.function import once_differentiable
 
 # At most so many logits at a time: 512 MiB in fp32. Half as many took a CPU a tenth longer in bf16.
 LOGITS_A_CHUNK = 2**27
+# At most so many of the weight's rows at a time when its gradient is added up, so that the products stay small.
+ROWS_A_BLOCK = 4096
 
 
 def masked_loss(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor) -> Tuple[Tensor, Tensor]:
@@ -63,18 +65,24 @@ class _MaskedLoss(torch.autograd.Function):
 def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, needed, scale: Optional[Tensor] = None):
     """NLL, correctness, and the gradients of the sum of ``scale`` * NLL that are ``needed``."""
     w, b = weight.to(rows.dtype), bias.to(rows.dtype)
-    nll = torch.empty(len(rows), dtype=torch.float32, device=rows.device)
+    of_rows = {"dtype": rows.dtype, "device": rows.device}
+    in_fp32 = {"dtype": torch.float32, "device": rows.device}
+    nll = torch.empty(len(rows), **in_fp32)
     correct = torch.empty(len(rows), dtype=torch.bool, device=rows.device)
     d_rows = torch.empty_like(rows) if needed[0] else None
-    d_weight = None
-    d_bias = torch.zeros_like(bias, dtype=torch.float32) if needed[2] else None
+    d_weight = torch.zeros(weight.shape, **in_fp32) if needed[1] else None
+    d_bias = torch.zeros(bias.shape, **in_fp32) if needed[2] else None
     size = max(1, LOGITS_A_CHUNK // len(weight))
-    # Of few rows, to cast the weight gradient's product to fp32 and add it takes a CPU longer than the product itself.
-    accumulate_in_fp32 = rows.device.type == "cpu" and size < 512
+    # The same memory for every chunk: fresh memory costs a CPU as much as what is computed in it.
+    chunk = (min(size, len(rows)), len(weight))
+    logits_of_chunk = torch.empty(chunk, **in_fp32)
+    rounded_of_chunk = None if rows.dtype == torch.float32 else torch.empty(chunk, **of_rows)
     for start in range(0, len(rows), size):
         here = slice(start, start + size)
         x, target = rows[here], gold[here].unsqueeze(1)
-        logits = F.linear(x, w, b).float()
+        logits = logits_of_chunk[: len(x)]
+        rounded = logits if rounded_of_chunk is None else rounded_of_chunk[: len(x)]
+        logits.copy_(torch.addmm(b, x, w.t(), out=rounded))
         top, likeliest = logits.max(1, keepdim=True)
         correct[here] = likeliest.eq(target).squeeze(1)
         at_target = logits.gather(1, target)
@@ -87,23 +95,14 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, needed,
             p.scatter_add_(1, target, -torch.ones_like(top))
             if scale is not None:
                 p.mul_(scale[here].unsqueeze(1))
-            if d_bias is not None:
-                d_bias += p.sum(0)
-            rounded = p.to(rows.dtype)
-            if not accumulate_in_fp32:
-                del logits, p  # or their memory adds to that of the weight gradient's product
-            if needed[1]:
-                of_weight = (p, x.float()) if accumulate_in_fp32 else (rounded, x)
-                if d_weight is None:
-                    d_weight = torch.mm(of_weight[0].t(), of_weight[1]).float()
-                elif of_weight[0].dtype == d_weight.dtype:
-                    torch.addmm(d_weight, of_weight[0].t(), of_weight[1], out=d_weight)
-                else:
-                    d_weight += torch.mm(of_weight[0].t(), of_weight[1])
+            rounded.copy_(p)
             if d_rows is not None:
                 torch.mm(rounded, w, out=d_rows[here])
-    if needed[1] and d_weight is None:  # there were no rows
-        d_weight = torch.zeros_like(weight, dtype=torch.float32)
+            if d_weight is not None:
+                for block, columns in zip(d_weight.split(ROWS_A_BLOCK), rounded.split(ROWS_A_BLOCK, 1)):
+                    block += torch.mm(columns.t(), x)
+            if d_bias is not None:
+                d_bias += p.sum(0)
     gradients = [d_rows, d_weight, d_bias]
     parameters = (rows, weight, bias)
     return nll, correct, [g if g is None else g.to(p.dtype) for g, p in zip(gradients, parameters)]
