@@ -139,9 +139,10 @@ to_file() {
 }
 
 # prepare_translation OUT SRC TGT SPLIT...: OUT/mt.SRC-TGT from the raw OUT/raw/SPLIT.{SRC,TGT}[.gz], with the
-# SentencePiece model and dictionary of OUT/pretrain; a split may be NAME=FILE_NAME (train=finetune).
+# SentencePiece model and dictionary of VOCABULARY (default: OUT/pretrain); a split may be NAME=FILE_NAME
+# (train=finetune).
 prepare_translation() {
-    local out=$1 src=$2 tgt=$3 split lang file inputs=() outputs=() prefixes=()
+    local out=$1 src=$2 tgt=$3 vocabulary=${VOCABULARY:-$1/pretrain} split lang file inputs=() outputs=() prefixes=()
     shift 3
     for split; do
         for lang in "$src" "$tgt"; do
@@ -153,10 +154,13 @@ prepare_translation() {
         prefixes+=("--${split%%=*}pref" "$out/pieces.$src-$tgt/${split%%=*}")
     done
     step pieces "$out/pieces.$src-$tgt" python "$REPOSITORY/scripts/encode.py" \
-        --sentencepiece "$out/pretrain/sentencepiece.bpe.model" --inputs "${inputs[@]}" --outputs "${outputs[@]}"
-    step binarise "$out/mt.$src-$tgt" fairseq-preprocess -s "$src" -t "$tgt" "${prefixes[@]}" \
-        --srcdict "$out/pretrain/dict.txt" --tgtdict "$out/pretrain/dict.txt" --destdir "{}"
+        --sentencepiece "$vocabulary/sentencepiece.bpe.model" --inputs "${inputs[@]}" --outputs "${outputs[@]}"
+    step binarise "$out/mt.$src-$tgt" on_all_processors fairseq-preprocess -s "$src" -t "$tgt" "${prefixes[@]}" \
+        --srcdict "$vocabulary/dict.txt" --tgtdict "$vocabulary/dict.txt" --destdir "{}"
 }
+
+# on_all_processors COMMAND...: with their number, which is no part of what is made, as --workers.
+on_all_processors() { "$@" --workers "$(nproc)"; }
 
 # pretrain OUT OBJECTIVE UPDATES SEED OPTION...: checkpoints in OUT/checkpoints/OBJECTIVE.
 pretrain() {
@@ -202,14 +206,16 @@ finetune() {
         --log-format simple --log-interval 20 --no-epoch-checkpoints --save-dir "$folder" "$@"
 }
 
-# evaluate OUT SRC TGT SPLIT NAME CHECKPOINT REFERENCE: translate, and score into OUT/scores/NAME.json.
+# evaluate OUT SRC TGT SPLIT NAME CHECKPOINT REFERENCE OPTION...: translate, with further options of fairseq-generate,
+# and score into OUT/scores/NAME.json.
 evaluate() {
     local out=$1 src=$2 tgt=$3 split=$4 name=$5 checkpoint=$6 reference=$7 generated=$1/scores/$5.$4.out
+    shift 7
     require "$checkpoint" "run finetune.sh first"
     require "$reference" "run prepare.sh first"
     step "translation, $name" "$generated" to_file "{}" fairseq-generate "$out/mt.$src-$tgt" --user-dir "$USER_DIR" \
         --path "$checkpoint" --gen-subset "$split" --beam 5 --max-len-a 1.5 --max-len-b 20 --batch-size 128 \
-        --remove-bpe sentencepiece
+        --remove-bpe sentencepiece "$@"
     python "$REPOSITORY/scripts/score.py" --generate-output "$generated" --reference "$reference" --lang "$tgt" \
         --json "$out/scores/$name.json"
 }

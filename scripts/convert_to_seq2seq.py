@@ -4,6 +4,7 @@
 """Make a fairseq translation model of a pre-trained VECO, to be fine-tuned with --finetune-from-model."""
 
 import argparse
+from typing import Optional
 
 from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq, report_lines
 from veco_fairseq.cli import run
@@ -14,8 +15,8 @@ def parser() -> argparse.ArgumentParser:
     add = result.add_argument
     add("--checkpoint", required=True, metavar="FILE", help="a checkpoint of fairseq-train --task camlm")
     add("--output", required=True, metavar="FILE", help="the file to write; FILE.json gets the report")
-    add("--decoder-layers", required=True, type=int, metavar="N",
-        help="layers of the decoder, at most pre-training's (paper: 24 of 24; 3 and 6 cost 0.5 and 0.2 BLEU)")
+    add("--decoder-layers", required=True, type=number_of_layers, metavar="N",
+        help="layers of the decoder, at most pre-training's, or all (paper: 24 of 24; 3 and 6 cost 0.5 and 0.2 BLEU)")
     add("--layer-selection", default="last", metavar="WHICH",
         help="last (default, the paper's better choice), first, or N layer numbers such as 3,5, counted from 0, "
              "in the decoder's order")
@@ -35,12 +36,27 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
+def number_of_layers(text: str) -> Optional[int]:
+    """A number, or none for "all"."""
+    if text != "all" and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text}: give a number, or all")
+    return None if text == "all" else int(text)
+
+
 def main() -> None:
     args = parser().parse_args()
     report = convert_to_seq2seq(
-        args.checkpoint, args.output, args.decoder_layers, args.layer_selection, args.dict,
-        args.random_cross_attention, args.keep_lm_head, args.tie_self_attention, args.allow_new_tokens,
-        args.trust_checkpoint, args.seed,
+        args.checkpoint,
+        args.output,
+        args.decoder_layers,
+        args.layer_selection,
+        dictionary=args.dict,
+        random_cross_attention=args.random_cross_attention,
+        keep_lm_head=args.keep_lm_head,
+        tie_self_attention=args.tie_self_attention,
+        allow_new_tokens=args.allow_new_tokens,
+        trust=args.trust_checkpoint,
+        seed=args.seed,
     )
     print("\n".join(report_lines(report)))
 

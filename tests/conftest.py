@@ -90,6 +90,14 @@ def make_model():
     return make
 
 
+def save_pretrained(path, model, symbols, objective="camlm"):
+    """A checkpoint as fairseq-train writes it."""
+    config = {"model": model.args, "task": {"_name": "camlm"}, "criterion": {"_name": "camlm", "objective": objective}}
+    state = {"args": None, "cfg": config, "model": model.state_dict(), "task_state": {"symbols": symbols}}
+    torch.save(state, path)
+    return path
+
+
 @pytest.fixture
 def run():
     """Run a command of fairseq or of this project as a user does; gives returncode, stdout and stderr."""

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import error_line, make_dictionary
+from conftest import error_line, make_dictionary, save_pretrained
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, build_model
@@ -29,14 +29,6 @@ LAYERS = 12  # more than nine: layers.1 and layers.11 must not be taken for one 
 CHOICES = {"last": [7, 8, 9, 10, 11], "first": [0, 1, 2, 3, 4], "11,1,10,1,0": [11, 1, 10, 1, 0]}
 
 
-def save(path, model, symbols, objective="camlm"):
-    """A checkpoint as fairseq-train writes it."""
-    config = {"model": model.args, "task": {"_name": "camlm"}, "criterion": {"_name": "camlm", "objective": objective}}
-    state = {"args": None, "cfg": config, "model": model.state_dict(), "task_state": {"symbols": symbols}}
-    torch.save(state, path)
-    return path
-
-
 @pytest.fixture
 def pretrained(make_model):
     return make_model(layers=LAYERS, arch="veco_tiny")
@@ -44,7 +36,7 @@ def pretrained(make_model):
 
 @pytest.fixture
 def checkpoint(pretrained, tmp_path):
-    return save(tmp_path / "pretrained.pt", pretrained, make_dictionary().symbols)
+    return save_pretrained(tmp_path / "pretrained.pt", pretrained, make_dictionary().symbols)
 
 
 def load(path, dictionary=None):
@@ -180,7 +172,7 @@ def test_mask_is_carried_over_only_if_the_dictionary_has_it(pretrained, checkpoi
 
 def test_new_tokens_are_counted_initialised_and_past_one_per_cent_refused(make_model, tmp_path):
     old = make_dictionary(types=290)
-    checkpoint = save(tmp_path / "p.pt", make_model(old, layers=1, dim=32, arch="veco_tiny"), old.symbols)
+    checkpoint = save_pretrained(tmp_path / "p.pt", make_model(old, layers=1, dim=32, arch="veco_tiny"), old.symbols)
     symbols = [f"w{number}" for number in range(290)]
 
     def attempt(*new, **options):
@@ -235,7 +227,7 @@ def test_random_cross_attention_is_fairseqs_and_the_rest_pretrainings(pretrained
 
 
 def test_untrained_cross_attention_of_mlm_is_pointed_out(pretrained, tmp_path):
-    checkpoint = save(tmp_path / "mlm.pt", pretrained, make_dictionary().symbols, objective="mlm")
+    checkpoint = save_pretrained(tmp_path / "mlm.pt", pretrained, make_dictionary().symbols, objective="mlm")
     assert "never trained" in convert_to_seq2seq(checkpoint, tmp_path / "a.pt", 2)["notes"][0]
     assert not convert_to_seq2seq(checkpoint, tmp_path / "b.pt", 2, random_cross_attention=True)["notes"]
 
@@ -353,6 +345,10 @@ def test_layers_that_there_are_not(selection, wanted, message):
         choose_layers(selection, wanted, 12)
 
 
+def test_all_layers():
+    assert choose_layers("last", None, 12) == list(range(12))
+
+
 @pytest.mark.parametrize(
     "content, message",
     [
@@ -430,7 +426,7 @@ def test_other_checkpoints_are_told_apart(pretrained, tmp_path, kind, message):
     elif kind == "text":
         path.write_text("no checkpoint\n")
     elif kind != "missing":
-        save(path, pretrained, make_dictionary().symbols[: 44 if kind == "rows" else None])
+        save_pretrained(path, pretrained, make_dictionary().symbols[: 44 if kind == "rows" else None])
     if kind == "symbols":
         damage(path, lambda state: state.pop("task_state"))
     if kind == "cut":
@@ -469,7 +465,7 @@ def test_command(run, checkpoint, tmp_path):
 def translation_data(run, tmp_path):
     """Reversed sequences of the model's tokens, through fairseq-preprocess with the dictionary of pre-training."""
     words = make_dictionary(mask=False)
-    words.save(str(tmp_path / "dict.txt"))
+    words.save_pretrained(str(tmp_path / "dict.txt"))
     generator = torch.Generator().manual_seed(1)
     for split, lines in (("train", 60), ("valid", 7), ("test", 7)):
         sources = [torch.randint(4, 44, (4,), generator=generator).tolist() for _ in range(lines)]

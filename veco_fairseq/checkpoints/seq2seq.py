@@ -38,7 +38,7 @@ from veco_fairseq.files import Path_, atomic_output
 def convert_to_seq2seq(
     checkpoint: Path_,
     output: Path_,
-    decoder_layers: int,
+    decoder_layers: Optional[int],
     layer_selection: str = "last",
     dictionary: Optional[Path_] = None,
     random_cross_attention: bool = False,
@@ -53,7 +53,7 @@ def convert_to_seq2seq(
     Args:
         checkpoint: of ``--task camlm``.
         output: the file to write; beside it ``output`` + ".json" gets the report.
-        decoder_layers: the decoder's depth, at most pre-training's.
+        decoder_layers: the decoder's depth, at most pre-training's; none: as many layers as that.
         layer_selection: which pre-trained layers: "last", "first" or numbers from 0 in the decoder's order, "3,5".
         dictionary: dict.txt of the translation data; default: pre-training's without ``<mask>``.
         random_cross_attention: initialise the cross-attention anew (the XLM-R-initialised baseline).
@@ -82,7 +82,7 @@ def convert_to_seq2seq(
         extras = {"keep_lm_head": True} if keep_lm_head else {}
         if tie_self_attention:
             extras["tie_self_attention"] = ",".join(map(str, chosen))
-        config = translation_config(pretrained.model, decoder_layers, extras, dictionary)
+        config = translation_config(pretrained.model, len(chosen), extras, dictionary)
         left_out = _left_out(random_cross_attention, keep_lm_head)
         weights, unknown, moved = map_weights(pretrained, chosen, rows, left_out, tie_self_attention)
         groups = moved + groups
@@ -101,17 +101,18 @@ def report_lines(report: Dict[str, Any]) -> List[str]:
     return lines + [f"wrote    {report['output']}; fine-tune with {report['finetune_options']}"]
 
 
-def choose_layers(selection: str, wanted: int, available: int) -> List[int]:
+def choose_layers(selection: str, wanted: Optional[int], available: int) -> List[int]:
     """The pre-trained layer of every decoder layer (VECO, Table 4).
 
     Args:
         selection: "last", "first" or numbers from 0, "3,5", in the decoder's order.
-        wanted: how many decoder layers.
+        wanted: how many decoder layers; none: as many as there are.
         available: how many layers were pre-trained.
 
     Raises:
         UserError: it asks for layers that there are not.
     """
+    wanted = available if wanted is None else wanted
     has = f"the checkpoint has {available} layers, 0 to {available - 1}"
     if not 1 <= wanted <= available:
         raise UserError(f"--decoder-layers {wanted}: {has}; choose from 1 to {available}")

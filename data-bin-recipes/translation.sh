@@ -1,0 +1,186 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+#
+# What the recipes of published translation tasks share: from raw text and a pre-trained model to BLEU. To be sourced
+# as common.sh, which it sources.
+
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+# begin SRC TGT: sets SRC, TGT and OUT.
+begin() {
+    SRC=$1 TGT=$2
+    OUT=${OPTIONS[out]:-$REPOSITORY/data-bin/$RECIPE}
+    VOCABULARY=$OUT/vocabulary
+}
+
+# require_pretrained: sets PRETRAINED.
+require_pretrained() {
+    PRETRAINED=${OPTIONS[pretrained]}
+    [[ -n $PRETRAINED ]] || die "--pretrained is needed: a checkpoint of pre-training"
+    require "$PRETRAINED" "--pretrained must be a checkpoint of pre-training"
+}
+
+# is_file FILE CHECKSUM: whether FILE has this SHA-256 or, of 32 digits, MD5.
+is_file() {
+    local sum=sha256sum
+    ((${#2} > 32)) || sum=md5sum
+    [[ -f $1 && $($sum <"$1" | cut -d ' ' -f 1) == "$2" ]]
+}
+
+# download URL CHECKSUM FILE: goes on where it was interrupted.
+download() {
+    local url=$1 checksum=$2 file=$3 incoming=${3%.partial}.incoming progress=--silent
+    [[ ! -t 2 ]] || progress=--progress-bar
+    if ! is_file "$incoming" "$checksum"; then
+        curl --fail --show-error --location --retry 3 --continue-at - $progress --output "$incoming" "$url" ||
+            die "$url: cannot be downloaded: try again, or fetch the texts otherwise and give --local DIR"
+        if ! is_file "$incoming" "$checksum"; then
+            rm -f -- "$incoming"
+            die "$url: is not the file that this recipe was made for (its checksum should be $checksum)"
+        fi
+    fi
+    mv -- "$incoming" "$file"
+}
+
+# archive URL CHECKSUM: OUT/downloads/NAME, unless the texts come from --local.
+archive() {
+    [[ -z ${OPTIONS[local]} ]] || return 0
+    step "download, ${1##*/}" "$OUT/downloads/${1##*/}" download "$1" "$2" "{}"
+}
+
+# member ARCHIVE NAME: a file in an archive of OUT/downloads, unpacked if it is a .gz.
+member() {
+    local unpack=(cat)
+    [[ $2 != *.gz ]] || unpack=(gzip -dc)
+    case $1 in
+    *.zip)
+        python -c 'import shutil, sys, zipfile
+shutil.copyfileobj(zipfile.ZipFile(sys.argv[1]).open(sys.argv[2]), sys.stdout.buffer)' "$OUT/downloads/$1" "$2" ;;
+    *) tar -xOf "$OUT/downloads/$1" "$2" ;;
+    esac | "${unpack[@]}"
+}
+
+# members LANG ARCHIVE NAME ARCHIVE NAME...: these files, one after the other; @ in a NAME stands for LANG.
+members() {
+    local lang=$1
+    shift
+    while (($#)); do
+        member "$1" "${2//@/$lang}" || return
+        shift 2
+    done
+}
+
+# test_sets LANG NAME...: that side of these sets of sacreBLEU's, which it downloads and checks.
+test_sets() {
+    local lang=$1 side=src name
+    [[ $lang == "$SRC" ]] || side=ref
+    shift
+    for name; do
+        sacrebleu --test-set "$name" --language-pair "$SRC-$TGT" --echo $side || return
+    done
+}
+
+# raw SPLIT COMMAND ARGUMENT...: OUT/raw/SPLIT.LANG for both languages, from --local or what COMMAND LANG ARGUMENT...
+# prints.
+raw() {
+    local split=$1 make=$2 lang file sides=()
+    shift 2
+    for lang in "$SRC" "$TGT"; do
+        if [[ -n ${OPTIONS[local]} ]]; then
+            file=${OPTIONS[local]}/$split.$lang
+            [[ -e $file ]] || file=$file.gz
+            [[ -e $file ]] || die "${file%.gz}[.gz]: is not there: --local needs {train,valid,test}.{$SRC,$TGT}"
+            step "text, $split.$lang" "$OUT/raw/$split.$lang" to_file "{}" gzip -cdf "$file"
+        else
+            step "text, $split.$lang" "$OUT/raw/$split.$lang" to_file "{}" "$make" "$lang" "$@"
+        fi
+        sides+=("$(wc -l <"$OUT/raw/$split.$lang")")
+        ((sides[-1])) || die "$OUT/raw/$split.$lang: is empty"
+    done
+    ((sides[0] == sides[1])) ||
+        die "$split: ${sides[0]} lines of $SRC and ${sides[1]} of $TGT: line N must be a translation of line N"
+}
+
+# copy_vocabulary FROM TO: a pre-trained model's SentencePiece model and dictionary.
+copy_vocabulary() { mkdir -p "$2" && cp -- "$1/sentencepiece.bpe.model" "$1/dict.txt" "$2"; }
+
+# prepare_task: translation data of OUT/raw with the pre-trained model's vocabulary, or with --keep N pieces of it.
+prepare_task() {
+    local folder file
+    folder=$(dirname "$PRETRAINED")
+    for file in sentencepiece.bpe.model dict.txt; do
+        require "$folder/$file" "pre-training leaves it beside its checkpoints"
+    done
+    if ((OPTIONS[keep])); then
+        step vocabulary "$VOCABULARY" python "$REPOSITORY/scripts/trim_vocab.py" "$OUT/raw/train.$SRC" \
+            "$OUT/raw/train.$TGT" --sentencepiece "$folder/sentencepiece.bpe.model" --keep "${OPTIONS[keep]}" \
+            --output "{}"
+    else
+        step vocabulary "$VOCABULARY" copy_vocabulary "$folder" "{}"
+    fi
+    prepare_translation "$OUT" "$SRC" "$TGT" train valid test
+}
+
+# batch TOKENS WORKERS LIMIT: sets MAX_TOKENS of a worker's batch, at most LIMIT, and UPDATE_FREQ, so that an update has
+# TOKENS in all.
+batch() {
+    UPDATE_FREQ=$((($1 + $2 * $3 - 1) / ($2 * $3)))
+    MAX_TOKENS=$(($1 / ($2 * UPDATE_FREQ)))
+}
+
+# finetune_task OPTION...: convert and train; the options of fairseq-train before the user's own.
+finetune_task() {
+    local arm=${OPTIONS[arm]} seed=${OPTIONS[seed]} name=${OPTIONS[name]:-${OPTIONS[arm]}} data=$OUT/mt.$SRC-$TGT
+    local workers=${OPTIONS[workers]} nodes=${OPTIONS[nodes]} device=(--fp16) start=() conversion=()
+    local command model folder shape
+    require "$data" "run prepare.sh first"
+    [[ " ${EXTRA[*]} " != *" --cpu "* ]] || device=()
+    if ((workers == 0)); then
+        workers=1
+        ((${#device[@]} == 0)) || workers=$(python -c 'import torch; print(torch.cuda.device_count())')
+    fi
+    ((workers)) || die "no GPU here: add -- --cpu to train on the processor"
+    batch "${OPTIONS[batch-tokens]}" $((workers * nodes)) "${OPTIONS[max-tokens]}"
+
+    model=$OUT/converted/$name.s$seed.pt folder=$OUT/checkpoints/$(run_name "$name" "$seed")
+    [[ $arm != xlm ]] || conversion+=(--random-cross-attention)
+    [[ ${OPTIONS[tie-self-attention]} != yes ]] || conversion+=(--tie-self-attention)
+    if ((OPTIONS[node-rank] == 0)); then
+        step "conversion, $name" "$model" python "$REPOSITORY/scripts/convert_to_seq2seq.py" \
+            --checkpoint "$PRETRAINED" --output "$model" --decoder-layers "${OPTIONS[decoder-layers]}" \
+            --layer-selection "${OPTIONS[layer-selection]}" --dict "$data/dict.$TGT.txt" --seed "$seed" \
+            "${conversion[@]}"
+    else  # the first machine converts
+        until [[ -f $model.done ]]; do sleep 5; done
+    fi
+    read -ra shape < <(
+        python -c 'import json, sys; print(json.load(open(sys.argv[1]))["finetune_options"])' "$model.json")
+    [[ $arm == random ]] || start=(--finetune-from-model "$model")
+    command=(fairseq-train)
+    if ((workers * nodes > 1)); then
+        command=(bash "$REPOSITORY/scripts/launch.sh" --workers "$workers" --nodes "$nodes"
+            --node-rank "${OPTIONS[node-rank]}" --master "${OPTIONS[master]}" --)
+    fi
+    command+=("$data" --user-dir "$USER_DIR" "${shape[@]}" "${start[@]}" "${device[@]}"
+        --criterion label_smoothed_cross_entropy --optimizer adam --lr-scheduler polynomial_decay
+        --max-tokens "$MAX_TOKENS" --update-freq "$UPDATE_FREQ"
+        --lr "${OPTIONS[lr]}" --total-num-update "${OPTIONS[updates]}" --max-update "${OPTIONS[updates]}" --seed "$seed"
+        --no-epoch-checkpoints --log-interval 100 --save-dir "$folder" "$@" "${EXTRA[@]}")
+    if ((OPTIONS[node-rank] == 0)); then
+        training "fine-tuning, $name" "$folder" "${command[@]}"
+    else
+        "${command[@]}"
+    fi
+}
+
+# evaluate_task: the mean of the last --average checkpoints translates the test set; both BLEUs.
+evaluate_task() {
+    local run folder average
+    run=$(run_name "${OPTIONS[name]}" "${OPTIONS[seed]}")
+    folder=$OUT/checkpoints/$run average=$OUT/checkpoints/$run.average.pt
+    require "$folder" "run finetune.sh first"
+    step "average, $run" "$average" python "$REPOSITORY/scripts/average_checkpoints.py" --inputs "$folder" \
+        --num-update-checkpoints "${OPTIONS[average]}" --output "$average"
+    evaluate "$OUT" "$SRC" "$TGT" test "$run" "$average" "$OUT/raw/test.$TGT" \
+        --lenpen "${OPTIONS[lenpen]}" "${EXTRA[@]}"
+}

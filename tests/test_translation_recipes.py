@@ -1,0 +1,195 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The recipes of published translation tasks: from a pre-trained model and raw text to BLEU, at the smallest size."""
+
+import gzip
+import hashlib
+import json
+import os
+import random
+import re
+import subprocess
+import tarfile
+import zipfile
+
+import pytest
+import sentencepiece
+from conftest import REPOSITORY, save_pretrained
+
+from veco_fairseq.checkpoints.reading import read_checkpoint
+from veco_fairseq.data.roots import MASK
+from veco_fairseq.data.vocabulary import (
+    dictionary_of,
+    dictionary_text,
+    read_dictionary,
+    train_sentencepiece,
+    write_vocabulary,
+)
+
+RECIPES = {"wmt14.en-de": ("en", "de"), "wmt14.en-fr": ("en", "fr"), "iwslt14.de-en": ("de", "en")}
+SENTENCES = {"train": 120, "valid": 12, "test": 13}
+
+
+def text(lang, split):
+    """Lines of made-up words, which are another language's with an ending."""
+    rng = random.Random(split)
+    ending = {"en": "", "de": "en", "fr": "e"}[lang]
+    words = [a + b + c for a in "bdfgk" for b in "aeiou" for c in "lmnr"]
+    return [" ".join(rng.choice(words) + ending for _ in range(rng.randint(2, 6))) for _ in range(SENTENCES[split])]
+
+
+@pytest.fixture
+def local(tmp_path):
+    """Raw text of three languages, some of it compressed."""
+    folder = tmp_path / "local texts"
+    folder.mkdir()
+    for split in SENTENCES:
+        for lang in ("en", "de", "fr"):
+            content = "".join(f"{line}\n" for line in text(lang, split)).encode()
+            if split == "train":
+                (folder / f"{split}.{lang}.gz").write_bytes(gzip.compress(content))
+            else:
+                (folder / f"{split}.{lang}").write_bytes(content)
+    return folder
+
+
+@pytest.fixture
+def pretrained(tmp_path, make_model):
+    """A checkpoint with random weights, and its vocabulary beside it."""
+    folder = tmp_path / "pretrained"
+    folder.mkdir()
+    lines = [line for lang in ("en", "de", "fr") for line in text(lang, "train")]
+    model = train_sentencepiece(lines, 90, 1.0)
+    (folder / "model").write_bytes(model)
+    dictionary = dictionary_text(sentencepiece.SentencePieceProcessor(model_proto=model), folder / "model")
+    write_vocabulary(folder, model, dictionary.encode())
+    symbols = dictionary_of([*read_dictionary(folder / "dict.txt").symbols[4:], MASK])
+    return save_pretrained(folder / "checkpoint_best.pt", make_model(symbols, arch="veco_tiny"), symbols.symbols)
+
+
+def recipe(name, script, *arguments, code=0):
+    environment = {**os.environ, "VECO_SKIP_SETUP": "1", "OMP_NUM_THREADS": "1"}
+    command = ["bash", str(REPOSITORY / "data-bin-recipes" / name / script), *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert result.returncode == code, result.stdout[-2000:] + result.stderr[-2000:]
+    return result.stdout if code == 0 else result.stderr
+
+
+def sourced(tmp_path, script):
+    """Lines of bash that have sourced translation.sh, with OUT and options set."""
+    source = f"set -euo pipefail; source {REPOSITORY}/data-bin-recipes/translation.sh"
+    script = f"{source}; parse_options local= out={tmp_path} --; begin en de; {script}"
+    environment = {**os.environ, "VECO_SKIP_SETUP": "1"}
+    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment)
+
+
+SHORT = ("--updates", 4, "--warmup", 1, "--save-every", 2, "--batch-tokens", 300, "--max-tokens", 200)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_from_a_local_corpus_to_bleu(name, tmp_path, local, pretrained):
+    src, tgt = RECIPES[name]
+    out = tmp_path / "out"
+    trimmed = name == "wmt14.en-fr"
+    prepare = ("--out", out, "--pretrained", pretrained, "--local", local, *(("--keep", 60) if trimmed else ()))
+    told = recipe(name, "prepare.sh", *prepare)
+    assert "already there" not in told and "download" not in told
+    assert recipe(name, "prepare.sh", *prepare).count("already there") == 9
+    words = len(read_dictionary(out / f"mt.{src}-{tgt}" / f"dict.{tgt}.txt"))
+    assert words == (60 + 4 if trimmed else 90 + 1)  # <s>, <pad>, </s>, <unk>; of the 90 three are among these
+    assert (out / "raw" / f"train.{tgt}").read_text().splitlines() == text(tgt, "train")
+
+    depth = ("--decoder-layers", 2, "--tie-self-attention", "no") if trimmed else ()
+    finetune = ("--out", out, "--pretrained", pretrained, *SHORT, *depth, "--", "--cpu")
+    recipe(name, "finetune.sh", *finetune)
+    folder = out / "checkpoints/finetune.veco.s1"
+    config = read_checkpoint(folder / "checkpoint_last.pt")["cfg"]
+    assert (config["dataset"]["max_tokens"], config["optimization"]["update_freq"]) == (150, [2])
+    assert config["model"].decoder_layers == (2 if trimmed else 3)
+    assert getattr(config["model"], "tie_self_attention", None) == ("0,1,2" if name == "wmt14.en-de" else None)
+    assert "already there" in recipe(name, "finetune.sh", *finetune)
+
+    evaluate = ("--out", out, "--average", 2, "--", "--cpu")
+    scores = recipe(name, "evaluate.sh", *evaluate)
+    assert "nrefs:1|case:mixed" in scores and "lower-cased, compounds not split" in scores
+    assert set(json.loads((out / "scores/finetune.veco.s1.json").read_text())) >= {"sacrebleu"}
+    assert recipe(name, "evaluate.sh", *evaluate).count("already there") == 2
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 8, 16, 32])
+@pytest.mark.parametrize("tokens", [65536, 262144])
+def test_the_batch_of_all_workers_is_the_same(workers, tokens, tmp_path):
+    script = f"batch {tokens} {workers} 4096; echo $MAX_TOKENS $UPDATE_FREQ"
+    size, frequency = map(int, sourced(tmp_path, script).stdout.split())
+    assert 2048 <= size <= 4096 and tokens - workers * frequency < size * frequency * workers <= tokens
+
+
+def test_archives_are_checked_and_unpacked(tmp_path):
+    """curl takes file: addresses, too, so that nothing has to be fetched."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("x/news.de-en.en", "one\n")
+        archive.writestr("giga.en.gz", gzip.compress(b"two\n"))
+    (tmp_path / "talks.en").write_text("three\n")
+    with tarfile.open(tmp_path / "b.tgz", "w:gz") as archive:
+        archive.add(tmp_path / "talks.en", "de-en/talks.en")
+    sums = {name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in ("a.zip", "b.tgz")}
+    calls = "".join(f"archive file://{tmp_path}/{name} {checksum};" for name, checksum in sums.items())
+    members = "to_file all members en a.zip x/news.de-en.@ a.zip giga.@.gz b.tgz de-en/talks.@; cat all"
+    result = sourced(tmp_path / "out", f"cd {tmp_path}; {calls} {members}")
+    assert result.returncode == 0 and result.stdout.endswith("one\ntwo\nthree\n"), result.stderr
+    assert "already there" in sourced(tmp_path / "out", calls).stdout
+
+    wrong = sourced(tmp_path / "other", f"archive file://{tmp_path}/a.zip {'0' * 32}")
+    assert wrong.returncode == 1 and "a.zip: is not the file that this recipe was made for" in wrong.stderr
+    assert list((tmp_path / "other/downloads").iterdir()) == []
+    missing = sourced(tmp_path / "other", f"archive file://{tmp_path}/c.zip {'0' * 32}")
+    assert missing.returncode == 1 and "give --local DIR" in missing.stderr
+    broken = sourced(tmp_path / "out", "step text raw.en to_file '{}' members en a.zip x/none.@ a.zip giga.@.gz")
+    assert broken.returncode == 1 and not (tmp_path / "raw.en").exists()
+
+
+def test_talks_lose_their_tags(tmp_path):
+    folder = tmp_path / "de-en"
+    folder.mkdir()
+    for lang in ("de", "en"):
+        lines = ["<url>http://x</url>", "<title>A title</title>", *(f" {lang} sentence {n} < 3 " for n in range(46))]
+        (folder / f"train.tags.de-en.{lang}").write_text("".join(f"{line}\n" for line in lines))
+        for name in ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012"):
+            (folder / f"IWSLT14.{name}.de-en.{lang}.xml").write_text(
+                f'<doc><title>x</title>\n<seg id="1"> {lang} of {name}. </seg>\n</doc>\n'
+            )
+    with tarfile.open(tmp_path / "de-en.tgz", "w:gz") as archive:
+        archive.add(folder, "de-en")
+    md5 = hashlib.md5((tmp_path / "de-en.tgz").read_bytes()).hexdigest()
+    recipe_folder = tmp_path / "recipes/iwslt14.de-en"
+    recipe_folder.mkdir(parents=True)
+    for name in ("common.sh", "translation.sh"):
+        (tmp_path / "recipes" / name).symlink_to(REPOSITORY / "data-bin-recipes" / name)
+    script = (REPOSITORY / "data-bin-recipes/iwslt14.de-en/prepare.sh").read_text()
+    script = re.sub(r"archive http\S*/\$ARCHIVE \w+", f"archive file://{tmp_path}/$ARCHIVE {md5}", script)
+    (recipe_folder / "prepare.sh").write_text(script.replace("\nprepare_task", ""))
+    (tmp_path / "model.pt").touch()
+    out = tmp_path / "out"
+    command = ["bash", recipe_folder / "prepare.sh", "--out", out, "--pretrained", tmp_path / "model.pt"]
+    result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "VECO_SKIP_SETUP": "1"})
+    assert result.returncode == 0, result.stderr
+    train, valid, test = ((out / f"raw/{split}.de").read_text().splitlines() for split in ("train", "valid", "test"))
+    assert len(train) == 44 and train[0] == "de sentence 0 < 3"
+    assert valid == ["de sentence 22 < 3", "de sentence 45 < 3"]
+    assert test[:2] == ["de of TED.dev2010.", "de of TEDX.dev2012."] and len(test) == 5
+
+
+def test_bad_input(tmp_path, local, pretrained):
+    options = ("--out", tmp_path / "out")
+    prepare = lambda *more: recipe("wmt14.en-de", "prepare.sh", *options, *more, code=1)  # noqa: E731
+    assert "--pretrained is needed" in prepare()
+    assert "none.pt: is not there" in prepare("--pretrained", tmp_path / "none.pt")
+    given = ("--pretrained", pretrained, "--local")
+    assert "train.en[.gz]: is not there" in prepare(*given, tmp_path)
+    (local / "valid.de").write_text("eins\n")
+    assert "valid: 12 lines of en and 1 of de" in prepare(*given, local)
+    (local / "valid.en").write_text("")
+    assert "valid.en: is empty" in prepare(*given, local)
+    finetune = recipe("wmt14.en-de", "finetune.sh", *options, "--pretrained", pretrained, "--", "--cpu", code=1)
+    assert finetune.count("\n") == 1 and "mt.en-de: is not there: run prepare.sh first" in finetune
+    assert "run finetune.sh first" in recipe("wmt14.en-de", "evaluate.sh", *options, code=1)
