@@ -19,7 +19,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../translation.sh"
 
 parse_options out= pretrained= arm=veco decoder-layers=all layer-selection=last tie-self-attention=yes name= seed=1 \
-    updates=100000 warmup=16000 lr=2e-4 batch-tokens=262144 max-tokens=4096 save-every=2000 \
+    updates=100000 warmup=16000 lr=2e-4 batch-tokens=262144 max-tokens=4096 save-every=5000 \
     workers=0 nodes=1 node-rank="${SLURM_NODEID:-0}" master= -- "$@"
 require_choice arm veco xlm random
 require_choice tie-self-attention yes no
