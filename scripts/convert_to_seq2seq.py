@@ -4,10 +4,9 @@
 """Make a fairseq translation model of a pre-trained VECO, to be fine-tuned with --finetune-from-model."""
 
 import argparse
-from typing import Optional
 
 from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq, report_lines
-from veco_fairseq.cli import run
+from veco_fairseq.cli import number_of_layers, run
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,13 +33,6 @@ def parser() -> argparse.ArgumentParser:
         help="unpickle a checkpoint that needs more than tensors and plain values: it can then run any code")
     add("--seed", type=int, default=1, metavar="N", help="of everything newly initialised (default: 1)")
     return result
-
-
-def number_of_layers(text: str) -> Optional[int]:
-    """A number, or none for "all"."""
-    if text != "all" and not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text}: give a number, or all")
-    return None if text == "all" else int(text)
 
 
 def main() -> None:

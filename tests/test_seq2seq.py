@@ -465,7 +465,7 @@ def test_command(run, checkpoint, tmp_path):
 def translation_data(run, tmp_path):
     """Reversed sequences of the model's tokens, through fairseq-preprocess with the dictionary of pre-training."""
     words = make_dictionary(mask=False)
-    words.save_pretrained(str(tmp_path / "dict.txt"))
+    words.save(str(tmp_path / "dict.txt"))
     generator = torch.Generator().manual_seed(1)
     for split, lines in (("train", 60), ("valid", 7), ("test", 7)):
         sources = [torch.randint(4, 44, (4,), generator=generator).tolist() for _ in range(lines)]

@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What every command of ours shares: its end, in one line when it is a bad one."""
 
+import argparse
 import logging
 import os
 import sys
@@ -34,6 +35,13 @@ def user_message(error: BaseException) -> Optional[str]:
     if isinstance(error, OSError) and error.filename is not None and error.errno in SYSTEM_ERRORS:
         return f"{os.fsdecode(error.filename)}: {SYSTEM_ERRORS[error.errno]}"
     return None
+
+
+def number_of_layers(text: str) -> Optional[int]:
+    """An argument's type: a number, or none for "all"."""
+    if text != "all" and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text}: give a number, or all")
+    return None if text == "all" else int(text)
 
 
 def program_name() -> str:

@@ -69,8 +69,9 @@ class Translator:
             one.prepare_for_inference_(config)
         options = GenerationConfig(beam=beam, lenpen=lenpen, max_len_a=max_len_a, max_len_b=max_len_b)
         self.generator = self.task.build_generator(self.models, options)
-        # </s> ends every source
-        self.max_pieces = min(one.encoder.max_positions() for one in self.models) - 1
+        # </s> ends every source, and after it there may be a language token
+        ends = 2 if hasattr(self.task, "source_token") else 1
+        self.max_pieces = min(one.encoder.max_positions() for one in self.models) - ends
 
     def translate(
         self, lines: Sequence[str], note: Callable[[int, str], None] = lambda number, words: None
@@ -127,7 +128,7 @@ class Translator:
 
     def _text(self, tokens: torch.Tensor) -> str:
         dictionary = self.task.target_dictionary
-        special = (dictionary.bos(), dictionary.pad(), dictionary.eos())
+        special = (dictionary.bos(), dictionary.pad(), dictionary.eos(), self.generator.eos)
         return self.pieces.decode([dictionary[i] for i in tokens.tolist() if i not in special])
 
 

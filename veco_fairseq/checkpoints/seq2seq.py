@@ -90,7 +90,7 @@ def convert_to_seq2seq(
             groups.append(_add_random_cross_attention(weights, config["model"], seed))
     check_weights(pretrained.path, weights, unknown, expected_shapes(config["model"], target))
     report = _report(pretrained, output, config["model"], chosen, extras, target, groups)
-    _write(output, weights, config, target, report)
+    write_translation_model(output, weights, config, target, report)
     return report
 
 
@@ -248,7 +248,7 @@ def _check_output(checkpoint: Path_, output: Path_) -> None:
         raise UserError(f"--output {output}: that is a folder; name a file")
 
 
-def _write(
+def write_translation_model(
     output: Path_, weights: Dict[str, Tensor], config: Dict[str, Any], target: Dictionary, report: Dict[str, Any]
 ) -> None:
     """Write what fairseq's trainer and generator look for in a checkpoint, and the report beside it."""

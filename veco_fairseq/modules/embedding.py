@@ -13,8 +13,9 @@ from torch.autograd.function import once_differentiable
 def look_up(table: Tensor, ids: Tensor) -> Tuple[Tensor, Tensor]:
     """The rows of ``ids``, and the table again, for the LM head.
 
-    The gradient of an ordinary look-up is a matrix of the table's size, to be filled with zeros and added to the head's,
-    however few tokens there are. Here the head's own gradient arrives in the backward pass, and takes the rows' in.
+    The gradient of an ordinary look-up is a matrix of the table's size, to be filled with zeros and added to the
+    head's, however few tokens there are. Here the head's own gradient arrives in the backward pass, and takes the
+    rows' in.
 
     Args:
         table: (vocabulary, dim).

@@ -5,11 +5,10 @@
 from typing import Optional, Tuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# At most so many logits at a time: 256 MiB in fp32. Half as many took a CPU a tenth longer in bf16, twice as many as long.
+# At most so many logits at a time: 256 MiB in fp32. In bf16 on a CPU half as many take a tenth longer.
 LOGITS_A_CHUNK = 2**26
 # At most so many of the weight's rows at a time when its gradient is added up, so that the products stay small.
 ROWS_A_BLOCK = 4096

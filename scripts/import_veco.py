@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Turn the checkpoint that VECO's authors released into one for this project."""
+
+import argparse
+
+from veco_fairseq.cli import number_of_layers, run
+from veco_fairseq.errors import UserError
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("--checkpoint", required=True, metavar="FILE", help="the authors' model.pt, or one fine-tuned with their code")
+    add("--dict", required=True, metavar="FILE", help="its dict.txt, with the language tokens ([en], ...) at the end")
+    add("--output", required=True, metavar="FILE", help="the file to write; FILE.json gets the report")
+    add("--pretraining", action="store_true",
+        help="write a checkpoint of --task camlm, to pre-train further, instead of a translation model")
+    add("--decoder-layers", type=number_of_layers, metavar="N", help="layers of the decoder, or all (default)")
+    add("--layer-selection", default="last", metavar="WHICH",
+        help="last (default), first, or N layer numbers such as 3,5")
+    add("--source-lang", metavar="LANG",
+        help="with --target-lang: translate with these languages' tokens, as the authors do, by --task veco_translation "
+             "(default: without, by --task translation)")
+    add("--target-lang", metavar="LANG")
+    add("--trust-checkpoint", action="store_true",
+        help="unpickle a checkpoint that needs more than tensors and plain values: it can then run any code")
+    args = parser.parse_args()
+    if (args.source_lang is None) != (args.target_lang is None):
+        raise UserError("--source-lang and --target-lang: give both or none")
+    from veco_fairseq.checkpoints.release import back_to_pretraining, import_release
+    from veco_fairseq.checkpoints.seq2seq import report_lines
+
+    if args.pretraining:
+        groups = back_to_pretraining(args.checkpoint, args.dict, args.output, args.trust_checkpoint)
+        print("\n".join([*map(str, groups), f"wrote    {args.output}"]))
+        return
+    report = import_release(args.checkpoint, args.dict, args.output, args.decoder_layers, args.layer_selection,
+                            args.source_lang, args.target_lang, args.trust_checkpoint)  # fmt: skip
+    print("\n".join(report_lines(report)))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,259 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The authors' released checkpoint: a fairseq 0.9 translation model of 24 layers a side, with language tokens."""
+
+import re
+from argparse import Namespace
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from veco_fairseq.checkpoints.mapping import Group, check_weights
+from veco_fairseq.checkpoints.reading import read_checkpoint
+from veco_fairseq.checkpoints.seq2seq import (
+    choose_layers,
+    expected_shapes,
+    finetune_options,
+    translation_config,
+    write_translation_model,
+)
+from veco_fairseq.data.roots import MASK
+from veco_fairseq.data.vocabulary import read_dictionary
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import Path_, atomic_output
+from veco_fairseq.models.veco import VecoEncoder, architecture
+
+LAYER = re.compile(r"^(encoder|decoder)\.layers\.(\d+)\.")
+CROSS = re.compile(r"^decoder\.layers\.\d+\.(?=encoder_attn)")
+LANGUAGE = re.compile(r"\[[A-Za-z_]+\]")
+EMBEDDINGS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight",
+              "encoder.output_projection.weight")  # fmt: skip
+HEADS = re.compile(r"^classification_heads\.")
+
+
+class Release(NamedTuple):
+    """What the file holds.
+
+    Attributes:
+        path: of it.
+        weights: by name, in fp32, without embeddings.
+        embeddings: (tokens, dim), shared by encoder, decoder and output.
+        symbols: of the rows, in their order.
+        model: sizes, as the options of pre-training.
+        depths: layers of encoder and decoder.
+        dropped: tensors with no place here.
+    """
+
+    path: Path
+    weights: Dict[str, Tensor]
+    embeddings: Tensor
+    symbols: List[str]
+    model: Namespace
+    depths: Dict[str, int]
+    dropped: Dict[str, Tensor]
+
+
+def read_release(checkpoint: Path_, dictionary: Path_, trust: bool = False) -> Release:
+    """Read and check the authors' checkpoint.
+
+    Args:
+        checkpoint: their ``model.pt``, or one fine-tuned with their code.
+        dictionary: the dict.txt of the data it was trained on, language tokens at its end.
+        trust: unpickle a file that needs more than tensors and plain values.
+
+    Raises:
+        UserError: a file is missing, damaged or of another model, or dictionary and checkpoint do not fit each other.
+    """
+    words = read_dictionary(dictionary)
+    state = read_checkpoint(checkpoint, trust=trust)
+    weights = dict(state["model"])
+    if "decoder.layers.0.encoder_attn.k_proj.weight" not in weights or "encoder.embed_tokens.weight" not in weights:
+        raise UserError(f"{checkpoint}: is not the authors' model, with encoder.*, decoder.* and encoder_attn tensors")
+    dropped = {name: weights.pop(name) for name in list(weights) if HEADS.match(name)}
+    tables = {name: weights.pop(name) for name in EMBEDDINGS if name in weights}
+    embeddings = tables["encoder.embed_tokens.weight"]
+    for name, table in tables.items():
+        if table.shape != embeddings.shape or not torch.equal(table, embeddings):
+            raise UserError(f"{checkpoint}: {name} is not encoder.embed_tokens.weight: they must be tied")
+    symbols = list(words.symbols)
+    if len(embeddings) == len(symbols) + 1:
+        symbols.append(MASK)  # theirs is the last row, and not in dict.txt
+    if len(embeddings) != len(symbols):
+        raise UserError(
+            f"{dictionary}: {len(words):,} tokens with fairseq's four, but {checkpoint} has {len(embeddings):,} rows "
+            f"of embeddings: they must be as many, or one more for {MASK}; give the dict.txt of the model's training"
+        )
+    depths = {side: _depth(weights, side, checkpoint) for side in ("encoder", "decoder")}
+    options = state.get("args") or (state.get("cfg") or {}).get("model") or Namespace()
+    options = Namespace(**options) if isinstance(options, dict) else options
+    dim = embeddings.size(1)
+    model = architecture(
+        "veco_large",
+        encoder_layers=depths["encoder"],
+        encoder_embed_dim=dim,
+        encoder_ffn_embed_dim=len(weights["encoder.layers.0.fc1.weight"]),
+        encoder_attention_heads=getattr(options, "encoder_attention_heads", dim // 64),
+        activation_fn=getattr(options, "activation_fn", "gelu"),
+        max_positions=len(weights["encoder.embed_positions.weight"]) - words.pad() - 1,
+    )
+    in_fp32 = {name: tensor.float() for name, tensor in weights.items()}
+    return Release(Path(checkpoint), in_fp32, embeddings.float(), symbols, model, depths, dropped)
+
+
+def import_release(
+    checkpoint: Path_,
+    dictionary: Path_,
+    output: Path_,
+    decoder_layers: Optional[int] = None,
+    layer_selection: str = "last",
+    source_lang: Optional[str] = None,
+    target_lang: Optional[str] = None,
+    trust: bool = False,
+) -> Dict[str, Any]:
+    """Write the authors' model as a translation model of this project's layout, ``--arch veco_mt_*``.
+
+    Args:
+        checkpoint, dictionary, trust: as of :func:`read_release`.
+        output: the file to write; beside it ``output`` + ".json" gets the report.
+        decoder_layers: how many of the decoder's layers to keep; none: all of them.
+        layer_selection: which: "last", "first" or numbers from 0 in the new decoder's order.
+        source_lang, target_lang: of the language tokens; without them ``</s>`` begins and ends translations, as in
+            ``--task translation``.
+
+    Returns:
+        The report, as in the JSON file.
+
+    Raises:
+        UserError: as of :func:`read_release`, or a choice does not fit the model.
+    """
+    release = read_release(checkpoint, dictionary, trust)
+    target = read_dictionary(dictionary)
+    for lang in (source_lang, target_lang):
+        if lang is not None and f"[{lang}]" not in target:
+            there = ", ".join(filter(LANGUAGE.fullmatch, target.symbols)) or "none"
+            raise UserError(f"{dictionary}: has no language token [{lang}] (there are: {there})")
+    chosen = choose_layers(layer_selection, decoder_layers, release.depths["decoder"])
+    config = translation_config(release.model, len(chosen), {}, dictionary)
+    if source_lang and target_lang:
+        config["task"].update(_name="veco_translation", source_lang=source_lang, target_lang=target_lang)
+    expected = expected_shapes(config["model"], target)
+    table = release.embeddings[: len(target)].clone()
+    weights = {name: table for name in EMBEDDINGS if name in expected}
+    shared = "token embeddings, shared by encoder, decoder and output"
+    groups = [Group("copied", shared, "of the release", 1, table.numel())]
+    for side, kept in (("encoder", range(release.depths["encoder"])), ("decoder", chosen)):
+        taken = _renamed(release.weights, side, list(kept))
+        weights.update(taken)
+        what = f"{side}: positions, LayerNorm, layers {', '.join(map(str, kept))}"
+        groups.append(Group("copied", what, "of the release", len(taken), _count(taken)))
+    left = {name: t for name, t in release.weights.items()
+            if (layer := _layer(name)) and layer[0] == "decoder" and layer[1] not in chosen}  # fmt: skip
+    for what, why, tensors in (("decoder layers", "not chosen", left),
+                               ("classification heads", "no place here", release.dropped)):  # fmt: skip
+        if tensors:
+            groups.append(Group("dropped", what, why, len(tensors), _count(tensors)))
+    if len(release.symbols) > len(target):
+        groups.append(Group("dropped", f"row of {MASK}", "not in the dictionary", 0, table.size(1)))
+    for side in ("encoder", "decoder"):
+        if f"{side}.version" in expected:
+            weights.setdefault(f"{side}.version", torch.tensor([3.0]))
+    check_weights(release.path, weights, {}, expected)
+    command = finetune_options(release.model, len(chosen), {})
+    report = {
+        "checkpoint": str(release.path),
+        "output": str(output),
+        "arch": config["model"].arch,
+        "decoder_layers_from": chosen,
+        "tokens": len(target),
+        "finetune_options": command.replace("--task translation", f"--task {config['task']['_name']}"),
+        "groups": [group._asdict() for group in groups],
+        "notes": [],
+    }
+    write_translation_model(output, weights, config, target, report)
+    return report
+
+
+def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, trust: bool = False) -> List[Group]:
+    """Write the authors' model in the layout of ``--task camlm``, to be pre-trained further.
+
+    That is possible for one that has not been fine-tuned, in which encoder and decoder still have one self-attention
+    and FFN. The LM head's dense layer, LayerNorm and bias are not in the file: they are newly initialised.
+
+    Raises:
+        UserError: as of :func:`read_release`, or the two sides differ.
+    """
+    release = read_release(checkpoint, dictionary, trust)
+    _check_sides_are_one(release)
+    symbols = release.symbols + [MASK] * (MASK not in release.symbols)
+    words = read_dictionary(dictionary)
+    words.add_symbol(MASK)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        ours = {f"encoder.{name}": t for name, t in VecoEncoder(release.model, words).state_dict().items()}
+    copied: Dict[str, Tensor] = {}
+    for name, tensor in release.weights.items():
+        if name.startswith("encoder."):
+            copied["encoder.sentence_" + name] = tensor
+        elif CROSS.match(name):
+            copied[name.replace("decoder.", "encoder.sentence_encoder.", 1)] = tensor
+    table = ours["encoder.sentence_encoder.embed_tokens.weight"]
+    table[: len(release.embeddings)] = release.embeddings
+    for name in ("encoder.sentence_encoder.embed_tokens.weight", "encoder.lm_head.weight"):
+        copied[name] = table
+    new = {name: tensor for name, tensor in ours.items() if name not in copied}
+    unknown = {name: tensor for name, tensor in copied.items() if name not in ours}
+    check_weights(release.path, {**ours, **copied}, unknown, {name: tensor.shape for name, tensor in ours.items()})
+    config = {"model": release.model, "task": {"_name": "camlm"}, "criterion": {"_name": "camlm", "objective": "camlm"}}
+    state = {"args": None, "cfg": config, "model": {**new, **copied}, "task_state": {"symbols": symbols}}
+    with atomic_output(output) as file, open(file, "wb") as stream:
+        torch.save(state, stream)
+    return [
+        Group("copied", "encoder, cross-attention", "of the release", len(copied) - 1, _count(copied) - table.numel()),
+        Group("new", "LM head's dense, LayerNorm and bias", "not in the file", len(new), _count(new)),
+    ]
+
+
+def _count(tensors: Dict[str, Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors.values())
+
+
+def _layer(name: str) -> Optional[Tuple[str, int]]:
+    match = LAYER.match(name)
+    return match and (match.group(1), int(match.group(2)))
+
+
+def _depth(weights: Dict[str, Tensor], side: str, path: Path_) -> int:
+    numbers = {layer[1] for layer in map(_layer, weights) if layer and layer[0] == side}
+    if numbers != set(range(len(numbers))):
+        raise UserError(f"{path}: its {side} lacks layers: it has {', '.join(map(str, sorted(numbers)))}")
+    return len(numbers)
+
+
+def _renamed(weights: Dict[str, Tensor], side: str, kept: List[int]) -> Dict[str, Tensor]:
+    """The tensors of a side; new layer i is old layer ``kept[i]``, of which there can be several."""
+    found = {}
+    for name, tensor in weights.items():
+        layer = _layer(name)
+        if layer is None and name.startswith(f"{side}."):
+            found[name] = tensor
+        elif layer and layer[0] == side:
+            rest = name[LAYER.match(name).end():]
+            for new in (place for place, old in enumerate(kept) if old == layer[1]):
+                found[f"{side}.layers.{new}.{rest}"] = tensor.clone()
+    return found
+
+
+def _check_sides_are_one(release: Release) -> None:
+    if release.depths["encoder"] != release.depths["decoder"]:
+        depths = f"{release.depths['encoder']} and {release.depths['decoder']}"
+        raise UserError(f"{release.path}: encoder and decoder have {depths} layers: it is not the pre-trained model")
+    for name, tensor in release.weights.items():
+        if name.startswith("decoder.") and not CROSS.match(name) and not name.endswith("version"):
+            other = release.weights.get(name.replace("decoder.", "encoder.", 1))
+            if other is None or not torch.equal(other, tensor):
+                raise UserError(
+                    f"{release.path}: {name} is not the encoder's: the model was fine-tuned, and is no longer one "
+                    "encoder with a cross-attention"
+                )

@@ -1,0 +1,56 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Translation with the authors' language tokens, mBART's way: sources ``x </s> [en]``, targets ``y </s> [de]``."""
+
+from fairseq.data import AppendTokenDataset
+from fairseq.tasks import register_task
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+from veco_fairseq.errors import UserError
+
+
+@register_task("veco_translation", dataclass=TranslationConfig)
+class VecoTranslationTask(TranslationTask):
+    """fairseq's ``translation`` for dictionaries with a token for each language, ``[en]``.
+
+    The source's token is appended to it; the target's stands where ``</s>`` does otherwise: the decoder begins with
+    it, and a translation ends with it.
+
+    Raises:
+        UserError: a dictionary has no such token.
+    """
+
+    def __init__(self, cfg, src_dict, tgt_dict):
+        super().__init__(cfg, src_dict, tgt_dict)
+        self.source_token = language_token(src_dict, cfg.source_lang)
+        self.target_token = language_token(tgt_dict, cfg.target_lang)
+
+    def load_dataset(self, split, epoch=1, combine=False, **kwargs):
+        """fairseq's, with the language tokens."""
+        super().load_dataset(split, epoch, combine, **kwargs)
+        pairs = self.datasets[split]
+        pairs.src = AppendTokenDataset(pairs.src, self.source_token)
+        pairs.src_sizes = pairs.src_sizes + 1
+        if pairs.tgt is not None:
+            pairs.tgt = AppendTokenDataset(pairs.tgt, self.target_token)
+            pairs.tgt_sizes = pairs.tgt_sizes + 1
+        pairs.sizes = pairs.sizes + 1
+        pairs.eos = self.target_token
+
+    def build_dataset_for_inference(self, src_tokens, src_lengths, constraints=None):
+        """Sources with their language token; ``src_tokens`` end in ``</s>``."""
+        tokens = [source.new_tensor([*source.tolist(), self.source_token]) for source in src_tokens]
+        return super().build_dataset_for_inference(tokens, src_lengths + 1, constraints)
+
+    def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, prefix_allowed_tokens_fn=None):
+        """fairseq's, which begins and ends with the target's language token."""
+        more = {**(extra_gen_cls_kwargs or {}), "eos": self.target_token}
+        return super().build_generator(models, args, seq_gen_cls, more, prefix_allowed_tokens_fn)
+
+
+def language_token(dictionary, lang: str) -> int:
+    """The id of ``[lang]``."""
+    token = f"[{lang}]"
+    if token not in dictionary:
+        raise UserError(f"{token}: is not in the dictionary: --task veco_translation needs it; try --task translation")
+    return dictionary.index(token)
