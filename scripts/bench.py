@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from veco_fairseq.cli import run
+from veco_fairseq.errors import UserError
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -39,9 +40,28 @@ def parse_arguments() -> argparse.Namespace:
     start.add_argument("--sentences", type=int, default=1_000_000, metavar="N",
                        help="of the largest language and pair; the k-th has a k-th of them (default: %(default)s)")
     start.add_argument("--root", type=Path, help=argparse.SUPPRESS)
+    generate = commands.add_parser("generate", help="translation with fairseq, beside CTranslate2")
+    generate.add_argument("--arch", default="veco_large", help="of random weights (default: %(default)s)")
+    generate.add_argument("--decoder-layers", type=int, nargs="+", default=[3, 6, 24], metavar="N",
+                          help="of random weights (default: 3 6 24)")
+    generate.add_argument("--sentences", type=int, default=50, metavar="N", help="random ones (default: %(default)s)")
+    generate.add_argument("--length", type=int, default=25, metavar="N",
+                          help="of random sentences and their translations (default: %(default)s)")
+    generate.add_argument("--checkpoint", type=Path, metavar="FILE", help="a trained model instead of random weights")
+    generate.add_argument("--data", type=Path, metavar="DIR", help="... with its dict.LANG.txt")
+    generate.add_argument("--sentencepiece", type=Path, metavar="MODEL", help="... and its SentencePiece model")
+    generate.add_argument("--source", type=Path, metavar="FILE", help="raw text for it, and ...")
+    generate.add_argument("--reference", type=Path, metavar="FILE", help="... its translation, for BLEU")
+    generate.add_argument("--lang", default="de", metavar="CODE", help="of the reference (default: %(default)s)")
+    generate.add_argument("--beam", type=int, default=5, metavar="N", help="(default: %(default)s)")
+    generate.add_argument("--batch-size", type=int, default=32, metavar="N", help="sentences (default: %(default)s)")
+    generate.add_argument("--quantization", nargs="+", default=["float32", "int8"], metavar="TYPE",
+                          help="of CTranslate2 (default: float32 int8)")
+    generate.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     for command in (pretrain, data, head):
         command.add_argument("--vocabulary", type=int, default=250_002, metavar="N", help="(default: %(default)s)")
-    for command in (pretrain, data, head, attention, start):
+    generate.add_argument("--vocabulary", type=int, default=40_000, metavar="N", help="random (default: %(default)s)")
+    for command in (pretrain, data, head, attention, start, generate):
         command.add_argument("--rounds", type=int, default=3, metavar="N", help="(default: %(default)s)")
         command.add_argument("--threads", type=int, metavar="N", help="of a CPU (default: PyTorch's)")
         command.add_argument("--device", choices=["cpu", "cuda"], help="(default: a GPU, if there is one)")
@@ -60,13 +80,14 @@ def main() -> None:
         torch.set_num_threads(args.threads)
     args.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     measure = {"pretrain": bench_pretrain, "data": bench_data, "head": bench_head, "start": bench_start,
-               "attention": bench_attention}[args.command]
+               "attention": bench_attention, "generate": bench_generate}[args.command]
     figures = measure(args)
     if args.job:
         print(json.dumps(figures))
     elif args.json:
-        hidden = ("json", "job", "root")
-        figures = {"options": {k: v for k, v in vars(args).items() if k not in hidden}, **figures}
+        hidden = ("json", "job", "root", "folder")
+        options = {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items() if k not in hidden}
+        figures = {"options": options, **figures}
         with atomic_output(args.json) as temporary:
             temporary.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
@@ -76,7 +97,8 @@ def command_of(args: argparse.Namespace, job: str, **changes) -> list:
     options = {**vars(args), **changes, "job": job, "json": None}
     words = [__file__, options.pop("command")]
     for name, value in options.items():
-        words += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
+        values = value if isinstance(value, list) else [value]
+        words += [] if value is None else [f"--{name.replace('_', '-')}", *map(str, values)]
     return words
 
 
@@ -129,7 +151,8 @@ def bench_data(args: argparse.Namespace) -> dict:
     from veco_fairseq import benchmark
 
     if args.job:
-        return benchmark.feed(sizes_of(args)) if args.job == benchmark.FEED else benchmark.train(args.job, sizes_of(args))
+        sizes = sizes_of(args)
+        return benchmark.feed(sizes) if args.job == benchmark.FEED else benchmark.train(args.job, sizes)
     jobs = {name: command_of(args, name) for name in (benchmark.OURS, benchmark.FEED)}
     figures = {}
     for name, rounds in benchmark.in_turn(jobs, args.rounds, print).items():
@@ -176,6 +199,79 @@ def bench_start(args: argparse.Namespace) -> dict:
         f"{figures['sentences']:,} sentences: {figures['seconds']:.1f} s, {figures['peak_bytes'] / 1e6:,.0f} MB "
         f"({figures['sizes_bytes'] / 1e6:,.0f} MB are the sentences' sizes)"
     )
+    return figures
+
+
+def bench_generate(args: argparse.Namespace) -> dict:
+    from veco_fairseq import benchmark
+
+    if args.job:
+        return generate_job(args)
+    given = [args.checkpoint, args.data, args.sentencepiece, args.source]
+    if any(given) and not all(given):
+        raise UserError("--checkpoint, --data, --sentencepiece and --source: give all of them, or none")
+    figures = {}
+    for layers in [args.decoder_layers[:1]] if args.checkpoint else [[number] for number in args.decoder_layers]:
+        with tempfile.TemporaryDirectory() as folder:
+            once = {"folder": Path(folder), "decoder_layers": layers}
+            jobs = {} if args.checkpoint else {"write": command_of(args, "write", **once)}
+            jobs.update({t: command_of(args, "export", **once, quantization=[t]) for t in args.quantization})
+            benchmark.in_turn(jobs, 1, lambda line: None)
+            jobs = {"fairseq": command_of(args, "fairseq", **once)}
+            for name in args.quantization:
+                jobs[f"CTranslate2 {name}"] = command_of(args, "ctranslate2", **once, quantization=[name])
+            results = benchmark.in_turn(jobs, args.rounds, lambda line: print(line, flush=True))
+        title = str(args.checkpoint) if args.checkpoint else f"{args.arch}, {layers[0]} decoder layers, random weights"
+        figures[title] = generate_table(title, results, args)
+    return figures
+
+
+def generate_job(args: argparse.Namespace) -> dict:
+    """One job of :func:`bench_generate`."""
+    from veco_fairseq import benchmark_generate as benchmark
+    from veco_fairseq.data.vocabulary import load_sentencepiece
+    from veco_fairseq.files import read_lines
+
+    (name, *_), (layers, *_) = args.quantization, args.decoder_layers
+    checkpoint, data = args.checkpoint or args.folder / "model.pt", args.data or args.folder
+    if args.job == "write":
+        benchmark.write_random_model(args.folder, args.arch, layers, args.vocabulary)
+        return {"seconds": 0.0}
+    if args.job == "export":
+        return benchmark.export(checkpoint, data, args.folder / name, name)
+    if args.checkpoint:
+        pieces, lines = load_sentencepiece(args.sentencepiece), list(read_lines(args.source))
+        search = benchmark.Search(1, 200, args.beam, args.batch_size)
+    else:
+        pieces, lines = benchmark.Words(), benchmark.random_sentences(args.sentences, args.length, args.vocabulary)
+        search = benchmark.Search(args.length, args.length, args.beam, args.batch_size)
+    if args.job == "fairseq":
+        return benchmark.with_fairseq(checkpoint, data, pieces, lines, search, args.device)
+    return benchmark.with_ctranslate2(args.folder / name, pieces, lines, search, args.device)
+
+
+def generate_table(title: str, results: dict, args: argparse.Namespace) -> dict:
+    """Print a line for each system, and return their figures."""
+    from veco_fairseq.files import read_lines
+    from veco_fairseq.scoring import score
+
+    print(title)
+    print(f"{'':22} {'sentences/s':>12} {'of fairseq':>11} {'ms alone':>9} {'sacreBLEU':>10} {'other lines':>12}")
+    figures, first = {}, results["fairseq"][0]
+    for name, rounds in results.items():
+        found = {"sentences_a_second": statistics.median(r["sentences"] / r["seconds"] for r in rounds)}
+        found["ratio"] = statistics.median(
+            a["sentences"] / a["seconds"] / (b["sentences"] / b["seconds"]) for a, b in zip(rounds, results["fairseq"])
+        )
+        found["latency"] = statistics.median(r["latency"] for r in rounds)
+        found["other"] = sum(a != b for a, b in zip(rounds[0]["translations"], first["translations"]))
+        bleu = ""
+        if args.reference:
+            found["bleu"] = score(rounds[0]["translations"], list(read_lines(args.reference)), args.lang)["sacrebleu"]
+            bleu = f"{found['bleu']['score']:.2f}"
+        print(f"{name:22} {found['sentences_a_second']:12.2f} {found['ratio']:11.2f} {1000 * found['latency']:9.0f} "
+              f"{bleu:>10} {found['other']:12}", flush=True)
+        figures[name] = found
     return figures
 
 

@@ -13,13 +13,14 @@ from fairseq.models.transformer import TransformerModel
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationConfig, load_langpair_dataset
 
-from veco_fairseq import translator
+from veco_fairseq.benchmark_generate import Words
 from veco_fairseq.checkpoints.pretrained import read_pretrained
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.checkpoints.release import back_to_pretraining, import_release
 from veco_fairseq.errors import UserError
 from veco_fairseq.models.veco import VecoModel
 from veco_fairseq.tasks.translation import VecoTranslationTask, language_token
+from veco_fairseq.translator import Translator
 
 LAYERS, DIM = 11, 16  # more than nine
 
@@ -115,17 +116,7 @@ def test_task_makes_the_batches_of_stock_fairseq_with_language_tokens(tmp_path):
         assert torch.equal(found["net_input"][name], tensor), name
 
 
-class Words:
-    """A SentencePiece model of words."""
-
-    def encode(self, lines, out_type):
-        return [line.split() for line in lines]
-
-    def decode(self, pieces):
-        return " ".join(pieces)
-
-
-def test_fairseq_generate_and_translate(tmp_path, model, run, monkeypatch):
+def test_fairseq_generate_and_translate(tmp_path, model, run):
     """The same hypotheses as stock fairseq's beam search that begins and ends with the target's token."""
     checkpoint, dictionary = released(tmp_path / "theirs", model)
     import_release(checkpoint, dictionary, tmp_path / "ours.pt", None, "last", "en", "de")
@@ -146,8 +137,7 @@ def test_fairseq_generate_and_translate(tmp_path, model, run, monkeypatch):
         (hypotheses,) = generator.generate([without_mask], sample)
         expected = symbols.string(hypotheses[0]["tokens"], extra_symbols_to_ignore={44})
         assert found[f"H-{number}"] == expected
-    monkeypatch.setattr(translator, "_pieces", lambda model, folders: Words())
-    ours = translator.Translator([tmp_path / "ours.pt"], None, tmp_path, beam=2, max_len_a=0, max_len_b=9, cpu=True)
+    ours = Translator([tmp_path / "ours.pt"], Words(), tmp_path, beam=2, max_len_a=0, max_len_b=9, cpu=True)
     assert ours.translate(["w1 w2 w3", "w4", "w5 w6"]) == [found[f"H-{number}"] for number in range(3)]
 
 

@@ -5,7 +5,7 @@
 import re
 from itertools import islice
 from pathlib import Path
-from typing import Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import sentencepiece
 import torch
@@ -25,9 +25,10 @@ class Translator:
 
     Args:
         checkpoints: of ``fairseq-train --task translation``, or averages of them.
-        model: the SentencePiece model; default: that beside the first checkpoint, or in the data folder.
+        model: the SentencePiece model, a file or loaded; default: that beside the first checkpoint, or in the data
+            folder.
         data: the folder with the dictionaries; default: the one that the checkpoint was trained on.
-        beam, lenpen, max_len_a, max_len_b: as of ``fairseq-generate``.
+        beam, lenpen, max_len_a, max_len_b, min_len: as of ``fairseq-generate``.
         batch_size: sentences a batch at most.
         max_tokens: padded source pieces a batch at most.
         bf16: compute in bf16 where that is safe.
@@ -40,7 +41,7 @@ class Translator:
     def __init__(
         self,
         checkpoints: Sequence[Path_],
-        model: Optional[Path_] = None,
+        model: Union[Path_, sentencepiece.SentencePieceProcessor, None] = None,
         data: Optional[Path_] = None,
         beam: int = 5,
         lenpen: float = 1.0,
@@ -50,6 +51,7 @@ class Translator:
         max_tokens: int = 8192,
         bf16: bool = False,
         cpu: bool = False,
+        min_len: int = 1,
     ):
         for path in checkpoints:
             if not Path(path).is_file():
@@ -67,7 +69,8 @@ class Translator:
         self.models = [one.to(self.device).eval() for one in models]
         for one in self.models:
             one.prepare_for_inference_(config)
-        options = GenerationConfig(beam=beam, lenpen=lenpen, max_len_a=max_len_a, max_len_b=max_len_b)
+        lengths = {"max_len_a": max_len_a, "max_len_b": max_len_b, "min_len": min_len}
+        options = GenerationConfig(beam=beam, lenpen=lenpen, **lengths)
         self.generator = self.task.build_generator(self.models, options)
         # </s> ends every source, and after it there may be a language token
         ends = 2 if hasattr(self.task, "source_token") else 1
@@ -154,9 +157,11 @@ def translate_stream(
         done += len(window)
 
 
-def _pieces(model: Optional[Path_], folders: Sequence[Path]) -> sentencepiece.SentencePieceProcessor:
-    if model is not None:
+def _pieces(model, folders: Sequence[Path]) -> sentencepiece.SentencePieceProcessor:
+    if isinstance(model, (str, Path)):
         return load_sentencepiece(Path(model))
+    if model is not None:
+        return model
     for folder in folders:
         if (folder / MODEL_NAME).is_file():
             return load_sentencepiece(folder / MODEL_NAME)

@@ -55,9 +55,9 @@ def train_sentencepiece(lines: Iterable[str], vocab_size: int, character_coverag
     return model.getvalue()
 
 
-def load_sentencepiece(path: Path) -> sentencepiece.SentencePieceProcessor:
+def load_sentencepiece(path: Path_) -> sentencepiece.SentencePieceProcessor:
     """The model in ``path``; UserError if there is none."""
-    if not path.is_file():
+    if not Path(path).is_file():
         raise UserError(f"{path}: no such file")
     try:
         return sentencepiece.SentencePieceProcessor(model_file=str(path))
@@ -83,10 +83,10 @@ def dictionary_text(model: sentencepiece.SentencePieceProcessor, path: Path) -> 
     return "".join(f"{piece} 1\n" for piece in pieces)
 
 
-def write_vocabulary(folder: Path, model: bytes, dictionary: bytes) -> None:
+def write_vocabulary(folder: Path_, model: bytes, dictionary: bytes) -> None:
     """Write a SentencePiece model and its dictionary under the names that every command looks for."""
     for name, content in ((MODEL_NAME, model), (DICT_NAME, dictionary)):
-        with atomic_output(folder / name) as temporary:
+        with atomic_output(Path(folder) / name) as temporary:
             temporary.write_bytes(content)
 
 
