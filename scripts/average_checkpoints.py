@@ -26,6 +26,8 @@ def main() -> None:
     count = args.num_update_checkpoints or args.num_epoch_checkpoints
     paths = [Path(path) for path in args.inputs]
     if count is None:
+        if args.checkpoint_upper_bound is not None:
+            raise UserError("--checkpoint-upper-bound: goes with --num-update-checkpoints or --num-epoch-checkpoints")
         folders = [path for path in paths if path.is_dir()]
         if folders:
             raise UserError(f"{folders[0]}: is a folder: say which of its checkpoints, with --num-update-checkpoints N")

@@ -66,6 +66,7 @@ def test_command(run, tmp_path):
     done = run(*command, "--num-update-checkpoints", "2")
     assert done.stdout == f"wrote {output}, the mean of 2: checkpoint_1_2.pt, checkpoint_1_1.pt\n", done.stderr
     assert "is a folder: say which" in error_line(run(*command))
+    assert "goes with --num-update-checkpoints" in error_line(run(*command, "--checkpoint-upper-bound", "3"))
     (tmp_path / "checkpoint_1_3.pt").write_bytes((tmp_path / "checkpoint_1_2.pt").read_bytes()[:700])
     before = output.read_bytes()
     line = error_line(run(*command, "--num-update-checkpoints", "2"))

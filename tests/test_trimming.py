@@ -87,3 +87,16 @@ def test_command(run, texts, tmp_path):
     assert load((tmp_path / "small" / "sentencepiece.bpe.model").read_bytes()).vocab_size() == 23
     line = error_line(run("scripts/trim_vocab.py", "none", *command[2:], "--keep", "30", "--output", tmp_path / "new"))
     assert "none: no such file" in line and not (tmp_path / "new").exists()
+
+
+def test_bytes_stay(texts, tmp_path):
+    """With byte fallback a character that no text has is spelt by bytes, before and after."""
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(texts / "src"), model_prefix=str(tmp_path / "bytes"), vocab_size=330, byte_fallback=True,
+        hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+    model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "bytes.model"))
+    trimmed = trim(model, [texts / "src"], 20, 1)
+    small = load(trimmed.model)
+    assert trimmed.kept == 20 and len(small) < len(model)
+    assert small.encode("ж", out_type=str) == model.encode("ж", out_type=str) and small.decode(small.encode("ж")) == "ж"

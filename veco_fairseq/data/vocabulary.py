@@ -162,7 +162,7 @@ def trim(model: sentencepiece.SentencePieceProcessor, corpora: Sequence[Path_], 
     Args:
         model: of unigrams, pre-training's.
         corpora: the translation data's training texts of every language, plain or .gz.
-        keep: pieces to keep, beside ``<unk>`` and control symbols.
+        keep: pieces to keep, beside ``<unk>``, control symbols and bytes.
         workers: threads.
 
     Raises:
@@ -178,7 +178,9 @@ def trim(model: sentencepiece.SentencePieceProcessor, corpora: Sequence[Path_], 
         while batch := list(islice(lines, LINES_A_BATCH)):
             for pieces in model.encode(batch, num_threads=workers):
                 np.add.at(counts, pieces, 1)
-    ordinary = np.array([not (model.is_unknown(i) or model.is_control(i)) for i in range(len(model))])
+    # With byte fallback the pieces of single bytes spell what has no other piece: they stay, whatever the texts.
+    special = (model.is_unknown, model.is_control, model.is_byte)
+    ordinary = np.array([not any(is_it(i) for is_it in special) for i in range(len(model))])
     counts *= ordinary
     if not counts.any():
         raise UserError(f"{', '.join(map(str, corpora))}: hold no text")
