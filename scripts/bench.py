@@ -23,7 +23,6 @@ def parse_arguments() -> argparse.Namespace:
         command.add_argument("--tokens", type=int, default=4096, metavar="N", help="of a batch (default: %(default)s)")
         command.add_argument("--length", type=int, default=128, metavar="N", help="of a side (default: %(default)s)")
         command.add_argument("--updates", type=int, default=3, metavar="N", help="timed a round (default: %(default)s)")
-        command.add_argument("--autocast", choices=["none", "bf16"], default="none", help="of camlm")
     head = commands.add_parser("head", help="the LM head's projection and loss, beside PyTorch's plain ones")
     head.add_argument("--rows", type=int, default=8192, metavar="N", help="masked tokens (default: %(default)s)")
     head.add_argument("--dim", type=int, default=768, metavar="N", help="of the model (default: %(default)s)")
@@ -59,6 +58,7 @@ def parse_arguments() -> argparse.Namespace:
                           help="of CTranslate2 (default: float32 int8)")
     generate.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     for command in (pretrain, data, head):
+        command.add_argument("--autocast", choices=["none", "bf16"], default="none", help="of camlm, or of both heads")
         command.add_argument("--vocabulary", type=int, default=250_002, metavar="N", help="(default: %(default)s)")
     generate.add_argument("--vocabulary", type=int, default=40_000, metavar="N", help="random (default: %(default)s)")
     for command in (pretrain, data, head, attention, start, generate):
@@ -279,7 +279,8 @@ def bench_head(args: argparse.Namespace) -> dict:
     from veco_fairseq import benchmark
 
     if args.job:
-        return benchmark.head_memory(args.rows, args.dim, args.vocabulary, chunked=args.job != "plain")
+        bf16 = args.autocast == "bf16"
+        return benchmark.head_memory(args.rows, args.dim, args.vocabulary, chunked=args.job != "plain", bf16=bf16)
     jobs = {
         f"chunked, {args.rows} rows": command_of(args, "chunked"),
         f"chunked, {args.plain_rows} rows": command_of(args, "chunked", rows=args.plain_rows),

@@ -20,6 +20,7 @@ from veco_fairseq.data.roots import MASK
 from veco_fairseq.models.veco import VecoModel
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+LAYERS = 12  # more than nine: layers.1 and layers.11 must not be taken for one another
 
 
 def make_dictionary(types: int = 40, mask: bool = True) -> Dictionary:
@@ -96,6 +97,17 @@ def save_pretrained(path, model, symbols, objective="camlm"):
     state = {"args": None, "cfg": config, "model": model.state_dict(), "task_state": {"symbols": symbols}}
     torch.save(state, path)
     return path
+
+
+@pytest.fixture
+def pretrained(make_model):
+    return make_model(layers=LAYERS, arch="veco_tiny")
+
+
+@pytest.fixture
+def checkpoint(pretrained, tmp_path):
+    """Its file, as fairseq-train writes it."""
+    return save_pretrained(tmp_path / "pretrained.pt", pretrained, make_dictionary().symbols)
 
 
 @pytest.fixture

@@ -326,8 +326,13 @@ def attention(length: int, tokens: int, heads: int, dim: int, updates: int, devi
     return seconds
 
 
-def head_memory(rows: int, dim: int, vocabulary: int, chunked: bool) -> Dict[str, float]:
-    """Forward and backward of the LM head's projection and loss, ours or PyTorch's plain one.
+def head_memory(rows: int, dim: int, vocabulary: int, chunked: bool, bf16: bool = False) -> Dict[str, float]:
+    """Forward and backward of the LM head's projection and loss on a CPU, ours or PyTorch's plain one.
+
+    Args:
+        rows, dim, vocabulary: masked tokens, their dimensions, and rows of the embeddings.
+        chunked: ours.
+        bf16: under autocast.
 
     Returns:
         ``seconds``, and ``peak_bytes`` beyond inputs, weights and their gradients.
@@ -344,10 +349,15 @@ def head_memory(rows: int, dim: int, vocabulary: int, chunked: bool) -> Dict[str
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
     function = (lambda *problem: masked_loss(*problem)[0]) if chunked else plain
-    few = slice(0, 8)
-    function(parameters[0][few], *parameters[1:], gold[few]).sum().backward()  # what only a first call does
+
+    def step(count: int) -> None:
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            nll = function(parameters[0][:count], *parameters[1:], gold[:count])
+        nll.sum().backward()
+
+    step(8)  # what only a first call does
     before = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started = time.perf_counter()
-    function(*parameters, gold).sum().backward()
+    step(rows)
     seconds = time.perf_counter() - started
     return {"seconds": seconds, "peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before}
