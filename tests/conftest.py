@@ -23,6 +23,14 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 LAYERS = 12  # more than nine: layers.1 and layers.11 must not be taken for one another
 
 
+# Files whose tests take minutes are begun first, so that no process is left alone with one at the end.
+LONGEST = ("test_end_to_end", "test_translation_recipes", "test_training", "test_interruption", "test_workers", "test_bench")
+
+
+def pytest_collection_modifyitems(items) -> None:
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+
+
 def make_dictionary(types: int = 40, mask: bool = True) -> Dictionary:
     """``types`` ordinary tokens w0, w1, ... after fairseq's four, and ``<mask>``."""
     dictionary = Dictionary()
