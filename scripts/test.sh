@@ -11,7 +11,7 @@ repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 bash "$repository/scripts/setup.sh"
 cd "$repository"
 
-# A test file goes to one process: its tests share what takes long to make. tests/conftest.py has the longest ones first.
+# A test file goes to one process: its tests share what takes long to make. conftest.py has the longest ones first.
 # On a small busy machine several threads wait for each other: one run took 25 times as long with two.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 
@@ -21,5 +21,5 @@ for argument in "$@"; do
     if [[ "$argument" == -m* ]]; then marks=(); fi
     if [[ -e "${argument%%::*}" ]]; then tests=(); fi
 done
-exec .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder ${marks[@]+"${marks[@]}"} \
-    ${tests[@]+"${tests[@]}"} "$@"
+exec .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
+    ${marks[@]+"${marks[@]}"} ${tests[@]+"${tests[@]}"} "$@"

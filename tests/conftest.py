@@ -22,13 +22,13 @@ from veco_fairseq.models.veco import VecoModel
 REPOSITORY = Path(__file__).resolve().parent.parent
 LAYERS = 12  # more than nine: layers.1 and layers.11 must not be taken for one another
 
-
 # Files whose tests take minutes are begun first, so that no process is left alone with one at the end.
-LONGEST = ("test_end_to_end", "test_translation_recipes", "test_training", "test_interruption", "test_workers", "test_bench")
+LONGEST = ("end_to_end", "translation_recipes", "training", "interruption", "workers", "bench")
 
 
 def pytest_collection_modifyitems(items) -> None:
-    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+    order = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
 def make_dictionary(types: int = 40, mask: bool = True) -> Dictionary:
