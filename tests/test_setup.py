@@ -217,7 +217,7 @@ def test_test_sh_sets_up_and_hands_its_arguments_to_pytest(sandbox, arguments, c
     assert result.returncode == 0, result.stderr
     assert "setup: done" in result.stdout
     assert result.stdout.splitlines()[-1] == (
-        f"pytest called with: -m pytest -n auto --maxprocesses 4 --dist loadfile {called}; OMP_NUM_THREADS=1"
+        f"pytest called with: -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder {called}; OMP_NUM_THREADS=1"
     )
 
 
