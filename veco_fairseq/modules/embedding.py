@@ -37,4 +37,4 @@ class _LookUp(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, of_rows, of_table):
         (ids,) = ctx.saved_tensors
-        return of_table.index_put_((ids,), of_rows.to(of_table.dtype), accumulate=True), None
+        return of_table.index_add_(0, ids.flatten(), of_rows.flatten(0, -2).to(of_table.dtype)), None
