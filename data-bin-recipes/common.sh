@@ -116,6 +116,21 @@ step() {
     say "[$name] done in $((SECONDS - started)) s"
 }
 
+# await NAME OUTPUT COMMAND...
+# Wait until the first machine has run this step; all machines share the folder.
+AWAIT_SECONDS=600
+await() {
+    local name=$1 output=$2 started=$SECONDS made_from
+    shift 2
+    made_from=$(identity "$output" "$@")
+    say "[$name] waits for the first machine to make $output"
+    until [[ -f $output.done && $(<"$output.done") == "$made_from" ]]; do
+        ((SECONDS - started < AWAIT_SECONDS)) ||
+            die "$name: the first machine has not made $output after $AWAIT_SECONDS s: see what it says, and start again"
+        sleep 1
+    done
+}
+
 # training NAME FOLDER COMMAND...
 # A step that trains into FOLDER and resumes from its last checkpoint. To go on with other options or other data
 # would mix two experiments, so that is refused.

@@ -128,11 +128,21 @@ batch() {
     MAX_TOKENS=$(($1 / ($2 * UPDATE_FREQ)))
 }
 
+# finetune_options NAME=DEFAULT... -- "$@": reads finetune.sh's options; the recipe gives the settings that are its own.
+finetune_options() {
+    parse_options out= pretrained= arm=veco decoder-layers=all layer-selection=last name= seed=1 max-tokens=4096 \
+        workers=0 nodes=1 node-rank="${SLURM_NODEID:-0}" master= "$@"
+    require_choice arm veco xlm random
+    require_choice tie-self-attention yes no
+    require_number seed updates warmup batch-tokens max-tokens save-every workers nodes node-rank
+    require_pretrained
+}
+
 # finetune_task OPTION...: convert and train; the options of fairseq-train before the user's own.
 finetune_task() {
     local arm=${OPTIONS[arm]} seed=${OPTIONS[seed]} name=${OPTIONS[name]:-${OPTIONS[arm]}} data=$OUT/mt.$SRC-$TGT
-    local workers=${OPTIONS[workers]} nodes=${OPTIONS[nodes]} device=(--fp16) start=() conversion=()
-    local command model folder shape
+    local workers=${OPTIONS[workers]} nodes=${OPTIONS[nodes]} device=(--fp16) start=()
+    local command conversion model folder shape
     require "$data" "run prepare.sh first"
     [[ " ${EXTRA[*]} " != *" --cpu "* ]] || device=()
     if ((workers == 0)); then
@@ -143,15 +153,15 @@ finetune_task() {
     batch "${OPTIONS[batch-tokens]}" $((workers * nodes)) "${OPTIONS[max-tokens]}"
 
     model=$OUT/converted/$name.s$seed.pt folder=$OUT/checkpoints/$(run_name "$name" "$seed")
+    conversion=(python "$REPOSITORY/scripts/convert_to_seq2seq.py" --checkpoint "$PRETRAINED" --output "$model"
+        --decoder-layers "${OPTIONS[decoder-layers]}" --layer-selection "${OPTIONS[layer-selection]}"
+        --dict "$data/dict.$TGT.txt" --seed "$seed")
     [[ $arm != xlm ]] || conversion+=(--random-cross-attention)
     [[ ${OPTIONS[tie-self-attention]} != yes ]] || conversion+=(--tie-self-attention)
     if ((OPTIONS[node-rank] == 0)); then
-        step "conversion, $name" "$model" python "$REPOSITORY/scripts/convert_to_seq2seq.py" \
-            --checkpoint "$PRETRAINED" --output "$model" --decoder-layers "${OPTIONS[decoder-layers]}" \
-            --layer-selection "${OPTIONS[layer-selection]}" --dict "$data/dict.$TGT.txt" --seed "$seed" \
-            "${conversion[@]}"
-    else  # the first machine converts
-        until [[ -f $model.done ]]; do sleep 5; done
+        step "conversion, $name" "$model" "${conversion[@]}"
+    else
+        await "conversion, $name" "$model" "${conversion[@]}"
     fi
     read -ra shape < <(
         python -c 'import json, sys; print(json.load(open(sys.argv[1]))["finetune_options"])' "$model.json")

@@ -144,7 +144,8 @@ def test_archives_are_checked_and_unpacked(tmp_path):
     assert list((tmp_path / "other/downloads").iterdir()) == []
     missing = sourced(tmp_path / "other", f"archive file://{tmp_path}/c.zip {'0' * 32}")
     assert missing.returncode == 1 and "give --local DIR" in missing.stderr
-    broken = sourced(tmp_path / "out", "step text raw.en to_file '{}' members en a.zip x/none.@ a.zip giga.@.gz")
+    members = "members en a.zip x/none.@ a.zip giga.@.gz"
+    broken = sourced(tmp_path / "out", f"cd {tmp_path}; step text raw.en to_file '{{}}' {members}")
     assert broken.returncode == 1 and not (tmp_path / "raw.en").exists()
 
 
@@ -193,3 +194,16 @@ def test_bad_input(tmp_path, local, pretrained):
     finetune = recipe("wmt14.en-de", "finetune.sh", *options, "--pretrained", pretrained, "--", "--cpu", code=1)
     assert finetune.count("\n") == 1 and "mt.en-de: is not there: run prepare.sh first" in finetune
     assert "run finetune.sh first" in recipe("wmt14.en-de", "evaluate.sh", *options, code=1)
+
+
+def test_other_machines_wait_for_the_first_ones_conversion(tmp_path):
+    """... for one by the same command from the same files, and not for ever."""
+    made, source = tmp_path / "made", tmp_path / "source"
+    source.write_text("one")
+    call = f"conversion {made} cp {source} {made}"
+    assert sourced(tmp_path, f"step {call}").returncode == 0
+    result = sourced(tmp_path, f"await {call}")
+    assert result.returncode == 0 and "waits for the first machine" in result.stdout
+    source.write_text("two")
+    stale = sourced(tmp_path, f"AWAIT_SECONDS=1; await {call}")
+    assert stale.returncode == 1 and "the first machine has not made" in stale.stderr

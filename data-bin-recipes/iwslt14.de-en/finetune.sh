@@ -18,14 +18,9 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../translation.sh"
 
-parse_options out= pretrained= arm=veco decoder-layers=all layer-selection=last tie-self-attention=no name= seed=1 \
-    updates=30000 warmup=2000 lr=3e-4 batch-tokens=16384 max-tokens=4096 save-every=500 \
-    workers=0 nodes=1 node-rank="${SLURM_NODEID:-0}" master= -- "$@"
-require_choice arm veco xlm random
-require_choice tie-self-attention yes no
-require_number seed updates warmup batch-tokens max-tokens save-every workers nodes node-rank
+finetune_options updates=30000 warmup=2000 lr=3e-4 batch-tokens=16384 save-every=500 \
+    tie-self-attention=no -- "$@"
 begin de en
-require_pretrained
 # The paper doesn't give its settings: these are the usual ones for a set of this size.
 finetune_task --label-smoothing 0.1 --dropout 0.3 --attention-dropout 0.1 --clip-norm 1.0 --weight-decay 0.01 \
     --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 \

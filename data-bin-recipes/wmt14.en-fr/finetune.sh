@@ -18,14 +18,9 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../translation.sh"
 
-parse_options out= pretrained= arm=veco decoder-layers=all layer-selection=last tie-self-attention=yes name= seed=1 \
-    updates=100000 warmup=16000 lr=2e-4 batch-tokens=262144 max-tokens=4096 save-every=5000 \
-    workers=0 nodes=1 node-rank="${SLURM_NODEID:-0}" master= -- "$@"
-require_choice arm veco xlm random
-require_choice tie-self-attention yes no
-require_number seed updates warmup batch-tokens max-tokens save-every workers nodes node-rank
+finetune_options updates=100000 warmup=16000 lr=2e-4 batch-tokens=262144 save-every=5000 \
+    tie-self-attention=yes -- "$@"
 begin en fr
-require_pretrained
 # Label smoothing, dropout, clipping and Adam are those of the authors' script; the paper doesn't give them.
 finetune_task --label-smoothing 0.2 --dropout 0.3 --attention-dropout 0.1 --clip-norm 0.1 --weight-decay 0.01 \
     --adam-betas '(0.9, 0.999)' --adam-eps 1e-8 \
