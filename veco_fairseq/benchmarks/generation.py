@@ -3,7 +3,9 @@
 """Measurements of translation: fairseq beside CTranslate2, with random weights of any depth, or trained ones."""
 
 import statistics
+import tempfile
 import time
+from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, NamedTuple, Sequence
@@ -12,10 +14,14 @@ import numpy as np
 import torch
 from fairseq.models import build_model
 
+from veco_fairseq.benchmarks.turns import command_of, in_turn
 from veco_fairseq.checkpoints.ct2 import export_ct2
 from veco_fairseq.checkpoints.seq2seq import translation_config, write_translation_model
-from veco_fairseq.data.vocabulary import dictionary_of
+from veco_fairseq.data.vocabulary import dictionary_of, load_sentencepiece
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import read_lines
 from veco_fairseq.models.veco import architecture
+from veco_fairseq.scoring import score
 from veco_fairseq.translator import Translator
 
 SENTENCES_ALONE = 10  # translated one by one, for the latency
@@ -117,3 +123,68 @@ def timed(translate: Callable[[List[str]], List[str]], lines: List[str]) -> Dict
         alone.append(time.perf_counter() - started)
     latency = statistics.median(alone)
     return {"seconds": seconds, "sentences": len(lines), "latency": latency, "translations": translations}
+
+
+def generate(args: Namespace) -> Dict:
+    """``bench.py generate``: print a table for each model, and return its figures."""
+    if args.job:
+        return generate_job(args)
+    given = [args.checkpoint, args.data, args.sentencepiece, args.source]
+    if any(given) and not all(given):
+        raise UserError("--checkpoint, --data, --sentencepiece and --source: give all of them, or none")
+    figures = {}
+    for layers in [args.decoder_layers[:1]] if args.checkpoint else [[number] for number in args.decoder_layers]:
+        with tempfile.TemporaryDirectory() as folder:
+            once = {"folder": Path(folder), "decoder_layers": layers}
+            jobs = {} if args.checkpoint else {"write": command_of(args, "write", **once)}
+            jobs.update({t: command_of(args, "export", **once, quantization=[t]) for t in args.quantization})
+            in_turn(jobs, 1, lambda line: None)
+            jobs = {"fairseq": command_of(args, "fairseq", **once)}
+            for name in args.quantization:
+                jobs[f"CTranslate2 {name}"] = command_of(args, "ctranslate2", **once, quantization=[name])
+            results = in_turn(jobs, args.rounds, lambda line: print(line, flush=True))
+        title = str(args.checkpoint) if args.checkpoint else f"{args.arch}, {layers[0]} decoder layers, random weights"
+        figures[title] = generate_table(title, results, args)
+    return figures
+
+
+def generate_job(args: Namespace) -> Dict:
+    """One job of :func:`generate`."""
+    (name, *_), (layers, *_) = args.quantization, args.decoder_layers
+    checkpoint, data = args.checkpoint or args.folder / "model.pt", args.data or args.folder
+    if args.job == "write":
+        write_random_model(args.folder, args.arch, layers, args.vocabulary)
+        return {"seconds": 0.0}
+    if args.job == "export":
+        return export(checkpoint, data, args.folder / name, name)
+    if args.checkpoint:
+        pieces, lines = load_sentencepiece(args.sentencepiece), list(read_lines(args.source))
+        search = Search(1, 200, args.beam, args.batch_size)
+    else:
+        pieces, lines = Words(), random_sentences(args.sentences, args.length, args.vocabulary)
+        search = Search(args.length, args.length, args.beam, args.batch_size)
+    if args.job == "fairseq":
+        return with_fairseq(checkpoint, data, pieces, lines, search, args.device)
+    return with_ctranslate2(args.folder / name, pieces, lines, search, args.device)
+
+
+def generate_table(title: str, results: Dict, args: Namespace) -> Dict:
+    """Print a line for each system, and return their figures."""
+    print(title)
+    print(f"{'':22} {'sentences/s':>12} {'of fairseq':>11} {'ms alone':>9} {'sacreBLEU':>10} {'other lines':>12}")
+    figures, first = {}, results["fairseq"][0]
+    for name, rounds in results.items():
+        found = {"sentences_a_second": statistics.median(r["sentences"] / r["seconds"] for r in rounds)}
+        found["ratio"] = statistics.median(
+            a["sentences"] / a["seconds"] / (b["sentences"] / b["seconds"]) for a, b in zip(rounds, results["fairseq"])
+        )
+        found["latency"] = statistics.median(r["latency"] for r in rounds)
+        found["other"] = sum(a != b for a, b in zip(rounds[0]["translations"], first["translations"]))
+        bleu = ""
+        if args.reference:
+            found["bleu"] = score(rounds[0]["translations"], list(read_lines(args.reference)), args.lang)["sacrebleu"]
+            bleu = f"{found['bleu']['score']:.2f}"
+        print(f"{name:22} {found['sentences_a_second']:12.2f} {found['ratio']:11.2f} {1000 * found['latency']:9.0f} "
+              f"{bleu:>10} {found['other']:12}", flush=True)
+        figures[name] = found
+    return figures

@@ -1,0 +1,138 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Measurements of what a training step is made of: matrix products, attention, the LM head with its loss."""
+
+import resource
+import statistics
+import time
+from argparse import Namespace
+from typing import Dict
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from veco_fairseq.benchmarks.turns import command_of, in_turn
+from veco_fairseq.models.veco import architecture
+from veco_fairseq.modules.masked_loss import masked_loss
+
+
+def matmul_rate(rows: int, inner: int, columns: int, dtype: torch.dtype, device: str, seconds: float = 1.0) -> float:
+    """The best rate of this machine at a product of this shape, in operations a second."""
+    a = torch.randn(rows, inner, dtype=dtype, device=device)
+    b = torch.randn(inner, columns, dtype=dtype, device=device)
+    best, started = float("inf"), time.perf_counter()
+    while time.perf_counter() - started < seconds:
+        begun = time.perf_counter()
+        for _ in range(5):
+            a @ b
+        wait(device)
+        best = min(best, (time.perf_counter() - begun) / 5)
+    return 2 * rows * inner * columns / best
+
+
+def wait(device: str) -> None:
+    """Until the device has done what it was given."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def attention_seconds(length: int, tokens: int, heads: int, dim: int, updates: int, device: str) -> Dict[str, float]:
+    """Seconds of PyTorch's attention, forward and backward, fused and plain, by "kernel, type"; the best of some.
+
+    Args:
+        length: of every sequence; ``tokens`` in all.
+        heads, dim: heads, and their width.
+        updates: how often it is computed.
+    """
+    shape = (max(1, tokens // length), length, heads, dim)
+    kernels = {"fused": SDPBackend.FLASH_ATTENTION, "plain": SDPBackend.MATH}
+    seconds = {}
+    for type_name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        for name, kernel in kernels.items():
+            inputs = (torch.randn(shape, dtype=dtype, device=device).transpose(1, 2) for _ in range(3))
+            q, k, v = (tensor.requires_grad_() for tensor in inputs)
+            mask = torch.zeros(shape[0], 1, 1, length, dtype=dtype, device=device).expand(-1, heads, length, -1)
+            best = float("inf")
+            for _ in range(updates + 1):
+                started = time.perf_counter()
+                with sdpa_kernel(kernel):
+                    states = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+                states.backward(torch.ones_like(states))
+                wait(device)
+                best = min(best, time.perf_counter() - started)
+            seconds[f"{name}, {type_name}"] = best
+    return seconds
+
+
+def head_memory(rows: int, dim: int, vocabulary: int, chunked: bool, bf16: bool = False) -> Dict[str, float]:
+    """Forward and backward of the LM head's projection and loss on a CPU, ours or PyTorch's plain one.
+
+    Args:
+        rows, dim, vocabulary: masked tokens, their dimensions, and rows of the embeddings.
+        chunked: ours.
+        bf16: under autocast.
+
+    Returns:
+        ``seconds``, and ``peak_bytes`` beyond inputs, weights and their gradients.
+    """
+    def plain(states: Tensor, weight: Tensor, bias: Tensor, gold: Tensor) -> Tensor:
+        logits = torch.nn.functional.linear(states, weight, bias)
+        return torch.nn.functional.cross_entropy(logits.float(), gold, reduction="none")
+
+    parameters = [torch.randn(rows, dim), torch.randn(vocabulary, dim), torch.randn(vocabulary)]
+    parameters = [(0.02 * parameter).requires_grad_() for parameter in parameters]
+    gold = torch.randint(vocabulary, (rows,))
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    function = (lambda *problem: masked_loss(*problem)[0]) if chunked else plain
+
+    def step(count: int) -> None:
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            nll = function(parameters[0][:count], *parameters[1:], gold[:count])
+        nll.sum().backward()
+
+    step(8)  # what only a first call does
+    before = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = time.perf_counter()
+    step(rows)
+    seconds = time.perf_counter() - started
+    return {"seconds": seconds, "peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before}
+
+
+def attention(args: Namespace) -> Dict:
+    """``bench.py attention``: print a line for each length, and return the seconds."""
+    model = architecture(args.arch)
+    heads = model.encoder_attention_heads
+    figures = {}
+    for length in args.lengths:
+        dim = model.encoder_embed_dim // heads
+        seconds = attention_seconds(length, args.tokens, heads, dim, args.rounds, args.device)
+        if not figures:
+            print("length  " + "  ".join(f"{name:>11}" for name in seconds) + "   (ms, forward and backward)")
+        print(f"{length:6}  " + "  ".join(f"{1000 * value:11.1f}" for value in seconds.values()), flush=True)
+        figures[str(length)] = seconds
+    return figures
+
+
+def head(args: Namespace) -> Dict:
+    """``bench.py head``: print a line for each number of rows, and return the figures."""
+    if args.job:
+        bf16 = args.autocast == "bf16"
+        return head_memory(args.rows, args.dim, args.vocabulary, chunked=args.job != "plain", bf16=bf16)
+    jobs = {
+        f"chunked, {args.rows} rows": command_of(args, "chunked"),
+        f"chunked, {args.plain_rows} rows": command_of(args, "chunked", rows=args.plain_rows),
+        f"plain, {args.plain_rows} rows": command_of(args, "plain", rows=args.plain_rows),
+    }
+    results = in_turn(jobs, args.rounds, print)
+    figures = {}
+    for name, rounds in results.items():
+        seconds = statistics.median(result["seconds"] for result in rounds)
+        peak = max(result["peak_bytes"] for result in rounds)
+        figures[name] = {"seconds": seconds, "peak_bytes": peak}
+        print(f"{name:22} {seconds:8.2f} s  {peak / 1e9:6.2f} GB beyond inputs, weights and gradients")
+    _, ours, plain = figures.values()
+    figures["ratio"] = plain["seconds"] / ours["seconds"]
+    print(f"speed at {args.plain_rows} rows, ours to plain: {figures['ratio']:.2f}")
+    return figures

@@ -1,0 +1,152 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Measurements of the data's way to the trainer: one loader's speed, and getting ready with much data."""
+
+import itertools
+import resource
+import statistics
+import tempfile
+import time
+from argparse import Namespace
+from pathlib import Path
+from typing import Dict
+
+import numpy as np
+import torch
+from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
+
+from veco_fairseq.benchmarks.training import OURS, Sizes, dictionary, sizes_of, train
+from veco_fairseq.benchmarks.turns import command_of, in_turn
+from veco_fairseq.tasks.camlm import CamlmTask, CamlmTaskConfig
+
+FEED = "a loader"
+
+
+def feed(sizes: Sizes) -> Dict[str, float]:
+    """Make a training run's samples in this process alone, from files, as one of its loaders does.
+
+    Returns:
+        ``seconds``: the median of a sample, ``tokens`` of one, as in :func:`train`.
+    """
+    count = sizes.updates + 1
+    with tempfile.TemporaryDirectory() as folder:
+        write_root(Path(folder), sizes, count)
+        lengths = {"mono_max_length": sizes.length, "bitext_max_length": sizes.length, "updates_per_epoch": count}
+        task = CamlmTask.setup_task(CamlmTaskConfig(data=folder, seed=1, update_freq=[1], **lengths))
+        task.load_dataset("train")
+        samples = iter(task.get_batch_iterator(task.dataset("train"), max_tokens=sizes.tokens).next_epoch_itr())
+        next(samples)
+        seconds, tokens, started = [], [], time.perf_counter()
+        for sample in samples:
+            seconds.append(time.perf_counter() - started)
+            tokens.append(sum(half["ntokens"] for half in sample.values()))
+            started = time.perf_counter()
+    return {"seconds": statistics.median(seconds), "tokens": statistics.median(tokens)}
+
+
+def write_root(root: Path, sizes: Sizes, count: int) -> None:
+    """A data root of random tokens, for ``count`` samples: a language in sentences of 25 tokens, and a pair."""
+    rng = np.random.default_rng(1)
+    dictionary(sizes.vocabulary).save(str(root / "dict.txt"))
+    pairs = count * max(1, sizes.tokens // (2 * sizes.length))
+    shapes = {
+        "mono/aa/train": (count * sizes.tokens // 25 + 50, 25),
+        "bitext/aa-bb/train.aa-bb.aa": (pairs, sizes.length - 1),
+        "bitext/aa-bb/train.aa-bb.bb": (pairs, sizes.length - 1),
+    }
+    for name, (lines, length) in shapes.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        builder = MMapIndexedDatasetBuilder(f"{root / name}.bin", dtype=np.int32)
+        for line in rng.integers(4, sizes.vocabulary - 1, (lines, length)):
+            line[-1] = 2  # </s>
+            builder.add_item(torch.from_numpy(line))
+        builder.finalize(f"{root / name}.idx")
+
+
+def write_hollow_root(root: Path, languages: int, pairs: int, sentences: int) -> None:
+    """A data root of the right sizes whose files are holes: language and pair k have ``sentences`` / k sentences.
+
+    Sentences have 5 to 50 tokens, documents 30 lines.
+    """
+    rng = np.random.default_rng(1)
+    root.mkdir(parents=True)
+    dictionary(1000).save(str(root / "dict.txt"))
+
+    def write(name: str, sizes: np.ndarray) -> None:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        with MMapIndexedDataset.Index.writer(f"{root / name}.idx", np.int32) as index:
+            index.write(sizes.tolist())
+        with open(f"{root / name}.bin", "wb") as tokens:
+            tokens.truncate(4 * int(sizes.sum()))
+
+    for number in range(languages):
+        sizes = rng.integers(5, 50, max(100, sentences // (number + 1)))
+        sizes[30::30] = 1  # the </s> of a blank line
+        write(f"mono/l{number}/train", sizes)
+    for number in range(pairs):
+        names = f"s{number}", f"t{number}"
+        for name in names:
+            sizes = rng.integers(5, 50, max(100, sentences // (number + 1)))
+            write(f"bitext/{'-'.join(names)}/train.{'-'.join(names)}.{name}", sizes)
+
+
+def get_ready(root: Path) -> Dict[str, float]:
+    """Get a training run's data ready, up to its first 100 batches' plan.
+
+    Returns:
+        ``seconds``, ``sentences`` (of pairs: of both sides), ``peak_bytes`` beyond what the process took before, and
+        ``sizes_bytes`` of the arrays with the sentences' lengths, as they are in the files.
+    """
+    before = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = time.perf_counter()
+    task = CamlmTask.setup_task(CamlmTaskConfig(data=str(root), seed=1, update_freq=[1]))
+    task.load_dataset("train")
+    batches = task.get_batch_iterator(task.dataset("train"), max_tokens=16384).batches(1, 0, 1)
+    for _ in itertools.islice(batches, 100):
+        pass
+    seconds = time.perf_counter() - started
+    sides = []
+    for half in task.dataset("train").halves.values():
+        for source in half.sources:
+            sides += [source.dataset] if hasattr(source, "dataset") else [source.source, source.target]
+    return {
+        "seconds": seconds,
+        "sentences": sum(len(side) for side in sides),
+        "peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before,
+        "sizes_bytes": sum(side.sizes.nbytes for side in sides),
+    }
+
+
+def data(args: Namespace) -> Dict:
+    """``bench.py data``: print tokens a second of a loader and of training, and return them."""
+    if args.job:
+        sizes = sizes_of(args)
+        return feed(sizes) if args.job == FEED else train(args.job, sizes)
+    jobs = {name: command_of(args, name) for name in (OURS, FEED)}
+    figures = {}
+    for name, rounds in in_turn(jobs, args.rounds, print).items():
+        figures[name] = statistics.median(result["tokens"] / result["seconds"] for result in rounds)
+        print(f"{name:10} {figures[name]:12,.0f} tokens/s")
+    figures["ratio"] = figures[FEED] / figures[OURS]
+    print(f"one loader feeds {figures['ratio']:,.1f} trainers like this")
+    return figures
+
+
+def start(args: Namespace) -> Dict:
+    """``bench.py start``: print seconds and memory, and return them."""
+    if args.job == "write":
+        write_hollow_root(args.root, args.languages, args.pairs, args.sentences)
+        return {"seconds": 0.0}
+    if args.job:
+        return get_ready(args.root)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "root"
+        print("writing the index files", flush=True)
+        in_turn({"write": command_of(args, "write", root=root)}, 1, lambda line: None)
+        rounds = in_turn({"start": command_of(args, "start", root=root)}, args.rounds, print)["start"]
+    figures = {**rounds[0], "seconds": statistics.median(result["seconds"] for result in rounds)}
+    print(
+        f"{figures['sentences']:,} sentences: {figures['seconds']:.1f} s, {figures['peak_bytes'] / 1e6:,.0f} MB "
+        f"({figures['sizes_bytes'] / 1e6:,.0f} MB are the sentences' sizes)"
+    )
+    return figures

@@ -1,0 +1,64 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""bench.py's options, apart from what it measures, so that ``--help`` need not wait for PyTorch."""
+
+import argparse
+from pathlib import Path
+
+
+def parse_arguments(description: str) -> argparse.Namespace:
+    """The options on the command line."""
+    parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True)
+    pretrain = commands.add_parser("pretrain", help="training, beside fairseq's masked_lm with its RoBERTa")
+    data = commands.add_parser("data", help="one loader process, beside the training that it feeds")
+    for command in (pretrain, data):
+        command.add_argument("--arch", default="veco_small", help="of the model (default: %(default)s)")
+        command.add_argument("--tokens", type=int, default=4096, metavar="N", help="of a batch (default: %(default)s)")
+        command.add_argument("--length", type=int, default=128, metavar="N", help="of a side (default: %(default)s)")
+        command.add_argument("--updates", type=int, default=3, metavar="N", help="timed a round (default: %(default)s)")
+    head = commands.add_parser("head", help="the LM head's projection and loss, beside PyTorch's plain ones")
+    head.add_argument("--rows", type=int, default=8192, metavar="N", help="masked tokens (default: %(default)s)")
+    head.add_argument("--dim", type=int, default=768, metavar="N", help="of the model (default: %(default)s)")
+    head.add_argument("--plain-rows", type=int, default=1024, metavar="N",
+                      help="for the comparison with the plain loss, whose logits must fit (default: %(default)s)")
+    attention = commands.add_parser("attention", help="PyTorch's fused and plain attention, by length and type")
+    attention.add_argument("--arch", default="veco_small", help="whose heads (default: %(default)s)")
+    attention.add_argument("--tokens", type=int, default=2048, metavar="N", help="of a batch (default: %(default)s)")
+    attention.add_argument("--lengths", type=int, nargs="+", default=[16, 32, 64, 128, 256, 512], metavar="N",
+                           help="of the sequences (default: 16 to 512)")
+    start = commands.add_parser("start", help="how long getting ready takes, and how much memory, with much data")
+    start.add_argument("--languages", type=int, default=50, metavar="N", help="(default: %(default)s)")
+    start.add_argument("--pairs", type=int, default=879, metavar="N", help="of languages (default: %(default)s)")
+    start.add_argument("--sentences", type=int, default=1_000_000, metavar="N",
+                       help="of the largest language and pair; the k-th has a k-th of them (default: %(default)s)")
+    start.add_argument("--root", type=Path, help=argparse.SUPPRESS)
+    generate = commands.add_parser("generate", help="translation with fairseq, beside CTranslate2")
+    generate.add_argument("--arch", default="veco_large", help="of random weights (default: %(default)s)")
+    generate.add_argument("--decoder-layers", type=int, nargs="+", default=[3, 6, 24], metavar="N",
+                          help="of random weights (default: 3 6 24)")
+    generate.add_argument("--sentences", type=int, default=50, metavar="N", help="random ones (default: %(default)s)")
+    generate.add_argument("--length", type=int, default=25, metavar="N",
+                          help="of random sentences and their translations (default: %(default)s)")
+    generate.add_argument("--checkpoint", type=Path, metavar="FILE", help="a trained model instead of random weights")
+    generate.add_argument("--data", type=Path, metavar="DIR", help="... with its dict.LANG.txt")
+    generate.add_argument("--sentencepiece", type=Path, metavar="MODEL", help="... and its SentencePiece model")
+    generate.add_argument("--source", type=Path, metavar="FILE", help="raw text for it, and ...")
+    generate.add_argument("--reference", type=Path, metavar="FILE", help="... its translation, for BLEU")
+    generate.add_argument("--lang", default="de", metavar="CODE", help="of the reference (default: %(default)s)")
+    generate.add_argument("--beam", type=int, default=5, metavar="N", help="(default: %(default)s)")
+    generate.add_argument("--batch-size", type=int, default=32, metavar="N", help="sentences (default: %(default)s)")
+    generate.add_argument("--quantization", nargs="+", default=["float32", "int8"], metavar="TYPE",
+                          help="of CTranslate2 (default: float32 int8)")
+    generate.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    for command in (pretrain, data, head):
+        command.add_argument("--autocast", choices=["none", "bf16"], default="none", help="of camlm, or of both heads")
+        command.add_argument("--vocabulary", type=int, default=250_002, metavar="N", help="(default: %(default)s)")
+    generate.add_argument("--vocabulary", type=int, default=40_000, metavar="N", help="random (default: %(default)s)")
+    for command in (pretrain, data, head, attention, start, generate):
+        command.add_argument("--rounds", type=int, default=3, metavar="N", help="(default: %(default)s)")
+        command.add_argument("--threads", type=int, metavar="N", help="of a CPU (default: PyTorch's)")
+        command.add_argument("--device", choices=["cpu", "cuda"], help="(default: a GPU, if there is one)")
+        command.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+        command.add_argument("--job", help=argparse.SUPPRESS)  # one measurement in a process of its own
+    return parser.parse_args()

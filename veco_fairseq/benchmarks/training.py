@@ -1,0 +1,204 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Measurements of training, beside fairseq's own masked_lm with its RoBERTa."""
+
+import resource
+import statistics
+import time
+from argparse import Namespace
+from types import SimpleNamespace
+from typing import Any, Dict, List, NamedTuple
+
+import numpy as np
+import torch
+from fairseq import utils
+from fairseq.criterions.masked_lm import MaskedLmLoss
+from fairseq.data import Dictionary
+from fairseq.models.roberta import RobertaModel
+from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
+from omegaconf import OmegaConf
+
+from veco_fairseq.benchmarks.kernels import matmul_rate, wait
+from veco_fairseq.benchmarks.turns import command_of, in_turn
+from veco_fairseq.criterions.camlm import CamlmCriterion
+from veco_fairseq.data.composite import CompositeDataset, CompositeIndex, Half
+from veco_fairseq.data.masking import Masker
+from veco_fairseq.data.plan import DRAW
+from veco_fairseq.data.roots import MASK
+from veco_fairseq.data.vocabulary import dictionary_of
+from veco_fairseq.models.veco import VecoModel, architecture
+from veco_fairseq.operations import counter
+
+OURS, PEER = "camlm", "fairseq masked_lm"
+
+
+class Sizes(NamedTuple):
+    """Of the benchmark: the architecture, its vocabulary, and the tokens of a batch.
+
+    Attributes:
+        arch: "veco_small", ...; the peer has RoBERTa's layers of the same sizes.
+        vocabulary: tokens of the dictionary.
+        tokens: of each batch: of x and y together, and of the peer's sentences.
+        length: of every sentence, with its special tokens.
+        updates: that are timed, after one that is not.
+        autocast: "none" or "bf16", which the peer has no way to use on a CPU.
+        device: "cpu" or "cuda".
+    """
+
+    arch: str
+    vocabulary: int
+    tokens: int
+    length: int
+    updates: int
+    autocast: str
+    device: str
+
+
+class RandomPairs:
+    """A source of pairs (see :mod:`veco_fairseq.data.pairs`) with random tokens, all of one length."""
+
+    def __init__(self, name: str, count: int, length: int, vocabulary: int):
+        self.name, self.sentences, self.documents, self.dropped = name, count, 1, 0
+        self.lengths = np.full((count, 2), length, dtype=np.int32)
+        self.tokens = torch.from_numpy(np.random.default_rng(1).integers(4, vocabulary - 1, (count, 2, length - 2)))
+
+    def __len__(self) -> int:
+        return self.sentences
+
+    def __getitem__(self, index: int):
+        return tuple(self.tokens[index])
+
+
+def model_options(sizes: Sizes) -> Namespace:
+    return architecture(sizes.arch, autocast=sizes.autocast, max_positions=max(512, 2 * sizes.length))
+
+
+def dictionary(vocabulary: int) -> Dictionary:
+    return dictionary_of([*(f"w{number}" for number in range(vocabulary - 5)), MASK])
+
+
+def composites(sizes: Sizes, symbols: Dictionary) -> List[Dict[str, Dict]]:
+    """A training sample for every update: a monolingual and a bitext batch of ``sizes.tokens`` tokens each."""
+    pairs = max(1, sizes.tokens // (2 * sizes.length))
+    halves = {
+        kind: Half(
+            [RandomPairs(kind, pairs, sizes.length, sizes.vocabulary)],
+            Masker(symbols, symbols.index(MASK), share),
+            tlm=kind == "bitext",
+        )
+        for kind, share in (("mono", 0.15), ("bitext", 0.25))
+    }
+    dataset = CompositeDataset(halves, symbols, seed=1)
+    samples = []
+    for update in range(sizes.updates + 1):
+        draws = np.zeros(pairs, dtype=DRAW)
+        draws["epoch"], draws["index"] = update, np.arange(pairs)
+        samples.append(dataset[CompositeIndex(draws, draws)])
+    return samples
+
+
+def masked_sentences(sizes: Sizes, symbols: Dictionary) -> List[Dict[str, Any]]:
+    """The peer's samples: as many tokens a batch, 15% of them masked, in ``sizes.length`` sentences."""
+    samples = composites(sizes, symbols)
+    batches = []
+    for sample in samples:
+        of_pairs = sample["mono"]["net_input"]
+        tokens, targets = (of_pairs[key].flatten(0, 1) for key in ("tokens", "targets"))
+        batches.append({"net_input": {"src_tokens": tokens, "src_lengths": None}, "target": targets,
+                        "ntokens": tokens.numel(), "nsentences": len(tokens)})  # fmt: skip
+    return batches
+
+
+def train(which: str, sizes: Sizes) -> Dict[str, float]:
+    """Train on random tokens, and measure.
+
+    Returns:
+        ``seconds``: the median of an update, ``operations`` of one, ``tokens`` of one (those of the batches, each
+        counted once), ``parameters``, ``peak_bytes`` of the process or the GPU.
+    """
+    torch.manual_seed(1)
+    symbols = dictionary(sizes.vocabulary)
+    task = SimpleNamespace(source_dictionary=symbols, target_dictionary=symbols, validation_names=[])
+    if which == OURS:
+        model = VecoModel.build_model(model_options(sizes), task)
+        criterion = CamlmCriterion(SimpleNamespace(objective="camlm", no_stop_gradient=False), task)
+        samples = composites(sizes, symbols)
+    else:
+        model = RobertaModel.build_model(model_options(sizes), task)
+        criterion = MaskedLmLoss(SimpleNamespace(tpu=False), task)
+        samples = [{"all": sample} for sample in masked_sentences(sizes, symbols)]
+    model, criterion = model.to(sizes.device).train(), criterion.train()
+    optimizer = FairseqAdam(OmegaConf.structured(FairseqAdamConfig(lr=[1e-4], tpu=False)), list(model.parameters()))
+    seconds = []
+    with counter() as operations:
+        update(model, criterion, optimizer, samples[0], sizes.device)
+    for sample in samples[1:]:
+        started = time.perf_counter()
+        update(model, criterion, optimizer, sample, sizes.device)
+        wait(sizes.device)
+        seconds.append(time.perf_counter() - started)
+    on_gpu = sizes.device == "cuda"
+    peak = torch.cuda.max_memory_allocated() if on_gpu else 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "seconds": statistics.median(seconds),
+        "operations": operations.get_total_flops(),
+        "tokens": sum(half["ntokens"] for half in samples[0].values()),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "peak_bytes": peak,
+    }
+
+
+def update(model, criterion, optimizer, sample: Dict[str, Dict], device: str) -> None:
+    """An update as fairseq's trainer makes it: backward of each batch, gradient norm, optimizer."""
+    if device == "cuda":
+        sample = utils.move_to_cuda(sample)
+    size = 0
+    for half in sample.values():
+        loss, sample_size, _ = criterion(model, half)
+        loss.backward()
+        size += sample_size
+    optimizer.multiply_grads(1 / size)
+    optimizer.clip_grad_norm(1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def sizes_of(args: Namespace) -> Sizes:
+    """The sizes that bench.py's options give."""
+    return Sizes(args.arch, args.vocabulary, args.tokens, args.length, args.updates, args.autocast, args.device)
+
+
+def pretrain(args: Namespace) -> Dict:
+    """``bench.py pretrain``: print a line for each of the two, and return the figures."""
+    sizes = sizes_of(args)
+    if args.job:
+        return train(args.job, sizes)
+    options = model_options(sizes)
+    shape = (args.tokens, options.encoder_embed_dim, options.encoder_ffn_embed_dim)
+    rates = {}
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        rates[name] = matmul_rate(*shape, dtype, args.device)
+        print(f"matrix products ({shape[0]} x {shape[1]} x {shape[2]}), {name}: {rates[name] / 1e9:,.0f} GFLOP/s")
+    jobs = {name: command_of(args, name) for name in (OURS, PEER)}
+    results = in_turn(jobs, args.rounds, print)
+    figures = {"matmul_rate": rates}
+    print(f"{'':20} {'s/update':>9} {'TFLOP/update':>13} {'GFLOP/s':>8} {'MFU':>6} {'tokens/s':>9} {'peak GiB':>9}")
+    for name, rounds in results.items():
+        best = {key: rounds[0][key] for key in ("operations", "tokens", "parameters")}
+        best["seconds"] = statistics.median(result["seconds"] for result in rounds)
+        best["peak_bytes"] = max(result["peak_bytes"] for result in rounds)
+        best["rate"] = best["operations"] / best["seconds"]
+        best["mfu"] = best["rate"] / rates["bf16" if name == OURS and args.autocast == "bf16" else "fp32"]
+        figures[name] = {**best, "rounds": rounds}
+        print(
+            f"{name:20} {best['seconds']:9.2f} {best['operations'] / 1e12:13.2f} {best['rate'] / 1e9:8,.0f} "
+            f"{best['mfu']:6.1%} {best['tokens'] / best['seconds']:9,.0f} {best['peak_bytes'] / 2**30:9.2f}"
+        )
+    ratios = [
+        ours["operations"] / ours["seconds"] / (peer["operations"] / peer["seconds"])
+        for ours, peer in zip(results[OURS], results[PEER])
+    ]
+    figures["ratio"] = statistics.median(ratios)
+    each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    print(f"operations a second, ours to fairseq's: {figures['ratio']:.2f} (by round: {each})")
+    return figures
