@@ -21,8 +21,8 @@ def main() -> None:
     add("--layer-selection", default="last", metavar="WHICH",
         help="last (default), first, or N layer numbers such as 3,5")
     add("--source-lang", metavar="LANG",
-        help="with --target-lang: translate with these languages' tokens, as the authors do, by --task "
-             "veco_translation (default: without, by --task translation)")
+        help="with --target-lang: what translate.py translates, with these languages' tokens, as the authors do; "
+             "fairseq-generate and fairseq-train take them from -s and -t")
     add("--target-lang", metavar="LANG")
     add("--trust-checkpoint", action="store_true",
         help="unpickle a checkpoint that needs more than tensors and plain values: it can then run any code")

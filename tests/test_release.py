@@ -11,15 +11,16 @@ from conftest import error_line, make_dictionary, write_tokens
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.transformer import TransformerModel
 from fairseq.sequence_generator import SequenceGenerator
-from fairseq.tasks.translation import TranslationConfig, load_langpair_dataset
+from fairseq.tasks import TASK_REGISTRY
+from fairseq.tasks.translation import TranslationConfig, TranslationTask, load_langpair_dataset
 
-from veco_fairseq.benchmark_generate import Words
+from veco_fairseq.benchmarks.generation import Words
 from veco_fairseq.checkpoints.pretrained import read_pretrained
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.checkpoints.release import back_to_pretraining, import_release
 from veco_fairseq.errors import UserError
 from veco_fairseq.models.veco import VecoModel
-from veco_fairseq.tasks.translation import VecoTranslationTask, language_token
+from veco_fairseq.tasks.translation import VecoTranslationTask
 from veco_fairseq.translator import Translator
 
 LAYERS, DIM = 11, 16  # more than nine
@@ -123,8 +124,9 @@ def test_fairseq_generate_and_translate(tmp_path, model, run):
     write_data(tmp_path)
     generate = ("fairseq-generate", tmp_path, "--user-dir", "veco_fairseq", "--path", tmp_path / "ours.pt", "-s", "en",
                 "-t", "de", "--beam", "2", "--max-len-b", "9", "--max-len-a", "0", "--cpu")  # fmt: skip
-    result = run(*generate, "--task", "veco_translation")
+    result = run(*generate)  # --task translation, which sees that the dictionaries have both tokens
     assert result.returncode == 0, result.stderr
+    assert result.stdout == run(*generate, "--task", "veco_translation").stdout
     found = dict(line.split("\t")[::2] for line in result.stdout.splitlines() if line.startswith("H-"))
     symbols = words(mask=False)
     without_mask = stock(mask=False)
@@ -141,9 +143,18 @@ def test_fairseq_generate_and_translate(tmp_path, model, run):
     assert ours.translate(["w1 w2 w3", "w4", "w5 w6"]) == [found[f"H-{number}"] for number in range(3)]
 
 
-def test_a_language_without_a_token():
-    with pytest.raises(UserError, match=r"\[fr\]: is not in the dictionary"):
-        language_token(words(mask=False), "fr")
+def test_which_task_translation_is(tmp_path):
+    """fairseq's own, but for dictionaries with both languages' tokens."""
+    write_data(tmp_path)
+    config = TranslationConfig(data=str(tmp_path), source_lang="en", target_lang="de")
+    assert type(TASK_REGISTRY["translation"].setup_task(config)) is VecoTranslationTask
+    config.num_batch_buckets = 2
+    with pytest.raises(UserError, match="--num-batch-buckets: cannot be had with language tokens"):
+        VecoTranslationTask.setup_task(config)
+    make_dictionary(5, mask=False).save(str(tmp_path / "dict.de.txt"))
+    assert type(TASK_REGISTRY["translation"].setup_task(config)) is TranslationTask
+    with pytest.raises(UserError, match=r"\[de\]: is not in the dictionary"):
+        VecoTranslationTask.setup_task(config)
 
 
 def test_back_to_pretraining(tmp_path, model):

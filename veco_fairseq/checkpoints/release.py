@@ -119,8 +119,7 @@ def import_release(
         output: the file to write; beside it ``output`` + ".json" gets the report.
         decoder_layers: how many of the decoder's layers to keep; none: all of them.
         layer_selection: which: "last", "first" or numbers from 0 in the new decoder's order.
-        source_lang, target_lang: of the language tokens; without them ``</s>`` begins and ends translations, as in
-            ``--task translation``.
+        source_lang, target_lang: of the language tokens, for what takes its task from the checkpoint.
 
     Returns:
         The report, as in the JSON file.

@@ -2,11 +2,15 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Translation with the authors' language tokens, mBART's way: sources ``x </s> [en]``, targets ``y </s> [de]``."""
 
+import logging
+
 from fairseq.data import AppendTokenDataset
-from fairseq.tasks import register_task
+from fairseq.tasks import TASK_REGISTRY, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from veco_fairseq.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 
 @register_task("veco_translation", dataclass=TranslationConfig)
@@ -17,13 +21,20 @@ class VecoTranslationTask(TranslationTask):
     it, and a translation ends with it.
 
     Raises:
-        UserError: a dictionary has no such token.
+        UserError: a dictionary has no such token; ``--num-batch-buckets``, which fixes lengths without the tokens.
     """
 
     def __init__(self, cfg, src_dict, tgt_dict):
         super().__init__(cfg, src_dict, tgt_dict)
-        self.source_token = language_token(src_dict, cfg.source_lang)
-        self.target_token = language_token(tgt_dict, cfg.target_lang)
+        for dictionary, lang in ((src_dict, cfg.source_lang), (tgt_dict, cfg.target_lang)):
+            if not has_language_token(dictionary, lang):
+                raise UserError(
+                    f"[{lang}]: is not in the dictionary: --task veco_translation needs it; try --task translation"
+                )
+        if cfg.num_batch_buckets > 0:
+            raise UserError("--num-batch-buckets: cannot be had with language tokens; leave it away")
+        self.source_token = src_dict.index(f"[{cfg.source_lang}]")
+        self.target_token = tgt_dict.index(f"[{cfg.target_lang}]")
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
         """fairseq's, with the language tokens."""
@@ -48,9 +59,28 @@ class VecoTranslationTask(TranslationTask):
         return super().build_generator(models, args, seq_gen_cls, more, prefix_allowed_tokens_fn)
 
 
-def language_token(dictionary, lang: str) -> int:
-    """The id of ``[lang]``."""
-    token = f"[{lang}]"
-    if token not in dictionary:
-        raise UserError(f"{token}: is not in the dictionary: --task veco_translation needs it; try --task translation")
-    return dictionary.index(token)
+class TranslationByDictionaryTask(TranslationTask):
+    """What ``--task translation`` is with this plug-in: fairseq's, or :class:`VecoTranslationTask` for a dictionary
+    with both languages' tokens.
+
+    ``fairseq-generate`` and ``fairseq-interactive`` take ``translation`` unless told otherwise, and a model that was
+    trained with language tokens translates badly without them, in silence.
+    """
+
+    @classmethod
+    def setup_task(cls, cfg, **kwargs):
+        """fairseq's task, or ours."""
+        task = TranslationTask.setup_task(cfg, **kwargs)
+        langs = cfg.source_lang, cfg.target_lang
+        if not all(map(has_language_token, (task.src_dict, task.tgt_dict), langs)):
+            return task
+        logger.info("the dictionaries have [%s] and [%s]: sources and translations end with them", *langs)
+        return VecoTranslationTask(cfg, task.src_dict, task.tgt_dict)
+
+
+TASK_REGISTRY["translation"] = TranslationByDictionaryTask
+
+
+def has_language_token(dictionary, lang: str) -> bool:
+    """Whether ``[lang]`` is one of its tokens."""
+    return f"[{lang}]" in dictionary
