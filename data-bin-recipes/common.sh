@@ -1,7 +1,7 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
 #
-# What the recipes share; to be sourced, in bash 4.3 or newer, after `set -euo pipefail`. It sets REPOSITORY
+# What the recipes share; to be sourced, in bash 4.4 or newer, after `set -euo pipefail`. It sets REPOSITORY
 # and RECIPE (the name of the recipe's folder), and puts the commands of .venv first on PATH.
 # VECO_SKIP_SETUP=1 leaves the installation as it is.
 

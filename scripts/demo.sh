@@ -30,8 +30,10 @@ python="$repository/.venv/bin/python"
 toy="$repository/data-bin-recipes/toy"
 device=()
 "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || device=(--cpu)
-precision=()  # where the processor computes in bf16, pre-training takes half the time
-! grep -qsE "avx512_bf16|amx_bf16" /proc/cpuinfo || precision=(--autocast bf16)
+pretraining=("${device[@]}") finetuning=("${device[@]}")
+if ((${#device[@]})) && grep -qsE "avx512_bf16|amx_bf16" /proc/cpuinfo; then  # less than the time of fp32
+    pretraining+=(--autocast bf16) finetuning+=(--amp)
+fi
 
 # stage NAME COMMAND...: run it with its output in logs/NAME.log and a line of progress now and then on the screen;
 # seconds.tsv notes how long it took (of several runs the longest: the others found it partly done).
@@ -48,9 +50,9 @@ stage() {
 }
 
 stage data bash "$toy/prepare.sh" --out "$out"
-stage pretraining bash "$toy/train.sh" --out "$out" -- "${device[@]}" "${precision[@]}"
+stage pretraining bash "$toy/train.sh" --out "$out" -- "${pretraining[@]}"
 for arm in veco random; do
-    stage "finetuning-$arm" bash "$toy/finetune.sh" --out "$out" --arm $arm -- "${device[@]}"
+    stage "finetuning-$arm" bash "$toy/finetune.sh" --out "$out" --arm $arm -- "${finetuning[@]}"
 done
 stage report "$python" "$repository/scripts/demo_report.py" "$out"
 cat "$out/report.md"
