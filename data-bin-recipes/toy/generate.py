@@ -319,7 +319,7 @@ def main() -> None:
         ("words", 60, "content words of each language, not counting inflection"),
         ("pairs", 8000, "sentences of train.*, the same in all languages"),
         ("mono", 3000, "sentences of mono.*, others in each language, a blank line between documents"),
-        ("finetune-pairs", 3000, "the first so many of train.*, as finetune.*"),
+        ("finetune-pairs", 1000, "the first so many of train.*, as finetune.*"),
         ("valid", 250, "sentences of valid.*"),
         ("test", 250, "sentences of test.*"),
     ):

@@ -11,7 +11,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
-parse_options out="$REPOSITORY/data-bin/toy" objective=camlm updates=600 seed=1 -- "$@"
+parse_options out="$REPOSITORY/data-bin/toy" objective=camlm updates=500 seed=1 -- "$@"
 require_choice objective camlm mlm
 require_number updates seed
 pretrain "${OPTIONS[out]}" "${OPTIONS[objective]}" "${OPTIONS[updates]}" "${OPTIONS[seed]}" \
