@@ -162,8 +162,14 @@ def test_checkpoint_of_another_dictionary(copy_of):
     for lang in ("de", "en"):
         path = copy_of / "data" / f"dict.{lang}.txt"
         path.write_text("".join(path.read_text().splitlines(True)[:-8]))
-    result = run("fairseq-generate", "data", "--path", "ckpt/checkpoint_best.pt", cwd=copy_of)
-    line = error_line(result, "fairseq-generate")
+    generate = ("fairseq-generate", "data", "--path", "ckpt/checkpoint_best.pt")
+    line = error_line(run(*generate, cwd=copy_of), "fairseq-generate")
+    assert "was trained with another dictionary, of 40 tokens where data has 32; first difference: token 32" in line
+    checkpoint = copy_of / "ckpt/checkpoint_best.pt"
+    state = torch.load(checkpoint, weights_only=False)
+    del state["task_state"]  # as stock fairseq leaves it
+    torch.save(state, checkpoint)
+    line = error_line(run(*generate, cwd=copy_of), "fairseq-generate")
     assert line.startswith("ckpt/checkpoint_best.pt: other shapes: ")
     assert "encoder.embed_tokens.weight [40, 64] in the file, [32, 64] here" in line
     assert "is this the dict.txt that it was trained with?" in line

@@ -12,7 +12,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.transformer import TransformerModel
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import TASK_REGISTRY
-from fairseq.tasks.translation import TranslationConfig, TranslationTask, load_langpair_dataset
+from fairseq.tasks.translation import TranslationConfig, load_langpair_dataset
 
 from veco_fairseq.benchmarks.generation import Words
 from veco_fairseq.checkpoints.pretrained import read_pretrained
@@ -20,7 +20,7 @@ from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.checkpoints.release import back_to_pretraining, import_release
 from veco_fairseq.errors import UserError
 from veco_fairseq.models.veco import VecoModel
-from veco_fairseq.tasks.translation import VecoTranslationTask
+from veco_fairseq.tasks.translation import CheckedTranslationTask, VecoTranslationTask
 from veco_fairseq.translator import Translator
 
 LAYERS, DIM = 11, 16  # more than nine
@@ -144,7 +144,7 @@ def test_fairseq_generate_and_translate(tmp_path, model, run):
 
 
 def test_which_task_translation_is(tmp_path):
-    """fairseq's own, but for dictionaries with both languages' tokens."""
+    """fairseq's own with a look at the checkpoint, or with language tokens where both dictionaries have them."""
     write_data(tmp_path)
     config = TranslationConfig(data=str(tmp_path), source_lang="en", target_lang="de")
     assert type(TASK_REGISTRY["translation"].setup_task(config)) is VecoTranslationTask
@@ -152,9 +152,26 @@ def test_which_task_translation_is(tmp_path):
     with pytest.raises(UserError, match="--num-batch-buckets: cannot be had with language tokens"):
         VecoTranslationTask.setup_task(config)
     make_dictionary(5, mask=False).save(str(tmp_path / "dict.de.txt"))
-    assert type(TASK_REGISTRY["translation"].setup_task(config)) is TranslationTask
+    assert type(TASK_REGISTRY["translation"].setup_task(config)) is CheckedTranslationTask
     with pytest.raises(UserError, match=r"\[de\]: is not in the dictionary"):
         VecoTranslationTask.setup_task(config)
+
+
+def test_a_checkpoint_of_another_dictionary_or_direction(tmp_path):
+    write_data(tmp_path)
+    task, back = (
+        TASK_REGISTRY["translation"].setup_task(TranslationConfig(data=str(tmp_path), source_lang=a, target_lang=b))
+        for a, b in (("en", "de"), ("de", "en"))
+    )
+    state = task.state_dict()
+    task.load_state_dict(state)
+    task.load_state_dict({})  # of stock fairseq
+    back.check_task_state(state, "x.pt")  # training may go on from it
+    with pytest.raises(UserError, match="the checkpoint translates from en to de: check -s de and -t en"):
+        back.load_state_dict(state)
+    other = {"symbols": [*state["symbols"][:5], *state["symbols"][:4:-1]]}  # of the same size
+    with pytest.raises(UserError, match="x.pt: was trained with another dictionary, of 46 .*: token 5 is '.en.' there"):
+        task.check_task_state(other, "x.pt")
 
 
 def test_back_to_pretraining(tmp_path, model):

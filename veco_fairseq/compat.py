@@ -365,6 +365,9 @@ MISTAKES = (
      "the checkpoint was trained with {1}, not {2}: give the same one, or --reset-optimizer"),
     (r"gradients are Nan/Inf",
      "the gradients became NaN or infinite: lower --lr or raise --warmup-updates, and go on from a checkpoint before"),
+    (r"--share-all-embeddings requires a joined dictionary",
+     "the two languages' dict.LANG.txt differ, and this model has one for both: make the data with --srcdict and "
+     "--tgtdict of the model, or --joined-dictionary"),
     (r"(Size of sample #\d+ is invalid .*)", "{0}"),
     (r"(Valid paths .* will be ignored\. .*)", "{0}"),
 )

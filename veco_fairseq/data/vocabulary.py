@@ -4,9 +4,9 @@
 
 import io
 import re
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Iterable, List, NamedTuple, Sequence
+from typing import Iterable, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 import sentencepiece
@@ -23,7 +23,6 @@ RESERVED = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 # SentencePiece sums over threads in float: with another number of them the vocabulary could differ.
 TRAINING_THREADS = 16
 LINES_A_BATCH = 8192
-
 
 
 def train_sentencepiece(lines: Iterable[str], vocab_size: int, character_coverage: float, quiet: bool = True) -> bytes:
@@ -217,3 +216,24 @@ def encode_text(model: Path, source: Path, target: Path, workers: int) -> int:
         if not count:
             raise UserError(f"{source}: holds no text")
     return count
+
+
+def require_same_symbols(theirs: Optional[Sequence[str]], dictionary: Dictionary, checkpoint: str, data: Path_) -> None:
+    """Refuse a checkpoint of another dictionary, of the same size too: its rows would mean other tokens.
+
+    Args:
+        theirs: the checkpoint's tokens with fairseq's four; none if it doesn't tell.
+        dictionary: of the data.
+        checkpoint, data: their names.
+
+    Raises:
+        UserError: with both sizes and the first token that differs.
+    """
+    ours = dictionary.symbols
+    if theirs is None or list(theirs) == ours:
+        return
+    row, *first = next((row, *pair) for row, pair in enumerate(zip_longest(theirs, ours)) if pair[0] != pair[1])
+    raise UserError(
+        f"{checkpoint}: was trained with another dictionary, of {len(theirs):,} tokens where {data} has {len(ours):,}; "
+        f"first difference: token {row} is {first[0]!r} there and {first[1]!r} here"
+    )

@@ -8,7 +8,6 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
@@ -33,6 +32,7 @@ from veco_fairseq.data.composite import (
     validation_batches,
 )
 from veco_fairseq.data.plan import KINDS
+from veco_fairseq.data.vocabulary import require_same_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
 
@@ -163,13 +163,7 @@ class CamlmTask(FairseqTask):
         Raises:
             UserError: with both sizes and the first token that differs.
         """
-        theirs, ours = task_state.get("symbols", self.dictionary.symbols), self.dictionary.symbols
-        if theirs != ours:
-            row, *first = next((row, *pair) for row, pair in enumerate(zip_longest(theirs, ours)) if pair[0] != pair[1])
-            raise UserError(
-                f"{checkpoint}: was trained with another dictionary, of {len(theirs):,} tokens where {self.cfg.data} "
-                f"has {len(ours):,}; first difference: token {row} is {first[0]!r} there and {first[1]!r} here"
-            )
+        require_same_symbols(task_state.get("symbols"), self.dictionary, checkpoint, self.cfg.data)
 
     def build_model(self, cfg, from_checkpoint: bool = False):
         """The model, if its position table holds the sequences that the options allow; from XLM-R, if asked for."""

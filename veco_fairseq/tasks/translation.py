@@ -1,24 +1,69 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Translation with the authors' language tokens, mBART's way: sources ``x </s> [en]``, targets ``y </s> [de]``."""
+"""fairseq's translation with a look at what a checkpoint was trained for, and with the authors' language tokens."""
 
 import logging
+from typing import Any, Dict
 
 from fairseq.data import AppendTokenDataset
 from fairseq.tasks import TASK_REGISTRY, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from veco_fairseq.data.vocabulary import require_same_symbols
 from veco_fairseq.errors import UserError
 
 logger = logging.getLogger(__name__)
 
 
-@register_task("veco_translation", dataclass=TranslationConfig)
-class VecoTranslationTask(TranslationTask):
-    """fairseq's ``translation`` for dictionaries with a token for each language, ``[en]``.
+class CheckedTranslationTask(TranslationTask):
+    """What ``--task translation`` is with this plug-in: fairseq's, which does in silence what cannot go well.
 
-    The source's token is appended to it; the target's stands where ``</s>`` does otherwise: the decoder begins with
-    it, and a translation ends with it.
+    A checkpoint keeps the target's symbols and the two languages in its ``task_state``. One of another dictionary is
+    refused, and one of the opposite direction, too, but for training. Where both dictionaries have their language's
+    token the task is :class:`VecoTranslationTask`: ``fairseq-generate`` and ``fairseq-interactive`` take
+    ``translation`` unless told otherwise, and a model of the authors' translates badly without the tokens.
+
+    Raises:
+        UserError: the checkpoint is of another dictionary or direction.
+    """
+
+    def __init__(self, cfg, src_dict, tgt_dict):
+        super().__init__(cfg, src_dict, tgt_dict)
+        languages = [cfg.source_lang, cfg.target_lang]
+        self.state.merge_state_dict({"symbols": list(tgt_dict.symbols), "languages": languages})
+
+    @classmethod
+    def setup_task(cls, cfg, **kwargs):
+        """fairseq's task, with language tokens where the dictionaries have them."""
+        task = super().setup_task(cfg, **kwargs)
+        langs = cfg.source_lang, cfg.target_lang
+        has_tokens = all(map(has_language_token, (task.src_dict, task.tgt_dict), langs))
+        if cls is not CheckedTranslationTask or not has_tokens:
+            return task
+        logger.info("the dictionaries have [%s] and [%s]: sources and translations end with them", *langs)
+        return VecoTranslationTask(cfg, task.src_dict, task.tgt_dict)
+
+    def check_task_state(self, task_state: Dict[str, Any], checkpoint: str) -> None:
+        """Refuse a checkpoint of another dictionary, to train from or to translate with."""
+        require_same_symbols(task_state.get("symbols"), self.tgt_dict, checkpoint, self.cfg.data)
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Of a model to translate with."""
+        self.check_task_state(state_dict, "the checkpoint")
+        source, target = self.cfg.source_lang, self.cfg.target_lang
+        if source != target and state_dict.get("languages") == [target, source]:
+            raise UserError(f"the checkpoint translates from {target} to {source}: check -s {source} and -t {target}")
+
+
+TASK_REGISTRY["translation"] = CheckedTranslationTask
+
+
+@register_task("veco_translation", dataclass=TranslationConfig)
+class VecoTranslationTask(CheckedTranslationTask):
+    """``translation`` for dictionaries with a token for each language, ``[en]``, placed as mBART's.
+
+    Sources are ``x </s> [en]`` and targets ``y </s> [de]``: the target's token stands where ``</s>`` does otherwise, so
+    that the decoder begins with it, and a translation ends with it.
 
     Raises:
         UserError: a dictionary has no such token; ``--num-batch-buckets``, which fixes lengths without the tokens.
@@ -57,28 +102,6 @@ class VecoTranslationTask(TranslationTask):
         """fairseq's, which begins and ends with the target's language token."""
         more = {**(extra_gen_cls_kwargs or {}), "eos": self.target_token}
         return super().build_generator(models, args, seq_gen_cls, more, prefix_allowed_tokens_fn)
-
-
-class TranslationByDictionaryTask(TranslationTask):
-    """What ``--task translation`` is with this plug-in: fairseq's, or :class:`VecoTranslationTask` for a dictionary
-    with both languages' tokens.
-
-    ``fairseq-generate`` and ``fairseq-interactive`` take ``translation`` unless told otherwise, and a model that was
-    trained with language tokens translates badly without them, in silence.
-    """
-
-    @classmethod
-    def setup_task(cls, cfg, **kwargs):
-        """fairseq's task, or ours."""
-        task = TranslationTask.setup_task(cfg, **kwargs)
-        langs = cfg.source_lang, cfg.target_lang
-        if not all(map(has_language_token, (task.src_dict, task.tgt_dict), langs)):
-            return task
-        logger.info("the dictionaries have [%s] and [%s]: sources and translations end with them", *langs)
-        return VecoTranslationTask(cfg, task.src_dict, task.tgt_dict)
-
-
-TASK_REGISTRY["translation"] = TranslationByDictionaryTask
 
 
 def has_language_token(dictionary, lang: str) -> bool:
