@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import error_line
 
 RECIPES = Path(__file__).resolve().parent.parent / "data-bin-recipes"
@@ -147,4 +148,10 @@ def test_table_of_scores(tmp_path, run):
         "| random |  | 8.0 |  |",
         "| veco | 20.0 |  | 30.5 ± 0.7 (2) |",
     ]
+    (tmp_path / "checkpoints/finetune.veco.s1").mkdir(parents=True)
+    history = {"optimizer_history": [{"num_updates": 454}], "model": {}}
+    torch.save(history, tmp_path / "checkpoints/finetune.veco.s1/checkpoint_last.pt")
+    (scores / "finetune.veco.s2.checkpoint_last.json").unlink()
+    result = run("data-bin-recipes/multi30k/table.py", tmp_path, "--plot", tmp_path / "curve.png")
+    assert result.returncode == 0 and (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG"), result.stderr
     assert "no scores: run evaluate.sh first" in error_line(run("data-bin-recipes/multi30k/table.py", tmp_path / "none"))

@@ -80,7 +80,8 @@ def training_memory(args: Namespace, dictionary: Dictionary, batch: Batch) -> Me
         parameters = sum(parameter.numel() for parameter in encoder.parameters())
         activations = kept_for_the_backward_pass(layers, encoder.parameters())
     rows = int((3 if batch.tlm else 2) * 2 * batch.pairs * batch.length * batch.share)
-    # dense, GELU, LayerNorm and the gradient of each row; a chunk's logits and probabilities; the weight's gradient
+    # dense, GELU, LayerNorm and the gradient of each row; a chunk's logits, which become its probabilities; the
+    # weight's gradient; under autocast, logits and weight in bf16 beside those in fp32
     dim, logits = args.encoder_embed_dim, min(LOGITS_A_CHUNK, rows * len(dictionary))
-    loss = 4 * (4 * rows * dim + 2 * logits + len(dictionary) * dim)
+    loss = 4 * 4 * rows * dim + (6 if args.autocast == "bf16" else 4) * (logits + len(dictionary) * dim)
     return Memory(BYTES_A_PARAMETER * parameters, activations, loss)

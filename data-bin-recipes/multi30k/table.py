@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The scores that evaluate.sh left in a folder, as a Markdown table: sacreBLEU by arm and updates, over the seeds."""
+"""The scores that evaluate.sh left in a folder, as a Markdown table: sacreBLEU by arm and updates, over the seeds.
+
+--plot draws the arms that have several checkpoints' scores, each seed by itself.
+"""
 
 import argparse
 import json
@@ -9,8 +12,9 @@ import re
 import statistics
 from collections import defaultdict
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict, List, Tuple
 
+from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
 
@@ -30,6 +34,25 @@ def read_scores(folder: Path) -> Dict[str, Dict[str, List[float]]]:
     return scores
 
 
+def read_curves(out: Path) -> Dict[str, List[Tuple[int, float]]]:
+    """(updates, sacreBLEU) of every fine-tuning with scores of several checkpoints, by arm and seed."""
+    curves = defaultdict(list)
+    for path in sorted((out / "scores").glob("*.json")):
+        name = NAME.fullmatch(path.name)
+        if not name:
+            continue
+        updates = name["updates"]
+        if updates is None:
+            checkpoint = out / "checkpoints" / f"finetune.{name['arm']}.s{name['seed']}" / "checkpoint_last.pt"
+            updates = read_checkpoint(checkpoint)["optimizer_history"][-1]["num_updates"]
+        score = json.loads(path.read_text(encoding="utf-8"))["sacrebleu"]["score"]
+        curves[f"{name['arm']}, seed {name['seed']}"].append((int(updates), score))
+    several = {name: sorted(curve) for name, curve in curves.items() if len(curve) > 1}
+    if not several:
+        raise UserError(f"{out / 'scores'}: --plot: no fine-tuning has scores of several checkpoints: see evaluate.sh")
+    return several
+
+
 def cell(scores: List[float]) -> str:
     """The mean over the seeds, with the standard deviation and the number of seeds where there are several."""
     if len(scores) < 2:
@@ -40,12 +63,19 @@ def cell(scores: List[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("out", type=Path, help="the folder of the recipe's scripts")
-    scores = read_scores(parser.parse_args().out / "scores")
+    parser.add_argument("--plot", type=Path, metavar="PNG", help="draw BLEU over the updates, too")
+    args = parser.parse_args()
+    scores = read_scores(args.out / "scores")
     points = {updates for of_arm in scores.values() for updates in of_arm}
     points = sorted(points, key=lambda updates: (updates == "last", updates.zfill(9)))
     print(f"| arm | {' | '.join(points)} |\n| --- |{' --- |' * len(points)}")
     for arm, of_arm in sorted(scores.items()):
         print(f"| {arm} | {' | '.join(cell(of_arm.get(updates, [])) for updates in points)} |")
+    if args.plot:
+        from veco_fairseq.plots import plot_curves
+
+        plot_curves(read_curves(args.out), "sacreBLEU", "BLEU of the test set while fine-tuning", args.plot)
+        print(f"wrote {args.plot}")
 
 
 if __name__ == "__main__":
