@@ -1,11 +1,15 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The curves that plot_curves.py finds in what fairseq-train printed."""
+"""The curves that plot_curves.py finds in what fairseq-train printed, and the bars of plot_scores.py."""
 
+import json
+
+import matplotlib.pyplot as plt
 import pytest
+from conftest import error_line
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.plots import read_curve
+from veco_fairseq.plots import plot_bars, read_curve
 
 START = "2026-11-21 10:00:00 | INFO |"
 SIMPLE = [
@@ -31,3 +35,31 @@ def test_read_curve(tmp_path, lines):
         read_curve(log, "bleu")
     with pytest.raises(UserError, match="no line on training of it has bleu .there is: "):
         read_curve(log, "bleu", training=True)
+
+
+def test_bars(tmp_path, monkeypatch):
+    """Every value stands in its name's colour over its group."""
+    monkeypatch.setattr(plt, "close", lambda figure: None)
+    bars = {"last": {"en-de": 30.0, "en-fr": 40.0}, "first": {"en-fr": 35.0}}
+    plot_bars(bars, "BLEU", "title", tmp_path / "bars.png")
+    axes = plt.gcf().axes[0]
+    last, first = (
+        sorted((bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in drawn) for drawn in axes.containers
+    )
+    assert [round(place) for place, _ in last] == [0, 1] and [height for _, height in last] == [30.0, 40.0]
+    assert [(round(place), height) for place, height in first] == [(1, 35.0)]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["en-de", "en-fr"]
+    assert (tmp_path / "bars.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_plot_scores(tmp_path, run):
+    score = tmp_path / "score.json"
+    score.write_text(json.dumps({"sacrebleu": {"score": 30.0}}))
+    result = run("scripts/plot_scores.py", f"en-de/last 3={score}", "--output", tmp_path / "bars.png")
+    assert result.returncode == 0 and (tmp_path / "bars.png").stat().st_size > 1000, result.stderr
+    other = ("--output", tmp_path / "other.png")
+    assert "last: not GROUP/NAME=FILE" in error_line(run("scripts/plot_scores.py", "last", *other))
+    metric = ("--metric", "tokenised_bleu")
+    assert "has no tokenised_bleu" in error_line(run("scripts/plot_scores.py", f"a/b={score}", *metric, *other))
+    assert "no such file" in error_line(run("scripts/plot_scores.py", f"a/b={tmp_path}/none", *other))
+    assert not (tmp_path / "other.png").exists()

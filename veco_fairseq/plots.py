@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Pictures: learning curves and attention maps, as PNG."""
+"""Pictures: learning curves, bars and attention maps, as PNG."""
 
 import json
 import logging
@@ -83,6 +83,26 @@ def plot_curves(
         axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(alpha=0.3)
     axes.legend()
+    _save(figure, output)
+
+
+def plot_bars(bars: Dict[str, Dict[str, float]], ylabel: str, title: str, output: Path) -> None:
+    """Groups of bars with their values on top, a colour for each name.
+
+    Args:
+        bars: name -> group -> value; a name need not be in every group.
+    """
+    groups = list(dict.fromkeys(group for values in bars.values() for group in values))
+    width = 0.8 / len(bars)
+    figure, axes = plt.subplots(figsize=(2 + max(4.4, 0.55 * len(groups) * len(bars)), 4.0))
+    for number, (name, values) in enumerate(bars.items()):
+        places = [groups.index(group) + (number - (len(bars) - 1) / 2) * width for group in values]
+        axes.bar_label(axes.bar(places, list(values.values()), width, label=name), fmt="%.1f", fontsize=8)
+    axes.set_xticks(range(len(groups)), groups)
+    axes.set(ylabel=ylabel, title=title)
+    axes.grid(alpha=0.3, axis="y")
+    axes.set_axisbelow(True)
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     _save(figure, output)
 
 

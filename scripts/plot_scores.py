@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Draw bars from what score.py --json left, one of a colour in every group: BLEU of systems by language pair."""
+
+import argparse
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Dict
+
+from veco_fairseq.cli import run
+from veco_fairseq.errors import UserError
+from veco_fairseq.plots import plot_bars
+
+METRICS = {"sacrebleu": "sacreBLEU", "tokenised_bleu": "case-insensitive tokenised BLEU"}
+
+
+def read_score(path: Path, metric: str) -> float:
+    """A score of score.py's JSON file."""
+    try:
+        return float(json.loads(path.read_text(encoding="utf-8"))[metric]["score"])
+    except (ValueError, LookupError, TypeError) as error:
+        raise UserError(f"{path}: has no {metric}: is it a file of score.py --json?") from error
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("scores", nargs="+", metavar="GROUP/NAME=FILE", help="a bar's group and name, and its file")
+    parser.add_argument("--metric", choices=METRICS, default="sacrebleu", help="(default: %(default)s)")
+    parser.add_argument("--title", default="Test sets")
+    parser.add_argument("--output", required=True, type=Path, metavar="PNG")
+    args = parser.parse_args()
+    bars: Dict[str, Dict[str, float]] = defaultdict(dict)
+    for score in args.scores:
+        where, equals, file = score.partition("=")
+        group, slash, name = where.partition("/")
+        if not (equals and slash):
+            raise UserError(f"{score}: not GROUP/NAME=FILE")
+        bars[name][group] = read_score(Path(file), args.metric)
+    plot_bars(bars, METRICS[args.metric], args.title, args.output)
+    print(f"wrote {args.output}")
+
+
+if __name__ == "__main__":
+    run(main)
