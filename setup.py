@@ -30,10 +30,12 @@ setup(
         "sacremoses",
         "safetensors",
         "matplotlib",
+        "tqdm",
     ],
     extras_require={
         "test": ["ctranslate2", "pytest", "pytest-xdist", "tensorboardX", "transformers"],
         "fast": ["ctranslate2"],
+        "retrieval": ["faiss-cpu"],
         "tensorboard": ["tensorboardX"],
     },
 )

@@ -11,12 +11,20 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import sentencepiece
 import torch
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
 import veco_fairseq  # noqa: F401  registers the plug-in
 from veco_fairseq.data.roots import MASK
+from veco_fairseq.data.vocabulary import (
+    dictionary_of,
+    dictionary_text,
+    read_dictionary,
+    train_sentencepiece,
+    write_vocabulary,
+)
 from veco_fairseq.models.veco import VecoModel
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -101,10 +109,26 @@ def make_model():
 
 def save_pretrained(path, model, symbols, objective="camlm"):
     """A checkpoint as fairseq-train writes it."""
-    config = {"model": model.args, "task": {"_name": "camlm"}, "criterion": {"_name": "camlm", "objective": objective}}
-    state = {"args": None, "cfg": config, "model": model.state_dict(), "task_state": {"symbols": symbols}}
+    task = {"_name": "camlm", "data": "", "mono_langs": None, "bitext_pairs": None, "mono_max_length": 32,
+            "bitext_max_length": 32}  # fmt: skip
+    config = {"model": model.args, "task": task, "criterion": {"_name": "camlm", "objective": objective}}
+    history = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
+    state = {"args": None, "cfg": config, "model": model.state_dict(), "task_state": {"symbols": symbols},
+             "optimizer_history": [history], "extra_state": {"train_iterator": {"epoch": 1}}}  # fmt: skip
     torch.save(state, path)
     return path
+
+
+def save_with_vocabulary(folder, make_model, lines, pieces, **options):
+    """A checkpoint with random weights, and a vocabulary of ``lines`` beside it, as training leaves them."""
+    folder.mkdir(parents=True)
+    model = train_sentencepiece(lines, pieces, 1.0)
+    (folder / "model").write_bytes(model)
+    dictionary = dictionary_text(sentencepiece.SentencePieceProcessor(model_proto=model), folder / "model")
+    write_vocabulary(folder, model, dictionary.encode())
+    symbols = dictionary_of([*read_dictionary(folder / "dict.txt").symbols[4:], MASK])
+    model = make_model(symbols, arch="veco_tiny", **options)
+    return save_pretrained(folder / "checkpoint_best.pt", model, symbols.symbols)
 
 
 @pytest.fixture

@@ -13,18 +13,10 @@ import tarfile
 import zipfile
 
 import pytest
-import sentencepiece
-from conftest import REPOSITORY, save_pretrained
+from conftest import REPOSITORY, save_with_vocabulary
 
 from veco_fairseq.checkpoints.reading import read_checkpoint
-from veco_fairseq.data.roots import MASK
-from veco_fairseq.data.vocabulary import (
-    dictionary_of,
-    dictionary_text,
-    read_dictionary,
-    train_sentencepiece,
-    write_vocabulary,
-)
+from veco_fairseq.data.vocabulary import read_dictionary
 
 RECIPES = {"wmt14.en-de": ("en", "de"), "wmt14.en-fr": ("en", "fr"), "iwslt14.de-en": ("de", "en")}
 SENTENCES = {"train": 120, "valid": 12, "test": 13}
@@ -55,16 +47,8 @@ def local(tmp_path):
 
 @pytest.fixture
 def pretrained(tmp_path, make_model):
-    """A checkpoint with random weights, and its vocabulary beside it."""
-    folder = tmp_path / "pretrained"
-    folder.mkdir()
     lines = [line for lang in ("en", "de", "fr") for line in text(lang, "train")]
-    model = train_sentencepiece(lines, 90, 1.0)
-    (folder / "model").write_bytes(model)
-    dictionary = dictionary_text(sentencepiece.SentencePieceProcessor(model_proto=model), folder / "model")
-    write_vocabulary(folder, model, dictionary.encode())
-    symbols = dictionary_of([*read_dictionary(folder / "dict.txt").symbols[4:], MASK])
-    return save_pretrained(folder / "checkpoint_best.pt", make_model(symbols, arch="veco_tiny"), symbols.symbols)
+    return save_with_vocabulary(tmp_path / "pretrained", make_model, lines, 90)
 
 
 def recipe(name, script, *arguments, code=0):

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Find translations by the sentences' mean-pooled states: Tatoeba's accuracy, or mining as in BUCC."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Dict
+
+from veco_fairseq.cli import run
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import atomic_output
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True)
+    tatoeba = commands.add_parser("tatoeba", help="which share of sentences is nearest to its own translation")
+    bucc = commands.add_parser("bucc", help="which pairs of two texts are translations")
+    for command in (tatoeba, bucc):
+        command.add_argument("checkpoint", help="of --task camlm, dict.txt and sentencepiece.bpe.model beside it")
+    tatoeba.add_argument("--pairs", nargs="+", required=True, metavar="NAME=SRC,TGT",
+                         help="texts whose line N is each other's translation, .gz or not")
+    tatoeba.add_argument("--layers", nargs="+", metavar="N",
+                         help="states after the N-th layer; 0: the embeddings (default: all of them)")
+    bucc.add_argument("--source", required=True, type=Path, metavar="FILE", help="lines ID<TAB>sentence, .gz or not")
+    bucc.add_argument("--target", required=True, type=Path, metavar="FILE", help="likewise")
+    bucc.add_argument("--gold", type=Path, metavar="FILE", help="lines ID<TAB>ID, for F1")
+    bucc.add_argument("--threshold", type=float, metavar="X",
+                      help="keep pairs of at least this score (default: that of the best F1, which needs --gold)")
+    bucc.add_argument("--layer", metavar="N", help="as in tatoeba (default: the last)")
+    bucc.add_argument("--output", type=Path, metavar="FILE", help="write the pairs there, score<TAB>ID<TAB>ID")
+    for command in (tatoeba, bucc):
+        command.add_argument("--score", default="csls", choices=["cosine", "csls", "ratio"],
+                             help="cosine, or a margin against sentences that are near to all (default: csls)")
+        command.add_argument("--neighbours", type=int, default=10, metavar="K", help="(default: %(default)s)")
+        command.add_argument("--max-tokens", type=int, default=8192, metavar="N", help="a batch (default: %(default)s)")
+        command.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+        command.add_argument("--cpu", action="store_true", help="even if there is a GPU")
+    args = parser.parse_args()
+    for name in ("neighbours", "max_tokens"):
+        if getattr(args, name) < 1:
+            raise UserError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be at least 1")
+    if args.command == "bucc" and args.threshold is None and args.gold is None:
+        raise UserError("give --gold, to find the threshold of the best F1, or --threshold")
+    return args
+
+
+def main() -> None:
+    args = parse_arguments()
+    figures = {"tatoeba": run_tatoeba, "bucc": run_bucc}[args.command](args)
+    if args.json:
+        with atomic_output(args.json) as temporary:
+            options = {"score": args.score, "neighbours": args.neighbours}
+            temporary.write_text(json.dumps({**options, **figures}, indent=1) + "\n", encoding="utf-8")
+
+
+def load(args: argparse.Namespace):
+    """The model, where it computes."""
+    import torch
+
+    from veco_fairseq.checkpoints.pretrained import load_pretrained
+
+    pretrained = load_pretrained(args.checkpoint)
+    pretrained.model.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
+    return pretrained
+
+
+def run_tatoeba(args: argparse.Namespace) -> Dict:
+    """Print and return the accuracies."""
+    from veco_fairseq.retrieval.states import chosen_layers
+    from veco_fairseq.retrieval.tatoeba import evaluate, read_pair
+
+    pairs = dict(map(read_pair, args.pairs))
+    pretrained = load(args)
+    layers = chosen_layers(pretrained, args.layers)
+    return evaluate(pretrained, pairs, layers, args.score, args.neighbours, args.max_tokens)
+
+
+def run_bucc(args: argparse.Namespace) -> Dict:
+    """Write the pairs, and print and return threshold and F1."""
+    from veco_fairseq.retrieval import mining
+    from veco_fairseq.retrieval.search import candidates
+    from veco_fairseq.retrieval.states import chosen_layers, sentence_states
+
+    paths = args.source, args.target
+    sides = [mining.read_sentences(path) for path in paths]
+    ids = [list(side) for side in sides]
+    gold = args.gold and mining.read_gold(args.gold, *ids)
+    pretrained = load(args)
+    layers = chosen_layers(pretrained, args.layer and [args.layer])[-1:]
+    x, y = (
+        sentence_states(pretrained, list(side.values()), layers, args.max_tokens, str(path))[0]
+        for path, side in zip(paths, sides)
+    )
+    mined = mining.mine(*candidates(x, y, args.score, args.neighbours))
+    threshold = mining.best_threshold(mined, gold) if args.threshold is None else args.threshold
+    kept = [pair for pair in mined if pair.score >= threshold]
+    print(f"{len(kept):,} pairs of a score of at least {threshold:.6f}, of {len(x):,} and {len(y):,} sentences")
+    figures = mining.figures(kept, gold) if gold else {}
+    if figures:
+        print(", ".join(f"{name} {100 * value:.1f}" for name, value in figures.items())
+              + (" (at the threshold that is best for this)" if args.threshold is None else ""))  # fmt: skip
+    if args.output:
+        mining.write_pairs(args.output, kept, *ids)
+        print(f"wrote {args.output}")
+    return {"layer": layers[0], "threshold": threshold, "pairs": len(kept), **figures}
+
+
+if __name__ == "__main__":
+    run(main)

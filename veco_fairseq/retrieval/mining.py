@@ -1,0 +1,114 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Pairs of translations in two texts, as in BUCC."""
+
+from pathlib import Path
+from typing import Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
+
+import numpy as np
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import atomic_output, read_lines
+from veco_fairseq.retrieval.search import Candidates
+
+
+class Pair(NamedTuple):
+    """A mined pair: the sentences' numbers, and its score."""
+
+    x: int
+    y: int
+    score: float
+
+
+def mine(forward: Candidates, backward: Candidates) -> List[Pair]:
+    """The best candidate of every sentence on both sides, best first, no sentence twice (Artetxe and Schwenk 2019)."""
+    scores, ys = forward.best()
+    back_scores, xs = backward.best()
+    pairs = zip(range(len(ys)), ys.tolist(), scores.tolist())
+    back = zip(xs.tolist(), range(len(xs)), back_scores.tolist())
+    taken_x: Set[int] = set()
+    taken_y: Set[int] = set()
+    mined = []
+    for pair in sorted((Pair(*pair) for pair in (*pairs, *back)), key=lambda pair: (-pair.score, pair.x, pair.y)):
+        if pair.x not in taken_x and pair.y not in taken_y:
+            taken_x.add(pair.x)
+            taken_y.add(pair.y)
+            mined.append(pair)
+    return mined
+
+
+def figures(kept: Sequence[Pair], gold: Set[Tuple[int, int]]) -> Dict[str, float]:
+    """Precision, recall and F1 of mined pairs; ``gold`` has sentence numbers, and is not empty."""
+    right = sum((pair.x, pair.y) in gold for pair in kept)
+    return {
+        "precision": right / max(1, len(kept)),
+        "recall": right / len(gold),
+        "f1": 2 * right / (len(kept) + len(gold)),
+    }
+
+
+def best_threshold(mined: Sequence[Pair], gold: Set[Tuple[int, int]]) -> float:
+    """The score that gives the best F1 when pairs of at least this score are kept, as BUCC's is tuned on its dev set.
+
+    It lies between the last pair that is kept and the first that isn't; ``mined`` is sorted, best first.
+    """
+    right = np.cumsum([(pair.x, pair.y) in gold for pair in mined])
+    scores = np.array([pair.score for pair in mined])
+    f1 = 2 * right / (np.arange(1, len(mined) + 1) + len(gold))
+    f1[:-1][scores[:-1] == scores[1:]] = -1  # pairs of one score are kept or left together
+    last = int(f1.argmax())
+    return float(scores[last : last + 2].mean())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# BUCC's files
+
+
+def read_sentences(path: Path) -> Dict[str, str]:
+    """id -> sentence, of lines ``ID<TAB>sentence``.
+
+    Raises:
+        UserError: a line has no tab, an id comes twice, or the file is empty.
+    """
+    sentences: Dict[str, str] = {}
+    for number, (name, sentence) in _columns(path):
+        if name in sentences:
+            raise UserError(f"{path}, line {number}: the id {name} comes a second time")
+        sentences[name] = sentence
+    if not sentences:
+        raise UserError(f"{path}: is empty")
+    return sentences
+
+
+def read_gold(path: Path, x: Sequence[str], y: Sequence[str]) -> Set[Tuple[int, int]]:
+    """The pairs of lines ``ID<TAB>ID`` as numbers of the ids ``x`` and ``y``.
+
+    Raises:
+        UserError: a line has no tab or another id, or the file is empty.
+    """
+    places = [{name: number for number, name in enumerate(names)} for names in (x, y)]
+    gold = set()
+    for number, pair in _columns(path):
+        for name, side in zip(pair, places):
+            if name not in side:
+                raise UserError(f"{path}, line {number}: there is no sentence {name}")
+        gold.add((places[0][pair[0]], places[1][pair[1]]))
+    if not gold:
+        raise UserError(f"{path}: is empty")
+    return gold
+
+
+def _columns(path: Path) -> Iterator[Tuple[int, Tuple[str, str]]]:
+    """Each line's number and two columns."""
+    for number, line in enumerate(read_lines(path), start=1):
+        first, tab, second = line.partition("\t")
+        if not tab:
+            raise UserError(f"{path}, line {number}: has no tab between its two columns")
+        yield number, (first, second)
+
+
+def write_pairs(path: Path, pairs: Sequence[Pair], x: Sequence[str], y: Sequence[str]) -> None:
+    """Lines ``score<TAB>ID<TAB>ID``."""
+    with atomic_output(path) as temporary:
+        lines = (f"{pair.score:.6f}\t{x[pair.x]}\t{y[pair.y]}\n" for pair in pairs)
+        temporary.write_text("".join(lines), encoding="utf-8")

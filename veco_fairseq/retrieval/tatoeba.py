@@ -1,0 +1,65 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Tatoeba: which share of sentences is nearest to its own translation, by layer."""
+
+from pathlib import Path
+from typing import Dict, List, Sequence, Tuple
+
+from veco_fairseq.checkpoints.pretrained import PretrainedModel
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import read_lines
+from veco_fairseq.retrieval.search import accuracy, candidates
+from veco_fairseq.retrieval.states import sentence_states
+
+Sides = List[Tuple[Path, List[str]]]  # two files and their lines
+Accuracies = Dict[str, Tuple[float, float]]  # layer -> to the target, and to the source
+
+
+def read_pair(argument: str) -> Tuple[str, Sides]:
+    """The name and the two texts of ``NAME=SRC,TGT``.
+
+    Raises:
+        UserError: it is none, or the texts are empty or of different length.
+    """
+    name, equals, files = argument.partition("=")
+    source, comma, target = files.partition(",")
+    if not (equals and comma):
+        raise UserError(f"--pairs {argument}: not NAME=SRC,TGT")
+    sides = [(Path(file), list(read_lines(file))) for file in (source, target)]
+    lines, others = (len(text) for _, text in sides)
+    if lines != others or not lines:
+        advice = "line N must be a translation of line N"
+        raise UserError(f"{name}: {source} has {lines:,} lines and {target} {others:,}: {advice}")
+    return name, sides
+
+
+def evaluate(
+    pretrained: PretrainedModel, pairs: Dict[str, Sides], layers: Sequence[int], score: str, neighbours: int,
+    max_tokens: int,
+) -> Dict[str, Accuracies]:  # fmt: skip
+    """Print each pair's accuracies and their mean, and return them by name.
+
+    Args:
+        pairs: as of :func:`read_pair`.
+        layers: as of :func:`sentence_states`.
+        score, neighbours: as of :func:`candidates`.
+    """
+    print(f"accuracy (%) by layer, to the target / to the source; score: {score}")
+    print(f"{'':8} {' '.join(f'{layer:>13}' for layer in layers)}", flush=True)
+    figures: Dict[str, Accuracies] = {}
+    for name, sides in pairs.items():
+        x, y = (sentence_states(pretrained, lines, layers, max_tokens, str(path)) for path, lines in sides)
+        figures[name] = {
+            str(layer): tuple(map(accuracy, candidates(of_x, of_y, score, neighbours)))
+            for layer, of_x, of_y in zip(layers, x, y)
+        }
+        _print(name, figures[name])
+    if len(figures) > 1:
+        columns = {layer: list(zip(*(of_pair[layer] for of_pair in figures.values()))) for layer in map(str, layers)}
+        figures["mean"] = {layer: tuple(sum(side) / len(side) for side in sides) for layer, sides in columns.items()}
+        _print("mean", figures["mean"])
+    return figures
+
+
+def _print(name: str, of_pair: Accuracies) -> None:
+    print(f"{name:8} {' '.join(f'{100 * a:5.1f} / {100 * b:5.1f}' for a, b in of_pair.values())}", flush=True)
