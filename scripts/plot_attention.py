@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Draw where a sentence's tokens look in its translation: the cross-attention of a pre-trained VECO."""
+"""Draw where a sentence's tokens look in its translation: the cross-attention of a pre-trained VECO.
+
+Or, for an XLM, its self-attention over both, concatenated as in TLM (VECO, figure 1).
+"""
 
 import argparse
 
@@ -20,14 +23,18 @@ def main() -> None:
     parser.add_argument(
         "--layer", type=int, metavar="N", help="counted from 0 (default: the middle one, as in the paper)"
     )
+    parser.add_argument("--attention", choices=["cross", "self"], default="cross",
+                        help="self: of both sentences, concatenated (default: cross)")  # fmt: skip
     parser.add_argument("--output", required=True, metavar="PNG")
     args = parser.parse_args()
     pretrained = load_pretrained(args.checkpoint)
     rows, columns = pretrained.encode(args.source), pretrained.encode(args.target)
-    weights = pretrained.cross_attention(rows, columns, args.layer)
-    plot_attention(
-        weights, pretrained.tokens(rows[0]), pretrained.tokens(columns[0]), "VECO cross-attention", args.output
-    )
+    if args.attention == "self":
+        rows = columns = pretrained.join(rows, columns)
+        weights, title = pretrained.self_attention(rows, args.layer), "Self-attention over a pair"
+    else:
+        weights, title = pretrained.cross_attention(rows, columns, args.layer), "VECO cross-attention"
+    plot_attention(weights, pretrained.tokens(rows[0]), pretrained.tokens(columns[0]), title, args.output)
     print(f"wrote {args.output}")
 
 

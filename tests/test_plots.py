@@ -6,8 +6,10 @@ import json
 
 import matplotlib.pyplot as plt
 import pytest
-from conftest import error_line
+import torch
+from conftest import error_line, save_with_vocabulary
 
+from veco_fairseq.checkpoints.pretrained import load_pretrained
 from veco_fairseq.errors import UserError
 from veco_fairseq.plots import plot_bars, read_curve
 
@@ -63,3 +65,32 @@ def test_plot_scores(tmp_path, run):
     assert "has no tokenised_bleu" in error_line(run("scripts/plot_scores.py", f"a/b={score}", *metric, *other))
     assert "no such file" in error_line(run("scripts/plot_scores.py", f"a/b={tmp_path}/none", *other))
     assert not (tmp_path / "other.png").exists()
+
+
+@pytest.fixture
+def saved(tmp_path, make_model):
+    lines = [f"{a}{b}n {b}{a}t" for a in "bdfgk" for b in "aeiou"]
+    return save_with_vocabulary(tmp_path / "pretrained", make_model, lines, 22)
+
+
+def test_self_attention_over_a_pair_is_softmax_of_the_products(saved):
+    pretrained = load_pretrained(str(saved))
+    x, y = pretrained.encode("ban abt"), pretrained.encode("dun udt")
+    both = pretrained.join(x, y)
+    assert both[0, : x.size(1)].equal(x[0]) and both[0, x.size(1) + 1 :].equal(y[0, 1:])
+    assert both[0, x.size(1)] == pretrained.dictionary.eos()
+    layers = pretrained.model.encoder.sentence_encoder.layers
+    attention = layers[0].self_attn
+    with torch.no_grad():
+        states, _ = pretrained.model.encoder.sentence_encoder.forward_embedding(both)
+        q, k = attention.q_proj(states)[0], attention.k_proj(states)[0]
+        heads = [(a @ b.t() / 4**0.5).softmax(1) for a, b in zip(q.split(4, 1), k.split(4, 1))]  # 4 heads of 4
+    assert torch.allclose(pretrained.self_attention(both, 0), sum(heads) / 4, atol=1e-5)
+    with pytest.raises(UserError, match="--layer 3: the model has layers 0 to 2"):
+        pretrained.self_attention(both, 3)
+
+
+def test_plot_attention(saved, tmp_path, run):
+    command = ("scripts/plot_attention.py", saved, "--source", "ban abt", "--target", "dun", "--attention", "self")
+    result = run(*command, "--output", tmp_path / "x.png")
+    assert result.returncode == 0 and (tmp_path / "x.png").stat().st_size > 1000, result.stderr

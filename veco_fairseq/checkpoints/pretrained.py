@@ -106,11 +106,44 @@ class PretrainedModel(NamedTuple):
             UserError: there is no such layer.
         """
         attention: List[Tensor] = []
+        layer = self._layer(layer)
         self.model.plugged(query, self.model.unplugged(memory), memory, attention)
-        layer = len(attention) // 2 if layer is None else layer
-        if not 0 <= layer < len(attention):
-            raise UserError(f"--layer {layer}: the model has layers 0 to {len(attention) - 1}")
         return attention[layer][0]
+
+    @torch.no_grad()
+    def self_attention(self, tokens: Tensor, layer: Optional[int] = None) -> Tensor:
+        """Where a sequence's tokens look in itself (VECO, equations 2 and 3), the mean over the heads.
+
+        Args:
+            tokens: ids of one sequence, (1, length), as of :meth:`join`.
+            layer: as in :meth:`cross_attention`.
+
+        Returns:
+            (length, length); rows add up to 1.
+
+        Raises:
+            UserError: there is no such layer.
+        """
+        layer = self.model.encoder.sentence_encoder.layers[self._layer(layer)]
+        inputs: List[Tensor] = []
+        hook = layer.register_forward_pre_hook(lambda module, arguments: inputs.append(arguments[0]))
+        try:
+            self.model.unplugged(tokens)
+        finally:
+            hook.remove()
+        _, weights = layer.self_attn(*3 * inputs, need_weights=True)
+        return weights[0]
+
+    def join(self, x: Tensor, y: Tensor) -> Tensor:
+        """``<s> x </s> </s> y </s>`` as in TLM, (1, length of both), of two that :meth:`encode` made."""
+        return torch.cat([x, x[:, -1:], y[:, 1:]], 1)
+
+    def _layer(self, layer: Optional[int]) -> int:
+        layers = len(self.model.encoder.sentence_encoder.layers)
+        layer = layers // 2 if layer is None else layer
+        if not 0 <= layer < layers:
+            raise UserError(f"--layer {layer}: the model has layers 0 to {layers - 1}")
+        return layer
 
 
 def load_pretrained(checkpoint: str) -> PretrainedModel:
