@@ -120,9 +120,10 @@ step() {
 # Wait until the first machine has run this step; all machines share the folder.
 AWAIT_SECONDS=600
 await() {
-    local name=$1 output=$2 started=$SECONDS made_from
+    local name=$1 output=$2 started made_from
     shift 2
     made_from=$(identity "$output" "$@")
+    started=$SECONDS
     say "[$name] waits for the first machine to make $output"
     until [[ -f $output.done && $(<"$output.done") == "$made_from" ]]; do
         ((SECONDS - started < AWAIT_SECONDS)) ||

@@ -32,8 +32,9 @@ def parse_arguments() -> argparse.Namespace:
     bucc.add_argument("--layer", metavar="N", help="as in tatoeba (default: the last)")
     bucc.add_argument("--output", type=Path, metavar="FILE", help="write the pairs there, score<TAB>ID<TAB>ID")
     for command in (tatoeba, bucc):
-        command.add_argument("--score", default="csls", choices=["cosine", "csls", "ratio"],
-                             help="cosine, or a margin against sentences that are near to all (default: csls)")
+        command.add_argument("--score", default="cosine" if command is tatoeba else "csls",
+                             choices=["cosine", "csls", "ratio"],
+                             help="cosine, or a margin against sentences that are near to all (default: %(default)s)")
         command.add_argument("--neighbours", type=int, default=10, metavar="K", help="(default: %(default)s)")
         command.add_argument("--max-tokens", type=int, default=8192, metavar="N", help="a batch (default: %(default)s)")
         command.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
@@ -73,9 +74,11 @@ def run_tatoeba(args: argparse.Namespace) -> Dict:
     from veco_fairseq.retrieval.tatoeba import evaluate, read_pair
 
     pairs = dict(map(read_pair, args.pairs))
+    if len({"mean", *pairs}) <= len(args.pairs):
+        raise UserError("--pairs: a name comes twice, or is mean; each pair needs its own")
     pretrained = load(args)
-    layers = chosen_layers(pretrained, args.layers)
-    return evaluate(pretrained, pairs, layers, args.score, args.neighbours, args.max_tokens)
+    layers = chosen_layers(pretrained, args.layers, "--layers")
+    return {"accuracy": evaluate(pretrained, pairs, layers, args.score, args.neighbours, args.max_tokens)}
 
 
 def run_bucc(args: argparse.Namespace) -> Dict:
@@ -89,7 +92,7 @@ def run_bucc(args: argparse.Namespace) -> Dict:
     ids = [list(side) for side in sides]
     gold = args.gold and mining.read_gold(args.gold, *ids)
     pretrained = load(args)
-    layers = chosen_layers(pretrained, args.layer and [args.layer])[-1:]
+    layers = chosen_layers(pretrained, args.layer and [args.layer], "--layer")[-1:]
     x, y = (
         sentence_states(pretrained, list(side.values()), layers, args.max_tokens, str(path))[0]
         for path, side in zip(paths, sides)
@@ -97,7 +100,7 @@ def run_bucc(args: argparse.Namespace) -> Dict:
     mined = mining.mine(*candidates(x, y, args.score, args.neighbours))
     threshold = mining.best_threshold(mined, gold) if args.threshold is None else args.threshold
     kept = [pair for pair in mined if pair.score >= threshold]
-    print(f"{len(kept):,} pairs of a score of at least {threshold:.6f}, of {len(x):,} and {len(y):,} sentences")
+    print(f"{len(kept):,} pairs of a score of at least {threshold}, of {len(x):,} and {len(y):,} sentences")
     figures = mining.figures(kept, gold) if gold else {}
     if figures:
         print(", ".join(f"{name} {100 * value:.1f}" for name, value in figures.items())

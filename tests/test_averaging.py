@@ -56,6 +56,12 @@ def test_other_models_are_refused(tmp_path):
     first, more = save(tmp_path / "1.pt", 1), save(tmp_path / "2.pt", 2, d=torch.ones(1))
     with pytest.raises(UserError, match=r"2.pt: is of another model than .*1.pt: 1 tensors differ .* \(d\)"):
         average([first, more])
+    for path, languages in ((first, ["en", "de"]), (more, ["de", "en"])):
+        state = torch.load(path)
+        state["model"].pop("d", None)
+        torch.save({**state, "task_state": {"languages": languages}}, path)
+    with pytest.raises(UserError, match=r"2.pt: has another dictionary or other languages than .*1.pt"):
+        average([first, more])
 
 
 def test_command(run, tmp_path):

@@ -15,6 +15,7 @@ from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.translation import TranslationConfig, load_langpair_dataset
 
 from veco_fairseq.benchmarks.generation import Words
+from veco_fairseq.checkpoints.ct2 import export_ct2
 from veco_fairseq.checkpoints.pretrained import read_pretrained
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.checkpoints.release import back_to_pretraining, import_release
@@ -124,10 +125,21 @@ def test_fairseq_generate_and_translate(tmp_path, model, run):
     write_data(tmp_path)
     generate = ("fairseq-generate", tmp_path, "--user-dir", "veco_fairseq", "--path", tmp_path / "ours.pt", "-s", "en",
                 "-t", "de", "--beam", "2", "--max-len-b", "9", "--max-len-a", "0", "--cpu")  # fmt: skip
+    with open(tmp_path / "source", "w+") as source:
+        source.write("w1 w2 w3\nw4\nw5 w6\n")
+        source.seek(0)
+        interactive = run("fairseq-interactive", *generate[1:], stdin=source)
+    assert interactive.returncode == 0, interactive.stderr
     result = run(*generate)  # --task translation, which sees that the dictionaries have both tokens
     assert result.returncode == 0, result.stderr
     assert result.stdout == run(*generate, "--task", "veco_translation").stdout
-    found = dict(line.split("\t")[::2] for line in result.stdout.splitlines() if line.startswith("H-"))
+    found, interactively = (
+        dict(line.split("\t")[::2] for line in output.splitlines() if line.startswith("H-"))
+        for output in (result.stdout, interactive.stdout)
+    )
+    assert list(found.values()) == list(interactively.values()) and len(found) == 3
+    with pytest.raises(UserError, match=r"have the language tokens \[en\] and \[de\], which CTranslate2"):
+        export_ct2(tmp_path / "ours.pt", tmp_path / "ct2", tmp_path)
     symbols = words(mask=False)
     without_mask = stock(mask=False)
     rows = without_mask.state_dict()
@@ -143,16 +155,19 @@ def test_fairseq_generate_and_translate(tmp_path, model, run):
     assert ours.translate(["w1 w2 w3", "w4", "w5 w6"]) == [found[f"H-{number}"] for number in range(3)]
 
 
-def test_which_task_translation_is(tmp_path):
+def test_which_task_translation_is(tmp_path, caplog):
     """fairseq's own with a look at the checkpoint, or with language tokens where both dictionaries have them."""
     write_data(tmp_path)
     config = TranslationConfig(data=str(tmp_path), source_lang="en", target_lang="de")
     assert type(TASK_REGISTRY["translation"].setup_task(config)) is VecoTranslationTask
     config.num_batch_buckets = 2
-    with pytest.raises(UserError, match="--num-batch-buckets: cannot be had with language tokens"):
-        VecoTranslationTask.setup_task(config)
+    for option, value in (("num_batch_buckets", 2), ("truncate_source", True)):
+        setattr(config, option, value)
+        with pytest.raises(UserError, match=f"--{option.replace('_', '-')}: cannot be had with language tokens"):
+            VecoTranslationTask.setup_task(config)
     make_dictionary(5, mask=False).save(str(tmp_path / "dict.de.txt"))
     assert type(TASK_REGISTRY["translation"].setup_task(config)) is CheckedTranslationTask
+    assert "only one of [en] and [de] is in the dictionaries" in caplog.text
     with pytest.raises(UserError, match=r"\[de\]: is not in the dictionary"):
         VecoTranslationTask.setup_task(config)
 
@@ -169,9 +184,31 @@ def test_a_checkpoint_of_another_dictionary_or_direction(tmp_path):
     back.check_task_state(state, "x.pt")  # training may go on from it
     with pytest.raises(UserError, match="the checkpoint translates from en to de: check -s de and -t en"):
         back.load_state_dict(state)
-    other = {"symbols": [*state["symbols"][:5], *state["symbols"][:4:-1]]}  # of the same size
-    with pytest.raises(UserError, match="x.pt: was trained with another dictionary, of 46 .*: token 5 is '.en.' there"):
-        task.check_task_state(other, "x.pt")
+    turned = [*state["symbols"][:5], *state["symbols"][:4:-1]]  # of the same size
+    with pytest.raises(UserError, match=r"x.pt: was .* of 46 tokens where .*dict.en.txt .*: token 5 is '.en.' there"):
+        task.check_task_state({"symbols": turned}, "x.pt")
+    with pytest.raises(UserError, match="dict.en.txt"):
+        task.check_task_state({**state, "source_symbols": turned}, "x.pt")
+    make_dictionary(5, mask=False).save(str(tmp_path / "dict.de.txt"))
+    config = TranslationConfig(data=str(tmp_path), source_lang="en", target_lang="de")
+    separate = TASK_REGISTRY["translation"].setup_task(config)
+    separate.load_state_dict(separate.state_dict())
+    with pytest.raises(UserError, match="check -s de and -t en"):  # and not that the dictionaries differ
+        back.load_state_dict(separate.state_dict())
+
+
+def test_bleu_in_validation_does_not_count_the_language_token(tmp_path):
+    write_data(tmp_path)
+    config = TranslationConfig(data=str(tmp_path), source_lang="en", target_lang="de", eval_tokenized_bleu=True)
+    task, symbols = VecoTranslationTask.setup_task(config), words(mask=False)
+    en, de = symbols.index("[en]"), symbols.index("[de]")
+    task.tokenizer = None
+    hypotheses = iter([[[{"tokens": torch.tensor([5, 6, 7, 8, de])}]]])
+    generator = SimpleNamespace(generate=lambda *args, **kwargs: next(hypotheses))
+    sample = {"target": torch.tensor([[5, 6, 7, 9, 2, de]]), "net_input": {}}
+    assert en != de
+    bleu = task._inference_with_bleu(generator, sample, None)
+    assert (bleu.sys_len, bleu.ref_len, bleu.counts) == (4, 4, [3, 2, 1, 0])
 
 
 def test_back_to_pretraining(tmp_path, model):

@@ -142,7 +142,8 @@ def test_tatoeba(saved, tmp_path, run):
     result = run(*command, pair, f"again={tmp_path}/b,{tmp_path}/a", "--json", tmp_path / "x.json", "--cpu")
     assert result.returncode == 0, result.stderr
     of_layers = json.loads((tmp_path / "x.json").read_text())
-    assert set(of_layers) == {"score", "neighbours", "same", "again", "mean"} and set(of_layers["mean"]) == set("0123")
+    of_layers = of_layers["accuracy"]
+    assert set(of_layers) == {"same", "again", "mean"} and set(of_layers["mean"]) == set("0123")
     assert all(value == [1.0, 1.0] for value in of_layers["mean"].values())
     assert result.stdout.splitlines()[-1].split()[:4] == ["mean", "100.0", "/", "100.0"]
 
@@ -153,7 +154,7 @@ def test_tatoeba(saved, tmp_path, run):
     with pytest.raises(UserError, match="no such file"):
         read_pair(f"same={tmp_path}/none,{tmp_path}/b")
     with pytest.raises(UserError, match="--layers 4: the model has layers 1 to 3"):
-        chosen_layers(load_pretrained(str(saved)), ["1", "4"])
+        chosen_layers(load_pretrained(str(saved)), ["1", "4"], "--layers")
 
 
 def test_bucc(saved, tmp_path, run):

@@ -36,21 +36,23 @@ def read_scores(folder: Path) -> Dict[str, Dict[str, List[float]]]:
 
 def read_curves(out: Path) -> Dict[str, List[Tuple[int, float]]]:
     """(updates, sacreBLEU) of every fine-tuning with scores of several checkpoints, by arm and seed."""
-    curves = defaultdict(list)
+    runs: Dict[Tuple[str, str], Dict[str, float]] = defaultdict(dict)
     for path in sorted((out / "scores").glob("*.json")):
         name = NAME.fullmatch(path.name)
-        if not name:
-            continue
-        updates = name["updates"]
-        if updates is None:
-            checkpoint = out / "checkpoints" / f"finetune.{name['arm']}.s{name['seed']}" / "checkpoint_last.pt"
-            updates = read_checkpoint(checkpoint)["optimizer_history"][-1]["num_updates"]
-        score = json.loads(path.read_text(encoding="utf-8"))["sacrebleu"]["score"]
-        curves[f"{name['arm']}, seed {name['seed']}"].append((int(updates), score))
-    several = {name: sorted(curve) for name, curve in curves.items() if len(curve) > 1}
-    if not several:
+        if name:
+            score = json.loads(path.read_text(encoding="utf-8"))["sacrebleu"]["score"]
+            runs[name["arm"], name["seed"]][name["updates"] or "last"] = score
+    curves = {}
+    for (arm, seed), points in runs.items():
+        if len(points) > 1:
+            if "last" in points:
+                path = out / f"checkpoints/finetune.{arm}.s{seed}/checkpoint_last.pt"
+                history = read_checkpoint(path, mapped=True)["optimizer_history"]
+                points[str(history[-1]["num_updates"])] = points.pop("last")
+            curves[f"{arm}, seed {seed}"] = sorted((int(updates), score) for updates, score in points.items())
+    if not curves:
         raise UserError(f"{out / 'scores'}: --plot: no fine-tuning has scores of several checkpoints: see evaluate.sh")
-    return several
+    return curves
 
 
 def cell(scores: List[float]) -> str:

@@ -58,12 +58,15 @@ def average(paths: Sequence[Path_], trust: bool = False) -> Dict[str, Any]:
         A checkpoint without the state of the optimizer.
 
     Raises:
-        UserError: a file is missing or damaged, or its tensors are not those of the first.
+        UserError: a file is missing or damaged, or its tensors, dictionary or languages are not those of the first.
     """
     states = [read_checkpoint(path, trust, mapped=True) for path in paths]
     models = [state["model"] for state in states]
     shapes = [{name: (tensor.shape, tensor.dtype) for name, tensor in model.items()} for model in models]
-    for path, shape in zip(paths, shapes):
+    for path, state, shape in zip(paths, states, shapes):
+        if (state.get("task_state") or {}) != (states[0].get("task_state") or {}):
+            what = "has another dictionary or other languages than"
+            raise UserError(f"{path}: {what} {paths[0]}: average checkpoints of one training")
         differing = sorted(name for name in shapes[0].keys() | shape.keys() if shape.get(name) != shapes[0].get(name))
         if differing:
             raise UserError(

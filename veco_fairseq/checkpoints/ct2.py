@@ -11,7 +11,7 @@ from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
 import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_*
 from veco_fairseq.checkpoints.reading import read_checkpoint
-from veco_fairseq.data.vocabulary import MODEL_NAME
+from veco_fairseq.data.vocabulary import MODEL_NAME, has_language_token, read_dictionary
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_folder
 
@@ -35,7 +35,8 @@ def export_ct2(
         sentencepiece: a model to put into the folder.
 
     Raises:
-        UserError: the checkpoint cannot be read or is no stock translation model, the dictionaries are not there,
+        UserError: the checkpoint cannot be read or is no stock translation model, the dictionaries are not there or
+            have language tokens (see :mod:`veco_fairseq.tasks.translation`),
             CTranslate2 is not installed, or the folder is there and not empty.
     """
     try:
@@ -52,8 +53,14 @@ def export_ct2(
     data = Path(data if data is not None else task["data"])
     if not any(data.glob("dict.*.txt")):
         raise UserError(f"{data}: has no dict.LANG.txt: name the folder of fairseq-preprocess with --data")
+    langs = task.get("source_lang"), task.get("target_lang")
+    if all(has_language_token(read_dictionary(data / f"dict.{lang}.txt"), lang) for lang in langs):
+        raise UserError(
+            "{}: the dictionaries have the language tokens [{}] and [{}], which CTranslate2's converter cannot place: "
+            "translate with translate.py or fairseq-generate".format(checkpoint, *langs)
+        )
     with atomic_folder(output) as folder:
-        converter = FairseqConverter(str(checkpoint), str(data), task.get("source_lang"), task.get("target_lang"))
+        converter = FairseqConverter(str(checkpoint), str(data), *langs)
         converter.convert(str(folder), quantization=quantization, force=True)
         if sentencepiece is not None:
             shutil.copyfile(sentencepiece, folder / MODEL_NAME)

@@ -233,7 +233,13 @@ def require_same_symbols(theirs: Optional[Sequence[str]], dictionary: Dictionary
     if theirs is None or list(theirs) == ours:
         return
     row, *first = next((row, *pair) for row, pair in enumerate(zip_longest(theirs, ours)) if pair[0] != pair[1])
+    there, here = ("missing" if token is None else repr(token) for token in first)
     raise UserError(
         f"{checkpoint}: was trained with another dictionary, of {len(theirs):,} tokens where {data} has {len(ours):,}; "
-        f"first difference: token {row} is {first[0]!r} there and {first[1]!r} here"
+        f"first difference: token {row} is {there} there and {here} here"
     )
+
+
+def has_language_token(dictionary: Dictionary, lang: str) -> bool:
+    """Whether ``[lang]`` is one of its tokens, as in the authors' released dictionary."""
+    return f"[{lang}]" in dictionary

@@ -76,8 +76,8 @@ def sentence_states(
     return states
 
 
-def chosen_layers(pretrained: PretrainedModel, wanted: Optional[Sequence[str]]) -> List[int]:
-    """The layers' numbers, from the words on a command line; none: all, with the embeddings.
+def chosen_layers(pretrained: PretrainedModel, wanted: Optional[Sequence[str]], option: str) -> List[int]:
+    """The layers' numbers, from the words of an option; none: all, with the embeddings.
 
     Raises:
         UserError: there is no such layer.
@@ -87,7 +87,7 @@ def chosen_layers(pretrained: PretrainedModel, wanted: Optional[Sequence[str]]) 
         return list(range(depth + 1))
     for word in wanted:
         if not word.isdecimal() or int(word) > depth:
-            raise UserError(f"--layers {word}: the model has layers 1 to {depth}, and 0 for the embeddings")
+            raise UserError(f"{option} {word}: the model has layers 1 to {depth}, and 0 for the embeddings")
     return [int(word) for word in wanted]
 
 

@@ -3,13 +3,16 @@
 """fairseq's translation with a look at what a checkpoint was trained for, and with the authors' language tokens."""
 
 import logging
+from itertools import chain
+from pathlib import Path
 from typing import Any, Dict
 
+from fairseq import utils
 from fairseq.data import AppendTokenDataset
 from fairseq.tasks import TASK_REGISTRY, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from veco_fairseq.data.vocabulary import require_same_symbols
+from veco_fairseq.data.vocabulary import has_language_token, require_same_symbols
 from veco_fairseq.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -18,8 +21,8 @@ logger = logging.getLogger(__name__)
 class CheckedTranslationTask(TranslationTask):
     """What ``--task translation`` is with this plug-in: fairseq's, which does in silence what cannot go well.
 
-    A checkpoint keeps the target's symbols and the two languages in its ``task_state``. One of another dictionary is
-    refused, and one of the opposite direction, too, but for training. Where both dictionaries have their language's
+    A checkpoint keeps the dictionaries' symbols and the two languages in its ``task_state``. One of another dictionary
+    is refused, and one of the opposite direction, too, but for training. Where both dictionaries have their language's
     token the task is :class:`VecoTranslationTask`: ``fairseq-generate`` and ``fairseq-interactive`` take
     ``translation`` unless told otherwise, and a model of the authors' translates badly without the tokens.
 
@@ -29,30 +32,43 @@ class CheckedTranslationTask(TranslationTask):
 
     def __init__(self, cfg, src_dict, tgt_dict):
         super().__init__(cfg, src_dict, tgt_dict)
-        languages = [cfg.source_lang, cfg.target_lang]
-        self.state.merge_state_dict({"symbols": list(tgt_dict.symbols), "languages": languages})
+        symbols = {"symbols": list(tgt_dict.symbols), "languages": [cfg.source_lang, cfg.target_lang]}
+        if src_dict != tgt_dict:
+            symbols["source_symbols"] = list(src_dict.symbols)
+        self.state.merge_state_dict(symbols)
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
         """fairseq's task, with language tokens where the dictionaries have them."""
         task = super().setup_task(cfg, **kwargs)
-        langs = cfg.source_lang, cfg.target_lang
-        has_tokens = all(map(has_language_token, (task.src_dict, task.tgt_dict), langs))
-        if cls is not CheckedTranslationTask or not has_tokens:
+        if cls is not CheckedTranslationTask:
             return task
-        logger.info("the dictionaries have [%s] and [%s]: sources and translations end with them", *langs)
-        return VecoTranslationTask(cfg, task.src_dict, task.tgt_dict)
+        langs = cfg.source_lang, cfg.target_lang
+        has_tokens = list(map(has_language_token, (task.src_dict, task.tgt_dict), langs))
+        if all(has_tokens):
+            logger.info("the dictionaries have [%s] and [%s]: sources and translations end with them", *langs)
+            return VecoTranslationTask(cfg, task.src_dict, task.tgt_dict)
+        if any(has_tokens):
+            logger.warning("only one of [%s] and [%s] is in the dictionaries: language tokens are not used", *langs)
+        return task
 
     def check_task_state(self, task_state: Dict[str, Any], checkpoint: str) -> None:
         """Refuse a checkpoint of another dictionary, to train from or to translate with."""
-        require_same_symbols(task_state.get("symbols"), self.tgt_dict, checkpoint, self.cfg.data)
+        of_target = task_state.get("symbols")
+        of_both = (
+            (task_state.get("source_symbols", of_target), self.src_dict, self.cfg.source_lang),
+            (of_target, self.tgt_dict, self.cfg.target_lang),
+        )
+        data = Path(utils.split_paths(self.cfg.data)[0])
+        for symbols, dictionary, lang in of_both:
+            require_same_symbols(symbols, dictionary, checkpoint, data / f"dict.{lang}.txt")
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Of a model to translate with."""
-        self.check_task_state(state_dict, "the checkpoint")
         source, target = self.cfg.source_lang, self.cfg.target_lang
         if source != target and state_dict.get("languages") == [target, source]:
             raise UserError(f"the checkpoint translates from {target} to {source}: check -s {source} and -t {target}")
+        self.check_task_state(state_dict, "the checkpoint")
 
 
 TASK_REGISTRY["translation"] = CheckedTranslationTask
@@ -66,7 +82,8 @@ class VecoTranslationTask(CheckedTranslationTask):
     that the decoder begins with it, and a translation ends with it.
 
     Raises:
-        UserError: a dictionary has no such token; ``--num-batch-buckets``, which fixes lengths without the tokens.
+        UserError: a dictionary has no such token; ``--num-batch-buckets`` or ``--truncate-source``, which fix lengths
+            without the tokens.
     """
 
     def __init__(self, cfg, src_dict, tgt_dict):
@@ -76,8 +93,9 @@ class VecoTranslationTask(CheckedTranslationTask):
                 raise UserError(
                     f"[{lang}]: is not in the dictionary: --task veco_translation needs it; try --task translation"
                 )
-        if cfg.num_batch_buckets > 0:
-            raise UserError("--num-batch-buckets: cannot be had with language tokens; leave it away")
+        if cfg.num_batch_buckets > 0 or cfg.truncate_source:
+            option = "--truncate-source" if cfg.truncate_source else "--num-batch-buckets"
+            raise UserError(f"{option}: cannot be had with language tokens; leave it away")
         self.source_token = src_dict.index(f"[{cfg.source_lang}]")
         self.target_token = tgt_dict.index(f"[{cfg.target_lang}]")
 
@@ -96,14 +114,23 @@ class VecoTranslationTask(CheckedTranslationTask):
     def build_dataset_for_inference(self, src_tokens, src_lengths, constraints=None):
         """Sources with their language token; ``src_tokens`` end in ``</s>``."""
         tokens = [source.new_tensor([*source.tolist(), self.source_token]) for source in src_tokens]
-        return super().build_dataset_for_inference(tokens, src_lengths + 1, constraints)
+        return super().build_dataset_for_inference(tokens, [len(source) for source in tokens], constraints)
 
     def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, prefix_allowed_tokens_fn=None):
         """fairseq's, which begins and ends with the target's language token."""
         more = {**(extra_gen_cls_kwargs or {}), "eos": self.target_token}
         return super().build_generator(models, args, seq_gen_cls, more, prefix_allowed_tokens_fn)
 
+    def inference_step(self, *args, **kwargs):
+        """fairseq's; hypotheses end in ``</s>``, which everything that prints them leaves out."""
+        hypotheses = super().inference_step(*args, **kwargs)
+        for hypothesis in chain.from_iterable(hypotheses):
+            hypothesis["tokens"] = self._with_eos(hypothesis["tokens"])
+        return hypotheses
 
-def has_language_token(dictionary, lang: str) -> bool:
-    """Whether ``[lang]`` is one of its tokens."""
-    return f"[{lang}]" in dictionary
+    def _inference_with_bleu(self, generator, sample, model):
+        """fairseq's (``--eval-bleu``), which would count the token as a word that is always right."""
+        return super()._inference_with_bleu(generator, {**sample, "target": self._with_eos(sample["target"])}, model)
+
+    def _with_eos(self, tokens):
+        return tokens.masked_fill(tokens.eq(self.target_token), self.tgt_dict.eos())
