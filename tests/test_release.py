@@ -138,7 +138,7 @@ def test_fairseq_generate_and_translate(tmp_path, model, run):
         for output in (result.stdout, interactive.stdout)
     )
     assert list(found.values()) == list(interactively.values()) and len(found) == 3
-    with pytest.raises(UserError, match=r"have the language tokens \[en\] and \[de\], which CTranslate2"):
+    with pytest.raises(UserError, match=r"have language tokens \(\[de\], \[en\]\), which CTranslate2"):
         export_ct2(tmp_path / "ours.pt", tmp_path / "ct2", tmp_path)
     symbols = words(mask=False)
     without_mask = stock(mask=False)

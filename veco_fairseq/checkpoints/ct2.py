@@ -53,14 +53,15 @@ def export_ct2(
     data = Path(data if data is not None else task["data"])
     if not any(data.glob("dict.*.txt")):
         raise UserError(f"{data}: has no dict.LANG.txt: name the folder of fairseq-preprocess with --data")
-    langs = task.get("source_lang"), task.get("target_lang")
-    if all(has_language_token(read_dictionary(data / f"dict.{lang}.txt"), lang) for lang in langs):
+    langs = {path: path.name.removeprefix("dict.").removesuffix(".txt") for path in sorted(data.glob("dict.*.txt"))}
+    if all(has_language_token(read_dictionary(path), lang) for path, lang in langs.items()):
+        tokens = ", ".join(f"[{lang}]" for lang in langs.values())
         raise UserError(
-            "{}: the dictionaries have the language tokens [{}] and [{}], which CTranslate2's converter cannot place: "
-            "translate with translate.py or fairseq-generate".format(checkpoint, *langs)
+            f"{checkpoint}: the dictionaries have language tokens ({tokens}), which CTranslate2's converter cannot place: "
+            "translate with translate.py or fairseq-generate"
         )
     with atomic_folder(output) as folder:
-        converter = FairseqConverter(str(checkpoint), str(data), *langs)
+        converter = FairseqConverter(str(checkpoint), str(data), task.get("source_lang"), task.get("target_lang"))
         converter.convert(str(folder), quantization=quantization, force=True)
         if sentencepiece is not None:
             shutil.copyfile(sentencepiece, folder / MODEL_NAME)
