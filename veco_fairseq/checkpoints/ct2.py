@@ -57,8 +57,8 @@ def export_ct2(
     if all(has_language_token(read_dictionary(path), lang) for path, lang in langs.items()):
         tokens = ", ".join(f"[{lang}]" for lang in langs.values())
         raise UserError(
-            f"{checkpoint}: the dictionaries have language tokens ({tokens}), which CTranslate2's converter cannot place: "
-            "translate with translate.py or fairseq-generate"
+            f"{checkpoint}: the dictionaries have language tokens ({tokens}), which CTranslate2's converter cannot "
+            "place: translate with translate.py or fairseq-generate"
         )
     with atomic_folder(output) as folder:
         converter = FairseqConverter(str(checkpoint), str(data), task.get("source_lang"), task.get("target_lang"))
