@@ -21,37 +21,34 @@ from veco_fairseq.errors import UserError
 NAME = re.compile(r"finetune\.(?P<arm>.+)\.s(?P<seed>\d+)\.checkpoint_(?:\d+_(?P<updates>\d+)|last)\.json")
 
 
-def read_scores(folder: Path) -> Dict[str, Dict[str, List[float]]]:
-    """arm -> updates ("last" for the end) -> sacreBLEU of each seed."""
-    scores: Dict[str, Dict[str, List[float]]] = defaultdict(lambda: defaultdict(list))
+Runs = Dict[Tuple[str, str], Dict[str, float]]  # (arm, seed) -> updates ("last" for the end) -> sacreBLEU
+
+
+def read_scores(folder: Path) -> Runs:
+    """What evaluate.sh left there."""
+    runs: Runs = defaultdict(dict)
     for path in sorted(folder.glob("*.json")):
         name = NAME.fullmatch(path.name)
         if name:
             score = json.loads(path.read_text(encoding="utf-8"))["sacrebleu"]["score"]
-            scores[name["arm"]][name["updates"] or "last"].append(score)
-    if not scores:
-        raise UserError(f"{folder}: no scores: run evaluate.sh first")
-    return scores
-
-
-def read_curves(out: Path) -> Dict[str, List[Tuple[int, float]]]:
-    """(updates, sacreBLEU) of every fine-tuning with scores of several checkpoints, by arm and seed."""
-    runs: Dict[Tuple[str, str], Dict[str, float]] = defaultdict(dict)
-    for path in sorted((out / "scores").glob("*.json")):
-        name = NAME.fullmatch(path.name)
-        if name:
-            score = json.loads(path.read_text(encoding="utf-8"))["sacrebleu"]["score"]
             runs[name["arm"], name["seed"]][name["updates"] or "last"] = score
+    if not runs:
+        raise UserError(f"{folder}: no scores: run evaluate.sh first")
+    return runs
+
+
+def curves_of(runs: Runs, checkpoints: Path) -> Dict[str, List[Tuple[int, float]]]:
+    """(updates, sacreBLEU) of every run with several scores; the checkpoint tells at which update the end was."""
     curves = {}
     for (arm, seed), points in runs.items():
         if len(points) > 1:
+            by_update = {int(updates): score for updates, score in points.items() if updates != "last"}
             if "last" in points:
-                path = out / f"checkpoints/finetune.{arm}.s{seed}/checkpoint_last.pt"
-                history = read_checkpoint(path, mapped=True)["optimizer_history"]
-                points[str(history[-1]["num_updates"])] = points.pop("last")
-            curves[f"{arm}, seed {seed}"] = sorted((int(updates), score) for updates, score in points.items())
+                last = read_checkpoint(checkpoints / f"finetune.{arm}.s{seed}/checkpoint_last.pt", mapped=True)
+                by_update[last["optimizer_history"][-1]["num_updates"]] = points["last"]
+            curves[f"{arm}, seed {seed}"] = sorted(by_update.items())
     if not curves:
-        raise UserError(f"{out / 'scores'}: --plot: no fine-tuning has scores of several checkpoints: see evaluate.sh")
+        raise UserError("--plot: no fine-tuning has scores of several checkpoints: see evaluate.sh --checkpoint")
     return curves
 
 
@@ -67,7 +64,11 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="the folder of the recipe's scripts")
     parser.add_argument("--plot", type=Path, metavar="PNG", help="draw BLEU over the updates, too")
     args = parser.parse_args()
-    scores = read_scores(args.out / "scores")
+    runs = read_scores(args.out / "scores")
+    scores: Dict[str, Dict[str, List[float]]] = defaultdict(lambda: defaultdict(list))
+    for (arm, _), points_of_run in runs.items():
+        for updates, score in points_of_run.items():
+            scores[arm][updates].append(score)
     points = {updates for of_arm in scores.values() for updates in of_arm}
     points = sorted(points, key=lambda updates: (updates == "last", updates.zfill(9)))
     print(f"| arm | {' | '.join(points)} |\n| --- |{' --- |' * len(points)}")
@@ -76,7 +77,8 @@ def main() -> None:
     if args.plot:
         from veco_fairseq.plots import plot_curves
 
-        plot_curves(read_curves(args.out), "sacreBLEU", "BLEU of the test set while fine-tuning", args.plot)
+        curves = curves_of(runs, args.out / "checkpoints")
+        plot_curves(curves, "sacreBLEU", "BLEU of the test set while fine-tuning", args.plot)
         print(f"wrote {args.plot}")
 
 

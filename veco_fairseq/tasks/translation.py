@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class CheckedTranslationTask(TranslationTask):
-    """What ``--task translation`` is with this plug-in: fairseq's, which does in silence what cannot go well.
+    """What ``--task translation`` is with this plug-in: fairseq's, without what it does in silence and to no good.
 
     A checkpoint keeps the dictionaries' symbols and the two languages in its ``task_state``. One of another dictionary
     is refused, and one of the opposite direction, too, but for training. Where both dictionaries have their language's
