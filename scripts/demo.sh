@@ -28,6 +28,7 @@ bash "$repository/scripts/setup.sh"
 export VECO_SKIP_SETUP=1
 python="$repository/.venv/bin/python"
 toy="$repository/data-bin-recipes/toy"
+processors=$("$python" -c 'import os; print(len(os.sched_getaffinity(0)))')
 device=()
 "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || device=(--cpu)
 pretraining=("${device[@]}") finetuning=("${device[@]}")
@@ -41,18 +42,23 @@ stage() {
     local name=$1 started=$SECONDS
     shift
     echo "== $name"
-    "$@" 2>&1 | tee -a "$out/logs/$name.log" | sed -u -n -E '
-        s/.* train_inner .*[ ,](loss=[0-9.]+), .*num_updates=([0-9]+),.*/   update \2: \1/p
-        s/.* valid on .* subset \| (loss [0-9.]+) .*/   validation: \1/p
-        /error: |^\[|^sacreBLEU|lines encoded/s/^/   /p
-    ' || fail "$name failed: its output is in $out/logs/$name.log"
+    "$@" 2>&1 | tee -a "$out/logs/$name.log" | sed -u -n -E "
+        s/.* train_inner .*[ ,](loss=[0-9.]+), .*num_updates=([0-9]+),.*/   $name, update \2: \1/p
+        s/.* valid on .* subset \| (loss [0-9.]+) .*/   $name, validation: \1/p
+        /error: |^\[|^sacreBLEU|lines encoded/s/^/   $name: /p
+    " || fail "$name failed: its output is in $out/logs/$name.log"
     printf '%s\t%s\n' "$name" $((SECONDS - started)) >>"$out/seconds.tsv"
 }
 
 stage data bash "$toy/prepare.sh" --out "$out"
 stage pretraining bash "$toy/train.sh" --out "$out" -- "${pretraining[@]}"
+# Both at once, with half of the processor each: two threads of one are not twice as fast.
+arms=()
 for arm in veco random; do
-    stage "finetuning-$arm" bash "$toy/finetune.sh" --out "$out" --arm $arm -- "${finetuning[@]}"
+    OMP_NUM_THREADS=$(((processors + 1) / 2)) \
+        stage "finetuning-$arm" bash "$toy/finetune.sh" --out "$out" --arm $arm -- "${finetuning[@]}" &
+    arms+=($!)
 done
+for arm in "${arms[@]}"; do wait "$arm" || exit 1; done
 stage report "$python" "$repository/scripts/demo_report.py" "$out"
 cat "$out/report.md"

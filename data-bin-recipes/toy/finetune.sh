@@ -11,7 +11,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
-parse_options out="$REPOSITORY/data-bin/toy" arm=veco updates=130 lr=1e-3 seed=1 -- "$@"
+parse_options out="$REPOSITORY/data-bin/toy" arm=veco updates=120 lr=1e-3 seed=1 -- "$@"
 require_choice arm veco xlm random
 require_number updates seed
 out=${OPTIONS[out]} name=$(run_name "${OPTIONS[arm]}" "${OPTIONS[seed]}")
