@@ -24,7 +24,8 @@ setup(
         # from 2.6 on, torch.load reads tensors and plain values alone, and allowed types can be named.
         "torch>=2.6",
         "numpy",
-        "sentencepiece",
+        # from 0.2.3 on, it tells which characters a piece stands for as return_type="proto".
+        "sentencepiece>=0.2.3",
         "protobuf",
         "sacrebleu",
         "sacremoses",

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Write the unplugged encoder of a pre-trained model, with its LM head, as a Hugging Face XLM-RoBERTa folder."""
+"""Write the unplugged encoder of a model, pre-trained or fine-tuned, as a Hugging Face XLM-RoBERTa folder."""
 
 import argparse
 
@@ -10,7 +10,8 @@ from veco_fairseq.cli import run
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--checkpoint", required=True, metavar="PRETRAINED", help="of fairseq-train --task camlm")
+    parser.add_argument("--checkpoint", required=True, metavar="PRETRAINED", 
+                        help="of fairseq-train --task camlm, or of --task veco_nlu --plug out")
     parser.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
     parser.add_argument("--trust-checkpoint", action="store_true",
                         help="read a file that needs more than tensors and plain values, which can run any code")
@@ -25,7 +26,7 @@ def main() -> None:
     if difference is None:
         print("transformers is not installed, so that the outputs were not compared: pip install transformers")
     else:
-        print(f"largest difference of a logit to transformers' XLMRobertaForMaskedLM: {difference:.1e}")
+        print(f"largest difference of a logit to transformers' model: {difference:.1e}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The unplugged encoder as a folder of Hugging Face's XLM-RoBERTa."""
+"""The unplugged encoder, pre-trained or fine-tuned, as a folder of Hugging Face's XLM-RoBERTa."""
 
 import json
 import shutil
@@ -19,7 +19,26 @@ from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.vocabulary import MODEL_NAME, dictionary_of, load_sentencepiece, ordinary_pieces
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_folder
+from veco_fairseq.models.nlu import VecoNluModel
 from veco_fairseq.models.veco import VecoModel
+
+
+class Head(NamedTuple):
+    """What stands on the encoder: Hugging Face's class for it, and our names and theirs (as in ``xlmr.NAMES``)."""
+
+    architecture: str
+    names: Dict[str, str]
+
+
+LM_HEAD = Head("XLMRobertaForMaskedLM", {})  # its names are the encoder's own
+HEADS = {
+    "classification": Head(
+        "XLMRobertaForSequenceClassification",
+        {"head.dense.*": "classifier.dense.*", "head.out_proj.*": "classifier.out_proj.*"},
+    ),
+    "tagging": Head("XLMRobertaForTokenClassification", {"head.out_proj.*": "classifier.*"}),
+    "span": Head("XLMRobertaForQuestionAnswering", {"head.out_proj.*": "qa_outputs.*"}),
+}
 
 
 class Export(NamedTuple):
@@ -37,19 +56,26 @@ class Export(NamedTuple):
 
 
 def export_hf(checkpoint: Path_, output: Path_, trust: bool = False) -> Export:
-    """Write the unplugged encoder and its LM head as XLMRobertaForMaskedLM, with the tokenizer's files.
+    """Write the unplugged encoder and its head, with the tokenizer's files.
 
     Args:
-        checkpoint: of ``--task camlm``; its SentencePiece model is looked for beside it.
+        checkpoint: of ``--task camlm``, which becomes an XLMRobertaForMaskedLM, or of ``--task veco_nlu --plug out``,
+            which becomes one of :data:`HEADS`; its SentencePiece model is looked for beside it.
         output: the folder to make.
         trust: see :func:`veco_fairseq.checkpoints.reading.read_checkpoint`.
 
     Raises:
-        UserError: the checkpoint cannot be read or is another model's, or the folder is there and not empty.
+        UserError: the checkpoint cannot be read or is another model's, its head needs the cross-attention, or the
+            folder is there and not empty.
     """
     output = Path(output)
     with atomic_folder(output) as folder:
         pretrained = read_pretrained(checkpoint, trust)
+        if getattr(pretrained.task, "plug", "out") == "in":
+            raise UserError(
+                f"{checkpoint}: was fine-tuned with --plug in, and Hugging Face's XLM-RoBERTa has no cross-attention: "
+                "fine-tune with --plug out for it"
+            )
         tensors = _tensors(pretrained)
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         _write_json(folder / "config.json", _config(pretrained, tensors))
@@ -61,20 +87,37 @@ def export_hf(checkpoint: Path_, output: Path_, trust: bool = False) -> Export:
 
 def _tensors(pretrained: Pretrained) -> Dict[str, Tensor]:
     """Hugging Face's names: their tensors, contiguous, in fp32."""
+    table = {f"encoder.{ours}": theirs for ours, theirs in names(pretrained.model.encoder_layers).items()}
+    head = _head(pretrained)
+    if head is not LM_HEAD:
+        table = {ours: theirs for ours, theirs in table.items() if not ours.startswith("encoder.lm_head.")}
+        for ours, theirs in head.names.items():
+            table.update({ours.replace("*", suffix): theirs.replace("*", suffix) for suffix in ("weight", "bias")})
     tensors = {}
-    for ours, theirs in names(pretrained.model.encoder_layers).items():
-        if f"encoder.{ours}" not in pretrained.weights:
-            raise UserError(f"{pretrained.path}: encoder.{ours} is missing; expected a VECO checkpoint")
-        tensors[theirs] = pretrained.weights[f"encoder.{ours}"].float().contiguous()
+    for ours, theirs in table.items():
+        if ours not in pretrained.weights:
+            raise UserError(f"{pretrained.path}: {ours} is missing; expected a VECO checkpoint")
+        tensors[theirs] = pretrained.weights[ours].float().contiguous()
     # One token type, added to every token: nothing.
     tensors[TOKEN_TYPES] = torch.zeros(1, pretrained.model.encoder_embed_dim)
     return tensors
 
 
+def _head(pretrained: Pretrained) -> Head:
+    return HEADS.get(str(getattr(pretrained.task, "nlu_task", "")), LM_HEAD)
+
+
 def _config(pretrained: Pretrained, tensors: Dict[str, Tensor]) -> Dict[str, Any]:
     model = pretrained.model
+    labels = dict(enumerate(pretrained.labels))
+    of_head = {}
+    if labels:
+        of_head = {"id2label": labels, "label2id": {label: number for number, label in labels.items()}}
+    if hasattr(model, "head_dropout"):
+        of_head["classifier_dropout"] = model.head_dropout
     return {
-        "architectures": ["XLMRobertaForMaskedLM"],
+        **of_head,
+        "architectures": [_head(pretrained).architecture],
         "model_type": "xlm-roberta",
         "vocab_size": len(pretrained.symbols),
         "hidden_size": model.encoder_embed_dim,
@@ -147,14 +190,21 @@ def largest_difference(checkpoint: Path_, folder: Path_, trust: bool = False) ->
         return None
     pretrained = read_pretrained(checkpoint, trust)
     dictionary = dictionary_of(pretrained.symbols)
-    ours = VecoModel.build_model(pretrained.model, SimpleNamespace(source_dictionary=dictionary)).eval()
+    nlu_task = str(getattr(pretrained.task, "nlu_task", ""))
+    task = SimpleNamespace(
+        source_dictionary=dictionary, nlu_task=nlu_task, labels=pretrained.labels, plug_in=False
+    )
+    ours = (VecoNluModel if nlu_task else VecoModel).build_model(pretrained.model, task).eval()
     ours.load_state_dict(pretrained.weights)
-    theirs = transformers.XLMRobertaForMaskedLM.from_pretrained(folder).eval()
+    theirs = getattr(transformers, _head(pretrained).architecture).from_pretrained(folder).eval()
     generator = torch.Generator().manual_seed(1)
     length = min(32, ours.max_positions())
     tokens = torch.randint(len(SPECIAL), len(dictionary), (4, length), generator=generator)
     tokens[:, 0], tokens[:, -1] = dictionary.bos(), dictionary.eos()
     tokens[1, length // 2 :] = dictionary.pad()
     real = tokens.ne(dictionary.pad())
-    logits = ours.encoder.lm_head(ours.unplugged(tokens))
-    return (logits - theirs(tokens, attention_mask=real.long()).logits)[real].abs().max().item()
+    mine = (ours.head if nlu_task else ours.encoder.lm_head)(ours.unplugged(tokens))
+    found = theirs(tokens, attention_mask=real.long())
+    other = torch.stack([found.start_logits, found.end_logits], -1) if nlu_task == "span" else found.logits
+    difference = (mine - other).abs()
+    return (difference if nlu_task == "classification" else difference[real]).max().item()

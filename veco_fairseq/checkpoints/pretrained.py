@@ -5,7 +5,7 @@
 import re
 from argparse import Namespace
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
 import sentencepiece
 import torch
@@ -22,7 +22,6 @@ LAYER = r"^encoder\.sentence_encoder\.layers\.(\d+)\."
 CROSS_ATTENTION = re.compile(LAYER + r"(?=(?:encoder_attn|encoder_attn_layer_norm)\.)")
 
 
-
 class Pretrained(NamedTuple):
     """What a pre-training checkpoint holds for us.
 
@@ -32,6 +31,8 @@ class Pretrained(NamedTuple):
         model: its model options.
         symbols: its dictionary, in id order.
         objective: the criterion's objective, "camlm" or "mlm"; empty if the file doesn't say.
+        task: its task options.
+        labels: of an understanding task, its classes or tags.
     """
 
     path: Path
@@ -39,10 +40,12 @@ class Pretrained(NamedTuple):
     model: Namespace
     symbols: List[str]
     objective: str
+    task: Namespace
+    labels: List[str]
 
 
 def read_pretrained(path: Path_, trust: bool = False) -> Pretrained:
-    """Read a checkpoint of ``--task camlm``.
+    """Read a checkpoint of ``--task camlm``, or of ``--task veco_nlu``.
 
     Raises:
         UserError: it cannot be read, or is another model's; the message says which.
@@ -50,16 +53,22 @@ def read_pretrained(path: Path_, trust: bool = False) -> Pretrained:
     state = read_checkpoint(path, trust=trust)
     wanted = "expected a VECO checkpoint, as fairseq-train --task camlm writes it"
     config = state.get("cfg") or {}
-    model = config.get("model") or state.get("args")
-    if isinstance(model, dict):
-        model = Namespace(**model)
+    model = _namespace(config.get("model") or state.get("args"))
     _check_is_veco(path, state["model"], getattr(model, "arch", "unknown"), wanted)
-    symbols = (state.get("task_state") or {}).get("symbols")
+    task_state = state.get("task_state") or {}
+    symbols = task_state.get("symbols")
     if not symbols or model is None:
         raise UserError(f"{path}: it lacks its {'dictionary (task_state, symbols)' if model else 'options'}; {wanted}")
-    criterion = config.get("criterion")
-    objective = criterion.get("objective") if isinstance(criterion, dict) else getattr(criterion, "objective", None)
-    return Pretrained(Path(path), state["model"], model, list(symbols), str(objective or ""))
+    objective = getattr(_namespace(config.get("criterion")), "objective", None)
+    return Pretrained(
+        Path(path), state["model"], model, list(symbols), str(objective or ""),
+        _namespace(config.get("task")) or Namespace(), list(task_state.get("labels", [])),
+    )  # fmt: skip
+
+
+def _namespace(options: Any) -> Optional[Namespace]:
+    """Options by attribute, whichever way they were saved."""
+    return Namespace(**options) if isinstance(options, dict) else options
 
 
 def _check_is_veco(path: Path_, weights: Dict[str, Tensor], arch: str, wanted: str) -> None:

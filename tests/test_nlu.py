@@ -1,0 +1,271 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Fine-tuning for understanding: plugged in and out, from raw files to the table."""
+
+import json
+import re
+from argparse import Namespace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import error_line, make_dictionary, save_with_vocabulary
+
+from veco_fairseq.checkpoints.huggingface import export_hf, import_transformers, largest_difference
+from veco_fairseq.checkpoints.pretrained import read_pretrained
+from veco_fairseq.criterions.nlu import NluCriterion
+from veco_fairseq.errors import UserError
+from veco_fairseq.models.nlu import VecoNluModel, mean_of_words
+from veco_fairseq.tasks.nlu import NluTask, NluTaskConfig
+from veco_fairseq.understanding.evaluation import Finetuned, label
+from veco_fairseq.understanding.examples import read_examples
+from veco_fairseq.understanding.teaching import ids_like, read_words, write_conllu
+
+SENTENCES = ["the dog sees the cat", "who sees the cat", "a dog and a cat are here", "the cat is there",
+             "here is a dog", "cats see"]  # fmt: skip
+
+
+def make_nlu(nlu_task="classification", outputs=3, plug_in=False, seed=1, **options) -> VecoNluModel:
+    torch.manual_seed(seed)
+    args = Namespace(
+        encoder_layers=3, encoder_embed_dim=16, encoder_ffn_embed_dim=32, encoder_attention_heads=4, max_positions=64,
+        dropout=0.0, attention_dropout=0.0, **options,
+    )  # fmt: skip
+    task = SimpleNamespace(
+        source_dictionary=make_dictionary(), nlu_task=nlu_task, labels=list(map(str, range(outputs))), plug_in=plug_in
+    )
+    model = VecoNluModel.build_model(args, task)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.eval()
+
+
+TOKENS = torch.tensor([[0, 10, 11, 12, 2], [0, 20, 21, 2, 1], [0, 30, 2, 1, 1]])
+
+
+def test_plugged_in_is_symmetrical_in_x_and_y():
+    model = make_nlu(plug_in=True)
+    xy = model(TOKENS[:2], torch.tensor([1, 0]))
+    yx = model(TOKENS[[1, 0]], torch.tensor([1, 0]))
+    assert torch.allclose(xy, yx[[1, 0]], atol=1e-6) and not torch.allclose(xy[0], xy[1])
+
+
+def test_features_are_h_and_s_of_the_translation_or_h_twice():
+    model = make_nlu(plug_in=True)
+    features = model.features(TOKENS, torch.tensor([1, -1, 0]))
+    hidden = model.unplugged(TOKENS)
+    assert torch.allclose(features[..., :16], hidden, atol=1e-6)
+    assert torch.equal(features[1, :, 16:], features[1, :, :16])
+    of_first = model.plugged(TOKENS[:1], hidden[1:2], TOKENS[1:2])
+    of_last = model.plugged(TOKENS[2:], hidden[:1], TOKENS[:1])
+    assert torch.allclose(features[0, :, 16:], of_first[0], atol=1e-5)
+    assert torch.allclose(features[2, :3, 16:][:2], of_last[0][:2], atol=1e-5)
+    assert make_nlu().features(TOKENS, torch.tensor([1, -1, 0])).size(-1) == 16
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_whether_the_gradient_flows_into_what_is_looked_at(attached):
+    model = make_nlu(plug_in=True, attach_memory=attached)
+    model(TOKENS[:2], torch.tensor([1, -1]))[0].sum().backward()  # y is looked at, and not predicted
+    gradient = model.encoder.sentence_encoder.embed_tokens.weight.grad
+    assert gradient[10].abs().sum() > 0 and bool(gradient[20].abs().sum() > 0) == attached
+
+
+def test_the_mean_of_a_words_tokens():
+    features = torch.tensor([[[9.0], [1.0], [3.0], [9.0]], [[9.0], [5.0], [7.0], [9.0]]])
+    words = torch.tensor([[-1, 0, 0, -1], [-1, 1, 2, -1]])
+    assert mean_of_words(features, words).tolist() == [[2], [5], [7]]
+
+
+def save_finetuned(path, model, nlu_task, labels, plug="out"):
+    config = {"model": model.args, "task": {"nlu_task": nlu_task, "plug": plug}, "criterion": {"_name": "veco_nlu"}}
+    state = {"symbols": make_dictionary().symbols, "labels": labels}
+    torch.save({"args": None, "cfg": config, "model": model.state_dict(), "task_state": state}, path)
+    return path
+
+
+@pytest.mark.parametrize("nlu_task, outputs", [("classification", 3), ("tagging", 5), ("span", 2)])
+def test_heads_are_those_of_transformers(tmp_path, nlu_task, outputs):
+    labels = [] if nlu_task == "span" else [f"L{number}" for number in range(outputs)]
+    checkpoint = save_finetuned(tmp_path / "model.pt", make_nlu(nlu_task, outputs), nlu_task, labels)
+    export_hf(checkpoint, tmp_path / "hf")
+    if labels:
+        assert json.loads((tmp_path / "hf/config.json").read_text())["id2label"] == dict(zip("01234", labels))
+    if import_transformers() is None:
+        pytest.skip("transformers is not installed: pip install -e '.[test]'")
+    assert largest_difference(checkpoint, tmp_path / "hf") < 1e-5
+
+
+def test_what_was_plugged_in_has_no_place_in_transformers(tmp_path):
+    model = make_nlu(plug_in=True)
+    checkpoint = save_finetuned(tmp_path / "model.pt", model, "classification", ["a", "b", "c"], plug="in")
+    with pytest.raises(UserError, match="fine-tune with --plug out"):
+        export_hf(checkpoint, tmp_path / "hf")
+
+
+# The commands
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("nlu")
+
+
+@pytest.fixture
+def pretrained(folder, make_model):
+    path = folder / "pretrained/checkpoint_best.pt"
+    return path if path.exists() else save_with_vocabulary(path.parent, make_model, SENTENCES * 3, 22, max_positions=128)
+
+
+def options(data, pretrained, save_dir, *more):
+    return ("fairseq-train", data, "--user-dir", "veco_fairseq", "--task", "veco_nlu", "--criterion", "veco_nlu",
+            "--arch", "veco_nlu_tiny", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "32",
+            "--max-positions", "128", "--finetune-from-model", pretrained, "--optimizer", "adam", "--lr", "0.003", "--batch-size", "8",
+            "--save-dir", save_dir, "--no-epoch-checkpoints", "--log-format", "json", "--cpu",
+            "--best-checkpoint-metric", "score", "--maximize-best-checkpoint-metric", *more)  # fmt: skip
+
+
+def write_pairs(path, rows=32, languages=("en", "de"), extra=()):
+    """Whether both sentences have a dog; de says the same in capitals, which are other tokens."""
+    path.mkdir()
+    for lang in languages:
+        for split, count in (("train", rows), ("dev", 12), ("test", 12)):
+            pairs = [(SENTENCES[i % 6], SENTENCES[(i * 5 + 2) % 6]) for i in range(count)]
+            lines = [f"{a}\t{b}\t{'yes' if 'dog' in a else 'no'}\n" for a, b in pairs]
+            (path / f"{split}-{lang}.tsv").write_text("".join([*lines, *(extra if split == "train" else ())]))
+    return path
+
+
+def test_sentence_pairs_from_files_to_table(folder, pretrained, run):
+    data = write_pairs(folder / "pairs", extra=["\tthe cat\tno\n"])
+    command = options(data, pretrained, folder / "in", "--plug", "in", "--max-epoch", "6")
+    trained = run(*command)
+    assert trained.returncode == 0, trained.stderr[-3000:]
+    assert "1 with an empty sentence" in trained.stderr + trained.stdout
+    last = [json.loads(line[line.index("{") :]) for line in trained.stdout.splitlines() if '"valid_score"' in line][-1]
+    mean = (float(last["valid_en_score"]) + float(last["valid_de_score"])) / 2
+    assert float(last["valid_score"]) == pytest.approx(mean, abs=0.01) and mean > 80
+    assert {"dict.txt", "sentencepiece.bpe.model"} <= {path.name for path in (folder / "in").iterdir()}
+    again = run(*command)
+    assert again.returncode == 0 and "Loaded checkpoint" in again.stdout + again.stderr
+
+    best = folder / "in/checkpoint_best.pt"
+    result = run("scripts/evaluate_xtreme.py", "run", best, best, "--data", data, "--cpu",
+                 "--predictions", folder / "predicted", "--json", folder / "pairs.json")  # fmt: skip
+    assert result.returncode == 0 and result.stderr == "", result.stderr
+    assert "± 0.0" in result.stdout and "mean" in result.stdout
+    seeds = json.loads((folder / "pairs.json").read_text())["seeds"]
+    predicted = (folder / "predicted/1/test-de.txt").read_text().split()
+    gold = [line.split("\t")[2] for line in (data / "test-de.tsv").read_text().splitlines()]
+    right = sum(a == b for a, b in zip(predicted, gold))
+    assert seeds[0]["de"]["accuracy"] == pytest.approx(100 * right / len(gold)) and len(predicted) == len(gold)
+
+    retrieved = folder / "tatoeba.json"
+    retrieved.write_text(json.dumps({"accuracy": {"de": {"0": [0.1, 0.1], "1": [0.5, 0.4]}, "mean": {"0": [0, 0]}}}))
+    table = run("scripts/evaluate_xtreme.py", "table", f"xnli={folder / 'pairs.json'}", f"tatoeba={retrieved}",
+                "--plot", folder / "x.png", "--json", folder / "x.json")  # fmt: skip
+    assert table.returncode == 0 and table.stderr == "", table.stderr
+    averages = json.loads((folder / "x.json").read_text())["averages"]
+    assert averages["tatoeba"] == 50 and averages["average"] == pytest.approx((averages["xnli"] + 50) / 2)
+    assert (folder / "x.png").read_bytes().startswith(b"\x89PNG")
+    assert "not TASK=FILE" in error_line(run("scripts/evaluate_xtreme.py", "table", "nli=x.json"))
+    assert "is no model of --task veco_nlu" in error_line(
+        run("scripts/evaluate_xtreme.py", "run", pretrained, "--data", data, "--cpu")
+    )
+    read = read_pretrained(best)
+    assert read.labels == ["no", "yes"] and read.task.plug == "in"
+
+
+def setup(data, pretrained, save_dir, **options) -> NluTask:
+    cfg = NluTaskConfig(data=str(data), finetune_from_model=str(pretrained), save_dir=str(save_dir), **options)
+    return NluTask.setup_task(cfg)
+
+
+def learn(task, updates=60):
+    """A few updates on the whole split; the model, and the criterion's figures on it afterwards."""
+    torch.manual_seed(1)
+    task.load_dataset("train")
+    task.load_dataset("valid")
+    model = task.build_model(Namespace(
+        _name="veco_nlu_tiny", arch="veco_nlu_tiny", encoder_embed_dim=16, encoder_ffn_embed_dim=32, max_positions=128,
+        dropout=0.0, attention_dropout=0.0,
+    ))  # fmt: skip
+    criterion = NluCriterion(task)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
+    dataset = task.dataset("train")
+    batch = dataset.collater(dataset.items)
+    for _ in range(updates):
+        loss, sample_size, _ = criterion(model, batch)
+        optimizer.zero_grad()
+        (loss / sample_size).backward()
+        optimizer.step()
+    criterion.eval()
+    model.eval()
+    valid = task.dataset("valid")
+    with torch.no_grad():
+        _, _, log = criterion(model, valid.collater(valid.items))
+    return model, log
+
+
+def test_tags_are_learnt_and_given_to_translations(folder, pretrained, tmp_path):
+    (tmp_path / "data").mkdir()
+    tags = {"the": "D", "a": "D", "dog": "N", "cat": "N", "sees": "V", "is": "V", "are": "V"}
+    text = "\n".join("".join(f"{word}\t{tags.get(word, 'X')}\n" for word in line.split()) for line in SENTENCES)
+    for split in ("train", "dev"):
+        (tmp_path / f"data/{split}-en.tsv").write_text(text)
+    task = setup(tmp_path / "data", pretrained, tmp_path, nlu_task="tagging", word_pooling="mean", max_length=12)
+    assert task.labels == ["D", "N", "V", "X"]
+    model, log = learn(task)
+    words = sum(len(line.split()) for line in SENTENCES)
+    assert log["en/gold"] == log["en/predicted"] == words and log["en/correct"] > 0.9 * words
+    found = label(Finetuned(model, task), [["who", "sees", "the", "cat"], ["the", "dog", "sees", "the", "cat"]])
+    assert found == [["X", "V", "D", "N"], ["D", "N", "V", "D", "N"]]
+
+    write_conllu(tmp_path / "train-de.conllu", ["s1"], [["der", "Hund"]], [["D", "N"]])
+    (read,) = read_examples(tmp_path / "train-de.conllu", "de", "tagging")
+    assert (read.id, read.words, read.tags) == ("s1", ("der", "Hund"), ("D", "N"))
+    (tmp_path / "de.txt").write_text("Das ist ein Hund.\n\n")
+    with pytest.raises(UserError, match="line 2: has no word"):
+        read_words(tmp_path / "de.txt", "de")
+    (tmp_path / "de.txt").write_text("Das ist ein Hund.\n")
+    assert read_words(tmp_path / "de.txt", "de") == [["Das", "ist", "ein", "Hund", "."]]
+    with pytest.raises(UserError, match="has 1 sentences, and .*de.txt 2 lines"):
+        ids_like(tmp_path / "train-de.conllu", tmp_path / "de.txt", 2)
+
+
+def test_answers_are_learnt(folder, pretrained, tmp_path):
+    (tmp_path / "data").mkdir()
+    questions = []
+    for number, line in enumerate(SENTENCES):
+        answers = [{"text": "dog", "answer_start": line.index("dog")}] if "dog" in line else []
+        questions.append({"context": line, "qas": [{"id": str(number), "question": "who ?", "answers": answers}]})
+    for split in ("train", "dev"):
+        (tmp_path / f"data/{split}-en.json").write_text(json.dumps({"data": [{"paragraphs": questions}]}))
+    options = {"nlu_task": "span", "max_length": 100, "stride": 32}
+    task = setup(tmp_path / "data", pretrained, tmp_path, no_answer=True, **options)
+    _, log = learn(task)
+    assert log["en/count"] == 6 and log["en/exact"] >= 5
+    task = setup(tmp_path / "data", pretrained, tmp_path, **options)
+    task.load_dataset("train")
+    assert len(task.dataset("train")) == 3  # those with an answer
+
+
+def test_what_cannot_be_trained(folder, pretrained, tmp_path):
+    def load(data, split="train", **options):
+        setup(data, pretrained, tmp_path, **options).load_dataset(split)
+
+    data = write_pairs(tmp_path / "data", languages=["en"])
+    for message, options in {
+        "nowhere: no such folder": {"data": "nowhere"},
+        "has no train set of --nlu-task tagging: files such as train-en.conllu": {
+            "data": tmp_path / "empty", "nlu_task": "tagging"
+        },
+        "has no train set of fr; there is en": {"train_langs": "fr"},
+        "--max-length 100: must be 196 at least": {"nlu_task": "span", "max_length": 100},
+        "nowhere: has no dict.txt and sentencepiece.bpe.model": {"vocabulary": "nowhere"},
+        "has no test set of de; there is en": {"split": "test", "valid_langs": "de"},
+    }.items():  # fmt: skip
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        with pytest.raises(UserError, match=re.escape(message)):
+            load(**{"data": data, **options})

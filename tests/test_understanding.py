@@ -1,0 +1,294 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Readers, windows and figures of the understanding tasks, against what was worked out by hand."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+import torch
+
+from veco_fairseq.data.roots import MASK
+from veco_fairseq.data.vocabulary import dictionary_of, ordinary_pieces, train_sentencepiece
+from veco_fairseq.errors import UserError
+from veco_fairseq.understanding import metrics
+from veco_fairseq.understanding.dataset import Side, UnderstandingDataset, paired
+from veco_fairseq.understanding.examples import Question, SentencePair, TaggedSentence, find_files, read_examples
+from veco_fairseq.understanding.predictions import best_answer
+from veco_fairseq.understanding.windows import IGNORE, Notes, Window, Windows
+from veco_fairseq.understanding.xtreme import Result, spread, summary
+
+TEXT = ["the dog sees the cat .", "who sees the cat ?", "a dog and a cat are here .", "where is the dog ?"] * 3
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+# Readers
+
+
+def test_sentence_pairs_without_and_with_names_of_columns(tmp_path):
+    plain = write(tmp_path / "train-en.tsv", "A dog .\tA cat .\tneutral\nIt is\tIt was\tContradiction\n")
+    assert read_examples(plain, "en", "classification") == [
+        SentencePair("1", f"{plain}, line 1", "A dog .", "A cat .", "neutral"),
+        SentencePair("2", f"{plain}, line 2", "It is", "It was", "contradiction"),
+    ]
+    header = "pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score\n7\tA\tB\tENTAILMENT\t4.5\n"
+    sick = write(tmp_path / "train-nl.tsv", header)
+    assert read_examples(sick, "nl", "classification") == [SentencePair("7", f"{sick}, line 2", "A", "B", "entailment")]
+    unlabelled = write(tmp_path / "test-en.tsv", "A\tB\n")
+    assert read_examples(unlabelled, "en", "classification")[0].label is None
+
+
+def test_conllu_takes_words_and_leaves_out_ranges_and_empty_nodes(tmp_path):
+    def row(number, word, tag):
+        return "\t".join([number, word, "_", tag, *["_"] * 6])
+
+    path = write(tmp_path / "train-de.conllu", "\n".join([
+        "# sent_id = s9", row("1-2", "im", "_"), row("1", "in", "ADP"), row("2", "dem", "DET"), row("2.1", "x", "X"),
+        "", "# text = Haus", row("1", "Haus", "NOUN"), "",
+    ]))  # fmt: skip
+    assert read_examples(path, "de", "tagging") == [
+        TaggedSentence("s9", f"{path}, line 1", ("in", "dem"), ("ADP", "DET")),
+        TaggedSentence("7", f"{path}, line 7", ("Haus",), ("NOUN",)),
+    ]
+
+
+def test_wikiann_lines_lose_their_language(tmp_path):
+    path = write(tmp_path / "train-de.tsv", "de:Haus\tO\nde:de\tB-LOC\n\nen:x O\n")
+    first, second = read_examples(path, "de", "tagging")
+    assert (first.words, first.tags, second.words) == (("Haus", "de"), ("O", "B-LOC"), ("en:x",))
+
+
+def squad(path: Path, *questions) -> Path:
+    entries = [{"context": context, "qas": [{"id": name, "question": asked, **more}]}
+               for name, context, asked, more in questions]  # fmt: skip
+    return write(path, json.dumps({"data": [{"paragraphs": entries}]}))
+
+
+def test_questions_with_and_without_answer(tmp_path):
+    path = squad(
+        tmp_path / "train-en.json",
+        ("q1", "the dog sees", "who sees ?", {"answers": [{"text": "dog", "answer_start": 4}]}),
+        ("q2", "the dog", "where ?", {"answers": [{"text": "dog", "answer_start": 4}], "is_impossible": True}),
+        ("q3", "the dog", "why ?", {"answers": [{"text": "", "answer_start": 0}]}),
+    )
+    assert [question.answers for question in read_examples(path, "en", "span")] == [((4, "dog"),), (), ()]
+
+
+@pytest.mark.parametrize(
+    "name, content, nlu_task, message",
+    [
+        ("train-en.tsv", "a\tb\tc\na\tb\n", "classification", "line 2: has 2 columns, and line 1 has 3"),
+        ("train-en.tsv", "a\n", "classification", "line 1: has 1 columns"),
+        ("train-en.tsv", "", "classification", "has no examples"),
+        ("train-en.conllu", "1\ta\tX\n", "tagging", "line 1: has 3 columns, not the 10 of CoNLL-U"),
+        ("train-en.tsv", "a\tX\nb\n", "tagging", "line 2: has 1 columns, not a word and its tag"),
+        ("train-en.json", "{", "span", "line 1: is not JSON"),
+        ("train-en.json", '{"data": [{}]}', "span", "'paragraphs' is missing"),
+    ],
+    ids=["ragged pairs", "one column", "empty", "conllu", "ragged tags", "no json", "no squad"],
+)
+def test_bad_files(tmp_path, name, content, nlu_task, message):
+    with pytest.raises(UserError, match=message):
+        read_examples(write(tmp_path / name, content), "en", nlu_task)
+
+
+def test_an_id_that_comes_twice_and_two_files_of_a_language(tmp_path):
+    rows = "id\tsentence1\tsentence2\tlabel\n5\ta\tb\t0\n5\tc\td\t1\n"
+    path = write(tmp_path / "dev-en.tsv", rows)
+    with pytest.raises(UserError, match="line 3: the id 5 was there before, at .*line 2"):
+        read_examples(path, "en", "classification")
+    assert find_files(tmp_path, "valid", "classification") == {"en": path}
+    write(tmp_path / "valid-en.tsv", rows)
+    with pytest.raises(UserError, match="are both the valid set of en"):
+        find_files(tmp_path, "valid", "classification")
+
+
+# Windows
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=train_sentencepiece(TEXT, 22, 1.0))
+    return dictionary_of([*ordinary_pieces(pieces), MASK]), pieces
+
+
+@pytest.fixture
+def make_windows(vocabulary):
+    dictionary, pieces = vocabulary
+
+    def make(labels=(), max_length=64, stride=4, word_pooling="first"):
+        return Windows(dictionary, pieces, labels, max_length, stride, word_pooling, Notes())
+
+    return make
+
+
+def text_of(vocabulary, tokens) -> str:
+    dictionary, pieces = vocabulary
+    return pieces.decode([dictionary[int(token)] for token in tokens if token > 3])
+
+
+def test_a_sentence_pair_is_cut_at_its_longer_sentence(vocabulary, make_windows):
+    windows = make_windows(["no", "yes"], max_length=14)
+    pair = SentencePair("1", "f, line 1", " ".join(["dog"] * 20), "cat", "yes")
+    (window,) = windows(pair)
+    cat = windows.encode("cat")
+    assert len(window.tokens) == 14 and window.target.tolist() == [1]
+    assert window.tokens[[0, -1]].tolist() == [0, 2] and window.tokens.tolist().count(2) == 3
+    assert window.tokens[-1 - len(cat) : -1].tolist() == cat.tolist()
+    assert windows.notes.lines() == ["1 longer than --max-length, cut (first: f, line 1)"]
+    (window,) = windows(SentencePair("2", "f, line 2", "", "cat", "maybe"))
+    assert window.target.tolist() == [IGNORE] and len(windows.notes.lines()) == 3
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_words_and_the_tokens_that_stand_for_them(make_windows, pooling):
+    windows = make_windows(["D", "N"], max_length=10, word_pooling=pooling)
+    lengths = [len(windows.encode(word)) for word in ("the", "dog", "where", "cat")]
+    sentence = TaggedSentence("1", "f, line 1", ("the", "dog", "where", "cat"), ("D", "N", "D", "N"))
+    made = windows(sentence)
+    assert [tag for window in made for tag in window.target] == [0, 1, 0, 1]
+    assert all(len(window.tokens) <= 10 for window in made) and len(made) > 1
+    seen = []
+    for window in made:
+        assert window.words[0] == window.words[-1] == -1
+        counts = np.bincount(window.words[window.words >= 0])
+        assert len(counts) == len(window.target)
+        seen += counts.tolist()
+    assert seen == ([1] * 4 if pooling == "first" else lengths)
+
+
+def test_a_long_context_is_read_in_windows_that_overlap(vocabulary, make_windows):
+    context = "the dog sees the cat . a dog and a cat are here ."
+    start = context.index("a cat are")
+    question = Question("1", "f, question 1", "who sees ?", context, ((start, "a cat are"),))
+    whole = make_windows(max_length=200)
+    asked = len(whole.encode("who sees ?"))
+    (window,) = whole(question)
+    first, last = window.target
+    assert context[window.offsets[first][0] : window.offsets[last][1]] == "a cat are"
+    assert text_of(vocabulary, window.tokens[first : last + 1]) == "a cat are"
+
+    parts = make_windows(max_length=asked + 4 + 20, stride=8)(question)
+    covered = {place for part in parts for span in part.offsets if span[0] >= 0 for place in range(*span)}
+    assert covered >= {place for place, char in enumerate(context) if char != " "}
+    found = [part for part in parts if part.target.any()]
+    assert len(parts) > 1 and found
+    for part in found:
+        first, last = part.target
+        assert context[part.offsets[first][0] : part.offsets[last][1]] == "a cat are"
+
+
+def test_answers_that_are_elsewhere_or_nowhere(make_windows):
+    windows = make_windows(max_length=200)
+    moved = Question("1", "f, question 1", "who ?", "the dog sees", ((0, "dog"),))
+    (window,) = windows(moved)
+    assert window.target.any()
+    (window,) = windows(Question("2", "f, question 2", "who ?", "the dog sees", ((0, "bird"),)))
+    assert not window.target.any()
+    assert windows.notes.counts["whose answer is not in its context"] == 1
+
+
+def test_the_best_answer_is_a_substring_of_the_context(make_windows):
+    context = "the dog  sees the cat"  # two spaces, which SentencePiece drops
+    windows = make_windows(max_length=200)(Question("1", "f", "who ?", context, ()))
+    side = Side("en", Question("1", "f", "who ?", context, ()), windows)
+    offsets = windows[0].offsets
+    logits = torch.zeros(1, len(offsets), 2)
+    first = next(place for place, span in enumerate(offsets) if span[0] == context.index("dog"))
+    last = next(place for place, span in enumerate(offsets) if span[1] == context.index("sees") + 4)
+    logits[0, first, 0] = logits[0, last, 1] = 5
+    logits[0, 1, 0] = logits[0, 2, 1] = 9  # of the question, which is no answer
+    assert best_answer(side, logits, no_answer=False) == "dog  sees"
+    logits[0, 0] = 6
+    assert best_answer(side, logits, no_answer=True) == ""
+
+
+# Batches
+
+
+def side(lang, name, *lengths, label=0):
+    windows = [Window(np.arange(4, 4 + length), np.array([label])) for length in lengths]
+    return Side(lang, SentencePair(name, f"{lang}, line {name}", "a", "b", str(label)), windows)
+
+
+def test_a_batch_of_translations(tmp_path):
+    notes = Notes()
+    items = paired([side("de", "1", 3), side("de", "2", 4)], [side("en", "1", 2)], True, notes)
+    assert notes.counts == {"without translation": 1}
+    dataset = UnderstandingDataset(items, "classification", pad=1, shuffle=False)
+    batch = dataset.collater([dataset[0], dataset[1]])
+    assert batch["net_input"]["tokens"].tolist() == [[4, 5, 6, 1], [4, 5, 1, 1], [4, 5, 6, 7]]
+    assert batch["net_input"]["partner"].tolist() == [1, 0, -1]
+    assert batch["target"].tolist() == [0, 0, 0] and [where.lang for where, _ in batch["rows"]] == ["de", "en", "de"]
+    assert dataset.sizes.tolist() == [3, 4] and dataset.num_tokens(0) == 5
+    # at test time the translation is only looked at
+    (item,) = paired([side("de", "1", 3)], [side("en", "1", 2)], False, notes)
+    batch = dataset.collater([item])
+    assert batch["net_input"]["partner"].tolist() == [1, -1] and batch["target"].tolist() == [0, IGNORE]
+
+
+def test_rows_that_are_no_translations_of_each_other():
+    with pytest.raises(UserError, match="is labelled 0, and its translation .*en, line 1.* 1"):
+        paired([side("de", "1", 3)], [side("en", "1", 2, label=1)], True, Notes())
+
+
+# Figures
+
+
+def test_spans_as_conlleval_counts_them():
+    tags = ["B-PER", "I-PER", "B-PER", "O", "I-LOC", "I-LOC", "I-ORG", "B-LOC"]
+    assert metrics.spans(tags) == {("PER", 0, 1), ("PER", 2, 2), ("LOC", 4, 5), ("ORG", 6, 6), ("LOC", 7, 7)}
+
+
+def test_f1_of_tags_and_spans():
+    sums = metrics.of_tags(["B-PER", "O", "O", "B-LOC"], ["B-PER", "I-PER", "O", "B-LOC"])
+    assert sums == {"correct": 1, "predicted": 2, "gold": 2} and metrics.figures(sums) == {"f1": 50}
+    sums = metrics.of_tags(["NOUN", "VERB", "X"], ["NOUN", "NOUN", "X"])
+    assert metrics.score(sums) == pytest.approx(200 / 3)
+
+
+def test_answers_as_squad_counts_them():
+    # "cat sat" and "cat": one word in common of 2 and 1: F1 = 2 * 1 / 3
+    sums = metrics.of_answer("The cat!", ["a cat sat", "dog"])
+    assert sums == {"f1": pytest.approx(2 / 3), "exact": 0, "count": 1}
+    assert metrics.of_answer("The cat!", ["dog", "cat"]) == {"f1": 1, "exact": 1, "count": 1}
+    assert metrics.of_answer("", []) == {"f1": 1, "exact": 1, "count": 1}
+    assert metrics.of_answer("cat", []) == {"f1": 0, "exact": 0, "count": 1}
+    assert metrics.score({"f1": 3.0, "exact": 1.0, "count": 4.0}) == 50
+
+
+def test_answers_as_mlqa_counts_them():
+    assert metrics.mlqa_words("Der Hund, „Rex“", "de") == ["hund", "rex"]
+    assert metrics.squad_words("Der Hund, „Rex“") == ["der", "hund", "„rex“"]
+    # three characters and a number against two of the characters: F1 = 2 * 2 / (4 + 2)
+    assert metrics.mlqa_words("黑豹队，308", "zh") == ["黑", "豹", "队", "308"]
+    assert metrics.of_answer("黑豹队308", ["黑豹"], "mlqa", "zh")["f1"] == pytest.approx(2 / 3)
+
+
+def test_the_papers_averages():
+    """Table 2: VECO plugged in, translate-train-all, 81.0; XLM-R, cross-lingual transfer, 68.1."""
+
+    def row(*values):
+        names = ("xnli", "pawsx", "udpos", "panx", "xquad", "mlqa", "tydiqa", "bucc", "tatoeba")
+        results = {}
+        for name, value in zip(names, values):
+            figures = dict(zip(("f1", "exact"), value)) if isinstance(value, tuple) else {"f1": value}
+            results[name] = Result([{"all": figures}])
+        return summary(results)["average"]
+
+    plugged_in = row(84.3, 92.8, 79.8, 71.0, (83.9, 70.9), (77.5, 59.3), (79.4, 63.7), 92.6, 91.1)
+    assert plugged_in == pytest.approx(81.0, abs=0.05)
+    xlmr = row(79.2, 86.4, 72.6, 65.4, (76.6, 60.8), (71.6, 53.2), (65.1, 45.0), 66.0, 57.3)
+    assert xlmr == pytest.approx(68.1, abs=0.05)
+
+
+def test_seeds_have_a_mean_and_a_spread():
+    result = Result([{"de": {"f1": 10.0}, "fr": {"f1": 30.0}}, {"de": {"f1": 20.0}, "fr": {"f1": 30.0}}])
+    assert result.of("f1", "mean") == [20, 25] and result.average() == 22.5
+    assert spread(result.of("f1", "de")) == "15.0 ± 7.1"

@@ -1,0 +1,70 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""``--criterion veco_nlu``: cross-entropy, and the task's own figures in validation."""
+
+import math
+from typing import Any, Dict, List, Tuple
+
+import torch.nn.functional as F
+from fairseq import utils
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+from torch import Tensor
+
+from veco_fairseq.understanding.metrics import score
+from veco_fairseq.understanding.windows import IGNORE
+
+
+@register_criterion("veco_nlu", dataclass=FairseqDataclass)
+class NluCriterion(FairseqCriterion):
+    """The NLL of what is to be predicted: labels, tags, or the answers' first and last tokens.
+
+    Logged: ``loss`` (bits a prediction) and ``acc`` (share of right ones); in validation also each language's
+    ``LANG_score``, in per cent (accuracy, F1, or the mean of F1 and exact match), and ``score``, their mean, which is
+    what to choose a checkpoint by (``--best-checkpoint-metric score --maximize-best-checkpoint-metric``).
+    """
+
+    def forward(self, model, sample, reduce: bool = True) -> Tuple[Tensor, int, Dict]:
+        """The loss of a batch (nats, summed), the number of its predictions and what to log."""
+        logits = model(**sample["net_input"])
+        target = sample["target"]
+        if logits.dim() == 3:  # of questions: over the places in the window, for the first and for the last token
+            padding = sample["net_input"]["tokens"].eq(self.task.source_dictionary.pad())
+            logits = logits.masked_fill(padding.unsqueeze(-1), -math.inf).transpose(1, 2)
+        flat, gold = logits.flatten(0, -2), target.flatten()
+        loss = F.cross_entropy(flat, gold, ignore_index=IGNORE, reduction="sum")
+        sample_size = int(gold.ne(IGNORE).sum())
+        log = {
+            "loss": loss.detach(),
+            "correct": flat.argmax(-1).eq(gold).sum(),
+            "ntokens": sample["ntokens"],
+            "nsentences": sample["nsentences"],
+            "sample_size": sample_size,
+        }
+        if not self.training:
+            logits = logits.transpose(1, 2) if logits.dim() == 3 else logits
+            log.update(self.task.validation_sums(sample, logits))
+        return loss, sample_size, log
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
+        """Log the loss, and the scores of what was validated."""
+        total = {key: sum(utils.item(log[key]) for log in logging_outputs) for key in logging_outputs[0]}
+        size = max(1, total["sample_size"])
+        metrics.log_scalar("loss", total["loss"] / size / math.log(2), size, priority=10, round=3)
+        metrics.log_scalar("acc", total["correct"] / size, size, priority=20, round=4)
+        by_lang: Dict[str, Dict[str, float]] = {}
+        for key, value in total.items():
+            if "/" in key:
+                lang, name = key.split("/")
+                by_lang.setdefault(lang, {})[name] = value
+        if any(map(any, (sums.values() for sums in by_lang.values()))):
+            scores = {lang: score(sums) for lang, sums in by_lang.items() if any(sums.values())}
+            for lang, value in scores.items():
+                metrics.log_scalar(f"{lang}_score", value, priority=30, round=2)
+            metrics.log_scalar("score", sum(scores.values()) / len(scores), priority=25, round=2)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        return True

@@ -1,0 +1,174 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Understanding tasks on a pre-trained VECO: ``--arch veco_nlu_{tiny,small,base,large}``."""
+
+from typing import Any, Dict, Optional
+
+import torch
+import torch.nn as nn
+from fairseq.models import FairseqEncoderModel, register_model, register_model_architecture
+from fairseq.models.roberta.model import RobertaClassificationHead
+from torch import Tensor
+
+from veco_fairseq.models import veco
+from veco_fairseq.models.veco import VecoEncoder, VecoModel
+
+LM_HEAD = "encoder.lm_head."
+
+
+class TokenHead(nn.Module):
+    """Dropout and a linear layer, for every token or word.
+
+    Args:
+        input_dim: of the features.
+        classes: outputs; 2, first and last token, for answers to questions.
+        dropout: on the features.
+    """
+
+    def __init__(self, input_dim: int, classes: int, dropout: float):
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.out_proj = nn.Linear(input_dim, classes)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(..., input_dim) -> (..., classes)."""
+        return self.out_proj(self.dropout(features))
+
+
+def mean_of_words(features: Tensor, words: Tensor) -> Tensor:
+    """The mean of the features of each word's tokens.
+
+    Args:
+        features: (rows, length, dim).
+        words: the word that each token stands for, or -1, (rows, length); of every word from 0 on there is a token.
+
+    Returns:
+        (words, dim).
+    """
+    chosen = words.ge(0)
+    numbers, vectors = words[chosen], features[chosen]
+    count = int(numbers.max()) + 1
+    sums = vectors.new_zeros(count, vectors.size(1)).index_add(0, numbers, vectors)
+    return sums / torch.bincount(numbers, minlength=count).unsqueeze(1)
+
+
+@register_model("veco_nlu")
+class VecoNluModel(VecoModel):
+    """VECO with a head for sentence pairs, tags or answers (section 3.1).
+
+    Plugged out the head sees H. Plugged in it sees [H; S], with S over the last-layer H of the sequence's translation,
+    and without a translation [H; H]: what S is when every layer's cross-attention is out.
+    """
+
+    def __init__(self, args, encoder: VecoEncoder, nlu_task: str, outputs: int, plug_in: bool):
+        super().__init__(args, encoder)
+        # The LM head has nothing to do here.
+        del encoder.lm_head
+        dim, dropout = args.encoder_embed_dim, args.head_dropout
+        self.plug_in = plug_in
+        features = 2 * dim if plug_in else dim
+        if nlu_task == "classification":
+            self.head = RobertaClassificationHead(features, dim, outputs, "tanh", dropout)
+        else:
+            self.head = TokenHead(features, outputs, dropout)
+
+    @staticmethod
+    def add_args(parser) -> None:
+        """VECO's options and the head's."""
+        VecoModel.add_args(parser)
+        parser.add_argument(
+            "--attach-memory",
+            action="store_true",
+            help="let S's gradient flow into the H that the cross-attention looks at (in pre-training it does not)",
+        )
+        parser.add_argument(
+            "--head-dropout", type=float, metavar="P", help="dropout in the head (default: that of --dropout)"
+        )
+
+    @classmethod
+    def build_model(cls, args, task) -> "VecoNluModel":
+        veco_nlu_base(args)
+        outputs = 2 if task.nlu_task == "span" else len(task.labels)
+        return cls(args, VecoEncoder(args, task.source_dictionary), task.nlu_task, outputs, task.plug_in)
+
+    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
+        """Take a pre-trained VECO, too: without its LM head, and with this model's new head."""
+        FairseqEncoderModel.upgrade_state_dict_named(self, state_dict, name)
+        if any(key.startswith(LM_HEAD) for key in state_dict):
+            for key in [key for key in state_dict if key.startswith(LM_HEAD)]:
+                del state_dict[key]
+            for key, tensor in self.head.state_dict(prefix="head.").items():
+                state_dict.setdefault(key, tensor)
+
+    def features(self, tokens: Tensor, partner: Tensor) -> Tensor:
+        """H, or [H; S].
+
+        Args:
+            tokens: (rows, length).
+            partner: the row of each row's translation, or -1, (rows).
+
+        Returns:
+            (rows, length, dim), or twice the dim when plugged in.
+        """
+        hidden = self.unplugged(tokens)
+        if not self.plug_in:
+            return hidden
+        mixed = hidden
+        has_partner = partner.ge(0)
+        if has_partner.any():
+            other = partner[has_partner]
+            memory = hidden if self.args.attach_memory else hidden.detach()
+            plugged = self.plugged(tokens[has_partner], memory[other], tokens[other])
+            mixed = hidden.masked_scatter(has_partner[:, None, None], plugged.type_as(hidden))
+        return torch.cat([hidden, mixed], dim=-1)
+
+    def forward(self, tokens: Tensor, partner: Tensor, words: Optional[Tensor] = None, **kwargs: Any) -> Tensor:
+        """Logits, fp32, of a batch of :class:`veco_fairseq.understanding.dataset.UnderstandingDataset`.
+
+        Args:
+            tokens, partner: as in :meth:`features`.
+            words: the word that each token stands for, or -1, (rows, length); of tags alone.
+
+        Returns:
+            Of sentence pairs (rows, classes), of tags (words, classes), of questions (rows, length, 2): for being the
+            first and the last token of the answer.
+        """
+        with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.args.autocast == "bf16"):
+            features = self.features(tokens, partner)
+            if words is not None:
+                features = mean_of_words(features, words)
+            return self.head(features).float()
+
+
+def _nlu(args) -> None:
+    args.attach_memory = getattr(args, "attach_memory", False)
+    args.dropout = getattr(args, "dropout", 0.1)
+    args.head_dropout = getattr(args, "head_dropout", args.dropout)
+
+
+@register_model_architecture("veco_nlu", "veco_nlu_tiny")
+def veco_nlu_tiny(args) -> None:
+    """Fine-tunes a ``veco_tiny``."""
+    _nlu(args)
+    veco.veco_tiny(args)
+
+
+@register_model_architecture("veco_nlu", "veco_nlu_small")
+def veco_nlu_small(args) -> None:
+    """Fine-tunes a ``veco_small``."""
+    _nlu(args)
+    veco.veco_small(args)
+
+
+@register_model_architecture("veco_nlu", "veco_nlu_base")
+def veco_nlu_base(args) -> None:
+    """Fine-tunes a ``veco_base``."""
+    _nlu(args)
+    veco.veco_base(args)
+
+
+@register_model_architecture("veco_nlu", "veco_nlu_large")
+def veco_nlu_large(args) -> None:
+    """Fine-tunes a ``veco_large``."""
+    _nlu(args)
+    veco.veco_large(args)

@@ -1,0 +1,260 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""``--task veco_nlu``: sentence pairs, tags and answers to questions (VECO, section 3.1)."""
+
+import logging
+import shutil
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence
+
+from fairseq.data import Dictionary
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.distributed import utils as distributed_utils
+from fairseq.tasks import FairseqTask, register_task
+from omegaconf import II
+from torch import Tensor
+
+from veco_fairseq.data.roots import load_dictionary
+from veco_fairseq.data.vocabulary import DICT_NAME, MODEL_NAME, load_sentencepiece, require_same_symbols
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import atomic_output
+from veco_fairseq.understanding.dataset import Side, UnderstandingDataset, paired
+from veco_fairseq.understanding.examples import NLU_TASKS, Question, SentencePair, find_files, read_examples
+from veco_fairseq.understanding.metrics import SUMS
+from veco_fairseq.understanding.predictions import Prediction, predictions, sums_by_language
+from veco_fairseq.understanding.windows import MAX_QUESTION, Notes, Windows
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class NluTaskConfig(FairseqDataclass):
+    """Options of the task."""
+
+    data: Optional[str] = field(
+        default=None,
+        metadata={"help": "the folder of the raw files {train,dev,test}-LANG.{tsv,conllu,json}, .gz or not"},
+    )
+    nlu_task: ChoiceEnum(list(NLU_TASKS)) = field(
+        default="classification",
+        metadata={"help": "classification of sentence pairs, tagging of words, or span: answers to questions"},
+    )
+    plug: ChoiceEnum(["in", "out"]) = field(
+        default="out",
+        metadata={"help": "in: predict from [H; S], with the cross-attention over the translation; out: from H"},
+    )
+    vocabulary: Optional[str] = field(
+        default=None,
+        metadata={"help": "the folder of dict.txt and sentencepiece.bpe.model (default: that of --finetune-from-model, or "
+                  "else --save-dir)"},
+    )  # fmt: skip
+    train_langs: Optional[str] = field(
+        default=None,
+        metadata={"help": "languages to train on, joined with commas: en alone for cross-lingual transfer (default: "
+                  "all that have a training set, translate-train-all)"},
+    )  # fmt: skip
+    valid_langs: Optional[str] = field(
+        default=None, metadata={"help": "languages to validate on (default: all that have a set)"}
+    )
+    pivot_lang: str = field(
+        default="en", metadata={"help": "with --plug in: the language that the others are translations of"}
+    )
+    max_length: int = field(
+        default=128, metadata={"help": "tokens of a sequence at most (XTREME: 128; of questions 384)"}
+    )
+    stride: int = field(
+        default=128, metadata={"help": "of a long context: tokens from one window's beginning to the next one's"}
+    )
+    word_pooling: ChoiceEnum(["first", "mean"]) = field(
+        default="first", metadata={"help": "what a word's tag is predicted from: its first token, or their mean"}
+    )
+    no_answer: bool = field(
+        default=False, metadata={"help": "questions may have no answer (else those are left out of training)"}
+    )
+    answer_metric: ChoiceEnum(["squad", "mlqa"]) = field(
+        default="squad", metadata={"help": "what of an answer counts: as SQuAD defines it, or MLQA for each language"}
+    )
+    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
+    save_dir: str = II("checkpoint.save_dir")
+
+
+@register_task("veco_nlu", dataclass=NluTaskConfig)
+class NluTask(FairseqTask):
+    """Understanding tasks over raw files.
+
+    The checkpoint's ``task_state`` keeps the dictionary's symbols and the labels.
+
+    Raises:
+        UserError: options or data that cannot be trained on.
+    """
+
+    def __init__(self, cfg: NluTaskConfig, dictionary: Dictionary, pieces, vocabulary: Path, labels: Sequence[str]):
+        super().__init__(cfg)
+        self.dictionary = dictionary
+        self.pieces = pieces
+        self.vocabulary = vocabulary
+        self.nlu_task = str(cfg.nlu_task)
+        self.plug_in = str(cfg.plug) == "in"
+        self.labels = list(labels)
+        self.validation_langs: List[str] = []
+        self.state.merge_state_dict({"symbols": list(dictionary.symbols), "labels": self.labels})
+
+    @classmethod
+    def setup_task(cls, cfg: NluTaskConfig, **kwargs) -> "NluTask":
+        if not cfg.data:
+            raise UserError("the first argument, the folder of the task's files, is missing")
+        if not Path(cfg.data).is_dir():
+            raise UserError(f"{cfg.data}: no such folder: the first argument is the folder of the task's files")
+        shortest = MAX_QUESTION + 4 + cfg.stride if str(cfg.nlu_task) == "span" else 8
+        if cfg.max_length < shortest:
+            raise UserError(f"--max-length {cfg.max_length}: must be {shortest} at least, for this task and --stride")
+        vocabulary = _vocabulary(cfg)
+        labels = [] if str(cfg.nlu_task) == "span" else _labels(cfg)
+        pieces = load_sentencepiece(vocabulary / MODEL_NAME)
+        return cls(cfg, load_dictionary(vocabulary), pieces, vocabulary, labels)
+
+    @property
+    def source_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    @property
+    def target_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Of a checkpoint to predict with: its labels are the model's outputs."""
+        self.check_task_state({"symbols": state_dict.get("symbols")}, "the checkpoint")
+        self.labels = list(state_dict.get("labels", self.labels))
+
+    def check_task_state(self, task_state: Dict[str, Any], checkpoint: str) -> None:
+        """Refuse a checkpoint of another dictionary, or of other labels."""
+        require_same_symbols(task_state.get("symbols"), self.dictionary, checkpoint, self.vocabulary)
+        theirs = task_state.get("labels", self.labels)
+        if list(theirs) != self.labels:
+            raise UserError(f"{checkpoint}: has the labels {', '.join(theirs)}, and the data {', '.join(self.labels)}")
+
+    def build_model(self, cfg, from_checkpoint: bool = False):
+        """The model, if its position table holds the sequences that the options allow."""
+        model = super().build_model(cfg, from_checkpoint)
+        if self.cfg.max_length > model.max_positions():
+            raise UserError(f"--max-length {self.cfg.max_length}: the model has {model.max_positions()} positions")
+        return model
+
+    # Data
+
+    def load_dataset(self, split: str, combine: bool = False, **kwargs) -> None:
+        """Read and cut up a split in its languages."""
+        training = split == "train"
+        wanted = self.cfg.train_langs if training else self.cfg.valid_langs
+        files = _chosen(find_files(Path(self.cfg.data), split, self.nlu_task), wanted, self.cfg, split)
+        notes = {lang: Notes() for lang in files}
+        sides = {lang: self._sides(path, lang, training, notes[lang]) for lang, path in files.items()}
+        if training and self.nlu_task == "span":
+            # Each window is an example of its own.
+            sides = {lang: [Side(lang, side.example, [window]) for side in of_lang for window in side.windows]
+                     for lang, of_lang in sides.items()}  # fmt: skip
+        self.datasets[split] = UnderstandingDataset(
+            list(chain.from_iterable(self._items(sides, training, notes))), self.nlu_task, self.dictionary.pad(),
+            shuffle=training,
+        )  # fmt: skip
+        for lang, path in files.items():
+            logger.info(f"{split} {lang}: {len(sides[lang]):,} examples of {path}")
+            for line in notes[lang].lines():
+                logger.warning(f"{split} {lang}: {line}")
+        if not training:
+            self.validation_langs = list(dict.fromkeys([*self.validation_langs, *files]))
+
+    def windows(self, notes: Notes) -> Windows:
+        """What makes the model's input of examples."""
+        cfg = self.cfg
+        pooling = str(cfg.word_pooling)
+        return Windows(self.dictionary, self.pieces, self.labels, cfg.max_length, cfg.stride, pooling, notes)
+
+    def _sides(self, path: Path, lang: str, training: bool, notes: Notes) -> List[Side]:
+        windows = self.windows(notes)
+        sides = []
+        for example in read_examples(path, lang, self.nlu_task):
+            if training and _has_nothing_to_learn(example, self.cfg.no_answer):
+                notes.add("without label or answer, left out", example.where)
+            else:
+                sides.append(Side(lang, example, windows(example)))
+        if not sides:
+            raise UserError(f"{path}: has no example to learn from; see the lines above, or --no-answer")
+        return sides
+
+    def _items(self, sides: Dict[str, List[Side]], training: bool, notes: Dict[str, Notes]):
+        """Examples alone; or with --plug in a translation and its original, both predicted in training."""
+        pivot = sides.get(self.cfg.pivot_lang, [])
+        if not self.plug_in or not pivot or len(sides) == 1:
+            for of_lang in sides.values():
+                yield paired(of_lang, [], False, Notes())
+            return
+        for lang, of_lang in sides.items():
+            if lang != self.cfg.pivot_lang:
+                yield paired(of_lang, pivot, training, notes[lang])
+            elif not training:
+                yield paired(of_lang, [], False, Notes())
+
+    def begin_epoch(self, epoch: int, model) -> None:
+        """Put the dictionary and the SentencePiece model beside the checkpoints, so that they stand alone."""
+        if distributed_utils.get_global_rank() == 0:
+            for name in (DICT_NAME, MODEL_NAME):
+                with atomic_output(Path(self.cfg.save_dir) / name) as temporary:
+                    shutil.copyfile(self.vocabulary / name, temporary)
+
+    # Predictions
+
+    def predict(self, batch: Dict[str, Any], logits: Tensor) -> List[Prediction]:
+        """What the model says of a batch's examples."""
+        return list(predictions(batch, logits, self.nlu_task, self.labels, self.cfg.no_answer))
+
+    def validation_sums(self, batch: Dict[str, Any], logits: Tensor) -> Dict[str, float]:
+        """``LANG/NAME`` -> value, under the same keys for every batch."""
+        found = sums_by_language(self.predict(batch, logits), self.nlu_task, str(self.cfg.answer_metric))
+        return {f"{lang}/{name}": found.get(lang, {}).get(name, 0.0)
+                for lang in self.validation_langs for name in SUMS[self.nlu_task]}  # fmt: skip
+
+
+def _vocabulary(cfg: NluTaskConfig) -> Path:
+    """The folder of dict.txt and the SentencePiece model."""
+    beside = cfg.finetune_from_model and Path(cfg.finetune_from_model).parent
+    saved = Path(cfg.save_dir or "")
+    folder = Path(cfg.vocabulary or beside or saved)
+    if not (folder / DICT_NAME).is_file() or not (folder / MODEL_NAME).is_file():
+        raise UserError(
+            f"{folder}: has no {DICT_NAME} and {MODEL_NAME}: give --finetune-from-model PRETRAINED with the two beside "
+            "it, or their folder as --vocabulary"
+        )
+    return folder
+
+
+def _chosen(files: Dict[str, Path], wanted: Optional[str], cfg: NluTaskConfig, split: str) -> Dict[str, Path]:
+    """The files of the languages that are wanted."""
+    if not files:
+        raise UserError(
+            f"{cfg.data}: has no {split} set of --nlu-task {cfg.nlu_task}: files such as {split}-en."
+            f"{ {'classification': 'tsv', 'tagging': 'conllu', 'span': 'json'}[str(cfg.nlu_task)]}"
+        )
+    langs = wanted.split(",") if wanted else list(files)
+    for lang in langs:
+        if lang not in files:
+            raise UserError(f"{cfg.data}: has no {split} set of {lang}; there is {', '.join(files)}")
+    return {lang: files[lang] for lang in langs}
+
+
+def _labels(cfg: NluTaskConfig) -> List[str]:
+    """The labels of the training sets, in the alphabet's order; none if there is no training set, as for prediction."""
+    files = find_files(Path(cfg.data), "train", str(cfg.nlu_task))
+    labels = set()
+    for lang, path in (_chosen(files, cfg.train_langs, cfg, "train") if files else {}).items():
+        for example in read_examples(path, lang, str(cfg.nlu_task)):
+            labels.update({example.label} - {None} if isinstance(example, SentencePair) else example.tags)
+    return sorted(labels)
+
+
+def _has_nothing_to_learn(example, no_answer: bool) -> bool:
+    if isinstance(example, Question):
+        return not (example.answers or no_answer)
+    return not (example.label if isinstance(example, SentencePair) else example.tags)

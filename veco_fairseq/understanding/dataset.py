@@ -1,0 +1,160 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Batches of examples, alone or with their translations."""
+
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Sequence
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset
+from fairseq.data.data_utils import collate_tokens
+from torch import Tensor
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.understanding.examples import Example, SentencePair
+from veco_fairseq.understanding.windows import IGNORE, Notes, Window
+
+
+@dataclass
+class Side:
+    """An example in one language.
+
+    Attributes:
+        lang: its language.
+        example: as its file has it.
+        windows: what the model reads of it.
+    """
+
+    lang: str
+    example: Example
+    windows: List[Window]
+
+
+@dataclass
+class Item:
+    """What is never apart in a batch: an example, and its translation for the cross-attention to look at.
+
+    Attributes:
+        x: what is to be predicted.
+        y: its translation, or none.
+        both: predict y, too, from x, as in training.
+    """
+
+    x: Side
+    y: Optional[Side] = None
+    both: bool = False
+
+
+def paired(xs: Sequence[Side], ys: Sequence[Side], both: bool, notes: Notes) -> List[Item]:
+    """Each x with the y of the same id; without it alone.
+
+    Raises:
+        UserError: two sentence pairs of the same id have different labels, so that the ids mean nothing.
+    """
+    by_id = {side.example.id: side for side in ys}
+    items = []
+    for x in xs:
+        y = by_id.get(x.example.id)
+        if y is None:
+            notes.add("without translation", x.example.where)
+        elif isinstance(x.example, SentencePair) and None not in (x.example.label, y.example.label):
+            if x.example.label != y.example.label:
+                raise UserError(
+                    f"{x.example.where}: is labelled {x.example.label}, and its translation ({y.example.where}) "
+                    f"{y.example.label}: the files must have the same rows, or ids in a column of that name"
+                )
+        items.append(Item(x, y, both))
+    return items
+
+
+class UnderstandingDataset(FairseqDataset):
+    """Items of one split, in all its languages.
+
+    A batch has the rows (windows) of all its examples, and for each row in ``partner`` the row that its cross-attention
+    looks at, or -1 where it is plugged out.
+    """
+
+    def __init__(self, items: List[Item], nlu_task: str, pad: int, shuffle: bool):
+        self.items = items
+        self.nlu_task = nlu_task
+        self.pad = pad
+        self.shuffle = shuffle
+        lengths = [
+            [len(window.tokens) for side in (item.x, item.y) if side for window in side.windows] for item in items
+        ]
+        self.sizes = np.array([max(of_item) for of_item in lengths])  # the longest window, which the model must hold
+        self.tokens = np.array([sum(of_item) for of_item in lengths])
+
+    def __getitem__(self, index: int) -> Item:
+        return self.items[index]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def num_tokens(self, index: int) -> int:
+        return int(self.tokens[index])
+
+    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
+        return self.tokens[indices]
+
+    def size(self, index: int) -> int:
+        return int(self.sizes[index])
+
+    def ordered_indices(self) -> np.ndarray:
+        """By length, so that batches have little padding; those of one length in a random order in training."""
+        order = np.random.permutation(len(self)) if self.shuffle else np.arange(len(self))
+        return order[np.argsort(self.tokens[order], kind="stable")]
+
+    def collater(self, items: List[Item]) -> Dict[str, Any]:
+        """A batch.
+
+        Returns:
+            ``net_input``: ``tokens``, (rows, length); ``partner``, (rows); for tags ``words``, (rows, length), the
+            batch's number of the word that a token stands for, or -1. ``target``: (rows), (words) or (rows, 2),
+            :data:`IGNORE` where nothing is to be predicted. ``rows``: of each predicted example the side and its rows
+            in the batch. ``id`` and ``ntokens``, ``nsentences`` as everywhere in fairseq.
+        """
+        windows: List[Window] = []
+        partner: List[int] = []
+        predicted: List[bool] = []
+        rows: List[Any] = []
+        for item in items:
+            first = len(windows)
+            windows += item.x.windows
+            here, there = len(item.x.windows), len(item.y.windows) if item.y else 0
+            rows.append((item.x, range(first, first + here)))
+            predicted += [True] * here + [item.both] * there
+            partner += [first + here + row * there // here if there else -1 for row in range(here)]
+            if item.y:
+                windows += item.y.windows
+                partner += [first + row * here // there if item.both else -1 for row in range(there)]
+                if item.both:
+                    rows.append((item.y, range(first + here, first + here + there)))
+        tokens = self._padded([window.tokens for window in windows], self.pad)
+        net_input = {"tokens": tokens, "partner": torch.tensor(partner)}
+        targets = [window.target if wanted else np.full_like(window.target, IGNORE)
+                   for window, wanted in zip(windows, predicted)]  # fmt: skip
+        if self.nlu_task == "tagging":
+            net_input["words"] = self._words(windows)
+        target = torch.from_numpy(np.stack(targets) if self.nlu_task == "span" else np.concatenate(targets))
+        return {
+            "id": torch.arange(len(items)),
+            "net_input": net_input,
+            "target": target,
+            "rows": rows,
+            "ntokens": int(tokens.ne(self.pad).sum()),
+            "nsentences": len(rows),
+        }
+
+    def _words(self, windows: List[Window]) -> Tensor:
+        """Each window's words, numbered on through the batch."""
+        numbered, count = [], 0
+        for window in windows:
+            numbered.append(np.where(window.words >= 0, window.words + count, -1))
+            count += len(window.target)
+        return self._padded(numbered, -1)
+
+    @staticmethod
+    def _padded(rows: List[np.ndarray], value: int) -> Tensor:
+        return collate_tokens([torch.from_numpy(row) for row in rows], value)

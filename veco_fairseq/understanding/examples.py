@@ -1,0 +1,236 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The tasks' files: rows of sentence pairs, tagged sentences, questions."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import read_lines
+
+
+@dataclass(frozen=True)
+class SentencePair:
+    """A row of XNLI or PAWS-X.
+
+    Attributes:
+        id: shared by translations of the row: the file's own, or the number of the row.
+        where: the place in its file, for messages.
+        label: None where the file has none.
+    """
+
+    id: str
+    where: str
+    first: str
+    second: str
+    label: Optional[str]
+
+
+@dataclass(frozen=True)
+class TaggedSentence:
+    """A sentence of a treebank or of WikiAnn: as many tags as words, or none."""
+
+    id: str
+    where: str
+    words: Tuple[str, ...]
+    tags: Tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question on a context.
+
+    Attributes:
+        answers: (first character in the context, text) each; none where the context does not answer it.
+    """
+
+    id: str
+    where: str
+    question: str
+    context: str
+    answers: Tuple[Tuple[int, str], ...]
+
+
+Example = Union[SentencePair, TaggedSentence, Question]
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Sentence pairs
+
+# What the columns are called in the releases of PAWS-X, XNLI and SICK; a file without such a first row has the columns
+# sentence, sentence, label, as XTREME's.
+COLUMNS = {
+    "first": ("sentence1", "sentence_a", "premise"),
+    "second": ("sentence2", "sentence_b", "hypothesis"),
+    "label": ("label", "gold_label", "entailment_label"),
+    "id": ("id", "pair_id", "pairid"),
+}
+
+
+def read_sentence_pairs(path: Path, lang: str) -> Iterator[SentencePair]:
+    """The rows of a .tsv file, with or without a row of column names.
+
+    Raises:
+        UserError: a row has another number of columns.
+    """
+    places: Dict[str, int] = {}
+    width = 0
+    for number, line in enumerate(read_lines(path), start=1):
+        cells = [cell.strip() for cell in line.split("\t")]
+        if number == 1:
+            places = _named_columns(cells)
+            width = len(cells)
+            if places:
+                continue
+            places = dict(zip(("first", "second", "label"), range(width)))
+            if width not in (2, 3):
+                raise UserError(f"{path}, line 1: has {width} columns, not 2 sentences and a label, tabs between them")
+        if len(cells) != width:
+            raise UserError(f"{path}, line {number}: has {len(cells)} columns, and line 1 has {width}")
+        label = cells[places["label"]].lower() if "label" in places else None
+        name = cells[places["id"]] if "id" in places else str(number)
+        where = f"{path}, line {number}"
+        yield SentencePair(name, where, cells[places["first"]], cells[places["second"]], label or None)
+
+
+def _named_columns(cells: Sequence[str]) -> Dict[str, int]:
+    """Where :data:`COLUMNS` are, if these are names of columns."""
+    found = {}
+    for column, names in COLUMNS.items():
+        for place, cell in enumerate(cells):
+            if cell.lower() in names:
+                found[column] = place
+    return found if {"first", "second"} <= found.keys() else {}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tagged sentences
+
+
+def read_conllu(path: Path, lang: str) -> Iterator[TaggedSentence]:
+    """Words and universal parts of speech (columns 2 and 4) of a CoNLL-U file.
+
+    Multiword tokens (``1-2``) and empty nodes (``1.1``) are left out, as in the task.
+
+    Raises:
+        UserError: a line has not ten columns.
+    """
+    for place, block in _blocks(path):
+        name, words, tags = None, [], []
+        for number, line in enumerate(block, start=place):
+            if line.startswith("#"):
+                key, _, value = line[1:].partition("=")
+                name = value.strip() if key.strip() == "sent_id" else name
+                continue
+            cells = line.split("\t")
+            if len(cells) != 10:
+                raise UserError(f"{path}, line {number}: has {len(cells)} columns, not the 10 of CoNLL-U")
+            if cells[0].isdecimal():
+                words.append(cells[1])
+                tags.append(cells[3])
+        if words:
+            yield TaggedSentence(name or str(place), f"{path}, line {place}", tuple(words), tuple(tags))
+
+
+def read_tagged_lines(path: Path, lang: str) -> Iterator[TaggedSentence]:
+    """A word and its tag on each line, a blank line after each sentence; ``de:Haus`` is WikiAnn's way to say it.
+
+    Raises:
+        UserError: a line has not two columns.
+    """
+    for count, (place, block) in enumerate(_blocks(path), start=1):
+        words, tags = [], []
+        for number, line in enumerate(block, start=place):
+            cells = line.split("\t") if "\t" in line else line.split()
+            if len(cells) != 2 or not all(cells):
+                raise UserError(f"{path}, line {number}: has {len(cells)} columns, not a word and its tag")
+            words.append(cells[0].removeprefix(f"{lang}:") or cells[0])
+            tags.append(cells[1].strip())
+        yield TaggedSentence(str(count), f"{path}, line {place}", tuple(words), tuple(tags))
+
+
+def _blocks(path: Path) -> Iterator[Tuple[int, List[str]]]:
+    """The first line's number and the lines, of what stands between blank lines."""
+    block: List[str] = []
+    number = 0
+    for number, line in enumerate(read_lines(path), start=1):
+        if line.strip():
+            block.append(line)
+        elif block:
+            yield number - len(block), block
+            block = []
+    if block:
+        yield number - len(block) + 1, block
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Questions
+
+
+def read_questions(path: Path, lang: str) -> Iterator[Question]:
+    """The questions of a file in the format of SQuAD, versions 1 and 2.
+
+    Raises:
+        UserError: it is no JSON, or a key is missing.
+    """
+    try:
+        data = json.loads("\n".join(read_lines(path)))
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}, line {error.lineno}: is not JSON: {error.msg}") from error
+    try:
+        for article in data["data"]:
+            for paragraph in article["paragraphs"]:
+                for entry in paragraph["qas"]:
+                    where = f"{path}, question {entry['id']}"
+                    answers = [] if entry.get("is_impossible") else entry.get("answers", [])
+                    answers = tuple((answer["answer_start"], answer["text"]) for answer in answers if answer["text"])
+                    yield Question(str(entry["id"]), where, entry["question"], paragraph["context"], answers)
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{path}: is not in SQuAD's format: {error} is missing or of another type") from error
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A folder's files
+
+READERS: Dict[str, Dict[str, Callable[[Path, str], Iterator[Example]]]] = {
+    "classification": {"tsv": read_sentence_pairs},
+    "tagging": {"conllu": read_conllu, "tsv": read_tagged_lines},
+    "span": {"json": read_questions},
+}
+NLU_TASKS = tuple(READERS)
+SPLITS = {"valid": ("valid", "dev")}  # other names of a split
+
+
+def find_files(folder: Path, split: str, nlu_task: str) -> Dict[str, Path]:
+    """language -> file, of the files ``SPLIT-LANG.tsv`` (or .conllu, .json; or .gz of them) in a folder."""
+    names = "|".join(SPLITS.get(split, (split,)))
+    suffixes = "|".join(READERS[nlu_task])
+    pattern = re.compile(rf"(?:{names})-([\w-]+)\.(?:{suffixes})(?:\.gz)?")
+    found = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        match = pattern.fullmatch(path.name)
+        if match:
+            if match[1] in found:
+                raise UserError(f"{path}: and {found[match[1]].name} are both the {split} set of {match[1]}: keep one")
+            found[match[1]] = path
+    return found
+
+
+def read_examples(path: Path, lang: str, nlu_task: str) -> List[Example]:
+    """All examples of a file.
+
+    Raises:
+        UserError: the file is bad (see the readers), empty, or has an id twice.
+    """
+    suffix = path.name.removesuffix(".gz").rpartition(".")[2]
+    examples = list(READERS[nlu_task][suffix](path, lang))
+    if not examples:
+        raise UserError(f"{path}: has no examples")
+    seen: Dict[str, Any] = {}
+    for example in examples:
+        if example.id in seen:
+            raise UserError(f"{example.where}: the id {example.id} was there before, at {seen[example.id]}")
+        seen[example.id] = example.where
+    return examples

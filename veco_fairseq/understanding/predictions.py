@@ -1,0 +1,93 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""From logits to labels, tags and answers, and to their figures."""
+
+from collections import defaultdict
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Union
+
+import torch
+from torch import Tensor
+
+from veco_fairseq.understanding import metrics
+from veco_fairseq.understanding.dataset import Side
+from veco_fairseq.understanding.metrics import Sums
+
+LONGEST_ANSWER = 30  # tokens, as in SQuAD's and XTREME's baselines
+
+
+class Prediction(NamedTuple):
+    """What the model says of an example: a label, its words' tags, or an answer (empty: there is none)."""
+
+    side: Side
+    value: Union[str, List[str]]
+
+
+def predictions(
+    batch: Dict[str, Any], logits: Tensor, nlu_task: str, labels: Sequence[str], no_answer: bool = False
+) -> Iterator[Prediction]:
+    """The predictions of a batch of :class:`veco_fairseq.understanding.dataset.UnderstandingDataset`.
+
+    Args:
+        logits: as of :class:`veco_fairseq.models.nlu.VecoNluModel`.
+        labels: the classes or tags, in the order of the model's outputs.
+        no_answer: a question may have none.
+    """
+    logits = logits.float().cpu()
+    if nlu_task != "span":
+        named = [labels[number] for number in logits.argmax(-1).tolist()]
+    if nlu_task == "tagging":
+        words = batch["net_input"]["words"].cpu()
+    for side, rows in batch["rows"]:
+        if nlu_task == "classification":
+            yield Prediction(side, named[rows[0]])
+        elif nlu_task == "tagging":
+            here = words[rows[0] : rows[-1] + 1]
+            yield Prediction(side, named[int(here[here.ge(0)].min()) : int(here.max()) + 1])
+        else:
+            yield Prediction(side, best_answer(side, logits[rows[0] : rows[-1] + 1], no_answer))
+
+
+def best_answer(side: Side, logits: Tensor, no_answer: bool) -> str:
+    """The substring of the context whose first and last token have the highest sum of logits, over all windows.
+
+    Args:
+        side: a question.
+        logits: of its windows, (windows, length, 2).
+        no_answer: empty, if ``<s>`` for both is higher in every window.
+    """
+    best, answer, nothing = -float("inf"), "", float("inf")
+    for window, (start, end) in zip(side.windows, logits.transpose(1, 2)):
+        offsets = torch.from_numpy(window.offsets)
+        first, last = start[: len(offsets)], end[: len(offsets)]
+        nothing = min(nothing, float(first[0] + last[0]))
+        in_context = offsets[:, 0].ge(0)
+        sums = first[:, None] + last[None, :]
+        allowed = torch.ones_like(sums, dtype=torch.bool).triu().tril(LONGEST_ANSWER - 1)
+        allowed &= in_context[:, None] & in_context[None, :]
+        sums = sums.masked_fill(~allowed, -float("inf"))
+        top = int(sums.argmax())
+        value = float(sums.flatten()[top])
+        if value > best:
+            best = value
+            answer = side.example.context[offsets[top // len(offsets), 0] : offsets[top % len(offsets), 1]].strip()
+    return "" if no_answer and nothing > best else answer
+
+
+def sums_by_language(found: Sequence[Prediction], nlu_task: str, answer_metric: str) -> Dict[str, Sums]:
+    """The sums of :data:`veco_fairseq.understanding.metrics.SUMS`, of the examples that have a gold label."""
+    total: Dict[str, Sums] = defaultdict(lambda: dict.fromkeys(metrics.SUMS[nlu_task], 0.0))
+    for prediction in found:
+        sums = _sums(prediction, nlu_task, answer_metric)
+        for name, value in (sums or {}).items():
+            total[prediction.side.lang][name] += value
+    return total
+
+
+def _sums(prediction: Prediction, nlu_task: str, answer_metric: str) -> Optional[Sums]:
+    example = prediction.side.example
+    if nlu_task == "classification":
+        return example.label and metrics.of_label(prediction.value, example.label)
+    if nlu_task == "tagging":
+        return metrics.of_tags(prediction.value, example.tags) if example.tags else None
+    answers = [text for _, text in example.answers]
+    return metrics.of_answer(prediction.value, answers, answer_metric, prediction.side.lang)

@@ -1,0 +1,57 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Translations in, training sets with a teacher's tags out."""
+
+from functools import partial
+from pathlib import Path
+from typing import List, Optional, Sequence
+
+from sacremoses import MosesTokenizer
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import atomic_output, read_lines
+from veco_fairseq.understanding.examples import read_examples
+
+
+def read_words(path: Path, lang: Optional[str]) -> List[List[str]]:
+    """The words of each line.
+
+    Args:
+        lang: cut as the Moses tokenizer does for this language; none: at spaces.
+
+    Raises:
+        UserError: the file cannot be read, has no line, or a line has no word.
+    """
+    split = str.split if lang is None else partial(MosesTokenizer(lang=lang).tokenize, escape=False)
+    sentences = [split(line) for line in read_lines(path)]
+    if not sentences:
+        raise UserError(f"{path}: is empty")
+    if [] in sentences:
+        raise UserError(f"{path}, line {sentences.index([]) + 1}: has no word: every sentence needs its translation")
+    return sentences
+
+
+def ids_like(originals: Path, translations: Path, count: int) -> List[str]:
+    """The ids of the tagged originals.
+
+    Raises:
+        UserError: they are not ``count``, or the file is bad.
+    """
+    ids = [example.id for example in read_examples(originals, "", "tagging")]
+    if len(ids) != count:
+        raise UserError(f"{originals}: has {len(ids):,} sentences, and {translations} {count:,} lines")
+    return ids
+
+
+def write_conllu(
+    path: Path, ids: Sequence[str], sentences: Sequence[Sequence[str]], tags: Sequence[Sequence[str]]
+) -> None:
+    """Sentences with their ids, words and tags as CoNLL-U."""
+    empty = "\t_" * 6
+    blocks = []
+    for name, words, of_words in zip(ids, sentences, tags):
+        tagged = enumerate(zip(words, of_words), start=1)
+        rows = (f"{number}\t{word}\t_\t{tag}{empty}\n" for number, (word, tag) in tagged)
+        blocks.append(f"# sent_id = {name}\n{''.join(rows)}")
+    with atomic_output(path) as temporary:
+        temporary.write_text("\n".join(blocks) + "\n", encoding="utf-8")

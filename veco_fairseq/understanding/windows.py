@@ -1,0 +1,192 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Examples as the model reads them: windows of tokens with what is to be predicted from them."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Dict, List, Optional, Sequence, Tuple
+
+import numpy as np
+import sentencepiece
+from fairseq.data import Dictionary
+
+from veco_fairseq.data.vocabulary import Encoder
+from veco_fairseq.understanding.examples import Question, SentencePair, TaggedSentence
+
+IGNORE = -100  # the target of what has none, torch's
+MAX_QUESTION = 64  # tokens of a question at most, as in XTREME
+
+
+@dataclass
+class Window:
+    """A sequence that fits the model, ``<s> ... </s>``.
+
+    Attributes:
+        tokens: (length).
+        target: what is to be predicted. A sentence pair: its label, (1). Tags: those of the window's words, (words).
+            A question: the answer's first and last token, (2), both 0, that of ``<s>``, if it is not here.
+        words: tags only: the word in the window that each token stands for, or -1, (length).
+        offsets: questions only: each token's first character in the context and the one after its last, or -1 where it
+            is no token of the context, (length, 2).
+    """
+
+    tokens: np.ndarray
+    target: np.ndarray
+    words: Optional[np.ndarray] = None
+    offsets: Optional[np.ndarray] = None
+
+
+@dataclass
+class Notes:
+    """How often something happened to the data, and where first."""
+
+    counts: Counter = field(default_factory=Counter)
+    first: Dict[str, str] = field(default_factory=dict)
+
+    def add(self, what: str, where: str) -> None:
+        """One more of ``what``."""
+        self.counts[what] += 1
+        self.first.setdefault(what, where)
+
+    def lines(self) -> List[str]:
+        """One for each kind."""
+        return [f"{count:,} {what} (first: {self.first[what]})" for what, count in self.counts.items()]
+
+
+class Windows:
+    """Makes windows of examples.
+
+    Args:
+        dictionary: of the model.
+        pieces: its SentencePiece model.
+        labels: the classes or tags, in the order of the model's outputs.
+        max_length: tokens of a window, ``<s>`` and ``</s>`` included.
+        stride: of a long context: tokens from the beginning of a window to that of the next.
+        word_pooling: "first": a word's tag is predicted from its first token; "mean": from the mean of its tokens.
+        notes: receives what was cut and what does not fit.
+    """
+
+    def __init__(
+        self, dictionary: Dictionary, pieces: sentencepiece.SentencePieceProcessor, labels: Sequence[str],
+        max_length: int, stride: int, word_pooling: str, notes: Notes,
+    ):  # fmt: skip
+        self.pieces = pieces
+        self.ids = Encoder(pieces, dictionary, workers=1).ids
+        self.bos, self.eos, self.unk = dictionary.bos(), dictionary.eos(), dictionary.unk()
+        self.classes = {label: number for number, label in enumerate(labels)}
+        self.max_length = max_length
+        self.stride = stride
+        self.word_pooling = word_pooling
+        self.notes = notes
+
+    def __call__(self, example) -> List[Window]:
+        """The windows of an example: one of a sentence pair, one or more of others."""
+        make = {SentencePair: self.of_pair, TaggedSentence: self.of_words, Question: self.of_question}
+        return make[type(example)](example)
+
+    def encode(self, text: str) -> np.ndarray:
+        """The ids of a text, without ``<s>`` and ``</s>``."""
+        return self.ids[np.array(self.pieces.encode(text), dtype=np.int64)]
+
+    def join(self, *parts: np.ndarray) -> np.ndarray:
+        """``<s> a </s>``, or ``<s> a </s> </s> b </s>`` as XLM-R has it."""
+        first, *others = parts
+        tokens = [[self.bos], first, [self.eos]]
+        for part in others:
+            tokens += [[self.eos], part, [self.eos]]
+        return np.concatenate(tokens).astype(np.int64)
+
+    def class_of(self, label: Optional[str], where: str) -> int:
+        """The number of a label; one that training did not have is noted, and can never be predicted."""
+        if label is None:
+            return IGNORE
+        if label not in self.classes:
+            self.notes.add(f"of label {label}, which training did not have: they count as wrong", where)
+        return self.classes.get(label, IGNORE)
+
+    def of_pair(self, pair: SentencePair) -> List[Window]:
+        """``<s> first </s> </s> second </s>``, the longer of the two cut where it does not fit."""
+        first, second = self.encode(pair.first), self.encode(pair.second)
+        if not len(first) or not len(second):
+            self.notes.add("with an empty sentence", pair.where)
+        room = self.max_length - 4
+        if len(first) + len(second) > room:
+            self.notes.add("longer than --max-length, cut", pair.where)
+            half = room // 2
+            shorter = min(len(first), len(second), half)
+            first, second = (side[: 2 * half - shorter] for side in (first, second))
+        target = np.array([self.class_of(pair.label, pair.where)])
+        return [Window(self.join(first, second), target)]
+
+    def of_words(self, sentence: TaggedSentence) -> List[Window]:
+        """As many whole words as fit into each window; every word is in one."""
+        room = self.max_length - 2
+        pieces = [self.encode(word) for word in sentence.words]
+        for number, piece in enumerate(pieces):
+            if not len(piece):  # a word of characters that SentencePiece drops
+                pieces[number] = np.array([self.unk])
+            if len(piece) > room:
+                self.notes.add("with a word longer than --max-length, cut", sentence.where)
+                pieces[number] = piece[:room]
+        tags = sentence.tags or (None,) * len(pieces)
+        windows, start, length = [], 0, 0
+        for number, piece in enumerate(pieces):
+            if length + len(piece) > room:
+                windows.append(self._of_words(pieces[start:number], tags[start:number], sentence.where))
+                start, length = number, 0
+            length += len(piece)
+        windows.append(self._of_words(pieces[start:], tags[start:], sentence.where))
+        if len(windows) > 1:
+            self.notes.add("longer than --max-length, in several windows", sentence.where)
+        return windows
+
+    def _of_words(self, pieces: Sequence[np.ndarray], tags: Sequence[Optional[str]], where: str) -> Window:
+        words = []
+        for number, piece in enumerate(pieces):
+            words += [number] + [number if self.word_pooling == "mean" else -1] * (len(piece) - 1)
+        target = np.array([self.class_of(tag, where) for tag in tags])
+        return Window(self.join(np.concatenate(pieces)), target, words=np.array([-1, *words, -1]))
+
+    def of_question(self, question: Question) -> List[Window]:
+        """``<s> question </s> </s> part of the context </s>``, the parts :attr:`stride` tokens apart."""
+        asked = self.encode(question.question)[:MAX_QUESTION]
+        context, offsets = self._with_offsets(question.context)
+        room = self.max_length - 4 - len(asked)
+        answer = self._answer_tokens(question, offsets)
+        windows, start = [], 0
+        while not windows or start + room - self.stride < len(context):
+            part = slice(start, start + room)
+            before = len(asked) + 3
+            here = np.full((before + len(context[part]) + 1, 2), -1)
+            here[before:-1] = offsets[part]
+            target = np.zeros(2, dtype=np.int64)
+            if answer and start <= answer[0] and answer[1] < start + room:
+                target = np.array(answer) - start + before
+            windows.append(Window(self.join(asked, context[part]), target, offsets=here))
+            start += self.stride
+        return windows
+
+    def _with_offsets(self, text: str) -> Tuple[np.ndarray, np.ndarray]:
+        """A text's ids and the characters that each stands for, without the space before it."""
+        pieces = self.pieces.encode(text, return_type="proto").pieces
+        ids = self.ids[np.array([piece.id for piece in pieces], dtype=np.int64)]
+        # The surfaces add up to the text (the pieces don't, and their places are bytes').
+        offsets, end = np.zeros((len(pieces), 2), dtype=np.int64), 0
+        for place, surface in enumerate(piece.surface for piece in pieces):
+            offsets[place] = end + len(surface) - len(surface.lstrip()), end + len(surface)
+            end += len(surface)
+        return ids, offsets
+
+    def _answer_tokens(self, question: Question, offsets: np.ndarray) -> Optional[Tuple[int, int]]:
+        """The first and the last token of the first answer that is in the context, or none."""
+        for start, text in question.answers:
+            if question.context[start : start + len(text)] != text:
+                start = question.context.find(text)
+                self.notes.add("whose answer is not where its file says", question.where)
+            if start < 0:
+                self.notes.add("whose answer is not in its context", question.where)
+                continue
+            inside = np.flatnonzero((offsets[:, 1] > start) & (offsets[:, 0] < start + len(text)))
+            if len(inside):
+                return int(inside[0]), int(inside[-1])
+        return None

@@ -1,0 +1,101 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""XTREME's tables: a task by language, and the average over tasks (Hu et al. 2020; VECO, table 2)."""
+
+import json
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Dict, List, NamedTuple, Sequence
+
+from veco_fairseq.errors import UserError
+
+# The nine tasks in the papers' order.
+TASKS = ("xnli", "pawsx", "udpos", "panx", "xquad", "mlqa", "tydiqa", "bucc", "tatoeba")
+
+Figures = Dict[str, Dict[str, float]]  # language -> name of the figure -> per cent
+
+
+class Result(NamedTuple):
+    """A task's figures.
+
+    Attributes:
+        seeds: of each model (seed) the figures by language.
+    """
+
+    seeds: List[Figures]
+
+    @property
+    def names(self) -> List[str]:
+        """The figures' names."""
+        return list(next(iter(self.seeds[0].values())))
+
+    @property
+    def langs(self) -> List[str]:
+        """Languages that every model was evaluated on."""
+        return [lang for lang in self.seeds[0] if all(lang in seed for seed in self.seeds)]
+
+    def of(self, name: str, lang: str) -> List[float]:
+        """One figure of each seed; of lang "mean" its mean over the languages."""
+        if lang == "mean":
+            return [mean(seed[each][name] for each in self.langs) for seed in self.seeds]
+        return [seed[lang][name] for seed in self.seeds]
+
+    def average(self) -> float:
+        """What counts in XTREME's average: of answers the mean of F1 and exact match."""
+        return mean(mean(self.of(name, "mean")) for name in self.names)
+
+
+def read_result(path: Path, layer: int = -1) -> Result:
+    """What ``evaluate_xtreme.py run`` or ``retrieve.py`` wrote as JSON.
+
+    Args:
+        layer: of Tatoeba's accuracies by layer, which one; the last by default.
+
+    Raises:
+        UserError: it is neither.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: is not JSON ({error})") from error
+    if "seeds" in found:
+        return Result(found["seeds"])
+    if "f1" in found:
+        return Result([{"all": {"f1": 100 * found["f1"]}}])
+    if "accuracy" in found:
+        return Result([_tatoeba(path, found["accuracy"], layer)])
+    raise UserError(f"{path}: is not of evaluate_xtreme.py run or retrieve.py, with --json")
+
+
+def _tatoeba(path: Path, accuracies: Dict[str, Dict[str, Sequence[float]]], layer: int) -> Figures:
+    """Of each pair the accuracy to the target, in per cent."""
+    figures = {}
+    for pair, by_layer in accuracies.items():
+        if pair == "mean":
+            continue
+        chosen = str(layer) if layer >= 0 else list(by_layer)[-1]
+        if chosen not in by_layer:
+            raise UserError(f"{path}: has no layer {layer}; there is {', '.join(by_layer)}")
+        figures[pair] = {"accuracy": 100 * by_layer[chosen][0]}
+    return figures
+
+
+def table(result: Result) -> str:
+    """Languages as columns; the mean over languages, and over seeds with its standard deviation, at the end."""
+    columns = [*result.langs, "mean"]
+    rows = [["", *columns]]
+    for name in result.names:
+        rows.append([name, *(spread(result.of(name, lang)) for lang in columns)])
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows)
+
+
+def spread(values: Sequence[float]) -> str:
+    """The mean, with the standard deviation if there are several values."""
+    return f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
+
+
+def summary(results: Dict[str, Result]) -> Dict[str, float]:
+    """Each task's average and, under "average", the mean over the tasks that are there."""
+    averages = {task: result.average() for task, result in results.items()}
+    return {**averages, "average": mean(averages.values())}
