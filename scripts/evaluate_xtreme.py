@@ -78,6 +78,8 @@ def put_together(args: argparse.Namespace):
         task, equals, file = argument.partition("=")
         if not equals or task not in TASKS:
             raise UserError(f"{argument}: not TASK=FILE, with a task of {', '.join(TASKS)}")
+        if task in results:
+            raise UserError(f"{argument}: there is a {task} before it: give each task once")
         results[task] = read_result(Path(file), args.layer)
     results = {task: results[task] for task in TASKS if task in results}
     for task, result in results.items():

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import error_line, make_dictionary, save_with_vocabulary
+from fairseq.logging import metrics
 
 from veco_fairseq.checkpoints.huggingface import export_hf, import_transformers, largest_difference
 from veco_fairseq.checkpoints.pretrained import read_pretrained
@@ -17,7 +18,7 @@ from veco_fairseq.criterions.nlu import NluCriterion
 from veco_fairseq.errors import UserError
 from veco_fairseq.models.nlu import VecoNluModel, mean_of_words
 from veco_fairseq.tasks.nlu import NluTask, NluTaskConfig
-from veco_fairseq.understanding.evaluation import Finetuned, label
+from veco_fairseq.understanding.evaluation import Finetuned, evaluate, label
 from veco_fairseq.understanding.examples import read_examples
 from veco_fairseq.understanding.teaching import ids_like, read_words, write_conllu
 
@@ -115,14 +116,16 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def pretrained(folder, make_model):
     path = folder / "pretrained/checkpoint_best.pt"
-    return path if path.exists() else save_with_vocabulary(path.parent, make_model, SENTENCES * 3, 22, max_positions=128)
+    if not path.exists():
+        save_with_vocabulary(path.parent, make_model, SENTENCES * 3, 22, max_positions=128)
+    return path
 
 
 def options(data, pretrained, save_dir, *more):
     return ("fairseq-train", data, "--user-dir", "veco_fairseq", "--task", "veco_nlu", "--criterion", "veco_nlu",
             "--arch", "veco_nlu_tiny", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "32",
-            "--max-positions", "128", "--finetune-from-model", pretrained, "--optimizer", "adam", "--lr", "0.003", "--batch-size", "8",
-            "--save-dir", save_dir, "--no-epoch-checkpoints", "--log-format", "json", "--cpu",
+            "--max-positions", "128", "--finetune-from-model", pretrained, "--optimizer", "adam", "--lr", "0.003",
+            "--batch-size", "8", "--save-dir", save_dir, "--no-epoch-checkpoints", "--log-format", "json", "--cpu",
             "--best-checkpoint-metric", "score", "--maximize-best-checkpoint-metric", *more)  # fmt: skip
 
 
@@ -178,7 +181,8 @@ def test_sentence_pairs_from_files_to_table(folder, pretrained, run):
 
 
 def setup(data, pretrained, save_dir, **options) -> NluTask:
-    cfg = NluTaskConfig(data=str(data), finetune_from_model=str(pretrained), save_dir=str(save_dir), **options)
+    cfg = NluTaskConfig(data=str(data), finetune_from_model=str(pretrained), save_dir=str(save_dir), train_subset="train",
+                        seed=1, **options)  # fmt: skip
     return NluTask.setup_task(cfg)
 
 
@@ -224,6 +228,9 @@ def test_tags_are_learnt_and_given_to_translations(folder, pretrained, tmp_path)
 
     write_conllu(tmp_path / "train-de.conllu", ["s1"], [["der", "Hund"]], [["D", "N"]])
     (read,) = read_examples(tmp_path / "train-de.conllu", "de", "tagging")
+    (tmp_path / "data/test-en.tsv").write_text(re.sub(r"\t.", "", text))
+    evaluated = evaluate(Finetuned(model, task), "test")
+    assert evaluated.figures == {} and len(evaluated.predictions["en"]) == 6  # there is nothing to count
     assert (read.id, read.words, read.tags) == ("s1", ("der", "Hund"), ("D", "N"))
     (tmp_path / "de.txt").write_text("Das ist ein Hund.\n\n")
     with pytest.raises(UserError, match="line 2: has no word"):
@@ -249,6 +256,31 @@ def test_answers_are_learnt(folder, pretrained, tmp_path):
     task = setup(tmp_path / "data", pretrained, tmp_path, **options)
     task.load_dataset("train")
     assert len(task.dataset("train")) == 3  # those with an answer
+
+
+def test_scores_are_of_the_whole_set_and_not_of_batches():
+    """A batch with a false span, one without a found one, one with 90 of 100: F1 = 2 * 90 / (101 + 101)."""
+    logs = [{"loss": 1.0, "sample_size": 1, "correct": 0, "de/correct": correct, "de/predicted": predicted, "de/gold": gold,
+             "fr/correct": 0, "fr/predicted": 0, "fr/gold": 0}
+            for correct, predicted, gold in ((0, 1, 0), (0, 0, 1), (90, 100, 100))]  # fmt: skip
+    with metrics.aggregate() as of_all:
+        for log in logs:
+            NluCriterion.reduce_metrics([log])
+    values = of_all.get_smoothed_values()
+    assert values["de_score"] == values["score"] == pytest.approx(89.11) and "_de/gold" not in values
+
+
+def test_rows_are_translations_if_there_are_as_many(folder, pretrained, tmp_path):
+    data = write_pairs(tmp_path / "data")
+    task = setup(data, pretrained, tmp_path, plug="in", valid_langs="de")
+    task.load_dataset("train")
+    assert len(task.dataset("train")) == 32 and all(item.both for item in task.dataset("train").items)
+    task.load_dataset("test")  # of de alone, which looks at en all the same
+    assert [(item.x.lang, item.y.lang) for item in task.dataset("test").items] == [("de", "en")] * 12
+    with open(data / "train-en.tsv", "a") as file:
+        file.write("a dog\tcats see\tyes\n")
+    with pytest.raises(UserError, match="no example of de, en has a translation"):
+        task.load_dataset("train")
 
 
 def test_what_cannot_be_trained(folder, pretrained, tmp_path):

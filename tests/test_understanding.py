@@ -14,7 +14,7 @@ from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.vocabulary import dictionary_of, ordinary_pieces, train_sentencepiece
 from veco_fairseq.errors import UserError
 from veco_fairseq.understanding import metrics
-from veco_fairseq.understanding.dataset import Side, UnderstandingDataset, paired
+from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, by_window, paired
 from veco_fairseq.understanding.examples import Question, SentencePair, TaggedSentence, find_files, read_examples
 from veco_fairseq.understanding.predictions import best_answer
 from veco_fairseq.understanding.windows import IGNORE, Notes, Window, Windows
@@ -34,12 +34,15 @@ def write(path: Path, text: str) -> Path:
 def test_sentence_pairs_without_and_with_names_of_columns(tmp_path):
     plain = write(tmp_path / "train-en.tsv", "A dog .\tA cat .\tneutral\nIt is\tIt was\tContradiction\n")
     assert read_examples(plain, "en", "classification") == [
-        SentencePair("1", f"{plain}, line 1", "A dog .", "A cat .", "neutral"),
-        SentencePair("2", f"{plain}, line 2", "It is", "It was", "contradiction"),
+        SentencePair("row 1", f"{plain}, line 1", "A dog .", "A cat .", "neutral"),
+        SentencePair("row 2", f"{plain}, line 2", "It is", "It was", "contradiction"),
     ]
     header = "pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score\n7\tA\tB\tENTAILMENT\t4.5\n"
     sick = write(tmp_path / "train-nl.tsv", header)
     assert read_examples(sick, "nl", "classification") == [SentencePair("7", f"{sick}, line 2", "A", "B", "entailment")]
+    xnli = write(tmp_path / "train-fr.tsv", "\ufeffpremise\thypo\tlabel\nA\tB\tcontradictory\n")
+    read = [SentencePair("row 1", f"{xnli}, line 2", "A", "B", "contradiction")]
+    assert read_examples(xnli, "fr", "classification") == read
     unlabelled = write(tmp_path / "test-en.tsv", "A\tB\n")
     assert read_examples(unlabelled, "en", "classification")[0].label is None
 
@@ -54,14 +57,17 @@ def test_conllu_takes_words_and_leaves_out_ranges_and_empty_nodes(tmp_path):
     ]))  # fmt: skip
     assert read_examples(path, "de", "tagging") == [
         TaggedSentence("s9", f"{path}, line 1", ("in", "dem"), ("ADP", "DET")),
-        TaggedSentence("7", f"{path}, line 7", ("Haus",), ("NOUN",)),
+        TaggedSentence("", f"{path}, line 7", ("Haus",), ("NOUN",)),
     ]
 
 
 def test_wikiann_lines_lose_their_language(tmp_path):
-    path = write(tmp_path / "train-de.tsv", "de:Haus\tO\nde:de\tB-LOC\n\nen:x O\n")
+    path = write(tmp_path / "train-de.tsv", "# sent_id = s1\nde:Haus\tO\nde:de\tB-LOC\n\nen:x O\n")
     first, second = read_examples(path, "de", "tagging")
-    assert (first.words, first.tags, second.words) == (("Haus", "de"), ("O", "B-LOC"), ("en:x",))
+    assert (first.id, first.words, first.tags) == ("s1", ("Haus", "de"), ("O", "B-LOC"))
+    assert (second.id, second.words, second.tags) == ("", ("en:x",), ("O",))
+    untagged = read_examples(write(tmp_path / "test-de.tsv", "Haus\nde\n\nx\n"), "de", "tagging")
+    assert [(sentence.words, sentence.tags) for sentence in untagged] == [(("Haus", "de"), ()), (("x",), ())]
 
 
 def squad(path: Path, *questions) -> Path:
@@ -90,21 +96,20 @@ def test_questions_with_and_without_answer(tmp_path):
         ("train-en.tsv", "a\tX\nb\n", "tagging", "line 2: has 1 columns, not a word and its tag"),
         ("train-en.json", "{", "span", "line 1: is not JSON"),
         ("train-en.json", '{"data": [{}]}', "span", "'paragraphs' is missing"),
+        ("train-en.json", '{"data": [{"paragraphs": [{"context": null, "qas": [{"id": "q", "question": "?"}]}]}]}', "span",
+         "question q: is not in SQuAD's format: texts are strings"),
     ],
-    ids=["ragged pairs", "one column", "empty", "conllu", "ragged tags", "no json", "no squad"],
+    ids=["ragged pairs", "one column", "empty", "conllu", "ragged tags", "no json", "no squad", "null"],
 )
 def test_bad_files(tmp_path, name, content, nlu_task, message):
     with pytest.raises(UserError, match=message):
         read_examples(write(tmp_path / name, content), "en", nlu_task)
 
 
-def test_an_id_that_comes_twice_and_two_files_of_a_language(tmp_path):
-    rows = "id\tsentence1\tsentence2\tlabel\n5\ta\tb\t0\n5\tc\td\t1\n"
-    path = write(tmp_path / "dev-en.tsv", rows)
-    with pytest.raises(UserError, match="line 3: the id 5 was there before, at .*line 2"):
-        read_examples(path, "en", "classification")
+def test_two_files_of_a_language(tmp_path):
+    path = write(tmp_path / "dev-en.tsv", "a\tb\t0\n")
     assert find_files(tmp_path, "valid", "classification") == {"en": path}
-    write(tmp_path / "valid-en.tsv", rows)
+    write(tmp_path / "valid-en.tsv", "a\tb\t0\n")
     with pytest.raises(UserError, match="are both the valid set of en"):
         find_files(tmp_path, "valid", "classification")
 
@@ -184,6 +189,14 @@ def test_a_long_context_is_read_in_windows_that_overlap(vocabulary, make_windows
         assert context[part.offsets[first][0] : part.offsets[last][1]] == "a cat are"
 
 
+@pytest.mark.parametrize("before", ["", "\n", "  ", "\u3000"], ids=["nothing", "line end", "spaces", "wide space"])
+def test_offsets_count_what_stands_before_the_text(make_windows, before):
+    context = before + "the dog sees"
+    (window,) = make_windows(max_length=200)(Question("1", "f", "who ?", context, ((context.index("dog"), "dog"),)))
+    first, last = window.target
+    assert context[window.offsets[first][0] : window.offsets[last][1]] == "dog"
+
+
 def test_answers_that_are_elsewhere_or_nowhere(make_windows):
     windows = make_windows(max_length=200)
     moved = Question("1", "f, question 1", "who ?", "the dog sees", ((0, "dog"),))
@@ -221,19 +234,37 @@ def test_a_batch_of_translations(tmp_path):
     notes = Notes()
     items = paired([side("de", "1", 3), side("de", "2", 4)], [side("en", "1", 2)], True, notes)
     assert notes.counts == {"without translation": 1}
-    dataset = UnderstandingDataset(items, "classification", pad=1, shuffle=False)
+    dataset = UnderstandingDataset(items, "classification", pad=1)
     batch = dataset.collater([dataset[0], dataset[1]])
     assert batch["net_input"]["tokens"].tolist() == [[4, 5, 6, 1], [4, 5, 1, 1], [4, 5, 6, 7]]
     assert batch["net_input"]["partner"].tolist() == [1, 0, -1]
     assert batch["target"].tolist() == [0, 0, 0] and [where.lang for where, _ in batch["rows"]] == ["de", "en", "de"]
-    assert dataset.sizes.tolist() == [3, 4] and dataset.num_tokens(0) == 5
+    assert dataset.sizes.tolist() == [3, 4] and dataset.num_tokens(0) == 6
+    assert len(dataset.batch_by_size(np.arange(2), max_tokens=5)) == 2  # the first has more, and is a batch all the same
     # at test time the translation is only looked at
     (item,) = paired([side("de", "1", 3)], [side("en", "1", 2)], False, notes)
     batch = dataset.collater([item])
     assert batch["net_input"]["partner"].tolist() == [1, -1] and batch["target"].tolist() == [0, IGNORE]
 
 
+def test_a_long_context_and_its_translation_window_by_window():
+    item = Item(side("de", "q", 3, 3, 3), side("en", "q", 2, 2), both=True)
+    parts = by_window(item)
+    assert [part.x.windows[0] is window for part, window in zip(parts, item.x.windows)] == [True] * 3
+
+    def place(window, windows):
+        return [known is window for known in windows].index(True)
+
+    assert [place(part.y.windows[0], item.y.windows) for part in parts] == [0, 0, 1]
+    turned = by_window(Item(item.y, item.x, both=True))  # two windows beside three: one of them is on its own
+    assert [(part.x.lang, place(part.y.windows[0], item.x.windows)) for part in turned[:2]] == [("en", 0), ("en", 1)]
+    assert turned[2].x.windows[0] is item.x.windows[2] and turned[2].y.windows[0] is item.y.windows[1]
+    assert not turned[2].both
+
+
 def test_rows_that_are_no_translations_of_each_other():
+    with pytest.raises(UserError, match="en, line 1: the id 1 was there before, at en, line 1"):
+        paired([side("de", "1", 3)], [side("en", "1", 2), side("en", "1", 2)], True, Notes())
     with pytest.raises(UserError, match="is labelled 0, and its translation .*en, line 1.* 1"):
         paired([side("de", "1", 3)], [side("en", "1", 2, label=1)], True, Notes())
 

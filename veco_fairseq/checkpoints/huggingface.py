@@ -80,6 +80,8 @@ def export_hf(checkpoint: Path_, output: Path_, trust: bool = False) -> Export:
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         _write_json(folder / "config.json", _config(pretrained, tensors))
         notes = _write_tokenizer(pretrained, folder)
+        if getattr(pretrained.task, "word_pooling", "first") == "mean":
+            notes.append("--word-pooling mean: a word's tag is that of the mean of its tokens' logits")
     kept = sum(tensor.numel() for name, tensor in tensors.items() if name != TOKEN_TYPES)
     total = sum(t.numel() for n, t in pretrained.weights.items() if not n.endswith(("lm_head.weight", ".version")))
     return Export(output, total - kept, notes)

@@ -165,7 +165,7 @@ def load_pretrained(checkpoint: str) -> PretrainedModel:
     spm = folder / "sentencepiece.bpe.model"
     if Path(checkpoint).is_file() and not spm.is_file():
         raise UserError(f"{spm}: no such file: it lies beside the checkpoint and in the data root; copy it there")
-    overrides = {"data": str(folder), "mono_langs": None, "bitext_pairs": None}
+    overrides = {"data": str(folder), "vocabulary": str(folder), "mono_langs": None, "bitext_pairs": None}
     models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
     if not isinstance(models[0], VecoModel):
         raise UserError(f"{checkpoint}: is a {type(models[0]).__name__}, not a pre-trained VECO")

@@ -3,6 +3,7 @@
 """``--criterion veco_nlu``: cross-entropy, and the task's own figures in validation."""
 
 import math
+from functools import partial
 from typing import Any, Dict, List, Tuple
 
 import torch.nn.functional as F
@@ -14,6 +15,18 @@ from torch import Tensor
 
 from veco_fairseq.understanding.metrics import score
 from veco_fairseq.understanding.windows import IGNORE
+
+
+def mean_score(meters: Dict[str, Any], langs: Dict[str, List[str]]) -> float:
+    """The mean of the languages' scores, of those that have labels; 0 if none has.
+
+    Args:
+        meters: fairseq's.
+        langs: language -> the names of its sums.
+    """
+    sums = [{name: meters[f"_{lang}/{name}"].sum for name in names} for lang, names in langs.items()]
+    scores = [score(of_lang) for of_lang in sums if any(of_lang.values())]
+    return round(sum(scores) / max(1, len(scores)), 2)
 
 
 @register_criterion("veco_nlu", dataclass=FairseqDataclass)
@@ -54,16 +67,16 @@ class NluCriterion(FairseqCriterion):
         size = max(1, total["sample_size"])
         metrics.log_scalar("loss", total["loss"] / size / math.log(2), size, priority=10, round=3)
         metrics.log_scalar("acc", total["correct"] / size, size, priority=20, round=4)
-        by_lang: Dict[str, Dict[str, float]] = {}
+        langs: Dict[str, List[str]] = {}
         for key, value in total.items():
-            if "/" in key:
-                lang, name = key.split("/")
-                by_lang.setdefault(lang, {})[name] = value
-        if any(map(any, (sums.values() for sums in by_lang.values()))):
-            scores = {lang: score(sums) for lang, sums in by_lang.items() if any(sums.values())}
-            for lang, value in scores.items():
-                metrics.log_scalar(f"{lang}_score", value, priority=30, round=2)
-            metrics.log_scalar("score", sum(scores.values()) / len(scores), priority=25, round=2)
+            if "/" in key:  # fairseq prints nothing that begins with "_"
+                metrics.log_scalar_sum(f"_{key}", value)
+                langs.setdefault(key.split("/")[0], []).append(key.split("/")[1])
+        # Of the sums over all batches so far, since an F1 is no mean of the batches' F1.
+        for lang, names in langs.items():
+            metrics.log_derived(f"{lang}_score", partial(mean_score, langs={lang: names}), priority=30)
+        if langs:
+            metrics.log_derived("score", partial(mean_score, langs=langs), priority=25)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:

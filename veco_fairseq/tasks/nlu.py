@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, Iterable, List, Optional, Sequence
 
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -20,9 +20,9 @@ from veco_fairseq.data.roots import load_dictionary
 from veco_fairseq.data.vocabulary import DICT_NAME, MODEL_NAME, load_sentencepiece, require_same_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
-from veco_fairseq.understanding.dataset import Side, UnderstandingDataset, paired
+from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, by_window, paired
 from veco_fairseq.understanding.examples import NLU_TASKS, Question, SentencePair, find_files, read_examples
-from veco_fairseq.understanding.metrics import SUMS
+from veco_fairseq.understanding.metrics import SUMS, Sums
 from veco_fairseq.understanding.predictions import Prediction, predictions, sums_by_language
 from veco_fairseq.understanding.windows import MAX_QUESTION, Notes, Windows
 
@@ -47,8 +47,8 @@ class NluTaskConfig(FairseqDataclass):
     )
     vocabulary: Optional[str] = field(
         default=None,
-        metadata={"help": "the folder of dict.txt and sentencepiece.bpe.model (default: that of --finetune-from-model, or "
-                  "else --save-dir)"},
+        metadata={"help": "the folder of dict.txt and sentencepiece.bpe.model (default: that of --finetune-from-model, "
+                  "or else --save-dir)"},
     )  # fmt: skip
     train_langs: Optional[str] = field(
         default=None,
@@ -78,6 +78,8 @@ class NluTaskConfig(FairseqDataclass):
     )
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
     save_dir: str = II("checkpoint.save_dir")
+    train_subset: str = II("dataset.train_subset")
+    seed: int = II("common.seed")
 
 
 @register_task("veco_nlu", dataclass=NluTaskConfig)
@@ -107,11 +109,14 @@ class NluTask(FairseqTask):
             raise UserError("the first argument, the folder of the task's files, is missing")
         if not Path(cfg.data).is_dir():
             raise UserError(f"{cfg.data}: no such folder: the first argument is the folder of the task's files")
+        if cfg.stride < 1:
+            raise UserError(f"--stride {cfg.stride}: must be 1 at least")
         shortest = MAX_QUESTION + 4 + cfg.stride if str(cfg.nlu_task) == "span" else 8
         if cfg.max_length < shortest:
             raise UserError(f"--max-length {cfg.max_length}: must be {shortest} at least, for this task and --stride")
         vocabulary = _vocabulary(cfg)
-        labels = [] if str(cfg.nlu_task) == "span" else _labels(cfg)
+        # Of a checkpoint the labels come with its task_state.
+        labels = [] if str(cfg.nlu_task) == "span" or kwargs.get("from_checkpoint") else _labels(cfg)
         pieces = load_sentencepiece(vocabulary / MODEL_NAME)
         return cls(cfg, load_dictionary(vocabulary), pieces, vocabulary, labels)
 
@@ -140,31 +145,45 @@ class NluTask(FairseqTask):
         model = super().build_model(cfg, from_checkpoint)
         if self.cfg.max_length > model.max_positions():
             raise UserError(f"--max-length {self.cfg.max_length}: the model has {model.max_positions()} positions")
+        if model.args.init_from or model.args.freeze_backbone_updates:
+            option = "--init-from" if model.args.init_from else "--freeze-backbone-updates"
+            raise UserError(f"{option}: is for pre-training: give --finetune-from-model PRETRAINED")
         return model
 
     # Data
 
-    def load_dataset(self, split: str, combine: bool = False, **kwargs) -> None:
-        """Read and cut up a split in its languages."""
-        training = split == "train"
+    def load_dataset(self, split: str, combine: bool = False, training: Optional[bool] = None, **kwargs) -> None:
+        """Read and cut up a split in its languages.
+
+        Args:
+            training: whether to learn from it; by default from ``--train-subset``.
+        """
+        training = split == self.cfg.train_subset if training is None else training
         wanted = self.cfg.train_langs if training else self.cfg.valid_langs
-        files = _chosen(find_files(Path(self.cfg.data), split, self.nlu_task), wanted, self.cfg, split)
+        files = find_files(Path(self.cfg.data), split, self.nlu_task)
+        langs = _chosen(files, wanted, self.cfg, split)
+        # To predict the others, the pivot's may be looked at whether it is predicted itself or not.
+        looked_at = [self.cfg.pivot_lang] if self.plug_in and not training and self.cfg.pivot_lang in files else []
         notes = {lang: Notes() for lang in files}
-        sides = {lang: self._sides(path, lang, training, notes[lang]) for lang, path in files.items()}
+        sides = {lang: self._sides(files[lang], lang, training, notes[lang])
+                 for lang in dict.fromkeys([*langs, *looked_at])}  # fmt: skip
+        items = list(chain.from_iterable(self._items(sides, langs, training, notes)))
         if training and self.nlu_task == "span":
-            # Each window is an example of its own.
-            sides = {lang: [Side(lang, side.example, [window]) for side in of_lang for window in side.windows]
-                     for lang, of_lang in sides.items()}  # fmt: skip
-        self.datasets[split] = UnderstandingDataset(
-            list(chain.from_iterable(self._items(sides, training, notes))), self.nlu_task, self.dictionary.pad(),
-            shuffle=training,
-        )  # fmt: skip
-        for lang, path in files.items():
-            logger.info(f"{split} {lang}: {len(sides[lang]):,} examples of {path}")
-            for line in notes[lang].lines():
+            items = list(chain.from_iterable(map(by_window, items)))
+        if training and self.plug_in and not any(item.y for item in items):
+            raise UserError(
+                f"--plug in: no example of {', '.join(langs)} has a translation in --pivot-lang {self.cfg.pivot_lang}; "
+                "see the lines above: translations have the same id, or row"
+            )
+        seed = self.cfg.seed if training else None
+        self.datasets[split] = UnderstandingDataset(items, self.nlu_task, self.dictionary.pad(), seed)
+        for lang in langs:
+            logger.info(f"{split} {lang}: {len(sides[lang]):,} examples of {files[lang]}")
+        for lang, of_lang in notes.items():
+            for line in of_lang.lines():
                 logger.warning(f"{split} {lang}: {line}")
         if not training:
-            self.validation_langs = list(dict.fromkeys([*self.validation_langs, *files]))
+            self.validation_langs = list(dict.fromkeys([*self.validation_langs, *langs]))
 
     def windows(self, notes: Notes) -> Windows:
         """What makes the model's input of examples."""
@@ -176,26 +195,49 @@ class NluTask(FairseqTask):
         windows = self.windows(notes)
         sides = []
         for example in read_examples(path, lang, self.nlu_task):
-            if training and _has_nothing_to_learn(example, self.cfg.no_answer):
+            side = Side(lang, example, windows(example))
+            if training and _has_nothing_to_learn(side, self.cfg.no_answer):
                 notes.add("without label or answer, left out", example.where)
             else:
-                sides.append(Side(lang, example, windows(example)))
+                sides.append(side)
         if not sides:
-            raise UserError(f"{path}: has no example to learn from; see the lines above, or --no-answer")
+            raise UserError(f"{path}: has no example to learn from: labels or answers are missing (see --no-answer)")
         return sides
 
-    def _items(self, sides: Dict[str, List[Side]], training: bool, notes: Dict[str, Notes]):
+    def _items(self, sides: Dict[str, List[Side]], langs: Iterable[str], training: bool, notes: Dict[str, Notes]):
         """Examples alone; or with --plug in a translation and its original, both predicted in training."""
-        pivot = sides.get(self.cfg.pivot_lang, [])
-        if not self.plug_in or not pivot or len(sides) == 1:
-            for of_lang in sides.values():
-                yield paired(of_lang, [], False, Notes())
+        pivot = self.cfg.pivot_lang
+        others = [lang for lang in langs if lang != pivot]
+        if not self.plug_in or pivot not in sides or not others:
+            for lang in langs:
+                yield [Item(side) for side in sides[lang]]
             return
-        for lang, of_lang in sides.items():
-            if lang != self.cfg.pivot_lang:
-                yield paired(of_lang, pivot, training, notes[lang])
-            elif not training:
-                yield paired(of_lang, [], False, Notes())
+        in_pairs = set()
+        for lang in others:
+            translations = self._translations(sides[lang], sides[pivot], notes[lang])
+            items = paired(sides[lang], translations, training, notes[lang])
+            in_pairs.update(id(item.y) for item in items)
+            yield items
+        if pivot not in langs:
+            return
+        if training:  # the others' partners are there already
+            alone = [side for side in sides[pivot] if id(side) not in in_pairs]
+            for side in alone:
+                notes[pivot].add("without translation", side.example.where)
+            yield [Item(side) for side in alone]
+        else:
+            first = sides[others[0]]
+            yield paired(sides[pivot], self._translations(sides[pivot], first, notes[pivot]), False, notes[pivot])
+
+    @staticmethod
+    def _translations(sides: List[Side], others: List[Side], notes: Notes) -> List[Side]:
+        """The others, if rows can be translations of each other: without ids, if there are as many of both."""
+        numbered = [side for side in (*sides[:1], *others[:1]) if side.example.id.startswith("row ")]
+        if numbered and len(sides) != len(others):
+            other = f"{len(others):,} rows in {others[0].lang}"
+            notes.add(f"file of {len(sides):,} rows for {other}: without ids no translations", sides[0].example.where)
+            return []
+        return others
 
     def begin_epoch(self, epoch: int, model) -> None:
         """Put the dictionary and the SentencePiece model beside the checkpoints, so that they stand alone."""
@@ -210,9 +252,13 @@ class NluTask(FairseqTask):
         """What the model says of a batch's examples."""
         return list(predictions(batch, logits, self.nlu_task, self.labels, self.cfg.no_answer))
 
+    def sums(self, found: List[Prediction]) -> Dict[str, Sums]:
+        """What is right of the predictions, by language."""
+        return sums_by_language(found, self.nlu_task, str(self.cfg.answer_metric), self.cfg.no_answer)
+
     def validation_sums(self, batch: Dict[str, Any], logits: Tensor) -> Dict[str, float]:
         """``LANG/NAME`` -> value, under the same keys for every batch."""
-        found = sums_by_language(self.predict(batch, logits), self.nlu_task, str(self.cfg.answer_metric))
+        found = self.sums(self.predict(batch, logits))
         return {f"{lang}/{name}": found.get(lang, {}).get(name, 0.0)
                 for lang in self.validation_langs for name in SUMS[self.nlu_task]}  # fmt: skip
 
@@ -245,16 +291,19 @@ def _chosen(files: Dict[str, Path], wanted: Optional[str], cfg: NluTaskConfig, s
 
 
 def _labels(cfg: NluTaskConfig) -> List[str]:
-    """The labels of the training sets, in the alphabet's order; none if there is no training set, as for prediction."""
-    files = find_files(Path(cfg.data), "train", str(cfg.nlu_task))
+    """The labels of the training sets, in the alphabet's order."""
+    files = find_files(Path(cfg.data), cfg.train_subset, str(cfg.nlu_task))
     labels = set()
-    for lang, path in (_chosen(files, cfg.train_langs, cfg, "train") if files else {}).items():
+    for lang, path in _chosen(files, cfg.train_langs, cfg, cfg.train_subset).items():
         for example in read_examples(path, lang, str(cfg.nlu_task)):
             labels.update({example.label} - {None} if isinstance(example, SentencePair) else example.tags)
     return sorted(labels)
 
 
-def _has_nothing_to_learn(example, no_answer: bool) -> bool:
+def _has_nothing_to_learn(side: Side, no_answer: bool) -> bool:
+    example = side.example
     if isinstance(example, Question):
-        return not (example.answers or no_answer)
+        # An answer that is not in the context is no reason to say that there is none.
+        answered = any(window.target.any() for window in side.windows)
+        return not (answered or (no_answer and not example.answers))
     return not (example.label if isinstance(example, SentencePair) else example.tags)

@@ -47,12 +47,17 @@ class Item:
 
 
 def paired(xs: Sequence[Side], ys: Sequence[Side], both: bool, notes: Notes) -> List[Item]:
-    """Each x with the y of the same id; without it alone.
+    """Each x with the y of the same id, or without one alone.
 
     Raises:
-        UserError: two sentence pairs of the same id have different labels, so that the ids mean nothing.
+        UserError: two of the ys have one id, or two sentence pairs of the same id have different labels, so that the
+            ids mean nothing.
     """
-    by_id = {side.example.id: side for side in ys}
+    by_id: Dict[str, Side] = {}
+    for y in ys:
+        if y.example.id and by_id.setdefault(y.example.id, y) is not y:
+            before = by_id[y.example.id].example.where
+            raise UserError(f"{y.example.where}: the id {y.example.id} was there before, at {before}")
     items = []
     for x in xs:
         y = by_id.get(x.example.id)
@@ -64,8 +69,20 @@ def paired(xs: Sequence[Side], ys: Sequence[Side], both: bool, notes: Notes) -> 
                     f"{x.example.where}: is labelled {x.example.label}, and its translation ({y.example.where}) "
                     f"{y.example.label}: the files must have the same rows, or ids in a column of that name"
                 )
-        items.append(Item(x, y, both))
+        items.append(Item(x, y, both and y is not None))
     return items
+
+
+def by_window(item: Item) -> List[Item]:
+    """An item for each window: of x, with the window of y that is as far into its text, and what is left of y's."""
+    xs, ys = ([Side(side.lang, side.example, [window]) for window in side.windows] if side else []
+              for side in (item.x, item.y))  # fmt: skip
+    if not ys:
+        return [Item(x) for x in xs]
+    with_x = [row * len(ys) // len(xs) for row in range(len(xs))]
+    items = [Item(x, ys[place], item.both) for x, place in zip(xs, with_x)]
+    left = set(range(len(ys))) - set(with_x)
+    return items + [Item(ys[place], xs[place * len(xs) // len(ys)]) for place in sorted(left) if item.both]
 
 
 class UnderstandingDataset(FairseqDataset):
@@ -73,18 +90,26 @@ class UnderstandingDataset(FairseqDataset):
 
     A batch has the rows (windows) of all its examples, and for each row in ``partner`` the row that its cross-attention
     looks at, or -1 where it is plugged out.
+
+    Args:
+        items: the examples.
+        nlu_task: classification, tagging or span.
+        pad: the padding's id.
+        seed: in training, for the order of items of one length; none: the order of the files, and batches know their
+            examples.
     """
 
-    def __init__(self, items: List[Item], nlu_task: str, pad: int, shuffle: bool):
+    def __init__(self, items: List[Item], nlu_task: str, pad: int, seed: Optional[int] = None):
         self.items = items
         self.nlu_task = nlu_task
         self.pad = pad
-        self.shuffle = shuffle
+        self.seed = seed
         lengths = [
             [len(window.tokens) for side in (item.x, item.y) if side for window in side.windows] for item in items
         ]
         self.sizes = np.array([max(of_item) for of_item in lengths])  # the longest window, which the model must hold
-        self.tokens = np.array([sum(of_item) for of_item in lengths])
+        self.tokens = np.array([len(of_item) * max(of_item) for of_item in lengths])  # with padding
+        self.max_tokens: Optional[int] = None
 
     def __getitem__(self, index: int) -> Item:
         return self.items[index]
@@ -96,14 +121,22 @@ class UnderstandingDataset(FairseqDataset):
         return int(self.tokens[index])
 
     def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
-        return self.tokens[indices]
+        return np.minimum(self.tokens[indices], self.max_tokens or self.tokens.max())
+
+    def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
+        """fairseq's; an item of more tokens than ``max_tokens``, a long context's windows, is a batch of its own."""
+        self.max_tokens = max_tokens
+        return super().batch_by_size(indices, max_tokens, max_sentences, required_batch_size_multiple)
 
     def size(self, index: int) -> int:
         return int(self.sizes[index])
 
     def ordered_indices(self) -> np.ndarray:
-        """By length, so that batches have little padding; those of one length in a random order in training."""
-        order = np.random.permutation(len(self)) if self.shuffle else np.arange(len(self))
+        """By length, so that batches have little padding; those of one length in a random order in training.
+
+        It is the same in every epoch, in which the batches come in another order: a resumed epoch has its own batches.
+        """
+        order = np.arange(len(self)) if self.seed is None else np.random.default_rng(self.seed).permutation(len(self))
         return order[np.argsort(self.tokens[order], kind="stable")]
 
     def collater(self, items: List[Item]) -> Dict[str, Any]:
@@ -112,8 +145,8 @@ class UnderstandingDataset(FairseqDataset):
         Returns:
             ``net_input``: ``tokens``, (rows, length); ``partner``, (rows); for tags ``words``, (rows, length), the
             batch's number of the word that a token stands for, or -1. ``target``: (rows), (words) or (rows, 2),
-            :data:`IGNORE` where nothing is to be predicted. ``rows``: of each predicted example the side and its rows
-            in the batch. ``id`` and ``ntokens``, ``nsentences`` as everywhere in fairseq.
+            :data:`IGNORE` where nothing is to be predicted. ``rows``, but for training: of each predicted example the
+            side and its rows in the batch. ``id`` and ``ntokens``, ``nsentences`` as everywhere in fairseq.
         """
         windows: List[Window] = []
         partner: List[int] = []
@@ -142,9 +175,9 @@ class UnderstandingDataset(FairseqDataset):
             "id": torch.arange(len(items)),
             "net_input": net_input,
             "target": target,
-            "rows": rows,
             "ntokens": int(tokens.ne(self.pad).sum()),
             "nsentences": len(rows),
+            **({"rows": rows} if self.seed is None else {}),
         }
 
     def _words(self, windows: List[Window]) -> Tensor:

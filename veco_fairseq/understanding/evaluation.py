@@ -18,7 +18,7 @@ from veco_fairseq.tasks.nlu import NluTask
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset
 from veco_fairseq.understanding.examples import TaggedSentence
 from veco_fairseq.understanding.metrics import figures
-from veco_fairseq.understanding.predictions import Prediction, sums_by_language
+from veco_fairseq.understanding.predictions import Prediction
 from veco_fairseq.understanding.windows import Notes
 
 SUFFIX = {"classification": "txt", "tagging": "tsv", "span": "json"}
@@ -91,9 +91,9 @@ def evaluate(finetuned: Finetuned, split: str, max_tokens: int = 8192) -> Evalua
         UserError: the data is bad.
     """
     task = finetuned.task
-    task.load_dataset(split)
+    task.load_dataset(split, training=False)
     found = finetuned.predict(task.dataset(split), max_tokens, split)
-    sums = sums_by_language(found, task.nlu_task, str(task.cfg.answer_metric))
+    sums = task.sums(found)
     by_lang: Dict[str, List[Prediction]] = {lang: [] for lang in task.validation_langs}
     for prediction in found:
         by_lang[prediction.side.lang].append(prediction)
@@ -113,7 +113,7 @@ def label(teacher: Finetuned, sentences: Sequence[Sequence[str]], max_tokens: in
     examples = [TaggedSentence(str(place), f"line {place}", tuple(words), ())
                 for place, words in enumerate(sentences, start=1)]  # fmt: skip
     items = [Item(Side("", example, make(example))) for example in examples]
-    dataset = UnderstandingDataset(items, task.nlu_task, task.dictionary.pad(), shuffle=False)
+    dataset = UnderstandingDataset(items, task.nlu_task, task.dictionary.pad())
     return [prediction.value for prediction in teacher.predict(dataset, max_tokens, "sentences")]
 
 

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
@@ -17,7 +17,7 @@ class SentencePair:
     """A row of XNLI or PAWS-X.
 
     Attributes:
-        id: shared by translations of the row: the file's own, or the number of the row.
+        id: shared by translations of the row: the file's own, or "row N".
         where: the place in its file, for messages.
         label: None where the file has none.
     """
@@ -31,7 +31,7 @@ class SentencePair:
 
 @dataclass(frozen=True)
 class TaggedSentence:
-    """A sentence of a treebank or of WikiAnn: as many tags as words, or none."""
+    """A sentence of a treebank or of WikiAnn: as many tags as words, or none; without an id it is empty."""
 
     id: str
     where: str
@@ -61,9 +61,10 @@ Example = Union[SentencePair, TaggedSentence, Question]
 
 # What the columns are called in the releases of PAWS-X, XNLI and SICK; a file without such a first row has the columns
 # sentence, sentence, label, as XTREME's.
+OTHER_NAMES = {"contradictory": "contradiction"}  # of a label, in XNLI's own training files
 COLUMNS = {
     "first": ("sentence1", "sentence_a", "premise"),
-    "second": ("sentence2", "sentence_b", "hypothesis"),
+    "second": ("sentence2", "sentence_b", "hypothesis", "hypo"),
     "label": ("label", "gold_label", "entailment_label"),
     "id": ("id", "pair_id", "pairid"),
 }
@@ -76,8 +77,8 @@ def read_sentence_pairs(path: Path, lang: str) -> Iterator[SentencePair]:
         UserError: a row has another number of columns.
     """
     places: Dict[str, int] = {}
-    width = 0
-    for number, line in enumerate(read_lines(path), start=1):
+    width = row = 0
+    for number, line in enumerate(_lines(path), start=1):
         cells = [cell.strip() for cell in line.split("\t")]
         if number == 1:
             places = _named_columns(cells)
@@ -90,9 +91,11 @@ def read_sentence_pairs(path: Path, lang: str) -> Iterator[SentencePair]:
         if len(cells) != width:
             raise UserError(f"{path}, line {number}: has {len(cells)} columns, and line 1 has {width}")
         label = cells[places["label"]].lower() if "label" in places else None
-        name = cells[places["id"]] if "id" in places else str(number)
+        row += 1
+        name = cells[places["id"]] if "id" in places else f"row {row}"
         where = f"{path}, line {number}"
-        yield SentencePair(name, where, cells[places["first"]], cells[places["second"]], label or None)
+        label = OTHER_NAMES.get(label, label) or None
+        yield SentencePair(name, where, cells[places["first"]], cells[places["second"]], label)
 
 
 def _named_columns(cells: Sequence[str]) -> Dict[str, int]:
@@ -112,7 +115,7 @@ def _named_columns(cells: Sequence[str]) -> Dict[str, int]:
 def read_conllu(path: Path, lang: str) -> Iterator[TaggedSentence]:
     """Words and universal parts of speech (columns 2 and 4) of a CoNLL-U file.
 
-    Multiword tokens (``1-2``) and empty nodes (``1.1``) are left out, as in the task.
+    Multiword tokens (``1-2``) and empty nodes (``1.1``) are left out: their words are there.
 
     Raises:
         UserError: a line has not ten columns.
@@ -121,8 +124,7 @@ def read_conllu(path: Path, lang: str) -> Iterator[TaggedSentence]:
         name, words, tags = None, [], []
         for number, line in enumerate(block, start=place):
             if line.startswith("#"):
-                key, _, value = line[1:].partition("=")
-                name = value.strip() if key.strip() == "sent_id" else name
+                name = _sentence_id(line) or name
                 continue
             cells = line.split("\t")
             if len(cells) != 10:
@@ -131,31 +133,47 @@ def read_conllu(path: Path, lang: str) -> Iterator[TaggedSentence]:
                 words.append(cells[1])
                 tags.append(cells[3])
         if words:
-            yield TaggedSentence(name or str(place), f"{path}, line {place}", tuple(words), tuple(tags))
+            tags = [] if set(tags) == {"_"} else tags
+            yield TaggedSentence(name or "", f"{path}, line {place}", tuple(words), tuple(tags))
 
 
 def read_tagged_lines(path: Path, lang: str) -> Iterator[TaggedSentence]:
     """A word and its tag on each line, a blank line after each sentence; ``de:Haus`` is WikiAnn's way to say it.
 
+    A test set may have the words alone, and a sentence begin with ``# sent_id = ...``.
+
     Raises:
-        UserError: a line has not two columns.
+        UserError: a line has another number of columns than the first, or not one or two.
     """
-    for count, (place, block) in enumerate(_blocks(path), start=1):
-        words, tags = [], []
+    columns = 0
+    for place, block in _blocks(path):
+        name, words, tags = "", [], []
         for number, line in enumerate(block, start=place):
-            cells = line.split("\t") if "\t" in line else line.split()
-            if len(cells) != 2 or not all(cells):
-                raise UserError(f"{path}, line {number}: has {len(cells)} columns, not a word and its tag")
+            if _sentence_id(line):
+                name = _sentence_id(line)
+                continue
+            cells = line.rstrip().split("\t") if "\t" in line else line.split()
+            columns = columns or len(cells)
+            if len(cells) != columns or columns > 2 or not all(cells):
+                wanted = "a word and its tag" if columns != 1 else "a word alone, as in the first line"
+                raise UserError(f"{path}, line {number}: has {len(cells)} columns, not {wanted}")
             words.append(cells[0].removeprefix(f"{lang}:") or cells[0])
-            tags.append(cells[1].strip())
-        yield TaggedSentence(str(count), f"{path}, line {place}", tuple(words), tuple(tags))
+            tags += [cell.strip() for cell in cells[1:]]
+        if words:
+            yield TaggedSentence(name, f"{path}, line {place}", tuple(words), tuple(tags))
+
+
+def _sentence_id(line: str) -> str:
+    """That of a line ``# sent_id = ...``, or nothing."""
+    key, equals, value = line.partition("=")
+    return value.strip() if equals and key.split() == ["#", "sent_id"] else ""
 
 
 def _blocks(path: Path) -> Iterator[Tuple[int, List[str]]]:
     """The first line's number and the lines, of what stands between blank lines."""
     block: List[str] = []
     number = 0
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in enumerate(_lines(path), start=1):
         if line.strip():
             block.append(line)
         elif block:
@@ -176,7 +194,7 @@ def read_questions(path: Path, lang: str) -> Iterator[Question]:
         UserError: it is no JSON, or a key is missing.
     """
     try:
-        data = json.loads("\n".join(read_lines(path)))
+        data = json.loads("\n".join(_lines(path)))
     except json.JSONDecodeError as error:
         raise UserError(f"{path}, line {error.lineno}: is not JSON: {error.msg}") from error
     try:
@@ -186,9 +204,20 @@ def read_questions(path: Path, lang: str) -> Iterator[Question]:
                     where = f"{path}, question {entry['id']}"
                     answers = [] if entry.get("is_impossible") else entry.get("answers", [])
                     answers = tuple((answer["answer_start"], answer["text"]) for answer in answers if answer["text"])
-                    yield Question(str(entry["id"]), where, entry["question"], paragraph["context"], answers)
-    except (KeyError, TypeError) as error:
-        raise UserError(f"{path}: is not in SQuAD's format: {error} is missing or of another type") from error
+                    example = Question(str(entry["id"]), where, entry["question"], paragraph["context"], answers)
+                    if not _has_right_types(example):
+                        wanted = "texts are strings, and answer_start is a number"
+                        raise UserError(f"{where}: is not in SQuAD's format: {wanted}")
+                    yield example
+    except KeyError as error:
+        raise UserError(f"{path}: is not in SQuAD's format: {error} is missing") from error
+    except (TypeError, AttributeError) as error:
+        raise UserError(f"{path}: is not in SQuAD's format ({error})") from error
+
+
+def _has_right_types(question: Question) -> bool:
+    texts = [question.question, question.context, *(text for _, text in question.answers)]
+    return all(type(text) is str for text in texts) and all(type(start) is int for start, _ in question.answers)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -222,15 +251,16 @@ def read_examples(path: Path, lang: str, nlu_task: str) -> List[Example]:
     """All examples of a file.
 
     Raises:
-        UserError: the file is bad (see the readers), empty, or has an id twice.
+        UserError: the file is bad (see the readers), or empty.
     """
     suffix = path.name.removesuffix(".gz").rpartition(".")[2]
     examples = list(READERS[nlu_task][suffix](path, lang))
     if not examples:
         raise UserError(f"{path}: has no examples")
-    seen: Dict[str, Any] = {}
-    for example in examples:
-        if example.id in seen:
-            raise UserError(f"{example.where}: the id {example.id} was there before, at {seen[example.id]}")
-        seen[example.id] = example.where
     return examples
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The lines of a text, without the mark that some editors put at its beginning."""
+    for number, line in enumerate(read_lines(path)):
+        yield line if number else line.removeprefix("\ufeff")

@@ -73,21 +73,29 @@ def best_answer(side: Side, logits: Tensor, no_answer: bool) -> str:
     return "" if no_answer and nothing > best else answer
 
 
-def sums_by_language(found: Sequence[Prediction], nlu_task: str, answer_metric: str) -> Dict[str, Sums]:
-    """The sums of :data:`veco_fairseq.understanding.metrics.SUMS`, of the examples that have a gold label."""
+def sums_by_language(
+    found: Sequence[Prediction], nlu_task: str, answer_metric: str, no_answer: bool = False
+) -> Dict[str, Sums]:
+    """The sums of :data:`veco_fairseq.understanding.metrics.SUMS`, of the examples that have a gold label.
+
+    Args:
+        no_answer: a question without an answer has none, and is not one of an unlabelled set.
+    """
     total: Dict[str, Sums] = defaultdict(lambda: dict.fromkeys(metrics.SUMS[nlu_task], 0.0))
     for prediction in found:
-        sums = _sums(prediction, nlu_task, answer_metric)
+        sums = _sums(prediction, nlu_task, answer_metric, no_answer)
         for name, value in (sums or {}).items():
             total[prediction.side.lang][name] += value
     return total
 
 
-def _sums(prediction: Prediction, nlu_task: str, answer_metric: str) -> Optional[Sums]:
+def _sums(prediction: Prediction, nlu_task: str, answer_metric: str, no_answer: bool) -> Optional[Sums]:
     example = prediction.side.example
     if nlu_task == "classification":
-        return example.label and metrics.of_label(prediction.value, example.label)
+        return metrics.of_label(prediction.value, example.label) if example.label else None
     if nlu_task == "tagging":
         return metrics.of_tags(prediction.value, example.tags) if example.tags else None
     answers = [text for _, text in example.answers]
+    if not answers and not no_answer:
+        return None
     return metrics.of_answer(prediction.value, answers, answer_metric, prediction.side.lang)

@@ -170,8 +170,9 @@ class Windows:
         """A text's ids and the characters that each stands for, without the space before it."""
         pieces = self.pieces.encode(text, return_type="proto").pieces
         ids = self.ids[np.array([piece.id for piece in pieces], dtype=np.int64)]
-        # The surfaces add up to the text (the pieces don't, and their places are bytes').
-        offsets, end = np.zeros((len(pieces), 2), dtype=np.int64), 0
+        # The surfaces add up to the text (the pieces don't, and their places are bytes'), but for spaces before it.
+        offsets = np.zeros((len(pieces), 2), dtype=np.int64)
+        end = len(text.encode()[: pieces[0].begin].decode()) if len(pieces) else 0
         for place, surface in enumerate(piece.surface for piece in pieces):
             offsets[place] = end + len(surface) - len(surface.lstrip()), end + len(surface)
             end += len(surface)

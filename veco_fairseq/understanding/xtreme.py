@@ -58,8 +58,13 @@ def read_result(path: Path, layer: int = -1) -> Result:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: is not JSON ({error})") from error
+    if not isinstance(found, dict):
+        found = {}
     if "seeds" in found:
-        return Result(found["seeds"])
+        result = Result(found["seeds"])
+        if not all(result.seeds) or not result.langs:
+            raise UserError(f"{path}: has no figures: the test set had no labels, or the seeds no language in common")
+        return result
     if "f1" in found:
         return Result([{"all": {"f1": 100 * found["f1"]}}])
     if "accuracy" in found:
