@@ -24,6 +24,7 @@ def test_pretrain(run, tmp_path):
     assert "operations a second, ours to fairseq's: " in result.stdout
 
 
+@pytest.mark.slow
 def test_data(run, tmp_path):
     options = "--arch veco_tiny --vocabulary 300 --tokens 256 --length 16 --updates 2 --rounds 1 --device cpu".split()
     result = run("scripts/bench.py", "data", *options, "--json", tmp_path / "bench.json")
@@ -32,6 +33,7 @@ def test_data(run, tmp_path):
     assert figures["ratio"] == pytest.approx(figures["a loader"] / figures["camlm"])
 
 
+@pytest.mark.slow
 def test_start(run, tmp_path):
     options = "--languages 2 --pairs 3 --sentences 1200 --rounds 1 --device cpu".split()
     result = run("scripts/bench.py", "start", *options, "--json", tmp_path / "bench.json")
@@ -42,6 +44,7 @@ def test_start(run, tmp_path):
     assert "6,200 sentences: " in result.stdout
 
 
+@pytest.mark.slow
 def test_head(run):
     options = "--rows 64 --plain-rows 32 --dim 8 --vocabulary 100 --rounds 1 --device cpu".split()
     result = run("scripts/bench.py", "head", *options)
@@ -53,6 +56,7 @@ def test_failed_job_is_told_in_a_line(run):
     assert "--arch veco_huge: there is veco_" in error_line(result)
 
 
+@pytest.mark.slow
 def test_attention(run):
     options = "--arch veco_tiny --tokens 64 --lengths 8 16 --rounds 1 --device cpu".split()
     result = run("scripts/bench.py", "attention", *options)

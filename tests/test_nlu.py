@@ -181,8 +181,9 @@ def test_sentence_pairs_from_files_to_table(folder, pretrained, run):
 
 
 def setup(data, pretrained, save_dir, **options) -> NluTask:
-    cfg = NluTaskConfig(data=str(data), finetune_from_model=str(pretrained), save_dir=str(save_dir), train_subset="train",
-                        seed=1, **options)  # fmt: skip
+    cfg = NluTaskConfig(
+        data=str(data), finetune_from_model=str(pretrained), save_dir=str(save_dir), train_subset="train", seed=1, **options
+    )
     return NluTask.setup_task(cfg)
 
 
@@ -260,8 +261,8 @@ def test_answers_are_learnt(folder, pretrained, tmp_path):
 
 def test_scores_are_of_the_whole_set_and_not_of_batches():
     """A batch with a false span, one without a found one, one with 90 of 100: F1 = 2 * 90 / (101 + 101)."""
-    logs = [{"loss": 1.0, "sample_size": 1, "correct": 0, "de/correct": correct, "de/predicted": predicted, "de/gold": gold,
-             "fr/correct": 0, "fr/predicted": 0, "fr/gold": 0}
+    others = {"loss": 1.0, "sample_size": 1, "correct": 0, "fr/correct": 0, "fr/predicted": 0, "fr/gold": 0}
+    logs = [{**others, "de/correct": correct, "de/predicted": predicted, "de/gold": gold}
             for correct, predicted, gold in ((0, 1, 0), (0, 0, 1), (90, 100, 100))]  # fmt: skip
     with metrics.aggregate() as of_all:
         for log in logs:

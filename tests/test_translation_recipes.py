@@ -78,7 +78,9 @@ def test_from_a_local_corpus_to_bleu(name, tmp_path, local, pretrained):
     prepare = ("--out", out, "--pretrained", pretrained, "--local", local, *(("--keep", 60) if trimmed else ()))
     told = recipe(name, "prepare.sh", *prepare)
     assert "already there" not in told and "download" not in told
-    assert recipe(name, "prepare.sh", *prepare).count("already there") == 9
+    started_again = name == "iwslt14.de-en"  # of one of them it is enough
+    if started_again:
+        assert recipe(name, "prepare.sh", *prepare).count("already there") == 9
     words = len(read_dictionary(out / f"mt.{src}-{tgt}" / f"dict.{tgt}.txt"))
     assert words == (60 + 4 if trimmed else 90 + 1)  # <s>, <pad>, </s>, <unk>; of the 90 three are among these
     assert (out / "raw" / f"train.{tgt}").read_text().splitlines() == text(tgt, "train")
@@ -91,13 +93,15 @@ def test_from_a_local_corpus_to_bleu(name, tmp_path, local, pretrained):
     assert (config["dataset"]["max_tokens"], config["optimization"]["update_freq"]) == (150, [2])
     assert config["model"].decoder_layers == (2 if trimmed else 3)
     assert getattr(config["model"], "tie_self_attention", None) == ("0,1,2" if name == "wmt14.en-de" else None)
-    assert "already there" in recipe(name, "finetune.sh", *finetune)
+    if started_again:
+        assert "already there" in recipe(name, "finetune.sh", *finetune)
 
     evaluate = ("--out", out, "--average", 2, "--", "--cpu")
     scores = recipe(name, "evaluate.sh", *evaluate)
     assert "nrefs:1|case:mixed" in scores and "lower-cased, compounds not split" in scores
     assert set(json.loads((out / "scores/finetune.veco.s1.json").read_text())) >= {"sacrebleu"}
-    assert recipe(name, "evaluate.sh", *evaluate).count("already there") == 2
+    if started_again:
+        assert recipe(name, "evaluate.sh", *evaluate).count("already there") == 2
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8, 16, 32])

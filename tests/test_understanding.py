@@ -96,8 +96,8 @@ def test_questions_with_and_without_answer(tmp_path):
         ("train-en.tsv", "a\tX\nb\n", "tagging", "line 2: has 1 columns, not a word and its tag"),
         ("train-en.json", "{", "span", "line 1: is not JSON"),
         ("train-en.json", '{"data": [{}]}', "span", "'paragraphs' is missing"),
-        ("train-en.json", '{"data": [{"paragraphs": [{"context": null, "qas": [{"id": "q", "question": "?"}]}]}]}', "span",
-         "question q: is not in SQuAD's format: texts are strings"),
+        ("train-en.json", '{"data": [{"paragraphs": [{"context": null, "qas": [{"id": "q", "question": "?"}]}]}]}',
+         "span", "question q: is not in SQuAD's format: texts are strings"),
     ],
     ids=["ragged pairs", "one column", "empty", "conllu", "ragged tags", "no json", "no squad", "null"],
 )
@@ -240,7 +240,7 @@ def test_a_batch_of_translations(tmp_path):
     assert batch["net_input"]["partner"].tolist() == [1, 0, -1]
     assert batch["target"].tolist() == [0, 0, 0] and [where.lang for where, _ in batch["rows"]] == ["de", "en", "de"]
     assert dataset.sizes.tolist() == [3, 4] and dataset.num_tokens(0) == 6
-    assert len(dataset.batch_by_size(np.arange(2), max_tokens=5)) == 2  # the first has more, and is a batch all the same
+    assert len(dataset.batch_by_size(np.arange(2), max_tokens=5)) == 2  # the first has more, and is one all the same
     # at test time the translation is only looked at
     (item,) = paired([side("de", "1", 3)], [side("en", "1", 2)], False, notes)
     batch = dataset.collater([item])
