@@ -13,7 +13,7 @@ def test_the_report_of_this_machine(run):
     result = run("scripts/doctor.py")
     assert result.returncode == 0 and result.stderr == "", result.stdout + result.stderr
     lines = dict(line.split(None, 1) for line in result.stdout.splitlines())
-    assert lines["python"].startswith(platform.python_version()) and lines["torch"] == torch.__version__
+    assert lines["python"].startswith(platform.python_version()) and lines["torch"].split("+")[0] in torch.__version__
     assert lines["fairseq-fixed"] == "0.12.3.1" and "processor" in lines and "bf16" in lines
 
 
