@@ -32,9 +32,12 @@ def results(function, scale, autocast=False, dtype=torch.float32):
     return nll.detach(), correct, *(p.grad for p in parameters)
 
 
-@pytest.fixture(params=[2**26, 3 * VOCABULARY, 1], ids=["one chunk", "3 rows", "1 row"])
+@pytest.fixture(
+    params=[(2**26, 8192), (3 * VOCABULARY, 7), (1, VOCABULARY - 1)], ids=["one chunk", "3 rows, 7 tokens", "1 row"]
+)
 def chunk(request, monkeypatch):
-    monkeypatch.setattr(module, "LOGITS_A_CHUNK", request.param)
+    for name, value in zip(("LOGITS_A_CHUNK", "TOKENS_A_BLOCK"), request.param):
+        monkeypatch.setattr(module, name, value)
 
 
 # All rows count the same, as in training, or not, when the gradients have to be made again.

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 # At most so many logits at a time: 512 MiB in fp32.
 LOGITS_A_CHUNK = 2**27
-# Of them a CPU multiplies so many tokens' at a time, whose rows of the weight and of its gradient stay in its cache.
+# Of them so many tokens' are multiplied at a time: the products stay small, and a CPU's copies of them in its cache.
 TOKENS_A_BLOCK = 8192
 
 
@@ -64,6 +64,7 @@ class _MaskedLoss(torch.autograd.Function):
 def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, needed, scale: Optional[Tensor] = None):
     """NLL, correctness, and the gradients of the sum of ``scale`` * NLL that are ``needed``."""
     w, b = weight.to(rows.dtype), bias.to(rows.dtype)
+    weights, biases = w.split(TOKENS_A_BLOCK), b.split(TOKENS_A_BLOCK)
     of_rows = {"dtype": rows.dtype, "device": rows.device}
     in_fp32 = {"dtype": torch.float32, "device": rows.device}
     nll = torch.empty(len(rows), **in_fp32)
@@ -72,7 +73,6 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, needed,
     d_weight = torch.zeros(weight.shape, **in_fp32) if needed[1] else None
     d_bias = torch.zeros(bias.shape, **in_fp32) if needed[2] else None
     size = max(1, LOGITS_A_CHUNK // len(weight))
-    block = TOKENS_A_BLOCK if rows.device.type == "cpu" else len(weight)
     # The same memory for every chunk: fresh memory costs a CPU as much as what is computed in it.
     chunk = (min(size, len(rows)), len(weight))
     logits_of_chunk = torch.empty(chunk, **in_fp32)
@@ -82,7 +82,7 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, needed,
         x, target = rows[here], gold[here].unsqueeze(1)
         logits = logits_of_chunk[: len(x)]
         rounded = logits if rounded_of_chunk is None else rounded_of_chunk[: len(x)]
-        for of_block, bias_of_block, w_of_block in zip(logits.split(block, 1), b.split(block), w.split(block)):
+        for of_block, bias_of_block, w_of_block in zip(logits.split(TOKENS_A_BLOCK, 1), biases, weights):
             of_block.copy_(torch.addmm(bias_of_block, x, w_of_block.t()))
         top, likeliest = logits.max(1, keepdim=True)
         correct[here] = likeliest.eq(target).squeeze(1)
@@ -100,7 +100,7 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, needed,
             if d_rows is not None:
                 torch.mm(rounded, w, out=d_rows[here])
             if d_weight is not None:
-                for of_block, columns in zip(d_weight.split(block), rounded.split(block, 1)):
+                for of_block, columns in zip(d_weight.split(TOKENS_A_BLOCK), rounded.split(TOKENS_A_BLOCK, 1)):
                     of_block += torch.mm(columns.t().contiguous(), x)
             if d_bias is not None:
                 d_bias += p.sum(0)
