@@ -3,11 +3,14 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 # A data root of many languages: documents of each, and the translations of each with a pivot language.
 #
-# usage: prepare.sh [--out DIR] --documents DIR [--captions DIR] [--langs "de fr ..."] [--pivot LANG] [--vocab-size N]
+# usage: prepare.sh [--out DIR] --documents DIR [--captions DIR] [--more "PREFIX ..."] [--langs "de fr ..."]
+#                   [--pivot LANG] [--vocab-size N]
 #
 #   --documents   {train,valid}.LANG[.gz]: line N is the same verse in every language, a blank line between chapters;
 #                 monolingual text as it is, bitext without the blank lines
 #   --captions    {train,val}.LANG[.gz], as Multi30k's: more bitext, for the languages that it has
+#   --more        more bitext to train on: PREFIX.LANG[.gz] for all languages, or PREFIX.PIVOT-LANG.{PIVOT,LANG}[.gz];
+#                 what a language has not is left out
 #   --out         where everything goes (default: data-bin/multilingual in the repository)
 #   --langs       beside the pivot (default: de fr es ru zh cs mi tl)
 #   --pivot       (default: en)
@@ -15,7 +18,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
-parse_options out= documents= captions= langs="de fr es ru zh cs mi tl" pivot=en vocab-size=16000 -- "$@"
+parse_options out= documents= captions= more= langs="de fr es ru zh cs mi tl" pivot=en vocab-size=16000 -- "$@"
 require_number vocab-size
 out=${OPTIONS[out]:-$REPOSITORY/data-bin/multilingual} pivot=${OPTIONS[pivot]}
 [[ -n ${OPTIONS[documents]} ]] || die "--documents is needed: the folder with {train,valid}.LANG"
@@ -25,16 +28,36 @@ text() {
     if [[ -e $1/$2 ]]; then cat "$1/$2"; else gzip -dc "$1/$2.gz"; fi
 }
 
-# has DIR NAME
-has() { [[ -n $1 && (-e $1/$2 || -e $1/$2.gz) ]]; }
-
-# side LANG OTHER SPLIT: verses and captions of LANG that have a translation in OTHER.
-side() {
-    text "${OPTIONS[documents]}" "$3.$1" | grep -v '^$'
-    if has "${OPTIONS[captions]}" "train.$1" && has "${OPTIONS[captions]}" "train.$2"; then
-        text "${OPTIONS[captions]}" "${3/valid/val}.$1"
-    fi
+# has DIR NAME...
+has() {
+    local folder=$1 name
+    shift
+    for name; do
+        [[ -n $folder && (-e $folder/$name || -e $folder/$name.gz) ]] || return 1
+    done
 }
+
+# side LANG OTHER PAIR SPLIT: what of LANG has a translation in OTHER: verses, captions and, to train on, more.
+side() {
+    local lang=$1 other=$2 pair=$3 split=$4 prefix folder name
+    text "${OPTIONS[documents]}" "$split.$lang" | grep -v '^$'
+    if has "${OPTIONS[captions]}" "train.$lang" "train.$other"; then
+        text "${OPTIONS[captions]}" "${split/valid/val}.$lang"
+    fi
+    [[ $split == train ]] || return 0
+    for prefix in ${OPTIONS[more]}; do
+        folder=$(dirname "$prefix") name=$(basename "$prefix")
+        if has "$folder" "$name.$pair.$lang" "$name.$pair.$other"; then
+            text "$folder" "$name.$pair.$lang"
+        elif has "$folder" "$name.$lang" "$name.$other"; then
+            text "$folder" "$name.$lang"
+        fi
+    done
+}
+
+for prefix in ${OPTIONS[more]}; do
+    compgen -G "$prefix.*" >/dev/null || die "--more $prefix: there is no $prefix.LANG[.gz]"
+done
 
 mono=() mono_valid=() bitext=() bitext_valid=()
 for lang in "$pivot" ${OPTIONS[langs]}; do
@@ -47,8 +70,8 @@ for lang in "$pivot" ${OPTIONS[langs]}; do
     [[ $lang != "$pivot" ]] || continue
     pair=$pivot-$lang
     for split in train valid; do
-        step "pairs, $split.$pair.$pivot" "$out/raw/$split.$pair.$pivot" to_file "{}" side "$pivot" "$lang" $split
-        step "pairs, $split.$pair.$lang" "$out/raw/$split.$pair.$lang" to_file "{}" side "$lang" "$pivot" $split
+        step "pairs, $split.$pair.$pivot" "$out/raw/$split.$pair.$pivot" to_file "{}" side "$pivot" "$lang" $pair $split
+        step "pairs, $split.$pair.$lang" "$out/raw/$split.$pair.$lang" to_file "{}" side "$lang" "$pivot" $pair $split
     done
     bitext+=("$pair=$out/raw/train.$pair.$pivot,$out/raw/train.$pair.$lang")
     bitext_valid+=("$pair=$out/raw/valid.$pair.$pivot,$out/raw/valid.$pair.$lang")

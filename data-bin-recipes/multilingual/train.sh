@@ -8,9 +8,9 @@
 #
 #   --out             the folder that prepare.sh filled (default: data-bin/multilingual in the repository)
 #   --init-from       an XLM-R of veco_tiny's size; without it one is trained first, with MLM and TLM, and exported
-#   --xlm-updates     of that training (default: 600)
+#   --xlm-updates     of that training (default: 600); 0: the VECO starts from nothing
 #   --frozen-updates  of the cross-attention alone (default: 200)
-#   --updates         of the VECO, those included (default: 1000)
+#   --updates         of the VECO, those included (default: 1000); 0: no VECO, the XLM alone
 #
 # mlm.log and camlm.log in --out are for scripts/plot_curves.py.
 set -euo pipefail
@@ -22,11 +22,14 @@ out=${OPTIONS[out]:-$REPOSITORY/data-bin/multilingual} seed=${OPTIONS[seed]} xlm
 options=(--mono-batch-size 16 --bitext-batch-size 32 --max-tokens 8192 --mono-max-length 128 --bitext-max-length 96
     --bitext-mask-prob 0.5 --bitext-mask-spread 0.5 --lr 2e-3 --dropout 0 --attention-dropout 0
     --updates-per-epoch 200 --log-format json "${EXTRA[@]}")
-if [[ -z $xlmr ]]; then
+start=()
+if [[ -z $xlmr ]] && ((OPTIONS[xlm-updates])); then
     xlmr=$out/xlmr
     pretrain "$out" mlm "${OPTIONS[xlm-updates]}" "$seed" "${options[@]}" 2>&1 | tee -a "$out/mlm.log"
     step "export of XLM" "$xlmr" python "$REPOSITORY/scripts/export_hf.py" \
         --checkpoint "$out/checkpoints/mlm/checkpoint_last.pt" --output "{}"
 fi
-pretrain "$out" camlm "${OPTIONS[updates]}" "$seed" "${options[@]}" --init-from "$xlmr" \
-    --freeze-backbone-updates "${OPTIONS[frozen-updates]}" 2>&1 | tee -a "$out/camlm.log"
+[[ -z $xlmr ]] || start=(--init-from "$xlmr" --freeze-backbone-updates "${OPTIONS[frozen-updates]}")
+if ((OPTIONS[updates])); then
+    pretrain "$out" camlm "${OPTIONS[updates]}" "$seed" "${options[@]}" "${start[@]}" 2>&1 | tee -a "$out/camlm.log"
+fi
