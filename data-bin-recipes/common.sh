@@ -132,18 +132,25 @@ await() {
     done
 }
 
-# training NAME FOLDER COMMAND...
-# A step that trains into FOLDER and resumes from its last checkpoint. To go on with other options or other data
-# would mix two experiments, so that is refused.
-training() {
-    local name=$1 folder=$2 begun
-    shift 2
+# same_training FOLDER COMMAND...: refuse to go on in a folder of checkpoints with other options or other data, which
+# would mix two experiments.
+same_training() {
+    local folder=$1 begun
+    shift
     begun=$(identity "$folder" "$@")
-    if [[ -e $folder/checkpoint_last.pt && -f $folder.begun && $(<"$folder.begun") != "$begun" ]]; then
+    if compgen -G "$folder/checkpoint_*.pt" >/dev/null && [[ -f $folder.begun && $(<"$folder.begun") != "$begun" ]]; then
         die "$folder: was trained with other options or data: remove it, or choose another --out"
     fi
     mkdir -p "$folder"
     printf '%s' "$begun" >"$folder.begun"
+}
+
+# training NAME FOLDER COMMAND...
+# A step that trains into FOLDER and resumes from its last checkpoint.
+training() {
+    local name=$1 folder=$2
+    shift 2
+    same_training "$folder" "$@"
     REMAKE= step "$name" "$folder" "$@"
 }
 

@@ -2,62 +2,15 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 #
 # What the recipes of published translation tasks share: from raw text and a pre-trained model to BLEU. To be sourced
-# as common.sh, which it sources.
+# as published.sh, which it sources.
 
-source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/published.sh"
 
 # begin SRC TGT: sets SRC, TGT and OUT.
 begin() {
     SRC=$1 TGT=$2
     OUT=${OPTIONS[out]:-$REPOSITORY/data-bin/$RECIPE}
     VOCABULARY=$OUT/vocabulary
-}
-
-# require_pretrained: sets PRETRAINED.
-require_pretrained() {
-    PRETRAINED=${OPTIONS[pretrained]}
-    [[ -n $PRETRAINED ]] || die "--pretrained is needed: a checkpoint of pre-training"
-    require "$PRETRAINED" "--pretrained must be a checkpoint of pre-training"
-}
-
-# is_file FILE CHECKSUM: whether FILE has this SHA-256 or, of 32 digits, MD5.
-is_file() {
-    local sum=sha256sum
-    ((${#2} > 32)) || sum=md5sum
-    [[ -f $1 && $($sum <"$1" | cut -d ' ' -f 1) == "$2" ]]
-}
-
-# download URL CHECKSUM FILE: goes on where it was interrupted.
-download() {
-    local url=$1 checksum=$2 file=$3 incoming=${3%.partial}.incoming progress=--silent
-    [[ ! -t 2 ]] || progress=--progress-bar
-    if ! is_file "$incoming" "$checksum"; then
-        curl --fail --show-error --location --retry 3 --continue-at - $progress --output "$incoming" "$url" ||
-            die "$url: cannot be downloaded: try again, or fetch the texts otherwise and give --local DIR"
-        if ! is_file "$incoming" "$checksum"; then
-            rm -f -- "$incoming"
-            die "$url: is not the file that this recipe was made for (its checksum should be $checksum)"
-        fi
-    fi
-    mv -- "$incoming" "$file"
-}
-
-# archive URL CHECKSUM: OUT/downloads/NAME, unless the texts come from --local.
-archive() {
-    [[ -z ${OPTIONS[local]} ]] || return 0
-    step "download, ${1##*/}" "$OUT/downloads/${1##*/}" download "$1" "$2" "{}"
-}
-
-# member ARCHIVE NAME: a file in an archive of OUT/downloads, unpacked if it is a .gz.
-member() {
-    local unpack=(cat)
-    [[ $2 != *.gz ]] || unpack=(gzip -dc)
-    case $1 in
-    *.zip)
-        python -c 'import shutil, sys, zipfile
-shutil.copyfileobj(zipfile.ZipFile(sys.argv[1]).open(sys.argv[2]), sys.stdout.buffer)' "$OUT/downloads/$1" "$2" ;;
-    *) tar -xOf "$OUT/downloads/$1" "$2" ;;
-    esac | "${unpack[@]}"
 }
 
 # members LANG ARCHIVE NAME ARCHIVE NAME...: these files, one after the other; @ in a NAME stands for LANG.
@@ -141,15 +94,11 @@ finetune_options() {
 # finetune_task OPTION...: convert and train; the options of fairseq-train before the user's own.
 finetune_task() {
     local arm=${OPTIONS[arm]} seed=${OPTIONS[seed]} name=${OPTIONS[name]:-${OPTIONS[arm]}} data=$OUT/mt.$SRC-$TGT
-    local workers=${OPTIONS[workers]} nodes=${OPTIONS[nodes]} device=(--fp16) start=()
+    local workers nodes=${OPTIONS[nodes]} start=()
     local command conversion model folder shape
     require "$data" "run prepare.sh first"
-    [[ " ${EXTRA[*]} " != *" --cpu "* ]] || device=()
-    if ((workers == 0)); then
-        workers=1
-        ((${#device[@]} == 0)) || workers=$(python -c 'import torch; print(torch.cuda.device_count())')
-    fi
-    ((workers)) || die "no GPU here: add -- --cpu to train on the processor"
+    choose_device
+    workers=$WORKERS
     batch "${OPTIONS[batch-tokens]}" $((workers * nodes)) "${OPTIONS[max-tokens]}"
 
     model=$OUT/converted/$name.s$seed.pt folder=$OUT/checkpoints/$(run_name "$name" "$seed")
@@ -171,7 +120,7 @@ finetune_task() {
         command=(bash "$REPOSITORY/scripts/launch.sh" --workers "$workers" --nodes "$nodes"
             --node-rank "${OPTIONS[node-rank]}" --master "${OPTIONS[master]}" --)
     fi
-    command+=("$data" --user-dir "$USER_DIR" "${shape[@]}" "${start[@]}" "${device[@]}"
+    command+=("$data" --user-dir "$USER_DIR" "${shape[@]}" "${start[@]}" "${DEVICE[@]}"
         --criterion label_smoothed_cross_entropy --optimizer adam --lr-scheduler polynomial_decay
         --max-tokens "$MAX_TOKENS" --update-freq "$UPDATE_FREQ"
         --lr "${OPTIONS[lr]}" --total-num-update "${OPTIONS[updates]}" --max-update "${OPTIONS[updates]}" --seed "$seed"

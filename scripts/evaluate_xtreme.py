@@ -21,16 +21,16 @@ def parse_arguments() -> argparse.Namespace:
     one.add_argument("--data", required=True, type=Path, metavar="DIR", help="files SPLIT-LANG.{tsv,conllu,json}")
     one.add_argument("--split", default="test", help="(default: %(default)s)")
     one.add_argument("--langs", metavar="L,L,...", help="(default: all that are there)")
-    one.add_argument("--answer-metric", choices=["squad", "mlqa"], 
+    one.add_argument("--answer-metric", choices=["squad", "mlqa"],
                      help="what of an answer counts (default: as trained)")
     one.add_argument("--max-tokens", type=int, default=8192, metavar="N", help="a batch (default: %(default)s)")
     one.add_argument("--predictions", type=Path, metavar="DIR", help="write what is predicted there, of several "
                      "checkpoints in folders 1, 2, ...")
     one.add_argument("--cpu", action="store_true", help="even if there is a GPU")
     all_tasks = commands.add_parser("table", help="put tasks together, with their average")
-    all_tasks.add_argument("results", nargs="+", metavar="TASK=FILE",
-                           help="JSON of run, or of retrieve.py; tasks: xnli, pawsx, udpos, panx, xquad, mlqa, tydiqa, "
-                           "bucc, tatoeba")
+    all_tasks.add_argument("results", nargs="+", metavar="TASK=FILE,...",
+                           help="JSON of run, or of retrieve.py, for BUCC of each language; tasks: xnli, pawsx, udpos, "
+                           "panx, xquad, mlqa, tydiqa, bucc, tatoeba")
     all_tasks.add_argument("--layer", type=int, default=-1, metavar="N", help="of Tatoeba's layers (default: the last)")
     all_tasks.add_argument("--plot", type=Path, metavar="PNG", help="bars of each task by language")
     for command in (one, all_tasks):
@@ -71,16 +71,16 @@ def evaluate_one(args: argparse.Namespace):
 def put_together(args: argparse.Namespace):
     """Print and return every task's table, and the averages."""
     from veco_fairseq.plots import plot_bars
-    from veco_fairseq.understanding.xtreme import TASKS, read_result, spread, summary, table
+    from veco_fairseq.understanding.xtreme import TASKS, read_results, spread, summary, table
 
     results = {}
     for argument in args.results:
-        task, equals, file = argument.partition("=")
+        task, equals, files = argument.partition("=")
         if not equals or task not in TASKS:
             raise UserError(f"{argument}: not TASK=FILE, with a task of {', '.join(TASKS)}")
         if task in results:
             raise UserError(f"{argument}: there is a {task} before it: give each task once")
-        results[task] = read_result(Path(file), args.layer)
+        results[task] = read_results([Path(file) for file in files.split(",")], args.layer)
     results = {task: results[task] for task in TASKS if task in results}
     for task, result in results.items():
         print(f"{task}\n{table(result)}\n")

@@ -30,6 +30,7 @@ def parse_arguments() -> argparse.Namespace:
     bucc.add_argument("--threshold", type=float, metavar="X",
                       help="keep pairs of at least this score (default: that of the best F1, which needs --gold)")
     bucc.add_argument("--layer", metavar="N", help="as in tatoeba (default: the last)")
+    bucc.add_argument("--lang", default="all", metavar="L", help="what to call the figures in --json")
     bucc.add_argument("--output", type=Path, metavar="FILE", help="write the pairs there, score<TAB>ID<TAB>ID")
     for command in (tatoeba, bucc):
         command.add_argument("--score", default="cosine" if command is tatoeba else "csls",
@@ -108,7 +109,7 @@ def run_bucc(args: argparse.Namespace) -> Dict:
     if args.output:
         mining.write_pairs(args.output, kept, *ids)
         print(f"wrote {args.output}")
-    return {"layer": layers[0], "threshold": threshold, "pairs": len(kept), **figures}
+    return {"lang": args.lang, "layer": layers[0], "threshold": threshold, "pairs": len(kept), **figures}
 
 
 if __name__ == "__main__":

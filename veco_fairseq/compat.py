@@ -6,6 +6,7 @@ Written for fairseq-fixed 0.12.3.1 (the fairseq of 2024 that imports on Python 3
 """
 
 import logging
+import math
 import os
 import re
 import shutil
@@ -302,6 +303,21 @@ def translating(main: Callable) -> Callable:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Learning rates that follow the epochs. fairseq's schedulers never hear how many updates an epoch has.
+
+_fairseq_get_train_iterator = Trainer.get_train_iterator
+
+
+def get_train_iterator(trainer: Trainer, epoch: int, *args, **kwargs):
+    """fairseq's; a scheduler with ``set_epoch`` is told the updates of the epoch."""
+    batches = _fairseq_get_train_iterator(trainer, epoch, *args, **kwargs)
+    if hasattr(trainer.lr_scheduler, "set_epoch"):
+        update_freq = trainer.cfg.optimization.update_freq
+        trainer.lr_scheduler.set_epoch(math.ceil(len(batches) / update_freq[min(epoch, len(update_freq)) - 1]))
+    return batches
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Being stopped. On SIGTERM (kill, SLURM's time limit, a reclaimed machine) fairseq dies and loses what it did since
 # its last checkpoint.
 
@@ -420,6 +436,7 @@ def install() -> None:
     checkpoint_utils._torch_persistent_save = save_once
     Trainer.load_checkpoint = trainer_load_checkpoint
     Trainer.begin_epoch = begin_epoch
+    Trainer.get_train_iterator = get_train_iterator
     PathManager.copy = staticmethod(copy)
     data_utils.batch_by_size = batch_by_size
     FairseqTask.train_step = train_step

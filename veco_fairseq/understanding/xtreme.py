@@ -45,6 +45,23 @@ class Result(NamedTuple):
         return mean(mean(self.of(name, "mean")) for name in self.names)
 
 
+def read_results(paths: Sequence[Path], layer: int = -1) -> Result:
+    """What :func:`read_result` reads of several files with a language each, or of one.
+
+    Raises:
+        UserError: a language comes twice, or they are of different numbers of seeds.
+    """
+    together, *others = (read_result(path, layer) for path in paths)
+    for path, result in zip(paths[1:], others):
+        if len(result.seeds) != len(together.seeds):
+            raise UserError(f"{path}: is of {len(result.seeds)} models, and {paths[0]} of {len(together.seeds)}")
+        for seed, more in zip(together.seeds, result.seeds):
+            if seed.keys() & more.keys():
+                raise UserError(f"{path}: has {', '.join(seed.keys() & more.keys())}, as a file before it")
+            seed.update(more)
+    return together
+
+
 def read_result(path: Path, layer: int = -1) -> Result:
     """What ``evaluate_xtreme.py run`` or ``retrieve.py`` wrote as JSON.
 
@@ -66,7 +83,7 @@ def read_result(path: Path, layer: int = -1) -> Result:
             raise UserError(f"{path}: has no figures: the test set had no labels, or the seeds no language in common")
         return result
     if "f1" in found:
-        return Result([{"all": {"f1": 100 * found["f1"]}}])
+        return Result([{found.get("lang", "all"): {"f1": 100 * found["f1"]}}])
     if "accuracy" in found:
         return Result([_tatoeba(path, found["accuracy"], layer)])
     raise UserError(f"{path}: is not of evaluate_xtreme.py run or retrieve.py, with --json")

@@ -1,0 +1,187 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+#
+# What the recipes of understanding tasks share: from their files and a pre-trained model to figures by language. To be
+# sourced as published.sh, which it sources.
+
+source "$(dirname "${BASH_SOURCE[0]}")/published.sh"
+
+# prepare_options NAME=DEFAULT... -- "$@": reads prepare.sh's options; the recipe gives its file names in --local and
+# its languages.
+prepare_options() {
+    parse_options out= local= hold-out=0 "$@"
+    require_number hold-out
+    prepare_begin
+}
+
+# prepare_begin: sets OUT and LANGS.
+prepare_begin() {
+    OUT=${OPTIONS[out]:-$REPOSITORY/data-bin/xtreme/$RECIPE}
+    LANGS=(${OPTIONS[langs]})
+    [[ -z ${OPTIONS[local]} ]] || require "${OPTIONS[local]}" "--local must be the folder with the task's files"
+}
+
+# unpacked ARCHIVE...: sets SOURCE: --local, or the folder with what these archives hold; without a / before it, a name
+# is one of OUT/downloads.
+unpacked() {
+    local name paths=()
+    SOURCE=${OPTIONS[local]:-$OUT/unpacked}
+    [[ -z ${OPTIONS[local]} ]] || return 0
+    for name; do
+        [[ $name == /* ]] || name=$OUT/downloads/$name
+        paths+=("$name")
+    done
+    step unpacking "$SOURCE" unpack "{}" "${paths[@]}"
+}
+
+# squad ARCHIVE...: as unpacked, with SQuAD 1.1 and the translations of its training set that --translations has.
+squad() {
+    local url=https://rajpurkar.github.io/SQuAD-explorer/dataset translations=()
+    archive $url/train-v1.1.json 3527663986b8295af4f7fcdff1ba1ff3f72d07d61a20f487cb238a6ef92fd955 squad-train.en.json
+    archive $url/dev-v1.1.json 95aa6a52d5d6a735563366753ca50492a658031da74f301ac5238b03966972c9 squad-dev.en.json
+    if [[ -n ${OPTIONS[translations]} ]]; then
+        mapfile -t translations < <(compgen -G "$(realpath "${OPTIONS[translations]}")/squad.translate.train.en-*.json")
+        ((${#translations[@]})) || die "${OPTIONS[translations]}: has no squad.translate.train.en-LANG.json"
+    fi
+    unpacked squad-train.en.json squad-dev.en.json "$@" "${translations[@]}"
+}
+
+# unpack FOLDER ARCHIVE...: what is no archive is copied.
+unpack() {
+    local folder=$1 path
+    shift
+    mkdir -p "$folder"
+    for path; do
+        case $path in
+        *.zip | *.tar.* | *.tgz)
+            python -c 'import shutil, sys; shutil.unpack_archive(*sys.argv[1:])' "$path" "$folder" || return ;;
+        *) cp -- "$path" "$folder" || return ;;
+        esac
+    done
+}
+
+# matching PATTERN LANG: sets FILES, those in SOURCE of this pattern, in which @ stands for the language.
+matching() {
+    local pattern=$SOURCE/${1//@/$2}
+    mapfile -t FILES < <(compgen -G "$pattern" || compgen -G "$pattern.gz")
+}
+
+# together FILE...: their text, .gz or not.
+together() { gzip -cdf -- "$@"; }
+
+# examples SPLIT SUFFIX PATTERN [COMMAND...]: OUT/data/SPLIT-LANG.SUFFIX of each language that has such files in SOURCE,
+# as COMMAND prints it of them; of --local as they are, with the pattern of --SPLIT. With --hold-out N the last N
+# training examples are the dev set.
+examples() {
+    local split=$1 suffix=$2 pattern=$3 folder=$OUT/data lang target without=() found=()
+    shift 3
+    [[ -z ${OPTIONS[local]} ]] || pattern=${OPTIONS[$split]}
+    [[ -z ${OPTIONS[local]} ]] && (($#)) || set -- together
+    if ((OPTIONS[hold-out])); then
+        [[ $split != dev ]] || return 0
+        [[ $split != train ]] || folder=$OUT/raw
+    fi
+    for lang in "${LANGS[@]}"; do
+        matching "$pattern" "$lang"
+        if ((${#FILES[@]} == 0)); then
+            without+=("$lang")
+            continue
+        fi
+        [[ $suffix == conllu || ${#FILES[@]} == 1 ]] ||
+            die "${FILES[*]}: are several files of one language, and --$split must match one"
+        found+=("$lang") target=$folder/$split-$lang.$suffix
+        step "$split set, $lang" "$target" to_file "{}" "${@//@/$lang}" "${FILES[@]}"
+        if [[ $folder == "$OUT/raw" ]]; then
+            step "what is left to train on, $lang" "$OUT/data/train-$lang.$suffix" to_file "{}" \
+                some "$target" --but-last "${OPTIONS[hold-out]}"
+            step "dev set, $lang" "$OUT/data/dev-$lang.$suffix" to_file "{}" some "$target" --last "${OPTIONS[hold-out]}"
+        fi
+    done
+    ((${#found[@]})) || die "$SOURCE: has no $split set: no file $pattern[.gz], with a language for @ (${LANGS[*]}); a dev set can be had with --hold-out N"
+    ((${#without[@]} == 0)) || say "no $split set of ${without[*]}"
+}
+
+# some FILE OPTION...: those of its examples, as xtreme/examples.py has them.
+some() { python "$REPOSITORY/data-bin-recipes/xtreme/examples.py" "$@"; }
+
+# finetune_options NAME=DEFAULT... -- "$@": reads finetune.sh's options. The grid is the paper's (appendix C).
+finetune_options() {
+    parse_options out= pretrained= arm=pretrained arch=veco_nlu_base setting=transfer plug=out name= seeds=1 lrs= \
+        epochs="3 5 10" batches="16 32 64" workers=0 "$@"
+    require_choice arm pretrained random
+    require_choice setting transfer translate-train
+    require_choice plug out in
+    require_number workers
+    require_pretrained
+    OUT=${OPTIONS[out]:-$REPOSITORY/data-bin/xtreme/$RECIPE}
+    [[ ${OPTIONS[setting]}.${OPTIONS[plug]} != transfer.in ]] ||
+        die "--plug in: needs translations to train on: give --setting translate-train"
+}
+
+# finetune_task OPTION...: train every point of the grid, with further options of fairseq-train, and keep the one that
+# is best on the mean over the dev languages: OUT/checkpoints/NAME.sSEED/checkpoint_best.pt.
+finetune_task() {
+    local name=${OPTIONS[name]:-${OPTIONS[setting]}.${OPTIONS[plug]}} lrs=${OPTIONS[lrs]} seed folder
+    local start=(--finetune-from-model "$PRETRAINED") langs=() launch=(fairseq-train) command
+    require "$OUT/data" "run prepare.sh first"
+    choose_device
+    ((WORKERS == 1)) || launch=(bash "$REPOSITORY/scripts/launch.sh" --workers "$WORKERS" --)
+    [[ ${OPTIONS[arm]} != random ]] || start=(--vocabulary "$(dirname "$PRETRAINED")")
+    if [[ ${OPTIONS[setting]} == transfer ]]; then
+        langs=(--train-langs en)
+        lrs=${lrs:-5e-6 8e-6 1e-5 2e-5 3e-5}
+    fi
+    lrs=${lrs:-5e-6 6e-6 7e-6 8e-6 9e-6}
+    for seed in ${OPTIONS[seeds]}; do
+        folder=$OUT/checkpoints/$name.s$seed
+        command=("${launch[@]}" "$OUT/data" --user-dir "$USER_DIR" --task veco_nlu --criterion veco_nlu
+            --arch "${OPTIONS[arch]}" --plug "${OPTIONS[plug]}" "${start[@]}" "${langs[@]}" "${DEVICE[@]}"
+            --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 1.0 --weight-decay 0.01
+            --lr-scheduler linear_by_epoch --required-batch-size-multiple 1 --seed "$seed"
+            --best-checkpoint-metric score --maximize-best-checkpoint-metric --no-epoch-checkpoints
+            --log-format simple --log-interval 100 "$@" "${EXTRA[@]}")
+        same_training "$folder" "${command[@]}"
+        grid "$folder" "$lrs" "${command[@]}"
+    done
+}
+
+# grid FOLDER RATES COMMAND...: each point that has no score yet.
+grid() {
+    local folder=$1 lrs=$2 batch epochs lr point
+    shift 2
+    for batch in ${OPTIONS[batches]}; do
+        ((batch % WORKERS == 0)) || die "--batches $batch: cannot be shared by $WORKERS workers"
+        for epochs in ${OPTIONS[epochs]}; do
+            for lr in $lrs; do
+                point=$folder/batch$batch.epochs$epochs.lr$lr
+                if [[ -f $point/score ]]; then
+                    say "[fine-tuning] already there: $point"
+                    continue
+                fi
+                say "[fine-tuning] makes $point"
+                "$@" --batch-size $((batch / WORKERS)) --max-epoch "$epochs" --lr "$lr" --save-dir "$point" ||
+                    die "fine-tuning failed (exit code $?): see the lines above"
+                python "$REPOSITORY/data-bin-recipes/xtreme/keep_better.py" "$point" "$folder" || exit
+            done
+        done
+    done
+}
+
+# evaluate_options NAME=DEFAULT... -- "$@": reads evaluate.sh's options.
+evaluate_options() {
+    parse_options out= name=transfer.out seeds=1 from= "$@"
+    OUT=${OPTIONS[out]:-$REPOSITORY/data-bin/xtreme/$RECIPE}
+}
+
+# evaluate_task OPTION...: figures by language of the test set, over all seeds, with options of evaluate_xtreme.py run.
+evaluate_task() {
+    local name=${OPTIONS[name]} from=${OPTIONS[from]:-$OUT} seed checkpoint checkpoints=()
+    require "$OUT/data" "run prepare.sh first"
+    for seed in ${OPTIONS[seeds]}; do
+        checkpoint=$from/checkpoints/$name.s$seed/checkpoint_best.pt
+        require "$checkpoint" "run finetune.sh first"
+        checkpoints+=("$checkpoint")
+    done
+    python "$REPOSITORY/scripts/evaluate_xtreme.py" run "${checkpoints[@]}" --data "$OUT/data" \
+        --json "$OUT/scores/$name.json" --predictions "$OUT/predictions/$name" "$@" "${EXTRA[@]}"
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# Find the translations in BUCC's texts with the sentences' mean-pooled states, with the threshold that is best on the
+# dev set; F1 by language.
+#
+# usage: evaluate.sh [--out DIR] --pretrained FILE [--name NAME] [--layer N] [-- OPTIONS OF retrieve.py bucc]
+#
+#   --out    the folder that prepare.sh filled (default: data-bin/xtreme/bucc in the repository)
+#   --name   what to call it (default: bucc)
+#   --layer  whose states (default: the last)
+#
+# The figures go to scores/NAME.json.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+
+parse_options out= pretrained= name=bucc layer= -- "$@"
+OUT=${OPTIONS[out]:-$REPOSITORY/data-bin/xtreme/$RECIPE}
+require_pretrained
+require "$OUT/data" "run prepare.sh first"
+layer=() results=()
+[[ -z ${OPTIONS[layer]} ]] || layer=(--layer "${OPTIONS[layer]}")
+
+# mined SPLIT LANG OPTION...
+mined() {
+    local prefix=$OUT/data/$1-$2 split=$1 lang=$2
+    shift 2
+    say "[$split set, $lang]"
+    python "$REPOSITORY/scripts/retrieve.py" bucc "$PRETRAINED" --source "$prefix.source" --target "$prefix.en" \
+        --gold "$prefix.gold" --lang "$lang" --json "$OUT/scores/${OPTIONS[name]}.$split.$lang.json" \
+        "${layer[@]}" "$@" "${EXTRA[@]}" || exit
+}
+
+for source in "$OUT"/data/test-*.source; do
+    lang=$(basename "${source#*test-}" .source)
+    mined dev "$lang"
+    threshold=$(python -c 'import json, sys; print(json.load(open(sys.argv[1]))["threshold"])' \
+        "$OUT/scores/${OPTIONS[name]}.dev.$lang.json")
+    mined test "$lang" --threshold "$threshold"
+    results+=("$OUT/scores/${OPTIONS[name]}.test.$lang.json")
+done
+python "$REPOSITORY/scripts/evaluate_xtreme.py" table "bucc=$(IFS=, && printf '%s' "${results[*]}")" \
+    --json "$OUT/scores/${OPTIONS[name]}.json"

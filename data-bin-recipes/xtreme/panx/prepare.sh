@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# Fetch named entities, WikiAnn in its balanced split: 40 languages, up to 20,000 sentences each.
+#
+# usage: prepare.sh [--out DIR] [--local DIR] [--train PATTERN] [--dev PATTERN] [--test PATTERN] [--hold-out N]
+#                   [--langs "LANG ..."]
+#
+#   --out       folder for everything (default: data-bin/xtreme/panx in the repository)
+#   --local     take the files from this folder instead of downloading them
+#   --train, --dev, --test  their names there, @ for the language, .gz or not (defaults:
+#               train-@.tsv, dev-@.tsv, test-@.tsv); a language that has none is left out
+#   --hold-out  the last N training examples are the dev set (default: 0, there is one)
+#   --langs     (default: XTREME's 40)
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+
+prepare_options train=train-@.tsv dev=dev-@.tsv test=test-@.tsv \
+    langs="af ar bg bn de el en es et eu fa fi fr he hi hu id it ja jv ka kk ko ml mr ms my nl pt ru sw ta te th tl tr ur vi yo zh" -- "$@"
+archive https://s3.amazonaws.com/datasets.huggingface.co/wikiann/1.1.0/panx_dataset.zip \
+    164814b64f749ad000988b5ab45050b5116913b3db466ab173008955ddf649a4
+unpacked panx_dataset.zip
+
+# split_of SPLIT ARCHIVE: a language's archive has the files train, dev and test.
+split_of() { tar -xzOf "$2" --wildcards "*$1"; }
+
+for split in train dev test; do
+    examples $split tsv '*/@.tar.gz' split_of $split
+done

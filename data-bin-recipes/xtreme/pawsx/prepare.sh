@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# Fetch PAWS-X, with the translations of its training set: 49,401 pairs in each of 7 languages.
+#
+# usage: prepare.sh [--out DIR] [--local DIR] [--train PATTERN] [--dev PATTERN] [--test PATTERN] [--hold-out N]
+#                   [--langs "LANG ..."]
+#
+#   --out       folder for everything (default: data-bin/xtreme/pawsx in the repository)
+#   --local     take the files from this folder instead of downloading them
+#   --train, --dev, --test  their names there, @ for the language, .gz or not (defaults:
+#               train-@.tsv, dev-@.tsv, test-@.tsv); a language that has none is left out
+#   --hold-out  the last N training examples are the dev set (default: 0, there is one)
+#   --langs     (default: de en es fr ja ko zh)
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+
+prepare_options train=train-@.tsv dev=dev-@.tsv test=test-@.tsv langs="de en es fr ja ko zh" -- "$@"
+archive https://storage.googleapis.com/paws/pawsx/x-final.tar.gz \
+    4146db499101d66e68ae4c8ed3cf9dadecd625f44b7d8cf3d4a0fe93afc4fd9f
+unpacked x-final.tar.gz
+
+# whole_rows FILE: those with all four columns; some translations have no more than an id.
+whole_rows() { awk -F '\t' 'NF == 4' "$1"; }
+
+examples train tsv 'x-final/@/*train.tsv' whole_rows
+examples dev tsv x-final/@/dev_2k.tsv whole_rows
+examples test tsv x-final/@/test_2k.tsv whole_rows

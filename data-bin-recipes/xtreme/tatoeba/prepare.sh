@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# Fetch Tatoeba: up to 1,000 sentences in each of 36 languages with their translations into English.
+#
+# usage: prepare.sh [--out DIR] [--local DIR] [--langs "LANG ..."]
+#
+#   --out    folder for everything (default: data-bin/xtreme/tatoeba in the repository)
+#   --local  take tatoeba.LANG-eng.{LANG,eng}, .gz or not, from this folder instead of downloading them
+#   --langs  of three letters (default: XTREME's 36); with --local one that is not there is left out
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+
+parse_options out= local= hold-out=0 \
+    langs="afr ara ben bul cmn deu ell est eus fin fra heb hin hun ind ita jav jpn kat kaz kor mal mar nld pes por rus spa swh tam tel tgl tha tur urd vie" -- "$@"
+prepare_begin
+# Git makes sure of the files of a commit, so that they need no checksums of their own.
+URL=https://raw.githubusercontent.com/facebookresearch/LASER/fec5c7d63daa2bea9d127e8252b10e87278586c0/data/tatoeba/v1
+names=()
+for lang in "${LANGS[@]}"; do
+    for side in "$lang" eng; do
+        names+=("tatoeba.$lang-eng.$side")
+        archive "$URL/tatoeba.$lang-eng.$side" any
+    done
+done
+unpacked "${names[@]}"
+
+for side in @ eng; do
+    OPTIONS[test]=tatoeba.@-eng.$side
+    examples test "${side/@/source}" "tatoeba.@-eng.$side"
+done

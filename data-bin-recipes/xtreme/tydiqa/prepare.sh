@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# Fetch TyDiQA-GoldP: training sets and, as test sets, its dev sets of 9 languages; the last 10% of English are the dev set.
+#
+# usage: prepare.sh [--out DIR] [--local DIR] [--train PATTERN] [--dev PATTERN] [--test PATTERN] [--hold-out N]
+#                   [--langs "LANG ..."]
+#
+#   --out       folder for everything (default: data-bin/xtreme/tydiqa in the repository)
+#   --local     take the files from this folder instead of downloading them
+#   --train, --dev, --test  their names there, @ for the language, .gz or not (defaults:
+#               train-@.json, dev-@.json, test-@.json); a language that has none is left out
+#   --hold-out  the last N training examples are the dev set (default: 0, there is one)
+#   --langs     (default: ar bn en fi id ko ru sw te)
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+
+prepare_options train=train-@.json dev=dev-@.json test=test-@.json langs="ar bn en fi id ko ru sw te" -- "$@"
+archive https://storage.googleapis.com/tydiqa/v1.1/tydiqa-goldp-v1.1-train.json \
+    cefc8e09ff2548d9b10a678d3a6bbbe5bc036be543f92418819ea676c97be23b
+archive https://storage.googleapis.com/tydiqa/v1.1/tydiqa-goldp-v1.1-dev.json \
+    b286e0f34bc7f52259359989716f369b160565bd12ad8f3a3e311f9b0dbad1c0
+unpacked tydiqa-goldp-v1.1-train.json tydiqa-goldp-v1.1-dev.json
+
+# questions_of LANG FILE: their ids begin with the language's name.
+declare -A NAME=([ar]=arabic [bn]=bengali [en]=english [fi]=finnish [id]=indonesian [ko]=korean [ru]=russian
+    [sw]=swahili [te]=telugu)
+questions_of() { some "$2" --ids "${NAME[$1]}-"; }
+
+((OPTIONS[hold-out])) || OPTIONS[hold-out]=369
+examples train json tydiqa-goldp-v1.1-train.json questions_of @
+examples test json tydiqa-goldp-v1.1-dev.json questions_of @

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# Fetch parts of speech, Universal Dependencies 2.5: all treebanks of a language together, as in XTREME.
+#
+# usage: prepare.sh [--out DIR] [--local DIR] [--train PATTERN] [--dev PATTERN] [--test PATTERN] [--hold-out N]
+#                   [--langs "LANG ..."]
+#
+#   --out       folder for everything (default: data-bin/xtreme/udpos in the repository)
+#   --local     take the files from this folder instead of downloading them
+#   --train, --dev, --test  their names there, @ for the language, .gz or not (defaults:
+#               train-@.conllu, dev-@.conllu, test-@.conllu); a language that has none is left out
+#   --hold-out  the last N training examples are the dev set (default: 0, there is one)
+#   --langs     (default: XTREME's 33)
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+
+prepare_options train=train-@.conllu dev=dev-@.conllu test=test-@.conllu \
+    langs="af ar bg de el en es et eu fa fi fr he hi hu id it ja kk ko mr nl pt ru ta te th tl tr ur vi yo zh" -- "$@"
+archive https://lindat.mff.cuni.cz/repository/xmlui/bitstream/handle/11234/1-3105/ud-treebanks-v2.5.tgz \
+    5ff973e44345a5f69b94cc1427158e14e851c967d58773cc2ac5a1d3adaca409
+unpacked ud-treebanks-v2.5.tgz
+
+# with_words FILE...: treebanks whose words had to be left out (NYUAD, ESL, FTB, BCCWJ) have _ for every one.
+with_words() {
+    local file
+    for file; do
+        [[ $file == *@(nyuad|esl|ftb|bccwj)-ud-* ]] || cat "$file"
+    done
+}
+
+for split in train dev test; do
+    examples $split conllu "ud-treebanks-v2.5/*/@_*-ud-$split.conllu" with_words
+done

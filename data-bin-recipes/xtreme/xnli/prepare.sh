@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# Fetch XNLI, with the translations of its training set: 392,702 pairs in each of 15 languages.
+#
+# usage: prepare.sh [--out DIR] [--local DIR] [--train PATTERN] [--dev PATTERN] [--test PATTERN] [--hold-out N]
+#                   [--langs "LANG ..."]
+#
+#   --out       folder for everything (default: data-bin/xtreme/xnli in the repository)
+#   --local     take the files from this folder instead of downloading them
+#   --train, --dev, --test  their names there, @ for the language, .gz or not (defaults:
+#               train-@.tsv, dev-@.tsv, test-@.tsv); a language that has none is left out
+#   --hold-out  the last N training examples are the dev set (default: 0, there is one)
+#   --langs     (default: ar bg de el en es fr hi ru sw th tr ur vi zh)
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+
+prepare_options train=train-@.tsv dev=dev-@.tsv test=test-@.tsv langs="ar bg de el en es fr hi ru sw th tr ur vi zh" -- "$@"
+archive https://dl.fbaipublicfiles.com/XNLI/XNLI-1.0.zip \
+    4ba1d5e1afdb7161f0f23c66dc787802ccfa8a25a3ddd3b165a35e50df346ab1
+archive https://dl.fbaipublicfiles.com/XNLI/XNLI-MT-1.0.zip \
+    f732517ba2fb1d550e9f3c2aabaef6017c91ee2dcec90e878f138764d224db05
+unpacked XNLI-1.0.zip XNLI-MT-1.0.zip
+
+# rows_of LANG FILE: of a file with all languages.
+rows_of() { awk -F '\t' -v lang="$1" 'NR == 1 || $1 == lang' "$2"; }
+
+examples train tsv XNLI-MT-1.0/multinli/multinli.train.@.tsv
+examples dev tsv XNLI-1.0/xnli.dev.tsv rows_of @
+examples test tsv XNLI-1.0/xnli.test.tsv rows_of @

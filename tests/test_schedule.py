@@ -1,0 +1,68 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The learning rate that follows the epochs."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from veco_fairseq.compat import get_train_iterator
+from veco_fairseq.errors import UserError
+from veco_fairseq.schedule import LinearByEpoch, LinearByEpochConfig
+
+
+class Optimizer:
+    """What a scheduler needs of fairseq's."""
+
+    lr = None
+
+    def set_lr(self, lr):
+        self.lr = lr
+
+    def get_lr(self):
+        return self.lr
+
+
+def schedule(monkeypatch, **options):
+    monkeypatch.setattr("fairseq.optim.lr_scheduler.fairseq_lr_scheduler.FairseqOptimizer", Optimizer)
+    return LinearByEpoch(LinearByEpochConfig(**{"lr": [0.8], "max_epoch": 2, "warmup_ratio": 0.2, **options}), Optimizer())
+
+
+def test_rises_and_falls(monkeypatch):
+    """Of 2 epochs of 5 updates the first fifth is warm-up."""
+    rates = schedule(monkeypatch)
+    assert rates.step_update(0) == 0  # an epoch's length is not known yet
+    rates.set_epoch(5)
+    found = [rates.step_update(number) for number in range(12)]
+    assert found == pytest.approx([0, 0.4, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0, 0])
+    assert rates.step_begin_epoch(2) == rates.optimizer.lr == 0
+
+
+@pytest.mark.parametrize("ratio, rates", [(0, [1, 0.5, 0]), (1, [0, 0.5, 0])])
+def test_without_warmup_or_nothing_else(ratio, rates, monkeypatch):
+    schedule_of = schedule(monkeypatch, lr=[1.0], max_epoch=1, warmup_ratio=ratio)
+    schedule_of.set_epoch(2)
+    assert [schedule_of.step_update(number) for number in range(3)] == rates
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [({"max_epoch": 0}, "give --max-epoch N"), ({"lr": [1.0, 0.5]}, "takes one learning rate"),
+     ({"warmup_ratio": 1.5}, "--warmup-ratio 1.5: must be between 0 and 1")],
+)  # fmt: skip
+def test_refuses(options, message, monkeypatch):
+    with pytest.raises(UserError, match=message):
+        schedule(monkeypatch, **options)
+
+
+@pytest.mark.parametrize("epoch, updates", [(1, 7), (2, 4), (3, 4)])
+def test_is_told_the_updates_of_an_epoch(epoch, updates, monkeypatch):
+    """7 batches, of which from the second epoch on two make an update."""
+    told = []
+    trainer = SimpleNamespace(
+        cfg=SimpleNamespace(optimization=SimpleNamespace(update_freq=[1, 2])),
+        lr_scheduler=SimpleNamespace(set_epoch=told.append),
+    )
+    monkeypatch.setattr("veco_fairseq.compat._fairseq_get_train_iterator", lambda *args: range(7))
+    assert len(get_train_iterator(trainer, epoch)) == 7
+    assert told == [updates]

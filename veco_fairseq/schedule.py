@@ -1,0 +1,62 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""``--lr-scheduler linear_by_epoch``: for fine-tuning, whose length is given in epochs."""
+
+from dataclasses import dataclass, field
+from typing import List
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
+from omegaconf import II
+
+from veco_fairseq.errors import UserError
+
+
+@dataclass
+class LinearByEpochConfig(FairseqDataclass):
+    """Options of the schedule."""
+
+    warmup_ratio: float = field(
+        default=0.1, metadata={"help": "share of all updates in which the learning rate rises"}
+    )
+    lr: List[float] = II("optimization.lr")
+    max_epoch: int = II("optimization.max_epoch")
+
+
+@register_lr_scheduler("linear_by_epoch", dataclass=LinearByEpochConfig)
+class LinearByEpoch(FairseqLRScheduler):
+    """The learning rate rises from 0 to ``--lr`` and falls to 0 at the end of ``--max-epoch``, both linearly.
+
+    As fairseq's ``polynomial_decay``, which however wants the number of updates. ``veco_fairseq.compat`` tells it how
+    many an epoch has (:meth:`set_epoch`).
+
+    Raises:
+        UserError: there is no ``--max-epoch``, or more than one ``--lr``, or the ratio is none.
+    """
+
+    def __init__(self, cfg: LinearByEpochConfig, optimizer):
+        super().__init__(cfg, optimizer)
+        if cfg.max_epoch < 1:
+            raise UserError("--lr-scheduler linear_by_epoch: needs the length of the training: give --max-epoch N")
+        if len(cfg.lr) > 1:
+            raise UserError("--lr: --lr-scheduler linear_by_epoch takes one learning rate")
+        if not 0 <= cfg.warmup_ratio <= 1:
+            raise UserError(f"--warmup-ratio {cfg.warmup_ratio}: must be between 0 and 1")
+        self.total = 0
+
+    def set_epoch(self, updates: int) -> None:
+        """An epoch has so many updates."""
+        self.total = updates * self.cfg.max_epoch
+
+    def step_begin_epoch(self, epoch: int) -> float:
+        return self.optimizer.get_lr()
+
+    def step_update(self, num_updates: int) -> float:
+        """Set and return the learning rate after so many updates; 0 as long as an epoch's length isn't known."""
+        warmup = round(self.total * self.cfg.warmup_ratio)
+        if num_updates < warmup:
+            share = num_updates / warmup
+        else:
+            share = max(0, self.total - num_updates) / max(1, self.total - warmup)
+        self.optimizer.set_lr(share * self.cfg.lr[0])
+        return self.optimizer.get_lr()
