@@ -63,7 +63,7 @@ unpack() {
 # matching PATTERN LANG: sets FILES, those in SOURCE of this pattern, in which @ stands for the language.
 matching() {
     local pattern=$SOURCE/${1//@/$2}
-    mapfile -t FILES < <(compgen -G "$pattern" || compgen -G "$pattern.gz")
+    mapfile -t FILES < <({ compgen -G "$pattern" || compgen -G "$pattern.gz"; } | sort)
 }
 
 # together FILE...: their text, .gz or not.

@@ -32,6 +32,8 @@ from veco_fairseq.data.vocabulary import (
 from veco_fairseq.models.veco import VecoModel
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+# What stands in for slow imports, in this process by pytest.ini.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(REPOSITORY / "tests/quick"), os.getenv("PYTHONPATH"))))
 LAYERS = 12  # more than nine: layers.1 and layers.11 must not be taken for one another
 
 # Files whose tests take minutes are begun first, so that no process is left alone with one at the end.

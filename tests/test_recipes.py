@@ -12,7 +12,7 @@ import torch
 from conftest import error_line
 
 RECIPES = Path(__file__).resolve().parent.parent / "data-bin-recipes"
-SCRIPTS = sorted(RECIPES.glob("*/*.sh"))
+SCRIPTS = sorted(RECIPES.glob("*/**/*.sh"))
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "VECO_SKIP_SETUP": "1"}
 
 
@@ -28,7 +28,7 @@ def bash(folder, script, *arguments):
 def test_the_scripts_are_found():
     assert {f"{path.parent.name}/{path.stem}" for path in SCRIPTS} >= {
         f"{recipe}/{step}" for recipe in ("toy", "multi30k") for step in ("prepare", "train", "finetune")
-    } | {"multilingual/prepare", "multilingual/train"}
+    } | {"multilingual/prepare", "multilingual/train", "xnli/prepare", "tatoeba/evaluate"}
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: f"{path.parent.name}/{path.name}")

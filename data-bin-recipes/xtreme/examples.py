@@ -4,66 +4,61 @@
 """Print some of the examples of a .tsv, .conllu or .json file (of SQuAD's format), in its own format."""
 
 import argparse
-import itertools
 import json
 import sys
 from pathlib import Path
-from typing import Callable, List
-
-from veco_fairseq.cli import run
-from veco_fairseq.errors import UserError
-from veco_fairseq.files import read_lines
-from veco_fairseq.understanding.examples import read_examples, read_questions
+from typing import Callable, Dict, List
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("file", type=Path, help=".gz or not")
+    parser.add_argument("file", type=Path)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--last", type=int, metavar="N", help="the last N examples")
     which.add_argument("--but-last", type=int, metavar="N", help="all others")
     which.add_argument("--ids", metavar="PREFIX", help="questions whose ids begin so")
     args = parser.parse_args()
-    if args.ids is not None:
-        keep: Callable[[List[str]], List[str]] = lambda ids: [name for name in ids if name.startswith(args.ids)]  # noqa: E731
-    else:
-        count = args.last or args.but_last
-        keep = lambda found: found[-count:] if args.last else found[:-count]  # noqa: E731
-    suffix = args.file.name.removesuffix(".gz").rpartition(".")[2]
-    sys.stdout.reconfigure(encoding="utf-8", newline="\n")
-    print({"json": questions, "conllu": sentences, "tsv": rows}[suffix](args.file, keep), end="")
+
+    def keep(examples: List) -> List:
+        if args.ids is not None:
+            kept = [example for example in examples if str(example["id"]).startswith(args.ids)]
+        else:
+            kept = examples[-args.last :] if args.last else examples[: -args.but_last]
+        if not 0 < len(kept) < len(examples):
+            sys.exit(f"examples.py: error: {args.file}: {len(kept):,} of its {len(examples):,} examples would be kept")
+        return kept
+
+    formats: Dict[str, Callable] = {".json": questions, ".conllu": sentences, ".tsv": rows}
+    try:
+        text = args.file.read_text(encoding="utf-8")
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+        print(formats[args.file.suffix](text, keep), end="")
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+        sys.exit(f"examples.py: error: {args.file}: cannot be read ({type(error).__name__}: {error})")
 
 
-def some(found: List, keep: Callable, path: Path) -> List:
-    """What is kept, if that is neither nothing nor everything."""
-    kept = keep(found)
-    if not 0 < len(kept) < len(found):
-        raise UserError(f"{path}: {len(kept):,} of its {len(found):,} examples would be kept: choose another number")
-    return kept
-
-
-def questions(path: Path, keep: Callable) -> str:
-    kept = set(some([question.id for question in read_questions(path, "")], keep, path))
-    data = json.loads("\n".join(read_lines(path)))
+def questions(text: str, keep: Callable[[List], List]) -> str:
+    data = json.loads(text)
+    paragraphs = [paragraph for article in data["data"] for paragraph in article["paragraphs"]]
+    kept = set(map(id, keep([entry for paragraph in paragraphs for entry in paragraph["qas"]])))
+    for paragraph in paragraphs:
+        paragraph["qas"] = [entry for entry in paragraph["qas"] if id(entry) in kept]
     for article in data["data"]:
-        for paragraph in article["paragraphs"]:
-            paragraph["qas"] = [entry for entry in paragraph["qas"] if str(entry["id"]) in kept]
         article["paragraphs"] = [paragraph for paragraph in article["paragraphs"] if paragraph["qas"]]
     data["data"] = [article for article in data["data"] if article["paragraphs"]]
     return json.dumps(data, ensure_ascii=False) + "\n"
 
 
-def sentences(path: Path, keep: Callable) -> str:
-    groups = itertools.groupby(read_lines(path), key=bool)
-    return "\n".join("".join(f"{line}\n" for line in kept) for kept in
-                     some([list(lines) for filled, lines in groups if filled], keep, path)) + "\n"  # fmt: skip
+def sentences(text: str, keep: Callable[[List], List]) -> str:
+    return "".join(f"{block}\n\n" for block in keep(text.strip("\n").split("\n\n")))
 
 
-def rows(path: Path, keep: Callable) -> str:
-    lines = list(read_lines(path))
-    header = lines[: len(lines) - len(read_examples(path, "", "classification"))]
-    return "".join(f"{line}\n" for line in [*header, *some(lines[len(header) :], keep, path)])
+def rows(text: str, keep: Callable[[List], List]) -> str:
+    first, *lines = text.rstrip("\n").split("\n")
+    # Columns have names if one of them is the label's.
+    named = any("label" in cell.lower() and " " not in cell for cell in first.split("\t"))
+    return "".join(f"{line}\n" for line in ([first, *keep(lines)] if named else keep([first, *lines])))
 
 
 if __name__ == "__main__":
-    run(main)
+    main()

@@ -32,7 +32,8 @@ mined() {
 }
 
 for source in "$OUT"/data/test-*.source; do
-    lang=$(basename "${source#*test-}" .source)
+    lang=$(basename "$source" .source)
+    lang=${lang#test-}
     mined dev "$lang"
     threshold=$(python -c 'import json, sys; print(json.load(open(sys.argv[1]))["threshold"])' \
         "$OUT/scores/${OPTIONS[name]}.dev.$lang.json")

@@ -18,7 +18,8 @@ require_pretrained
 require "$OUT/data" "run prepare.sh first"
 pairs=()
 for source in "$OUT"/data/test-*.source; do
-    pairs+=("$(basename "${source#*test-}" .source)=$source,${source%.source}.eng")
+    lang=$(basename "$source" .source)
+    pairs+=("${lang#test-}=$source,${source%.source}.eng")
 done
 python "$REPOSITORY/scripts/retrieve.py" tatoeba "$PRETRAINED" --pairs "${pairs[@]}" \
     --json "$OUT/scores/${OPTIONS[name]}.json" "${EXTRA[@]}"
