@@ -251,7 +251,7 @@ def test_the_papers_grid(task, expected, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "model.pt").touch()
     (tmp_path / "fairseq-train").write_text(f'#!/bin/bash\nprintf "%s " "$@" >>{tmp_path}/calls; echo >>{tmp_path}/calls\n')
-    (tmp_path / "python").write_text(f'#!/bin/bash\n[[ $2 == *batch64.epochs10.lr9e-6 ]] && exit 9\nmkdir -p "$2"; touch "$2/score"\n')
+    (tmp_path / "python").write_text('#!/bin/bash\n[[ $2 == *batch64.epochs10.lr9e-6 ]] && exit 9\nmkdir -p "$2"; touch "$2/score"\n')
     for name in ("fairseq-train", "python"):
         (tmp_path / name).chmod(0o755)
     arguments = ("--out", tmp_path, "--pretrained", tmp_path / "model.pt", "--setting", "translate-train", "--", "--cpu")

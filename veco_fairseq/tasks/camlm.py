@@ -3,7 +3,6 @@
 """``--task camlm``: pre-training on monolingual and bilingual batches in turn (VECO, section 4)."""
 
 import logging
-import shutil
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -14,9 +13,8 @@ from typing import Any, Dict, List, Optional
 from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
-from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
-from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks import register_task
 from omegaconf import II
 
 from veco_fairseq.checkpoints.xlmr import init_from
@@ -34,7 +32,7 @@ from veco_fairseq.data.composite import (
 from veco_fairseq.data.plan import KINDS
 from veco_fairseq.data.vocabulary import require_same_symbols
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import atomic_output
+from veco_fairseq.tasks.base import VecoTask
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +114,7 @@ def check_options(cfg) -> None:
 
 
 @register_task("camlm", dataclass=CamlmTaskConfig)
-class CamlmTask(FairseqTask):
+class CamlmTask(VecoTask):
     """Pre-training of VECO, and of XLM with ``--objective mlm``.
 
     A training sample is {"mono": batch, "bitext": batch}, planned by update number; a validation sample has one batch
@@ -127,9 +125,7 @@ class CamlmTask(FairseqTask):
     """
 
     def __init__(self, cfg: CamlmTaskConfig, dictionary: Dictionary):
-        super().__init__(cfg)
-        self.dictionary = dictionary
-        self.state.merge_state_dict({"symbols": list(dictionary.symbols)})
+        super().__init__(cfg, dictionary, Path(utils.split_paths(cfg.data)[0]))
         self.validation_names: List[str] = []
         self.frozen_updates = 0
         self.begun = deque(maxlen=101)  # the last updates and when they began, for an estimate of the time left
@@ -145,14 +141,6 @@ class CamlmTask(FairseqTask):
                 raise UserError(f"{shard_root / roots.DICT_NAME}: is another dictionary than {first}'s: shards share one")
         logger.info(f"dictionary: {len(dictionary):,} types, <mask> included")
         return cls(cfg, dictionary)
-
-    @property
-    def source_dictionary(self) -> Dictionary:
-        return self.dictionary
-
-    @property
-    def target_dictionary(self) -> Dictionary:
-        return self.dictionary
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         self.check_task_state(state_dict, "the checkpoint")
@@ -291,16 +279,6 @@ class CamlmTask(FairseqTask):
         return partial(TrainingBatches, plans, updates * an_update)
 
     # Training
-
-    def begin_epoch(self, epoch: int, model) -> None:
-        """Put the dictionary and the SentencePiece model beside the checkpoints, so that they stand alone."""
-        if distributed_utils.get_global_rank() != 0:
-            return
-        root = Path(utils.split_paths(self.cfg.data)[0])
-        for name in ("dict.txt", "sentencepiece.bpe.model"):
-            if (root / name).is_file():
-                with atomic_output(Path(self.cfg.save_dir) / name) as temporary:
-                    shutil.copyfile(root / name, temporary)
 
     def train_step(self, sample, model, criterion, optimizer, update_num: int, ignore_grad: bool = False):
         """Forward and backward of each kind of batch in turn, so that only one's activations are in memory."""

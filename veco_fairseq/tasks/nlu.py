@@ -3,7 +3,6 @@
 """``--task veco_nlu``: sentence pairs, tags and answers to questions (VECO, section 3.1)."""
 
 import logging
-import shutil
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -11,15 +10,14 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence
 
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.distributed import utils as distributed_utils
-from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks import register_task
 from omegaconf import II
 from torch import Tensor
 
 from veco_fairseq.data.roots import load_dictionary
 from veco_fairseq.data.vocabulary import DICT_NAME, MODEL_NAME, load_sentencepiece, require_same_symbols
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import atomic_output
+from veco_fairseq.tasks.base import VecoTask
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, by_window, paired
 from veco_fairseq.understanding.examples import NLU_TASKS, Question, SentencePair, find_files, read_examples
 from veco_fairseq.understanding.metrics import SUMS, Sums
@@ -83,7 +81,7 @@ class NluTaskConfig(FairseqDataclass):
 
 
 @register_task("veco_nlu", dataclass=NluTaskConfig)
-class NluTask(FairseqTask):
+class NluTask(VecoTask):
     """Understanding tasks over raw files.
 
     The checkpoint's ``task_state`` keeps the dictionary's symbols and the labels.
@@ -93,15 +91,13 @@ class NluTask(FairseqTask):
     """
 
     def __init__(self, cfg: NluTaskConfig, dictionary: Dictionary, pieces, vocabulary: Path, labels: Sequence[str]):
-        super().__init__(cfg)
-        self.dictionary = dictionary
+        super().__init__(cfg, dictionary, vocabulary)
         self.pieces = pieces
-        self.vocabulary = vocabulary
         self.nlu_task = str(cfg.nlu_task)
         self.plug_in = str(cfg.plug) == "in"
         self.labels = list(labels)
         self.validation_langs: List[str] = []
-        self.state.merge_state_dict({"symbols": list(dictionary.symbols), "labels": self.labels})
+        self.state.merge_state_dict({"labels": self.labels})
 
     @classmethod
     def setup_task(cls, cfg: NluTaskConfig, **kwargs) -> "NluTask":
@@ -119,14 +115,6 @@ class NluTask(FairseqTask):
         labels = [] if str(cfg.nlu_task) == "span" or kwargs.get("from_checkpoint") else _labels(cfg)
         pieces = load_sentencepiece(vocabulary / MODEL_NAME)
         return cls(cfg, load_dictionary(vocabulary), pieces, vocabulary, labels)
-
-    @property
-    def source_dictionary(self) -> Dictionary:
-        return self.dictionary
-
-    @property
-    def target_dictionary(self) -> Dictionary:
-        return self.dictionary
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Of a checkpoint to predict with: its labels are the model's outputs."""
@@ -238,13 +226,6 @@ class NluTask(FairseqTask):
             notes.add(f"file of {len(sides):,} rows for {other}: without ids no translations", sides[0].example.where)
             return []
         return others
-
-    def begin_epoch(self, epoch: int, model) -> None:
-        """Put the dictionary and the SentencePiece model beside the checkpoints, so that they stand alone."""
-        if distributed_utils.get_global_rank() == 0:
-            for name in (DICT_NAME, MODEL_NAME):
-                with atomic_output(Path(self.cfg.save_dir) / name) as temporary:
-                    shutil.copyfile(self.vocabulary / name, temporary)
 
     # Predictions
 
