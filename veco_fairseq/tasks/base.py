@@ -1,0 +1,43 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What pre-training and understanding share: one vocabulary for all languages."""
+
+import shutil
+from pathlib import Path
+
+from fairseq.data import Dictionary
+from fairseq.distributed import utils as distributed_utils
+from fairseq.tasks import FairseqTask
+
+from veco_fairseq.data.vocabulary import DICT_NAME, MODEL_NAME
+from veco_fairseq.files import atomic_output
+
+
+class VecoTask(FairseqTask):
+    """A task with a dictionary, whose symbols its checkpoints keep in ``task_state``.
+
+    Args:
+        vocabulary: the folder of dict.txt and, if there is one, sentencepiece.bpe.model.
+    """
+
+    def __init__(self, cfg, dictionary: Dictionary, vocabulary: Path):
+        super().__init__(cfg)
+        self.dictionary = dictionary
+        self.vocabulary = vocabulary
+        self.state.merge_state_dict({"symbols": list(dictionary.symbols)})
+
+    @property
+    def source_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    @property
+    def target_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    def begin_epoch(self, epoch: int, model) -> None:
+        """Put the dictionary and the SentencePiece model beside the checkpoints, so that they stand alone."""
+        if distributed_utils.get_global_rank() == 0:
+            for name in (DICT_NAME, MODEL_NAME):
+                if (self.vocabulary / name).is_file():
+                    with atomic_output(Path(self.cfg.save_dir) / name) as temporary:
+                        shutil.copyfile(self.vocabulary / name, temporary)
