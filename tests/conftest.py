@@ -31,6 +31,7 @@ from veco_fairseq.data.vocabulary import (
 )
 from veco_fairseq.models.veco import VecoModel
 
+torch.set_num_threads(1)  # as in scripts/test.sh: a fork of a process with threads (run_here) would wait for them
 REPOSITORY = Path(__file__).resolve().parent.parent
 # What stands in for slow imports, in this process by pytest.ini.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(REPOSITORY / "tests/quick"), os.getenv("PYTHONPATH"))))

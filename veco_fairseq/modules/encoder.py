@@ -10,6 +10,7 @@ from fairseq.models.transformer import TransformerConfig, TransformerEncoder
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from veco_fairseq.modules.dropout import with_cheap_dropout
 from veco_fairseq.modules.layer import VecoLayer
 
 
@@ -22,6 +23,7 @@ class VecoTransformerEncoder(TransformerEncoder):
     def __init__(self, args, dictionary, embed_tokens):
         super().__init__(args, dictionary, embed_tokens)
         self.checkpoint_activations = args.checkpoint_activations
+        with_cheap_dropout(self)
 
     def build_encoder_layer(self, args) -> VecoLayer:
         return VecoLayer(TransformerConfig.from_namespace(args))

@@ -72,13 +72,19 @@ class VecoLayer(TransformerDecoderLayerBase):
         Returns:
             (length, batch, dim).
         """
+        # PyTorch's attention draws its own numbers for dropout. With this option fairseq's MultiheadAttention does
+        # without it (there is nothing static here), and asks its dropout_module, whose numbers are cheap on a CPU.
+        without_kernel = x.device.type == "cpu" and self.training and self.self_attn.dropout_module.p > 0
         with attention_kernel(x, memory):
-            h, _ = self.self_attn(x, x, x, key_padding_mask=padding_mask, need_weights=False)
+            h, _ = self.self_attn(
+                x, x, x, key_padding_mask=padding_mask, need_weights=False, static_kv=without_kernel
+            )
             x = self.self_attn_layer_norm(x + self.dropout_module(h))
             if memory is not None:
                 h, weights = self.encoder_attn(
-                    x, memory, memory, key_padding_mask=memory_padding_mask, need_weights=attention is not None
-                )
+                    x, memory, memory, key_padding_mask=memory_padding_mask, need_weights=attention is not None,
+                    static_kv=without_kernel,
+                )  # fmt: skip
                 if attention is not None:
                     attention.append(weights)
                 x = self.encoder_attn_layer_norm(x + self.dropout_module(h))
