@@ -135,12 +135,14 @@ await() {
 # same_training FOLDER COMMAND...: refuse to go on in a folder of checkpoints with other options or other data, which
 # would mix two experiments.
 same_training() {
-    local folder=$1 begun
+    local folder=$1 begun trained
     shift
     begun=$(identity "$folder" "$@")
-    if compgen -G "$folder/checkpoint_*.pt" >/dev/null && [[ -f $folder.begun && $(<"$folder.begun") != "$begun" ]]; then
-        die "$folder: was trained with other options or data: remove it, or choose another --out"
-    fi
+    for trained in "$folder"/checkpoint_*.pt "$folder"/*/{checkpoint_*.pt,score}; do
+        if [[ -e $trained && -f $folder.begun && $(<"$folder.begun") != "$begun" ]]; then
+            die "$folder: was trained with other options or data: remove it, or choose another --out or --name"
+        fi
+    done
     mkdir -p "$folder"
     printf '%s' "$begun" >"$folder.begun"
 }

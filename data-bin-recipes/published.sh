@@ -24,7 +24,7 @@ choose_device() {
     ((WORKERS)) || die "no GPU here: add -- --cpu to train on the processor"
 }
 
-# is_file FILE CHECKSUM: whether FILE has this SHA-256 or, of 32 digits, MD5; "any" is for files of a Git commit.
+# is_file FILE CHECKSUM: whether FILE has this SHA-256 or, of 32 digits, MD5; "any" is for a commit's files, without one.
 is_file() {
     local sum=sha256sum
     [[ $2 != any ]] || { [[ -s $1 ]]; return; }
@@ -36,6 +36,7 @@ is_file() {
 download() {
     local url=$1 checksum=$2 file=$3 incoming=${3%.partial}.incoming progress=--silent
     [[ ! -t 2 ]] || progress=--progress-bar
+    [[ $checksum != any ]] || rm -f -- "$incoming" # half a file could not be told from a whole one
     if ! is_file "$incoming" "$checksum"; then
         curl --fail --show-error --location --retry 3 --continue-at - $progress --output "$incoming" "$url" ||
             die "$url: cannot be downloaded: try again, or fetch the texts otherwise and give --local DIR"

@@ -6,19 +6,26 @@
 
 source "$(dirname "${BASH_SOURCE[0]}")/published.sh"
 
-# prepare_options NAME=DEFAULT... -- "$@": reads prepare.sh's options; the recipe gives its file names in --local and
-# its languages.
+# prepare_options NAME=DEFAULT... -- "$@": reads prepare.sh's options, and sets OUT and LANGS; the recipe gives its file
+# names in --local and its languages.
 prepare_options() {
-    parse_options out= local= hold-out=0 "$@"
-    require_number hold-out
-    prepare_begin
-}
-
-# prepare_begin: sets OUT and LANGS.
-prepare_begin() {
-    OUT=${OPTIONS[out]:-$REPOSITORY/data-bin/xtreme/$RECIPE}
-    LANGS=(${OPTIONS[langs]})
-    [[ -z ${OPTIONS[local]} ]] || require "${OPTIONS[local]}" "--local must be the folder with the task's files"
+    local argument lang
+    parse_options out= local= "$@"
+    OUT=${OPTIONS[out]:-$REPOSITORY/data-bin/xtreme/$RECIPE} MADE=()
+    read -ra LANGS <<<"${OPTIONS[langs]}"
+    [[ ! -v OPTIONS[hold-out] ]] || require_number hold-out
+    if [[ -n ${OPTIONS[local]} ]]; then
+        require "${OPTIONS[local]}" "--local must be the folder with the task's files"
+        [[ -z ${OPTIONS[translations]:-} ]] || die "--translations: is for downloads; with --local give --train PATTERN"
+        return
+    fi
+    for argument; do
+        [[ $argument != -- ]] || break
+        [[ $argument == langs=* ]] || continue
+        for lang in "${LANGS[@]}"; do
+            [[ " ${argument#langs=} " == *" $lang "* ]] || die "--langs $lang: is none of ${argument#langs=}"
+        done
+    done
 }
 
 # unpacked ARCHIVE...: sets SOURCE: --local, or the folder with what these archives hold; without a / before it, a name
@@ -40,8 +47,8 @@ squad() {
     archive $url/train-v1.1.json 3527663986b8295af4f7fcdff1ba1ff3f72d07d61a20f487cb238a6ef92fd955 squad-train.en.json
     archive $url/dev-v1.1.json 95aa6a52d5d6a735563366753ca50492a658031da74f301ac5238b03966972c9 squad-dev.en.json
     if [[ -n ${OPTIONS[translations]} ]]; then
-        mapfile -t translations < <(compgen -G "$(realpath "${OPTIONS[translations]}")/squad.translate.train.en-*.json")
-        ((${#translations[@]})) || die "${OPTIONS[translations]}: has no squad.translate.train.en-LANG.json"
+        translations=("$(realpath "${OPTIONS[translations]}")"/squad.translate.train.en-*.json)
+        [[ -e ${translations[0]} ]] || die "${OPTIONS[translations]}: has no squad.translate.train.en-LANG.json"
     fi
     unpacked squad-train.en.json squad-dev.en.json "$@" "${translations[@]}"
 }
@@ -62,8 +69,9 @@ unpack() {
 
 # matching PATTERN LANG: sets FILES, those in SOURCE of this pattern, in which @ stands for the language.
 matching() {
-    local pattern=$SOURCE/${1//@/$2}
-    mapfile -t FILES < <({ compgen -G "$pattern" || compgen -G "$pattern.gz"; } | sort)
+    local pattern=${1//@/$2}
+    mapfile -t FILES < <(cd "$SOURCE" && { compgen -G "$pattern" || compgen -G "$pattern.gz"; } | sort)
+    FILES=("${FILES[@]/#/$SOURCE/}")
 }
 
 # together FILE...: their text, .gz or not.
@@ -73,11 +81,16 @@ together() { gzip -cdf -- "$@"; }
 # as COMMAND prints it of them; of --local as they are, with the pattern of --SPLIT. With --hold-out N the last N
 # training examples are the dev set.
 examples() {
-    local split=$1 suffix=$2 pattern=$3 folder=$OUT/data lang target without=() found=()
+    local split=$1 suffix=$2 pattern=$3 folder=$OUT/data lang target without=() found=() lines=() advice=
     shift 3
-    [[ -z ${OPTIONS[local]} ]] || pattern=${OPTIONS[$split]}
-    [[ -z ${OPTIONS[local]} ]] && (($#)) || set -- together
-    if ((OPTIONS[hold-out])); then
+    if [[ -n ${OPTIONS[local]} ]]; then
+        pattern=${OPTIONS[$split]}
+        [[ $pattern == *@* || ${#LANGS[@]} == 1 ]] ||
+            die "--$split $pattern: has no @ for the language: put one in, or give --langs LANG"
+        set --
+    fi
+    (($#)) || set -- together
+    if ((${OPTIONS[hold-out]:-0})); then
         [[ $split != dev ]] || return 0
         [[ $split != train ]] || folder=$OUT/raw
     fi
@@ -90,15 +103,30 @@ examples() {
         [[ $suffix == conllu || ${#FILES[@]} == 1 ]] ||
             die "${FILES[*]}: are several files of one language, and --$split must match one"
         found+=("$lang") target=$folder/$split-$lang.$suffix
+        MADE+=("$split-$lang.$suffix")
         step "$split set, $lang" "$target" to_file "{}" "${@//@/$lang}" "${FILES[@]}"
         if [[ $folder == "$OUT/raw" ]]; then
             step "what is left to train on, $lang" "$OUT/data/train-$lang.$suffix" to_file "{}" \
                 some "$target" --but-last "${OPTIONS[hold-out]}"
             step "dev set, $lang" "$OUT/data/dev-$lang.$suffix" to_file "{}" some "$target" --last "${OPTIONS[hold-out]}"
+            MADE+=("dev-$lang.$suffix")
+            lines+=("$(wc -l <"$target")")
         fi
     done
-    ((${#found[@]})) || die "$SOURCE: has no $split set: no file $pattern[.gz], with a language for @ (${LANGS[*]}); a dev set can be had with --hold-out N"
+    [[ $split != dev ]] || advice="; --hold-out N takes it from the training set"
+    ((${#found[@]})) || die "$SOURCE: has no $split set: no file $pattern[.gz], with a language for @ (${LANGS[*]})$advice"
     ((${#without[@]} == 0)) || say "no $split set of ${without[*]}"
+    (($(printf '%s\n' "${lines[@]}" | sort -u | wc -l) < 2)) ||
+        say "the training sets differ in length: their rows are no translations of each other, for --plug out alone"
+}
+
+# tidy: what an earlier call with other options left in OUT/data goes.
+tidy() {
+    local file name
+    for file in "$OUT"/data/*.done; do
+        name=$(basename "$file" .done)
+        [[ " ${MADE[*]} " == *" $name "* ]] || rm -f -- "$OUT/data/$name" "$file"
+    done
 }
 
 # some FILE OPTION...: those of its examples, as xtreme/examples.py has them.
@@ -108,10 +136,14 @@ some() { python "$REPOSITORY/data-bin-recipes/xtreme/examples.py" "$@"; }
 finetune_options() {
     parse_options out= pretrained= arm=pretrained arch=veco_nlu_base setting=transfer plug=out name= seeds=1 lrs= \
         epochs="3 5 10" batches="16 32 64" workers=0 "$@"
+    local name
     require_choice arm pretrained random
     require_choice setting transfer translate-train
     require_choice plug out in
     require_number workers
+    for name in seeds epochs batches; do
+        [[ ${OPTIONS[$name]} =~ ^[0-9]+(\ +[0-9]+)*$ ]] || die "--$name ${OPTIONS[$name]}: must be whole numbers"
+    done
     require_pretrained
     OUT=${OPTIONS[out]:-$REPOSITORY/data-bin/xtreme/$RECIPE}
     [[ ${OPTIONS[setting]}.${OPTIONS[plug]} != transfer.in ]] ||
@@ -121,12 +153,19 @@ finetune_options() {
 # finetune_task OPTION...: train every point of the grid, with further options of fairseq-train, and keep the one that
 # is best on the mean over the dev languages: OUT/checkpoints/NAME.sSEED/checkpoint_best.pt.
 finetune_task() {
-    local name=${OPTIONS[name]:-${OPTIONS[setting]}.${OPTIONS[plug]}} lrs=${OPTIONS[lrs]} seed folder
+    local name=${OPTIONS[setting]}.${OPTIONS[plug]} lrs=${OPTIONS[lrs]} seed folder batch
     local start=(--finetune-from-model "$PRETRAINED") langs=() launch=(fairseq-train) command
     require "$OUT/data" "run prepare.sh first"
     choose_device
     ((WORKERS == 1)) || launch=(bash "$REPOSITORY/scripts/launch.sh" --workers "$WORKERS" --)
-    [[ ${OPTIONS[arm]} != random ]] || start=(--vocabulary "$(dirname "$PRETRAINED")")
+    for batch in ${OPTIONS[batches]}; do
+        ((batch % WORKERS == 0)) || die "--batches $batch: cannot be shared by $WORKERS workers: give --workers N"
+    done
+    if [[ ${OPTIONS[arm]} == random ]]; then
+        start=(--vocabulary "$(dirname "$PRETRAINED")")
+        name=random.$name
+    fi
+    name=${OPTIONS[name]:-$name}
     if [[ ${OPTIONS[setting]} == transfer ]]; then
         langs=(--train-langs en)
         lrs=${lrs:-5e-6 8e-6 1e-5 2e-5 3e-5}
@@ -140,31 +179,38 @@ finetune_task() {
             --lr-scheduler linear_by_epoch --required-batch-size-multiple 1 --seed "$seed"
             --best-checkpoint-metric score --maximize-best-checkpoint-metric --no-epoch-checkpoints
             --log-format simple --log-interval 100 "$@" "${EXTRA[@]}")
-        same_training "$folder" "${command[@]}"
+        same_training "$folder" "${command[@]}" "$(cat "$OUT"/data/*.{tsv,conllu,json} 2>/dev/null | cksum)"
         grid "$folder" "$lrs" "${command[@]}"
     done
 }
 
 # grid FOLDER RATES COMMAND...: each point that has no score yet.
 grid() {
-    local folder=$1 lrs=$2 batch epochs lr point
+    local folder=$1 lrs=$2 batch epochs lr point code failed=()
     shift 2
     for batch in ${OPTIONS[batches]}; do
-        ((batch % WORKERS == 0)) || die "--batches $batch: cannot be shared by $WORKERS workers"
         for epochs in ${OPTIONS[epochs]}; do
             for lr in $lrs; do
                 point=$folder/batch$batch.epochs$epochs.lr$lr
                 if [[ -f $point/score ]]; then
+                    rm -f -- "$point"/checkpoint_*.pt
                     say "[fine-tuning] already there: $point"
                     continue
                 fi
                 say "[fine-tuning] makes $point"
-                "$@" --batch-size $((batch / WORKERS)) --max-epoch "$epochs" --lr "$lr" --save-dir "$point" ||
-                    die "fine-tuning failed (exit code $?): see the lines above"
+                code=0
+                "$@" --batch-size $((batch / WORKERS)) --max-epoch "$epochs" --lr "$lr" --save-dir "$point" || code=$?
+                if ((code)); then # one that diverged is no reason to leave out the others
+                    ((code < 128)) && [[ -e $folder/grid.json ]] ||
+                        die "fine-tuning failed (exit code $code): see the lines above"
+                    failed+=("$(basename "$point")")
+                    continue
+                fi
                 python "$REPOSITORY/data-bin-recipes/xtreme/keep_better.py" "$point" "$folder" || exit
             done
         done
     done
+    ((${#failed[@]} == 0)) || die "$folder: ${failed[*]}: failed, see the lines above; the best of the others is there"
 }
 
 # evaluate_options NAME=DEFAULT... -- "$@": reads evaluate.sh's options.
@@ -175,13 +221,17 @@ evaluate_options() {
 
 # evaluate_task OPTION...: figures by language of the test set, over all seeds, with options of evaluate_xtreme.py run.
 evaluate_task() {
-    local name=${OPTIONS[name]} from=${OPTIONS[from]:-$OUT} seed checkpoint checkpoints=()
+    local name=${OPTIONS[name]} from=${OPTIONS[from]:-$OUT} seed point checkpoint checkpoints=()
     require "$OUT/data" "run prepare.sh first"
     for seed in ${OPTIONS[seeds]}; do
         checkpoint=$from/checkpoints/$name.s$seed/checkpoint_best.pt
         require "$checkpoint" "run finetune.sh first"
         checkpoints+=("$checkpoint")
+        for point in "$from/checkpoints/$name.s$seed"/*/; do
+            [[ -f $point/score ]] || say "$(basename "$point") of $name.s$seed is not finished: the best of the others"
+        done
     done
+    rm -rf -- "$OUT/predictions/$name"
     python "$REPOSITORY/scripts/evaluate_xtreme.py" run "${checkpoints[@]}" --data "$OUT/data" \
         --json "$OUT/scores/$name.json" --predictions "$OUT/predictions/$name" "$@" "${EXTRA[@]}"
 }

@@ -80,7 +80,8 @@ def put_together(args: argparse.Namespace):
             raise UserError(f"{argument}: not TASK=FILE, with a task of {', '.join(TASKS)}")
         if task in results:
             raise UserError(f"{argument}: there is a {task} before it: give each task once")
-        results[task] = read_results([Path(file) for file in files.split(",")], args.layer)
+        paths = [files] if Path(files).is_file() else files.split(",")
+        results[task] = read_results(list(map(Path, paths)), args.layer)
     results = {task: results[task] for task in TASKS if task in results}
     for task, result in results.items():
         print(f"{task}\n{table(result)}\n")

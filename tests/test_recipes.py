@@ -120,7 +120,7 @@ def test_training_is_resumed_and_other_options_are_refused(tmp_path):
     refused = bash(tmp_path, TRAIN, "3")
     assert refused.returncode == 1
     assert refused.stderr == (
-        "my recipe/run.sh: error: model: was trained with other options or data: remove it, or choose another --out\n"
+        "my recipe/run.sh: error: model: was trained with other options or data: remove it, or choose another --out or --name\n"
     )
 
 

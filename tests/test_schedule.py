@@ -25,14 +25,15 @@ class Optimizer:
 
 def schedule(monkeypatch, **options):
     monkeypatch.setattr("fairseq.optim.lr_scheduler.fairseq_lr_scheduler.FairseqOptimizer", Optimizer)
-    return LinearByEpoch(LinearByEpochConfig(**{"lr": [0.8], "max_epoch": 2, "warmup_ratio": 0.2, **options}), Optimizer())
+    defaults = {"lr": [0.8], "max_epoch": 2, "warmup_ratio": 0.2, "update_freq": [1], "skip_remainder_batch": False}
+    return LinearByEpoch(LinearByEpochConfig(**{**defaults, **options}), Optimizer())
 
 
 def test_rises_and_falls(monkeypatch):
     """Of 2 epochs of 5 updates the first fifth is warm-up."""
     rates = schedule(monkeypatch)
     assert rates.step_update(0) == 0  # an epoch's length is not known yet
-    rates.set_epoch(5)
+    rates.set_batches(5)
     found = [rates.step_update(number) for number in range(12)]
     assert found == pytest.approx([0, 0.4, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0, 0])
     assert rates.step_begin_epoch(2) == rates.optimizer.lr == 0
@@ -41,7 +42,7 @@ def test_rises_and_falls(monkeypatch):
 @pytest.mark.parametrize("ratio, rates", [(0, [1, 0.5, 0]), (1, [0, 0.5, 0])])
 def test_without_warmup_or_nothing_else(ratio, rates, monkeypatch):
     schedule_of = schedule(monkeypatch, lr=[1.0], max_epoch=1, warmup_ratio=ratio)
-    schedule_of.set_epoch(2)
+    schedule_of.set_batches(2)
     assert [schedule_of.step_update(number) for number in range(3)] == rates
 
 
@@ -55,14 +56,17 @@ def test_refuses(options, message, monkeypatch):
         schedule(monkeypatch, **options)
 
 
-@pytest.mark.parametrize("epoch, updates", [(1, 7), (2, 4), (3, 4)])
-def test_is_told_the_updates_of_an_epoch(epoch, updates, monkeypatch):
-    """7 batches, of which from the second epoch on two make an update."""
+@pytest.mark.parametrize("freq, skip, total", [([2], False, 12), ([2], True, 9), ([1, 2], False, 15), ([1] * 9, False, 21)])
+def test_counts_the_updates_of_all_epochs(freq, skip, total, monkeypatch):
+    """3 epochs of 7 batches, of which --update-freq make an update."""
+    rates = schedule(monkeypatch, max_epoch=3, update_freq=freq, skip_remainder_batch=skip)
+    rates.set_batches(7)
+    assert rates.total == total
+
+
+def test_is_told_the_batches_of_an_epoch(monkeypatch):
     told = []
-    trainer = SimpleNamespace(
-        cfg=SimpleNamespace(optimization=SimpleNamespace(update_freq=[1, 2])),
-        lr_scheduler=SimpleNamespace(set_epoch=told.append),
-    )
+    trainer = SimpleNamespace(lr_scheduler=SimpleNamespace(set_batches=told.append))
     monkeypatch.setattr("veco_fairseq.compat._fairseq_get_train_iterator", lambda *args: range(7))
-    assert len(get_train_iterator(trainer, epoch)) == 7
-    assert told == [updates]
+    assert len(get_train_iterator(trainer, 1)) == 7
+    assert told == [7]

@@ -94,13 +94,16 @@ def test_xnli(published, tmp_path):
     out = tmp_path / "xnli"
     assert ids(out, "dev", "classification") == ids(out, "test", "classification") == {"de": ["7", "8"], "en": ["7", "8"]}
     assert ids(out, "train", "classification") == {"de": ["row 1"], "en": ["row 1"]}
+    (out / "data/train-fr.tsv").write_text("A\tB\tneutral\n")  # of one's own
     assert prepare("xnli", "--langs", "de en").count("already there") == 2 + 1 + 6
+    prepare("xnli", "--langs", "en")
+    assert sorted(path.name for path in (out / "data").glob("*.tsv")) == ["dev-en.tsv", "test-en.tsv", "train-en.tsv", "train-fr.tsv"]
 
 
 def test_pawsx(published, tmp_path):
     folder, prepare = published
     head = "id\tsentence1\tsentence2\tlabel\n"
-    files = {"x-final__de__translated_train.tsv": f"{head}1\ta\tb\t0\n2\n3\tc\td\t1\n", "x-final__en__train.tsv": f"{head}1\ta\tb\t0\n"}
+    files = {"x-final__de__translated_train.tsv": f"{head}1\ta\tb\t0\n2\n3\tc\td\t1\n4\tNS\td\t1\n", "x-final__en__train.tsv": f"{head}1\ta\tb\t0\n"}
     for lang in ("de", "en"):
         files |= {f"x-final__{lang}__{split}_2k.tsv": f"{head}5\ta\tb\t1\n" for split in ("dev", "test")}
     archive(folder / "x-final.tar.gz", **files)
@@ -120,13 +123,14 @@ def test_udpos(published, tmp_path):
     assert ids(tmp_path / "udpos", "test", "tagging") == {"de": ["de-GSD"], "en": ["en-EWT", "en-GUM"]}
 
 
-def test_panx(published, tmp_path):
+@pytest.mark.parametrize("folder_inside", ["", "panx_dataset__"])
+def test_panx(folder_inside, published, tmp_path):
     """Archives in an archive."""
     folder, prepare = published
     inner = {}
     for lang in ("de", "en"):
         archive(tmp_path / f"{lang}.tar.gz", **{split: f"{lang}:A\tB-PER\n{lang}:b\tO\n\n" for split in ("train", "dev", "test")})
-        inner[f"panx_dataset__{lang}.tar.gz"] = (tmp_path / f"{lang}.tar.gz").read_bytes()
+        inner[f"{folder_inside}{lang}.tar.gz"] = (tmp_path / f"{lang}.tar.gz").read_bytes()
     archive(folder / "panx_dataset.zip", **inner)
     prepare("panx", "--langs", "de en tl")
     data = tmp_path / "panx/data"
@@ -230,10 +234,15 @@ def test_from_local_files_to_figures_by_language(tmp_path, local, make_model):
     assert not list(folder.glob("*/checkpoint_*.pt"))
     assert (folder / "batch4.epochs2.lr0/score").read_text() == f"{grid['batch4.epochs2.lr0']}\n"
 
+    (folder / "batch4.epochs2.lr0/checkpoint_last.pt").touch()  # as if killed at the very end
     again = recipe("xnli", "finetune", *finetune, *shape)
-    assert again.count("already there") == 2
+    assert again.count("already there") == 2 and not list(folder.glob("*/checkpoint_*.pt"))
     other = recipe("xnli", "finetune", *finetune, *shape, "--dropout", 0.3, code=1)
     assert "was trained with other options or data" in other and other.count("\n") == 1
+
+    with open(out / "data/train-de.tsv", "a") as file:
+        file.write("a\tb\ta\n")
+    assert "was trained with other options or data" in recipe("xnli", "finetune", *finetune, *shape, code=1)
 
     told = recipe("xnli", "evaluate", "--out", out, "--name", "translate-train.in", "--", "--cpu")
     assert "accuracy" in told and "mean" in told
@@ -269,6 +278,10 @@ def test_the_papers_grid(task, expected, tmp_path):
     [
         ("xnli", "prepare", ("--local", "{0}/none"), "none: is not there: --local must be the folder with the task's files"),
         ("xnli", "prepare", ("--local", "{0}"), "has no train set: no file train-@.tsv[.gz], with a language for @ (ar bg"),
+        ("xnli", "prepare", ("--local", "{0}", "--train", "t.tsv"), "--train t.tsv: has no @ for the language"),
+        ("xnli", "prepare", ("--langs", "en xx"), "--langs xx: is none of ar bg"),
+        ("mlqa", "prepare", ("--local", "{0}", "--translations", "{0}"), "--translations: is for downloads"),
+        ("xnli", "finetune", ("--pretrained", "{0}/model.pt", "--epochs", "3 x"), "--epochs 3 x: must be whole numbers"),
         ("udpos", "prepare", ("--hold-out", "x"), "--hold-out x: must be a whole number"),
         ("xnli", "finetune", ("--pretrained", "{0}/none.pt"), "none.pt: is not there: --pretrained must be a checkpoint"),
         ("xnli", "finetune", ("--pretrained", "{0}/model.pt", "--plug", "in"), "give --setting translate-train"),

@@ -6,7 +6,6 @@ Written for fairseq-fixed 0.12.3.1 (the fairseq of 2024 that imports on Python 3
 """
 
 import logging
-import math
 import os
 import re
 import shutil
@@ -309,11 +308,10 @@ _fairseq_get_train_iterator = Trainer.get_train_iterator
 
 
 def get_train_iterator(trainer: Trainer, epoch: int, *args, **kwargs):
-    """fairseq's; a scheduler with ``set_epoch`` is told the updates of the epoch."""
+    """fairseq's; a scheduler with ``set_batches`` is told how many an epoch has for a worker."""
     batches = _fairseq_get_train_iterator(trainer, epoch, *args, **kwargs)
-    if hasattr(trainer.lr_scheduler, "set_epoch"):
-        update_freq = trainer.cfg.optimization.update_freq
-        trainer.lr_scheduler.set_epoch(math.ceil(len(batches) / update_freq[min(epoch, len(update_freq)) - 1]))
+    if hasattr(trainer.lr_scheduler, "set_batches"):
+        trainer.lr_scheduler.set_batches(len(batches))
     return batches
 
 

@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """``--lr-scheduler linear_by_epoch``: for fine-tuning, whose length is given in epochs."""
 
+import math
 from dataclasses import dataclass, field
 from typing import List
 
@@ -21,6 +22,8 @@ class LinearByEpochConfig(FairseqDataclass):
     )
     lr: List[float] = II("optimization.lr")
     max_epoch: int = II("optimization.max_epoch")
+    update_freq: List[int] = II("optimization.update_freq")
+    skip_remainder_batch: bool = II("optimization.skip_remainder_batch")
 
 
 @register_lr_scheduler("linear_by_epoch", dataclass=LinearByEpochConfig)
@@ -28,7 +31,7 @@ class LinearByEpoch(FairseqLRScheduler):
     """The learning rate rises from 0 to ``--lr`` and falls to 0 at the end of ``--max-epoch``, both linearly.
 
     As fairseq's ``polynomial_decay``, which however wants the number of updates. ``veco_fairseq.compat`` tells it how
-    many an epoch has (:meth:`set_epoch`).
+    many batches an epoch has (:meth:`set_batches`).
 
     Raises:
         UserError: there is no ``--max-epoch``, or more than one ``--lr``, or the ratio is none.
@@ -44,9 +47,11 @@ class LinearByEpoch(FairseqLRScheduler):
             raise UserError(f"--warmup-ratio {cfg.warmup_ratio}: must be between 0 and 1")
         self.total = 0
 
-    def set_epoch(self, updates: int) -> None:
-        """An epoch has so many updates."""
-        self.total = updates * self.cfg.max_epoch
+    def set_batches(self, batches: int) -> None:
+        """An epoch has so many batches of a worker; ``--update-freq``, a number for each epoch, makes updates of them."""
+        freq = [*self.cfg.update_freq, *self.cfg.update_freq[-1:] * self.cfg.max_epoch][: self.cfg.max_epoch]
+        whole = math.floor if self.cfg.skip_remainder_batch else math.ceil
+        self.total = sum(whole(batches / number) for number in freq)
 
     def step_begin_epoch(self, epoch: int) -> float:
         return self.optimizer.get_lr()

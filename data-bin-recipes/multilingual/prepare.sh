@@ -37,26 +37,43 @@ has() {
     done
 }
 
-# side LANG OTHER PAIR SPLIT: what of LANG has a translation in OTHER: verses, captions and, to train on, more.
-side() {
+# sources LANG OTHER PAIR SPLIT: sets FILES, what of LANG has a translation in OTHER: verses, captions and, to train on,
+# more.
+sources() {
     local lang=$1 other=$2 pair=$3 split=$4 prefix folder name
-    text "${OPTIONS[documents]}" "$split.$lang" | grep -v '^$'
+    FILES=()
+    file "${OPTIONS[documents]}" "$split.$lang"
     if has "${OPTIONS[captions]}" "train.$lang" "train.$other"; then
-        text "${OPTIONS[captions]}" "${split/valid/val}.$lang"
+        file "${OPTIONS[captions]}" "${split/valid/val}.$lang"
     fi
     [[ $split == train ]] || return 0
     for prefix in ${OPTIONS[more]}; do
         folder=$(dirname "$prefix") name=$(basename "$prefix")
         if has "$folder" "$name.$pair.$lang" "$name.$pair.$other"; then
-            text "$folder" "$name.$pair.$lang"
+            file "$folder" "$name.$pair.$lang"
         elif has "$folder" "$name.$lang" "$name.$other"; then
-            text "$folder" "$name.$lang"
+            file "$folder" "$name.$lang"
         fi
     done
 }
 
+# file DIR NAME: one more of FILES.
+file() {
+    local path=$1/$2
+    [[ -e $path ]] || path=$path.gz
+    FILES+=("$path")
+}
+
+# side FILE...: the first without its blank lines, and the others.
+side() {
+    gzip -cdf -- "$1" | grep -v '^$' || return
+    shift
+    (($# == 0)) || gzip -cdf -- "$@"
+}
+
 for prefix in ${OPTIONS[more]}; do
-    compgen -G "$prefix.*" >/dev/null || die "--more $prefix: there is no $prefix.LANG[.gz]"
+    found=("$prefix".*)
+    require "${found[0]}" "--more must be the beginning of the files' names, before .LANG[.gz]"
 done
 
 mono=() mono_valid=() bitext=() bitext_valid=()
@@ -70,8 +87,10 @@ for lang in "$pivot" ${OPTIONS[langs]}; do
     [[ $lang != "$pivot" ]] || continue
     pair=$pivot-$lang
     for split in train valid; do
-        step "pairs, $split.$pair.$pivot" "$out/raw/$split.$pair.$pivot" to_file "{}" side "$pivot" "$lang" $pair $split
-        step "pairs, $split.$pair.$lang" "$out/raw/$split.$pair.$lang" to_file "{}" side "$lang" "$pivot" $pair $split
+        sources "$pivot" "$lang" "$pair" $split
+        step "pairs, $split.$pair.$pivot" "$out/raw/$split.$pair.$pivot" to_file "{}" side "${FILES[@]}"
+        sources "$lang" "$pivot" "$pair" $split
+        step "pairs, $split.$pair.$lang" "$out/raw/$split.$pair.$lang" to_file "{}" side "${FILES[@]}"
     done
     bitext+=("$pair=$out/raw/train.$pair.$pivot,$out/raw/train.$pair.$lang")
     bitext_valid+=("$pair=$out/raw/valid.$pair.$pivot,$out/raw/valid.$pair.$lang")

@@ -25,12 +25,12 @@ def main() -> None:
         else:
             kept = examples[-args.last :] if args.last else examples[: -args.but_last]
         if not 0 < len(kept) < len(examples):
-            sys.exit(f"examples.py: error: {args.file}: {len(kept):,} of its {len(examples):,} examples would be kept")
+            sys.exit(f"examples.py: error: {args.file}: {len(kept):,} of its {len(examples):,} examples would be kept: give another number")
         return kept
 
     formats: Dict[str, Callable] = {".json": questions, ".conllu": sentences, ".tsv": rows}
     try:
-        text = args.file.read_text(encoding="utf-8")
+        text = args.file.read_bytes().decode("utf-8")  # lines end at \n alone
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         print(formats[args.file.suffix](text, keep), end="")
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
@@ -54,6 +54,8 @@ def sentences(text: str, keep: Callable[[List], List]) -> str:
 
 
 def rows(text: str, keep: Callable[[List], List]) -> str:
+    if "\n\n" in text:  # a word a line
+        return sentences(text, keep)
     first, *lines = text.rstrip("\n").split("\n")
     # Columns have names if one of them is the label's.
     named = any("label" in cell.lower() and " " not in cell for cell in first.split("\t"))

@@ -11,6 +11,7 @@ scores. The run's checkpoints are removed, and RUN/score written. Killed at any 
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -32,7 +33,11 @@ def main() -> None:
     if scores[this.name] > best:
         for name in (DICT_NAME, MODEL_NAME, checkpoint.name):
             with atomic_output(folder / name) as temporary:
-                os.link(this / name, temporary)
+                temporary.unlink(missing_ok=True)
+                try:
+                    os.link(this / name, temporary)
+                except OSError:  # a file system without links
+                    shutil.copyfile(this / name, temporary)
     with atomic_output(grid) as temporary:
         temporary.write_text(json.dumps(scores, indent=1) + "\n")
     (this / "score").write_text(f"{scores[this.name]}\n")

@@ -37,7 +37,8 @@ class VecoLayer(TransformerDecoderLayerBase):
 
     The modules and their names are those of fairseq's decoder layer (``self_attn``, ``encoder_attn``, ...),
     so that an XLM-R layer's tensors fit it by name and it fits a translation decoder's by name. Here nothing
-    is causal and nothing incremental, which leaves both attentions to PyTorch's fused kernel.
+    is causal and nothing incremental, which leaves both attentions to PyTorch's kernels (but for training with
+    attention dropout on a CPU).
 
     Args:
         cfg: a :class:`TransformerConfig`; the encoder's sizes are used, since VECO is one encoder.

@@ -32,12 +32,13 @@ mined() {
 }
 
 for source in "$OUT"/data/test-*.source; do
+    require "$source" "run prepare.sh first"
     lang=$(basename "$source" .source)
     lang=${lang#test-}
     mined dev "$lang"
     threshold=$(python -c 'import json, sys; print(json.load(open(sys.argv[1]))["threshold"])' \
         "$OUT/scores/${OPTIONS[name]}.dev.$lang.json")
-    mined test "$lang" --threshold "$threshold"
+    mined test "$lang" "--threshold=$threshold"
     results+=("$OUT/scores/${OPTIONS[name]}.test.$lang.json")
 done
 python "$REPOSITORY/scripts/evaluate_xtreme.py" table "bucc=$(IFS=, && printf '%s' "${results[*]}")" \

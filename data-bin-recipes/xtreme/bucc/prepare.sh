@@ -14,8 +14,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
 
-parse_options out= local= hold-out=0 dev=@-en.dev test=@-en.test langs="de fr ru zh" -- "$@"
-prepare_begin
+prepare_options dev=@-en.dev test=@-en.test langs="de fr ru zh" -- "$@"
 URL=https://comparable.limsi.fr/bucc2018
 declare -A DEV=(
     [de]=8e16ba8b02ef8d648b06adfbd6dfb188f43524e18f97b2b12a14a086caac62f3
@@ -46,3 +45,4 @@ for split in dev test; do
         examples $split "${side/@/source}" "bucc2018/@-en/@-en.$part.$side"
     done
 done
+tidy

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-# Fetch MLQA (test and dev sets of 7 languages), and SQuAD 1.1 to train on.
+# Fetch MLQA (test sets of 7 languages), and SQuAD 1.1 to train on.
 #
 # usage: prepare.sh [--out DIR] [--local DIR] [--train PATTERN] [--dev PATTERN] [--test PATTERN] [--hold-out N]
 #                   [--langs "LANG ..."] [--translations DIR]
@@ -17,7 +17,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
 
-prepare_options train=train-@.json dev=dev-@.json test=test-@.json translations= langs="ar de en es hi vi zh" -- "$@"
+prepare_options hold-out=0 train=train-@.json dev=dev-@.json test=test-@.json translations= langs="ar de en es hi vi zh" -- "$@"
 archive https://dl.fbaipublicfiles.com/MLQA/MLQA_V1.zip \
     246e8089933d13007fe80684d5c5c0713d6834cf8b3b4a0ec7c66f0a0d2baac8
 squad MLQA_V1.zip
@@ -25,3 +25,4 @@ squad MLQA_V1.zip
 examples train json 'squad*train.*@.json'
 examples dev json squad-dev.@.json
 examples test json MLQA_V1/test/test-context-@-question-@.json
+tidy

@@ -15,7 +15,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
 
-prepare_options train=train-@.tsv dev=dev-@.tsv test=test-@.tsv \
+prepare_options hold-out=0 train=train-@.tsv dev=dev-@.tsv test=test-@.tsv \
     langs="af ar bg bn de el en es et eu fa fi fr he hi hu id it ja jv ka kk ko ml mr ms my nl pt ru sw ta te th tl tr ur vi yo zh" -- "$@"
 archive https://s3.amazonaws.com/datasets.huggingface.co/wikiann/1.1.0/panx_dataset.zip \
     164814b64f749ad000988b5ab45050b5116913b3db466ab173008955ddf649a4
@@ -24,6 +24,9 @@ unpacked panx_dataset.zip
 # split_of SPLIT ARCHIVE: a language's archive has the files train, dev and test.
 split_of() { tar -xzOf "$2" --wildcards "*$1"; }
 
+archives=@.tar.gz # an older release has them in a folder
+[[ -e $SOURCE/en.tar.gz ]] || archives='*/@.tar.gz'
 for split in train dev test; do
-    examples $split tsv '*/@.tar.gz' split_of $split
+    examples $split tsv "$archives" split_of $split
 done
+tidy

@@ -18,6 +18,7 @@ require_pretrained
 require "$OUT/data" "run prepare.sh first"
 pairs=()
 for source in "$OUT"/data/test-*.source; do
+    require "$source" "run prepare.sh first"
     lang=$(basename "$source" .source)
     pairs+=("${lang#test-}=$source,${source%.source}.eng")
 done

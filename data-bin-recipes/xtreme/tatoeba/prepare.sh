@@ -11,9 +11,8 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
 
-parse_options out= local= hold-out=0 \
+prepare_options \
     langs="afr ara ben bul cmn deu ell est eus fin fra heb hin hun ind ita jav jpn kat kaz kor mal mar nld pes por rus spa swh tam tel tgl tha tur urd vie" -- "$@"
-prepare_begin
 # Git makes sure of the files of a commit, so that they need no checksums of their own.
 URL=https://raw.githubusercontent.com/facebookresearch/LASER/fec5c7d63daa2bea9d127e8252b10e87278586c0/data/tatoeba/v1
 names=()
@@ -29,3 +28,4 @@ for side in @ eng; do
     OPTIONS[test]=tatoeba.@-eng.$side
     examples test "${side/@/source}" "tatoeba.@-eng.$side"
 done
+tidy

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-# Fetch TyDiQA-GoldP: training sets and, as test sets, its dev sets of 9 languages; the last 10% of English are the dev set.
+# Fetch TyDiQA-GoldP: training sets and, as test sets, its dev sets of 9 languages.
 #
 # usage: prepare.sh [--out DIR] [--local DIR] [--train PATTERN] [--dev PATTERN] [--test PATTERN] [--hold-out N]
 #                   [--langs "LANG ..."]
@@ -10,12 +10,12 @@
 #   --local     take the files from this folder instead of downloading them
 #   --train, --dev, --test  their names there, @ for the language, .gz or not (defaults:
 #               train-@.json, dev-@.json, test-@.json); a language that has none is left out
-#   --hold-out  the last N training examples are the dev set (default: 0, there is one)
+#   --hold-out  the last N training questions are the dev set (default: 369, a tenth of English; with --local 0)
 #   --langs     (default: ar bn en fi id ko ru sw te)
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
 
-prepare_options train=train-@.json dev=dev-@.json test=test-@.json langs="ar bn en fi id ko ru sw te" -- "$@"
+prepare_options hold-out=0 train=train-@.json dev=dev-@.json test=test-@.json langs="ar bn en fi id ko ru sw te" -- "$@"
 archive https://storage.googleapis.com/tydiqa/v1.1/tydiqa-goldp-v1.1-train.json \
     cefc8e09ff2548d9b10a678d3a6bbbe5bc036be543f92418819ea676c97be23b
 archive https://storage.googleapis.com/tydiqa/v1.1/tydiqa-goldp-v1.1-dev.json \
@@ -27,6 +27,8 @@ declare -A NAME=([ar]=arabic [bn]=bengali [en]=english [fi]=finnish [id]=indones
     [sw]=swahili [te]=telugu)
 questions_of() { some "$2" --ids "${NAME[$1]}-"; }
 
-((OPTIONS[hold-out])) || OPTIONS[hold-out]=369
+[[ -n ${OPTIONS[local]} ]] || ((OPTIONS[hold-out])) || OPTIONS[hold-out]=369
 examples train json tydiqa-goldp-v1.1-train.json questions_of @
+examples dev json none
 examples test json tydiqa-goldp-v1.1-dev.json questions_of @
+tidy

@@ -15,7 +15,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
 
-prepare_options train=train-@.conllu dev=dev-@.conllu test=test-@.conllu \
+prepare_options hold-out=0 train=train-@.conllu dev=dev-@.conllu test=test-@.conllu \
     langs="af ar bg de el en es et eu fa fi fr he hi hu id it ja kk ko mr nl pt ru ta te th tl tr ur vi yo zh" -- "$@"
 archive https://lindat.mff.cuni.cz/repository/xmlui/bitstream/handle/11234/1-3105/ud-treebanks-v2.5.tgz \
     5ff973e44345a5f69b94cc1427158e14e851c967d58773cc2ac5a1d3adaca409
@@ -32,3 +32,4 @@ with_words() {
 for split in train dev test; do
     examples $split conllu "ud-treebanks-v2.5/*/@_*-ud-$split.conllu" with_words
 done
+tidy

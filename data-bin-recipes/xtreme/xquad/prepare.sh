@@ -17,7 +17,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
 
-prepare_options train=train-@.json dev=dev-@.json test=test-@.json translations= langs="ar de el en es hi ru th tr vi zh" -- "$@"
+prepare_options hold-out=0 train=train-@.json dev=dev-@.json test=test-@.json translations= langs="ar de el en es hi ru th tr vi zh" -- "$@"
 declare -A CHECKSUM=(
     [ar]=abdabd7afed5c635d99cca0f3f0d0c9d9ed0bc77451e963c2e4e0638c29e486d
     [de]=990b5d746746ed65ed4702ea5f35f99ffa4e2f1c390c07d003642acd937916f9
@@ -41,3 +41,4 @@ squad "${names[@]}"
 examples train json 'squad*train.*@.json'
 examples dev json squad-dev.@.json
 examples test json xquad.@.json
+tidy
