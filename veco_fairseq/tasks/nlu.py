@@ -146,6 +146,7 @@ class NluTask(VecoTask):
         Args:
             training: whether to learn from it; by default from ``--train-subset``.
         """
+        must_have_labels = training is None  # of a training; what is predicted may have none
         training = split == self.cfg.train_subset if training is None else training
         wanted = self.cfg.train_langs if training else self.cfg.valid_langs
         files = find_files(Path(self.cfg.data), split, self.nlu_task)
@@ -155,6 +156,9 @@ class NluTask(VecoTask):
         notes = {lang: Notes() for lang in files}
         sides = {lang: self._sides(files[lang], lang, training, notes[lang])
                  for lang in dict.fromkeys([*langs, *looked_at])}  # fmt: skip
+        if must_have_labels and all(_has_nothing_to_learn(side, self.cfg.no_answer) for lang in langs for side in sides[lang]):
+            names = ", ".join(str(files[lang]) for lang in langs)
+            raise UserError(f"{names}: no labels or answers, by which a checkpoint could be chosen: give a set with them")
         items = list(chain.from_iterable(self._items(sides, langs, training, notes)))
         if training and self.nlu_task == "span":
             items = list(chain.from_iterable(map(by_window, items)))
