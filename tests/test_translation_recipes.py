@@ -152,7 +152,7 @@ def test_talks_lose_their_tags(tmp_path):
     md5 = hashlib.md5((tmp_path / "de-en.tgz").read_bytes()).hexdigest()
     recipe_folder = tmp_path / "recipes/iwslt14.de-en"
     recipe_folder.mkdir(parents=True)
-    for name in ("common.sh", "translation.sh"):
+    for name in ("common.sh", "published.sh", "translation.sh"):
         (tmp_path / "recipes" / name).symlink_to(REPOSITORY / "data-bin-recipes" / name)
     script = (REPOSITORY / "data-bin-recipes/iwslt14.de-en/prepare.sh").read_text()
     script = re.sub(r"archive http\S*/\$ARCHIVE \w+", f"archive file://{tmp_path}/$ARCHIVE {md5}", script)
