@@ -13,7 +13,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
 
 prepare_options \
     langs="afr ara ben bul cmn deu ell est eus fin fra heb hin hun ind ita jav jpn kat kaz kor mal mar nld pes por rus spa swh tam tel tgl tha tur urd vie" -- "$@"
-# Git makes sure of the files of a commit, so that they need no checksums of their own.
+# The files of one commit never change; they are not checked otherwise.
 URL=https://raw.githubusercontent.com/facebookresearch/LASER/fec5c7d63daa2bea9d127e8252b10e87278586c0/data/tatoeba/v1
 names=()
 for lang in "${LANGS[@]}"; do
