@@ -181,14 +181,14 @@ def test_a_checkpoint_of_another_dictionary_or_direction(tmp_path):
     state = task.state_dict()
     task.load_state_dict(state)
     task.load_state_dict({})  # of stock fairseq
-    back.check_task_state(state, "x.pt")  # training may go on from it
+    back.resume_task_state(state, "x.pt")  # training may go on from it
     with pytest.raises(UserError, match="the checkpoint translates from en to de: check -s de and -t en"):
         back.load_state_dict(state)
     turned = [*state["symbols"][:5], *state["symbols"][:4:-1]]  # of the same size
     with pytest.raises(UserError, match=r"x.pt: was .* of 46 tokens where .*dict.en.txt .*: token 5 is '.en.' there"):
-        task.check_task_state({"symbols": turned}, "x.pt")
+        task.resume_task_state({"symbols": turned}, "x.pt")
     with pytest.raises(UserError, match="dict.en.txt"):
-        task.check_task_state({**state, "source_symbols": turned}, "x.pt")
+        task.resume_task_state({**state, "source_symbols": turned}, "x.pt")
     make_dictionary(5, mask=False).save(str(tmp_path / "dict.de.txt"))
     config = TranslationConfig(data=str(tmp_path), source_lang="en", target_lang="de")
     separate = TASK_REGISTRY["translation"].setup_task(config)

@@ -122,7 +122,8 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
     - A ``--restore-file`` that does not exist is an error: fairseq goes on from random weights.
     - A damaged checkpoint_last.pt is passed over, loudly, for the newest one beside it that can be read.
     - A checkpoint of another model is told in one line.
-    - A task may look at the ``task_state`` of the file (``check_task_state``), which fairseq keeps from it.
+    - A task may look at the ``task_state`` of the file and take it over (``resume_task_state``), on every worker;
+      fairseq keeps it from it.
 
     Raises:
         UserError: the four, and see :func:`read_checkpoint`.
@@ -136,8 +137,8 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
     for number, candidate in enumerate(candidates, start=1):
         try:
             extra_state = _fairseq_trainer_load_checkpoint(trainer, candidate, *args, **kwargs)
-            if hasattr(trainer.task, "check_task_state"):
-                trainer.task.check_task_state(_task_state_of.pop(candidate, {}), candidate)
+            if hasattr(trainer.task, "resume_task_state"):
+                trainer.task.resume_task_state(_everybodys_task_state(trainer, candidate), candidate)
             return extra_state
         except DamagedCheckpoint as error:
             if number == len(candidates):
@@ -154,6 +155,16 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
                 f"{candidate}: does not fit the model asked for (--arch {_architecture_of.get(candidate)} in the file, "
                 f"{getattr(trainer.cfg.model, '_name', None)} here): {message}; {advice}"
             ) from error
+
+
+def _everybodys_task_state(trainer: Trainer, checkpoint: str) -> Dict[str, Any]:
+    """The file's, which the first worker alone may have read."""
+    task_state = _task_state_of.pop(checkpoint, {})
+    if trainer.data_parallel_world_size == 1:
+        return task_state
+    return distributed_utils.broadcast_object(
+        task_state, src_rank=0, group=trainer.data_parallel_process_group, dist_device=trainer.device
+    )
 
 
 def older_checkpoints(folder: str, filename: str) -> List[str]:

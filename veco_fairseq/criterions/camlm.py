@@ -4,7 +4,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Dict, List, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import torch
 from fairseq import utils
@@ -14,6 +14,8 @@ from fairseq.logging import metrics
 from torch import Tensor
 
 from veco_fairseq.data.plan import KINDS
+from veco_fairseq.errors import UserError
+from veco_fairseq.modules.knn_target_sampler import KnnTargetSampler
 
 # The terms of the loss: "h" is P(x|x^) and P(y|y^), "s" is P(x|y^,x^) and P(y|x^,y^).
 TERMS = ("mono_h", "mono_s", "bitext_h", "bitext_s", "bitext_tlm")
@@ -33,6 +35,16 @@ class CamlmCriterionConfig(FairseqDataclass):
         default=False,
         metadata={"help": "let the S terms' gradient flow into the H that is attended to (paper: it does not)"},
     )
+    knn_targets: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "in training, softmax over the batch's targets and the K nearest neighbours of each in the embeddings "
+            "alone (VoCap's k-NN target sampling; 50 there); validation is over the whole vocabulary (default: it is, too)"
+        },
+    )
+    knn_refresh: int = field(
+        default=1000, metadata={"help": "look a target's neighbours up again after so many updates"}
+    )
 
 
 @register_criterion("camlm", dataclass=CamlmCriterionConfig)
@@ -41,13 +53,20 @@ class CamlmCriterion(FairseqCriterion):
 
     Logged for every term, in training and validation: ``loss`` (bits a masked token), ``ppl`` and ``acc`` (share of
     masked tokens whose likeliest prediction is right); in validation also by language and pair, or of each its ``loss``
-    alone if there are more than :data:`SOURCES_IN_DETAIL`.
+    alone if there are more than :data:`SOURCES_IN_DETAIL`. With k-NN target sampling, in training: ``knn_vocabulary``
+    (tokens of V' in a batch), ``knn_looked_up`` (tokens whose neighbours were), ``knn_ms`` (what that took), and
+    ``knn_age`` (updates since the batch's targets were looked up); loss, ppl and acc of training are then of a choice
+    among V', and lower than validation's.
     """
 
     def __init__(self, cfg: CamlmCriterionConfig, task):
         super().__init__(task)
         self.plug_in = str(cfg.objective) == "camlm"
         self.stop_gradient = not cfg.no_stop_gradient
+        for option in ("knn_targets", "knn_refresh"):
+            if getattr(cfg, option) is not None and getattr(cfg, option) < 1:
+                raise UserError(f"--{option.replace('_', '-')} {getattr(cfg, option)}: must be 1 at least")
+        self.sampler = None if cfg.knn_targets is None else KnnTargetSampler(cfg.knn_targets, cfg.knn_refresh)
 
     def forward(self, model, sample, reduce: bool = True) -> Tuple[Tensor, int, Dict]:
         """The loss of one half of a composite sample (nats, summed), its sample size and what to log.
@@ -56,7 +75,16 @@ class CamlmCriterion(FairseqCriterion):
             model: a :class:`veco_fairseq.models.veco.VecoModel`.
             sample: a batch of one kind, from :class:`veco_fairseq.data.composite.CompositeDataset`.
         """
-        predictions = model(**sample["net_input"], plug_in=self.plug_in, stop_gradient=self.stop_gradient)
+        sampled = None
+        if self.sampler is not None and self.training:
+            targets = sample["net_input"]["targets"]
+            sampled = self.sampler(targets[targets.ne(self.padding_idx)], model.encoder.table)
+        predictions = model(
+            **sample["net_input"],
+            plug_in=self.plug_in,
+            stop_gradient=self.stop_gradient,
+            vocabulary=sampled and sampled.vocabulary,
+        )
 
         def nll(branch: str, of_x: bool) -> Tensor:
             prediction = predictions.get(branch)
@@ -71,7 +99,11 @@ class CamlmCriterion(FairseqCriterion):
         if "tlm" in predictions:
             loss = loss + predictions["tlm"].nll.sum()  # -log P(x, y | x^, y^) of the concatenation
         sample_size = len(predictions["h"].nll)
-        return loss, sample_size, self._logging_output(sample, predictions, loss, sample_size)
+        log = self._logging_output(sample, predictions, loss, sample_size)
+        if sampled is not None:
+            log.update({"knn_vocabulary": len(sampled.vocabulary), "knn_targets": sampled.targets, "knn_batches": 1})
+            log.update({"knn_looked_up": sampled.looked_up, "knn_age": sampled.age, "knn_ms": 1000 * sampled.seconds})
+        return loss, sample_size, log
 
     def _logging_output(self, sample, predictions, loss: Tensor, sample_size: int) -> Dict:
         """Sums, under the same keys on every worker, so that they can be added up."""
@@ -115,6 +147,11 @@ class CamlmCriterion(FairseqCriterion):
                 continue
             metrics.log_derived(f"{term}_ppl", lambda m, t=term: utils.get_perplexity(m[f"{t}_loss"].avg), priority=21)
             metrics.log_scalar(f"{term}_acc", total[f"{term}_correct"] / count, count, priority=22, round=4)
+        if total.get("knn_batches"):
+            batches, targets = total["knn_batches"], max(1, total["knn_targets"])
+            for name in ("knn_vocabulary", "knn_looked_up", "knn_ms"):
+                metrics.log_scalar(name, total[name] / batches, batches, priority=180, round=1)
+            metrics.log_scalar("knn_age", total["knn_age"] / targets, targets, priority=181, round=1)
         for kind in KINDS:
             metrics.log_scalar(f"{kind}_pairs", total[f"{kind}_pairs"], priority=185, round=1)
             if 0 < total[f"{kind}_tokens"] < total["ntokens"]:

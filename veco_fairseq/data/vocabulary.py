@@ -25,8 +25,22 @@ TRAINING_THREADS = 16
 LINES_A_BATCH = 8192
 
 
-def train_sentencepiece(lines: Iterable[str], vocab_size: int, character_coverage: float, quiet: bool = True) -> bytes:
+def train_sentencepiece(
+    lines: Iterable[str],
+    vocab_size: int,
+    character_coverage: float,
+    quiet: bool = True,
+    at_most: bool = False,
+    option: str = "--vocab-size",
+) -> bytes:
     """A serialised unigram model of ``vocab_size`` pieces, <unk>, <s> and </s> among them; normalised as XLM-R's.
+
+    Args:
+        lines: of text.
+        vocab_size, character_coverage: SentencePiece's options.
+        quiet: without its progress.
+        at_most: fewer pieces where the text has not as many, instead of an error.
+        option: that the user gave the size with.
 
     Raises:
         UserError: the text has too few different pieces for this size, or too many characters.
@@ -40,6 +54,7 @@ def train_sentencepiece(lines: Iterable[str], vocab_size: int, character_coverag
             vocab_size=vocab_size,
             character_coverage=character_coverage,
             num_threads=TRAINING_THREADS,
+            hard_vocab_limit=not at_most,
             minloglevel=2 if quiet else 0,
         )
     except RuntimeError as error:
@@ -50,7 +65,7 @@ def train_sentencepiece(lines: Iterable[str], vocab_size: int, character_coverag
             message = f"more than the text has pieces for: at most {too_high[1]}"
         elif too_low:
             message = f"too few for the characters of the text: at least {too_low[1]}, or lower --character-coverage"
-        raise UserError(f"--vocab-size {vocab_size}: {message}") from error
+        raise UserError(f"{option} {vocab_size}: {message}") from error
     return model.getvalue()
 
 

@@ -9,6 +9,7 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 from fairseq.models import (
     ARCH_CONFIG_REGISTRY,
     ARCH_MODEL_NAME_REGISTRY,
@@ -62,14 +63,24 @@ class VecoEncoder(RobertaEncoder):
         padding_mask = None if memory is None else memory_tokens.eq(self.dictionary.pad())
         return self.sentence_encoder(tokens, memory, padding_mask, attention, token_embeddings)
 
-    def embed(self, *batches: Tensor) -> Tuple[Tensor, List[Tensor]]:
+    @property
+    def table(self) -> Tensor:
+        """The token embeddings, (vocabulary, dim)."""
+        return self.sentence_encoder.embed_tokens.weight
+
+    def embed(self, *batches: Tensor, vocabulary: Optional[Tensor] = None) -> Tuple[Tensor, List[Tensor]]:
         """The table of embeddings, (vocabulary, dim), for the LM head, and the tokens' of each batch, in one look-up.
 
         Args:
             batches: tokens, (batch, length), whose embeddings are (batch, length, dim).
+            vocabulary: the tokens that are to be in the table, (n): (n, dim).
         """
         ids = torch.cat([tokens.flatten() for tokens in batches])
-        rows, table = look_up(self.sentence_encoder.embed_tokens.weight, ids)
+        if vocabulary is None:
+            rows, table = look_up(self.table, ids)
+        else:
+            together = F.embedding(torch.cat([ids, vocabulary]), self.table)
+            rows, table = together.split([len(ids), len(vocabulary)])
         parts = rows.split([tokens.numel() for tokens in batches])
         return table, [part.view(*tokens.shape, -1) for part, tokens in zip(parts, batches)]
 
@@ -165,7 +176,10 @@ class VecoModel(RobertaModel):
         return self.encoder(tokens, memory, memory_tokens, attention, token_embeddings)
 
     def predict(
-        self, branches: Dict[str, Tuple[Tensor, Tensor]], table: Optional[Tensor] = None
+        self,
+        branches: Dict[str, Tuple[Tensor, Tensor]],
+        table: Optional[Tensor] = None,
+        vocabulary: Optional[Tensor] = None,
     ) -> Dict[str, MaskedPrediction]:
         """Equations 10-13: the NLL of the masked tokens, through the LM head on their rows only, in one pass.
 
@@ -173,13 +187,17 @@ class VecoModel(RobertaModel):
             branches: by name, states (2, batch, length, dim) for x and y, or (batch, length, dim), and targets of
                 that shape less dim: the original token where one is masked, else padding.
             table: the token embeddings, (vocabulary, dim), as :meth:`VecoEncoder.embed` passes them on, if it does.
+            vocabulary: the tokens that the table holds, ascending, if not all; the softmax is over them.
         """
         masks = [targets.ne(self.encoder.dictionary.pad()) for _, targets in branches.values()]
         rows = torch.cat([states[mask] for mask, (states, _) in zip(masks, branches.values())])
         gold = torch.cat([targets[mask] for mask, (_, targets) in zip(masks, branches.values())])
         head = self.encoder.lm_head
         rows = head.layer_norm(head.activation_fn(head.dense(rows)))
-        nll, correct = masked_loss(rows, head.weight if table is None else table, head.bias, gold)
+        bias = head.bias
+        if vocabulary is not None:
+            gold, bias = torch.searchsorted(vocabulary, gold), bias[vocabulary]
+        nll, correct = masked_loss(rows, head.weight if table is None else table, bias, gold)
         # The place of every masked token begins with its side, or, of a concatenation, with its row.
         sides = [mask.nonzero()[:, 0] if mask.dim() == 3 else torch.ones_like(mask[mask]) for mask in masks]
         counts = [len(side) for side in sides]
@@ -196,6 +214,7 @@ class VecoModel(RobertaModel):
         tlm_targets: Optional[Tensor] = None,
         plug_in: bool = True,
         stop_gradient: bool = True,
+        vocabulary: Optional[Tensor] = None,
     ) -> Dict[str, MaskedPrediction]:
         """All predictions of one kind of batch: CA-MLM's from H and S, and TLM's (VECO, equation 1 and section 4).
 
@@ -206,6 +225,7 @@ class VecoModel(RobertaModel):
             tlm_targets: as ``targets``, for ``tlm_tokens``.
             plug_in: compute S as well; without it this is XLM's MLM.
             stop_gradient: let S treat H^L as a constant (section 2.2).
+            vocabulary: the tokens to choose the predictions from, (n), ascending, with all targets; all tokens if none.
 
         Returns:
             The predictions by branch: "h", "s" (if plugged in), "tlm" (if given); while the backbone is frozen,
@@ -214,7 +234,7 @@ class VecoModel(RobertaModel):
         with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.args.autocast == "bf16"):
             both = tokens.flatten(0, 1)
             joined = [] if tlm_tokens is None else [tlm_tokens]
-            table, (of_both, *of_joined) = self.encoder.embed(both, *joined)
+            table, (of_both, *of_joined) = self.encoder.embed(both, *joined, vocabulary=vocabulary)
             hidden = self.unplugged(both, of_both).unflatten(0, tokens.shape[:2])
             branches = {"h": (hidden, targets)}
             if plug_in:
@@ -226,11 +246,11 @@ class VecoModel(RobertaModel):
             if self.backbone_is_frozen and self.training:
                 # S alone has something to train.
                 with torch.no_grad():
-                    fixed = self.predict({"h": branches.pop("h")}, table)
-                return {**fixed, **self.predict(branches, table)}
+                    fixed = self.predict({"h": branches.pop("h")}, table, vocabulary)
+                return {**fixed, **self.predict(branches, table, vocabulary)}
             if tlm_tokens is not None:
                 branches["tlm"] = (self.unplugged(tlm_tokens, *of_joined), tlm_targets)
-            return self.predict(branches, table)
+            return self.predict(branches, table, vocabulary)
 
 
 def _architecture(args, layers: int, dim: int, heads: int) -> None:

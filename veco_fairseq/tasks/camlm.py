@@ -32,6 +32,7 @@ from veco_fairseq.data.composite import (
 from veco_fairseq.data.plan import KINDS
 from veco_fairseq.data.vocabulary import require_same_symbols
 from veco_fairseq.errors import UserError
+from veco_fairseq.modules.knn_target_sampler import KnnTargetSampler
 from veco_fairseq.tasks.base import VecoTask
 
 logger = logging.getLogger(__name__)
@@ -128,6 +129,7 @@ class CamlmTask(VecoTask):
         super().__init__(cfg, dictionary, Path(utils.split_paths(cfg.data)[0]))
         self.validation_names: List[str] = []
         self.frozen_updates = 0
+        self.sampler: Optional[KnnTargetSampler] = None  # the criterion's
         self.begun = deque(maxlen=101)  # the last updates and when they began, for an estimate of the time left
 
     @classmethod
@@ -142,16 +144,25 @@ class CamlmTask(VecoTask):
         logger.info(f"dictionary: {len(dictionary):,} types, <mask> included")
         return cls(cfg, dictionary)
 
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        self.check_task_state(state_dict, "the checkpoint")
+    def state_dict(self) -> Dict[str, Any]:
+        """What checkpoints keep: the symbols, and the neighbours of k-NN target sampling."""
+        neighbours = {} if self.sampler is None else {"neighbours": self.sampler.state_dict()}
+        return {**super().state_dict(), **neighbours}
 
-    def check_task_state(self, task_state: Dict[str, Any], checkpoint: str) -> None:
-        """Refuse a checkpoint of another dictionary, of the same size too: its rows would mean other tokens.
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        self.resume_task_state(state_dict, "the checkpoint")
+
+    def resume_task_state(self, task_state: Dict[str, Any], checkpoint: str) -> None:
+        """Go on with a checkpoint's; refuse one of another dictionary, of the same size too: its rows would mean other
+        tokens.
 
         Raises:
             UserError: with both sizes and the first token that differs.
         """
         require_same_symbols(task_state.get("symbols"), self.dictionary, checkpoint, self.cfg.data)
+        neighbours = task_state.get("neighbours")
+        if self.sampler is not None and neighbours and not self.sampler.load_state_dict(neighbours):
+            logger.info("--knn-targets is another than the checkpoint's: all neighbours are looked up anew")
 
     def build_model(self, cfg, from_checkpoint: bool = False):
         """The model, if its position table holds the sequences that the options allow; from XLM-R, if asked for."""
@@ -185,7 +196,9 @@ class CamlmTask(VecoTask):
                 f"--freeze-backbone-updates {self.frozen_updates}: leaves nothing to train with --objective mlm, which "
                 "has no cross-attention: take one of the two away"
             )
-        return super().build_criterion(cfg, from_checkpoint)
+        criterion = super().build_criterion(cfg, from_checkpoint)
+        self.sampler = getattr(criterion, "sampler", None)
+        return criterion
 
     # Data
 
@@ -284,6 +297,8 @@ class CamlmTask(VecoTask):
         """Forward and backward of each kind of batch in turn, so that only one's activations are in memory."""
         model.train()
         model.set_num_updates(update_num)
+        if self.sampler is not None:
+            self.sampler.update = update_num
         # Here and not earlier: fairseq builds its optimizer over what can be trained before the first update.
         model.freeze_backbone(update_num < self.frozen_updates)
         if not self.begun or self.begun[-1][0] != update_num:

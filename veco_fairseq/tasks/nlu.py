@@ -118,10 +118,10 @@ class NluTask(VecoTask):
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Of a checkpoint to predict with: its labels are the model's outputs."""
-        self.check_task_state({"symbols": state_dict.get("symbols")}, "the checkpoint")
+        self.resume_task_state({"symbols": state_dict.get("symbols")}, "the checkpoint")
         self.labels = list(state_dict.get("labels", self.labels))
 
-    def check_task_state(self, task_state: Dict[str, Any], checkpoint: str) -> None:
+    def resume_task_state(self, task_state: Dict[str, Any], checkpoint: str) -> None:
         """Refuse a checkpoint of another dictionary, or of other labels."""
         require_same_symbols(task_state.get("symbols"), self.dictionary, checkpoint, self.vocabulary)
         theirs = task_state.get("labels", self.labels)

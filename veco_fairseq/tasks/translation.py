@@ -52,7 +52,7 @@ class CheckedTranslationTask(TranslationTask):
             logger.warning("only one of [%s] and [%s] is in the dictionaries: language tokens are not used", *langs)
         return task
 
-    def check_task_state(self, task_state: Dict[str, Any], checkpoint: str) -> None:
+    def resume_task_state(self, task_state: Dict[str, Any], checkpoint: str) -> None:
         """Refuse a checkpoint of another dictionary, to train from or to translate with."""
         of_target = task_state.get("symbols")
         of_both = (
@@ -68,7 +68,7 @@ class CheckedTranslationTask(TranslationTask):
         source, target = self.cfg.source_lang, self.cfg.target_lang
         if source != target and state_dict.get("languages") == [target, source]:
             raise UserError(f"the checkpoint translates from {target} to {source}: check -s {source} and -t {target}")
-        self.check_task_state(state_dict, "the checkpoint")
+        self.resume_task_state(state_dict, "the checkpoint")
 
 
 TASK_REGISTRY["translation"] = CheckedTranslationTask

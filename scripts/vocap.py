@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Make one vocabulary for many languages with VoCap, or measure vocabularies (ALP); resumable."""
+
+import argparse
+from pathlib import Path
+
+from veco_fairseq.cli import run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("--corpora", nargs="+", required=True, metavar="DIR|LANG=FILE",
+        help="a folder with a text or several (or .gz) of each language, LANG.txt or NAME.LANG, or files by language")
+    add("--size", type=int, metavar="T", help="pieces of the vocabulary")
+    add("--alpha", type=float, default=0.7, help="exponent of the languages' sizes (default: %(default)s)")
+    add("--beta", type=float, default=0.7, help="exponent of their probabilities (default: %(default)s)")
+    add("--output", type=Path, metavar="DIR", help="folder for the model, dict.txt, the table, the picture and all stages")
+    add("--step", type=int, default=1000, metavar="N", help="pieces given at a time (default: %(default)s)")
+    add("--largest", type=int, default=50_000, metavar="N", help="of a language's vocabularies (default: %(default)s)")
+    add("--lines", type=int, default=1_000_000, metavar="N", help="to read of a language (default: %(default)s)")
+    add("--character-coverage", type=float, default=1.0, metavar="SHARE",
+        help="share of a language's characters in the vocabulary (default: %(default)s; of web text take 0.9995)")
+    add("--train-every-size", action="store_true", help="train a model for each size, as the paper, instead of one")
+    add("--joint", action="store_true", help="train one model on all languages' text, too, for comparison, in DIR/joint")
+    add("--alp", nargs="+", metavar="NAME=MODEL", help="instead: print the ALP of SentencePiece models by language")
+    add("--workers", type=int, metavar="W", help="languages at a time (default: all processors)")
+    args = parser.parse_args()
+    if args.alp is None and (args.size is None or args.output is None):
+        parser.error("--size and --output are needed (or --alp)")
+    from veco_fairseq.data.text import default_workers
+    from veco_fairseq.vocab.corpora import find_corpora
+    from veco_fairseq.vocab.vocap import Options, make_vocabulary, measure, named_models, write_comparison
+
+    corpora, workers = find_corpora(args.corpora), default_workers() if args.workers is None else args.workers
+    if args.alp is not None:
+        found = measure(named_models(args.alp), corpora, args.lines, workers)
+        print(write_comparison(found, args.output), end="")
+        return
+    options = Options(
+        corpora, args.output, args.size, args.alpha, args.beta, args.largest, args.step, args.lines,
+        args.character_coverage, args.train_every_size, args.joint, workers,
+    )  # fmt: skip
+    print(make_vocabulary(options, lambda message: print(message, flush=True)), end="")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,170 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""k-NN target sampling: the table, V', the loss over it, and training with it."""
+
+import math
+
+import pytest
+import torch
+from conftest import error_line
+from test_camlm import criterion_for, iterator, make_task  # noqa: F401  a fixture
+from test_training import logged, train  # noqa: F401  a fixture
+from test_workers import EXACT, OPTIONS, close, launch, weights  # noqa: F401  a fixture
+
+from veco_fairseq.modules import knn_target_sampler as module
+from veco_fairseq.modules.knn_target_sampler import KnnTargetSampler, nearest
+
+TABLE = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [-1.0, 0.0], [0.1, 3.0]])
+
+
+def test_neighbours_have_the_largest_inner_products_in_chunks_too(monkeypatch):
+    # By hand: row 1 . (rows 0 to 4) = 0.9, 0.82, 0.1, -0.9, 0.39; the long row 4 is nearer to row 2 than row 2 itself.
+    assert [sorted(row) for row in nearest(torch.tensor([1, 2, 3]), TABLE, 2).tolist()] == [[0, 1], [2, 4], [2, 3]]
+    torch.manual_seed(1)
+    table, tokens = torch.randn(50, 8), torch.arange(0, 50, 3)
+    whole = nearest(tokens, table, 7)
+    monkeypatch.setattr(module, "LOGITS_A_CHUNK", 120)  # two tokens at a time
+    by_chunks = nearest(tokens, table, 7)
+    for token, row, chunked in zip(tokens, whole, by_chunks):
+        expected = sorted(range(50), key=lambda other: -float(table[token] @ table[other]))[:7]
+        assert set(row.tolist()) == set(chunked.tolist()) == set(expected)
+
+
+def test_the_subset_is_the_union_of_the_targets_and_their_neighbours():
+    sampled = KnnTargetSampler(2, 10)(torch.tensor([[2, 3], [3, 2]]), TABLE)
+    assert sampled.vocabulary.tolist() == [2, 3, 4]
+    assert (sampled.targets, sampled.looked_up, sampled.age) == (2, 2, 0)
+    # Of a token whose nearest is another the token itself is there all the same.
+    assert KnnTargetSampler(1, 10)(torch.tensor([2]), TABLE).vocabulary.tolist() == [2, 4]
+
+
+def test_a_row_is_made_when_needed_and_again_when_it_is_old():
+    sampler = KnnTargetSampler(2, refresh=3)
+    looked_up, ages = [], []
+    for update, targets in enumerate(([1, 2], [1], [1, 3], [1, 3], [1, 3], [1, 3])):
+        sampler.update = update
+        sampled = sampler(torch.tensor(targets), TABLE)
+        looked_up.append(sampled.looked_up)
+        ages.append(sampled.age)
+    # 1 and 2 at update 0, 3 at update 2, 1 again at update 3, 3 again at update 5.
+    assert looked_up == [2, 0, 1, 1, 0, 1]
+    assert ages == [0, 1, 2, 1, 1 + 2, 2]
+
+
+def test_rows_that_are_there_are_not_looked_at_again_before_their_time():
+    sampler = KnnTargetSampler(2, refresh=3)
+    sampler(torch.tensor([1]), TABLE)
+    other = TABLE.flip(0)
+    sampler.update = 2
+    assert sampler(torch.tensor([1]), other).vocabulary.tolist() == [0, 1]
+    sampler.update = 3
+    assert sampler(torch.tensor([1]), other).vocabulary.tolist() == sorted({1, *nearest(torch.tensor([1]), other, 2)[0].tolist()})
+
+
+def test_state_is_taken_over_but_not_with_another_k():
+    sampler = KnnTargetSampler(2, 10)
+    sampler.update = 4
+    sampler(torch.tensor([2, 3]), TABLE)
+    resumed = KnnTargetSampler(2, 10)
+    assert resumed.load_state_dict(sampler.state_dict())
+    resumed.update = 6
+    sampled = resumed(torch.tensor([3]), torch.zeros_like(TABLE))
+    assert (sampled.vocabulary.tolist(), sampled.looked_up, sampled.age) == ([2, 3], 0, 2)
+    assert torch.equal(resumed.made_at, sampler.made_at) and torch.equal(resumed.neighbours, sampler.neighbours)
+    assert not KnnTargetSampler(3, 10).load_state_dict(sampler.state_dict())
+
+
+def of_criterion(task, model, sample, **options):
+    """Loss, and gradients by name, of a training step's forward and backward."""
+    criterion = criterion_for(task, **options).train()
+    model.zero_grad()
+    total = 0.0
+    for half in sample.values():
+        loss, _, log = criterion(model, half)
+        loss.backward()
+        total += loss.item()
+    return total, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}, log
+
+
+def test_with_all_neighbours_it_is_the_full_softmax(make_task, make_model):  # noqa: F811
+    task = make_task()
+    model, sample = make_model(task.dictionary).train(), next(iterator(task).next_epoch_itr())
+    full, of_full, _ = of_criterion(task, model, sample)
+    ours, of_ours, log = of_criterion(task, model, sample, knn_targets=len(task.dictionary))
+    assert log["knn_vocabulary"] == len(task.dictionary)
+    assert ours == pytest.approx(full, rel=1e-6)
+    assert all(torch.allclose(of_ours[name], gradient, rtol=1e-5, atol=1e-5) for name, gradient in of_full.items())
+
+
+def test_loss_and_gradients_are_of_the_subset_alone(make_task, make_model, monkeypatch):  # noqa: F811
+    """Equation 4 for H, written out; theirs are the only rows of the embeddings with a gradient."""
+    task = make_task(no_tlm=True)
+    model, sample = make_model(task.dictionary).train(), next(iterator(task).next_epoch_itr())
+    half = sample["mono"]
+    tokens, targets = half["net_input"]["tokens"], half["net_input"]["targets"]
+    loss, gradients, log = of_criterion(task, model, {"mono": half}, knn_targets=2, objective="mlm")
+    table = model.encoder.table
+    words = targets[targets.ne(1)].unique().tolist()
+    subset = sorted({*words, *nearest(torch.tensor(words), table, 2).flatten().tolist()})
+    assert len(words) < len(subset) == log["knn_vocabulary"] < len(task.dictionary)
+    expected = 0.0
+    with torch.no_grad():
+        for side, gold in zip(tokens, targets):
+            rows = model.encoder.lm_head(model.unplugged(side))[gold.ne(1)]
+            for row, word in zip(rows, gold[gold.ne(1)].tolist()):
+                expected += math.log(sum(math.exp(row[j]) for j in subset)) - row[word].item()
+    assert loss == pytest.approx(expected, rel=1e-5)
+    touched = gradients["encoder.sentence_encoder.embed_tokens.weight"].abs().sum(1).nonzero().flatten().tolist()
+    assert set(touched) == {*subset, *tokens.unique().tolist()} - {1}
+    assert gradients["encoder.lm_head.bias"].nonzero().flatten().tolist() == subset
+
+
+def test_validation_is_over_the_whole_vocabulary(make_task, make_model):  # noqa: F811
+    task = make_task()
+    model, sample = make_model(task.dictionary), next(iterator(task).next_epoch_itr())["bitext"]
+    full, knn = (criterion_for(task, **options).eval() for options in ({}, {"knn_targets": 2}))
+    assert torch.equal(full(model, sample)[0], knn(model, sample)[0])
+    assert not knn.sampler.made_at.numel()
+
+
+KNN = "--knn-targets 4 --knn-refresh 3".split()
+
+
+def test_resumes_with_the_same_table(make_root, train, tmp_path):  # noqa: F811
+    root = make_root()
+    whole = train(root, *KNN, "--max-update", "7", "--save-interval-updates", "4", save_dir="whole")
+    losses = logged(whole, "train_inner")
+    assert all(0 < float(line["knn_vocabulary"]) <= 45 for line in losses)
+    assert float(losses[0]["knn_age"]) == 0 and float(losses[0]["knn_looked_up"]) > float(losses[1]["knn_looked_up"])
+    assert {"knn_ms", "knn_age"} <= set(losses[0])
+    (tmp_path / "part").mkdir()
+    (tmp_path / "whole/checkpoint_2_4.pt").rename(tmp_path / "part/checkpoint_last.pt")
+    part = train(root, *KNN, "--max-update", "7", save_dir="part")
+    keys = [key for key in losses[0] if key.endswith("loss") or key in ("knn_vocabulary", "knn_age", "knn_looked_up")]
+    rest = [[line[key] for key in keys] for line in logged(part, "train_inner")]
+    assert rest == [[line[key] for key in keys] for line in losses[4:]]
+    ours, theirs = weights(tmp_path / "part"), weights(tmp_path / "whole")
+    assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
+    # Another k begins with an empty table, and says so; none at all is as good.
+    other = train(root, "--knn-targets", "6", "--max-update", "9", save_dir="part")
+    assert "all neighbours are looked up anew" in other.stdout
+    logged(train(root, "--max-update", "11", save_dir="part"), "train_inner")
+
+
+def test_workers_share_one_table(make_root, launch, run, tmp_path):  # noqa: F811
+    root = make_root()
+    one = run("fairseq-train", root, *OPTIONS, *EXACT, *KNN, "--update-freq", "2", "--save-dir", tmp_path / "one")
+    two = launch(root, *OPTIONS, *EXACT, *KNN, "--save-dir", tmp_path / "two")
+    ours, theirs = logged(two, "train_inner"), logged(one, "train_inner")
+    for mine, other in zip(ours, theirs):
+        assert float(mine["loss"]) == pytest.approx(float(other["loss"]), abs=2e-3)
+    assert close(weights(tmp_path / "two"), weights(tmp_path / "one"))
+    states = [torch.load(tmp_path / name / "checkpoint_last.pt")["task_state"]["neighbours"] for name in ("one", "two")]
+    for key, tensor in states[0].items():
+        assert torch.equal(tensor.sort()[0], states[1][key].sort()[0]), key
+
+
+@pytest.mark.parametrize("option", ["--knn-targets", "--knn-refresh"])
+def test_numbers_below_one_are_refused(make_root, train, option):  # noqa: F811
+    refused = train(make_root(), "--knn-targets", "3", option, "0", "--max-update", "1")
+    assert f"{option} 0: must be 1 at least" in error_line(refused)

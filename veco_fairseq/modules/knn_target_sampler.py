@@ -1,0 +1,158 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""k-NN target sampling: a softmax over the tokens that are hard to tell from a batch's targets (VoCap, section 3.1)."""
+
+import time
+from typing import Dict, List, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from veco_fairseq.modules.masked_loss import LOGITS_A_CHUNK
+
+
+class Sampled(NamedTuple):
+    """A batch's part of the vocabulary, and what it cost.
+
+    Attributes:
+        vocabulary: V' of equation 5, ascending, with the targets themselves.
+        targets: how many different targets the batch has.
+        looked_up: how many tokens' neighbours were looked up for it, on all workers.
+        age: the sum over the targets of updates since they were.
+        seconds: that looking them up took.
+    """
+
+    vocabulary: Tensor
+    targets: int
+    looked_up: int
+    age: int
+    seconds: float
+
+
+class KnnTargetSampler:
+    """The table of every token's ``k`` neighbours, and V' for a batch.
+
+    Algorithm 2 of the paper makes the whole table anew every ``refresh`` updates. Here a token's row is made when the
+    token is a target and its row is ``refresh`` updates old, or not there yet: no row that is used is older than in the
+    paper, nothing stalls, and what no batch has as a target costs nothing. All workers have the same table:
+    they make the rows that any of them needs together, each its share.
+
+    Args:
+        k: neighbours of a token, itself among them as a rule; of the vocabulary's size or more it is the full softmax.
+        refresh: updates after which a row is made anew.
+    """
+
+    def __init__(self, k: int, refresh: int):
+        self.k, self.refresh = k, refresh
+        self.update = 0  # the current one, as the task sets it
+        self.neighbours = torch.empty(0, 0, dtype=torch.int32)  # (vocabulary, k)
+        self.made_at = torch.empty(0, dtype=torch.int32)  # (vocabulary): the update; -1 where there is no row yet
+
+    @torch.no_grad()
+    def __call__(self, targets: Tensor, table: Tensor) -> Sampled:
+        """V' for a batch.
+
+        Args:
+            targets: masked tokens of the batch, any shape.
+            table: the embeddings, (vocabulary, dim).
+        """
+        if len(self.made_at) != len(table) or self.made_at.device != table.device:
+            self._resize(table)
+        targets = targets.unique()
+        started = time.perf_counter()
+        made_at = self.made_at[targets]
+        # Later than now is of another run, whose checkpoint this one began with.
+        old = (made_at < 0) | (made_at + self.refresh <= self.update) | (made_at > self.update)
+        needed = _of_all_workers(targets[old])
+        if len(needed):
+            self.neighbours[needed] = _made_together(needed, table, self.neighbours.shape[1])
+            self.made_at[needed] = self.update
+        age = self.update * len(targets) - int(self.made_at[targets].sum())  # waits for the device
+        seconds = time.perf_counter() - started
+        vocabulary = torch.cat([targets, self.neighbours[targets].flatten().long()]).unique()
+        return Sampled(vocabulary, len(targets), len(needed), age, seconds)
+
+    def _resize(self, table: Tensor) -> None:
+        """To the vocabulary's size and device, keeping what is known of this vocabulary."""
+        size = (len(table), min(self.k, len(table)))
+        known = self.neighbours.shape == size
+        self.neighbours = self.neighbours.to(table.device) if known else self._empty(*size, device=table.device)
+        self.made_at = self.made_at.to(table.device) if known else self._empty(size[0], device=table.device)
+
+    @staticmethod
+    def _empty(*size: int, device: torch.device) -> Tensor:
+        return torch.full(size, -1, dtype=torch.int32, device=device)
+
+    def state_dict(self) -> Dict[str, Tensor]:
+        """The rows that there are: ``tokens`` (n), their ``neighbours`` (n, k) and ``made_at`` (n)."""
+        tokens = self.made_at.ge(0).nonzero().squeeze(1)
+        return {
+            "tokens": tokens,
+            "neighbours": self.neighbours[tokens],
+            "made_at": self.made_at[tokens],
+            "vocabulary": torch.tensor(len(self.made_at)),
+        }
+
+    def load_state_dict(self, state: Dict[str, Tensor]) -> bool:
+        """Take the rows over; False, and nothing is, if they were made with another k."""
+        vocabulary, neighbours = int(state["vocabulary"]), state["neighbours"]
+        if neighbours.shape[1] != min(self.k, vocabulary):
+            return False
+        self.neighbours = self._empty(vocabulary, neighbours.shape[1], device=neighbours.device)
+        self.made_at = self._empty(vocabulary, device=neighbours.device)
+        self.neighbours[state["tokens"]] = neighbours
+        self.made_at[state["tokens"]] = state["made_at"]
+        return True
+
+
+def nearest(tokens: Tensor, table: Tensor, k: int) -> Tensor:
+    """Equation 6: for each token the ``k`` whose embeddings have the largest inner product with its own.
+
+    Exact, for :data:`~veco_fairseq.modules.masked_loss.LOGITS_A_CHUNK` products at a time.
+
+    Args:
+        tokens: (n).
+        table: (vocabulary, dim).
+
+    Returns:
+        (n, k), int32.
+    """
+    chunks = tokens.split(max(1, LOGITS_A_CHUNK // len(table)))
+    found: List[Tensor] = [
+        torch.mm(table[chunk], table.t()).topk(k, dim=1, sorted=False).indices.int() for chunk in chunks
+    ]
+    return torch.cat(found) if found else table.new_empty(0, k, dtype=torch.int32)
+
+
+def _workers() -> int:
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def _of_all_workers(tokens: Tensor) -> Tensor:
+    """The union of all workers' tokens, ascending."""
+    if _workers() == 1:
+        return tokens
+    counts = [torch.zeros(1, dtype=torch.long, device=tokens.device) for _ in range(_workers())]
+    dist.all_gather(counts, torch.tensor([len(tokens)], device=tokens.device))
+    most = int(max(counts))
+    padded = torch.full((most,), -1, dtype=tokens.dtype, device=tokens.device)
+    padded[: len(tokens)] = tokens
+    gathered = [torch.empty_like(padded) for _ in range(_workers())]
+    dist.all_gather(gathered, padded)
+    union = torch.cat(gathered).unique()
+    return union[union >= 0]
+
+
+def _made_together(tokens: Tensor, table: Tensor, k: int) -> Tensor:
+    """:func:`nearest`, each worker making its share of the rows."""
+    workers = _workers()
+    if workers == 1:
+        return nearest(tokens, table, k)
+    share = -(-len(tokens) // workers)
+    mine = tokens[dist.get_rank() * share : (dist.get_rank() + 1) * share]
+    rows = torch.zeros(share, k, dtype=torch.int32, device=table.device)
+    rows[: len(mine)] = nearest(mine, table, k)
+    gathered = [torch.empty_like(rows) for _ in range(workers)]
+    dist.all_gather(gathered, rows)
+    return torch.cat(gathered)[: len(tokens)]

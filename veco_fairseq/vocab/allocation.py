@@ -1,0 +1,90 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Which of its vocabularies each language gets (VoCap, equations 2 and 3, algorithm 1)."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Dict, Set
+
+import numpy as np
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.vocab.sizes import Vocabularies
+
+
+@dataclass
+class Allocation:
+    """What :func:`allocate` chose.
+
+    Attributes:
+        sizes: t_i by language.
+        pieces: the union of the languages' vocabularies, at most as many as were asked for.
+        clipped: how many pieces of the last step found no room.
+    """
+
+    sizes: Dict[str, int]
+    pieces: Set[str]
+    clipped: int
+
+
+def sampling_probabilities(instances: Dict[str, int], alpha: float) -> Dict[str, float]:
+    """q_i by language from its number of instances n_i (equation 3)."""
+    smoothed = np.array(list(instances.values()), dtype=np.float64) ** alpha
+    return dict(zip(instances, (smoothed / smoothed.sum()).tolist()))
+
+
+def allocate(vocabularies: Dict[str, Vocabularies], total: int, alpha: float, beta: float) -> Allocation:
+    """Give the language that gains the most its next larger vocabulary, until the union has ``total`` pieces.
+
+    The gain is q_i^beta (ALP(D_i, V_larger) - ALP(D_i, V)), as equation 2 has it (algorithm 1 as printed leaves q_i^beta
+    out). Every language's first vocabulary gains infinitely, since ALP(D_i, {}) is minus infinity. As ALP gains less with every
+    step, the greedy choice is the best one. Of the last step's pieces those that no other language has are clipped to
+    ``total``, the least probable ones first.
+
+    Args:
+        vocabularies: by language.
+        total: T; the pieces of the union.
+        alpha, beta: exponents: of the instances, and of q.
+
+    Raises:
+        UserError: the languages' smallest vocabularies alone have more pieces.
+    """
+    probabilities = sampling_probabilities({name: of.instances for name, of in vocabularies.items()}, alpha)
+    places = dict.fromkeys(vocabularies, -1)  # in the languages' sizes
+    holders: Dict[str, int] = Counter()  # how many languages' vocabularies have the piece
+    old: Dict[str, float] = {}
+    new: Dict[str, float] = {}
+    while len(holders) < total:
+        gains = {
+            name: probabilities[name] ** beta * _gain(of, places[name] + 1)
+            for name, of in vocabularies.items()
+            if places[name] + 1 < len(of.sizes)
+        }
+        if not gains:
+            break
+        chosen = max(gains, key=gains.get)
+        of, place = vocabularies[chosen], places[chosen]
+        old, new = (of.of_size(of.sizes[place]) if place >= 0 else {}), of.of_size(of.sizes[place + 1])
+        places[chosen] = place + 1
+        holders.update(new.keys() - old.keys())
+        for piece in old.keys() - new.keys():
+            holders[piece] -= 1
+            if not holders[piece]:
+                del holders[piece]
+    # Of single characters none is clipped, or a text would have an unknown one.
+    own = [piece for piece in new if piece not in old and holders[piece] == 1 and len(piece) > 1]
+    surplus = sorted(own, key=lambda piece: (new[piece], piece))[: max(0, len(holders) - total)]
+    pieces = holders.keys() - set(surplus)
+    begun = sum(place >= 0 for place in places.values())
+    if begun < len(places) or len(pieces) > total:
+        raise UserError(
+            f"--size: {total:,} pieces are too few: the smallest vocabularies of {begun} of {len(places)} languages alone "
+            f"have {len(holders):,}: raise it, or lower --step or --character-coverage"
+        )
+    sizes = {name: vocabularies[name].sizes[place] for name, place in places.items()}
+    return Allocation(sizes, pieces, len(surplus))
+
+
+def _gain(of: Vocabularies, place: int) -> float:
+    """In ALP, of the vocabulary of this place over the one before."""
+    return np.inf if place == 0 else of.alp[place] - of.alp[place - 1]

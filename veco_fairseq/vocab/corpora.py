@@ -1,0 +1,69 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The texts that a vocabulary is made from: which files a language has, and which of their lines are read."""
+
+from pathlib import Path
+from typing import Dict, Iterator, List, Sequence, Tuple
+
+from veco_fairseq.data.text import LANGUAGE, is_spread
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import read_lines
+
+
+def find_corpora(arguments: Sequence[str]) -> Dict[str, List[Path]]:
+    """The files of each language, from folders and ``LANG=FILE`` arguments.
+
+    In a folder every file (but hidden ones) is a text, plain or .gz, of the language that its name ends with, .txt and
+    .gz left aside: en.txt, train.en, news.en.gz. Several of one language are read one after the other.
+
+    Raises:
+        UserError: there is no such file or folder, a name ends with no language code, or there is no text at all.
+    """
+    corpora: Dict[str, List[Path]] = {}
+    for argument in arguments:
+        folder = Path(argument)
+        if folder.is_dir():
+            named = [(_language_of(path), path) for path in sorted(folder.iterdir()) if _is_text(path)]
+            if not named:
+                raise UserError(f"--corpora {folder}: holds no file")
+        else:
+            language, equals, file = argument.partition("=")
+            if not equals:
+                raise UserError(f"--corpora {argument}: no such folder, and not of the form LANG=FILE")
+            named = [(language, Path(file))]
+        for language, path in named:
+            if not LANGUAGE.fullmatch(language):
+                raise UserError(
+                    f"--corpora {argument}: '{language}' is no language code: use letters, digits and _, as in LANG=FILE, "
+                    "or in the file's name: LANG.txt, NAME.LANG"
+                )
+            if not path.is_file():
+                raise UserError(f"--corpora {argument}: {path}: no such file")
+            corpora.setdefault(language, []).append(path)
+    return corpora
+
+
+def _is_text(path: Path) -> bool:
+    return path.is_file() and not path.name.startswith(".")
+
+
+def _language_of(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".txt").rpartition(".")[2]
+
+
+def sentences(paths: Sequence[Path]) -> Iterator[str]:
+    """The lines that are not blank, of all files in turn."""
+    return (line for path in paths for line in read_lines(path) if line.strip())
+
+
+def sample(paths: Sequence[Path], most: int) -> Tuple[List[str], int]:
+    """At most so many sentences, spread evenly over the files, and how many there are.
+
+    Raises:
+        UserError: there is none.
+    """
+    instances = sum(1 for _ in sentences(paths))
+    if not instances:
+        raise UserError(f"{', '.join(map(str, paths))}: no text in it")
+    chosen = min(most, instances)
+    return [line for i, line in enumerate(sentences(paths)) if is_spread(i, chosen, instances)], instances

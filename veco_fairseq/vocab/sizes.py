@@ -1,0 +1,163 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""A language's vocabularies of 1,000, 2,000, ... pieces, and the ALP of each.
+
+The paper trains a model for each of fifty sizes. Here one is trained, of the largest size, and made smaller step by step
+by what the trainer itself does to get to its size (Kudo, 2018): the pieces whose loss costs the corpus least
+likelihood go, and the others' probabilities are estimated anew. ``every_size`` trains them all, for comparison.
+"""
+
+from dataclasses import dataclass
+from math import log
+from typing import List, Sequence, Tuple
+
+import numpy as np
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
+
+from veco_fairseq.data.vocabulary import train_sentencepiece
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import Path_, atomic_output
+from veco_fairseq.vocab.alp import Words, average_log_probability, count_pieces, without_normaliser, words_of
+
+NORMAL = sentencepiece_model_pb2.ModelProto.SentencePiece.NORMAL
+META = 3  # <unk>, <s>, </s>, which every model begins with
+UNSEEN = 0.5  # occurrences of a piece that has none, for its probability
+
+
+@dataclass
+class Vocabularies:
+    """One language's vocabularies, the smallest first.
+
+    Attributes:
+        pieces: of all of them.
+        sizes: how many pieces each has (SentencePiece's three symbols are not counted).
+        scores: log probabilities, float32, (sizes, pieces); NaN where a vocabulary has not the piece.
+        alp: of each on the language's corpus.
+        instances: sentences that the language has, n_i of equation 3.
+    """
+
+    pieces: List[str]
+    sizes: List[int]
+    scores: np.ndarray
+    alp: np.ndarray
+    instances: int
+
+    def of_size(self, size: int) -> dict:
+        """The vocabulary of ``size`` pieces: each with its log probability."""
+        scores = self.scores[self.sizes.index(size)]
+        return {self.pieces[i]: float(scores[i]) for i in np.flatnonzero(~np.isnan(scores))}
+
+    def save(self, path: Path_) -> None:
+        """Write an .npz that numpy reads without unpickling."""
+        text = np.frombuffer("\n".join(self.pieces).encode("utf-8"), dtype=np.uint8)
+        with atomic_output(path) as temporary, open(temporary, "wb") as stream:
+            np.savez_compressed(stream, pieces=text, sizes=self.sizes, scores=self.scores, alp=self.alp,
+                                instances=self.instances)  # fmt: skip
+
+    @classmethod
+    def load(cls, path: Path_) -> "Vocabularies":
+        """What :meth:`save` wrote.
+
+        Raises:
+            UserError: the file is damaged.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as found:
+                pieces = found["pieces"].tobytes().decode("utf-8").split("\n")
+                sizes = [int(size) for size in found["sizes"]]
+                return cls(pieces, sizes, found["scores"], found["alp"], int(found["instances"]))
+        except (OSError, ValueError, KeyError, EOFError) as error:
+            raise UserError(f"{path}: damaged: remove it, and run the command again") from error
+
+
+def all_sizes(
+    lines: Sequence[str], instances: int, largest: int, step: int, coverage: float, every_size: bool = False
+) -> Tuple[bytes, Vocabularies]:
+    """A language's vocabularies of ``step``, 2 ``step``, ... ``largest`` pieces, and the largest as a serialised model.
+
+    Sizes below the number of the language's characters are left out; where the text has pieces for fewer than
+    ``largest``, the last vocabulary has all that there are.
+
+    Args:
+        lines: of the language, not empty.
+        instances: n_i, which may be more than the lines.
+        coverage: share of the text's characters that the vocabularies must have.
+        every_size: train a model for every size.
+
+    Raises:
+        UserError: the text has more characters than ``largest``, or nothing in it.
+    """
+    model = largest_model = _train(lines, largest, coverage)
+    words = words_of(lines, sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString()))
+    most = len(model.pieces) - META
+    characters = sum(len(piece.piece) == 1 for piece in model.pieces[META:])
+    sizes = [size for size in range(step, most, step) if size > characters] + [most]
+    models = {most: model}
+    for size in reversed(sizes[:-1]):
+        models[size] = _train(lines, size, coverage) if every_size else None
+    alp, scores_of = [], {}
+    for size in reversed(sizes):
+        if models[size] is None:
+            model, counts = shrink(model, counts, words, size)
+        else:
+            model = models[size]
+            counts = count_pieces(words, without_normaliser(model))
+        alp.append(average_log_probability(counts, words.sentences))
+        scores_of[size] = {piece.piece: piece.score for piece in model.pieces[META:]}
+    pieces = sorted(set().union(*scores_of.values()))
+    scores = np.array([[scores_of[size].get(piece, np.nan) for piece in pieces] for size in sizes], dtype=np.float32)
+    found = Vocabularies(pieces, sizes, scores, np.array(alp[::-1]), instances)
+    return largest_model.SerializeToString(), found
+
+
+def _train(lines: Sequence[str], size: int, coverage: float) -> sentencepiece_model_pb2.ModelProto:
+    """A model of ``size`` pieces, or of as many as there are."""
+    serialised = train_sentencepiece(lines, size + META, coverage, at_most=True, option="--largest")
+    return sentencepiece_model_pb2.ModelProto.FromString(serialised)
+
+
+def shrink(model: sentencepiece_model_pb2.ModelProto, counts: np.ndarray, words: Words, size: int):
+    """The model with its ``size`` most useful pieces, and their counts in the corpus.
+
+    What a piece is worth is the likelihood that the corpus would lose if each of its occurrences became the piece's
+    next best segmentation (Kudo, 2018, section 3.2, as SentencePiece approximates it). Characters always stay.
+
+    Args:
+        model: of unigrams; a new one is returned.
+        counts: of its pieces in the corpus, by id.
+        words: the corpus.
+        size: pieces to keep, no fewer than there are characters.
+    """
+    worth = _worth(model, counts)
+    kept = np.sort(np.argsort(-worth, kind="stable")[:size]) + META
+    small = sentencepiece_model_pb2.ModelProto.FromString(model.SerializeToString())
+    del small.pieces[:]
+    small.pieces.extend(model.pieces[i] for i in (*range(META), *map(int, kept)))
+    small.trainer_spec.vocab_size = len(small.pieces)
+    estimate(small, count_pieces(words, without_normaliser(small)))
+    return small, count_pieces(words, without_normaliser(small))
+
+
+def _worth(model: sentencepiece_model_pb2.ModelProto, counts: np.ndarray) -> np.ndarray:
+    """The likelihood that every ordinary piece is worth, by its place; infinite for characters."""
+    pieces = [piece.piece for piece in model.pieces[META:]]
+    frequency, total = counts.tolist(), int(counts.sum())
+    best = without_normaliser(model).nbest_encode(pieces, nbest_size=2)
+    worth = np.zeros(len(pieces))
+    for place, (text, segmentations) in enumerate(zip(pieces, best)):
+        if len(text) == 1:
+            worth[place] = np.inf
+        elif segmentations[0] == [place + META] and len(segmentations) > 1 and frequency[place + META]:
+            occurrences, instead = frequency[place + META], segmentations[1]
+            log_total_instead = log(total + occurrences * (len(instead) - 1))
+            log_p_instead = sum(log(frequency[i] + occurrences) - log_total_instead for i in instead)
+            worth[place] = occurrences * (log(occurrences) - log(total) - log_p_instead)
+    return worth
+
+
+def estimate(model: sentencepiece_model_pb2.ModelProto, counts: np.ndarray) -> None:
+    """Set the pieces' scores to the logarithms of their shares of the corpus."""
+    shares = np.maximum(counts[META:], UNSEEN) / counts.sum()
+    for piece, score in zip(model.pieces[META:], np.log(shares)):
+        piece.score = score

@@ -1,0 +1,310 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""From a text for each language to one vocabulary for all, every stage kept.
+
+``languages/LANG.npz`` has a language's vocabularies of all sizes and ``languages/LANG.model`` the largest of them; the rest
+is the result: the model, its dict.txt, and the allocated sizes as a table and a picture. What is there and was made from
+the same texts and options is not made again.
+"""
+
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
+
+from veco_fairseq.data.manifest import Manifest, fingerprint
+from veco_fairseq.data.text import default_workers
+from veco_fairseq.data.vocabulary import (
+    DICT_NAME,
+    MODEL_NAME,
+    dictionary_text,
+    load_sentencepiece,
+    train_sentencepiece,
+    write_vocabulary,
+)
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import atomic_output
+from veco_fairseq.vocab.allocation import Allocation, allocate, sampling_probabilities
+from veco_fairseq.vocab.alp import average_log_probability, count_pieces, without_normaliser, words_of
+from veco_fairseq.vocab.corpora import sample
+from veco_fairseq.vocab.sizes import META, Vocabularies, all_sizes
+from veco_fairseq.vocab.union import union_model
+
+TABLE, PICTURE = "allocation.tsv", "allocation.png"
+
+
+@dataclass
+class Options:
+    """What vocap.py was asked for.
+
+    Attributes:
+        corpora: the files of each language.
+        size: T: pieces of the vocabulary, <unk>, <s> and </s> among them.
+        alpha, beta: see :func:`~veco_fairseq.vocab.allocation.allocate`.
+        largest, step: sizes of a language's vocabularies: ``step``, 2 ``step``, ... ``largest``.
+        lines: at most so many of a language are read (its number of instances counts all).
+        coverage: share of a language's characters that its vocabularies must have.
+        every_size: train a model for every size, as the paper.
+        joint: train one model on all languages' text, too, for comparison.
+        workers: languages at a time.
+    """
+
+    corpora: Dict[str, List[Path]]
+    output: Path
+    size: int
+    alpha: float = 0.7
+    beta: float = 0.7
+    largest: int = 50_000
+    step: int = 1000
+    lines: int = 1_000_000
+    coverage: float = 1.0
+    every_size: bool = False
+    joint: bool = False
+    workers: int = field(default_factory=default_workers)
+
+    def __post_init__(self) -> None:
+        for name in ("size", "largest", "step", "lines", "workers"):
+            if getattr(self, name) < 1:
+                raise UserError(f"--{name} {getattr(self, name)}: must be 1 or more")
+        for name in ("alpha", "beta"):
+            if getattr(self, name) < 0:
+                raise UserError(f"--{name} {getattr(self, name)}: must be 0 or more")
+        if self.step > self.largest:
+            raise UserError(f"--step {self.step}: must be at most --largest {self.largest}")
+        if not 0.9 <= self.coverage <= 1:
+            raise UserError(f"--character-coverage {self.coverage}: must be from 0.9 to 1")
+
+
+def make_vocabulary(options: Options, say: Callable[[str], None]) -> str:
+    """Do what is not done yet; return the table of allocated sizes.
+
+    Raises:
+        UserError: anything that is wrong with texts, sizes or the output folder.
+    """
+    (options.output / "languages").mkdir(parents=True, exist_ok=True)
+    manifest = Manifest(options.output)
+    if not manifest.path.exists():
+        manifest.save()
+    _make_languages(options, manifest, say)
+    vocabularies = {name: Vocabularies.load(_file(options, name, "npz")) for name in options.corpora}
+    made_from = {
+        "size": options.size, "alpha": options.alpha, "beta": options.beta,
+        "languages": {name: manifest.steps[name]["made_from"] for name in vocabularies},
+    }  # fmt: skip
+    files = (MODEL_NAME, DICT_NAME, TABLE, PICTURE)
+    if manifest.is_done("union", made_from):
+        say("vocabulary: already there")
+    else:
+        allocation = allocate(vocabularies, options.size - META, options.alpha, options.beta)
+        _tell_of(allocation, options, say)
+        manifest.start("union", files)
+        _write_union(options, vocabularies, allocation)
+        say(f"vocabulary: ALP of {len(vocabularies)} languages with it")
+        alp = measure({"union": options.output / MODEL_NAME}, options.corpora, options.lines, options.workers)
+        table = _write_table(options, vocabularies, allocation, {name: of["union"] for name, of in alp.items()})
+        manifest.finish("union", made_from, files, {"table": table})
+    if options.joint:
+        _make_joint(options, vocabularies, manifest, made_from, say)
+    return manifest.steps["union"]["report"]["table"]
+
+
+def _file(options: Options, language: str, kind: str) -> Path:
+    return options.output / "languages" / f"{language}.{kind}"
+
+
+def _make_languages(options: Options, manifest: Manifest, say: Callable[[str], None]) -> None:
+    jobs = {}
+    for language, paths in options.corpora.items():
+        made_from = {
+            "texts": fingerprint(paths), "largest": options.largest, "step": options.step, "lines": options.lines,
+            "coverage": options.coverage, "every_size": options.every_size,
+        }  # fmt: skip
+        if manifest.is_done(language, made_from):
+            say(f"{language}: already there")
+        else:
+            jobs[language] = made_from
+    calls = {language: partial(_make_language, options, language) for language in jobs}
+    for done, (language, report) in enumerate(in_parallel(calls, options.workers), 1):
+        manifest.finish(
+            language, jobs[language], [f"languages/{language}.{kind}" for kind in ("model", "npz")], report
+        )
+        capped = f", all that its text has, of {options.largest:,}" if report["most"] < options.largest else ""
+        say(
+            f"{language} ({done} of {len(jobs)}): {report['vocabularies']} vocabularies of {report['least']:,} to "
+            f"{report['most']:,} pieces{capped}; {report['seconds']:.0f} s"
+        )
+
+
+def _make_language(options: Options, language: str) -> Dict[str, Any]:
+    """One language's stage, in a process of its own."""
+    started = time.time()
+    lines, instances = sample(options.corpora[language], options.lines)
+    try:
+        model, found = all_sizes(
+            lines, instances, options.largest, options.step, options.coverage, options.every_size
+        )
+    except UserError as error:
+        raise UserError(f"{language}: {error}") from error
+    with atomic_output(_file(options, language, "model")) as temporary:
+        temporary.write_bytes(model)
+    found.save(_file(options, language, "npz"))
+    return {"vocabularies": len(found.sizes), "least": found.sizes[0], "most": found.sizes[-1],
+            "instances": instances, "seconds": time.time() - started}  # fmt: skip
+
+
+def in_parallel(calls: Dict[str, Callable[[], Any]], workers: int) -> Iterator[Tuple[str, Any]]:
+    """(name, result) of every call, each in one of so many processes, as they end.
+
+    Raises:
+        UserError: a process was killed; and what the calls raise. The others are not begun any more then.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=max(1, min(workers, len(calls))), mp_context=context) as pool:
+        futures = {pool.submit(call): name for name, call in calls.items()}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BrokenProcessPool as error:
+            raise UserError("a process was killed, perhaps for memory: try fewer --workers or --lines") from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _tell_of(allocation: Allocation, options: Options, say: Callable[[str], None]) -> None:
+    sum_of_sizes, pieces = sum(allocation.sizes.values()), len(allocation.pieces) + META
+    say(f"allocation: {sum_of_sizes:,} pieces in sum, {pieces:,} in the union, {allocation.clipped:,} clipped")
+    if pieces < options.size:
+        say(f"warning: --size {options.size:,} is not reached: all languages have their largest vocabularies")
+
+
+def _write_union(options: Options, vocabularies: Dict[str, Vocabularies], allocation: Allocation) -> None:
+    scores = {name: of.of_size(allocation.sizes[name]) for name, of in vocabularies.items()}
+    like = _file(options, next(iter(vocabularies)), "model").read_bytes()
+    model = union_model(allocation.pieces, scores, _probabilities(vocabularies, options.alpha), like)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    dictionary = dictionary_text(processor, options.output / MODEL_NAME)
+    write_vocabulary(options.output, model, dictionary.encode("utf-8"))
+
+
+def _probabilities(vocabularies: Dict[str, Vocabularies], alpha: float) -> Dict[str, float]:
+    return sampling_probabilities({name: of.instances for name, of in vocabularies.items()}, alpha)
+
+
+def _write_table(
+    options: Options, vocabularies: Dict[str, Vocabularies], allocation: Allocation, alp: Dict[str, float]
+) -> str:
+    """The table (as the paper's Table 9, with the ALP before and after the union) and the picture of it."""
+    from veco_fairseq.plots import plot_bars
+
+    probabilities = _probabilities(vocabularies, options.alpha)
+    rows = [("language", "instances", "q", "size", "alp", "alp_in_union")]
+    for name in sorted(vocabularies, key=lambda name: (-allocation.sizes[name], name)):
+        of, size = vocabularies[name], allocation.sizes[name]
+        own = of.alp[of.sizes.index(size)]
+        rows.append((name, of.instances, f"{probabilities[name]:.4f}", size, f"{own:.2f}", f"{alp[name]:.2f}"))
+    table = "".join("\t".join(map(str, row)) + "\n" for row in rows)
+    with atomic_output(options.output / TABLE) as temporary:
+        temporary.write_text(table, encoding="utf-8")
+    bars = {"allocated": {name: allocation.sizes[name] / 1000 for name in [row[0] for row in rows[1:]]}}
+    plot_bars(bars, "thousands of pieces", f"VoCap, {options.size:,} pieces", options.output / PICTURE)
+    return table
+
+
+def _make_joint(
+    options: Options, vocabularies: Dict[str, Vocabularies], manifest: Manifest, made_from: Dict[str, Any], say
+) -> None:
+    """One model of ``size`` pieces on sentences of which language i's are a share q_i, as before VoCap."""
+    folder = options.output / "joint"
+    files = [f"joint/{name}" for name in (MODEL_NAME, DICT_NAME)]
+    if manifest.is_done("joint", made_from):
+        say("joint: already there")
+        return
+    manifest.start("joint", files)
+    probabilities = _probabilities(vocabularies, options.alpha)
+    texts = {name: sample(paths, options.lines)[0] for name, paths in options.corpora.items()}
+    total = sum(map(len, texts.values()))
+    say(f"joint: training SentencePiece, {options.size:,} pieces, on {total:,} lines")
+
+    def drawn() -> Iterator[str]:
+        # A language of fewer lines than its share gives some of them several times.
+        for name, lines in texts.items():
+            share = max(1, round(probabilities[name] * total))
+            yield from (lines[i * len(lines) // share] for i in range(share))
+
+    model = train_sentencepiece(drawn(), options.size, options.coverage, option="--size")
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    write_vocabulary(folder, model, dictionary_text(processor, folder / MODEL_NAME).encode("utf-8"))
+    manifest.finish("joint", made_from, files, {"lines": total})
+
+
+def measure(
+    models: Dict[str, Path], corpora: Dict[str, List[Path]], lines: int, workers: int
+) -> Dict[str, Dict[str, float]]:
+    """The ALP of every model on every language's text (equation 1), by language and the model's name.
+
+    Args:
+        models: unigram models by name.
+        corpora: files by language.
+        lines: of a language, at most.
+        workers: languages at a time.
+
+    Raises:
+        UserError: a model or text is missing or damaged, or a model is no unigram model.
+    """
+    for path in models.values():
+        trainer = sentencepiece_model_pb2.ModelProto.FromString(load_sentencepiece(path).serialized_model_proto())
+        if trainer.trainer_spec.model_type != trainer.trainer_spec.UNIGRAM:
+            raise UserError(f"{path}: is no unigram model, which alone has probabilities")
+    calls = {name: partial(_measure_language, models, paths, lines) for name, paths in corpora.items()}
+    found = dict(in_parallel(calls, workers))
+    return {name: found[name] for name in corpora}
+
+
+def _measure_language(models: Dict[str, Path], paths: List[Path], most: int) -> Dict[str, float]:
+    lines, _ = sample(paths, most)
+    alp = {}
+    for name, path in models.items():
+        model = load_sentencepiece(path)
+        words = words_of(lines, model)
+        bare = without_normaliser(sentencepiece_model_pb2.ModelProto.FromString(model.serialized_model_proto()))
+        alp[name] = average_log_probability(count_pieces(words, bare), words.sentences)
+    return alp
+
+
+def write_comparison(alp: Dict[str, Dict[str, float]], output: Optional[Path]) -> str:
+    """Several models' ALP by language, as a table; with an output folder as alp.tsv and, as Figure 4, alp.png, too."""
+    names = list(next(iter(alp.values())))
+    rows = [("language", *names)]
+    rows += [(language, *(f"{of[name]:.2f}" for name in names)) for language, of in alp.items()]
+    table = "".join("\t".join(row) + "\n" for row in rows)
+    if output is not None:
+        from veco_fairseq.plots import plot_bars
+
+        with atomic_output(output / "alp.tsv") as temporary:
+            temporary.write_text(table, encoding="utf-8")
+        bars = {name: {language: -of[name] for language, of in alp.items()} for name in names}
+        plot_bars(bars, "-ALP (shorter is better)", "Average log probability of a sentence", output / "alp.png")
+    return table
+
+
+def named_models(arguments: List[str]) -> Dict[str, Path]:
+    """The models of ``NAME=MODEL`` arguments; one without a name has its file's.
+
+    Raises:
+        UserError: two have the same name.
+    """
+    models: Dict[str, Path] = {}
+    for argument in arguments:
+        name, equals, path = argument.partition("=")
+        name, path = (name, path) if equals else (Path(argument).name, argument)
+        if name in models:
+            raise UserError(f"--alp {argument}: {name} is there already: name them, NAME=MODEL")
+        models[name] = Path(path)
+    return models
