@@ -37,6 +37,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(REPOSITORY / "tests/quick"), os.getenv("PYTHONPATH"))))
 LAYERS = 12  # more than nine: layers.1 and layers.11 must not be taken for one another
 
+# Real text, which is not part of the repository: tests that need it skip where it is missing.
+SHARED_DATA = Path(os.environ.get("VECO_SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
+
 # Files whose tests take minutes are begun first, so that no process is left alone with one at the end.
 LONGEST = ("end_to_end", "translation_recipes", "training", "interruption", "workers", "bench")
 
@@ -67,6 +70,14 @@ def write_tokens(prefix: Path, lines) -> None:
 
 def random_lines(rng, count: int, longest: int = 9, types: int = 40):
     return [rng.integers(4, 4 + types, rng.integers(1, longest)).tolist() for _ in range(count)]
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """The folder of real multilingual text."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"{SHARED_DATA}: no such folder: set VECO_SHARED_DATA to the folder of real text")
+    return SHARED_DATA
 
 
 @pytest.fixture
