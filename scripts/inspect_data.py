@@ -20,13 +20,16 @@ def main() -> None:
     gen_parser_from_dataclass(parser.add_argument_group("options of the task"), CamlmTaskConfig())
     parser.add_argument("--max-tokens", type=int, default=16384, metavar="N", help="of a batch (default: %(default)s)")
     parser.add_argument("--arch", default="veco_small", help="whose memory to tell (default: %(default)s)")
+    parser.add_argument("--embed-dim", dest="table_dim", type=int, metavar="N",
+                        help="as in training (default: the model's width)")
     parser.add_argument("--autocast", choices=["none", "bf16"], default="none", help="(default: %(default)s)")
     parser.add_argument("--checkpoint-activations", action="store_true", help="as in training, for the memory")
     parser.add_argument("--examples", type=int, default=0, metavar="N", help="masked pairs to show of each")
     args = parser.parse_args()
     args.seed, args.update_freq = 1, [1]
     check_options(args)
-    model = architecture(args.arch, autocast=args.autocast, checkpoint_activations=args.checkpoint_activations)
+    options = {name: getattr(args, name) for name in ("table_dim", "autocast", "checkpoint_activations")}
+    model = architecture(args.arch, **options)
     for root in map(Path, args.data.split(":")):
         print(f"{root}:")
         for line in inspect_root(root, args, args.max_tokens, model, args.examples):

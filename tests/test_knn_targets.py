@@ -12,9 +12,18 @@ from test_training import logged, train  # noqa: F401  a fixture
 from test_workers import EXACT, OPTIONS, close, launch, weights  # noqa: F401  a fixture
 
 from veco_fairseq.modules import knn_target_sampler as module
+from veco_fairseq.modules.embedding import FactorizedEmbedding, TokenEmbedding
 from veco_fairseq.modules.knn_target_sampler import KnnTargetSampler, nearest
 
-TABLE = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [-1.0, 0.0], [0.1, 3.0]])
+
+
+def embeddings(table) -> TokenEmbedding:
+    module = TokenEmbedding(*table.shape, 0)
+    module.weight.data = table
+    return module
+
+
+TABLE = embeddings(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [-1.0, 0.0], [0.1, 3.0]]))
 
 
 def test_neighbours_have_the_largest_inner_products_in_chunks_too(monkeypatch):
@@ -22,12 +31,21 @@ def test_neighbours_have_the_largest_inner_products_in_chunks_too(monkeypatch):
     assert [sorted(row) for row in nearest(torch.tensor([1, 2, 3]), TABLE, 2).tolist()] == [[0, 1], [2, 4], [2, 3]]
     torch.manual_seed(1)
     table, tokens = torch.randn(50, 8), torch.arange(0, 50, 3)
-    whole = nearest(tokens, table, 7)
+    whole = nearest(tokens, embeddings(table), 7)
     monkeypatch.setattr(module, "LOGITS_A_CHUNK", 120)  # two tokens at a time
-    by_chunks = nearest(tokens, table, 7)
+    by_chunks = nearest(tokens, embeddings(table), 7)
     for token, row, chunked in zip(tokens, whole, by_chunks):
         expected = sorted(range(50), key=lambda other: -float(table[token] @ table[other]))[:7]
         assert set(row.tolist()) == set(chunked.tolist()) == set(expected)
+
+
+def test_neighbours_of_projected_embeddings():
+    torch.manual_seed(1)
+    factorized = FactorizedEmbedding(30, 8, 1, 4)
+    torch.nn.init.normal_(factorized.project.weight)
+    tokens = torch.arange(30)
+    ours, theirs = nearest(tokens, factorized, 5), nearest(tokens, embeddings(factorized(tokens).detach()), 5)
+    assert torch.equal(ours.sort()[0], theirs.sort()[0])
 
 
 def test_the_subset_is_the_union_of_the_targets_and_their_neighbours():
@@ -54,7 +72,7 @@ def test_a_row_is_made_when_needed_and_again_when_it_is_old():
 def test_rows_that_are_there_are_not_looked_at_again_before_their_time():
     sampler = KnnTargetSampler(2, refresh=3)
     sampler(torch.tensor([1]), TABLE)
-    other = TABLE.flip(0)
+    other = embeddings(TABLE.weight.flip(0).detach())
     sampler.update = 2
     assert sampler(torch.tensor([1]), other).vocabulary.tolist() == [0, 1]
     sampler.update = 3
@@ -68,7 +86,7 @@ def test_state_is_taken_over_but_not_with_another_k():
     resumed = KnnTargetSampler(2, 10)
     assert resumed.load_state_dict(sampler.state_dict())
     resumed.update = 6
-    sampled = resumed(torch.tensor([3]), torch.zeros_like(TABLE))
+    sampled = resumed(torch.tensor([3]), embeddings(torch.zeros(5, 2)))
     assert (sampled.vocabulary.tolist(), sampled.looked_up, sampled.age) == ([2, 3], 0, 2)
     assert torch.equal(resumed.made_at, sampler.made_at) and torch.equal(resumed.neighbours, sampler.neighbours)
     assert not KnnTargetSampler(3, 10).load_state_dict(sampler.state_dict())
@@ -103,7 +121,7 @@ def test_loss_and_gradients_are_of_the_subset_alone(make_task, make_model, monke
     half = sample["mono"]
     tokens, targets = half["net_input"]["tokens"], half["net_input"]["targets"]
     loss, gradients, log = of_criterion(task, model, {"mono": half}, knn_targets=2, objective="mlm")
-    table = model.encoder.table
+    table = model.encoder.sentence_encoder.embed_tokens
     words = targets[targets.ne(1)].unique().tolist()
     subset = sorted({*words, *nearest(torch.tensor(words), table, 2).flatten().tolist()})
     assert len(words) < len(subset) == log["knn_vocabulary"] < len(task.dictionary)

@@ -198,7 +198,7 @@ def misfit(error: BaseException) -> Optional[str]:
     if shapes:
         differences = [f"{key} [{there}] in the file, [{here}] here" for key, there, here in shapes]
         parts.append("other shapes: " + _few(differences))
-    if any("embed_tokens" in key and there.split(",")[0] != here.split(",")[0] for key, there, here in shapes):
+    if any("embed_tokens.weight" in key and there.split(",")[0] != here.split(",")[0] for key, there, here in shapes):
         parts.append("rows of embed_tokens are tokens: is this the dict.txt that it was trained with?")
     return "; ".join(parts) or " ".join(text.split())
 

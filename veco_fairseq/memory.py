@@ -82,6 +82,7 @@ def training_memory(args: Namespace, dictionary: Dictionary, batch: Batch) -> Me
     rows = int((3 if batch.tlm else 2) * 2 * batch.pairs * batch.length * batch.share)
     # dense, GELU, LayerNorm and the gradient of each row; a chunk's logits, which become its probabilities; the
     # weight's gradient; under autocast, logits and weight in bf16 beside those in fp32
-    dim, logits = args.encoder_embed_dim, min(LOGITS_A_CHUNK, rows * len(dictionary))
-    loss = 4 * 4 * rows * dim + (6 if args.autocast == "bf16" else 4) * (logits + len(dictionary) * dim)
+    dim, table = args.encoder_embed_dim, encoder.lm_head.weight.numel()
+    logits = min(LOGITS_A_CHUNK, rows * len(dictionary))
+    loss = 4 * 4 * rows * dim + (6 if args.autocast == "bf16" else 4) * (logits + table)
     return Memory(BYTES_A_PARAMETER * parameters, activations, loss)

@@ -10,7 +10,7 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from veco_fairseq.checkpoints.mapping import LM_HEAD_BIAS, TOKENS, Group
-from veco_fairseq.checkpoints.pretrained import Pretrained
+from veco_fairseq.checkpoints.pretrained import EMBEDDINGS, Pretrained
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 
@@ -66,10 +66,9 @@ def token_rows(
 
 
 def _source_embeddings(pretrained: Pretrained) -> Tensor:
-    name = "encoder.sentence_encoder.embed_tokens.weight"
-    old = pretrained.weights.get(name)
+    old = pretrained.weights.get(EMBEDDINGS)
     if old is None:
-        raise UserError(f"{pretrained.path}: {name} is missing; expected a VECO checkpoint")
+        raise UserError(f"{pretrained.path}: {EMBEDDINGS} is missing; expected a VECO checkpoint")
     if old.size(0) != len(pretrained.symbols):
         raise UserError(
             f"{pretrained.path}: {old.size(0):,} rows of token embeddings, but {len(pretrained.symbols):,} tokens in "

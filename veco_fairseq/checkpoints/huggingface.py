@@ -79,7 +79,7 @@ def export_hf(checkpoint: Path_, output: Path_, trust: bool = False) -> Export:
         tensors = _tensors(pretrained)
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         _write_json(folder / "config.json", _config(pretrained, tensors))
-        notes = _write_tokenizer(pretrained, folder)
+        notes = pretrained.notes + _write_tokenizer(pretrained, folder)
         if getattr(pretrained.task, "word_pooling", "first") == "mean":
             notes.append("--word-pooling mean: a word's tag is that of the mean of its tokens' logits")
     kept = sum(tensor.numel() for name, tensor in tensors.items() if name != TOKEN_TYPES)
@@ -190,7 +190,7 @@ def largest_difference(checkpoint: Path_, folder: Path_, trust: bool = False) ->
     transformers = import_transformers()
     if transformers is None:
         return None
-    pretrained = read_pretrained(checkpoint, trust)
+    pretrained = read_pretrained(checkpoint, trust, folded=False)
     dictionary = dictionary_of(pretrained.symbols)
     nlu_task = str(getattr(pretrained.task, "nlu_task", ""))
     task = SimpleNamespace(

@@ -20,6 +20,9 @@ from veco_fairseq.models.veco import VecoModel
 
 LAYER = r"^encoder\.sentence_encoder\.layers\.(\d+)\."
 CROSS_ATTENTION = re.compile(LAYER + r"(?=(?:encoder_attn|encoder_attn_layer_norm)\.)")
+EMBEDDINGS = "encoder.sentence_encoder.embed_tokens.weight"
+PROJECTION = "encoder.sentence_encoder.embed_tokens.project.weight"
+TIED_HEAD = "encoder.lm_head.weight"  # the embeddings again
 
 
 class Pretrained(NamedTuple):
@@ -33,6 +36,7 @@ class Pretrained(NamedTuple):
         objective: the criterion's objective, "camlm" or "mlm"; empty if the file doesn't say.
         task: its task options.
         labels: of an understanding task, its classes or tags.
+        notes: lines for the user on what is not as in the file.
     """
 
     path: Path
@@ -42,10 +46,16 @@ class Pretrained(NamedTuple):
     objective: str
     task: Namespace
     labels: List[str]
+    notes: List[str]
 
 
-def read_pretrained(path: Path_, trust: bool = False) -> Pretrained:
+def read_pretrained(path: Path_, trust: bool = False, folded: bool = True) -> Pretrained:
     """Read a checkpoint of ``--task camlm``, or of ``--task veco_nlu``.
+
+    Args:
+        path: the file.
+        trust: see :func:`veco_fairseq.checkpoints.reading.read_checkpoint`.
+        folded: with an ordinary table of embeddings in any case, for what knows no other: see :func:`fold`.
 
     Raises:
         UserError: it cannot be read, or is another model's; the message says which.
@@ -60,10 +70,28 @@ def read_pretrained(path: Path_, trust: bool = False) -> Pretrained:
     if not symbols or model is None:
         raise UserError(f"{path}: it lacks its {'dictionary (task_state, symbols)' if model else 'options'}; {wanted}")
     objective = getattr(_namespace(config.get("criterion")), "objective", None)
-    return Pretrained(
+    pretrained = Pretrained(
         Path(path), state["model"], model, list(symbols), str(objective or ""),
-        _namespace(config.get("task")) or Namespace(), list(task_state.get("labels", [])),
+        _namespace(config.get("task")) or Namespace(), list(task_state.get("labels", [])), [],
     )  # fmt: skip
+    return fold(pretrained) if folded else pretrained
+
+
+def fold(pretrained: Pretrained) -> Pretrained:
+    """A model of ``--embed-dim`` (VoCap, section 3.2) as one without: with the same outputs, and an ordinary table.
+
+    The table, (tokens, embed dim), and its projection P, (dim, embed dim), are multiplied: table P^T, (tokens, dim).
+    """
+    weights = dict(pretrained.weights)
+    if not {EMBEDDINGS, PROJECTION} <= weights.keys():
+        return pretrained
+    table, projection = weights[EMBEDDINGS].float(), weights.pop(PROJECTION).float()
+    folded = table @ projection.t()
+    weights.update({name: folded for name in (EMBEDDINGS, TIED_HEAD) if name in weights})
+    sizes = [" x ".join(f"{size:,}" for size in tensor.shape) for tensor in (table, projection, folded)]
+    note = f"--embed-dim: token embeddings ({sizes[0]}) times projection ({sizes[1]}): {sizes[2]}, the same outputs"
+    model = Namespace(**{**vars(pretrained.model), "table_dim": None})
+    return pretrained._replace(weights=weights, model=model, notes=[note])
 
 
 def _namespace(options: Any) -> Optional[Namespace]:

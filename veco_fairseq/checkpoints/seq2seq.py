@@ -221,7 +221,7 @@ def _report(
     target: Dictionary,
     groups: List[Group],
 ) -> Dict[str, Any]:
-    notes = []
+    notes = [*pretrained.notes]
     cross_attention_is_new = any(group.action == "new" and group.tensors for group in groups)
     if pretrained.objective == "mlm" and not cross_attention_is_new:
         notes.append(

@@ -78,7 +78,7 @@ class CamlmCriterion(FairseqCriterion):
         sampled = None
         if self.sampler is not None and self.training:
             targets = sample["net_input"]["targets"]
-            sampled = self.sampler(targets[targets.ne(self.padding_idx)], model.encoder.table)
+            sampled = self.sampler(targets[targets.ne(self.padding_idx)], model.encoder.sentence_encoder.embed_tokens)
         predictions = model(
             **sample["net_input"],
             plug_in=self.plug_in,

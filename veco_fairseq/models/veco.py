@@ -19,12 +19,12 @@ from fairseq.models import (
 )
 from fairseq.models.roberta.model import RobertaEncoder, RobertaModel
 from fairseq.models.roberta.model import base_architecture as roberta_architecture
-from fairseq.models.transformer import Embedding
 from torch import Tensor
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.modules.embedding import look_up
+from veco_fairseq.modules.embedding import FactorizedEmbedding, TokenEmbedding, look_up
 from veco_fairseq.modules.encoder import VecoTransformerEncoder
+from veco_fairseq.modules.lm_head import LMHead
 from veco_fairseq.modules.masked_loss import masked_loss
 
 logger = logging.getLogger(__name__)
@@ -49,8 +49,21 @@ class MaskedPrediction(NamedTuple):
 class VecoEncoder(RobertaEncoder):
     """RoBERTa's encoder (embeddings, layers, LM head) over :class:`VecoTransformerEncoder`."""
 
-    def build_embedding(self, vocab_size: int, embedding_dim: int, padding_idx: int):
-        return Embedding(vocab_size, embedding_dim, padding_idx)
+    def build_embedding(self, vocab_size: int, embedding_dim: int, padding_idx: int) -> TokenEmbedding:
+        table_dim = embedding_dim if self.args.table_dim is None else self.args.table_dim
+        if not 1 <= table_dim <= embedding_dim:
+            raise UserError(f"--embed-dim {table_dim}: must be from 1 to {embedding_dim}, the model's width")
+        if table_dim == embedding_dim:
+            return TokenEmbedding(vocab_size, embedding_dim, padding_idx)
+        if self.args.init_from:
+            raise UserError(
+                f"--embed-dim {table_dim}: XLM-R's token embeddings have the model's width, {embedding_dim}: take it "
+                "away, or --init-from"
+            )
+        return FactorizedEmbedding(vocab_size, embedding_dim, padding_idx, table_dim)
+
+    def build_lm_head(self, embed_dim: int, output_dim: int, activation_fn: str, weight: Optional[Tensor]) -> LMHead:
+        return LMHead(embed_dim, output_dim, activation_fn, weight, self.sentence_encoder.embed_tokens)
 
     def build_encoder(self, args, dictionary, embed_tokens) -> VecoTransformerEncoder:
         return VecoTransformerEncoder(args, dictionary, embed_tokens)
@@ -63,25 +76,20 @@ class VecoEncoder(RobertaEncoder):
         padding_mask = None if memory is None else memory_tokens.eq(self.dictionary.pad())
         return self.sentence_encoder(tokens, memory, padding_mask, attention, token_embeddings)
 
-    @property
-    def table(self) -> Tensor:
-        """The token embeddings, (vocabulary, dim)."""
-        return self.sentence_encoder.embed_tokens.weight
-
     def embed(self, *batches: Tensor, vocabulary: Optional[Tensor] = None) -> Tuple[Tensor, List[Tensor]]:
-        """The table of embeddings, (vocabulary, dim), for the LM head, and the tokens' of each batch, in one look-up.
+        """The table, (vocabulary, table's dim), for the LM head, and the embeddings of each batch, in one look-up.
 
         Args:
             batches: tokens, (batch, length), whose embeddings are (batch, length, dim).
-            vocabulary: the tokens that are to be in the table, (n): (n, dim).
+            vocabulary: tokens, (n), whose rows alone are to be in the table, (n, table's dim).
         """
         ids = torch.cat([tokens.flatten() for tokens in batches])
+        embed_tokens = self.sentence_encoder.embed_tokens
         if vocabulary is None:
-            rows, table = look_up(self.table, ids)
+            rows, table = look_up(embed_tokens.weight, ids)
         else:
-            together = F.embedding(torch.cat([ids, vocabulary]), self.table)
-            rows, table = together.split([len(ids), len(vocabulary)])
-        parts = rows.split([tokens.numel() for tokens in batches])
+            rows, table = F.embedding(torch.cat([ids, vocabulary]), embed_tokens.weight).tensor_split([len(ids)])
+        parts = embed_tokens.project_in(rows).split([tokens.numel() for tokens in batches])
         return table, [part.view(*tokens.shape, -1) for part, tokens in zip(parts, batches)]
 
 
@@ -110,6 +118,14 @@ class VecoModel(RobertaModel):
             choices=["none", "bf16"],
             help="compute in this precision where it is safe, on CPU and GPU; parameters, gradients and the loss "
             "stay in fp32 (default: none)",
+        )
+        parser.add_argument(
+            "--embed-dim",
+            dest="table_dim",  # fairseq takes an "embed_dim" for the width of encoder and decoder
+            type=int,
+            metavar="N",
+            help="dimensions of the token embeddings, which are projected to the model's width, and the LM head's "
+            "states back (VoCap: half of the width where the vocabulary is doubled; default: the width)",
         )
         parser.add_argument(
             "--init-from",
@@ -186,15 +202,14 @@ class VecoModel(RobertaModel):
         Args:
             branches: by name, states (2, batch, length, dim) for x and y, or (batch, length, dim), and targets of
                 that shape less dim: the original token where one is masked, else padding.
-            table: the token embeddings, (vocabulary, dim), as :meth:`VecoEncoder.embed` passes them on, if it does.
+            table: (vocabulary, table's dim), as :meth:`VecoEncoder.embed` passes it on, if it does.
             vocabulary: the tokens that the table holds, ascending, if not all; the softmax is over them.
         """
         masks = [targets.ne(self.encoder.dictionary.pad()) for _, targets in branches.values()]
         rows = torch.cat([states[mask] for mask, (states, _) in zip(masks, branches.values())])
         gold = torch.cat([targets[mask] for mask, (_, targets) in zip(masks, branches.values())])
         head = self.encoder.lm_head
-        rows = head.layer_norm(head.activation_fn(head.dense(rows)))
-        bias = head.bias
+        rows, bias = head.rows(rows), head.bias
         if vocabulary is not None:
             gold, bias = torch.searchsorted(vocabulary, gold), bias[vocabulary]
         nll, correct = masked_loss(rows, head.weight if table is None else table, bias, gold)
@@ -260,6 +275,7 @@ def _architecture(args, layers: int, dim: int, heads: int) -> None:
     args.encoder_ffn_embed_dim = getattr(args, "encoder_ffn_embed_dim", 4 * dim)
     args.encoder_attention_heads = getattr(args, "encoder_attention_heads", heads)
     args.max_positions = getattr(args, "max_positions", 512)
+    args.table_dim = getattr(args, "table_dim", None)
     args.autocast = getattr(args, "autocast", "none")
     args.init_from = getattr(args, "init_from", None)
     args.freeze_backbone_updates = getattr(args, "freeze_backbone_updates", 0)

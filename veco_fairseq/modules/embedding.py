@@ -1,13 +1,64 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The look-up of tokens in a table that the LM head uses, too."""
+"""Token embeddings, and the look-up of tokens in a table that the LM head uses, too."""
 
 from typing import Tuple
 
 import torch
+import torch.nn as nn
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+
+class TokenEmbedding(nn.Embedding):
+    """fairseq's ``Embedding``, normal with standard deviation dim^-0.5, whose table the LM head takes as it is."""
+
+    def __init__(self, tokens: int, dim: int, padding_idx: int):
+        super().__init__(tokens, dim, padding_idx)
+        nn.init.normal_(self.weight, std=dim**-0.5)
+        nn.init.zeros_(self.weight[padding_idx])
+
+    def project_in(self, rows: Tensor) -> Tensor:
+        """Token embeddings of the table's rows: (..., table's dim) -> (..., model's dim)."""
+        return rows
+
+    def project_out(self, states: Tensor) -> Tensor:
+        """What is multiplied with the table for the logits: (..., model's dim) -> (..., table's dim)."""
+        return states
+
+
+class FactorizedEmbedding(TokenEmbedding):
+    """Embeddings of fewer dimensions than the model's, projected in and out (VoCap, section 3.2).
+
+    One projection P, (dim, table_dim), serves both ways: a token's embedding is e P^T, and the logits of a state h are
+    (h P) e^T. That is an ordinary table, e P^T, of low rank, at table_dim / dim of its parameters and operations.
+
+    P starts with orthonormal columns, which keep the lengths of what they project, so that e P^T has the standard
+    deviation that an ordinary table starts with, dim^-0.5, and the row of padding stays 0.
+
+    Args:
+        tokens: rows of the table.
+        dim: the model's.
+        padding_idx: the row of padding.
+        table_dim: the table's, below ``dim``.
+    """
+
+    def __init__(self, tokens: int, dim: int, padding_idx: int, table_dim: int):
+        super().__init__(tokens, table_dim, padding_idx)
+        self.embedding_dim = dim  # of what comes out, from which fairseq derives positions and LayerNorm
+        self.project = nn.Linear(table_dim, dim, bias=False)
+        nn.init.orthogonal_(self.project.weight)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Any shape -> (*ids.shape, model's dim)."""
+        return self.project_in(super().forward(ids))
+
+    def project_in(self, rows: Tensor) -> Tensor:
+        return self.project(rows)
+
+    def project_out(self, states: Tensor) -> Tensor:
+        return states @ self.project.weight
 
 
 def look_up(table: Tensor, ids: Tensor) -> Tuple[Tensor, Tensor]:

@@ -3,12 +3,13 @@
 """k-NN target sampling: a softmax over the tokens that are hard to tell from a batch's targets (VoCap, section 3.1)."""
 
 import time
-from typing import Dict, List, NamedTuple
+from typing import Dict, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from veco_fairseq.modules.embedding import TokenEmbedding
 from veco_fairseq.modules.masked_loss import LOGITS_A_CHUNK
 
 
@@ -50,15 +51,14 @@ class KnnTargetSampler:
         self.made_at = torch.empty(0, dtype=torch.int32)  # (vocabulary): the update; -1 where there is no row yet
 
     @torch.no_grad()
-    def __call__(self, targets: Tensor, table: Tensor) -> Sampled:
+    def __call__(self, targets: Tensor, embeddings: TokenEmbedding) -> Sampled:
         """V' for a batch.
 
         Args:
             targets: masked tokens of the batch, any shape.
-            table: the embeddings, (vocabulary, dim).
+            embeddings: of all tokens.
         """
-        if len(self.made_at) != len(table) or self.made_at.device != table.device:
-            self._resize(table)
+        self._prepare(embeddings.weight)
         targets = targets.unique()
         started = time.perf_counter()
         made_at = self.made_at[targets]
@@ -66,15 +66,17 @@ class KnnTargetSampler:
         old = (made_at < 0) | (made_at + self.refresh <= self.update) | (made_at > self.update)
         needed = _of_all_workers(targets[old])
         if len(needed):
-            self.neighbours[needed] = _made_together(needed, table, self.neighbours.shape[1])
+            self.neighbours[needed] = _made_together(needed, embeddings, self.neighbours.shape[1])
             self.made_at[needed] = self.update
         age = self.update * len(targets) - int(self.made_at[targets].sum())  # waits for the device
         seconds = time.perf_counter() - started
         vocabulary = torch.cat([targets, self.neighbours[targets].flatten().long()]).unique()
         return Sampled(vocabulary, len(targets), len(needed), age, seconds)
 
-    def _resize(self, table: Tensor) -> None:
-        """To the vocabulary's size and device, keeping what is known of this vocabulary."""
+    def _prepare(self, table: Tensor) -> None:
+        """Have room for this vocabulary, on its device, keeping what is known of it."""
+        if len(self.made_at) == len(table) and self.made_at.device == table.device:
+            return
         size = (len(table), min(self.k, len(table)))
         known = self.neighbours.shape == size
         self.neighbours = self.neighbours.to(table.device) if known else self._empty(*size, device=table.device)
@@ -106,23 +108,24 @@ class KnnTargetSampler:
         return True
 
 
-def nearest(tokens: Tensor, table: Tensor, k: int) -> Tensor:
+def nearest(tokens: Tensor, embeddings: TokenEmbedding, k: int) -> Tensor:
     """Equation 6: for each token the ``k`` whose embeddings have the largest inner product with its own.
 
     Exact, for :data:`~veco_fairseq.modules.masked_loss.LOGITS_A_CHUNK` products at a time.
 
     Args:
         tokens: (n).
-        table: (vocabulary, dim).
+        embeddings: of all tokens; with a projection, those that it makes of the table's rows.
 
     Returns:
         (n, k), int32.
     """
-    chunks = tokens.split(max(1, LOGITS_A_CHUNK // len(table)))
-    found: List[Tensor] = [
-        torch.mm(table[chunk], table.t()).topk(k, dim=1, sorted=False).indices.int() for chunk in chunks
-    ]
-    return torch.cat(found) if found else table.new_empty(0, k, dtype=torch.int32)
+    table = embeddings.weight
+    found = [torch.empty(0, k, dtype=torch.int32, device=table.device)]
+    for chunk in tokens.split(max(1, LOGITS_A_CHUNK // len(table))):
+        products = embeddings.project_out(embeddings.project_in(table[chunk])) @ table.t()
+        found.append(products.topk(k, dim=1, sorted=False).indices.int())
+    return torch.cat(found)
 
 
 def _workers() -> int:
@@ -144,15 +147,15 @@ def _of_all_workers(tokens: Tensor) -> Tensor:
     return union[union >= 0]
 
 
-def _made_together(tokens: Tensor, table: Tensor, k: int) -> Tensor:
+def _made_together(tokens: Tensor, embeddings: TokenEmbedding, k: int) -> Tensor:
     """:func:`nearest`, each worker making its share of the rows."""
     workers = _workers()
     if workers == 1:
-        return nearest(tokens, table, k)
+        return nearest(tokens, embeddings, k)
     share = -(-len(tokens) // workers)
     mine = tokens[dist.get_rank() * share : (dist.get_rank() + 1) * share]
-    rows = torch.zeros(share, k, dtype=torch.int32, device=table.device)
-    rows[: len(mine)] = nearest(mine, table, k)
+    rows = torch.zeros(share, k, dtype=torch.int32, device=tokens.device)
+    rows[: len(mine)] = nearest(mine, embeddings, k)
     gathered = [torch.empty_like(rows) for _ in range(workers)]
     dist.all_gather(gathered, rows)
     return torch.cat(gathered)[: len(tokens)]
