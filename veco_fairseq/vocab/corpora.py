@@ -11,7 +11,7 @@ from veco_fairseq.files import read_lines
 
 
 def find_corpora(arguments: Sequence[str]) -> Dict[str, List[Path]]:
-    """The files of each language, from folders and ``LANG=FILE`` arguments.
+    """The files of each language, in its code's order, from folders and ``LANG=FILE`` arguments.
 
     In a folder every file (but hidden ones) is a text, plain or .gz, of the language that its name ends with, .txt and
     .gz left aside: en.txt, train.en, news.en.gz. Several of one language are read one after the other.
@@ -40,7 +40,7 @@ def find_corpora(arguments: Sequence[str]) -> Dict[str, List[Path]]:
             if not path.is_file():
                 raise UserError(f"--corpora {argument}: {path}: no such file")
             corpora.setdefault(language, []).append(path)
-    return corpora
+    return dict(sorted(corpora.items()))
 
 
 def _is_text(path: Path) -> bool:

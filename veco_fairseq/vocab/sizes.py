@@ -10,6 +10,7 @@ likelihood go, and the others' probabilities are estimated anew. ``every_size`` 
 from dataclasses import dataclass
 from math import log
 from typing import List, Sequence, Tuple
+from zipfile import BadZipFile
 
 import numpy as np
 import sentencepiece
@@ -67,7 +68,7 @@ class Vocabularies:
                 pieces = found["pieces"].tobytes().decode("utf-8").split("\n")
                 sizes = [int(size) for size in found["sizes"]]
                 return cls(pieces, sizes, found["scores"], found["alp"], int(found["instances"]))
-        except (OSError, ValueError, KeyError, EOFError) as error:
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise UserError(f"{path}: damaged: remove it, and run the command again") from error
 
 

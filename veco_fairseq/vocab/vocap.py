@@ -8,6 +8,7 @@ the same texts and options is not made again.
 """
 
 import multiprocessing
+import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -130,11 +131,12 @@ def _make_languages(options: Options, manifest: Manifest, say: Callable[[str], N
             say(f"{language}: already there")
         else:
             jobs[language] = made_from
+    files = {language: [f"languages/{language}.{kind}" for kind in ("model", "npz")] for language in jobs}
+    for language in jobs:
+        manifest.start(language, files[language])
     calls = {language: partial(_make_language, options, language) for language in jobs}
     for done, (language, report) in enumerate(in_parallel(calls, options.workers), 1):
-        manifest.finish(
-            language, jobs[language], [f"languages/{language}.{kind}" for kind in ("model", "npz")], report
-        )
+        manifest.finish(language, jobs[language], files[language], report)
         capped = f", all that its text has, of {options.largest:,}" if report["most"] < options.largest else ""
         say(
             f"{language} ({done} of {len(jobs)}): {report['vocabularies']} vocabularies of {report['least']:,} to "
@@ -165,7 +167,7 @@ def in_parallel(calls: Dict[str, Callable[[], Any]], workers: int) -> Iterator[T
     Raises:
         UserError: a process was killed; and what the calls raise. The others are not begun any more then.
     """
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     with ProcessPoolExecutor(max_workers=max(1, min(workers, len(calls))), mp_context=context) as pool:
         futures = {pool.submit(call): name for name, call in calls.items()}
         try:
