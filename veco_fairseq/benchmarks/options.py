@@ -12,8 +12,13 @@ def parse_arguments(description: str) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True)
     pretrain = commands.add_parser("pretrain", help="training, beside fairseq's masked_lm with its RoBERTa")
     data = commands.add_parser("data", help="one loader process, beside the training that it feeds")
-    for command in (pretrain, data):
-        command.add_argument("--arch", default="veco_small", help="of the model (default: %(default)s)")
+    knn = commands.add_parser("knn", help="a training step with k-NN target sampling, beside the full softmax")
+    knn.add_argument("--neighbours", type=int, nargs="+", default=[5, 25, 50, 100], metavar="K",
+                     help="of k-NN target sampling (default: 5 25 50 100)")
+    knn.add_argument("--refresh", type=int, default=1000, metavar="N", help="its --knn-refresh (default: %(default)s)")
+    for command in (pretrain, data, knn):
+        command.add_argument("--arch", default="veco_base" if command is knn else "veco_small",
+                             help="of the model (default: %(default)s)")
         command.add_argument("--tokens", type=int, default=4096, metavar="N", help="of a batch (default: %(default)s)")
         command.add_argument("--length", type=int, default=128, metavar="N", help="of a side (default: %(default)s)")
         command.add_argument("--updates", type=int, default=3, metavar="N", help="timed a round (default: %(default)s)")
@@ -51,11 +56,11 @@ def parse_arguments(description: str) -> argparse.Namespace:
     generate.add_argument("--quantization", nargs="+", default=["float32", "int8"], metavar="TYPE",
                           help="of CTranslate2 (default: float32 int8)")
     generate.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    for command in (pretrain, data, head):
+    for command in (pretrain, data, head, knn):
         command.add_argument("--autocast", choices=["none", "bf16"], default="none", help="of camlm, or of both heads")
         command.add_argument("--vocabulary", type=int, default=250_002, metavar="N", help="(default: %(default)s)")
     generate.add_argument("--vocabulary", type=int, default=40_000, metavar="N", help="random (default: %(default)s)")
-    for command in (pretrain, data, head, attention, start, generate):
+    for command in (pretrain, data, head, knn, attention, start, generate):
         command.add_argument("--rounds", type=int, default=3, metavar="N", help="(default: %(default)s)")
         command.add_argument("--threads", type=int, metavar="N", help="of a CPU (default: PyTorch's)")
         command.add_argument("--device", choices=["cpu", "cuda"], help="(default: a GPU, if there is one)")

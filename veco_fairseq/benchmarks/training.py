@@ -6,8 +6,9 @@ import resource
 import statistics
 import time
 from argparse import Namespace
+from collections import Counter
 from types import SimpleNamespace
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple, Optional
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from omegaconf import OmegaConf
 
 from veco_fairseq.benchmarks.kernels import matmul_rate, wait
 from veco_fairseq.benchmarks.turns import command_of, in_turn
-from veco_fairseq.criterions.camlm import CamlmCriterion
+from veco_fairseq.criterions.camlm import CamlmCriterion, CamlmCriterionConfig
 from veco_fairseq.data.composite import CompositeDataset, CompositeIndex, Half
 from veco_fairseq.data.masking import Masker
 from veco_fairseq.data.plan import DRAW
@@ -55,12 +56,16 @@ class Sizes(NamedTuple):
 
 
 class RandomPairs:
-    """A source of pairs (see :mod:`veco_fairseq.data.pairs`) with random tokens, all of one length."""
+    """A source of pairs (see :mod:`veco_fairseq.data.pairs`) of random tokens, all of one length.
+
+    Their frequencies follow Zipf's law: the r-th token's is as 1 / r.
+    """
 
     def __init__(self, name: str, count: int, length: int, vocabulary: int):
         self.name, self.sentences, self.documents, self.dropped = name, count, 1, 0
         self.lengths = np.full((count, 2), length, dtype=np.int32)
-        self.tokens = torch.from_numpy(np.random.default_rng(1).integers(4, vocabulary - 1, (count, 2, length - 2)))
+        logarithms = np.random.default_rng(1).uniform(0, np.log(vocabulary - 5), (count, 2, length - 2))
+        self.tokens = torch.from_numpy(3 + np.exp(logarithms).astype(np.int64))
 
     def __len__(self) -> int:
         return self.sentences
@@ -109,6 +114,53 @@ def masked_sentences(sizes: Sizes, symbols: Dictionary) -> List[Dict[str, Any]]:
     return batches
 
 
+class Trainer:
+    """A model on random tokens, its criterion, optimizer, and a sample for every update.
+
+    Args:
+        which: :data:`OURS` or :data:`PEER`.
+        sizes: of all.
+        neighbours: of k-NN target sampling, if that is what is measured.
+    """
+
+    def __init__(self, which: str, sizes: Sizes, neighbours: Optional[int] = None):
+        torch.manual_seed(1)
+        symbols = dictionary(sizes.vocabulary)
+        task = SimpleNamespace(source_dictionary=symbols, target_dictionary=symbols, validation_names=[])
+        if which == OURS:
+            model = VecoModel.build_model(model_options(sizes), task)
+            criterion = CamlmCriterion(CamlmCriterionConfig(knn_targets=neighbours), task)
+            self.samples = composites(sizes, symbols)
+        else:
+            model = RobertaModel.build_model(model_options(sizes), task)
+            criterion = MaskedLmLoss(SimpleNamespace(tpu=False), task)
+            self.samples = [{"all": sample} for sample in masked_sentences(sizes, symbols)]
+        self.model, self.criterion, self.device = model.to(sizes.device).train(), criterion.train(), sizes.device
+        options = OmegaConf.structured(FairseqAdamConfig(lr=[1e-4], tpu=False))
+        self.optimizer = FairseqAdam(options, list(model.parameters()))
+
+    def update(self, sample: Dict[str, Dict]) -> Dict[str, float]:
+        """An update as fairseq's trainer makes it: backward of each batch, gradient norm, optimizer.
+
+        Returns:
+            What the criterion logs, summed up, and ``seconds``.
+        """
+        started = time.perf_counter()
+        if self.device == "cuda":
+            sample = utils.move_to_cuda(sample)
+        logged: Dict[str, float] = Counter()
+        for half in sample.values():
+            loss, sample_size, log = self.criterion(self.model, half)
+            loss.backward()
+            logged.update({**log, "sample_size": sample_size})
+        self.optimizer.multiply_grads(1 / logged["sample_size"])
+        self.optimizer.clip_grad_norm(1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        wait(self.device)
+        return {**logged, "seconds": time.perf_counter() - started}
+
+
 def train(which: str, sizes: Sizes) -> Dict[str, float]:
     """Train on random tokens, and measure.
 
@@ -116,51 +168,24 @@ def train(which: str, sizes: Sizes) -> Dict[str, float]:
         ``seconds``: the median of an update, ``operations`` of one, ``tokens`` of one (those of the batches, each
         counted once), ``parameters``, ``peak_bytes`` of the process or the GPU.
     """
-    torch.manual_seed(1)
-    symbols = dictionary(sizes.vocabulary)
-    task = SimpleNamespace(source_dictionary=symbols, target_dictionary=symbols, validation_names=[])
-    if which == OURS:
-        model = VecoModel.build_model(model_options(sizes), task)
-        criterion = CamlmCriterion(SimpleNamespace(objective="camlm", no_stop_gradient=False), task)
-        samples = composites(sizes, symbols)
-    else:
-        model = RobertaModel.build_model(model_options(sizes), task)
-        criterion = MaskedLmLoss(SimpleNamespace(tpu=False), task)
-        samples = [{"all": sample} for sample in masked_sentences(sizes, symbols)]
-    model, criterion = model.to(sizes.device).train(), criterion.train()
-    optimizer = FairseqAdam(OmegaConf.structured(FairseqAdamConfig(lr=[1e-4], tpu=False)), list(model.parameters()))
-    seconds = []
+    trainer = Trainer(which, sizes)
     with counter() as operations:
-        update(model, criterion, optimizer, samples[0], sizes.device)
-    for sample in samples[1:]:
-        started = time.perf_counter()
-        update(model, criterion, optimizer, sample, sizes.device)
-        wait(sizes.device)
-        seconds.append(time.perf_counter() - started)
-    on_gpu = sizes.device == "cuda"
-    peak = torch.cuda.max_memory_allocated() if on_gpu else 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        trainer.update(trainer.samples[0])
+    seconds = [trainer.update(sample)["seconds"] for sample in trainer.samples[1:]]
     return {
         "seconds": statistics.median(seconds),
         "operations": operations.get_total_flops(),
-        "tokens": sum(half["ntokens"] for half in samples[0].values()),
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "peak_bytes": peak,
+        "tokens": sum(half["ntokens"] for half in trainer.samples[0].values()),
+        "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
+        "peak_bytes": peak_bytes(sizes.device),
     }
 
 
-def update(model, criterion, optimizer, sample: Dict[str, Dict], device: str) -> None:
-    """An update as fairseq's trainer makes it: backward of each batch, gradient norm, optimizer."""
+def peak_bytes(device: str) -> int:
+    """Of memory, of the process or the GPU, so far."""
     if device == "cuda":
-        sample = utils.move_to_cuda(sample)
-    size = 0
-    for half in sample.values():
-        loss, sample_size, _ = criterion(model, half)
-        loss.backward()
-        size += sample_size
-    optimizer.multiply_grads(1 / size)
-    optimizer.clip_grad_norm(1.0)
-    optimizer.step()
-    optimizer.zero_grad()
+        return torch.cuda.max_memory_allocated()
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def sizes_of(args: Namespace) -> Sizes:

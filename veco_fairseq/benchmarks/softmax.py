@@ -1,0 +1,90 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""A training step with a large vocabulary: the full softmax on masked rows, ours of it, and k-NN target sampling."""
+
+import statistics
+from argparse import Namespace
+from typing import Dict
+
+import numpy as np
+from torch import Tensor
+
+from veco_fairseq.benchmarks.kernels import plain_loss
+from veco_fairseq.benchmarks.training import OURS, Sizes, Trainer, peak_bytes, sizes_of
+from veco_fairseq.benchmarks.turns import command_of, in_turn
+from veco_fairseq.models import veco
+
+PLAIN, FUSED, KNN = "full softmax", "fused full softmax", "k-NN, k"
+
+
+def due_rows(targets: int, vocabulary: int, refresh: int) -> float:
+    """How many rows of the table come of age at an update, in the long run: as many as there are different targets in
+    ``refresh`` updates of ``targets`` each, of Zipf's law, over ``refresh``."""
+    ranks = np.arange(1, vocabulary - 4)
+    share = np.log1p(1 / ranks) / np.log(vocabulary - 4)
+    return float(-np.expm1(targets * refresh * np.log1p(-share)).sum() / refresh)
+
+
+def measure(which: str, sizes: Sizes, refresh: int) -> Dict[str, float]:
+    """Train with one of the softmaxes.
+
+    With k-NN the table is as in a long run: the batches' targets are in it, but for as many as come of age an update.
+
+    Args:
+        which: :data:`PLAIN`, :data:`FUSED`, or :data:`KNN` with a number after it.
+        sizes: of model and batches.
+        refresh: updates.
+
+    Returns:
+        ``seconds`` of an update (median), ``peak_bytes``; of k-NN ``vocabulary`` (the mean of V' over batches),
+        ``due`` (rows looked up an update) and ``look_up_seconds`` an update.
+    """
+    if which == PLAIN:
+        veco.masked_loss = plain_loss
+    trainer = Trainer(OURS, sizes, int(which.split()[-1]) if which.startswith(KNN) else None)
+    sampler = trainer.criterion.sampler
+    trainer.update(trainer.samples[0])
+    results = []
+    for sample in trainer.samples[1:]:
+        if sampler is not None:
+            for half in sample.values():
+                targets = half["net_input"]["targets"]
+                _make_due(sampler, targets[targets.ne(1)].to(sizes.device), trainer, refresh)
+        results.append(trainer.update(sample))
+    figures = {"seconds": statistics.median(result["seconds"] for result in results)}
+    figures["peak_bytes"] = peak_bytes(sizes.device)
+    if sampler is not None:
+        batches = sum(result["knn_batches"] for result in results)
+        figures["vocabulary"] = sum(result["knn_vocabulary"] for result in results) / batches
+        figures["due"] = sum(result["knn_looked_up"] for result in results) / len(results)
+        figures["look_up_seconds"] = statistics.median(result["knn_ms"] / 1000 for result in results)
+    return figures
+
+
+def _make_due(sampler, targets: Tensor, trainer: Trainer, refresh: int) -> None:
+    sampler(targets, trainer.model.encoder.sentence_encoder.embed_tokens)
+    due = round(due_rows(len(targets), len(sampler.made_at), refresh))
+    sampler.made_at[targets.unique()[:due]] = -1
+
+
+def knn(args: Namespace) -> Dict:
+    """``bench.py knn``: print a line for each softmax, and return the figures."""
+    sizes = sizes_of(args)
+    if args.job:
+        return measure(args.job, sizes, args.refresh)
+    names = [PLAIN, FUSED, *(f"{KNN} {k}" for k in args.neighbours)]
+    results = in_turn({name: command_of(args, name) for name in names}, args.rounds, print)
+    figures = {}
+    print(f"{'':20} {'s/update':>9} {'to plain':>9} {'to fused':>9} {'peak GiB':>9} {'subset':>8} {'looked up':>10} {'share':>6}")
+    for name, rounds in results.items():
+        of = {key: statistics.median(result[key] for result in rounds) for key in rounds[0]}
+        for other in (PLAIN, FUSED):
+            each = [theirs["seconds"] / ours["seconds"] for ours, theirs in zip(rounds, results[other])]
+            of[f"speed to {other}"] = statistics.median(each)
+        figures[name] = {**of, "rounds": rounds}
+        line = f"{name:20} {of['seconds']:9.2f} {of[f'speed to {PLAIN}']:8.2f}x {of[f'speed to {FUSED}']:8.2f}x"
+        line += f" {of['peak_bytes'] / 2**30:9.2f}"
+        if "due" in of:
+            line += f" {of['vocabulary']:8,.0f} {of['due']:10,.0f} {of['look_up_seconds'] / of['seconds']:6.1%}"
+        print(line)
+    return figures
