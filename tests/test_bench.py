@@ -4,8 +4,11 @@
 
 import json
 
+import numpy as np
 import pytest
 from conftest import error_line
+
+from veco_fairseq.benchmarks.softmax import due_rows
 
 
 def test_pretrain(run, tmp_path):
@@ -22,6 +25,24 @@ def test_pretrain(run, tmp_path):
         assert figure["mfu"] == pytest.approx(figure["rate"] / figures["matmul_rate"]["fp32"])
     assert figures["ratio"] == pytest.approx(ours["rate"] / peer["rate"])
     assert "operations a second, ours to fairseq's: " in result.stdout
+
+
+def test_knn(run, tmp_path):
+    options = "--arch veco_tiny --vocabulary 300 --tokens 64 --length 8 --updates 1 --rounds 1 --device cpu".split()
+    result = run("scripts/bench.py", "knn", *options, "--neighbours", "2", "--json", tmp_path / "bench.json")
+    assert result.returncode == 0, result.stderr
+    figures = json.loads((tmp_path / "bench.json").read_text())
+    plain, fused, few = (figures[name] for name in ("full softmax", "fused full softmax", "k-NN, k 2"))
+    assert 0 < few["due"] < few["vocabulary"] < 300
+    assert few["speed to fused full softmax"] == pytest.approx(fused["seconds"] / few["seconds"])
+    assert plain["speed to full softmax"] == 1
+
+
+def test_rows_that_come_of_age_at_an_update():
+    # Against drawing them: 40 targets an update, for 20 updates, of 495 tokens whose r-th is as frequent as 1 / r.
+    rng = np.random.default_rng(1)
+    counts = [len(set(np.exp(rng.uniform(0, np.log(496), 800)).astype(int))) for _ in range(50)]
+    assert due_rows(40, 500, 20) == pytest.approx(np.mean(counts) / 20, rel=0.02)
 
 
 @pytest.mark.slow

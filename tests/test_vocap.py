@@ -234,6 +234,9 @@ def test_command_makes_a_vocabulary_and_keeps_every_stage(corpora, run, tmp_path
     sizes = {row[0]: int(row[3]) for row in table[1:]}
     assert {row[0]: int(row[1]) for row in table[1:]} == {"aa": 400, "bb": 800, "cc": 60}
     assert sizes["bb"] >= sizes["cc"] and list(sizes.values()) == sorted(sizes.values(), reverse=True)
+    gains = [line.split("\t") for line in (out / "languages/cc.tsv").read_text().splitlines()]
+    assert gains[0] == ["size", "alp", "gain"] and gains[1][2] == "inf" and [row[0] for row in gains[1:4]] == ["40", "80", "96"]
+    assert float(gains[2][2]) == pytest.approx(float(gains[2][1]) - float(gains[1][1]), abs=0.002)
     assert (out / "allocation.png").read_bytes().startswith(b"\x89PNG")
 
     again = vocap("--size", "260")

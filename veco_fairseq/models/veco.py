@@ -154,6 +154,8 @@ class VecoModel(RobertaModel):
     @classmethod
     def build_model(cls, args, task) -> "VecoModel":
         veco_small(args)
+        if args.untie_weights_roberta:
+            raise UserError("--untie-weights-roberta: the LM head shares the token embeddings here: take it away")
         return cls(args, VecoEncoder(args, task.source_dictionary))
 
     def freeze_backbone(self, frozen: bool) -> None:

@@ -2,8 +2,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """From a text for each language to one vocabulary for all, every stage kept.
 
-``languages/LANG.npz`` has a language's vocabularies of all sizes and ``languages/LANG.model`` the largest of them; the rest
-is the result: the model, its dict.txt, and the allocated sizes as a table and a picture. What is there and was made from
+``languages/LANG.npz`` has a language's vocabularies of all sizes, ``languages/LANG.tsv`` what each gains over the one before,
+and ``languages/LANG.model`` is the largest of them; the rest is the result: the model, its dict.txt, and the allocated sizes as a table and a picture. What is there and was made from
 the same texts and options is not made again.
 """
 
@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
+import numpy as np
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
@@ -39,6 +40,7 @@ from veco_fairseq.vocab.sizes import META, Vocabularies, all_sizes
 from veco_fairseq.vocab.union import union_model
 
 TABLE, PICTURE = "allocation.tsv", "allocation.png"
+KINDS = ("model", "tsv", "npz")  # of files of a language
 
 
 @dataclass
@@ -131,7 +133,7 @@ def _make_languages(options: Options, manifest: Manifest, say: Callable[[str], N
             say(f"{language}: already there")
         else:
             jobs[language] = made_from
-    files = {language: [f"languages/{language}.{kind}" for kind in ("model", "npz")] for language in jobs}
+    files = {language: [f"languages/{language}.{kind}" for kind in KINDS] for language in jobs}
     for language in jobs:
         manifest.start(language, files[language])
     calls = {language: partial(_make_language, options, language) for language in jobs}
@@ -156,9 +158,17 @@ def _make_language(options: Options, language: str) -> Dict[str, Any]:
         raise UserError(f"{language}: {error}") from error
     with atomic_output(_file(options, language, "model")) as temporary:
         temporary.write_bytes(model)
+    gains = np.diff(found.alp, prepend=-np.inf)
+    rows = (f"{size}\t{alp:.3f}\t{gain:.3f}\n" for size, alp, gain in zip(found.sizes, found.alp, gains))
+    _write_text(_file(options, language, "tsv"), "size\talp\tgain\n" + "".join(rows))
     found.save(_file(options, language, "npz"))
     return {"vocabularies": len(found.sizes), "least": found.sizes[0], "most": found.sizes[-1],
             "instances": instances, "seconds": time.time() - started}  # fmt: skip
+
+
+def _write_text(path: Path, text: str) -> None:
+    with atomic_output(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def in_parallel(calls: Dict[str, Callable[[], Any]], workers: int) -> Iterator[Tuple[str, Any]]:
@@ -212,8 +222,7 @@ def _write_table(
         own = of.alp[of.sizes.index(size)]
         rows.append((name, of.instances, f"{probabilities[name]:.4f}", size, f"{own:.2f}", f"{alp[name]:.2f}"))
     table = "".join("\t".join(map(str, row)) + "\n" for row in rows)
-    with atomic_output(options.output / TABLE) as temporary:
-        temporary.write_text(table, encoding="utf-8")
+    _write_text(options.output / TABLE, table)
     bars = {"allocated": {name: allocation.sizes[name] / 1000 for name in [row[0] for row in rows[1:]]}}
     plot_bars(bars, "thousands of pieces", f"VoCap, {options.size:,} pieces", options.output / PICTURE)
     return table
@@ -289,8 +298,7 @@ def write_comparison(alp: Dict[str, Dict[str, float]], output: Optional[Path]) -
     if output is not None:
         from veco_fairseq.plots import plot_bars
 
-        with atomic_output(output / "alp.tsv") as temporary:
-            temporary.write_text(table, encoding="utf-8")
+        _write_text(output / "alp.tsv", table)
         bars = {name: {language: -of[name] for language, of in alp.items()} for name in names}
         plot_bars(bars, "-ALP (shorter is better)", "Average log probability of a sentence", output / "alp.png")
     return table
