@@ -26,15 +26,18 @@ def main() -> None:
     add("--train-every-size", action="store_true", help="train a model for each size, as the paper, instead of one")
     add("--joint", action="store_true", help="train one model on all languages' text, too, for comparison, in DIR/joint")
     add("--alp", nargs="+", metavar="NAME=MODEL", help="instead: print the ALP of SentencePiece models by language")
-    add("--workers", type=int, metavar="W", help="languages at a time (default: all processors)")
+    add("--workers", type=int, metavar="W", help="languages at a time, each with its text in memory (default: all processors, at most 8)")
     args = parser.parse_args()
     if args.alp is None and (args.size is None or args.output is None):
         parser.error("--size and --output are needed (or --alp)")
     from veco_fairseq.data.text import default_workers
     from veco_fairseq.vocab.corpora import find_corpora
-    from veco_fairseq.vocab.vocap import Options, make_vocabulary, measure, named_models, write_comparison
+    from veco_fairseq.vocab.vocap import (
+        Options, make_vocabulary, measure, named_models, require_positive, write_comparison,
+    )  # fmt: skip
 
-    corpora, workers = find_corpora(args.corpora), default_workers() if args.workers is None else args.workers
+    corpora, workers = find_corpora(args.corpora), min(default_workers(), 8) if args.workers is None else args.workers
+    require_positive(lines=args.lines, workers=workers)
     if args.alp is not None:
         found = measure(named_models(args.alp), corpora, args.lines, workers)
         print(write_comparison(found, args.output), end="")

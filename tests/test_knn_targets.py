@@ -85,11 +85,37 @@ def test_state_is_taken_over_but_not_with_another_k():
     sampler(torch.tensor([2, 3]), TABLE)
     resumed = KnnTargetSampler(2, 10)
     assert resumed.load_state_dict(sampler.state_dict())
-    resumed.update = 6
+    resumed.update = 5
     sampled = resumed(torch.tensor([3]), embeddings(torch.zeros(5, 2)))
-    assert (sampled.vocabulary.tolist(), sampled.looked_up, sampled.age) == ([2, 3], 0, 2)
+    assert (sampled.vocabulary.tolist(), sampled.looked_up, sampled.age) == ([2, 3], 0, 1)
     assert torch.equal(resumed.made_at, sampler.made_at) and torch.equal(resumed.neighbours, sampler.neighbours)
     assert not KnnTargetSampler(3, 10).load_state_dict(sampler.state_dict())
+
+
+def test_the_state_of_another_run_is_not_taken_over():
+    """Updates that begin anew, as after --finetune-from-model: the rows are of other embeddings, whatever their age."""
+    sampler = KnnTargetSampler(2, 10)
+    sampler.update = 4
+    sampler(torch.tensor([2, 3]), TABLE)
+    for update, looked_up in ((5, 0), (4, 1), (0, 1), (7, 1)):
+        resumed = KnnTargetSampler(2, 10)
+        resumed.load_state_dict(sampler.state_dict())
+        resumed.update = update
+        assert resumed(torch.tensor([3]), TABLE).looked_up == looked_up
+
+
+def test_neighbours_are_exact_in_low_precision():
+    torch.manual_seed(1)
+    table, tokens = torch.randn(300, 16).bfloat16(), torch.arange(0, 300, 7)
+    exact = nearest(tokens, embeddings(table.float()), 9).sort()[0]
+    assert torch.equal(nearest(tokens, embeddings(table), 9).sort()[0], exact)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(nearest(tokens, embeddings(table.float()), 9).sort()[0], exact)
+
+
+def test_never_is_a_number_of_updates():
+    sampler = KnnTargetSampler(2, 2**31 - 1)
+    assert [sampler(torch.tensor([1]), TABLE).looked_up for sampler.update in (0, 1, 2**30)] == [1, 0, 0]
 
 
 def of_criterion(task, model, sample, **options):
@@ -148,7 +174,7 @@ def test_validation_is_over_the_whole_vocabulary(make_task, make_model):  # noqa
 KNN = "--knn-targets 4 --knn-refresh 3".split()
 
 
-def test_resumes_with_the_same_table(make_root, train, tmp_path):  # noqa: F811
+def test_resumes_with_the_same_table(make_root, train, run, tmp_path):  # noqa: F811
     root = make_root()
     whole = train(root, *KNN, "--max-update", "7", "--save-interval-updates", "4", save_dir="whole")
     losses = logged(whole, "train_inner")
@@ -163,6 +189,10 @@ def test_resumes_with_the_same_table(make_root, train, tmp_path):  # noqa: F811
     assert rest == [[line[key] for key in keys] for line in losses[4:]]
     ours, theirs = weights(tmp_path / "part"), weights(tmp_path / "whole")
     assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
+    average = run("scripts/average_checkpoints.py", "--inputs", tmp_path / "whole/checkpoint_last.pt",
+                  tmp_path / "part/checkpoint_last.pt", "--output", tmp_path / "average.pt")  # fmt: skip
+    assert average.returncode == 0, average.stderr
+    assert set(torch.load(tmp_path / "average.pt")["task_state"]) == {"symbols"}
     # Another k begins with an empty table, and says so; none at all is as good.
     other = train(root, "--knn-targets", "6", "--max-update", "9", save_dir="part")
     assert "all neighbours are looked up anew" in other.stdout

@@ -17,8 +17,9 @@ from sentencepiece import sentencepiece_model_pb2
 
 from veco_fairseq.data.vocabulary import load_sentencepiece, train_sentencepiece
 from veco_fairseq.errors import UserError
+from veco_fairseq.vocab import sizes
 from veco_fairseq.vocab.allocation import allocate, sampling_probabilities
-from veco_fairseq.vocab.alp import average_log_probability, count_pieces, without_normaliser, words_of
+from veco_fairseq.vocab.alp import Words, average_log_probability, count_pieces, without_normaliser, words_of
 from veco_fairseq.vocab.corpora import find_corpora, sample
 from veco_fairseq.vocab.sizes import META, Vocabularies, all_sizes, shrink
 from veco_fairseq.vocab.union import union_model
@@ -29,6 +30,10 @@ SPACE = "\u2581"
 
 def proto_of(serialised: bytes) -> sentencepiece_model_pb2.ModelProto:
     return sentencepiece_model_pb2.ModelProto.FromString(serialised)
+
+
+def processor_of(serialised: bytes) -> sentencepiece.SentencePieceProcessor:
+    return sentencepiece.SentencePieceProcessor(model_proto=serialised)
 
 
 def text(seed: int, lines: int = 400, letters: str = "abcdefgh"):
@@ -66,7 +71,8 @@ def test_counting_words_is_counting_sentences():
     words = words_of(lines, processor)
     counts = count_pieces(words, without_normaliser(proto_of(processor.serialized_model_proto())))
     by_sentence = np.bincount(np.concatenate(processor.encode(lines)).astype(int), minlength=len(processor))
-    assert counts.tolist() == by_sentence.tolist()
+    assert counts[1 : len(processor)].tolist() == by_sentence[1:].tolist()
+    assert counts[len(processor) :].sum() == 11  # l, w, y, three dots, 1, three z and ?, which the model has no letter for
     assert words.sentences == len(lines) - 1
 
 
@@ -74,12 +80,10 @@ def test_worth_of_a_piece_by_hand():
     """_ab stands for (_, a, b) 5 times; without it they would be 15, 11 and 13 of 34 + 2 * 5 pieces instead."""
     pieces = {SPACE: -2.0, "a": -2.2, "b": -2.1, SPACE + "ab": -2.5, SPACE + "ba": -9.0}
     model, counts = hand_made(pieces), np.array([0, 0, 0, 10, 6, 8, 5, 5])
-    from veco_fairseq.vocab.sizes import _worth
-
     total, instead = 34, 34 + 2 * 5
     expected = 5 * (math.log(5 / total) - sum(math.log(n / instead) for n in (15, 11, 13)))
     # _ba is not even its own best segmentation: nothing is lost with it. Characters are beyond price.
-    assert _worth(model, counts).tolist() == pytest.approx([math.inf] * 3 + [expected, 0])
+    assert sizes._worth(model, counts).tolist() == pytest.approx([math.inf] * 3 + [expected, 0])
 
 
 def test_sizes_are_nested_and_lose_the_least_at_each_step():
@@ -96,13 +100,43 @@ def test_sizes_are_nested_and_lose_the_least_at_each_step():
     _, every = all_sizes(lines, 1000, 300, 50, 1.0, every_size=True)
     assert every.sizes == found.sizes
     assert found.alp == pytest.approx(every.alp, rel=0.02)
-    # A step by hand loses less likelihood than dropping as many pieces at random.
-    words = words_of(lines, sentencepiece.SentencePieceProcessor(model_proto=model))
-    largest = proto_of(model)
-    counts = count_pieces(words, without_normaliser(largest))
-    small, counts_of_small = shrink(largest, counts, words, 150)
-    assert counts_of_small.sum() > counts.sum() and len(small.pieces) == 150 + META
-    assert found.alp[2] == pytest.approx(average_log_probability(counts_of_small, words.sentences), rel=0.02)
+    assert {**found.words.__dict__, "counts": None} == {**words_of(lines, processor_of(model)).__dict__, "counts": None}
+
+
+def test_what_is_dropped_is_worth_less_than_other_pieces(monkeypatch):
+    lines = text(1)
+    model = proto_of(train_sentencepiece(lines, 300 + META, 1.0, at_most=True))
+    words = words_of(lines, processor_of(model.SerializeToString()))
+    counts = count_pieces(words, without_normaliser(model))
+    small, of_small = shrink(model, counts, words, 150)
+    assert of_small.sum() > counts.sum() and len(small.pieces) == 150 + META
+    rng = np.random.default_rng(1)
+    monkeypatch.setattr(sizes, "_worth", lambda model, counts: np.array(
+        [np.inf if len(piece.piece) == 1 else rng.random() for piece in model.pieces[META:]]))  # fmt: skip
+    _, at_random = shrink(model, counts, words, 150)
+    assert average_log_probability(of_small, words.sentences) > 0.9 * average_log_probability(at_random, words.sentences)
+
+
+def test_characters_of_lines_that_the_trainer_leaves_out_are_there():
+    """It takes no line with its own marks, such as a literal <unk>; and a very long line is a line like others."""
+    model, found = all_sizes([*text(1), "<unk> §", "жук " * 3000], 1, 100, 50, 1.0)
+    assert set("§жук<>") <= found.of_size(50).keys()
+    processor = processor_of(model)
+    assert processor.unk_id() not in processor.encode("§ жук")
+
+
+def test_what_a_vocabulary_cannot_spell_does_not_make_it_better():
+    greek = text(4, letters="αβγδεζη")
+    own, other = (train_sentencepiece(lines, 60, 1.0) for lines in (greek, text(1)))
+    alp = {}
+    for name, model in (("own", own), ("other", other)):
+        words = words_of(greek, processor_of(model))
+        alp[name] = average_log_probability(count_pieces(words, without_normaliser(proto_of(model))), words.sentences)
+    assert alp["own"] > alp["other"]
+    # A space and two characters that it lacks, one of them twice: four pieces.
+    words = words_of(["ηξ", "ξ"], processor_of(other))
+    counts = count_pieces(words, without_normaliser(proto_of(other)))
+    assert sorted(counts[counts > 0].tolist()) == [1, 2, 2]
 
 
 def test_saved_vocabularies_are_the_same_and_damaged_ones_are_told(tmp_path):
@@ -111,24 +145,26 @@ def test_saved_vocabularies_are_the_same_and_damaged_ones_are_told(tmp_path):
     again = Vocabularies.load(tmp_path / "x.npz")
     assert (again.pieces, again.sizes, again.instances) == (found.pieces, found.sizes, 7)
     assert np.array_equal(again.scores, found.scores, equal_nan=True) and np.array_equal(again.alp, found.alp)
-    (tmp_path / "x.npz").write_bytes((tmp_path / "x.npz").read_bytes()[:200])
-    with pytest.raises(UserError, match="x.npz: damaged: remove it, and run the command again"):
-        Vocabularies.load(tmp_path / "x.npz")
+    whole = (tmp_path / "x.npz").read_bytes()
+    for spoilt in (whole[:200], whole[:100] + bytes(byte ^ 0x55 for byte in whole[100:300]) + whole[300:]):
+        (tmp_path / "x.npz").write_bytes(spoilt)
+        with pytest.raises(UserError, match="x.npz: damaged: remove it, and run the command again"):
+            Vocabularies.load(tmp_path / "x.npz")
 
 
 def test_too_many_characters_for_the_largest_size():
-    with pytest.raises(UserError, match="--largest 8: .*at least 12"):
+    with pytest.raises(UserError, match="--largest 5: fewer than the text has characters"):
         all_sizes(text(1), 1, 5, 1, 1.0)
 
 
 def made_up(name: str, alp, step: int = 2, instances: int = 100, shared=()) -> Vocabularies:
     """Vocabularies of ``step``, 2 ``step``, ... pieces: those shared, then the language's own."""
-    sizes = [step * (place + 1) for place in range(len(alp))]
-    pieces = [*shared, *(f"{name}{number:02}" for number in range(sizes[-1] - len(shared)))]
-    scores = np.full((len(sizes), len(pieces)), np.nan, dtype=np.float32)
-    for place, size in enumerate(sizes):
+    steps = [step * (place + 1) for place in range(len(alp))]
+    pieces = [*shared, *(f"{name}{number:02}" for number in range(steps[-1] - len(shared)))]
+    scores = np.full((len(steps), len(pieces)), np.nan, dtype=np.float32)
+    for place, size in enumerate(steps):
         scores[place, :size] = -np.arange(1, size + 1)
-    return Vocabularies(pieces, sizes, scores, np.array(alp, dtype=float), instances)
+    return Vocabularies(pieces, steps, scores, np.array(alp, dtype=float), instances, Words([], np.array([]), 0))
 
 
 def test_sampling_probabilities_by_hand():
@@ -148,10 +184,10 @@ def test_allocation_is_the_best_of_all(total, beta):
     q = sampling_probabilities({name: of.instances for name, of in languages.items()}, 0.7)
     best, best_score = None, -math.inf
     for places in itertools.product(range(5), repeat=3):
-        sizes = {name: of.sizes[place] for (name, of), place in zip(languages.items(), places)}
+        chosen = {name: of.sizes[place] for (name, of), place in zip(languages.items(), places)}
         score = sum(q[name] ** beta * of.alp[place] for (name, of), place in zip(languages.items(), places))
-        if sum(sizes.values()) == total and score > best_score:
-            best, best_score = sizes, score
+        if sum(chosen.values()) == total and score > best_score:
+            best, best_score = chosen, score
     found = allocate(languages, total, 0.7, beta)
     assert found.sizes == best
     assert len(found.pieces) == total and found.clipped == 0
@@ -168,7 +204,7 @@ def test_the_union_is_what_reaches_the_size_and_its_last_pieces_are_clipped():
     assert found.pieces == {"x", "yy", "zz", "a00", "b00", "a01", "a02", "a03"}
     # All of both are 3 + 9 + 9.
     assert len(allocate(languages, 100, 0.7, 0.7).pieces) == 21
-    with pytest.raises(UserError, match="--size: 3 pieces are too few: the smallest vocabularies of 1 of 2 languages"):
+    with pytest.raises(UserError, match="--size 6: too few: the smallest vocabularies of 1 of 2 languages alone have 7"):
         allocate(languages, 3, 0.7, 0.7)
 
 
@@ -230,10 +266,10 @@ def test_command_makes_a_vocabulary_and_keeps_every_stage(corpora, run, tmp_path
             assert processor.unk_id() not in processor.encode(line) and processor.decode(processor.encode(line)) == line
     table = [line.split("\t") for line in (out / "allocation.tsv").read_text().splitlines()]
     assert first.stdout.endswith((out / "allocation.tsv").read_text())
-    assert table[0] == ["language", "instances", "q", "size", "alp", "alp_in_union"]
-    sizes = {row[0]: int(row[3]) for row in table[1:]}
+    assert table[0] == ["language", "instances", "q", "largest", "size", "alp", "alp_in_union"]
+    allocated = {row[0]: int(row[4]) for row in table[1:]}
     assert {row[0]: int(row[1]) for row in table[1:]} == {"aa": 400, "bb": 800, "cc": 60}
-    assert sizes["bb"] >= sizes["cc"] and list(sizes.values()) == sorted(sizes.values(), reverse=True)
+    assert allocated["bb"] >= allocated["cc"] and list(allocated.values()) == sorted(allocated.values(), reverse=True)
     gains = [line.split("\t") for line in (out / "languages/cc.tsv").read_text().splitlines()]
     assert gains[0] == ["size", "alp", "gain"] and gains[1][2] == "inf" and [row[0] for row in gains[1:4]] == ["40", "80", "96"]
     assert float(gains[2][2]) == pytest.approx(float(gains[2][1]) - float(gains[1][1]), abs=0.002)
@@ -254,7 +290,7 @@ def test_command_makes_a_vocabulary_and_keeps_every_stage(corpora, run, tmp_path
     assert measured.returncode == 0, measured.stderr
     rows = [line.split("\t") for line in measured.stdout.splitlines()]
     assert rows[0] == ["language", "joint", "vocap"] and [row[0] for row in rows[1:]] == ["aa", "bb", "cc"]
-    in_table = dict(line.split("\t")[::5] for line in (out / "allocation.tsv").read_text().splitlines()[1:])
+    in_table = dict(line.split("\t")[::6] for line in (out / "allocation.tsv").read_text().splitlines()[1:])
     assert {row[0]: row[2] for row in rows[1:]} == in_table
     assert (out / "alp.tsv").read_text() == measured.stdout and (out / "alp.png").exists()
 
@@ -277,11 +313,31 @@ def test_interrupted_work_goes_on(corpora, tmp_path, monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         make_vocabulary(options, interrupt)
-    done = json.loads((tmp_path / "out/preparation.json").read_text())["steps"]
+    done = json.loads((tmp_path / "out/vocap.json").read_text())["steps"]
     assert len(done) == 1 and not (tmp_path / "out/dict.txt").exists()
     said.clear()
     make_vocabulary(options, said.append)
-    assert [message for message in said if "already there" in message] == [f"{next(iter(done))}: already there"]
+    assert [message.split(",")[0] for message in said if "already" in message] == [f"{next(iter(done))}: already there"]
+
+
+def test_a_language_that_fails_does_not_take_the_others_with_it(corpora, tmp_path):
+    (corpora / "zz.txt").write_bytes(b"abc\n\xff\n")
+    options = Options(find_corpora([str(corpora)]), tmp_path / "out", 260, largest=200, step=40, workers=2)
+    with pytest.raises(UserError, match="zz.txt, line 2: not UTF-8"):
+        make_vocabulary(options, lambda message: None)
+    done = set(json.loads((tmp_path / "out/vocap.json").read_text())["steps"])
+    (corpora / "zz.txt").write_text("abc\n")
+    said = []
+    make_vocabulary(options, said.append)
+    assert done and {message.split(":")[0] for message in said if "already there" in message} == done
+
+
+def test_a_data_root_is_nobodys_output(corpora, run, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/dict.txt").write_text("a 1\n")
+    refused = run("scripts/vocap.py", "--corpora", corpora, "--output", tmp_path / "out", *VOCAP, "--size", "260")
+    assert "holds a dict.txt that this command did not make" in error_line(refused)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["dict.txt"]
 
 
 @pytest.mark.parametrize(
@@ -289,17 +345,20 @@ def test_interrupted_work_goes_on(corpora, tmp_path, monkeypatch):
     [
         (None, ["--corpora", "nowhere"], "--corpora nowhere: no such folder, and not of the form LANG=FILE"),
         (None, ["--corpora", "en=nowhere"], "--corpora en=nowhere: nowhere: no such file"),
-        (None, ["--size", "20"], "pieces are too few: the smallest vocabularies of"),
+        (None, ["--size", "20"], "--size 20: too few: the smallest vocabularies of"),
         (None, ["--size", "0"], "--size 0: must be 1 or more"),
         (None, ["--step", "300"], "--step 300: must be at most --largest 200"),
         (None, ["--alpha", "-1"], "--alpha -1.0: must be 0 or more"),
         (lambda f: (f / "aa.txt").write_bytes(b"abc\n\xff\xfe\n"), [], "aa.txt, line 2: not UTF-8"),
         (lambda f: (f / "aa.txt").write_text("\n \n"), [], "aa.txt: no text in it"),
-        (lambda f: (f / "x-y").write_text("abc"), [], "'x-y' is no language code"),
+        (lambda f: (f / "x-y").write_text("abc"), [], "x-y: its name tells no language: call it LANG.txt or NAME.LANG"),
         (lambda f: shutil.rmtree(f) or f.mkdir(), [], "holds no file"),
+        (lambda f: (f / "aa.txt.gz").write_text("abc"), [], "has aa.txt.gz and aa.txt: remove one of them"),
+        (None, ["--corpora", "en=tests"], "--corpora en=tests: tests: is a folder"),
+        (None, ["--alp", "x", "--lines", "0"], "--lines 0: must be 1 or more"),
         (None, ["--alp", "nowhere.model"], "nowhere.model: no such file"),
     ],
-    ids=["folder", "file", "size", "zero", "step", "alpha", "encoding", "empty", "name", "no file", "model"],
+    ids=["folder", "file", "size", "zero", "step", "alpha", "encoding", "empty", "name", "no file", "twice", "is a folder", "lines", "model"],
 )
 def test_bad_input_ends_in_one_line(corpora, run, tmp_path, spoil, options, message):
     if spoil:

@@ -18,11 +18,19 @@ PLAIN, FUSED, KNN = "full softmax", "fused full softmax", "k-NN, k"
 
 
 def due_rows(targets: int, vocabulary: int, refresh: int) -> float:
-    """How many rows of the table come of age at an update, in the long run: as many as there are different targets in
-    ``refresh`` updates of ``targets`` each, of Zipf's law, over ``refresh``."""
+    """How many rows of the table are made anew at an update, in the long run.
+
+    A token that is a target of an update with probability p has its row made anew every ``refresh`` - 1 + 1 / p updates.
+
+    Args:
+        targets: of an update, whose frequencies follow Zipf's law.
+        vocabulary: tokens of the dictionary, of which 5 are special.
+        refresh: updates that a row is used for.
+    """
     ranks = np.arange(1, vocabulary - 4)
     share = np.log1p(1 / ranks) / np.log(vocabulary - 4)
-    return float(-np.expm1(targets * refresh * np.log1p(-share)).sum() / refresh)
+    p = -np.expm1(targets * np.log1p(-share))
+    return float((1 / (refresh - 1 + 1 / p)).sum())
 
 
 def measure(which: str, sizes: Sizes, refresh: int) -> Dict[str, float]:

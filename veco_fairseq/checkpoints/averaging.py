@@ -64,7 +64,7 @@ def average(paths: Sequence[Path_], trust: bool = False) -> Dict[str, Any]:
     models = [state["model"] for state in states]
     shapes = [{name: (tensor.shape, tensor.dtype) for name, tensor in model.items()} for model in models]
     for path, state, shape in zip(paths, states, shapes):
-        if (state.get("task_state") or {}) != (states[0].get("task_state") or {}):
+        if _vocabulary(state) != _vocabulary(states[0]):
             what = "has another dictionary or other languages than"
             raise UserError(f"{path}: {what} {paths[0]}: average checkpoints of one training")
         differing = sorted(name for name in shapes[0].keys() | shape.keys() if shape.get(name) != shapes[0].get(name))
@@ -81,7 +81,12 @@ def average(paths: Sequence[Path_], trust: bool = False) -> Dict[str, Any]:
             means[place] = _mean([model[name] for model in models])
         result[name] = means[place]
     kept = {key: value for key, value in states[0].items() if key not in ("model", "last_optimizer_state")}
-    return {**kept, "model": result}
+    return {**kept, "task_state": _vocabulary(states[0]), "model": result}
+
+
+def _vocabulary(state: Dict[str, Any]) -> Dict[str, Any]:
+    """What the task keeps but for the neighbours of k-NN target sampling, which each checkpoint has its own of."""
+    return {key: value for key, value in (state.get("task_state") or {}).items() if key != "neighbours"}
 
 
 def _mean(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

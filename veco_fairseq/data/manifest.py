@@ -26,19 +26,29 @@ def checksum(*contents: bytes) -> str:
 
 
 class Manifest:
-    """ROOT/preparation.json: for each step, what it was made from, the sizes of its files, and its report."""
+    """For each step, what it was made from, the sizes of its files, and its report.
 
-    def __init__(self, root: Path):
+    Args:
+        root: the folder of the files.
+        name: of the manifest in it.
+        results: files that nobody else may have made.
+
+    Raises:
+        UserError: the manifest is damaged, or there is a result and no manifest.
+    """
+
+    def __init__(self, root: Path, name: str = MANIFEST_NAME, results: Iterable[str] = (DICT_NAME,)):
         self.root = root
-        self.path = root / MANIFEST_NAME
+        self.path = root / name
         self.steps: Dict[str, Dict[str, Any]] = {}
         if self.path.is_file():
             try:
                 self.steps = json.loads(self.path.read_text(encoding="utf-8"))["steps"]
             except (ValueError, KeyError, TypeError) as error:
                 raise UserError(f"{self.path}: damaged: remove the folder {root} and start again") from error
-        elif (root / DICT_NAME).exists():
-            raise UserError(f"{root}: holds a {DICT_NAME} that this command did not make: name another --output")
+        for result in results:
+            if not self.path.is_file() and (root / result).exists():
+                raise UserError(f"{root}: holds a {result} that this command did not make: name another --output")
 
     def is_done(self, step: str, made_from: Dict[str, Any]) -> bool:
         """Whether the step was done with these inputs and its files are still as it left them."""

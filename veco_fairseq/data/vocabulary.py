@@ -23,6 +23,8 @@ RESERVED = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 # SentencePiece sums over threads in float: with another number of them the vocabulary could differ.
 TRAINING_THREADS = 16
 LINES_A_BATCH = 8192
+# Bytes. SentencePiece leaves longer lines out, by default those above 4,192, which a paragraph of Hindi or Thai can have.
+LONGEST_LINE = 2**24
 
 
 def train_sentencepiece(
@@ -55,6 +57,7 @@ def train_sentencepiece(
             character_coverage=character_coverage,
             num_threads=TRAINING_THREADS,
             hard_vocab_limit=not at_most,
+            max_sentence_length=LONGEST_LINE,
             minloglevel=2 if quiet else 0,
         )
     except RuntimeError as error:

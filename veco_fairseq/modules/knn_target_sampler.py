@@ -3,7 +3,7 @@
 """k-NN target sampling: a softmax over the tokens that are hard to tell from a batch's targets (VoCap, section 3.1)."""
 
 import time
-from typing import Dict, NamedTuple
+from typing import Dict, NamedTuple, Optional
 
 import torch
 import torch.distributed as dist
@@ -40,13 +40,14 @@ class KnnTargetSampler:
     they make the rows that any of them needs together, each its share.
 
     Args:
-        k: neighbours of a token, itself among them as a rule; of the vocabulary's size or more it is the full softmax.
+        k: neighbours of a token, itself among them as a rule; with as many as there are tokens it is the full softmax.
         refresh: updates after which a row is made anew.
     """
 
     def __init__(self, k: int, refresh: int):
         self.k, self.refresh = k, refresh
         self.update = 0  # the current one, as the task sets it
+        self.resumed: Optional[int] = None  # the last update of the run whose state was loaded
         self.neighbours = torch.empty(0, 0, dtype=torch.int32)  # (vocabulary, k)
         self.made_at = torch.empty(0, dtype=torch.int32)  # (vocabulary): the update; -1 where there is no row yet
 
@@ -58,13 +59,13 @@ class KnnTargetSampler:
             targets: masked tokens of the batch, any shape.
             embeddings: of all tokens.
         """
+        if self.k >= len(embeddings.weight):
+            return Sampled(torch.arange(len(embeddings.weight), device=targets.device), len(targets), 0, 0, 0.0)
         self._prepare(embeddings.weight)
         targets = targets.unique()
         started = time.perf_counter()
         made_at = self.made_at[targets]
-        # Later than now is of another run, whose checkpoint this one began with.
-        old = (made_at < 0) | (made_at + self.refresh <= self.update) | (made_at > self.update)
-        needed = _of_all_workers(targets[old])
+        needed = _of_all_workers(targets[(made_at < 0) | (self.update - made_at >= self.refresh)])
         if len(needed):
             self.neighbours[needed] = _made_together(needed, embeddings, self.neighbours.shape[1])
             self.made_at[needed] = self.update
@@ -74,11 +75,17 @@ class KnnTargetSampler:
         return Sampled(vocabulary, len(targets), len(needed), age, seconds)
 
     def _prepare(self, table: Tensor) -> None:
-        """Have room for this vocabulary, on its device, keeping what is known of it."""
+        """Have room for this vocabulary, on its device, keeping what is known of it.
+
+        What was loaded is of another run, in which the embeddings were others, unless this update is its next one.
+        """
+        if self.resumed not in (None, self.update - 1):
+            self.made_at = self.made_at[:0]
+        self.resumed = None
         if len(self.made_at) == len(table) and self.made_at.device == table.device:
             return
-        size = (len(table), min(self.k, len(table)))
-        known = self.neighbours.shape == size
+        size = (len(table), self.k)
+        known = self.neighbours.shape == size and len(self.made_at) == len(table)
         self.neighbours = self.neighbours.to(table.device) if known else self._empty(*size, device=table.device)
         self.made_at = self.made_at.to(table.device) if known else self._empty(size[0], device=table.device)
 
@@ -87,20 +94,22 @@ class KnnTargetSampler:
         return torch.full(size, -1, dtype=torch.int32, device=device)
 
     def state_dict(self) -> Dict[str, Tensor]:
-        """The rows that there are: ``tokens`` (n), their ``neighbours`` (n, k) and ``made_at`` (n)."""
+        """The rows that there are: ``tokens`` (n), their ``neighbours`` (n, k) and ``made_at`` (n); and the update."""
         tokens = self.made_at.ge(0).nonzero().squeeze(1)
         return {
             "tokens": tokens,
             "neighbours": self.neighbours[tokens],
             "made_at": self.made_at[tokens],
             "vocabulary": torch.tensor(len(self.made_at)),
+            "update": torch.tensor(self.update),
         }
 
     def load_state_dict(self, state: Dict[str, Tensor]) -> bool:
         """Take the rows over; False, and nothing is, if they were made with another k."""
         vocabulary, neighbours = int(state["vocabulary"]), state["neighbours"]
-        if neighbours.shape[1] != min(self.k, vocabulary):
+        if vocabulary and neighbours.shape[1] != self.k:
             return False
+        self.resumed = int(state["update"])
         self.neighbours = self._empty(vocabulary, neighbours.shape[1], device=neighbours.device)
         self.made_at = self._empty(vocabulary, device=neighbours.device)
         self.neighbours[state["tokens"]] = neighbours
@@ -122,9 +131,11 @@ def nearest(tokens: Tensor, embeddings: TokenEmbedding, k: int) -> Tensor:
     """
     table = embeddings.weight
     found = [torch.empty(0, k, dtype=torch.int32, device=table.device)]
-    for chunk in tokens.split(max(1, LOGITS_A_CHUNK // len(table))):
-        products = embeddings.project_out(embeddings.project_in(table[chunk])) @ table.t()
-        found.append(products.topk(k, dim=1, sorted=False).indices.int())
+    with torch.autocast(table.device.type, enabled=False):
+        in_fp32 = table.float()
+        for chunk in tokens.split(max(1, LOGITS_A_CHUNK // len(table))):
+            queries = embeddings.project_out(embeddings.project_in(table[chunk])).float()
+            found.append((queries @ in_fp32.t()).topk(k, dim=1, sorted=False).indices.int())
     return torch.cat(found)
 
 

@@ -9,7 +9,7 @@ from typing import Dict, Set
 import numpy as np
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.vocab.sizes import Vocabularies
+from veco_fairseq.vocab.sizes import META, Vocabularies
 
 
 @dataclass
@@ -43,7 +43,7 @@ def allocate(vocabularies: Dict[str, Vocabularies], total: int, alpha: float, be
 
     Args:
         vocabularies: by language.
-        total: T; the pieces of the union.
+        total: T less SentencePiece's three symbols: the pieces of the union.
         alpha, beta: exponents: of the instances, and of q.
 
     Raises:
@@ -78,8 +78,8 @@ def allocate(vocabularies: Dict[str, Vocabularies], total: int, alpha: float, be
     begun = sum(place >= 0 for place in places.values())
     if begun < len(places) or len(pieces) > total:
         raise UserError(
-            f"--size: {total:,} pieces are too few: the smallest vocabularies of {begun} of {len(places)} languages alone "
-            f"have {len(holders):,}: raise it, or lower --step or --character-coverage"
+            f"--size {total + META:,}: too few: the smallest vocabularies of {begun} of {len(places)} languages alone have "
+            f"{len(holders) + META:,} pieces: raise it, or lower --step or --character-coverage"
         )
     sizes = {name: vocabularies[name].sizes[place] for name, place in places.items()}
     return Allocation(sizes, pieces, len(surplus))

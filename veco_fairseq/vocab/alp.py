@@ -4,13 +4,14 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Iterable, List
+from typing import Dict, Iterable, List
 
 import numpy as np
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 SPACE = "\u2581"  # what SentencePiece writes for one, before a word
+WORDS_A_BATCH = 100_000
 
 
 @dataclass
@@ -49,19 +50,32 @@ def without_normaliser(model: sentencepiece_model_pb2.ModelProto) -> sentencepie
     return sentencepiece.SentencePieceProcessor(model_proto=bare.SerializeToString())
 
 
-def count_pieces(words: Words, bare: sentencepiece.SentencePieceProcessor, threads: int = 1) -> np.ndarray:
-    """How often each piece is in the corpus, by its id, int64.
+def count_pieces(words: Words, bare: sentencepiece.SentencePieceProcessor) -> np.ndarray:
+    """How often each piece is in the corpus, int64: by its id, and after those each character that no piece has.
+
+    An unknown character is a piece of its own: as one <unk> for all, the less a vocabulary could spell the better it
+    would look.
 
     Args:
         words: of :func:`words_of`.
         bare: of :func:`without_normaliser`.
-        threads: for encoding.
     """
-    encoded = bare.encode(words.texts, num_threads=threads)
-    lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
-    ids = np.fromiter((i for word in encoded for i in word), dtype=np.int64, count=int(lengths.sum()))
-    counts = np.bincount(ids, weights=np.repeat(words.counts, lengths), minlength=len(bare))
-    return counts.astype(np.int64)
+    counts = np.zeros(len(bare), dtype=np.int64)
+    unknown: Dict[str, int] = Counter()
+    for start in range(0, len(words.texts), WORDS_A_BATCH):
+        here = slice(start, start + WORDS_A_BATCH)
+        encoded, times = bare.encode(words.texts[here]), words.counts[here]
+        lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
+        ids = np.fromiter((i for word in encoded for i in word), dtype=np.int64, count=int(lengths.sum()))
+        of_pieces = np.repeat(times, lengths)
+        np.add.at(counts, ids, of_pieces)
+        for place in np.unique(np.repeat(np.arange(len(lengths)), lengths)[ids == bare.unk_id()]):
+            pieces = bare.encode(words.texts[start + place], out_type=str)
+            for piece in (p for p, i in zip(pieces, encoded[place]) if i == bare.unk_id()):
+                for character in piece:
+                    unknown[character] += int(times[place])
+    counts[bare.unk_id()] = 0
+    return np.concatenate([counts, np.fromiter(unknown.values(), dtype=np.int64, count=len(unknown))])
 
 
 def average_log_probability(counts: np.ndarray, sentences: int) -> float:
@@ -70,7 +84,7 @@ def average_log_probability(counts: np.ndarray, sentences: int) -> float:
     p_uni is the pieces' distribution in the same corpus, so that their counts say it all.
 
     Args:
-        counts: of every piece of V in the corpus D.
+        counts: of every piece of V in the corpus D, of :func:`count_pieces`.
         sentences: |D|.
     """
     seen = counts[counts > 0].astype(np.float64)

@@ -2,12 +2,15 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The texts that a vocabulary is made from: which files a language has, and which of their lines are read."""
 
+import re
 from pathlib import Path
 from typing import Dict, Iterator, List, Sequence, Tuple
 
 from veco_fairseq.data.text import LANGUAGE, is_spread
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
+
+CODE = re.compile(r"[a-z]{2,3}(_[A-Za-z]+)?")  # as in en, swh, zh_Hans
 
 
 def find_corpora(arguments: Sequence[str]) -> Dict[str, List[Path]]:
@@ -17,7 +20,8 @@ def find_corpora(arguments: Sequence[str]) -> Dict[str, List[Path]]:
     .gz left aside: en.txt, train.en, news.en.gz. Several of one language are read one after the other.
 
     Raises:
-        UserError: there is no such file or folder, a name ends with no language code, or there is no text at all.
+        UserError: there is no such file or folder, a name ends with no language code, or a text is there packed and
+            unpacked.
     """
     corpora: Dict[str, List[Path]] = {}
     for argument in arguments:
@@ -28,17 +32,15 @@ def find_corpora(arguments: Sequence[str]) -> Dict[str, List[Path]]:
                 raise UserError(f"--corpora {folder}: holds no file")
         else:
             language, equals, file = argument.partition("=")
-            if not equals:
+            if not equals or not LANGUAGE.fullmatch(language):
                 raise UserError(f"--corpora {argument}: no such folder, and not of the form LANG=FILE")
             named = [(language, Path(file))]
         for language, path in named:
-            if not LANGUAGE.fullmatch(language):
-                raise UserError(
-                    f"--corpora {argument}: '{language}' is no language code: use letters, digits and _, as in LANG=FILE, "
-                    "or in the file's name: LANG.txt, NAME.LANG"
-                )
             if not path.is_file():
-                raise UserError(f"--corpora {argument}: {path}: no such file")
+                raise UserError(f"--corpora {argument}: {path}: {'is a folder' if path.is_dir() else 'no such file'}")
+            twin = path.with_name(path.name.removesuffix(".gz"))
+            if twin in corpora.get(language, []):
+                raise UserError(f"--corpora {argument}: has {path.name} and {twin.name}: remove one of them")
             corpora.setdefault(language, []).append(path)
     return dict(sorted(corpora.items()))
 
@@ -48,7 +50,13 @@ def _is_text(path: Path) -> bool:
 
 
 def _language_of(path: Path) -> str:
-    return path.name.removesuffix(".gz").removesuffix(".txt").rpartition(".")[2]
+    language = path.name.removesuffix(".gz").removesuffix(".txt").rpartition(".")[2]
+    if not CODE.fullmatch(language):
+        raise UserError(
+            f"--corpora {path.parent}: {path.name}: its name tells no language: call it LANG.txt or NAME.LANG (.gz), "
+            "move it elsewhere, or give LANG=FILE"
+        )
+    return language
 
 
 def sentences(paths: Sequence[Path]) -> Iterator[str]:
@@ -67,3 +75,10 @@ def sample(paths: Sequence[Path], most: int) -> Tuple[List[str], int]:
         raise UserError(f"{', '.join(map(str, paths))}: no text in it")
     chosen = min(most, instances)
     return [line for i, line in enumerate(sentences(paths)) if is_spread(i, chosen, instances)], instances
+
+
+def drawn(paths: Sequence[Path], instances: int, share: int) -> Iterator[str]:
+    """``share`` of so many sentences, evenly; some of them several times where there are fewer."""
+    for number, line in enumerate(sentences(paths)):
+        for _ in range((number + 1) * share // instances - number * share // instances):
+            yield line

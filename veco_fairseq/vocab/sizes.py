@@ -7,6 +7,7 @@ by what the trainer itself does to get to its size (Kudo, 2018): the pieces whos
 likelihood go, and the others' probabilities are estimated anew. ``every_size`` trains them all, for comparison.
 """
 
+import zlib
 from dataclasses import dataclass
 from math import log
 from typing import List, Sequence, Tuple
@@ -36,6 +37,7 @@ class Vocabularies:
         scores: log probabilities, float32, (sizes, pieces); NaN where a vocabulary has not the piece.
         alp: of each on the language's corpus.
         instances: sentences that the language has, n_i of equation 3.
+        words: the corpus that the ALPs are of.
     """
 
     pieces: List[str]
@@ -43,6 +45,7 @@ class Vocabularies:
     scores: np.ndarray
     alp: np.ndarray
     instances: int
+    words: Words
 
     def of_size(self, size: int) -> dict:
         """The vocabulary of ``size`` pieces: each with its log probability."""
@@ -51,10 +54,12 @@ class Vocabularies:
 
     def save(self, path: Path_) -> None:
         """Write an .npz that numpy reads without unpickling."""
-        text = np.frombuffer("\n".join(self.pieces).encode("utf-8"), dtype=np.uint8)
         with atomic_output(path) as temporary, open(temporary, "wb") as stream:
-            np.savez_compressed(stream, pieces=text, sizes=self.sizes, scores=self.scores, alp=self.alp,
-                                instances=self.instances)  # fmt: skip
+            np.savez_compressed(
+                stream, pieces=_joined(self.pieces), sizes=self.sizes, scores=self.scores, alp=self.alp,
+                instances=self.instances, words=_joined(self.words.texts), word_counts=self.words.counts,
+                sentences=self.words.sentences,
+            )  # fmt: skip
 
     @classmethod
     def load(cls, path: Path_) -> "Vocabularies":
@@ -65,11 +70,21 @@ class Vocabularies:
         """
         try:
             with np.load(path, allow_pickle=False) as found:
-                pieces = found["pieces"].tobytes().decode("utf-8").split("\n")
+                words = Words(_split(found["words"]), found["word_counts"], int(found["sentences"]))
                 sizes = [int(size) for size in found["sizes"]]
-                return cls(pieces, sizes, found["scores"], found["alp"], int(found["instances"]))
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+                instances = int(found["instances"])
+                return cls(_split(found["pieces"]), sizes, found["scores"], found["alp"], instances, words)
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
             raise UserError(f"{path}: damaged: remove it, and run the command again") from error
+
+
+def _joined(texts: List[str]) -> np.ndarray:
+    """Texts without line ends as bytes, which numpy writes without pickling."""
+    return np.frombuffer("\n".join(texts).encode("utf-8"), dtype=np.uint8)
+
+
+def _split(joined: np.ndarray) -> List[str]:
+    return joined.tobytes().decode("utf-8").split("\n")
 
 
 def all_sizes(
@@ -91,12 +106,16 @@ def all_sizes(
     """
     model = largest_model = _train(lines, largest, coverage)
     words = words_of(lines, sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString()))
+    if coverage == 1:
+        _add_characters(model, words)
     most = len(model.pieces) - META
     characters = sum(len(piece.piece) == 1 for piece in model.pieces[META:])
     sizes = [size for size in range(step, most, step) if size > characters] + [most]
     models = {most: model}
     for size in reversed(sizes[:-1]):
         models[size] = _train(lines, size, coverage) if every_size else None
+        if every_size and coverage == 1:
+            _add_characters(models[size], words)
     alp, scores_of = [], {}
     for size in reversed(sizes):
         if models[size] is None:
@@ -108,14 +127,26 @@ def all_sizes(
         scores_of[size] = {piece.piece: piece.score for piece in model.pieces[META:]}
     pieces = sorted(set().union(*scores_of.values()))
     scores = np.array([[scores_of[size].get(piece, np.nan) for piece in pieces] for size in sizes], dtype=np.float32)
-    found = Vocabularies(pieces, sizes, scores, np.array(alp[::-1]), instances)
+    found = Vocabularies(pieces, sizes, scores, np.array(alp[::-1]), instances, words)
     return largest_model.SerializeToString(), found
 
 
 def _train(lines: Sequence[str], size: int, coverage: float) -> sentencepiece_model_pb2.ModelProto:
     """A model of ``size`` pieces, or of as many as there are."""
-    serialised = train_sentencepiece(lines, size + META, coverage, at_most=True, option="--largest")
+    try:
+        serialised = train_sentencepiece(lines, size + META, coverage, at_most=True)
+    except UserError as error:
+        if "too few" not in str(error):
+            raise
+        raise UserError(f"--largest {size:,}: fewer than the text has characters: raise it, or lower --character-coverage") from error
     return sentencepiece_model_pb2.ModelProto.FromString(serialised)
+
+
+def _add_characters(model: sentencepiece_model_pb2.ModelProto, words: Words) -> None:
+    """Those of lines that the trainer left out: with the text <unk> or the like in them, or its own marks."""
+    missing = set("".join(words.texts)) - {piece.piece for piece in model.pieces}
+    for character in sorted(missing):
+        model.pieces.add(piece=character, score=log(UNSEEN / words.counts.sum()), type=NORMAL)
 
 
 def shrink(model: sentencepiece_model_pb2.ModelProto, counts: np.ndarray, words: Words, size: int):
@@ -159,6 +190,6 @@ def _worth(model: sentencepiece_model_pb2.ModelProto, counts: np.ndarray) -> np.
 
 def estimate(model: sentencepiece_model_pb2.ModelProto, counts: np.ndarray) -> None:
     """Set the pieces' scores to the logarithms of their shares of the corpus."""
-    shares = np.maximum(counts[META:], UNSEEN) / counts.sum()
+    shares = np.maximum(counts[META : len(model.pieces)], UNSEEN) / counts.sum()
     for piece, score in zip(model.pieces[META:], np.log(shares)):
         piece.score = score

@@ -8,12 +8,16 @@ the same texts and options is not made again.
 """
 
 import multiprocessing
+import os
+import signal
 import sys
+import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
@@ -35,10 +39,11 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
 from veco_fairseq.vocab.allocation import Allocation, allocate, sampling_probabilities
 from veco_fairseq.vocab.alp import average_log_probability, count_pieces, without_normaliser, words_of
-from veco_fairseq.vocab.corpora import sample
+from veco_fairseq.vocab.corpora import drawn, sample
 from veco_fairseq.vocab.sizes import META, Vocabularies, all_sizes
 from veco_fairseq.vocab.union import union_model
 
+MANIFEST_NAME = "vocap.json"
 TABLE, PICTURE = "allocation.tsv", "allocation.png"
 KINDS = ("model", "tsv", "npz")  # of files of a language
 
@@ -73,16 +78,21 @@ class Options:
     workers: int = field(default_factory=default_workers)
 
     def __post_init__(self) -> None:
-        for name in ("size", "largest", "step", "lines", "workers"):
-            if getattr(self, name) < 1:
-                raise UserError(f"--{name} {getattr(self, name)}: must be 1 or more")
+        require_positive(**{name: getattr(self, name) for name in ("size", "largest", "step", "lines", "workers")})
         for name in ("alpha", "beta"):
-            if getattr(self, name) < 0:
+            if not getattr(self, name) >= 0:
                 raise UserError(f"--{name} {getattr(self, name)}: must be 0 or more")
         if self.step > self.largest:
             raise UserError(f"--step {self.step}: must be at most --largest {self.largest}")
         if not 0.9 <= self.coverage <= 1:
             raise UserError(f"--character-coverage {self.coverage}: must be from 0.9 to 1")
+
+
+def require_positive(**numbers: int) -> None:
+    """Refuse options below 1."""
+    for name, number in numbers.items():
+        if number < 1:
+            raise UserError(f"--{name} {number}: must be 1 or more")
 
 
 def make_vocabulary(options: Options, say: Callable[[str], None]) -> str:
@@ -91,10 +101,10 @@ def make_vocabulary(options: Options, say: Callable[[str], None]) -> str:
     Raises:
         UserError: anything that is wrong with texts, sizes or the output folder.
     """
-    (options.output / "languages").mkdir(parents=True, exist_ok=True)
-    manifest = Manifest(options.output)
-    if not manifest.path.exists():
-        manifest.save()
+    manifest = Manifest(options.output, MANIFEST_NAME, (MODEL_NAME, DICT_NAME, TABLE, PICTURE, "languages"))
+    manifest.save()
+    for language, paths in options.corpora.items():
+        say(f"{language}: {', '.join(map(str, paths))}")
     _make_languages(options, manifest, say)
     vocabularies = {name: Vocabularies.load(_file(options, name, "npz")) for name in options.corpora}
     made_from = {
@@ -109,9 +119,7 @@ def make_vocabulary(options: Options, say: Callable[[str], None]) -> str:
         _tell_of(allocation, options, say)
         manifest.start("union", files)
         _write_union(options, vocabularies, allocation)
-        say(f"vocabulary: ALP of {len(vocabularies)} languages with it")
-        alp = measure({"union": options.output / MODEL_NAME}, options.corpora, options.lines, options.workers)
-        table = _write_table(options, vocabularies, allocation, {name: of["union"] for name, of in alp.items()})
+        table = _write_table(options, vocabularies, allocation)
         manifest.finish("union", made_from, files, {"table": table})
     if options.joint:
         _make_joint(options, vocabularies, manifest, made_from, say)
@@ -130,20 +138,18 @@ def _make_languages(options: Options, manifest: Manifest, say: Callable[[str], N
             "coverage": options.coverage, "every_size": options.every_size,
         }  # fmt: skip
         if manifest.is_done(language, made_from):
-            say(f"{language}: already there")
+            say(f"{language}: already there, {_description(manifest.steps[language]['report'], options)}")
         else:
             jobs[language] = made_from
-    files = {language: [f"languages/{language}.{kind}" for kind in KINDS] for language in jobs}
-    for language in jobs:
-        manifest.start(language, files[language])
     calls = {language: partial(_make_language, options, language) for language in jobs}
     for done, (language, report) in enumerate(in_parallel(calls, options.workers), 1):
-        manifest.finish(language, jobs[language], files[language], report)
-        capped = f", all that its text has, of {options.largest:,}" if report["most"] < options.largest else ""
-        say(
-            f"{language} ({done} of {len(jobs)}): {report['vocabularies']} vocabularies of {report['least']:,} to "
-            f"{report['most']:,} pieces{capped}; {report['seconds']:.0f} s"
-        )
+        manifest.finish(language, jobs[language], [f"languages/{language}.{kind}" for kind in KINDS], report)
+        say(f"{language} ({done} of {len(jobs)}): {_description(report, options)}; {report['seconds']:.0f} s")
+
+
+def _description(report: Dict[str, Any], options: Options) -> str:
+    capped = f", all that its text has, of {options.largest:,}" if report["most"] < options.largest else ""
+    return f"{report['vocabularies']} vocabularies of {report['least']:,} to {report['most']:,} pieces{capped}"
 
 
 def _make_language(options: Options, language: str) -> Dict[str, Any]:
@@ -174,19 +180,46 @@ def _write_text(path: Path, text: str) -> None:
 def in_parallel(calls: Dict[str, Callable[[], Any]], workers: int) -> Iterator[Tuple[str, Any]]:
     """(name, result) of every call, each in one of so many processes, as they end.
 
+    When a call fails no other is begun, and those that are running still end; then its error is raised.
+
     Raises:
-        UserError: a process was killed; and what the calls raise. The others are not begun any more then.
+        UserError: a process was killed; and what the calls raise.
     """
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    with ProcessPoolExecutor(max_workers=max(1, min(workers, len(calls))), mp_context=context) as pool:
+    workers = max(1, min(workers, len(calls)))
+    failure: Optional[BaseException] = None
+    with ProcessPoolExecutor(workers, context, initializer=_end_with_the_parent) as pool:
         futures = {pool.submit(call): name for name, call in calls.items()}
         try:
             for future in as_completed(futures):
-                yield futures[future], future.result()
-        except BrokenProcessPool as error:
-            raise UserError("a process was killed, perhaps for memory: try fewer --workers or --lines") from error
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+                if future.cancelled():
+                    continue
+                if future.exception() is None:
+                    yield futures[future], future.result()
+                elif failure is None:
+                    failure = future.exception()
+                    for other in futures:
+                        other.cancel()
+        except BaseException:
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
+    if isinstance(failure, BrokenProcessPool):
+        raise UserError("a process was killed, perhaps for memory: try fewer --workers or --lines") from failure
+    if failure is not None:
+        raise failure
+
+
+def _end_with_the_parent() -> None:
+    """Of a worker: Ctrl-C is for the parent to answer, and nothing goes on when it is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _tell_of(allocation: Allocation, options: Options, say: Callable[[str], None]) -> None:
@@ -209,18 +242,19 @@ def _probabilities(vocabularies: Dict[str, Vocabularies], alpha: float) -> Dict[
     return sampling_probabilities({name: of.instances for name, of in vocabularies.items()}, alpha)
 
 
-def _write_table(
-    options: Options, vocabularies: Dict[str, Vocabularies], allocation: Allocation, alp: Dict[str, float]
-) -> str:
+def _write_table(options: Options, vocabularies: Dict[str, Vocabularies], allocation: Allocation) -> str:
     """The table (as the paper's Table 9, with the ALP before and after the union) and the picture of it."""
     from veco_fairseq.plots import plot_bars
 
     probabilities = _probabilities(vocabularies, options.alpha)
-    rows = [("language", "instances", "q", "size", "alp", "alp_in_union")]
+    union = without_normaliser(sentencepiece_model_pb2.ModelProto.FromString((options.output / MODEL_NAME).read_bytes()))
+    rows = [("language", "instances", "q", "largest", "size", "alp", "alp_in_union")]
     for name in sorted(vocabularies, key=lambda name: (-allocation.sizes[name], name)):
         of, size = vocabularies[name], allocation.sizes[name]
         own = of.alp[of.sizes.index(size)]
-        rows.append((name, of.instances, f"{probabilities[name]:.4f}", size, f"{own:.2f}", f"{alp[name]:.2f}"))
+        in_union = average_log_probability(count_pieces(of.words, union), of.words.sentences)
+        of_texts = (name, of.instances, f"{probabilities[name]:.4f}", of.sizes[-1])
+        rows.append((*of_texts, size, f"{own:.2f}", f"{in_union:.2f}"))
     table = "".join("\t".join(map(str, row)) + "\n" for row in rows)
     _write_text(options.output / TABLE, table)
     bars = {"allocated": {name: allocation.sizes[name] / 1000 for name in [row[0] for row in rows[1:]]}}
@@ -239,17 +273,13 @@ def _make_joint(
         return
     manifest.start("joint", files)
     probabilities = _probabilities(vocabularies, options.alpha)
-    texts = {name: sample(paths, options.lines)[0] for name, paths in options.corpora.items()}
-    total = sum(map(len, texts.values()))
-    say(f"joint: training SentencePiece, {options.size:,} pieces, on {total:,} lines")
-
-    def drawn() -> Iterator[str]:
-        # A language of fewer lines than its share gives some of them several times.
-        for name, lines in texts.items():
-            share = max(1, round(probabilities[name] * total))
-            yield from (lines[i * len(lines) // share] for i in range(share))
-
-    model = train_sentencepiece(drawn(), options.size, options.coverage, option="--size")
+    total = min(sum(of.instances for of in vocabularies.values()), options.lines)
+    say(f"joint: training SentencePiece, {options.size:,} pieces, on about {total:,} lines")
+    lines = chain.from_iterable(
+        drawn(paths, vocabularies[name].instances, max(1, round(probabilities[name] * total)))
+        for name, paths in options.corpora.items()
+    )
+    model = train_sentencepiece(lines, options.size, options.coverage, option="--size")
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     write_vocabulary(folder, model, dictionary_text(processor, folder / MODEL_NAME).encode("utf-8"))
     manifest.finish("joint", made_from, files, {"lines": total})
@@ -270,9 +300,12 @@ def measure(
         UserError: a model or text is missing or damaged, or a model is no unigram model.
     """
     for path in models.values():
-        trainer = sentencepiece_model_pb2.ModelProto.FromString(load_sentencepiece(path).serialized_model_proto())
-        if trainer.trainer_spec.model_type != trainer.trainer_spec.UNIGRAM:
+        model = sentencepiece_model_pb2.ModelProto.FromString(load_sentencepiece(path).serialized_model_proto())
+        trainer = model.trainer_spec
+        if trainer.model_type != trainer.UNIGRAM:
             raise UserError(f"{path}: is no unigram model, which alone has probabilities")
+        if not trainer.split_by_whitespace or trainer.treat_whitespace_as_suffix or not model.normalizer_spec.add_dummy_prefix:
+            raise UserError(f"{path}: its words don't begin with a space of their own, as is expected here")
     calls = {name: partial(_measure_language, models, paths, lines) for name, paths in corpora.items()}
     found = dict(in_parallel(calls, workers))
     return {name: found[name] for name in corpora}
