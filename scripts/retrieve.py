@@ -58,41 +58,33 @@ def main() -> None:
             temporary.write_text(json.dumps({**options, **figures}, indent=1) + "\n", encoding="utf-8")
 
 
-def load(args: argparse.Namespace):
-    """The model, where it computes."""
-    import torch
-
-    from veco_fairseq.checkpoints.pretrained import load_pretrained
-
-    pretrained = load_pretrained(args.checkpoint)
-    pretrained.model.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
-    return pretrained
-
-
 def run_tatoeba(args: argparse.Namespace) -> Dict:
     """Print and return the accuracies."""
-    from veco_fairseq.retrieval.states import chosen_layers
+    from veco_fairseq.checkpoints.pretrained import load_pretrained
     from veco_fairseq.retrieval.tatoeba import evaluate, read_pair
+    from veco_fairseq.states import chosen_layers
 
     pairs = dict(map(read_pair, args.pairs))
     if len({"mean", *pairs}) <= len(args.pairs):
         raise UserError("--pairs: a name comes twice, or is mean; each pair needs its own")
-    pretrained = load(args)
+    pretrained = load_pretrained(args.checkpoint, gpu=not args.cpu)
     layers = chosen_layers(pretrained, args.layers, "--layers")
     return {"accuracy": evaluate(pretrained, pairs, layers, args.score, args.neighbours, args.max_tokens)}
 
 
 def run_bucc(args: argparse.Namespace) -> Dict:
     """Write the pairs, and print and return threshold and F1."""
+    from veco_fairseq.checkpoints.pretrained import load_pretrained
     from veco_fairseq.retrieval import mining
     from veco_fairseq.retrieval.search import candidates
-    from veco_fairseq.retrieval.states import chosen_layers, sentence_states
+    from veco_fairseq.retrieval.states import sentence_states
+    from veco_fairseq.states import chosen_layers
 
     paths = args.source, args.target
     sides = [mining.read_sentences(path) for path in paths]
     ids = [list(side) for side in sides]
     gold = args.gold and mining.read_gold(args.gold, *ids)
-    pretrained = load(args)
+    pretrained = load_pretrained(args.checkpoint, gpu=not args.cpu)
     layers = chosen_layers(pretrained, args.layer and [args.layer], "--layer")[-1:]
     x, y = (
         sentence_states(pretrained, list(side.values()), layers, args.max_tokens, str(path))[0]

@@ -8,7 +8,7 @@ import shutil
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, Union
+from typing import Iterator, List, Tuple, Union
 
 from veco_fairseq.errors import SYSTEM_ERRORS, UserError
 
@@ -85,3 +85,17 @@ def read_lines(path: Path_) -> Iterator[str]:
     except OSError as error:
         reason = SYSTEM_ERRORS.get(error.errno, f"cannot be read ({error.strerror})")
         raise UserError(f"{path}: {reason}") from error
+
+
+def read_translations(source: Path_, target: Path_) -> Tuple[List[str], List[str]]:
+    """The lines of two texts, line N of the one the translation of line N of the other.
+
+    Raises:
+        UserError: they are empty or of different length, or as :func:`read_lines`.
+    """
+    texts = list(read_lines(source)), list(read_lines(target))
+    lines, others = map(len, texts)
+    if lines != others or not lines:
+        advice = "line N must be a translation of line N"
+        raise UserError(f"{source} has {lines:,} lines and {target} {others:,}: {advice}")
+    return texts

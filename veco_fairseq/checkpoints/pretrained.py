@@ -183,8 +183,11 @@ class PretrainedModel(NamedTuple):
         return layer
 
 
-def load_pretrained(checkpoint: str) -> PretrainedModel:
+def load_pretrained(checkpoint: str, gpu: bool = False) -> PretrainedModel:
     """Load a checkpoint of ``--task camlm`` with the dict.txt and sentencepiece.bpe.model beside it.
+
+    Args:
+        gpu: to a GPU, if there is one.
 
     Raises:
         UserError: one of the files is missing or damaged, or the checkpoint is of another model.
@@ -198,4 +201,5 @@ def load_pretrained(checkpoint: str) -> PretrainedModel:
     if not isinstance(models[0], VecoModel):
         raise UserError(f"{checkpoint}: is a {type(models[0]).__name__}, not a pre-trained VECO")
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(spm))
-    return PretrainedModel(models[0].eval(), task.source_dictionary, pieces)
+    device = "cuda" if gpu and torch.cuda.is_available() else "cpu"
+    return PretrainedModel(models[0].eval().to(device), task.source_dictionary, pieces)

@@ -172,6 +172,11 @@ class Encoder:
         encoded = self.model.encode(lines, num_threads=self.workers)
         return [np.append(self.ids[np.array(pieces, dtype=np.int64)], self.eos) for pieces in encoded]
 
+    def words(self, words: Sequence[str]) -> List[np.ndarray]:
+        """Words -> the ids of each by itself, without </s>: <unk> for one of characters that SentencePiece drops."""
+        encoded = self.model.encode(list(words), num_threads=self.workers)
+        return [self.ids[np.array(pieces or [self.model.unk_id()], dtype=np.int64)] for pieces in encoded]
+
 
 def trim(model: sentencepiece.SentencePieceProcessor, corpora: Sequence[Path_], keep: int, workers: int) -> Trimmed:
     """Keep the pieces that texts need most: every character in them, and then the most frequent pieces.

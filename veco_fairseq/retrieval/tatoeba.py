@@ -7,7 +7,7 @@ from typing import Dict, List, Sequence, Tuple
 
 from veco_fairseq.checkpoints.pretrained import PretrainedModel
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import read_lines
+from veco_fairseq.files import read_translations
 from veco_fairseq.retrieval.search import accuracy, candidates
 from veco_fairseq.retrieval.states import sentence_states
 
@@ -25,12 +25,8 @@ def read_pair(argument: str) -> Tuple[str, Sides]:
     source, comma, target = files.partition(",")
     if not (equals and comma):
         raise UserError(f"--pairs {argument}: not NAME=SRC,TGT")
-    sides = [(Path(file), list(read_lines(file))) for file in (source, target)]
-    lines, others = (len(text) for _, text in sides)
-    if lines != others or not lines:
-        advice = "line N must be a translation of line N"
-        raise UserError(f"{name}: {source} has {lines:,} lines and {target} {others:,}: {advice}")
-    return name, sides
+    paths = Path(source), Path(target)
+    return name, list(zip(paths, read_translations(*paths)))
 
 
 def evaluate(

@@ -71,8 +71,9 @@ class Windows:
         max_length: int, stride: int, word_pooling: str, notes: Notes,
     ):  # fmt: skip
         self.pieces = pieces
-        self.ids = Encoder(pieces, dictionary, workers=1).ids
-        self.bos, self.eos, self.unk = dictionary.bos(), dictionary.eos(), dictionary.unk()
+        self.encoder = Encoder(pieces, dictionary, workers=1)
+        self.ids = self.encoder.ids
+        self.bos, self.eos = dictionary.bos(), dictionary.eos()
         self.classes = {label: number for number, label in enumerate(labels)}
         self.max_length = max_length
         self.stride = stride
@@ -121,10 +122,8 @@ class Windows:
     def of_words(self, sentence: TaggedSentence) -> List[Window]:
         """As many whole words as fit into each window; every word is in one."""
         room = self.max_length - 2
-        pieces = [self.encode(word) for word in sentence.words]
+        pieces = self.encoder.words(sentence.words)
         for number, piece in enumerate(pieces):
-            if not len(piece):  # a word of characters that SentencePiece drops
-                pieces[number] = np.array([self.unk])
             if len(piece) > room:
                 self.notes.add("with a word longer than --max-length, cut", sentence.where)
                 pieces[number] = piece[:room]

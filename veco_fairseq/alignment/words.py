@@ -1,0 +1,155 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The words of sentences and of their translations, aligned."""
+
+import re
+from typing import List, NamedTuple, Sequence, Tuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from tqdm import tqdm
+
+from veco_fairseq.alignment.transport import mutual, sinkhorn
+from veco_fairseq.checkpoints.pretrained import PretrainedModel
+from veco_fairseq.data.text import default_workers
+from veco_fairseq.data.vocabulary import Encoder
+from veco_fairseq.errors import UserError
+from veco_fairseq.states import by_length, layer_states, padded
+
+Links = List[Tuple[int, int]]  # (word of x, word of y), from 0
+SMALLEST = 1e-6  # of a similarity, whose logarithm is the cost
+
+
+class Sentence(NamedTuple):
+    """A sentence's pieces: their ids, without ``<s>`` and ``</s>``, and the number of the word that each is of."""
+
+    ids: List[int]
+    words: List[int]
+
+
+def split_words(line: str) -> List[str]:
+    """A line's words, between spaces and tabs: a no-break space, say, can be part of a word."""
+    return re.findall(r"[^ \t]+", line)
+
+
+def usual_layer(pretrained: PretrainedModel) -> int:
+    """The layer of XLM-E's alignments, 9 of 12 (section 4.6), or the middle one of a model of another depth."""
+    depth = len(pretrained.model.encoder.sentence_encoder.layers)
+    return 9 if depth == 12 else (depth + 1) // 2
+
+
+@torch.inference_mode()
+def align(
+    pretrained: PretrainedModel, source: Sequence[str], target: Sequence[str], layer: int, apart: bool = False,
+    regularisation: float = 1.0, iterations: int = 2, max_tokens: int = 8192, names: Tuple[str, str] = ("x", "y"),
+) -> List[Links]:  # fmt: skip
+    """The links between the words of each source line and those of the target line of the same number.
+
+    Pieces i and j with states h_i and h_j have the cost -log max(1e-6, h_i . h_j), each side's pieces share a mass of
+    1, and i is linked to the j that most of it goes to if most of what comes to j is from i. Words are linked if any of
+    their pieces are.
+
+    XLM-E (section 4.6) names the method and the layer alone; the rest is as in the aligner that XLM-Align's authors
+    have released: both sentences in one sequence, inner products, a regularisation of 1, 2 iterations, links of both
+    directions alone. Three things differ: the sequence is that of TLM, with two ``</s>`` between the sentences, as the
+    model has seen it; rows are scaled before columns; and a side has a mass of 1 instead of each piece, since both
+    sides must have the same (the plan is theirs times a number).
+
+    Args:
+        pretrained: on the device to compute on.
+        source, target: as many lines, of words with spaces between them.
+        layer: 0 for the embeddings, n for the states after the n-th layer.
+        apart: compute the states of each sentence by itself, where x does not see y.
+        regularisation, iterations: as of :func:`sinkhorn`.
+        max_tokens: of a batch, with padding.
+        names: of the texts, for the messages.
+
+    Raises:
+        UserError: a line has no words, or is longer than the model has positions.
+    """
+    sides = [_sentences(pretrained, lines, name) for lines, name in zip((source, target), names)]
+    pairs = list(zip(*sides, strict=True))
+    _check_lengths(pretrained, pairs, apart, names)
+    found: List[Links] = [[] for _ in pairs]
+    with tqdm(total=len(pairs), unit=" pairs", disable=None, leave=False) as progress:
+        for batch in by_length([len(x.ids) + len(y.ids) + 4 for x, y in pairs], max_tokens):
+            here = [pairs[number] for number in batch]
+            (x, x_mass), (y, y_mass) = map(_with_mass, _states(pretrained, here, layer, apart))
+            cost = -(x @ y.transpose(1, 2)).clamp(min=SMALLEST).log()
+            plan = sinkhorn(cost, x_mass, y_mass, regularisation, iterations)
+            for place, i, j in zip(*(numbers.tolist() for numbers in mutual(plan))):
+                of_x, of_y = here[place]
+                found[batch[place]].append((of_x.words[i], of_y.words[j]))
+            progress.update(len(batch))
+    return [sorted(set(links)) for links in found]
+
+
+def _sentences(pretrained: PretrainedModel, lines: Sequence[str], name: str) -> List[Sentence]:
+    texts = [split_words(line) for line in lines]
+    for number, words in enumerate(texts, start=1):
+        if not words:
+            raise UserError(f"{name}, line {number}: is empty: leave the pair out of both files (and of the gold file)")
+    vocabulary = list(dict.fromkeys(word for words in texts for word in words))
+    encoder = Encoder(pretrained.pieces, pretrained.dictionary, default_workers())
+    pieces = dict(zip(vocabulary, map(np.ndarray.tolist, encoder.words(vocabulary))))
+    return [
+        Sentence(
+            [piece for word in words for piece in pieces[word]],
+            [number for number, word in enumerate(words) for _ in pieces[word]],
+        )
+        for words in texts
+    ]
+
+
+def _check_lengths(
+    pretrained: PretrainedModel, pairs: Sequence[Tuple[Sentence, Sentence]], apart: bool, names: Tuple[str, str]
+) -> None:
+    longest = pretrained.model.encoder.max_positions()
+    for number, (x, y) in enumerate(pairs, start=1):
+        lengths = [len(x.ids) + 2, len(y.ids) + 2]
+        if not apart and sum(lengths) > longest:
+            raise UserError(
+                f"{names[0]}, line {number}: has with its translation {sum(lengths):,} tokens, and the model positions "
+                f"for {longest:,}: shorten it, leave it out, or encode the sentences --apart"
+            )
+        for length, name in zip(lengths, names):
+            if length > longest:
+                raise UserError(
+                    f"{name}, line {number}: has {length:,} tokens, and the model positions for {longest:,}: shorten "
+                    "it, or leave it out"
+                )
+
+
+def _states(
+    pretrained: PretrainedModel, pairs: Sequence[Tuple[Sentence, Sentence]], layer: int, apart: bool
+) -> Tuple[List[Tensor], List[Tensor]]:
+    """The states of each x's pieces and of each y's, (pieces, dim) each, fp32."""
+    bos, eos = pretrained.dictionary.bos(), pretrained.dictionary.eos()
+    xs, ys = zip(*pairs)
+
+    def states(rows: List[List[int]]) -> Tensor:
+        return layer_states(pretrained.model, padded(rows, pretrained))[layer].float()
+
+    if apart:
+        of_x, of_y = (states([[bos, *sentence.ids, eos] for sentence in side]) for side in (xs, ys))
+        starts = [1] * len(ys)
+    else:
+        of_x = of_y = states([[bos, *x.ids, eos, eos, *y.ids, eos] for x, y in pairs])
+        starts = [len(x.ids) + 3 for x in xs]
+    return (
+        [row[1 : 1 + len(x.ids)] for row, x in zip(of_x, xs)],
+        [row[start : start + len(y.ids)] for row, start, y in zip(of_y, starts, ys)],
+    )
+
+
+def _with_mass(states: List[Tensor]) -> Tuple[Tensor, Tensor]:
+    """Sentences' states as a batch, (batch, length, dim), and their shares of a mass of 1, (batch, length)."""
+    masses = [pieces.new_full((len(pieces),), 1 / len(pieces)) for pieces in states]
+    return pad_sequence(states, batch_first=True), pad_sequence(masses, batch_first=True)
+
+
+def pharaoh(found: Sequence[Links]) -> str:
+    """A line of ``i-j`` for each sentence, words numbered from 0."""
+    return "".join(" ".join(f"{i}-{j}" for i, j in links) + "\n" for links in found)
