@@ -261,7 +261,7 @@ def test_validation_of_many_languages_logs_each_in_one_number(make_task, make_mo
         return agg.get_smoothed_values()
 
     detailed = values()
-    monkeypatch.setattr("veco_fairseq.criterions.camlm.SOURCES_IN_DETAIL", 2)
+    monkeypatch.setattr("veco_fairseq.criterions.base.SOURCES_IN_DETAIL", 2)
     short = values()
     assert {key for key in short if key.startswith(("aa", "bb"))} == {"aa_loss", "bb_loss", "aa-bb_loss"}
     terms = [detailed[f"aa-bb_bitext_{term}_loss"] for term in ("h", "s", "tlm")]

@@ -2,25 +2,20 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """``--criterion camlm``: CA-MLM and TLM, or MLM and TLM alone (VECO, equation 1)."""
 
-import math
 from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Tuple
 
-import torch
-from fairseq import utils
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor
 
-from veco_fairseq.data.plan import KINDS
+from veco_fairseq.criterions.base import PretrainingCriterion
 from veco_fairseq.errors import UserError
 from veco_fairseq.modules.knn_target_sampler import KnnTargetSampler
 
 # The terms of the loss: "h" is P(x|x^) and P(y|y^), "s" is P(x|y^,x^) and P(y|x^,y^).
 TERMS = ("mono_h", "mono_s", "bitext_h", "bitext_s", "bitext_tlm")
-# Of more languages and pairs than these, validation logs the loss alone, not every term's loss, ppl and acc.
-SOURCES_IN_DETAIL = 20
 
 
 @dataclass
@@ -48,16 +43,18 @@ class CamlmCriterionConfig(FairseqDataclass):
 
 
 @register_criterion("camlm", dataclass=CamlmCriterionConfig)
-class CamlmCriterion(FairseqCriterion):
+class CamlmCriterion(PretrainingCriterion):
     """Sums up the terms of one kind of batch; ``sample_size`` is the masked tokens of x and y, each counted once.
 
     Logged for every term, in training and validation: ``loss`` (bits a masked token), ``ppl`` and ``acc`` (share of
     masked tokens whose likeliest prediction is right); in validation also by language and pair, or of each its ``loss``
-    alone if there are more than :data:`SOURCES_IN_DETAIL`. With k-NN target sampling, in training: ``knn_vocabulary``
-    (tokens of V' in a batch), ``knn_looked_up`` (tokens whose neighbours were), ``knn_ms`` (what that took), and
-    ``knn_age`` (updates since the batch's targets were looked up); loss, ppl and acc of training are then of a choice
-    among V', and lower than validation's.
+    alone if there are more than :data:`~veco_fairseq.criterions.base.SOURCES_IN_DETAIL`. With k-NN target sampling, in
+    training: ``knn_vocabulary`` (tokens of V' in a batch), ``knn_looked_up`` (tokens whose neighbours were), ``knn_ms``
+    (what that took), and ``knn_age`` (updates since the batch's targets were looked up); loss, ppl and acc of training
+    are then of a choice among V', and lower than validation's.
     """
+
+    terms = {term: ["nll", "correct", "count"] for term in TERMS}
 
     def __init__(self, cfg: CamlmCriterionConfig, task):
         super().__init__(task)
@@ -99,65 +96,25 @@ class CamlmCriterion(FairseqCriterion):
         if "tlm" in predictions:
             loss = loss + predictions["tlm"].nll.sum()  # -log P(x, y | x^, y^) of the concatenation
         sample_size = len(predictions["h"].nll)
-        log = self._logging_output(sample, predictions, loss, sample_size)
+        sums = {
+            f"{sample['kind']}_{branch}": {
+                "nll": of.nll.detach().sum(), "correct": of.correct.sum(), "count": len(of.nll)
+            }  # fmt: skip
+            for branch, of in predictions.items()
+        }
+        log = self.logging_output(sample, sums, loss, sample_size)
         if sampled is not None:
             log.update({"knn_vocabulary": len(sampled.vocabulary), "knn_targets": sampled.targets, "knn_batches": 1})
             log.update({"knn_looked_up": sampled.looked_up, "knn_age": sampled.age, "knn_ms": 1000 * sampled.seconds})
         return loss, sample_size, log
 
-    def _logging_output(self, sample, predictions, loss: Tensor, sample_size: int) -> Dict:
-        """Sums, under the same keys on every worker, so that they can be added up."""
-        log = {"loss": loss.detach(), "ntokens": sample["ntokens"], "nsentences": sample["nsentences"]}
-        log["sample_size"] = sample_size
-        for kind in KINDS:
-            log[f"{kind}_pairs"] = sample["nsentences"] * (kind == sample["kind"])
-            log[f"{kind}_tokens"] = sample["ntokens"] * (kind == sample["kind"])
-        zero = torch.zeros_like(log["loss"])
-        sums = {}
-        for term in TERMS:
-            kind, branch = term.split("_")
-            of_term = predictions.get(branch) if kind == sample["kind"] else None
-            sums[term] = (zero, zero, 0)
-            if of_term is not None:
-                sums[term] = (of_term.nll.detach().sum(), of_term.correct.sum(), len(of_term.nll))
-        nothing = dict.fromkeys(TERMS, (zero, zero, 0))
-        names = [] if self.training else self.task.validation_names
-        for name in [None, *names]:
-            here = name in (None, sample["name"])
-            if name is None or len(names) <= SOURCES_IN_DETAIL:
-                for term, (nll, correct, count) in (sums if here else nothing).items():
-                    key = term if name is None else f"{name}_{term}"
-                    log.update({f"{key}_nll": nll, f"{key}_correct": correct, f"{key}_count": count})
-            else:
-                log.update({f"{name}_nll": log["loss"] if here else zero, f"{name}_count": sample_size if here else 0})
-        return log
-
-    @staticmethod
-    def reduce_metrics(logging_outputs: List[Dict]) -> None:
-        """Log the total and every term that has masked tokens."""
-        total = {key: sum(utils.item(log[key]) for log in logging_outputs) for key in logging_outputs[0]}
-        size = max(1, total["sample_size"])
-        metrics.log_scalar("loss", total["loss"] / size / math.log(2), size, priority=10, round=3)
-        for key in sorted(key for key in total if key.endswith("_count")):
-            term, count = key[: -len("_count")], total[key]
-            if count == 0:
-                continue
-            metrics.log_scalar(f"{term}_loss", total[f"{term}_nll"] / count / math.log(2), count, priority=20, round=3)
-            if f"{term}_correct" not in total:
-                continue
-            metrics.log_derived(f"{term}_ppl", lambda m, t=term: utils.get_perplexity(m[f"{t}_loss"].avg), priority=21)
-            metrics.log_scalar(f"{term}_acc", total[f"{term}_correct"] / count, count, priority=22, round=4)
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: List[Dict]) -> Dict:
+        """Log the total, every term, and k-NN target sampling."""
+        total = super().reduce_metrics(logging_outputs)
         if total.get("knn_batches"):
             batches, targets = total["knn_batches"], max(1, total["knn_targets"])
             for name in ("knn_vocabulary", "knn_looked_up", "knn_ms"):
                 metrics.log_scalar(name, total[name] / batches, batches, priority=180, round=1)
             metrics.log_scalar("knn_age", total["knn_age"] / targets, targets, priority=181, round=1)
-        for kind in KINDS:
-            metrics.log_scalar(f"{kind}_pairs", total[f"{kind}_pairs"], priority=185, round=1)
-            if 0 < total[f"{kind}_tokens"] < total["ntokens"]:
-                share = total[f"{kind}_tokens"] / total["ntokens"]
-                metrics.log_scalar(f"{kind}_share", share, total["ntokens"], priority=186, round=3)
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        return True
+        return total

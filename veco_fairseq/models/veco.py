@@ -8,20 +8,18 @@ from argparse import Namespace
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import torch
-import torch.nn as nn
 import torch.nn.functional as F
 from fairseq.models import (
     ARCH_CONFIG_REGISTRY,
     ARCH_MODEL_NAME_REGISTRY,
-    FairseqEncoderModel,
     register_model,
     register_model_architecture,
 )
-from fairseq.models.roberta.model import RobertaEncoder, RobertaModel
-from fairseq.models.roberta.model import base_architecture as roberta_architecture
+from fairseq.models.roberta.model import RobertaEncoder
 from torch import Tensor
 
 from veco_fairseq.errors import UserError
+from veco_fairseq.models.base import PretrainingModel, encoder_architecture, refuse_untied
 from veco_fairseq.modules.embedding import FactorizedEmbedding, TokenEmbedding, look_up
 from veco_fairseq.modules.encoder import VecoTransformerEncoder
 from veco_fairseq.modules.lm_head import LMHead
@@ -94,39 +92,22 @@ class VecoEncoder(RobertaEncoder):
 
 
 @register_model("veco")
-class VecoModel(RobertaModel):
+class VecoModel(PretrainingModel):
     """VECO (ACL 2021): one encoder, unplugged for H and plugged in for S, and one LM head for both.
 
     theta_c is every layer's cross-attention and LN_cross; theta_s is everything else.
     """
 
+    criterion = "camlm"
+
     def __init__(self, args, encoder: VecoEncoder):
-        # Not RobertaModel's: it would draw every weight anew with standard deviation 0.02, BERT's for 768 dimensions,
-        # which at 192 is a third of Xavier's. The modules' own initialisation, that of fairseq's Transformer, follows
-        # the width, and is what a randomly initialised veco_mt_* starts from, too.
-        FairseqEncoderModel.__init__(self, encoder)
-        self.args = args
-        self.classification_heads = nn.ModuleDict()
+        super().__init__(args, encoder)
         self.backbone_is_frozen = False
 
     @staticmethod
     def add_args(parser) -> None:
-        """RoBERTa's options and VECO's own."""
-        RobertaModel.add_args(parser)
-        parser.add_argument(
-            "--autocast",
-            choices=["none", "bf16"],
-            help="compute in this precision where it is safe, on CPU and GPU; parameters, gradients and the loss "
-            "stay in fp32 (default: none)",
-        )
-        parser.add_argument(
-            "--embed-dim",
-            dest="table_dim",  # fairseq takes an "embed_dim" for the width of encoder and decoder
-            type=int,
-            metavar="N",
-            help="dimensions of the token embeddings, which are projected to the model's width, and the LM head's "
-            "states back (VoCap: half of the width where the vocabulary is doubled; default: the width)",
-        )
+        """The options of every model of pre-training and VECO's own."""
+        PretrainingModel.add_args(parser)
         parser.add_argument(
             "--init-from",
             metavar="XLMR",
@@ -140,22 +121,11 @@ class VecoModel(RobertaModel):
             help="train the cross-attention alone for the first N updates, and everything from then on: for a start "
             "from XLM-R (default: 0)",
         )
-        parser.add_argument(
-            "--checkpoint-activations",
-            action="store_true",
-            help="keep only the layers' inputs and compute the rest again in the backward pass: a third more "
-            "operations, a fraction of the memory",
-        )
-
-    @classmethod
-    def hub_models(cls) -> Dict[str, str]:
-        return {}
 
     @classmethod
     def build_model(cls, args, task) -> "VecoModel":
         veco_small(args)
-        if args.untie_weights_roberta:
-            raise UserError("--untie-weights-roberta: the LM head shares the token embeddings here: take it away")
+        refuse_untied(args)
         return cls(args, VecoEncoder(args, task.source_dictionary))
 
     def freeze_backbone(self, frozen: bool) -> None:
@@ -169,13 +139,6 @@ class VecoModel(RobertaModel):
         trained = sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
         logger.info(f"{'only cross-attention is' if frozen else 'all parameters are'} trained: {trained:,} parameters")
 
-    def unplugged(self, tokens: Tensor, token_embeddings: Optional[Tensor] = None) -> Tensor:
-        """H^L(tokens): (batch, length) -> (batch, length, dim), no cross-attention (equations 2-5).
-
-        ``token_embeddings``, (batch, length, dim), are looked up unless given, here and in :meth:`plugged`.
-        """
-        return self.encoder(tokens, token_embeddings=token_embeddings)
-
     def plugged(
         self, tokens: Tensor, memory: Tensor, memory_tokens: Tensor, attention: Optional[List[Tensor]] = None,
         token_embeddings: Optional[Tensor] = None,
@@ -187,6 +150,7 @@ class VecoModel(RobertaModel):
             memory: H^L of the other sequences, (batch, memory length, dim).
             memory_tokens: the other sequences, (batch, memory length), whose padding is not attended to.
             attention: a list that receives each layer's weights, (batch, length, memory length).
+            token_embeddings: those of ``tokens``, (batch, length, dim), if they have been looked up already.
 
         Returns:
             (batch, length, dim).
@@ -270,43 +234,28 @@ class VecoModel(RobertaModel):
             return self.predict(branches, table, vocabulary)
 
 
-def _architecture(args, layers: int, dim: int, heads: int) -> None:
-    """XLM-R's layout at the given size, where the command line has not chosen otherwise."""
-    args.encoder_layers = getattr(args, "encoder_layers", layers)
-    args.encoder_embed_dim = getattr(args, "encoder_embed_dim", dim)
-    args.encoder_ffn_embed_dim = getattr(args, "encoder_ffn_embed_dim", 4 * dim)
-    args.encoder_attention_heads = getattr(args, "encoder_attention_heads", heads)
-    args.max_positions = getattr(args, "max_positions", 512)
-    args.table_dim = getattr(args, "table_dim", None)
-    args.autocast = getattr(args, "autocast", "none")
-    args.init_from = getattr(args, "init_from", None)
-    args.freeze_backbone_updates = getattr(args, "freeze_backbone_updates", 0)
-    args.checkpoint_activations = getattr(args, "checkpoint_activations", False)
-    roberta_architecture(args)
-
-
 @register_model_architecture("veco", "veco_tiny")
 def veco_tiny(args) -> None:
     """3 layers, 192/768, 4 heads: tests and demos."""
-    _architecture(args, layers=3, dim=192, heads=4)
+    encoder_architecture(args, layers=3, dim=192, heads=4)
 
 
 @register_model_architecture("veco", "veco_small")
 def veco_small(args) -> None:
     """6 layers, 768/3072, 12 heads: the paper's small model."""
-    _architecture(args, layers=6, dim=768, heads=12)
+    encoder_architecture(args, layers=6, dim=768, heads=12)
 
 
 @register_model_architecture("veco", "veco_base")
 def veco_base(args) -> None:
     """12 layers, 768/3072, 12 heads: XLM-R base's size."""
-    _architecture(args, layers=12, dim=768, heads=12)
+    encoder_architecture(args, layers=12, dim=768, heads=12)
 
 
 @register_model_architecture("veco", "veco_large")
 def veco_large(args) -> None:
     """24 layers, 1024/4096, 16 heads: the paper's large model."""
-    _architecture(args, layers=24, dim=1024, heads=16)
+    encoder_architecture(args, layers=24, dim=1024, heads=16)
 
 
 def architecture(arch: str, **options) -> Namespace:

@@ -20,13 +20,15 @@ class VecoTransformerEncoder(TransformerEncoder):
     Unplugged it is XLM-R, parameter for parameter; the parameters' names are XLM-R's too.
     """
 
+    cross_attention = True
+
     def __init__(self, args, dictionary, embed_tokens):
         super().__init__(args, dictionary, embed_tokens)
         self.checkpoint_activations = args.checkpoint_activations
         with_cheap_dropout(self)
 
     def build_encoder_layer(self, args) -> VecoLayer:
-        return VecoLayer(TransformerConfig.from_namespace(args))
+        return VecoLayer(TransformerConfig.from_namespace(args), self.cross_attention)
 
     def forward(
         self,
@@ -63,3 +65,9 @@ class VecoTransformerEncoder(TransformerEncoder):
     def upgrade_state_dict_named(self, state_dict, name: str):
         """Nothing to upgrade: there is no older layout (and a decoder's layers have no method for it)."""
         return state_dict
+
+
+class UnpluggedTransformerEncoder(VecoTransformerEncoder):
+    """XLM-R's encoder: the same stack whose layers have no cross-attention at all."""
+
+    cross_attention = False

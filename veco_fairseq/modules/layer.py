@@ -42,14 +42,15 @@ class VecoLayer(TransformerDecoderLayerBase):
 
     Args:
         cfg: a :class:`TransformerConfig`; the encoder's sizes are used, since VECO is one encoder.
+        cross_attention: false for a layer that has none to plug in: XLM-R's.
     """
 
-    def __init__(self, cfg: TransformerConfig):
+    def __init__(self, cfg: TransformerConfig, cross_attention: bool = True):
         cfg = copy.copy(cfg)
         cfg.decoder = copy.copy(cfg.decoder)
         for name in ("embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before", "xformers_att_config"):
             setattr(cfg.decoder, name, getattr(cfg.encoder, name))
-        super().__init__(cfg)
+        super().__init__(cfg, no_encoder_attn=not cross_attention)
 
     def forward(
         self,

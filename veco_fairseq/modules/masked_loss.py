@@ -2,7 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Projection to the vocabulary and its cross-entropy in one, for vocabularies whose logits don't fit in memory."""
 
-from typing import Optional, Tuple
+from typing import Callable, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -30,45 +30,64 @@ def masked_loss(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor) -> Tup
     Returns:
         NLL in nats, fp32, (n), and boolean (n).
     """
+    return drawn_loss(rows, weight, bias, gold, None)[:2]
+
+
+def drawn_loss(
+    rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, draw: Optional[Callable[[Tensor, slice], Tensor]]
+) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+    """:func:`masked_loss`, and a token for each row, drawn while its softmax is there.
+
+    Args:
+        rows, weight, bias, gold: as in :func:`masked_loss`.
+        draw: called with the probabilities of a chunk, fp32, (rows of the chunk, vocabulary), not to be changed, and
+            with its place in ``rows``; gives a token for each: :class:`veco_fairseq.modules.token_sampler.Draw`.
+
+    Returns:
+        NLL, boolean and tokens, each (n); no tokens without ``draw``. There is no gradient through the tokens.
+    """
     if torch.is_autocast_enabled(rows.device.type):
         rows = rows.to(torch.get_autocast_dtype(rows.device.type))
     with torch.autocast(rows.device.type, enabled=False):
         if torch.is_grad_enabled():
-            return _MaskedLoss.apply(rows, weight, bias, gold)
-        return _by_chunks(rows, weight, bias, gold, needed=(False,) * 3)[:2]
+            return _MaskedLoss.apply(rows, weight, bias, gold, draw)
+        return _by_chunks(rows, weight, bias, gold, needed=(False,) * 3, draw=draw)[:3]
 
 
 class _MaskedLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, rows, weight, bias, gold):
+    def forward(ctx, rows, weight, bias, gold, draw):
         # In fp16 a gradient has to be scaled (by the loss scale) before it is rounded, so that it is made afterwards.
         needed = ctx.needs_input_grad[:3] if rows.dtype != torch.float16 else (False,) * 3
-        nll, correct, gradients = _by_chunks(rows, weight, bias, gold, needed)
+        nll, correct, drawn, gradients = _by_chunks(rows, weight, bias, gold, needed, draw=draw)
         ctx.save_for_backward(rows, weight, bias, gold)
         ctx.gradients = gradients
-        ctx.mark_non_differentiable(correct)
-        return nll, correct
+        ctx.mark_non_differentiable(correct, *([] if drawn is None else [drawn]))
+        return nll, correct, drawn
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, scale, _):
+    def backward(ctx, scale, *_):
         rows, weight, bias, gold = ctx.saved_tensors
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None or rows.dtype == torch.float16 or not torch.equal(scale, scale[:1].expand_as(scale)):
             *_, gradients = _by_chunks(rows, weight, bias, gold, ctx.needs_input_grad[:3], scale)
         elif len(scale):
             gradients = [gradient if gradient is None else gradient.mul_(scale[0]) for gradient in gradients]
-        return *gradients, None
+        return *gradients, None, None
 
 
-def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, needed, scale: Optional[Tensor] = None):
-    """NLL, correctness, and the gradients of the sum of ``scale`` * NLL that are ``needed``."""
+def _by_chunks(
+    rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, needed, scale: Optional[Tensor] = None, draw=None
+):
+    """NLL, correctness, the tokens that ``draw`` gives, and the gradients of the sum of ``scale`` * NLL ``needed``."""
     w, b = weight.to(rows.dtype), bias.to(rows.dtype)
     weights, biases = w.split(TOKENS_A_BLOCK), b.split(TOKENS_A_BLOCK)
     of_rows = {"dtype": rows.dtype, "device": rows.device}
     in_fp32 = {"dtype": torch.float32, "device": rows.device}
     nll = torch.empty(len(rows), **in_fp32)
     correct = torch.empty(len(rows), dtype=torch.bool, device=rows.device)
+    drawn = None if draw is None else torch.empty_like(gold)
     d_rows = torch.empty_like(rows) if needed[0] else None
     d_weight = torch.zeros(weight.shape, **in_fp32) if needed[1] else None
     d_bias = torch.zeros(bias.shape, **in_fp32) if needed[2] else None
@@ -91,6 +110,8 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, needed,
         # log of the sum of exp(logits), by the likeliest token, whose probability never underflows
         total = top - p.gather(1, likeliest).log()
         nll[here] = (total - at_target).squeeze(1)
+        if draw is not None:
+            drawn[here] = draw(p, here)
         if any(needed):
             # d NLL / d logits = softmax - one-hot
             p.scatter_add_(1, target, -torch.ones_like(top))
@@ -106,4 +127,4 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, needed,
                 d_bias += p.sum(0)
     gradients = [d_rows, d_weight, d_bias]
     parameters = (rows, weight, bias)
-    return nll, correct, [g if g is None else g.to(p.dtype) for g, p in zip(gradients, parameters)]
+    return nll, correct, drawn, [g if g is None else g.to(p.dtype) for g, p in zip(gradients, parameters)]

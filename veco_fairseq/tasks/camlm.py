@@ -116,7 +116,7 @@ def check_options(cfg) -> None:
 
 @register_task("camlm", dataclass=CamlmTaskConfig)
 class CamlmTask(VecoTask):
-    """Pre-training of VECO, and of XLM with ``--objective mlm``.
+    """Pre-training of VECO, of XLM with ``--objective mlm``, and of XLM-E.
 
     A training sample is {"mono": batch, "bitext": batch}, planned by update number; a validation sample has one batch
     of one language or pair. The checkpoint's ``task_state`` keeps the dictionary's symbols.
@@ -129,6 +129,7 @@ class CamlmTask(VecoTask):
         super().__init__(cfg, dictionary, Path(utils.split_paths(cfg.data)[0]))
         self.validation_names: List[str] = []
         self.frozen_updates = 0
+        self.arch, self.criterion_of_model = "", None
         self.sampler: Optional[KnnTargetSampler] = None  # the criterion's
         self.begun = deque(maxlen=101)  # the last updates and when they began, for an estimate of the time left
 
@@ -167,6 +168,7 @@ class CamlmTask(VecoTask):
     def build_model(self, cfg, from_checkpoint: bool = False):
         """The model, if its position table holds the sequences that the options allow; from XLM-R, if asked for."""
         model = super().build_model(cfg, from_checkpoint)
+        self.arch, self.criterion_of_model = getattr(model.args, "arch", ""), model.criterion
         self.frozen_updates = model.args.freeze_backbone_updates
         if self.frozen_updates and not model.args.init_from and not from_checkpoint:
             raise UserError(
@@ -190,7 +192,10 @@ class CamlmTask(VecoTask):
         return model
 
     def build_criterion(self, cfg, from_checkpoint: bool = False):
-        """The criterion, if it has something to train at first."""
+        """The criterion, if it is the model's, and has something to train at first."""
+        name = getattr(cfg, "_name", None)
+        if None not in (name, self.criterion_of_model) and name != self.criterion_of_model:
+            raise UserError(f"--criterion {name}: --arch {self.arch} takes --criterion {self.criterion_of_model}")
         if self.frozen_updates and getattr(cfg, "objective", None) == "mlm":
             raise UserError(
                 f"--freeze-backbone-updates {self.frozen_updates}: leaves nothing to train with --objective mlm, which "

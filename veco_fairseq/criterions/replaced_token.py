@@ -1,0 +1,111 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""``--criterion replaced_token``: MLM, TLM, MRTD and TRTD (XLM-E, sections 3.1 and 3.2)."""
+
+from dataclasses import dataclass, field
+from typing import Dict, Tuple
+
+import torch.nn.functional as F
+from fairseq.criterions import register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+from torch import Tensor
+
+from veco_fairseq.criterions.base import PretrainingCriterion
+from veco_fairseq.errors import UserError
+
+# "mlm" and "mrtd" are of sequences by themselves, "tlm" and "trtd" of concatenated pairs; with the task's --no-tlm the
+# sequences of bitext are by themselves, too.
+GENERATOR = ("mono_mlm", "bitext_mlm", "bitext_tlm")
+DISCRIMINATOR = ("mono_mrtd", "bitext_mrtd", "bitext_trtd")
+
+
+@dataclass
+class ReplacedTokenCriterionConfig(FairseqDataclass):
+    """Options of the criterion."""
+
+    discriminator_weight: float = field(
+        default=50.0, metadata={"help": "lambda, the weight of MRTD and TRTD beside MLM and TLM (paper: 50)"}
+    )
+    no_trtd: bool = field(
+        default=False,
+        metadata={"help": "leave TRTD out: of concatenated pairs only the generator learns, by TLM (paper: it is in)"},
+    )
+
+
+@register_criterion("replaced_token", dataclass=ReplacedTokenCriterionConfig)
+class ReplacedTokenCriterion(PretrainingCriterion):
+    """The generator's and the discriminator's loss of one kind of batch; ``sample_size`` is the masked tokens.
+
+    Equations 1, 3 and 5 are sums over positions. ELECTRA, whose lambda of 50 the paper takes over, divides the
+    generator's by the number of masked tokens |M|, and the discriminator's by that of all tokens n. So does this: a
+    batch's loss is |M| times the sum of the two means, and fairseq divides by the |M| of all batches. With the sums as
+    they stand a lambda of 50 |M| / n would do the same.
+
+    All tokens but padding are classified, ``<s>`` and ``</s>`` too; a sample that equals the original is an original.
+
+    Logged for the generator's terms, in training and validation: ``loss`` (bits a masked token), ``ppl`` and ``acc``
+    (share of masked tokens whose likeliest prediction is right). For the discriminator's: ``loss`` (bits a token),
+    ``acc``, ``precision`` and ``recall`` of "replaced" (0 where nothing is called so, or is), and ``replaced`` (the
+    share that is). In validation also by language and pair, as ``--criterion camlm`` does.
+    """
+
+    terms = {
+        **{term: ["nll", "correct", "count"] for term in GENERATOR},
+        **{term: ["nll", "correct", "count", "replaced", "called", "found"] for term in DISCRIMINATOR},
+    }
+
+    def __init__(self, cfg: ReplacedTokenCriterionConfig, task):
+        super().__init__(task)
+        if cfg.discriminator_weight <= 0:
+            raise UserError(f"--discriminator-weight {cfg.discriminator_weight}: must be above 0")
+        if cfg.no_trtd and task.cfg.no_tlm:
+            raise UserError("--no-trtd: there is no TRTD with --no-tlm, which leaves pairs apart: take one away")
+        self.discriminator_weight, self.trtd = cfg.discriminator_weight, not cfg.no_trtd
+
+    def forward(self, model, sample, reduce: bool = True) -> Tuple[Tensor, int, Dict]:
+        """The loss of one half of a composite sample (nats), its sample size and what to log.
+
+        Args:
+            model: a :class:`veco_fairseq.models.xlme.XlmeModel`.
+            sample: a batch of one kind, from :class:`veco_fairseq.data.composite.CompositeDataset`.
+        """
+        concatenated = "tlm_tokens" in sample["net_input"]
+        of_generator, of_discriminator = ("tlm", "trtd") if concatenated else ("mlm", "mrtd")
+        found = model(**sample["net_input"], discriminate=self.trtd or not concatenated)
+        kind, masked = sample["kind"], len(found.nll)
+        losses = dict.fromkeys(("mlm", "tlm", "mrtd", "trtd"), 0.0)
+        losses[of_generator] = found.nll.sum()  # equation 1
+        sums = {f"{kind}_{of_generator}": _counts(found.nll, found.correct)}
+        if found.logits is not None:
+            replaced, called = found.replaced, found.logits > 0
+            nll = F.binary_cross_entropy_with_logits(found.logits, replaced.float(), reduction="none")
+            losses[of_discriminator] = masked * nll.mean()  # equations 3 and 5
+            sums[f"{kind}_{of_discriminator}"] = {
+                **_counts(nll, called.eq(replaced)),
+                "replaced": replaced.sum(),
+                "called": called.sum(),
+                "found": (called & replaced).sum(),
+            }
+        loss = (
+            losses["mlm"]  # L_MLM(x; theta_G)
+            + losses["tlm"]  # L_TLM(e, f; theta_G)
+            + self.discriminator_weight * losses["mrtd"]  # lambda L_MRTD(x; theta_D)
+            + self.discriminator_weight * losses["trtd"]  # lambda L_TRTD(e, f; theta_D)
+        )
+        return loss, masked, self.logging_output(sample, sums, loss, masked)
+
+    @classmethod
+    def log_more(cls, term: str, total: Dict) -> None:
+        """Log precision, recall and the share of replaced tokens, if the term is the discriminator's."""
+        if f"{term}_found" not in total:
+            super().log_more(term, total)
+            return
+        found, count = total[f"{term}_found"], total[f"{term}_count"]
+        for name, of in (("precision", total[f"{term}_called"]), ("recall", total[f"{term}_replaced"])):
+            metrics.log_scalar(f"{term}_{name}", found / max(1, of), of, priority=23, round=4)
+        metrics.log_scalar(f"{term}_replaced", total[f"{term}_replaced"] / count, count, priority=24, round=4)
+
+
+def _counts(nll: Tensor, correct: Tensor) -> Dict:
+    return {"nll": nll.detach().sum(), "correct": correct.sum(), "count": len(nll)}

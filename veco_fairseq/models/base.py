@@ -1,0 +1,91 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What the models of pre-training share: XLM-R's layout and options, without the parts of RoBERTa that don't apply."""
+
+from typing import Dict, Optional
+
+import torch.nn as nn
+from fairseq.models import FairseqEncoder, FairseqEncoderModel
+from fairseq.models.roberta.model import RobertaModel
+from fairseq.models.roberta.model import base_architecture as roberta_architecture
+from torch import Tensor
+
+from veco_fairseq.errors import UserError
+
+
+class PretrainingModel(RobertaModel):
+    """An encoder that ``--task camlm`` trains, and what else its criterion needs.
+
+    Attributes:
+        criterion: the name of the ``--criterion`` that trains it.
+    """
+
+    criterion = ""
+
+    def __init__(self, args, encoder: FairseqEncoder):
+        # Not RobertaModel's: it would draw every weight anew with standard deviation 0.02, BERT's for 768 dimensions,
+        # which at 192 is a third of Xavier's. The modules' own initialisation, that of fairseq's Transformer, follows
+        # the width, and is what a randomly initialised veco_mt_* starts from, too.
+        FairseqEncoderModel.__init__(self, encoder)
+        self.args = args
+        self.classification_heads = nn.ModuleDict()
+
+    @staticmethod
+    def add_args(parser) -> None:
+        """RoBERTa's options, and those that all models of pre-training have."""
+        RobertaModel.add_args(parser)
+        parser.add_argument(
+            "--autocast",
+            choices=["none", "bf16"],
+            help="compute in this precision where it is safe, on CPU and GPU; parameters, gradients and the loss "
+            "stay in fp32 (default: none)",
+        )
+        parser.add_argument(
+            "--embed-dim",
+            dest="table_dim",  # fairseq takes an "embed_dim" for the width of encoder and decoder
+            type=int,
+            metavar="N",
+            help="dimensions of the token embeddings, which are projected to the model's width, and the LM head's "
+            "states back (VoCap: half of the width where the vocabulary is doubled; default: the width)",
+        )
+        parser.add_argument(
+            "--checkpoint-activations",
+            action="store_true",
+            help="keep only the layers' inputs and compute the rest again in the backward pass: a third more "
+            "operations, a fraction of the memory",
+        )
+
+    @classmethod
+    def hub_models(cls) -> Dict[str, str]:
+        return {}
+
+    def freeze_backbone(self, frozen: bool) -> None:
+        """Nothing is frozen, unless a model says otherwise."""
+
+    def unplugged(self, tokens: Tensor, token_embeddings: Optional[Tensor] = None) -> Tensor:
+        """H^L(tokens): (batch, length) -> (batch, length, dim), no cross-attention (VECO, equations 2-5).
+
+        ``token_embeddings``, (batch, length, dim), are looked up unless given.
+        """
+        return self.encoder(tokens, token_embeddings=token_embeddings)
+
+
+def refuse_untied(args) -> None:
+    """Raise UserError for the option of RoBERTa's that no model here has."""
+    if args.untie_weights_roberta:
+        raise UserError("--untie-weights-roberta: the LM head shares the token embeddings here: take it away")
+
+
+def encoder_architecture(args, layers: int, dim: int, heads: int) -> None:
+    """XLM-R's layout at the given size, where the command line has not chosen otherwise."""
+    args.encoder_layers = getattr(args, "encoder_layers", layers)
+    args.encoder_embed_dim = getattr(args, "encoder_embed_dim", dim)
+    args.encoder_ffn_embed_dim = getattr(args, "encoder_ffn_embed_dim", 4 * dim)
+    args.encoder_attention_heads = getattr(args, "encoder_attention_heads", heads)
+    args.max_positions = getattr(args, "max_positions", 512)
+    args.table_dim = getattr(args, "table_dim", None)
+    args.autocast = getattr(args, "autocast", "none")
+    args.init_from = getattr(args, "init_from", None)
+    args.freeze_backbone_updates = getattr(args, "freeze_backbone_updates", 0)
+    args.checkpoint_activations = getattr(args, "checkpoint_activations", False)
+    roberta_architecture(args)

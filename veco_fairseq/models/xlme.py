@@ -1,0 +1,187 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""XLM-E, generator and discriminator: ``--arch xlme_{tiny,base,large,xl}``."""
+
+from argparse import Namespace
+from typing import NamedTuple, Optional
+
+import torch
+import torch.nn as nn
+from fairseq import utils
+from fairseq.models import register_model, register_model_architecture
+from torch import Tensor
+
+from veco_fairseq.data.roots import MASK
+from veco_fairseq.models.base import PretrainingModel, encoder_architecture, refuse_untied
+from veco_fairseq.models.veco import VecoEncoder
+from veco_fairseq.modules.encoder import UnpluggedTransformerEncoder
+from veco_fairseq.modules.masked_loss import drawn_loss
+from veco_fairseq.modules.token_sampler import Draw
+
+
+class Detection(NamedTuple):
+    """What generator and discriminator made of a batch.
+
+    Attributes:
+        nll: -log p_G(x_i | x^masked) of the masked tokens, nats, fp32, (masked).
+        correct: whether the generator's likeliest token is the right one, (masked).
+        logits: the discriminator's, fp32, for having been replaced, of all tokens but padding, (tokens); or none.
+        replaced: whether they have been, (tokens); or none.
+    """
+
+    nll: Tensor
+    correct: Tensor
+    logits: Optional[Tensor] = None
+    replaced: Optional[Tensor] = None
+
+
+class Generator(VecoEncoder):
+    """XLM-R: embeddings, layers without cross-attention, LM head."""
+
+    def build_encoder(self, args, dictionary, embed_tokens) -> UnpluggedTransformerEncoder:
+        return UnpluggedTransformerEncoder(args, dictionary, embed_tokens)
+
+
+class Discriminator(Generator):
+    """The same without the LM head."""
+
+    def build_lm_head(self, *args, **kwargs) -> None:
+        return None
+
+
+class DetectionHead(nn.Module):
+    """ELECTRA's: a dense layer, the activation, and one logit a token (the paper says nothing of it)."""
+
+    def __init__(self, dim: int, activation_fn: str):
+        super().__init__()
+        self.dense = nn.Linear(dim, dim)
+        self.activation_fn = utils.get_activation_fn(activation_fn)
+        self.out_proj = nn.Linear(dim, 1)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(..., dim) -> (...)."""
+        return self.out_proj(self.activation_fn(self.dense(states))).squeeze(-1)
+
+
+@register_model("xlme")
+class XlmeModel(PretrainingModel):
+    """XLM-E (ACL 2022): a generator that fills in masked tokens, and a discriminator that tells which are not original.
+
+    The discriminator is ``encoder``, an ordinary XLM-R without an LM head, and what is kept in the end; ``generator``
+    and ``detection_head`` serve its pre-training alone.
+    """
+
+    criterion = "replaced_token"
+
+    def __init__(self, args, encoder: Discriminator, generator: Generator):
+        super().__init__(args, encoder)
+        self.generator = generator
+        self.detection_head = DetectionHead(args.encoder_embed_dim, args.activation_fn)
+        if args.generator_embeddings == "shared":
+            for name in ("embed_tokens", "embed_positions"):
+                setattr(encoder.sentence_encoder, name, getattr(generator.sentence_encoder, name))
+
+    @staticmethod
+    def add_args(parser) -> None:
+        """The options of every model of pre-training, which are the discriminator's, and the generator's."""
+        PretrainingModel.add_args(parser)
+        parser.add_argument(
+            "--generator-layers",
+            type=int,
+            metavar="L",
+            help="layers of the generator, which has the discriminator's size otherwise (paper: base 4, large 6, XL 8)",
+        )
+        parser.add_argument(
+            "--generator-embeddings",
+            choices=["shared", "own"],
+            help="shared: generator and discriminator have one table of tokens and one of positions, which both train "
+            "(default, as ELECTRA; the paper is silent); own: each has its own",
+        )
+
+    @classmethod
+    def build_model(cls, args, task) -> "XlmeModel":
+        xlme_base(args)
+        refuse_untied(args)
+        of_generator = Namespace(**{**vars(args), "encoder_layers": args.generator_layers})
+        return cls(args, Discriminator(args, task.source_dictionary), Generator(of_generator, task.source_dictionary))
+
+    def forward(
+        self,
+        tokens: Tensor,
+        targets: Tensor,
+        tlm_tokens: Optional[Tensor] = None,
+        tlm_targets: Optional[Tensor] = None,
+        discriminate: bool = True,
+    ) -> Detection:
+        """One kind of batch: the concatenations on bitext with TLM, and else every x and y by itself.
+
+        Args:
+            tokens: pairs, (2, batch, length), in which masks are to come.
+            targets: the original tokens at the places to mask, padding elsewhere, (2, batch, length).
+            tlm_tokens, tlm_targets: the same of concatenated pairs [e; f], (batch, length of both).
+            discriminate: or the generator's part alone.
+        """
+        if tlm_tokens is None:
+            tokens, targets = tokens.flatten(0, 1), targets.flatten(0, 1)
+        else:
+            tokens, targets = tlm_tokens, tlm_targets
+        pad, mask = self.generator.dictionary.pad(), self.generator.dictionary.index(MASK)
+        chosen = targets.ne(pad)  # M
+        original = torch.where(chosen, targets, tokens)  # x
+        masked = original.masked_fill(chosen, mask)  # x^masked, whatever the task put there
+        with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.args.autocast == "bf16"):
+            table, (embeddings,) = self.generator.embed(masked)
+            states = self.generator(masked, token_embeddings=embeddings)
+            head, gold = self.generator.lm_head, targets[chosen]
+            rows, draw = head.rows(states[chosen]), self._draw(gold)
+            nll, correct, sampled = drawn_loss(rows, table, head.bias, gold, draw)
+            if not discriminate:
+                return Detection(nll, correct)
+            # Equations 2 and 4: x^corrupt, through which no gradient flows: a token has none.
+            corrupt = original.masked_scatter(chosen, sampled)
+            real = original.ne(pad)
+            logits = self.detection_head(self.unplugged(corrupt)[real])
+        return Detection(nll, correct, logits.float(), corrupt.ne(original)[real])
+
+    def _draw(self, gold: Tensor) -> Draw:
+        """How to sample for the masked tokens ``gold``, (masked): among the ordinary tokens, as a mask hides no other.
+
+        In training the numbers are PyTorch's, whose generator fairseq seeds for each update, so that resumed training
+        draws the same; in validation they follow from the batch alone, so that it always has the same.
+        """
+        generator = None
+        if not self.training:
+            generator = torch.Generator(gold.device).manual_seed(int(gold.sum()))
+        dictionary = self.generator.dictionary
+        numbers = torch.rand(len(gold), device=gold.device, generator=generator)
+        return Draw(numbers, dictionary.nspecial, dictionary.index(MASK))
+
+
+def _architecture(args, layers: int, generator_layers: int, dim: int, heads: int) -> None:
+    args.generator_layers = getattr(args, "generator_layers", generator_layers)
+    args.generator_embeddings = getattr(args, "generator_embeddings", "shared")
+    encoder_architecture(args, layers, dim, heads)
+
+
+@register_model_architecture("xlme", "xlme_tiny")
+def xlme_tiny(args) -> None:
+    """3 layers, generator 1, 192/768, 4 heads: tests and demos."""
+    _architecture(args, layers=3, generator_layers=1, dim=192, heads=4)
+
+
+@register_model_architecture("xlme", "xlme_base")
+def xlme_base(args) -> None:
+    """12 layers, generator 4, 768/3072, 12 heads (tables 8 and 9)."""
+    _architecture(args, layers=12, generator_layers=4, dim=768, heads=12)
+
+
+@register_model_architecture("xlme", "xlme_large")
+def xlme_large(args) -> None:
+    """24 layers, generator 6, 1024/4096, 16 heads (tables 8 and 9)."""
+    _architecture(args, layers=24, generator_layers=6, dim=1024, heads=16)
+
+
+@register_model_architecture("xlme", "xlme_xl")
+def xlme_xl(args) -> None:
+    """48 layers, generator 8, 1536/6144, 24 heads (tables 8 and 9)."""
+    _architecture(args, layers=48, generator_layers=8, dim=1536, heads=24)
