@@ -50,10 +50,10 @@ def test_neighbours_of_projected_embeddings():
 
 def test_the_subset_is_the_union_of_the_targets_and_their_neighbours():
     sampled = KnnTargetSampler(2, 10)(torch.tensor([[2, 3], [3, 2]]), TABLE)
-    assert sampled.vocabulary.tolist() == [2, 3, 4]
+    assert sampled.vocabulary.tokens.tolist() == [2, 3, 4]
     assert (sampled.targets, sampled.looked_up, sampled.age) == (2, 2, 0)
     # Of a token whose nearest is another the token itself is there all the same.
-    assert KnnTargetSampler(1, 10)(torch.tensor([2]), TABLE).vocabulary.tolist() == [2, 4]
+    assert KnnTargetSampler(1, 10)(torch.tensor([2]), TABLE).vocabulary.tokens.tolist() == [2, 4]
 
 
 def test_a_row_is_made_when_needed_and_again_when_it_is_old():
@@ -74,9 +74,9 @@ def test_rows_that_are_there_are_not_looked_at_again_before_their_time():
     sampler(torch.tensor([1]), TABLE)
     other = embeddings(TABLE.weight.flip(0).detach())
     sampler.update = 2
-    assert sampler(torch.tensor([1]), other).vocabulary.tolist() == [0, 1]
+    assert sampler(torch.tensor([1]), other).vocabulary.tokens.tolist() == [0, 1]
     sampler.update = 3
-    assert sampler(torch.tensor([1]), other).vocabulary.tolist() == sorted({1, *nearest(torch.tensor([1]), other, 2)[0].tolist()})
+    assert sampler(torch.tensor([1]), other).vocabulary.tokens.tolist() == sorted({1, *nearest(torch.tensor([1]), other, 2)[0].tolist()})
 
 
 def test_state_is_taken_over_but_not_with_another_k():
@@ -87,7 +87,7 @@ def test_state_is_taken_over_but_not_with_another_k():
     assert resumed.load_state_dict(sampler.state_dict())
     resumed.update = 5
     sampled = resumed(torch.tensor([3]), embeddings(torch.zeros(5, 2)))
-    assert (sampled.vocabulary.tolist(), sampled.looked_up, sampled.age) == ([2, 3], 0, 1)
+    assert (sampled.vocabulary.tokens.tolist(), sampled.looked_up, sampled.age) == ([2, 3], 0, 1)
     assert torch.equal(resumed.made_at, sampler.made_at) and torch.equal(resumed.neighbours, sampler.neighbours)
     assert not KnnTargetSampler(3, 10).load_state_dict(sampler.state_dict())
 

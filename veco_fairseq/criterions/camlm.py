@@ -40,6 +40,13 @@ class CamlmCriterionConfig(FairseqDataclass):
     knn_refresh: int = field(
         default=1000, metadata={"help": "look a target's neighbours up again after so many updates"}
     )
+    knn_rest: int = field(
+        default=0,
+        metadata={
+            "help": "tokens drawn at random for each batch to stand for all others, so that the softmax's sum is in "
+            "expectation that over all tokens (paper: 0)"
+        },
+    )
 
 
 @register_criterion("camlm", dataclass=CamlmCriterionConfig)
@@ -63,7 +70,11 @@ class CamlmCriterion(PretrainingCriterion):
         for option in ("knn_targets", "knn_refresh"):
             if getattr(cfg, option) is not None and getattr(cfg, option) < 1:
                 raise UserError(f"--{option.replace('_', '-')} {getattr(cfg, option)}: must be 1 at least")
-        self.sampler = None if cfg.knn_targets is None else KnnTargetSampler(cfg.knn_targets, cfg.knn_refresh)
+        if cfg.knn_rest < 0:
+            raise UserError(f"--knn-rest {cfg.knn_rest}: must be 0 at least")
+        self.sampler = None
+        if cfg.knn_targets is not None:
+            self.sampler = KnnTargetSampler(cfg.knn_targets, cfg.knn_refresh, cfg.knn_rest)
 
     def forward(self, model, sample, reduce: bool = True) -> Tuple[Tensor, int, Dict]:
         """The loss of one half of a composite sample (nats, summed), its sample size and what to log.
@@ -104,7 +115,7 @@ class CamlmCriterion(PretrainingCriterion):
         }
         log = self.logging_output(sample, sums, loss, sample_size)
         if sampled is not None:
-            log.update({"knn_vocabulary": len(sampled.vocabulary), "knn_targets": sampled.targets, "knn_batches": 1})
+            log.update({"knn_vocabulary": len(sampled.vocabulary.tokens), "knn_targets": sampled.targets, "knn_batches": 1})
             log.update({"knn_looked_up": sampled.looked_up, "knn_age": sampled.age, "knn_ms": 1000 * sampled.seconds})
         return loss, sample_size, log
 

@@ -23,6 +23,7 @@ from veco_fairseq.models.base import PretrainingModel, encoder_architecture, ref
 from veco_fairseq.modules.embedding import FactorizedEmbedding, TokenEmbedding, look_up
 from veco_fairseq.modules.encoder import VecoTransformerEncoder
 from veco_fairseq.modules.lm_head import LMHead
+from veco_fairseq.modules.knn_target_sampler import Subset
 from veco_fairseq.modules.masked_loss import masked_loss
 
 logger = logging.getLogger(__name__)
@@ -74,19 +75,19 @@ class VecoEncoder(RobertaEncoder):
         padding_mask = None if memory is None else memory_tokens.eq(self.dictionary.pad())
         return self.sentence_encoder(tokens, memory, padding_mask, attention, token_embeddings)
 
-    def embed(self, *batches: Tensor, vocabulary: Optional[Tensor] = None) -> Tuple[Tensor, List[Tensor]]:
+    def embed(self, *batches: Tensor, vocabulary: Optional[Subset] = None) -> Tuple[Tensor, List[Tensor]]:
         """The table, (vocabulary, table's dim), for the LM head, and the embeddings of each batch, in one look-up.
 
         Args:
             batches: tokens, (batch, length), whose embeddings are (batch, length, dim).
-            vocabulary: tokens, (n), whose rows alone are to be in the table, (n, table's dim).
+            vocabulary: whose rows alone are to be in the table, (n, table's dim).
         """
         ids = torch.cat([tokens.flatten() for tokens in batches])
         embed_tokens = self.sentence_encoder.embed_tokens
         if vocabulary is None:
             rows, table = look_up(embed_tokens.weight, ids)
         else:
-            rows, table = F.embedding(torch.cat([ids, vocabulary]), embed_tokens.weight).tensor_split([len(ids)])
+            rows, table = F.embedding(torch.cat([ids, vocabulary.tokens]), embed_tokens.weight).tensor_split([len(ids)])
         parts = embed_tokens.project_in(rows).split([tokens.numel() for tokens in batches])
         return table, [part.view(*tokens.shape, -1) for part, tokens in zip(parts, batches)]
 
@@ -161,7 +162,7 @@ class VecoModel(PretrainingModel):
         self,
         branches: Dict[str, Tuple[Tensor, Tensor]],
         table: Optional[Tensor] = None,
-        vocabulary: Optional[Tensor] = None,
+        vocabulary: Optional[Subset] = None,
     ) -> Dict[str, MaskedPrediction]:
         """Equations 10-13: the NLL of the masked tokens, through the LM head on their rows only, in one pass.
 
@@ -169,7 +170,7 @@ class VecoModel(PretrainingModel):
             branches: by name, states (2, batch, length, dim) for x and y, or (batch, length, dim), and targets of
                 that shape less dim: the original token where one is masked, else padding.
             table: (vocabulary, table's dim), as :meth:`VecoEncoder.embed` passes it on, if it does.
-            vocabulary: the tokens that the table holds, ascending, if not all; the softmax is over them.
+            vocabulary: the tokens that the table holds, if not all; the softmax is over them.
         """
         masks = [targets.ne(self.encoder.dictionary.pad()) for _, targets in branches.values()]
         rows = torch.cat([states[mask] for mask, (states, _) in zip(masks, branches.values())])
@@ -177,7 +178,7 @@ class VecoModel(PretrainingModel):
         head = self.encoder.lm_head
         rows, bias = head.rows(rows), head.bias
         if vocabulary is not None:
-            gold, bias = torch.searchsorted(vocabulary, gold), bias[vocabulary]
+            gold, bias = torch.searchsorted(vocabulary.tokens, gold), bias[vocabulary.tokens] + vocabulary.offsets
         nll, correct = masked_loss(rows, head.weight if table is None else table, bias, gold)
         # The place of every masked token begins with its side, or, of a concatenation, with its row.
         sides = [mask.nonzero()[:, 0] if mask.dim() == 3 else torch.ones_like(mask[mask]) for mask in masks]
@@ -195,7 +196,7 @@ class VecoModel(PretrainingModel):
         tlm_targets: Optional[Tensor] = None,
         plug_in: bool = True,
         stop_gradient: bool = True,
-        vocabulary: Optional[Tensor] = None,
+        vocabulary: Optional[Subset] = None,
     ) -> Dict[str, MaskedPrediction]:
         """All predictions of one kind of batch: CA-MLM's from H and S, and TLM's (VECO, equation 1 and section 4).
 
@@ -206,7 +207,7 @@ class VecoModel(PretrainingModel):
             tlm_targets: as ``targets``, for ``tlm_tokens``.
             plug_in: compute S as well; without it this is XLM's MLM.
             stop_gradient: let S treat H^L as a constant (section 2.2).
-            vocabulary: the tokens to choose the predictions from, (n), ascending, with all targets; all tokens if none.
+            vocabulary: the tokens to choose the predictions from, with all targets; all tokens if none.
 
         Returns:
             The predictions by branch: "h", "s" (if plugged in), "tlm" (if given); while the backbone is frozen,

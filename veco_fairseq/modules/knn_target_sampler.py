@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """k-NN target sampling: a softmax over the tokens that are hard to tell from a batch's targets (VoCap, section 3.1)."""
 
+import math
 import time
 from typing import Dict, NamedTuple, Optional
 
@@ -13,11 +14,23 @@ from veco_fairseq.modules.embedding import TokenEmbedding
 from veco_fairseq.modules.masked_loss import LOGITS_A_CHUNK
 
 
+class Subset(NamedTuple):
+    """The tokens that a softmax is over instead of all.
+
+    Attributes:
+        tokens: (n), ascending.
+        offsets: what is added to their logits, (n), fp32.
+    """
+
+    tokens: Tensor
+    offsets: Tensor
+
+
 class Sampled(NamedTuple):
     """A batch's part of the vocabulary, and what it cost.
 
     Attributes:
-        vocabulary: V' of equation 5, ascending, with the targets themselves.
+        vocabulary: V' of equation 5 with the targets themselves, and tokens that stand for the rest.
         targets: how many different targets the batch has.
         looked_up: how many tokens' neighbours were looked up for it, on all workers.
         age: the sum over the targets of updates since they were.
@@ -39,13 +52,19 @@ class KnnTargetSampler:
     paper, nothing stalls, and what no batch has as a target costs nothing. All workers have the same table:
     they make the rows that any of them needs together, each its share.
 
+    The paper's V' leaves out what is unlike a batch's targets, so that nothing keeps the logits of rare tokens down,
+    and in small batches most tokens are rare. ``rest`` tokens drawn at random from all others therefore stand for all
+    of them: with log(others / ``rest``) added to their logits the sum of the softmax is in expectation that over the
+    whole vocabulary (as the sampled softmax of Jean et al., 2015, corrects for its proposal).
+
     Args:
         k: neighbours of a token, itself among them as a rule; with as many as there are tokens it is the full softmax.
         refresh: updates after which a row is made anew.
+        rest: tokens drawn for each batch; 0: V' alone, as in the paper.
     """
 
-    def __init__(self, k: int, refresh: int):
-        self.k, self.refresh = k, refresh
+    def __init__(self, k: int, refresh: int, rest: int = 0):
+        self.k, self.refresh, self.rest = k, refresh, rest
         self.update = 0  # the current one, as the task sets it
         self.resumed: Optional[int] = None  # the last update of the run whose state was loaded
         self.neighbours = torch.empty(0, 0, dtype=torch.int32)  # (vocabulary, k)
@@ -59,10 +78,11 @@ class KnnTargetSampler:
             targets: masked tokens of the batch, any shape.
             embeddings: of all tokens.
         """
-        if self.k >= len(embeddings.weight):
-            return Sampled(torch.arange(len(embeddings.weight), device=targets.device), len(targets), 0, 0, 0.0)
-        self._prepare(embeddings.weight)
         targets = targets.unique()
+        if self.k >= len(embeddings.weight):
+            everything = torch.arange(len(embeddings.weight), device=targets.device)
+            return Sampled(self._with_rest(everything, len(everything)), len(targets), 0, 0, 0.0)
+        self._prepare(embeddings.weight)
         started = time.perf_counter()
         made_at = self.made_at[targets]
         needed = _of_all_workers(targets[(made_at < 0) | (self.update - made_at >= self.refresh)])
@@ -71,8 +91,18 @@ class KnnTargetSampler:
             self.made_at[needed] = self.update
         age = self.update * len(targets) - int(self.made_at[targets].sum())  # waits for the device
         seconds = time.perf_counter() - started
-        vocabulary = torch.cat([targets, self.neighbours[targets].flatten().long()]).unique()
-        return Sampled(vocabulary, len(targets), len(needed), age, seconds)
+        subset = torch.cat([targets, self.neighbours[targets].flatten().long()]).unique()
+        return Sampled(self._with_rest(subset, len(embeddings.weight)), len(targets), len(needed), age, seconds)
+
+    def _with_rest(self, subset: Tensor, vocabulary: int) -> Subset:
+        """The subset with :attr:`rest` of the other tokens."""
+        is_other = torch.ones(vocabulary, dtype=torch.bool, device=subset.device)
+        is_other[subset] = False
+        others = is_other.nonzero().squeeze(1)
+        drawn = others[torch.randperm(len(others), device=subset.device)[: self.rest]]
+        offset = math.log(len(others) / len(drawn)) if len(drawn) else 0.0
+        tokens, order = torch.cat([subset, drawn]).sort()
+        return Subset(tokens, (order >= len(subset)) * offset)
 
     def _prepare(self, table: Tensor) -> None:
         """Have room for this vocabulary, on its device, keeping what is known of it.
