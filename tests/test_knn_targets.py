@@ -92,6 +92,28 @@ def test_state_is_taken_over_but_not_with_another_k():
     assert not KnnTargetSampler(3, 10).load_state_dict(sampler.state_dict())
 
 
+def test_tokens_of_the_rest_stand_for_all_of_it():
+    torch.manual_seed(1)
+    table = embeddings(torch.randn(40, 4))
+    subset = KnnTargetSampler(3, 10)(torch.tensor([5, 9]), table).vocabulary
+    assert not subset.offsets.any()
+    sampler = KnnTargetSampler(3, 10, rest=8)
+    with_rest = [sampler(torch.tensor([5, 9]), table).vocabulary for _ in range(400)]
+    others = 40 - len(subset.tokens)
+    for tokens, offsets in with_rest:
+        assert tokens.tolist() == sorted(set(tokens.tolist())) and len(tokens) == len(subset.tokens) + 8
+        drawn = offsets.ne(0)
+        assert tokens[~drawn].tolist() == subset.tokens.tolist()
+        assert offsets[drawn].tolist() == pytest.approx([math.log(others / 8)] * 8)
+    # In expectation the softmax's sum is that over all tokens.
+    logits = torch.randn(40) / 3
+    sums = torch.stack([(logits[tokens] + offsets).exp().sum() for tokens, offsets in with_rest])
+    assert sums.mean().item() == pytest.approx(logits.exp().sum().item(), rel=0.02)
+    # More than there are others: all of them, as they are.
+    everything = KnnTargetSampler(3, 10, rest=99)(torch.tensor([5, 9]), table).vocabulary
+    assert everything.tokens.tolist() == list(range(40)) and not everything.offsets.any()
+
+
 def test_the_state_of_another_run_is_not_taken_over():
     """Updates that begin anew, as after --finetune-from-model: the rows are of other embeddings, whatever their age."""
     sampler = KnnTargetSampler(2, 10)
@@ -134,10 +156,13 @@ def test_with_all_neighbours_it_is_the_full_softmax(make_task, make_model):  # n
     task = make_task()
     model, sample = make_model(task.dictionary).train(), next(iterator(task).next_epoch_itr())
     full, of_full, _ = of_criterion(task, model, sample)
-    ours, of_ours, log = of_criterion(task, model, sample, knn_targets=len(task.dictionary))
-    assert log["knn_vocabulary"] == len(task.dictionary)
-    assert ours == pytest.approx(full, rel=1e-6)
-    assert all(torch.allclose(of_ours[name], gradient, rtol=1e-5, atol=1e-5) for name, gradient in of_full.items())
+    # All are neighbours; or those who are not are drawn, all of them.
+    size = len(task.dictionary)
+    for options in ({"knn_targets": size}, {"knn_targets": 2, "knn_rest": size}):
+        ours, of_ours, log = of_criterion(task, model, sample, **options)
+        assert log["knn_vocabulary"] == size
+        assert ours == pytest.approx(full, rel=1e-6)
+        assert all(torch.allclose(of_ours[name], gradient, rtol=1e-5, atol=1e-5) for name, gradient in of_full.items())
 
 
 def test_loss_and_gradients_are_of_the_subset_alone(make_task, make_model, monkeypatch):  # noqa: F811
@@ -171,7 +196,7 @@ def test_validation_is_over_the_whole_vocabulary(make_task, make_model):  # noqa
     assert not knn.sampler.made_at.numel()
 
 
-KNN = "--knn-targets 4 --knn-refresh 3".split()
+KNN = "--knn-targets 4 --knn-refresh 3 --knn-rest 5".split()
 
 
 def test_resumes_with_the_same_table(make_root, train, run, tmp_path):  # noqa: F811
@@ -201,8 +226,9 @@ def test_resumes_with_the_same_table(make_root, train, run, tmp_path):  # noqa: 
 
 def test_workers_share_one_table(make_root, launch, run, tmp_path):  # noqa: F811
     root = make_root()
-    one = run("fairseq-train", root, *OPTIONS, *EXACT, *KNN, "--update-freq", "2", "--save-dir", tmp_path / "one")
-    two = launch(root, *OPTIONS, *EXACT, *KNN, "--save-dir", tmp_path / "two")
+    options = [*EXACT, *KNN[:-2]]  # without tokens drawn at random, of which workers have each its own
+    one = run("fairseq-train", root, *OPTIONS, *options, "--update-freq", "2", "--save-dir", tmp_path / "one")
+    two = launch(root, *OPTIONS, *options, "--save-dir", tmp_path / "two")
     ours, theirs = logged(two, "train_inner"), logged(one, "train_inner")
     for mine, other in zip(ours, theirs):
         assert float(mine["loss"]) == pytest.approx(float(other["loss"]), abs=2e-3)
