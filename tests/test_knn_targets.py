@@ -171,7 +171,7 @@ def test_loss_and_gradients_are_of_the_subset_alone(make_task, make_model, monke
     model, sample = make_model(task.dictionary).train(), next(iterator(task).next_epoch_itr())
     half = sample["mono"]
     tokens, targets = half["net_input"]["tokens"], half["net_input"]["targets"]
-    loss, gradients, log = of_criterion(task, model, {"mono": half}, knn_targets=2, objective="mlm")
+    loss, gradients, log = of_criterion(task, model, {"mono": half}, knn_targets=2, knn_rest=0, objective="mlm")
     table = model.encoder.sentence_encoder.embed_tokens
     words = targets[targets.ne(1)].unique().tolist()
     subset = sorted({*words, *nearest(torch.tensor(words), table, 2).flatten().tolist()})
@@ -226,7 +226,7 @@ def test_resumes_with_the_same_table(make_root, train, run, tmp_path):  # noqa: 
 
 def test_workers_share_one_table(make_root, launch, run, tmp_path):  # noqa: F811
     root = make_root()
-    options = [*EXACT, *KNN[:-2]]  # without tokens drawn at random, of which workers have each its own
+    options = [*EXACT, *KNN, "--knn-rest", "0"]  # of tokens drawn at random workers have each its own
     one = run("fairseq-train", root, *OPTIONS, *options, "--update-freq", "2", "--save-dir", tmp_path / "one")
     two = launch(root, *OPTIONS, *options, "--save-dir", tmp_path / "two")
     ours, theirs = logged(two, "train_inner"), logged(one, "train_inner")

@@ -16,6 +16,7 @@ def parse_arguments(description: str) -> argparse.Namespace:
     knn.add_argument("--neighbours", type=int, nargs="+", default=[5, 25, 50, 100], metavar="K",
                      help="of k-NN target sampling (default: 5 25 50 100)")
     knn.add_argument("--refresh", type=int, default=1000, metavar="N", help="its --knn-refresh (default: %(default)s)")
+    knn.add_argument("--rest", type=int, default=8192, metavar="N", help="its --knn-rest (default: %(default)s)")
     for command in (pretrain, data, knn):
         command.add_argument("--arch", default="veco_base" if command is knn else "veco_small",
                              help="of the model (default: %(default)s)")

@@ -33,7 +33,7 @@ def due_rows(targets: int, vocabulary: int, refresh: int) -> float:
     return float((1 / (refresh - 1 + 1 / p)).sum())
 
 
-def measure(which: str, sizes: Sizes, refresh: int) -> Dict[str, float]:
+def measure(which: str, sizes: Sizes, refresh: int, rest: int) -> Dict[str, float]:
     """Train with one of the softmaxes.
 
     With k-NN the table is as in a long run: the batches' targets are in it, but for as many as come of age an update.
@@ -42,6 +42,7 @@ def measure(which: str, sizes: Sizes, refresh: int) -> Dict[str, float]:
         which: :data:`PLAIN`, :data:`FUSED`, or :data:`KNN` with a number after it.
         sizes: of model and batches.
         refresh: updates.
+        rest: tokens that stand for all others.
 
     Returns:
         ``seconds`` of an update (median), ``peak_bytes``; of k-NN ``vocabulary`` (the mean of V' over batches),
@@ -49,7 +50,8 @@ def measure(which: str, sizes: Sizes, refresh: int) -> Dict[str, float]:
     """
     if which == PLAIN:
         veco.masked_loss = plain_loss
-    trainer = Trainer(OURS, sizes, int(which.split()[-1]) if which.startswith(KNN) else None)
+    options = {"knn_targets": int(which.split()[-1]), "knn_rest": rest} if which.startswith(KNN) else {}
+    trainer = Trainer(OURS, sizes, options)
     sampler = trainer.criterion.sampler
     trainer.update(trainer.samples[0])
     results = []
@@ -79,7 +81,7 @@ def knn(args: Namespace) -> Dict:
     """``bench.py knn``: print a line for each softmax, and return the figures."""
     sizes = sizes_of(args)
     if args.job:
-        return measure(args.job, sizes, args.refresh)
+        return measure(args.job, sizes, args.refresh, args.rest)
     names = [PLAIN, FUSED, *(f"{KNN} {k}" for k in args.neighbours)]
     results = in_turn({name: command_of(args, name) for name in names}, args.rounds, print)
     figures = {}

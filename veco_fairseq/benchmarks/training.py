@@ -120,24 +120,24 @@ class Trainer:
     Args:
         which: :data:`OURS` or :data:`PEER`.
         sizes: of all.
-        neighbours: of k-NN target sampling, if that is what is measured.
+        options: of our criterion.
     """
 
-    def __init__(self, which: str, sizes: Sizes, neighbours: Optional[int] = None):
+    def __init__(self, which: str, sizes: Sizes, options: Optional[Dict[str, Any]] = None):
         torch.manual_seed(1)
         symbols = dictionary(sizes.vocabulary)
         task = SimpleNamespace(source_dictionary=symbols, target_dictionary=symbols, validation_names=[])
         if which == OURS:
             model = VecoModel.build_model(model_options(sizes), task)
-            criterion = CamlmCriterion(CamlmCriterionConfig(knn_targets=neighbours), task)
+            criterion = CamlmCriterion(CamlmCriterionConfig(**(options or {})), task)
             self.samples = composites(sizes, symbols)
         else:
             model = RobertaModel.build_model(model_options(sizes), task)
             criterion = MaskedLmLoss(SimpleNamespace(tpu=False), task)
             self.samples = [{"all": sample} for sample in masked_sentences(sizes, symbols)]
         self.model, self.criterion, self.device = model.to(sizes.device).train(), criterion.train(), sizes.device
-        options = OmegaConf.structured(FairseqAdamConfig(lr=[1e-4], tpu=False))
-        self.optimizer = FairseqAdam(options, list(model.parameters()))
+        adam = OmegaConf.structured(FairseqAdamConfig(lr=[1e-4], tpu=False))
+        self.optimizer = FairseqAdam(adam, list(model.parameters()))
 
     def update(self, sample: Dict[str, Dict]) -> Dict[str, float]:
         """An update as fairseq's trainer makes it: backward of each batch, gradient norm, optimizer.

@@ -41,10 +41,10 @@ class CamlmCriterionConfig(FairseqDataclass):
         default=1000, metadata={"help": "look a target's neighbours up again after so many updates"}
     )
     knn_rest: int = field(
-        default=0,
+        default=8192,
         metadata={
             "help": "tokens drawn at random for each batch to stand for all others, so that the softmax's sum is in "
-            "expectation that over all tokens (paper: 0)"
+            "expectation that over all tokens (paper: 0, with which nothing keeps rare tokens' logits down)"
         },
     )
 
