@@ -96,10 +96,10 @@ def discriminator(pretrained: Pretrained) -> Pretrained:
     kept = {name: tensor for name, tensor in pretrained.weights.items() if not PRETRAINING_ALONE.match(name)}
     if len(kept) == len(pretrained.weights):
         return pretrained
-    storages = {tensor.untyped_storage().data_ptr(): tensor.numel() for tensor in pretrained.weights.values()}
-    for tensor in kept.values():
-        storages.pop(tensor.untyped_storage().data_ptr(), None)
-    note = f"XLM-E: its discriminator; generator and detection head are left out ({sum(storages.values()):,} parameters)"
+    dropped = {name: tensor for name, tensor in pretrained.weights.items() if name not in kept}
+    sizes = {t.untyped_storage().data_ptr(): t.numel() for n, t in dropped.items() if not n.endswith(".version")}
+    count = sum(sizes[place] for place in sizes.keys() - {t.untyped_storage().data_ptr() for t in kept.values()})
+    note = f"XLM-E: its discriminator; generator and detection head are left out ({count:,} parameters)"
     return pretrained._replace(weights=kept, notes=[*pretrained.notes, note])
 
 
