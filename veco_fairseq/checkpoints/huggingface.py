@@ -84,7 +84,7 @@ def export_hf(checkpoint: Path_, output: Path_, trust: bool = False) -> Export:
         _write_json(folder / "config.json", _config(pretrained, tensors))
         notes = pretrained.notes + _write_tokenizer(pretrained, folder)
         if _head(pretrained) is NO_HEAD:
-            notes.append("no LM head: an XLMRobertaModel, whose pooler transformers starts anew (use its hidden states)")
+            notes.append("no LM head: an XLMRobertaModel, for its hidden states: transformers starts a pooler anew")
         if getattr(pretrained.task, "word_pooling", "first") == "mean":
             notes.append("--word-pooling mean: a word's tag is that of the mean of its tokens' logits")
     kept = sum(tensor.numel() for name, tensor in tensors.items() if not TOKEN_TYPES.endswith(name))
@@ -103,7 +103,7 @@ def _tensors(pretrained: Pretrained) -> Dict[str, Tensor]:
     tensors = {}
     for ours, theirs in table.items():
         if ours not in pretrained.weights:
-            raise UserError(f"{pretrained.path}: {ours} is missing; expected a VECO checkpoint")
+            raise UserError(f"{pretrained.path}: {ours} is missing; expected a checkpoint of this project")
         tensors[theirs] = pretrained.weights[ours].float().contiguous()
     # One token type, added to every token: nothing.
     tensors[TOKEN_TYPES] = torch.zeros(1, pretrained.model.encoder_embed_dim)
@@ -188,8 +188,9 @@ def import_transformers() -> Optional[Any]:
 
 @torch.no_grad()
 def largest_difference(checkpoint: Path_, folder: Path_, trust: bool = False) -> Optional[float]:
-    """Between the logits (without a head: the last states) of the unplugged model and of the folder loaded by
-    transformers, on random tokens.
+    """Between the outputs of the unplugged model and of the folder loaded by transformers, on random tokens.
+
+    The outputs are logits, or, without a head, the last layer's states.
 
     Returns:
         The largest absolute difference; None if transformers is not installed.

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Understanding tasks on a pre-trained VECO: ``--arch veco_nlu_{tiny,small,base,large}``."""
+"""Understanding tasks on a pre-trained VECO or XLM-E: ``--arch veco_nlu_{tiny,small,base,large,xl}``."""
 
 import logging
 import re
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.models import veco
+from veco_fairseq.models.base import encoder_architecture
 from veco_fairseq.models.veco import THETA_C, VecoEncoder, VecoModel
 from veco_fairseq.models.xlme import PRETRAINING_ALONE, Discriminator
 
@@ -64,8 +65,9 @@ def mean_of_words(features: Tensor, words: Tensor) -> Tensor:
 class VecoNluModel(VecoModel):
     """VECO, or XLM-E's discriminator, with a head for sentence pairs, tags or answers (VECO, section 3.1).
 
-    Plugged out the head sees H, and the model has no cross-attention, whatever was pre-trained. Plugged in it sees [H; S], with S over the last-layer H of the sequence's translation,
-    and without a translation [H; H]: what S is when every layer's cross-attention is out.
+    Plugged out the head sees H, and the model has no cross-attention, whatever was pre-trained. Plugged in it sees
+    [H; S], with S over the last-layer H of the sequence's translation, and without a translation [H; H]: what S is when
+    every layer's cross-attention is out.
     """
 
     def __init__(self, args, encoder: VecoEncoder, nlu_task: str, outputs: int, plug_in: bool):
@@ -191,3 +193,10 @@ def veco_nlu_large(args) -> None:
     """Fine-tunes a ``veco_large`` or ``xlme_large``."""
     _nlu(args)
     veco.veco_large(args)
+
+
+@register_model_architecture("veco_nlu", "veco_nlu_xl")
+def veco_nlu_xl(args) -> None:
+    """Fine-tunes an ``xlme_xl``."""
+    _nlu(args)
+    encoder_architecture(args, layers=48, dim=1536, heads=24)
