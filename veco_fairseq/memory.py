@@ -58,9 +58,9 @@ def kept_for_the_backward_pass(function: Callable[[], object], parameters: Itera
 
 
 def training_memory(args: Namespace, dictionary: Dictionary, batch: Batch) -> Memory:
-    """What an update with this largest batch takes, as on a CPU: of VECO H, S and TLM together (section 4), of XLM-E
-    generator and discriminator.
+    """What an update with this largest batch takes, as on a CPU.
 
+    That is H, S and TLM together (VECO, section 4), or generator and discriminator (XLM-E, section 3).
     The layers run on tensors without data, so that their part is exact; the allocator's waste and the libraries' own
     memory come on top.
 
