@@ -21,7 +21,7 @@ def parser() -> argparse.ArgumentParser:
              "in the decoder's order")
     add("--dict", metavar="FILE", help="dict.txt of the translation data (default: pre-training's without <mask>)")
     add("--random-cross-attention", action="store_true",
-        help="initialise the cross-attention anew: the baseline initialised from XLM-R alone")
+        help="initialise the cross-attention anew: the baseline initialised from XLM-R alone, or a start from XLM-E")
     add("--keep-lm-head", action="store_true",
         help="the decoder ends in pre-training's LM head, dense layer, LayerNorm and bias included: a model of its "
              "own, --arch veco_transformer_*, for fairseq alone")

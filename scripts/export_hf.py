@@ -21,12 +21,13 @@ def main() -> None:
     export = export_hf(args.checkpoint, args.output, args.trust_checkpoint)
     for note in export.notes:
         print(f"note: {note}")
-    print(f"wrote {export.folder} (without the cross-attention's {export.dropped:,} parameters)")
+    dropped = f" (without the cross-attention's {export.dropped:,} parameters)" if export.dropped else ""
+    print(f"wrote {export.folder}{dropped}")
     difference = largest_difference(args.checkpoint, export.folder, args.trust_checkpoint)
     if difference is None:
         print("transformers is not installed, so that the outputs were not compared: pip install transformers")
     else:
-        print(f"largest difference of a logit to transformers' model: {difference:.1e}")
+        print(f"largest difference of an output to transformers' model: {difference:.1e}")
 
 
 if __name__ == "__main__":

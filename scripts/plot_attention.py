@@ -3,7 +3,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Draw where a sentence's tokens look in its translation: the cross-attention of a pre-trained VECO.
 
-Or, for an XLM, its self-attention over both, concatenated as in TLM (VECO, figure 1).
+Or, for an XLM or XLM-E, its self-attention over both, concatenated as in TLM (VECO, figure 1).
 """
 
 import argparse

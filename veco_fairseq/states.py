@@ -11,10 +11,10 @@ from torch import Tensor
 
 from veco_fairseq.checkpoints.pretrained import PretrainedModel
 from veco_fairseq.errors import UserError
-from veco_fairseq.models.veco import VecoModel
+from veco_fairseq.models.base import PretrainingModel
 
 
-def layer_states(model: VecoModel, tokens: Tensor) -> List[Tensor]:
+def layer_states(model: PretrainingModel, tokens: Tensor) -> List[Tensor]:
     """The states of each sequence's tokens, unplugged, after the embeddings and after every layer.
 
     Args:

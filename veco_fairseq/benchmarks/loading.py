@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
 
-from veco_fairseq.benchmarks.training import OURS, Sizes, dictionary, sizes_of, train
+from veco_fairseq.benchmarks.training import Sizes, criterion_of, dictionary, sizes_of, train
 from veco_fairseq.benchmarks.turns import command_of, in_turn
 from veco_fairseq.tasks.camlm import CamlmTask, CamlmTaskConfig
 
@@ -122,12 +122,13 @@ def data(args: Namespace) -> Dict:
     if args.job:
         sizes = sizes_of(args)
         return feed(sizes) if args.job == FEED else train(args.job, sizes)
-    jobs = {name: command_of(args, name) for name in (OURS, FEED)}
+    ours = criterion_of(args.arch)
+    jobs = {name: command_of(args, name) for name in (ours, FEED)}
     figures = {}
     for name, rounds in in_turn(jobs, args.rounds, print).items():
         figures[name] = statistics.median(result["tokens"] / result["seconds"] for result in rounds)
         print(f"{name:10} {figures[name]:12,.0f} tokens/s")
-    figures["ratio"] = figures[FEED] / figures[OURS]
+    figures["ratio"] = figures[FEED] / figures[ours]
     print(f"one loader feeds {figures['ratio']:,.1f} trainers like this")
     return figures
 

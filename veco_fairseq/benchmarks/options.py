@@ -10,7 +10,7 @@ def parse_arguments(description: str) -> argparse.Namespace:
     """The options on the command line."""
     parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
-    pretrain = commands.add_parser("pretrain", help="training, beside fairseq's masked_lm with its RoBERTa")
+    pretrain = commands.add_parser("pretrain", help="training, VECO's or XLM-E's, beside fairseq's masked_lm")
     data = commands.add_parser("data", help="one loader process, beside the training that it feeds")
     knn = commands.add_parser("knn", help="a training step with k-NN target sampling, beside the full softmax")
     knn.add_argument("--neighbours", type=int, nargs="+", default=[5, 25, 50, 100], metavar="K",
@@ -58,7 +58,7 @@ def parse_arguments(description: str) -> argparse.Namespace:
                           help="of CTranslate2 (default: float32 int8)")
     generate.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     for command in (pretrain, data, head, knn):
-        command.add_argument("--autocast", choices=["none", "bf16"], default="none", help="of camlm, or of both heads")
+        command.add_argument("--autocast", choices=["none", "bf16"], default="none", help="of ours, or of both heads")
         command.add_argument("--vocabulary", type=int, default=250_002, metavar="N", help="(default: %(default)s)")
     generate.add_argument("--vocabulary", type=int, default=40_000, metavar="N", help="random (default: %(default)s)")
     for command in (pretrain, data, head, knn, attention, start, generate):

@@ -10,8 +10,9 @@ import numpy as np
 from torch import Tensor
 
 from veco_fairseq.benchmarks.kernels import plain_loss
-from veco_fairseq.benchmarks.training import OURS, Sizes, Trainer, peak_bytes, sizes_of
+from veco_fairseq.benchmarks.training import OURS, Sizes, Trainer, criterion_of, peak_bytes, sizes_of
 from veco_fairseq.benchmarks.turns import command_of, in_turn
+from veco_fairseq.errors import UserError
 from veco_fairseq.models import veco
 
 PLAIN, FUSED, KNN = "full softmax", "fused full softmax", "k-NN, k"
@@ -82,6 +83,8 @@ def knn(args: Namespace) -> Dict:
     sizes = sizes_of(args)
     if args.job:
         return measure(args.job, sizes, args.refresh, args.rest)
+    if criterion_of(args.arch) != OURS:
+        raise UserError(f"--arch {args.arch}: k-NN target sampling goes with --criterion {OURS}: give a veco_*")
     names = [PLAIN, FUSED, *(f"{KNN} {k}" for k in args.neighbours)]
     results = in_turn({name: command_of(args, name) for name in names}, args.rounds, print)
     figures = {}

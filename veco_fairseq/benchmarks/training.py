@@ -15,6 +15,7 @@ import torch
 from fairseq import utils
 from fairseq.criterions.masked_lm import MaskedLmLoss
 from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.roberta import RobertaModel
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from omegaconf import OmegaConf
@@ -22,22 +23,28 @@ from omegaconf import OmegaConf
 from veco_fairseq.benchmarks.kernels import matmul_rate, wait
 from veco_fairseq.benchmarks.turns import command_of, in_turn
 from veco_fairseq.criterions.camlm import CamlmCriterion, CamlmCriterionConfig
+from veco_fairseq.criterions.replaced_token import ReplacedTokenCriterion, ReplacedTokenCriterionConfig
 from veco_fairseq.data.composite import CompositeDataset, CompositeIndex, Half
 from veco_fairseq.data.masking import Masker
 from veco_fairseq.data.plan import DRAW
 from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.vocabulary import dictionary_of
-from veco_fairseq.models.veco import VecoModel, architecture
+from veco_fairseq.models.veco import architecture
 from veco_fairseq.operations import counter
 
 OURS, PEER = "camlm", "fairseq masked_lm"
+CRITERIONS = {
+    OURS: (CamlmCriterion, CamlmCriterionConfig),
+    "replaced_token": (ReplacedTokenCriterion, ReplacedTokenCriterionConfig),
+}
+BITEXT_MASKED = {"camlm": 0.25, "replaced_token": 0.15}  # by criterion; of monolingual text it is 0.15
 
 
 class Sizes(NamedTuple):
     """Of the benchmark: the architecture, its vocabulary, and the tokens of a batch.
 
     Attributes:
-        arch: "veco_small", ...; the peer has RoBERTa's layers of the same sizes.
+        arch: "veco_small", "xlme_base", ...; the peer has RoBERTa's layers of the same sizes.
         vocabulary: tokens of the dictionary.
         tokens: of each batch: of x and y together, and of the peer's sentences.
         length: of every sentence, with its special tokens.
@@ -78,6 +85,15 @@ def model_options(sizes: Sizes) -> Namespace:
     return architecture(sizes.arch, autocast=sizes.autocast, max_positions=max(512, 2 * sizes.length))
 
 
+def criterion_of(arch: str) -> str:
+    """The name of the criterion that trains an architecture.
+
+    Raises:
+        UserError: there is no such architecture.
+    """
+    return ARCH_MODEL_REGISTRY[architecture(arch).arch].criterion
+
+
 def dictionary(vocabulary: int) -> Dictionary:
     return dictionary_of([*(f"w{number}" for number in range(vocabulary - 5)), MASK])
 
@@ -91,7 +107,7 @@ def composites(sizes: Sizes, symbols: Dictionary) -> List[Dict[str, Dict]]:
             Masker(symbols, symbols.index(MASK), share),
             tlm=kind == "bitext",
         )
-        for kind, share in (("mono", 0.15), ("bitext", 0.25))
+        for kind, share in (("mono", 0.15), ("bitext", BITEXT_MASKED[criterion_of(sizes.arch)]))
     }
     dataset = CompositeDataset(halves, symbols, seed=1)
     samples = []
@@ -118,23 +134,25 @@ class Trainer:
     """A model on random tokens, its criterion, optimizer, and a sample for every update.
 
     Args:
-        which: :data:`OURS` or :data:`PEER`.
+        which: :data:`PEER`, or the criterion that trains the architecture.
         sizes: of all.
-        options: of our criterion.
+        options: of the criterion.
     """
 
     def __init__(self, which: str, sizes: Sizes, options: Optional[Dict[str, Any]] = None):
         torch.manual_seed(1)
         symbols = dictionary(sizes.vocabulary)
-        task = SimpleNamespace(source_dictionary=symbols, target_dictionary=symbols, validation_names=[])
-        if which == OURS:
-            model = VecoModel.build_model(model_options(sizes), task)
-            criterion = CamlmCriterion(CamlmCriterionConfig(**(options or {})), task)
-            self.samples = composites(sizes, symbols)
-        else:
+        task = SimpleNamespace(source_dictionary=symbols, target_dictionary=symbols, validation_names=[],
+                               cfg=SimpleNamespace(no_tlm=False))  # fmt: skip
+        if which == PEER:
             model = RobertaModel.build_model(model_options(sizes), task)
             criterion = MaskedLmLoss(SimpleNamespace(tpu=False), task)
             self.samples = [{"all": sample} for sample in masked_sentences(sizes, symbols)]
+        else:
+            model = ARCH_MODEL_REGISTRY[sizes.arch].build_model(model_options(sizes), task)
+            criterion_class, config = CRITERIONS[which]
+            criterion = criterion_class(config(**(options or {})), task)
+            self.samples = composites(sizes, symbols)
         self.model, self.criterion, self.device = model.to(sizes.device).train(), criterion.train(), sizes.device
         adam = OmegaConf.structured(FairseqAdamConfig(lr=[1e-4], tpu=False))
         self.optimizer = FairseqAdam(adam, list(model.parameters()))
@@ -204,7 +222,8 @@ def pretrain(args: Namespace) -> Dict:
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         rates[name] = matmul_rate(*shape, dtype, args.device)
         print(f"matrix products ({shape[0]} x {shape[1]} x {shape[2]}), {name}: {rates[name] / 1e9:,.0f} GFLOP/s")
-    jobs = {name: command_of(args, name) for name in (OURS, PEER)}
+    ours = criterion_of(args.arch)
+    jobs = {name: command_of(args, name) for name in (ours, PEER)}
     results = in_turn(jobs, args.rounds, print)
     figures = {"matmul_rate": rates}
     print(f"{'':20} {'s/update':>9} {'TFLOP/update':>13} {'GFLOP/s':>8} {'MFU':>6} {'tokens/s':>9} {'peak GiB':>9}")
@@ -213,15 +232,15 @@ def pretrain(args: Namespace) -> Dict:
         best["seconds"] = statistics.median(result["seconds"] for result in rounds)
         best["peak_bytes"] = max(result["peak_bytes"] for result in rounds)
         best["rate"] = best["operations"] / best["seconds"]
-        best["mfu"] = best["rate"] / rates["bf16" if name == OURS and args.autocast == "bf16" else "fp32"]
+        best["mfu"] = best["rate"] / rates["bf16" if name == ours and args.autocast == "bf16" else "fp32"]
         figures[name] = {**best, "rounds": rounds}
         print(
             f"{name:20} {best['seconds']:9.2f} {best['operations'] / 1e12:13.2f} {best['rate'] / 1e9:8,.0f} "
             f"{best['mfu']:6.1%} {best['tokens'] / best['seconds']:9,.0f} {best['peak_bytes'] / 2**30:9.2f}"
         )
     ratios = [
-        ours["operations"] / ours["seconds"] / (peer["operations"] / peer["seconds"])
-        for ours, peer in zip(results[OURS], results[PEER])
+        mine["operations"] / mine["seconds"] / (peer["operations"] / peer["seconds"])
+        for mine, peer in zip(results[ours], results[PEER])
     ]
     figures["ratio"] = statistics.median(ratios)
     each = ", ".join(f"{ratio:.2f}" for ratio in ratios)

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from veco_fairseq.checkpoints.pretrained import Pretrained, read_pretrained
+from veco_fairseq.checkpoints.pretrained import Pretrained, discriminator, read_pretrained
 from veco_fairseq.checkpoints.xlmr import POSITIONS, SPECIAL, TOKEN_TYPES, names
 from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.vocabulary import MODEL_NAME, dictionary_of, load_sentencepiece, ordinary_pieces
@@ -21,6 +21,7 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_folder
 from veco_fairseq.models.nlu import VecoNluModel
 from veco_fairseq.models.veco import VecoModel
+from veco_fairseq.models.xlme import XlmeModel
 
 
 class Head(NamedTuple):
@@ -31,6 +32,7 @@ class Head(NamedTuple):
 
 
 LM_HEAD = Head("XLMRobertaForMaskedLM", {})  # its names are the encoder's own
+NO_HEAD = Head("XLMRobertaModel", {})
 HEADS = {
     "classification": Head(
         "XLMRobertaForSequenceClassification",
@@ -59,8 +61,9 @@ def export_hf(checkpoint: Path_, output: Path_, trust: bool = False) -> Export:
     """Write the unplugged encoder and its head, with the tokenizer's files.
 
     Args:
-        checkpoint: of ``--task camlm``, which becomes an XLMRobertaForMaskedLM, or of ``--task veco_nlu --plug out``,
-            which becomes one of :data:`HEADS`; its SentencePiece model is looked for beside it.
+        checkpoint: of ``--task camlm``, which becomes an XLMRobertaForMaskedLM, or, of XLM-E, an XLMRobertaModel; or of
+            ``--task veco_nlu --plug out``, which becomes one of :data:`HEADS`; its SentencePiece model is looked for
+            beside it.
         output: the folder to make.
         trust: see :func:`veco_fairseq.checkpoints.reading.read_checkpoint`.
 
@@ -80,9 +83,11 @@ def export_hf(checkpoint: Path_, output: Path_, trust: bool = False) -> Export:
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         _write_json(folder / "config.json", _config(pretrained, tensors))
         notes = pretrained.notes + _write_tokenizer(pretrained, folder)
+        if _head(pretrained) is NO_HEAD:
+            notes.append("no LM head: an XLMRobertaModel, for its hidden states: transformers starts a pooler anew")
         if getattr(pretrained.task, "word_pooling", "first") == "mean":
             notes.append("--word-pooling mean: a word's tag is that of the mean of its tokens' logits")
-    kept = sum(tensor.numel() for name, tensor in tensors.items() if name != TOKEN_TYPES)
+    kept = sum(tensor.numel() for name, tensor in tensors.items() if not TOKEN_TYPES.endswith(name))
     total = sum(t.numel() for n, t in pretrained.weights.items() if not n.endswith(("lm_head.weight", ".version")))
     return Export(output, total - kept, notes)
 
@@ -98,15 +103,16 @@ def _tensors(pretrained: Pretrained) -> Dict[str, Tensor]:
     tensors = {}
     for ours, theirs in table.items():
         if ours not in pretrained.weights:
-            raise UserError(f"{pretrained.path}: {ours} is missing; expected a VECO checkpoint")
+            raise UserError(f"{pretrained.path}: {ours} is missing; expected a checkpoint of this project")
         tensors[theirs] = pretrained.weights[ours].float().contiguous()
     # One token type, added to every token: nothing.
     tensors[TOKEN_TYPES] = torch.zeros(1, pretrained.model.encoder_embed_dim)
-    return tensors
+    return {name.removeprefix("roberta."): t for name, t in tensors.items()} if head is NO_HEAD else tensors
 
 
 def _head(pretrained: Pretrained) -> Head:
-    return HEADS.get(str(getattr(pretrained.task, "nlu_task", "")), LM_HEAD)
+    default = LM_HEAD if pretrained.has_lm_head else NO_HEAD
+    return HEADS.get(str(getattr(pretrained.task, "nlu_task", "")), default)
 
 
 def _config(pretrained: Pretrained, tensors: Dict[str, Tensor]) -> Dict[str, Any]:
@@ -127,7 +133,7 @@ def _config(pretrained: Pretrained, tensors: Dict[str, Tensor]) -> Dict[str, Any
         "num_attention_heads": model.encoder_attention_heads,
         "intermediate_size": model.encoder_ffn_embed_dim,
         "hidden_act": model.activation_fn,
-        "max_position_embeddings": len(tensors[names(0)[POSITIONS]]),
+        "max_position_embeddings": len(pretrained.weights[f"encoder.{POSITIONS}"]),
         "type_vocab_size": 1,
         "layer_norm_eps": 1e-5,
         "hidden_dropout_prob": model.dropout,
@@ -182,7 +188,9 @@ def import_transformers() -> Optional[Any]:
 
 @torch.no_grad()
 def largest_difference(checkpoint: Path_, folder: Path_, trust: bool = False) -> Optional[float]:
-    """Between the logits of the unplugged model and of the folder loaded by transformers, on random tokens.
+    """Between the outputs of the unplugged model and of the folder loaded by transformers, on random tokens.
+
+    The outputs are logits, or, without a head, the last layer's states.
 
     Returns:
         The largest absolute difference; None if transformers is not installed.
@@ -190,23 +198,29 @@ def largest_difference(checkpoint: Path_, folder: Path_, trust: bool = False) ->
     transformers = import_transformers()
     if transformers is None:
         return None
-    pretrained = read_pretrained(checkpoint, trust, folded=False)
+    saved = read_pretrained(checkpoint, trust, plain=False)
+    pretrained = discriminator(saved)
     dictionary = dictionary_of(pretrained.symbols)
     nlu_task = str(getattr(pretrained.task, "nlu_task", ""))
     task = SimpleNamespace(
         source_dictionary=dictionary, nlu_task=nlu_task, labels=pretrained.labels, plug_in=False
     )
-    ours = (VecoNluModel if nlu_task else VecoModel).build_model(pretrained.model, task).eval()
-    ours.load_state_dict(pretrained.weights)
-    theirs = getattr(transformers, _head(pretrained).architecture).from_pretrained(folder).eval()
+    head = _head(pretrained)
+    kind = VecoNluModel if nlu_task else VecoModel if head is LM_HEAD else XlmeModel
+    ours = kind.build_model(saved.model, task).eval()
+    ours.load_state_dict(saved.weights)
+    theirs = getattr(transformers, head.architecture).from_pretrained(folder).eval()
     generator = torch.Generator().manual_seed(1)
     length = min(32, ours.max_positions())
     tokens = torch.randint(len(SPECIAL), len(dictionary), (4, length), generator=generator)
     tokens[:, 0], tokens[:, -1] = dictionary.bos(), dictionary.eos()
     tokens[1, length // 2 :] = dictionary.pad()
     real = tokens.ne(dictionary.pad())
-    mine = (ours.head if nlu_task else ours.encoder.lm_head)(ours.unplugged(tokens))
+    states = ours.unplugged(tokens)
     found = theirs(tokens, attention_mask=real.long())
+    if head is NO_HEAD:
+        return (states - found.last_hidden_state)[real].abs().max().item()
+    mine = (ours.head if nlu_task else ours.encoder.lm_head)(states)
     other = torch.stack([found.start_logits, found.end_logits], -1) if nlu_task == "span" else found.logits
     difference = (mine - other).abs()
     return (difference if nlu_task == "classification" else difference[real]).max().item()

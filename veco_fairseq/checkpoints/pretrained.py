@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""A pre-training checkpoint: its tensors and options as they are, or the model, ready to look into."""
+"""A pre-training checkpoint: its tensors and options, or the model, ready to look into."""
 
 import re
 from argparse import Namespace
@@ -16,12 +16,14 @@ from torch import Tensor
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
-from veco_fairseq.models.veco import VecoModel
+from veco_fairseq.models.base import PretrainingModel
+from veco_fairseq.models.xlme import PRETRAINING_ALONE
 
 LAYER = r"^encoder\.sentence_encoder\.layers\.(\d+)\."
 CROSS_ATTENTION = re.compile(LAYER + r"(?=(?:encoder_attn|encoder_attn_layer_norm)\.)")
 EMBEDDINGS = "encoder.sentence_encoder.embed_tokens.weight"
 PROJECTION = "encoder.sentence_encoder.embed_tokens.project.weight"
+LM_HEAD = "encoder.lm_head."
 TIED_HEAD = "encoder.lm_head.weight"  # the embeddings again
 
 
@@ -33,7 +35,7 @@ class Pretrained(NamedTuple):
         weights: its state dict.
         model: its model options.
         symbols: its dictionary, in id order.
-        objective: the criterion's objective, "camlm" or "mlm"; empty if the file doesn't say.
+        objective: the criterion's objective, "camlm" or "mlm"; empty if the file doesn't say, as XLM-E's.
         task: its task options.
         labels: of an understanding task, its classes or tags.
         notes: lines for the user on what is not as in the file.
@@ -48,23 +50,32 @@ class Pretrained(NamedTuple):
     labels: List[str]
     notes: List[str]
 
+    @property
+    def has_cross_attention(self) -> bool:
+        return any(map(CROSS_ATTENTION.match, self.weights))
 
-def read_pretrained(path: Path_, trust: bool = False, folded: bool = True) -> Pretrained:
+    @property
+    def has_lm_head(self) -> bool:
+        return any(name.startswith(LM_HEAD) for name in self.weights)
+
+
+def read_pretrained(path: Path_, trust: bool = False, plain: bool = True) -> Pretrained:
     """Read a checkpoint of ``--task camlm``, or of ``--task veco_nlu``.
 
     Args:
         path: the file.
         trust: see :func:`veco_fairseq.checkpoints.reading.read_checkpoint`.
-        folded: with an ordinary table of embeddings in any case, for what knows no other: see :func:`fold`.
+        plain: an encoder with an ordinary table of embeddings in any case, for what knows no other model: see
+            :func:`discriminator` and :func:`fold`.
 
     Raises:
         UserError: it cannot be read, or is another model's; the message says which.
     """
     state = read_checkpoint(path, trust=trust)
-    wanted = "expected a VECO checkpoint, as fairseq-train --task camlm writes it"
+    wanted = "expected a VECO checkpoint or an XLM-E, as fairseq-train --task camlm writes them"
     config = state.get("cfg") or {}
     model = _namespace(config.get("model") or state.get("args"))
-    _check_is_veco(path, state["model"], getattr(model, "arch", "unknown"), wanted)
+    _check_is_ours(path, state["model"], getattr(model, "arch", "unknown"), wanted)
     task_state = state.get("task_state") or {}
     symbols = task_state.get("symbols")
     if not symbols or model is None:
@@ -74,7 +85,22 @@ def read_pretrained(path: Path_, trust: bool = False, folded: bool = True) -> Pr
         Path(path), state["model"], model, list(symbols), str(objective or ""),
         _namespace(config.get("task")) or Namespace(), list(task_state.get("labels", [])), [],
     )  # fmt: skip
-    return fold(pretrained) if folded else pretrained
+    return fold(discriminator(pretrained)) if plain else pretrained
+
+
+def discriminator(pretrained: Pretrained) -> Pretrained:
+    """Of XLM-E what is kept after pre-training: the discriminator, an encoder without LM head and cross-attention.
+
+    Tables that the generator shares are saved under its names and the discriminator's, and stay under these.
+    """
+    kept = {name: tensor for name, tensor in pretrained.weights.items() if not PRETRAINING_ALONE.match(name)}
+    if len(kept) == len(pretrained.weights):
+        return pretrained
+    dropped = {name: tensor for name, tensor in pretrained.weights.items() if name not in kept}
+    sizes = {t.untyped_storage().data_ptr(): t.numel() for n, t in dropped.items() if not n.endswith(".version")}
+    count = sum(sizes[place] for place in sizes.keys() - {t.untyped_storage().data_ptr() for t in kept.values()})
+    note = f"XLM-E: its discriminator; generator and detection head are left out ({count:,} parameters)"
+    return pretrained._replace(weights=kept, notes=[*pretrained.notes, note])
 
 
 def fold(pretrained: Pretrained) -> Pretrained:
@@ -91,7 +117,7 @@ def fold(pretrained: Pretrained) -> Pretrained:
     sizes = [" x ".join(f"{size:,}" for size in tensor.shape) for tensor in (table, projection, folded)]
     note = f"--embed-dim: token embeddings ({sizes[0]}) times projection ({sizes[1]}): {sizes[2]}, the same outputs"
     model = Namespace(**{**vars(pretrained.model), "table_dim": None})
-    return pretrained._replace(weights=weights, model=model, notes=[note])
+    return pretrained._replace(weights=weights, model=model, notes=[*pretrained.notes, note])
 
 
 def _namespace(options: Any) -> Optional[Namespace]:
@@ -99,9 +125,10 @@ def _namespace(options: Any) -> Optional[Namespace]:
     return Namespace(**options) if isinstance(options, dict) else options
 
 
-def _check_is_veco(path: Path_, weights: Dict[str, Tensor], arch: str, wanted: str) -> None:
+def _check_is_ours(path: Path_, weights: Dict[str, Tensor], arch: str, wanted: str) -> None:
     """Tell a checkpoint of another model by its names, and say what it is."""
-    if any(CROSS_ATTENTION.match(name) for name in weights):
+    # The head is that of an understanding task, which has a cross-attention only if it is plugged in.
+    if any(CROSS_ATTENTION.match(name) or name.startswith(("detection_head.", "head.")) for name in weights):
         return
     if any(name.startswith("decoder.layers.") for name in weights):
         kind = f"a translation model (encoder and decoder, --arch {arch})"
@@ -115,7 +142,7 @@ def _check_is_veco(path: Path_, weights: Dict[str, Tensor], arch: str, wanted: s
 class PretrainedModel(NamedTuple):
     """What a checkpoint folder of ``--task camlm`` holds."""
 
-    model: VecoModel
+    model: PretrainingModel
     dictionary: Dictionary
     pieces: sentencepiece.SentencePieceProcessor
 
@@ -140,8 +167,10 @@ class PretrainedModel(NamedTuple):
             (query length, memory length); rows add up to 1.
 
         Raises:
-            UserError: there is no such layer.
+            UserError: there is no such layer, or no cross-attention, as in XLM-E.
         """
+        if not self.model.encoder.sentence_encoder.cross_attention:
+            raise UserError("--attention cross: the model has no cross-attention: give --attention self")
         attention: List[Tensor] = []
         layer = self._layer(layer)
         self.model.plugged(query, self.model.unplugged(memory), memory, attention)
@@ -198,8 +227,8 @@ def load_pretrained(checkpoint: str, gpu: bool = False) -> PretrainedModel:
         raise UserError(f"{spm}: no such file: it lies beside the checkpoint and in the data root; copy it there")
     overrides = {"data": str(folder), "vocabulary": str(folder), "mono_langs": None, "bitext_pairs": None}
     models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
-    if not isinstance(models[0], VecoModel):
-        raise UserError(f"{checkpoint}: is a {type(models[0]).__name__}, not a pre-trained VECO")
+    if not isinstance(models[0], PretrainingModel):
+        raise UserError(f"{checkpoint}: is a {type(models[0]).__name__}, not a pre-trained VECO or XLM-E")
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(spm))
     device = "cuda" if gpu and torch.cuda.is_available() else "cpu"
     return PretrainedModel(models[0].eval().to(device), task.source_dictionary, pieces)

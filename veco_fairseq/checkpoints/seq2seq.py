@@ -56,7 +56,7 @@ def convert_to_seq2seq(
         decoder_layers: the decoder's depth, at most pre-training's; none: as many layers as that.
         layer_selection: which pre-trained layers: "last", "first" or numbers from 0 in the decoder's order, "3,5".
         dictionary: dict.txt of the translation data; default: pre-training's without ``<mask>``.
-        random_cross_attention: initialise the cross-attention anew (the XLM-R-initialised baseline).
+        random_cross_attention: initialise the cross-attention anew (the XLM-R-initialised baseline; for XLM-E).
         keep_lm_head: the decoder ends in pre-training's LM head (a model of its own, ``veco_transformer_*``).
         tie_self_attention: a decoder layer shares the self-attention of the encoder layer it comes from (likewise).
         allow_new_tokens: take a dictionary of which more than 1% is new.
@@ -73,6 +73,7 @@ def convert_to_seq2seq(
     # The small things first, so that a typing error does not wait for a large file.
     target = None if dictionary is None else read_dictionary(dictionary)
     pretrained = read_pretrained(checkpoint, trust)
+    _check_parts(pretrained, random_cross_attention, keep_lm_head)
     chosen = choose_layers(layer_selection, decoder_layers, pretrained.model.encoder_layers)
     if target is None:  # translation has no use for <mask>
         target = dictionary_of(symbol for symbol in pretrained.symbols if symbol != MASK)
@@ -131,6 +132,16 @@ def choose_layers(selection: str, wanted: Optional[int], available: int) -> List
     return chosen
 
 
+def _check_parts(pretrained: Pretrained, random_cross_attention: bool, keep_lm_head: bool) -> None:
+    """Raise UserError for what is to be taken from a model that does not have it, as XLM-E's discriminator."""
+    if not (pretrained.has_cross_attention or random_cross_attention):
+        raise UserError(
+            f"{pretrained.path}: the model has no cross-attention to convert: --random-cross-attention starts a new one"
+        )
+    if keep_lm_head and not pretrained.has_lm_head:
+        raise UserError(f"--keep-lm-head: the model of {pretrained.path} has no LM head: take it away")
+
+
 def _left_out(random_cross_attention: bool, keep_lm_head: bool) -> Dict["re.Pattern[str]", str]:
     """What the converted model does not take from pre-training, and why."""
     reasons = {}
@@ -150,7 +161,7 @@ def translation_options(model: Namespace, decoder_layers: int, extras: Dict[str,
         extras: the options of ``veco_transformer_*``; if there are none it is a stock model.
     """
     family = "veco_transformer_" if extras else "veco_mt_"
-    preset = re.sub(r"^veco_", family, getattr(model, "arch", ""))
+    preset = re.sub(r"^(?:veco|xlme)_", family, getattr(model, "arch", ""))
     return preset if preset in ARCH_CONFIG_REGISTRY else f"{family}small", {
         "encoder_layers": model.encoder_layers,
         "encoder_embed_dim": model.encoder_embed_dim,

@@ -1,7 +1,9 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Understanding tasks on a pre-trained VECO: ``--arch veco_nlu_{tiny,small,base,large}``."""
+"""Understanding tasks on a pre-trained VECO or XLM-E: ``--arch veco_nlu_{tiny,small,base,large,xl}``."""
 
+import logging
+import re
 from typing import Any, Dict, Optional
 
 import torch
@@ -10,10 +12,17 @@ from fairseq.models import FairseqEncoderModel, register_model, register_model_a
 from fairseq.models.roberta.model import RobertaClassificationHead
 from torch import Tensor
 
+from veco_fairseq.errors import UserError
 from veco_fairseq.models import veco
-from veco_fairseq.models.veco import VecoEncoder, VecoModel
+from veco_fairseq.models.base import encoder_architecture
+from veco_fairseq.models.veco import THETA_C, VecoEncoder, VecoModel
+from veco_fairseq.models.xlme import PRETRAINING_ALONE, Discriminator
 
-LM_HEAD = "encoder.lm_head."
+logger = logging.getLogger(__name__)
+
+LM_HEAD = re.compile(r"^encoder\.lm_head\.")
+# By their names, the parts of a pre-trained model that have nothing to do here.
+PARTS = {"LM head": LM_HEAD, "generator and detection head": PRETRAINING_ALONE}
 
 
 class TokenHead(nn.Module):
@@ -54,15 +63,15 @@ def mean_of_words(features: Tensor, words: Tensor) -> Tensor:
 
 @register_model("veco_nlu")
 class VecoNluModel(VecoModel):
-    """VECO with a head for sentence pairs, tags or answers (section 3.1).
+    """VECO, or XLM-E's discriminator, with a head for sentence pairs, tags or answers (VECO, section 3.1).
 
-    Plugged out the head sees H. Plugged in it sees [H; S], with S over the last-layer H of the sequence's translation,
-    and without a translation [H; H]: what S is when every layer's cross-attention is out.
+    Plugged out the head sees H, and the model has no cross-attention, whatever was pre-trained. Plugged in it sees
+    [H; S], with S over the last-layer H of the sequence's translation, and without a translation [H; H]: what S is when
+    every layer's cross-attention is out.
     """
 
     def __init__(self, args, encoder: VecoEncoder, nlu_task: str, outputs: int, plug_in: bool):
         super().__init__(args, encoder)
-        # The LM head has nothing to do here.
         del encoder.lm_head
         dim, dropout = args.encoder_embed_dim, args.head_dropout
         self.plug_in = plug_in
@@ -89,14 +98,26 @@ class VecoNluModel(VecoModel):
     def build_model(cls, args, task) -> "VecoNluModel":
         veco_nlu_base(args)
         outputs = 2 if task.nlu_task == "span" else len(task.labels)
-        return cls(args, VecoEncoder(args, task.source_dictionary), task.nlu_task, outputs, task.plug_in)
+        encoder = (VecoEncoder if task.plug_in else Discriminator)(args, task.source_dictionary)
+        return cls(args, encoder, task.nlu_task, outputs, task.plug_in)
 
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
-        """Take a pre-trained VECO, too: without its LM head, and with this model's new head."""
+        """Take a pre-trained model, too: without :data:`PARTS`, and with this model's new head.
+
+        Raises:
+            UserError: this model is plugged in, and there is no cross-attention.
+        """
         FairseqEncoderModel.upgrade_state_dict_named(self, state_dict, name)
-        if any(key.startswith(LM_HEAD) for key in state_dict):
-            for key in [key for key in state_dict if key.startswith(LM_HEAD)]:
+        if self.plug_in and not any(map(THETA_C.search, state_dict)):
+            raise UserError("--plug in: the checkpoint's model has no cross-attention to plug in: give --plug out")
+        pretrained = any(pattern.match(key) for key in state_dict for pattern in PARTS.values())
+        for part, pattern in {**PARTS, **({} if self.plug_in else {"cross-attention": THETA_C})}.items():
+            left_out = [key for key in state_dict if pattern.search(key)]
+            for key in left_out:
                 del state_dict[key]
+            if left_out:
+                logger.info(f"left out of the checkpoint: its {part} ({len(left_out)} tensors)")
+        if pretrained:
             for key, tensor in self.head.state_dict(prefix="head.").items():
                 state_dict.setdefault(key, tensor)
 
@@ -148,7 +169,7 @@ def _nlu(args) -> None:
 
 @register_model_architecture("veco_nlu", "veco_nlu_tiny")
 def veco_nlu_tiny(args) -> None:
-    """Fine-tunes a ``veco_tiny``."""
+    """Fine-tunes a ``veco_tiny`` or ``xlme_tiny``."""
     _nlu(args)
     veco.veco_tiny(args)
 
@@ -162,13 +183,20 @@ def veco_nlu_small(args) -> None:
 
 @register_model_architecture("veco_nlu", "veco_nlu_base")
 def veco_nlu_base(args) -> None:
-    """Fine-tunes a ``veco_base``."""
+    """Fine-tunes a ``veco_base`` or ``xlme_base``."""
     _nlu(args)
     veco.veco_base(args)
 
 
 @register_model_architecture("veco_nlu", "veco_nlu_large")
 def veco_nlu_large(args) -> None:
-    """Fine-tunes a ``veco_large``."""
+    """Fine-tunes a ``veco_large`` or ``xlme_large``."""
     _nlu(args)
     veco.veco_large(args)
+
+
+@register_model_architecture("veco_nlu", "veco_nlu_xl")
+def veco_nlu_xl(args) -> None:
+    """Fine-tunes an ``xlme_xl``."""
+    _nlu(args)
+    encoder_architecture(args, layers=48, dim=1536, heads=24)

@@ -260,13 +260,13 @@ def veco_large(args) -> None:
 
 
 def architecture(arch: str, **options) -> Namespace:
-    """The model options of an architecture, where ``options`` have not chosen otherwise.
+    """The model options of an architecture of pre-training, VECO's or XLM-E's, where ``options`` have not chosen.
 
     Raises:
-        UserError: there is no such architecture of this model.
+        UserError: there is no such architecture.
     """
-    if ARCH_MODEL_NAME_REGISTRY.get(arch) != "veco":
-        names = ", ".join(name for name, model in ARCH_MODEL_NAME_REGISTRY.items() if model == "veco")
+    if ARCH_MODEL_NAME_REGISTRY.get(arch) not in ("veco", "xlme"):
+        names = ", ".join(name for name, model in ARCH_MODEL_NAME_REGISTRY.items() if model in ("veco", "xlme"))
         raise UserError(f"--arch {arch}: there is {names}")
     args = Namespace(arch=arch, **options)
     ARCH_CONFIG_REGISTRY[arch](args)

@@ -11,11 +11,11 @@ from torch import Tensor
 from tqdm import tqdm
 
 from veco_fairseq.checkpoints.pretrained import PretrainedModel
-from veco_fairseq.models.veco import VecoModel
+from veco_fairseq.models.base import PretrainingModel
 from veco_fairseq.states import by_length, layer_states, padded
 
 
-def pooled_states(model: VecoModel, tokens: Tensor) -> Tensor:
+def pooled_states(model: PretrainingModel, tokens: Tensor) -> Tensor:
     """The mean of each sequence's unplugged states, after the embeddings and after every layer.
 
     Args:
