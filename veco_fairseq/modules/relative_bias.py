@@ -51,7 +51,7 @@ class GatedRelativePositionBias(nn.Module):
         self.w = nn.Parameter(torch.ones(heads))
 
     def forward(self, h: Tensor, q_proj: nn.Linear) -> Tensor:
-        """r of the states ``h``, (length, batch, dim), whose queries ``q_proj`` makes: (batch, heads, length, length)."""
+        """r, (batch, heads, length, length), of the states ``h``, (length, batch, dim), and W^Q of all heads."""
         # q_i . u is linear in h_i: u goes through W^Q once, instead of all states again.
         weight, bias = (part.unflatten(0, self.uv.shape[1:]) for part in (q_proj.weight, q_proj.bias))
         weight, bias = torch.einsum("ghk,hkd->ghd", self.uv, weight), (self.uv * bias).sum(-1)
