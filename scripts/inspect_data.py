@@ -24,12 +24,13 @@ def main() -> None:
                         help="as in training (default: the model's width)")
     parser.add_argument("--autocast", choices=["none", "bf16"], default="none", help="(default: %(default)s)")
     parser.add_argument("--checkpoint-activations", action="store_true", help="as in training, for the memory")
+    parser.add_argument("--relative-position-bias", action="store_true", help="likewise")
     parser.add_argument("--examples", type=int, default=0, metavar="N", help="masked pairs to show of each")
     args = parser.parse_args()
     args.seed, args.update_freq = 1, [1]
     check_options(args)
-    options = {name: getattr(args, name) for name in ("table_dim", "autocast", "checkpoint_activations")}
-    model = architecture(args.arch, **options)
+    names = ("table_dim", "autocast", "checkpoint_activations", "relative_position_bias")
+    model = architecture(args.arch, **{name: getattr(args, name) for name in names})
     for root in map(Path, args.data.split(":")):
         print(f"{root}:")
         for line in inspect_root(root, args, args.max_tokens, model, args.examples):

@@ -13,7 +13,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from veco_fairseq.checkpoints.pretrained import Pretrained, discriminator, read_pretrained
+from veco_fairseq.checkpoints.pretrained import (
+    Pretrained,
+    discriminator,
+    read_pretrained,
+    refuse_relative_position_bias,
+)
 from veco_fairseq.checkpoints.xlmr import POSITIONS, SPECIAL, TOKEN_TYPES, names
 from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.vocabulary import MODEL_NAME, dictionary_of, load_sentencepiece, ordinary_pieces
@@ -68,12 +73,13 @@ def export_hf(checkpoint: Path_, output: Path_, trust: bool = False) -> Export:
         trust: see :func:`veco_fairseq.checkpoints.reading.read_checkpoint`.
 
     Raises:
-        UserError: the checkpoint cannot be read or is another model's, its head needs the cross-attention, or the
-            folder is there and not empty.
+        UserError: the checkpoint cannot be read or is another model's, it has a relative position bias or a head
+            that needs the cross-attention, or the folder is there and not empty.
     """
     output = Path(output)
     with atomic_folder(output) as folder:
         pretrained = read_pretrained(checkpoint, trust)
+        refuse_relative_position_bias(pretrained, "Hugging Face's XLM-RoBERTa")
         if getattr(pretrained.task, "plug", "out") == "in":
             raise UserError(
                 f"{checkpoint}: was fine-tuned with --plug in, and Hugging Face's XLM-RoBERTa has no cross-attention: "

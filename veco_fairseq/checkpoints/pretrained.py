@@ -120,6 +120,14 @@ def fold(pretrained: Pretrained) -> Pretrained:
     return pretrained._replace(weights=weights, model=model, notes=[*pretrained.notes, note])
 
 
+def refuse_relative_position_bias(pretrained: Pretrained, target: str) -> None:
+    """Raise UserError if the model has what ``target`` has no place for."""
+    if getattr(pretrained.model, "relative_position_bias", False):
+        raise UserError(
+            f"{pretrained.path}: was pre-trained with --relative-position-bias, which {target} has no place for"
+        )
+
+
 def _namespace(options: Any) -> Optional[Namespace]:
     """Options by attribute, whichever way they were saved."""
     return Namespace(**options) if isinstance(options, dict) else options

@@ -28,7 +28,12 @@ from torch import Tensor
 import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_*
 from veco_fairseq.checkpoints.embeddings import token_rows
 from veco_fairseq.checkpoints.mapping import LM_HEAD, LM_HEAD_BIAS, Group, check_weights, map_weights
-from veco_fairseq.checkpoints.pretrained import CROSS_ATTENTION, Pretrained, read_pretrained
+from veco_fairseq.checkpoints.pretrained import (
+    CROSS_ATTENTION,
+    Pretrained,
+    read_pretrained,
+    refuse_relative_position_bias,
+)
 from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary
 from veco_fairseq.errors import UserError
@@ -73,6 +78,7 @@ def convert_to_seq2seq(
     # The small things first, so that a typing error does not wait for a large file.
     target = None if dictionary is None else read_dictionary(dictionary)
     pretrained = read_pretrained(checkpoint, trust)
+    refuse_relative_position_bias(pretrained, "fairseq's transformer")
     _check_parts(pretrained, random_cross_attention, keep_lm_head)
     chosen = choose_layers(layer_selection, decoder_layers, pretrained.model.encoder_layers)
     if target is None:  # translation has no use for <mask>

@@ -54,6 +54,11 @@ class PretrainingModel(RobertaModel):
             help="keep only the layers' inputs and compute the rest again in the backward pass: a third more "
             "operations, a fraction of the memory",
         )
+        parser.add_argument(
+            "--relative-position-bias",
+            action="store_true",
+            help="XLM-E's gated relative position bias in all self-attention, besides the absolute positions",
+        )
 
     @classmethod
     def hub_models(cls) -> Dict[str, str]:
@@ -88,4 +93,5 @@ def encoder_architecture(args, layers: int, dim: int, heads: int) -> None:
     args.init_from = getattr(args, "init_from", None)
     args.freeze_backbone_updates = getattr(args, "freeze_backbone_updates", 0)
     args.checkpoint_activations = getattr(args, "checkpoint_activations", False)
+    args.relative_position_bias = getattr(args, "relative_position_bias", False)
     roberta_architecture(args)

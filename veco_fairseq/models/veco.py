@@ -127,6 +127,8 @@ class VecoModel(PretrainingModel):
     def build_model(cls, args, task) -> "VecoModel":
         veco_small(args)
         refuse_untied(args)
+        if args.init_from and args.relative_position_bias:
+            raise UserError("--relative-position-bias: XLM-R has none: take it away, or --init-from")
         return cls(args, VecoEncoder(args, task.source_dictionary))
 
     def freeze_backbone(self, frozen: bool) -> None:

@@ -25,6 +25,10 @@ class VecoTransformerEncoder(TransformerEncoder):
     def __init__(self, args, dictionary, embed_tokens):
         super().__init__(args, dictionary, embed_tokens)
         self.checkpoint_activations = args.checkpoint_activations
+        if args.relative_position_bias:  # as in T5 all layers have one table of distances; the gates are their own
+            biases = [layer.self_attn.relative_bias for layer in self.layers]
+            for bias in biases:
+                bias.d = biases[0].d
         with_cheap_dropout(self)
 
     def build_encoder_layer(self, args) -> VecoLayer:

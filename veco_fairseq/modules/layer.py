@@ -12,6 +12,8 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from veco_fairseq.modules.relative_bias import BiasedSelfAttention
+
 # Up to this length the attention of PyTorch 2.13 is faster unfused, in bf16 on a CPU: see docs/performance.md.
 UNFUSED_LENGTH = 128
 
@@ -51,6 +53,15 @@ class VecoLayer(TransformerDecoderLayerBase):
         for name in ("embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before", "xformers_att_config"):
             setattr(cfg.decoder, name, getattr(cfg.encoder, name))
         super().__init__(cfg, no_encoder_attn=not cross_attention)
+
+    def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
+        """fairseq's, or with ``--relative-position-bias`` XLM-E's."""
+        if not getattr(cfg, "relative_position_bias", False):
+            return super().build_self_attention(embed_dim, cfg, add_bias_kv, add_zero_attn)
+        return BiasedSelfAttention(
+            embed_dim, cfg.decoder.attention_heads, dropout=cfg.attention_dropout, q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+        )  # fmt: skip
 
     def forward(
         self,

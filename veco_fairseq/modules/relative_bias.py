@@ -1,0 +1,97 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Gated relative position bias (XLM-E, section 3.3), and self-attention with it."""
+
+import math
+from typing import Optional, Tuple
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from fairseq.modules import MultiheadAttention
+from torch import Tensor
+
+# The paper does not say how many d there are: these are the numbers of T5 (section 2.1), which it cites for the bias.
+BUCKETS = 32
+FARTHEST = 128
+
+
+def buckets(distances: Tensor) -> Tensor:
+    """T5's bucket of each distance i - j, from query i back to key j.
+
+    Half of the buckets are for keys that come after the query. Of each half, the first half has one distance each, and
+    the rest grow with the logarithm of the distance; from FARTHEST on there is one for all.
+    """
+    of_side, exact = BUCKETS // 2, BUCKETS // 4
+    far = distances.abs()
+    share = torch.log2(far.clamp(min=exact) / exact) / math.log2(FARTHEST / exact)
+    grown = (exact + share * (of_side - exact)).long().clamp(max=of_side - 1)
+    return torch.where(far < exact, far, grown) + of_side * (distances < 0)
+
+
+class GatedRelativePositionBias(nn.Module):
+    """What is added to the scaled q_i . k_j before the softmax (XLM-E, section 3.3, equation 7)::
+
+        g_update, g_reset = sigmoid(q_i . u), sigmoid(q_i . v)
+        r~_{i-j} = w g_reset d_{i-j}
+        r_{i-j} = d_{i-j} + g_update d_{i-j} + (1 - g_update) r~_{i-j}
+
+    which is d_{i-j} times a factor of query i's. The paper writes it for one head: every head has its own d, u, v and
+    w. d starts from 0, where the bias is none, u and v from 0 and w from 1: no random number is drawn.
+
+    Args:
+        heads: of the attention.
+        head_dim: d_k.
+    """
+
+    def __init__(self, heads: int, head_dim: int):
+        super().__init__()
+        self.d = nn.Parameter(torch.zeros(heads, BUCKETS))
+        self.uv = nn.Parameter(torch.zeros(2, heads, head_dim))
+        self.w = nn.Parameter(torch.ones(heads))
+
+    def forward(self, h: Tensor, q_proj: nn.Linear) -> Tensor:
+        """r, (batch, heads, length, length), of the states ``h``, (length, batch, dim), and W^Q of all heads."""
+        # q_i . u is linear in h_i: u goes through W^Q once, instead of all states again.
+        weight, bias = (part.unflatten(0, self.uv.shape[1:]) for part in (q_proj.weight, q_proj.bias))
+        weight, bias = torch.einsum("ghk,hkd->ghd", self.uv, weight), (self.uv * bias).sum(-1)
+        gates = torch.sigmoid(F.linear(h, weight.flatten(0, 1), bias.flatten()))  # (length, batch, 2 * heads)
+        update, reset = gates.permute(1, 2, 0).unsqueeze(-1).chunk(2, dim=1)  # (batch, heads, length, 1) each
+        factor = 1 + update + (1 - update) * self.w[:, None, None] * reset
+        length = len(h)
+        d = self.d[:, buckets(torch.arange(1 - length, length, device=h.device))]  # of i - j, ascending
+        d = d.unfold(1, length, 1).flip(2)  # (heads, i, j)
+        return factor.type_as(gates).contiguous() * d.type_as(gates)
+
+
+class BiasedSelfAttention(MultiheadAttention):
+    """fairseq's self-attention with the bias, as an additive mask of PyTorch's scaled_dot_product_attention.
+
+    Of PyTorch's kernels, the fused one of GPUs takes a mask that has a gradient, that of CPUs only without gradient.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, self_attention=True, **kwargs)
+        self.relative_bias = GatedRelativePositionBias(self.num_heads, self.head_dim)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Optional[Tensor] = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """As fairseq's, with the arguments that :class:`veco_fairseq.modules.layer.VecoLayer` gives."""
+        bias = self.relative_bias(query, self.q_proj)
+        if key_padding_mask is not None:
+            bias.masked_fill_(key_padding_mask[:, None, None], -math.inf)  # in place: one mask for both, not three
+        bias = bias.flatten(0, 1)
+        if not static_kv:
+            return super().forward(query, key, value, need_weights=need_weights, attn_mask=bias)
+        # fairseq's own attention, which is asked for its dropout_module, adds no mask of several heads.
+        scores, v = super().forward(query, key, value, static_kv=True, before_softmax=True)
+        weights = F.softmax(scores.add_(bias), dim=-1, dtype=torch.float32).type_as(scores)
+        h = torch.bmm(self.dropout_module(weights), v)
+        return self.out_proj(h.transpose(0, 1).reshape(query.shape)), None
