@@ -106,23 +106,19 @@ def all_sizes(
     """
     model = largest_model = _train(lines, largest, coverage)
     words = words_of(lines, sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString()))
-    if coverage == 1:
-        _add_characters(model, words)
+    _add_characters(model, words, coverage)
     most = len(model.pieces) - META
     characters = sum(len(piece.piece) == 1 for piece in model.pieces[META:])
     sizes = [size for size in range(step, most, step) if size > characters] + [most]
-    models = {most: model}
-    for size in reversed(sizes[:-1]):
-        models[size] = _train(lines, size, coverage) if every_size else None
-        if every_size and coverage == 1:
-            _add_characters(models[size], words)
+    counts = count_pieces(words, without_normaliser(model))
     alp, scores_of = [], {}
     for size in reversed(sizes):
-        if models[size] is None:
-            model, counts = shrink(model, counts, words, size)
-        else:
-            model = models[size]
+        if size < most and every_size:
+            model = _train(lines, size, coverage)
+            _add_characters(model, words, coverage)
             counts = count_pieces(words, without_normaliser(model))
+        elif size < most:
+            model, counts = shrink(model, counts, words, size)
         alp.append(average_log_probability(counts, words.sentences))
         scores_of[size] = {piece.piece: piece.score for piece in model.pieces[META:]}
     pieces = sorted(set().union(*scores_of.values()))
@@ -142,8 +138,10 @@ def _train(lines: Sequence[str], size: int, coverage: float) -> sentencepiece_mo
     return sentencepiece_model_pb2.ModelProto.FromString(serialised)
 
 
-def _add_characters(model: sentencepiece_model_pb2.ModelProto, words: Words) -> None:
-    """Those of lines that the trainer left out: with the text <unk> or the like in them, or its own marks."""
+def _add_characters(model: sentencepiece_model_pb2.ModelProto, words: Words, coverage: float) -> None:
+    """If all are to be there, those of lines that the trainer left out: with the text <unk> in them, or its own marks."""
+    if coverage < 1:
+        return
     missing = set("".join(words.texts)) - {piece.piece for piece in model.pieces}
     for character in sorted(missing):
         model.pieces.add(piece=character, score=log(UNSEEN / words.counts.sum()), type=NORMAL)
