@@ -17,16 +17,17 @@ def main() -> None:
     add("--size", type=int, metavar="T", help="pieces of the vocabulary")
     add("--alpha", type=float, default=0.7, help="exponent of the languages' sizes (default: %(default)s)")
     add("--beta", type=float, default=0.7, help="exponent of their probabilities (default: %(default)s)")
-    add("--output", type=Path, metavar="DIR", help="folder for the model, dict.txt, the table, the picture and all stages")
+    add("--output", type=Path, metavar="DIR", help="folder for model, dict.txt, table, picture and all stages")
     add("--step", type=int, default=1000, metavar="N", help="pieces given at a time (default: %(default)s)")
     add("--largest", type=int, default=50_000, metavar="N", help="of a language's vocabularies (default: %(default)s)")
     add("--lines", type=int, default=1_000_000, metavar="N", help="to read of a language (default: %(default)s)")
     add("--character-coverage", type=float, default=1.0, metavar="SHARE",
         help="share of a language's characters in the vocabulary (default: %(default)s; of web text take 0.9995)")
-    add("--train-every-size", action="store_true", help="train a model for each size, as the paper, instead of one")
-    add("--joint", action="store_true", help="train one model on all languages' text, too, for comparison, in DIR/joint")
+    add("--train-every-size", action="store_true", help="train a model of each size, as the paper does")
+    add("--joint", action="store_true", help="train one model on all text, too, in DIR/joint")
     add("--alp", nargs="+", metavar="NAME=MODEL", help="instead: print the ALP of SentencePiece models by language")
-    add("--workers", type=int, metavar="W", help="languages at a time, each with its text in memory (default: all processors, at most 8)")
+    add("--workers", type=int, metavar="W", 
+        help="languages at a time, each with its text in memory (default: all processors, at most 8)")
     args = parser.parse_args()
     if args.alp is None and (args.size is None or args.output is None):
         parser.error("--size and --output are needed (or --alp)")
