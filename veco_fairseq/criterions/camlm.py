@@ -33,8 +33,8 @@ class CamlmCriterionConfig(FairseqDataclass):
     knn_targets: Optional[int] = field(
         default=None,
         metadata={
-            "help": "in training, softmax over the batch's targets and the K nearest neighbours of each in the embeddings "
-            "alone (VoCap's k-NN target sampling; 50 there); validation is over the whole vocabulary (default: it is, too)"
+            "help": "in training, softmax over the batch's targets, the K nearest neighbours of each in the embeddings, and "
+            "--knn-rest others (VoCap's k-NN target sampling; 50 there); in validation over all tokens (default: always)"
         },
     )
     knn_refresh: int = field(
@@ -56,9 +56,9 @@ class CamlmCriterion(PretrainingCriterion):
     Logged for every term, in training and validation: ``loss`` (bits a masked token), ``ppl`` and ``acc`` (share of
     masked tokens whose likeliest prediction is right); in validation also by language and pair, or of each its ``loss``
     alone if there are more than :data:`~veco_fairseq.criterions.base.SOURCES_IN_DETAIL`. With k-NN target sampling, in
-    training: ``knn_vocabulary`` (tokens of V' in a batch), ``knn_looked_up`` (tokens whose neighbours were), ``knn_ms``
-    (what that took), and ``knn_age`` (updates since the batch's targets were looked up); loss, ppl and acc of training
-    are then of a choice among V', and lower than validation's.
+    training: ``knn_vocabulary`` (tokens of a batch's softmax), ``knn_looked_up`` (tokens whose neighbours were),
+    ``knn_ms`` (what that took), and ``knn_age`` (updates since the batch's targets were looked up); loss, ppl and acc
+    of training are then of a choice among these tokens, and not to be compared with validation's.
     """
 
     terms = {term: ["nll", "correct", "count"] for term in TERMS}

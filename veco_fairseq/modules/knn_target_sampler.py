@@ -33,11 +33,11 @@ class Sampled(NamedTuple):
         vocabulary: V' of equation 5 with the targets themselves, and tokens that stand for the rest.
         targets: how many different targets the batch has.
         looked_up: how many tokens' neighbours were looked up for it, on all workers.
-        age: the sum over the targets of updates since they were.
+        age: the sum over the targets of updates since theirs were.
         seconds: that looking them up took.
     """
 
-    vocabulary: Tensor
+    vocabulary: Subset
     targets: int
     looked_up: int
     age: int

@@ -2,9 +2,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """From a text for each language to one vocabulary for all, every stage kept.
 
-``languages/LANG.npz`` has a language's vocabularies of all sizes, ``languages/LANG.tsv`` what each gains over the one before,
-and ``languages/LANG.model`` is the largest of them; the rest is the result: the model, its dict.txt, and the allocated sizes as a table and a picture. What is there and was made from
-the same texts and options is not made again.
+``languages/LANG.npz`` has a language's vocabularies of all sizes, ``languages/LANG.tsv`` what each gains over the one
+before, and ``languages/LANG.model`` is the largest of them; the rest is the result: the model, its dict.txt, and the
+allocated sizes as a table and a picture. What is there and was made from the same texts and options is not made again.
 """
 
 import multiprocessing
