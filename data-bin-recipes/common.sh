@@ -187,18 +187,21 @@ prepare_translation() {
 # on_all_processors COMMAND...: with their number, which is no part of what is made, as --workers.
 on_all_processors() { "$@" --workers "$(nproc)"; }
 
-# pretrain OUT OBJECTIVE UPDATES SEED OPTION...: checkpoints in OUT/checkpoints/OBJECTIVE.
+# pretrain OUT OBJECTIVE[.NAME] UPDATES SEED OPTION...: checkpoints in OUT/checkpoints/OBJECTIVE[.NAME].
+# camlm: VECO; mlm: XLM; xlme: XLM-E.
 pretrain() {
-    local out=$1 objective=$2 updates=$3 seed=$4
+    local out=$1 name=$2 objective=${2%%.*} updates=$3 seed=$4 model
     shift 4
     require "$out/pretrain/dict.txt" "run prepare.sh first"
-    training "pre-training, $objective" "$out/checkpoints/$objective" fairseq-train "$out/pretrain" \
-        --user-dir "$USER_DIR" --task camlm --criterion camlm --objective "$objective" --arch veco_tiny \
+    model=(--criterion camlm --objective "$objective" --arch veco_tiny)
+    [[ $objective != xlme ]] || model=(--criterion replaced_token --arch xlme_tiny)
+    training "pre-training, $name" "$out/checkpoints/$name" fairseq-train "$out/pretrain" \
+        --user-dir "$USER_DIR" --task camlm "${model[@]}" \
         --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 1.0 --weight-decay 0.01 \
         --lr 1e-3 --lr-scheduler polynomial_decay --warmup-updates 100 \
         --total-num-update "$updates" --max-update "$updates" --seed "$seed" \
         --log-format simple --log-interval 20 --no-epoch-checkpoints \
-        --save-dir "$out/checkpoints/$objective" "$@"
+        --save-dir "$out/checkpoints/$name" "$@"
 }
 
 # run_name NAME SEED: what the checkpoints and scores of a fine-tuned model are called.

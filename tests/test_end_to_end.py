@@ -87,3 +87,8 @@ def test_multilingual_recipe_starts_from_an_xlm_of_its_own(tmp_path, run):
     assert "--init-from: " in log and "only cross-attention is trained" in log and "all parameters are trained" in log
     curve = ("VECO=" + str(out / "camlm.log"), "--metric", "bitext_h_loss", "bitext_s_loss", "--output", out / "x.png")
     assert run("scripts/plot_curves.py", *curve).returncode == 0
+    recipe("train.sh", "--out", out, "--xlm-updates", 0, "--updates", 0, "--xlme-updates", 1, "--name", "apart", "--",
+           "--cpu", "--no-tlm", name="multilingual")  # fmt: skip
+    assert (out / "checkpoints/xlme.apart/checkpoint_last.pt").is_file()
+    curve = ("XLM-E=" + str(out / "xlme.apart.log"), "--metric", "bitext_mrtd_recall", "--output", out / "y.png")
+    assert run("scripts/plot_curves.py", *curve).returncode == 0

@@ -3,21 +3,23 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 # Pre-train as the paper does: VECO from an XLM-R, its cross-attention alone at first, then everything.
 #
-# usage: train.sh [--out DIR] [--init-from XLMR] [--xlm-updates N] [--frozen-updates N] [--updates N] [--seed N]
-#                 [-- OPTIONS OF fairseq-train]
+# usage: train.sh [--out DIR] [--init-from XLMR] [--xlm-updates N] [--frozen-updates N] [--updates N]
+#                 [--xlme-updates N] [--name NAME] [--seed N] [-- OPTIONS OF fairseq-train]
 #
 #   --out             the folder that prepare.sh filled (default: data-bin/multilingual in the repository)
 #   --init-from       an XLM-R of veco_tiny's size; without it one is trained first, with MLM and TLM, and exported
 #   --xlm-updates     of that training (default: 600); 0: the VECO starts from nothing
 #   --frozen-updates  of the cross-attention alone (default: 200)
-#   --updates         of the VECO, those included (default: 1000); 0: no VECO, the XLM alone
+#   --updates         of the VECO, those included (default: 1000); 0: no VECO, no VECO
+#   --xlme-updates    of an XLM-E on the same data, from nothing (default: 0, none)
+#   --name            of an XLM-E with other options, whose checkpoints are then in checkpoints/xlme.NAME
 #
-# mlm.log and camlm.log in --out are for scripts/plot_curves.py.
+# mlm.log, camlm.log and xlme[.NAME].log in --out are for scripts/plot_curves.py.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
-parse_options out= init-from= xlm-updates=600 frozen-updates=200 updates=1000 seed=1 -- "$@"
-require_number xlm-updates frozen-updates updates seed
+parse_options out= init-from= xlm-updates=600 frozen-updates=200 updates=1000 xlme-updates=0 name= seed=1 -- "$@"
+require_number xlm-updates frozen-updates updates xlme-updates seed
 out=${OPTIONS[out]:-$REPOSITORY/data-bin/multilingual} seed=${OPTIONS[seed]} xlmr=${OPTIONS[init-from]}
 options=(--mono-batch-size 16 --bitext-batch-size 32 --max-tokens 8192 --mono-max-length 128 --bitext-max-length 96
     --bitext-mask-prob 0.5 --bitext-mask-spread 0.5 --lr 2e-3 --dropout 0 --attention-dropout 0
@@ -32,4 +34,8 @@ fi
 [[ -z $xlmr ]] || start=(--init-from "$xlmr" --freeze-backbone-updates "${OPTIONS[frozen-updates]}")
 if ((OPTIONS[updates])); then
     pretrain "$out" camlm "${OPTIONS[updates]}" "$seed" "${options[@]}" "${start[@]}" 2>&1 | tee -a "$out/camlm.log"
+fi
+if ((OPTIONS[xlme-updates])); then
+    xlme=xlme${OPTIONS[name]:+.${OPTIONS[name]}}
+    pretrain "$out" "$xlme" "${OPTIONS[xlme-updates]}" "$seed" "${options[@]}" 2>&1 | tee -a "$out/$xlme.log"
 fi
