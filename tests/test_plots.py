@@ -1,6 +1,7 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The curves that plot_curves.py finds in what fairseq-train printed, and the bars of plot_scores.py."""
+"""The curves that plot_curves.py finds in what fairseq-train printed, and the figures of plot_scores.py and
+plot_layers.py."""
 
 import json
 
@@ -12,6 +13,7 @@ from conftest import error_line, save_with_vocabulary
 from veco_fairseq.checkpoints.pretrained import load_pretrained
 from veco_fairseq.errors import UserError
 from veco_fairseq.plots import plot_bars, read_curve
+from veco_fairseq.retrieval.tatoeba import read_accuracies
 
 START = "2026-11-21 10:00:00 | INFO |"
 SIMPLE = [
@@ -62,6 +64,19 @@ def test_plot_scores(tmp_path, run):
     other = ("--metric", "tokenised_bleu", "--output", tmp_path / "other.png")
     assert "has no tokenised_bleu" in error_line(run("scripts/plot_scores.py", f"a/b={score}", *other))
     assert not (tmp_path / "other.png").exists()
+
+
+def test_accuracies_by_layer(tmp_path, run):
+    """A pair's, as retrieve.py tatoeba --json leaves them, layers and directions in order; a wrong file is named."""
+    file = tmp_path / "retrieval.json"
+    file.write_text(json.dumps({"score": "csls", "accuracy": {"de": {"0": [0.1, 0.2], "10": [0.3, 0.5]}}}))
+    assert read_accuracies(file, "de") == {0: (0.1, 0.2), 10: (0.3, 0.5)}
+    with pytest.raises(UserError, match="has no pair mean .there is: de."):
+        read_accuracies(file, "mean")
+    command = ("scripts/plot_layers.py", f"VECO={file}", "--output", tmp_path / "layers.png")
+    assert run(*command, "--pair", "de").returncode == 0 and (tmp_path / "layers.png").stat().st_size > 1000
+    file.write_text('{"accuracy": {"mean": {"last": [0.1, 0.2]}}}')
+    assert "is not a file of retrieve.py tatoeba --json" in error_line(run(*command))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import matplotlib  # noqa: E402
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 import torch  # noqa: E402
-from matplotlib.ticker import LogLocator, NullFormatter  # noqa: E402
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter  # noqa: E402
 
 from veco_fairseq.errors import UserError  # noqa: E402
 from veco_fairseq.files import atomic_output, read_lines  # noqa: E402
@@ -69,13 +69,15 @@ def _numbers(values: Dict[str, Any]) -> Dict[str, float]:
 
 
 def plot_curves(
-    curves: Dict[str, List[Tuple[int, float]]], ylabel: str, title: str, output: Path, log: bool = False
-) -> None:
-    """One line a run over its updates; ``log`` for a logarithmic y axis."""
+    curves: Dict[str, List[Tuple[int, float]]], ylabel: str, title: str, output: Path, log: bool = False,
+    xlabel: str = "updates",
+) -> None:  # fmt: skip
+    """One line a name over updates, or over what ``xlabel`` says; ``log`` for a logarithmic y axis."""
     figure, axes = plt.subplots(figsize=(6.4, 4.0))
     for name, curve in curves.items():
         axes.plot(*zip(*curve), marker="o" if len(curve) < 50 else None, markersize=3, label=name)
-    axes.set(xlabel="updates", ylabel=ylabel, title=title)
+    axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if log:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

@@ -2,12 +2,13 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Tatoeba: which share of sentences is nearest to its own translation, by layer."""
 
+import json
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
 from veco_fairseq.checkpoints.pretrained import PretrainedModel
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import read_translations
+from veco_fairseq.files import read_lines, read_translations
 from veco_fairseq.retrieval.search import accuracy, candidates
 from veco_fairseq.retrieval.states import sentence_states
 
@@ -59,3 +60,18 @@ def evaluate(
 
 def _print(name: str, of_pair: Accuracies) -> None:
     print(f"{name:8} {' '.join(f'{100 * a:5.1f} / {100 * b:5.1f}' for a, b in of_pair.values())}", flush=True)
+
+
+def read_accuracies(path: Path, pair: str) -> Dict[int, Tuple[float, float]]:
+    """A pair's accuracies by layer, to the target and to the source, from the file of ``retrieve.py tatoeba --json``.
+
+    Raises:
+        UserError: it is no such file, or has no such pair.
+    """
+    try:
+        pairs = json.loads("\n".join(read_lines(path)))["accuracy"]
+        if pair not in pairs:
+            raise UserError(f"{path}: has no pair {pair} (there is: {', '.join(pairs)})")
+        return {int(layer): (float(to), float(back)) for layer, (to, back) in pairs[pair].items()}
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"{path}: is not a file of retrieve.py tatoeba --json") from error
