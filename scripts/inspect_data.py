@@ -25,12 +25,16 @@ def main() -> None:
     parser.add_argument("--autocast", choices=["none", "bf16"], default="none", help="(default: %(default)s)")
     parser.add_argument("--checkpoint-activations", action="store_true", help="as in training, for the memory")
     parser.add_argument("--relative-position-bias", action="store_true", help="likewise")
+    parser.add_argument("--generator-layers", type=int, metavar="L", help="of an xlme_*, as in training")
+    parser.add_argument("--generator-embeddings", choices=["shared", "own"], help="likewise")
     parser.add_argument("--examples", type=int, default=0, metavar="N", help="masked pairs to show of each")
     args = parser.parse_args()
     args.seed, args.update_freq = 1, [1]
     check_options(args)
-    names = ("table_dim", "autocast", "checkpoint_activations", "relative_position_bias")
-    model = architecture(args.arch, **{name: getattr(args, name) for name in names})
+    names = ("table_dim", "autocast", "checkpoint_activations", "relative_position_bias",
+             "generator_layers", "generator_embeddings")  # fmt: skip
+    chosen = {name: getattr(args, name) for name in names}
+    model = architecture(args.arch, **{name: value for name, value in chosen.items() if value is not None})
     for root in map(Path, args.data.split(":")):
         print(f"{root}:")
         for line in inspect_root(root, args, args.max_tokens, model, args.examples):

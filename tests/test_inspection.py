@@ -23,6 +23,15 @@ def test_shows_what_training_would_do(run, tmp_path, make_root):
     assert re.search(r"memory of a worker, about: .* \(a bitext batch of 2 pairs, 4 tokens a side\)", train), train
 
 
+def test_generator_of_its_own_embeddings_has_more_parameters(run, make_root):
+    root, told = make_root(), []
+    for options in ((), ("--generator-layers", 3), ("--generator-embeddings", "own")):
+        result = run("scripts/inspect_data.py", root, "--arch", "xlme_tiny", *options)
+        told.append(int(re.search(r"xlme_tiny: ([\d,]+) parameters", result.stdout)[1].replace(",", "")))
+    one_layer = 12 * 192**2 + 13 * 192  # 4 + 8 matrices; their biases, and two LayerNorms
+    assert told[1] - told[0] == 2 * one_layer and told[2] > told[0]
+
+
 def test_refuses_what_training_refuses(run, make_root):
     root = make_root()
     assert "there is veco_tiny" in error_line(run("scripts/inspect_data.py", root, "--arch", "veco_huge"))
