@@ -15,7 +15,7 @@ from veco_fairseq.modules import knn_target_sampler as module
 from veco_fairseq.modules.embedding import FactorizedEmbedding, TokenEmbedding
 from veco_fairseq.modules.knn_target_sampler import KnnTargetSampler, nearest
 
-
+by_products = module._by_products
 
 def embeddings(table) -> TokenEmbedding:
     module = TokenEmbedding(*table.shape, 0)
@@ -37,6 +37,24 @@ def test_neighbours_have_the_largest_inner_products_in_chunks_too(monkeypatch):
     for token, row, chunked in zip(tokens, whole, by_chunks):
         expected = sorted(range(50), key=lambda other: -float(table[token] @ table[other]))[:7]
         assert set(row.tolist()) == set(chunked.tolist()) == set(expected)
+
+
+@pytest.mark.parametrize("spread, certain", [(1.0, True), (1e-3, False)], ids=["apart", "close"])
+def test_neighbours_are_exact_under_autocast(monkeypatch, spread, certain):
+    """Also where all embeddings are so close that bf16 rounds them to the same few: those rows are computed anew."""
+    torch.manual_seed(1)
+    table = 1 + spread * torch.randn(300, 32)
+    if certain:
+        table -= 1
+    again = []
+    monkeypatch.setattr(
+        module, "_by_products", lambda queries, *rest: again.append(len(queries)) or by_products(queries, *rest)
+    )
+    with torch.autocast("cpu", torch.bfloat16):
+        found = nearest(torch.arange(40), embeddings(table), 5)
+    exact = (table[:40].double() @ table.double().t()).topk(5).indices
+    assert torch.equal(found.long().sort()[0], exact.sort()[0])
+    assert (sum(again) < 30) if certain else (sum(again) == 40)
 
 
 def test_neighbours_of_projected_embeddings():

@@ -73,7 +73,8 @@ def measure(which: str, sizes: Sizes, refresh: int, rest: int) -> Dict[str, floa
 
 
 def _make_due(sampler, targets: Tensor, trainer: Trainer, refresh: int) -> None:
-    sampler(targets, trainer.model.encoder.sentence_encoder.embed_tokens)
+    with trainer.model.autocast(targets.device):
+        sampler(targets, trainer.model.encoder.sentence_encoder.embed_tokens)
     due = round(due_rows(len(targets), len(sampler.made_at), refresh))
     sampler.made_at[targets.unique()[:due]] = -1
 

@@ -86,7 +86,9 @@ class CamlmCriterion(PretrainingCriterion):
         sampled = None
         if self.sampler is not None and self.training:
             targets = sample["net_input"]["targets"]
-            sampled = self.sampler(targets[targets.ne(self.padding_idx)], model.encoder.sentence_encoder.embed_tokens)
+            targets = targets[targets.ne(self.padding_idx)]
+            with model.autocast(targets.device):
+                sampled = self.sampler(targets, model.encoder.sentence_encoder.embed_tokens)
         predictions = model(
             **sample["net_input"],
             plug_in=self.plug_in,

@@ -4,6 +4,7 @@
 
 from typing import Dict, Optional
 
+import torch
 import torch.nn as nn
 from fairseq.models import FairseqEncoder, FairseqEncoderModel
 from fairseq.models.roberta.model import RobertaModel
@@ -63,6 +64,10 @@ class PretrainingModel(RobertaModel):
     @classmethod
     def hub_models(cls) -> Dict[str, str]:
         return {}
+
+    def autocast(self, device: torch.device) -> torch.autocast:
+        """The context that ``--autocast`` asks for."""
+        return torch.autocast(device.type, torch.bfloat16, enabled=self.args.autocast == "bf16")
 
     def freeze_backbone(self, frozen: bool) -> None:
         """Nothing is frozen, unless a model says otherwise."""

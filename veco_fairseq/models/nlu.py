@@ -154,7 +154,7 @@ class VecoNluModel(VecoModel):
             Of sentence pairs (rows, classes), of tags (words, classes), of questions (rows, length, 2): for being the
             first and the last token of the answer.
         """
-        with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.args.autocast == "bf16"):
+        with self.autocast(tokens.device):
             features = self.features(tokens, partner)
             if words is not None:
                 features = mean_of_words(features, words)

@@ -215,7 +215,7 @@ class VecoModel(PretrainingModel):
             The predictions by branch: "h", "s" (if plugged in), "tlm" (if given); while the backbone is frozen,
             training computes "h" without gradient and no "tlm".
         """
-        with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.args.autocast == "bf16"):
+        with self.autocast(tokens.device):
             both = tokens.flatten(0, 1)
             joined = [] if tlm_tokens is None else [tlm_tokens]
             table, (of_both, *of_joined) = self.encoder.embed(both, *joined, vocabulary=vocabulary)

@@ -132,7 +132,7 @@ class XlmeModel(PretrainingModel):
         chosen = targets.ne(pad)  # M
         original = torch.where(chosen, targets, tokens)  # x
         masked = original.masked_fill(chosen, mask)  # x^masked, whatever the task put there
-        with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.args.autocast == "bf16"):
+        with self.autocast(tokens.device):
             table, (embeddings,) = self.generator.embed(masked)
             states = self.generator(masked, token_embeddings=embeddings)
             head, gold = self.generator.lm_head, targets[chosen]

@@ -13,6 +13,9 @@ from torch import Tensor
 from veco_fairseq.modules.embedding import TokenEmbedding
 from veco_fairseq.modules.masked_loss import LOGITS_A_CHUNK
 
+# So many candidates for each neighbour have their products computed anew, after rounding.
+CANDIDATES = 4
+
 
 class Subset(NamedTuple):
     """The tokens that a softmax is over instead of all.
@@ -150,7 +153,8 @@ class KnnTargetSampler:
 def nearest(tokens: Tensor, embeddings: TokenEmbedding, k: int) -> Tensor:
     """Equation 6: for each token the ``k`` whose embeddings have the largest inner product with its own.
 
-    Exact, for :data:`~veco_fairseq.modules.masked_loss.LOGITS_A_CHUNK` products at a time.
+    Exact, for :data:`~veco_fairseq.modules.masked_loss.LOGITS_A_CHUNK` products at a time. Under autocast most products
+    are computed in its precision, and those that matter in fp32.
 
     Args:
         tokens: (n).
@@ -159,14 +163,49 @@ def nearest(tokens: Tensor, embeddings: TokenEmbedding, k: int) -> Tensor:
     Returns:
         (n, k), int32.
     """
-    table = embeddings.weight
+    table = embeddings.weight.float()
+    device = table.device.type
+    rounded = None
+    if torch.is_autocast_enabled(device) and CANDIDATES * k < len(table):
+        rounded = table.to(torch.get_autocast_dtype(device))
+        longest = table.norm(dim=1).max()
     found = [torch.empty(0, k, dtype=torch.int32, device=table.device)]
-    with torch.autocast(table.device.type, enabled=False):
-        in_fp32 = table.float()
+    with torch.autocast(device, enabled=False):
         for chunk in tokens.split(max(1, LOGITS_A_CHUNK // len(table))):
-            queries = embeddings.project_out(embeddings.project_in(table[chunk])).float()
-            found.append((queries @ in_fp32.t()).topk(k, dim=1, sorted=False).indices.int())
+            queries = embeddings.project_out(embeddings.project_in(table[chunk]))
+            if rounded is None:
+                found.append(_by_products(queries, table, k))
+            else:
+                found.append(_by_rounded_products(queries, table, rounded, longest, k))
     return torch.cat(found)
+
+
+def _by_products(queries: Tensor, table: Tensor, k: int) -> Tensor:
+    return (queries @ table.t()).topk(k, dim=1, sorted=False).indices.int()
+
+
+def _by_rounded_products(queries: Tensor, table: Tensor, rounded: Tensor, longest: Tensor, k: int) -> Tensor:
+    """The same from the products of rounded numbers, which find candidates to be compared anew.
+
+    What is no candidate has a rounded product of at most the last candidate's. Its product is then at most that and the
+    error of rounding: with u the largest relative error of one number, 2u |q| |e| for the factors (and u^2), and u of
+    the product itself. Queries whose k-th neighbour is not above that are compared with the whole table.
+
+    Args:
+        queries, table: (n, dim) and (vocabulary, dim), fp32.
+        rounded: the table in another precision.
+        longest: the largest norm of the table's rows.
+    """
+    products, candidates = (queries.to(rounded.dtype) @ rounded.t()).topk(CANDIDATES * k, dim=1)
+    last = products[:, -1].float()
+    products, order = torch.einsum("nd,ncd->nc", queries, table[candidates]).topk(k, dim=1)
+    found = candidates.gather(1, order).int()
+    u = torch.finfo(rounded.dtype).eps / 2
+    error = (2 + 2 * u) * u * queries.norm(dim=1) * longest + (1 + 2 * u) * u * last.abs()
+    unsure = products[:, -1] <= last + error
+    if unsure.any():
+        found[unsure] = _by_products(queries[unsure], table, k)
+    return found
 
 
 def _workers() -> int:
