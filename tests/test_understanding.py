@@ -15,8 +15,9 @@ from veco_fairseq.data.vocabulary import dictionary_of, ordinary_pieces, train_s
 from veco_fairseq.errors import UserError
 from veco_fairseq.understanding import metrics
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, by_window, paired
+from veco_fairseq.understanding.evaluation import Evaluated, write_predictions
 from veco_fairseq.understanding.examples import Question, SentencePair, TaggedSentence, find_files, read_examples
-from veco_fairseq.understanding.predictions import best_answer
+from veco_fairseq.understanding.predictions import Prediction, best_answer
 from veco_fairseq.understanding.windows import IGNORE, Notes, Window, Windows
 from veco_fairseq.understanding.xtreme import Result, spread, summary
 
@@ -282,6 +283,13 @@ def test_f1_of_tags_and_spans():
     assert sums == {"correct": 1, "predicted": 2, "gold": 2} and metrics.figures(sums) == {"f1": 50}
     sums = metrics.of_tags(["NOUN", "VERB", "X"], ["NOUN", "NOUN", "X"])
     assert metrics.score(sums) == pytest.approx(200 / 3)
+
+
+def test_no_answer_is_lost_where_questions_share_an_id(tmp_path):
+    questions = [Question(name, "", "", "a b c", ()) for name in ("q", "r", "q")]
+    found = [Prediction(Side("en", question, []), answer) for question, answer in zip(questions, "abc")]
+    (path,) = write_predictions(Evaluated("span", {"en": found}, {}), tmp_path, "test")
+    assert path.name == "test-en.json" and json.loads(path.read_text()) == {"q": "a", "r": "b", "q#2": "c"}
 
 
 def test_answers_as_squad_counts_them():

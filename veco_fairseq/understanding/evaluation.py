@@ -3,6 +3,7 @@
 """A fine-tuned model's predictions and figures on a test set, by language."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Sequence
 
@@ -120,6 +121,8 @@ def label(teacher: Finetuned, sentences: Sequence[Sequence[str]], max_tokens: in
 def write_predictions(evaluated: Evaluated, folder: Path_, split: str) -> List[Path]:
     """One file a language: a label a line; ``word<TAB>tag`` lines; or question id -> answer as JSON.
 
+    The second question of an id, as TyDiQA's training set has, is ID#2 there, and so on.
+
     Returns:
         The files.
     """
@@ -136,7 +139,11 @@ def _text(nlu_task: str, found: List[Prediction]) -> str:
     if nlu_task == "classification":
         return "".join(f"{prediction.value}\n" for prediction in found)
     if nlu_task == "span":
-        answers = {prediction.side.example.id: prediction.value for prediction in found}
+        answers, seen = {}, Counter()
+        for prediction in found:
+            name = prediction.side.example.id
+            seen[name] += 1
+            answers[name if seen[name] == 1 else f"{name}#{seen[name]}"] = prediction.value
         return json.dumps(answers, ensure_ascii=False, indent=1) + "\n"
     sentences = []
     for prediction in found:
