@@ -3,6 +3,8 @@
 """Counting the operations of training, so that models can be compared at equal cost."""
 
 import itertools
+import math
+import statistics
 from typing import NamedTuple
 
 import torch
@@ -25,10 +27,17 @@ def counter() -> FlopCounterMode:
 
 
 class Operations(NamedTuple):
-    """Of a training run: updates done, and floating-point operations of one (forward and backward, on average)."""
+    """Of a training run.
+
+    Attributes:
+        updates: that were done.
+        per_update: floating-point operations of one, forward and backward, on average.
+        error: the standard error of that average, as not all batches were counted; not a number if one was.
+    """
 
     updates: int
     per_update: float
+    error: float
 
     @property
     def total(self) -> float:
@@ -38,7 +47,9 @@ class Operations(NamedTuple):
 def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
     """Count the matrix products of a run's first batches, and its updates.
 
-    PyTorch's own counter is used: a product of (m, k) and (k, n) is 2mkn operations; everything else is left out.
+    PyTorch's own counter is used: a product of (m, k) and (k, n) is 2mkn operations; everything else is left out. Runs on
+    the same data with the same seed, batch sizes and updates an epoch are counted on the same batches, so that what
+    one costs beside the other is much surer than the error of each.
 
     Args:
         checkpoint: of any model that fairseq-train trained on one worker, its data where it was.
@@ -69,10 +80,11 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
         backward = staticmethod(lambda loss: loss.backward())
 
     counted = list(itertools.islice(batches, 0, len(batches), max(1, len(batches) // sample_updates)))
-    total = 0
+    of_batches = []
     for sample in counted:
         with counter() as operations:
             task.train_step(sample, model, criterion, NoOptimizer, update_num=0)
-        total += operations.get_total_flops()
-    accumulation = cfg.optimization.update_freq[0]
-    return Operations(history[-1]["num_updates"], accumulation * total / len(counted))
+        of_batches.append(operations.get_total_flops())
+    accumulation, number = cfg.optimization.update_freq[0], len(of_batches)
+    error = accumulation * statistics.stdev(of_batches) / math.sqrt(number) if number > 1 else math.nan
+    return Operations(history[-1]["num_updates"], accumulation * statistics.mean(of_batches), error)
