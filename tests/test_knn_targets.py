@@ -64,6 +64,10 @@ def test_neighbours_of_projected_embeddings():
     tokens = torch.arange(30)
     ours, theirs = nearest(tokens, factorized, 5), nearest(tokens, embeddings(factorized(tokens).detach()), 5)
     assert torch.equal(ours.sort()[0], theirs.sort()[0])
+    # A whole model in 16 bits, as fairseq's --bf16 makes it: the projection is in bf16, too.
+    for autocast in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            assert nearest(tokens, factorized.to(torch.bfloat16), 5).shape == (30, 5)
 
 
 def test_the_subset_is_the_union_of_the_targets_and_their_neighbours():

@@ -10,7 +10,7 @@
 #   --init-from       an XLM-R of veco_tiny's size; without it one is trained first, with MLM and TLM, and exported
 #   --xlm-updates     of that training (default: 600); 0: the VECO starts from nothing
 #   --frozen-updates  of the cross-attention alone (default: 200)
-#   --updates         of the VECO, those included (default: 1000); 0: no VECO, no VECO
+#   --updates         of the VECO, those included (default: 1000); 0: no VECO
 #   --xlme-updates    of an XLM-E on the same data, from nothing (default: 0, none)
 #   --name            of an XLM-E with other options, whose checkpoints are then in checkpoints/xlme.NAME
 #

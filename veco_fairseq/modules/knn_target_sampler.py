@@ -172,7 +172,7 @@ def nearest(tokens: Tensor, embeddings: TokenEmbedding, k: int) -> Tensor:
     found = [torch.empty(0, k, dtype=torch.int32, device=table.device)]
     with torch.autocast(device, enabled=False):
         for chunk in tokens.split(max(1, LOGITS_A_CHUNK // len(table))):
-            queries = embeddings.project_out(embeddings.project_in(table[chunk]))
+            queries = embeddings.project_out(embeddings.project_in(embeddings.weight[chunk])).float()
             if rounded is None:
                 found.append(_by_products(queries, table, k))
             else:
