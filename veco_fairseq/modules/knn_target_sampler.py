@@ -16,6 +16,9 @@ from veco_fairseq.modules.masked_loss import LOGITS_A_CHUNK
 # So many candidates for each neighbour have their products computed anew, after rounding.
 CANDIDATES = 4
 
+# So many rows of the table are rounded at a time.
+ROWS_A_BLOCK = 8192
+
 
 class Subset(NamedTuple):
     """The tokens that a softmax is over instead of all.
@@ -150,6 +153,7 @@ class KnnTargetSampler:
         return True
 
 
+@torch.no_grad()
 def nearest(tokens: Tensor, embeddings: TokenEmbedding, k: int) -> Tensor:
     """Equation 6: for each token the ``k`` whose embeddings have the largest inner product with its own.
 
@@ -165,18 +169,17 @@ def nearest(tokens: Tensor, embeddings: TokenEmbedding, k: int) -> Tensor:
     """
     table = embeddings.weight.float()
     device = table.device.type
-    rounded = None
+    precision = torch.float32
     if torch.is_autocast_enabled(device) and CANDIDATES * k < len(table):
-        rounded = table.to(torch.get_autocast_dtype(device))
-        longest = table.norm(dim=1).max()
+        precision = torch.get_autocast_dtype(device)
     found = [torch.empty(0, k, dtype=torch.int32, device=table.device)]
     with torch.autocast(device, enabled=False):
         for chunk in tokens.split(max(1, LOGITS_A_CHUNK // len(table))):
             queries = embeddings.project_out(embeddings.project_in(embeddings.weight[chunk])).float()
-            if rounded is None:
+            if precision == torch.float32:
                 found.append(_by_products(queries, table, k))
             else:
-                found.append(_by_rounded_products(queries, table, rounded, longest, k))
+                found.append(_by_rounded_products(queries, table, k, precision))
     return torch.cat(found)
 
 
@@ -184,23 +187,29 @@ def _by_products(queries: Tensor, table: Tensor, k: int) -> Tensor:
     return (queries @ table.t()).topk(k, dim=1, sorted=False).indices.int()
 
 
-def _by_rounded_products(queries: Tensor, table: Tensor, rounded: Tensor, longest: Tensor, k: int) -> Tensor:
+def _by_rounded_products(queries: Tensor, table: Tensor, k: int, precision: torch.dtype) -> Tensor:
     """The same from the products of rounded numbers, which find candidates to be compared anew.
 
     What is no candidate has a rounded product of at most the last candidate's. Its product is then at most that and the
     error of rounding: with u the largest relative error of one number, 2u |q| |e| for the factors (and u^2), and u of
-    the product itself. Queries whose k-th neighbour is not above that are compared with the whole table.
+    the product itself. Queries whose k-th neighbour is not above that are compared with the whole table. The table is
+    rounded a block at a time, which stays in the cache: a rounded copy of it all costs more than the products.
 
     Args:
         queries, table: (n, dim) and (vocabulary, dim), fp32.
-        rounded: the table in another precision.
-        longest: the largest norm of the table's rows.
+        precision: what is rounded to.
     """
-    products, candidates = (queries.to(rounded.dtype) @ rounded.t()).topk(CANDIDATES * k, dim=1)
+    rounded = queries.to(precision)
+    products = rounded.new_empty(len(queries), len(table))
+    longest = table.new_zeros(())
+    for block, of_block in zip(table.split(ROWS_A_BLOCK), products.split(ROWS_A_BLOCK, dim=1)):
+        of_block.copy_(rounded @ block.to(precision).t())
+        longest = torch.maximum(longest, block.norm(dim=1).max())
+    products, candidates = products.topk(CANDIDATES * k, dim=1)
     last = products[:, -1].float()
     products, order = torch.einsum("nd,ncd->nc", queries, table[candidates]).topk(k, dim=1)
     found = candidates.gather(1, order).int()
-    u = torch.finfo(rounded.dtype).eps / 2
+    u = torch.finfo(precision).eps / 2
     error = (2 + 2 * u) * u * queries.norm(dim=1) * longest + (1 + 2 * u) * u * last.abs()
     unsure = products[:, -1] <= last + error
     if unsure.any():
