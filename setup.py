@@ -36,6 +36,7 @@ setup(
     extras_require={
         "test": ["ctranslate2", "pytest", "pytest-xdist", "tensorboardX", "transformers"],
         "fast": ["ctranslate2"],
+        "gpu": ["liger-kernel>=0.8.5"],
         "retrieval": ["faiss-cpu"],
         "tensorboard": ["tensorboardX"],
     },

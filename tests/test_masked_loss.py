@@ -2,11 +2,16 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The chunked loss against torch's linear and cross_entropy."""
 
+import os
+import sys
+from types import ModuleType
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from veco_fairseq.modules import liger
 from veco_fairseq.modules import masked_loss as module
 from veco_fairseq.modules.masked_loss import masked_loss
 
@@ -106,3 +111,49 @@ def test_without_a_row():
     nll, correct = masked_loss(parameters[0][:0], *parameters[1:], gold[:0])
     nll.sum().backward()
     assert nll.shape == correct.shape == (0,) and not parameters[1].grad.any()
+
+
+@pytest.fixture
+def by_liger(monkeypatch):
+    """Its kernels interpreted, on the CPU; the calls."""
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("Triton's kernels run on a CPU where TRITON_INTERPRET=1 is set")
+    pytest.importorskip("liger_kernel.ops.fused_linear_cross_entropy", reason="liger-kernel is not installed")
+    calls, fused = [], liger.fused_loss
+    monkeypatch.setattr(liger, "serves", lambda rows: True)
+    monkeypatch.setattr(liger, "fused_loss", lambda *args: calls.append(args) or fused(*args))
+    return calls
+
+
+@pytest.mark.parametrize(
+    "scale, times", [(torch.tensor(2.5), 1), (torch.linspace(-1, 1, ROWS), 2)], ids=["equal", "different"]
+)
+@pytest.mark.parametrize("autocast", [False, True], ids=["fp32", "bf16"])
+def test_liger_equals_torch(by_liger, monkeypatch, scale, times, autocast):
+    monkeypatch.setattr(module, "LOGITS_A_CHUNK", 4 * VOCABULARY)
+    nll, correct, *gradients = results(masked_loss, scale, autocast)
+    expected = results(plain, scale, autocast)
+    assert len(by_liger) == times and nll.dtype == torch.float32 and torch.equal(correct, expected[1])
+    for ours, theirs in zip((nll, *gradients), (expected[0], *expected[2:])):
+        assert ours.dtype == theirs.dtype
+        assert (ours - theirs).norm() < (0.01 if autocast else 1e-5) * theirs.norm()
+
+
+def test_liger_makes_no_gradient_that_is_not_needed(by_liger):
+    parameters, gold = problem()
+    parameters[1].requires_grad_(False)
+    masked_loss(*parameters, gold)[0].sum().backward()
+    assert parameters[1].grad is None and parameters[0].grad is not None and parameters[2].grad is not None
+    with torch.no_grad():
+        masked_loss(*parameters, gold)
+    assert [any(call[4]) for call in by_liger] == [True, False]
+
+
+def test_another_version_of_liger_is_left_alone(monkeypatch, caplog):
+    ops = ModuleType("liger_kernel.ops.fused_linear_cross_entropy")
+    ops.fused_linear_cross_entropy_forward = lambda rows, weight, target, bias=None: None
+    for name, replacement in {"liger_kernel": ModuleType("liger_kernel"), "liger_kernel.ops": ModuleType("ops"),
+                              ops.__name__: ops}.items():  # fmt: skip
+        monkeypatch.setitem(sys.modules, name, replacement)
+    assert liger._function.__wrapped__() is None
+    assert "has no accum_dtype, chunk_mem_const" in caplog.text

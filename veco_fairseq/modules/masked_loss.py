@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from veco_fairseq.modules import liger
+
 # At most so many logits at a time: 512 MiB in fp32.
 LOGITS_A_CHUNK = 2**27
 # Of them so many tokens' are multiplied at a time: the products stay small, and a CPU's copies of them in its cache.
@@ -19,7 +21,8 @@ def masked_loss(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor) -> Tup
 
     Computed for :data:`LOGITS_A_CHUNK` logits at a time. The gradients are made from each chunk's logits while they
     are there, in the forward pass, and scaled in the backward pass: no logit is kept, and none computed twice.
-    Under autocast the products are computed in its precision; logits, loss and weight gradient are in fp32.
+    Under autocast the products are computed in its precision; logits, loss and weight gradient are in fp32. On a GPU
+    that has ``liger-kernel`` its kernels do this (:mod:`veco_fairseq.modules.liger`).
 
     Args:
         rows: (n, dim).
@@ -51,7 +54,7 @@ def drawn_loss(
     with torch.autocast(rows.device.type, enabled=False):
         if torch.is_grad_enabled():
             return _MaskedLoss.apply(rows, weight, bias, gold, draw)
-        return _by_chunks(rows, weight, bias, gold, needed=(False,) * 3, draw=draw)[:3]
+        return _computed(rows, weight, bias, gold, needed=(False,) * 3, draw=draw)[:3]
 
 
 class _MaskedLoss(torch.autograd.Function):
@@ -59,7 +62,7 @@ class _MaskedLoss(torch.autograd.Function):
     def forward(ctx, rows, weight, bias, gold, draw):
         # In fp16 a gradient has to be scaled (by the loss scale) before it is rounded, so that it is made afterwards.
         needed = ctx.needs_input_grad[:3] if rows.dtype != torch.float16 else (False,) * 3
-        nll, correct, drawn, gradients = _by_chunks(rows, weight, bias, gold, needed, draw=draw)
+        nll, correct, drawn, gradients = _computed(rows, weight, bias, gold, needed, draw=draw)
         ctx.save_for_backward(rows, weight, bias, gold)
         ctx.gradients = gradients
         ctx.mark_non_differentiable(correct, *([] if drawn is None else [drawn]))
@@ -71,16 +74,24 @@ class _MaskedLoss(torch.autograd.Function):
         rows, weight, bias, gold = ctx.saved_tensors
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None or rows.dtype == torch.float16 or not torch.equal(scale, scale[:1].expand_as(scale)):
-            *_, gradients = _by_chunks(rows, weight, bias, gold, ctx.needs_input_grad[:3], scale)
+            *_, gradients = _computed(rows, weight, bias, gold, ctx.needs_input_grad[:3], scale)
         elif len(scale):
             gradients = [gradient if gradient is None else gradient.mul_(scale[0]) for gradient in gradients]
         return *gradients, None, None
 
 
-def _by_chunks(
+def _computed(
     rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, needed, scale: Optional[Tensor] = None, draw=None
 ):
     """NLL, correctness, the tokens that ``draw`` gives, and the gradients of the sum of ``scale`` * NLL ``needed``."""
+    if draw is None and liger.serves(rows):
+        nll, correct, gradients = liger.fused_loss(rows, weight, bias, gold, needed, scale, LOGITS_A_CHUNK)
+        return nll, correct, None, gradients
+    return _by_chunks(rows, weight, bias, gold, needed, scale, draw)
+
+
+def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, needed, scale: Optional[Tensor], draw):
+    """The same without a kernel of its own."""
     w, b = weight.to(rows.dtype), bias.to(rows.dtype)
     weights, biases = w.split(TOKENS_A_BLOCK), b.split(TOKENS_A_BLOCK)
     of_rows = {"dtype": rows.dtype, "device": rows.device}

@@ -1,0 +1,86 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Liger's fused linear cross-entropy (Hsu et al., 2024) for the LM head, on GPUs where ``liger-kernel`` is installed."""
+
+import functools
+import inspect
+import logging
+from typing import Callable, List, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+# What its function is asked for. Since 0.8.5.
+OPTIONS = {
+    "bias", "reduction", "accum_dtype", "return_predicted_tokens", "compute_gradients", "weight_requires_grad",
+    "token_grad_output", "chunk_mem_const",
+}  # fmt: skip
+
+
+def serves(rows: Tensor) -> bool:
+    """Whether Liger is to be asked: on a GPU, and not in fp16, where it rounds gradients before it scales them."""
+    return rows.is_cuda and rows.dtype != torch.float16 and len(rows) > 0 and _function() is not None
+
+
+@functools.lru_cache(maxsize=None)
+def _function() -> Optional[Callable]:
+    try:
+        from liger_kernel.ops.fused_linear_cross_entropy import fused_linear_cross_entropy_forward as function
+    except ImportError:
+        return None
+    missing = OPTIONS - set(inspect.signature(function).parameters)
+    if missing:
+        logger.warning(
+            f"this version of liger-kernel has no {', '.join(sorted(missing))}: the LM head's loss is computed without "
+            "it (liger-kernel 0.8.5 has them)"
+        )
+        return None
+    logger.info("the LM head's loss is computed by liger-kernel")
+    return function
+
+
+def fused_loss(
+    rows: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    gold: Tensor,
+    needed: Sequence[bool],
+    scale: Optional[Tensor],
+    logits_a_chunk: int,
+) -> Tuple[Tensor, Tensor, List[Optional[Tensor]]]:
+    """The NLL of each row's token, and the gradients of its sum.
+
+    Liger's function of the losses of single rows makes the logits a second time for the gradients. Its forward pass,
+    which is called here, makes both of the same logits.
+
+    Args:
+        rows: (n, dim).
+        weight, bias: (vocabulary, dim) and (vocabulary), of any type; the products are computed in that of the rows.
+        gold: the right tokens, (n).
+        needed: whether the gradients of rows, weight and bias are.
+        scale: of each row's NLL in the gradients, (n); none: 1.
+        logits_a_chunk: at most so many are there at a time, while a row's are fewer.
+
+    Returns:
+        NLL in nats, fp32, (n); whether it is the likeliest token, (n); gradients, each of its parameter's type. The
+        weight's is added up in fp32 and rounded once to the type of the rows.
+    """
+    n, dim = rows.shape
+    nll, _, _, likeliest, *gradients = _function()(
+        rows,
+        weight.to(rows.dtype),
+        gold,
+        bias=bias.to(rows.dtype),
+        reduction="none",
+        accum_dtype=torch.float32,
+        return_predicted_tokens=True,
+        compute_gradients=any(needed),
+        weight_requires_grad=needed[1],
+        token_grad_output=scale,
+        # It takes as many rows as have so many times their own numbers in logits, rounded up to a power of two.
+        chunk_mem_const=max(1, logits_a_chunk // (2 * n * dim)),
+    )
+    of_parameters = zip(gradients, needed, (rows, weight, bias))
+    return nll, likeliest.eq(gold), [g.to(p.dtype) if is_needed else None for g, is_needed, p in of_parameters]
