@@ -66,8 +66,9 @@ def test_start(run, tmp_path):
     assert result.returncode == 0, result.stderr
     figures = json.loads((tmp_path / "bench.json").read_text())
     sentences = 1200 + 600 + 2 * (1200 + 600 + 400)
-    assert figures["sentences"] == sentences and figures["sizes_bytes"] == 4 * sentences
-    assert "6,200 sentences: " in result.stdout
+    assert figures["start"]["sentences"] == sentences and figures["start"]["sizes_bytes"] == 4 * sentences
+    assert figures["inspect"]["seconds"] > 0
+    assert "6,200 sentences: " in result.stdout and "inspect_data.py: " in result.stdout
 
 
 @pytest.mark.slow

@@ -17,6 +17,8 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetB
 
 from veco_fairseq.benchmarks.training import Sizes, criterion_of, dictionary, sizes_of, train
 from veco_fairseq.benchmarks.turns import command_of, in_turn
+from veco_fairseq.data.inspection import inspect_root
+from veco_fairseq.models.veco import architecture
 from veco_fairseq.tasks.camlm import CamlmTask, CamlmTaskConfig
 
 FEED = "a loader"
@@ -66,28 +68,34 @@ def write_root(root: Path, sizes: Sizes, count: int) -> None:
 def write_hollow_root(root: Path, languages: int, pairs: int, sentences: int) -> None:
     """A data root of the right sizes whose files are holes: language and pair k have ``sentences`` / k sentences.
 
-    Sentences have 5 to 50 tokens, documents 30 lines.
+    Sentences have 5 to 50 tokens, documents 30 lines; validation sets 100 sentences.
     """
     rng = np.random.default_rng(1)
     root.mkdir(parents=True)
     dictionary(1000).save(str(root / "dict.txt"))
 
-    def write(name: str, sizes: np.ndarray) -> None:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        with MMapIndexedDataset.Index.writer(f"{root / name}.idx", np.int32) as index:
-            index.write(sizes.tolist())
-        with open(f"{root / name}.bin", "wb") as tokens:
-            tokens.truncate(4 * int(sizes.sum()))
+    def write(folder: str, ending: str, sizes: Dict[str, np.ndarray]) -> None:
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        for split, of_split in sizes.items():
+            path = root / folder / f"{split}{ending}"
+            with MMapIndexedDataset.Index.writer(f"{path}.idx", np.int32) as index:
+                index.write(of_split.tolist())
+            with open(f"{path}.bin", "wb") as tokens:
+                tokens.truncate(4 * int(of_split.sum()))
+
+    def sizes(number: int) -> Dict[str, np.ndarray]:
+        counts = {"train": max(100, sentences // (number + 1)), "valid": 100}
+        return {split: rng.integers(5, 50, count) for split, count in counts.items()}
 
     for number in range(languages):
-        sizes = rng.integers(5, 50, max(100, sentences // (number + 1)))
-        sizes[30::30] = 1  # the </s> of a blank line
-        write(f"mono/l{number}/train", sizes)
+        of_language = sizes(number)
+        for of_split in of_language.values():
+            of_split[30::30] = 1  # the </s> of a blank line
+        write(f"mono/l{number}", "", of_language)
     for number in range(pairs):
-        names = f"s{number}", f"t{number}"
-        for name in names:
-            sizes = rng.integers(5, 50, max(100, sentences // (number + 1)))
-            write(f"bitext/{'-'.join(names)}/train.{'-'.join(names)}.{name}", sizes)
+        pair = f"s{number}-t{number}"
+        for lang in pair.split("-"):
+            write(f"bitext/{pair}", f".{pair}.{lang}", sizes(number))
 
 
 def get_ready(root: Path) -> Dict[str, float]:
@@ -117,6 +125,21 @@ def get_ready(root: Path) -> Dict[str, float]:
     }
 
 
+def inspect(root: Path) -> Dict[str, float]:
+    """What ``scripts/inspect_data.py`` does with the root.
+
+    Returns:
+        ``seconds``, and ``peak_bytes`` beyond what the process took before.
+    """
+    before = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = time.perf_counter()
+    options = CamlmTaskConfig(data=str(root), seed=1, update_freq=[1])
+    for _ in inspect_root(root, options, 16384, architecture("veco_small")):
+        pass
+    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    return {"seconds": time.perf_counter() - started, "peak_bytes": peak}
+
+
 def data(args: Namespace) -> Dict:
     """``bench.py data``: print tokens a second of a loader and of training, and return them."""
     if args.job:
@@ -139,15 +162,20 @@ def start(args: Namespace) -> Dict:
         write_hollow_root(args.root, args.languages, args.pairs, args.sentences)
         return {"seconds": 0.0}
     if args.job:
-        return get_ready(args.root)
+        return get_ready(args.root) if args.job == "start" else inspect(args.root)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "root"
         print("writing the index files", flush=True)
         in_turn({"write": command_of(args, "write", root=root)}, 1, lambda line: None)
-        rounds = in_turn({"start": command_of(args, "start", root=root)}, args.rounds, print)["start"]
-    figures = {**rounds[0], "seconds": statistics.median(result["seconds"] for result in rounds)}
+        jobs = {job: command_of(args, job, root=root) for job in ("start", "inspect")}
+        results = in_turn(jobs, args.rounds, print)
+    figures = {}
+    for job, rounds in results.items():
+        figures[job] = {**rounds[0], "seconds": statistics.median(result["seconds"] for result in rounds)}
+    ready, inspected = figures["start"], figures["inspect"]
     print(
-        f"{figures['sentences']:,} sentences: {figures['seconds']:.1f} s, {figures['peak_bytes'] / 1e6:,.0f} MB "
-        f"({figures['sizes_bytes'] / 1e6:,.0f} MB are the sentences' sizes)"
+        f"{ready['sentences']:,} sentences: {ready['seconds']:.1f} s, {ready['peak_bytes'] / 1e6:,.0f} MB "
+        f"({ready['sizes_bytes'] / 1e6:,.0f} MB are the sentences' sizes)"
     )
+    print(f"inspect_data.py: {inspected['seconds']:.1f} s, {inspected['peak_bytes'] / 1e6:,.0f} MB")
     return figures
