@@ -19,7 +19,7 @@ from veco_fairseq.data.vocabulary import DICT_NAME, MODEL_NAME, load_sentencepie
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.base import VecoTask
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, by_window, paired
-from veco_fairseq.understanding.examples import NLU_TASKS, Question, SentencePair, find_files, read_examples
+from veco_fairseq.understanding.examples import NLU_TASKS, Question, SentencePair, find_files, read_examples, without_text
 from veco_fairseq.understanding.metrics import SUMS, Sums
 from veco_fairseq.understanding.predictions import Prediction, predictions, sums_by_language
 from veco_fairseq.understanding.windows import MAX_QUESTION, Notes, Windows
@@ -156,7 +156,8 @@ class NluTask(VecoTask):
         notes = {lang: Notes() for lang in files}
         sides = {lang: self._sides(files[lang], lang, training, notes[lang])
                  for lang in dict.fromkeys([*langs, *looked_at])}  # fmt: skip
-        if must_have_labels and all(_has_nothing_to_learn(side, self.cfg.no_answer) for lang in langs for side in sides[lang]):
+        unlabelled = (_has_nothing_to_learn(side, self.cfg.no_answer) for lang in langs for side in sides[lang])
+        if must_have_labels and not training and all(unlabelled):  # in training those are left out already
             names = ", ".join(str(files[lang]) for lang in langs)
             raise UserError(f"{names}: no labels or answers, by which a checkpoint could be chosen: give a set with them")
         items = list(chain.from_iterable(self._items(sides, langs, training, notes)))
@@ -190,8 +191,10 @@ class NluTask(VecoTask):
             side = Side(lang, example, windows(example))
             if training and _has_nothing_to_learn(side, self.cfg.no_answer):
                 notes.add("without label or answer, left out", example.where)
-            else:
-                sides.append(side)
+                continue
+            if training:  # of some sets there are millions
+                side.example = without_text(example)
+            sides.append(side)
         if not sides:
             raise UserError(f"{path}: has no example to learn from: labels or answers are missing (see --no-answer)")
         return sides

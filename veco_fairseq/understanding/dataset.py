@@ -16,13 +16,13 @@ from veco_fairseq.understanding.examples import Example, SentencePair
 from veco_fairseq.understanding.windows import IGNORE, Notes, Window
 
 
-@dataclass
+@dataclass(slots=True)
 class Side:
     """An example in one language.
 
     Attributes:
         lang: its language.
-        example: as its file has it.
+        example: as its file has it, in training without its text.
         windows: what the model reads of it.
     """
 
@@ -31,7 +31,7 @@ class Side:
     windows: List[Window]
 
 
-@dataclass
+@dataclass(slots=True)
 class Item:
     """What is never apart in a batch: an example, and its translation for the cross-attention to look at.
 
@@ -190,4 +190,4 @@ class UnderstandingDataset(FairseqDataset):
 
     @staticmethod
     def _padded(rows: List[np.ndarray], value: int) -> Tensor:
-        return collate_tokens([torch.from_numpy(row) for row in rows], value)
+        return collate_tokens([torch.from_numpy(row).long() for row in rows], value)

@@ -4,7 +4,7 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
@@ -12,7 +12,7 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SentencePair:
     """A row of XNLI or PAWS-X.
 
@@ -29,7 +29,7 @@ class SentencePair:
     label: Optional[str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TaggedSentence:
     """A sentence of a treebank or of WikiAnn: as many tags as words, or none; without an id it is empty."""
 
@@ -39,7 +39,7 @@ class TaggedSentence:
     tags: Tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Question:
     """A question on a context.
 
@@ -55,6 +55,14 @@ class Question:
 
 
 Example = Union[SentencePair, TaggedSentence, Question]
+
+
+def without_text(example: Example) -> Example:
+    """What training keeps of an example whose tokens are made: everything but the text."""
+    texts = {SentencePair: {"first": "", "second": ""}, TaggedSentence: {"words": (), "tags": ()},
+             Question: {"question": "", "context": "", "answers": ()}}  # fmt: skip
+    return replace(example, **texts[type(example)])
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Sentence pairs
