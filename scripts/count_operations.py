@@ -4,6 +4,7 @@
 """Count the operations that a training run took, from its checkpoint and its data."""
 
 import argparse
+import math
 
 from veco_fairseq.cli import run
 from veco_fairseq.operations import count_operations
@@ -12,7 +13,8 @@ from veco_fairseq.operations import count_operations
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("checkpoints", nargs="+", help="of fairseq-train, whose data is still where it was")
-    parser.add_argument("--sample-updates", type=int, default=20, metavar="N", help="batches to count (default: 20): more for a smaller error")
+    parser.add_argument("--sample-updates", type=int, default=20, metavar="N",
+                        help="batches to count (default: 20): more for a smaller error")
     parser.add_argument("--equal", action="store_true",
                         help="print how many updates of the first run take the operations of all of them")
     args = parser.parse_args()
@@ -22,9 +24,9 @@ def main() -> None:
         return
     for checkpoint in args.checkpoints:
         counted = count_operations(checkpoint, args.sample_updates)
+        error = "" if math.isnan(counted.error) else f" (± {counted.error:.1g})"
         print(
-            f"{checkpoint}: {counted.updates:,} updates x {counted.per_update:.3g} (± {counted.error:.1g}) = "
-            f"{counted.total:.3g} operations"
+            f"{checkpoint}: {counted.updates:,} updates x {counted.per_update:.3g}{error} = {counted.total:.3g} operations"
         )
 
 

@@ -7,6 +7,7 @@ import argparse
 from pathlib import Path
 
 from veco_fairseq.cli import run
+from veco_fairseq.errors import UserError
 
 
 def main() -> None:
@@ -34,6 +35,9 @@ def main() -> None:
     names = ("table_dim", "autocast", "checkpoint_activations", "relative_position_bias",
              "generator_layers", "generator_embeddings")  # fmt: skip
     chosen = {name: getattr(args, name) for name in names}
+    for name in names[-2:]:
+        if chosen[name] is not None and not args.arch.startswith("xlme_"):
+            raise UserError(f"--{name.replace('_', '-')}: is an option of --arch xlme_*, not of {args.arch}")
     model = architecture(args.arch, **{name: value for name, value in chosen.items() if value is not None})
     for root in map(Path, args.data.split(":")):
         print(f"{root}:")

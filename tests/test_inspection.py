@@ -39,3 +39,8 @@ def test_refuses_what_training_refuses(run, make_root):
     write_tokens(root / "bitext/aa-bb/valid.aa-bb.aa", [[5, 6]] * 3)
     assert "aa-bb: 3 lines on one side" in error_line(run("scripts/inspect_data.py", root))
     assert "no such folder" in error_line(run("scripts/inspect_data.py", root / "nowhere"))
+
+
+def test_options_of_a_generator_are_refused_for_veco(run, make_root):
+    result = run("scripts/inspect_data.py", make_root(), "--arch", "veco_tiny", "--generator-layers", 3)
+    assert "--generator-layers: is an option of --arch xlme_*, not of veco_tiny" in error_line(result)
