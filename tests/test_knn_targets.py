@@ -211,6 +211,19 @@ def test_loss_and_gradients_are_of_the_subset_alone(make_task, make_model, monke
     assert gradients["encoder.lm_head.bias"].nonzero().flatten().tolist() == subset
 
 
+def test_both_kinds_of_batch_are_looked_up_in_one_go(make_task, make_model, monkeypatch):  # noqa: F811
+    task = make_task()
+    model, sample = make_model(task.dictionary).train(), next(iterator(task).next_epoch_itr())
+    criterion = criterion_for(task, knn_targets=2).train()
+    asked = []
+    monkeypatch.setattr(module, "nearest", lambda tokens, *rest: asked.append(tokens.tolist()) or nearest(tokens, *rest))
+    criterion.prepare(model, sample)
+    logs = [criterion(model, half)[2] for half in sample.values()]
+    everything = torch.cat([half["net_input"]["targets"].flatten() for half in sample.values()]).unique()
+    assert asked == [everything[everything.ne(1)].tolist()]
+    assert [log["knn_looked_up"] for log in logs] == [len(asked[0]), 0]
+
+
 def test_validation_is_over_the_whole_vocabulary(make_task, make_model):  # noqa: F811
     task = make_task()
     model, sample = make_model(task.dictionary), next(iterator(task).next_epoch_itr())["bitext"]

@@ -7,6 +7,7 @@ from argparse import Namespace
 from typing import Dict
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from veco_fairseq.benchmarks.kernels import plain_loss
@@ -58,9 +59,8 @@ def measure(which: str, sizes: Sizes, refresh: int, rest: int) -> Dict[str, floa
     results = []
     for sample in trainer.samples[1:]:
         if sampler is not None:
-            for half in sample.values():
-                targets = half["net_input"]["targets"]
-                _make_due(sampler, targets[targets.ne(1)].to(sizes.device), trainer, refresh)
+            targets = torch.cat([half["net_input"]["targets"].flatten() for half in sample.values()])
+            _make_due(sampler, targets[targets.ne(1)].to(sizes.device), trainer, refresh)
         results.append(trainer.update(sample))
     figures = {"seconds": statistics.median(result["seconds"] for result in results)}
     figures["peak_bytes"] = peak_bytes(sizes.device)
@@ -74,7 +74,8 @@ def measure(which: str, sizes: Sizes, refresh: int, rest: int) -> Dict[str, floa
 
 def _make_due(sampler, targets: Tensor, trainer: Trainer, refresh: int) -> None:
     with trainer.model.autocast(targets.device):
-        sampler(targets, trainer.model.encoder.sentence_encoder.embed_tokens)
+        sampler.look_up(targets, trainer.model.encoder.sentence_encoder.embed_tokens)
+    sampler.looked_up, sampler.seconds = 0, 0.0
     due = round(due_rows(len(targets), len(sampler.made_at), refresh))
     sampler.made_at[targets.unique()[:due]] = -1
 

@@ -22,6 +22,7 @@ from omegaconf import OmegaConf
 
 from veco_fairseq.benchmarks.kernels import matmul_rate, wait
 from veco_fairseq.benchmarks.turns import command_of, in_turn
+from veco_fairseq.criterions.base import PretrainingCriterion
 from veco_fairseq.criterions.camlm import CamlmCriterion, CamlmCriterionConfig
 from veco_fairseq.criterions.replaced_token import ReplacedTokenCriterion, ReplacedTokenCriterionConfig
 from veco_fairseq.data.composite import CompositeDataset, CompositeIndex, Half
@@ -167,6 +168,8 @@ class Trainer:
         if self.device == "cuda":
             sample = utils.move_to_cuda(sample)
         logged: Dict[str, float] = Counter()
+        if isinstance(self.criterion, PretrainingCriterion):
+            self.criterion.prepare(self.model, sample)
         for half in sample.values():
             loss, sample_size, log = self.criterion(self.model, half)
             loss.backward()

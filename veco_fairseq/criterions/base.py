@@ -27,6 +27,14 @@ class PretrainingCriterion(FairseqCriterion):
 
     terms: Dict[str, List[str]] = {}
 
+    def prepare(self, model, sample: Dict[str, Dict]) -> None:
+        """What the batches of a sample need together, before they are trained with in turn; here nothing.
+
+        Args:
+            model: to be trained.
+            sample: kind -> batch.
+        """
+
     def logging_output(self, sample: Dict, sums: Dict[str, Dict], loss: Tensor, sample_size: int) -> Dict:
         """Sums, under the same keys on every worker, so that they can be added up.
 

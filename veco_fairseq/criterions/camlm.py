@@ -3,8 +3,9 @@
 """``--criterion camlm``: CA-MLM and TLM, or MLM and TLM alone (VECO, equation 1)."""
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
+import torch
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.logging import metrics
@@ -76,6 +77,21 @@ class CamlmCriterion(PretrainingCriterion):
         if cfg.knn_targets is not None:
             self.sampler = KnnTargetSampler(cfg.knn_targets, cfg.knn_refresh, cfg.knn_rest)
 
+    def prepare(self, model, sample: Dict[str, Dict]) -> None:
+        """Look up the neighbours of all batches' targets in one go."""
+        if self.sampler is not None:
+            targets = torch.cat([self._targets(batch) for batch in sample.values()])
+            self._with_embeddings(self.sampler.look_up, model, targets)
+
+    @staticmethod
+    def _with_embeddings(function: Callable, model, targets: Tensor):
+        with model.autocast(targets.device):
+            return function(targets, model.encoder.sentence_encoder.embed_tokens)
+
+    def _targets(self, batch: Dict) -> Tensor:
+        targets = batch["net_input"]["targets"]
+        return targets[targets.ne(self.padding_idx)]
+
     def forward(self, model, sample, reduce: bool = True) -> Tuple[Tensor, int, Dict]:
         """The loss of one half of a composite sample (nats, summed), its sample size and what to log.
 
@@ -85,10 +101,7 @@ class CamlmCriterion(PretrainingCriterion):
         """
         sampled = None
         if self.sampler is not None and self.training:
-            targets = sample["net_input"]["targets"]
-            targets = targets[targets.ne(self.padding_idx)]
-            with model.autocast(targets.device):
-                sampled = self.sampler(targets, model.encoder.sentence_encoder.embed_tokens)
+            sampled = self._with_embeddings(self.sampler, model, self._targets(sample))
         predictions = model(
             **sample["net_input"],
             plug_in=self.plug_in,

@@ -17,7 +17,7 @@ from veco_fairseq.modules.masked_loss import LOGITS_A_CHUNK
 CANDIDATES = 4
 
 # So many rows of the table are rounded at a time.
-ROWS_A_BLOCK = 8192
+ROWS_A_BLOCK = 2048
 
 
 class Subset(NamedTuple):
@@ -38,7 +38,7 @@ class Sampled(NamedTuple):
     Attributes:
         vocabulary: V' of equation 5 with the targets themselves, and tokens that stand for the rest.
         targets: how many different targets the batch has.
-        looked_up: how many tokens' neighbours were looked up for it, on all workers.
+        looked_up: how many tokens' neighbours were looked up since the last batch, on all workers.
         age: the sum over the targets of updates since theirs were.
         seconds: that looking them up took.
     """
@@ -75,6 +75,28 @@ class KnnTargetSampler:
         self.resumed: Optional[int] = None  # the last update of the run whose state was loaded
         self.neighbours = torch.empty(0, 0, dtype=torch.int32)  # (vocabulary, k)
         self.made_at = torch.empty(0, dtype=torch.int32)  # (vocabulary): the update; -1 where there is no row yet
+        self.looked_up, self.seconds = 0, 0.0  # since the last batch
+
+    @torch.no_grad()
+    def look_up(self, targets: Tensor, embeddings: TokenEmbedding) -> None:
+        """Make the rows of these targets that are not there or too old: those of several batches in one go cost least.
+
+        Args:
+            targets: masked tokens, any shape.
+            embeddings: of all tokens.
+        """
+        if self._is_full_softmax(embeddings):
+            return
+        self._prepare(embeddings.weight)
+        started = time.perf_counter()
+        targets = targets.unique()
+        made_at = self.made_at[targets]
+        needed = _of_all_workers(targets[(made_at < 0) | (self.update - made_at >= self.refresh)])
+        if len(needed):
+            self.neighbours[needed] = _made_together(needed, embeddings, self.neighbours.shape[1])
+            self.made_at[needed] = self.update
+        self.looked_up += len(needed)
+        self.seconds += time.perf_counter() - started
 
     @torch.no_grad()
     def __call__(self, targets: Tensor, embeddings: TokenEmbedding) -> Sampled:
@@ -85,20 +107,18 @@ class KnnTargetSampler:
             embeddings: of all tokens.
         """
         targets = targets.unique()
-        if self.k >= len(embeddings.weight):
+        self.look_up(targets, embeddings)
+        if self._is_full_softmax(embeddings):
             everything = torch.arange(len(embeddings.weight), device=targets.device)
             return Sampled(self._with_rest(everything, len(everything)), len(targets), 0, 0, 0.0)
-        self._prepare(embeddings.weight)
-        started = time.perf_counter()
-        made_at = self.made_at[targets]
-        needed = _of_all_workers(targets[(made_at < 0) | (self.update - made_at >= self.refresh)])
-        if len(needed):
-            self.neighbours[needed] = _made_together(needed, embeddings, self.neighbours.shape[1])
-            self.made_at[needed] = self.update
         age = self.update * len(targets) - int(self.made_at[targets].sum())  # waits for the device
-        seconds = time.perf_counter() - started
+        looked_up, seconds = self.looked_up, self.seconds
+        self.looked_up, self.seconds = 0, 0.0
         subset = torch.cat([targets, self.neighbours[targets].flatten().long()]).unique()
-        return Sampled(self._with_rest(subset, len(embeddings.weight)), len(targets), len(needed), age, seconds)
+        return Sampled(self._with_rest(subset, len(embeddings.weight)), len(targets), looked_up, age, seconds)
+
+    def _is_full_softmax(self, embeddings: TokenEmbedding) -> bool:
+        return self.k >= len(embeddings.weight)
 
     def _with_rest(self, subset: Tensor, vocabulary: int) -> Subset:
         """The subset with :attr:`rest` of the other tokens."""

@@ -308,6 +308,7 @@ class CamlmTask(VecoTask):
         model.freeze_backbone(update_num < self.frozen_updates)
         if not self.begun or self.begun[-1][0] != update_num:
             self.begun.append((update_num, time.monotonic()))
+        criterion.prepare(model, sample)
         return self._add_up(sample, partial(self._train_half, model, criterion, optimizer, ignore_grad))
 
     def valid_step(self, sample, model, criterion):
