@@ -46,7 +46,7 @@ def test_neighbours_are_exact_under_autocast(monkeypatch, spread, certain):
     table = 1 + spread * torch.randn(300, 32)
     if certain:
         table -= 1
-    monkeypatch.setattr(module, "ROWS_A_BLOCK", 128)  # three blocks, the last one smaller
+    monkeypatch.setitem(module.ROWS_A_BLOCK, "cpu", 128)  # three blocks, the last one smaller
     again = []
     monkeypatch.setattr(
         module, "_by_products", lambda queries, *rest: again.append(len(queries)) or by_products(queries, *rest)

@@ -16,8 +16,8 @@ from veco_fairseq.modules.masked_loss import LOGITS_A_CHUNK
 # So many candidates for each neighbour have their products computed anew, after rounding.
 CANDIDATES = 4
 
-# So many rows of the table are rounded at a time.
-ROWS_A_BLOCK = 2048
+# So many rows of the table are rounded at a time: on a CPU what its cache holds, else enough to be worth a kernel.
+ROWS_A_BLOCK = {"cpu": 2048, "cuda": 65536}
 
 
 class Subset(NamedTuple):
@@ -213,7 +213,7 @@ def _by_rounded_products(queries: Tensor, table: Tensor, k: int, precision: torc
     What is no candidate has a rounded product of at most the last candidate's. Its product is then at most that and the
     error of rounding: with u the largest relative error of one number, 2u |q| |e| for the factors (and u^2), and u of
     the product itself. Queries whose k-th neighbour is not above that are compared with the whole table. The table is
-    rounded a block at a time, which stays in the cache: a rounded copy of it all costs more than the products.
+    rounded a block at a time: on a CPU a rounded copy of it all costs more than the products.
 
     Args:
         queries, table: (n, dim) and (vocabulary, dim), fp32.
@@ -222,7 +222,8 @@ def _by_rounded_products(queries: Tensor, table: Tensor, k: int, precision: torc
     rounded = queries.to(precision)
     products = rounded.new_empty(len(queries), len(table))
     longest = table.new_zeros(())
-    for block, of_block in zip(table.split(ROWS_A_BLOCK), products.split(ROWS_A_BLOCK, dim=1)):
+    rows = ROWS_A_BLOCK.get(table.device.type, len(table))
+    for block, of_block in zip(table.split(rows), products.split(rows, dim=1)):
         of_block.copy_(rounded @ block.to(precision).t())
         longest = torch.maximum(longest, block.norm(dim=1).max())
     products, candidates = products.topk(CANDIDATES * k, dim=1)

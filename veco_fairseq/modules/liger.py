@@ -24,7 +24,7 @@ def serves(rows: Tensor) -> bool:
     return rows.is_cuda and rows.dtype != torch.float16 and len(rows) > 0 and _function() is not None
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _function() -> Optional[Callable]:
     try:
         from liger_kernel.ops.fused_linear_cross_entropy import fused_linear_cross_entropy_forward as function
