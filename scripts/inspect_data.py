@@ -32,10 +32,10 @@ def main() -> None:
     args = parser.parse_args()
     args.seed, args.update_freq = 1, [1]
     check_options(args)
-    names = ("table_dim", "autocast", "checkpoint_activations", "relative_position_bias",
-             "generator_layers", "generator_embeddings")  # fmt: skip
+    of_generator = ("generator_layers", "generator_embeddings")
+    names = ("table_dim", "autocast", "checkpoint_activations", "relative_position_bias", *of_generator)
     chosen = {name: getattr(args, name) for name in names}
-    for name in names[-2:]:
+    for name in of_generator:
         if chosen[name] is not None and not args.arch.startswith("xlme_"):
             raise UserError(f"--{name.replace('_', '-')}: is an option of --arch xlme_*, not of {args.arch}")
     model = architecture(args.arch, **{name: value for name, value in chosen.items() if value is not None})

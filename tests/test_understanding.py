@@ -16,7 +16,7 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.understanding import metrics
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, by_window, paired
 from veco_fairseq.understanding.evaluation import Evaluated, write_predictions
-from veco_fairseq.understanding.examples import Question, SentencePair, TaggedSentence, find_files, read_examples
+from veco_fairseq.understanding.examples import Question, SentencePair, TaggedSentence, find_files, read_examples, without_text
 from veco_fairseq.understanding.predictions import Prediction, best_answer
 from veco_fairseq.understanding.windows import IGNORE, Notes, Window, Windows
 from veco_fairseq.understanding.xtreme import Result, spread, summary
@@ -331,3 +331,12 @@ def test_seeds_have_a_mean_and_a_spread():
     result = Result([{"de": {"f1": 10.0}, "fr": {"f1": 30.0}}, {"de": {"f1": 20.0}, "fr": {"f1": 30.0}}])
     assert result.of("f1", "mean") == [20, 25] and result.average() == 22.5
     assert spread(result.of("f1", "de")) == "15.0 ± 7.1"
+
+
+def test_training_keeps_what_pairs_examples_and_no_text():
+    pair = without_text(SentencePair("1", "f, line 1", "a dog", "a cat", "neutral"))
+    assert pair == SentencePair("1", "f, line 1", "", "", "neutral")  # labels of translations are compared
+    tagged = without_text(TaggedSentence("s", "f, line 2", ("a", "dog"), ("DET", "NOUN")))
+    assert tagged == TaggedSentence("s", "f, line 2", (), ())
+    question = without_text(Question("q", "f, question q", "who ?", "a dog", ((2, "dog"),)))
+    assert question == Question("q", "f, question q", "", "", ())

@@ -95,6 +95,7 @@ class KnnTargetSampler:
         if len(needed):
             self.neighbours[needed] = _made_together(needed, embeddings, self.neighbours.shape[1])
             self.made_at[needed] = self.update
+            self.neighbours[needed[0], 0].item()  # waits for the device
         self.looked_up += len(needed)
         self.seconds += time.perf_counter() - started
 
@@ -111,7 +112,7 @@ class KnnTargetSampler:
         if self._is_full_softmax(embeddings):
             everything = torch.arange(len(embeddings.weight), device=targets.device)
             return Sampled(self._with_rest(everything, len(everything)), len(targets), 0, 0, 0.0)
-        age = self.update * len(targets) - int(self.made_at[targets].sum())  # waits for the device
+        age = self.update * len(targets) - int(self.made_at[targets].sum())
         looked_up, seconds = self.looked_up, self.seconds
         self.looked_up, self.seconds = 0, 0.0
         subset = torch.cat([targets, self.neighbours[targets].flatten().long()]).unique()
