@@ -25,9 +25,8 @@ def main() -> None:
     for checkpoint in args.checkpoints:
         counted = count_operations(checkpoint, args.sample_updates)
         error = "" if math.isnan(counted.error) else f" (± {counted.error:.1g})"
-        print(
-            f"{checkpoint}: {counted.updates:,} updates x {counted.per_update:.3g}{error} = {counted.total:.3g} operations"
-        )
+        cost = f"{counted.updates:,} updates x {counted.per_update:.3g}{error}"
+        print(f"{checkpoint}: {cost} = {counted.total:.3g} operations")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,14 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.understanding import metrics
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, by_window, paired
 from veco_fairseq.understanding.evaluation import Evaluated, write_predictions
-from veco_fairseq.understanding.examples import Question, SentencePair, TaggedSentence, find_files, read_examples, without_text
+from veco_fairseq.understanding.examples import (
+    Question,
+    SentencePair,
+    TaggedSentence,
+    find_files,
+    read_examples,
+    without_text,
+)
 from veco_fairseq.understanding.predictions import Prediction, best_answer
 from veco_fairseq.understanding.windows import IGNORE, Notes, Window, Windows
 from veco_fairseq.understanding.xtreme import Result, spread, summary

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Liger's fused linear cross-entropy (Hsu et al., 2024) for the LM head, on GPUs where ``liger-kernel`` is installed."""
+"""Liger's fused linear cross-entropy (Hsu et al., 2024) for the LM head, on GPUs that have ``liger-kernel``."""
 
 import functools
 import inspect

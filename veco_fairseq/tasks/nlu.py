@@ -19,7 +19,14 @@ from veco_fairseq.data.vocabulary import DICT_NAME, MODEL_NAME, load_sentencepie
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.base import VecoTask
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, by_window, paired
-from veco_fairseq.understanding.examples import NLU_TASKS, Question, SentencePair, find_files, read_examples, without_text
+from veco_fairseq.understanding.examples import (
+    NLU_TASKS,
+    Question,
+    SentencePair,
+    find_files,
+    read_examples,
+    without_text,
+)
 from veco_fairseq.understanding.metrics import SUMS, Sums
 from veco_fairseq.understanding.predictions import Prediction, predictions, sums_by_language
 from veco_fairseq.understanding.windows import MAX_QUESTION, Notes, Windows
