@@ -77,11 +77,13 @@ else
     rendezvous=(--nnodes "$nodes" --node_rank "$node_rank" --master_addr "${master%:*}" --master_port "${master#*:}")
 fi
 options=(--ddp-backend legacy_ddp --distributed-world-size $((workers * nodes)) --distributed-no-spawn
-    --distributed-init-method env:// --load-checkpoint-on-all-dp-ranks)
+    --distributed-init-method env://)
 [[ -z $cpu ]] || options+=(--distributed-backend gloo)
 
-# One thread for each worker on a CPU, unless chosen otherwise: more would fight for the cores.
+# One thread for each worker, unless chosen otherwise: more would fight for the cores.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+# Told to end, workers finish an update and save, for which torchrun leaves them 30 seconds by default.
+export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-280}
 exec torchrun "${rendezvous[@]}" --nproc_per_node "$workers" --no-python \
     bash -c 'exec fairseq-train "$@" --distributed-rank "$RANK" --device-id "$LOCAL_RANK"' fairseq-train \
     "$@" "${options[@]}"

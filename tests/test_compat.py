@@ -11,6 +11,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import fairseq_cli.generate
 import fairseq_cli.train
@@ -21,11 +22,14 @@ from fairseq import checkpoint_utils, options
 from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.file_io import PathManager
+from fairseq.optim import AMPOptimizer
+from fairseq.tasks.translation import TranslationTask
 from test_reading import Malicious
 
 from veco_fairseq import compat
 from veco_fairseq.cli import user_message
 from veco_fairseq.errors import UserError
+from veco_fairseq.tasks.camlm import CamlmTask
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 COMMANDS = Path(sys.executable).parent
@@ -365,6 +369,35 @@ def test_error_in_a_spawned_worker(worker, words):
     assert compat.mistake(caught.value).startswith(words)
 
 
+@pytest.mark.parametrize(("message", "words"), [
+    ("out of memory in a mono batch of 2 x 8 x 512 tokens",
+     "out of memory in a mono batch of 2 x 8 x 512 tokens: lower --max-tokens, or add --checkpoint-activations"),
+    ("CUDA out of memory. Tried to allocate 2.00 GiB", "out of memory: lower --max-tokens, and raise --update-freq as much"),
+])  # fmt: skip
+def test_out_of_memory(message, words):
+    assert compat.mistake(torch.OutOfMemoryError(message)) == words
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_out_of_memory_ends_all(monkeypatch, workers):
+    """One worker alone leaves the batch out, as fairseq does."""
+    monkeypatch.setattr(compat, "_fairseq_trainer_train_step", lambda trainer, samples, raise_oom: raise_oom)
+    trainer = SimpleNamespace(data_parallel_world_size=workers)
+    assert compat.trainer_train_step(trainer, []) == (workers > 1)
+
+
+@pytest.mark.parametrize(("task", "asked", "given"), [
+    (CamlmTask, "pytorch_ddp", "legacy_ddp"),
+    (CamlmTask, "no_c10d", "no_c10d"),
+    (TranslationTask, "pytorch_ddp", "pytorch_ddp"),
+], ids=["ours", "ours, chosen", "fairseq's"])  # fmt: skip
+def test_ddp_backend(monkeypatch, task, asked, given):
+    monkeypatch.setattr(compat, "_fairseq_trainer_init", lambda *arguments: None)
+    cfg = SimpleNamespace(distributed_training=SimpleNamespace(ddp_backend=asked))
+    compat.trainer_init(None, cfg, task.__new__(task))
+    assert cfg.distributed_training.ddp_backend == given
+
+
 @pytest.mark.parametrize("count", [0, 3, 8, 13])
 def test_the_last_batch_is_not_left_out(count):
     sizes = np.full(count, 5)
@@ -388,6 +421,24 @@ def test_amp_on_a_cpu_computes_in_bf16_and_resumes(trained, tmp_path):
         assert all(tensor.dtype == torch.float32 for tensor in weights.values())
     assert len(losses[()]) == len(losses["--amp",]) == 3 and losses[()] != losses["--amp",]
     assert losses[()] == pytest.approx(losses["--amp",], rel=0.02)
+
+
+def test_amp_unscales_gradients_once():
+    """Adam with a large epsilon, whose steps tell the size of gradients, takes the same one with a loss scale."""
+    steps = []
+    for scaled in (False, True):
+        cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), [
+            "data", "--task", "translation", "--arch", "transformer_tiny", "--optimizer", "adam", "--adam-eps", "1",
+            "--lr", "1", "--amp",
+        ]))  # fmt: skip
+        parameter = torch.nn.Parameter(torch.zeros(2))
+        optimizer = AMPOptimizer.build_optimizer(cfg, [parameter])
+        optimizer._grad_scaler = torch.amp.GradScaler("cpu", init_scale=128.0, enabled=scaled)
+        optimizer.backward((parameter * torch.tensor([1.0, 3.0])).sum())
+        optimizer.clip_grad_norm(0)
+        optimizer.step()
+        steps.append(parameter.detach().clone())
+    assert steps[0].abs().min() > 0 and torch.equal(*steps)
 
 
 @pytest.mark.parametrize("command", ["fairseq-generate", "fairseq-interactive"])

@@ -59,7 +59,7 @@ def fixed_samples(monkeypatch):
 
 
 def test_a_token_is_where_the_running_total_passes_the_number(monkeypatch):
-    monkeypatch.setattr("veco_fairseq.modules.token_sampler.PROBABILITIES_A_PART", 10)  # two rows at a time
+    monkeypatch.setattr("veco_fairseq.modules.token_sampler.PROBABILITIES_A_PART", {"cpu": 10})  # two rows at a time
     p = torch.tensor([0.1, 0.2, 0.0, 0.3, 0.4]).expand(6, 5)
     # Tokens 1 to 3 alone: running totals 0.2, 0.2, 0.5, of which the numbers are shares.
     numbers = torch.tensor([9.0, 0.0, 0.39, 0.41, 0.9999999, float("nan")])

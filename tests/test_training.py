@@ -127,11 +127,33 @@ def test_freezes_the_backbone_and_resumes_on_both_sides_of_the_border(make_root,
         resumed = torch.load(folder / "checkpoint_last.pt")["model"]
         assert all(torch.equal(resumed[name], tensor) for name, tensor in states[-1]["model"].items())
 
+    # With fp32 copies of fp16 parameters what is frozen would move; without them it doesn't.
+    half = train(root, *options, "--max-update", "3", "--fp16", "--memory-efficient-fp16", save_dir="half")
+    assert len(logged(half, "train_inner")) == 3
+    before, after = (torch.load(tmp_path / f"half/checkpoint_1_{update}.pt")["model"] for update in (1, 3))
+    moved = {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
+    assert moved and all(".encoder_attn" in name for name in moved)
+    refused = error_line(train(root, *options, "--fp16", save_dir="nothing"))
+    assert "--freeze-backbone-updates 3: fairseq's --fp16 trains one fp32 copy of all parameters" in refused
+    assert "give --autocast bf16, --amp or --memory-efficient-fp16 instead" in refused
 
     mlm = train(root, *options, "--objective", "mlm", save_dir="nothing")
     assert "--freeze-backbone-updates 3: leaves nothing to train with --objective mlm" in error_line(mlm)
     random = train(root, "--freeze-backbone-updates", "3", save_dir="nothing")
     assert "--freeze-backbone-updates 3: would freeze random weights: add --init-from" in error_line(random)
+
+
+def test_amp_computes_as_autocast_does(make_root, train, tmp_path):
+    root, weights = make_root(), {}
+    for name, options in (("fp32", []), ("amp", ["--amp"]), ("autocast", ["--autocast", "bf16"])):
+        logged(train(root, *options, "--max-update", "2", "--disable-validation", save_dir=name), "train_inner")
+        weights[name] = torch.load(tmp_path / name / "checkpoint_last.pt")["model"]
+    equal = {name: all(map(torch.equal, weights["amp"].values(), weights[name].values())) for name in weights}
+    assert equal == {"fp32": False, "amp": True, "autocast": True}
+
+
+def test_bf16_is_refused(make_root, train):
+    assert "--bf16 is for TPUs in fairseq: give --autocast bf16" in error_line(train(make_root(), "--bf16"))
 
 
 BAD = [

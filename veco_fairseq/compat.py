@@ -26,7 +26,7 @@ from fairseq import trainer as fairseq_trainer
 from fairseq.data import data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
-from fairseq.optim import AMPOptimizer
+from fairseq.optim import AMPOptimizer, FairseqOptimizer
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer, logger
 
@@ -117,28 +117,30 @@ def load_model_ensemble_and_task(filenames: List[str], *args, **kwargs):
 
 
 def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
-    """fairseq's, with four changes.
+    """fairseq's, with five changes.
 
     - A ``--restore-file`` that does not exist is an error: fairseq goes on from random weights.
     - A damaged checkpoint_last.pt is passed over, loudly, for the newest one beside it that can be read.
     - A checkpoint of another model is told in one line.
-    - A task may look at the ``task_state`` of the file and take it over (``resume_task_state``), on every worker;
-      fairseq keeps it from it.
+    - A task may look at the ``task_state`` of the file and take it over (``resume_task_state``); fairseq keeps it from
+      it.
+    - Every worker reads the file: what fairseq sends from the first to the others is refused there, as more than
+      tensors and plain values.
 
     Raises:
-        UserError: the four, and see :func:`read_checkpoint`.
+        UserError: the first four, and see :func:`read_checkpoint`.
     """
     cfg = trainer.cfg.checkpoint
+    cfg.load_checkpoint_on_all_dp_ranks = True
     is_last = os.path.basename(filename) == f"checkpoint_last{trainer.checkpoint_suffix}.pt"
     if not is_last and not PathManager.isfile(filename):
         raise UserError(f"{filename}: no such checkpoint to start from: check --restore-file")
-    # The first readable one: only the process that reads the file can tell, and the others get its state from it.
     candidates = [filename, *(older_checkpoints(cfg.save_dir, filename) if is_last else [])]
     for number, candidate in enumerate(candidates, start=1):
         try:
             extra_state = _fairseq_trainer_load_checkpoint(trainer, candidate, *args, **kwargs)
             if hasattr(trainer.task, "resume_task_state"):
-                trainer.task.resume_task_state(_everybodys_task_state(trainer, candidate), candidate)
+                trainer.task.resume_task_state(_task_state_of.pop(candidate, {}), candidate)
             return extra_state
         except DamagedCheckpoint as error:
             if number == len(candidates):
@@ -155,16 +157,6 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
                 f"{candidate}: does not fit the model asked for (--arch {_architecture_of.get(candidate)} in the file, "
                 f"{getattr(trainer.cfg.model, '_name', None)} here): {message}; {advice}"
             ) from error
-
-
-def _everybodys_task_state(trainer: Trainer, checkpoint: str) -> Dict[str, Any]:
-    """The file's, which the first worker alone may have read."""
-    task_state = _task_state_of.pop(checkpoint, {})
-    if trainer.data_parallel_world_size == 1:
-        return task_state
-    return distributed_utils.broadcast_object(
-        task_state, src_rank=0, group=trainer.data_parallel_process_group, dist_device=trainer.device
-    )
 
 
 def older_checkpoints(folder: str, filename: str) -> List[str]:
@@ -276,18 +268,28 @@ def batch_by_size(indices, *args, **kwargs) -> List[np.ndarray]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Mixed precision. fairseq's --amp opens CUDA's autocast alone, which does nothing on a CPU. (The pre-training models
-# have --autocast of their own.)
+# Mixed precision. fairseq's --amp opens CUDA's autocast alone, which does nothing on a CPU. On a GPU it unscales the
+# gradients before it clips them, but steps with another object, for which torch unscales them once more.
 
 _fairseq_train_step = FairseqTask.train_step
 _fairseq_amp_clip_grad_norm = AMPOptimizer.clip_grad_norm
 
 
+def amp(model: torch.nn.Module, optimizer: FairseqOptimizer) -> torch.autocast:
+    """The context that ``--amp`` asks for: fp16 on a GPU, bf16 on a CPU; parameters, gradients and the loss in fp32."""
+    return torch.autocast(next(model.parameters()).device.type, enabled=isinstance(optimizer, AMPOptimizer))
+
+
 def train_step(task: FairseqTask, sample, model, criterion, optimizer, *args, **kwargs):
-    """fairseq's; with ``--amp`` on a CPU it computes in bf16 where that is safe, with parameters and loss in fp32."""
-    on_cpu = isinstance(optimizer, AMPOptimizer) and next(model.parameters()).device.type == "cpu"
-    with torch.autocast("cpu", torch.bfloat16, enabled=on_cpu):
+    """fairseq's, on a CPU, too."""
+    with amp(model, optimizer):
         return _fairseq_train_step(task, sample, model, criterion, optimizer, *args, **kwargs)
+
+
+def amp_step(optimizer: AMPOptimizer) -> None:
+    """fairseq's, with the object whose gradients were unscaled."""
+    optimizer.scaler.step(optimizer.optimizer)
+    optimizer.scaler.update()
 
 
 def amp_clip_grad_norm(optimizer: AMPOptimizer, *args, **kwargs):
@@ -310,6 +312,28 @@ def translating(main: Callable) -> Callable:
             return main(cfg, *args)
 
     return translate
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Several workers. fairseq's default averages the gradients in every backward pass, of which --task camlm has two an
+# update, and breaks where a parameter gets none. A worker out of memory drops its batch, and the others, which count on
+# it, hang or add up what does not belong together.
+
+_fairseq_trainer_init = Trainer.__init__
+_fairseq_trainer_train_step = Trainer.train_step
+
+
+def trainer_init(trainer: Trainer, cfg, task: FairseqTask, *args, **kwargs) -> None:
+    """fairseq's; a task with ``ddp_backend`` replaces fairseq's default by it."""
+    wanted = getattr(task, "ddp_backend", None)
+    if wanted and cfg.distributed_training.ddp_backend == "pytorch_ddp":
+        cfg.distributed_training.ddp_backend = wanted
+    _fairseq_trainer_init(trainer, cfg, task, *args, **kwargs)
+
+
+def trainer_train_step(trainer: Trainer, samples, raise_oom: bool = False):
+    """fairseq's; out of memory, one of several workers ends, and with it all."""
+    return _fairseq_trainer_train_step(trainer, samples, raise_oom or trainer.data_parallel_world_size > 1)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -388,6 +412,10 @@ MISTAKES = (
      "the dictionary has the token '{0}' twice: remove one of its lines"),
     (r"(Criterion|Optimizer) does not match; please reset the optimizer \(--reset-optimizer\)\. (\S+) vs (\S+)",
      "the checkpoint was trained with {1}, not {2}: give the same one, or --reset-optimizer"),
+    (r"'NoneType' object has no attribute 'xla_device'",
+     "--bf16 is for TPUs in fairseq: give --autocast bf16 in pre-training and understanding, and --amp elsewhere"),
+    (r"(out of memory .* tokens)$", "{0}: lower --max-tokens, or add --checkpoint-activations"),
+    (r"CUDA out of memory", "out of memory: lower --max-tokens, and raise --update-freq as much"),
     (r"gradients are Nan/Inf",
      "the gradients became NaN or infinite: lower --lr or raise --warmup-updates, and go on from a checkpoint before"),
     (r"--share-all-embeddings requires a joined dictionary",
@@ -443,12 +471,15 @@ def install() -> None:
     checkpoint_utils.load_model_ensemble_and_task = load_model_ensemble_and_task
     checkpoint_utils.torch_persistent_save = torch_persistent_save
     checkpoint_utils._torch_persistent_save = save_once
+    Trainer.__init__ = trainer_init
+    Trainer.train_step = trainer_train_step
     Trainer.load_checkpoint = trainer_load_checkpoint
     Trainer.begin_epoch = begin_epoch
     Trainer.get_train_iterator = get_train_iterator
     PathManager.copy = staticmethod(copy)
     data_utils.batch_by_size = batch_by_size
     FairseqTask.train_step = train_step
+    AMPOptimizer.step = amp_step
     AMPOptimizer.clip_grad_norm = amp_clip_grad_norm
     # It looks for the first NaN with hooks that today's PyTorch calls otherwise, and fails on its own.
     fairseq_trainer.NanDetector = nullcontext

@@ -8,7 +8,7 @@ import time
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 import torch
@@ -88,12 +88,21 @@ def with_fairseq(checkpoint: Path, data: Path, pieces, lines: List[str], search:
     return timed(translator.translate, lines)
 
 
-def with_ctranslate2(folder: Path, pieces, lines: List[str], search: Search, device: str) -> Dict[str, Any]:
-    """Translate with CTranslate2 on as many threads as PyTorch's; see :func:`timed`."""
+def with_ctranslate2(
+    folder: Path, pieces, lines: List[str], search: Search, device: str, inter_threads: Optional[int]
+) -> Dict[str, Any]:
+    """Translate with CTranslate2 on as many threads as PyTorch's; see :func:`timed`.
+
+    Args:
+        inter_threads: batches that are translated side by side, which share the threads out among them; by default each
+            has one thread of a CPU, or there is one on a GPU.
+    """
     import ctranslate2
 
+    threads = torch.get_num_threads()
+    inter_threads = inter_threads or (threads if device == "cpu" else 1)
     translator = ctranslate2.Translator(
-        str(folder), device=device, inter_threads=1, intra_threads=torch.get_num_threads()
+        str(folder), device=device, inter_threads=inter_threads, intra_threads=max(1, threads // inter_threads)
     )
 
     def translate(texts: List[str]) -> List[str]:
@@ -165,7 +174,7 @@ def generate_job(args: Namespace) -> Dict:
         search = Search(args.length, args.length, args.beam, args.batch_size)
     if args.job == "fairseq":
         return with_fairseq(checkpoint, data, pieces, lines, search, args.device)
-    return with_ctranslate2(args.folder / name, pieces, lines, search, args.device)
+    return with_ctranslate2(args.folder / name, pieces, lines, search, args.device, args.inter_threads)
 
 
 def generate_table(title: str, results: Dict, args: Namespace) -> Dict:

@@ -46,7 +46,9 @@ def attention_seconds(length: int, tokens: int, heads: int, dim: int, updates: i
         updates: how often it is computed.
     """
     shape = (max(1, tokens // length), length, heads, dim)
-    kernels = {"fused": SDPBackend.FLASH_ATTENTION, "plain": SDPBackend.MATH}
+    # CUDA's flash attention has no mask, and no fp32.
+    fused = SDPBackend.FLASH_ATTENTION if device == "cpu" else SDPBackend.EFFICIENT_ATTENTION
+    kernels = {"fused": fused, "plain": SDPBackend.MATH}
     seconds = {}
     for type_name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         for name, kernel in kernels.items():
@@ -71,35 +73,46 @@ def plain_loss(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor) -> Tupl
     return torch.nn.functional.cross_entropy(logits, gold, reduction="none"), logits.argmax(1).eq(gold)
 
 
-def head_memory(rows: int, dim: int, vocabulary: int, chunked: bool, bf16: bool = False) -> Dict[str, float]:
-    """Forward and backward of the LM head's projection and loss on a CPU, ours or PyTorch's plain one.
+def peak_bytes(device: str) -> int:
+    """Of memory, of the process or the GPU, so far."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def head_memory(
+    rows: int, dim: int, vocabulary: int, chunked: bool, bf16: bool = False, device: str = "cpu"
+) -> Dict[str, float]:
+    """Forward and backward of the LM head's projection and loss, ours or PyTorch's plain one.
 
     Args:
         rows, dim, vocabulary: masked tokens, their dimensions, and rows of the embeddings.
         chunked: ours.
         bf16: under autocast.
+        device: "cpu" or "cuda".
 
     Returns:
         ``seconds``, and ``peak_bytes`` beyond inputs, weights and their gradients.
     """
-    parameters = [torch.randn(rows, dim), torch.randn(vocabulary, dim), torch.randn(vocabulary)]
+    parameters = [torch.randn(shape, device=device) for shape in ((rows, dim), (vocabulary, dim), (vocabulary,))]
     parameters = [(0.02 * parameter).requires_grad_() for parameter in parameters]
-    gold = torch.randint(vocabulary, (rows,))
+    gold = torch.randint(vocabulary, (rows,), device=device)
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
     function = masked_loss if chunked else plain_loss
 
     def step(count: int) -> None:
-        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        with torch.autocast(device, torch.bfloat16, enabled=bf16):
             nll, _ = function(parameters[0][:count], *parameters[1:], gold[:count])
         nll.sum().backward()
+        wait(device)
 
     step(8)  # what only a first call does
-    before = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_bytes(device)
     started = time.perf_counter()
     step(rows)
     seconds = time.perf_counter() - started
-    return {"seconds": seconds, "peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before}
+    return {"seconds": seconds, "peak_bytes": peak_bytes(device) - before}
 
 
 def attention(args: Namespace) -> Dict:
@@ -121,7 +134,7 @@ def head(args: Namespace) -> Dict:
     """``bench.py head``: print a line for each number of rows, and return the figures."""
     if args.job:
         bf16 = args.autocast == "bf16"
-        return head_memory(args.rows, args.dim, args.vocabulary, chunked=args.job != "plain", bf16=bf16)
+        return head_memory(args.rows, args.dim, args.vocabulary, args.job != "plain", bf16, args.device)
     jobs = {
         f"chunked, {args.rows} rows": command_of(args, "chunked"),
         f"chunked, {args.plain_rows} rows": command_of(args, "chunked", rows=args.plain_rows),

@@ -56,6 +56,8 @@ def parse_arguments(description: str) -> argparse.Namespace:
     generate.add_argument("--batch-size", type=int, default=32, metavar="N", help="sentences (default: %(default)s)")
     generate.add_argument("--quantization", nargs="+", default=["float32", "int8"], metavar="TYPE",
                           help="of CTranslate2 (default: float32 int8)")
+    generate.add_argument("--inter-threads", type=int, metavar="N", help="batches that CTranslate2 translates side by "
+                          "side, each on its part of --threads (default: one a thread)")
     generate.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     for command in (pretrain, data, head, knn):
         command.add_argument("--autocast", choices=["none", "bf16"], default="none", help="of ours, or of both heads")

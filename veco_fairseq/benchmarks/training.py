@@ -2,13 +2,13 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Measurements of training, beside fairseq's own masked_lm with its RoBERTa."""
 
-import resource
 import statistics
 import time
 from argparse import Namespace
 from collections import Counter
+from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, ContextManager, Dict, List, NamedTuple, Optional
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from omegaconf import OmegaConf
 
-from veco_fairseq.benchmarks.kernels import matmul_rate, wait
+from veco_fairseq.benchmarks.kernels import matmul_rate, peak_bytes, wait
 from veco_fairseq.benchmarks.turns import command_of, in_turn
 from veco_fairseq.criterions.base import PretrainingCriterion
 from veco_fairseq.criterions.camlm import CamlmCriterion, CamlmCriterionConfig
@@ -50,7 +50,7 @@ class Sizes(NamedTuple):
         tokens: of each batch: of x and y together, and of the peer's sentences.
         length: of every sentence, with its special tokens.
         updates: that are timed, after one that is not.
-        autocast: "none" or "bf16", which the peer has no way to use on a CPU.
+        autocast: "none" or "bf16", which the peer has on a GPU alone.
         device: "cpu" or "cuda".
     """
 
@@ -155,8 +155,15 @@ class Trainer:
             criterion = criterion_class(config(**(options or {})), task)
             self.samples = composites(sizes, symbols)
         self.model, self.criterion, self.device = model.to(sizes.device).train(), criterion.train(), sizes.device
+        self.bf16 = sizes.autocast == "bf16"
         adam = OmegaConf.structured(FairseqAdamConfig(lr=[1e-4], tpu=False))
         self.optimizer = FairseqAdam(adam, list(model.parameters()))
+
+    def autocast(self) -> ContextManager:
+        """The peer's: fairseq has one on GPUs (``--amp``), here with bf16 in place of fp16, and none on a CPU."""
+        if self.device == "cpu" or isinstance(self.criterion, PretrainingCriterion) or not self.bf16:
+            return nullcontext()
+        return torch.autocast(self.device, torch.bfloat16)
 
     def update(self, sample: Dict[str, Dict]) -> Dict[str, float]:
         """An update as fairseq's trainer makes it: backward of each batch, gradient norm, optimizer.
@@ -171,7 +178,8 @@ class Trainer:
         if isinstance(self.criterion, PretrainingCriterion):
             self.criterion.prepare(self.model, sample)
         for half in sample.values():
-            loss, sample_size, log = self.criterion(self.model, half)
+            with self.autocast():
+                loss, sample_size, log = self.criterion(self.model, half)
             loss.backward()
             logged.update({**log, "sample_size": sample_size})
         self.optimizer.multiply_grads(1 / logged["sample_size"])
@@ -202,13 +210,6 @@ def train(which: str, sizes: Sizes) -> Dict[str, float]:
     }
 
 
-def peak_bytes(device: str) -> int:
-    """Of memory, of the process or the GPU, so far."""
-    if device == "cuda":
-        return torch.cuda.max_memory_allocated()
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
 def sizes_of(args: Namespace) -> Sizes:
     """The sizes that bench.py's options give."""
     return Sizes(args.arch, args.vocabulary, args.tokens, args.length, args.updates, args.autocast, args.device)
@@ -235,7 +236,8 @@ def pretrain(args: Namespace) -> Dict:
         best["seconds"] = statistics.median(result["seconds"] for result in rounds)
         best["peak_bytes"] = max(result["peak_bytes"] for result in rounds)
         best["rate"] = best["operations"] / best["seconds"]
-        best["mfu"] = best["rate"] / rates["bf16" if name == ours and args.autocast == "bf16" else "fp32"]
+        in_bf16 = args.autocast == "bf16" and (name == ours or args.device == "cuda")
+        best["mfu"] = best["rate"] / rates["bf16" if in_bf16 else "fp32"]
         figures[name] = {**best, "rounds": rounds}
         print(
             f"{name:20} {best['seconds']:9.2f} {best['operations'] / 1e12:13.2f} {best['rate'] / 1e9:8,.0f} "

@@ -65,7 +65,10 @@ class PretrainingCriterion(FairseqCriterion):
     @classmethod
     def reduce_metrics(cls, logging_outputs: List[Dict]) -> Dict:
         """Log the total and every term that there is something of; gives the sums."""
-        total = {key: sum(utils.item(log[key]) for log in logging_outputs) for key in logging_outputs[0]}
+        total = {key: sum(log[key] for log in logging_outputs) for key in logging_outputs[0]}
+        tensors = {key: value.double() for key, value in total.items() if torch.is_tensor(value)}
+        if tensors:  # from a GPU in one go
+            total.update(zip(tensors, torch.stack(list(tensors.values())).tolist()))
         size = max(1, total["sample_size"])
         metrics.log_scalar("loss", total["loss"] / size / math.log(2), size, priority=10, round=3)
         for key in sorted(key for key in total if key.endswith("_count")):

@@ -111,7 +111,7 @@ class CamlmCriterion(PretrainingCriterion):
 
         def nll(branch: str, of_x: bool) -> Tensor:
             prediction = predictions.get(branch)
-            return 0.0 if prediction is None else prediction.nll[prediction.from_x.eq(of_x)].sum()
+            return 0.0 if prediction is None else prediction.nll.masked_fill(prediction.from_x.ne(of_x), 0).sum()
 
         loss = (
             nll("h", of_x=True)  # -log P(x | x^)

@@ -2,7 +2,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What the models of pre-training share: XLM-R's layout and options, without the parts of RoBERTa that don't apply."""
 
-from typing import Dict, Optional
+from contextlib import nullcontext
+from typing import ContextManager, Dict, Optional
 
 import torch
 import torch.nn as nn
@@ -65,9 +66,11 @@ class PretrainingModel(RobertaModel):
     def hub_models(cls) -> Dict[str, str]:
         return {}
 
-    def autocast(self, device: torch.device) -> torch.autocast:
-        """The context that ``--autocast`` asks for."""
-        return torch.autocast(device.type, torch.bfloat16, enabled=self.args.autocast == "bf16")
+    def autocast(self, device: torch.device) -> ContextManager:
+        """The context that ``--autocast`` asks for; without it that of fairseq's ``--amp`` stays, if there is one."""
+        if self.args.autocast == "none":
+            return nullcontext()
+        return torch.autocast(device.type, torch.bfloat16)
 
     def freeze_backbone(self, frozen: bool) -> None:
         """Nothing is frozen, unless a model says otherwise."""

@@ -174,20 +174,23 @@ class VecoModel(PretrainingModel):
             table: (vocabulary, table's dim), as :meth:`VecoEncoder.embed` passes it on, if it does.
             vocabulary: the tokens that the table holds, if not all; the softmax is over them.
         """
-        masks = [targets.ne(self.encoder.dictionary.pad()) for _, targets in branches.values()]
-        rows = torch.cat([states[mask] for mask, (states, _) in zip(masks, branches.values())])
-        gold = torch.cat([targets[mask] for mask, (_, targets) in zip(masks, branches.values())])
+        # To find them waits for a GPU: once for all branches of the same targets.
+        pad = self.encoder.dictionary.pad()
+        found = {id(targets): targets.ne(pad).nonzero(as_tuple=True) for _, targets in branches.values()}
+        places = [found[id(targets)] for _, targets in branches.values()]
+        rows = torch.cat([states[place] for place, (states, _) in zip(places, branches.values())])
+        gold = torch.cat([targets[place] for place, (_, targets) in zip(places, branches.values())])
         head = self.encoder.lm_head
         rows, bias = head.rows(rows), head.bias
         if vocabulary is not None:
             gold, bias = torch.searchsorted(vocabulary.tokens, gold), bias[vocabulary.tokens] + vocabulary.offsets
         nll, correct = masked_loss(rows, head.weight if table is None else table, bias, gold)
-        # The place of every masked token begins with its side, or, of a concatenation, with its row.
-        sides = [mask.nonzero()[:, 0] if mask.dim() == 3 else torch.ones_like(mask[mask]) for mask in masks]
-        counts = [len(side) for side in sides]
+        # A place begins with the side, or, in a concatenation, with the row.
+        from_x = [first.eq(0) if others[1:] else torch.zeros_like(first, dtype=torch.bool) for first, *others in places]
+        counts = list(map(len, from_x))
         return {
-            name: MaskedPrediction(*of_branch, from_x=side.eq(0))
-            for name, side, *of_branch in zip(branches, sides, nll.split(counts), correct.split(counts))
+            name: MaskedPrediction(*of_branch)
+            for name, *of_branch in zip(branches, nll.split(counts), correct.split(counts), from_x)
         }
 
     def forward(

@@ -88,4 +88,7 @@ class _LookUp(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, of_rows, of_table):
         (ids,) = ctx.saved_tensors
-        return of_table.index_add_(0, ids.flatten(), of_rows.flatten(0, -2).to(of_table.dtype)), None
+        # In 16 bits the additions to a frequent token's row would be lost to rounding.
+        total = of_table.to(torch.promote_types(of_table.dtype, torch.float32))
+        total.index_add_(0, ids.flatten(), of_rows.flatten(0, -2).to(total.dtype))
+        return total.to(of_table.dtype), None

@@ -60,6 +60,9 @@ class VecoTransformerEncoder(TransformerEncoder):
         x = (x * padding_mask.logical_not().unsqueeze(-1).type_as(x)).transpose(0, 1)
         if memory is not None:
             memory = memory.transpose(0, 1)
+            if torch.is_autocast_enabled(memory.device.type) and not memory.requires_grad:
+                # Once for all layers' keys and values.
+                memory = memory.to(torch.get_autocast_dtype(memory.device.type))
         for layer in self.layers:
             if self.checkpoint_activations and torch.is_grad_enabled():
                 layer = partial(checkpoint, layer, use_reentrant=False)

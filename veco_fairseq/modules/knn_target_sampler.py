@@ -249,7 +249,7 @@ def _of_all_workers(tokens: Tensor) -> Tensor:
         return tokens
     counts = [torch.zeros(1, dtype=torch.long, device=tokens.device) for _ in range(_workers())]
     dist.all_gather(counts, torch.tensor([len(tokens)], device=tokens.device))
-    most = int(max(counts))
+    most = int(torch.cat(counts).max())
     padded = torch.full((most,), -1, dtype=tokens.dtype, device=tokens.device)
     padded[: len(tokens)] = tokens
     gathered = [torch.empty_like(padded) for _ in range(_workers())]

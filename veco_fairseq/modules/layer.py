@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import ContextManager, List, Optional
 
 import torch
+import torch.nn.functional as F
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
@@ -53,6 +54,8 @@ class VecoLayer(TransformerDecoderLayerBase):
         for name in ("embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before", "xformers_att_config"):
             setattr(cfg.decoder, name, getattr(cfg.encoder, name))
         super().__init__(cfg, no_encoder_attn=not cross_attention)
+        if cfg.activation_fn == "gelu":  # fairseq's is the same, by way of a copy in fp32
+            self.activation_fn = F.gelu
 
     def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
         """fairseq's, or with ``--relative-position-bias`` XLM-E's."""

@@ -12,7 +12,7 @@ from veco_fairseq.modules import liger
 
 # At most so many logits at a time: 512 MiB in fp32.
 LOGITS_A_CHUNK = 2**27
-# Of them so many tokens' are multiplied at a time: the products stay small, and a CPU's copies of them in its cache.
+# Of them a CPU multiplies so many tokens' at a time: the products stay small, and its copies of them in its cache.
 TOKENS_A_BLOCK = 8192
 
 
@@ -93,7 +93,8 @@ def _computed(
 def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, needed, scale: Optional[Tensor], draw):
     """The same without a kernel of its own."""
     w, b = weight.to(rows.dtype), bias.to(rows.dtype)
-    weights, biases = w.split(TOKENS_A_BLOCK), b.split(TOKENS_A_BLOCK)
+    block = TOKENS_A_BLOCK if rows.device.type == "cpu" else len(weight)
+    weights, biases = w.split(block), b.split(block)
     of_rows = {"dtype": rows.dtype, "device": rows.device}
     in_fp32 = {"dtype": torch.float32, "device": rows.device}
     nll = torch.empty(len(rows), **in_fp32)
@@ -112,7 +113,7 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, needed,
         x, target = rows[here], gold[here].unsqueeze(1)
         logits = logits_of_chunk[: len(x)]
         rounded = logits if rounded_of_chunk is None else rounded_of_chunk[: len(x)]
-        for of_block, bias_of_block, w_of_block in zip(logits.split(TOKENS_A_BLOCK, 1), biases, weights):
+        for of_block, bias_of_block, w_of_block in zip(logits.split(block, 1), biases, weights):
             of_block.copy_(torch.addmm(bias_of_block, x, w_of_block.t()))
         top, likeliest = logits.max(1, keepdim=True)
         correct[here] = likeliest.eq(target).squeeze(1)
@@ -132,7 +133,7 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, needed,
             if d_rows is not None:
                 torch.mm(rounded, w, out=d_rows[here])
             if d_weight is not None:
-                for of_block, columns in zip(d_weight.split(TOKENS_A_BLOCK), rounded.split(TOKENS_A_BLOCK, 1)):
+                for of_block, columns in zip(d_weight.split(block), rounded.split(block, 1)):
                     of_block += torch.mm(columns.t().contiguous(), x)
             if d_bias is not None:
                 d_bias += p.sum(0)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# At most so many probabilities are added up at a time: 16 MiB in fp32.
-PROBABILITIES_A_PART = 2**22
+# At most so many probabilities are added up at a time: 16 MiB in fp32 stay in a CPU's cache; a GPU is to be kept busy.
+PROBABILITIES_A_PART = {"cpu": 2**22, "cuda": 2**26}
 
 
 class Draw(NamedTuple):
@@ -36,7 +36,8 @@ class Draw(NamedTuple):
         Returns:
             (rows), int64.
         """
-        size = max(1, PROBABILITIES_A_PART // probabilities.shape[1])
+        limit = PROBABILITIES_A_PART.get(probabilities.device.type, probabilities.numel())
+        size = max(1, limit // probabilities.shape[1])
         parts = []
         for of_part, numbers in zip(probabilities.split(size), self.numbers[rows].unsqueeze(1).split(size)):
             totals = of_part[:, self.first : self.last].cumsum(1)

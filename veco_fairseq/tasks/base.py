@@ -18,7 +18,13 @@ class VecoTask(FairseqTask):
 
     Args:
         vocabulary: the folder of dict.txt and, if there is one, sentencepiece.bpe.model.
+
+    Attributes:
+        ddp_backend: instead of fairseq's default, which takes neither parameters without a gradient nor several backward
+            passes an update.
     """
+
+    ddp_backend = "legacy_ddp"
 
     def __init__(self, cfg, dictionary: Dictionary, vocabulary: Path):
         super().__init__(cfg)

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+import torch
 from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
@@ -18,6 +19,7 @@ from fairseq.tasks import register_task
 from omegaconf import II
 
 from veco_fairseq.checkpoints.xlmr import init_from
+from veco_fairseq.compat import amp
 from veco_fairseq.data import roots
 from veco_fairseq.data.composite import (
     CompositeBatchIterator,
@@ -85,6 +87,8 @@ class CamlmTaskConfig(FairseqDataclass):
     update_freq: Any = II("optimization.update_freq")
     max_update: int = II("optimization.max_update")
     save_dir: str = II("checkpoint.save_dir")
+    fp16: bool = II("common.fp16")
+    memory_efficient_fp16: bool = II("common.memory_efficient_fp16")
 
 
 def check_options(cfg) -> None:
@@ -174,6 +178,12 @@ class CamlmTask(VecoTask):
             raise UserError(
                 f"--freeze-backbone-updates {self.frozen_updates}: would freeze random weights: add --init-from XLMR, "
                 "or take it away"
+            )
+        if self.frozen_updates and self.cfg.fp16 and not self.cfg.memory_efficient_fp16:
+            # Its gradients land at the wrong places there, and what is frozen decays.
+            raise UserError(
+                f"--freeze-backbone-updates {self.frozen_updates}: fairseq's --fp16 trains one fp32 copy of all parameters, "
+                "of which none can be frozen: give --autocast bf16, --amp or --memory-efficient-fp16 instead of --fp16"
             )
         longest = {"--mono-max-length": self.cfg.mono_max_length}
         if not self.cfg.no_tlm:
@@ -324,8 +334,13 @@ class CamlmTask(VecoTask):
             metrics.log_scalar("hours_left", hours, weight=0, priority=190, round=2)
 
     def _train_half(self, model, criterion, optimizer, ignore_grad: bool, half: Dict):
-        loss, sample_size, log = criterion(model, half)
-        optimizer.backward(loss * 0 if ignore_grad else loss)
+        try:
+            with amp(model, optimizer):
+                loss, sample_size, log = criterion(model, half)
+            optimizer.backward(loss * 0 if ignore_grad else loss)
+        except torch.OutOfMemoryError as error:
+            shape = " x ".join(map(str, half["net_input"]["tokens"].shape))
+            raise torch.OutOfMemoryError(f"out of memory in a {half['kind']} batch of {shape} tokens") from error
         return loss.detach(), sample_size, log
 
     @staticmethod

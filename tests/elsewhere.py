@@ -1,0 +1,116 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""fairseq-train on a device that there is not: tensors that claim to be on it and are computed on the CPU.
+
+An operation that mixes them with the CPU's is an error, as on a GPU. At the end it prints how often the program waited
+for the device: where Python needs a number, or how many elements a mask chooses.
+"""
+
+import json
+import sys
+from typing import Any, Callable, Dict, Sequence
+
+import torch
+import torch.utils.data
+from fairseq_cli import train  # before all of fairseq: it sets up the log
+from fairseq import utils
+from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
+
+aten = torch.ops.aten
+COPIES = (aten._to_copy.default, aten.copy_.default)
+WAITS = (aten._local_scalar_dense.default, aten.nonzero.default, aten.equal.default, aten.masked_select.default)
+ELSEWHERE = "elsewhere"
+waits = {"number": 0}
+
+
+class Elsewhere(torch.Tensor):
+    """Claims to be on the device; ``on_cpu`` is what it holds."""
+
+    @staticmethod
+    def __new__(cls, on_cpu: torch.Tensor):
+        like = {"strides": on_cpu.stride(), "storage_offset": on_cpu.storage_offset(), "dtype": on_cpu.dtype}
+        tensor = torch.Tensor._make_wrapper_subclass(cls, on_cpu.size(), device=torch.device(ELSEWHERE, 0), **like)
+        tensor.on_cpu = on_cpu
+        return tensor
+
+    def __tensor_flatten__(self):
+        return ["on_cpu"], None
+
+    @staticmethod
+    def __tensor_unflatten__(parts, meta, size, stride):
+        return Elsewhere(parts["on_cpu"])
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, arguments=(), options=None):
+        return dispatch(function, arguments, options or {})
+
+    def tolist(self):
+        waits["number"] += 1
+        return self.on_cpu.tolist()
+
+
+def dispatch(function: Callable, arguments: Sequence[Any], options: Dict[str, Any]) -> Any:
+    """Compute on the CPU; the result is on the device if the inputs are, or if it is asked for there."""
+    tensors = [leaf for leaf in tree_leaves((arguments, options)) if isinstance(leaf, torch.Tensor)]
+    there = [tensor for tensor in tensors if isinstance(tensor, Elsewhere)]
+    here = [tensor for tensor in tensors if not isinstance(tensor, Elsewhere) and tensor.dim() > 0]
+    assert function in COPIES or not (there and here), f"{function}: mixes devices: {[t.shape for t in tensors]}"
+    by_mask = function is aten.index.Tensor and any(i is not None and i.dtype == torch.bool for i in arguments[1])
+    waits["number"] += bool(there) and (function in WAITS or by_mask)
+
+    asked = options.get("device")
+    on_device = bool(there) if asked is None else torch.device(asked).type == ELSEWHERE
+    on_cpu = tree_map(lambda leaf: leaf.on_cpu if isinstance(leaf, Elsewhere) else leaf, (arguments, options))
+    result = function(*on_cpu[0], **{**on_cpu[1], **({} if asked is None else {"device": "cpu"})})
+    if function is aten.copy_.default:
+        return arguments[0]
+    if not on_device:
+        return result
+    result = tree_map(lambda leaf: Elsewhere(leaf) if isinstance(leaf, torch.Tensor) else leaf, result)
+    return return_and_correct_aliasing(function, arguments, options, result) if there else result
+
+
+class Mode(TorchDispatchMode):
+    """For what is made on the device from no tensor."""
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        return dispatch(function, arguments, options or {})
+
+
+class Backend(_DummyBackendModule):
+    def get_amp_supported_dtype(self):
+        return [torch.bfloat16]
+
+
+class TorchOfTrainer:
+    """PyTorch, but that fairseq's trainer finds no other device."""
+
+    def __getattr__(self, name: str):
+        return getattr(torch, name)
+
+    def device(self, *names):
+        return torch.device(ELSEWHERE, 0)
+
+
+def main() -> None:
+    _setup_privateuseone_for_python_backend(ELSEWHERE, backend_module=Backend())
+    fairseq_trainer = sys.modules[train.Trainer.__module__]
+    fairseq_trainer.torch = TorchOfTrainer()
+    prepare_sample = fairseq_trainer.Trainer._prepare_sample
+
+    def prepare_there(trainer, sample, is_dummy=False):
+        sample, is_dummy = prepare_sample(trainer, sample, is_dummy)
+        return utils.move_to_cuda(sample, device=trainer.device), is_dummy
+
+    fairseq_trainer.Trainer._prepare_sample = prepare_there
+    loader_init = torch.utils.data.DataLoader.__init__
+    torch.utils.data.DataLoader.__init__ = lambda *args, **options: loader_init(*args, **{**options, "pin_memory": False})
+    with Mode():
+        train.cli_main()
+    print(json.dumps(waits))
+
+
+if __name__ == "__main__":
+    main()
