@@ -195,7 +195,7 @@ pretrain() {
     require "$out/pretrain/dict.txt" "run prepare.sh first"
     model=(--criterion camlm --objective "$objective" --arch veco_tiny)
     [[ $objective != xlme ]] || model=(--criterion replaced_token --arch xlme_tiny)
-    training "pre-training, $name" "$out/checkpoints/$name" fairseq-train "$out/pretrain" \
+    training "pre-training, $name" "$out/checkpoints/$name" fairseq-train "$out/pretrain" --distributed-world-size 1 \
         --user-dir "$USER_DIR" --task camlm "${model[@]}" \
         --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 1.0 --weight-decay 0.01 \
         --lr 1e-3 --lr-scheduler polynomial_decay --warmup-updates 100 \
@@ -224,7 +224,7 @@ finetune() {
             --dict "$out/mt.$src-$tgt/dict.$tgt.txt" "${new[@]}"
     fi
     folder=$out/checkpoints/$(run_name "$name" "$seed")
-    training "fine-tuning, $name" "$folder" fairseq-train "$out/mt.$src-$tgt" \
+    training "fine-tuning, $name" "$folder" fairseq-train "$out/mt.$src-$tgt" --distributed-world-size 1 \
         --user-dir "$USER_DIR" --task translation --arch veco_mt_tiny --decoder-layers 3 "${start[@]}" \
         --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
         --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 1.0 --weight-decay 0.01 \

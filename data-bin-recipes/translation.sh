@@ -115,7 +115,7 @@ finetune_task() {
     read -ra shape < <(
         python -c 'import json, sys; print(json.load(open(sys.argv[1]))["finetune_options"])' "$model.json")
     [[ $arm == random ]] || start=(--finetune-from-model "$model")
-    command=(fairseq-train)
+    command=(fairseq-train --distributed-world-size 1) # else it takes all GPUs
     if ((workers * nodes > 1)); then
         command=(bash "$REPOSITORY/scripts/launch.sh" --workers "$workers" --nodes "$nodes"
             --node-rank "${OPTIONS[node-rank]}" --master "${OPTIONS[master]}" --)

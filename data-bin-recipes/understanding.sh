@@ -154,9 +154,10 @@ finetune_options() {
 # is best on the mean over the dev languages: OUT/checkpoints/NAME.sSEED/checkpoint_best.pt.
 finetune_task() {
     local name=${OPTIONS[setting]}.${OPTIONS[plug]} lrs=${OPTIONS[lrs]} seed folder batch
-    local start=(--finetune-from-model "$PRETRAINED") langs=() launch=(fairseq-train) command
+    local start=(--finetune-from-model "$PRETRAINED") langs=() launch command
     require "$OUT/data" "run prepare.sh first"
     choose_device
+    launch=(fairseq-train --distributed-world-size 1) # else it takes all GPUs
     ((WORKERS == 1)) || launch=(bash "$REPOSITORY/scripts/launch.sh" --workers "$WORKERS" --)
     for batch in ${OPTIONS[batches]}; do
         ((batch % WORKERS == 0)) || die "--batches $batch: cannot be shared by $WORKERS workers: give --workers N"

@@ -2,8 +2,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """fairseq-train on a device that there is not: tensors that claim to be on it and are computed on the CPU.
 
-An operation that mixes them with the CPU's is an error, as on a GPU. At the end it prints how often the program waited
-for the device: where Python needs a number, or how many elements a mask chooses.
+An operation that mixes them with the CPU's is an error, as on a GPU. Products in fp16 are added up in fp32 and rounded,
+as a GPU's are, and there is one fp32 copy of all parameters (``--fp16``). At the end it prints how often the program
+waited for the device: where Python needs a number, or how many elements a mask chooses.
 """
 
 import json
@@ -21,6 +22,7 @@ from torch.utils.backend_registration import _DummyBackendModule, _setup_private
 aten = torch.ops.aten
 COPIES = (aten._to_copy.default, aten.copy_.default)
 WAITS = (aten._local_scalar_dense.default, aten.nonzero.default, aten.equal.default, aten.masked_select.default)
+PRODUCTS = (aten.mm.default, aten.mm.out, aten.addmm.default, aten.bmm.default, aten.baddbmm.default)
 ELSEWHERE = "elsewhere"
 waits = {"number": 0}
 
@@ -62,14 +64,28 @@ def dispatch(function: Callable, arguments: Sequence[Any], options: Dict[str, An
 
     asked = options.get("device")
     on_device = bool(there) if asked is None else torch.device(asked).type == ELSEWHERE
-    on_cpu = tree_map(lambda leaf: leaf.on_cpu if isinstance(leaf, Elsewhere) else leaf, (arguments, options))
-    result = function(*on_cpu[0], **{**on_cpu[1], **({} if asked is None else {"device": "cpu"})})
+    on_cpu, named = tree_map(lambda leaf: leaf.on_cpu if isinstance(leaf, Elsewhere) else leaf, (arguments, options))
+    if asked is not None:
+        named["device"] = torch.device("cpu")
+    if function in PRODUCTS and on_cpu[-1].dtype == torch.float16:
+        result = in_fp32(function, on_cpu, named)
+    else:
+        result = function(*on_cpu, **named)
     if function is aten.copy_.default:
         return arguments[0]
     if not on_device:
         return result
     result = tree_map(lambda leaf: Elsewhere(leaf) if isinstance(leaf, torch.Tensor) else leaf, result)
     return return_and_correct_aliasing(function, arguments, options, result) if there else result
+
+
+def in_fp32(function: Callable, arguments: Sequence[Any], options: Dict[str, Any]) -> torch.Tensor:
+    """A product of fp16 tensors, computed in fp32 and rounded."""
+    out = options.pop("out", None)
+    wide = [leaf.float() if isinstance(leaf, torch.Tensor) else leaf for leaf in arguments]
+    if out is None:
+        return function(*wide, **options).half()
+    return out.copy_(wide[0] @ wide[1])
 
 
 class Mode(TorchDispatchMode):
@@ -107,6 +123,7 @@ def main() -> None:
     fairseq_trainer.Trainer._prepare_sample = prepare_there
     loader_init = torch.utils.data.DataLoader.__init__
     torch.utils.data.DataLoader.__init__ = lambda *args, **options: loader_init(*args, **{**options, "pin_memory": False})
+    torch.cuda.current_device = lambda: 0  # which fairseq's fp32 copy is asked for
     with Mode():
         train.cli_main()
     print(json.dumps(waits))

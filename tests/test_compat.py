@@ -423,6 +423,7 @@ def test_amp_on_a_cpu_computes_in_bf16_and_resumes(trained, tmp_path):
     assert losses[()] == pytest.approx(losses["--amp",], rel=0.02)
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_amp_unscales_gradients_once():
     """Adam with a large epsilon, whose steps tell the size of gradients, takes the same one with a loss scale."""
     steps = []

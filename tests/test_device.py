@@ -38,3 +38,15 @@ def test_trains_elsewhere_as_on_the_cpu(make_root, run, tmp_path, options, waits
             assert [float(mine[key]) for key in keys] == pytest.approx([float(other[key]) for key in keys], abs=2e-3)
     assert close(weights(tmp_path / "there"), weights(tmp_path / "here"))
     assert waits is None or json.loads(there.stdout.splitlines()[-1])["number"] == waits * UPDATES
+
+
+def test_fp16_with_fairseqs_fp32_copies(make_root, run):
+    """Losses near fp32's, but not equal to them, with a loss scale."""
+    command = [make_root(), *OPTIONS, *EXACT, "--disable-validation", "--no-save"]
+    here = logged(run("fairseq-train", *command), "train_inner")
+    there = logged(run("tests/elsewhere.py", *command, "--fp16", OMP_NUM_THREADS="1"), "train_inner")
+    keys = [key for key in here[0] if key.endswith("loss")]
+    theirs, ours = ([[float(line[key]) for key in keys] for line in lines] for lines in (here, there))
+    assert len(ours) == UPDATES and ours != theirs and "loss_scale" in there[0]
+    for mine, other in zip(ours, theirs):
+        assert mine == pytest.approx(other, rel=0.02)

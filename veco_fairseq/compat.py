@@ -27,9 +27,11 @@ from fairseq.data import data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
+from fairseq.optim.adam import Adam
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer, logger
 
+from veco_fairseq import adam
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
 from veco_fairseq.cli import print_error, user_message
 from veco_fairseq.errors import UserError
@@ -479,6 +481,7 @@ def install() -> None:
     PathManager.copy = staticmethod(copy)
     data_utils.batch_by_size = batch_by_size
     FairseqTask.train_step = train_step
+    Adam.step = adam.step  # fairseq's makes eight passes over all parameters
     AMPOptimizer.step = amp_step
     AMPOptimizer.clip_grad_norm = amp_clip_grad_norm
     # It looks for the first NaN with hooks that today's PyTorch calls otherwise, and fails on its own.

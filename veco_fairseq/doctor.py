@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Tuple
 
 PACKAGES = ("veco_fairseq", "fairseq-fixed", "torch", "numpy", "omegaconf", "hydra-core", "sentencepiece", "sacrebleu",
-            "ctranslate2", "transformers", "faiss-cpu", "tensorboardX")  # fmt: skip
+            "ctranslate2", "transformers", "faiss-cpu", "liger-kernel", "triton", "tensorboardX")  # fmt: skip
 BF16_FLAGS = ("amx_bf16", "avx512_bf16", "bf16")  # of x86 processors, and of Arm's
 
 
@@ -51,7 +51,7 @@ def report() -> Iterator[Tuple[str, str]]:
         yield "GPU", f"none that PyTorch {torch.__version__} can use"
     for number in range(torch.cuda.device_count()):
         gpu = torch.cuda.get_device_properties(number)
-        bf16 = "bf16" if gpu.major >= 8 else "no bf16: --fp16"
+        bf16 = "bf16" if gpu.major >= 8 else "no bf16: --amp"
         yield f"GPU {number}", f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB, {bf16}"
 
 

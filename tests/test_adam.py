@@ -1,0 +1,56 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The optimizer in one pass against fairseq's own."""
+
+import pytest
+import torch
+from fairseq.optim.adam import Adam
+
+from veco_fairseq import adam
+
+OPTIONS = {"lr": 0.01, "betas": (0.9, 0.98), "eps": 1e-3, "weight_decay": 0.1}
+
+
+def parameters():
+    torch.manual_seed(1)
+    return [torch.nn.Parameter(torch.randn(shape)) for shape in ((5, 3), (4,), (7, 2, 2))]
+
+
+def give_gradients(of, update: int) -> None:
+    """The last parameter is frozen for two updates."""
+    torch.manual_seed(update)
+    for number, parameter in enumerate(of):
+        parameter.grad = None if number == 2 and update < 2 else torch.randn_like(parameter)
+
+
+def test_steps_are_fairseqs_and_go_on_from_its_state():
+    ours, theirs, mixed = parameters(), parameters(), parameters()
+    optimizers = [Adam(of, **OPTIONS) for of in (ours, theirs, mixed)]
+    for update in range(6):
+        for of in (ours, theirs, mixed):
+            give_gradients(of, update)
+        adam.step(optimizers[0])
+        adam._fairseq_step(optimizers[1])
+        (adam.step if update % 2 else adam._fairseq_step)(optimizers[2])
+    for mine, other, both in zip(ours, theirs, mixed):
+        assert torch.allclose(mine, other, rtol=1e-6) and torch.allclose(both, other, rtol=1e-6)
+    states = [optimizer.state_dict()["state"] for optimizer in optimizers[:2]]
+    assert [state["step"] for state in states[0].values()] == [6, 6, 4]
+    for number, state in states[1].items():
+        assert set(states[0][number]) == set(state)
+        assert all(torch.allclose(states[0][number][key], state[key], rtol=1e-6) for key in ("exp_avg", "exp_avg_sq"))
+
+
+@pytest.mark.parametrize("options", [{"amsgrad": True}, {}], ids=["amsgrad", "fp16"])
+def test_others_are_left_to_fairseq(monkeypatch, options):
+    asked = []
+    monkeypatch.setattr(adam, "_fairseq_step", lambda optimizer, closure: asked.append(optimizer))
+    of = [parameter if options else torch.nn.Parameter(parameter.half()) for parameter in parameters()]
+    give_gradients(of, 1)
+    optimizer = Adam(of, **OPTIONS, **options)
+    adam.step(optimizer)
+    assert asked == [optimizer]
+
+
+def test_fairseq_train_uses_it():
+    assert Adam.step.__wrapped__ is adam.step if hasattr(Adam.step, "__wrapped__") else Adam.step is adam.step

@@ -1,0 +1,59 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""fairseq's Adam in one pass over parameters, gradients and moments, by PyTorch's fused kernel."""
+
+import math
+from collections import defaultdict
+from typing import Callable, Dict, List, Optional
+
+import torch
+from fairseq.optim.adam import Adam
+from torch import Tensor
+from torch.optim.adamw import adamw
+
+_fairseq_step = Adam.step
+
+
+def step(optimizer: Adam, closure: Optional[Callable[[], Tensor]] = None) -> Optional[Tensor]:
+    """fairseq's ``Adam.step`` on fp32 parameters; on others, and with AMSGrad, fairseq's own.
+
+    fairseq's makes eight passes, each a kernel of its own for every parameter: thousands of launches on a GPU, and on a
+    CPU a multiple of the bytes. The state is the same, so that either goes on from the other's checkpoint.
+
+    With c = 1 - beta2^t, fairseq divides by sqrt(v) + eps and PyTorch by sqrt(v / c) + eps, so that PyTorch is given
+    eps / sqrt(c).
+
+    Returns:
+        What ``closure`` does.
+    """
+    trained = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    is_plain = all(p.dtype == p.grad.dtype == torch.float32 and not p.grad.is_sparse for p in trained)
+    if not is_plain or any(group.get("amsgrad") for group in optimizer.param_groups):
+        return _fairseq_step(optimizer, closure)
+    loss = None if closure is None else closure()
+    for group in optimizer.param_groups:
+        beta1, beta2 = group["betas"]
+        for t, parameters in _by_step(optimizer, group["params"]).items():
+            states = [optimizer.state[p] for p in parameters]
+            steps = torch.full((len(parameters),), t - 1.0, device=parameters[0].device).unbind()
+            adamw(
+                parameters, [p.grad for p in parameters], [state["exp_avg"] for state in states],
+                [state["exp_avg_sq"] for state in states], [], list(steps), fused=True, amsgrad=False, maximize=False,
+                beta1=beta1, beta2=beta2, lr=group["lr"], weight_decay=group["weight_decay"],
+                eps=group["eps"] / math.sqrt(1 - beta2**t),
+            )  # fmt: skip
+    return loss
+
+
+def _by_step(optimizer: Adam, parameters: List[Tensor]) -> Dict[int, List[Tensor]]:
+    """The parameters with a gradient, by the number of their step, counted on: those that were frozen have fewer."""
+    found = defaultdict(list)
+    for p in parameters:
+        if p.grad is None:
+            continue
+        state = optimizer.state[p]
+        if not state:
+            state.update(step=0, exp_avg=torch.zeros_like(p.data), exp_avg_sq=torch.zeros_like(p.data))
+        state["step"] += 1
+        found[state["step"]].append(p)
+    return found
