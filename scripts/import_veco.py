@@ -27,6 +27,10 @@ def main() -> None:
     add("--trust-checkpoint", action="store_true",
         help="unpickle a checkpoint that needs more than tensors and plain values: it can then run any code")
     args = parser.parse_args()
+    of_translation = ("decoder_layers", "layer_selection", "source_lang", "target_lang")
+    given = [f"--{name.replace('_', '-')}" for name in of_translation if getattr(args, name) != parser.get_default(name)]
+    if args.pretraining and given:
+        raise UserError(f"--pretraining: has no translation model to choose {given[0]} of: take one of them away")
     if (args.source_lang is None) != (args.target_lang is None):
         raise UserError("--source-lang and --target-lang: give both or none")
     from veco_fairseq.checkpoints.release import back_to_pretraining, import_release

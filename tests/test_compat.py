@@ -18,8 +18,9 @@ import fairseq_cli.train
 import numpy as np
 import pytest
 import torch
-from fairseq import checkpoint_utils, options
+from fairseq import checkpoint_utils, options, utils
 from fairseq.data import Dictionary, data_utils
+from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.file_io import PathManager
 from fairseq.optim import AMPOptimizer
@@ -396,6 +397,36 @@ def test_ddp_backend(monkeypatch, task, asked, given):
     cfg = SimpleNamespace(distributed_training=SimpleNamespace(ddp_backend=asked))
     compat.trainer_init(None, cfg, task.__new__(task))
     assert cfg.distributed_training.ddp_backend == given
+
+
+def test_another_number_of_workers_is_refused_in_the_middle_of_an_epoch():
+    """fairseq would leave out, or repeat, what lies between the two."""
+
+    def iterator(workers: int) -> EpochBatchIterator:
+        numbers = torch.utils.data.TensorDataset(torch.arange(8))
+        batches = [[number] for number in range(8)]
+        return EpochBatchIterator(numbers, lambda items: int(items[0][0]), batches, num_shards=workers)
+
+    begun = iterator(2)
+    batches = begun.next_epoch_itr(shuffle=False)
+    next(batches)
+    same = iterator(2)
+    same.load_state_dict(begun.state_dict())
+    assert list(same.next_epoch_itr(shuffle=False)) == [2, 4, 6]
+    with pytest.raises(UserError, match="the middle of epoch 1, .* number of workers was 2 and is 1: change it back"):
+        iterator(1).load_state_dict(begun.state_dict())
+    assert len(list(batches)) == 3
+    other = iterator(1)
+    other.load_state_dict(begun.state_dict())
+    assert other.next_epoch_idx == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_tied_tensors_are_saved_as_one(dtype):
+    table = torch.ones(4, 3, dtype=dtype)
+    moved = utils.move_to_cpu({"a": table, "b": table.detach(), "part": table[1:], "count": torch.tensor(3)})
+    assert moved["a"].data_ptr() == moved["b"].data_ptr() and moved["a"].dtype == torch.float32
+    assert moved["part"].shape == (3, 3) and moved["count"] == 3
 
 
 @pytest.mark.parametrize("count", [0, 3, 8, 13])

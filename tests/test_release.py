@@ -228,6 +228,16 @@ def test_back_to_pretraining(tmp_path, model):
         assert torch.allclose(veco.plugged(SO_FAR, veco.unplugged(SOURCE), SOURCE), expected, atol=1e-5)
 
 
+def test_a_pretraining_checkpoint_with_gaps_is_refused(tmp_path, model):
+    checkpoint, dictionary = released(tmp_path / "theirs", tie(model))
+    state = torch.load(checkpoint, weights_only=False)
+    del state["model"]["decoder.layers.3.encoder_attn_layer_norm.weight"]
+    torch.save(state, checkpoint)
+    with pytest.raises(UserError, match=r"lacks 1 tensors .*layers\.3\.encoder_attn_layer_norm\.weight"):
+        back_to_pretraining(checkpoint, dictionary, tmp_path / "x.pt")
+    assert not (tmp_path / "x.pt").exists()
+
+
 def test_a_fine_tuned_model_is_no_longer_one_encoder(tmp_path, model):
     checkpoint, dictionary = released(tmp_path / "theirs", model)
     with pytest.raises(UserError, match=r"decoder\.\S+ is not the encoder's: the model was fine-tuned"):
@@ -240,6 +250,8 @@ def test_bad_input(tmp_path, model, run):
     output = tmp_path / "ours.pt"
     command = ("scripts/import_veco.py", "--checkpoint", checkpoint, "--dict", dictionary, "--output", output)
     assert "give both or none" in error_line(run(*command, "--source-lang", "en"))
+    both = error_line(run(*command, "--pretraining", "--decoder-layers", "3"))
+    assert "--pretraining: has no translation model to choose --decoder-layers of" in both
     with pytest.raises(UserError, match=r"no language token \[fr\] \(there are: \[de\], \[en\]\)"):
         import_release(checkpoint, dictionary, output, None, "last", "en", "fr")
     with pytest.raises(UserError, match="the checkpoint has 11 layers"):

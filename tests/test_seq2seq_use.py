@@ -46,8 +46,9 @@ def test_tied_self_attention_is_one_in_model_and_file(checkpoint, tmp_path, sele
     report = convert_to_seq2seq(checkpoint, paths[0], 5, selection, tie_self_attention=True)
     convert_to_seq2seq(checkpoint, paths[1], 5, selection)
     tied, untied = (load(path)[0] for path in paths)
-    attention = [layer.self_attn for layer in tied.encoder.layers]
-    assert [attention.index(layer.self_attn) for layer in tied.decoder.layers] == CHOICES[selection]
+    for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+        shared = [getattr(layer.self_attn, name) for layer in tied.encoder.layers]
+        assert [shared.index(getattr(layer.self_attn, name)) for layer in tied.decoder.layers] == CHOICES[selection]
     saved = sum(p.numel() for layer in untied.decoder.layers for p in layer.self_attn.parameters())
     assert sum(p.numel() for p in untied.parameters()) - sum(p.numel() for p in tied.parameters()) == saved
     assert paths[1].stat().st_size - paths[0].stat().st_size > 4 * saved
@@ -56,6 +57,14 @@ def test_tied_self_attention_is_one_in_model_and_file(checkpoint, tmp_path, sele
     sources, targets = tokens([4, 9, 6], seed=8), tokens([8, 3, 5], seed=9)
     expected = decode(untied, targets, encode(untied, sources))
     same(decode(tied, targets, encode(tied, sources)), targets, expected, targets)
+
+    # Token by token too, where every layer has to remember its own keys and values, also of a shared one.
+    row, memory, so_far = targets[:1], encode(tied, sources[:1]), {}
+    with torch.no_grad():
+        whole = tied.decoder(row, encoder_out=memory)[0]
+        steps = [tied.decoder(row[:, :end], encoder_out=memory, incremental_state=so_far)[0]
+                 for end in range(1, row.size(1) + 1)]  # fmt: skip
+    torch.testing.assert_close(torch.cat(steps, 1), whole, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

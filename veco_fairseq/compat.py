@@ -21,9 +21,10 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 import fairseq_cli.train as fairseq_train
 import numpy as np
 import torch
-from fairseq import checkpoint_utils
+from fairseq import checkpoint_utils, utils
 from fairseq import trainer as fairseq_trainer
 from fairseq.data import data_utils
+from fairseq.data.iterators import EpochBatchIterator
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
@@ -235,6 +236,22 @@ def whole_file_or_none(filename: str) -> Iterator[str]:
             os.remove(temporary)
 
 
+_fairseq_move_to_cpu = utils.move_to_cpu
+
+
+def move_to_cpu(sample: Any) -> Any:
+    """fairseq's, for saving; tensors that are one (tied weights) stay one, and are saved once, from a GPU, too."""
+    moved: Dict[Any, torch.Tensor] = {}
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        place = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        if place not in moved:
+            (moved[place],) = _fairseq_move_to_cpu([tensor])
+        return moved[place]
+
+    return utils.apply_to_sample(move, sample)
+
+
 def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) -> None:
     """fairseq's, with its temporary file removed and one line when the file cannot be written."""
     with whole_file_or_none(filename):
@@ -267,6 +284,42 @@ def batch_by_size(indices, *args, **kwargs) -> List[np.ndarray]:
     batches = list(_fairseq_batch_by_size(indices, *args, **kwargs)) if len(indices) else []
     rest = indices[sum(map(len, batches)) :]
     return [*batches, rest] if len(rest) else batches
+
+
+# In the middle of an epoch fairseq goes on at the same place of other batches, if batch sizes or workers have changed.
+
+_fairseq_epoch_state = EpochBatchIterator.state_dict
+_fairseq_load_epoch_state = EpochBatchIterator.load_state_dict
+
+
+def made_from(iterator: EpochBatchIterator) -> Dict[str, Any]:
+    """All that decides on an epoch's batches, by option: the iterator's own ``made_from``, or what can be told of it."""
+    known = getattr(iterator, "made_from", None)
+    return known or {"number of workers": iterator.num_shards, "number of batches": len(iterator.frozen_batches)}
+
+
+def epoch_state(iterator: EpochBatchIterator) -> Dict[str, Any]:
+    """fairseq's; in the middle of an epoch with :func:`made_from`."""
+    state = _fairseq_epoch_state(iterator)
+    return {**state, "made_from": made_from(iterator)} if state["iterations_in_epoch"] else state
+
+
+def load_epoch_state(iterator: EpochBatchIterator, state: Dict[str, Any]) -> None:
+    """fairseq's, if it can go on with the epoch of a checkpoint.
+
+    Raises:
+        UserError: in the middle of the epoch, whose other batches would not be those that it was begun with.
+    """
+    then = state.get("made_from")
+    if then and state["iterations_in_epoch"]:
+        now = made_from(iterator)
+        changes = [f"{name} was {then.get(name)} and is {now[name]}" for name in now if then.get(name) != now[name]]
+        if changes:
+            raise UserError(
+                f"the checkpoint is in the middle of epoch {state['epoch']}, whose other batches cannot be the same any "
+                f"more: {'; '.join(changes)}: change it back, or begin anew with --reset-dataloader"
+            )
+    _fairseq_load_epoch_state(iterator, state)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -480,6 +533,9 @@ def install() -> None:
     Trainer.get_train_iterator = get_train_iterator
     PathManager.copy = staticmethod(copy)
     data_utils.batch_by_size = batch_by_size
+    EpochBatchIterator.state_dict = epoch_state
+    EpochBatchIterator.load_state_dict = load_epoch_state
+    utils.move_to_cpu = move_to_cpu
     FairseqTask.train_step = train_step
     Adam.step = adam.step  # fairseq's makes eight passes over all parameters
     AMPOptimizer.step = amp_step

@@ -11,6 +11,7 @@ import sentencepiece
 import torch
 from fairseq import checkpoint_utils, utils
 from fairseq.dataclass.configs import GenerationConfig
+from fairseq.tokenizer import tokenize_line
 
 from veco_fairseq import compat  # noqa: F401  safe reading, and errors in one line
 from veco_fairseq.data.vocabulary import MODEL_NAME, load_sentencepiece
@@ -104,7 +105,8 @@ class Translator:
     @torch.inference_mode()
     def _translate(self, sources: Sequence[List[str]]) -> List[str]:
         dictionary = self.task.source_dictionary
-        ids = [torch.tensor([*map(dictionary.index, source), dictionary.eos()]) for source in sources]
+        # As fairseq-preprocess divides a line: a piece can hold a character that separates words there (U+0085).
+        ids = [torch.tensor([*map(dictionary.index, tokenize_line(" ".join(source))), dictionary.eos()]) for source in sources]
         lengths = torch.tensor([len(source) for source in ids])
         dataset = self.task.build_dataset_for_inference(ids, lengths)
         results: List[str] = [""] * len(ids)

@@ -71,7 +71,7 @@ def read_pretrained(path: Path_, trust: bool = False, plain: bool = True) -> Pre
     Raises:
         UserError: it cannot be read, or is another model's; the message says which.
     """
-    state = read_checkpoint(path, trust=trust)
+    state = read_checkpoint(path, trust, mapped=True)  # the optimizer's part is not looked at
     wanted = "expected a VECO checkpoint or an XLM-E, as fairseq-train --task camlm writes them"
     config = state.get("cfg") or {}
     model = _namespace(config.get("model") or state.get("args"))

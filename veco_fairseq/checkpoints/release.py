@@ -67,7 +67,7 @@ def read_release(checkpoint: Path_, dictionary: Path_, trust: bool = False) -> R
         UserError: a file is missing, damaged or of another model, or dictionary and checkpoint do not fit each other.
     """
     words = read_dictionary(dictionary)
-    state = read_checkpoint(checkpoint, trust=trust)
+    state = read_checkpoint(checkpoint, trust, mapped=True)
     weights = dict(state["model"])
     if "decoder.layers.0.encoder_attn.k_proj.weight" not in weights or "encoder.embed_tokens.weight" not in weights:
         raise UserError(f"{checkpoint}: is not the authors' model, with encoder.*, decoder.* and encoder_attn tensors")
@@ -202,6 +202,9 @@ def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, tru
     for name in ("encoder.sentence_encoder.embed_tokens.weight", "encoder.lm_head.weight"):
         copied[name] = table
     new = {name: tensor for name, tensor in ours.items() if name not in copied}
+    missing = [name for name in new if not name.startswith("encoder.lm_head.") and not name.endswith("version")]
+    if missing:
+        raise UserError(f"{release.path}: lacks {len(missing)} tensors of the pre-trained model ({missing[0]}, ...)")
     unknown = {name: tensor for name, tensor in copied.items() if name not in ours}
     check_weights(release.path, {**ours, **copied}, unknown, {name: tensor.shape for name, tensor in ours.items()})
     config = {"model": release.model, "task": {"_name": "camlm"}, "criterion": {"_name": "camlm", "objective": "camlm"}}

@@ -244,7 +244,7 @@ class CompositeBatchIterator(EpochBatchIterator):
         batches: a function of (number of workers, worker, epoch) that gives this worker's batches, as a sequence of
             lists of one index, or of none where a worker has nothing left.
         made_from: all that decides on the batches, by option; kept in the checkpoint, so that an epoch that was begun
-            with other batches is not gone on with.
+            with other batches is not gone on with (:func:`veco_fairseq.compat.load_epoch_state`).
         options: of :class:`EpochBatchIterator`.
     """
 
@@ -252,25 +252,6 @@ class CompositeBatchIterator(EpochBatchIterator):
         super().__init__(dataset, dataset.collater, batch_sampler=(), **options)
         self.batches = batches
         self.made_from = made_from
-
-    def state_dict(self) -> Dict[str, Any]:
-        return {**super().state_dict(), "made_from": self.made_from}
-
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Go on in the epoch of a checkpoint.
-
-        Raises:
-            UserError: in the middle of the epoch, whose other batches would not be those that it was begun with.
-        """
-        then = state_dict.get("made_from", self.made_from)
-        different = [name for name, value in self.made_from.items() if then.get(name) != value]
-        if different and state_dict["iterations_in_epoch"] > 0:
-            changes = "; ".join(f"{name} was {then.get(name)} and is {self.made_from[name]}" for name in different)
-            raise UserError(
-                f"the checkpoint is in the middle of epoch {state_dict['epoch']}, whose other batches cannot be the same "
-                f"any more: {changes}: change it back, or begin anew with --reset-dataloader"
-            )
-        super().load_state_dict(state_dict)
 
     def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool):
         return self.batches(self.num_shards, self.shard_id, epoch)

@@ -41,7 +41,9 @@ class VecoTransformer(TransformerModel):
     def __init__(self, args, encoder, decoder):
         super().__init__(args, encoder, decoder)
         for layer, number in zip(decoder.layers, tied_layers(args)):
-            layer.self_attn = encoder.layers[number].self_attn
+            # Not the module, which knows by its name what it has attended to so far: layers can share one encoder layer.
+            for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+                setattr(layer.self_attn, name, getattr(encoder.layers[number].self_attn, name))
 
     @classmethod
     def hub_models(cls) -> Dict[str, str]:
