@@ -48,6 +48,9 @@ class Elsewhere(torch.Tensor):
     def __torch_dispatch__(cls, function, types, arguments=(), options=None):
         return dispatch(function, arguments, options or {})
 
+    def new_tensor(self, data, **options):
+        return Elsewhere(self.on_cpu.new_tensor(data, **options))
+
     def tolist(self):
         waits["number"] += 1
         return self.on_cpu.tolist()
