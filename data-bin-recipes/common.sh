@@ -68,20 +68,22 @@ require_choice() {
 # require PATH MESSAGE: end if there is no such file or folder.
 require() { [[ -e $1 ]] || die "$1: is not there: $2"; }
 
-# identity OUTPUT COMMAND...: the words of a command, and a checksum of each that is a file or was made by a step,
-# but for its own output.
+# identity OUTPUT COMMAND...: the words of a command, and a checksum of each that is a file, was made by a step or is a
+# prefix of files in a step's folder, but for its own output.
 identity() {
-    local output=$1 word file
+    local output=$1 word file files
     shift
     printf '%q ' "$@"
     for word; do
-        [[ $word != "$output" ]] || continue
+        [[ $word != "$output" && $word != "$output"/* ]] || continue
         for file in "$word" "$word.done" "$word/preparation.json"; do
             if [[ -f $file ]]; then
                 cksum <"$file" | tr '\n' ' '
-                break
+                continue 2
             fi
         done
+        files=("$word".*)
+        [[ ! -f ${word%/*}.done || -e $word || ! -f ${files[0]} ]] || cat -- "${files[@]}" | cksum | tr '\n' ' '
     done
 }
 

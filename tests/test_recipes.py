@@ -88,6 +88,38 @@ def test_steps_run_once_and_again_when_their_file_changes(tmp_path):
     assert (folder / "b.out").read_text() == "22"
 
 
+PREFIX = """
+step pieces pieces make_pieces "{}" source
+step binarise data binarise pieces/train "{}"
+training train model train data model model/log
+"""
+STAND_INS = """
+make_pieces() { mkdir "$1" && cp "$2" "$1/train.en"; }
+binarise() { mkdir "$2" && cp "$1.en" "$2/bin" && touch "$2/dict.txt"; }
+train() { touch "$2/checkpoint_1_1.pt" "$3" "$3.old"; }
+"""
+
+
+def test_a_prefix_of_texts_stands_for_them(tmp_path):
+    """What is made from other pieces is another thing, also when the script was killed after making them."""
+    folder = tmp_path / "my recipe"
+    folder.mkdir()
+    (folder / "source").write_text("1")
+    assert bash(tmp_path, STAND_INS + PREFIX).stdout.count(" done in ") == 3
+    (folder / "source").touch()
+    assert bash(tmp_path, STAND_INS + PREFIX).stdout.count("already there") == 3
+    # The same pieces, made anew.
+    (folder / "pieces.done").unlink()
+    again = bash(tmp_path, STAND_INS + PREFIX)
+    assert again.returncode == 0 and again.stdout.count(" done in ") == 2 and "[train] already there" in again.stdout
+    (folder / "source").write_text("2")
+    pieces, *others = PREFIX.strip().splitlines()
+    assert bash(tmp_path, STAND_INS + pieces).stdout.count(" done in ") == 1
+    rest = bash(tmp_path, STAND_INS + "\n".join(others))
+    assert (folder / "data/bin").read_text() == "2"
+    assert rest.returncode == 1 and "model: was trained with other options or data" in rest.stderr
+
+
 def test_failed_step_leaves_no_output_and_ends_the_script(tmp_path):
     script = "make() { echo half >\"$1\"; return 3; }; step broken a.out make '{}'; echo not reached"
     result = bash(tmp_path, script)
