@@ -87,6 +87,22 @@ identity() {
     done
 }
 
+# run COMMAND...: while it is a program, SIGTERM goes on to it (a training saves), and then ends the script with 143.
+run() {
+    local child code=0 terminated=
+    [[ $(type -t "$1") == file ]] || { "$@"; return; }
+    (trap - INT && exec "$@") & # in the background it would ignore Ctrl-C
+    child=$!
+    trap 'terminated=1; kill "$child" 2>/dev/null || :' TERM
+    wait "$child" || code=$?
+    while [[ -n $terminated ]] && kill -0 "$child" 2>/dev/null; do # the signal has ended only the wait
+        wait "$child" || :
+    done
+    trap - TERM
+    [[ -z $terminated ]] || exit 143
+    return $code
+}
+
 # step NAME OUTPUT COMMAND...
 # Run COMMAND to make OUTPUT (a file or a folder), unless it is there and was made by the same command from the
 # same files. `{}` in COMMAND stands for a temporary name, which becomes OUTPUT at the end; without `{}` COMMAND
@@ -108,7 +124,7 @@ step() {
     for word; do
         words+=("${word//'{}'/"$output.partial"}")
     done
-    "${words[@]}" || die "$name failed (exit code $?): see the lines above"
+    run "${words[@]}" || die "$name failed (exit code $?): see the lines above"
     if [[ $* == *'{}'* ]]; then
         rm -rf -- "$output"
         mv -- "$output.partial" "$output"
@@ -162,7 +178,7 @@ training() {
 to_file() {
     local file=$1
     shift
-    "$@" >"$file"
+    run "$@" >"$file"
 }
 
 # prepare_translation OUT SRC TGT SPLIT...: OUT/mt.SRC-TGT from the raw OUT/raw/SPLIT.{SRC,TGT}[.gz], with the
@@ -187,7 +203,7 @@ prepare_translation() {
 }
 
 # on_all_processors COMMAND...: with their number, which is no part of what is made, as --workers.
-on_all_processors() { "$@" --workers "$(nproc)"; }
+on_all_processors() { run "$@" --workers "$(nproc)"; }
 
 # pretrain OUT OBJECTIVE[.NAME] UPDATES SEED OPTION...: checkpoints in OUT/checkpoints/OBJECTIVE[.NAME].
 # camlm: VECO; mlm: XLM; xlme: XLM-E.

@@ -38,7 +38,7 @@ download() {
     [[ ! -t 2 ]] || progress=--progress-bar
     [[ $checksum != any ]] || rm -f -- "$incoming" # half a file could not be told from a whole one
     if ! is_file "$incoming" "$checksum"; then
-        curl --fail --show-error --location --retry 3 --continue-at - $progress --output "$incoming" "$url" ||
+        run curl --fail --show-error --location --retry 3 --continue-at - $progress --output "$incoming" "$url" ||
             die "$url: cannot be downloaded: try again, or fetch the texts otherwise and give --local DIR"
         if ! is_file "$incoming" "$checksum"; then
             rm -f -- "$incoming"

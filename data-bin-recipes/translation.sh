@@ -128,7 +128,7 @@ finetune_task() {
     if ((OPTIONS[node-rank] == 0)); then
         training "fine-tuning, $name" "$folder" "${command[@]}"
     else
-        "${command[@]}"
+        run "${command[@]}"
     fi
 }
 

@@ -156,6 +156,20 @@ def test_training_is_resumed_and_other_options_are_refused(tmp_path):
     )
 
 
+@pytest.mark.parametrize("call", ["training train model ./train", "step translation out to_file out ./train"])
+def test_sigterm_goes_on_to_the_training(tmp_path, call):
+    folder = tmp_path / "my recipe"
+    folder.mkdir()
+    # It kills the recipe, and takes a while to save.
+    (folder / "train").write_text(
+        "#!/bin/bash\ntrap 'sleep 0.2; touch saved; exit 143' TERM; kill $PPID; for i in {1..40}; do sleep 0.05; done\n"
+    )
+    (folder / "train").chmod(0o755)
+    result = bash(tmp_path, f"{call}; echo not reached")
+    assert (result.returncode, result.stderr) == (143, "") and "not reached" not in result.stdout
+    assert (folder / "saved").exists() and not list(folder.glob("*.done"))
+
+
 def test_multi30k_refuses_a_text_that_is_not_multi30k(tmp_path):
     (tmp_path / "train.en.gz").write_bytes(gzip.compress(b"A man.\n"))
     result = subprocess.run(
