@@ -103,6 +103,9 @@ run() {
     return $code
 }
 
+# is_made OUTPUT IDENTITY: whether a step has made it of just this.
+is_made() { [[ -e $1 && -f $1.done && $(<"$1.done") == "$2" ]]; }
+
 # step NAME OUTPUT COMMAND...
 # Run COMMAND to make OUTPUT (a file or a folder), unless it is there and was made by the same command from the
 # same files. `{}` in COMMAND stands for a temporary name, which becomes OUTPUT at the end; without `{}` COMMAND
@@ -113,7 +116,7 @@ step() {
     local name=$1 output=$2 started=$SECONDS word words=() made_from
     shift 2
     made_from=$(identity "$output" "$@")
-    if [[ -z $REMAKE && -e $output && -f $output.done && $(<"$output.done") == "$made_from" ]]; then
+    if [[ -z $REMAKE ]] && is_made "$output" "$made_from"; then
         say "[$name] already there: $output"
         return
     fi
@@ -143,7 +146,7 @@ await() {
     made_from=$(identity "$output" "$@")
     started=$SECONDS
     say "[$name] waits for the first machine to make $output"
-    until [[ -f $output.done && $(<"$output.done") == "$made_from" ]]; do
+    until is_made "$output" "$made_from"; do
         ((SECONDS - started < AWAIT_SECONDS)) ||
             die "$name: the first machine has not made $output after $AWAIT_SECONDS s: see what it says, and start again"
         sleep 1

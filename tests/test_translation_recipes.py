@@ -195,3 +195,46 @@ def test_other_machines_wait_for_the_first_ones_conversion(tmp_path):
     source.write_text("two")
     stale = sourced(tmp_path, f"AWAIT_SECONDS=1; await {call}")
     assert stale.returncode == 1 and "the first machine has not made" in stale.stderr
+
+
+STAND_INS = """
+python() { for word; do [[ $word != */*.pt ]] || echo '{}' | tee "$word" >"$word.json"; done; echo; }
+bash() { echo "$VECO_NODE_RANK $VECO_MASTER" >>"$OUT/log"; touch "$folder/checkpoint_1_1.pt"; [[ -e $OUT/ok ]]; }
+fairseq-generate() { :; }
+choose_device() { WORKERS=1 DEVICE=(); }
+"""
+
+
+def test_a_training_goes_on_on_other_machines(tmp_path):
+    """Each job of a cluster has other ones; where it is done, none of them starts."""
+    (tmp_path / "mt.en-de").mkdir()
+    (tmp_path / "model").touch()
+
+    def finetune(rank, master):
+        options = "updates=4 warmup=1 lr=1 batch-tokens=8 save-every=2 tie-self-attention=no"
+        given = f"--pretrained {tmp_path}/model --nodes 2 --node-rank {rank} --master {master}"
+        return sourced(tmp_path, f"{STAND_INS} finetune_options {options} -- {given}; finetune_task")
+
+    assert "fine-tuning, veco failed" in finetune(0, "first:1").stderr
+    (tmp_path / "ok").touch()
+    for rank in (1, 0):
+        result = finetune(rank, "second:2")
+        assert result.returncode == 0, result.stderr
+    assert (tmp_path / "log").read_text() == "0 first:1\n1 second:2\n0 second:2\n"
+    for rank in (1, 0):
+        assert "[fine-tuning, veco] already there" in finetune(rank, "third:3").stdout
+    assert (tmp_path / "log").read_text().count("\n") == 3
+
+
+def test_a_training_that_goes_on_is_evaluated_anew(tmp_path):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/test.de").touch()
+    folder = tmp_path / "checkpoints/finetune.veco.s1"
+    folder.mkdir(parents=True)
+    script = f"{STAND_INS} parse_options name=veco seed=1 average=2 lenpen=1 --; evaluate_task"
+    for done in (False, False, True):
+        if done:
+            folder.with_name(f"{folder.name}.done").write_text("by this")
+        result = sourced(tmp_path, script)
+        assert result.returncode == 0 and result.stdout.count(" done in ") == 2, result.stderr
+    assert sourced(tmp_path, script).stdout.count("already there") == 2
