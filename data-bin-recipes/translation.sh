@@ -47,7 +47,7 @@ raw() {
         else
             step "text, $split.$lang" "$OUT/raw/$split.$lang" to_file "{}" "$make" "$lang" "$@"
         fi
-        sides+=("$(wc -l <"$OUT/raw/$split.$lang")")
+        sides+=("$(awk 'END { print NR }' "$OUT/raw/$split.$lang")") # wc leaves out a last line without its end
         ((sides[-1])) || die "$OUT/raw/$split.$lang: is empty"
     done
     ((sides[0] == sides[1])) ||

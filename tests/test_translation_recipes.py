@@ -177,6 +177,8 @@ def test_bad_input(tmp_path, local, pretrained):
     assert "train.en[.gz]: is not there" in prepare(*given, tmp_path)
     (local / "valid.de").write_text("eins\n")
     assert "valid: 12 lines of en and 1 of de" in prepare(*given, local)
+    (local / "valid.de").write_text("x\n" * 12 + "without its end")
+    assert "valid: 12 lines of en and 13 of de" in prepare(*given, local)
     (local / "valid.en").write_text("")
     assert "valid.en: is empty" in prepare(*given, local)
     finetune = recipe("wmt14.en-de", "finetune.sh", *options, "--pretrained", pretrained, "--", "--cpu", code=1)
