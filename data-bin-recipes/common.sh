@@ -55,6 +55,15 @@ require_number() {
     done
 }
 
+# require_positive NAME...: these must be whole numbers from 1 on.
+require_positive() {
+    local name
+    require_number "$@"
+    for name; do
+        [[ ${OPTIONS[$name]} == *[1-9]* ]] || die "--$name ${OPTIONS[$name]}: must be 1 or more"
+    done
+}
+
 # require_choice NAME CHOICE...: this option must be one of the choices.
 require_choice() {
     local name=$1 choice

@@ -87,7 +87,8 @@ finetune_options() {
         workers=0 nodes=1 node-rank="${VECO_NODE_RANK:-${SLURM_NODEID:-0}}" master="${VECO_MASTER:-}" "$@"
     require_choice arm veco xlm random
     require_choice tie-self-attention yes no
-    require_number seed updates warmup batch-tokens max-tokens save-every workers nodes node-rank
+    require_number seed updates warmup save-every workers node-rank
+    require_positive batch-tokens max-tokens nodes
     require_pretrained
 }
 

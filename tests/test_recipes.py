@@ -50,12 +50,13 @@ def test_script_has_help_and_refuses_an_unknown_option(script, tmp_path):
     [
         (["--size"], "--size: needs a value"),
         (["--size", "3x"], "--size 3x: must be a whole number"),
+        (["--size", "00"], "--size 00: must be 1 or more"),
         (["--kind", "z"], "--kind z: must be one of: x y"),
         (["stray"], "stray: stands alone, where an option is expected (there are --size --kind)"),
     ],
 )
 def test_bad_options(tmp_path, arguments, message):
-    script = 'parse_options size=1 kind=x -- "$@"; require_number size; require_choice kind x y; echo ran'
+    script = 'parse_options size=1 kind=x -- "$@"; require_positive size; require_choice kind x y; echo ran'
     result = bash(tmp_path, script, *arguments)
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == f"my recipe/run.sh: error: {message}\n"

@@ -137,11 +137,29 @@ def test_archives_are_checked_and_unpacked(tmp_path):
     assert broken.returncode == 1 and not (tmp_path / "raw.en").exists()
 
 
+@pytest.mark.parametrize(("code", "kept"), [(22, False), (56, True)], ids=["HTTP 416", "connection lost"])
+def test_a_part_of_another_file_is_not_resumed_for_ever(tmp_path, code, kept):
+    incoming = tmp_path / "downloads/a.zip.incoming"
+    incoming.parent.mkdir()
+    incoming.write_text("other")
+    result = sourced(tmp_path, f"curl() {{ return {code}; }}; archive http://none/a.zip {'0' * 32}")
+    assert "cannot be downloaded: try again" in result.stderr and incoming.exists() == kept
+
+
+@pytest.mark.parametrize("extra, expected", [
+    ("", "--fp16 4"), ("--amp", " 4"), ("--cpu", " 1"), ("--cpu --amp", " 1"), ("--lr 1", "--fp16 4"),
+])  # fmt: skip
+def test_device(tmp_path, extra, expected):
+    script = f"python() {{ echo 4; }}; parse_options workers=0 -- -- {extra}; choose_device"
+    assert sourced(tmp_path, f'{script}; echo "${{DEVICE[*]}} $WORKERS"').stdout == f"{expected}\n"
+
+
 def test_talks_lose_their_tags(tmp_path):
     folder = tmp_path / "de-en"
     folder.mkdir()
     for lang in ("de", "en"):
         lines = ["<url>http://x</url>", "<title>A title</title>", *(f" {lang} sentence {n} < 3 " for n in range(46))]
+        lines[-3] += "\0 "  # for which grep would take it for no text
         (folder / f"train.tags.de-en.{lang}").write_text("".join(f"{line}\n" for line in lines))
         for name in ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012"):
             (folder / f"IWSLT14.{name}.de-en.{lang}.xml").write_text(
@@ -181,6 +199,8 @@ def test_bad_input(tmp_path, local, pretrained):
     assert "valid: 12 lines of en and 13 of de" in prepare(*given, local)
     (local / "valid.en").write_text("")
     assert "valid.en: is empty" in prepare(*given, local)
+    zero = ("--batch-tokens", 0, "--pretrained", pretrained)
+    assert "error: --batch-tokens 0: must be 1 or more\n" in recipe("wmt14.en-de", "finetune.sh", *zero, code=1)
     finetune = recipe("wmt14.en-de", "finetune.sh", *options, "--pretrained", pretrained, "--", "--cpu", code=1)
     assert finetune.count("\n") == 1 and "mt.en-de: is not there: run prepare.sh first" in finetune
     assert "run finetune.sh first" in recipe("wmt14.en-de", "evaluate.sh", *options, code=1)
