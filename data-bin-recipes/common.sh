@@ -55,6 +55,15 @@ require_number() {
     done
 }
 
+# require_positive NAME...: these must be whole numbers from 1 on.
+require_positive() {
+    local name
+    require_number "$@"
+    for name; do
+        [[ ${OPTIONS[$name]} == *[1-9]* ]] || die "--$name ${OPTIONS[$name]}: must be 1 or more"
+    done
+}
+
 # require_choice NAME CHOICE...: this option must be one of the choices.
 require_choice() {
     local name=$1 choice
@@ -68,22 +77,43 @@ require_choice() {
 # require PATH MESSAGE: end if there is no such file or folder.
 require() { [[ -e $1 ]] || die "$1: is not there: $2"; }
 
-# identity OUTPUT COMMAND...: the words of a command, and a checksum of each that is a file or was made by a step,
-# but for its own output.
+# identity OUTPUT COMMAND...: the words of a command, and a checksum of each that is a file, was made by a step or is a
+# prefix of files in a step's folder, but for its own output.
 identity() {
-    local output=$1 word file
+    local output=$1 word file files
     shift
     printf '%q ' "$@"
     for word; do
-        [[ $word != "$output" ]] || continue
+        [[ $word != "$output" && $word != "$output"/* ]] || continue
         for file in "$word" "$word.done" "$word/preparation.json"; do
             if [[ -f $file ]]; then
                 cksum <"$file" | tr '\n' ' '
-                break
+                continue 2
             fi
         done
+        files=("$word".*)
+        [[ ! -f ${word%/*}.done || -e $word || ! -f ${files[0]} ]] || cat -- "${files[@]}" | cksum | tr '\n' ' '
     done
 }
+
+# run COMMAND...: while it is a program, SIGTERM goes on to it (a training saves), and then ends the script with 143.
+run() {
+    local child code=0 terminated=
+    [[ $(type -t "$1") == file ]] || { "$@"; return; }
+    (trap - INT && exec "$@") & # in the background it would ignore Ctrl-C
+    child=$!
+    trap 'terminated=1; kill "$child" 2>/dev/null || :' TERM
+    wait "$child" || code=$?
+    while [[ -n $terminated ]] && kill -0 "$child" 2>/dev/null; do # the signal has ended only the wait
+        wait "$child" || :
+    done
+    trap - TERM
+    [[ -z $terminated ]] || exit 143
+    return $code
+}
+
+# is_made OUTPUT IDENTITY: whether a step has made it of just this.
+is_made() { [[ -e $1 && -f $1.done && $(<"$1.done") == "$2" ]]; }
 
 # step NAME OUTPUT COMMAND...
 # Run COMMAND to make OUTPUT (a file or a folder), unless it is there and was made by the same command from the
@@ -95,7 +125,7 @@ step() {
     local name=$1 output=$2 started=$SECONDS word words=() made_from
     shift 2
     made_from=$(identity "$output" "$@")
-    if [[ -z $REMAKE && -e $output && -f $output.done && $(<"$output.done") == "$made_from" ]]; then
+    if [[ -z $REMAKE ]] && is_made "$output" "$made_from"; then
         say "[$name] already there: $output"
         return
     fi
@@ -106,7 +136,7 @@ step() {
     for word; do
         words+=("${word//'{}'/"$output.partial"}")
     done
-    "${words[@]}" || die "$name failed (exit code $?): see the lines above"
+    run "${words[@]}" || die "$name failed (exit code $?): see the lines above"
     if [[ $* == *'{}'* ]]; then
         rm -rf -- "$output"
         mv -- "$output.partial" "$output"
@@ -125,7 +155,7 @@ await() {
     made_from=$(identity "$output" "$@")
     started=$SECONDS
     say "[$name] waits for the first machine to make $output"
-    until [[ -f $output.done && $(<"$output.done") == "$made_from" ]]; do
+    until is_made "$output" "$made_from"; do
         ((SECONDS - started < AWAIT_SECONDS)) ||
             die "$name: the first machine has not made $output after $AWAIT_SECONDS s: see what it says, and start again"
         sleep 1
@@ -160,7 +190,7 @@ training() {
 to_file() {
     local file=$1
     shift
-    "$@" >"$file"
+    run "$@" >"$file"
 }
 
 # prepare_translation OUT SRC TGT SPLIT...: OUT/mt.SRC-TGT from the raw OUT/raw/SPLIT.{SRC,TGT}[.gz], with the
@@ -185,7 +215,7 @@ prepare_translation() {
 }
 
 # on_all_processors COMMAND...: with their number, which is no part of what is made, as --workers.
-on_all_processors() { "$@" --workers "$(nproc)"; }
+on_all_processors() { run "$@" --workers "$(nproc)"; }
 
 # pretrain OUT OBJECTIVE[.NAME] UPDATES SEED OPTION...: checkpoints in OUT/checkpoints/OBJECTIVE[.NAME].
 # camlm: VECO; mlm: XLM; xlme: XLM-E.

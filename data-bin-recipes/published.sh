@@ -15,11 +15,12 @@ require_pretrained() {
 
 # choose_device: sets WORKERS (of --workers, by default all GPUs of this machine) and DEVICE, options of fairseq-train.
 choose_device() {
+    local extra=" ${EXTRA[*]} "
     WORKERS=${OPTIONS[workers]} DEVICE=(--fp16)
-    [[ " ${EXTRA[*]} " != *" --cpu "* ]] || DEVICE=()
+    [[ $extra != *" --cpu "* && $extra != *" --amp "* ]] || DEVICE=() # fairseq takes one of the two
     if ((WORKERS == 0)); then
         WORKERS=1
-        ((${#DEVICE[@]} == 0)) || WORKERS=$(python -c 'import torch; print(torch.cuda.device_count())')
+        [[ $extra == *" --cpu "* ]] || WORKERS=$(python -c 'import torch; print(torch.cuda.device_count())')
     fi
     ((WORKERS)) || die "no GPU here: add -- --cpu to train on the processor"
 }
@@ -34,12 +35,16 @@ is_file() {
 
 # download URL CHECKSUM FILE: goes on where it was interrupted.
 download() {
-    local url=$1 checksum=$2 file=$3 incoming=${3%.partial}.incoming progress=--silent
+    local url=$1 checksum=$2 file=$3 incoming=${3%.partial}.incoming progress=--silent code=0
     [[ ! -t 2 ]] || progress=--progress-bar
     [[ $checksum != any ]] || rm -f -- "$incoming" # half a file could not be told from a whole one
     if ! is_file "$incoming" "$checksum"; then
-        curl --fail --show-error --location --retry 3 --continue-at - $progress --output "$incoming" "$url" ||
+        run curl --fail --show-error --location --retry 3 --continue-at - $progress --output "$incoming" "$url" ||
+            code=$?
+        if ((code)); then
+            [[ $code != @(22|33|36) ]] || rm -f -- "$incoming" # what the server won't go on from now, it never will
             die "$url: cannot be downloaded: try again, or fetch the texts otherwise and give --local DIR"
+        fi
         if ! is_file "$incoming" "$checksum"; then
             rm -f -- "$incoming"
             die "$url: is not the file that this recipe was made for (its checksum should be $checksum)"

@@ -47,7 +47,7 @@ raw() {
         else
             step "text, $split.$lang" "$OUT/raw/$split.$lang" to_file "{}" "$make" "$lang" "$@"
         fi
-        sides+=("$(wc -l <"$OUT/raw/$split.$lang")")
+        sides+=("$(awk 'END { print NR }' "$OUT/raw/$split.$lang")") # wc leaves out a last line without its end
         ((sides[-1])) || die "$OUT/raw/$split.$lang: is empty"
     done
     ((sides[0] == sides[1])) ||
@@ -84,10 +84,11 @@ batch() {
 # finetune_options NAME=DEFAULT... -- "$@": reads finetune.sh's options; the recipe gives the settings that are its own.
 finetune_options() {
     parse_options out= pretrained= arm=veco decoder-layers=all layer-selection=last name= seed=1 max-tokens=4096 \
-        workers=0 nodes=1 node-rank="${SLURM_NODEID:-0}" master= "$@"
+        workers=0 nodes=1 node-rank="${VECO_NODE_RANK:-${SLURM_NODEID:-0}}" master="${VECO_MASTER:-}" "$@"
     require_choice arm veco xlm random
     require_choice tie-self-attention yes no
-    require_number seed updates warmup batch-tokens max-tokens save-every workers nodes node-rank
+    require_number seed updates warmup save-every workers node-rank
+    require_positive batch-tokens max-tokens nodes
     require_pretrained
 }
 
@@ -117,8 +118,9 @@ finetune_task() {
     [[ $arm == random ]] || start=(--finetune-from-model "$model")
     command=(fairseq-train --distributed-world-size 1) # else it takes all GPUs
     if ((workers * nodes > 1)); then
-        command=(bash "$REPOSITORY/scripts/launch.sh" --workers "$workers" --nodes "$nodes"
-            --node-rank "${OPTIONS[node-rank]}" --master "${OPTIONS[master]}" --)
+        command=(bash "$REPOSITORY/scripts/launch.sh" --workers "$workers" --nodes "$nodes" --)
+        # no options, which would make it another training on other machines
+        export VECO_NODE_RANK=${OPTIONS[node-rank]} VECO_MASTER=${OPTIONS[master]}
     fi
     command+=("$data" --user-dir "$USER_DIR" "${shape[@]}" "${start[@]}" "${DEVICE[@]}"
         --criterion label_smoothed_cross_entropy --optimizer adam --lr-scheduler polynomial_decay
@@ -127,8 +129,10 @@ finetune_task() {
         --no-epoch-checkpoints --log-interval 100 --save-dir "$folder" "$@" "${EXTRA[@]}")
     if ((OPTIONS[node-rank] == 0)); then
         training "fine-tuning, $name" "$folder" "${command[@]}"
+    elif is_made "$folder" "$(identity "$folder" "${command[@]}")"; then # the first machine would not come
+        say "[fine-tuning, $name] already there: $folder"
     else
-        "${command[@]}"
+        run "${command[@]}"
     fi
 }
 
@@ -138,6 +142,7 @@ evaluate_task() {
     run=$(run_name "${OPTIONS[name]}" "${OPTIONS[seed]}")
     folder=$OUT/checkpoints/$run average=$OUT/checkpoints/$run.average.pt
     require "$folder" "run finetune.sh first"
+    [[ -e $folder.done ]] || REMAKE=1 # while it is trained, its last checkpoints change
     step "average, $run" "$average" python "$REPOSITORY/scripts/average_checkpoints.py" --inputs "$folder" \
         --num-update-checkpoints "${OPTIONS[average]}" --output "$average"
     evaluate "$OUT" "$SRC" "$TGT" test "$run" "$average" "$OUT/raw/test.$TGT" \

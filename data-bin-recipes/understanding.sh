@@ -200,7 +200,8 @@ grid() {
                 fi
                 say "[fine-tuning] makes $point"
                 code=0
-                "$@" --batch-size $((batch / WORKERS)) --max-epoch "$epochs" --lr "$lr" --save-dir "$point" || code=$?
+                run "$@" --batch-size $((batch / WORKERS)) --max-epoch "$epochs" --lr "$lr" --save-dir "$point" ||
+                    code=$?
                 if ((code)); then # one that diverged is no reason to leave out the others
                     ((code < 128)) && [[ -e $folder/grid.json ]] ||
                         die "fine-tuning failed (exit code $code): see the lines above"

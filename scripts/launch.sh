@@ -7,8 +7,8 @@
 #
 #   --workers    on this machine (default: its GPUs; with --cpu among the arguments, 2)
 #   --nodes      machines in all, on each of which this command is run (default: 1)
-#   --node-rank  the number of this one, from 0 on (default: SLURM_NODEID, if there is one)
-#   --master     a host and a free port of machine 0 that all of them reach
+#   --node-rank  the number of this one, from 0 on (default: VECO_NODE_RANK or SLURM_NODEID of the environment, if set)
+#   --master     a host and a free port of machine 0 that all of them reach (default: VECO_MASTER of the environment)
 #
 # It ends with the exit code of the first worker that fails.
 set -euo pipefail
@@ -21,7 +21,7 @@ fail() {
     exit 1
 }
 
-workers="" nodes=1 node_rank=${SLURM_NODEID:-0} master=""
+workers="" nodes=1 node_rank=${VECO_NODE_RANK:-${SLURM_NODEID:-0}} master=${VECO_MASTER:-}
 while (($#)); do
     case $1 in
     --workers | --nodes | --node-rank | --master)

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils, options, utils
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import Dictionary, LanguagePairDataset, data_utils
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.file_io import PathManager
@@ -312,6 +312,13 @@ def test_mistakes_in_a_dictionary(tmp_path):
         with pytest.raises(Exception) as caught:
             Dictionary.load(str(path))
         assert compat.mistake(caught.value) == words
+
+
+def test_mistakes_in_the_number_of_sentences():
+    words = Dictionary()
+    with pytest.raises(AssertionError) as caught:
+        LanguagePairDataset([torch.ones(1)] * 2, [1, 1], words, [torch.ones(1)], [1], words)
+    assert "not as many sentences of one language as of the other" in compat.mistake(caught.value)
 
 
 def test_bugs_keep_their_traceback(capsys):

@@ -50,12 +50,13 @@ def test_script_has_help_and_refuses_an_unknown_option(script, tmp_path):
     [
         (["--size"], "--size: needs a value"),
         (["--size", "3x"], "--size 3x: must be a whole number"),
+        (["--size", "00"], "--size 00: must be 1 or more"),
         (["--kind", "z"], "--kind z: must be one of: x y"),
         (["stray"], "stray: stands alone, where an option is expected (there are --size --kind)"),
     ],
 )
 def test_bad_options(tmp_path, arguments, message):
-    script = 'parse_options size=1 kind=x -- "$@"; require_number size; require_choice kind x y; echo ran'
+    script = 'parse_options size=1 kind=x -- "$@"; require_positive size; require_choice kind x y; echo ran'
     result = bash(tmp_path, script, *arguments)
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == f"my recipe/run.sh: error: {message}\n"
@@ -86,6 +87,38 @@ def test_steps_run_once_and_again_when_their_file_changes(tmp_path):
     changed = bash(tmp_path, COPY.replace("cat a.out", "cat a.out a.out"), source).stdout
     assert "[first] already there" in changed and "[second] done" in changed
     assert (folder / "b.out").read_text() == "22"
+
+
+PREFIX = """
+step pieces pieces make_pieces "{}" source
+step binarise data binarise pieces/train "{}"
+training train model train data model model/log
+"""
+STAND_INS = """
+make_pieces() { mkdir "$1" && cp "$2" "$1/train.en"; }
+binarise() { mkdir "$2" && cp "$1.en" "$2/bin" && touch "$2/dict.txt"; }
+train() { touch "$2/checkpoint_1_1.pt" "$3" "$3.old"; }
+"""
+
+
+def test_a_prefix_of_texts_stands_for_them(tmp_path):
+    """What is made from other pieces is another thing, also when the script was killed after making them."""
+    folder = tmp_path / "my recipe"
+    folder.mkdir()
+    (folder / "source").write_text("1")
+    assert bash(tmp_path, STAND_INS + PREFIX).stdout.count(" done in ") == 3
+    (folder / "source").touch()
+    assert bash(tmp_path, STAND_INS + PREFIX).stdout.count("already there") == 3
+    # The same pieces, made anew.
+    (folder / "pieces.done").unlink()
+    again = bash(tmp_path, STAND_INS + PREFIX)
+    assert again.returncode == 0 and again.stdout.count(" done in ") == 2 and "[train] already there" in again.stdout
+    (folder / "source").write_text("2")
+    pieces, *others = PREFIX.strip().splitlines()
+    assert bash(tmp_path, STAND_INS + pieces).stdout.count(" done in ") == 1
+    rest = bash(tmp_path, STAND_INS + "\n".join(others))
+    assert (folder / "data/bin").read_text() == "2"
+    assert rest.returncode == 1 and "model: was trained with other options or data" in rest.stderr
 
 
 def test_failed_step_leaves_no_output_and_ends_the_script(tmp_path):
@@ -122,6 +155,20 @@ def test_training_is_resumed_and_other_options_are_refused(tmp_path):
     assert refused.stderr == (
         "my recipe/run.sh: error: model: was trained with other options or data: remove it, or choose another --out or --name\n"
     )
+
+
+@pytest.mark.parametrize("call", ["training train model ./train", "step translation out to_file out ./train"])
+def test_sigterm_goes_on_to_the_training(tmp_path, call):
+    folder = tmp_path / "my recipe"
+    folder.mkdir()
+    # It kills the recipe, and takes a while to save.
+    (folder / "train").write_text(
+        "#!/bin/bash\ntrap 'sleep 0.2; touch saved; exit 143' TERM; kill $PPID; for i in {1..40}; do sleep 0.05; done\n"
+    )
+    (folder / "train").chmod(0o755)
+    result = bash(tmp_path, f"{call}; echo not reached")
+    assert (result.returncode, result.stderr) == (143, "") and "not reached" not in result.stdout
+    assert (folder / "saved").exists() and not list(folder.glob("*.done"))
 
 
 def test_multi30k_refuses_a_text_that_is_not_multi30k(tmp_path):

@@ -137,11 +137,29 @@ def test_archives_are_checked_and_unpacked(tmp_path):
     assert broken.returncode == 1 and not (tmp_path / "raw.en").exists()
 
 
+@pytest.mark.parametrize(("code", "kept"), [(22, False), (56, True)], ids=["HTTP 416", "connection lost"])
+def test_a_part_of_another_file_is_not_resumed_for_ever(tmp_path, code, kept):
+    incoming = tmp_path / "downloads/a.zip.incoming"
+    incoming.parent.mkdir()
+    incoming.write_text("other")
+    result = sourced(tmp_path, f"curl() {{ return {code}; }}; archive http://none/a.zip {'0' * 32}")
+    assert "cannot be downloaded: try again" in result.stderr and incoming.exists() == kept
+
+
+@pytest.mark.parametrize("extra, expected", [
+    ("", "--fp16 4"), ("--amp", " 4"), ("--cpu", " 1"), ("--cpu --amp", " 1"), ("--lr 1", "--fp16 4"),
+])  # fmt: skip
+def test_device(tmp_path, extra, expected):
+    script = f"python() {{ echo 4; }}; parse_options workers=0 -- -- {extra}; choose_device"
+    assert sourced(tmp_path, f'{script}; echo "${{DEVICE[*]}} $WORKERS"').stdout == f"{expected}\n"
+
+
 def test_talks_lose_their_tags(tmp_path):
     folder = tmp_path / "de-en"
     folder.mkdir()
     for lang in ("de", "en"):
         lines = ["<url>http://x</url>", "<title>A title</title>", *(f" {lang} sentence {n} < 3 " for n in range(46))]
+        lines[-3] += "\0 "  # for which grep would take it for no text
         (folder / f"train.tags.de-en.{lang}").write_text("".join(f"{line}\n" for line in lines))
         for name in ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012"):
             (folder / f"IWSLT14.{name}.de-en.{lang}.xml").write_text(
@@ -177,8 +195,12 @@ def test_bad_input(tmp_path, local, pretrained):
     assert "train.en[.gz]: is not there" in prepare(*given, tmp_path)
     (local / "valid.de").write_text("eins\n")
     assert "valid: 12 lines of en and 1 of de" in prepare(*given, local)
+    (local / "valid.de").write_text("x\n" * 12 + "without its end")
+    assert "valid: 12 lines of en and 13 of de" in prepare(*given, local)
     (local / "valid.en").write_text("")
     assert "valid.en: is empty" in prepare(*given, local)
+    zero = ("--batch-tokens", 0, "--pretrained", pretrained)
+    assert "error: --batch-tokens 0: must be 1 or more\n" in recipe("wmt14.en-de", "finetune.sh", *zero, code=1)
     finetune = recipe("wmt14.en-de", "finetune.sh", *options, "--pretrained", pretrained, "--", "--cpu", code=1)
     assert finetune.count("\n") == 1 and "mt.en-de: is not there: run prepare.sh first" in finetune
     assert "run finetune.sh first" in recipe("wmt14.en-de", "evaluate.sh", *options, code=1)
@@ -195,3 +217,46 @@ def test_other_machines_wait_for_the_first_ones_conversion(tmp_path):
     source.write_text("two")
     stale = sourced(tmp_path, f"AWAIT_SECONDS=1; await {call}")
     assert stale.returncode == 1 and "the first machine has not made" in stale.stderr
+
+
+STAND_INS = """
+python() { for word; do [[ $word != */*.pt ]] || echo '{}' | tee "$word" >"$word.json"; done; echo; }
+bash() { echo "$VECO_NODE_RANK $VECO_MASTER" >>"$OUT/log"; touch "$folder/checkpoint_1_1.pt"; [[ -e $OUT/ok ]]; }
+fairseq-generate() { :; }
+choose_device() { WORKERS=1 DEVICE=(); }
+"""
+
+
+def test_a_training_goes_on_on_other_machines(tmp_path):
+    """Each job of a cluster has other ones; where it is done, none of them starts."""
+    (tmp_path / "mt.en-de").mkdir()
+    (tmp_path / "model").touch()
+
+    def finetune(rank, master):
+        options = "updates=4 warmup=1 lr=1 batch-tokens=8 save-every=2 tie-self-attention=no"
+        given = f"--pretrained {tmp_path}/model --nodes 2 --node-rank {rank} --master {master}"
+        return sourced(tmp_path, f"{STAND_INS} finetune_options {options} -- {given}; finetune_task")
+
+    assert "fine-tuning, veco failed" in finetune(0, "first:1").stderr
+    (tmp_path / "ok").touch()
+    for rank in (1, 0):
+        result = finetune(rank, "second:2")
+        assert result.returncode == 0, result.stderr
+    assert (tmp_path / "log").read_text() == "0 first:1\n1 second:2\n0 second:2\n"
+    for rank in (1, 0):
+        assert "[fine-tuning, veco] already there" in finetune(rank, "third:3").stdout
+    assert (tmp_path / "log").read_text().count("\n") == 3
+
+
+def test_a_training_that_goes_on_is_evaluated_anew(tmp_path):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/test.de").touch()
+    folder = tmp_path / "checkpoints/finetune.veco.s1"
+    folder.mkdir(parents=True)
+    script = f"{STAND_INS} parse_options name=veco seed=1 average=2 lenpen=1 --; evaluate_task"
+    for done in (False, False, True):
+        if done:
+            folder.with_name(f"{folder.name}.done").write_text("by this")
+        result = sourced(tmp_path, script)
+        assert result.returncode == 0 and result.stdout.count(" done in ") == 2, result.stderr
+    assert sourced(tmp_path, script).stdout.count("already there") == 2

@@ -460,6 +460,8 @@ MISTAKES = (
      "{1}: has no {0} data of these languages: check the folder, -s and -t, or make it with fairseq-preprocess"),
     (r"Could not infer language pair, please provide it explicitly",
      "the data folder names no pair of languages: check it, or give -s LANG -t LANG"),
+    (r"Source and target must contain the same number of examples",
+     "the data have not as many sentences of one language as of the other: make them from texts of as many lines"),
     (r"Incorrect encoding detected in (.+), please rebuild the dataset", "{0}: is not UTF-8: make the data again"),
     (r"Incorrect dictionary format, expected '<token> <cnt> \[flags\]': \"(.*?)\s*\"",
      'the dictionary has the line "{0}", which is not "TOKEN COUNT"'),

@@ -21,7 +21,7 @@ ARCHIVE=de-en.tgz
 archive http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/$ARCHIVE 10936dfdf616504ddbd844e91b94ef4a
 
 # talks LANG: the sentences of the training talks, without the lines of metadata, which begin with a tag.
-talks() { member $ARCHIVE "de-en/train.tags.de-en.$1" | grep -v '^ *<' | sed 's/^ *//; s/ *$//'; }
+talks() { member $ARCHIVE "de-en/train.tags.de-en.$1" | grep -av '^ *<' | sed 's/^ *//; s/ *$//'; }
 
 # Every 23rd sentence is for validation, as in fairseq's recipe.
 train() { talks "$1" | awk 'NR % 23'; }

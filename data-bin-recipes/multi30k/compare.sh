@@ -24,11 +24,12 @@ pretraining=("${EXTRA[@]}") device=()
 [[ " ${EXTRA[*]} " != *" --autocast bf16 "* ]] || device+=(--amp)
 
 for objective in camlm mlm; do
-    bash "$recipe/train.sh" "${common[@]}" --objective $objective -- "${pretraining[@]}"
+    run bash "$recipe/train.sh" "${common[@]}" --objective $objective -- "${pretraining[@]}"
 done
 for seed in $seeds; do
     for arm in veco xlm random; do
-        bash "$recipe/finetune.sh" "${common[@]}" --arm $arm --seed "$seed" -- "${device[@]}" --save-interval-updates 100
+        run bash "$recipe/finetune.sh" "${common[@]}" --arm $arm --seed "$seed" -- "${device[@]}" \
+            --save-interval-updates 100
     done
 done
 # The longer arm: pre-training's operations on top of fine-tuning's.
@@ -36,13 +37,13 @@ first=${seeds%% *}
 updates=$(python "$REPOSITORY/scripts/count_operations.py" --equal \
     "$out/checkpoints/$(run_name random "$first")/checkpoint_last.pt" "$out/checkpoints/camlm/checkpoint_last.pt")
 for seed in $seeds; do
-    bash "$recipe/finetune.sh" "${common[@]}" --arm random --name long --seed "$seed" --updates "$updates" \
+    run bash "$recipe/finetune.sh" "${common[@]}" --arm random --name long --seed "$seed" --updates "$updates" \
         --lr "$long_lr" -- "${device[@]}" --save-interval-updates 500
 done
 for seed in $seeds; do
     for name in veco xlm random long; do
         for checkpoint in "$out/checkpoints/$(run_name $name "$seed")"/checkpoint_{[0-9]*,last}.pt; do
-            bash "$recipe/evaluate.sh" "${common[@]}" --name $name --seed "$seed" \
+            run bash "$recipe/evaluate.sh" "${common[@]}" --name $name --seed "$seed" \
                 --checkpoint "$(basename "$checkpoint")" >/dev/null
         done
     done

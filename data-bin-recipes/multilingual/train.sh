@@ -25,21 +25,22 @@ options=(--mono-batch-size 16 --bitext-batch-size 32 --max-tokens 8192 --mono-ma
     --bitext-mask-prob 0.5 --bitext-mask-spread 0.5 --lr 2e-3 --dropout 0 --attention-dropout 0
     --updates-per-epoch 200 --log-format json)
 start=()
+# log FILE COMMAND...: run COMMAND, and add what it prints to FILE, too. (SIGTERM would not get past a pipe.)
+log() { "${@:2}" > >(tee -a "$1") 2>&1; }
 if [[ -z $xlmr ]] && ((OPTIONS[xlm-updates])); then
     xlmr=$out/xlmr
-    pretrain "$out" mlm "${OPTIONS[xlm-updates]}" "$seed" "${options[@]}" "${EXTRA[@]}" 2>&1 | tee -a "$out/mlm.log"
+    log "$out/mlm.log" pretrain "$out" mlm "${OPTIONS[xlm-updates]}" "$seed" "${options[@]}" "${EXTRA[@]}"
     step "export of XLM" "$xlmr" python "$REPOSITORY/scripts/export_hf.py" \
         --checkpoint "$out/checkpoints/mlm/checkpoint_last.pt" --output "{}"
 fi
 [[ -z $xlmr ]] || start=(--init-from "$xlmr" --freeze-backbone-updates "${OPTIONS[frozen-updates]}")
 if ((OPTIONS[updates])); then
-    pretrain "$out" camlm "${OPTIONS[updates]}" "$seed" "${options[@]}" "${EXTRA[@]}" "${start[@]}" 2>&1 |
-        tee -a "$out/camlm.log"
+    log "$out/camlm.log" pretrain "$out" camlm "${OPTIONS[updates]}" "$seed" "${options[@]}" "${EXTRA[@]}" "${start[@]}"
 fi
 if ((OPTIONS[xlme-updates])); then
     xlme=xlme${OPTIONS[name]:+.${OPTIONS[name]}}
     # ELECTRA's masks, and the paper's learning rate: with 1e-3 a discriminator of this size learns slower, with 2e-3
     # nothing.
     options+=(--bitext-mask-prob 0.15 --bitext-mask-spread 0 --lr 5e-4 "${EXTRA[@]}")
-    pretrain "$out" "$xlme" "${OPTIONS[xlme-updates]}" "$seed" "${options[@]}" 2>&1 | tee -a "$out/$xlme.log"
+    log "$out/$xlme.log" pretrain "$out" "$xlme" "${OPTIONS[xlme-updates]}" "$seed" "${options[@]}"
 fi

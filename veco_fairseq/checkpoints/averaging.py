@@ -36,10 +36,12 @@ def last_checkpoints(
     numbers = {int(match.group(1)): path for path in Path(folder).iterdir() if (match := name.fullmatch(path.name))}
     chosen = sorted((n for n in numbers if upper_bound is None or n <= upper_bound), reverse=True)[:count]
     if len(chosen) < count:
-        kind, keep = ("updates", "--keep-interval-updates") if name is UPDATE else ("epochs", "--keep-last-epochs")
+        kind, keep, but = "epochs", "--keep-last-epochs", ""
+        if name is UPDATE:
+            kind, keep, but = "updates", "--keep-interval-updates", " (fairseq saves none of them at an epoch's end)"
         raise UserError(
             f"{folder}: has {len(chosen)} checkpoints of {kind}, not {count}: ask for fewer, or train with {keep} "
-            f"{count}"
+            f"{count}{but}"
         )
     return [numbers[number] for number in chosen]
 
