@@ -3,14 +3,13 @@
 """k-NN target sampling: the table, V', the loss over it, and training with it."""
 
 import math
-import shutil
 
 import pytest
 import torch
 from conftest import error_line
 from test_camlm import criterion_for, iterator, make_task  # noqa: F401  a fixture
 from test_training import logged, train  # noqa: F401  a fixture
-from test_workers import EXACT, OPTIONS, close, launch, weights  # noqa: F401  a fixture
+from test_workers import EXACT, OPTIONS, close, launch, resume_exactly, weights  # noqa: F401  a fixture
 
 from veco_fairseq.modules import knn_target_sampler as module
 from veco_fairseq.modules.embedding import FactorizedEmbedding, TokenEmbedding
@@ -265,7 +264,8 @@ def test_workers_share_one_table(make_root, launch, run, tmp_path):  # noqa: F81
     root = make_root()
     options = [*EXACT, *KNN, "--knn-rest", "0"]  # of tokens drawn at random workers have each its own
     one = run("fairseq-train", root, *OPTIONS, *options, "--update-freq", "2", "--save-dir", tmp_path / "one")
-    two = launch(root, *OPTIONS, *options, "--save-interval-updates", "3", "--save-dir", tmp_path / "two")
+    options += ["--save-interval-updates", "3"]
+    two = launch(root, *OPTIONS, *options, "--save-dir", tmp_path / "two")
     ours, theirs = logged(two, "train_inner"), logged(one, "train_inner")
     for mine, other in zip(ours, theirs):
         assert float(mine["loss"]) == pytest.approx(float(other["loss"]), abs=2e-3)
@@ -274,12 +274,7 @@ def test_workers_share_one_table(make_root, launch, run, tmp_path):  # noqa: F81
     for key, tensor in states[0].items():
         assert torch.equal(tensor.sort()[0], states[1][key].sort()[0]), key
 
-    (tmp_path / "resumed").mkdir()
-    shutil.copyfile(tmp_path / "two/checkpoint_1_3.pt", tmp_path / "resumed/checkpoint_last.pt")
-    rest = launch(root, *OPTIONS, *options, "--save-dir", tmp_path / "resumed")
-    assert [line["num_updates"] for line in logged(rest, "train_inner")] == ["4", "5", "6"]
-    resumed, whole = weights(tmp_path / "resumed"), weights(tmp_path / "two")
-    assert all(torch.equal(resumed[name], tensor) for name, tensor in whole.items())
+    resume_exactly(launch, root, options, tmp_path)
 
 
 @pytest.mark.parametrize("option", ["--knn-targets", "--knn-refresh"])

@@ -29,6 +29,16 @@ def close(ours, theirs) -> bool:
     return all(torch.allclose(ours[name], tensor, atol=1e-5) for name, tensor in theirs.items())
 
 
+def resume_exactly(launch, root, options, folder) -> None:
+    """From the middle of the epoch that ``folder / "two"`` was trained for, in ``folder / "resumed"``."""
+    (folder / "resumed").mkdir()
+    shutil.copyfile(folder / "two/checkpoint_1_3.pt", folder / "resumed/checkpoint_last.pt")
+    rest = launch(root, *OPTIONS, *options, "--save-dir", folder / "resumed")
+    assert [line["num_updates"] for line in logged(rest, "train_inner")] == ["4", "5", "6"]
+    resumed, whole = weights(folder / "resumed"), weights(folder / "two")
+    assert all(torch.equal(resumed[name], tensor) for name, tensor in whole.items())
+
+
 def test_two_workers_equal_one_that_accumulates(make_root, launch, run, tmp_path):
     root = make_root()
     one = run("fairseq-train", root, *OPTIONS, *EXACT, "--update-freq", "2", "--save-dir", tmp_path / "one")
@@ -43,12 +53,7 @@ def test_two_workers_equal_one_that_accumulates(make_root, launch, run, tmp_path
             assert [float(mine[key]) for key in keys] == pytest.approx([float(other[key]) for key in keys], abs=2e-3)
     assert close(weights(tmp_path / "two"), weights(tmp_path / "one"))
 
-    (tmp_path / "resumed").mkdir()
-    shutil.copyfile(tmp_path / "two/checkpoint_1_3.pt", tmp_path / "resumed/checkpoint_last.pt")
-    rest = launch(root, *OPTIONS, *options, "--save-dir", tmp_path / "resumed")
-    assert [line["num_updates"] for line in logged(rest, "train_inner")] == ["4", "5", "6"]
-    resumed, whole = weights(tmp_path / "resumed"), weights(tmp_path / "two")
-    assert all(torch.equal(resumed[name], tensor) for name, tensor in whole.items())
+    resume_exactly(launch, root, options, tmp_path)
 
     # With another number of workers the rest of an epoch would be other batches.
     for change, message in (

@@ -106,7 +106,8 @@ class Translator:
     def _translate(self, sources: Sequence[List[str]]) -> List[str]:
         dictionary = self.task.source_dictionary
         # As fairseq-preprocess divides a line: a piece can hold a character that separates words there (U+0085).
-        ids = [torch.tensor([*map(dictionary.index, tokenize_line(" ".join(source))), dictionary.eos()]) for source in sources]
+        words = [tokenize_line(" ".join(source)) for source in sources]
+        ids = [torch.tensor([*map(dictionary.index, line), dictionary.eos()]) for line in words]
         lengths = torch.tensor([len(source) for source in ids])
         dataset = self.task.build_dataset_for_inference(ids, lengths)
         results: List[str] = [""] * len(ids)
