@@ -25,6 +25,10 @@ def test_pretrain(run, tmp_path):
         assert figure["mfu"] == pytest.approx(figure["rate"] / figures["matmul_rate"]["fp32"])
     assert figures["ratio"] == pytest.approx(ours["rate"] / peer["rate"])
     assert "operations a second, ours to fairseq's: " in result.stdout
+    result = run("scripts/bench.py", "pretrain", *options, "--profile", "--json", tmp_path / "profile.json")
+    shares = {key: value for key, value in json.loads((tmp_path / "profile.json").read_text()).items() if key != "options"}
+    assert result.stdout.splitlines()[1].endswith(max(shares, key=shares.get)) and "aten::mm" in shares
+    assert sum(shares.values()) == pytest.approx(1)
 
 
 def test_knn(run, tmp_path):

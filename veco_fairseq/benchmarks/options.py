@@ -11,6 +11,7 @@ def parse_arguments(description: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
     pretrain = commands.add_parser("pretrain", help="training, VECO's or XLM-E's, beside fairseq's masked_lm")
+    pretrain.add_argument("--profile", action="store_true", help="only where the time of our update goes, by operation")
     data = commands.add_parser("data", help="one loader process, beside the training that it feeds")
     knn = commands.add_parser("knn", help="a training step with k-NN target sampling, beside the full softmax")
     knn.add_argument("--neighbours", type=int, nargs="+", default=[5, 25, 50, 100], metavar="K",

@@ -12,6 +12,7 @@ from typing import Any, ContextManager, Dict, List, NamedTuple, Optional
 
 import numpy as np
 import torch
+import torch.profiler
 from fairseq import utils
 from fairseq.criterions.masked_lm import MaskedLmLoss
 from fairseq.data import Dictionary
@@ -38,6 +39,7 @@ CRITERIONS = {
     OURS: (CamlmCriterion, CamlmCriterionConfig),
     "replaced_token": (ReplacedTokenCriterion, ReplacedTokenCriterionConfig),
 }
+OPERATIONS_SHOWN = 15  # of a profile
 BITEXT_MASKED = {"camlm": 0.25, "replaced_token": 0.15}  # by criterion; of monolingual text it is 0.15
 
 
@@ -210,16 +212,39 @@ def train(which: str, sizes: Sizes) -> Dict[str, float]:
     }
 
 
+def profile(which: str, sizes: Sizes) -> Dict[str, float]:
+    """Print the operations that take most of an update's time, and return every one's share of it.
+
+    Args:
+        which, sizes: as of :class:`Trainer`.
+    """
+    trainer = Trainer(which, sizes)
+    trainer.update(trainer.samples[0])
+    on_gpu = sizes.device == "cuda"
+    activity = torch.profiler.ProfilerActivity.CUDA if on_gpu else torch.profiler.ProfilerActivity.CPU
+    with torch.profiler.profile(activities=[activity]) as profiler:
+        seconds = trainer.update(trainer.samples[1])["seconds"]
+    times = {event.key: event.self_device_time_total if on_gpu else event.self_cpu_time_total
+             for event in profiler.key_averages()}  # fmt: skip
+    shares = {name: time / sum(times.values()) for name, time in times.items()}
+    print(f"{seconds:.2f} s, of which")
+    for name in sorted(shares, key=shares.get, reverse=True)[:OPERATIONS_SHOWN]:
+        print(f"{shares[name]:6.1%}  {name}")
+    return shares
+
+
 def sizes_of(args: Namespace) -> Sizes:
     """The sizes that bench.py's options give."""
     return Sizes(args.arch, args.vocabulary, args.tokens, args.length, args.updates, args.autocast, args.device)
 
 
 def pretrain(args: Namespace) -> Dict:
-    """``bench.py pretrain``: print a line for each of the two, and return the figures."""
+    """``bench.py pretrain``: print a line for each of the two, or a profile, and return the figures."""
     sizes = sizes_of(args)
     if args.job:
         return train(args.job, sizes)
+    if args.profile:
+        return profile(criterion_of(args.arch), sizes)
     options = model_options(sizes)
     shape = (args.tokens, options.encoder_embed_dim, options.encoder_ffn_embed_dim)
     rates = {}

@@ -34,5 +34,5 @@ def command_of(args: Namespace, job: str, **changes) -> List[str]:
     words = [sys.argv[0], options.pop("command")]
     for name, value in options.items():
         values = value if isinstance(value, list) else [value]
-        words += [] if value is None else [f"--{name.replace('_', '-')}", *map(str, values)]
+        words += [] if value is None or value is False else [f"--{name.replace('_', '-')}", *map(str, values)]
     return words
