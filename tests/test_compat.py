@@ -409,9 +409,9 @@ def test_ddp_backend(monkeypatch, task, asked, given):
 def test_another_number_of_workers_is_refused_in_the_middle_of_an_epoch():
     """fairseq would leave out, or repeat, what lies between the two."""
 
-    def iterator(workers: int) -> EpochBatchIterator:
+    def iterator(workers: int, size: int = 1) -> EpochBatchIterator:
         numbers = torch.utils.data.TensorDataset(torch.arange(8))
-        batches = [[number] for number in range(8)]
+        batches = torch.arange(8).split(size)
         return EpochBatchIterator(numbers, lambda items: int(items[0][0]), batches, num_shards=workers)
 
     begun = iterator(2)
@@ -422,6 +422,8 @@ def test_another_number_of_workers_is_refused_in_the_middle_of_an_epoch():
     assert list(same.next_epoch_itr(shuffle=False)) == [2, 4, 6]
     with pytest.raises(UserError, match="the middle of epoch 1, .* number of workers was 2 and is 1: change it back"):
         iterator(1).load_state_dict(begun.state_dict())
+    with pytest.raises(UserError, match="epoch 1, .* number of batches was 8 and is 4"):
+        iterator(2, size=2).load_state_dict(begun.state_dict())
     assert len(list(batches)) == 3
     other = iterator(1)
     other.load_state_dict(begun.state_dict())
