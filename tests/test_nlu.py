@@ -20,6 +20,7 @@ from veco_fairseq.models.nlu import VecoNluModel, mean_of_words
 from veco_fairseq.tasks.nlu import NluTask, NluTaskConfig
 from veco_fairseq.understanding.evaluation import Finetuned, evaluate, label
 from veco_fairseq.understanding.examples import read_examples
+from veco_fairseq.understanding.metrics import SUMS
 from veco_fairseq.understanding.teaching import ids_like, read_words, write_conllu
 
 SENTENCES = ["the dog sees the cat", "who sees the cat", "a dog and a cat are here", "the cat is there",
@@ -223,7 +224,7 @@ def test_tags_are_learnt_and_given_to_translations(folder, pretrained, tmp_path)
     assert task.labels == ["D", "N", "V", "X"]
     model, log = learn(task)
     words = sum(len(line.split()) for line in SENTENCES)
-    assert log["en/gold"] == log["en/predicted"] == words and log["en/correct"] > 0.9 * words
+    assert log["en/words"] == words and log["en/right"] > 0.9 * words
     found = label(Finetuned(model, task), [["who", "sees", "the", "cat"], ["the", "dog", "sees", "the", "cat"]])
     assert found == [["X", "V", "D", "N"], ["D", "N", "V", "D", "N"]]
 
@@ -261,7 +262,8 @@ def test_answers_are_learnt(folder, pretrained, tmp_path):
 
 def test_scores_are_of_the_whole_set_and_not_of_batches():
     """A batch with a false span, one without a found one, one with 90 of 100: F1 = 2 * 90 / (101 + 101)."""
-    others = {"loss": 1.0, "sample_size": 1, "correct": 0, "fr/correct": 0, "fr/predicted": 0, "fr/gold": 0}
+    others = {"loss": 1.0, "sample_size": 1, "correct": 0, **{f"fr/{name}": 0 for name in SUMS["tagging"]}}
+    others.update({"de/right": 150, "de/words": 160})  # the accuracy doesn't count
     logs = [{**others, "de/correct": correct, "de/predicted": predicted, "de/gold": gold}
             for correct, predicted, gold in ((0, 1, 0), (0, 0, 1), (90, 100, 100))]  # fmt: skip
     with metrics.aggregate() as of_all:
