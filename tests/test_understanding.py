@@ -314,8 +314,8 @@ def test_answers_as_squad_counts_them():
     sums = metrics.of_answer("The cat!", ["a cat sat", "dog"])
     assert sums == {"f1": pytest.approx(2 / 3), "exact": 0, "count": 1}
     assert metrics.of_answer("The cat!", ["dog", "cat"]) == {"f1": 1, "exact": 1, "count": 1}
-    assert metrics.of_answer("", []) == {"f1": 1, "exact": 1, "count": 1}
-    assert metrics.of_answer("cat", []) == {"f1": 0, "exact": 0, "count": 1}
+    assert metrics.of_answer("", [], no_answer=True) == {"f1": 1, "exact": 1, "count": 1}
+    assert metrics.of_answer("cat", [], no_answer=True) == {"f1": 0, "exact": 0, "count": 1}
     assert metrics.score({"f1": 3.0, "exact": 1.0, "count": 4.0}) == 50
 
 

@@ -95,28 +95,32 @@ def spans(tags: Sequence[str]) -> Set[Tuple[str, int, int]]:
     return found
 
 
-def of_answer(predicted: str, gold: Sequence[str], metric: str = "squad", lang: str = "en") -> Sums:
-    """A question: against the gold answer that fits best; no gold answer is right when nothing is predicted.
+def of_answer(
+    predicted: str, gold: Sequence[str], metric: str = "squad", lang: str = "en", no_answer: bool = False
+) -> Sums:
+    """A question: against the gold answer that fits best.
 
     Args:
         predicted: the answer, or empty for none.
-        gold: the answers that are right.
+        gold: the answers that are right; there is one at least, but for ``no_answer``.
         metric: "squad" (Rajpurkar et al. 2016: also of XQuAD and TyDiQA) or "mlqa" (Lewis et al. 2020), which has each
             language's articles, all of Unicode's punctuation, and takes each Chinese character for a word.
         lang: the language, for "mlqa".
+        no_answer: questions may have none, as in SQuAD 2.0, whose script gives full marks where neither side has a
+            word. Those of SQuAD 1.1 and MLQA give F1 0 then, for there is no word in common, and exact match 1.
     """
     words: Callable[[str], List[str]] = squad_words if metric == "squad" else lambda text: mlqa_words(text, lang)
     mine = words(predicted)
-    rights = [words(answer) for answer in gold] or [[]]
-    exact = max(mine == right for right in rights)
-    return {"f1": max(_overlap(mine, right) for right in rights), "exact": float(exact), "count": 1.0}
+    rights = [words(answer) for answer in gold]
+    if no_answer:
+        rights = [right for right in rights if right] or [[]]
+    f1 = max(float(mine == right) if no_answer and not right else _overlap(mine, right) for right in rights)
+    return {"f1": f1, "exact": float(mine in rights), "count": 1.0}
 
 
 def _overlap(mine: Sequence[str], right: Sequence[str]) -> float:
     """The F1 of two bags of words."""
-    if not mine or not right:
-        return float(mine == right)
-    return 2 * sum((Counter(mine) & Counter(right)).values()) / (len(mine) + len(right))
+    return 2 * sum((Counter(mine) & Counter(right)).values()) / max(1, len(mine) + len(right))
 
 
 def squad_words(text: str) -> List[str]:
