@@ -61,11 +61,15 @@ def evaluate_one(args: argparse.Namespace):
             folder = args.predictions / str(number) if len(args.checkpoints) > 1 else args.predictions
             write_predictions(evaluated, folder, args.split)
         seeds.append(evaluated.figures)
+        alone = evaluated.alone
     if not any(seeds):
         print(f"{args.data}: the {args.split} set has no labels, so that there is nothing to count")
     else:
         print(table(Result(seeds)))
-    return {"split": args.split, "checkpoints": args.checkpoints, "seeds": seeds}
+    if alone:
+        counts = ", ".join(f"{lang} {count:,}" for lang, count in alone.items())
+        print(f"predicted without a translation to look at: {counts}")
+    return {"split": args.split, "checkpoints": args.checkpoints, "seeds": seeds, "without_translation": alone}
 
 
 def put_together(args: argparse.Namespace):
