@@ -22,6 +22,7 @@ from veco_fairseq.understanding.evaluation import Finetuned, evaluate, label
 from veco_fairseq.understanding.examples import read_examples
 from veco_fairseq.understanding.metrics import SUMS
 from veco_fairseq.understanding.teaching import ids_like, read_words, write_conllu
+from veco_fairseq.understanding.xtreme import read_result
 
 SENTENCES = ["the dog sees the cat", "who sees the cat", "a dog and a cat are here", "the cat is there",
              "here is a dog", "cats see"]  # fmt: skip
@@ -166,12 +167,15 @@ def test_sentence_pairs_from_files_to_table(folder, pretrained, run):
     assert seeds[0]["de"]["accuracy"] == pytest.approx(100 * right / len(gold)) and len(predicted) == len(gold)
 
     retrieved = folder / "tatoeba.json"
-    retrieved.write_text(json.dumps({"accuracy": {"de": {"0": [0.1, 0.1], "1": [0.5, 0.4]}, "mean": {"0": [0, 0]}}}))
+    accuracy = {"de": {"0": [0.1, 0.2], "1": [0.5, 0.4]}, "mean": {"0": [0, 0]}}
+    retrieved.write_text(json.dumps({"score": "cosine", "accuracy": accuracy}))
     table = run("scripts/evaluate_xtreme.py", "table", f"xnli={folder / 'pairs.json'}", f"tatoeba={retrieved}",
                 "--plot", folder / "x.png", "--json", folder / "x.json")  # fmt: skip
     assert table.returncode == 0 and table.stderr == "", table.stderr
     averages = json.loads((folder / "x.json").read_text())["averages"]
-    assert averages["tatoeba"] == 50 and averages["average"] == pytest.approx((averages["xnli"] + 50) / 2)
+    assert averages["tatoeba"] == 40 and averages["average"] == pytest.approx((averages["xnli"] + 40) / 2)
+    assert "tatoeba (layer 1, by cosine: the target of a pair, English, looks for its source" in table.stdout
+    assert read_result(retrieved, 0).of("accuracy", "de") == [20]
     assert (folder / "x.png").read_bytes().startswith(b"\x89PNG")
     assert "not TASK=FILE" in error_line(run("scripts/evaluate_xtreme.py", "table", "nli=x.json"))
     assert "is no model of --task veco_nlu" in error_line(
