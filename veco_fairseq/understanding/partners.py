@@ -3,7 +3,7 @@
 """Whose translation is looked at: a function of the data's folder alone, whatever languages are asked for."""
 
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Callable, Iterator, NamedTuple, Sequence
 
 from veco_fairseq.understanding.dataset import Item, Side, paired
 from veco_fairseq.understanding.windows import Notes
@@ -17,7 +17,7 @@ class Rows(NamedTuple):
         count: of all.
     """
 
-    sides: List[Side]
+    sides: list[Side]
     count: int
 
 
@@ -34,12 +34,12 @@ class Pairing:
         notes: by language, receive what has no translation.
     """
 
-    def __init__(self, files: Dict[str, Path], pivot: str, read: Callable[[str], Rows], notes: Dict[str, Notes]):
+    def __init__(self, files: dict[str, Path], pivot: str, read: Callable[[str], Rows], notes: dict[str, Notes]):
         self.files = files
         self.pivot = pivot
         self.read = read
         self.notes = notes
-        self.known: Dict[str, Rows] = {}
+        self.known: dict[str, Rows] = {}
 
     def rows(self, lang: str) -> Rows:
         """A language's examples, read once."""
@@ -47,12 +47,12 @@ class Pairing:
             self.known[lang] = self.read(lang)
         return self.known[lang]
 
-    def partner(self, lang: str) -> Optional[str]:
+    def partner(self, lang: str) -> str | None:
         """The language whose file has a language's translations; none if the folder has no such file."""
         others = [self.pivot] if lang != self.pivot else sorted(set(self.files) - {self.pivot})
         return next((other for other in others if other in self.files), None)
 
-    def items(self, langs: Sequence[str], training: bool) -> Iterator[List[Item]]:
+    def items(self, langs: Sequence[str], training: bool) -> Iterator[list[Item]]:
         """Every example of the languages with the translation to look at, or alone where there is none.
 
         In training both sides of a pair are predicted, if both languages are asked for, so that most of the pivot's
@@ -76,7 +76,7 @@ class Pairing:
             else:
                 yield self._beside(self.pivot, left, False)
 
-    def _beside(self, lang: str, sides: List[Side], both: bool) -> List[Item]:
+    def _beside(self, lang: str, sides: list[Side], both: bool) -> list[Item]:
         """A language's examples with their translations."""
         if not sides:
             return []
@@ -88,7 +88,7 @@ class Pairing:
             return [Item(side) for side in sides]
         return paired(sides, self._translations(lang, partner), both, self.notes[lang])
 
-    def _translations(self, lang: str, partner: str) -> List[Side]:
+    def _translations(self, lang: str, partner: str) -> list[Side]:
         """The partner's examples, if rows can be translations of each other: if there are as many, or they have ids."""
         mine, theirs = self.rows(lang), self.rows(partner)
         numbered = [side for side in (*mine.sides[:1], *theirs.sides[:1]) if side.example.id.startswith("row ")]
