@@ -31,7 +31,9 @@ def parse_arguments() -> argparse.Namespace:
     all_tasks.add_argument("results", nargs="+", metavar="TASK=FILE,...",
                            help="JSON of run, or of retrieve.py, for BUCC of each language; tasks: xnli, pawsx, udpos, "
                            "panx, xquad, mlqa, tydiqa, bucc, tatoeba")
-    all_tasks.add_argument("--layer", type=int, default=-1, metavar="N", help="of Tatoeba's layers (default: the last)")
+    all_tasks.add_argument("--layer", type=int, default=-1, metavar="N",
+                           help="of Tatoeba's layers (default: the last); the direction is XTREME's: English, the "
+                           "target of each pair, looks for the other language")
     all_tasks.add_argument("--plot", type=Path, metavar="PNG", help="bars of each task by language")
     for command in (one, all_tasks):
         command.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
@@ -61,11 +63,15 @@ def evaluate_one(args: argparse.Namespace):
             folder = args.predictions / str(number) if len(args.checkpoints) > 1 else args.predictions
             write_predictions(evaluated, folder, args.split)
         seeds.append(evaluated.figures)
+        alone = evaluated.alone
     if not any(seeds):
         print(f"{args.data}: the {args.split} set has no labels, so that there is nothing to count")
     else:
         print(table(Result(seeds)))
-    return {"split": args.split, "checkpoints": args.checkpoints, "seeds": seeds}
+    if alone:
+        counts = ", ".join(f"{lang} {count:,}" for lang, count in alone.items())
+        print(f"predicted without a translation to look at: {counts}")
+    return {"split": args.split, "checkpoints": args.checkpoints, "seeds": seeds, "without_translation": alone}
 
 
 def put_together(args: argparse.Namespace):
@@ -84,14 +90,15 @@ def put_together(args: argparse.Namespace):
         results[task] = read_results(list(map(Path, paths)), args.layer)
     results = {task: results[task] for task in TASKS if task in results}
     for task, result in results.items():
-        print(f"{task}\n{table(result)}\n")
+        print(f"{task}{result.note and f' ({result.note})'}\n{table(result)}\n")
     averages = summary(results)
     print("\n".join(f"{name:8} {spread([value])}" for name, value in averages.items()))
     if args.plot:
         bars = {task: {lang: sum(result.of(result.names[0], lang)) / len(result.seeds) for lang in result.langs}
                 for task, result in results.items()}  # fmt: skip
         plot_bars(bars, "accuracy or F1 (%)", "XTREME tasks by language", args.plot)
-    return {"tasks": {task: result.seeds for task, result in results.items()}, "averages": averages}
+    notes = {task: result.note for task, result in results.items() if result.note}
+    return {"tasks": {task: result.seeds for task, result in results.items()}, "averages": averages, "notes": notes}
 
 
 if __name__ == "__main__":

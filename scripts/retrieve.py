@@ -21,7 +21,8 @@ def parse_arguments() -> argparse.Namespace:
     for command in (tatoeba, bucc):
         command.add_argument("checkpoint", help="of --task camlm, dict.txt and sentencepiece.bpe.model beside it")
     tatoeba.add_argument("--pairs", nargs="+", required=True, metavar="NAME=SRC,TGT",
-                         help="texts whose line N is each other's translation, .gz or not")
+                         help="texts whose line N is each other's translation, .gz or not; XTREME's figure is the "
+                         "one to the source, with English as TGT")
     tatoeba.add_argument("--layers", nargs="+", metavar="N",
                          help="states after the N-th layer; 0: the embeddings (default: all of them)")
     bucc.add_argument("--source", required=True, type=Path, metavar="FILE", help="lines ID<TAB>sentence, .gz or not")
@@ -101,7 +102,8 @@ def run_bucc(args: argparse.Namespace) -> Dict:
     if args.output:
         mining.write_pairs(args.output, kept, *ids)
         print(f"wrote {args.output}")
-    return {"lang": args.lang, "layer": layers[0], "threshold": threshold, "pairs": len(kept), **figures}
+    found = {"lang": args.lang, "layer": layers[0], "threshold": threshold, "tuned_here": args.threshold is None}
+    return {**found, "pairs": len(kept), **figures}
 
 
 if __name__ == "__main__":

@@ -20,7 +20,9 @@ from veco_fairseq.models.nlu import VecoNluModel, mean_of_words
 from veco_fairseq.tasks.nlu import NluTask, NluTaskConfig
 from veco_fairseq.understanding.evaluation import Finetuned, evaluate, label
 from veco_fairseq.understanding.examples import read_examples
+from veco_fairseq.understanding.metrics import SUMS
 from veco_fairseq.understanding.teaching import ids_like, read_words, write_conllu
+from veco_fairseq.understanding.xtreme import read_result
 
 SENTENCES = ["the dog sees the cat", "who sees the cat", "a dog and a cat are here", "the cat is there",
              "here is a dog", "cats see"]  # fmt: skip
@@ -165,12 +167,15 @@ def test_sentence_pairs_from_files_to_table(folder, pretrained, run):
     assert seeds[0]["de"]["accuracy"] == pytest.approx(100 * right / len(gold)) and len(predicted) == len(gold)
 
     retrieved = folder / "tatoeba.json"
-    retrieved.write_text(json.dumps({"accuracy": {"de": {"0": [0.1, 0.1], "1": [0.5, 0.4]}, "mean": {"0": [0, 0]}}}))
+    accuracy = {"de": {"0": [0.1, 0.2], "1": [0.5, 0.4]}, "mean": {"0": [0, 0]}}
+    retrieved.write_text(json.dumps({"score": "cosine", "accuracy": accuracy}))
     table = run("scripts/evaluate_xtreme.py", "table", f"xnli={folder / 'pairs.json'}", f"tatoeba={retrieved}",
                 "--plot", folder / "x.png", "--json", folder / "x.json")  # fmt: skip
     assert table.returncode == 0 and table.stderr == "", table.stderr
     averages = json.loads((folder / "x.json").read_text())["averages"]
-    assert averages["tatoeba"] == 50 and averages["average"] == pytest.approx((averages["xnli"] + 50) / 2)
+    assert averages["tatoeba"] == 40 and averages["average"] == pytest.approx((averages["xnli"] + 40) / 2)
+    assert "tatoeba (layer 1, by cosine: the target of a pair, English, looks for its source" in table.stdout
+    assert read_result(retrieved, 0).of("accuracy", "de") == [20]
     assert (folder / "x.png").read_bytes().startswith(b"\x89PNG")
     assert "not TASK=FILE" in error_line(run("scripts/evaluate_xtreme.py", "table", "nli=x.json"))
     assert "is no model of --task veco_nlu" in error_line(
@@ -223,7 +228,7 @@ def test_tags_are_learnt_and_given_to_translations(folder, pretrained, tmp_path)
     assert task.labels == ["D", "N", "V", "X"]
     model, log = learn(task)
     words = sum(len(line.split()) for line in SENTENCES)
-    assert log["en/gold"] == log["en/predicted"] == words and log["en/correct"] > 0.9 * words
+    assert log["en/words"] == words and log["en/right"] > 0.9 * words
     found = label(Finetuned(model, task), [["who", "sees", "the", "cat"], ["the", "dog", "sees", "the", "cat"]])
     assert found == [["X", "V", "D", "N"], ["D", "N", "V", "D", "N"]]
 
@@ -261,7 +266,8 @@ def test_answers_are_learnt(folder, pretrained, tmp_path):
 
 def test_scores_are_of_the_whole_set_and_not_of_batches():
     """A batch with a false span, one without a found one, one with 90 of 100: F1 = 2 * 90 / (101 + 101)."""
-    others = {"loss": 1.0, "sample_size": 1, "correct": 0, "fr/correct": 0, "fr/predicted": 0, "fr/gold": 0}
+    others = {"loss": 1.0, "sample_size": 1, "correct": 0, **{f"fr/{name}": 0 for name in SUMS["tagging"]}}
+    others.update({"de/right": 150, "de/words": 160})  # the accuracy doesn't count
     logs = [{**others, "de/correct": correct, "de/predicted": predicted, "de/gold": gold}
             for correct, predicted, gold in ((0, 1, 0), (0, 0, 1), (90, 100, 100))]  # fmt: skip
     with metrics.aggregate() as of_all:
@@ -280,8 +286,78 @@ def test_rows_are_translations_if_there_are_as_many(folder, pretrained, tmp_path
     assert [(item.x.lang, item.y.lang) for item in task.dataset("test").items] == [("de", "en")] * 12
     with open(data / "train-en.tsv", "a") as file:
         file.write("a dog\tcats see\tyes\n")
-    with pytest.raises(UserError, match="no example of de, en has a translation"):
+    reason = "de: 1 file of 32 rows for 33 rows in en: without ids no translations"
+    with pytest.raises(UserError, match=f"no example of de, en has a translation, .*{reason}"):
         task.load_dataset("train")
+
+
+def write_tagged(folder, missing):
+    """A sentence in de, en and fr under each id but those that are missing."""
+    folder.mkdir()
+    tags = {"the": "D", "a": "D", "dog": "N", "cat": "N", "sees": "V", "is": "V", "are": "V"}
+    for turn, lang in enumerate(("de", "en", "fr")):
+        for split in ("train", "dev", "test"):
+            blocks = []
+            for number, line in enumerate(SENTENCES):
+                words = line.split()[turn:] + line.split()[:turn]
+                lines = "".join(f"{word}\t{tags.get(word, 'X')}\n" for word in words)
+                if number not in missing.get(lang, ()):
+                    blocks.append(f"# sent_id = {number}\n{lines}")
+            (folder / f"{split}-{lang}.tsv").write_text("\n".join(blocks))
+    return folder
+
+
+def looked_at(task, split):
+    """(language, id) -> the language that is looked at, or none."""
+    return {(item.x.lang, item.x.example.id): item.y and item.y.lang for item in task.dataset(split).items}
+
+
+def test_what_is_looked_at_does_not_depend_on_the_languages_asked_for(folder, pretrained, tmp_path, caplog):
+    data = write_tagged(tmp_path / "data", {"de": [1], "en": [0, 3]})
+    options = {"nlu_task": "tagging", "plug": "in"}
+    task = setup(data, pretrained, tmp_path, **options)
+    torch.manual_seed(3)
+    model = task.build_model(Namespace(
+        _name="veco_nlu_tiny", arch="veco_nlu_tiny", encoder_embed_dim=16, encoder_ffn_embed_dim=32, max_positions=128,
+    )).eval()  # fmt: skip
+    model.requires_grad_(False).head.out_proj.weight.mul_(50)  # so that tags differ
+    together = evaluate(Finetuned(model, task), "test")
+    pairs = looked_at(task, "test")
+    assert {key: lang for key, lang in pairs.items() if key[1] in "013"} == {
+        ("de", "0"): None, ("de", "3"): None, ("en", "1"): None,  # en's are in de's file, and not in fr's, too
+        ("fr", "0"): None, ("fr", "1"): "en", ("fr", "3"): None,
+    }  # fmt: skip
+    assert pairs["de", "2"] == "en" and pairs["en", "2"] == "de" and together.alone == {"de": 2, "en": 1, "fr": 2}
+    assert "test de: 2 without translation (first: " in caplog.text and "test en: 1 without" in caplog.text
+    for langs in ("en", "de", "fr", "fr,en"):
+        alone = setup(data, pretrained, tmp_path, valid_langs=langs, **options)
+        found = evaluate(Finetuned(model, alone), "test")
+        assert looked_at(alone, "test") == {key: lang for key, lang in pairs.items() if key[0] in langs}
+        for lang in langs.split(","):
+            assert found.figures[lang] == together.figures[lang] and found.alone[lang] == together.alone[lang]
+            for one, other in zip(found.predictions[lang], together.predictions[lang], strict=True):
+                assert one.value == other.value and one.side.example == other.side.example
+
+    (data / "test-en.tsv").unlink()  # a pivot that is not there is said, too
+    alone = evaluate(Finetuned(model, setup(data, pretrained, tmp_path, valid_langs="fr", **options)), "test").alone
+    assert alone == {"fr": 6}
+    assert "test fr: 6 without translation, for there is no file of en (--pivot-lang) (first: " in caplog.text
+
+
+def test_training_on_one_language_looks_at_the_same_translations(folder, pretrained, tmp_path):
+    data = write_tagged(tmp_path / "data", {"de": [1], "en": [0, 3]})
+
+    def items(langs):
+        task = setup(data, pretrained, tmp_path, nlu_task="tagging", plug="in", train_langs=langs)
+        task.load_dataset("train")
+        found = task.dataset("train").items
+        return {(item.x.lang, item.x.example.id): (item.y and item.y.lang, item.both) for item in found}
+
+    together = items(None)
+    assert together["de", "2"] == together["fr", "2"] == ("en", True) and ("en", "2") not in together
+    assert together["de", "0"] == together["fr", "3"] == (None, False)
+    assert items("de") == {("de", number): (None, False) if number in "03" else ("en", False) for number in "02345"}
+    assert items("en") == {("en", number): (None, False) if number == "1" else ("de", False) for number in "1245"}
 
 
 def test_what_cannot_be_trained(folder, pretrained, tmp_path):

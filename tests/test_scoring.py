@@ -57,6 +57,16 @@ def test_lang_chooses_the_tokenisation():
     assert "tok:zh" in score(["一 二 三 四"], ["一二三四"], "zh")["sacrebleu"]["signature"]
 
 
+@pytest.mark.parametrize("lang, tokeniser", [("zh", "zh"), ("zh-CN", "zh"), ("tha", "char"), ("my_MM", "char")])
+def test_a_language_without_spaces_has_no_tokenised_bleu(lang, tokeniser):
+    """Of one sentence each, abcd and abcx: characters 3/4, 2/3, 1/2 and smoothed 1/2; Moses would see one word."""
+    texts = {"zh": ("一二三四", "一二三五"), "char": ("กขคง", "กขคจ")}[tokeniser]
+    result = score([texts[0]], [texts[1]], lang)
+    assert f"tok:{tokeniser}" in result["sacrebleu"]["signature"] and "tokenised_bleu" not in result
+    assert result["sacrebleu"]["score"] == pytest.approx(100 * (3 / 4 * 2 / 3 * 1 / 2 * 1 / 2) ** 0.25)
+    assert score_lines(result)[1].startswith("case-insensitive tokenised BLEU: none, for Moses does not cut")
+
+
 def test_compounds_are_split_by_hand():
     """ein rot-weißes haus . / ein rot-blaues haus .: 3 of 4 tokens match; split: ein rot - weißes haus ., 5 of 6."""
     hypothesis, reference = ["Ein rot-weißes Haus."], ["Ein rot-blaues Haus."]

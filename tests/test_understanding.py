@@ -285,11 +285,21 @@ def test_spans_as_conlleval_counts_them():
     assert metrics.spans(tags) == {("PER", 0, 1), ("PER", 2, 2), ("LOC", 4, 5), ("ORG", 6, 6), ("LOC", 7, 7)}
 
 
-def test_f1_of_tags_and_spans():
+def test_parts_of_speech_are_runs_of_one_tag():
+    """A run is a span; SYM and SCONJ are each their own, since an S is a span of one word to the script."""
+    tags = ["NOUN", "NOUN", "INTJ", "INTJ", "ADP", "SYM", "SYM", "SCONJ", "CCONJ", "X", "X"]
+    assert metrics.spans(tags) == {("NOUN", 0, 1), ("INTJ", 2, 3), ("ADP", 4, 4), ("SYM", 5, 5), ("SYM", 6, 6),
+                                   ("SCONJ", 7, 7), ("CCONJ", 8, 8), ("X", 9, 10)}  # fmt: skip
+
+
+def test_f1_of_tags_and_the_accuracy_beside_it():
     sums = metrics.of_tags(["B-PER", "O", "O", "B-LOC"], ["B-PER", "I-PER", "O", "B-LOC"])
-    assert sums == {"correct": 1, "predicted": 2, "gold": 2} and metrics.figures(sums) == {"f1": 50}
-    sums = metrics.of_tags(["NOUN", "VERB", "X"], ["NOUN", "NOUN", "X"])
-    assert metrics.score(sums) == pytest.approx(200 / 3)
+    assert sums == {"correct": 1, "predicted": 2, "gold": 2, "right": 3, "words": 4}
+    assert metrics.figures(sums) == {"f1": 50, "accuracy": 75} and metrics.score(sums) == 50
+    sums = metrics.of_tags(["NOUN", "VERB", "X"], ["NOUN", "NOUN", "X"])  # two words right; X alone of 3 and 2 spans
+    assert metrics.figures(sums) == {"f1": pytest.approx(40), "accuracy": pytest.approx(200 / 3)}
+    assert metrics.score(sums) == pytest.approx(40)
+    assert Result([{"de": metrics.figures(sums)}]).average() == pytest.approx(40)  # in XTREME's mean over tasks
 
 
 def test_no_answer_is_lost_where_questions_share_an_id(tmp_path):
@@ -304,8 +314,8 @@ def test_answers_as_squad_counts_them():
     sums = metrics.of_answer("The cat!", ["a cat sat", "dog"])
     assert sums == {"f1": pytest.approx(2 / 3), "exact": 0, "count": 1}
     assert metrics.of_answer("The cat!", ["dog", "cat"]) == {"f1": 1, "exact": 1, "count": 1}
-    assert metrics.of_answer("", []) == {"f1": 1, "exact": 1, "count": 1}
-    assert metrics.of_answer("cat", []) == {"f1": 0, "exact": 0, "count": 1}
+    assert metrics.of_answer("", [], no_answer=True) == {"f1": 1, "exact": 1, "count": 1}
+    assert metrics.of_answer("cat", [], no_answer=True) == {"f1": 0, "exact": 0, "count": 1}
     assert metrics.score({"f1": 3.0, "exact": 1.0, "count": 4.0}) == 50
 
 

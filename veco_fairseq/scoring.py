@@ -14,6 +14,12 @@ from sacremoses import MosesTokenizer
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
 
+# Languages written without spaces between words, which Moses does not cut into words, and sacreBLEU's tokeniser for
+# each: where it has none of its own for a language, characters.
+WITHOUT_SPACES = {"zh": "zh", "ja": "ja-mecab", **dict.fromkeys(("bo", "dz", "km", "lo", "my", "th"), "char")}
+TWO_LETTERS = {"cmn": "zh", "yue": "zh", "zho": "zh", "jpn": "ja", "kor": "ko", "bod": "bo", "dzo": "dz", "khm": "km",
+               "lao": "lo", "mya": "my", "tha": "th"}  # fmt: skip
+
 _COMPOUND = re.compile(r"(\S)-(\S)")
 _DETOKENISED = re.compile(r"^D-(\d+)\t[^\t]*\t(.*)$", re.DOTALL)
 
@@ -58,8 +64,8 @@ def score(
     Args:
         hypotheses: detokenised text, one sentence each.
         references: as many.
-        lang: the language's code; it chooses Moses' rules, and sacreBLEU's tokenisation of Chinese, Japanese
-            and Korean.
+        lang: the language's code; it chooses Moses' rules, and sacreBLEU's tokenisation of Chinese, Japanese, Korean
+            and other languages without spaces (:data:`WITHOUT_SPACES`).
         split_compounds: for tokenised BLEU, cut words at their hyphens, as papers on WMT14 En-De do.
         samples: bootstrap resamples of the test set for a confidence interval; 0: none.
         baseline: another system's output, to be tested against by paired bootstrap resampling.
@@ -67,7 +73,8 @@ def score(
     Returns:
         ``{"sacrebleu": {...}, "tokenised_bleu": {...}, "lines": int}``, each BLEU with "score", "signature",
         "tokeniser" and "details" (precisions, brevity penalty, lengths); with ``samples`` also "mean" and "interval",
-        half the width of the 95% interval; with a ``baseline`` also "baseline", its BLEU, and "p".
+        half the width of the 95% interval; with a ``baseline`` also "baseline", its BLEU, and "p". There is no
+        "tokenised_bleu" of a language without spaces: each sentence would be a token or two.
 
     Raises:
         UserError: the two differ in length, there is nothing to score, or the language needs another package.
@@ -80,21 +87,22 @@ def score(
             )
     if not any(line.strip() for line in references):
         raise UserError("the references are empty: there is nothing to score")
+    code = re.split("[-_]", lang.lower())[0]
+    code = TWO_LETTERS.get(code, code)
     try:
-        detokenised = BLEU(trg_lang=lang)
+        detokenised = BLEU(trg_lang=code, tokenize=WITHOUT_SPACES.get(code))
     except RuntimeError as error:  # Japanese and Korean need their own tokenisers
-        raise UserError(f"--lang {lang}: {error}") from error
+        raise UserError(f"--lang {lang}: {' '.join(str(error).split())}") from error
+    signature = "of sacreBLEU, see the signature"
+    result = {"sacrebleu": _result(detokenised, systems, references, signature, samples), "lines": len(references)}
+    if code in WITHOUT_SPACES:
+        return result
     # What multi-bleu.perl -lc gives on Moses-tokenised text: it doesn't smooth, so neither is it done here.
     tokenised = BLEU(lowercase=True, tokenize="none", force=True, smooth_method="none")
     compounds = f"compounds {'' if split_compounds else 'not '}split"
     tokeniser = f"Moses' for '{lang}' (sacremoses {version('sacremoses')}), lower-cased, {compounds}"
     texts = [tokenise(lines, lang, split_compounds) for lines in (*systems, references)]
-    signature = "of sacreBLEU, see the signature"
-    return {
-        "sacrebleu": _result(detokenised, systems, references, signature, samples),
-        "tokenised_bleu": _result(tokenised, texts[:-1], texts[-1], tokeniser, samples),
-        "lines": len(references),
-    }
+    return {**result, "tokenised_bleu": _result(tokenised, texts[:-1], texts[-1], tokeniser, samples)}
 
 
 def tokenise(lines: Sequence[str], lang: str, split_compounds: bool = False) -> List[str]:
@@ -126,6 +134,9 @@ def score_lines(result: Dict[str, Any]) -> List[str]:
     names = (("sacrebleu", "sacreBLEU"), ("tokenised_bleu", "case-insensitive tokenised BLEU"))
     lines = []
     for key, name in names:
+        if key not in result:
+            lines.append(f"{name}: none, for Moses does not cut a language without spaces into words: use sacreBLEU")
+            continue
         bleu = result[key]
         interval = f" ± {bleu['interval']:.2f}" if "interval" in bleu else ""
         test = f", baseline {bleu['baseline']:.2f}, p = {bleu['p']:.4f}" if "p" in bleu else ""

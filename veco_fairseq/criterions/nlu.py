@@ -34,8 +34,8 @@ class NluCriterion(FairseqCriterion):
     """The NLL of what is to be predicted: labels, tags, or the answers' first and last tokens.
 
     Logged: ``loss`` (bits a prediction) and ``acc`` (share of right ones); in validation also each language's
-    ``LANG_score``, in per cent (accuracy, F1, or the mean of F1 and exact match), and ``score``, their mean, which is
-    what to choose a checkpoint by (``--best-checkpoint-metric score --maximize-best-checkpoint-metric``).
+    ``LANG_score``, in per cent (accuracy, F1 of spans of tags, or the mean of F1 and exact match), and ``score``,
+    their mean, to choose a checkpoint by (``--best-checkpoint-metric score --maximize-best-checkpoint-metric``).
     """
 
     def forward(self, model, sample, reduce: bool = True) -> Tuple[Tensor, int, Dict]:

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -18,7 +18,7 @@ from veco_fairseq.data.roots import load_dictionary
 from veco_fairseq.data.vocabulary import DICT_NAME, MODEL_NAME, load_sentencepiece, require_same_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.base import VecoTask
-from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, by_window, paired
+from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, by_window
 from veco_fairseq.understanding.examples import (
     NLU_TASKS,
     Question,
@@ -28,6 +28,7 @@ from veco_fairseq.understanding.examples import (
     without_text,
 )
 from veco_fairseq.understanding.metrics import SUMS, Sums
+from veco_fairseq.understanding.partners import Pairing, Rows
 from veco_fairseq.understanding.predictions import Prediction, predictions, sums_by_language
 from veco_fairseq.understanding.windows import MAX_QUESTION, Notes, Windows
 
@@ -64,7 +65,9 @@ class NluTaskConfig(FairseqDataclass):
         default=None, metadata={"help": "languages to validate on (default: all that have a set)"}
     )
     pivot_lang: str = field(
-        default="en", metadata={"help": "with --plug in: the language that the others are translations of"}
+        default="en",
+        metadata={"help": "with --plug in: the language whose file has the others' translations; its own are in the "
+                  "file of the first other language in alphabetical order"},
     )
     max_length: int = field(
         default=128, metadata={"help": "tokens of a sequence at most (XTREME: 128; of questions 384)"}
@@ -158,22 +161,28 @@ class NluTask(VecoTask):
         wanted = self.cfg.train_langs if training else self.cfg.valid_langs
         files = find_files(Path(self.cfg.data), split, self.nlu_task)
         langs = _chosen(files, wanted, self.cfg, split)
-        # To predict the others, the pivot's may be looked at whether it is predicted itself or not.
-        looked_at = [self.cfg.pivot_lang] if self.plug_in and not training and self.cfg.pivot_lang in files else []
         notes = {lang: Notes() for lang in files}
-        sides = {lang: self._sides(files[lang], lang, training, notes[lang])
-                 for lang in dict.fromkeys([*langs, *looked_at])}  # fmt: skip
+
+        def read(lang: str) -> Rows:
+            return self._rows(files[lang], lang, training, lang in langs, notes[lang])
+
+        pairing = Pairing(files, self.cfg.pivot_lang, read, notes)
+        sides = {lang: pairing.rows(lang).sides for lang in langs}
         unlabelled = (_has_nothing_to_learn(side, self.cfg.no_answer) for lang in langs for side in sides[lang])
         if must_have_labels and not training and all(unlabelled):  # in training those are left out already
             names = ", ".join(str(files[lang]) for lang in langs)
             raise UserError(f"{names}: no labels or answers, by which a checkpoint could be chosen: give a set with them")
-        items = list(chain.from_iterable(self._items(sides, langs, training, notes)))
+        if self.plug_in:
+            items = list(chain.from_iterable(pairing.items(langs, training)))
+        else:
+            items = [Item(side) for lang in langs for side in sides[lang]]
         if training and self.nlu_task == "span":
             items = list(chain.from_iterable(map(by_window, items)))
         if training and self.plug_in and not any(item.y for item in items):
+            lang = next(lang for lang, of_lang in notes.items() if of_lang.counts)
             raise UserError(
-                f"--plug in: no example of {', '.join(langs)} has a translation in --pivot-lang {self.cfg.pivot_lang}; "
-                "see the lines above: translations have the same id, or row"
+                f"--plug in: no example of {', '.join(langs)} has a translation, which would have the same id, or row "
+                f"({lang}: {notes[lang].lines()[0]}; --pivot-lang {self.cfg.pivot_lang})"
             )
         seed = self.cfg.seed if training else None
         self.datasets[split] = UnderstandingDataset(items, self.nlu_task, self.dictionary.pad(), seed)
@@ -191,12 +200,14 @@ class NluTask(VecoTask):
         pooling = str(cfg.word_pooling)
         return Windows(self.dictionary, self.pieces, self.labels, cfg.max_length, cfg.stride, pooling, notes)
 
-    def _sides(self, path: Path, lang: str, training: bool, notes: Notes) -> List[Side]:
+    def _rows(self, path: Path, lang: str, training: bool, wanted: bool, notes: Notes) -> Rows:
+        """A language's examples; in training what is learnt from has a label, and no text any more."""
         windows = self.windows(notes)
+        examples = read_examples(path, lang, self.nlu_task)
         sides = []
-        for example in read_examples(path, lang, self.nlu_task):
+        for example in examples:
             side = Side(lang, example, windows(example))
-            if training and _has_nothing_to_learn(side, self.cfg.no_answer):
+            if training and wanted and _has_nothing_to_learn(side, self.cfg.no_answer):
                 notes.add("without label or answer, left out", example.where)
                 continue
             if training:  # of some sets there are millions
@@ -204,42 +215,7 @@ class NluTask(VecoTask):
             sides.append(side)
         if not sides:
             raise UserError(f"{path}: has no example to learn from: labels or answers are missing (see --no-answer)")
-        return sides
-
-    def _items(self, sides: Dict[str, List[Side]], langs: Iterable[str], training: bool, notes: Dict[str, Notes]):
-        """Examples alone; or with --plug in a translation and its original, both predicted in training."""
-        pivot = self.cfg.pivot_lang
-        others = [lang for lang in langs if lang != pivot]
-        if not self.plug_in or pivot not in sides or not others:
-            for lang in langs:
-                yield [Item(side) for side in sides[lang]]
-            return
-        in_pairs = set()
-        for lang in others:
-            translations = self._translations(sides[lang], sides[pivot], notes[lang])
-            items = paired(sides[lang], translations, training, notes[lang])
-            in_pairs.update(id(item.y) for item in items)
-            yield items
-        if pivot not in langs:
-            return
-        if training:  # the others' partners are there already
-            alone = [side for side in sides[pivot] if id(side) not in in_pairs]
-            for side in alone:
-                notes[pivot].add("without translation", side.example.where)
-            yield [Item(side) for side in alone]
-        else:
-            first = sides[others[0]]
-            yield paired(sides[pivot], self._translations(sides[pivot], first, notes[pivot]), False, notes[pivot])
-
-    @staticmethod
-    def _translations(sides: List[Side], others: List[Side], notes: Notes) -> List[Side]:
-        """The others, if rows can be translations of each other: without ids, if there are as many of both."""
-        numbered = [side for side in (*sides[:1], *others[:1]) if side.example.id.startswith("row ")]
-        if numbered and len(sides) != len(others):
-            other = f"{len(others):,} rows in {others[0].lang}"
-            notes.add(f"file of {len(sides):,} rows for {other}: without ids no translations", sides[0].example.where)
-            return []
-        return others
+        return Rows(sides, len(examples))
 
     # Predictions
 

@@ -32,11 +32,13 @@ class Evaluated(NamedTuple):
         nlu_task: classification, tagging or span.
         predictions: by language, in the files' order.
         figures: language -> name -> per cent.
+        alone: of a plugged-in model, language -> number of examples that had no translation to look at.
     """
 
     nlu_task: str
     predictions: Dict[str, List[Prediction]]
     figures: Dict[str, Dict[str, float]]
+    alone: Dict[str, int] = {}
 
 
 class Finetuned(NamedTuple):
@@ -88,6 +90,9 @@ def load_finetuned(checkpoint: Path_, data: Path_, cpu: bool = False, **options)
 def evaluate(finetuned: Finetuned, split: str, max_tokens: int = 8192) -> Evaluated:
     """Predict a split, with the translation plugged in where the model takes one and there is one.
 
+    Whose translation that is, does not depend on the languages that are asked for; those without are counted, and on
+    standard error is where the first is.
+
     Raises:
         UserError: the data is bad.
     """
@@ -98,7 +103,9 @@ def evaluate(finetuned: Finetuned, split: str, max_tokens: int = 8192) -> Evalua
     by_lang: Dict[str, List[Prediction]] = {lang: [] for lang in task.validation_langs}
     for prediction in found:
         by_lang[prediction.side.lang].append(prediction)
-    return Evaluated(task.nlu_task, by_lang, {lang: figures(sums[lang]) for lang in by_lang if lang in sums})
+    of_langs = {lang: figures(sums[lang]) for lang in by_lang if lang in sums}
+    alone = Counter(item.x.lang for item in task.dataset(split).items if task.plug_in and item.y is None)
+    return Evaluated(task.nlu_task, by_lang, of_langs, dict(alone))
 
 
 def label(teacher: Finetuned, sentences: Sequence[Sequence[str]], max_tokens: int = 8192) -> List[List[str]]:

@@ -6,33 +6,46 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from typing import Callable, Dict, List, Sequence, Set, Tuple
+from operator import eq
+from typing import Callable, Dict, Iterable, List, Sequence, Set, Tuple
 
 Sums = Dict[str, float]
 
-# What is summed for each kind of task, and the figure that a task is judged by: XTREME's.
-SUMS = {"classification": ("correct", "count"), "tagging": ("correct", "predicted", "gold"),
+# What is summed for each kind of task. Of tags both the spans and the words.
+SUMS = {"classification": ("correct", "count"), "tagging": ("correct", "predicted", "gold", "right", "words"),
         "span": ("f1", "exact", "count")}  # fmt: skip
 
 
 def figures(sums: Sums) -> Dict[str, float]:
-    """Per cent: "accuracy"; or "f1" (of tags or spans of tags); or "f1" and "exact" (of answers).
+    """Per cent: "accuracy"; or "f1" (of spans of tags) and "accuracy" (of words); or "f1" and "exact" (of answers).
 
     Args:
         sums: of :data:`SUMS`' kinds; zero if nothing was counted.
     """
     if "gold" in sums:
-        return {"f1": 200 * sums["correct"] / max(1, sums["predicted"] + sums["gold"])}
+        f1 = 200 * sums["correct"] / max(1, sums["predicted"] + sums["gold"])
+        return {"f1": f1, "accuracy": 100 * sums["right"] / max(1, sums["words"])}
     count = max(1, sums["count"])
     if "exact" in sums:
         return {name: 100 * sums[name] / count for name in ("f1", "exact")}
     return {"accuracy": 100 * sums["correct"] / count}
 
 
+def judged_by(names: Iterable[str]) -> List[str]:
+    """The figures whose mean a task is judged by, as XTREME does: tags by their F1, not by the accuracy beside it.
+
+    Args:
+        names: those of :func:`figures`.
+    """
+    names = list(names)
+    return [name for name in names if name != "accuracy" or "f1" not in names]
+
+
 def score(sums: Sums) -> float:
     """One number: accuracy or F1, of answers the mean of F1 and exact match, as XTREME's averages have it."""
     found = figures(sums)
-    return sum(found.values()) / len(found)
+    names = judged_by(found)
+    return sum(found[name] for name in names) / len(names)
 
 
 def of_label(predicted: str, gold: str) -> Sums:
@@ -41,53 +54,73 @@ def of_label(predicted: str, gold: str) -> Sums:
 
 
 def of_tags(predicted: Sequence[str], gold: Sequence[str]) -> Sums:
-    """A sentence: the spans of B- and I- tags, or where the tags are of another kind each word's."""
-    if all(tag == "O" or tag[:2] in ("B-", "I-") for tag in gold):
-        mine, right = spans(predicted), spans(gold)
-    else:
-        mine, right = set(enumerate(predicted)), set(enumerate(gold))
-    return {"correct": float(len(mine & right)), "predicted": float(len(mine)), "gold": float(len(right))}
+    """A sentence: its spans (see :func:`spans`), for XTREME's F1 of names and of parts of speech, and its words."""
+    mine, right = spans(predicted), spans(gold)
+    return {
+        "correct": float(len(mine & right)),
+        "predicted": float(len(mine)),
+        "gold": float(len(right)),
+        "right": float(sum(map(eq, predicted, gold))),
+        "words": float(len(gold)),
+    }
 
 
 def spans(tags: Sequence[str]) -> Set[Tuple[str, int, int]]:
-    """(type, first word, last word) of what is tagged B-TYPE I-TYPE ..., as conlleval and seqeval count them.
+    """(type, first word, last word) of each span, as conlleval and the seqeval 0.0.12 of XTREME count them.
 
-    An I- after a word of another type begins a span, too.
+    The first letter of a tag says where in a span its word stands (B: it begins one, I: it is inside, E: it ends one,
+    S: it is one, O: it is in none), and what follows the last hyphen is the type. XTREME gives parts of speech to the
+    same script: a run of one tag is a span then, except that each SYM and each SCONJ is a span of its own, because of
+    its S. Later versions of seqeval drop the first letter of such tags, so that CCONJ and SCONJ are the same to them;
+    XTREME's test of its own script has the numbers of 0.0.12.
     """
     found = set()
-    first, previous = 0, "O"
+    first, before, kind_before = 0, "O", ""
     for place, tag in enumerate([*tags, "O"]):
-        goes_on = tag[:2] == "I-" and tag[2:] == previous[2:]
-        if not goes_on:
-            if previous != "O":
-                found.add((previous[2:], first, place - 1))
+        letter, kind = tag[:1], tag.rpartition("-")[2]
+        of_another = kind != kind_before
+        if (
+            before in ("E", "S")
+            or (before in ("B", "I") and letter in ("B", "S", "O"))
+            or (before not in ("O", ".") and of_another)
+        ):
+            found.add((kind_before, first, place - 1))
+        if (
+            letter in ("B", "S")
+            or (before in ("E", "S", "O") and letter in ("E", "I"))
+            or (letter not in ("O", ".") and of_another)
+        ):
             first = place
-        previous = tag
+        before, kind_before = letter, kind
     return found
 
 
-def of_answer(predicted: str, gold: Sequence[str], metric: str = "squad", lang: str = "en") -> Sums:
-    """A question: against the gold answer that fits best; no gold answer is right when nothing is predicted.
+def of_answer(
+    predicted: str, gold: Sequence[str], metric: str = "squad", lang: str = "en", no_answer: bool = False
+) -> Sums:
+    """A question: against the gold answer that fits best.
 
     Args:
         predicted: the answer, or empty for none.
-        gold: the answers that are right.
+        gold: the answers that are right; there is one at least, but for ``no_answer``.
         metric: "squad" (Rajpurkar et al. 2016: also of XQuAD and TyDiQA) or "mlqa" (Lewis et al. 2020), which has each
             language's articles, all of Unicode's punctuation, and takes each Chinese character for a word.
         lang: the language, for "mlqa".
+        no_answer: questions may have none, as in SQuAD 2.0, whose script gives full marks where neither side has a
+            word. Those of SQuAD 1.1 and MLQA give F1 0 then, for there is no word in common, and exact match 1.
     """
     words: Callable[[str], List[str]] = squad_words if metric == "squad" else lambda text: mlqa_words(text, lang)
     mine = words(predicted)
-    rights = [words(answer) for answer in gold] or [[]]
-    exact = max(mine == right for right in rights)
-    return {"f1": max(_overlap(mine, right) for right in rights), "exact": float(exact), "count": 1.0}
+    rights = [words(answer) for answer in gold]
+    if no_answer:
+        rights = [right for right in rights if right] or [[]]
+    f1 = max(float(mine == right) if no_answer and not right else _overlap(mine, right) for right in rights)
+    return {"f1": f1, "exact": float(mine in rights), "count": 1.0}
 
 
 def _overlap(mine: Sequence[str], right: Sequence[str]) -> float:
     """The F1 of two bags of words."""
-    if not mine or not right:
-        return float(mine == right)
-    return 2 * sum((Counter(mine) & Counter(right)).values()) / (len(mine) + len(right))
+    return 2 * sum((Counter(mine) & Counter(right)).values()) / max(1, len(mine) + len(right))
 
 
 def squad_words(text: str) -> List[str]:

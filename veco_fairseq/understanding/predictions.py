@@ -98,4 +98,4 @@ def _sums(prediction: Prediction, nlu_task: str, answer_metric: str, no_answer: 
     answers = [text for _, text in example.answers]
     if not answers and not no_answer:
         return None
-    return metrics.of_answer(prediction.value, answers, answer_metric, prediction.side.lang)
+    return metrics.of_answer(prediction.value, answers, answer_metric, prediction.side.lang, no_answer)

@@ -5,9 +5,10 @@
 import json
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Dict, List, NamedTuple, Sequence
+from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 from veco_fairseq.errors import UserError
+from veco_fairseq.understanding.metrics import judged_by
 
 # The nine tasks in the papers' order.
 TASKS = ("xnli", "pawsx", "udpos", "panx", "xquad", "mlqa", "tydiqa", "bucc", "tatoeba")
@@ -20,9 +21,11 @@ class Result(NamedTuple):
 
     Attributes:
         seeds: of each model (seed) the figures by language.
+        note: what else the figures depend on: of retrieval the layer, the score and who looks for whom.
     """
 
     seeds: List[Figures]
+    note: str = ""
 
     @property
     def names(self) -> List[str]:
@@ -41,8 +44,8 @@ class Result(NamedTuple):
         return [seed[lang][name] for seed in self.seeds]
 
     def average(self) -> float:
-        """What counts in XTREME's average: of answers the mean of F1 and exact match."""
-        return mean(mean(self.of(name, "mean")) for name in self.names)
+        """What counts in XTREME's average: of answers the mean of F1 and exact match, of tags F1 alone."""
+        return mean(mean(self.of(name, "mean")) for name in judged_by(self.names))
 
 
 def read_results(paths: Sequence[Path], layer: int = -1) -> Result:
@@ -59,7 +62,8 @@ def read_results(paths: Sequence[Path], layer: int = -1) -> Result:
             if seed.keys() & more.keys():
                 raise UserError(f"{path}: has {', '.join(seed.keys() & more.keys())}, as a file before it")
             seed.update(more)
-    return together
+    notes = dict.fromkeys(result.note for result in (together, *others))
+    return together._replace(note="; ".join(filter(None, notes)))
 
 
 def read_result(path: Path, layer: int = -1) -> Result:
@@ -82,24 +86,34 @@ def read_result(path: Path, layer: int = -1) -> Result:
         if not all(result.seeds) or not result.langs:
             raise UserError(f"{path}: has no figures: the test set had no labels, or the seeds no language in common")
         return result
+    score = f", by {found['score']}" if "score" in found else ""
     if "f1" in found:
-        return Result([{found.get("lang", "all"): {"f1": 100 * found["f1"]}}])
+        tuned = ", with the threshold that is best for this very set" if found.get("tuned_here") else ""
+        note = f"layer {found['layer']}{score}{tuned}" if "layer" in found else ""
+        return Result([{found.get("lang", "all"): {"f1": 100 * found["f1"]}}], note)
     if "accuracy" in found:
-        return Result([_tatoeba(path, found["accuracy"], layer)])
+        figures, chosen = _tatoeba(path, found["accuracy"], layer)
+        note = f"layer {chosen}{score}: the target of a pair, English, looks for its source, as in XTREME"
+        return Result([figures], note)
     raise UserError(f"{path}: is not of evaluate_xtreme.py run or retrieve.py, with --json")
 
 
-def _tatoeba(path: Path, accuracies: Dict[str, Dict[str, Sequence[float]]], layer: int) -> Figures:
-    """Of each pair the accuracy to the target, in per cent."""
-    figures = {}
+def _tatoeba(path: Path, accuracies: Dict[str, Dict[str, Sequence[float]]], layer: int) -> Tuple[Figures, str]:
+    """Of each pair the accuracy to the source, in per cent, and the layer.
+
+    XTREME's third_party/evaluate_retrieval.py has the language as x and English as y of ``similarity_search(x, y)``,
+    which looks for each y among the xs. The pairs of ``retrieve.py`` are SRC,TGT with English for TGT.
+    """
+    figures, layers = {}, {}
     for pair, by_layer in accuracies.items():
         if pair == "mean":
             continue
         chosen = str(layer) if layer >= 0 else list(by_layer)[-1]
         if chosen not in by_layer:
             raise UserError(f"{path}: has no layer {layer}; there is {', '.join(by_layer)}")
-        figures[pair] = {"accuracy": 100 * by_layer[chosen][0]}
-    return figures
+        _, to_source = by_layer[chosen]
+        figures[pair], layers[chosen] = {"accuracy": 100 * to_source}, True
+    return figures, ", ".join(layers)
 
 
 def table(result: Result) -> str:

@@ -1,0 +1,100 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Whose translation is looked at: a function of the data's folder alone, whatever languages are asked for."""
+
+from pathlib import Path
+from typing import Callable, Iterator, NamedTuple, Sequence
+
+from veco_fairseq.understanding.dataset import Item, Side, paired
+from veco_fairseq.understanding.windows import Notes
+
+
+class Rows(NamedTuple):
+    """A file's examples.
+
+    Attributes:
+        sides: those that are kept.
+        count: of all.
+    """
+
+    sides: list[Side]
+    count: int
+
+
+class Pairing:
+    """Puts the examples of a split beside their translations.
+
+    A language's translations are in the pivot's file, the pivot's own in that of the first other language in
+    alphabetical order, both of all the files that are in the folder.
+
+    Args:
+        files: language -> file of the split, all that are in the folder.
+        pivot: the language that the others are translations of.
+        read: the examples of a language's file.
+        notes: by language, receive what has no translation.
+    """
+
+    def __init__(self, files: dict[str, Path], pivot: str, read: Callable[[str], Rows], notes: dict[str, Notes]):
+        self.files = files
+        self.pivot = pivot
+        self.read = read
+        self.notes = notes
+        self.known: dict[str, Rows] = {}
+
+    def rows(self, lang: str) -> Rows:
+        """A language's examples, read once."""
+        if lang not in self.known:
+            self.known[lang] = self.read(lang)
+        return self.known[lang]
+
+    def partner(self, lang: str) -> str | None:
+        """The language whose file has a language's translations; none if the folder has no such file."""
+        others = [self.pivot] if lang != self.pivot else sorted(set(self.files) - {self.pivot})
+        return next((other for other in others if other in self.files), None)
+
+    def items(self, langs: Sequence[str], training: bool) -> Iterator[list[Item]]:
+        """Every example of the languages with the translation to look at, or alone where there is none.
+
+        In training both sides of a pair are predicted, if both languages are asked for, so that most of the pivot's
+        examples are in the others' pairs already.
+
+        Args:
+            langs: whose examples are to be predicted.
+        """
+        both = training and self.pivot in langs
+        in_pairs = set()
+        for lang in langs:
+            if both and lang == self.pivot:
+                continue
+            items = self._beside(lang, self.rows(lang).sides, both)
+            in_pairs.update(id(item.y) for item in items)
+            yield items
+        if both:
+            left = [side for side in self.rows(self.pivot).sides if id(side) not in in_pairs]
+            if self.partner(self.pivot) in langs:  # where no translation of these was
+                yield paired(left, [], False, self.notes[self.pivot])
+            else:
+                yield self._beside(self.pivot, left, False)
+
+    def _beside(self, lang: str, sides: list[Side], both: bool) -> list[Item]:
+        """A language's examples with their translations."""
+        if not sides:
+            return []
+        partner = self.partner(lang)
+        if partner is None:
+            wanted = f"{self.pivot} (--pivot-lang)" if lang != self.pivot else "another language"
+            for side in sides:
+                self.notes[lang].add(f"without translation, for there is no file of {wanted}", side.example.where)
+            return [Item(side) for side in sides]
+        return paired(sides, self._translations(lang, partner), both, self.notes[lang])
+
+    def _translations(self, lang: str, partner: str) -> list[Side]:
+        """The partner's examples, if rows can be translations of each other: if there are as many, or they have ids."""
+        mine, theirs = self.rows(lang), self.rows(partner)
+        numbered = [side for side in (*mine.sides[:1], *theirs.sides[:1]) if side.example.id.startswith("row ")]
+        if numbered and mine.count != theirs.count:
+            other = f"{theirs.count:,} rows in {partner}"
+            what = f"file of {mine.count:,} rows for {other}: without ids no translations"
+            self.notes[lang].add(what, mine.sides[0].example.where)
+            return []
+        return theirs.sides
