@@ -13,7 +13,7 @@ from pathlib import Path
 import fairseq
 import pytest
 import torch
-from conftest import error_line, save_with_vocabulary, write_tokens
+from commands import COMMANDS, Command
 from fairseq.data import FastaDataset
 from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.modules import MultiheadAttention
@@ -254,71 +254,17 @@ def test_ordinary_options_are_read(tmp_path):
     read_checkpoint(tmp_path / "a.pt")
 
 
-# Every command that reads a checkpoint; CKPT is it, FILE a text, OUT what is not there.
-COMMANDS = (
-    "translate.py CKPT",
-    "retrieve.py tatoeba CKPT --pairs x=FILE,FILE",
-    "retrieve.py bucc CKPT --source FILE --target FILE --threshold 1",
-    "align.py CKPT --source FILE --target FILE",
-    "plot_attention.py CKPT --source a --target b --output OUT",
-    "evaluate_xtreme.py run CKPT --data DIR",
-    "label_with_teacher.py CKPT --input FILE --output OUT.conllu",
-    "count_operations.py CKPT",
-    "export_hf.py --checkpoint CKPT --output OUT",
-    "export_ct2.py --checkpoint CKPT --output OUT",
-    "average_checkpoints.py --inputs CKPT CKPT --output OUT",
-    "convert_to_seq2seq.py --checkpoint CKPT --output OUT --decoder-layers 1",
-    "import_veco.py --checkpoint CKPT --dict DIR/dict.txt --output OUT",
-    "fairseq-generate DIR --path CKPT -s de -t en --task translation",
-    "fairseq-interactive DIR --path CKPT -s de -t en --task translation --input FILE",
-    "fairseq-validate DIR --path CKPT --task translation --batch-size 2",
-    "fairseq-train DIR -s de -t en --restore-file CKPT --save-dir OUT TRAIN",
-    "fairseq-train DIR -s de -t en --finetune-from-model CKPT --save-dir OUT TRAIN",
-)
-TRAIN = "--arch transformer_tiny --cpu --batch-size 2 --lr [1e-3] --optimizer adam"
-# fairseq's commands with --user-dir veco_fairseq, in a fork that has imported it already; what ends one is the plug-in's
-# excepthook, which a fork does not call by itself
-FAIRSEQ = """import sys
-from fairseq_cli.{0} import cli_main
-import veco_fairseq
-sys.argv[0] = "fairseq-{0}"
-try:
-    cli_main()
-except Exception:
-    sys.excepthook(*sys.exc_info())
-    sys.exit(1)
-"""
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_runs_a_canary(tmp_path, make_model, run, command):
-    folder, trace = tmp_path / "data", tmp_path / "it ran"
-    lines = [f"{a}{b} {b}{c}" for a in "bdg" for b in "aeiou" for c in "lmn"]
-    checkpoint = save_with_vocabulary(folder, make_model, lines, 24, layers=2)
-    for name in ("de", "en"):
-        for split in ("train", "valid", "test"):
-            write_tokens(folder / f"{split}.de-en.{name}", [[5, 6], [7]])
-        (folder / f"dict.{name}.txt").write_bytes((folder / "dict.txt").read_bytes())
-    (folder / "file").write_text("1\tbal al\n")
-    state = torch.load(checkpoint)
+    command = Command(command, tmp_path, make_model)
+    state = torch.load(command.checkpoint)
     every = {option: canary(tmp_path) for option in guard.EVALUATED}
-    models = {"arch": "transformer_tiny", "task": "translation", "data": str(folder)}
     cfg = {part: {**options, **every} if isinstance(options, dict) else Namespace(**{**vars(options), **every})
            for part, options in state["cfg"].items()}  # fmt: skip
-    words = command.replace("TRAIN", TRAIN).split()
-    names = {"CKPT": checkpoint, "OUT": tmp_path / "out", "DIR": folder, "FILE": folder / "file"}
-    for name, path in names.items():
-        words = [word.replace(name, str(path)) for word in words]
-    if words[0].startswith("fairseq-"):
-        script = tmp_path / "command.py"
-        script.write_text(FAIRSEQ.format(words[0].removeprefix("fairseq-")))
-        words[0] = script
-    else:
-        words[0] = f"scripts/{words[0]}"
-    for place, options in (("cfg", {"cfg": cfg}), ("args", {"cfg": None, "args": Namespace(**models, **every)})):
-        torch.save({**state, **options}, checkpoint)
-        line = error_line(run(*words))
-        assert f"{checkpoint}: refused: its option {place}." in line
+    args = Namespace(arch="transformer_tiny", task="translation", data=str(command.data), **every)
+    for place, options in (("cfg", {"cfg": cfg}), ("args", {"cfg": None, "args": args})):
+        torch.save({**state, **options}, command.checkpoint)
+        line = command.error_line(run)
+        assert f"{command.checkpoint}: refused: its option {place}." in line
         assert "which fairseq would evaluate" in line
-        assert not trace.exists()
-        assert not names["OUT"].exists() or not any(names["OUT"].iterdir())
+        assert not (tmp_path / "it ran").exists()

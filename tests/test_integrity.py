@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import error_line
+from commands import COMMANDS, Command
 
 from veco_fairseq.checkpoints import integrity
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint, read_tensors
@@ -144,3 +144,22 @@ def test_a_tensor_that_is_no_number_is_named(tmp_path, bad, dtype):
     weight[[4, 69999]] = 65000  # as large as fp16 goes
     torch.save({"model": model}, tmp_path / "a.pt")
     read_checkpoint(tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_takes_a_model_that_is_no_number(tmp_path, make_model, run, command):
+    command = Command(command, tmp_path, make_model)
+    state = torch.load(command.checkpoint)
+    state["model"]["encoder.sentence_encoder.layers.1.fc1.bias"][3] = float("nan")
+    torch.save(state, command.checkpoint)
+    line = command.error_line(run)
+    words = "its tensor encoder.sentence_encoder.layers.1.fc1.bias holds NaN or infinity (1 of 32 values)"
+    assert f"{command.checkpoint}: {words}" in line
+
+
+def test_reading_is_in_one_place():
+    """What reads a checkpoint, or a file of Hugging Face's, otherwise than reading.py would check nothing."""
+    package = Path(integrity.__file__).parent.parent
+    found = {(path.name, call) for path in package.rglob("*.py") for call in ("torch.load(", "safe_open(", "load_file(")
+             if call in path.read_text()}  # fmt: skip
+    assert found == {("reading.py", "torch.load("), ("xlmr.py", "safe_open(")}
