@@ -60,8 +60,7 @@ unpack() {
     mkdir -p "$folder"
     for path; do
         case $path in
-        *.zip | *.tar.* | *.tgz)
-            python -c 'import shutil, sys; shutil.unpack_archive(*sys.argv[1:])' "$path" "$folder" || return ;;
+        *.zip | *.tar.* | *.tgz) python "$REPOSITORY/data-bin-recipes/unpack.py" "$path" "$folder" || return ;;
         *) cp -- "$path" "$folder" || return ;;
         esac
     done

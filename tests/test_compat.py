@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What the plug-in changes in fairseq: run as commands, on a small stock translation model."""
 
+import io
 import os
 import random
 import re
@@ -129,13 +130,25 @@ def leaves(value):
         yield value
 
 
-def test_damaged_last_checkpoint_falls_back_loudly(copy_of):
+def flipped(content: bytes) -> bytes:
+    """With one bit turned in the first tensor of a checkpoint."""
+    state = torch.load(io.BytesIO(content))
+    name, tensor = next((name, tensor) for name, tensor in state["model"].items() if tensor.numel() > 1000)
+    whole = tensor.numpy().tobytes()
+    assert content.count(whole) == 1 and name.startswith("encoder.")
+    return content.replace(whole, bytes([whole[0] ^ 4]) + whole[1:])
+
+
+@pytest.mark.parametrize("damage, words", [
+    (lambda content: content[:100_000], "cannot be read (100,000 bytes)"),
+    (flipped, "is damaged: bytes of model.encoder."),
+])  # fmt: skip
+def test_damaged_last_checkpoint_falls_back_loudly(copy_of, damage, words):
     last = copy_of / "ckpt" / "checkpoint_last.pt"
-    last.write_bytes(last.read_bytes()[:100_000])
+    last.write_bytes(damage(last.read_bytes()))
     result = train(copy_of, "--max-update", "4")
     assert (result.returncode, result.stderr) == (0, "")
-    assert "WARNING | fairseq.trainer | DAMAGED CHECKPOINT: ckpt/checkpoint_last.pt: cannot be read (100,000 bytes)" \
-        in result.stdout
+    assert f"WARNING | fairseq.trainer | DAMAGED CHECKPOINT: ckpt/checkpoint_last.pt: {words}" in result.stdout
     assert "Loaded checkpoint ckpt/checkpoint_best.pt (epoch 2 @ 3 updates)" in result.stdout
 
 

@@ -8,7 +8,6 @@ import os
 import pickle
 import re
 import warnings
-import zipfile
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union
@@ -16,6 +15,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 import numpy as np
 import torch
 
+from veco_fairseq import guard
+from veco_fairseq.checkpoints.integrity import Records, WrongBytes, check_finite
 from veco_fairseq.errors import SYSTEM_ERRORS, UserError
 
 try:
@@ -57,6 +58,10 @@ REFUSED = re.compile(
 )
 
 
+ZIP = b"PK\3\4"  # how torch tells its format from the one before 1.6
+OPTIMIZER = "last_optimizer_state."
+
+
 def read_checkpoint(path: Union[str, Path], trust: bool = False, mapped: bool = False) -> Dict[str, Any]:
     """Read a fairseq checkpoint, its tensors on the CPU, without the upgrades that fairseq makes to old ones.
 
@@ -65,17 +70,22 @@ def read_checkpoint(path: Union[str, Path], trust: bool = False, mapped: bool = 
         trust: unpickle whatever the file holds, though that can run any code: only when the user says so
             (``--trust-checkpoint``).
         mapped: map the file instead of reading it, where its format allows: a tensor takes memory once it is looked
-            at, and the system may take that back.
+            at, and the system may take that back. The optimizer's state is not to be used then: it is not checked.
 
     Raises:
-        DamagedCheckpoint: the file is empty, cut off or damaged.
-        UserError: the file is missing, or no fairseq checkpoint (it has no "model"), or it needs more than
-            :func:`allowed_types` and is not trusted.
+        DamagedCheckpoint: the file is empty, cut off or damaged, or (unless it is of torch before 1.6, whose format
+            has no checksums) a byte of it is another one than was written.
+        UserError: the file is missing, or no fairseq checkpoint (it has no "model"), or its model has a tensor with
+            NaN or infinity, or it needs more than
+            :func:`allowed_types` and is not trusted, or an option holds what fairseq would run as code
+            (:func:`veco_fairseq.guard.check_options`).
     """
     state = _load(Path(path), trust, mapped)
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         held = f"its keys: {', '.join(map(str, list(state)[:5]))}" if isinstance(state, dict) else type(state).__name__
         raise UserError(f'{path}: is not a fairseq checkpoint: it has no "model" ({held}); give one of fairseq-train')
+    guard.check_options(path, state)
+    check_finite(path, state["model"])
     return state
 
 
@@ -84,6 +94,7 @@ def read_tensors(path: Union[str, Path]) -> Dict[str, torch.Tensor]:
     state = _load(Path(path), trust=False)
     if not isinstance(state, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
         raise UserError(f"{path}: holds more than tensors: expected the pytorch_model.bin of a Hugging Face folder")
+    check_finite(path, state)
     return state
 
 
@@ -91,16 +102,42 @@ def _load(path: Path, trust: bool, mapped: bool = False) -> Any:
     try:
         if path.stat().st_size == 0:
             raise DamagedCheckpoint(f"{path}: is empty (0 bytes): its writing was cut off; use another checkpoint")
-        mapped = mapped and zipfile.is_zipfile(path)
+        with open(path, "rb") as file:
+            records = Records(path) if file.read(4) == ZIP else None
+        if records:
+            records.check(records.others)  # before anything is made of them
+        mapped = mapped and records is not None
         with nullcontext(path) if mapped else open(path, "rb") as file, warnings.catch_warnings():
             # torch remarks on a pickle protocol that is not its own: a file that matters fails for a better reason
             warnings.filterwarnings("ignore", message="Detected pickle protocol")
             # always explicit: the default is another one before torch 2.6, and an environment variable changes it
-            return torch.load(file, map_location="cpu", weights_only=not trust, mmap=mapped)
+            state = torch.load(file, map_location="cpu", weights_only=not trust, mmap=mapped)
+        if records:
+            _check_tensors(path, records, state, mapped)
+        return state
     except UserError:
         raise
     except Exception as error:  # a damaged file fails in any way: EOFError, KeyError, RuntimeError, OSError, ...
         raise _failure(path, error) from error
+
+
+def _check_tensors(path: Path, records: Records, state: Any, mapped: bool) -> None:
+    """Compare the CRC-32 of the tensors: of all, or, of a mapped checkpoint, of those that are not the optimizer's.
+
+    Raises:
+        DamagedCheckpoint: bytes of a tensor are other ones than were written; it is named.
+    """
+    of_state = records.of_state(state)
+    used = [record for name, record in of_state.items() if not (mapped and name.startswith(OPTIMIZER))]
+    try:
+        records.check(used or records.tensors)
+    except WrongBytes as error:
+        names = [name for name, record in of_state.items() if record is error.record]
+        where = f"{names[0]} ({error.record.filename})" if names else error.record.filename
+        raise DamagedCheckpoint(
+            f"{path}: is damaged: bytes of {where} are not those that were written (CRC-32); copy it again or use "
+            "another checkpoint"
+        ) from error
 
 
 def _failure(path: Path, error: Exception) -> UserError:

@@ -13,6 +13,7 @@ from fairseq.data import Dictionary
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from veco_fairseq.checkpoints.integrity import check_finite
 from veco_fairseq.checkpoints.mapping import Group
 from veco_fairseq.checkpoints.pretrained import CROSS_ATTENTION
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint, read_tensors
@@ -149,9 +150,11 @@ def _read_config(path: Path) -> Dict[str, Any]:
 def _read_safetensors(path: Path) -> Dict[str, Tensor]:
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
     except (SafetensorError, OSError) as error:
         raise DamagedCheckpoint(f"{path}: cannot be read ({error}): fetch it again") from error
+    check_finite(path, tensors)  # of its bytes the format has no checksum
+    return tensors
 
 
 def _hugging_face_symbols(folder: Path) -> List[str]:

@@ -1,0 +1,139 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Whether a checkpoint's bytes are those that were written, and its weights are numbers.
+
+A file of torch.save is a zip archive, which keeps a CRC-32 of each record; torch itself does not look at them when it
+reads. Older formats have none: those of torch before 1.6, and safetensors.
+"""
+
+import os
+import threading
+import zipfile
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from veco_fairseq.errors import UserError
+
+CHUNK = 1 << 20  # bytes at a time: they are summed up where the processor's cache still has them
+
+
+class WrongBytes(Exception):
+    """A record has another CRC-32 than was written; ``record`` is its :class:`zipfile.ZipInfo`."""
+
+    def __init__(self, record: zipfile.ZipInfo):
+        super().__init__(f"{record.filename}: its CRC-32 is not what was written")
+        self.record = record
+
+
+class Records:
+    """The records of a file that torch.save wrote.
+
+    Args:
+        path: the file.
+
+    Raises:
+        zipfile.BadZipFile: its directory is damaged.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        with zipfile.ZipFile(path) as archive:
+            records = archive.infolist()
+        tensors = {int(record.filename.rpartition("/")[2]): record for record in records if _is_tensor(record)}
+        self.tensors = [tensors[number] for number in sorted(tensors)]
+        self.others = [record for record in records if not _is_tensor(record)]
+        # torch.serialization.set_crc32_options(False) saves without: zeros
+        self.have_crc = any(record.CRC for record in records)
+
+    def check(self, records: Iterable[zipfile.ZipInfo]) -> None:
+        """Read these records, on all processors, and compare their CRC-32.
+
+        Raises:
+            WrongBytes: of the first record that differs.
+        """
+        if self.have_crc:
+            # the largest first, so that no thread is left alone with it at the end
+            largest_first = sorted(records, key=lambda record: record.file_size, reverse=True)
+            own = threading.local()  # an archive for each thread: they would wait for one another at a common one
+
+            def begin() -> None:
+                own.archive = zipfile.ZipFile(self.path)
+
+            with ThreadPoolExecutor(min(16, os.cpu_count() or 1), initializer=begin) as pool:
+                for _ in pool.map(lambda record: _check(own.archive, record), largest_first):
+                    pass
+
+    def of_state(self, state: Any) -> dict[str, zipfile.ZipInfo]:
+        """The record of each storage in what was loaded, by the name of its first tensor, as ``model.a.weight``.
+
+        torch.save numbers the storages as it comes to them. Empty if this is not so here.
+        """
+        names: dict[int, str] = {}
+        sizes: list[int] = []
+        for name, tensor in tensors_of(state):
+            storage = tensor.untyped_storage()
+            if storage._cdata not in names:
+                names[storage._cdata] = name
+                sizes.append(storage.nbytes())
+        if sizes != [record.file_size for record in self.tensors]:
+            return {}
+        return dict(zip(names.values(), self.tensors))
+
+
+def _check(archive: zipfile.ZipFile, record: zipfile.ZipInfo) -> None:
+    try:
+        with archive.open(record) as file:
+            while file.read(CHUNK):
+                pass
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:  # of its header, too
+        raise WrongBytes(record) from error
+
+
+def _is_tensor(record: zipfile.ZipInfo) -> bool:
+    folder, _, number = record.filename.rpartition("/")
+    return folder.endswith("/data") and number.isdecimal()
+
+
+def tensors_of(state: Any) -> Iterator[tuple[str, Tensor]]:
+    """The tensors in a nest of dicts, lists and options, in their order, each with its place, as ``model.a.weight``."""
+    seen = set()
+    left = [("", state)]
+    while left:
+        place, value = left.pop()
+        if isinstance(value, Tensor):
+            yield place, value
+            continue
+        inner = vars(value) if isinstance(value, Namespace) else value
+        if isinstance(inner, (dict, list, tuple)) and id(inner) not in seen:
+            seen.add(id(inner))
+            items = inner.items() if isinstance(inner, dict) else enumerate(inner)
+            left += reversed([(f"{place}.{key}" if place else str(key), item) for key, item in items])
+
+
+def check_finite(path: str | Path, tensors: Mapping[str, Any]) -> None:
+    """Refuse weights that are no numbers, of which nothing can be made.
+
+    Raises:
+        UserError: a tensor holds NaN or infinity; it is named.
+    """
+    looked_at = set()
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or not tensor.numel():
+            continue
+        place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)  # tied ones once
+        if place in looked_at:
+            continue
+        looked_at.add(place)
+        lowest, highest = tensor.detach().aminmax()  # one pass, and NaN comes through
+        if not (lowest.isfinite() and highest.isfinite()):
+            count = int((~tensor.detach().isfinite()).sum())
+            raise UserError(
+                f"{path}: its tensor {name} holds NaN or infinity ({count:,} of {tensor.numel():,} values), so that "
+                "nothing can be made of the model: its training diverged; use a checkpoint from before"
+            )
