@@ -9,32 +9,30 @@ import logging
 import os
 import re
 import shutil
-import signal
 import sys
-import threading
 import warnings
 from contextlib import contextmanager, nullcontext
 from functools import wraps
 from types import ModuleType
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
-import fairseq_cli.train as fairseq_train
+import fairseq_cli.train  # noqa: F401  before all of fairseq: it sets up the log
 import numpy as np
 import torch
 from fairseq import checkpoint_utils, utils
 from fairseq import trainer as fairseq_trainer
 from fairseq.data import data_utils
 from fairseq.data.iterators import EpochBatchIterator
-from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
 from fairseq.optim.adam import Adam
+from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer, logger
 
-from veco_fairseq import adam, guard
+from veco_fairseq import adam, guard, resuming, stopping
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
-from veco_fairseq.cli import print_error, user_message
+from veco_fairseq.cli import print_error, program_name, user_message
 from veco_fairseq.errors import UserError
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -286,42 +284,6 @@ def batch_by_size(indices, *args, **kwargs) -> List[np.ndarray]:
     return [*batches, rest] if len(rest) else batches
 
 
-# In the middle of an epoch fairseq goes on at the same place of other batches, if batch sizes or workers have changed.
-
-_fairseq_epoch_state = EpochBatchIterator.state_dict
-_fairseq_load_epoch_state = EpochBatchIterator.load_state_dict
-
-
-def made_from(iterator: EpochBatchIterator) -> Dict[str, Any]:
-    """All that decides on an epoch's batches, by option: the iterator's own ``made_from``, or what can be told of it."""
-    known = getattr(iterator, "made_from", None)
-    return known or {"number of workers": iterator.num_shards, "number of batches": len(iterator.frozen_batches)}
-
-
-def epoch_state(iterator: EpochBatchIterator) -> Dict[str, Any]:
-    """fairseq's; in the middle of an epoch with :func:`made_from`."""
-    state = _fairseq_epoch_state(iterator)
-    return {**state, "made_from": made_from(iterator)} if state["iterations_in_epoch"] else state
-
-
-def load_epoch_state(iterator: EpochBatchIterator, state: Dict[str, Any]) -> None:
-    """fairseq's, if it can go on with the epoch of a checkpoint.
-
-    Raises:
-        UserError: in the middle of the epoch, whose other batches would not be those that it was begun with.
-    """
-    then = state.get("made_from")
-    if then and state["iterations_in_epoch"]:
-        now = made_from(iterator)
-        changes = [f"{name} was {then.get(name)} and is {now[name]}" for name in now if then.get(name) != now[name]]
-        if changes:
-            raise UserError(
-                f"the checkpoint is in the middle of epoch {state['epoch']}, whose other batches cannot be the same any "
-                f"more: {'; '.join(changes)}: change it back, or begin anew with --reset-dataloader"
-            )
-    _fairseq_load_epoch_state(iterator, state)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Mixed precision. fairseq's --amp opens CUDA's autocast alone, which does nothing on a CPU. On a GPU it unscales the
 # gradients before it clips them, but steps with another object, for which torch unscales them once more.
@@ -336,9 +298,13 @@ def amp(model: torch.nn.Module, optimizer: FairseqOptimizer) -> torch.autocast:
 
 
 def train_step(task: FairseqTask, sample, model, criterion, optimizer, *args, **kwargs):
-    """fairseq's, on a CPU, too."""
-    with amp(model, optimizer):
-        return _fairseq_train_step(task, sample, model, criterion, optimizer, *args, **kwargs)
+    """fairseq's, on a CPU, too; backward is not under autocast, which PyTorch advises against."""
+
+    def forward(model, sample):
+        with amp(model, optimizer):
+            return criterion(model, sample)
+
+    return _fairseq_train_step(task, sample, model, forward, optimizer, *args, **kwargs)
 
 
 def amp_step(optimizer: AMPOptimizer) -> None:
@@ -378,11 +344,26 @@ _fairseq_trainer_init = Trainer.__init__
 _fairseq_trainer_train_step = Trainer.train_step
 
 
+def refusal_of_backend(backend: str) -> UserError:
+    return UserError(f"--ddp-backend {backend}: of fairseq's, only legacy_ddp can be had with this plug-in: take it away")
+
+
+def no_fully_sharded(*args):
+    """In place of fairseq's wrapper for ``--ddp-backend fully_sharded``: nothing here was made for sharded models."""
+    raise refusal_of_backend("fully_sharded")
+
+
 def trainer_init(trainer: Trainer, cfg, task: FairseqTask, *args, **kwargs) -> None:
-    """fairseq's; a task with ``ddp_backend`` replaces fairseq's default by it."""
-    wanted = getattr(task, "ddp_backend", None)
-    if wanted and cfg.distributed_training.ddp_backend == "pytorch_ddp":
+    """fairseq's; a task with ``ddp_backend`` replaces fairseq's default by it.
+
+    Raises:
+        UserError: another one was asked for than such a task can be trained with.
+    """
+    wanted, asked = getattr(task, "ddp_backend", None), cfg.distributed_training.ddp_backend
+    if wanted and asked in ("pytorch_ddp", "c10d"):
         cfg.distributed_training.ddp_backend = wanted
+    elif wanted and asked not in (wanted, "no_c10d"):  # its other name
+        raise refusal_of_backend(asked)
     _fairseq_trainer_init(trainer, cfg, task, *args, **kwargs)
 
 
@@ -394,57 +375,12 @@ def trainer_train_step(trainer: Trainer, samples, raise_oom: bool = False):
 # ---------------------------------------------------------------------------------------------------------------------
 # Learning rates that follow the epochs. fairseq's schedulers never hear how many updates an epoch has.
 
-_fairseq_get_train_iterator = Trainer.get_train_iterator
-
-
 def get_train_iterator(trainer: Trainer, epoch: int, *args, **kwargs):
     """fairseq's; a scheduler with ``set_batches`` is told how many an epoch has for a worker."""
-    batches = _fairseq_get_train_iterator(trainer, epoch, *args, **kwargs)
+    batches = resuming.get_train_iterator(trainer, epoch, *args, **kwargs)
     if hasattr(trainer.lr_scheduler, "set_batches"):
         trainer.lr_scheduler.set_batches(len(batches))
     return batches
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Being stopped. On SIGTERM (kill, SLURM's time limit, a reclaimed machine) fairseq dies and loses what it did since
-# its last checkpoint.
-
-TERMINATED = 128 + signal.SIGTERM  # the exit code, the shell's own for it
-_terminated = threading.Event()
-_fairseq_begin_epoch = Trainer.begin_epoch
-_fairseq_validate_and_save = fairseq_train.validate_and_save
-
-
-def begin_epoch(trainer: Trainer, epoch: int):
-    """fairseq's; from here on SIGTERM is noted, before the data loaders' processes start, which inherit that.
-
-    They must outlive it: SLURM sends it to every process of a job, and a loader that dies takes the training along.
-    They end with the training, as always.
-    """
-    signal.signal(signal.SIGTERM, lambda number, frame: _terminated.set())
-    return _fairseq_begin_epoch(trainer, epoch)
-
-
-def terminated(trainer: Trainer) -> bool:
-    """Whether any worker was told to end; all workers get the same answer after the same update."""
-    told = _terminated.is_set()
-    if trainer.data_parallel_world_size > 1:
-        count = torch.tensor([float(told)], device=trainer.device)
-        told = distributed_utils.all_reduce(count, trainer.data_parallel_process_group).item() > 0
-    return told
-
-
-def validate_and_save(cfg, trainer: Trainer, task, epoch_itr, *args):
-    """fairseq's, after every update; but told to end, it saves checkpoint_last.pt and ends with :data:`TERMINATED`."""
-    if not terminated(trainer):
-        return _fairseq_validate_and_save(cfg, trainer, task, epoch_itr, *args)
-    checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
-    logger.warning(
-        f"SIGTERM: saved after update {trainer.get_num_updates()}; the same command goes on from here"
-        if not cfg.checkpoint.no_save
-        else "SIGTERM: ended, and nothing saved (--no-save)"
-    )
-    raise SystemExit(TERMINATED)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -472,6 +408,12 @@ MISTAKES = (
     (r"'NoneType' object has no attribute 'xla_device'",
      "--bf16 is for TPUs in fairseq: give --autocast bf16 in pre-training and understanding, and --amp elsewhere"),
     (r"(out of memory .* tokens)$", "{0}: lower --max-tokens, or add --checkpoint-activations"),
+    (r"DataLoader worker \(pid\(?s?\)? ([\d, ]+)\) (?:is|was) killed by signal: (\w+|\d+)",
+     "the data loader's process {0} was killed ({1}): if memory ran out, lower --num-workers; start the same command "
+     "again, and it goes on from its last checkpoint"),
+    (r"DataLoader worker \(pid\(?s?\)? ([\d, ]+)\) exited unexpectedly",
+     "the data loader's process {0} was killed: if memory ran out, lower --num-workers; start the same command again, "
+     "and it goes on from its last checkpoint"),
     (r"CUDA out of memory", "out of memory: lower --max-tokens, and raise --update-freq as much"),
     (r"gradients are Nan/Inf",
      "the gradients became NaN or infinite: lower --lr or raise --warmup-updates, and go on from a checkpoint before"),
@@ -506,7 +448,9 @@ def one_line_errors(previous: Callable) -> Callable:
     """
     def hook(kind, error, traceback) -> None:
         message = mistake(error)
-        if message is None:
+        if isinstance(error, KeyboardInterrupt):  # before the training, or in another command
+            print(f"{program_name()}: interrupted", file=sys.stderr, flush=True)
+        elif message is None:
             previous(kind, error, traceback)
         else:
             print_error(message)
@@ -526,18 +470,22 @@ def install() -> None:
     quiet_known_warnings()
     guard.install()
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
+    checkpoint_utils.load_checkpoint = stopping.load_checkpoint
     checkpoint_utils.load_model_ensemble_and_task = load_model_ensemble_and_task
     checkpoint_utils.torch_persistent_save = torch_persistent_save
     checkpoint_utils._torch_persistent_save = save_once
     Trainer.__init__ = trainer_init
     Trainer.train_step = trainer_train_step
     Trainer.load_checkpoint = trainer_load_checkpoint
-    Trainer.begin_epoch = begin_epoch
+    Trainer.save_checkpoint = stopping.trainer_save_checkpoint
     Trainer.get_train_iterator = get_train_iterator
     PathManager.copy = staticmethod(copy)
     data_utils.batch_by_size = batch_by_size
-    EpochBatchIterator.state_dict = epoch_state
-    EpochBatchIterator.load_state_dict = load_epoch_state
+    EpochBatchIterator._get_iterator_for_epoch = resuming.iterator_for_epoch
+    EpochBatchIterator.state_dict = resuming.epoch_state
+    EpochBatchIterator.load_state_dict = resuming.load_epoch_state
+    ReduceLROnPlateauLRSchedule.state_dict = resuming.plateau_state
+    ReduceLROnPlateauLRSchedule.load_state_dict = resuming.load_plateau_state
     utils.move_to_cpu = move_to_cpu
     FairseqTask.train_step = train_step
     Adam.step = adam.step  # fairseq's makes eight passes over all parameters
@@ -546,7 +494,8 @@ def install() -> None:
     # It looks for the first NaN with hooks that today's PyTorch calls otherwise, and fails on its own.
     fairseq_trainer.NanDetector = nullcontext
     for module in running("fairseq_cli.train"):
-        module.validate_and_save = validate_and_save
+        module.fsdp_enable_wrap = no_fully_sharded
+        module.validate_and_save = stopping.validate_and_save
     for module in running("fairseq_cli.generate"):
         module._main = translating(module._main)
     for module in running("fairseq_cli.interactive"):
