@@ -21,10 +21,11 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 import fairseq_cli.train as fairseq_train
 import numpy as np
 import torch
-from fairseq import checkpoint_utils, utils
+from fairseq import checkpoint_utils, options, utils
 from fairseq import trainer as fairseq_trainer
 from fairseq.data import data_utils
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.dataclass import utils as dataclass_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
@@ -32,7 +33,7 @@ from fairseq.optim.adam import Adam
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer, logger
 
-from veco_fairseq import adam
+from veco_fairseq import adam, borders
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
 from veco_fairseq.cli import print_error, user_message
 from veco_fairseq.errors import UserError
@@ -524,6 +525,8 @@ def running(command: str) -> List[ModuleType]:
 def install() -> None:
     """Make all the changes: the one thing that importing this module does."""
     quiet_known_warnings()
+    options.parse_args_and_arch = borders.parse_args_and_arch
+    dataclass_utils.eval_str_list = borders.eval_str_list
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
     checkpoint_utils.load_model_ensemble_and_task = load_model_ensemble_and_task
     checkpoint_utils.torch_persistent_save = torch_persistent_save
