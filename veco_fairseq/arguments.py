@@ -71,6 +71,7 @@ class Number:
 WHOLE = Number(int)
 COUNT = Number(int, least=1)
 FROM_0 = Number(int, least=0)
+SIZE = Number(int, least=1, most=65_536)  # a layer's: the largest model in print has 20,480
 WORKERS = Number(int, least=1, most=1024)  # threads or processes: more are a slip, and can stop the machine
 SEED = Number(int, least=0)
 FINITE = Number()
@@ -185,7 +186,10 @@ def files_of(text: str) -> list[str]:
 INPUT = PathArgument()
 NAMED_INPUTS = PathArgument(within=files_of)
 OUTPUT = PathArgument(writes=True)
+REPORTED = PathArgument(writes=True, suffixes=(".json",))  # and its report
+NEW_FILES = PathArgument(writes=("*",))  # a folder whose files have names that the data decide on
 NEW_FOLDER = PathArgument(writes=("*",))
+VOCABULARY = PathArgument(writes=("dict.txt", "sentencepiece.bpe.model"))
 
 
 class Parser(argparse.ArgumentParser):

@@ -24,6 +24,7 @@ from veco_fairseq.arguments import (
     POSITIVE,
     SEED,
     SHARE,
+    SIZE,
     WHOLE,
     Number,
     end_with,
@@ -33,7 +34,6 @@ from veco_fairseq.errors import UserError
 
 OFF_OR_MORE = Number(int, least=-1)  # -1 switches it off
 PROBABILITY = Number(least=0, below=1)  # of dropping something: of 1, nothing is left to train
-SIZE = Number(int, least=1, most=65_536)  # a layer's: the largest model in print has 20,480
 LAYERS = Number(int, least=1, most=1_000)
 POSITIONS = Number(int, least=1, most=2**20)  # each has a row in a table
 PROCESSES = Number(int, least=0, most=1_024)  # more are a slip, and can stop the machine
