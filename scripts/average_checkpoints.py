@@ -5,6 +5,7 @@
 
 from veco_fairseq.arguments import COUNT, FROM_0, INPUT, OUTPUT, Parser
 from veco_fairseq.checkpoints.averaging import EPOCH, UPDATE, average_checkpoints, last_checkpoints
+from veco_fairseq.checkpoints.skeleton import making_sense_of
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
 
@@ -35,7 +36,8 @@ def main() -> None:
     else:
         name = UPDATE if args.num_update_checkpoints else EPOCH
         paths = last_checkpoints(paths[0], count, name, args.checkpoint_upper_bound)
-    average_checkpoints(paths, args.output, args.trust_checkpoint)
+    with making_sense_of(", ".join(map(str, paths))):
+        average_checkpoints(paths, args.output, args.trust_checkpoint)
     print(f"wrote {args.output}, the mean of {len(paths)}: {', '.join(path.name for path in paths)}")
 
 

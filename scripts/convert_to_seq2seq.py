@@ -5,6 +5,7 @@
 
 from veco_fairseq.arguments import INPUT, REPORTED, SEED, Parser
 from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq, report_lines
+from veco_fairseq.checkpoints.skeleton import making_sense_of
 from veco_fairseq.cli import number_of_layers, run
 
 
@@ -37,19 +38,20 @@ def parser() -> Parser:
 
 def main() -> None:
     args = parser().parse_args()
-    report = convert_to_seq2seq(
-        args.checkpoint,
-        args.output,
-        args.decoder_layers,
-        args.layer_selection,
-        dictionary=args.dict,
-        random_cross_attention=args.random_cross_attention,
-        keep_lm_head=args.keep_lm_head,
-        tie_self_attention=args.tie_self_attention,
-        allow_new_tokens=args.allow_new_tokens,
-        trust=args.trust_checkpoint,
-        seed=args.seed,
-    )
+    with making_sense_of(args.checkpoint):
+        report = convert_to_seq2seq(
+            args.checkpoint,
+            args.output,
+            args.decoder_layers,
+            args.layer_selection,
+            dictionary=args.dict,
+            random_cross_attention=args.random_cross_attention,
+            keep_lm_head=args.keep_lm_head,
+            tie_self_attention=args.tie_self_attention,
+            allow_new_tokens=args.allow_new_tokens,
+            trust=args.trust_checkpoint,
+            seed=args.seed,
+        )
     print("\n".join(report_lines(report)))
 
 

@@ -6,6 +6,7 @@
 import math
 
 from veco_fairseq.arguments import INPUT, Number, Parser
+from veco_fairseq.checkpoints.skeleton import making_sense_of
 from veco_fairseq.cli import run
 from veco_fairseq.operations import count_operations
 
@@ -19,11 +20,13 @@ def main() -> None:
                         help="print how many updates of the first run take the operations of all of them")
     args = parser.parse_args()
     if args.equal:
-        runs = [count_operations(checkpoint, args.sample_updates) for checkpoint in args.checkpoints]
+        with making_sense_of(", ".join(map(str, args.checkpoints))):
+            runs = [count_operations(str(checkpoint), args.sample_updates) for checkpoint in args.checkpoints]
         print(round(sum(run.total for run in runs) / runs[0].per_update))
         return
     for checkpoint in args.checkpoints:
-        counted = count_operations(checkpoint, args.sample_updates)
+        with making_sense_of(checkpoint):
+            counted = count_operations(str(checkpoint), args.sample_updates)
         error = "" if math.isnan(counted.error) else f" (± {counted.error:.1g})"
         cost = f"{counted.updates:,} updates x {counted.per_update:.3g}{error}"
         print(f"{checkpoint}: {cost} = {counted.total:.3g} operations")

@@ -9,6 +9,7 @@ from veco_fairseq.cli import run
 
 def main() -> None:
     from veco_fairseq.checkpoints.ct2 import QUANTIZATIONS, export_ct2
+    from veco_fairseq.checkpoints.skeleton import making_sense_of
 
     parser = Parser(description=__doc__)
     add = parser.add_argument
@@ -20,7 +21,8 @@ def main() -> None:
     add("--quantization", choices=QUANTIZATIONS, default="float32", help="(default: %(default)s)")
     add("--sentencepiece", type=INPUT, metavar="MODEL", help="a SentencePiece model to put into the folder")
     args = parser.parse_args()
-    export_ct2(args.checkpoint, args.output, args.data, args.quantization, args.sentencepiece)
+    with making_sense_of(args.checkpoint):
+        export_ct2(args.checkpoint, args.output, args.data, args.quantization, args.sentencepiece)
     print(f"wrote {args.output} ({args.quantization})")
 
 

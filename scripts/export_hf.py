@@ -16,8 +16,10 @@ def main() -> None:
                         help="read a file that needs more than tensors and plain values, which can run any code")
     args = parser.parse_args()
     from veco_fairseq.checkpoints.huggingface import export_hf, largest_difference
+    from veco_fairseq.checkpoints.skeleton import making_sense_of
 
-    export = export_hf(args.checkpoint, args.output, args.trust_checkpoint)
+    with making_sense_of(args.checkpoint):
+        export = export_hf(args.checkpoint, args.output, args.trust_checkpoint)
     for note in export.notes:
         print(f"note: {note}")
     dropped = f" (without the cross-attention's {export.dropped:,} parameters)" if export.dropped else ""

@@ -36,13 +36,16 @@ def main() -> None:
         raise UserError("--source-lang and --target-lang: give both or none")
     from veco_fairseq.checkpoints.release import back_to_pretraining, import_release
     from veco_fairseq.checkpoints.seq2seq import report_lines
+    from veco_fairseq.checkpoints.skeleton import making_sense_of
 
     if args.pretraining:
-        groups = back_to_pretraining(args.checkpoint, args.dict, args.output, args.trust_checkpoint)
+        with making_sense_of(args.checkpoint):
+            groups = back_to_pretraining(args.checkpoint, args.dict, args.output, args.trust_checkpoint)
         print("\n".join([*map(str, groups), f"wrote    {args.output}"]))
         return
-    report = import_release(args.checkpoint, args.dict, args.output, args.decoder_layers, args.layer_selection,
-                            args.source_lang, args.target_lang, args.trust_checkpoint)  # fmt: skip
+    with making_sense_of(args.checkpoint):
+        report = import_release(args.checkpoint, args.dict, args.output, args.decoder_layers, args.layer_selection,
+                                args.source_lang, args.target_lang, args.trust_checkpoint)  # fmt: skip
     print("\n".join(report_lines(report)))
 
 

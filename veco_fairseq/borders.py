@@ -74,10 +74,10 @@ BORDERS: dict[str, Number] = {
         (SHARE, "quant_noise_pq quant_noise_scalar ema_decay fp16_scale_tolerance slowmo_momentum warmup_ratio "
                 "mono_mask_prob bitext_mask_prob bitext_mask_spread"),
         (POSITIVE, "adam_eps temperature lr_shrink min_loss_scale threshold_loss_scale adaptive_softmax_factor"),
-        (NOT_NEGATIVE, "lr clip_norm stop_time_hours weight_decay end_learning_rate power min_lr discriminator_weight "
+        (NOT_NEGATIVE, "lr clip_norm stop_time_hours weight_decay end_learning_rate power discriminator_weight "
                        "mha_reg_scale_factor ffn_reg_scale_factor max_len_a max_len_a_mt diverse_beam_strength"),
         (Number(least=1), "t_mult"),
-        (Number(least=-1), "stop_min_lr warmup_init_lr lr_period_updates diversity_rate"),
+        (Number(least=-1), "min_lr stop_min_lr warmup_init_lr lr_period_updates diversity_rate"),
         (Number(least=-1, most=1), "sampling_topp"),
         (EXPONENT, "mono_alpha bitext_alpha"),
         # Translation

@@ -35,6 +35,7 @@ from fairseq.trainer import Trainer, logger
 
 from veco_fairseq import adam, borders
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
+from veco_fairseq.checkpoints.skeleton import check_moments, making_sense_of
 from veco_fairseq.cli import print_error, user_message
 from veco_fairseq.errors import UserError
 
@@ -92,7 +93,8 @@ def load_checkpoint_to_cpu(
     torch_load = torch.load
     torch.load = lambda file, map_location: state
     try:
-        state = _fairseq_load_checkpoint_to_cpu(path, arg_overrides, load_on_all_ranks)
+        with making_sense_of(path, but=KeyError):
+            state = _fairseq_load_checkpoint_to_cpu(path, arg_overrides, load_on_all_ranks)
     except KeyError as error:
         # fairseq takes what has no optimizer_history for a checkpoint of 2017 and looks for that one's keys
         raise UserError(
@@ -113,11 +115,14 @@ def load_model_ensemble_and_task(filenames: List[str], *args, **kwargs):
     """
     try:
         return _fairseq_load_model_ensemble_and_task(filenames, *args, **kwargs)
-    except RuntimeError as error:
+    except Exception as error:
         message = misfit(error)
-        if message is None:
+        if message is not None:
+            raise UserError(f"{', '.join(filenames)}: {message}") from error
+        if mistake(error) is not None:
             raise
-        raise UserError(f"{', '.join(filenames)}: {message}") from error
+        with making_sense_of(", ".join(filenames)):
+            raise
 
 
 def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
@@ -143,6 +148,7 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
     for number, candidate in enumerate(candidates, start=1):
         try:
             extra_state = _fairseq_trainer_load_checkpoint(trainer, candidate, *args, **kwargs)
+            check_moments(candidate, trainer.optimizer.optimizer)
             if hasattr(trainer.task, "resume_task_state"):
                 trainer.task.resume_task_state(_task_state_of.pop(candidate, {}), candidate)
             return extra_state
@@ -154,8 +160,11 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
             raise
         except Exception as error:
             message = misfit(error)
-            if message is None:
+            if message is None and mistake(error) is not None:
                 raise
+            if message is None:
+                with making_sense_of(candidate, "go on from another one, or begin anew in another --save-dir"):
+                    raise error.__context__ or error  # fairseq's trainer hides why the model's part cannot be loaded
             advice = "give the options that it was trained with" + (", or another --save-dir" if is_last else "")
             raise UserError(
                 f"{candidate}: does not fit the model asked for (--arch {_architecture_of.get(candidate)} in the file, "

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import random
 import runpy
 import sys
@@ -20,29 +19,33 @@ from malformed import REPOSITORY, Case, commands
 
 # What no option for a number may be, whatever it means.
 NO_NUMBER = ("", "nan", "inf", "-inf", "99999999999999999999", "x", "1e999", "0x10", "1,")
-SMALL = ("0", "-1", "-0.5", "1.5", "1e-320", "1e20", "2147483648", "-99999999999999999999")
-# Large and allowed, these would take all memory or time, which is no mistake of the option's.
-COSTLY = {"--encoder-embed-dim", "--decoder-embed-dim"}
-
-MODEL = ("ckpt/*", "predicted/*")
-PLUGGED = ("--nlu-task", "classification")
+# What a command may leave that notices something late.
+LEFT = ("ckpt/*", "predicted/*")
 
 
 def parser_of(command: tuple[str, ...]) -> argparse.ArgumentParser:
-    """The parser that a command parses its options with, as far as this command line gets it."""
+    """The parser that a command parses its options with, all of its options added."""
+    from fairseq import options
+
     found = []
 
-    def parse(parser, args=None, namespace=None):
+    def parse_script(parser, args=None, namespace=None):
         found.append(parser)
+        if parser._subparsers is None:
+            raise SystemExit
         return parse_known_args(parser, args, namespace)
 
-    parse_known_args = argparse.ArgumentParser.parse_known_args
-    with (
-        mock.patch.object(argparse.ArgumentParser, "parse_known_args", parse), mock.patch.object(sys, "argv", list(command)),
-        contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()),
-        contextlib.suppress(BaseException),
-    ):  # fmt: skip
-        if command[0].endswith(".py"):
+    def parse_fairseq(parser, *args, **kwargs):
+        found.append(parser)
+        parse_args_and_arch(parser, *args, **kwargs)
+        raise SystemExit
+
+    parse_known_args, parse_args_and_arch = argparse.ArgumentParser.parse_known_args, options.parse_args_and_arch
+    is_script = command[0].endswith(".py")
+    hook = (argparse.ArgumentParser, "parse_known_args", parse_script) if is_script else (
+        options, "parse_args_and_arch", parse_fairseq)  # fmt: skip
+    with mock.patch.object(*hook), mock.patch.object(sys, "argv", list(command)), contextlib.suppress(SystemExit):
+        if is_script:
             runpy.run_path(str(REPOSITORY / command[0]), run_name="__main__")
         else:
             sys.modules["fairseq_cli." + command[0].removeprefix("fairseq-")].cli_main()
@@ -56,20 +59,23 @@ def actions_of(command: tuple[str, ...]) -> Iterator[argparse.Action]:
             yield action
 
 
-def values_of(action: argparse.Action) -> Iterator[tuple[str, bool]]:
-    """Values to try, and whether they must be refused."""
+def values_of(action: argparse.Action, rng: random.Random) -> list[tuple[str, bool]]:
+    """Values to try, and whether they must be refused: those that break most, and some of the others."""
     kind = getattr(action.type, "kind", action.type)
     if action.choices is not None:
-        yield from ((value, True) for value in ("", "none of these", next(iter(action.choices), "x") + " "))
-    elif kind in (int, float):
-        yield from ((value, True) for value in (*NO_NUMBER, "-99999999999999999999"))
+        return [(value, True) for value in ("", "none of these", f"{next(iter(action.choices))} ")]
+    if kind in (int, float):
+        always = [("0", False), ("-1", False), ("99999999999999999999", kind is int), ("nan", True)]
+        others = [(value, True) for value in NO_NUMBER]
         if kind is int:
-            yield from ((value, True) for value in ("1.5", "1e20", "2147483648"))
-        yield from ((value, False) for value in ("0", "-1", *(("-0.5", "1.5", "1e20", "1e-320") if kind is float else ())))
-    elif getattr(action.type, "__name__", "") == "<lambda>":  # fairseq's lists
-        yield from ((value, False) for value in ("", "0", "-1", "nan", "x", "(", "1,,", "[]", "99999999999999999999", "1,-1"))
-    else:
-        yield from ((value, False) for value in ("", "0", "-1", "nan", "(", "{", "x", "\N{SNOWMAN}", "a\nb", "x" * 5000))
+            others += [(value, True) for value in ("1.5", "1e20", "2147483648", "-99999999999999999999")]
+        else:
+            others += [(value, False) for value in ("-0.5", "1.5", "1e20", "1e-320", "1")]
+        return [*always, *rng.sample(others, 2)]
+    if getattr(action.type, "__name__", "") == "<lambda>":  # fairseq's lists
+        return [(value, False) for value in ("", "0", "-1", "nan", "x", "(", "1,,", "[]", "99999999999999999999", "1,-1")]
+    others = ("0", "-1", "nan", "(", "{", "x", "\N{SNOWMAN}", "a\nb", "x" * 5000)
+    return [("", False), *((value, False) for value in rng.sample(others, 2))]
 
 
 TRAININGS = (
@@ -100,18 +106,24 @@ SCRIPTS = (
 
 
 def cases(rng: random.Random) -> Iterator[Case]:
-    """Every option with every value; fairseq's own options, which commands share, with each command in turn."""
+    """Every option of every command; those that fairseq's commands share, a part with each of them."""
     seen: dict[str, int] = {}
     for name, command, needs in TRAININGS:
         for action in actions_of(command):
             option = action.option_strings[-1]
-            shared = seen.setdefault(option, 0)
-            seen[option] += 1
-            for number, (value, refused) in enumerate(values_of(action)):
-                if shared and (number + shared) % 8:
-                    continue  # of the options that commands share an eighth each
-                if option in COSTLY and not refused and float(value or 0) > 1000:
-                    continue
-                text = value if len(value) < 50 else f"{value[:5]}... ({len(value)})"
-                yield Case(f"options of fairseq ({name})", f"{option} {text!r}", (*command, f"{option}={value}"), needs,
-                           refused=refused, leaves=MODEL)  # fmt: skip
+            shared = seen.get(option, 0)
+            seen[option] = shared + 1
+            for number, (value, refused) in enumerate(values_of(action, rng)):
+                if not shared or rng.random() < 0.15:
+                    yield case(f"options of fairseq, {name}", command, option, value, needs, refused)
+    for command, needs in SCRIPTS:
+        for action in actions_of(command):
+            for value, refused in values_of(action, rng):
+                name = f"options of {command[0].removeprefix('scripts/')}"
+                yield case(name, command, action.option_strings[-1], value, needs, refused)
+
+
+def case(kind: str, command: tuple[str, ...], option: str, value: str, needs: tuple[str, ...], refused: bool) -> Case:
+    text = value if len(value) < 50 else f"{value[:5]}... ({len(value)})"
+    name = f"{' '.join(command[1:2]) if command[1] in ('tatoeba', 'bucc', 'run') else ''} {option} {text!r}".strip()
+    return Case(kind, name, (*command, f"{option}={value}"), needs, refused=refused, leaves=LEFT)

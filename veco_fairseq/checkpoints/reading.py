@@ -16,6 +16,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 import numpy as np
 import torch
 
+from veco_fairseq.checkpoints.skeleton import check_skeleton
 from veco_fairseq.errors import SYSTEM_ERRORS, UserError
 
 try:
@@ -69,13 +70,15 @@ def read_checkpoint(path: Union[str, Path], trust: bool = False, mapped: bool = 
 
     Raises:
         DamagedCheckpoint: the file is empty, cut off or damaged.
-        UserError: the file is missing, or no fairseq checkpoint (it has no "model"), or it needs more than
+        UserError: the file is missing, or no fairseq checkpoint (it has no "model"), or a part of it is not what it
+            must be (:func:`~veco_fairseq.checkpoints.skeleton.check_skeleton`), or it needs more than
             :func:`allowed_types` and is not trusted.
     """
     state = _load(Path(path), trust, mapped)
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         held = f"its keys: {', '.join(map(str, list(state)[:5]))}" if isinstance(state, dict) else type(state).__name__
         raise UserError(f'{path}: is not a fairseq checkpoint: it has no "model" ({held}); give one of fairseq-train')
+    check_skeleton(path, state)
     return state
 
 
