@@ -5,6 +5,7 @@
 Written for fairseq-fixed 0.12.3.1 (the fairseq of 2024 that imports on Python 3.11 and later).
 """
 
+import atexit
 import logging
 import os
 import re
@@ -36,8 +37,9 @@ from fairseq.trainer import Trainer, logger
 from veco_fairseq import adam, borders
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
 from veco_fairseq.checkpoints.skeleton import check_moments, making_sense_of
-from veco_fairseq.cli import print_error, user_message
+from veco_fairseq.cli import finish_output, print_error, user_message
 from veco_fairseq.errors import UserError
+from veco_fairseq.files import write_failure
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Warnings that every fairseq command prints and no user can do anything about. All of them come after
@@ -218,8 +220,6 @@ def _few(items: List[str], limit: int = 2) -> str:
 # open file, which cannot mend it, and logs a traceback; it leaves the temporary file on the full disk.
 
 _fairseq_torch_persistent_save = checkpoint_utils.torch_persistent_save
-# How torch's zip writer puts a full disk into words, when it doesn't raise the OSError itself.
-WRITE_FAILED = re.compile(r"PytorchStreamWriter failed|file write failed|unexpected pos \d+ vs \d+|iostream error")
 
 
 @contextmanager
@@ -232,10 +232,9 @@ def whole_file_or_none(filename: str) -> Iterator[str]:
     try:
         yield temporary
     except (OSError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not WRITE_FAILED.search(str(error)):
+        reason = write_failure(error)
+        if reason is None:
             raise
-        cause = error if isinstance(error, OSError) else error.__context__
-        reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else "the write failed"
         free = shutil.disk_usage(os.path.dirname(filename) or ".").free
         raise UserError(
             f"{filename}: cannot be written ({reason}; {free / 2**20:,.0f} MiB free there): free some space and "
@@ -563,6 +562,8 @@ def install() -> None:
     for module in running("fairseq_cli.interactive"):
         module.main = translating(module.main)
     sys.excepthook = one_line_errors(sys.excepthook)
+    logging.raiseExceptions = False  # a log that cannot be written is no reason to stop, nor for a traceback a line
+    atexit.register(finish_output)
 
 
 install()

@@ -19,7 +19,7 @@ from veco_fairseq.files import Path_
 
 logger = logging.getLogger(__name__)
 
-GROUP = (dict, Namespace, type(None))
+GROUP = (Mapping, Namespace, type(None))
 # Of a checkpoint and its parts: what each is, if it is there. fairseq-train writes them all; others write fewer.
 PARTS: dict[str, dict[str, tuple[type, ...]]] = {
     "": {
@@ -82,19 +82,19 @@ def check_skeleton(path: Path_, state: Mapping[str, Any]) -> None:
 
 
 def _of(part: Any, key: str) -> Any:
-    return part.get(key) if isinstance(part, dict) else getattr(part, key, None)
+    return part.get(key) if isinstance(part, Mapping) else getattr(part, key, None)
 
 
 def _check_kind(path: Path_, part: Any, name: str, kinds: tuple[type, ...], where: str) -> None:
     """Of a part that is there, if it is there: a bool is no number here."""
-    is_there = name in part if isinstance(part, dict) else hasattr(part, name)
+    is_there = name in part if isinstance(part, Mapping) else hasattr(part, name)
     value = _of(part, name)
     if is_there and (not isinstance(value, kinds) or isinstance(value, bool) and bool not in kinds):
         raise _problem(path, f"{where}, {name}" if where else name, _names(kinds), value)
 
 
 def _names(kinds: tuple[type, ...]) -> str:
-    names = {dict: "a dict", Namespace: "a Namespace", list: "a list", str: "a string", int: "a whole number",
+    names = {Mapping: "a dict", dict: "a dict", Namespace: "a Namespace", list: "a list", str: "a string", int: "a whole number",
              float: "a number", bool: "true or false", type(None): "nothing"}  # fmt: skip
     return " or ".join(names[kind] for kind in kinds)
 
