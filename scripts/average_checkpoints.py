@@ -3,7 +3,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Average the last checkpoints of a training, or those that are listed, for fairseq-generate."""
 
-from veco_fairseq.arguments import COUNT, FROM_0, INPUT, OUTPUT, Parser
+from veco_fairseq.arguments import COUNT, FROM_0, INPUT, OUTPUT, Input, Output, Parser, require_apart
 from veco_fairseq.checkpoints.averaging import EPOCH, UPDATE, average_checkpoints, last_checkpoints
 from veco_fairseq.checkpoints.skeleton import making_sense_of
 from veco_fairseq.cli import run
@@ -36,6 +36,7 @@ def main() -> None:
     else:
         name = UPDATE if args.num_update_checkpoints else EPOCH
         paths = last_checkpoints(paths[0], count, name, args.checkpoint_upper_bound)
+    require_apart([Input("--inputs", path) for path in paths], [Output("--output", args.output)])
     with making_sense_of(", ".join(map(str, paths))):
         average_checkpoints(paths, args.output, args.trust_checkpoint)
     print(f"wrote {args.output}, the mean of {len(paths)}: {', '.join(path.name for path in paths)}")

@@ -7,7 +7,7 @@ import argparse
 import json
 from pathlib import Path
 
-from veco_fairseq.arguments import COUNT, INPUT, NAMED_INPUTS, NEW_FILES, OUTPUT, WHOLE, Parser
+from veco_fairseq.arguments import COUNT, DATA, INPUT, NAMED_INPUTS, NEW_FILES, OUTPUT, WHOLE, Parser
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
@@ -19,7 +19,7 @@ def parse_arguments() -> argparse.Namespace:
     one = commands.add_parser("run", help="predict a test set, and print the figures by language")
     one.add_argument("checkpoints", type=INPUT, nargs="+", metavar="CKPT",
                      help="of --task veco_nlu, dict.txt and sentencepiece.bpe.model beside it; several are seeds")
-    one.add_argument("--data", required=True, type=INPUT, metavar="DIR", help="files SPLIT-LANG.{tsv,conllu,json}")
+    one.add_argument("--data", required=True, type=DATA, metavar="DIR", help="files SPLIT-LANG.{tsv,conllu,json}")
     one.add_argument("--split", default="test", help="(default: %(default)s)")
     one.add_argument("--langs", metavar="L,L,...", help="(default: all that are there)")
     one.add_argument("--answer-metric", choices=["squad", "mlqa"],

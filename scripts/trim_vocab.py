@@ -9,6 +9,7 @@ convert_to_seq2seq.py --dict.
 
 from veco_fairseq.arguments import COUNT, INPUT, VOCABULARY, WORKERS, Parser
 from veco_fairseq.cli import run
+from veco_fairseq.errors import UserError
 
 
 def main() -> None:
@@ -24,6 +25,11 @@ def main() -> None:
     from veco_fairseq.data.text import default_workers
     from veco_fairseq.data.vocabulary import load_sentencepiece, trim, write_vocabulary
 
+    held = next((path for name in ("mono", "bitext", "*.pt") for path in sorted(args.output.glob(name))), None)
+    if held is not None:
+        raise UserError(
+            f"--output {args.output}: holds {held.name}, whose vocabulary the new one would replace: choose another folder"
+        )
     workers = default_workers() if args.workers is None else args.workers
     trimmed = trim(load_sentencepiece(args.sentencepiece), args.corpora, args.keep, workers)
     write_vocabulary(args.output, trimmed.model, trimmed.dictionary)

@@ -106,17 +106,30 @@ class Output(NamedTuple):
     writes: tuple[str, ...] = ()
 
 
-def require_apart(inputs: Iterable[tuple[str, Path_]], outputs: Iterable[Output]) -> None:
+class Input(NamedTuple):
+    """What a command reads.
+
+    Attributes:
+        option: which named it.
+        path: the file or folder.
+        whole: whether all of a folder is read, so that nothing may be written anywhere below it.
+    """
+
+    option: str
+    path: Path
+    whole: bool = False
+
+
+def require_apart(inputs: Iterable[Input], outputs: Iterable[Output]) -> None:
     """Refuse outputs that are an input, by any of its names and links, or one another, or nothing that can be replaced.
 
     Args:
-        inputs: the files and folders that are read, each with its option.
-        outputs: what is written.
+        inputs, outputs: what is read and what is written.
 
     Raises:
         UserError: with both options.
     """
-    inputs = [(option, Path(path)) for option, path in inputs]
+    inputs = list(inputs)
     seen: dict[Path, str] = {}
     for output in outputs:
         option, path, is_folder = output.option, output.path, bool(output.writes)
@@ -126,10 +139,12 @@ def require_apart(inputs: Iterable[tuple[str, Path_]], outputs: Iterable[Output]
             raise UserError(f"{option} {path}: is a file, where a folder is needed")
         if path.exists() and not (path.is_dir() or path.is_file()):
             raise UserError(f"{option} {path}: is no ordinary file, which it would be replaced by: choose another name")
-        for of_input, read in inputs:
-            if _is_written(output, read):
-                raise UserError(f"{option} {path}: would overwrite {of_input} {read}: choose another path")
         real = path.resolve()
+        for read in inputs:
+            if _is_written(output, read.path):
+                raise UserError(f"{option} {path}: would overwrite {read.option} {read.path}: choose another path")
+            if read.whole and read.path.resolve() in real.parents:
+                raise UserError(f"{option} {path}: lies in {read.option} {read.path}, which is read: choose another path")
         if real in seen:
             raise UserError(f"{option} {path}: is {seen[real]}, too: choose another path for one of them")
         seen[real] = option
@@ -155,13 +170,14 @@ class PathArgument:
         writes: False: it is read; True: it is a file to write; or the patterns of a folder's names to write.
         within: of an argument that is more than a path, such as NAME=FILE: the paths in it.
         suffixes: of what is written beside a file, its name longer by one of these.
+        whole: see :class:`Input`.
     """
 
     def __init__(
         self, writes: bool | Sequence[str] = False, within: Callable[[str], Iterable[str]] | None = None,
-        suffixes: Sequence[str] = (),
+        suffixes: Sequence[str] = (), whole: bool = False,
     ):  # fmt: skip
-        self.writes, self.within, self.suffixes = writes, within, suffixes
+        self.writes, self.within, self.suffixes, self.whole = writes, within, suffixes, whole
 
     def __call__(self, text: str) -> Path | str:
         """The path, or the whole argument if there is more to it."""
@@ -184,6 +200,7 @@ def files_of(text: str) -> list[str]:
 
 
 INPUT = PathArgument()
+DATA = PathArgument(whole=True)
 NAMED_INPUTS = PathArgument(within=files_of)
 OUTPUT = PathArgument(writes=True)
 REPORTED = PathArgument(writes=True, suffixes=(".json",))  # and its report
@@ -225,7 +242,7 @@ class Parser(argparse.ArgumentParser):
                 if role.writes:
                     outputs.append(Output(name, path, () if role.writes is True else tuple(role.writes)))
                 else:
-                    inputs.append((name, path))
+                    inputs.append(Input(name, path, role.whole))
         require_apart(inputs, outputs)
         return parsed, rest
 
