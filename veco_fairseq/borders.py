@@ -100,6 +100,7 @@ VALUES: dict[str, tuple[type, str, Callable[[str], Any]]] = {
     "eval_bleu_args": (dict, '{"beam": 4}', json.loads),
     "eval_bleu_detok_args": (dict, "{}", json.loads),
 }
+BOOLEANS = ("update_epoch_batch_itr", "left_pad_source", "left_pad_target")
 # Text that may be empty.
 MAY_BE_EMPTY = ("checkpoint_suffix", "replace_unk", "post_process", "eval_bleu_remove_bpe", "eval_bleu_detok")
 
@@ -133,7 +134,9 @@ def _problems(options: Mapping[str, Any]) -> Iterator[str]:
             values = value if isinstance(value, (list, tuple)) else [value]
         else:
             values = [value]
-        if name == "adam_betas":
+        if name in BOOLEANS and str(value).lower() not in ("true", "false"):
+            yield f"{option(name)} {short(value)}: must be true or false"
+        elif name == "adam_betas":
             yield from _of_betas(value)
         elif name in VALUES and value != "":
             yield from _of_value(name, value)

@@ -19,7 +19,7 @@ from pathlib import Path
 from malformed import Case, good
 from malformed.running import error_lines, prepare, run
 
-SOURCES = ("files", "options", "outputs")  # modules of this package with a function cases(rng)
+SOURCES = ("files", "options", "outputs", "checkpoints")  # modules of this package with a function cases(rng)
 
 
 def all_cases(seed: int) -> Iterator[Case]:
