@@ -6,6 +6,7 @@ import argparse
 import fnmatch
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -140,8 +141,12 @@ def require_apart(inputs: Iterable[Input], outputs: Iterable[Output]) -> None:
         if path.exists() and not (path.is_dir() or path.is_file()):
             raise UserError(f"{option} {path}: is no ordinary file, which it would be replaced by: choose another name")
         real = path.resolve()
+        above = next((parent for parent in path.absolute().parents if parent.exists()), None)
+        if above is not None and not above.is_dir():
+            raise UserError(f"{option} {path}: {above} is a file, where a folder is needed")
         for read in inputs:
-            if _is_written(output, read.path):
+            within = read.path.iterdir() if read.whole and read.path.is_dir() else ()
+            if any(_is_written(output, one) for one in (read.path, *within)):
                 raise UserError(f"{option} {path}: would overwrite {read.option} {read.path}: choose another path")
             if read.whole and read.path.resolve() in real.parents:
                 raise UserError(f"{option} {path}: lies in {read.option} {read.path}, which is read: choose another path")
@@ -249,6 +254,7 @@ class Parser(argparse.ArgumentParser):
 
 def end_with(message: str) -> NoReturn:
     """Print argparse's error alone, which the usage of thirty lines would hide, and end with 2, as argparse does."""
+    message = re.sub(r"^argument (--[\w-]+): (?=\S+: (?:must|is) )", r"\1 ", message)  # as our own errors are
     message = " ".join(message.split())  # a list of unknown or long arguments can be of any length and hold line ends
     print_error(message if len(message) <= 500 else f"{message[:400]} ... {message[-60:]}")
     sys.exit(2)
