@@ -3,35 +3,32 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Align the words of sentences and of their translations, by optimal transport over a pre-trained model's states."""
 
-import argparse
-
+from veco_fairseq.arguments import COUNT, INPUT, OUTPUT, POSITIVE, Number, Parser
 from veco_fairseq.cli import run
-from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output, read_translations
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = Parser(description=__doc__)
     add = parser.add_argument
-    add("checkpoint", help="of --task camlm, dict.txt and sentencepiece.bpe.model beside it")
-    add("--source", required=True, metavar="FILE", help="a sentence a line, spaces between its words, .gz or not")
-    add("--target", required=True, metavar="FILE", help="their translations, likewise")
-    add("--output", metavar="FILE", help="links i-j, words numbered from 0 (default: standard output, unless --gold)")
-    add("--gold", metavar="FILE", help="print the alignment error rate against its links: i-j sure, ipj possible")
+    add("checkpoint", type=INPUT, help="of --task camlm, dict.txt and sentencepiece.bpe.model beside it")
+    add("--source", type=INPUT, required=True, metavar="FILE",
+        help="a sentence a line, spaces between its words, .gz or not")
+    add("--target", type=INPUT, required=True, metavar="FILE", help="their translations, likewise")
+    add("--output", type=OUTPUT, metavar="FILE",
+        help="links i-j, words numbered from 0 (default: standard output, unless --gold)")
+    add("--gold", type=INPUT, metavar="FILE",
+        help="print the alignment error rate against its links: i-j sure, ipj possible")
     add("--gold-from-1", action="store_true", help="--gold numbers the words from 1")
     add("--layer", metavar="N", help="states after the N-th layer; 0: the embeddings (default: 9 of 12, as in the "
         "paper, or the middle one of another model)")  # fmt: skip
     add("--apart", action="store_true", help="encode each sentence by itself (default: the pair in one sequence)")
-    add("--regularisation", type=float, default=1.0, metavar="X", help="of the entropy (default: 1, the authors')")
-    add("--iterations", type=int, default=2, metavar="N", help="of Sinkhorn's algorithm (default: 2, the authors')")
-    add("--max-tokens", type=int, default=8192, metavar="N", help="a batch (default: %(default)s)")
+    add("--regularisation", type=POSITIVE, default=1.0, metavar="X", help="of the entropy (default: 1, the authors')")
+    add("--iterations", type=Number(int, least=1, most=10_000), default=2, metavar="N",
+        help="of Sinkhorn's algorithm (default: 2, the authors')")
+    add("--max-tokens", type=COUNT, default=8192, metavar="N", help="a batch (default: %(default)s)")
     add("--cpu", action="store_true", help="even if there is a GPU")
     args = parser.parse_args()
-    for name in ("iterations", "max_tokens"):
-        if getattr(args, name) < 1:
-            raise UserError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be at least 1")
-    if not 0 < args.regularisation < float("inf"):
-        raise UserError(f"--regularisation {args.regularisation}: must be a number above 0")
     from veco_fairseq.alignment.gold import figures, read_gold
     from veco_fairseq.alignment.words import align, pharaoh, usual_layer
     from veco_fairseq.checkpoints.pretrained import load_pretrained

@@ -3,28 +3,28 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Average the last checkpoints of a training, or those that are listed, for fairseq-generate."""
 
-import argparse
-from pathlib import Path
-
+from veco_fairseq.arguments import COUNT, FROM_0, INPUT, OUTPUT, Input, Output, Parser, require_apart
 from veco_fairseq.checkpoints.averaging import EPOCH, UPDATE, average_checkpoints, last_checkpoints
+from veco_fairseq.checkpoints.skeleton import making_sense_of
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = Parser(description=__doc__)
     add = parser.add_argument
-    add("--inputs", required=True, nargs="+", metavar="DIR", help="the --save-dir of a training, or checkpoint files")
-    add("--output", required=True, metavar="FILE", help="the checkpoint to write")
+    add("--inputs", type=INPUT, required=True, nargs="+", metavar="DIR",
+        help="the --save-dir of a training, or checkpoint files")
+    add("--output", type=OUTPUT, required=True, metavar="FILE", help="the checkpoint to write")
     last = parser.add_mutually_exclusive_group()
-    last.add_argument("--num-update-checkpoints", type=int, metavar="N", help="the last N of --save-interval-updates")
-    last.add_argument("--num-epoch-checkpoints", type=int, metavar="N", help="the last N of epochs")
-    add("--checkpoint-upper-bound", type=int, metavar="U", help="with one of these: none after update or epoch U")
+    last.add_argument("--num-update-checkpoints", type=COUNT, metavar="N", help="the last N of --save-interval-updates")
+    last.add_argument("--num-epoch-checkpoints", type=COUNT, metavar="N", help="the last N of epochs")
+    add("--checkpoint-upper-bound", type=FROM_0, metavar="U", help="with one of these: none after update or epoch U")
     add("--trust-checkpoint", action="store_true",
         help="read files that need more than tensors and plain values, which can run any code")
     args = parser.parse_args()
     count = args.num_update_checkpoints or args.num_epoch_checkpoints
-    paths = [Path(path) for path in args.inputs]
+    paths = args.inputs
     if count is None:
         if args.checkpoint_upper_bound is not None:
             raise UserError("--checkpoint-upper-bound: goes with --num-update-checkpoints or --num-epoch-checkpoints")
@@ -36,7 +36,9 @@ def main() -> None:
     else:
         name = UPDATE if args.num_update_checkpoints else EPOCH
         paths = last_checkpoints(paths[0], count, name, args.checkpoint_upper_bound)
-    average_checkpoints(paths, args.output, args.trust_checkpoint)
+    require_apart([Input("--inputs", path) for path in paths], [Output("--output", args.output)])
+    with making_sense_of(", ".join(map(str, paths))):
+        average_checkpoints(paths, args.output, args.trust_checkpoint)
     print(f"wrote {args.output}, the mean of {len(paths)}: {', '.join(path.name for path in paths)}")
 
 

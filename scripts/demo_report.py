@@ -3,10 +3,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Write the demo's report.json, report.md and two pictures from what its stages left."""
 
-import argparse
 import json
-from pathlib import Path
 
+from veco_fairseq.arguments import INPUT, Parser
 from veco_fairseq.checkpoints.pretrained import load_pretrained
 from veco_fairseq.cli import run
 from veco_fairseq.files import atomic_output, read_lines
@@ -16,8 +15,8 @@ ARMS = ("veco", "random")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("out", type=Path, help="the folder of demo.sh")
+    parser = Parser(description=__doc__)
+    parser.add_argument("out", type=INPUT, help="the folder of demo.sh")
     out = parser.parse_args().out
     scores = {arm: json.loads((out / f"scores/finetune.{arm}.s1.json").read_text())["sacrebleu"] for arm in ARMS}
     seconds = {}

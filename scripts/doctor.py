@@ -3,13 +3,12 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Print versions, processor, GPU and bf16 support, and known conflicts: what to send along with a question."""
 
-import argparse
-
+from veco_fairseq.arguments import Parser
 from veco_fairseq.cli import run
 
 
 def main() -> int:
-    argparse.ArgumentParser(description=__doc__, allow_abbrev=False).parse_args()
+    Parser(description=__doc__).parse_args()
     from veco_fairseq.doctor import PACKAGES, conflicts, report, version
 
     for what, how in report():

@@ -3,19 +3,17 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Write text as SentencePiece pieces, the input of fairseq-preprocess for translation data."""
 
-import argparse
-from pathlib import Path
-
+from veco_fairseq.arguments import INPUT, OUTPUT, WORKERS, Parser
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--sentencepiece", type=Path, required=True, metavar="MODEL", help="SentencePiece model")
-    parser.add_argument("--inputs", type=Path, nargs="+", required=True, metavar="FILE", help="text, or .gz")
-    parser.add_argument("--outputs", type=Path, nargs="+", required=True, metavar="FILE", help="as many files")
-    parser.add_argument("--workers", type=int, metavar="W", help="threads (default: all processors)")
+    parser = Parser(description=__doc__)
+    parser.add_argument("--sentencepiece", type=INPUT, required=True, metavar="MODEL", help="SentencePiece model")
+    parser.add_argument("--inputs", type=INPUT, nargs="+", required=True, metavar="FILE", help="text, or .gz")
+    parser.add_argument("--outputs", type=OUTPUT, nargs="+", required=True, metavar="FILE", help="as many files")
+    parser.add_argument("--workers", type=WORKERS, metavar="W", help="threads (default: all processors)")
     args = parser.parse_args()
     if len(args.inputs) != len(args.outputs):
         raise UserError(f"{len(args.inputs)} --inputs, but {len(args.outputs)} --outputs: name one for each")

@@ -7,36 +7,37 @@ import argparse
 import json
 from pathlib import Path
 
+from veco_fairseq.arguments import COUNT, DATA, INPUT, NAMED_INPUTS, NEW_FILES, OUTPUT, WHOLE, Parser
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = Parser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("run", help="predict a test set, and print the figures by language")
-    one.add_argument("checkpoints", nargs="+", metavar="CKPT",
+    one.add_argument("checkpoints", type=INPUT, nargs="+", metavar="CKPT",
                      help="of --task veco_nlu, dict.txt and sentencepiece.bpe.model beside it; several are seeds")
-    one.add_argument("--data", required=True, type=Path, metavar="DIR", help="files SPLIT-LANG.{tsv,conllu,json}")
+    one.add_argument("--data", required=True, type=DATA, metavar="DIR", help="files SPLIT-LANG.{tsv,conllu,json}")
     one.add_argument("--split", default="test", help="(default: %(default)s)")
     one.add_argument("--langs", metavar="L,L,...", help="(default: all that are there)")
     one.add_argument("--answer-metric", choices=["squad", "mlqa"],
                      help="what of an answer counts (default: as trained)")
-    one.add_argument("--max-tokens", type=int, default=8192, metavar="N", help="a batch (default: %(default)s)")
-    one.add_argument("--predictions", type=Path, metavar="DIR", help="write what is predicted there, of several "
+    one.add_argument("--max-tokens", type=COUNT, default=8192, metavar="N", help="a batch (default: %(default)s)")
+    one.add_argument("--predictions", type=NEW_FILES, metavar="DIR", help="write what is predicted there, of several "
                      "checkpoints in folders 1, 2, ...")
     one.add_argument("--cpu", action="store_true", help="even if there is a GPU")
     all_tasks = commands.add_parser("table", help="put tasks together, with their average")
-    all_tasks.add_argument("results", nargs="+", metavar="TASK=FILE,...",
+    all_tasks.add_argument("results", type=NAMED_INPUTS, nargs="+", metavar="TASK=FILE,...",
                            help="JSON of run, or of retrieve.py, for BUCC of each language; tasks: xnli, pawsx, udpos, "
                            "panx, xquad, mlqa, tydiqa, bucc, tatoeba")
-    all_tasks.add_argument("--layer", type=int, default=-1, metavar="N",
+    all_tasks.add_argument("--layer", type=WHOLE, default=-1, metavar="N",
                            help="of Tatoeba's layers (default: the last); the direction is XTREME's: English, the "
                            "target of each pair, looks for the other language")
-    all_tasks.add_argument("--plot", type=Path, metavar="PNG", help="bars of each task by language")
+    all_tasks.add_argument("--plot", type=OUTPUT, metavar="PNG", help="bars of each task by language")
     for command in (one, all_tasks):
-        command.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+        command.add_argument("--json", type=OUTPUT, metavar="FILE", help="write the figures there")
     return parser.parse_args()
 
 
@@ -71,7 +72,7 @@ def evaluate_one(args: argparse.Namespace):
     if alone:
         counts = ", ".join(f"{lang} {count:,}" for lang, count in alone.items())
         print(f"predicted without a translation to look at: {counts}")
-    return {"split": args.split, "checkpoints": args.checkpoints, "seeds": seeds, "without_translation": alone}
+    return {"split": args.split, "checkpoints": list(map(str, args.checkpoints)), "seeds": seeds, "without_translation": alone}
 
 
 def put_together(args: argparse.Namespace):

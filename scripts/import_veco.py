@@ -3,18 +3,19 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Turn the checkpoint that VECO's authors released into one for this project."""
 
-import argparse
-
+from veco_fairseq.arguments import INPUT, REPORTED, Parser
 from veco_fairseq.cli import number_of_layers, run
 from veco_fairseq.errors import UserError
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = Parser(description=__doc__)
     add = parser.add_argument
-    add("--checkpoint", required=True, metavar="FILE", help="the authors' model.pt, or one fine-tuned with their code")
-    add("--dict", required=True, metavar="FILE", help="its dict.txt, with the language tokens ([en], ...) at the end")
-    add("--output", required=True, metavar="FILE", help="the file to write; FILE.json gets the report")
+    add("--checkpoint", type=INPUT, required=True, metavar="FILE",
+        help="the authors' model.pt, or one fine-tuned with their code")
+    add("--dict", type=INPUT, required=True, metavar="FILE",
+        help="its dict.txt, with the language tokens ([en], ...) at the end")
+    add("--output", type=REPORTED, required=True, metavar="FILE", help="the file to write; FILE.json gets the report")
     add("--pretraining", action="store_true",
         help="write a checkpoint of --task camlm, to pre-train further, instead of a translation model")
     add("--decoder-layers", type=number_of_layers, metavar="N", help="layers of the decoder, or all (default)")
@@ -35,13 +36,16 @@ def main() -> None:
         raise UserError("--source-lang and --target-lang: give both or none")
     from veco_fairseq.checkpoints.release import back_to_pretraining, import_release
     from veco_fairseq.checkpoints.seq2seq import report_lines
+    from veco_fairseq.checkpoints.skeleton import making_sense_of
 
     if args.pretraining:
-        groups = back_to_pretraining(args.checkpoint, args.dict, args.output, args.trust_checkpoint)
+        with making_sense_of(args.checkpoint):
+            groups = back_to_pretraining(args.checkpoint, args.dict, args.output, args.trust_checkpoint)
         print("\n".join([*map(str, groups), f"wrote    {args.output}"]))
         return
-    report = import_release(args.checkpoint, args.dict, args.output, args.decoder_layers, args.layer_selection,
-                            args.source_lang, args.target_lang, args.trust_checkpoint)  # fmt: skip
+    with making_sense_of(args.checkpoint):
+        report = import_release(args.checkpoint, args.dict, args.output, args.decoder_layers, args.layer_selection,
+                                args.source_lang, args.target_lang, args.trust_checkpoint)  # fmt: skip
     print("\n".join(report_lines(report)))
 
 

@@ -3,23 +3,21 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Tag translations with a tagger that was trained on English: a training set for translate-train-all."""
 
-import argparse
-from pathlib import Path
-
+from veco_fairseq.arguments import COUNT, INPUT, OUTPUT, Parser
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("teacher", metavar="CKPT", help="of --task veco_nlu --nlu-task tagging")
-    parser.add_argument("--input", required=True, type=Path, metavar="FILE", help="a sentence a line, .gz or not")
+    parser = Parser(description=__doc__)
+    parser.add_argument("teacher", type=INPUT, metavar="CKPT", help="of --task veco_nlu --nlu-task tagging")
+    parser.add_argument("--input", required=True, type=INPUT, metavar="FILE", help="a sentence a line, .gz or not")
     parser.add_argument("--tokenize", metavar="LANG", help="cut it into words as Moses does (default: at spaces)")
-    parser.add_argument("--like", type=Path, metavar="FILE",
+    parser.add_argument("--like", type=INPUT, metavar="FILE",
                         help="the tagged originals, .conllu or .tsv, as many: the sentences get their ids, by which "
                         "--plug in finds a sentence's translation")
-    parser.add_argument("--output", required=True, type=Path, metavar="FILE.conllu", help="such as train-de.conllu")
-    parser.add_argument("--max-tokens", type=int, default=8192, metavar="N", help="a batch (default: %(default)s)")
+    parser.add_argument("--output", required=True, type=OUTPUT, metavar="FILE.conllu", help="such as train-de.conllu")
+    parser.add_argument("--max-tokens", type=COUNT, default=8192, metavar="N", help="a batch (default: %(default)s)")
     parser.add_argument("--cpu", action="store_true", help="even if there is a GPU")
     args = parser.parse_args()
     if args.output.suffix != ".conllu":

@@ -6,26 +6,26 @@
 Or, for an XLM or XLM-E, its self-attention over both, concatenated as in TLM (VECO, figure 1).
 """
 
-import argparse
-
+from veco_fairseq.arguments import FROM_0, INPUT, OUTPUT, Parser
 from veco_fairseq.checkpoints.pretrained import load_pretrained
 from veco_fairseq.cli import run
 from veco_fairseq.plots import plot_attention
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = Parser(description=__doc__)
     parser.add_argument(
-        "checkpoint", help="of fairseq-train --task camlm, with dict.txt and sentencepiece.bpe.model beside it"
+        "checkpoint", type=INPUT,
+            help="of fairseq-train --task camlm, with dict.txt and sentencepiece.bpe.model beside it"
     )
     parser.add_argument("--source", required=True, metavar="TEXT", help="the sentence that looks (rows)")
     parser.add_argument("--target", required=True, metavar="TEXT", help="the sentence that is looked at (columns)")
     parser.add_argument(
-        "--layer", type=int, metavar="N", help="counted from 0 (default: the middle one, as in the paper)"
+        "--layer", type=FROM_0, metavar="N", help="counted from 0 (default: the middle one, as in the paper)"
     )
     parser.add_argument("--attention", choices=["cross", "self"], default="cross",
                         help="self: of both sentences, concatenated (default: cross)")  # fmt: skip
-    parser.add_argument("--output", required=True, metavar="PNG")
+    parser.add_argument("--output", type=OUTPUT, required=True, metavar="PNG")
     args = parser.parse_args()
     pretrained = load_pretrained(args.checkpoint)
     rows, columns = pretrained.encode(args.source), pretrained.encode(args.target)

@@ -3,21 +3,20 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Draw learning curves from what fairseq-train printed on validation (--log-format simple or json)."""
 
-import argparse
-
+from veco_fairseq.arguments import NAMED_INPUTS, OUTPUT, Parser
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
 from veco_fairseq.plots import plot_curves, read_curve
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("logs", nargs="+", metavar="NAME=FILE", help="a curve's name and its log")
+    parser = Parser(description=__doc__)
+    parser.add_argument("logs", type=NAMED_INPUTS, nargs="+", metavar="NAME=FILE", help="a curve's name and its log")
     parser.add_argument("--metric", nargs="+", default=["loss"], metavar="NAME", help="as in the log (default: loss)")
     parser.add_argument("--train", action="store_true", help="of training, not of validation")
-    parser.add_argument("--label", help="of the y axis (default: the metric)")
-    parser.add_argument("--title", default="Learning curves")
-    parser.add_argument("--output", required=True, metavar="PNG")
+    parser.add_argument("--label", type=str, help="of the y axis (default: the metric)")
+    parser.add_argument("--title", type=str, default="Learning curves")
+    parser.add_argument("--output", type=OUTPUT, required=True, metavar="PNG")
     args = parser.parse_args()
     wrong = [log for log in args.logs if "=" not in log]
     if wrong:

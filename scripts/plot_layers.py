@@ -3,9 +3,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Draw accuracy of retrieval by layer, a line a model, from what retrieve.py tatoeba --json left."""
 
-import argparse
 from pathlib import Path
 
+from veco_fairseq.arguments import NAMED_INPUTS, OUTPUT, Parser
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
 from veco_fairseq.plots import plot_curves
@@ -13,11 +13,12 @@ from veco_fairseq.retrieval.tatoeba import read_accuracies
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("figures", nargs="+", metavar="NAME=FILE", help="a model's name and its file")
+    parser = Parser(description=__doc__)
+    parser.add_argument("figures", type=NAMED_INPUTS, nargs="+", metavar="NAME=FILE",
+        help="a model's name and its file")
     parser.add_argument("--pair", default="mean", metavar="NAME", help="of --pairs (default: mean, that of all)")
-    parser.add_argument("--title", default="Retrieval by layer (0: the embeddings)")
-    parser.add_argument("--output", required=True, type=Path, metavar="PNG")
+    parser.add_argument("--title", type=str, default="Retrieval by layer (0: the embeddings)")
+    parser.add_argument("--output", required=True, type=OUTPUT, metavar="PNG")
     args = parser.parse_args()
     wrong = [figure for figure in args.figures if "=" not in figure]
     if wrong:

@@ -3,12 +3,12 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Draw bars from what score.py --json left, one of a colour in every group: BLEU of systems by language pair."""
 
-import argparse
 import json
 from collections import defaultdict
 from pathlib import Path
 from typing import Dict
 
+from veco_fairseq.arguments import NAMED_INPUTS, OUTPUT, Parser
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
 from veco_fairseq.plots import plot_bars
@@ -25,11 +25,12 @@ def read_score(path: Path, metric: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("scores", nargs="+", metavar="GROUP/NAME=FILE", help="a bar's group and name, and its file")
+    parser = Parser(description=__doc__)
+    parser.add_argument("scores", type=NAMED_INPUTS, nargs="+", metavar="GROUP/NAME=FILE",
+        help="a bar's group and name, and its file")
     parser.add_argument("--metric", choices=METRICS, default="sacrebleu", help="(default: %(default)s)")
-    parser.add_argument("--title", default="Test sets")
-    parser.add_argument("--output", required=True, type=Path, metavar="PNG")
+    parser.add_argument("--title", type=str, default="Test sets")
+    parser.add_argument("--output", required=True, type=OUTPUT, metavar="PNG")
     args = parser.parse_args()
     bars: Dict[str, Dict[str, float]] = defaultdict(dict)
     for score in args.scores:

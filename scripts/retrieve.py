@@ -5,46 +5,45 @@
 
 import argparse
 import json
-from pathlib import Path
 from typing import Dict
 
+from veco_fairseq.arguments import COUNT, FINITE, INPUT, NAMED_INPUTS, OUTPUT, Parser
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = Parser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     tatoeba = commands.add_parser("tatoeba", help="which share of sentences is nearest to its own translation")
     bucc = commands.add_parser("bucc", help="which pairs of two texts are translations")
     for command in (tatoeba, bucc):
-        command.add_argument("checkpoint", help="of --task camlm, dict.txt and sentencepiece.bpe.model beside it")
-    tatoeba.add_argument("--pairs", nargs="+", required=True, metavar="NAME=SRC,TGT",
+        command.add_argument("checkpoint", type=INPUT,
+            help="of --task camlm, dict.txt and sentencepiece.bpe.model beside it")
+    tatoeba.add_argument("--pairs", type=NAMED_INPUTS, nargs="+", required=True, metavar="NAME=SRC,TGT",
                          help="texts whose line N is each other's translation, .gz or not; XTREME's figure is the "
                          "one to the source, with English as TGT")
     tatoeba.add_argument("--layers", nargs="+", metavar="N",
                          help="states after the N-th layer; 0: the embeddings (default: all of them)")
-    bucc.add_argument("--source", required=True, type=Path, metavar="FILE", help="lines ID<TAB>sentence, .gz or not")
-    bucc.add_argument("--target", required=True, type=Path, metavar="FILE", help="likewise")
-    bucc.add_argument("--gold", type=Path, metavar="FILE", help="lines ID<TAB>ID, for F1")
-    bucc.add_argument("--threshold", type=float, metavar="X",
+    bucc.add_argument("--source", required=True, type=INPUT, metavar="FILE", help="lines ID<TAB>sentence, .gz or not")
+    bucc.add_argument("--target", required=True, type=INPUT, metavar="FILE", help="likewise")
+    bucc.add_argument("--gold", type=INPUT, metavar="FILE", help="lines ID<TAB>ID, for F1")
+    bucc.add_argument("--threshold", type=FINITE, metavar="X",
                       help="keep pairs of at least this score (default: that of the best F1, which needs --gold)")
     bucc.add_argument("--layer", metavar="N", help="as in tatoeba (default: the last)")
     bucc.add_argument("--lang", default="all", metavar="L", help="what to call the figures in --json")
-    bucc.add_argument("--output", type=Path, metavar="FILE", help="write the pairs there, score<TAB>ID<TAB>ID")
+    bucc.add_argument("--output", type=OUTPUT, metavar="FILE", help="write the pairs there, score<TAB>ID<TAB>ID")
     for command in (tatoeba, bucc):
         command.add_argument("--score", default="cosine" if command is tatoeba else "csls",
                              choices=["cosine", "csls", "ratio"],
                              help="cosine, or a margin against sentences that are near to all (default: %(default)s)")
-        command.add_argument("--neighbours", type=int, default=10, metavar="K", help="(default: %(default)s)")
-        command.add_argument("--max-tokens", type=int, default=8192, metavar="N", help="a batch (default: %(default)s)")
-        command.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+        command.add_argument("--neighbours", type=COUNT, default=10, metavar="K", help="(default: %(default)s)")
+        command.add_argument("--max-tokens", type=COUNT, default=8192, metavar="N",
+            help="a batch (default: %(default)s)")
+        command.add_argument("--json", type=OUTPUT, metavar="FILE", help="write the figures there, too")
         command.add_argument("--cpu", action="store_true", help="even if there is a GPU")
     args = parser.parse_args()
-    for name in ("neighbours", "max_tokens"):
-        if getattr(args, name) < 1:
-            raise UserError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be at least 1")
     if args.command == "bucc" and args.threshold is None and args.gold is None:
         raise UserError("give --gold, to find the threshold of the best F1, or --threshold")
     return args

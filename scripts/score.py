@@ -3,9 +3,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Score a translation: sacreBLEU with its signature, and case-insensitive tokenised BLEU."""
 
-import argparse
 import json
 
+from veco_fairseq.arguments import INPUT, OUTPUT, Number, Parser
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
@@ -13,21 +13,22 @@ from veco_fairseq.scoring import score_files, score_lines
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = Parser(description=__doc__)
     system = parser.add_mutually_exclusive_group(required=True)
-    system.add_argument("--hypothesis", metavar="FILE", help="detokenised text, one sentence a line")
-    system.add_argument("--generate-output", metavar="FILE",
+    system.add_argument("--hypothesis", type=INPUT, metavar="FILE", help="detokenised text, one sentence a line")
+    system.add_argument("--generate-output", type=INPUT, metavar="FILE",
                         help="what fairseq-generate printed (--remove-bpe sentencepiece), instead of --hypothesis")
-    parser.add_argument("--reference", required=True, metavar="FILE", help="detokenised text, as many lines")
+    parser.add_argument("--reference", type=INPUT, required=True, metavar="FILE",
+        help="detokenised text, as many lines")
     parser.add_argument("--lang", required=True, metavar="CODE", help="language of both, for the tokenisation: de")
     parser.add_argument("--split-compounds", action="store_true", help="for tokenised BLEU, cut words at their hyphens")
-    parser.add_argument("--bootstrap", type=int, default=0, metavar="N",
+    parser.add_argument("--bootstrap", type=Number(int, least=0, most=1_000_000), default=0, metavar="N",
                         help="95%% confidence intervals from N resamples of the test set, such as 1000")
-    parser.add_argument("--baseline", metavar="FILE",
+    parser.add_argument("--baseline", type=INPUT, metavar="FILE",
                         help="another system's output, of the same kind: a paired bootstrap test against it")
-    parser.add_argument("--json", metavar="FILE", help="write the scores there too")
+    parser.add_argument("--json", type=OUTPUT, metavar="FILE", help="write the scores there too")
     args = parser.parse_args()
-    if args.bootstrap < 0 or args.bootstrap == 1:
+    if args.bootstrap == 1:
         raise UserError(f"--bootstrap {args.bootstrap}: give a number of resamples, such as 1000")
     generated = args.generate_output is not None
     result = score_files(

@@ -7,25 +7,29 @@ Writes a SentencePiece model and its dict.txt, for encode.py, fairseq-preprocess
 convert_to_seq2seq.py --dict.
 """
 
-import argparse
-from pathlib import Path
-
+from veco_fairseq.arguments import COUNT, INPUT, VOCABULARY, WORKERS, Parser
 from veco_fairseq.cli import run
+from veco_fairseq.errors import UserError
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = Parser(description=__doc__)
     add = parser.add_argument
-    add("corpora", type=Path, nargs="+", metavar="CORPUS", help="raw training text of every language, plain or .gz")
-    add("--sentencepiece", type=Path, required=True, metavar="MODEL", help="pre-training's SentencePiece model")
-    add("--keep", type=int, required=True, metavar="N",
+    add("corpora", type=INPUT, nargs="+", metavar="CORPUS", help="raw training text of every language, plain or .gz")
+    add("--sentencepiece", type=INPUT, required=True, metavar="MODEL", help="pre-training's SentencePiece model")
+    add("--keep", type=COUNT, required=True, metavar="N",
         help="pieces to keep: every character of the texts, then the most frequent pieces")
-    add("--output", type=Path, required=True, metavar="DIR", help="the folder to write both files to")
-    add("--workers", type=int, metavar="W", help="threads (default: all processors)")
+    add("--output", type=VOCABULARY, required=True, metavar="DIR", help="the folder to write both files to")
+    add("--workers", type=WORKERS, metavar="W", help="threads (default: all processors)")
     args = parser.parse_args()
     from veco_fairseq.data.text import default_workers
     from veco_fairseq.data.vocabulary import load_sentencepiece, trim, write_vocabulary
 
+    held = next((path for name in ("mono", "bitext", "*.pt") for path in sorted(args.output.glob(name))), None)
+    if held is not None:
+        raise UserError(
+            f"--output {args.output}: holds {held.name}, whose vocabulary the new one would replace: choose another folder"
+        )
     workers = default_workers() if args.workers is None else args.workers
     trimmed = trim(load_sentencepiece(args.sentencepiece), args.corpora, args.keep, workers)
     write_vocabulary(args.output, trimmed.model, trimmed.dictionary)

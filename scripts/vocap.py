@@ -3,30 +3,37 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Make one vocabulary for many languages with VoCap, or measure vocabularies (ALP); resumable."""
 
-import argparse
-from pathlib import Path
-
+from veco_fairseq.arguments import COUNT, EXPONENT, INPUT, WORKERS, Number, Parser, PathArgument, files_of
 from veco_fairseq.cli import run
 
 
+CORPORA = PathArgument(within=lambda text: files_of(text) if "=" in text else [text])
+# What is written to the folder; a text that lies there under another name is left alone.
+FOLDER = PathArgument(
+    writes=("dict.txt", "sentencepiece.bpe.model", "*.tsv", "*.png", "*.json", "languages/*", "joint/*")
+)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = Parser(description=__doc__)
     add = parser.add_argument
-    add("--corpora", nargs="+", required=True, metavar="DIR|LANG=FILE",
+    add("--corpora", type=CORPORA, nargs="+", required=True, metavar="DIR|LANG=FILE",
         help="a folder with a text or several (or .gz) of each language, LANG.txt or NAME.LANG, or files by language")
-    add("--size", type=int, metavar="T", help="pieces of the vocabulary")
-    add("--alpha", type=float, default=0.7, help="exponent of the languages' sizes (default: %(default)s)")
-    add("--beta", type=float, default=0.7, help="exponent of their probabilities (default: %(default)s)")
-    add("--output", type=Path, metavar="DIR", help="folder for model, dict.txt, table, picture and all stages")
-    add("--step", type=int, default=1000, metavar="N", help="pieces given at a time (default: %(default)s)")
-    add("--largest", type=int, default=50_000, metavar="N", help="of a language's vocabularies (default: %(default)s)")
-    add("--lines", type=int, default=1_000_000, metavar="N", help="to read of a language (default: %(default)s)")
-    add("--character-coverage", type=float, default=1.0, metavar="SHARE",
+    add("--size", type=COUNT, metavar="T", help="pieces of the vocabulary")
+    add("--alpha", type=EXPONENT, default=0.7, help="exponent of the languages' sizes (default: %(default)s)")
+    add("--beta", type=EXPONENT, default=0.7, help="exponent of their probabilities (default: %(default)s)")
+    add("--output", type=FOLDER, metavar="DIR", help="folder for model, dict.txt, table, picture and all stages")
+    add("--step", type=COUNT, default=1000, metavar="N", help="pieces given at a time (default: %(default)s)")
+    add("--largest", type=COUNT, default=50_000, metavar="N",
+        help="of a language's vocabularies (default: %(default)s)")
+    add("--lines", type=COUNT, default=1_000_000, metavar="N", help="to read of a language (default: %(default)s)")
+    add("--character-coverage", type=Number(above=0, most=1), default=1.0, metavar="SHARE",
         help="share of a language's characters in the vocabulary (default: %(default)s; of web text take 0.9995)")
     add("--train-every-size", action="store_true", help="train a model of each size, as the paper does")
     add("--joint", action="store_true", help="train one model on all text, too, in DIR/joint")
-    add("--alp", nargs="+", metavar="NAME=MODEL", help="instead: print the ALP of SentencePiece models by language")
-    add("--workers", type=int, metavar="W", 
+    add("--alp", type=CORPORA, nargs="+", metavar="NAME=MODEL",
+        help="instead: print the ALP of SentencePiece models by language")
+    add("--workers", type=WORKERS, metavar="W", 
         help="languages at a time, each with its text in memory (default: all processors, at most 8)")
     args = parser.parse_args()
     if args.alp is None and (args.size is None or args.output is None):

@@ -280,4 +280,4 @@ def test_workers_share_one_table(make_root, launch, run, tmp_path):  # noqa: F81
 @pytest.mark.parametrize("option", ["--knn-targets", "--knn-refresh"])
 def test_numbers_below_one_are_refused(make_root, train, option):  # noqa: F811
     refused = train(make_root(), "--knn-targets", "3", option, "0", "--max-update", "1")
-    assert f"{option} 0: must be 1 at least" in error_line(refused)
+    assert f"{option} 0: must be at least 1" in error_line(refused)

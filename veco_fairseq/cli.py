@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Callable, NoReturn, Optional
 
-from veco_fairseq.errors import SYSTEM_ERRORS, UserError
+from veco_fairseq.errors import FULL, SYSTEM_ERRORS, UserError
 
 # How a UserError of another process is found in the text of its traceback (see user_message).
 REMOTE_USER_ERROR = f"{UserError.__module__}.{UserError.__qualname__}: "
@@ -34,6 +34,8 @@ def user_message(error: BaseException) -> Optional[str]:
         link = link.__cause__ or link.__context__
     if isinstance(error, OSError) and error.filename is not None and error.errno in SYSTEM_ERRORS:
         return f"{os.fsdecode(error.filename)}: {SYSTEM_ERRORS[error.errno]}"
+    if isinstance(error, OSError) and error.filename is None and error.errno in FULL:
+        return f"the output cannot be written: {SYSTEM_ERRORS[error.errno]}"
     return None
 
 
@@ -54,8 +56,24 @@ def print_error(message: str) -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        pass  # whoever read our output is gone; the message must come out all the same
+        _give_up_output()  # its reader is gone, or its disk full; the message must come out all the same
     print(f"{program_name()}: error: {message}", file=sys.stderr, flush=True)
+
+
+def _give_up_output() -> None:
+    """Let standard output lead nowhere, or Python complains of what it still holds back when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def finish_output() -> None:
+    """At the end of a process that is none of :func:`run`'s: what is left of its output, or one line and exit code 1."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _give_up_output()
+    except OSError as error:
+        print_error(user_message(error) or f"the output cannot be written: {error.strerror}")
+        os._exit(1)
 
 
 def run(main: Callable[[], Optional[int]]) -> NoReturn:
@@ -66,6 +84,7 @@ def run(main: Callable[[], Optional[int]]) -> NoReturn:
     Other exceptions are our mistakes and keep their traceback.
     """
     # A module of fairseq sets the root logger to DEBUG at import, and so everybody's logs would be on the screen.
+    logging.raiseExceptions = False  # a log that cannot be written is no reason for a traceback a line
     logging.getLogger().setLevel(os.environ.get("LOGLEVEL", "WARNING").upper())
     try:
         code = main() or 0
@@ -74,7 +93,7 @@ def run(main: Callable[[], Optional[int]]) -> NoReturn:
         print(f"{program_name()}: interrupted", file=sys.stderr)
         code = 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it ends
+        _give_up_output()
         code = 141
     except Exception as error:
         message = user_message(error)

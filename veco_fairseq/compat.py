@@ -5,6 +5,7 @@
 Written for fairseq-fixed 0.12.3.1 (the fairseq of 2024 that imports on Python 3.11 and later).
 """
 
+import atexit
 import logging
 import os
 import re
@@ -19,10 +20,11 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 import fairseq_cli.train  # noqa: F401  before all of fairseq: it sets up the log
 import numpy as np
 import torch
-from fairseq import checkpoint_utils, utils
+from fairseq import checkpoint_utils, options, utils
 from fairseq import trainer as fairseq_trainer
 from fairseq.data import data_utils
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.dataclass import utils as dataclass_utils
 from fairseq.file_io import PathManager
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
 from fairseq.optim.adam import Adam
@@ -30,10 +32,12 @@ from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRS
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer, logger
 
-from veco_fairseq import adam, guard, resuming, stopping
+from veco_fairseq import adam, borders, guard, resuming, stopping
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
-from veco_fairseq.cli import print_error, program_name, user_message
+from veco_fairseq.checkpoints.skeleton import check_moments, making_sense_of
+from veco_fairseq.cli import finish_output, print_error, program_name, user_message
 from veco_fairseq.errors import UserError
+from veco_fairseq.files import write_failure
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Warnings that every fairseq command prints and no user can do anything about. All of them come after
@@ -89,7 +93,8 @@ def load_checkpoint_to_cpu(
     torch_load = torch.load
     torch.load = lambda file, map_location: state
     try:
-        state = _fairseq_load_checkpoint_to_cpu(path, arg_overrides, load_on_all_ranks)
+        with making_sense_of(path, but=KeyError):
+            state = _fairseq_load_checkpoint_to_cpu(path, arg_overrides, load_on_all_ranks)
     except KeyError as error:
         # fairseq takes what has no optimizer_history for a checkpoint of 2017 and looks for that one's keys
         raise UserError(
@@ -110,11 +115,14 @@ def load_model_ensemble_and_task(filenames: List[str], *args, **kwargs):
     """
     try:
         return _fairseq_load_model_ensemble_and_task(filenames, *args, **kwargs)
-    except RuntimeError as error:
+    except Exception as error:
         message = misfit(error)
-        if message is None:
+        if message is not None:
+            raise UserError(f"{', '.join(filenames)}: {message}") from error
+        if mistake(error) is not None:
             raise
-        raise UserError(f"{', '.join(filenames)}: {message}") from error
+        with making_sense_of(", ".join(filenames)):
+            raise
 
 
 def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
@@ -140,6 +148,7 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
     for number, candidate in enumerate(candidates, start=1):
         try:
             extra_state = _fairseq_trainer_load_checkpoint(trainer, candidate, *args, **kwargs)
+            check_moments(candidate, trainer.optimizer.optimizer)
             if hasattr(trainer.task, "resume_task_state"):
                 trainer.task.resume_task_state(_task_state_of.pop(candidate, {}), candidate)
             return extra_state
@@ -151,8 +160,11 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
             raise
         except Exception as error:
             message = misfit(error)
-            if message is None:
+            if message is None and mistake(error) is not None:
                 raise
+            if message is None:
+                with making_sense_of(candidate, "go on from another one, or begin anew in another --save-dir"):
+                    raise error.__context__ or error  # fairseq's trainer hides why the model's part cannot be loaded
             advice = "give the options that it was trained with" + (", or another --save-dir" if is_last else "")
             raise UserError(
                 f"{candidate}: does not fit the model asked for (--arch {_architecture_of.get(candidate)} in the file, "
@@ -206,8 +218,6 @@ def _few(items: List[str], limit: int = 2) -> str:
 # open file, which cannot mend it, and logs a traceback; it leaves the temporary file on the full disk.
 
 _fairseq_torch_persistent_save = checkpoint_utils.torch_persistent_save
-# How torch's zip writer puts a full disk into words, when it doesn't raise the OSError itself.
-WRITE_FAILED = re.compile(r"PytorchStreamWriter failed|file write failed|unexpected pos \d+ vs \d+|iostream error")
 
 
 @contextmanager
@@ -220,10 +230,9 @@ def whole_file_or_none(filename: str) -> Iterator[str]:
     try:
         yield temporary
     except (OSError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not WRITE_FAILED.search(str(error)):
+        reason = write_failure(error)
+        if reason is None:
             raise
-        cause = error if isinstance(error, OSError) else error.__context__
-        reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else "the write failed"
         free = shutil.disk_usage(os.path.dirname(filename) or ".").free
         raise UserError(
             f"{filename}: cannot be written ({reason}; {free / 2**20:,.0f} MiB free there): free some space and "
@@ -469,6 +478,8 @@ def install() -> None:
     """Make all the changes: the one thing that importing this module does."""
     quiet_known_warnings()
     guard.install()
+    options.parse_args_and_arch = borders.parse_args_and_arch
+    dataclass_utils.eval_str_list = borders.eval_str_list
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
     checkpoint_utils.load_checkpoint = stopping.load_checkpoint
     checkpoint_utils.load_model_ensemble_and_task = load_model_ensemble_and_task
@@ -501,6 +512,8 @@ def install() -> None:
     for module in running("fairseq_cli.interactive"):
         module.main = translating(module.main)
     sys.excepthook = one_line_errors(sys.excepthook)
+    logging.raiseExceptions = False  # a log that cannot be written is no reason to stop, nor for a traceback a line
+    atexit.register(finish_output)
 
 
 install()

@@ -11,9 +11,15 @@ SYSTEM_ERRORS = {
     errno.ENOTDIR: "part of the path is a file, where a folder is needed",
     errno.EACCES: "permission denied: change its rights or choose another path",
     errno.EROFS: "the file system is read-only: choose another folder",
+    errno.ENAMETOOLONG: "the name is too long: check the path",
+    errno.ELOOP: "the links lead round in a circle: check the path",
+    errno.EFBIG: "the file would be larger than allowed here (ulimit -f): raise that or choose another folder",
     errno.ENOSPC: "the disk is full: free some space or choose another folder",
     errno.EDQUOT: "your disk quota is used up: free some space or choose another folder",
 }
+
+# Of these, those that say that nothing more can be written.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class UserError(Exception):

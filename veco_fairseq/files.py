@@ -4,15 +4,29 @@
 
 import gzip
 import os
+import re
 import shutil
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, List, Tuple, Union
+from typing import Iterator, List, Optional, Tuple, Union
 
 from veco_fairseq.errors import SYSTEM_ERRORS, UserError
 
 Path_ = Union[str, Path]
+
+# How torch's zip writer and safetensors put a full disk into words, when they don't raise the OSError itself.
+WRITE_FAILED = re.compile(
+    r"PytorchStreamWriter failed|file write failed|unexpected pos \d+ vs \d+|iostream error|I/O error"
+)
+
+
+def write_failure(error: Exception) -> Optional[str]:
+    """Why a file could not be written, in a few words; None if that is not what happened."""
+    if not isinstance(error, OSError) and not WRITE_FAILED.search(str(error)):
+        return None
+    cause = error if isinstance(error, OSError) else error.__context__
+    return cause.strerror if isinstance(cause, OSError) and cause.strerror else "the write failed"
 
 
 @contextmanager
@@ -30,11 +44,14 @@ def atomic_output(path: Path_) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         os.replace(temporary, path)
-    except OSError as error:
-        if error.filename not in (None, str(temporary), str(path.parent), str(path)):
+    except Exception as error:
+        reason = write_failure(error)
+        file = getattr(error, "filename", None)
+        is_ours = file in (None, str(path.parent), str(path)) or str(file).startswith(str(temporary))
+        if reason is None or not is_ours:
             raise
         advice = "free some space or choose another folder"
-        raise UserError(f"{path}: cannot be written ({error.strerror}): {advice}") from error
+        raise UserError(f"{path}: cannot be written ({reason}): {advice}") from error
     finally:
         temporary.unlink(missing_ok=True)
 

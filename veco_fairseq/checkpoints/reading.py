@@ -17,6 +17,7 @@ import torch
 
 from veco_fairseq import guard
 from veco_fairseq.checkpoints.integrity import Records, WrongBytes, check_finite
+from veco_fairseq.checkpoints.skeleton import check_skeleton
 from veco_fairseq.errors import SYSTEM_ERRORS, UserError
 
 try:
@@ -75,15 +76,16 @@ def read_checkpoint(path: Union[str, Path], trust: bool = False, mapped: bool = 
     Raises:
         DamagedCheckpoint: the file is empty, cut off or damaged, or (unless it is of torch before 1.6, whose format
             has no checksums) a byte of it is another one than was written.
-        UserError: the file is missing, or no fairseq checkpoint (it has no "model"), or its model has a tensor with
-            NaN or infinity, or it needs more than
-            :func:`allowed_types` and is not trusted, or an option holds what fairseq would run as code
-            (:func:`veco_fairseq.guard.check_options`).
+        UserError: the file is missing, or no fairseq checkpoint (it has no "model"), or a part of it is not what it
+            must be (:func:`~veco_fairseq.checkpoints.skeleton.check_skeleton`), or its model has a tensor with NaN or
+            infinity, or it needs more than :func:`allowed_types` and is not trusted, or an option holds what fairseq
+            would run as code (:func:`veco_fairseq.guard.check_options`).
     """
     state = _load(Path(path), trust, mapped)
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         held = f"its keys: {', '.join(map(str, list(state)[:5]))}" if isinstance(state, dict) else type(state).__name__
         raise UserError(f'{path}: is not a fairseq checkpoint: it has no "model" ({held}); give one of fairseq-train')
+    check_skeleton(path, state)
     guard.check_options(path, state)
     check_finite(path, state["model"])
     return state

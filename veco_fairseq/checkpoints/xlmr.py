@@ -181,6 +181,8 @@ def _read_fairseq(path: Path) -> XlmR:
     state = read_checkpoint(path)
     options = (state.get("cfg") or {}).get("model") or state.get("args")
     options = Namespace(**options) if isinstance(options, dict) else options
+    if getattr(options, "encoder_attention_heads", None) is None:
+        raise UserError(f"{path}: its options don't say --encoder-attention-heads: give a checkpoint of fairseq-train")
     # The names of fairseq's first RoBERTa, as RobertaModel.upgrade_state_dict_named renames them.
     tensors = {
         re.sub(r"^decoder\.", "encoder.", name).replace(".emb_layer_norm.", ".layernorm_embedding."): tensor.float()

@@ -1,0 +1,254 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The borders of fairseq's options and of this plug-in's, checked once for every command and checkpoint.
+
+fairseq itself checks hardly any: a value beyond its border ends in a traceback from somewhere inside, hours later, or in
+nothing at all (``--mono-alpha nan``).
+"""
+
+import argparse
+import ast
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from fairseq import options as fairseq_options
+
+from veco_fairseq.arguments import (
+    COUNT,
+    EXPONENT,
+    FINITE,
+    FROM_0,
+    LENGTH_PENALTY,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SEED,
+    SHARE,
+    SIZE,
+    WHOLE,
+    Number,
+    end_with,
+    short,
+)
+from veco_fairseq.errors import UserError
+
+OFF_OR_MORE = Number(int, least=-1)  # -1 switches it off
+PROBABILITY = Number(least=0, below=1)  # of dropping something: of 1, nothing is left to train
+LAYERS = Number(int, least=1, most=1_000)
+POSITIONS = Number(int, least=1, most=2**20)  # each has a row in a table
+PROCESSES = Number(int, least=0, most=1_024)  # more are a slip, and can stop the machine
+MACHINES = Number(int, least=1, most=65_536)
+
+BORDERS: dict[str, Number] = {
+    name: border
+    for border, names in (
+        # Divisors, and what there must be one of at least
+        (COUNT, "log_interval fp16_init_scale fp16_scale_window amp_init_scale amp_scale_window all_gather_list_size "
+                "max_tokens max_tokens_valid batch_size batch_size_valid required_batch_size_multiple "
+                "required_seq_len_multiple validate_interval max_valid_steps num_shards bucket_cap_mb localsgd_frequency "
+                "save_interval checkpoint_shard_count ema_update_freq quant_noise_pq_block_size model_parallel_size "
+                "mono_batch_size bitext_batch_size updates_per_epoch mono_max_length bitext_max_length knn_targets "
+                "knn_refresh max_length stride total_num_update nbest iter_decode_with_beam update_freq force_anneal"),
+        (FROM_0, "amp_batch_retries empty_cache_freq data_buffer_size validate_interval_updates validate_after_updates "
+                 "curriculum shard_id distributed_rank device_id pipeline_chunks max_epoch max_update "
+                 "save_interval_updates ema_start_update min_params_to_wrap freeze_backbone_updates knn_rest "
+                 "warmup_updates num_batch_buckets ignore_prefix_size min_len max_len_b max_len_b_mt prefix_size "
+                 "no_repeat_ngram_size iter_decode_max_iter buffer_size base_layers base_sublayers base_shuffle pad eos "
+                 "unk beam_mt"),
+        (OFF_OR_MORE, "heartbeat_timeout keep_interval_updates keep_interval_updates_pattern keep_last_epochs "
+                      "keep_best_checkpoints patience upsample_primary mha_heads_to_keep ffn_blocks_to_remove "
+                      "sampling_topk diverse_beam_groups"),
+        # fairseq adds epochs and updates to it
+        (SEED, "seed fixed_validation_seed"),
+        (PROCESSES, "num_workers"),
+        (MACHINES, "distributed_world_size distributed_num_procs nprocs_per_node"),
+        (Number(int, least=-1, most=65_535), "distributed_port"),
+        # The model
+        (LAYERS, "encoder_layers decoder_layers generator_layers"),
+        (SIZE, "encoder_embed_dim decoder_embed_dim encoder_attention_heads decoder_attention_heads table_dim "
+               "decoder_input_dim decoder_output_dim"),
+        (Number(int, least=1, most=4 * 65_536), "encoder_ffn_embed_dim decoder_ffn_embed_dim"),
+        (POSITIONS, "max_positions max_source_positions max_target_positions"),
+        (PROBABILITY, "dropout attention_dropout activation_dropout relu_dropout pooler_dropout head_dropout "
+                      "encoder_layerdrop decoder_layerdrop adaptive_softmax_dropout label_smoothing"),
+        (SHARE, "quant_noise_pq quant_noise_scalar ema_decay fp16_scale_tolerance slowmo_momentum warmup_ratio "
+                "mono_mask_prob bitext_mask_prob bitext_mask_spread"),
+        (POSITIVE, "adam_eps temperature lr_shrink min_loss_scale threshold_loss_scale adaptive_softmax_factor"),
+        (NOT_NEGATIVE, "lr clip_norm stop_time_hours weight_decay end_learning_rate power discriminator_weight "
+                       "mha_reg_scale_factor ffn_reg_scale_factor max_len_a max_len_a_mt diverse_beam_strength"),
+        (Number(least=1), "t_mult"),
+        (Number(least=-1), "min_lr stop_min_lr warmup_init_lr lr_period_updates diversity_rate"),
+        (Number(least=-1, most=1), "sampling_topp"),
+        (EXPONENT, "mono_alpha bitext_alpha"),
+        # Translation
+        (Number(int, least=1, most=10_000), "beam"),
+        (LENGTH_PENALTY, "lenpen lenpen_mt"),
+    )
+    for name in names.split()
+}  # fmt: skip
+LISTS = ("lr", "update_freq")  # a value an epoch
+
+
+def _literal(text: str) -> Any:
+    return ast.literal_eval(text)
+
+
+# Options whose text fairseq takes for a Python or JSON value: what it must be, and how it is read.
+VALUES: dict[str, tuple[type, str, Callable[[str], Any]]] = {
+    "model_overrides": (dict, "{'dropout': 0.1}", _literal),
+    "optimizer_overrides": (dict, "{'lr': 0.1}", _literal),
+    "eval_bleu_args": (dict, '{"beam": 4}', json.loads),
+    "eval_bleu_detok_args": (dict, "{}", json.loads),
+}
+BOOLEANS = ("update_epoch_batch_itr", "left_pad_source", "left_pad_target")
+# Text that may be empty.
+MAY_BE_EMPTY = ("checkpoint_suffix", "replace_unk", "post_process", "eval_bleu_remove_bpe", "eval_bleu_detok")
+
+
+def check_options(options: Mapping[str, Any], where: str = "") -> None:
+    """Refuse options beyond their borders, by themselves and together.
+
+    Args:
+        options: by name, as fairseq has them; those that are None or refer to others, ``${...}``, are passed over.
+        where: what they are from, before the message, such as ``a.pt: its options: ``; of the command line nothing.
+
+    Raises:
+        UserError: with the option, the value, and its border.
+    """
+    for message in _problems(options):
+        raise UserError(f"{where}{message}")
+
+
+def option(name: str) -> str:
+    """The option as it is on the command line."""
+    return "--embed-dim" if name == "table_dim" else f"--{name.replace('_', '-')}"
+
+
+def _problems(options: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in options.items():
+        if value is None or isinstance(value, str) and value.startswith("${"):
+            continue
+        if name in LISTS:
+            if isinstance(value, (list, tuple)) and not value:
+                yield f"{option(name)}: is empty: give a value, or one for each epoch"
+            values = value if isinstance(value, (list, tuple)) else [value]
+        else:
+            values = [value]
+        if name in BOOLEANS and str(value).lower() not in ("true", "false"):
+            yield f"{option(name)} {short(value)}: must be true or false"
+        elif name == "adam_betas":
+            yield from _of_betas(value)
+        elif name in VALUES and value != "":
+            yield from _of_value(name, value)
+        elif name in BORDERS:
+            for one in values:
+                problem = _problem(BORDERS[name], one)
+                if problem:
+                    yield f"{option(name)} {short(one)}: {problem}"
+        elif isinstance(value, (int, float)) and not isinstance(value, bool) and name != "softmax_batch":
+            problem = (WHOLE if isinstance(value, int) else FINITE).problem(value)
+            if problem:
+                yield f"{option(name)} {short(value)}: {problem}"
+    yield from _together(options)
+
+
+def _problem(border: Number, value: Any) -> str | None:
+    if isinstance(value, str):  # what fairseq reads later, such as --total-num-update
+        try:
+            border(value)
+        except argparse.ArgumentTypeError as error:
+            return str(error).partition(": ")[2]
+        return None
+    return border.problem(value)
+
+
+def _of_betas(value: Any) -> Iterator[str]:
+    try:
+        betas = _literal(value) if isinstance(value, str) else value
+        right = len(betas) == 2 and all(PROBABILITY.problem(beta) is None for beta in betas)
+    except Exception:  # literal_eval raises anything
+        right = False
+    if not right:
+        yield f"--adam-betas {short(value)}: must be two numbers from 0 to below 1, such as '(0.9, 0.98)'"
+
+
+def _of_value(name: str, value: Any) -> Iterator[str]:
+    kind, example, read = VALUES[name]
+    try:
+        right = isinstance(read(value) if isinstance(value, str) else value, kind)
+    except Exception:  # literal_eval raises anything
+        right = False
+    if not right:
+        yield f"{option(name)} {short(value)}: must be like {example}"
+
+
+def _together(options: Mapping[str, Any]) -> Iterator[str]:
+    """What two options must be to one another."""
+    options = {name: value for name, value in options.items() if isinstance(value, (int, float))}
+    for side in ("encoder", "decoder"):
+        dim, heads = (options.get(f"{side}_{name}") for name in ("embed_dim", "attention_heads"))
+        if dim and heads and dim % heads:
+            yield f"--{side}-attention-heads {heads}: must divide --{side}-embed-dim {dim}"
+    for part, whole in (("shard_id", "num_shards"), ("distributed_rank", "distributed_world_size")):
+        if (options.get(part) or 0) >= (options.get(whole) or 1):
+            yield f"{option(part)} {options[part]}: must be below {option(whole)}, {options.get(whole)}"
+    beam, nbest, groups = (options.get(name) for name in ("beam", "nbest", "diverse_beam_groups"))
+    if beam and nbest and nbest > beam:
+        yield f"--nbest {nbest}: must be at most --beam {beam}"
+    if beam and groups and groups > 0 and beam % groups:
+        yield f"--diverse-beam-groups {groups}: must divide --beam {beam}"
+    yield from lengths(options)
+
+
+def lengths(options: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with the lengths of translations: the shortest source, of </s> alone, must get one that is allowed."""
+    a, b, least = (options.get(name) for name in ("max_len_a", "max_len_b", "min_len"))
+    if None not in (a, b, least) and int(a + b) < max(1, least):
+        yield f"--max-len-a {a:g} and --max-len-b {b}: must allow {max(1, least)} tokens at least (--min-len {least})"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# fairseq's command line
+
+_fairseq_parse_args_and_arch = fairseq_options.parse_args_and_arch
+
+
+def parse_args_and_arch(parser: argparse.ArgumentParser, *args, **kwargs):
+    """fairseq's, with errors of one line, and values within their borders.
+
+    Raises:
+        UserError: see :func:`check_options`; or the value of an option is empty.
+    """
+    parser.error = end_with
+    try:
+        found = _fairseq_parse_args_and_arch(parser, *args, **kwargs)
+    except RuntimeError as error:
+        if str(error):
+            raise
+        raise UserError("--arch: is missing: give the model's architecture, such as --arch veco_small") from error
+    chosen = vars(found[0] if isinstance(found, tuple) else found)
+    for action in parser._actions:  # its defaults may be empty
+        if chosen.get(action.dest) == "" and action.default != "" and action.dest not in MAY_BE_EMPTY:
+            name = action.option_strings[0] if action.option_strings else f"the argument {action.dest}"
+            raise UserError(f"{name}: is empty: give a value, or take it away")
+    check_options(chosen)
+    return found
+
+
+def eval_str_list(text: Any, kind: type = float) -> list | None:
+    """The list that an argument such as ``--lr 1e-3,1e-4`` is; argparse.ArgumentTypeError if it is none.
+
+    fairseq's ends in a SyntaxError for some, and cuts the point off a number that must be whole.
+    """
+    if text is None:
+        return None
+    noun = {int: "whole numbers", float: "numbers"}.get(kind, "values")
+    try:
+        value = _literal(text) if isinstance(text, str) and text else text or []
+        values = list(value) if isinstance(value, (list, tuple)) else [value]
+        if kind in (int, float):
+            if any(isinstance(one, bool) or not isinstance(one, (int, kind)) for one in values):
+                raise ValueError(text)
+        return [kind(one) for one in values]
+    except Exception:  # literal_eval raises anything
+        raise argparse.ArgumentTypeError(f"{short(text)}: must be {noun}, joined with commas") from None

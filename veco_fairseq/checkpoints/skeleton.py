@@ -1,0 +1,194 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What a checkpoint is made of, checked when it is read: a file that torch can read may hold anything in any place."""
+
+import logging
+import math
+import re
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from fairseq.optim.adam import Adam
+
+from veco_fairseq.borders import check_options
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import Path_
+
+logger = logging.getLogger(__name__)
+
+GROUP = (Mapping, Namespace, type(None))
+# Of a checkpoint and its parts: what each is, if it is there. fairseq-train writes them all; others write fewer.
+PARTS: dict[str, dict[str, tuple[type, ...]]] = {
+    "": {
+        "args": GROUP, "cfg": GROUP, "model": (dict,), "criterion": (dict, type(None)), "optimizer_history": (list,),
+        "task_state": (dict, type(None)), "extra_state": (dict, type(None)), "last_optimizer_state": GROUP,
+    },
+    "cfg": dict.fromkeys(
+        ("common", "common_eval", "distributed_training", "dataset", "optimization", "checkpoint", "generation", "model",
+         "task", "criterion", "optimizer", "lr_scheduler", "bpe", "tokenizer", "ema"), GROUP
+    ),
+    "task_state": {"symbols": (list,), "source_symbols": (list,), "labels": (list,), "languages": (list,),
+                   "neighbours": (dict,)},
+    "extra_state": {"train_iterator": (dict,), "metrics": (list, dict), "previous_training_time": (int, float),
+                    "val_loss": (int, float, type(None)), "best": (int, float, type(None))},
+    "extra_state, train_iterator": {"epoch": (int,), "iterations_in_epoch": (int,), "shuffle": (bool,), "version": (int,),
+                                    "made_from": (dict,)},
+    "last_optimizer_state": {"state": (dict,), "param_groups": (list,), "loss_scale": (int, float)},
+}  # fmt: skip
+OF_AN_UPDATE = {"criterion_name": (str,), "optimizer_name": (str,), "lr_scheduler_state": (dict,), "num_updates": (int,)}
+STRINGS = ("symbols", "source_symbols", "labels")
+ADVICE = "give one as fairseq-train writes it"
+
+
+def check_skeleton(path: Path_, state: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint of which a part is not what it must be; parts that are not there are not missed.
+
+    Args:
+        path: its file.
+        state: what it holds.
+
+    Raises:
+        UserError: with the part, and what it is.
+    """
+    for where, parts in PARTS.items():
+        part: Any = state
+        for key in where.split(", ") if where else ():
+            part = _of(part, key)
+        for name, kinds in parts.items():
+            _check_kind(path, part, name, kinds, where)
+    for number, update in enumerate(state.get("optimizer_history", ())):
+        where = f"optimizer_history, {number}"
+        if not isinstance(update, dict):
+            raise _problem(path, where, "a dict", update)
+        for name, kinds in OF_AN_UPDATE.items():
+            _check_kind(path, update, name, kinds, where)
+        if not 0 <= update.get("num_updates", 0) < 2**31:
+            raise _problem(path, f"{where}, num_updates", "a number of updates", update["num_updates"])
+    _check_tensors(path, state["model"], "model")
+    _check_task_state(path, state.get("task_state") or {})
+    _check_iterator(path, _of(_of(state, "extra_state"), "train_iterator") or {})
+    _check_optimizer(path, state.get("last_optimizer_state"))
+    config = _of(state, "cfg")
+    for group in (_of(config, "model"), _of(config, "task"), _of(config, "criterion"), _of(state, "args")):
+        if group is not None:
+            options = vars(group) if isinstance(group, Namespace) else group
+            odd = [name for name in options if not isinstance(name, str)]
+            if odd:
+                raise _problem(path, "the name of an option", "a string", odd[0])
+            check_options(options, f"{path}: its options: ")
+
+
+def _of(part: Any, key: str) -> Any:
+    return part.get(key) if isinstance(part, Mapping) else getattr(part, key, None)
+
+
+def _check_kind(path: Path_, part: Any, name: str, kinds: tuple[type, ...], where: str) -> None:
+    """Of a part that is there, if it is there: a bool is no number here."""
+    is_there = name in part if isinstance(part, Mapping) else hasattr(part, name)
+    value = _of(part, name)
+    if is_there and (not isinstance(value, kinds) or isinstance(value, bool) and bool not in kinds):
+        raise _problem(path, f"{where}, {name}" if where else name, _names(kinds), value)
+
+
+def _names(kinds: tuple[type, ...]) -> str:
+    names = {Mapping: "a dict", dict: "a dict", Namespace: "a Namespace", list: "a list", str: "a string", int: "a whole number",
+             float: "a number", bool: "true or false", type(None): "nothing"}  # fmt: skip
+    return " or ".join(names[kind] for kind in kinds)
+
+
+def _problem(path: Path_, where: str, wanted: str, found: Any) -> UserError:
+    words = repr(found) if isinstance(found, (int, float, str)) else f"a {type(found).__name__}"
+    return UserError(f"{path}: its {where} is {words[:60]}, and must be {wanted}: {ADVICE}")
+
+
+def _check_tensors(path: Path_, tensors: Mapping[Any, Any], where: str) -> None:
+    for name, tensor in tensors.items():
+        if not isinstance(name, str):
+            raise _problem(path, f"{where}, the name of a tensor", "a string", name)
+        if not isinstance(tensor, torch.Tensor):
+            raise _problem(path, f"{where}, {name}", "a tensor", tensor)
+        plain = tensor.layout == torch.strided and not tensor.is_quantized and tensor.device.type == "cpu"
+        # A counter is a whole number; a weight is none.
+        if not plain or not (tensor.is_floating_point() or tensor.numel() <= 1 and not tensor.is_complex()):
+            kind = f"{tensor.dtype}".removeprefix("torch.") if plain else f"{tensor.layout} on {tensor.device}"
+            raise UserError(f"{path}: its {where}, {name}, is a tensor of {kind}, and must be one of numbers: {ADVICE}")
+
+
+def _check_task_state(path: Path_, task_state: Mapping[str, Any]) -> None:
+    for name in STRINGS:
+        for number, item in enumerate(task_state.get(name, ())):
+            if not isinstance(item, str):
+                raise _problem(path, f"task_state, {name}, {number}", "a string", item)
+    languages = task_state.get("languages", [])
+    if len(languages) not in (0, 2) or not all(isinstance(one, (str, type(None))) for one in languages):
+        raise _problem(path, "task_state, languages", "two strings", languages)
+
+
+def _check_iterator(path: Path_, iterator: Mapping[str, Any]) -> None:
+    for name, least in (("epoch", 1), ("iterations_in_epoch", 0)):
+        if not least <= iterator.get(name, least) < 2**31:
+            what = f"a whole number of at least {least}"
+            raise _problem(path, f"extra_state, train_iterator, {name}", what, iterator[name])
+
+
+def _check_optimizer(path: Path_, optimizer: Any) -> None:
+    for number, group in enumerate(_of(optimizer, "param_groups") or ()):
+        where = f"last_optimizer_state, param_groups, {number}"
+        if not isinstance(group, dict) or not isinstance(group.get("params"), list):
+            raise _problem(path, where, "a dict with params, a list", group)
+        for name, value in group.items():
+            if isinstance(value, (int, float)) and not math.isfinite(value):
+                raise _problem(path, f"{where}, {name}", "a finite number", value)
+    for key, of_one in (_of(optimizer, "state") or {}).items():
+        if not isinstance(of_one, dict):
+            raise _problem(path, f"last_optimizer_state, state, {key}", "a dict", of_one)
+
+
+def check_moments(path: Path_, optimizer: torch.optim.Optimizer) -> None:
+    """Refuse the state of an optimizer whose tensors are not of the parameters' shapes, which PyTorch takes as it is.
+
+    Args:
+        path: of the checkpoint that it was loaded from.
+        optimizer: PyTorch's, or fairseq's that is one.
+
+    Raises:
+        UserError: with the names and shapes.
+    """
+    for parameter, state in getattr(optimizer, "state", {}).items():
+        lacking = {"step", "exp_avg", "exp_avg_sq"} - state.keys() if state and isinstance(optimizer, Adam) else ()
+        if lacking:
+            raise UserError(f"{path}: its last_optimizer_state has no {min(lacking)} of a parameter: {ADVICE}")
+        for name, value in state.items():
+            if name.startswith("exp_avg") and (not torch.is_tensor(value) or value.shape != parameter.shape):
+                found = list(value.shape) if torch.is_tensor(value) else type(value).__name__
+                raise UserError(
+                    f"{path}: its last_optimizer_state has {name} of {found} for a parameter of {list(parameter.shape)}: "
+                    "it is another model's; go on without it with --reset-optimizer"
+                )
+        step = state.get("step", 0)
+        if not torch.is_tensor(step) and (isinstance(step, bool) or not isinstance(step, int) or step < 0):
+            raise _problem(path, "last_optimizer_state, step", "a whole number of at least 0", step)
+
+
+@contextmanager
+def making_sense_of(paths: Path_, advice: str = ADVICE, but: type[Exception] = UserError) -> Iterator[None]:
+    """Any error within is a UserError, of a file whose contents fit neither one another nor what they say they are.
+
+    For what does nothing but use them. With LOGLEVEL=DEBUG the traceback is logged.
+
+    Args:
+        paths: the file's name.
+        advice: what to do about it.
+        but: an error that somebody else knows better.
+    """
+    try:
+        yield
+    except (but, UserError, OSError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        logger.debug("the error of a checkpoint:", exc_info=True)
+        words = re.split(r"\n", str(error).strip(), maxsplit=1)[0][:120]
+        raise UserError(f"{paths}: cannot be used ({type(error).__name__}: {words}): {advice}") from error
