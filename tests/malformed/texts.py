@@ -1,0 +1,2 @@
+def cases(rng, good):
+    return iter(())
