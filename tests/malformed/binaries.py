@@ -147,10 +147,10 @@ def wrong_lines(text: str, rng: random.Random) -> damage.Damaged:
 
     for line in ("new", "new x", "new 1.5", "new -", " 1", "1", "", " ", "\t", "new\t1", "new 1 #fairseq:what",
                  "<unk> 1", "<s> 1", lines[0], "new " + "9" * 5000, "\0 1", "a\0b 1", "\ud800 1"):  # fmt: skip
-        yield f"a line {line[:20]!r}", inserted(line)
+        yield f"a line {line[:24]!r} of {len(line)} letters", inserted(line)
     for line in ("new 1", "new -5", "<unk> 1 #fairseq:overwrite", "#fairseq:overwrite 1", "\u0085 1", "a\u2028b 1",
                  "\ufeff 1", "n" * 100_000 + " 1", "new 99999999999999999999", "<mask> 1"):  # fmt: skip
-        yield f"a line {line[:20]!r}", inserted(line)
+        yield f"a line {line[:24]!r} of {len(line)} letters", inserted(line)
     yield "two lines exchanged", "\n".join([lines[1], lines[0], *lines[2:], ""]).encode()
     yield "a line left out", "\n".join([*lines[:place], *lines[place + 1 :], ""]).encode()
 

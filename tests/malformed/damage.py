@@ -27,7 +27,8 @@ def cut(content: bytes, rng: random.Random, count: int) -> Damaged:
 def flip(content: bytes, rng: random.Random, count: int, start: int = 0, stop: int | None = None) -> Damaged:
     """One bit flipped somewhere in [start, stop)."""
     for _ in range(count):
-        place, bit = rng.randrange(start, stop or len(content)), rng.randrange(8)
+        bit = rng.randrange(8)
+        place = rng.randrange(start, min(stop or len(content), len(content)))
         changed = bytearray(content)
         changed[place] ^= 1 << bit
         yield f"bit {bit} of byte {place} flipped", bytes(changed)
