@@ -35,6 +35,7 @@ from fairseq.trainer import Trainer, logger
 from veco_fairseq import adam
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
 from veco_fairseq.cli import print_error, user_message
+from veco_fairseq.data import tokens
 from veco_fairseq.errors import UserError
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -524,6 +525,7 @@ def running(command: str) -> List[ModuleType]:
 def install() -> None:
     """Make all the changes: the one thing that importing this module does."""
     quiet_known_warnings()
+    tokens.install()
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
     checkpoint_utils.load_model_ensemble_and_task = load_model_ensemble_and_task
     checkpoint_utils.torch_persistent_save = torch_persistent_save
