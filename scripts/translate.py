@@ -33,6 +33,7 @@ def main() -> None:
     for name in ("beam", "batch_size", "max_tokens", "buffer_size"):
         if getattr(args, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be at least 1")
+    from veco_fairseq.data.raw import standard_input
     from veco_fairseq.translator import Translator, translate_stream
 
     translator = Translator(
@@ -43,15 +44,6 @@ def main() -> None:
         sys.stdout.buffer.write(line.encode("utf-8") + b"\n")
         if args.buffer_size == 1:
             sys.stdout.buffer.flush()
-
-
-def standard_input():
-    """Its lines; they end at a line feed alone, as everywhere in this project."""
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        try:
-            yield line.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise UserError(f"standard input, line {number}: not UTF-8: convert it, as with iconv -t UTF-8") from error
 
 
 if __name__ == "__main__":

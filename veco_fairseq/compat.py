@@ -23,9 +23,10 @@ import numpy as np
 import torch
 from fairseq import checkpoint_utils, utils
 from fairseq import trainer as fairseq_trainer
-from fairseq.data import data_utils
+from fairseq.data import Dictionary, data_utils
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.distributed import utils as distributed_utils
+from fairseq.file_chunker_utils import Chunker
 from fairseq.file_io import PathManager
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
 from fairseq.optim.adam import Adam
@@ -35,7 +36,7 @@ from fairseq.trainer import Trainer, logger
 from veco_fairseq import adam
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
 from veco_fairseq.cli import print_error, user_message
-from veco_fairseq.data import tokens
+from veco_fairseq.data import raw, tokens, vocabulary
 from veco_fairseq.errors import UserError
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -552,6 +553,11 @@ def install() -> None:
         module._main = translating(module._main)
     for module in running("fairseq_cli.interactive"):
         module.main = translating(module.main)
+        module.buffered_read = raw.buffered_read
+    for module in running("fairseq_cli.preprocess"):
+        raw.check_before_preprocessing(module)
+    Chunker.__enter__ = raw.open_chunk
+    Dictionary.add_from_file = vocabulary.add_from_file
     sys.excepthook = one_line_errors(sys.excepthook)
 
 

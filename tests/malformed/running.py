@@ -101,6 +101,7 @@ def child(command: tuple[str, ...], folder: Path, streams: tuple[Path, Path], st
         sys.stdin, sys.stdout, sys.stderr = (open(number, "r" if number == 0 else "w") for number in range(3))
         root = logging.getLogger()
         root.handlers = [logging.StreamHandler(sys.stdout)]
+        root.handlers[0].setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s", "%Y-%m-%d %H:%M:%S"))
         root.setLevel("INFO")
         os.environ.update(environment)
         os.chdir(folder)

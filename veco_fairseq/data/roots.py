@@ -15,10 +15,9 @@ from typing import Dict, Iterable, List, Optional, Tuple
 from fairseq.data import Dictionary
 
 from veco_fairseq.data.tokens import load_tokens  # noqa: F401
-from veco_fairseq.data.vocabulary import DICT_NAME, read_dictionary
+from veco_fairseq.data.vocabulary import DICT_NAME, MASK, read_dictionary
 from veco_fairseq.errors import UserError
 
-MASK = "<mask>"
 SUFFIXES = (".idx", ".bin")  # of a token file
 
 
