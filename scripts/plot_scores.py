@@ -3,7 +3,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Draw bars from what score.py --json left, one of a colour in every group: BLEU of systems by language pair."""
 
-import json
 from collections import defaultdict
 from pathlib import Path
 from typing import Dict
@@ -11,6 +10,7 @@ from typing import Dict
 from veco_fairseq.arguments import NAMED_INPUTS, OUTPUT, Parser
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
+from veco_fairseq.files import read_json
 from veco_fairseq.plots import plot_bars
 
 METRICS = {"sacrebleu": "sacreBLEU", "tokenised_bleu": "case-insensitive tokenised BLEU"}
@@ -19,8 +19,11 @@ METRICS = {"sacrebleu": "sacreBLEU", "tokenised_bleu": "case-insensitive tokenis
 def read_score(path: Path, metric: str) -> float:
     """A score of score.py's JSON file."""
     try:
-        return float(json.loads(path.read_text(encoding="utf-8"))[metric]["score"])
-    except (ValueError, LookupError, TypeError) as error:
+        score = float(read_json(path)[metric]["score"])
+        if not 0 <= score <= 100:
+            raise ValueError("no score from 0 to 100")
+        return score
+    except (ValueError, OverflowError, LookupError, TypeError) as error:
         raise UserError(f"{path}: has no {metric}: is it a file of score.py --json?") from error
 
 

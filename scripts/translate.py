@@ -34,6 +34,7 @@ def main() -> None:
     add("--cpu", action="store_true", help="even if there is a GPU")
     args = parser.parse_args()
     from veco_fairseq.borders import lengths
+    from veco_fairseq.data.raw import standard_input
     from veco_fairseq.translator import Translator, translate_stream
 
     for message in lengths({"max_len_a": args.max_len_a, "max_len_b": args.max_len_b, "min_len": 1}):
@@ -46,15 +47,6 @@ def main() -> None:
         sys.stdout.buffer.write(line.encode("utf-8") + b"\n")
         if args.buffer_size == 1:
             sys.stdout.buffer.flush()
-
-
-def standard_input():
-    """Its lines; they end at a line feed alone, as everywhere in this project."""
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        try:
-            yield line.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise UserError(f"standard input, line {number}: not UTF-8: convert it, as with iconv -t UTF-8") from error
 
 
 if __name__ == "__main__":

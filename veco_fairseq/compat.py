@@ -22,9 +22,10 @@ import numpy as np
 import torch
 from fairseq import checkpoint_utils, options, utils
 from fairseq import trainer as fairseq_trainer
-from fairseq.data import data_utils
+from fairseq.data import Dictionary, data_utils
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass import utils as dataclass_utils
+from fairseq.file_chunker_utils import Chunker
 from fairseq.file_io import PathManager
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
 from fairseq.optim.adam import Adam
@@ -36,6 +37,7 @@ from veco_fairseq import adam, borders, guard, resuming, stopping
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
 from veco_fairseq.checkpoints.skeleton import check_moments, making_sense_of
 from veco_fairseq.cli import finish_output, print_error, program_name, user_message
+from veco_fairseq.data import raw, tokens, vocabulary
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import write_failure
 
@@ -480,6 +482,7 @@ def install() -> None:
     guard.install()
     options.parse_args_and_arch = borders.parse_args_and_arch
     dataclass_utils.eval_str_list = borders.eval_str_list
+    tokens.install()
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
     checkpoint_utils.load_checkpoint = stopping.load_checkpoint
     checkpoint_utils.load_model_ensemble_and_task = load_model_ensemble_and_task
@@ -511,6 +514,11 @@ def install() -> None:
         module._main = translating(module._main)
     for module in running("fairseq_cli.interactive"):
         module.main = translating(module.main)
+        module.buffered_read = raw.buffered_read
+    for module in running("fairseq_cli.preprocess"):
+        raw.check_before_preprocessing(module)
+    Chunker.__enter__ = raw.open_chunk
+    Dictionary.add_from_file = vocabulary.add_from_file
     sys.excepthook = one_line_errors(sys.excepthook)
     logging.raiseExceptions = False  # a log that cannot be written is no reason to stop, nor for a traceback a line
     atexit.register(finish_output)

@@ -3,13 +3,14 @@
 """Reading text, and writing files so that nobody ever sees half of one."""
 
 import gzip
+import json
 import os
 import re
 import shutil
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, List, Optional, Tuple, Union
+from typing import Any, BinaryIO, Iterator, List, Optional, Tuple, Union
 
 from veco_fairseq.errors import SYSTEM_ERRORS, UserError
 
@@ -77,31 +78,67 @@ def atomic_folder(path: Path_) -> Iterator[Path]:
             path.rmdir()
 
 
-def read_lines(path: Path_) -> Iterator[str]:
-    r"""Yield the lines of a UTF-8 text, plain or .gz, without their line ends.
+def decoded_lines(file: BinaryIO, name: Path_) -> Iterator[str]:
+    r"""Yield the lines of an open UTF-8 text without their line ends.
 
     Lines end at ``\n`` (or ``\r\n``) alone, as fairseq and sentencepiece count them: U+0085 and U+2028 are part of
-    one.
+    one. The mark that some editors put at the beginning of a text (U+FEFF) is left out; elsewhere it stays.
+
+    Args:
+        name: of the text, for messages.
 
     Raises:
-        UserError: there is no such file, it cannot be read or unpacked, or a line is not UTF-8 (with its number,
-            from 1).
+        UserError: a line is not UTF-8, or has a NUL, as UTF-16 read as UTF-8 has (with its number, from 1).
+    """
+    for number, line in enumerate(file, start=1):
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{name}, line {number}: not UTF-8 (byte 0x{line[error.start]:02x} at {error.start + 1}): "
+                "convert the file, for example with iconv -t UTF-8"
+            ) from error
+        if "\0" in text:
+            raise UserError(
+                f"{name}, line {number}: has a NUL character at {text.index(chr(0)) + 1}: it is UTF-16 or no text; convert "
+                "the file, for example with iconv -f UTF-16 -t UTF-8, or remove these with tr -d '\\000'"
+            )
+        yield (text if number > 1 else text.removeprefix("\ufeff")).rstrip("\r\n")
+
+
+def read_lines(path: Path_) -> Iterator[str]:
+    """Yield the lines of a UTF-8 text, plain or .gz, as :func:`decoded_lines` does.
+
+    Raises:
+        UserError: there is no such file, it cannot be read or unpacked, or a line is not text.
     """
     number = 0
     try:
         with gzip.open(path, "rb") if Path(path).suffix == ".gz" else open(path, "rb") as file:
-            for number, line in enumerate(file, start=1):
-                yield line.decode("utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path}, line {number}: not UTF-8 (byte 0x{line[error.start]:02x} at {error.start + 1}): "
-            "convert the file, for example with iconv -t UTF-8"
-        ) from error
+            for number, line in enumerate(decoded_lines(file, path), start=1):
+                yield line
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{path}: damaged after line {number} ({error}): fetch or compress it again") from error
     except OSError as error:
         reason = SYSTEM_ERRORS.get(error.errno, f"cannot be read ({error.strerror})")
         raise UserError(f"{path}: {reason}") from error
+
+
+def read_json(path: Path_) -> Any:
+    """What a JSON file holds.
+
+    Raises:
+        UserError: as :func:`read_lines`, or it is no JSON, or one that no command writes (with half a surrogate pair
+            as a character, or nested without end).
+    """
+    try:
+        found = json.loads("\n".join(read_lines(path)))
+        json.dumps(found, ensure_ascii=False).encode("utf-8")
+        return found
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}, line {error.lineno}: is not JSON ({error.msg}): it is damaged or another file") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: is not JSON that can be read ({error}): it is damaged or another file") from error
 
 
 def read_translations(source: Path_, target: Path_) -> Tuple[List[str], List[str]]:

@@ -36,7 +36,7 @@ def read_curve(log: Path, metric: str, training: bool = False) -> List[Tuple[int
     for line in read_lines(log):
         values = _training_values(line) if training else _validation_values(line)
         seen.update(values)
-        if metric in values:
+        if metric in values and "num_updates" in values:
             curve[int(values["num_updates"])] = values[metric]
     if not curve:
         kind = "line on training" if training else "validation"
@@ -49,14 +49,13 @@ def _training_values(line: str) -> Dict[str, float]:
     _, found, values = line.partition("| train_inner | ")
     if not found:
         return {}
-    pairs = json.loads(values).items() if values.startswith("{") else re.findall(r"(\w+)=([^\s,]+)", values)
-    return _numbers(dict(pairs))
+    return _numbers(_object(values) if values.startswith("{") else dict(re.findall(r"(\w+)=([^\s,]+)", values)))
 
 
 def _validation_values(line: str) -> Dict[str, float]:
     """The metrics of a line on validation, by name; of other lines nothing."""
     if '{"epoch": ' in line and '"valid_num_updates"' in line:
-        found = {key.removeprefix("valid_"): value for key, value in json.loads(line[line.index("{") :]).items()}
+        found = {key.removeprefix("valid_"): value for key, value in _object(line[line.index("{") :]).items()}
     elif "| valid on '" in line:
         found = dict(part.split() for part in line.split(" | ") if len(part.split()) == 2)
     else:
@@ -64,8 +63,17 @@ def _validation_values(line: str) -> Dict[str, float]:
     return _numbers(found)
 
 
+def _object(text: str) -> Dict[str, Any]:
+    """A JSON object; nothing of a line that was cut off, as the last one of a killed training."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {}
+
+
 def _numbers(values: Dict[str, Any]) -> Dict[str, float]:
-    return {key: float(value) for key, value in values.items() if re.fullmatch(r"-?[\d.]+(e[-+]?\d+)?", str(value))}
+    number = re.compile(r"-?(\d{1,300}\.?\d*|\.\d+)(e[-+]?\d{1,2})?", re.ASCII)
+    return {key: float(value) for key, value in values.items() if number.fullmatch(str(value))}
 
 
 def plot_curves(

@@ -10,11 +10,12 @@ from typing import Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 import sentencepiece
 import torch
 from fairseq import checkpoint_utils, utils
+from fairseq.data import Dictionary
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.tokenizer import tokenize_line
 
 from veco_fairseq import compat  # noqa: F401  safe reading, and errors in one line
-from veco_fairseq.data.vocabulary import MODEL_NAME, load_sentencepiece
+from veco_fairseq.data.vocabulary import MODEL_NAME, load_sentencepiece, require_own_pieces
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 
@@ -64,7 +65,8 @@ class Translator:
         if not hasattr(self.task, "build_dataset_for_inference") or not hasattr(models[0], "decoder"):
             kind = type(models[0]).__name__
             raise UserError(f"{checkpoints[0]}: is a {kind}, not a translation model: convert it first")
-        self.pieces = _pieces(model, [Path(checkpoints[0]).parent, Path(str(config.task.data))])
+        dictionaries = self.task.source_dictionary, self.task.target_dictionary
+        self.pieces = _pieces(model, [Path(checkpoints[0]).parent, Path(str(config.task.data))], dictionaries)
         self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
         self.bf16, self.batch_size, self.max_tokens = bf16, batch_size, max_tokens
         self.models = [one.to(self.device).eval() for one in models]
@@ -160,12 +162,13 @@ def translate_stream(
         done += len(window)
 
 
-def _pieces(model, folders: Sequence[Path]) -> sentencepiece.SentencePieceProcessor:
-    if isinstance(model, (str, Path)):
-        return load_sentencepiece(Path(model))
-    if model is not None:
+def _pieces(model, folders: Sequence[Path], dictionaries: Sequence[Dictionary]) -> sentencepiece.SentencePieceProcessor:
+    if not isinstance(model, (str, Path, type(None))):
         return model
-    for folder in folders:
-        if (folder / MODEL_NAME).is_file():
-            return load_sentencepiece(folder / MODEL_NAME)
-    raise UserError(f"{MODEL_NAME}: is neither in {folders[0]} nor in {folders[1]}: name it with --sentencepiece")
+    path = next((folder / MODEL_NAME for folder in folders if (folder / MODEL_NAME).exists()), None) if model is None else model
+    if path is None:
+        raise UserError(f"{MODEL_NAME}: is neither in {folders[0]} nor in {folders[1]}: name it with --sentencepiece")
+    pieces = load_sentencepiece(path)
+    for dictionary in dictionaries:
+        require_own_pieces(pieces, path, dictionary)
+    return pieces

@@ -13,17 +13,18 @@ A case passes if its command
   and warnings aside) in which one of ``names`` stands, and without a new file;
 - and in both cases every file that was there before is byte for byte what it was.
 
-To add cases, write a module of this package with a function ``cases(rng)`` that yields them, and name it in
-``malformed.__main__.SOURCES``. ``rng`` is a ``random.Random`` of a seed: draw everything from it. The cases of a source
-must not depend on each other, and its ``kind`` and ``name`` say what was tried::
+To add cases, write a module of this package with a function ``cases(rng, good)`` that yields them, and name it in
+``malformed.__main__.SOURCES``. ``rng`` is a ``random.Random`` of a seed: draw everything from it. ``good`` is the folder
+of good files, to be looked at alone. The cases of a source must not depend on each other, and ``kind`` and ``name``
+say what was tried::
 
-    def cases(rng):
+    def cases(rng, good):
         for value in ("0", "-1", "nan"):
             yield Case("options", f"camlm --dropout {value}", commands.pretrain("--dropout", value), ("root",),
                        refused=True)
 
 :mod:`malformed.commands` has the command lines of all commands on the good files; :mod:`malformed.damage` the ways to
-damage bytes and texts.
+damage bytes and texts, and :func:`malformed.damage.each`, which makes cases of them.
 """
 
 from __future__ import annotations

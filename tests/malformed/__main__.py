@@ -17,20 +17,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from malformed import Case, good
-from malformed.running import error_lines, prepare, run
+from malformed.running import error_lines, prepare, remember_options, run
 
-SOURCES = ("files", "options", "outputs", "checkpoints")  # modules of this package with a function cases(rng)
+# modules of this package with a function cases(rng, good)
+SOURCES = ("good_ones", "binaries", "texts", "results", "options", "outputs", "checkpoints")
 
 
-def all_cases(seed: int) -> Iterator[Case]:
+def all_cases(seed: int, good_files: Path) -> Iterator[Case]:
     """Every case of every source."""
     for source in SOURCES:
-        yield from importlib.import_module(f"malformed.{source}").cases(random.Random(f"{source} {seed}"))
+        yield from importlib.import_module(f"malformed.{source}").cases(random.Random(f"{source} {seed}"), good_files)
 
 
-def chosen(args: argparse.Namespace) -> list[Case]:
+def chosen(args: argparse.Namespace, good_files: Path) -> list[Case]:
     """The cases that are asked for, each kind's in their order."""
-    cases = [case for case in all_cases(args.seed) if all(word in f"{case.kind}: {case.name}" for word in args.only)]
+    cases = [case for case in all_cases(args.seed, good_files)
+             if all(word in f"{case.kind}: {case.name}" for word in args.only)]  # fmt: skip
     if args.each:
         rng = random.Random(args.seed)
         kinds: dict[str, list[Case]] = {}
@@ -67,16 +69,17 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="tell how each case ended")
     parser.add_argument("--failures", type=Path, metavar="FILE", help="write the failed ones there as JSON lines")
     args = parser.parse_args()
-    prepare()
-    cases = chosen(args)
     started = time.time()
+    prepare()
     counts: dict[str, Counter] = {}
     failures = []
     with tempfile.TemporaryDirectory(prefix="malformed-") as scratch:
+        remember_options(Path(scratch, "options"))
         kept = args.good or Path(scratch, "good")
         kept.mkdir(parents=True, exist_ok=True)
-        good.make(dict.fromkeys(name for case in cases for name in case.needs), kept)
+        good.make(good.RECIPES, kept)
         made = time.time() - started
+        cases = chosen(args, kept)
         for case, result, failure, seconds in run(cases, kept, Path(scratch), args.together):
             counts.setdefault(case.kind, Counter())["failed" if failure else min(result.code, 1)] += 1
             if failure or args.verbose:
@@ -88,7 +91,7 @@ def main() -> int:
     if args.failures:
         args.failures.write_text("".join(json.dumps(failure) + "\n" for failure in failures))
     print(table(counts))
-    print(f"seed {args.seed}, {time.time() - started:.0f} s, of them {made:.0f} s to make the good files")
+    print(f"seed {args.seed}, {time.time() - started:.0f} s, of them {made:.0f} s to import all and make the good files")
     return 1 if failures else 0
 
 

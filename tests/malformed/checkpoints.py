@@ -154,7 +154,7 @@ READERS = (
 )  # fmt: skip
 
 
-def cases(rng: random.Random) -> Iterator[Case]:
+def cases(rng: random.Random, good: Path) -> Iterator[Case]:
     """Every part that is something else or missing, each read by some of the commands."""
     folders = {path: path.split("/")[0] + "/*" for path in (CAMLM, MT, TAGGING)}
     for what, command, needs, path in READERS:

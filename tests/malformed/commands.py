@@ -100,7 +100,7 @@ def label(*more: str, text: str = "raw/test.aa") -> tuple[str, ...]:
 
 
 def align(*more: str, source: str = "raw/test.aa", target: str = "raw/test.bb") -> tuple[str, ...]:
-    return ("scripts/align.py", f"camlm/{LAST}", "--source", source, "--target", target, "--output", "links",
+    return ("scripts/align.py", f"camlm/{LAST}", "--source", source, "--target", target, "--output", "found",
             "--layer", "1", "--cpu", *more)  # fmt: skip
 
 
@@ -148,3 +148,36 @@ def attention(*more: str) -> tuple[str, ...]:
 def convert(*more: str, checkpoint: str = f"camlm/{LAST}") -> tuple[str, ...]:
     return ("scripts/convert_to_seq2seq.py", "--checkpoint", checkpoint, "--output", "converted.pt",
             "--decoder-layers", "all", *more)  # fmt: skip
+
+
+def finetune_converted(*more: str) -> tuple[str, ...]:
+    return translation("--finetune-from-model", f"mt/{LAST}", *more)
+
+
+def average(*more: str) -> tuple[str, ...]:
+    return ("scripts/average_checkpoints.py", "--inputs", f"mt/{LAST}", f"mt/{LAST}", "--output", "mean.pt", *more)
+
+
+def export_hf(*more: str) -> tuple[str, ...]:
+    return ("scripts/export_hf.py", "--checkpoint", f"camlm/{LAST}", "--output", "exported", *more)
+
+
+def count(*more: str) -> tuple[str, ...]:
+    return ("scripts/count_operations.py", f"mt/{LAST}", "--sample-updates", "1", *more)
+
+
+def table(*more: str) -> tuple[str, ...]:
+    return ("scripts/evaluate_xtreme.py", "table", "xnli=results/xnli.json", "tatoeba=results/tatoeba.json",
+            "bucc=results/bucc.json", "--json", "table.json", *more)  # fmt: skip
+
+
+def layers(*more: str) -> tuple[str, ...]:
+    return ("scripts/plot_layers.py", "one=results/tatoeba.json", "--pair", "aa-bb", "--output", "layers.png", *more)
+
+
+def curves(*logs: str) -> tuple[str, ...]:
+    return ("scripts/plot_curves.py", *(f"{log}={log}" for log in logs), "--metric", "loss", "--output", "curves.png")
+
+
+def bars(*more: str) -> tuple[str, ...]:
+    return ("scripts/plot_scores.py", "test/one=scores/score.json", "--output", "bars.png", *more)

@@ -8,8 +8,10 @@ import gzip
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+from malformed import Case
 
 Damaged = Iterator[tuple[str, bytes]]
 
@@ -25,7 +27,8 @@ def cut(content: bytes, rng: random.Random, count: int) -> Damaged:
 def flip(content: bytes, rng: random.Random, count: int, start: int = 0, stop: int | None = None) -> Damaged:
     """One bit flipped somewhere in [start, stop)."""
     for _ in range(count):
-        place, bit = rng.randrange(start, stop or len(content)), rng.randrange(8)
+        bit = rng.randrange(8)
+        place = rng.randrange(start, min(stop or len(content), len(content)))
         changed = bytearray(content)
         changed[place] ^= 1 << bit
         yield f"bit {bit} of byte {place} flipped", bytes(changed)
@@ -184,3 +187,22 @@ def wrong_json(content: bytes, rng: random.Random, count: int) -> Damaged:
     yield "a number of 5,000 digits", b"1" * 5000
     yield "a trailing comma", content.rstrip()[:-1] + b",}"
     yield "two documents", content + content
+
+
+Use = tuple[str, tuple[str, ...], tuple[str, ...]]  # a name, a command, and the good files that it needs
+
+
+def each(
+    kind: str, path: str, damaged: Iterator[tuple[str, bytes | Callable[[Path], None]]], uses: Sequence[Use], **how
+) -> Iterator[Case]:
+    """A case for each way to damage a file, with one use of it after the other.
+
+    Args:
+        damaged: what was done, and the new content, or what to do in the folder.
+        how: what else a :class:`malformed.Case` takes.
+    """
+    how = {"names": (Path(path).name,), **how}
+    for number, (what, change) in enumerate(damaged):
+        name, command, needs = uses[number % len(uses)]
+        change = into(path, change) if isinstance(change, bytes) else change
+        yield Case(kind, f"{name}: {path}: {what}", command, needs, change, **how)

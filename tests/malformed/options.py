@@ -13,6 +13,7 @@ import random
 import runpy
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from unittest import mock
 
 from malformed import REPOSITORY, Case, commands
@@ -105,7 +106,7 @@ SCRIPTS = (
 )
 
 
-def cases(rng: random.Random) -> Iterator[Case]:
+def cases(rng: random.Random, good: Path) -> Iterator[Case]:
     """Every option of every command; those that fairseq's commands share, a part with each of them."""
     seen: dict[str, int] = {}
     for name, command, needs in TRAININGS:

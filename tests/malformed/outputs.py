@@ -154,7 +154,7 @@ def full() -> Iterator[Case]:
                        leaves=("ckpt/*", "new/**", "new/*/*/*", "new/*/*", "new/*"))  # fmt: skip
 
 
-def cases(rng: random.Random) -> Iterator[Case]:
+def cases(rng: random.Random, good: Path) -> Iterator[Case]:
     """All of them."""
     yield from overwriting(rng)
     yield from misplaced()

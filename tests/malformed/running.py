@@ -8,6 +8,7 @@ import hashlib
 import importlib
 import logging
 import os
+import pickle
 import re
 import resource
 import runpy
@@ -48,7 +49,41 @@ def prepare() -> None:
                    "data.preparation", "retrieval.tatoeba", "understanding.evaluation", "understanding.teaching",
                    "understanding.xtreme", "vocab.vocap"):  # fmt: skip
         importlib.import_module(f"veco_fairseq.{module}")
-    import sacrebleu.significance  # noqa: F401
+    # And what these import when they come to it, which would take every command seconds.
+    for module in ("sacrebleu.significance", "torch._dynamo", "torch._inductor", "sympy", "omegaconf._impl",
+                   "antlr4.LL1Analyzer", "fairseq.libbleu"):  # fmt: skip
+        importlib.import_module(module)
+
+
+def remember_options(folder: Path) -> None:
+    """Let Hydra put the same options together once for all commands, which takes longer than most of these do."""
+    from fairseq.dataclass import utils
+    from fairseq.dataclass.constants import StrEnum
+
+    compose = utils.compose
+    choices = list(StrEnum.__subclasses__())  # most have the same name, by which pickle cannot find them
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, thing):
+            return choices.index(thing) if isinstance(thing, type) and thing in choices else None
+
+    class Unpickler(pickle.Unpickler):
+        def persistent_load(self, place):
+            return choices[place]
+
+    def remembered(name: str, overrides: list[str], **more):
+        path = folder / hashlib.blake2b(repr((name, overrides, more)).encode("utf-8", "surrogatepass")).hexdigest()
+        if not path.exists():
+            found = compose(name, overrides=overrides, **more)
+            temporary = path.with_suffix(f".{os.getpid()}")
+            with open(temporary, "wb") as file:
+                Pickler(file).dump(found)
+            temporary.rename(path)
+        with open(path, "rb") as file:
+            return Unpickler(file).load()
+
+    folder.mkdir()
+    utils.compose = remembered
 
 
 def child(command: tuple[str, ...], folder: Path, streams: tuple[Path, Path], stdin: Path | None, environment) -> None:
@@ -66,6 +101,7 @@ def child(command: tuple[str, ...], folder: Path, streams: tuple[Path, Path], st
         sys.stdin, sys.stdout, sys.stderr = (open(number, "r" if number == 0 else "w") for number in range(3))
         root = logging.getLogger()
         root.handlers = [logging.StreamHandler(sys.stdout)]
+        root.handlers[0].setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s", "%Y-%m-%d %H:%M:%S"))
         root.setLevel("INFO")
         os.environ.update(environment)
         os.chdir(folder)

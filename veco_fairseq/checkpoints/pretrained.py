@@ -14,6 +14,7 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from veco_fairseq.checkpoints.reading import read_checkpoint
+from veco_fairseq.data.vocabulary import load_sentencepiece, require_own_pieces
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 from veco_fairseq.models.base import PretrainingModel
@@ -237,6 +238,7 @@ def load_pretrained(checkpoint: str, gpu: bool = False) -> PretrainedModel:
     models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
     if not isinstance(models[0], PretrainingModel):
         raise UserError(f"{checkpoint}: is a {type(models[0]).__name__}, not a pre-trained VECO or XLM-E")
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(spm))
+    pieces = load_sentencepiece(spm)
+    require_own_pieces(pieces, spm, task.source_dictionary)
     device = "cuda" if gpu and torch.cuda.is_available() else "cpu"
     return PretrainedModel(models[0].eval().to(device), task.source_dictionary, pieces)

@@ -2,7 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """XLM-R to and from VECO's unplugged encoder: fairseq's checkpoints, and Hugging Face's folders and files."""
 
-import json
 import re
 from argparse import Namespace
 from pathlib import Path
@@ -20,7 +19,7 @@ from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint,
 from veco_fairseq.data.roots import MASK, load_dictionary
 from veco_fairseq.data.vocabulary import MODEL_NAME, load_sentencepiece, ordinary_pieces
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import Path_, read_lines
+from veco_fairseq.files import Path_, read_json
 
 EMBEDDINGS = "sentence_encoder.embed_tokens.weight"
 POSITIONS = "sentence_encoder.embed_positions.weight"
@@ -135,7 +134,7 @@ def _read_config(path: Path) -> Dict[str, Any]:
         UserError: it is missing, damaged, or of another kind of model.
     """
     try:
-        config = json.loads("\n".join(read_lines(path)))
+        config = read_json(path)
         kind, needed = config.get("model_type"), ("num_hidden_layers", "num_attention_heads")
     except (ValueError, AttributeError) as error:
         raise UserError(f"{path}: is damaged ({error}): fetch it again") from error
@@ -168,7 +167,7 @@ def _hugging_face_symbols(folder: Path) -> List[str]:
         return [*SPECIAL, *ordinary_pieces(model), MASK]
     if (folder / "tokenizer.json").is_file():
         try:
-            tokenizer = json.loads("\n".join(read_lines(folder / "tokenizer.json")))
+            tokenizer = read_json(folder / "tokenizer.json")
             return [piece for piece, _ in tokenizer["model"]["vocab"]]
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(

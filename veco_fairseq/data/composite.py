@@ -80,11 +80,11 @@ def load_halves(root: Path, split: str, options, dictionary: Dictionary) -> Dict
     found = find_sources(root, split, options)
     sources = {
         "mono": [
-            AdjacentSegments(name, roots.load_tokens(prefix), options.mono_max_length)
+            AdjacentSegments(name, roots.load_tokens(prefix, dictionary), options.mono_max_length)
             for name, prefix in found["mono"].items()
         ],
         "bitext": [
-            BitextPairs(name, *map(roots.load_tokens, prefixes), options.bitext_max_length)
+            BitextPairs(name, *(roots.load_tokens(prefix, dictionary) for prefix in prefixes), options.bitext_max_length)
             for name, prefixes in found["bitext"].items()
         ],
     }

@@ -84,7 +84,9 @@ def _gib(count: int) -> str:
 
 def _row(kind: str, source, probability: float, unk: int) -> Sequence[str]:
     sides = [source.dataset] if kind == "mono" else [source.source, source.target]
-    unknown = sum(int(np.count_nonzero(_ids(side) == unk)) for side in sides)
+    for side in sides:
+        side.check()
+    unknown = sum(int(np.count_nonzero(side.ids == unk)) for side in sides)
     tokens = sum(int(side.sizes.sum(dtype=np.int64)) - len(side) for side in sides)
     return (
         kind,
@@ -98,11 +100,6 @@ def _row(kind: str, source, probability: float, unk: int) -> Sequence[str]:
         f"{int(source.lengths.max())}",
         f"{probability:.4f}",
     )
-
-
-def _ids(dataset) -> np.ndarray:
-    """All ids of a token file, mapped, not read."""
-    return np.memmap(dataset.path, dtype=dataset._index.dtype, mode="r")
 
 
 def _table(rows: List[Sequence[str]]) -> Iterator[str]:

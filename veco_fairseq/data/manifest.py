@@ -9,10 +9,10 @@ from typing import Any, Dict, Iterable, List
 
 from veco_fairseq.data.vocabulary import DICT_NAME
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import atomic_output
+from veco_fairseq.files import atomic_output, read_json
 
 MANIFEST_NAME = "preparation.json"
-
+CHECKSUM = "sha256"  # of the steps, in the manifest's file
 
 
 def fingerprint(paths: Iterable[Path]) -> List[List[Any]]:
@@ -43,8 +43,8 @@ class Manifest:
         self.steps: Dict[str, Dict[str, Any]] = {}
         if self.path.is_file():
             try:
-                self.steps = json.loads(self.path.read_text(encoding="utf-8"))["steps"]
-            except (ValueError, KeyError, TypeError) as error:
+                self.steps = _sound(read_json(self.path))
+            except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
                 raise UserError(f"{self.path}: damaged: remove the folder {root} and start again") from error
         for result in results:
             if not self.path.is_file() and (root / result).exists():
@@ -76,4 +76,26 @@ class Manifest:
 
     def save(self) -> None:
         with atomic_output(self.path) as temporary:
-            temporary.write_text(json.dumps({"steps": self.steps}, indent=1, ensure_ascii=False), encoding="utf-8")
+            held = {"steps": self.steps, CHECKSUM: checksum(_bytes(self.steps))}
+            temporary.write_text(json.dumps(held, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def _sound(held: Dict[str, Any]) -> Dict[str, Dict[str, Any]]:
+    """The steps of a manifest's file, if they are as they were written; an old one tells no checksum.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: they are not.
+    """
+    steps = held["steps"]
+    if held.get(CHECKSUM, checksum(_bytes(steps))) != checksum(_bytes(steps)):
+        raise ValueError("another checksum")
+    for step in steps.values():
+        names = [Path(name) for name in step["files"]]
+        # They are removed when the step is done anew: none may lie elsewhere.
+        if any(name.is_absolute() or ".." in name.parts for name in names) or not isinstance(step["report"], dict):
+            raise ValueError("no steps of ours")
+    return steps
+
+
+def _bytes(steps: Dict[str, Any]) -> bytes:
+    return json.dumps(steps, sort_keys=True).encode()

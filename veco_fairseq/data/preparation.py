@@ -28,6 +28,7 @@ from veco_fairseq.data.vocabulary import (
     dictionary_text,
     load_sentencepiece,
     read_dictionary,
+    require_own_pieces,
     train_sentencepiece,
     write_vocabulary,
 )
@@ -142,8 +143,7 @@ def prepare_root(plan: Plan) -> Dict[str, Dict[str, Any]]:
 
 def _vocabulary_inputs(plan: Plan) -> Dict[str, Any]:
     if plan.vocab_size is None:
-        load_sentencepiece(plan.sentencepiece)
-        read_dictionary(plan.dictionary)
+        require_own_pieces(load_sentencepiece(plan.sentencepiece), plan.sentencepiece, read_dictionary(plan.dictionary))
         return {"given": checksum(plan.sentencepiece.read_bytes(), plan.dictionary.read_bytes())}
     return {
         "vocab_size": plan.vocab_size,

@@ -12,15 +12,13 @@ Layout::
 from pathlib import Path
 from typing import Dict, Iterable, List, Optional, Tuple
 
-import numpy as np
 from fairseq.data import Dictionary
-from fairseq.data.indexed_dataset import MMapIndexedDataset, data_file_path, index_file_path
 
-from veco_fairseq.data.vocabulary import DICT_NAME, read_dictionary
+from veco_fairseq.data.tokens import load_tokens  # noqa: F401
+from veco_fairseq.data.vocabulary import DICT_NAME, MASK, read_dictionary
 from veco_fairseq.errors import UserError
 
-MASK = "<mask>"
-MAGIC = MMapIndexedDataset.Index._HDR_MAGIC  # the first bytes of every index
+SUFFIXES = (".idx", ".bin")  # of a token file
 
 
 def load_dictionary(root: Path) -> Dictionary:
@@ -37,53 +35,28 @@ def load_dictionary(root: Path) -> Dictionary:
     return dictionary
 
 
-class TokenFile(MMapIndexedDataset):
-    """fairseq's, but mapped without reading it through first, which every loader process would do, for minutes."""
-
-    def _do_init(self, path: str) -> None:
-        self._path, self.path = path, Path(data_file_path(path))
-        self._index = self.Index(index_file_path(path))
-        self._bin_buffer_mmap = np.memmap(self.path, mode="r", order="C")
-        self._bin_buffer = memoryview(self._bin_buffer_mmap)
-
-
-def load_tokens(prefix: Path) -> TokenFile:
-    """The token file PREFIX.bin with its index PREFIX.idx, as fairseq-preprocess writes them.
-
-    Raises:
-        UserError: one of the two is missing, empty, or does not belong to the other.
-    """
-    for suffix in (".idx", ".bin"):
-        if not Path(f"{prefix}{suffix}").is_file():
-            raise UserError(f"{prefix}{suffix}: no such file: run fairseq-preprocess (or prepare_root.py) again")
-    with open(f"{prefix}.idx", "rb") as index:
-        if index.read(len(MAGIC)) != MAGIC:
-            raise UserError(f"{prefix}.idx: not an index of fairseq-preprocess (mmap): preprocess it again")
-    if Path(f"{prefix}.bin").stat().st_size == 0:
-        raise UserError(f"{prefix}.bin: holds no sentence")
-    dataset = TokenFile(str(prefix))
-    expected = int(dataset.sizes.sum(dtype="int64")) * dataset._index.dtype().itemsize
-    actual = dataset.path.stat().st_size
-    if actual != expected:
-        raise UserError(f"{prefix}.bin: has {actual:,} bytes where its index says {expected:,}: preprocess it again")
-    return dataset
-
-
 def find_languages(root: Path, split: str) -> Dict[str, Path]:
-    """Language -> prefix of its token file, for the languages of ROOT/mono that have this split."""
-    found = sorted(Path(root).glob(f"mono/*/{split}.idx"))
-    return {path.parent.name: path.with_suffix("") for path in found}
+    """Language -> prefix of its token file, for the languages of ROOT/mono that have this split.
+
+    One of the two files is enough: that the other is missing is told where they are opened.
+    """
+    prefixes = {path.with_suffix("") for suffix in SUFFIXES for path in Path(root).glob(f"mono/*/{split}{suffix}")}
+    return {prefix.parent.name: prefix for prefix in sorted(prefixes)}
 
 
 def find_pairs(root: Path, split: str) -> Dict[str, Tuple[Path, Path]]:
-    """"src-tgt" -> prefixes of both sides' token files, for the pairs of ROOT/bitext that have this split."""
+    """"src-tgt" -> prefixes of both sides' token files, for the pairs of ROOT/bitext that have this split.
+
+    One file is enough here, too.
+    """
     pairs = {}
     for folder in sorted(path for path in Path(root).glob("bitext/*") if path.is_dir()):
+        there = {path.name for path in folder.iterdir()}
         parts = folder.name.split("-")
         for cut in range(1, len(parts)):
             sides = ["-".join(parts[:cut]), "-".join(parts[cut:])]
             prefixes = [folder / f"{split}.{folder.name}.{side}" for side in sides]
-            if any(Path(f"{prefix}.idx").is_file() for prefix in prefixes):
+            if any(f"{prefix.name}{suffix}" in there for prefix in prefixes for suffix in SUFFIXES):
                 pairs[folder.name] = tuple(prefixes)
     return pairs
 

@@ -6,11 +6,12 @@ import io
 import re
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Iterable, List, NamedTuple, Optional, Sequence
+from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 import sentencepiece
 from fairseq.data import Dictionary
+from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
 from veco_fairseq.errors import UserError
@@ -18,13 +19,14 @@ from veco_fairseq.files import Path_, atomic_output, read_lines
 
 MODEL_NAME = "sentencepiece.bpe.model"
 DICT_NAME = "dict.txt"
+MASK = "<mask>"
 # A piece of these names would be taken for fairseq's (or this project's) own symbol of that name.
-RESERVED = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+RESERVED = ("<s>", "<pad>", "</s>", "<unk>", MASK)
 # SentencePiece sums over threads in float: with another number of them the vocabulary could differ.
 TRAINING_THREADS = 16
 LINES_A_BATCH = 8192
-# Bytes. SentencePiece leaves longer lines out, by default those above 4,192, which a paragraph of Hindi or Thai can have.
-LONGEST_LINE = 2**24
+# Characters. The trainer's time grows with the square of a line's length: with 200,000 words in one it takes minutes.
+LONGEST_LINE = 2**14
 
 
 def train_sentencepiece(
@@ -50,14 +52,15 @@ def train_sentencepiece(
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
+            sentence_iterator=_cut(lines),
             model_writer=model,
             model_type="unigram",
             vocab_size=vocab_size,
             character_coverage=character_coverage,
             num_threads=TRAINING_THREADS,
             hard_vocab_limit=not at_most,
-            max_sentence_length=LONGEST_LINE,
+            # Bytes. It leaves longer lines out, by default those above 4,192, which a paragraph of Hindi or Thai can have.
+            max_sentence_length=4 * LONGEST_LINE,
             minloglevel=2 if quiet else 0,
         )
     except RuntimeError as error:
@@ -72,14 +75,55 @@ def train_sentencepiece(
     return model.getvalue()
 
 
+def _cut(lines: Iterable[str]) -> Iterator[str]:
+    """The lines, those above :data:`LONGEST_LINE` in parts: cut between words, of which the trainer counts each alone."""
+    for line in lines:
+        while len(line) > LONGEST_LINE:
+            place = line.rfind(" ", 1, LONGEST_LINE)
+            place = LONGEST_LINE if place < 0 else place
+            yield line[:place]
+            line = line[place:]
+        yield line
+
+
 def load_sentencepiece(path: Path_) -> sentencepiece.SentencePieceProcessor:
-    """The model in ``path``; UserError if there is none."""
+    """The model in ``path``.
+
+    Raises:
+        UserError: there is none, or it is damaged: what is cut off between two pieces can be read and has no settings.
+    """
     if not Path(path).is_file():
-        raise UserError(f"{path}: no such file")
+        raise UserError(f"{path}: {'is a folder' if Path(path).is_dir() else 'no such file'}")
     try:
-        return sentencepiece.SentencePieceProcessor(model_file=str(path))
-    except RuntimeError as error:
-        raise UserError(f"{path}: not a SentencePiece model") from error
+        content = Path(path).read_bytes()
+        proto = sentencepiece_model_pb2.ModelProto.FromString(content)
+        model = sentencepiece.SentencePieceProcessor(model_proto=content)
+        model.encode("a")  # some damage comes out only here
+        whole = proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")
+    except (RuntimeError, DecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not a SentencePiece model, or damaged: copy it again") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    if not whole:
+        raise UserError(f"{path}: a SentencePiece model that is cut off: copy it again")
+    return model
+
+
+def require_own_pieces(model: sentencepiece.SentencePieceProcessor, path: Path_, dictionary: Dictionary) -> None:
+    """Refuse a SentencePiece model and a dictionary that do not belong together.
+
+    The model may have more pieces, as where the dictionary was made of a text; but most tokens must be its pieces.
+
+    Raises:
+        UserError: with both numbers.
+    """
+    tokens = set(dictionary.symbols[dictionary.nspecial :]) - {MASK}
+    shared = len(tokens.intersection(ordinary_pieces(model)))
+    if 2 * shared < len(tokens):
+        raise UserError(
+            f"{path}: does not belong to the dictionary: only {shared:,} of its {len(tokens):,} tokens are pieces of this "
+            "SentencePiece model: put the one there that the dictionary was made with"
+        )
 
 
 def ordinary_pieces(model: sentencepiece.SentencePieceProcessor) -> List[str]:
@@ -114,18 +158,26 @@ def read_dictionary(path: Path_) -> Dictionary:
         UserError: it is missing, empty, not UTF-8, or a line is malformed or there twice.
     """
     dictionary = Dictionary()
+    add_dictionary(dictionary, path)
+    return dictionary
+
+
+def add_dictionary(dictionary: Dictionary, path: Path_) -> None:
+    """Add the tokens of a dict.txt; errors as in :func:`read_dictionary`."""
+    before = len(dictionary)
     for number, line in enumerate(read_lines(path), 1):
         try:
-            dictionary.add_from_file(io.StringIO(line))
+            if not line.rsplit(" ", 1)[0].strip(" "):
+                raise ValueError("a count without a token")
+            _add_from_file(dictionary, io.StringIO(line, newline="\n"))
         except ValueError as error:
             text = line.strip()[:40]
             raise UserError(f"{path}, line {number}: expected '<token> <count>', found {text!r}") from error
         except RuntimeError as error:
             token = line.rsplit(" ", 1)[0]
             raise UserError(f"{path}, line {number}: {token!r} is there twice; remove one") from error
-    if len(dictionary) == dictionary.nspecial:
+    if len(dictionary) == before:
         raise UserError(f"{path}: empty; expected a fairseq dict.txt, a line '<token> <count>' for every token")
-    return dictionary
 
 
 def dictionary_of(symbols: Iterable[str]) -> Dictionary:
@@ -134,6 +186,17 @@ def dictionary_of(symbols: Iterable[str]) -> Dictionary:
     for symbol in symbols:
         dictionary.add_symbol(symbol)
     return dictionary
+
+
+_add_from_file = Dictionary.add_from_file
+
+
+def add_from_file(dictionary: Dictionary, file) -> None:
+    """fairseq's ``Dictionary.add_from_file``, in whose place this is; of a file's name :func:`add_dictionary`."""
+    if isinstance(file, (str, Path)):
+        add_dictionary(dictionary, file)
+    else:
+        _add_from_file(dictionary, file)
 
 
 class Trimmed(NamedTuple):

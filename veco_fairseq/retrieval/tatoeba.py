@@ -2,13 +2,12 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Tatoeba: which share of sentences is nearest to its own translation, by layer."""
 
-import json
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
 from veco_fairseq.checkpoints.pretrained import PretrainedModel
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import read_lines, read_translations
+from veco_fairseq.files import read_json, read_translations
 from veco_fairseq.retrieval.search import accuracy, candidates
 from veco_fairseq.retrieval.states import sentence_states
 
@@ -69,9 +68,12 @@ def read_accuracies(path: Path, pair: str) -> Dict[int, Tuple[float, float]]:
         UserError: it is no such file, or has no such pair.
     """
     try:
-        pairs = json.loads("\n".join(read_lines(path)))["accuracy"]
+        pairs = read_json(path)["accuracy"]
         if pair not in pairs:
             raise UserError(f"{path}: has no pair {pair} (there is: {', '.join(pairs)})")
-        return {int(layer): (float(to), float(back)) for layer, (to, back) in pairs[pair].items()}
+        accuracies = {int(layer): (float(to), float(back)) for layer, (to, back) in pairs[pair].items()}
+        if not accuracies or not all(0 <= value <= 1 for both in accuracies.values() for value in both):
+            raise ValueError("no accuracies from 0 to 1")
+        return accuracies
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(f"{path}: is not a file of retrieve.py tatoeba --json") from error

@@ -15,7 +15,13 @@ from omegaconf import II
 from torch import Tensor
 
 from veco_fairseq.data.roots import load_dictionary
-from veco_fairseq.data.vocabulary import DICT_NAME, MODEL_NAME, load_sentencepiece, require_same_symbols
+from veco_fairseq.data.vocabulary import (
+    DICT_NAME,
+    MODEL_NAME,
+    load_sentencepiece,
+    require_own_pieces,
+    require_same_symbols,
+)
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.base import VecoTask
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, by_window
@@ -124,7 +130,9 @@ class NluTask(VecoTask):
         # Of a checkpoint the labels come with its task_state.
         labels = [] if str(cfg.nlu_task) == "span" or kwargs.get("from_checkpoint") else _labels(cfg)
         pieces = load_sentencepiece(vocabulary / MODEL_NAME)
-        return cls(cfg, load_dictionary(vocabulary), pieces, vocabulary, labels)
+        dictionary = load_dictionary(vocabulary)
+        require_own_pieces(pieces, vocabulary / MODEL_NAME, dictionary)
+        return cls(cfg, dictionary, pieces, vocabulary, labels)
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Of a checkpoint to predict with: its labels are the model's outputs."""

@@ -2,14 +2,13 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The tasks' files: rows of sentence pairs, tagged sentences, questions."""
 
-import json
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import read_lines
+from veco_fairseq.files import read_json, read_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ def read_sentence_pairs(path: Path, lang: str) -> Iterator[SentencePair]:
     """
     places: Dict[str, int] = {}
     width = row = 0
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         cells = [cell.strip() for cell in line.split("\t")]
         if number == 1:
             places = _named_columns(cells)
@@ -181,7 +180,7 @@ def _blocks(path: Path) -> Iterator[Tuple[int, List[str]]]:
     """The first line's number and the lines, of what stands between blank lines."""
     block: List[str] = []
     number = 0
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         if line.strip():
             block.append(line)
         elif block:
@@ -201,10 +200,7 @@ def read_questions(path: Path, lang: str) -> Iterator[Question]:
     Raises:
         UserError: it is no JSON, or a key is missing.
     """
-    try:
-        data = json.loads("\n".join(_lines(path)))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {error.lineno}: is not JSON: {error.msg}") from error
+    data = read_json(path)
     try:
         for article in data["data"]:
             for paragraph in article["paragraphs"]:
@@ -266,9 +262,3 @@ def read_examples(path: Path, lang: str, nlu_task: str) -> List[Example]:
     if not examples:
         raise UserError(f"{path}: has no examples")
     return examples
-
-
-def _lines(path: Path) -> Iterator[str]:
-    """The lines of a text, without the mark that some editors put at its beginning."""
-    for number, line in enumerate(read_lines(path)):
-        yield line if number else line.removeprefix("\ufeff")

@@ -2,12 +2,12 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """XTREME's tables: a task by language, and the average over tasks (Hu et al. 2020; VECO, table 2)."""
 
-import json
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 from veco_fairseq.errors import UserError
+from veco_fairseq.files import read_json
 from veco_fairseq.understanding.metrics import judged_by
 
 # The nine tasks in the papers' order.
@@ -54,7 +54,7 @@ def read_results(paths: Sequence[Path], layer: int = -1) -> Result:
     Raises:
         UserError: a language comes twice, or they are of different numbers of seeds.
     """
-    together, *others = (read_result(path, layer) for path in paths)
+    together, *others = (_checked(path, layer) for path in paths)
     for path, result in zip(paths[1:], others):
         if len(result.seeds) != len(together.seeds):
             raise UserError(f"{path}: is of {len(result.seeds)} models, and {paths[0]} of {len(together.seeds)}")
@@ -66,6 +66,21 @@ def read_results(paths: Sequence[Path], layer: int = -1) -> Result:
     return together._replace(note="; ".join(filter(None, notes)))
 
 
+def _checked(path: Path, layer: int) -> Result:
+    """What :func:`read_result` reads, if it is figures by language in per cent, the same ones of each."""
+    try:
+        result = read_result(path, layer)
+        if not all(isinstance(lang, str) for seed in result.seeds for lang in seed):
+            raise ValueError("other languages")
+        figures = [of_lang for seed in result.seeds for of_lang in seed.values()]
+        numbers = [number for of_lang in figures for number in of_lang.values()]
+        if not numbers or not all(0 <= number <= 100.001 for number in numbers) or len({*map(frozenset, figures)}) > 1:
+            raise ValueError("other figures")
+        return result
+    except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
+        raise UserError(f"{path}: is not of evaluate_xtreme.py run or retrieve.py, with --json, or damaged") from error
+
+
 def read_result(path: Path, layer: int = -1) -> Result:
     """What ``evaluate_xtreme.py run`` or ``retrieve.py`` wrote as JSON.
 
@@ -75,10 +90,7 @@ def read_result(path: Path, layer: int = -1) -> Result:
     Raises:
         UserError: it is neither.
     """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: is not JSON ({error})") from error
+    found = read_json(path)
     if not isinstance(found, dict):
         found = {}
     if "seeds" in found:

@@ -7,6 +7,7 @@ by what the trainer itself does to get to its size (Kudo, 2018): the pieces whos
 likelihood go, and the others' probabilities are estimated anew. ``every_size`` trains them all, for comparison.
 """
 
+import struct
 import zlib
 from dataclasses import dataclass
 from math import log
@@ -24,6 +25,9 @@ from veco_fairseq.vocab.alp import Words, average_log_probability, count_pieces,
 
 NORMAL = sentencepiece_model_pb2.ModelProto.SentencePiece.NORMAL
 META = 3  # <unk>, <s>, </s>, which every model begins with
+# What reading a damaged .npz raises.
+DAMAGED = (OSError, ValueError, KeyError, IndexError, TypeError, EOFError, BadZipFile, NotImplementedError, RuntimeError,
+           MemoryError, OverflowError, struct.error, zlib.error)  # fmt: skip
 UNSEEN = 0.5  # occurrences of a piece that has none, for its probability
 
 
@@ -73,8 +77,11 @@ class Vocabularies:
                 words = Words(_split(found["words"]), found["word_counts"], int(found["sentences"]))
                 sizes = [int(size) for size in found["sizes"]]
                 instances = int(found["instances"])
-                return cls(_split(found["pieces"]), sizes, found["scores"], found["alp"], instances, words)
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
+                read = cls(_split(found["pieces"]), sizes, found["scores"], found["alp"], instances, words)
+            if read.scores.shape != (len(sizes), len(read.pieces)) or read.alp.shape != (len(sizes),):
+                raise ValueError("sizes that do not fit")
+            return read
+        except DAMAGED as error:
             raise UserError(f"{path}: damaged: remove it, and run the command again") from error
 
 

@@ -231,7 +231,9 @@ def _tell_of(allocation: Allocation, options: Options, say: Callable[[str], None
 
 def _write_union(options: Options, vocabularies: Dict[str, Vocabularies], allocation: Allocation) -> None:
     scores = {name: of.of_size(allocation.sizes[name]) for name, of in vocabularies.items()}
-    like = _file(options, next(iter(vocabularies)), "model").read_bytes()
+    largest = _file(options, next(iter(vocabularies)), "model")
+    load_sentencepiece(largest)  # it may have been damaged since
+    like = largest.read_bytes()
     model = union_model(allocation.pieces, scores, _probabilities(vocabularies, options.alpha), like)
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     dictionary = dictionary_text(processor, options.output / MODEL_NAME)

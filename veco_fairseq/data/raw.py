@@ -1,0 +1,74 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Raw text in fairseq's own commands, read as everywhere here: UTF-8, without a mark at the beginning, lines of ``\\n``."""
+
+import sys
+from itertools import islice
+from pathlib import Path
+from types import ModuleType
+from typing import Iterator, List, Set
+
+from fairseq.file_chunker_utils import Chunker, ChunkLineIterator
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import decoded_lines, read_lines
+
+
+def standard_input() -> Iterator[str]:
+    """The lines of standard input; errors as of :func:`veco_fairseq.files.decoded_lines`."""
+    return decoded_lines(sys.stdin.buffer, "standard input")
+
+
+def buffered_read(input: str, buffer_size: int) -> Iterator[List[str]]:
+    """fairseq-interactive's: so many lines at a time of a file, or of standard input (``-``).
+
+    Raises:
+        UserError: see :func:`veco_fairseq.files.read_lines`.
+    """
+    lines = (line.strip() for line in (standard_input() if input == "-" else read_lines(input)))
+    while batch := list(islice(lines, max(1, buffer_size))):
+        yield batch
+
+
+def check_texts(args) -> None:
+    """Read all texts of a fairseq-preprocess once, before anything is made of the first.
+
+    Raises:
+        UserError: one is missing or no UTF-8 text, or has a carriage return within a line, where fairseq would cut it.
+    """
+    prefixes = [args.trainpref, *(args.validpref or "").split(","), *(args.testpref or "").split(",")]
+    for prefix in filter(None, prefixes):
+        for lang in dict.fromkeys([args.source_lang, None if args.only_source else args.target_lang]):
+            if lang is None and args.source_lang is not None:
+                continue
+            path = Path(prefix if lang is None else f"{prefix}.{lang}")
+            for number, line in enumerate(read_lines(path), start=1):
+                if "\r" in line:
+                    raise UserError(
+                        f"{path}, line {number}: has a carriage return within, which ends a line for fairseq-preprocess: "
+                        "remove these with tr -d '\\r'"
+                    )
+
+
+def check_before_preprocessing(module: ModuleType) -> None:
+    """Let fairseq-preprocess look at its texts before it makes a dictionary or data of them."""
+    checked: Set[int] = set()
+
+    def checking(make):
+        def made(*positional, **options):
+            args = options["args"] if "args" in options else positional[-1]
+            if id(args) not in checked:
+                checked.add(id(args))
+                check_texts(args)
+            return make(*positional, **options)
+
+        return made
+
+    module._build_dictionary = checking(module._build_dictionary)
+    module._make_all = checking(module._make_all)
+
+
+def open_chunk(chunk: Chunker) -> ChunkLineIterator:
+    """``Chunker.__enter__``, which fairseq-preprocess reads by, without a mark at the beginning of the text."""
+    chunk.fd = open(chunk.path, encoding="utf-8-sig")
+    return ChunkLineIterator(chunk.fd, chunk.start_offset, chunk.end_offset)

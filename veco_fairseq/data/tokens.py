@@ -1,0 +1,194 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Token files of fairseq-preprocess, PREFIX.bin and PREFIX.idx, of which no damage gets as far as a model.
+
+The index is looked through when a file is opened, and so is the beginning of the tokens; the rest, which may be
+100 GB, sentence by sentence as it is read.
+"""
+
+import os
+import struct
+from pathlib import Path
+from typing import Iterator, Optional
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary, indexed_dataset
+from fairseq.data.indexed_dataset import MMapIndexedDataset, data_file_path, index_file_path
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import Path_
+
+MAGIC = MMapIndexedDataset.Index._HDR_MAGIC  # the first bytes of every index
+HEADER = struct.Struct(f"<{len(MAGIC)}sQBQ")  # magic, version, type of the ids, sentences
+BYTES_A_SENTENCE = 4 + 8  # its size and its place
+CHUNK = 2**24  # numbers at a time
+LOOKED_AT = 2**26  # bytes of the tokens that are looked at when a file is opened
+AGAIN = "run fairseq-preprocess (or prepare_root.py) again"
+
+
+class TokenFile(MMapIndexedDataset):
+    """fairseq's, but mapped without reading it through first, which every loader process would do, for minutes.
+
+    A sentence is looked at as it is read.
+
+    Args:
+        path: the prefix.
+        types: of the dictionary; none: any id will do.
+
+    Raises:
+        UserError: when a sentence is read that has an id beyond the dictionary.
+    """
+
+    def __init__(self, path: str, types: Optional[int] = None):
+        self.types = types
+        super().__init__(path)
+
+    def __getstate__(self):
+        return self._path, self.types
+
+    def __setstate__(self, state):
+        path, self.types = state
+        self._do_init(path)
+
+    def _do_init(self, path: str) -> None:
+        self._path, self.path = path, Path(data_file_path(path))
+        self._index = self.Index(index_file_path(path))
+        self._bin_buffer_mmap = np.memmap(self.path, mode="r", order="C")
+        self._bin_buffer = memoryview(self._bin_buffer_mmap)
+
+    def __getitem__(self, i) -> torch.Tensor:
+        ids = super().__getitem__(i)
+        if self.types is not None and not 0 <= int(ids.min()) <= int(ids.max()) < self.types:
+            raise self._unknown(ids.numpy(), f", sentence {int(i) + 1:,}")
+        return ids
+
+    @property
+    def ids(self) -> np.ndarray:
+        """All ids, mapped, not read."""
+        return np.memmap(self.path, dtype=self._index.dtype, mode="r")
+
+    def check(self, limit: Optional[int] = None) -> None:
+        """Look at the ids of the first so many bytes, or at all of them.
+
+        Raises:
+            UserError: one is beyond the dictionary.
+        """
+        ids = self.ids if limit is None else self.ids[: limit // self._index.dtype().itemsize]
+        for start, chunk in _chunks(ids):
+            if self.types is not None and not 0 <= int(chunk.min()) <= int(chunk.max()) < self.types:
+                at = start + int(np.flatnonzero((chunk < 0) | (chunk >= self.types))[0])
+                sentence = int(np.searchsorted(self._index._pointers, at * chunk.itemsize, side="right"))
+                raise self._unknown(chunk, f", sentence {sentence:,}")
+
+    def _unknown(self, ids: np.ndarray, where: str) -> UserError:
+        worst = int(ids.min()) if ids.min() < 0 else int(ids.max())
+        return UserError(
+            f"{self.path}{where}: has token {worst:,}, and the dictionary {self.types:,} tokens: the file was made with "
+            f"another one or is damaged; {AGAIN}"
+        )
+
+
+def load_tokens(prefix: Path_, dictionary: Optional[Dictionary] = None) -> TokenFile:
+    """The token file PREFIX.bin with its index PREFIX.idx, as fairseq-preprocess writes them.
+
+    Args:
+        dictionary: whose tokens it holds; without one, as of alignments, its numbers can be any.
+
+    Raises:
+        UserError: one of the two is missing, empty or damaged, does not belong to the other, or has ids beyond the
+            dictionary; these last may be found as they are read.
+    """
+    index, tokens = (Path(f"{prefix}{suffix}") for suffix in (".idx", ".bin"))
+    for path in (index, tokens):
+        if not path.is_file():
+            raise UserError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}: {AGAIN}")
+    with open(index, "rb") as file:
+        header = file.read(HEADER.size)
+    if header[: len(MAGIC)] != MAGIC:
+        raise UserError(f"{index}: not an index of fairseq-preprocess (mmap): preprocess it again")
+    _, version, code, count = HEADER.unpack(header) if len(header) == HEADER.size else (None, 0, 0, 0)
+    kind = indexed_dataset._code_to_dtype.get(code)
+    if version != 1 or kind is None or not np.issubdtype(kind, np.integer):
+        raise UserError(f"{index}: is damaged (version {version}, ids of type {code}): preprocess it again")
+    size, expected = index.stat().st_size, HEADER.size + BYTES_A_SENTENCE * count
+    if size != expected:
+        raise UserError(f"{index}: has {size:,} bytes, and {expected:,} for its {count:,} sentences: preprocess it again")
+    if tokens.stat().st_size == 0 or count == 0:
+        raise UserError(f"{tokens}: holds no sentence")
+    dataset = TokenFile(str(prefix), None if dictionary is None else len(dictionary))
+    _check_places(dataset, index, shortest=0 if dictionary is None else 1)
+    dataset.check(LOOKED_AT)
+    return dataset
+
+
+def _check_places(dataset: TokenFile, index: Path, shortest: int) -> None:
+    """Refuse an index whose sentences do not follow each other from the first byte of the tokens to the last."""
+    itemsize, end = dataset._index.dtype().itemsize, 0
+    for start, sizes in _chunks(dataset.sizes):
+        if sizes.min() < shortest:
+            sentence = start + int(sizes.argmin()) + 1
+            raise UserError(f"{index}: is damaged (sentence {sentence:,} of {sizes.min():,} tokens): preprocess it again")
+        ends = end + np.cumsum(sizes, dtype=np.int64) * itemsize
+        wrong = np.flatnonzero(dataset._index._pointers[start : start + len(sizes)] != ends - sizes.astype(np.int64) * itemsize)
+        if len(wrong):
+            raise UserError(f"{index}: is damaged (the place of sentence {start + int(wrong[0]) + 1:,}): preprocess it again")
+        end = int(ends[-1])
+    actual = dataset.path.stat().st_size
+    if actual != end:
+        raise UserError(f"{dataset.path}: has {actual:,} bytes where its index says {end:,}: preprocess it again")
+
+
+def _chunks(numbers: np.ndarray) -> Iterator[tuple]:
+    """Pieces of a mapped array with the place of their first number, so that it need not fit into memory."""
+    for start in range(0, len(numbers), CHUNK):
+        yield start, numbers[start : start + CHUNK]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# For all of fairseq's tasks, which open token files by these functions.
+
+_fairseq_make_dataset = indexed_dataset.make_dataset
+_fairseq_dataset_exists = indexed_dataset.dataset_exists
+_fairseq_infer_dataset_impl = indexed_dataset.infer_dataset_impl
+
+
+def make_dataset(path: str, impl: str, fix_lua_indexing: bool = False, dictionary: Optional[Dictionary] = None):
+    """fairseq's; of its usual token files :func:`load_tokens`."""
+    if impl == "mmap" and MMapIndexedDataset.exists(path):
+        return load_tokens(path, dictionary)
+    return _fairseq_make_dataset(path, impl, fix_lua_indexing, dictionary)
+
+
+def dataset_exists(path: str, impl: Optional[str]) -> bool:
+    """fairseq's, which takes one file without the other for none.
+
+    Raises:
+        UserError: the index or the tokens are missing, and the other is there.
+    """
+    names = index_file_path(path), data_file_path(path)
+    there = [os.path.lexists(name) for name in names]
+    if impl in (None, "mmap") and any(there) and not all(map(os.path.isfile, names)):
+        name = next(name for name in names if not os.path.isfile(name))
+        raise UserError(f"{name}: {'is a folder' if os.path.isdir(name) else 'no such file'}: {AGAIN}")
+    return _fairseq_dataset_exists(path, impl)
+
+
+def infer_dataset_impl(path: str) -> Optional[str]:
+    """fairseq's, which takes a file that is none of its formats for one of 2017.
+
+    Raises:
+        UserError: it is none.
+    """
+    dataset_exists(path, None)
+    found = _fairseq_infer_dataset_impl(path)
+    if found is None and os.path.isfile(index_file_path(path)):
+        raise UserError(f"{index_file_path(path)}: not an index of fairseq-preprocess: preprocess it again")
+    return found
+
+
+def install() -> None:
+    """Let fairseq's tasks open token files by the functions above."""
+    indexed_dataset.make_dataset = make_dataset
+    indexed_dataset.dataset_exists = dataset_exists
+    indexed_dataset.infer_dataset_impl = infer_dataset_impl
