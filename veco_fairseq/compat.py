@@ -32,7 +32,7 @@ from fairseq.optim.adam import Adam
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer, logger
 
-from veco_fairseq import adam
+from veco_fairseq import adam, resuming
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
 from veco_fairseq.cli import print_error, user_message
 from veco_fairseq.errors import UserError
@@ -286,42 +286,6 @@ def batch_by_size(indices, *args, **kwargs) -> List[np.ndarray]:
     return [*batches, rest] if len(rest) else batches
 
 
-# In the middle of an epoch fairseq goes on at the same place of other batches, if batch sizes or workers have changed.
-
-_fairseq_epoch_state = EpochBatchIterator.state_dict
-_fairseq_load_epoch_state = EpochBatchIterator.load_state_dict
-
-
-def made_from(iterator: EpochBatchIterator) -> Dict[str, Any]:
-    """All that decides on an epoch's batches, by option: the iterator's own ``made_from``, or what can be told of it."""
-    known = getattr(iterator, "made_from", None)
-    return known or {"number of workers": iterator.num_shards, "number of batches": len(iterator.frozen_batches)}
-
-
-def epoch_state(iterator: EpochBatchIterator) -> Dict[str, Any]:
-    """fairseq's; in the middle of an epoch with :func:`made_from`."""
-    state = _fairseq_epoch_state(iterator)
-    return {**state, "made_from": made_from(iterator)} if state["iterations_in_epoch"] else state
-
-
-def load_epoch_state(iterator: EpochBatchIterator, state: Dict[str, Any]) -> None:
-    """fairseq's, if it can go on with the epoch of a checkpoint.
-
-    Raises:
-        UserError: in the middle of the epoch, whose other batches would not be those that it was begun with.
-    """
-    then = state.get("made_from")
-    if then and state["iterations_in_epoch"]:
-        now = made_from(iterator)
-        changes = [f"{name} was {then.get(name)} and is {now[name]}" for name in now if then.get(name) != now[name]]
-        if changes:
-            raise UserError(
-                f"the checkpoint is in the middle of epoch {state['epoch']}, whose other batches cannot be the same any "
-                f"more: {'; '.join(changes)}: change it back, or begin anew with --reset-dataloader"
-            )
-    _fairseq_load_epoch_state(iterator, state)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Mixed precision. fairseq's --amp opens CUDA's autocast alone, which does nothing on a CPU. On a GPU it unscales the
 # gradients before it clips them, but steps with another object, for which torch unscales them once more.
@@ -394,12 +358,9 @@ def trainer_train_step(trainer: Trainer, samples, raise_oom: bool = False):
 # ---------------------------------------------------------------------------------------------------------------------
 # Learning rates that follow the epochs. fairseq's schedulers never hear how many updates an epoch has.
 
-_fairseq_get_train_iterator = Trainer.get_train_iterator
-
-
 def get_train_iterator(trainer: Trainer, epoch: int, *args, **kwargs):
     """fairseq's; a scheduler with ``set_batches`` is told how many an epoch has for a worker."""
-    batches = _fairseq_get_train_iterator(trainer, epoch, *args, **kwargs)
+    batches = resuming.get_train_iterator(trainer, epoch, *args, **kwargs)
     if hasattr(trainer.lr_scheduler, "set_batches"):
         trainer.lr_scheduler.set_batches(len(batches))
     return batches
@@ -535,8 +496,9 @@ def install() -> None:
     Trainer.get_train_iterator = get_train_iterator
     PathManager.copy = staticmethod(copy)
     data_utils.batch_by_size = batch_by_size
-    EpochBatchIterator.state_dict = epoch_state
-    EpochBatchIterator.load_state_dict = load_epoch_state
+    EpochBatchIterator._get_iterator_for_epoch = resuming.iterator_for_epoch
+    EpochBatchIterator.state_dict = resuming.epoch_state
+    EpochBatchIterator.load_state_dict = resuming.load_epoch_state
     utils.move_to_cpu = move_to_cpu
     FairseqTask.train_step = train_step
     Adam.step = adam.step  # fairseq's makes eight passes over all parameters
