@@ -52,8 +52,8 @@ def check_kills(args: Namespace, train: Callable[[], object]) -> int:
     results = make_all(plan, runner, options)
     print("\n".join(table(results)))
     if args.json:
-        content = {"options": options, "machine": machine(), "seconds": round(sum(r["seconds"] for r in results)),
-                   "by_kind": by_kind(results), "trials": results}  # fmt: skip
+        times = {name: round(sum(result[name] for result in results)) for name in ("seconds", "processor_seconds")}
+        content = {"options": options, "machine": machine(), **times, "by_kind": by_kind(results), "trials": results}
         with atomic_output(args.json) as temporary:
             temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return int(any(result["failures"] for result in results))

@@ -3,6 +3,7 @@
 """One kill: start a training, watch it, stop it, start it again, and compare."""
 
 import json
+import os
 import shutil
 import signal
 import time
@@ -159,10 +160,16 @@ class Runner:
 
     def run(self, trial: Trial) -> dict[str, Any]:
         """Make a trial. What was found is under ``failures``: nothing, if all is well; its folder stays otherwise."""
+        began, processor = time.monotonic(), processor_seconds()
+        result: dict[str, Any] = {**asdict(trial), "failures": []}
+        self._try(trial, result)
+        result["seconds"] = round(time.monotonic() - began, 2)
+        result["processor_seconds"] = round(processor_seconds() - processor, 2)
+        return result
+
+    def _try(self, trial: Trial, result: dict[str, Any]) -> None:
         reference = self.reference(trial.kind)
         folder = self.folder / "trials" / str(trial.number)
-        began = time.monotonic()
-        result: dict[str, Any] = {**asdict(trial), "failures": []}
         for attempt in range(ATTEMPTS):
             clear(folder)
             folder.mkdir(parents=True)
@@ -172,12 +179,10 @@ class Runner:
                 break
         else:
             result["failures"].append(f"could not be hit in {ATTEMPTS} attempts")
-            return result
+            return
         result["failures"] += self._resume(trial, reference, folder, result)
-        result["seconds"] = round(time.monotonic() - began, 2)
         if not result["failures"]:
             clear(folder)
-        return result
 
     def _kill(self, trial: Trial, reference: Reference, folder: Path, earlier: float) -> dict[str, Any] | None:
         """Start and stop a training; None if it ended before it could be hit."""
@@ -249,6 +254,11 @@ def end_differences(trial: Trial, log: str, code: int) -> list[str]:
     expected = EXIT_CODES.get(trial.way, {1}) | {0}  # 0: it was at its end
     found = [] if code in expected else [f"exit code {code}, not one of {sorted(expected)}"]
     return found + (["a traceback in the log of the stopped training"] if "Traceback" in log else [])
+
+
+def processor_seconds() -> float:
+    """Of this process and all that it has started and that have ended."""
+    return sum(os.times()[:4])
 
 
 def being_written(folder: Path) -> dict[str, int]:
