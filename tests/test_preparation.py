@@ -4,8 +4,10 @@
 
 import gzip
 import json
+import os
 import random
 import runpy
+import signal
 import sys
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq.options import get_preprocessing_parser
 from fairseq_cli import preprocess
 
-from veco_fairseq.data import preparation
+from veco_fairseq.data import growing, preparation
 from veco_fairseq.data.manifest import MANIFEST_NAME
 from veco_fairseq.data.pairs import AdjacentSegments, BitextPairs
 from veco_fairseq.data.preparation import prepare_root
@@ -276,7 +278,7 @@ def test_removed_or_truncated_file_is_made_again(tmp_path, vocabulary):
     assert tokens.read_bytes() == content
 
 
-def test_interrupted_step_leaves_no_file_and_goes_through_the_second_time(tmp_path, vocabulary, monkeypatch):
+def test_interrupted_step_has_no_file_under_its_name_and_goes_through_the_second_time(tmp_path, vocabulary, monkeypatch):
     x = write_lines(tmp_path / "x", text_lines("xx", 30))
     plan = plan_with(vocabulary, tmp_path / "root", [f"xx={x}"], valid_lines=3)
     encode = Encoder.__call__
@@ -293,12 +295,108 @@ def test_interrupted_step_leaves_no_file_and_goes_through_the_second_time(tmp_pa
         patch.setattr(Encoder, "__call__", interrupted)
         with pytest.raises(KeyboardInterrupt):
             prepare_root(plan)
-    assert list((tmp_path / "root/mono/xx").iterdir()) == []
+    assert [path.name for path in (tmp_path / "root/mono/xx").iterdir() if not path.name.startswith(".")] == []
     # What a killed process could not clean up is cleaned up by the next one.
     (tmp_path / "root/mono/xx/.train.bin.1.tmp").touch()
     prepare_root(plan)
     assert len(MMapIndexedDataset(str(tmp_path / "root/mono/xx/train"))) == 27
     assert len(list((tmp_path / "root/mono/xx").iterdir())) == 4
+
+
+def killed(plan, at: str, number: int) -> int:
+    """Make the root in a fork that is killed with -9 when ``at`` is called for the ``number``-th time (0: never).
+
+    Returns how many lines it encoded.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        calls = {"encode": 0, "finish": 0}
+        originals = {"encode": Encoder.__call__, "finish": growing.GrowingTokens.finish}
+
+        def counted(name):
+            def call(self, *lines):
+                calls[name] += 1
+                if name == at and calls[name] == number:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                result = originals[name](self, *lines)
+                os.write(writer, b"." * len(lines[0]) if lines else b"")
+                return result
+
+            return call
+
+        Encoder.__call__, growing.GrowingTokens.finish = counted("encode"), counted("finish")
+        preparation.LINES_A_BATCH, preparation.SECONDS_BETWEEN_MARKS = 10, 0
+        try:
+            prepare_root(plan)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        lines = len(pipe.read())
+    status = os.waitpid(child, 0)[1]
+    assert os.waitstatus_to_exitcode(status) == (-signal.SIGKILL if number else 0)
+    return lines
+
+
+@pytest.mark.parametrize("stops", [
+    [("encode", 3)], [("encode", 2), ("encode", 3), ("encode", 9)], [("encode", 13), ("finish", 1)], [("finish", 2)],
+    [("finish", 4)], [("encode", 16)],
+], ids=str)  # fmt: skip
+def test_killed_inside_a_file_goes_on_there(tmp_path, vocabulary, stops):
+    """The same bytes in the end, and nothing encoded twice but the batch that a kill cut off."""
+    x, y = text_lines("xx", 93), text_lines("yy", 93)
+    x[40] = y[17] = ""
+    a, b = write_lines(tmp_path / "a", x), tmp_path / "b.gz"
+    b.write_bytes(gzip.compress("".join(f"{line}\n" for line in y).encode()))
+    plans = [plan_with(vocabulary, tmp_path / root, [f"xx={a}"], [f"xx-yy={a},{b}"], valid_lines=7)
+             for root in ("whole", "root")]  # fmt: skip
+    prepare_root(plans[0])
+    lines = sum(killed(plans[1], at, number) for at, number in stops) + killed(plans[1], "", 0)
+    roots = [{path.relative_to(plan.output): path.read_bytes() for path in plan.output.rglob("*") if path.is_file()}
+             for plan in plans]  # fmt: skip
+    assert roots[0] == roots[1] and len(roots[0]) == 15
+    assert 93 + 2 * 91 <= lines <= 93 + 2 * 91 + 10 * sum(at == "encode" for at, _ in stops)
+
+
+def test_text_that_changed_in_between_is_encoded_anew(tmp_path, vocabulary):
+    source = write_lines(tmp_path / "x", text_lines("xx", 55))
+    plan = plan_with(vocabulary, tmp_path / "root", [f"xx={source}"], valid_lines=3)
+    killed(plan, "encode", 4)
+    write_lines(source, text_lines("xx", 55, seed=1))
+    assert killed(plan, "", 0) == 55
+    assert decoded(tmp_path / "root/mono/xx/train", vocabulary) == text_lines("xx", 55, seed=1)[:52]
+
+
+def test_files_that_were_cut_in_between_are_made_anew(tmp_path, vocabulary):
+    source = write_lines(tmp_path / "x", text_lines("xx", 55))
+    plan = plan_with(vocabulary, tmp_path / "root", [f"xx={source}"])
+    killed(plan, "encode", 4)
+    (hidden, _) = growing.hidden_paths(tmp_path / "root/mono/xx/train")
+    hidden.write_bytes(hidden.read_bytes()[:-1])
+    assert killed(plan, "", 0) == 55
+    assert decoded(tmp_path / "root/mono/xx/train", vocabulary) == text_lines("xx", 55)
+
+
+def test_a_full_disk_ends_in_one_line_and_goes_on(tmp_path, vocabulary, monkeypatch):
+    source = write_lines(tmp_path / "x", text_lines("xx", 55))
+    plan = plan_with(vocabulary, tmp_path / "root", [f"xx={source}"])
+    mark, marks = growing.GrowingTokens.mark, []
+
+    def full(self):
+        marks.append(self.lines)
+        if len(marks) == 3:
+            raise OSError(28, "No space left on device")
+        return mark(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation, "LINES_A_BATCH", 10)
+        patch.setattr(preparation, "SECONDS_BETWEEN_MARKS", 0)
+        patch.setattr(growing.GrowingTokens, "mark", full)
+        with pytest.raises(UserError, match=r"root/mono/xx: cannot be written \(No space left on device\): free some"):
+            prepare_root(plan)
+    assert killed(plan, "", 0) == 35
 
 
 # Bad input -------------------------------------------------------------------------------------------

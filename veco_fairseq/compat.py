@@ -9,32 +9,29 @@ import logging
 import os
 import re
 import shutil
-import signal
 import sys
-import threading
 import warnings
 from contextlib import contextmanager, nullcontext
 from functools import wraps
 from types import ModuleType
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
-import fairseq_cli.train as fairseq_train
+import fairseq_cli.train  # noqa: F401  before all of fairseq: it sets up the log
 import numpy as np
 import torch
 from fairseq import checkpoint_utils, utils
 from fairseq import trainer as fairseq_trainer
 from fairseq.data import data_utils
 from fairseq.data.iterators import EpochBatchIterator
-from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
 from fairseq.optim.adam import Adam
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer, logger
 
-from veco_fairseq import adam, resuming
+from veco_fairseq import adam, resuming, stopping
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
-from veco_fairseq.cli import print_error, user_message
+from veco_fairseq.cli import print_error, program_name, user_message
 from veco_fairseq.errors import UserError
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -300,9 +297,13 @@ def amp(model: torch.nn.Module, optimizer: FairseqOptimizer) -> torch.autocast:
 
 
 def train_step(task: FairseqTask, sample, model, criterion, optimizer, *args, **kwargs):
-    """fairseq's, on a CPU, too."""
-    with amp(model, optimizer):
-        return _fairseq_train_step(task, sample, model, criterion, optimizer, *args, **kwargs)
+    """fairseq's, on a CPU, too; backward is not under autocast, which PyTorch advises against."""
+
+    def forward(model, sample):
+        with amp(model, optimizer):
+            return criterion(model, sample)
+
+    return _fairseq_train_step(task, sample, model, forward, optimizer, *args, **kwargs)
 
 
 def amp_step(optimizer: AMPOptimizer) -> None:
@@ -342,11 +343,26 @@ _fairseq_trainer_init = Trainer.__init__
 _fairseq_trainer_train_step = Trainer.train_step
 
 
+def refusal_of_backend(backend: str) -> UserError:
+    return UserError(f"--ddp-backend {backend}: of fairseq's, only legacy_ddp can be had with this plug-in: take it away")
+
+
+def no_fully_sharded(*args):
+    """In place of fairseq's wrapper for ``--ddp-backend fully_sharded``: nothing here was made for sharded models."""
+    raise refusal_of_backend("fully_sharded")
+
+
 def trainer_init(trainer: Trainer, cfg, task: FairseqTask, *args, **kwargs) -> None:
-    """fairseq's; a task with ``ddp_backend`` replaces fairseq's default by it."""
-    wanted = getattr(task, "ddp_backend", None)
-    if wanted and cfg.distributed_training.ddp_backend == "pytorch_ddp":
+    """fairseq's; a task with ``ddp_backend`` replaces fairseq's default by it.
+
+    Raises:
+        UserError: another one was asked for than such a task can be trained with.
+    """
+    wanted, asked = getattr(task, "ddp_backend", None), cfg.distributed_training.ddp_backend
+    if wanted and asked in ("pytorch_ddp", "c10d"):
         cfg.distributed_training.ddp_backend = wanted
+    elif wanted and asked not in (wanted, "no_c10d"):  # its other name
+        raise refusal_of_backend(asked)
     _fairseq_trainer_init(trainer, cfg, task, *args, **kwargs)
 
 
@@ -364,48 +380,6 @@ def get_train_iterator(trainer: Trainer, epoch: int, *args, **kwargs):
     if hasattr(trainer.lr_scheduler, "set_batches"):
         trainer.lr_scheduler.set_batches(len(batches))
     return batches
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Being stopped. On SIGTERM (kill, SLURM's time limit, a reclaimed machine) fairseq dies and loses what it did since
-# its last checkpoint.
-
-TERMINATED = 128 + signal.SIGTERM  # the exit code, the shell's own for it
-_terminated = threading.Event()
-_fairseq_begin_epoch = Trainer.begin_epoch
-_fairseq_validate_and_save = fairseq_train.validate_and_save
-
-
-def begin_epoch(trainer: Trainer, epoch: int):
-    """fairseq's; from here on SIGTERM is noted, before the data loaders' processes start, which inherit that.
-
-    They must outlive it: SLURM sends it to every process of a job, and a loader that dies takes the training along.
-    They end with the training, as always.
-    """
-    signal.signal(signal.SIGTERM, lambda number, frame: _terminated.set())
-    return _fairseq_begin_epoch(trainer, epoch)
-
-
-def terminated(trainer: Trainer) -> bool:
-    """Whether any worker was told to end; all workers get the same answer after the same update."""
-    told = _terminated.is_set()
-    if trainer.data_parallel_world_size > 1:
-        count = torch.tensor([float(told)], device=trainer.device)
-        told = distributed_utils.all_reduce(count, trainer.data_parallel_process_group).item() > 0
-    return told
-
-
-def validate_and_save(cfg, trainer: Trainer, task, epoch_itr, *args):
-    """fairseq's, after every update; but told to end, it saves checkpoint_last.pt and ends with :data:`TERMINATED`."""
-    if not terminated(trainer):
-        return _fairseq_validate_and_save(cfg, trainer, task, epoch_itr, *args)
-    checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
-    logger.warning(
-        f"SIGTERM: saved after update {trainer.get_num_updates()}; the same command goes on from here"
-        if not cfg.checkpoint.no_save
-        else "SIGTERM: ended, and nothing saved (--no-save)"
-    )
-    raise SystemExit(TERMINATED)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -433,6 +407,12 @@ MISTAKES = (
     (r"'NoneType' object has no attribute 'xla_device'",
      "--bf16 is for TPUs in fairseq: give --autocast bf16 in pre-training and understanding, and --amp elsewhere"),
     (r"(out of memory .* tokens)$", "{0}: lower --max-tokens, or add --checkpoint-activations"),
+    (r"DataLoader worker \(pid\(?s?\)? ([\d, ]+)\) (?:is|was) killed by signal: (\w+|\d+)",
+     "the data loader's process {0} was killed ({1}): if memory ran out, lower --num-workers; start the same command "
+     "again, and it goes on from its last checkpoint"),
+    (r"DataLoader worker \(pid\(?s?\)? ([\d, ]+)\) exited unexpectedly",
+     "the data loader's process {0} was killed: if memory ran out, lower --num-workers; start the same command again, "
+     "and it goes on from its last checkpoint"),
     (r"CUDA out of memory", "out of memory: lower --max-tokens, and raise --update-freq as much"),
     (r"gradients are Nan/Inf",
      "the gradients became NaN or infinite: lower --lr or raise --warmup-updates, and go on from a checkpoint before"),
@@ -467,7 +447,9 @@ def one_line_errors(previous: Callable) -> Callable:
     """
     def hook(kind, error, traceback) -> None:
         message = mistake(error)
-        if message is None:
+        if isinstance(error, KeyboardInterrupt):  # before the training, or in another command
+            print(f"{program_name()}: interrupted", file=sys.stderr, flush=True)
+        elif message is None:
             previous(kind, error, traceback)
         else:
             print_error(message)
@@ -486,13 +468,14 @@ def install() -> None:
     """Make all the changes: the one thing that importing this module does."""
     quiet_known_warnings()
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
+    checkpoint_utils.load_checkpoint = stopping.load_checkpoint
     checkpoint_utils.load_model_ensemble_and_task = load_model_ensemble_and_task
     checkpoint_utils.torch_persistent_save = torch_persistent_save
     checkpoint_utils._torch_persistent_save = save_once
     Trainer.__init__ = trainer_init
     Trainer.train_step = trainer_train_step
     Trainer.load_checkpoint = trainer_load_checkpoint
-    Trainer.begin_epoch = begin_epoch
+    Trainer.save_checkpoint = stopping.trainer_save_checkpoint
     Trainer.get_train_iterator = get_train_iterator
     PathManager.copy = staticmethod(copy)
     data_utils.batch_by_size = batch_by_size
@@ -507,7 +490,8 @@ def install() -> None:
     # It looks for the first NaN with hooks that today's PyTorch calls otherwise, and fails on its own.
     fairseq_trainer.NanDetector = nullcontext
     for module in running("fairseq_cli.train"):
-        module.validate_and_save = validate_and_save
+        module.fsdp_enable_wrap = no_fully_sharded
+        module.validate_and_save = stopping.validate_and_save
     for module in running("fairseq_cli.generate"):
         module._main = translating(module._main)
     for module in running("fairseq_cli.interactive"):

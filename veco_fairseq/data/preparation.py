@@ -4,21 +4,20 @@
 
 The root is laid out as :mod:`veco_fairseq.data.roots` reads it. Every part of it (the vocabulary, each
 language, each pair) is one step: ``ROOT/preparation.json`` notes what a step was made from, and a step
-whose inputs and options are the same as then is not done again.
+whose inputs and options are the same as then is not done again. A step that was stopped in the middle of
+its text goes on there (:mod:`veco_fairseq.data.growing`).
 """
 
 import time
 from collections import Counter
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any, Dict, Iterator, Optional
 
 import numpy as np
 import sentencepiece
-import torch
-from fairseq.data import indexed_dataset
 
+from veco_fairseq.data.growing import GrowingTokens, Progress, can_go_on
 from veco_fairseq.data.manifest import Manifest, checksum, fingerprint
 from veco_fairseq.data.text import Part, Plan, Survey, held_out, is_spread, split_rows, survey_bitext, survey_mono
 from veco_fairseq.data.vocabulary import (
@@ -33,9 +32,9 @@ from veco_fairseq.data.vocabulary import (
     write_vocabulary,
 )
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import atomic_output
 
 SECONDS_BETWEEN_PROGRESS = 10.0
+SECONDS_BETWEEN_MARKS = 30.0  # what a kill loses at most
 
 
 
@@ -93,7 +92,7 @@ def prepare_root(plan: Plan) -> Dict[str, Dict[str, Any]]:
     """Make the root, or what is missing of it; return each step's report.
 
     Raises:
-        UserError: anything that is wrong with the input; the files of a failed step do not stay.
+        UserError: anything that is wrong with the input, or a full disk; the files of a failed step have hidden names.
     """
     manifest = Manifest(plan.output)
     vocabulary_from = _vocabulary_inputs(plan)
@@ -101,13 +100,19 @@ def prepare_root(plan: Plan) -> Dict[str, Dict[str, Any]]:
     if not vocabulary_is_done:
         _refuse_left_over_parts(plan, manifest)
     # All inputs are read once before anything is written: an error in the last file should not come after an hour.
+    progress = Progress(plan.output)
     surveys = {}
     for part in plan.parts:
         made_from = _part_inputs(part, plan, manifest.steps.get("vocabulary", {}).get("report", {}).get("sha256"))
         if not (vocabulary_is_done and manifest.is_done(part.name, made_from)):
-            surveys[part.name] = _survey(part, plan)
+            text = _part_inputs(part, plan, None)
+            known = progress.survey(part.name, text)
+            surveys[part.name] = Survey(**known) if known else _survey(part, plan)
+            progress.surveys[part.name] = [text, asdict(surveys[part.name])]
     if not manifest.path.exists():
         manifest.save()  # from here on the root is ours, whatever interrupts us
+    if surveys:
+        progress.save()
     if vocabulary_is_done:
         say("vocabulary: already there")
     else:
@@ -122,7 +127,16 @@ def prepare_root(plan: Plan) -> Dict[str, Dict[str, Any]]:
         if manifest.is_done(part.name, made_from):
             say(f"{part.name}: already there")
         else:
-            _encode_part(part, plan, surveys[part.name], encoder, manifest, made_from)
+            try:
+                _encode_part(part, plan, surveys[part.name], encoder, manifest, made_from, progress)
+            except OSError as error:
+                raise UserError(
+                    f"{plan.output / part.name}: cannot be written ({error.strerror}): free some space and start the same "
+                    "command again: it goes on from here"
+                ) from error
+        for path in (plan.output / part.name).glob(".*.part.tmp"):
+            path.unlink()
+    progress.path.unlink(missing_ok=True)
     return {step: entry["report"] for step, entry in manifest.steps.items()}
 
 
@@ -191,35 +205,58 @@ def _make_vocabulary(plan: Plan, surveys: Dict[str, Survey], manifest: Manifest,
 
 
 def _encode_part(
-    part: Part, plan: Plan, survey: Survey, encoder: Encoder, manifest: Manifest, made_from: Dict[str, Any]
-) -> None:
-    """Write the token files of all sides and splits of a part, in one pass over its text."""
+    part: Part, plan: Plan, survey: Survey, encoder: Encoder, manifest: Manifest, made_from: Dict[str, Any],
+    progress: Progress,
+) -> None:  # fmt: skip
+    """Write the token files of all sides and splits of a part, in one pass over its text, or in what is left of it."""
     splits = ("train", "valid") if plan.valid_lines or part.valid else ("train",)
-    keys = [(split, side) for split in splits for side in range(len(part.languages))]
-    files = [f"{part.prefix(*key)}{suffix}" for key in keys for suffix in (".bin", ".idx")]
-    manifest.start(part.name, files)
-    counts = {key: Counts() for key in keys}
-    done, started, reported = 0, time.time(), time.time()
-    with ExitStack() as stack:
-        builders = {}
-        for key in keys:
-            prefix = plan.output / part.prefix(*key)
-            # The index is renamed last (the stack is left in reverse order): where there is one, all is there.
-            index = stack.enter_context(atomic_output(f"{prefix}.idx"))
-            tokens = stack.enter_context(atomic_output(f"{prefix}.bin"))
-            builders[key] = indexed_dataset.make_builder(str(tokens), "mmap", encoder.vocabulary)
-            stack.callback(builders[key].finalize, str(index))
-        rows = split_rows(part, survey, plan.valid_lines)
+    prefixes = {(split, side): plan.output / part.prefix(split, side)
+                for split in splits for side in range(len(part.languages))}  # fmt: skip
+    files = [f"{part.prefix(*key)}{suffix}" for key in prefixes for suffix in (".bin", ".idx")]
+    begun = progress.begun(part.name, made_from)
+    states = dict(zip(prefixes, begun["files"] if begun else ()))
+    if begun and all(can_go_on(prefixes[key], encoder.vocabulary, state) for key, state in states.items()):
+        done = begun["done"]
+        counts = {key: Counts(**state) for key, state in zip(prefixes, begun["counts"])}
+        say(f"{part.name}: going on after {done:,} lines")
+    else:
+        manifest.start(part.name, files)
+        done, states = 0, {}
+        counts = {key: Counts() for key in prefixes}
+    tokens = {key: GrowingTokens(prefix, encoder.vocabulary, states.get(key)) for key, prefix in prefixes.items()}
+
+    def mark() -> None:
+        progress.part = {"name": part.name, "made_from": made_from, "done": done,
+                         "counts": [asdict(count) for count in counts.values()],
+                         "files": [growing.mark() for growing in tokens.values()]}  # fmt: skip
+        progress.save()
+
+    before, started = done, time.time()
+    reported = marked = started
+    rows = islice(split_rows(part, survey, plan.valid_lines), done, None)
+    try:
         while batch := list(islice(rows, LINES_A_BATCH)):
             for side in range(len(part.languages)):
-                for (split, _), ids in zip(batch, encoder([lines[side] for _, lines in batch])):
-                    builders[split, side].add_item(torch.from_numpy(ids))
-                    counts[split, side].add(ids, encoder.unk)
+                encoded = encoder([lines[side] for _, lines in batch])
+                for split in splits:
+                    ids = [line for (of, _), line in zip(batch, encoded) if of == split]
+                    tokens[split, side].add(ids)
+                    for line in ids:
+                        counts[split, side].add(line, encoder.unk)
             done += len(batch)
+            if time.time() - marked > SECONDS_BETWEEN_MARKS:
+                mark()
+                marked = time.time()
             if time.time() - reported > SECONDS_BETWEEN_PROGRESS:
                 reported = time.time()
-                speed = done / (reported - started)
+                speed = (done - before) / (reported - started)
                 say(f"{part.name}: {done:,} of about {survey.rows:,} lines, {speed:,.0f} a second")
+        mark()
+        for growing in tokens.values():
+            growing.finish()
+    finally:
+        for growing in tokens.values():
+            growing.close()
     report = {"rows": survey.rows, "dropped": survey.dropped, "splits": {}}
     for (split, side), count in counts.items():
         numbers = {name: value for name, value in asdict(count).items() if name != "in_document"}
@@ -227,7 +264,7 @@ def _encode_part(
             del numbers["documents"]
         report["splits"].setdefault(split, {})[part.languages[side]] = numbers
     manifest.finish(part.name, made_from, files, report)
-    say(f"{part.name}: {done:,} lines encoded in {time.time() - started:.1f} s")
+    say(f"{part.name}: {done - before:,} lines encoded in {time.time() - started:.1f} s")
 
 
 def report_table(reports: Dict[str, Dict[str, Any]]) -> str:

@@ -146,8 +146,11 @@ class UnderstandingDataset(FairseqDataset):
             ``net_input``: ``tokens``, (rows, length); ``partner``, (rows); for tags ``words``, (rows, length), the
             batch's number of the word that a token stands for, or -1. ``target``: (rows), (words) or (rows, 2),
             :data:`IGNORE` where nothing is to be predicted. ``rows``, but for training: of each predicted example the
-            side and its rows in the batch. ``id`` and ``ntokens``, ``nsentences`` as everywhere in fairseq.
+            side and its rows in the batch. ``id`` and ``ntokens``, ``nsentences`` as everywhere in fairseq. Empty
+            without items, as the last batch of one of several workers can be.
         """
+        if not items:
+            return {}
         windows: List[Window] = []
         partner: List[int] = []
         predicted: List[bool] = []

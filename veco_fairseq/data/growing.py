@@ -1,0 +1,130 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Token files that grow as text is encoded, and that a run goes on with after a kill."""
+
+import json
+import os
+import shutil
+import struct
+from pathlib import Path
+from typing import Any, Sequence
+
+import numpy as np
+from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dtype
+
+from veco_fairseq.files import atomic_output
+
+PROGRESS_NAME = ".progress.json"
+SIZES_A_TIME = 2**20  # of an index, so that its memory does not depend on the number of lines
+
+
+class GrowingTokens:
+    """A token file as ``fairseq-preprocess`` writes it, in memory that does not depend on its length.
+
+    Until :meth:`finish` it is two files with hidden names: the tokens, and the lines' lengths (int32).
+
+    Args:
+        prefix: of the .bin and .idx to be made.
+        vocabulary: the number of token types, which decides on the integers' size.
+        state: what :meth:`mark` returned, to go on from there; what was written after it is cut off.
+    """
+
+    def __init__(self, prefix: Path, vocabulary: int, state: dict[str, int] | None = None):
+        self.prefix, self.dtype = prefix, best_fitting_int_dtype(vocabulary)
+        self.lines, self.tokens = (state["lines"], state["tokens"]) if state else (0, 0)
+        paths = hidden_paths(prefix)
+        paths[0].parent.mkdir(parents=True, exist_ok=True)
+        self.files = [open(path, "r+b" if state else "wb", buffering=0) for path in paths]
+        for file, length in zip(self.files, lengths(self.lines, self.tokens, self.dtype)):
+            file.truncate(length)
+            file.seek(length)
+
+    def add(self, lines: Sequence[np.ndarray]) -> None:
+        """Append lines of ids, each with its ``</s>``."""
+        if lines:
+            sizes = np.array([len(line) for line in lines], dtype=np.int32)
+            for file, values in zip(self.files, (np.concatenate(lines).astype(self.dtype), sizes)):
+                left = memoryview(values.tobytes())
+                while left:
+                    left = left[file.write(left) :]
+            self.lines, self.tokens = self.lines + len(lines), self.tokens + int(sizes.sum())
+
+    def mark(self) -> dict[str, int]:
+        """Put all on the disk, and return the state to go on from."""
+        for file in self.files:
+            os.fsync(file.fileno())
+        return {"lines": self.lines, "tokens": self.tokens}
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()
+
+    def finish(self) -> None:
+        """Make the index, and give the files their names: the index last; where there is one, all is there."""
+        self.close()
+        tokens, sizes = hidden_paths(self.prefix)
+        with atomic_output(f"{self.prefix}.idx") as temporary:
+            with MMapIndexedDataset.Index.writer(str(temporary), self.dtype) as index, open(sizes, "rb") as source:
+                index._file.write(struct.pack("<Q", self.lines))
+                shutil.copyfileobj(source, index._file)
+                source.seek(0)
+                offset = 0
+                while block := source.read(4 * SIZES_A_TIME):
+                    ends = offset + np.cumsum(np.frombuffer(block, dtype=np.int32), dtype=np.int64)
+                    starts = np.concatenate([[offset], ends[:-1]])
+                    index._file.write((starts * np.dtype(self.dtype).itemsize).astype(np.int64).tobytes())
+                    offset = int(ends[-1])
+            os.replace(tokens, f"{self.prefix}.bin")
+
+
+def hidden_paths(prefix: Path) -> list[Path]:
+    """Of the tokens and of the lengths, as long as they grow; the manifest takes them for stale, but for this module."""
+    return [prefix.with_name(f".{prefix.name}{suffix}.part.tmp") for suffix in (".bin", ".idx")]
+
+
+def lengths(lines: int, tokens: int, dtype) -> tuple[int, int]:
+    """Of the two files, in bytes."""
+    return tokens * np.dtype(dtype).itemsize, lines * 4
+
+
+def can_go_on(prefix: Path, vocabulary: int, state: dict[str, int]) -> bool:
+    """Whether the two files hold what ``state`` says; what was killed while it got its name has its hidden one again."""
+    paths = hidden_paths(prefix)
+    named = Path(f"{prefix}.bin")
+    if named.exists() and not paths[0].exists():
+        Path(f"{prefix}.idx").unlink(missing_ok=True)
+        named.rename(paths[0])
+    wanted = lengths(state["lines"], state["tokens"], best_fitting_int_dtype(vocabulary))
+    return all(path.exists() and path.stat().st_size >= length for path, length in zip(paths, wanted))
+
+
+class Progress:
+    """What a run that was stopped in the middle has done, in ``ROOT/.progress.json``.
+
+    Attributes:
+        surveys: part -> ``[made_from, survey]``.
+        part: the part that was being encoded: ``name``, ``made_from``, and its state.
+    """
+
+    def __init__(self, root: Path):
+        self.path = root / PROGRESS_NAME
+        self.surveys: dict[str, list] = {}
+        self.part: dict[str, Any] = {}
+        try:
+            self.surveys, self.part = json.loads(self.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, TypeError):
+            pass  # none, or one that nobody can go on from
+
+    def survey(self, name: str, made_from: dict[str, Any]) -> dict[str, Any] | None:
+        """The survey of a part's text, if that is still the same."""
+        then, survey = self.surveys.get(name, (None, None))
+        return survey if then == json.loads(json.dumps(made_from)) else None
+
+    def begun(self, name: str, made_from: dict[str, Any]) -> dict[str, Any] | None:
+        """The state of a part, if it is the one that was being encoded, from the same text."""
+        same = self.part.get("name") == name and self.part.get("made_from") == json.loads(json.dumps(made_from))
+        return self.part if same else None
+
+    def save(self) -> None:
+        with atomic_output(self.path) as temporary:
+            temporary.write_text(json.dumps([self.surveys, self.part], ensure_ascii=False), encoding="utf-8")

@@ -1,0 +1,146 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""How a training begins in its folder, and how it ends: finished, told to end, or refused.
+
+Written for fairseq-fixed 0.12.3.1; :mod:`veco_fairseq.compat` puts it in place.
+"""
+
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import fairseq_cli.train as fairseq_train
+import torch
+from fairseq import checkpoint_utils
+from fairseq.distributed import utils as distributed_utils
+from fairseq.trainer import Trainer
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.lock import lock_folder
+
+logger = logging.getLogger(__name__)
+_fairseq_load_checkpoint = checkpoint_utils.load_checkpoint
+_fairseq_validate_and_save = fairseq_train.validate_and_save
+_fairseq_trainer_save_checkpoint = Trainer.save_checkpoint
+
+
+def highest(trainer: Trainer, number: float) -> float:
+    """The largest of all workers' numbers, which all get: none goes on before all have come here."""
+    if trainer.data_parallel_world_size == 1:
+        return number
+    numbers = torch.tensor([float(number)], device=trainer.device)
+    distributed_utils.all_reduce(numbers, trainer.data_parallel_process_group, op="max")
+    return numbers.item()
+
+
+# Beginning
+
+
+def load_checkpoint(cfg, trainer: Trainer, **options):
+    """fairseq's, in a folder that is this training's alone, and with nothing left to train if it was finished.
+
+    A finished training would be trained for one more update at each start. From here on SIGTERM and Ctrl-C are noted.
+
+    Raises:
+        UserError: another training saves into the folder.
+    """
+    refusal = None
+    if distributed_utils.is_master(trainer.cfg.distributed_training) and not cfg.no_save:
+        try:
+            lock_folder(cfg.save_dir)
+        except UserError as error:
+            refusal = error
+    if highest(trainer, refusal is not None):
+        raise refusal or SystemExit(1)
+    note_signals()
+    extra_state, iterator = _fairseq_load_checkpoint(cfg, trainer, **options)
+    if extra_state is not None and not (cfg.reset_optimizer or cfg.reset_meters):
+        vars(early_stopping()).update(extra_state.get("early_stopping", {}))
+    reason = finished(trainer, iterator.next_epoch_idx) if extra_state is not None else None
+    if reason:
+        logger.info(
+            f"finished already, after {trainer.get_num_updates()} updates, by {reason}: nothing is trained or saved; to "
+            "go on, raise it"
+        )
+        trainer.cfg.optimization.max_epoch = -1  # of fairseq's loop over the epochs
+    return extra_state, iterator
+
+
+def finished(trainer: Trainer, next_epoch: int) -> str | None:
+    """The option by which a training that was loaded from its checkpoint has ended, if it has."""
+    limits, updates = trainer.cfg.optimization, trainer.get_num_updates()
+    if not updates:  # another model's checkpoint to start from
+        return None
+    if 0 < limits.max_update <= updates:
+        return f"--max-update {limits.max_update}"
+    if 0 < limits.max_epoch < next_epoch:
+        return f"--max-epoch {limits.max_epoch}"
+    if 0 < limits.stop_time_hours < trainer.cumulative_training_time() / 3600:
+        return f"--stop-time-hours {limits.stop_time_hours}"
+    patience = trainer.cfg.checkpoint.patience
+    if 0 < patience <= getattr(early_stopping(), "num_runs", 0):
+        return f"--patience {patience}"
+    return None
+
+
+def early_stopping() -> Callable:
+    """fairseq's function for ``--patience``, which keeps its count as attributes: ``best`` and ``num_runs``."""
+    main = sys.modules["__main__"]
+    as_main = getattr(main.__spec__, "name", None) == fairseq_train.__name__  # python -m fairseq_cli.train
+    return (main if as_main else fairseq_train).should_stop_early
+
+
+def trainer_save_checkpoint(trainer: Trainer, filename: str, extra_state: dict):
+    """fairseq's, with the count of ``--patience``: without it a resumed training would end later."""
+    count = {name: float(value) if name == "best" else int(value) for name, value in vars(early_stopping()).items()}
+    return _fairseq_trainer_save_checkpoint(trainer, filename, {**extra_state, "early_stopping": count})
+
+
+# Being stopped. On SIGTERM (kill, SLURM's time limit, a reclaimed machine) and on Ctrl-C fairseq dies and loses what it
+# did since its last checkpoint.
+
+_told = {"number": 0, "since": 0.0}  # the signal that was noted first, and when
+
+
+def note_signals() -> None:
+    """Note SIGTERM and Ctrl-C from here on, in the data loaders' processes, too, which inherit it.
+
+    They must outlive it: SLURM and a terminal send it to every process of a job, and a loader that dies takes the
+    training along. They end with the training, as always.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, note)
+
+
+def note(number: int, frame) -> None:
+    """A signal's handler; a second Ctrl-C, unless it is the launcher's copy of the first, ends the process at once."""
+    if not _told["number"]:
+        _told.update(number=number, since=time.monotonic())
+    elif number == signal.SIGINT and time.monotonic() - _told["since"] > 1:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
+def validate_and_save(cfg, trainer: Trainer, task, epoch_itr, *args):
+    """fairseq's, after every update; but told to end, it saves checkpoint_last.pt and ends with 128 + the signal's number.
+
+    What is due after this update anyway (at the end of an epoch) is done after saving: without its validation, neither
+    the best checkpoint nor --patience would be those of an uninterrupted training. All workers end together, since a
+    launcher kills those that are left, and so the first one in the middle of its save.
+    """
+    number = int(highest(trainer, _told["number"]))
+    if not number:
+        return _fairseq_validate_and_save(cfg, trainer, task, epoch_itr, *args)
+    checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+    _fairseq_validate_and_save(cfg, trainer, task, epoch_itr, *args)
+    highest(trainer, 0)
+    name = signal.Signals(number).name
+    logger.warning(
+        f"{name}: saved after update {trainer.get_num_updates()}; the same command goes on from here"
+        if not cfg.checkpoint.no_save
+        else f"{name}: ended, and nothing saved (--no-save)"
+    )
+    raise SystemExit(128 + number)
