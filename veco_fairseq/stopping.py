@@ -18,6 +18,7 @@ from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
+from veco_fairseq.annealing import end_epoch
 from veco_fairseq.errors import UserError
 from veco_fairseq.lock import lock_folder
 
@@ -59,6 +60,7 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
     extra_state, iterator = _fairseq_load_checkpoint(cfg, trainer, **options)
     if extra_state is not None and not (cfg.reset_optimizer or cfg.reset_meters):
         vars(early_stopping()).update(extra_state.get("early_stopping", {}))
+    end_epoch(trainer, extra_state)
     reason = finished(trainer, iterator.next_epoch_idx) if extra_state is not None else None
     if reason:
         logger.info(
@@ -109,7 +111,7 @@ def note_signals() -> None:
     """Note SIGTERM and Ctrl-C from here on, in the data loaders' processes, too, which inherit it.
 
     They must outlive it: SLURM and a terminal send it to every process of a job, and a loader that dies takes the
-    training along. They end with the training, as always.
+    training along (see :mod:`veco_fairseq.loaders` for SIGTERM). They end with the training, as always.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, note)
