@@ -89,12 +89,13 @@ def value_differences(found: Any, expected: Any, place: tuple = ()) -> Iterator[
 
 
 def folder_differences(found: Path, expected: Path) -> Iterator[str]:
-    """What differs between two save folders: the names of their files, and all state in their checkpoints.
+    """What differs between two save folders: their files' names and bytes, and of checkpoints all state.
 
-    Of each checkpoint these are the model's and the optimizer's tensors, the position in the data, the scheduler and
-    the task's state.
+    That is the model's and the optimizer's tensors, the position in the data, the scheduler and the task's state.
     """
-    ours, theirs = ({path.name for path in folder.iterdir()} for folder in (found, expected))
+    ours, theirs = (
+        {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} for folder in (found, expected)
+    )
     for name in sorted(ours ^ theirs):
         yield f"{name}: {'is left over' if name in ours else 'is missing'}"
     for name in sorted(ours & theirs):
@@ -104,7 +105,7 @@ def folder_differences(found: Path, expected: Path) -> Iterator[str]:
                 yield from (f"{name}: {difference}" for difference, _ in zip(differences, range(MOST_TOLD)))
             except UserError as error:
                 yield f"{name}: cannot be read: {error}"
-        elif (found / name).is_file() and (found / name).read_bytes() != (expected / name).read_bytes():
+        elif (found / name).read_bytes() != (expected / name).read_bytes():
             yield f"{name}: other bytes"
 
 

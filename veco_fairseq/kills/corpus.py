@@ -20,6 +20,7 @@ LANGUAGES = ("de", "en")
 SIZES = {"train": 110, "valid": 14, "dev": 14}  # sentences of each part of the corpus
 PIECES = 150
 MONO_LINES = 160
+MANY_LINES = 40_000  # of the preparation that is killed, in which some seconds pass
 
 
 class Author:
@@ -102,6 +103,7 @@ def make_corpus(folder: Path, seed: int) -> None:
         author.write(text, "mono", MONO_LINES, lines_a_document=8)
         author.write(text, "train", SIZES["train"])
         author.write(text, "valid", SIZES["valid"])
+        author.write(text, "many", MANY_LINES)
         author.write_understanding(made)
         pair, (source, target) = "-".join(LANGUAGES), LANGUAGES
         parts = parse_parts(

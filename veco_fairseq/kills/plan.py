@@ -56,6 +56,7 @@ def ways_of(kind: Kind) -> list[str]:
     left_out = {HELPER_KILLED} if kind.workers == 1 and not kind.loaders else set()
     # Workers whose launcher is gone go on, as they would on another machine: nobody is to start a second training.
     left_out |= {FIRST_KILLED} if kind.workers > 1 else set()
+    left_out |= set() if kind.trains else {FIRST_KILLED, ALL_TERMINATED}  # it is one process
     return [way for way in WAYS if way not in left_out]
 
 
@@ -70,9 +71,11 @@ def make_plan(kinds: Sequence[str], kills: int, inside_saves: int, seed: int) ->
     rng = random.Random(seed)
     most = max(KINDS[name].share for name in kinds)
     turns = [name for turn in range(most) for name in kinds if KINDS[name].share > turn]
-    inside = set(rng.sample(range(kills), inside_saves))
+    of_trials = list(islice(cycle(turns), kills))
+    saving = [number for number, name in enumerate(of_trials) if KINDS[name].trains]
+    inside = set(rng.sample(saving, min(inside_saves, len(saving))))
     trials = []
-    for number, name in enumerate(islice(cycle(turns), kills)):
+    for number, name in enumerate(of_trials):
         others = [way for way in ways_of(KINDS[name])[1:] if number not in inside or way in IN_SAVES]
         way = KILLED if rng.random() < SHARE_KILLED else rng.choice(others)
         early = rng.random() < SHARE_EARLY

@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Commands in processes of their own, started fast, and stopped in every way in which a machine stops them."""
 
+import atexit
 import multiprocessing
 import os
 import random
@@ -94,6 +95,7 @@ class Process:
 def _forked(command: Command, log: Path, call: Callable[[], object]) -> None:
     """What the fork does: it ends as Python ends a command."""
     os.setsid()
+    atexit._clear()  # this process's own, which are not the command's
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for number in (1, 2):
         os.dup2(file, number)
@@ -113,6 +115,8 @@ def _forked(command: Command, log: Path, call: Callable[[], object]) -> None:
     except BaseException:
         sys.excepthook(*sys.exc_info())
         sys.exit(1)
+    finally:
+        atexit._run_exitfuncs()  # Python 3.11 and 3.12 leave them out in a fork
 
 
 def send(pids: list[int], number: signal.Signals) -> None:

@@ -26,12 +26,12 @@ SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
 Result = dict[str, Any]
 
 
-def check_kills(args: Namespace, train: Callable[[], object]) -> int:
+def check_kills(args: Namespace, train: Callable[[], object], prepare: Callable[[], object]) -> int:
     """Make all kills that were not made yet, print the table, and return the command's exit code.
 
     Args:
         args: the options of scripts/check_kills.py.
-        train: fairseq-train, on sys.argv.
+        train, prepare: fairseq-train and prepare_root.py, on sys.argv.
 
     Raises:
         UserError: options that ask for nothing or for the impossible, or a folder of other options.
@@ -44,7 +44,7 @@ def check_kills(args: Namespace, train: Callable[[], object]) -> int:
         raise UserError(f"--kills {args.kills} --inside-saves {args.inside_saves}: give 1 or more, and not more of them")
     plan = make_plan(names, args.kills, args.inside_saves, args.seed)
     options = {"kills": args.kills, "inside_saves": args.inside_saves, "seed": args.seed, "kinds": names}
-    runner = Runner(args.folder, train, args.seed)
+    runner = Runner(args.folder, train, prepare, args.seed)
     if args.only:
         results = [runner.run(trial) for trial in plan if trial.number in args.only]
         print(json.dumps(results, indent=1))

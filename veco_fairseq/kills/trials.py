@@ -4,6 +4,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -37,7 +38,7 @@ from veco_fairseq.kills.plan import (
 from veco_fairseq.kills.processes import Process, children, group_of, send
 
 PAUSE = 0.0002  # seconds between two looks at a log or folder
-LIMIT = 300.0  # seconds of a training, which takes a few
+LIMIT = 600.0  # seconds of a training, which takes a few
 ATTEMPTS = 6
 
 
@@ -97,7 +98,9 @@ class Reference:
     def moments(self, early: bool) -> list[int]:
         """The updates after which a training can be stopped: in the first epoch, before it too, or in later ones."""
         found = logged(self.log)
-        last = max(updates(self.log))
+        last = max(updates(self.log), default=0)
+        if not last:  # no training
+            return [0]
         in_first = {update for (tag, update), lines in found.items() if tag == "train_inner" and lines[0]["epoch"] == 1}
         return [update for update in range(last) if (update in in_first or update == 0) == early]
 
@@ -107,19 +110,20 @@ class Runner:
 
     Args:
         folder: of data, references and trials.
-        train: fairseq-train, on sys.argv: for the forks.
+        train, prepare: fairseq-train and prepare_root.py, on sys.argv: for the forks.
         seed: of the data.
     """
 
-    def __init__(self, folder: Path, train: Callable[[], object], seed: int):
-        self.folder, self.train, self.seed = folder, train, seed
+    def __init__(self, folder: Path, train: Callable[[], object], prepare: Callable[[], object], seed: int):
+        self.folder, self.train, self.prepare, self.seed = folder, train, prepare, seed
         self.references: dict[str, Reference] = {}
 
     def start(self, kind: str, save_dir: Path, log: Path, forked: bool) -> Process:
         """Start a training, in a fork if it is wanted and the training has one worker."""
         data, of_kind = self.folder / "data", KINDS[kind]
         if forked and of_kind.workers == 1:
-            return Process(["fairseq-train", *of_kind.arguments(data, save_dir)], log, self.train)
+            name, call = ("fairseq-train", self.train) if of_kind.trains else ("prepare_root.py", self.prepare)
+            return Process([name, *of_kind.arguments(data, save_dir)], log, call)
         return Process(of_kind.command(data, save_dir), log)
 
     def reference(self, kind: str) -> Reference:
@@ -144,18 +148,20 @@ class Runner:
         folder.parent.mkdir(parents=True, exist_ok=True)
         process = self.start(kind, folder, log, forked=False)
         try:
-            watch = Watch(process)
-            moments = [time.monotonic() for update in (0, 1) if watch.until_update(update)]
+            watch, moments = Watch(process), []
+            for update in (0, 1) if KINDS[kind].trains else (0,):
+                watch.until_update(update)
+                moments.append(time.monotonic())
             code = process.wait(LIMIT)
             moments.append(time.monotonic())
         finally:
             process.end()
         text = log.read_text(encoding="utf-8")
-        if code != 0 or len(moments) < 3:
-            raise UserError(f"{kind}: fails undisturbed: {text.strip().splitlines()[-1]}: see {log}")
-        begun, first, ended = moments
-        saves = [float(line.rpartition("writing took ")[2].split()[0]) for line in text.splitlines() if "writing took" in line]
-        seconds = {"start": first - begun, "update": (ended - first) / max(updates(text)), "save": mean(saves)}
+        if code != 0:
+            raise UserError(f"{kind}: fails undisturbed: {(text.strip() or 'no words').splitlines()[-1]}: see {log}")
+        saves = [float(seconds) for seconds in re.findall(r"writing took ([\d.e-]+) seconds", text)] or [0.0]
+        seconds = {"start": moments[1] - moments[0], "save": mean(saves),
+                   "update": (moments[-1] - moments[1]) / max(updates(text), default=1)}  # fmt: skip
         times.write_text(json.dumps(seconds), encoding="utf-8")
 
     def run(self, trial: Trial) -> dict[str, Any]:
@@ -249,7 +255,7 @@ class Runner:
 
 def end_differences(trial: Trial, log: str, code: int) -> list[str]:
     """How a training that was told to end, or that lost a loader, ended otherwise than it should."""
-    if KINDS[trial.kind].workers > 1 or trial.way in (KILLED, FIRST_KILLED):
+    if KINDS[trial.kind].workers > 1 or not KINDS[trial.kind].trains or trial.way in (KILLED, FIRST_KILLED):
         return []
     expected = EXIT_CODES.get(trial.way, {1}) | {0}  # 0: it was at its end
     found = [] if code in expected else [f"exit code {code}, not one of {sorted(expected)}"]
