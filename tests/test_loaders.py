@@ -49,3 +49,16 @@ def test_loaders_outlive_a_sigterm_that_the_training_has_noted(noted):
     for worker in workers:
         worker.join(10)
     assert [worker.exitcode for worker in workers] == [0, 0]
+
+
+def test_loaders_end_when_the_training_says_so(noted):
+    """Python does so at the end of a training; before, everybody's signal has come."""
+    loader = iter(DataLoader(Slow(), num_workers=1))
+    next(loader)
+    (worker,) = loader._workers
+    send_from_elsewhere([worker.pid])
+    next(loader)
+    assert worker.is_alive()
+    worker.terminate()
+    worker.join(10)
+    assert worker.exitcode == 0

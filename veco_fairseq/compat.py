@@ -26,12 +26,11 @@ from fairseq.data.iterators import EpochBatchIterator
 from fairseq.file_io import PathManager
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
 from fairseq.optim.adam import Adam
-from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer, logger
 from torch.utils.data._utils import signal_handling
 
-from veco_fairseq import adam, annealing, loaders, resuming, stopping
+from veco_fairseq import adam, loaders, resuming, stopping
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
 from veco_fairseq.cli import print_error, program_name, user_message
 from veco_fairseq.errors import UserError
@@ -486,9 +485,6 @@ def install() -> None:
     EpochBatchIterator.load_state_dict = resuming.load_epoch_state
     utils.move_to_cpu = move_to_cpu
     FairseqTask.train_step = train_step
-    ReduceLROnPlateauLRSchedule.state_dict = annealing.plateau_state
-    ReduceLROnPlateauLRSchedule.load_state_dict = annealing.load_plateau_state
-    ReduceLROnPlateauLRSchedule.step = annealing.plateau_step
     signal_handling._set_worker_signal_handlers = loaders.set_worker_signal_handlers
     Adam.step = adam.step  # fairseq's makes eight passes over all parameters
     AMPOptimizer.step = amp_step

@@ -6,7 +6,9 @@ SLURM sends it to every process of a job. In a loader's process PyTorch has a ha
 process, and the training fails in the next batch, or validation, instead of saving.
 """
 
+import os
 import signal
+import threading
 
 from torch.utils.data._utils import signal_handling
 
@@ -14,10 +16,18 @@ _torch_set_worker_signal_handlers = signal_handling._set_worker_signal_handlers
 
 
 def set_worker_signal_handlers() -> None:
-    """PyTorch's, called first in each loader's process; where the training notes SIGTERM, the loader never gets it.
+    """PyTorch's, called first in each loader's process; where the training notes SIGTERM, the loader heeds its own alone.
 
-    It ends as always: when the training has no more use for it, or is gone.
+    That is the training's, whose Python ends all that it has started in this way.
     """
     if callable(signal.getsignal(signal.SIGTERM)):
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=end_when_the_training_says_so, daemon=True).start()
     _torch_set_worker_signal_handlers()
+
+
+def end_when_the_training_says_so() -> None:
+    """Take the signals as they come, with their sender; exit code 0, as PyTorch's handler has it."""
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+        pass
+    os._exit(0)

@@ -18,7 +18,6 @@ from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
-from veco_fairseq.annealing import end_epoch
 from veco_fairseq.errors import UserError
 from veco_fairseq.lock import lock_folder
 
@@ -60,7 +59,6 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
     extra_state, iterator = _fairseq_load_checkpoint(cfg, trainer, **options)
     if extra_state is not None and not (cfg.reset_optimizer or cfg.reset_meters):
         vars(early_stopping()).update(extra_state.get("early_stopping", {}))
-    end_epoch(trainer, extra_state)
     reason = finished(trainer, iterator.next_epoch_idx) if extra_state is not None else None
     if reason:
         logger.info(
