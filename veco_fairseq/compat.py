@@ -26,6 +26,7 @@ from fairseq.data.iterators import EpochBatchIterator
 from fairseq.file_io import PathManager
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
 from fairseq.optim.adam import Adam
+from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer, logger
 from torch.utils.data._utils import signal_handling
@@ -483,6 +484,8 @@ def install() -> None:
     EpochBatchIterator._get_iterator_for_epoch = resuming.iterator_for_epoch
     EpochBatchIterator.state_dict = resuming.epoch_state
     EpochBatchIterator.load_state_dict = resuming.load_epoch_state
+    ReduceLROnPlateauLRSchedule.state_dict = resuming.plateau_state
+    ReduceLROnPlateauLRSchedule.load_state_dict = resuming.load_plateau_state
     utils.move_to_cpu = move_to_cpu
     FairseqTask.train_step = train_step
     signal_handling._set_worker_signal_handlers = loaders.set_worker_signal_handlers

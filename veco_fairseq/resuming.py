@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from fairseq.trainer import Trainer
 
 from veco_fairseq.errors import UserError
@@ -18,6 +19,9 @@ _fairseq_get_train_iterator = Trainer.get_train_iterator
 _fairseq_iterator_for_epoch = EpochBatchIterator._get_iterator_for_epoch
 _fairseq_epoch_state = EpochBatchIterator.state_dict
 _fairseq_load_epoch_state = EpochBatchIterator.load_state_dict
+_fairseq_plateau_state = ReduceLROnPlateauLRSchedule.state_dict
+_fairseq_load_plateau_state = ReduceLROnPlateauLRSchedule.load_state_dict
+PLATEAU = ("num_bad_epochs", "cooldown_counter")  # what fairseq forgets
 
 
 def get_train_iterator(trainer: Trainer, epoch: int, *args, load_dataset: bool = True, **kwargs) -> EpochBatchIterator:
@@ -110,3 +114,23 @@ def load_epoch_state(iterator: EpochBatchIterator, state: dict[str, Any]) -> Non
             )
     iterator.fix_batches_to_gpus = state.get("fix_batches_to_gpus", False)
     _fairseq_load_epoch_state(iterator, state)
+
+
+# ``--lr-scheduler reduce_lr_on_plateau``
+
+
+def plateau_state(scheduler: ReduceLROnPlateauLRSchedule) -> dict[str, Any]:
+    """fairseq's, with the number of validations in vain."""
+    return {**_fairseq_plateau_state(scheduler), **{name: getattr(scheduler.lr_scheduler, name) for name in PLATEAU}}
+
+
+def load_plateau_state(scheduler: ReduceLROnPlateauLRSchedule, state: dict[str, Any]) -> None:
+    _fairseq_load_plateau_state(scheduler, state)
+    vars(scheduler.lr_scheduler).update({name: state[name] for name in PLATEAU if name in state})
+
+
+def end_epoch_of(extra_state: dict[str, Any], trainer: Trainer) -> None:
+    """Tell the scheduler the last epoch's validation, which fairseq does after it has saved."""
+    place = extra_state["train_iterator"]
+    if isinstance(trainer.lr_scheduler, ReduceLROnPlateauLRSchedule) and not place.get("iterations_in_epoch"):
+        trainer.lr_step(place["epoch"] - 1, extra_state.get("val_loss"))

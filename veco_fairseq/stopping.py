@@ -18,6 +18,7 @@ from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
+from veco_fairseq import resuming
 from veco_fairseq.errors import UserError
 from veco_fairseq.lock import lock_folder
 
@@ -59,6 +60,8 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
     extra_state, iterator = _fairseq_load_checkpoint(cfg, trainer, **options)
     if extra_state is not None and not (cfg.reset_optimizer or cfg.reset_meters):
         vars(early_stopping()).update(extra_state.get("early_stopping", {}))
+        if trainer.get_num_updates() and not (cfg.reset_lr_scheduler or cfg.reset_dataloader):
+            resuming.end_epoch_of(extra_state, trainer)
     reason = finished(trainer, iterator.next_epoch_idx) if extra_state is not None else None
     if reason:
         logger.info(
