@@ -486,6 +486,7 @@ def install() -> None:
     EpochBatchIterator.load_state_dict = resuming.load_epoch_state
     ReduceLROnPlateauLRSchedule.state_dict = resuming.plateau_state
     ReduceLROnPlateauLRSchedule.load_state_dict = resuming.load_plateau_state
+    ReduceLROnPlateauLRSchedule.step = resuming.plateau_step
     utils.move_to_cpu = move_to_cpu
     FairseqTask.train_step = train_step
     signal_handling._set_worker_signal_handlers = loaders.set_worker_signal_handlers
