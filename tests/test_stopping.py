@@ -109,7 +109,7 @@ def test_a_finished_run_is_not_trained_again(commands, tmp_path, kind, limit, mo
     assert again.startswith("0\n") and f"finished already, after {updates} updates, by {limit.split()[0]}" in again
     assert contents(tmp_path / "save") == before and lock.LOCK_NAME not in before
     on = run_here([*command, *more.split()], tmp_path / "on")
-    assert on.startswith("0\n") and "finished" not in on
+    assert on.startswith("0\n") and "finished already" not in on
     assert torch.load(tmp_path / "save/checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] > updates
 
 

@@ -60,5 +60,6 @@ def _in_words(holder: list[str]) -> str:
 
 def _release(path: Path) -> None:
     """Remove the file; after a kill it stays, and does no harm."""
-    path.unlink(missing_ok=True)
-    os.close(_held.pop(path))
+    if path in _held:
+        path.unlink(missing_ok=True)
+        os.close(_held.pop(path))
