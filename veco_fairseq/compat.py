@@ -32,8 +32,9 @@ from fairseq.optim.adam import Adam
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer, logger
+from torch.utils.data._utils import signal_handling
 
-from veco_fairseq import adam, borders, guard, resuming, stopping
+from veco_fairseq import adam, borders, guard, loaders, resuming, stopping
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
 from veco_fairseq.checkpoints.skeleton import check_moments, making_sense_of
 from veco_fairseq.cli import finish_output, print_error, program_name, user_message
@@ -500,8 +501,10 @@ def install() -> None:
     EpochBatchIterator.load_state_dict = resuming.load_epoch_state
     ReduceLROnPlateauLRSchedule.state_dict = resuming.plateau_state
     ReduceLROnPlateauLRSchedule.load_state_dict = resuming.load_plateau_state
+    ReduceLROnPlateauLRSchedule.step = resuming.plateau_step
     utils.move_to_cpu = move_to_cpu
     FairseqTask.train_step = train_step
+    signal_handling._set_worker_signal_handlers = loaders.set_worker_signal_handlers
     Adam.step = adam.step  # fairseq's makes eight passes over all parameters
     AMPOptimizer.step = amp_step
     AMPOptimizer.clip_grad_norm = amp_clip_grad_norm

@@ -21,6 +21,7 @@ _fairseq_epoch_state = EpochBatchIterator.state_dict
 _fairseq_load_epoch_state = EpochBatchIterator.load_state_dict
 _fairseq_plateau_state = ReduceLROnPlateauLRSchedule.state_dict
 _fairseq_load_plateau_state = ReduceLROnPlateauLRSchedule.load_state_dict
+_fairseq_plateau_step = ReduceLROnPlateauLRSchedule.step
 PLATEAU = ("num_bad_epochs", "cooldown_counter")  # what fairseq forgets
 
 
@@ -129,8 +130,15 @@ def load_plateau_state(scheduler: ReduceLROnPlateauLRSchedule, state: dict[str, 
     vars(scheduler.lr_scheduler).update({name: state[name] for name in PLATEAU if name in state})
 
 
+def plateau_step(scheduler: ReduceLROnPlateauLRSchedule, epoch: int, val_loss: float | None = None) -> float:
+    """fairseq's at the end of an epoch; nothing where a training is resumed inside of one, and fairseq calls it, too."""
+    if val_loss is None and scheduler.lr_scheduler.last_epoch:
+        return scheduler.optimizer.get_lr()
+    return _fairseq_plateau_step(scheduler, epoch, val_loss)
+
+
 def end_epoch_of(extra_state: dict[str, Any], trainer: Trainer) -> None:
     """Tell the scheduler the last epoch's validation, which fairseq does after it has saved."""
     place = extra_state["train_iterator"]
-    if isinstance(trainer.lr_scheduler, ReduceLROnPlateauLRSchedule) and not place.get("iterations_in_epoch"):
+    if not place.get("iterations_in_epoch"):
         trainer.lr_step(place["epoch"] - 1, extra_state.get("val_loss"))

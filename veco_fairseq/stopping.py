@@ -112,7 +112,7 @@ def note_signals() -> None:
     """Note SIGTERM and Ctrl-C from here on, in the data loaders' processes, too, which inherit it.
 
     They must outlive it: SLURM and a terminal send it to every process of a job, and a loader that dies takes the
-    training along. They end with the training, as always.
+    training along (see :mod:`veco_fairseq.loaders` for SIGTERM). They end with the training, as always.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, note)

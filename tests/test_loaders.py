@@ -1,0 +1,64 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Data loaders' processes and the signals that a whole job gets."""
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Slow(Dataset):
+    """Ten numbers, each after a while."""
+
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        time.sleep(0.02)
+        return torch.tensor(index)
+
+
+@pytest.fixture
+def noted():
+    """SIGTERM's, as a training notes it."""
+    received = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    yield received
+    signal.signal(signal.SIGTERM, before)
+
+
+def send_from_elsewhere(pids):
+    """As a job's manager does: the sender is not the parent of the loaders."""
+    if (child := os.fork()) == 0:
+        for pid in pids:
+            os.kill(pid, signal.SIGTERM)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def test_loaders_outlive_a_sigterm_that_the_training_has_noted(noted):
+    loader = iter(DataLoader(Slow(), num_workers=2))
+    first = next(loader)
+    workers = loader._workers
+    send_from_elsewhere([os.getpid(), *(worker.pid for worker in workers)])
+    assert [int(batch) for batch in (first, *loader)] == list(range(10)) and noted == [signal.SIGTERM]
+    for worker in workers:
+        worker.join(10)
+    assert [worker.exitcode for worker in workers] == [0, 0]
+
+
+def test_loaders_end_when_the_training_says_so(noted):
+    """Python does so at the end of a training; before, everybody's signal has come."""
+    loader = iter(DataLoader(Slow(), num_workers=1))
+    next(loader)
+    (worker,) = loader._workers
+    send_from_elsewhere([worker.pid])
+    next(loader)
+    assert worker.is_alive()
+    worker.terminate()
+    worker.join(10)
+    assert worker.exitcode == 0
