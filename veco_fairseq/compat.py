@@ -456,6 +456,17 @@ def validate_and_save(cfg, trainer: Trainer, task, epoch_itr, *args):
     raise SystemExit(TERMINATED)
 
 
+_fairseq_get_valid_stats = fairseq_train.get_valid_stats
+
+
+def get_valid_stats(cfg, trainer: Trainer, stats: Dict[str, Any]) -> Dict[str, Any]:
+    """fairseq's, where ``--best-checkpoint-metric`` is one of the validation's figures."""
+    metric = cfg.checkpoint.best_checkpoint_metric
+    if metric not in stats:
+        raise UserError(f"--best-checkpoint-metric {metric}: validation has {', '.join(stats)}")
+    return _fairseq_get_valid_stats(cfg, trainer, stats)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # One line for a mistake of the user's, in place of a traceback through fairseq.
 
@@ -557,6 +568,7 @@ def install() -> None:
     fairseq_trainer.NanDetector = nullcontext
     for module in running("fairseq_cli.train"):
         module.validate_and_save = validate_and_save
+        module.get_valid_stats = get_valid_stats
     for module in running("fairseq_cli.generate"):
         module._main = translating(module._main)
     for module in running("fairseq_cli.interactive"):
