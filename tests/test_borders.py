@@ -114,7 +114,7 @@ def test_fairseq_commands_say_so_in_one_line(capsys, monkeypatch, arguments, wor
 
 def test_default_values_are_within_their_borders():
     for parser in (options.get_training_parser(), options.get_interactive_generation_parser(), options.get_validation_parser()):
-        borders.check_options(dict(vars(parser.parse_args([])).items()))
+        borders.check_options(vars(parser.parse_args([])))
 
 
 def test_numbers_of_our_commands(capsys, monkeypatch):

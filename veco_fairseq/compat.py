@@ -459,12 +459,12 @@ def validate_and_save(cfg, trainer: Trainer, task, epoch_itr, *args):
 _fairseq_get_valid_stats = fairseq_train.get_valid_stats
 
 
-def get_valid_stats(cfg, trainer: Trainer, stats: Dict[str, Any]) -> Dict[str, Any]:
+def get_valid_stats(cfg, trainer: Trainer, stats: Dict[str, Any], *args) -> Dict[str, Any]:
     """fairseq's, where ``--best-checkpoint-metric`` is one of the validation's figures."""
     metric = cfg.checkpoint.best_checkpoint_metric
     if metric not in stats:
         raise UserError(f"--best-checkpoint-metric {metric}: validation has {', '.join(stats)}")
-    return _fairseq_get_valid_stats(cfg, trainer, stats)
+    return _fairseq_get_valid_stats(cfg, trainer, stats, *args)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
