@@ -17,7 +17,7 @@ from functools import wraps
 from types import ModuleType
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
-import fairseq_cli.train  # noqa: F401  before all of fairseq: it sets up the log
+import fairseq_cli.train  # before all of fairseq: it sets up the log
 import numpy as np
 import torch
 from fairseq import checkpoint_utils, options, utils
@@ -396,6 +396,20 @@ def get_train_iterator(trainer: Trainer, epoch: int, *args, **kwargs):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# A metric that no validation has.
+
+_fairseq_get_valid_stats = fairseq_cli.train.get_valid_stats
+
+
+def get_valid_stats(cfg, trainer: Trainer, stats: Dict[str, Any], *args) -> Dict[str, Any]:
+    """fairseq's, where ``--best-checkpoint-metric`` is one of the validation's figures."""
+    metric = cfg.checkpoint.best_checkpoint_metric
+    if metric not in stats:
+        raise UserError(f"--best-checkpoint-metric {metric}: validation has {', '.join(stats)}")
+    return _fairseq_get_valid_stats(cfg, trainer, stats, *args)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # One line for a mistake of the user's, in place of a traceback through fairseq.
 
 # fairseq's own words for it, and ours: what is wrong, where, and what to do. "{0}" is the first group.
@@ -513,6 +527,7 @@ def install() -> None:
     for module in running("fairseq_cli.train"):
         module.fsdp_enable_wrap = no_fully_sharded
         module.validate_and_save = stopping.validate_and_save
+        module.get_valid_stats = get_valid_stats
     for module in running("fairseq_cli.generate"):
         module._main = translating(module._main)
     for module in running("fairseq_cli.interactive"):

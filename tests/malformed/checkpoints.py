@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from argparse import Namespace
 from collections.abc import Callable, Iterator
@@ -41,8 +40,8 @@ def step_into(part: Any, key: str) -> Any:
     return part[int(key)] if isinstance(part, list) or key.isdecimal() else part[key]
 
 
-def put(state: Any, where: str, value: Any) -> bool:
-    """Put ``value`` at a place; whether there is such a place."""
+def put(state: Any, where: str, value: Any) -> None:
+    """Put ``value`` at a place, if there is such a place."""
     *way, last = where.split(".")
     try:
         part = state
@@ -53,8 +52,7 @@ def put(state: Any, where: str, value: Any) -> bool:
         else:
             part[int(last) if isinstance(part, list) or last.isdecimal() else last] = value
     except (KeyError, AttributeError, IndexError, TypeError):
-        return False
-    return True
+        pass
 
 
 def take(state: Any, where: str) -> None:
@@ -78,14 +76,14 @@ def changed(path: str, change: Callable[[dict], Any]) -> Callable[[Path], None]:
         import torch
 
         state = torch.load(folder / path, map_location="cpu", weights_only=False)
-        state = change(copy.deepcopy(state)) or state
-        torch.save(state, folder / path)
+        found = change(state)
+        torch.save(state if found is None else found, folder / path)
 
     return damage
 
 
 def tensors(rng: random.Random) -> Iterator[tuple[str, Callable[[dict], Any]]]:
-    """Changes of the model's tensors."""
+    """Changes of the model's tensors; each gives the state that it becomes, or None where it is changed in place."""
     import torch
 
     def of_one(make: Callable[[torch.Tensor], Any], name: str) -> Callable[[dict], Any]:
@@ -161,7 +159,7 @@ def cases(rng: random.Random, good: Path) -> Iterator[Case]:
         changes: list[tuple[str, Callable[[dict], Any]]] = []
         for where in rng.sample(PARTS, 14):
             value = rng.choice(ANYTHING)
-            changes.append((f"{where} is {value!r}", lambda state, where=where, value=value: put(state, where, value) and state))
+            changes.append((f"{where} is {value!r}", lambda state, where=where, value=value: put(state, where, value)))
         for where in rng.sample(PARTS, 5):
             changes.append((f"no {where}", lambda state, where=where: take(state, where)))
         changes += rng.sample(list(tensors(rng)), 8)

@@ -19,11 +19,13 @@ from malformed.running import child
 def main() -> None:
     size, command = int(sys.argv[1]), tuple(sys.argv[2:])
     pipes = os.pipe(), os.pipe()
+    kept = sys.stdin, sys.stdout, sys.stderr  # child() replaces them, and they would close 0, 1 and 2 when they are gone
     pid = os.fork()
     if pid == 0:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         streams = tuple(Path(f"/dev/fd/{writing}") for _, writing in pipes)
         child(command, Path.cwd(), streams, None, {})
+        del kept
     copies = []
     for number, (reading, writing) in enumerate(pipes, start=1):
         os.close(writing)

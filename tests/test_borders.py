@@ -1,0 +1,289 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Options at and beyond their borders, outputs that are inputs, and checkpoints made by hand."""
+
+import copy
+import os
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import REPOSITORY, make_dictionary, save_pretrained
+from fairseq import options
+
+from veco_fairseq import borders
+from veco_fairseq.arguments import COUNT, FINITE, INPUT, OUTPUT, Input, Number, Output, Parser, require_apart
+from veco_fairseq.checkpoints.reading import read_checkpoint
+from veco_fairseq.checkpoints.skeleton import check_moments, making_sense_of
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import atomic_output
+
+NAN, HUGE = float("nan"), 10**20
+
+
+@pytest.mark.parametrize("name, value, words", [
+    ("update_freq", [0], "--update-freq 0: must be at least 1"),
+    ("update_freq", [2, -1], "--update-freq -1: must be at least 1"),
+    ("update_freq", [], "--update-freq: is empty"),
+    ("log_interval", 0, "--log-interval 0: must be at least 1"),
+    ("encoder_layers", -1, "--encoder-layers -1: must be at least 1"),
+    ("encoder_attention_heads", 0, "--encoder-attention-heads 0: must be at least 1"),
+    ("dropout", 1.5, "--dropout 1.5: must be below 1"),
+    ("dropout", 1.0, "--dropout 1.0: must be below 1"),
+    ("seed", -1, "--seed -1: must be at least 0"),
+    ("num_workers", -1, "--num-workers -1: must be at least 0"),
+    ("mono_alpha", NAN, "--mono-alpha nan: must be a finite number"),
+    ("max_tokens", HUGE, f"--max-tokens {HUGE}: must be at most 2147483647"),
+    ("an_option_of_tomorrow", HUGE, f"--an-option-of-tomorrow {HUGE}: must be at most 2147483647"),
+    ("another_of_tomorrow", NAN, "--another-of-tomorrow nan: must be a finite number"),
+    ("lr", [1e-3, float("inf")], "--lr inf: must be a finite number"),
+    ("max_tokens", 2.5, "--max-tokens 2.5: must be a whole number"),
+    ("beam", True, "--beam True: must be a whole number"),
+    ("dropout", "a", "--dropout a: is no number"),
+    ("table_dim", 0, "--embed-dim 0: must be at least 1"),
+    ("adam_betas", "(0.9, 1.0)", "--adam-betas (0.9, 1.0): must be two numbers from 0 to below 1"),
+    ("adam_betas", "(0.9,", "--adam-betas (0.9,: must be two numbers"),
+    ("adam_betas", [0.9], "--adam-betas [0.9]: must be two numbers"),
+    ("model_overrides", "{'a'", "--model-overrides {'a': must be like"),
+    ("eval_bleu_args", "[]", "--eval-bleu-args []: must be like"),
+])
+def test_an_option_beyond_its_border(name, value, words):
+    with pytest.raises(UserError) as caught:
+        borders.check_options({name: value})
+    assert str(caught.value).startswith(words)
+
+
+@pytest.mark.parametrize("chosen, words", [
+    ({"encoder_embed_dim": 192, "encoder_attention_heads": 5}, "--encoder-attention-heads 5: must divide --encoder-embed-dim 192"),
+    ({"max_len_a": 0.0, "max_len_b": 0, "min_len": 1}, "--max-len-a 0 and --max-len-b 0: must allow 1 tokens at least"),
+    ({"max_len_a": 0.5, "max_len_b": 0, "min_len": 1}, "--max-len-a 0.5 and --max-len-b 0: must allow 1 tokens"),
+    ({"max_len_a": 1.0, "max_len_b": 2, "min_len": 4}, "--max-len-a 1 and --max-len-b 2: must allow 4 tokens"),
+    ({"shard_id": 2, "num_shards": 2}, "--shard-id 2: must be below --num-shards, 2"),
+    ({"beam": 2, "nbest": 3}, "--nbest 3: must be at most --beam 2"),
+    ({"beam": 5, "diverse_beam_groups": 2}, "--diverse-beam-groups 2: must divide --beam 5"),
+])
+def test_options_that_do_not_go_together(chosen, words):
+    with pytest.raises(UserError) as caught:
+        borders.check_options(chosen)
+    assert str(caught.value).startswith(words)
+
+
+def test_options_within_their_borders():
+    borders.check_options({
+        "update_freq": [1, 4], "dropout": 0.0, "seed": 2**31 - 1, "num_workers": 0, "mono_alpha": 0.0, "patience": -1,
+        "warmup_init_lr": -1.0, "max_len_a": 1.0, "max_len_b": 0, "min_len": 1, "beam": 4, "nbest": 4, "diverse_beam_groups": 2,
+        "adam_betas": "(0.9, 0.98)", "model_overrides": "{}", "total_num_update": "${optimization.max_update}",
+        "max_tokens": None, "softmax_batch": sys.maxsize, "encoder_embed_dim": 192, "encoder_attention_heads": 4,
+    })  # fmt: skip
+
+
+CAMLM = ["root", "--task", "camlm", "--arch", "veco_tiny", "--criterion", "camlm", "--optimizer", "adam", "--cpu"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("arguments, words", [
+    (["--dropout", "1.5"], "--dropout 1.5: must be below 1"),
+    (["--encoder-attention-heads", "5"], "--encoder-attention-heads 5: must divide --encoder-embed-dim 192"),
+    (["--save-dir", ""], "--save-dir: is empty: give a value, or take it away"),
+])
+def test_fairseq_commands_refuse_it(arguments, words):
+    with pytest.raises(UserError) as caught:
+        options.parse_args_and_arch(options.get_training_parser(), [*CAMLM, *arguments])
+    assert str(caught.value) == words
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("arguments, words", [
+    (["--max-tokens", "x"], "argument --max-tokens: invalid int value: 'x'"),
+    (["--lr", "("], "argument --lr: (: must be numbers, joined with commas"),
+    (["--update-freq", "1.5"], "argument --update-freq: 1.5: must be whole numbers, joined with commas"),
+    (["--max-tok", "8"], "unrecognized arguments: --max-tok 8"),
+    (["--no\nsuch"], "unrecognized arguments: --no such"),
+])
+def test_fairseq_commands_say_so_in_one_line(capsys, monkeypatch, arguments, words):
+    monkeypatch.setattr(sys, "argv", ["fairseq-train"])
+    with pytest.raises(SystemExit) as end:
+        options.parse_args_and_arch(options.get_training_parser(), [*CAMLM, *arguments])
+    assert (end.value.code, capsys.readouterr().err) in [
+        (2, f"fairseq-train: error: {line}\n") for line in (words, words.replace("argument --", "--", 1).replace(": ", " ", 1))
+    ]
+
+
+def test_default_values_are_within_their_borders():
+    for parser in (options.get_training_parser(), options.get_interactive_generation_parser(), options.get_validation_parser()):
+        borders.check_options(vars(parser.parse_args([])))
+
+
+def test_numbers_of_our_commands(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["here.py"])
+    parser = Parser()
+    parser.add_argument("--beam", type=COUNT)
+    parser.add_argument("--score", type=FINITE)
+    parser.add_argument("--share", type=Number(above=0, most=1))
+    parser.add_argument("--lang")
+    parser.add_argument("--title", type=str)
+    for arguments, words in (
+        (["--beam", "0"], "--beam 0: must be at least 1"),
+        (["--beam", "9" * 20], f"--beam {'9' * 20}: must be at most 2147483647"),
+        (["--beam", "1.0"], "--beam 1.0: is no whole number"),
+        (["--score", "nan"], "--score nan: must be a finite number"),
+        (["--score", "1e999"], "--score 1e999: must be a finite number"),
+        (["--share", "0"], "--share 0: must be above 0"),
+        (["--share", "1.01"], "--share 1.01: must be at most 1"),
+        (["--lang", ""], "argument --lang: is empty: give a value, or take it away"),
+        (["--bea", "1"], "unrecognized arguments: --bea 1"),
+    ):
+        with pytest.raises(SystemExit) as end:
+            parser.parse_args(arguments)
+        assert (end.value.code, capsys.readouterr().err) == (2, f"here.py: error: {words}\n")
+    assert parser.parse_args(["--beam", "3", "--score", "-0.5", "--share", "1", "--title", ""]) == Namespace(
+        beam=3, score=-0.5, share=1.0, lang=None, title=""
+    )
+
+
+def test_outputs_are_apart_from_inputs(tmp_path):
+    text, other = tmp_path / "text", tmp_path / "other"
+    text.write_text("a")
+    os.link(text, tmp_path / "hard")
+    (tmp_path / "soft").symlink_to("text")
+    (tmp_path / "softer").symlink_to(tmp_path / "soft")
+    for name in ("text", "hard", "soft", "softer", f"../{tmp_path.name}/text"):
+        with pytest.raises(UserError, match="--output .*: would overwrite --input .*/text: choose another path"):
+            require_apart([Input("--source", other), Input("--input", text)], [Output("--output", tmp_path / name)])
+    with pytest.raises(UserError, match="--json .*: is --output, too"):
+        require_apart([], [Output("--output", other), Output("--json", tmp_path / "x/../other")])
+    with pytest.raises(UserError, match="/text is a file, where a folder is needed"):
+        require_apart([], [Output("--output", text / "below")])
+    with pytest.raises(UserError, match="/dev/null: is no ordinary file"):
+        require_apart([], [Output("--output", Path("/dev/null"))])
+    with pytest.raises(UserError, match="is a folder, where a file is needed"):
+        require_apart([], [Output("--output", tmp_path)])
+    require_apart([Input("--input", text)], [Output("--output", other), Output("--json", tmp_path / "new/x")])
+
+
+def test_folders_are_apart_from_inputs(tmp_path):
+    root = tmp_path / "root"
+    root.mkdir()
+    for name in ("dict.txt", "train.en"):
+        (root / name).write_text("a")
+    names = ("dict.txt", "mono/*")
+    with pytest.raises(UserError, match="would overwrite --dict"):
+        require_apart([Input("--dict", root / "dict.txt")], [Output("--output", root, names)])
+    with pytest.raises(UserError, match="would overwrite --mono"):
+        require_apart([Input("--mono", root / "mono/en/x")], [Output("--output", root, names)])
+    with pytest.raises(UserError, match="would overwrite --data"):
+        require_apart([Input("--data", root)], [Output("--output", root, ("*",))])
+    with pytest.raises(UserError, match="lies in --data"):
+        require_apart([Input("--data", root, whole=True)], [Output("--output", root / "new", ("*",))])
+    require_apart([Input("--mono", root / "train.en")], [Output("--output", root, names)])  # written under no such name
+
+
+def test_paths_are_not_empty(capsys):
+    parser = Parser()
+    parser.add_argument("--input", type=INPUT)
+    parser.add_argument("--output", type=OUTPUT)
+    for option in ("--input", "--output"):
+        with pytest.raises(SystemExit):
+            parser.parse_args([option, ""])
+        assert f"argument {option}: is an empty path: name a file or folder\n" in capsys.readouterr().err
+
+
+@pytest.fixture
+def good(tmp_path, make_model):
+    """A checkpoint's state, as fairseq-train writes it."""
+    path = save_pretrained(tmp_path / "good.pt", make_model(arch="veco_tiny"), make_dictionary().symbols)
+    return torch.load(path, weights_only=True)
+
+
+def put(state, *way, value):
+    *keys, last = way
+    part = state
+    for key in keys:
+        part = getattr(part, key) if isinstance(part, Namespace) else part[key]
+    if isinstance(part, Namespace):
+        setattr(part, last, value)
+    else:
+        part[last] = value
+
+
+def test_parts_of_a_checkpoint(good, tmp_path):
+    path = tmp_path / "a.pt"
+    torch.save(good, path)
+    read_checkpoint(path)
+    table = "encoder.sentence_encoder.embed_tokens.weight"
+    for way, value, words in (
+        (["cfg"], 7, "its cfg is 7, and must be a dict"),
+        (["cfg", "model"], [1], "its cfg, model is a list, and must be a dict"),
+        (["cfg", "model", "dropout"], 1.5, "its options: --dropout 1.5: must be below 1"),
+        (["cfg", "model", "encoder_layers"], -1, "its options: --encoder-layers -1: must be at least 1"),
+        (["cfg", "model", "encoder_layers"], [], "its options: --encoder-layers []: must be a whole number"),
+        (["args"], "text", "its args is 'text', and must be a dict"),
+        (["task_state"], [], "its task_state is a list, and must be a dict"),
+        (["task_state", "symbols"], "abc", "its task_state, symbols is 'abc', and must be a list"),
+        (["task_state", "symbols", 5], 3, "its task_state, symbols, 5 is 3, and must be a string"),
+        (["task_state", "languages"], ["en"], "its task_state, languages is a list, and must be two strings"),
+        (["model", table], 1.0, f"its model, {table} is 1.0, and must be a tensor"),
+        (["model", table], torch.ones(3, dtype=torch.int64), "is a tensor of int64"),
+        (["model", table], torch.ones(3, dtype=torch.complex64), "is a tensor of complex64"),
+        (["model", table], torch.ones(3).to_sparse(), "is a tensor of torch.sparse_coo"),
+        (["model", 3], torch.ones(3), "its model, the name of a tensor is 3, and must be a string"),
+        (["optimizer_history"], {}, "its optimizer_history is a dict, and must be a list"),
+        (["optimizer_history", 0], None, "its optimizer_history, 0 is a NoneType, and must be a dict"),
+        (["optimizer_history", 0, "num_updates"], -1, "num_updates is -1, and must be a number of updates"),
+        (["optimizer_history", 0, "num_updates"], 1.5, "num_updates is 1.5, and must be a whole number"),
+        (["extra_state"], [], "its extra_state is a list"),
+        (["extra_state", "train_iterator"], 3, "its extra_state, train_iterator is 3, and must be a dict"),
+        (["extra_state", "train_iterator", "epoch"], 0, "train_iterator, epoch is 0, and must be a whole number of at least 1"),
+        (["extra_state", "train_iterator", "epoch"], True, "train_iterator, epoch is True, and must be a whole number"),
+        (["last_optimizer_state"], 3, "its last_optimizer_state is 3"),
+        (["last_optimizer_state"], {"state": {0: 1}}, "its last_optimizer_state, state, 0 is 1, and must be a dict"),
+        (["last_optimizer_state"], {"param_groups": [1]}, "param_groups, 0 is 1, and must be a dict with params"),
+    ):
+        state = copy.deepcopy(good)
+        put(state, *way, value=value)
+        torch.save(state, path)
+        with pytest.raises(UserError) as caught:
+            read_checkpoint(path)
+        assert str(caught.value).startswith(f"{path}: ") and words in str(caught.value)
+
+
+def test_moments_of_another_shape():
+    weight = torch.nn.Parameter(torch.ones(2, 3))
+    optimizer = torch.optim.Adam([weight])
+    optimizer.state[weight] = {"step": 1, "exp_avg": torch.ones(2, 3), "exp_avg_sq": torch.ones(2, 3)}
+    check_moments("a.pt", optimizer)
+    optimizer.state[weight]["exp_avg_sq"] = torch.ones(3, 2)
+    with pytest.raises(UserError, match=r"a\.pt: its last_optimizer_state has exp_avg_sq of \[3, 2\] for .* \[2, 3\]"):
+        check_moments("a.pt", optimizer)
+
+
+def test_making_sense_of_a_file():
+    with pytest.raises(UserError, match=r"a\.pt: cannot be used \(KeyError: 'x'\): give one"):
+        with making_sense_of("a.pt"):
+            {}["x"]
+    for error in (UserError("known"), FileNotFoundError(2, "no", "file"), MemoryError()):
+        with pytest.raises(type(error)):
+            with making_sense_of("a.pt"):
+                raise error
+
+
+def test_a_full_disk_while_torch_writes(tmp_path):
+    path = tmp_path / "a.pt"
+    path.write_text("the one before")
+    with pytest.raises(UserError, match=r"a\.pt: cannot be written \(No space left on device\)"):
+        with atomic_output(path) as temporary:
+            temporary.symlink_to("/dev/full")
+            with open(temporary, "wb") as stream:
+                torch.save({"model": torch.ones(10_000)}, stream)
+    assert path.read_text() == "the one before" and os.listdir(tmp_path) == ["a.pt"]
+
+
+def test_full_standard_output():
+    code = "from veco_fairseq.cli import run; run(lambda: print('a line'))"
+    with open("/dev/full", "w") as full:
+        found = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY)
+    assert found.returncode == 1
+    assert found.stderr == "-c: error: the output cannot be written: the disk is full: free some space or choose another folder\n"
