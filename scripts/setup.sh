@@ -55,15 +55,25 @@ wanted_stamp() {
     echo "pins $(cat "$lock" "$repository/setup.py" | cksum)"
 }
 
-# pip_install STEP ARGUMENTS...
+# locked PATTERN [not]: the lock's packages with such a name, or all others, with their hashes
+locked() {
+    awk -v pattern="$1" -v without="${2:+1}" '
+        /^[A-Za-z]/ { name = tolower($0); sub(/==.*/, "", name); keep = (name ~ pattern) != without + 0 }
+        /^#/ { keep = 0 }
+        keep' "$lock"
+}
+
+# pip_install STEP ARGUMENTS...: STEP is told, unless it is empty
 pip_install() {
     local step="$1"; shift
-    say "$step"
+    [[ -z "$step" ]] || say "$step"
     # without CUDA_HOME: with it, fairseq compiles GPU extensions that no text task uses
     if env -u CUDA_HOME "$venv/bin/python" -m pip --no-input --disable-pip-version-check install "$@" >>"$log" 2>&1
     then return; fi
     if grep -qi "no space left on device\|disk quota exceeded" "$log"; then
         fail "the disk is full: free some space (about 3 GB, 10 GB with CUDA) and run it again; pip's log: $log"
+    elif grep -q "DO NOT MATCH THE HASHES" "$log"; then
+        fail "a package is not the file that $lock names (see there): check pip's index, and what is between; pip's log: $log"
     elif grep -qi "failed building\|failed to build" "$log"; then
         fail "a package could not be compiled; the compiler's words are in pip's log: $log"
     elif grep -qi "could not find a version\|connection\|timed out\|name resolution" "$log"; then
@@ -134,13 +144,16 @@ else
 fi
 check_compiler
 
-# torch first: fairseq-fixed is compiled against it, and without build isolation pip downloads it once, not twice
-first="$venv/veco-setup.first"
-grep -iE "^(cython|numpy|setuptools|torch|wheel)==" "$lock" >"$first"
+# torch first: fairseq-fixed is compiled against it, and without build isolation pip downloads it once, not twice.
+# --no-deps: the lock has all that is needed, with hashes; torch alone comes from the index that pip's settings name.
+first="$venv/veco-setup.first" rest="$venv/veco-setup.rest"
+locked '^(cython|filelock|fsspec|jinja2|markupsafe|mpmath|networkx|numpy|setuptools|sympy|typing-extensions|wheel)$' >"$first"
+locked '^torch$' not >"$rest"
 pip_install "2/4 installing torch and numpy (a download of 0.3 GB, or 3 GB with CUDA: 1 to 10 minutes)" \
-    -r "$first"
+    --require-hashes --no-deps -r "$first"
+pip_install "" "$(locked '^torch$' | grep -o '^torch==[^ ]*')"
 pip_install "3/4 installing fairseq and the rest (up to 4 minutes where fairseq is compiled, else seconds)" \
-    --no-build-isolation -r "$lock"
+    --no-build-isolation --require-hashes --no-deps -r "$rest"
 pip_install "4/4 installing veco_fairseq from $repository (seconds)" --no-build-isolation --no-deps -e "$repository"
 
 wanted_stamp >"$stamp"

@@ -112,6 +112,18 @@ def test_the_batch_of_all_workers_is_the_same(workers, tokens, tmp_path):
     assert 2048 <= size <= 4096 and tokens - workers * frequency < size * frequency * workers <= tokens
 
 
+def test_downloads_are_encrypted_and_checked():
+    """Over https alone; by SHA-256, by a commit, or, the one archive of which no SHA-256 is known, by MD5."""
+    scripts = [path.read_text() for path in (REPOSITORY / "data-bin-recipes").rglob("*.sh")]
+    assert not [line for script in scripts for line in script.splitlines() if re.search(r"\b(http|ftp)://", line)]
+    by_md5 = [line for script in scripts for line in script.splitlines() if re.search(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])", line)]
+    assert [re.search(r"https://\S+", line)[0] for line in by_md5] == [
+        "https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/$ARCHIVE"]
+    for script in scripts:
+        if re.search(r"^ *archive .* any$", script, re.MULTILINE):
+            assert re.search(r"^URL=https://raw\.githubusercontent\.com/\S+/[0-9a-f]{40}/", script, re.MULTILINE)
+
+
 def test_archives_are_checked_and_unpacked(tmp_path):
     """curl takes file: addresses, too, so that nothing has to be fetched."""
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:

@@ -18,7 +18,8 @@ begin de en
 require_pretrained
 
 ARCHIVE=de-en.tgz
-archive http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/$ARCHIVE 10936dfdf616504ddbd844e91b94ef4a
+# An MD5, since a SHA-256 of it is not published: nobody can make another file of a given MD5, only two files of one.
+archive https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/$ARCHIVE 10936dfdf616504ddbd844e91b94ef4a
 
 # talks LANG: the sentences of the training talks, without the lines of metadata, which begin with a tag.
 talks() { member $ARCHIVE "de-en/train.tags.de-en.$1" | grep -av '^ *<' | sed 's/^ *//; s/ *$//'; }
