@@ -72,7 +72,7 @@ def _object(text: str) -> Dict[str, Any]:
 
 
 def _numbers(values: Dict[str, Any]) -> Dict[str, float]:
-    number = re.compile(r"-?(\d{1,300}\.?\d*|\.\d+)(e[-+]?\d{1,2})?", re.ASCII)
+    number = re.compile(r"-?(\d{1,300}(\.\d*)?|\.\d+)(e[-+]?\d{1,2})?", re.ASCII)
     return {key: float(value) for key, value in values.items() if number.fullmatch(str(value))}
 
 

@@ -32,7 +32,7 @@ def all_cases(seed: int, good_files: Path) -> Iterator[Case]:
 def chosen(args: argparse.Namespace, good_files: Path) -> list[Case]:
     """The cases that are asked for, each kind's in their order."""
     cases = [case for case in all_cases(args.seed, good_files)
-             if all(word in f"{case.kind}: {case.name}" for word in args.only)]  # fmt: skip
+             if not args.only or any(word in f"{case.kind}: {case.name}" for word in args.only)]  # fmt: skip
     if args.each:
         rng = random.Random(args.seed)
         kinds: dict[str, list[Case]] = {}
@@ -61,7 +61,7 @@ def table(counts: dict[str, Counter]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="cases whose KIND: NAME has it")
+    parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="cases whose KIND: NAME has it (or one of several)")
     parser.add_argument("--each", type=int, metavar="N", help="so many of each kind, drawn by the seed")
     parser.add_argument("--skip", type=int, default=0, metavar="N", help="the first so many, to go on after these")
     parser.add_argument("--together", type=int, default=2, metavar="N", help="commands at a time (default: 2)")

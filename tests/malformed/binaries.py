@@ -131,6 +131,13 @@ def token_files(rng: random.Random, good: Path) -> Iterator[Case]:
         missing = {"refused": True, "leaves": SAVED, "names": names if of_root else ()}
         yield from damage.each(".idx", f"{path}.idx", damage.no_file(f"{path}.idx"), uses, **missing)
         yield from damage.each(".bin", f"{path}.bin", damage.no_file(f"{path}.bin"), uses, **missing)
+        if path == "bin/valid.aa-bb.bb":
+
+            def neither(folder: Path, path: str = path) -> None:
+                for suffix in (".idx", ".bin"):
+                    (folder / f"{path}{suffix}").unlink()
+
+            yield Case(".bin", f"translation: {path}: neither is there", TRAIN[1], TRAIN[2], neither, refused=True, names=("valid",))
         how["check"] = known_ids(path, types + of_root)
         damaged = (*wrong_ids(ids, rng, types + of_root), *damage.cut(ids, rng, 5), *damage.flip(ids, rng, 12),
                    *damage.swap(ids, rng, 4), *damage.other_kinds(rng))  # fmt: skip

@@ -90,7 +90,7 @@ def raw(rng: random.Random, good: Path) -> Iterator[Case]:
             fine = ((what, pack(change)) for what, change in damage.harmless(text))
             yield from damage.each(kind, path, fine, use, **how, accepted=True)
             strange = ((what, pack(change)) for what, change in odd(text, rng))
-            yield from damage.each(kind, path, strange, use, **how)
+            yield from damage.each(kind, path, strange, use, **{**how, "names": (*how["names"], "raw/")})
             yield from damage.each(kind, path, damage.no_file(path), use, **how, refused=True)
             long_line = long_words if name in ("prepare", "vocap", "encode") else long_letters
             if name not in ("align", "tatoeba", "interactive", "score tokenised as zh"):

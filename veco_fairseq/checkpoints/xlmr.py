@@ -168,7 +168,10 @@ def _hugging_face_symbols(folder: Path) -> List[str]:
     if (folder / "tokenizer.json").is_file():
         try:
             tokenizer = read_json(folder / "tokenizer.json")
-            return [piece for piece, _ in tokenizer["model"]["vocab"]]
+            symbols = [piece for piece, _ in tokenizer["model"]["vocab"]]
+            if not all(isinstance(symbol, str) for symbol in symbols):
+                raise TypeError("tokens that are no text")
+            return symbols
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(
                 f"{folder / 'tokenizer.json'}: is damaged or no unigram tokenizer: fetch it again"

@@ -20,6 +20,7 @@ from veco_fairseq.files import Path_, atomic_output, read_lines
 MODEL_NAME = "sentencepiece.bpe.model"
 DICT_NAME = "dict.txt"
 MASK = "<mask>"
+NO_PIECE = re.compile(r"<mask>|\[\w+\]|madeupword\d+")  # tokens that a dictionary has beside those of the text
 # A piece of these names would be taken for fairseq's (or this project's) own symbol of that name.
 RESERVED = ("<s>", "<pad>", "</s>", "<unk>", MASK)
 # SentencePiece sums over threads in float: with another number of them the vocabulary could differ.
@@ -112,14 +113,15 @@ def load_sentencepiece(path: Path_) -> sentencepiece.SentencePieceProcessor:
 def require_own_pieces(model: sentencepiece.SentencePieceProcessor, path: Path_, dictionary: Dictionary) -> None:
     """Refuse a SentencePiece model and a dictionary that do not belong together.
 
-    The model may have more pieces, as where the dictionary was made of a text; but most tokens must be its pieces.
+    The model may have more pieces, as where the dictionary was made of a text; but three quarters of the tokens must be
+    its pieces (the others are characters that it does not know).
 
     Raises:
         UserError: with both numbers.
     """
-    tokens = set(dictionary.symbols[dictionary.nspecial :]) - {MASK}
+    tokens = {token for token in dictionary.symbols[dictionary.nspecial :] if not NO_PIECE.fullmatch(token)}
     shared = len(tokens.intersection(ordinary_pieces(model)))
-    if 2 * shared < len(tokens):
+    if shared < 0.75 * len(tokens):
         raise UserError(
             f"{path}: does not belong to the dictionary: only {shared:,} of its {len(tokens):,} tokens are pieces of this "
             "SentencePiece model: put the one there that the dictionary was made with"

@@ -52,6 +52,19 @@ class CheckedTranslationTask(TranslationTask):
             logger.warning("only one of [%s] and [%s] is in the dictionaries: language tokens are not used", *langs)
         return task
 
+    def load_dataset(self, split, epoch=1, combine=False, **kwargs):
+        """fairseq's, which takes missing translations for none, and fails with the first batch.
+
+        Raises:
+            UserError: the set is to be trained or validated on, and has no target side.
+        """
+        super().load_dataset(split, epoch, combine, **kwargs)
+        if self.datasets[split].tgt is None and (split == self.cfg.train_subset or split.startswith("valid")):
+            raise UserError(
+                f"{self.cfg.data}: its {split} data has no {self.cfg.target_lang}: run fairseq-preprocess again, on both "
+                "languages"
+            )
+
     def resume_task_state(self, task_state: Dict[str, Any], checkpoint: str) -> None:
         """Refuse a checkpoint of another dictionary, to train from or to translate with."""
         of_target = task_state.get("symbols")

@@ -1,0 +1,227 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Texts, dictionaries, SentencePiece models and JSON that are damaged or do not belong together."""
+
+import gzip
+import json
+import re
+import time
+from argparse import Namespace
+from types import SimpleNamespace
+
+import pytest
+import sentencepiece
+from conftest import error_line, make_dictionary, write_tokens
+from fairseq.data import Dictionary
+from sentencepiece import sentencepiece_model_pb2
+
+from veco_fairseq.data import raw, vocabulary
+from veco_fairseq.data.manifest import Manifest
+from veco_fairseq.data.vocabulary import (
+    dictionary_of,
+    dictionary_text,
+    load_sentencepiece,
+    read_dictionary,
+    require_own_pieces,
+    train_sentencepiece,
+)
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import read_json, read_lines
+from veco_fairseq.plots import read_curve
+from veco_fairseq.tasks.translation import CheckedTranslationTask, TranslationConfig
+from veco_fairseq.understanding.teaching import read_words
+
+WORDS = ["one two three four", "two of three", "four and one are five", "five of five"] * 4
+MARK = "\ufeff"
+
+
+# Text
+
+
+def test_a_mark_is_left_out_at_the_beginning_alone(tmp_path):
+    path = tmp_path / "text"
+    path.write_text(f"{MARK}a b\n{MARK}c{MARK}\r\n", encoding="utf-8")
+    assert list(read_lines(path)) == ["a b", f"{MARK}c{MARK}"]
+    packed = tmp_path / "text.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert list(read_lines(packed)) == list(read_lines(path)) and read_words(path, None)[0] == ["a", "b"]
+
+
+@pytest.mark.parametrize("content, message", [
+    (b"a\nb\0c\n", r"text, line 2: has a NUL character at 2: "),
+    ("a b\n".encode("utf-16-le"), r"text, line 1: has a NUL character at 2: it is UTF-16"),
+    ("a b\n".encode("utf-16"), r"text, line 1: not UTF-8 \(byte 0xff at 1\)"),
+    (b"a\n\xed\xa0\x80\n", r"text, line 2: not UTF-8"),
+])  # fmt: skip
+def test_what_is_no_text_is_told_with_its_line(tmp_path, content, message):
+    (tmp_path / "text").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        list(read_lines(tmp_path / "text"))
+
+
+def test_fairseq_interactive_reads_as_we_do(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(f"{MARK} a \n\x85b\rc\n\nd".encode())
+    assert list(raw.buffered_read(str(path), 2)) == [["a", "b\rc"], ["", "d"]]
+    path.write_bytes(b"a\n\xff\n")
+    with pytest.raises(UserError, match="text, line 2: not UTF-8"):
+        list(raw.buffered_read(str(path), 1))
+
+
+@pytest.mark.parametrize("name, content, message", [
+    ("train.bb", b"a\xff\n", r"train\.bb, line 1: not UTF-8"),
+    ("valid.aa", b"a\nb\rc\n", r"valid\.aa, line 2: has a carriage return within"),
+    ("test.bb", None, r"test\.bb: no such file"),
+])  # fmt: skip
+def test_fairseq_preprocess_looks_at_all_texts_first(tmp_path, name, content, message):
+    for split in ("train", "valid", "test"):
+        for lang in ("aa", "bb"):
+            (tmp_path / f"{split}.{lang}").write_bytes(b"\xef\xbb\xbfa b\r\nc\n")
+    prefixes = {f"{split}pref": str(tmp_path / split) for split in ("train", "valid", "test")}
+    args = Namespace(source_lang="aa", target_lang="bb", only_source=False, **prefixes)
+    made = []
+    module = SimpleNamespace(_build_dictionary=lambda *files, args: made.append(1), _make_all=lambda *files: made.append(2))
+    raw.check_before_preprocessing(module)
+    module._build_dictionary([], args=args)
+    module._make_all("aa", None, args)
+    assert made == [1, 2]
+    (tmp_path / name).unlink()
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    args = Namespace(**vars(args))
+    for make in (lambda: module._build_dictionary([], args=args), lambda: module._make_all("aa", None, args)):
+        with pytest.raises(UserError, match=message):
+            make()
+    assert made == [1, 2]
+
+
+def test_fairseq_preprocess_leaves_the_mark_out(tmp_path):
+    (tmp_path / "text").write_text(f"{MARK}a b\nc{MARK}\n", encoding="utf-8")
+    dictionary = Dictionary()
+    Dictionary.add_file_to_dictionary(str(tmp_path / "text"), dictionary, str.split, 1)
+    assert {"a", "b", f"c{MARK}"} <= set(dictionary.symbols) and f"{MARK}a" not in dictionary
+
+
+def test_long_lines_are_cut_between_words(monkeypatch):
+    """The trainer counts words, so that nothing is lost; its time grows with the square of a line's length."""
+    started = time.process_time()
+    train_sentencepiece([*WORDS, "one two three " * 50_000], 22, 1.0)
+    assert time.process_time() - started < 30  # of minutes without
+    monkeypatch.setattr(vocabulary, "LONGEST_LINE", 12)
+    assert list(vocabulary._cut(["one two three", "a" * 30, "b"])) == ["one two", " three", "a" * 12, "a" * 12, "a" * 6, "b"]
+
+
+# Dictionaries and SentencePiece models
+
+
+@pytest.mark.parametrize("content, message", [
+    ("a 1\nb\n", r"dict\.txt, line 2: expected '<token> <count>', found 'b'"),
+    ("a 1\n 2\n", r"dict\.txt, line 2: expected"),
+    ("a 1\nb 1.5\n", r"dict\.txt, line 2: expected"),
+    ("a 1\nb 1\na 1\n", r"dict\.txt, line 3: 'a' is there twice"),
+    ("<unk> 1\n", r"dict\.txt, line 1: '<unk>' is there twice"),
+    ("", r"dict\.txt: empty"),
+])  # fmt: skip
+def test_fairseq_reads_a_dictionary_as_we_do(tmp_path, content, message):
+    path = tmp_path / "dict.txt"
+    path.write_text(f"{MARK}x\u0085 1\r\ny 1 #fairseq:overwrite\n", encoding="utf-8")
+    assert Dictionary.load(str(path)).symbols == read_dictionary(path).symbols == ["<s>", "<pad>", "</s>", "<unk>", "x\u0085", "y"]
+    path.write_text(content)
+    for read in (Dictionary.load, read_dictionary):
+        with pytest.raises(UserError, match=message):
+            read(str(path))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return train_sentencepiece(WORDS, 22, 1.0)
+
+
+@pytest.mark.parametrize("name", ["cut", "without settings", "flipped", "empty", "folder"])
+def test_a_damaged_model_is_told(tmp_path, model, name):
+    path = tmp_path / "sentencepiece.bpe.model"
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    pieces = sentencepiece_model_pb2.ModelProto(pieces=proto.pieces).SerializeToString()
+    assert model.startswith(pieces)  # so that the file can be cut off right after them
+    if name == "folder":
+        path.mkdir()
+    else:
+        proto.normalizer_spec.precompiled_charsmap = b"damaged"
+        content = {"cut": model[:-5], "without settings": pieces, "flipped": proto.SerializeToString(), "empty": b""}[name]
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=r"sentencepiece\.bpe\.model: (not a|a Sent|is a folder)"):
+        load_sentencepiece(path)
+
+
+def test_a_model_of_another_dictionary_is_told(tmp_path, model):
+    path = tmp_path / "model"
+    path.write_bytes(model)
+    processor = load_sentencepiece(path)
+    own = dictionary_text(processor, path).splitlines()
+    tokens = [line.split(" ")[0] for line in own]
+    require_own_pieces(processor, path, dictionary_of([*tokens, "<mask>"]))
+    require_own_pieces(processor, path, dictionary_of(tokens[:3]))  # of a text that needs no more of them
+    require_own_pieces(processor, path, dictionary_of([*tokens[:5], "[de]", "[en_XX]", "madeupword0000", "w1"]))
+    other = dictionary_of([*tokens[:5], *(f"w{number}" for number in range(2))])
+    with pytest.raises(UserError, match="only 5 of its 7 tokens are pieces of this SentencePiece model"):
+        require_own_pieces(processor, path, other)
+
+
+# What commands wrote
+
+
+@pytest.mark.parametrize("content, message", [
+    ("{", r"x\.json, line 1: is not JSON"),
+    ("[" * 100_000, r"x\.json: is not JSON that can be read"),
+    ("1" * 5000, r"x\.json: is not JSON that can be read"),
+    ('{"a": "\\ud800"}', r"x\.json: is not JSON that can be read"),
+])  # fmt: skip
+def test_json_that_cannot_be_read_is_told(tmp_path, content, message):
+    path = tmp_path / "x.json"
+    path.write_text(f'{MARK}{{"a": [1, "\u00e9"]}}\n', encoding="utf-8")
+    assert read_json(path) == {"a": [1, "\u00e9"]}
+    path.write_text(content)
+    with pytest.raises(UserError, match=message):
+        read_json(path)
+
+
+def test_a_changed_manifest_is_told(tmp_path):
+    manifest = Manifest(tmp_path, "m.json", ())
+    (tmp_path / "file").write_text("text")
+    manifest.finish("step", {"from": 1}, ["file"], {"lines": 7})
+    assert Manifest(tmp_path, "m.json", ()).is_done("step", {"from": 1})
+    text = (tmp_path / "m.json").read_text()
+    held = json.loads(text)
+    (tmp_path / "m.json").write_text(json.dumps({"steps": held["steps"]}))  # as it was written without a checksum
+    assert Manifest(tmp_path, "m.json", ()).steps == held["steps"]
+    outside = {"steps": {"step": {**held["steps"]["step"], "files": {"../file": 4}}}}
+    for damaged in (text.replace("7", "8"), json.dumps(outside), json.dumps({"steps": {"step": 3}})):
+        (tmp_path / "m.json").write_text(damaged)
+        with pytest.raises(UserError, match=r"m\.json: damaged"):
+            Manifest(tmp_path, "m.json", ())
+
+
+@pytest.mark.parametrize("damage", ["results/accuracy", "lang", "seeds", "number"])
+def test_figures_that_are_none_are_told(tmp_path, run, damage):
+    content = {"lang": {"f1": 0.5, "lang": None}, "seeds": {"seeds": 0}, "number": {"seeds": [{"de": {"f1": "x"}}]},
+               "results/accuracy": {"accuracy": {"de": {"1": 0.5}}}}[damage]  # fmt: skip
+    (tmp_path / "x.json").write_text(json.dumps(content))
+    line = error_line(run("scripts/evaluate_xtreme.py", "table", "bucc=x.json", cwd=tmp_path))
+    assert "x.json: is not of evaluate_xtreme.py run or retrieve.py" in line
+
+
+def test_a_log_that_is_cut_off_is_read_as_far_as_it_goes(tmp_path):
+    line = 'INFO | valid | {"epoch": 1, "valid_loss": "%s", "valid_num_updates": "%d"}\n'
+    log = tmp_path / "log"
+    log.write_text(line % ("2.5", 10) + line % ("1.2.3", 20) + line % ("9" * 400, 30) + (line % ("1.5", 40))[:45])
+    assert read_curve(log, "loss") == [(10, 2.5)]
+
+
+def test_translation_data_without_targets_is_told(tmp_path):
+    write_tokens(tmp_path / "valid.aa-bb.aa", [[5, 6]])
+    words = make_dictionary(mask=False)
+    cfg = TranslationConfig(data=str(tmp_path), source_lang="aa", target_lang="bb", train_subset="train")
+    cfg.dataset_impl = None
+    task = CheckedTranslationTask(SimpleNamespace(**{**vars(cfg), "required_seq_len_multiple": 1, "num_batch_buckets": 0}), words, words)
+    with pytest.raises(UserError, match="its valid data has no bb"):
+        task.load_dataset("valid")
