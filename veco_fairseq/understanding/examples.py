@@ -258,6 +258,8 @@ def read_examples(path: Path, lang: str, nlu_task: str) -> List[Example]:
         UserError: the file is bad (see the readers), or empty.
     """
     suffix = path.name.removesuffix(".gz").rpartition(".")[2]
+    if suffix not in READERS[nlu_task]:
+        raise UserError(f"{path}: is none of the files of --nlu-task {nlu_task}: *.{', *.'.join(READERS[nlu_task])}, .gz or not")
     examples = list(READERS[nlu_task][suffix](path, lang))
     if not examples:
         raise UserError(f"{path}: has no examples")
