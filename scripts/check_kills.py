@@ -51,8 +51,6 @@ def prepare() -> None:
 
 def main() -> int:
     args = parse_arguments()
-    import logging
-
     import torch
     import torch._dynamo  # what training imports later than others: forks have it then
     from fairseq_cli.train import cli_main
@@ -63,7 +61,6 @@ def main() -> int:
     # A fork of a process with threads would wait for them for ever.
     torch.set_num_threads(1)
     tqdm.monitor_interval = 0
-    logging.getLogger().setLevel(logging.INFO)  # for the forks: fairseq's logs are compared
     return check_kills(args, cli_main, prepare)
 
 

@@ -103,7 +103,6 @@ def make_corpus(folder: Path, seed: int) -> None:
         author.write(text, "mono", MONO_LINES, lines_a_document=8)
         author.write(text, "train", SIZES["train"])
         author.write(text, "valid", SIZES["valid"])
-        author.write(text, "many", MANY_LINES)
         author.write_understanding(made)
         pair, (source, target) = "-".join(LANGUAGES), LANGUAGES
         parts = parse_parts(
@@ -119,16 +118,20 @@ def make_corpus(folder: Path, seed: int) -> None:
             shutil.copy(made / "root" / DICT_NAME, made / f"mt/dict.{lang}.txt")
 
 
-def make_models(folder: Path, options: str, train: Callable[[], object], pretraining: Command) -> None:
-    """Write the starting models that the options of a training name, if they are not there yet.
+def make_inputs(folder: Path, options: str, train: Callable[[], object], pretraining: Command) -> None:
+    """Write what else the options of a command name, if it is not there yet.
 
     Args:
-        folder: of the corpus, which gets ``camlm/`` and ``xlm/``, pre-trained for two updates, and ``mt.pt``, converted.
-        options: of the training.
+        folder: of the corpus, which gets ``camlm/`` and ``xlm/``, pre-trained for two updates, ``mt.pt``, converted, and
+            ``many/``, the text for prepare_root.py.
+        options: of the command.
         train: fairseq-train, on sys.argv.
         pretraining: its arguments but for the data and --save-dir.
     """
     converted = folder / "mt.pt"
+    if "/many/" in options and not (folder / "many").exists():
+        with atomic_folder(folder / "many") as made:
+            Author(MANY_LINES).write(made, "train", MANY_LINES)
     for name, more in (("camlm", []), ("xlm", ["--objective", "mlm"])):
         wanted = f"/{name}/" in options or (name == "camlm" and f"/{converted.name}" in options)
         if wanted and not (folder / name).exists():

@@ -26,8 +26,8 @@ TRANSLATION = f"""{{data}}/mt {EVERY_TRAINING} --task translation {{converted}} 
 UNDERSTANDING = f"""{EVERY_TRAINING} {SIZES} --task veco_nlu --criterion veco_nlu --arch veco_nlu_tiny
     --finetune-from-model {{data}}/camlm/checkpoint_last.pt --lr-scheduler linear_by_epoch --batch-size 16 --max-epoch 4
     --best-checkpoint-metric score --maximize-best-checkpoint-metric"""
-PREPARATION = """--mono de={data}/text/many.de en={data}/text/many.en --bitext de-en={data}/text/many.de,{data}/text/many.en
-    --valid-lines 100 --vocab-size 150 --vocab-lines 2000 --workers 1"""
+PREPARATION = """--mono de={data}/many/train.de en={data}/many/train.en
+    --bitext de-en={data}/many/train.de,{data}/many/train.en --valid-lines 100 --vocab-size 150 --vocab-lines 2000 --workers 1"""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@
 
 import random
 import signal
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
@@ -74,10 +75,12 @@ def make_plan(kinds: Sequence[str], kills: int, inside_saves: int, seed: int) ->
     of_trials = list(islice(cycle(turns), kills))
     saving = [number for number, name in enumerate(of_trials) if KINDS[name].trains]
     inside = set(rng.sample(saving, min(inside_saves, len(saving))))
-    trials = []
+    trials, used = [], Counter()
     for number, name in enumerate(of_trials):
         others = [way for way in ways_of(KINDS[name])[1:] if number not in inside or way in IN_SAVES]
-        way = KILLED if rng.random() < SHARE_KILLED else rng.choice(others)
+        rng.shuffle(others)
+        way = KILLED if rng.random() < SHARE_KILLED else min(others, key=used.__getitem__)
+        used[way] += 1
         early = rng.random() < SHARE_EARLY
         trials.append(Trial(number + 1, name, way, number in inside, early, rng.random(), rng.random()))
     return trials

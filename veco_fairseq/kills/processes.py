@@ -3,6 +3,7 @@
 """Commands in processes of their own, started fast, and stopped in every way in which a machine stops them."""
 
 import atexit
+import logging
 import multiprocessing
 import os
 import random
@@ -20,6 +21,7 @@ import torch
 Command = list[str]
 # The environment of a command that is not forked: this package first, one thread for each process.
 PACKAGES = str(Path(__file__).resolve().parents[2])
+LOG_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
 
 
 class Process:
@@ -99,6 +101,9 @@ def _forked(command: Command, log: Path, call: Callable[[], object]) -> None:
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for number in (1, 2):
         os.dup2(file, number)
+    # This process may have other streams and logs; fairseq's commands begin with these.
+    sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))
+    logging.basicConfig(format=LOG_FORMAT, level=logging.INFO, stream=sys.stdout, force=True)
     sys.argv = command
     # Every process of its own has other random numbers before it sets its seed.
     random.seed()

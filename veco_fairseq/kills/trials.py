@@ -14,6 +14,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from fairseq import utils
+
 from veco_fairseq.errors import UserError
 from veco_fairseq.kills.comparison import (
     MOST_TOLD,
@@ -23,8 +25,8 @@ from veco_fairseq.kills.comparison import (
     resume_differences,
     updates,
 )
-from veco_fairseq.kills.corpus import make_corpus, make_models
-from veco_fairseq.kills.kinds import CAMLM, KINDS
+from veco_fairseq.kills.corpus import make_corpus, make_inputs
+from veco_fairseq.kills.kinds import CAMLM, KINDS, PLUGIN
 from veco_fairseq.kills.plan import (
     ALL_TERMINATED,
     EXIT_CODES,
@@ -117,6 +119,8 @@ class Runner:
     def __init__(self, folder: Path, train: Callable[[], object], prepare: Callable[[], object], seed: int):
         self.folder, self.train, self.prepare, self.seed = folder, train, prepare, seed
         self.references: dict[str, Reference] = {}
+        # Forks have the plug-in already, under whatever name of its folder it was imported by.
+        utils.import_user_module.memo = {os.path.abspath(PLUGIN)}
 
     def start(self, kind: str, save_dir: Path, log: Path, forked: bool) -> Process:
         """Start a training, in a fork if it is wanted and the training has one worker."""
@@ -143,7 +147,7 @@ class Runner:
 
     def _make_reference(self, kind: str, folder: Path, log: Path, times: Path) -> None:
         make_corpus(self.folder / "data", self.seed)
-        make_models(self.folder / "data", KINDS[kind].options, self.train, CAMLM.split()[1:])
+        make_inputs(self.folder / "data", KINDS[kind].options, self.train, CAMLM.split()[1:])
         clear(folder, log)
         folder.parent.mkdir(parents=True, exist_ok=True)
         process = self.start(kind, folder, log, forked=False)
@@ -158,7 +162,7 @@ class Runner:
             process.end()
         text = log.read_text(encoding="utf-8")
         if code != 0:
-            raise UserError(f"{kind}: fails undisturbed: {(text.strip() or 'no words').splitlines()[-1]}: see {log}")
+            raise UserError(f"{kind}: fails undisturbed: {last_line(log)}: see {log}")
         saves = [float(seconds) for seconds in re.findall(r"writing took ([\d.e-]+) seconds", text)] or [0.0]
         seconds = {"start": moments[1] - moments[0], "save": mean(saves),
                    "update": (moments[-1] - moments[1]) / max(updates(text), default=1)}  # fmt: skip
@@ -184,7 +188,7 @@ class Runner:
                 result.update(killed)
                 break
         else:
-            result["failures"].append(f"could not be hit in {ATTEMPTS} attempts")
+            result["failures"].append(f"ended {ATTEMPTS} times before it was hit: {last_line(folder / 'killed.log')}")
             return
         result["failures"] += self._resume(trial, reference, folder, result)
         if not result["failures"]:
@@ -244,8 +248,7 @@ class Runner:
             send(result.pop("left_running"), signal.SIGKILL)
         before, after = ((folder / name).read_text(encoding="utf-8") for name in ("killed.log", "resumed.log"))
         if code != 0:
-            last = (after.strip() or "nothing printed").splitlines()[-1]
-            return [f"the resumed training ended with exit code {code}: {last}"]
+            return [f"the resumed training ended with exit code {code}: {last_line(folder / 'resumed.log')}"]
         result["resumed_at"] = min(updates(after), default=None)
         found = [*end_differences(trial, before, result["exit_code"]), *resume_differences(before, after)]
         found += [f"before the kill, {difference}" for difference in log_differences(before, reference.log)][:MOST_TOLD]
@@ -265,6 +268,10 @@ def end_differences(trial: Trial, log: str, code: int) -> list[str]:
 def processor_seconds() -> float:
     """Of this process and all that it has started and that have ended."""
     return sum(os.times()[:4])
+
+
+def last_line(log: Path) -> str:
+    return (log.read_text(encoding="utf-8", errors="replace").strip() or "nothing was printed").splitlines()[-1]
 
 
 def being_written(folder: Path) -> dict[str, int]:
