@@ -24,7 +24,7 @@ import torch
 from fairseq import checkpoint_utils, utils
 from fairseq import trainer as fairseq_trainer
 from fairseq.data import data_utils
-from fairseq.data.iterators import EpochBatchIterator
+from fairseq.data.iterators import EpochBatchIterator, GroupedEpochBatchIterator, StreamingEpochBatchIterator
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
@@ -36,6 +36,7 @@ from veco_fairseq import adam
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
 from veco_fairseq.cli import print_error, user_message
 from veco_fairseq.errors import UserError
+from veco_fairseq.forking import forked
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Warnings that every fairseq command prints and no user can do anything about. All of them come after
@@ -537,6 +538,8 @@ def install() -> None:
     data_utils.batch_by_size = batch_by_size
     EpochBatchIterator.state_dict = epoch_state
     EpochBatchIterator.load_state_dict = load_epoch_state
+    for kind in (EpochBatchIterator, GroupedEpochBatchIterator, StreamingEpochBatchIterator):
+        kind._get_iterator_for_epoch = forked(kind._get_iterator_for_epoch)
     utils.move_to_cpu = move_to_cpu
     FairseqTask.train_step = train_step
     Adam.step = adam.step  # fairseq's makes eight passes over all parameters
