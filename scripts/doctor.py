@@ -4,21 +4,25 @@
 """Print versions, processor, GPU and bf16 support, and known conflicts: what to send along with a question."""
 
 import argparse
-
-from veco_fairseq.cli import run
+import runpy
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 
 def main() -> int:
     argparse.ArgumentParser(description=__doc__, allow_abbrev=False).parse_args()
-    from veco_fairseq.doctor import PACKAGES, conflicts, report, version
-
-    for what, how in report():
+    # by its path: importing it from the package imports fairseq, which may be what does not work
+    path = Path(__file__).resolve().parent.parent / "veco_fairseq" / "doctor.py"
+    doctor = SimpleNamespace(**runpy.run_path(str(path)))
+    versions = {package: doctor.version(package) for package in (*doctor.PACKAGES, "fairseq")}
+    for what, how in doctor.report():
         print(f"{what:14} {how}")
-    problems = conflicts({package: version(package) for package in (*PACKAGES, "fairseq")})
+    problems = doctor.conflicts(versions) + doctor.failures(versions)
     for problem in problems:
         print(f"PROBLEM        {problem}")
     return 1 if problems else 0
 
 
 if __name__ == "__main__":
-    run(main)
+    sys.exit(main())
