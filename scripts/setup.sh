@@ -5,11 +5,16 @@
 # Makes .venv in the repository, with the versions of scripts/requirements.lock and this package (editable).
 # Does nothing when it is up to date; a .venv whose making was cut off is made anew.
 #
-#   VECO_PYTHON=/path/to/python bash scripts/setup.sh     builds it from that interpreter (3.11, 3.12 or 3.13)
+#   VECO_PYTHON=/path/to/python bash scripts/setup.sh     builds it from that interpreter (3.11 to 3.14)
+#   VECO_VERSIONS=lowest bash scripts/setup.sh            with the lowest versions that setup.py allows
+#   VECO_VERSIONS=newest bash scripts/setup.sh            with the newest versions there are of what setup.py names
+#
+# Where Python, or what it needs, is missing, and uv is on the PATH, uv brings Python 3.12.
 set -euo pipefail
 
 repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 lock="$repository/scripts/requirements.lock"
+mend="$repository/scripts/mend_fairseq.py"
 venv="$repository/.venv"
 stamp="$venv/veco-setup.stamp"        # written last: what .venv holds
 unfinished="$venv/veco-setup.unfinished"  # there while .venv is being made or changed
@@ -17,6 +22,11 @@ log="$venv/veco-setup.log"
 
 say() { echo "setup: $*"; }
 fail() { echo "setup.sh: error: $*" >&2; exit 1; }
+
+case "${VECO_VERSIONS:=pinned}" in
+pinned | lowest | newest) ;;
+*) fail "VECO_VERSIONS=$VECO_VERSIONS: give pinned, lowest or newest" ;;
+esac
 
 # probe PYTHON: prints "VERSION VENV HEADERS PREFIX", such as "3.12 venv headers /usr"; fails if it does not run.
 probe() {
@@ -31,29 +41,79 @@ print(version, "venv" if venv else "-", "headers" if headers else "-", sys.base_
 # identity FACTS: the version and prefix, by which two interpreters are the same
 identity() { local version venv headers prefix; read -r version venv headers prefix <<<"$1"; echo "$version $prefix"; }
 
-supported() { [[ "$1" =~ ^3\.1[123]\  ]]; }
+supported() { [[ "$1" =~ ^3\.1[1234]\  ]]; }
 
-# The interpreter: the user's, else the one .venv was made with, else the first supported one. 3.12 comes first
-# because there is a wheel of fairseq-fixed for it, so that nothing has to be compiled.
+# The interpreter: the user's, else the one .venv was made with, else the first supported one; empty if there is none.
+# 3.12 comes first because there is a wheel of fairseq-fixed for it, so that nothing has to be compiled.
 choose_python() {
     if [[ -n "${VECO_PYTHON:-}" ]]; then
         python="$VECO_PYTHON"
-        facts="$(probe "$python")" || fail "VECO_PYTHON=$python does not run: give the path of a Python 3.11 to 3.13"
-        supported "$facts" || fail "VECO_PYTHON=$python is Python ${facts%% *}: fairseq needs 3.11, 3.12 or 3.13"
+        facts="$(probe "$python")" || fail "VECO_PYTHON=$python does not run: give the path of a Python 3.11 to 3.14"
+        supported "$facts" || fail "VECO_PYTHON=$python is Python ${facts%% *}: fairseq needs 3.11 to 3.14"
         return
     fi
-    for python in "$venv/bin/python" python3.12 python3.11 python3.13 python3; do
+    for python in "$venv/bin/python" python3.12 python3.11 python3.13 python3.14 python3; do
         if facts="$(probe "$python")" && supported "$facts"; then return; fi
     done
-    fail "no Python 3.11, 3.12 or 3.13 found: install one, or name it with VECO_PYTHON=/path/to/python"
+    python="" facts=""
+}
+
+# fairseq-fixed is compiled unless there is a wheel of it: on the index for 3.12 on Linux, or in pip's cache.
+compiles() {
+    local version="${facts%% *}" each
+    if [[ "$version" == 3.12 && "$(uname -sm)" == "Linux x86_64" ]]; then return 1; fi
+    if "$venv/bin/python" -m pip show fairseq-fixed >/dev/null 2>&1; then return 1; fi
+    for each in "$venv/bin/python" "$python"; do
+        if "$each" -m pip cache list fairseq_fixed 2>/dev/null | grep -q -- "-cp${version/./}-"; then return 1; fi
+    done
+}
+
+# lack WHAT DEBIANS_PACKAGE FEDORAS_PACKAGE: notes one more thing that is missing
+lack() { missing+="${missing:+, }$1" debian+=" $2" fedora+=" $3"; }
+
+# Sees to all that making a .venv takes. What is missing uv brings, as a Python 3.12; without uv one line names it all.
+complete_python() {
+    local missing="" debian="" fedora="" version="${facts%% *}" compiler found="" command words
+    if [[ -z "$python" ]]; then
+        lack "a Python from 3.11 to 3.14" "g++ python3-dev python3-venv" "gcc-c++ python3-devel"
+    else
+        if compiles; then
+            for compiler in ${CXX:+"$CXX"} c++ g++ clang++; do
+                if command -v "${compiler%% *}" >/dev/null; then found=1; fi
+            done
+            [[ -n "$found" ]] || lack "a C++ compiler" g++ gcc-c++
+            [[ "$facts" == *" headers "* ]] || lack "the headers of Python $version" "python$version-dev" python3-devel
+        fi
+        [[ -d "$venv" || "$facts" == *" venv "* ]] ||
+            lack "the venv module of Python $version" "python$version-venv" python3-libs
+    fi
+    if [[ -z "$missing" ]]; then return; fi
+    command="Debian, Ubuntu: apt-get install$debian; Fedora: dnf install$fedora"
+    if [[ -n "${VECO_PYTHON:-}${brought:-}" ]] || ! command -v uv >/dev/null; then
+        fail "missing: $missing: install it ($command), or name another Python with VECO_PYTHON=/path/to/python," \
+            "or install uv, which brings a Python 3.12 that needs nothing else"
+    fi
+    say "missing: $missing; uv brings a Python 3.12 that needs nothing else (a download of 30 MB)"
+    words="$(uv python install 3.12 2>&1)" ||
+        fail "uv could not bring Python 3.12: install what is missing ($command); uv says: ${words//$'\n'/ }"
+    if ! python="$(uv python find --system 3.12 2>/dev/null)" || ! facts="$(probe "$python")"; then
+        fail "uv python find --system 3.12 names no Python that runs, though uv python install 3.12 succeeded"
+    fi
+    rm -rf "$venv"  # of a Python that is not whole
+    brought=1
+    complete_python  # where there is no wheel of fairseq-fixed, a compiler is missing still
 }
 
 # What a finished .venv must hold; another path counts, because the commands in .venv/bin name theirs.
 wanted_stamp() {
     echo "python $(identity "$facts")"
     echo "repository $repository"
-    echo "pins $(cat "$lock" "$repository/setup.py" | cksum)"
+    echo "versions $VECO_VERSIONS"
+    echo "pins $(cat "$lock" "$repository/setup.py" "$mend" | cksum)"
 }
+
+# logged COMMAND...: with its output in the log
+logged() { "$@" >>"$log" 2>&1; }
 
 # locked PATTERN [not]: the lock's packages with such a name, or all others, with their hashes
 locked() {
@@ -68,8 +128,7 @@ pip_install() {
     local step="$1"; shift
     [[ -z "$step" ]] || say "$step"
     # without CUDA_HOME: with it, fairseq compiles GPU extensions that no text task uses
-    if env -u CUDA_HOME "$venv/bin/python" -m pip --no-input --disable-pip-version-check install "$@" >>"$log" 2>&1
-    then return; fi
+    if logged env -u CUDA_HOME "$venv/bin/python" -m pip --no-input --disable-pip-version-check install "$@"; then return; fi
     if grep -qi "no space left on device\|disk quota exceeded" "$log"; then
         fail "the disk is full: free some space (about 3 GB, 10 GB with CUDA) and run it again; pip's log: $log"
     elif grep -q "DO NOT MATCH THE HASHES" "$log"; then
@@ -82,24 +141,24 @@ pip_install() {
     fail "pip could not install a package; pip's log: $log"
 }
 
-# fairseq-fixed is compiled unless there is a wheel of it: on the index for 3.12 on Linux, or in pip's cache.
-check_compiler() {
-    local version="${facts%% *}"
-    if "$venv/bin/python" -m pip show fairseq-fixed >/dev/null 2>&1; then return; fi
-    if [[ "$version" == 3.12 && "$(uname -sm)" == "Linux x86_64" ]]; then return; fi
-    if "$venv/bin/python" -m pip cache list fairseq_fixed 2>/dev/null | grep -q -- "-cp${version/./}-"; then return; fi
-    local compiler
-    for compiler in ${CXX:+"$CXX"} c++ g++ clang++ ""; do
-        [[ -n "$compiler" ]] || fail "no C++ compiler, which fairseq-fixed is compiled with on Python $version:" \
-            "install one (Debian, Ubuntu: apt-get install g++), or use Python 3.12, which has a wheel"
-        if command -v "${compiler%% *}" >/dev/null; then break; fi
-    done
-    [[ "$facts" == *" headers "* ]] || fail "no Python.h, which fairseq-fixed is compiled with on Python $version:" \
-        "install Python's headers (Debian, Ubuntu: apt-get install python$version-dev)"
+# What the .venv that is there cannot be brought up to date for; nothing if it can.
+why_anew() {
+    local venv_facts held=pinned
+    if [[ -e "$unfinished" ]]; then
+        echo "its making was cut off"
+    elif ! venv_facts="$(probe "$venv/bin/python")"; then
+        echo "its Python does not run"
+    elif [[ "$(identity "$venv_facts")" != "$(identity "$facts")" ]]; then
+        echo "it is of another Python, $(identity "$venv_facts")"
+    elif [[ -f "$stamp" ]]; then
+        if ! grep -qxF "repository $repository" "$stamp"; then echo "the repository was moved"; return; fi
+        if grep -q "^versions " "$stamp"; then held="$(grep "^versions " "$stamp")"; fi
+        if [[ "${held#versions }" != "$VECO_VERSIONS" ]]; then echo "it has the ${held#versions } versions"; fi
+    fi
 }
 
 choose_python
-if [[ -f "$stamp" && ! -e "$unfinished" && "$(cat "$stamp")" == "$(wanted_stamp)" ]] \
+if [[ -f "$stamp" && ! -e "$unfinished" && "$(<"$stamp")" == "$(wanted_stamp)" ]] \
     && "$venv/bin/python" -c "" 2>/dev/null; then
     exit 0
 fi
@@ -110,29 +169,17 @@ if command -v flock >/dev/null; then
     flock 9
 fi
 
-# A .venv is made anew if its making was cut off, or it's another interpreter's, or the repository was moved.
 if [[ -d "$venv" ]]; then
-    if [[ -e "$unfinished" ]]; then
-        why="its making was cut off"
-    elif ! venv_facts="$(probe "$venv/bin/python")"; then
-        why="its Python does not run"
-    elif [[ "$(identity "$venv_facts")" != "$(identity "$facts")" ]]; then
-        why="it is of another Python, $(identity "$venv_facts")"
-    elif [[ -f "$stamp" ]] && ! grep -qxF "repository $repository" "$stamp"; then
-        why="the repository was moved"
-    else
-        why=""
-    fi
+    why="$(why_anew)"
     if [[ -n "$why" ]]; then
         say "removing .venv: $why"
-        if [[ "$python" == "$venv/bin/python" ]]; then rm -rf "$venv"; choose_python; fi
         rm -rf "$venv"
+        choose_python
     fi
 fi
+complete_python
 
 if [[ ! -d "$venv" ]]; then
-    [[ "$facts" == *" venv "* ]] || fail "$python has no venv module:" \
-        "install it (Debian, Ubuntu: apt-get install python${facts%% *}-venv)"
     say "1/4 making .venv with $python (seconds)"
     mkdir "$venv"
     : >"$unfinished"
@@ -142,7 +189,6 @@ else
     : >"$unfinished"
     : >"$log"
 fi
-check_compiler
 
 # torch first: fairseq-fixed is compiled against it, and without build isolation pip downloads it once, not twice.
 # --no-deps: the lock has all that is needed, with hashes; torch alone comes from the index that pip's settings name.
@@ -152,9 +198,18 @@ locked '^torch$' not >"$rest"
 pip_install "2/4 installing torch and numpy (a download of 0.3 GB, or 3 GB with CUDA: 1 to 10 minutes)" \
     --require-hashes --no-deps -r "$first"
 pip_install "" "$(locked '^torch$' | grep -o '^torch==[^ ]*')"
+# Then what the lock has, and nothing else: fairseq-fixed declares torchaudio, which nothing here needs. transformers
+# imports it wherever it is installed, and fails where it cannot be loaded beside this build of torch.
 pip_install "3/4 installing fairseq and the rest (up to 4 minutes where fairseq is compiled, else seconds)" \
     --no-build-isolation --require-hashes --no-deps -r "$rest"
+logged "$venv/bin/python" -m pip uninstall --yes torchaudio || true  # of a .venv made before
 pip_install "4/4 installing veco_fairseq from $repository (seconds)" --no-build-isolation --no-deps -e "$repository"
+if [[ "$VECO_VERSIONS" != pinned ]]; then
+    # shellcheck disable=SC2046  words are requirements
+    pip_install "and the $VECO_VERSIONS versions (as much as torch once more)" \
+        --upgrade $("$venv/bin/python" "$repository/scripts/versions.py" "$VECO_VERSIONS")
+fi
+mended="$("$venv/bin/python" "$mend" 2>&1)" || fail "${mended#*error: }"
 
 wanted_stamp >"$stamp"
 rm "$unfinished"

@@ -27,6 +27,9 @@ case "$*" in
         if [[ -n "${FAKE_INSTALL_FAILS:-}" && "$*" == *veco-setup.rest* ]]; then echo "ERROR: $FAKE_INSTALL_FAILS"; exit 1; fi ;;
     *"pip cache list"*) echo "${FAKE_CACHE:-}" ;;
     *"pip show"*) exit 1 ;;
+    *mend_fairseq.py) if [[ -n "${FAKE_MEND_FAILS:-}" ]]; then echo "mend_fairseq.py: error: $FAKE_MEND_FAILS" >&2; exit 1; fi ;;
+    *"versions.py lowest") echo torch==2.6 ;;
+    *" uninstall "*) echo "$@" >>"$FAKE_CALLS" ;;
     *pytest*) echo "pytest called with: $*; OMP_NUM_THREADS=$OMP_NUM_THREADS" ;;
 esac
 """
@@ -40,7 +43,7 @@ class Sandbox:
     def __init__(self, folder: Path):
         self.repository = folder / "a repository"
         (self.repository / "scripts").mkdir(parents=True)
-        for name in ("scripts/setup.sh", "scripts/test.sh", "scripts/requirements.lock", "setup.py"):
+        for name in ("scripts/setup.sh", "scripts/test.sh", "scripts/requirements.lock", "scripts/mend_fairseq.py", "setup.py"):
             shutil.copy(REPOSITORY / name, self.repository / name)
         self.python = folder / "stand in"
         self.python.write_text(STAND_IN)
@@ -55,6 +58,19 @@ class Sandbox:
 
     def compiler(self) -> None:
         (self.tools / "c++").symlink_to("/bin/true")
+
+    def interpreter(self, name: str, facts: str) -> Path:
+        """One more stand-in, on the PATH or wherever ``name`` leads."""
+        path = self.tools / name
+        path.write_text(STAND_IN.replace("3.11 venv headers /prefix", facts))
+        path.chmod(0o755)
+        return path
+
+    def uv(self, script: str) -> None:
+        """A stand-in for uv, which notes its calls, too."""
+        path = self.tools / "uv"
+        path.write_text(f'#!/bin/bash\necho "uv $*" >>"$FAKE_CALLS"\n{script}\n')
+        path.chmod(0o755)
 
     def calls(self) -> list:
         """The calls of pip install since the last time."""
@@ -89,10 +105,11 @@ def test_makes_the_environment_and_then_does_nothing(sandbox):
     assert result.returncode == 0, result.stderr
     steps = [line.split()[1] for line in result.stdout.splitlines()]
     assert steps == ["1/4", "2/4", "3/4", "4/4", "done"]
-    first, torch, rest, package = sandbox.calls()
+    first, torch, rest, torchaudio, package = sandbox.calls()
     assert first.endswith(f"--require-hashes --no-deps -r {sandbox.venv}/veco-setup.first")
     assert re.search(r" install torch==[\d.]+$", torch)
     assert rest.endswith(f"--no-build-isolation --require-hashes --no-deps -r {sandbox.venv}/veco-setup.rest")
+    assert torchaudio.endswith("uninstall --yes torchaudio")
     assert package.endswith(f"--no-deps -e {sandbox.repository}")
     lock = hashes_of(sandbox.repository / "scripts" / "requirements.lock")
     first, rest = (hashes_of(sandbox.venv / f"veco-setup.{name}") for name in ("first", "rest"))
@@ -140,10 +157,10 @@ def test_broken_environment_is_made_anew(sandbox, damage):
     assert sandbox.run(**environment).stdout == ""
 
 
-@pytest.mark.parametrize("version", ["2.7", "3.9", "3.10", "3.14"])
+@pytest.mark.parametrize("version", ["2.7", "3.9", "3.10", "3.15"])
 def test_unsupported_python(sandbox, version):
     line = error_line(sandbox.run(FAKE_FACTS=f"{version} venv headers /prefix"))
-    assert f"is Python {version}: fairseq needs 3.11, 3.12 or 3.13" in line
+    assert f"is Python {version}: fairseq needs 3.11 to 3.14" in line
     assert not sandbox.venv.exists()
 
 
@@ -152,34 +169,81 @@ def test_python_that_does_not_run(sandbox):
 
 
 def test_no_python_at_all(sandbox):
-    assert "no Python 3.11, 3.12 or 3.13 found" in error_line(sandbox.run(VECO_PYTHON=""))
+    line = error_line(sandbox.run(VECO_PYTHON=""))
+    assert "missing: a Python from 3.11 to 3.14: install it" in line and "apt-get install g++ python3-dev python3-venv" in line
+    assert "install uv" in line and not sandbox.venv.exists()
 
 
-def test_the_first_supported_python_is_taken(sandbox):
-    for name, version in (("python3", "3.9"), ("python3.12", "3.10"), ("python3.13", "3.13")):
-        path = sandbox.tools / name
-        path.write_text(STAND_IN.replace("3.11 venv", f"{version} venv"))
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+@pytest.mark.parametrize("versions, taken", [
+    ({"python3": "3.9", "python3.12": "3.10", "python3.13": "3.13"}, "python3.13"),
+    ({"python3": "3.14", "python3.11": "3.11", "python3.14": "3.14"}, "python3.11"),
+    ({"python3": "3.14"}, "python3"),
+])
+def test_the_first_supported_python_is_taken(sandbox, versions, taken):
+    for name, version in versions.items():
+        sandbox.interpreter(name, f"{version} venv headers /prefix")
     sandbox.compiler()
     result = sandbox.run(VECO_PYTHON="")
-    assert "making .venv with python3.13 " in result.stdout, result.stderr
+    assert f"making .venv with {taken} " in result.stdout, result.stderr
 
 
-def test_no_venv_module(sandbox):
-    line = error_line(sandbox.run(FAKE_FACTS="3.11 - headers /prefix"))
-    assert "no venv module" in line and "python3.11-venv" in line
+@pytest.mark.parametrize("facts, compiler, missing, debian, fedora", [
+    ("- -", False, "a C++ compiler, the headers of Python 3.13, the venv module of Python 3.13",
+     "g++ python3.13-dev python3.13-venv", "gcc-c++ python3-devel python3-libs"),
+    ("venv -", True, "the headers of Python 3.13", "python3.13-dev", "python3-devel"),
+    ("venv headers", False, "a C++ compiler", "g++", "gcc-c++"),
+    ("- headers", True, "the venv module of Python 3.13", "python3.13-venv", "python3-libs"),
+])
+def test_all_that_is_missing_in_one_line(sandbox, facts, compiler, missing, debian, fedora):
+    if compiler:
+        sandbox.compiler()
+    line = error_line(sandbox.run(FAKE_FACTS=f"3.13 {facts} /prefix"))
+    assert f"missing: {missing}: install it (Debian, Ubuntu: apt-get install {debian}; Fedora: dnf install {fedora})" in line
+    assert "uv, which brings a Python 3.12" in line
+    assert sandbox.calls() == [] and not sandbox.venv.exists()  # said before anything is done
 
 
-def test_no_compiler(sandbox):
-    assert "no C++ compiler" in error_line(sandbox.run())
-    assert sandbox.calls() == []  # said before anything is downloaded
+UV = """
+case "$*" in
+    "python install 3.12") echo "Installed Python 3.12.16 in 1.2s" >&2 ;;
+    "python find --system 3.12") echo "$HOME/../bin/brought/python3.12" ;;
+    *) exit 2 ;;
+esac
+"""
 
 
-def test_no_headers(sandbox):
+@pytest.mark.skipif(os.uname()[0::4] != ("Linux", "x86_64"), reason="there is no wheel of fairseq-fixed: a compiler is needed")
+@pytest.mark.parametrize("facts", [None, "3.10 venv headers /usr", "3.13 - - /usr", "3.14 venv - /usr"])
+def test_uv_brings_python(sandbox, facts):
+    (sandbox.tools / "brought").mkdir()
+    sandbox.interpreter("brought/python3.12", "3.12 venv headers /uv")
+    sandbox.uv(UV)
+    if facts:
+        python = sandbox.interpreter("python3", facts)
+        (sandbox.venv / "bin").mkdir(parents=True)  # made by hand
+        (sandbox.venv / "bin" / "python").symlink_to(python)
+    result = sandbox.run(VECO_PYTHON="")
+    assert result.returncode == 0, result.stderr
+    assert "uv brings a Python 3.12" in result.stdout and "bin/brought/python3.12 " in result.stdout
+    assert sandbox.calls()[:2] == ["uv python install 3.12", "uv python find --system 3.12"]
+    # what it brought stays
+    assert sandbox.run(VECO_PYTHON="").stdout == "" and sandbox.calls() == []
+
+
+def test_uv_is_left_alone_where_a_python_is_whole_or_named(sandbox):
+    sandbox.uv(UV)
+    error_line(sandbox.run())  # VECO_PYTHON without a compiler
     sandbox.compiler()
-    line = error_line(sandbox.run(FAKE_FACTS="3.11 venv - /prefix"))
-    assert "no Python.h" in line and "python3.11-dev" in line
-    assert sandbox.calls() == []
+    assert sandbox.run().returncode == 0
+    assert not [call for call in sandbox.calls() if call.startswith("uv")]
+
+
+def test_uv_cannot_bring_python(sandbox):
+    sandbox.uv("echo 'error: no' >&2; echo 'cause: network' >&2; exit 1")
+    line = error_line(sandbox.run(VECO_PYTHON=""))
+    assert "error: no cause: network" in line and "apt-get install" in line
+    sandbox.uv('[[ "$*" == *install* ]] || exit 1')
+    assert "names no Python that runs" in error_line(sandbox.run(VECO_PYTHON=""))
 
 
 def test_no_compiler_is_needed_where_there_is_a_wheel(sandbox):
@@ -206,6 +270,32 @@ def test_failed_installation(sandbox, words, told):
     assert told in line and words in Path(log).read_text()
     # the next run repairs it
     assert sandbox.run().returncode == 0
+
+
+def test_other_versions_make_the_environment_anew(sandbox):
+    sandbox.compiler()
+    assert sandbox.run().returncode == 0
+    sandbox.calls()
+    result = sandbox.run(VECO_VERSIONS="lowest")
+    assert "removing .venv: it has the pinned versions" in result.stdout, result.stderr
+    assert sandbox.calls()[-1].endswith("--upgrade torch==2.6")
+    assert sandbox.run(VECO_VERSIONS="lowest").stdout == ""
+    assert "it has the lowest versions" in sandbox.run().stdout
+    assert "give pinned, lowest or newest" in error_line(sandbox.run(VECO_VERSIONS="old"))
+
+
+def test_environment_made_before_there_were_other_versions_is_kept(sandbox):
+    sandbox.compiler()
+    assert sandbox.run().returncode == 0
+    stamp = sandbox.venv / "veco-setup.stamp"
+    stamp.write_text("".join(line for line in stamp.open() if not line.startswith("versions")))
+    assert "bringing it up to date" in sandbox.run().stdout
+
+
+def test_a_fairseq_that_cannot_be_mended(sandbox):
+    sandbox.compiler()
+    assert error_line(sandbox.run(FAKE_MEND_FAILS="f.py: is not")) == "setup.sh: error: f.py: is not\n"
+    assert "its making was cut off" in sandbox.run().stdout
 
 
 @pytest.mark.parametrize("arguments, called", [
@@ -248,3 +338,4 @@ def test_the_lock_pins_every_dependency_with_its_hashes():
     assert all(f'"{name}' in setup and name in pins for name in needed)
     # wheels of each supported Python, on two kinds of processors and macOS: some 20 files
     assert all(len(pins[name]) > 12 for name in ("torch", "numpy", "sentencepiece", "ctranslate2"))
+    assert "torchaudio" not in pins

@@ -2,7 +2,17 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """VECO (ACL 2021) as a fairseq plug-in: ``--user-dir veco_fairseq``."""
 
-from veco_fairseq import compat  # noqa: F401  first: it prepares fairseq for what follows
+import sys
+
+if sys.version_info >= (3, 14):
+    try:
+        import fairseq  # noqa: F401
+    except TypeError as error:
+        raise ImportError(
+            f"fairseq-fixed cannot be imported on Python 3.14 ({error}): mend it with {sys.executable} scripts/mend_fairseq.py"
+        ) from None
+
+from veco_fairseq import compat  # noqa: F401, E402  first: it prepares fairseq for what follows
 from veco_fairseq import criterions, models, schedule, tasks  # noqa: F401, E402  each registers itself
 
 __version__ = "0.1.0"

@@ -23,7 +23,7 @@ import torch
 from fairseq import checkpoint_utils, options, utils
 from fairseq import trainer as fairseq_trainer
 from fairseq.data import Dictionary, data_utils
-from fairseq.data.iterators import EpochBatchIterator
+from fairseq.data.iterators import EpochBatchIterator, GroupedEpochBatchIterator, StreamingEpochBatchIterator
 from fairseq.dataclass import utils as dataclass_utils
 from fairseq.file_chunker_utils import Chunker
 from fairseq.file_io import PathManager
@@ -41,6 +41,7 @@ from veco_fairseq.cli import finish_output, print_error, program_name, user_mess
 from veco_fairseq.data import raw, tokens, vocabulary
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import write_failure
+from veco_fairseq.forking import forked
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Warnings that every fairseq command prints and no user can do anything about. All of them come after
@@ -516,6 +517,8 @@ def install() -> None:
     ReduceLROnPlateauLRSchedule.state_dict = resuming.plateau_state
     ReduceLROnPlateauLRSchedule.load_state_dict = resuming.load_plateau_state
     ReduceLROnPlateauLRSchedule.step = resuming.plateau_step
+    for kind in (EpochBatchIterator, GroupedEpochBatchIterator, StreamingEpochBatchIterator):
+        kind._get_iterator_for_epoch = forked(kind._get_iterator_for_epoch)
     utils.move_to_cpu = move_to_cpu
     FairseqTask.train_step = train_step
     signal_handling._set_worker_signal_handlers = loaders.set_worker_signal_handlers

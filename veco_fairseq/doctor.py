@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What a bug report needs: versions, processor, GPU, bf16, and what is known not to go together."""
 
+import importlib
 import os
 import platform
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Tuple
 
 PACKAGES = ("veco_fairseq", "fairseq-fixed", "torch", "numpy", "omegaconf", "hydra-core", "sentencepiece", "sacrebleu",
-            "ctranslate2", "transformers", "faiss-cpu", "liger-kernel", "triton", "tensorboardX")  # fmt: skip
+            "torchaudio", "ctranslate2", "transformers", "faiss-cpu", "liger-kernel", "triton", "tensorboardX")  # fmt: skip
 BF16_FLAGS = ("amx_bf16", "avx512_bf16", "bf16")  # of x86 processors, and of Arm's
 
 
@@ -72,4 +73,33 @@ def conflicts(versions: Dict[str, Optional[str]]) -> List[str]:
     omegaconf = versions.get("omegaconf") or ""
     if omegaconf and not omegaconf.startswith("2.3"):
         found.append(f"omegaconf {omegaconf}: fairseq-fixed needs 2.3: pip install 'omegaconf==2.3.*'")
+    return found
+
+
+def unloadable(module: str) -> Optional[str]:
+    """Why a module cannot be imported, in a line, or none if it can."""
+    try:
+        importlib.import_module(module)
+    except Exception as error:  # whatever is wrong with an installation
+        return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    return None
+
+
+def failures(versions: Dict[str, Optional[str]]) -> List[str]:
+    """What is installed and cannot be imported, each with what to do.
+
+    Args:
+        versions: as of :func:`conflicts`.
+    """
+    found = []
+    if versions.get("fairseq-fixed") and (reason := unloadable("fairseq")):
+        advice = "bash scripts/setup.sh makes a .venv in which it can"
+        if sys.version_info >= (3, 14):
+            advice = f"mend it for Python 3.14 with {sys.executable} scripts/mend_fairseq.py"
+        found.append(f"fairseq cannot be imported ({reason}): {advice}")
+    if versions.get("torchaudio") and (reason := unloadable("torchaudio")):
+        found.append(
+            f"torchaudio {versions['torchaudio']} cannot be loaded beside torch {versions.get('torch')}, and transformers "
+            f"loads no model meanwhile ({reason}): pip uninstall torchaudio, which nothing here needs"
+        )
     return found

@@ -174,8 +174,8 @@ def _write_json(path: Path, value: Dict[str, Any]) -> None:
 def import_transformers() -> Optional[Any]:
     """The transformers package, if it is installed.
 
-    It imports torchaudio wherever that is installed, and fairseq brings one that only imports beside a torch of its
-    own build: it is hidden meanwhile.
+    It imports torchaudio wherever that is installed. ``scripts/setup.sh`` leaves it out, but pip installs one with
+    fairseq-fixed that cannot be loaded beside every build of torch: it is hidden meanwhile.
     """
     hidden = "torchaudio" not in sys.modules
     if hidden:
