@@ -58,8 +58,8 @@ def check_before_preprocessing(module: ModuleType) -> None:
         def made(*positional, **options):
             args = options["args"] if "args" in options else positional[-1]
             if id(args) not in checked:
-                checked.add(id(args))
                 check_texts(args)
+                checked.add(id(args))
             return make(*positional, **options)
 
         return made
