@@ -220,6 +220,7 @@ def test_parts_of_a_checkpoint(good, tmp_path):
         (["cfg", "model", "dropout"], 1.5, "its options: --dropout 1.5: must be below 1"),
         (["cfg", "model", "encoder_layers"], -1, "its options: --encoder-layers -1: must be at least 1"),
         (["cfg", "model", "encoder_layers"], [], "its options: --encoder-layers []: must be a whole number"),
+        (["cfg", "criterion", "_name"], True, "its cfg, criterion, _name is True, and must be a name"),
         (["args"], "text", "its args is 'text', and must be a dict"),
         (["task_state"], [], "its task_state is a list, and must be a dict"),
         (["task_state", "symbols"], "abc", "its task_state, symbols is 'abc', and must be a list"),
