@@ -31,9 +31,9 @@ def main() -> None:
         help="share of a language's characters in the vocabulary (default: %(default)s; of web text take 0.9995)")
     add("--train-every-size", action="store_true", help="train a model of each size, as the paper does")
     add("--joint", action="store_true", help="train one model on all text, too, in DIR/joint")
-    add("--alp", type=CORPORA, nargs="+", metavar="NAME=MODEL",
+    add("--alp", nargs="+", metavar="NAME=MODEL",
         help="instead: print the ALP of SentencePiece models by language")
-    add("--workers", type=WORKERS, metavar="W", 
+    add("--workers", type=WORKERS, metavar="W",
         help="languages at a time, each with its text in memory (default: all processors, at most 8)")
     args = parser.parse_args()
     if args.alp is None and (args.size is None or args.output is None):

@@ -211,7 +211,7 @@ def test_command(saved, tmp_path, run):
     assert result.stdout == f"layer 2: AER 0.00, precision 100.00, recall 100.00 (%), {links} links in 24 pairs\n"
 
     assert "--layer 4: the model has layers 1 to 3" in error_line(run(*command, "--layer", "4"))
-    assert "--regularisation 0.0: must be" in error_line(run(*command, "--regularisation", "0"))
+    assert "--regularisation 0: must be" in error_line(run(*command, "--regularisation", "0"))
     assert "--iterations 0: must be at least 1" in error_line(run(*command, "--iterations", "0"))
     (tmp_path / "y").write_text("".join(f"{line}\n" for line in ["", *TARGET[1:]]))
     assert "y, line 1: is empty" in error_line(run(*command, "--output", tmp_path / "none"))

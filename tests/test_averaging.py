@@ -14,7 +14,7 @@ def save(path, seed, dtype=torch.float32, **others):
     generator = torch.Generator().manual_seed(seed)
     shared, other = torch.randn(5, 3, generator=generator).to(dtype), torch.randn(2, generator=generator)
     model = {"a.weight": shared, "b.weight": shared, "c": other, "version": torch.ones(1).long()}
-    state = {"cfg": {"model": str(seed)}, "model": {**model, **others}, "last_optimizer_state": {"m": shared.clone()}}
+    state = {"cfg": {"model": {"_name": str(seed)}}, "model": {**model, **others}, "last_optimizer_state": {"m": shared.clone()}}
     torch.save(state, path)
     return path
 
@@ -31,7 +31,7 @@ def test_mean(tmp_path, dtype):
         assert torch.equal(found["model"][name], mean)
     assert found["model"]["a.weight"].data_ptr() == found["model"]["b.weight"].data_ptr()
     assert found["model"]["version"].dtype == torch.int64
-    assert found["cfg"] == {"model": "1"} and "last_optimizer_state" not in found
+    assert found["cfg"] == {"model": {"_name": "1"}} and "last_optimizer_state" not in found
     average_checkpoints(paths, paths[0])  # in place
     assert torch.equal(torch.load(paths[0])["model"]["c"], found["model"]["c"])
 

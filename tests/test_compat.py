@@ -317,9 +317,9 @@ def test_mistakes_of_generating(trained, monkeypatch, arguments, words):
 def test_mistakes_in_a_dictionary(tmp_path):
     path = tmp_path / "dict.txt"
     for content, words in (
-        (b"a 1\na 1\n", "the dictionary has the token 'a' twice: remove one of its lines"),
-        (b"a 1\nb\n", 'the dictionary has the line "b", which is not "TOKEN COUNT"'),
-        (b"\xfc 1\n", f"{path}: is not UTF-8: make the data again"),
+        (b"a 1\na 1\n", f"{path}, line 2: 'a' is there twice; remove one"),
+        (b"a 1\nb\n", f"{path}, line 2: expected '<token> <count>', found 'b'"),
+        (b"\xfc 1\n", f"{path}, line 1: not UTF-8 (byte 0xfc at 1): convert the file, for example with iconv -t UTF-8"),
     ):
         path.write_bytes(content)
         with pytest.raises(Exception) as caught:

@@ -54,7 +54,7 @@ def test_two_kills_and_a_training_that_goes_on_otherwise(run, tmp_path):
 @pytest.fixture
 def folders(tmp_path):
     """Two save folders that are the same."""
-    weights = {"a": torch.tensor([0.5, 0.25]), "b": torch.tensor([3, 4])}
+    weights = {"a": torch.tensor([0.5, 0.25]), "b": torch.tensor([3.0, 4.0])}
     moments = {"state": {0: {"exp_avg": torch.tensor([1e-9, 2.0]), "step": 7}}}
     state = {
         "args": None, "cfg": {"checkpoint": {"save_dir": "x"}}, "model": weights, "last_optimizer_state": moments,

@@ -128,7 +128,7 @@ def test_changed_pins_are_installed_into_the_same_environment(sandbox):
     with open(sandbox.repository / "scripts" / "requirements.lock", "a") as lock:
         lock.write("# a comment\n")
     assert sandbox.run().returncode == 0
-    assert len(sandbox.calls()) == 4
+    assert len(sandbox.calls()) == 5
     assert (sandbox.venv / "kept").exists()
 
 

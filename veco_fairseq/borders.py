@@ -31,6 +31,7 @@ from veco_fairseq.arguments import (
     short,
 )
 from veco_fairseq.errors import UserError
+from veco_fairseq.guard import EVALUATED
 
 OFF_OR_MORE = Number(int, least=-1)  # -1 switches it off
 PROBABILITY = Number(least=0, below=1)  # of dropping something: of 1, nothing is left to train
@@ -128,6 +129,8 @@ def _problems(options: Mapping[str, Any]) -> Iterator[str]:
     for name, value in options.items():
         if value is None or isinstance(value, str) and value.startswith("${"):
             continue
+        if isinstance(value, str) and name in EVALUATED and name not in ("adam_betas", *VALUES):
+            continue  # other models' layers, as "[(512, 3)] * 20"
         if name in LISTS:
             if isinstance(value, (list, tuple)) and not value:
                 yield f"{option(name)}: is empty: give a value, or one for each epoch"

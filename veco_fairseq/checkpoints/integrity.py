@@ -77,6 +77,8 @@ class Records:
         names: dict[int, str] = {}
         sizes: list[int] = []
         for name, tensor in tensors_of(state):
+            if tensor.layout != torch.strided:  # a sparse one has several storages
+                return {}
             storage = tensor.untyped_storage()
             if storage._cdata not in names:
                 names[storage._cdata] = name

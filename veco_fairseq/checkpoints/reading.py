@@ -85,8 +85,8 @@ def read_checkpoint(path: Union[str, Path], trust: bool = False, mapped: bool = 
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         held = f"its keys: {', '.join(map(str, list(state)[:5]))}" if isinstance(state, dict) else type(state).__name__
         raise UserError(f'{path}: is not a fairseq checkpoint: it has no "model" ({held}); give one of fairseq-train')
-    check_skeleton(path, state)
     guard.check_options(path, state)
+    check_skeleton(path, state)
     check_finite(path, state["model"])
     return state
 

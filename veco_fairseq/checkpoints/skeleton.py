@@ -20,6 +20,7 @@ from veco_fairseq.files import Path_
 logger = logging.getLogger(__name__)
 
 GROUP = (Mapping, Namespace, type(None))
+NUMBER = (int, float, torch.Tensor)  # what several workers have added up is a tensor
 # Of a checkpoint and its parts: what each is, if it is there. fairseq-train writes them all; others write fewer.
 PARTS: dict[str, dict[str, tuple[type, ...]]] = {
     "": {
@@ -32,11 +33,11 @@ PARTS: dict[str, dict[str, tuple[type, ...]]] = {
     ),
     "task_state": {"symbols": (list,), "source_symbols": (list,), "labels": (list,), "languages": (list,),
                    "neighbours": (dict,)},
-    "extra_state": {"train_iterator": (dict,), "metrics": (list, dict), "previous_training_time": (int, float),
-                    "val_loss": (int, float, type(None)), "best": (int, float, type(None))},
+    "extra_state": {"train_iterator": (dict,), "metrics": (list, dict), "previous_training_time": NUMBER,
+                    "val_loss": (*NUMBER, type(None)), "best": (*NUMBER, type(None))},
     "extra_state, train_iterator": {"epoch": (int,), "iterations_in_epoch": (int,), "shuffle": (bool,), "version": (int,),
                                     "made_from": (dict,)},
-    "last_optimizer_state": {"state": (dict,), "param_groups": (list,), "loss_scale": (int, float)},
+    "last_optimizer_state": {"state": (dict,), "param_groups": (list,), "loss_scale": NUMBER},
 }  # fmt: skip
 OF_AN_UPDATE = {"criterion_name": (str,), "optimizer_name": (str,), "lr_scheduler_state": (dict,), "num_updates": (int,)}
 STRINGS = ("symbols", "source_symbols", "labels")
@@ -101,7 +102,7 @@ def _check_kind(path: Path_, part: Any, name: str, kinds: tuple[type, ...], wher
 
 def _names(kinds: tuple[type, ...]) -> str:
     names = {Mapping: "a dict", dict: "a dict", Namespace: "a Namespace", list: "a list", str: "a string", int: "a whole number",
-             float: "a number", bool: "true or false", type(None): "nothing"}  # fmt: skip
+             float: "a number", torch.Tensor: "a tensor", bool: "true or false", type(None): "nothing"}  # fmt: skip
     return " or ".join(names[kind] for kind in kinds)
 
 
