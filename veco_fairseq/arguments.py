@@ -140,7 +140,7 @@ def require_apart(inputs: Iterable[Input], outputs: Iterable[Output]) -> None:
             raise UserError(f"{option} {path}: is a file, where a folder is needed")
         if path.exists() and not (path.is_dir() or path.is_file()):
             raise UserError(f"{option} {path}: is no ordinary file, which it would be replaced by: choose another name")
-        real = path.resolve()
+        real = real_path(path)
         above = next((parent for parent in path.absolute().parents if parent.exists()), None)
         if above is not None and not above.is_dir():
             raise UserError(f"{option} {path}: {above} is a file, where a folder is needed")
@@ -148,16 +148,24 @@ def require_apart(inputs: Iterable[Input], outputs: Iterable[Output]) -> None:
             within = read.path.iterdir() if read.whole and read.path.is_dir() else ()
             if any(_is_written(output, one) for one in (read.path, *within)):
                 raise UserError(f"{option} {path}: would overwrite {read.option} {read.path}: choose another path")
-            if read.whole and read.path.resolve() in real.parents:
+            if read.whole and real_path(read.path) in real.parents:
                 raise UserError(f"{option} {path}: lies in {read.option} {read.path}, which is read: choose another path")
         if real in seen:
             raise UserError(f"{option} {path}: is {seen[real]}, too: choose another path for one of them")
         seen[real] = option
 
 
+def real_path(path: Path) -> Path:
+    """The path without its links; UserError if they lead round in a circle."""
+    try:
+        return path.resolve()
+    except (RuntimeError, OSError) as error:  # before Python 3.13, and from then on
+        raise UserError(f"{path}: is a link that leads to itself: name a file or folder") from error
+
+
 def _is_written(output: Output, read: Path) -> bool:
     """Whether writing ``output`` replaces ``read``, or a part of it."""
-    real, folder = Path(read).resolve(), output.path.resolve()
+    real, folder = real_path(Path(read)), real_path(output.path)
     if not output.writes:
         return folder == real or (output.path.exists() and read.exists() and os.path.samefile(output.path, read))
     if folder == real or (real.is_dir() and folder in real.parents and "*" in output.writes):

@@ -444,6 +444,9 @@ MISTAKES = (
     (r"--share-all-embeddings requires a joined dictionary",
      "the two languages' dict.LANG.txt differ, and this model has one for both: make the data with --srcdict and "
      "--tgtdict of the model, or --joined-dictionary"),
+    (r"'list' object has no attribute 'split'",
+     "--encoder-layers-to-keep and --decoder-layers-to-keep do not work in this version of fairseq: take them away; "
+     "convert_to_seq2seq.py chooses layers"),
     (r"(Size of sample #\d+ is invalid .*)", "{0}"),
     (r"(Valid paths .* will be ignored\. .*)", "{0}"),
 )

@@ -23,6 +23,8 @@ from pathlib import Path
 
 from malformed import REPOSITORY, Case, Result
 
+from veco_fairseq.lock import LOCK_NAME
+
 SECONDS = 60  # a command may take
 MEMORY = 8 * 2**30  # bytes of address space beyond what this process has: a damaged size must not take all there is
 TEMPORARY = re.compile(r"\.tmp$|^\.|\.tmp\b")
@@ -162,7 +164,8 @@ def judge(case: Case, result: Result, before: dict[str, str], after: dict[str, s
     if changed:
         return f"changed or removed {', '.join(changed[:3])}"
     new = [name for name in after if name not in before]
-    left = [name for name in new if TEMPORARY.search(Path(name).name)]
+    # A fork leaves out what removes the lock's file; the lock itself is the kernel's.
+    left = [name for name in new if TEMPORARY.search(Path(name).name) and Path(name).name != LOCK_NAME]
     if left:
         return f"left {', '.join(left[:3])}"
     if result.code == 0:
