@@ -18,6 +18,7 @@ in FOLDER/trials/NUMBER then, and --only NUMBER with the same options repeats it
 
 import argparse
 import runpy
+import signal
 from pathlib import Path
 
 from veco_fairseq.cli import run
@@ -58,6 +59,8 @@ def main() -> int:
 
     from veco_fairseq.kills.report import check_kills
 
+    # A shell makes what it starts in the background ignore Ctrl-C, and all that this starts would ignore it, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # A fork of a process with threads would wait for them for ever.
     torch.set_num_threads(1)
     tqdm.monitor_interval = 0

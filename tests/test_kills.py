@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from veco_fairseq.kills.kinds import KINDS
 from veco_fairseq.kills.plan import HELPER_KILLED, KILLED, Trial, make_plan
 from veco_fairseq.kills.processes import Process, family, send, state_of
 from veco_fairseq.kills.trials import Runner
+from veco_fairseq.tasks.base import VecoTask
 
 
 def test_two_kills_and_a_training_that_goes_on_otherwise(run, tmp_path):
@@ -158,6 +160,20 @@ def test_family_is_frozen_and_killed(tmp_path):
     send(frozen, signal.SIGCONT)
     process.end()
     assert process.exit_code == -signal.SIGKILL and all(state_of(pid) in "ZX" for pid in frozen)
+
+
+def test_vocabulary_copied_again_and_again_leaves_one_file(tmp_path):
+    """Killed while it was copied into the save folder, it has left a part under the name that the next copy has."""
+    root, saved = tmp_path / "root", tmp_path / "saved"
+    for folder in (root, saved):
+        folder.mkdir()
+    for name in ("dict.txt", "sentencepiece.bpe.model"):
+        (root / name).write_text("whole")
+        (saved / f"{name}.tmp").write_text("who")
+    VecoTask.begin_epoch(SimpleNamespace(vocabulary=root, cfg=SimpleNamespace(save_dir=str(saved))), 1, None)
+    assert {path.name: path.read_text() for path in saved.iterdir()} == {
+        "dict.txt": "whole", "sentencepiece.bpe.model": "whole"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("options", "message"), [

@@ -68,7 +68,7 @@ class Process:
         while (code := self.exit_code) is None:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"still runs after {seconds:.0f} seconds")
-            time.sleep(0.002)
+            time.sleep(0.02)
         return code
 
     def freeze(self) -> list[int]:

@@ -39,7 +39,8 @@ from veco_fairseq.kills.plan import (
 )
 from veco_fairseq.kills.processes import Process, children, group_of, send
 
-PAUSE = 0.0002  # seconds between two looks at a log or folder
+PAUSE = 0.004  # seconds between two looks at a log
+SHORT_PAUSE = 0.0003  # at a folder, for a save that takes some milliseconds
 LIMIT = 600.0  # seconds of a training, which takes a few
 ATTEMPTS = 6
 
@@ -58,7 +59,7 @@ class Watch:
         self.text += self._file.read() if self._file else ""
         return self.text
 
-    def until(self, happened: Callable[[], Any]) -> Any:
+    def until(self, happened: Callable[[], Any], pause: float = PAUSE) -> Any:
         """Wait for something that happens; what it is, or None if the process ended before.
 
         Raises:
@@ -70,7 +71,7 @@ class Watch:
                 return happened() or None
             if time.monotonic() > deadline:
                 raise TimeoutError(f"still runs after {LIMIT:.0f} seconds")
-            time.sleep(PAUSE)
+            time.sleep(pause)
         return result
 
     def until_update(self, update: int) -> bool:
@@ -205,7 +206,7 @@ class Runner:
             if not watch.until_update(update):
                 return None
             while True:
-                if trial.inside_save and not watch.until(lambda: being_written(folder / "saved")):
+                if trial.inside_save and not watch.until(lambda: being_written(folder / "saved"), SHORT_PAUSE):
                     return None
                 time.sleep(trial.delay * (1 - earlier) * length)
                 frozen = process.freeze()

@@ -2,15 +2,14 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What pre-training and understanding share: one vocabulary for all languages."""
 
-import shutil
 from pathlib import Path
 
 from fairseq.data import Dictionary
 from fairseq.distributed import utils as distributed_utils
+from fairseq.file_io import PathManager
 from fairseq.tasks import FairseqTask
 
 from veco_fairseq.data.vocabulary import DICT_NAME, MODEL_NAME
-from veco_fairseq.files import atomic_output
 
 
 class VecoTask(FairseqTask):
@@ -44,6 +43,5 @@ class VecoTask(FairseqTask):
         """Put the dictionary and the SentencePiece model beside the checkpoints, so that they stand alone."""
         if distributed_utils.get_global_rank() == 0:
             for name in (DICT_NAME, MODEL_NAME):
-                if (self.vocabulary / name).is_file():
-                    with atomic_output(Path(self.cfg.save_dir) / name) as temporary:
-                        shutil.copyfile(self.vocabulary / name, temporary)
+                if (self.vocabulary / name).is_file():  # under one temporary name, so that kills leave one file at most
+                    PathManager.copy(str(self.vocabulary / name), str(Path(self.cfg.save_dir) / name), overwrite=True)
