@@ -24,7 +24,8 @@ def main() -> None:
         print(f"note: {note}")
     dropped = f" (without the cross-attention's {export.dropped:,} parameters)" if export.dropped else ""
     print(f"wrote {export.folder}{dropped}")
-    difference = largest_difference(args.checkpoint, export.folder, args.trust_checkpoint)
+    with making_sense_of(args.checkpoint):
+        difference = largest_difference(args.checkpoint, export.folder, args.trust_checkpoint)
     if difference is None:
         print("transformers is not installed, so that the outputs were not compared: pip install transformers")
     else:

@@ -85,6 +85,9 @@ def export_hf(checkpoint: Path_, output: Path_, trust: bool = False) -> Export:
                 f"{checkpoint}: was fine-tuned with --plug in, and Hugging Face's XLM-RoBERTa has no cross-attention: "
                 "fine-tune with --plug out for it"
             )
+        unknown = [name for name in pretrained.weights if not name.startswith(("encoder.", "head."))]
+        if unknown:
+            raise UserError(f"{checkpoint}: has a tensor {unknown[0]}, which no model of this project has")
         tensors = _tensors(pretrained)
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         _write_json(folder / "config.json", _config(pretrained, tensors))
