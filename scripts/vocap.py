@@ -3,7 +3,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Make one vocabulary for many languages with VoCap, or measure vocabularies (ALP); resumable."""
 
-from veco_fairseq.arguments import COUNT, EXPONENT, INPUT, WORKERS, Number, Parser, PathArgument, files_of
+from veco_fairseq.arguments import COUNT, EXPONENT, WORKERS, Number, Parser, PathArgument, files_of
 from veco_fairseq.cli import run
 
 

@@ -4,13 +4,11 @@
 
 import gzip
 import json
-import re
 import time
 from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
-import sentencepiece
 from conftest import error_line, make_dictionary, write_tokens
 from fairseq.data import Dictionary
 from sentencepiece import sentencepiece_model_pb2

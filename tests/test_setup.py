@@ -9,7 +9,6 @@ pip, and fails where a test wants it to. What a real interpreter installs is see
 import os
 import re
 import shutil
-import stat
 import subprocess
 from pathlib import Path
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, NoReturn
 
 from veco_fairseq.cli import print_error
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import Path_
 
 LARGEST = 2**31 - 1  # what fairseq, PyTorch and SentencePiece all take for a whole number
 

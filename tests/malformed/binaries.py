@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from malformed import Case, Result, commands, damage
-from malformed.commands import LAST
 
 HEADER = 9 + 8 + 1 + 8  # of an index: magic, version, type of the ids, number of sentences
 ROOT, TRANSLATION = ("root",), ("bin",)

@@ -101,7 +101,9 @@ def _forked(command: Command, log: Path, call: Callable[[], object]) -> None:
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for number in (1, 2):
         os.dup2(file, number)
-    # This process may have other streams and logs; fairseq's commands begin with these.
+    # This process may have other streams and logs; fairseq's commands begin with these. The others would close 1 and 2
+    # when nothing refers to them any more.
+    kept = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))
     logging.basicConfig(format=LOG_FORMAT, level=logging.INFO, stream=sys.stdout, force=True)
     sys.argv = command
@@ -122,6 +124,7 @@ def _forked(command: Command, log: Path, call: Callable[[], object]) -> None:
         sys.exit(1)
     finally:
         atexit._run_exitfuncs()  # Python 3.11 and 3.12 leave them out in a fork
+        del kept
 
 
 def send(pids: list[int], number: signal.Signals) -> None:
