@@ -23,6 +23,7 @@ from veco_fairseq.kills.trials import Runner
 from veco_fairseq.tasks.base import VecoTask
 
 
+@pytest.mark.slow
 def test_two_kills_and_a_training_that_goes_on_otherwise(run, tmp_path):
     folder, output = tmp_path / "kills", tmp_path / "kills.json"
     command = ["scripts/check_kills.py", "--kinds", "camlm", "--kills", 2, "--inside-saves", 1, "--seed", 4]
