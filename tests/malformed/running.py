@@ -23,10 +23,13 @@ from pathlib import Path
 
 from malformed import REPOSITORY, Case, Result
 
+from veco_fairseq.data.growing import PROGRESS_NAME
 from veco_fairseq.lock import LOCK_NAME
 
 SECONDS = 60  # a command may take
 MEMORY = 8 * 2**30  # bytes of address space beyond what this process has: a damaged size must not take all there is
+# A fork leaves out what removes the lock's file; the lock itself is the kernel's. prepare_root.py goes on from its progress.
+KEPT = (LOCK_NAME, PROGRESS_NAME)
 TEMPORARY = re.compile(r"\.tmp$|^\.|\.tmp\b")
 PROGRAMS = ("train", "generate", "interactive", "validate", "preprocess")  # of fairseq
 # Lines on standard error that are no error: of logs, of Python's warnings and the line of code below each, of progress.
@@ -164,8 +167,7 @@ def judge(case: Case, result: Result, before: dict[str, str], after: dict[str, s
     if changed:
         return f"changed or removed {', '.join(changed[:3])}"
     new = [name for name in after if name not in before]
-    # A fork leaves out what removes the lock's file; the lock itself is the kernel's.
-    left = [name for name in new if TEMPORARY.search(Path(name).name) and Path(name).name != LOCK_NAME]
+    left = [name for name in new if TEMPORARY.search(Path(name).name) and Path(name).name not in KEPT]
     if left:
         return f"left {', '.join(left[:3])}"
     if result.code == 0:
