@@ -17,8 +17,9 @@ from fairseq_cli.train import cli_main
 
 from veco_fairseq.kills.comparison import folder_differences, log_differences, resume_differences
 from veco_fairseq.kills.kinds import KINDS
-from veco_fairseq.kills.plan import HELPER_KILLED, KILLED, Trial, make_plan
+from veco_fairseq.kills.plan import HELPER_KILLED, KILLED, WAYS, Trial, make_plan
 from veco_fairseq.kills.processes import Process, family, send, state_of
+from veco_fairseq.kills.report import by_kind
 from veco_fairseq.kills.trials import Runner
 from veco_fairseq.tasks.base import VecoTask
 
@@ -149,6 +150,19 @@ def test_plan():
     ways = Counter(trial.way for trial in plan)
     assert ways[KILLED] > 50 and len(ways) == 6
     assert all(KINDS[trial.kind].loaders or KINDS[trial.kind].workers > 1 for trial in plan if trial.way == HELPER_KILLED)
+
+
+def test_table():
+    """Every kill is in one of the columns of signals, and in one of the last two."""
+    results = [
+        {"kind": "span", "way": way, "early": number == 0, "writing": {"a.pt.tmp": 5} if number < 2 else {},
+         "failures": ["x"] * (number == 3)}
+        for number, way in enumerate(WAYS)
+    ]  # fmt: skip
+    assert by_kind(results) == {"span": {
+        "kills": 6, "inside a save": 2, "epoch 2 or later": 5, "SIGKILL": 3, "SIGTERM": 2, "SIGINT": 1,
+        "resumed exactly": 5, "failed": 1,
+    }}  # fmt: skip
 
 
 def test_family_is_frozen_and_killed(tmp_path):

@@ -87,11 +87,10 @@ class Process:
         return frozen
 
     def end(self) -> None:
-        """Kill it and all that it has started."""
-        while members := [pid for pid in family(self.pid) if state_of(pid) not in "ZX"]:
-            send(members, signal.SIGKILL)
-            self.exit_code  # noqa: B018  collects it
-            time.sleep(0.001)
+        """Kill it and all that it has started, if it runs: else its number may be another process's by now."""
+        while self.running:
+            send(family(self.pid), signal.SIGKILL)
+            time.sleep(0.002)
 
 
 def _forked(command: Command, log: Path, call: Callable[[], object]) -> None:
@@ -147,6 +146,11 @@ def _stat(pid: int) -> list[str]:
 def state_of(pid: int) -> str:
     """R, S, D: it runs or sleeps; T: it was stopped for a while; Z, X: it has ended."""
     return _stat(pid)[0]
+
+
+def begun_at(pid: int) -> str:
+    """When a process began: of two with the same number, one after the other, it tells them apart."""
+    return "".join(_stat(pid)[19:20])
 
 
 def group_of(pid: int) -> int:

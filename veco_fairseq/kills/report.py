@@ -98,7 +98,7 @@ def by_kind(results: Sequence[Result]) -> dict[str, dict[str, int]]:
     rows: dict[str, dict[str, int]] = {}
     for name in dict.fromkeys(result["kind"] for result in results):
         of_kind = [result for result in results if result["kind"] == name]
-        signals = Counter(result["way"].split()[0] for result in of_kind)
+        signals = Counter(result["way"].split()[0].rstrip(",") for result in of_kind)
         failed = sum(bool(result["failures"]) for result in of_kind)
         rows[name] = {
             "kills": len(of_kind),

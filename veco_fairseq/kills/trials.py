@@ -37,7 +37,7 @@ from veco_fairseq.kills.plan import (
     TERMINATED,
     Trial,
 )
-from veco_fairseq.kills.processes import Process, children, group_of, send
+from veco_fairseq.kills.processes import Process, begun_at, children, group_of, send
 
 PAUSE = 0.004  # seconds between two looks at a log
 SHORT_PAUSE = 0.0003  # at a folder, for a save that takes some milliseconds
@@ -173,7 +173,10 @@ class Runner:
         """Make a trial. What was found is under ``failures``: nothing, if all is well; its folder stays otherwise."""
         began, processor = time.monotonic(), processor_seconds()
         result: dict[str, Any] = {**asdict(trial), "failures": []}
-        self._try(trial, result)
+        try:
+            self._try(trial, result)
+        except TimeoutError as error:
+            result["failures"].append(f"the training that was to be killed {error}")
         result["seconds"] = round(time.monotonic() - began, 2)
         result["processor_seconds"] = round(processor_seconds() - processor, 2)
         return result
@@ -212,6 +215,7 @@ class Runner:
                 frozen = process.freeze()
                 writing = being_written(folder / "saved")
                 helpers = children(process.pid)
+                began = {pid: begun_at(pid) for pid in frozen[1:]}
                 if not process.running:
                     return None
                 if (writing or not trial.inside_save) and (helpers or trial.way != HELPER_KILLED):
@@ -235,7 +239,7 @@ class Runner:
             if trial.way != FIRST_KILLED:
                 process.end()
         return {"after_update": max(updates(watch.read()), default=0), "writing": writing, "exit_code": code,
-                "left_running": [pid for pid in frozen if pid != process.pid] if trial.way == FIRST_KILLED else []}  # fmt: skip
+                "left_running": began if trial.way == FIRST_KILLED else {}}  # fmt: skip
 
     def _resume(self, trial: Trial, reference: Reference, folder: Path, result: dict[str, Any]) -> list[str]:
         """Start the training again, and list all that is wrong with it, or with how it ended before."""
@@ -246,7 +250,8 @@ class Runner:
             return [f"the resumed training {error}"]
         finally:
             process.end()
-            send(result.pop("left_running"), signal.SIGKILL)
+            left = result.pop("left_running").items()
+            send([pid for pid, began in left if begun_at(pid) == began], signal.SIGKILL)
         before, after = ((folder / name).read_text(encoding="utf-8") for name in ("killed.log", "resumed.log"))
         if code != 0:
             return [f"the resumed training ended with exit code {code}: {last_line(folder / 'resumed.log')}"]
@@ -276,9 +281,9 @@ def last_line(log: Path) -> str:
 
 
 def being_written(folder: Path) -> dict[str, int]:
-    """The files that are being written in a save folder, by their temporary names, with their bytes so far."""
+    """The checkpoints that are being written in a save folder, by their temporary names, with their bytes so far."""
     try:
-        return {path.name: path.stat().st_size for path in folder.iterdir() if path.name.endswith(".tmp")}
+        return {path.name: path.stat().st_size for path in folder.iterdir() if path.name.endswith(".pt.tmp")}
     except FileNotFoundError:  # no folder yet, or a file that has just got its name
         return {}
 
