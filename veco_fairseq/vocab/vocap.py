@@ -10,7 +10,6 @@ allocated sizes as a table and a picture. What is there and was made from the sa
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -178,14 +177,17 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def in_parallel(calls: Dict[str, Callable[[], Any]], workers: int) -> Iterator[Tuple[str, Any]]:
-    """(name, result) of every call, each in one of so many processes, as they end.
+    """(name, result) of every call, each in one of so many processes, as they end; one worker is this process.
 
     When a call fails no other is begun, and those that are running still end; then its error is raised.
 
     Raises:
         UserError: a process was killed; and what the calls raise.
     """
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    if workers == 1:
+        yield from ((name, call()) for name, call in calls.items())
+        return
+    context = multiprocessing.get_context("spawn")  # SentencePiece's and PyTorch's threads do not survive a fork
     workers = max(1, min(workers, len(calls)))
     failure: Optional[BaseException] = None
     with ProcessPoolExecutor(workers, context, initializer=_end_with_the_parent) as pool:
