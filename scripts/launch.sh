@@ -43,18 +43,23 @@ done
 (($#)) || fail "no arguments for fairseq-train: launch.sh --workers 2 ROOT --user-dir veco_fairseq --task camlm ..."
 
 # What fairseq would start by itself: separate runs that write into one folder, or none at all.
-cpu="" backend=""
+cpu="" backend="" plugin=""
 for argument; do
     case $argument in
     --cpu) cpu=1 ;;
+    --user-dir=*) plugin=${argument#*=} ;;
+    --user-dir) plugin=next ;;
     --distributed-* | --device-id* | --nprocs-per-node*)
         fail "$argument: this command sets fairseq's distributed options itself: take it away" ;;
     --ddp-backend=*) backend=${argument#*=} ;;
     --ddp-backend) backend=next ;;
     fairseq-train | torchrun) fail "$argument: give only the arguments of fairseq-train, not the command" ;;
-    *) [[ $backend != next ]] || backend=$argument ;;
+    *)
+        [[ $backend != next ]] || backend=$argument
+        [[ $plugin != next ]] || plugin=$argument ;;
     esac
 done
+[[ -z $plugin || -d $plugin ]] || fail "--user-dir $plugin: no such folder"
 [[ -z $backend || $backend == legacy_ddp ]] ||
     fail "--ddp-backend $backend: of fairseq's, only legacy_ddp handles parameters without a gradient: take it away"
 

@@ -243,10 +243,17 @@ def test_checkpoint_with_a_canary_is_refused(tmp_path, option):
     assert [file.name for file in tmp_path.iterdir()] == ["a.pt"]
 
 
+@pytest.mark.parametrize("value", ["${oc.env:HOME}", "a/${ oc.decode:[1]}", "${oc.env:${common.user_dir}}"])
+def test_checkpoint_with_a_resolver_is_refused(tmp_path, value):
+    torch.save({"model": {}, "cfg": {"common": {"tensorboard_logdir": value}}}, tmp_path / "a.pt")
+    with pytest.raises(UserError, match=r"refused: its option cfg\.common\.tensorboard_logdir is .*resolver"):
+        read_checkpoint(tmp_path / "a.pt")
+
+
 def test_ordinary_options_are_read(tmp_path):
     model = Namespace(adam_betas="(0.9, 0.98)", adaptive_softmax_cutoff="10,20", encoder_layers=6, pretrained="False",
                       decoder_layers="[(256, 4)] * 3", xformers_att_config=None)  # fmt: skip
-    cfg = {"model": model, "common": {"user_dir": "a.b(c)"}, "task": {"eval_bleu_args": '{"beam": 5}'}}
+    cfg = {"model": model, "common": {"user_dir": "a.b(c)", "seed": "${model.seed}:1"}, "task": {"eval_bleu_args": '{"beam": 5}'}}
     torch.save({"model": {}, "cfg": cfg, "args": None}, tmp_path / "a.pt")
     assert read_checkpoint(tmp_path / "a.pt")["cfg"] == cfg
     cfg["task"]["itself"] = cfg  # a nest without an end

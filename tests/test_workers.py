@@ -84,6 +84,7 @@ def test_frozen_and_one_sided_batches_do_not_hang(make_root, launch, tmp_path):
     (["fairseq-train", "data", "--cpu"], "give only the arguments of fairseq-train"),
     (["data", "--cpu", "--distributed-world-size", "2"], "--distributed-world-size: this command sets"),
     (["data", "--cpu", "--ddp-backend", "pytorch_ddp"], "--ddp-backend pytorch_ddp: of fairseq's, only legacy_ddp"),
+    (["data", "--cpu", "--user-dir", "/nonexistent"], "--user-dir /nonexistent: no such folder"),
     (["--nodes", "2", "--node-rank", "2", "data", "--cpu"], "--node-rank 2: must be from 0 to 1"),
     (["--nodes", "2", "data", "--cpu"], "--master HOST:PORT is needed with --nodes 2"),
 ])  # fmt: skip

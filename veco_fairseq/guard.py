@@ -11,6 +11,7 @@ It also closes the one place where fairseq puts a file's name into a command lin
 import ast
 import importlib.machinery
 import linecache
+import re
 import sys
 from argparse import Namespace
 from importlib.abc import MetaPathFinder
@@ -42,6 +43,8 @@ EVALUATED = frozenset((
     "pipeline_encoder_balance", "pipeline_encoder_devices",
 ))  # fmt: skip
 
+# OmegaConf's ${resolver:arguments}, as against ${another.option}, which fairseq's own options have.
+RESOLVER = re.compile(r"\$\{[^{}]*:")
 
 # What literal raises, on texts that are too long or too deep as well.
 NO_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
@@ -160,12 +163,18 @@ def options_of(state: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def check_options(path: str | Path, state: dict[str, Any]) -> None:
-    """Refuse a checkpoint with code where fairseq evaluates an option.
+    """Refuse a checkpoint with code where fairseq evaluates an option, or with an interpolation that calls a resolver.
 
     Raises:
-        UserError: an option of :data:`EVALUATED` holds a string that is no literal; it is named.
+        UserError: an option of :data:`EVALUATED` holds a string that is no literal, or any option one such as
+            ``${oc.env:HOME}``, for which OmegaConf would read the environment; it is named.
     """
     for place, value in options_of(state):
+        if isinstance(value, str) and RESOLVER.search(value):
+            raise UserError(
+                f"{path}: refused: its option {place} is {shown(value)}, for which OmegaConf would call a resolver: "
+                "do not use this file, or mend the option"
+            )
         if isinstance(value, str) and place.rpartition(".")[2] in EVALUATED:
             try:
                 literal(value)
