@@ -14,14 +14,15 @@ def main() -> None:
     args = parse_arguments(__doc__)
     import torch
 
-    from veco_fairseq.benchmarks import generation, kernels, loading, softmax, training
+    from veco_fairseq.benchmarks import generation, kernels, loading, reading, softmax, training
     from veco_fairseq.files import atomic_output
 
     if args.threads:
         torch.set_num_threads(args.threads)
     args.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     measure = {"pretrain": training.pretrain, "knn": softmax.knn, "generate": generation.generate, "data": loading.data,
-               "start": loading.start, "head": kernels.head, "attention": kernels.attention}[args.command]  # fmt: skip
+               "start": loading.start, "read": reading.read, "head": kernels.head,
+               "attention": kernels.attention}[args.command]  # fmt: skip
     figures = measure(args)
     if args.job:
         print(json.dumps(figures))

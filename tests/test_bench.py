@@ -76,6 +76,18 @@ def test_start(run, tmp_path):
 
 
 @pytest.mark.slow
+def test_read(run, tmp_path):
+    options = "--arch veco_tiny --vocabulary 1000 --rounds 1 --device cpu".split()
+    result = run("scripts/bench.py", "read", *options, "--json", tmp_path / "bench.json")
+    assert result.returncode == 0, result.stderr
+    figures = json.loads((tmp_path / "bench.json").read_text())
+    seconds = {job: figures[job]["seconds"] for job in ("torch.load", "CRC-32", "NaN, infinity", "read_checkpoint")}
+    checks = seconds["CRC-32"] + seconds["NaN, infinity"]
+    assert figures["ratio"] == pytest.approx(checks / seconds["torch.load"]) and seconds["read_checkpoint"] > 0
+    assert "both checks take" in result.stdout
+
+
+@pytest.mark.slow
 def test_head(run):
     options = "--rows 64 --plain-rows 32 --dim 8 --vocabulary 100 --rounds 1 --device cpu".split()
     result = run("scripts/bench.py", "head", *options)

@@ -45,6 +45,9 @@ def parse_arguments(description: str) -> argparse.Namespace:
     start.add_argument("--sentences", type=COUNT, default=1_000_000, metavar="N",
                        help="of the largest language and pair; the k-th has a k-th of them (default: %(default)s)")
     start.add_argument("--root", type=Path, help=argparse.SUPPRESS)
+    read = commands.add_parser("read", help="reading a checkpoint with its checks, beside torch.load alone")
+    read.add_argument("--arch", default="veco_large", help="of random weights (default: %(default)s)")
+    read.add_argument("--file", type=INPUT, metavar="FILE", help="a checkpoint instead of random weights")
     generate = commands.add_parser("generate", help="translation with fairseq, beside CTranslate2")
     generate.add_argument("--arch", default="veco_large", help="of random weights (default: %(default)s)")
     generate.add_argument("--decoder-layers", type=COUNT, nargs="+", default=[3, 6, 24], metavar="N",
@@ -68,9 +71,10 @@ def parse_arguments(description: str) -> argparse.Namespace:
     generate.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     for command in (pretrain, data, head, knn):
         command.add_argument("--autocast", choices=["none", "bf16"], default="none", help="of ours, or of both heads")
+    for command in (pretrain, data, head, knn, read):
         command.add_argument("--vocabulary", type=COUNT, default=250_002, metavar="N", help="(default: %(default)s)")
     generate.add_argument("--vocabulary", type=COUNT, default=40_000, metavar="N", help="random (default: %(default)s)")
-    for command in (pretrain, data, head, knn, attention, start, generate):
+    for command in (pretrain, data, head, knn, attention, start, read, generate):
         command.add_argument("--rounds", type=COUNT, default=3, metavar="N", help="(default: %(default)s)")
         command.add_argument("--threads", type=WORKERS, metavar="N", help="of a CPU (default: PyTorch's)")
         command.add_argument("--device", choices=["cpu", "cuda"], help="(default: a GPU, if there is one)")
