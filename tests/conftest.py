@@ -2,6 +2,10 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Generated data and small models, shared by the tests."""
 
+import atexit
+import importlib
+import logging
+import multiprocessing.util
 import os
 import runpy
 import signal
@@ -13,12 +17,18 @@ from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 
+import fairseq_cli.generate  # noqa: F401  before the plug-in, as where --user-dir brings it
+import fairseq_cli.interactive  # noqa: F401
+import fairseq_cli.preprocess  # noqa: F401
+import fairseq_cli.train  # noqa: F401
+import fairseq_cli.validate  # noqa: F401
 import numpy as np
 import pytest
 import sentencepiece
 import torch
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+from fairseq.utils import import_user_module
 
 import veco_fairseq  # noqa: F401  registers the plug-in
 from veco_fairseq.data.roots import MASK
@@ -29,10 +39,12 @@ from veco_fairseq.data.vocabulary import (
     train_sentencepiece,
     write_vocabulary,
 )
+from veco_fairseq.kills.processes import LOG_FORMAT
 from veco_fairseq.models.veco import VecoModel
 
 torch.set_num_threads(1)  # as in scripts/test.sh: a fork of a process with threads (run_here) would wait for them
 REPOSITORY = Path(__file__).resolve().parent.parent
+import_user_module.memo = {str(REPOSITORY / "veco_fairseq")}  # --user-dir of a fork has been imported
 # What stands in for slow imports, in this process by pytest.ini.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(REPOSITORY / "tests/quick"), os.getenv("PYTHONPATH"))))
 LAYERS = 12  # more than nine: layers.1 and layers.11 must not be taken for one another
@@ -160,13 +172,24 @@ def checkpoint(pretrained, tmp_path):
     return save_pretrained(tmp_path / "pretrained.pt", pretrained, make_dictionary().symbols)
 
 
-def run_here(command, cwd, timeout, stdin) -> subprocess.CompletedProcess:
-    """Run a script in a fork of this process, which has imported already what takes a script seconds to import."""
+def fairseq_here(program: str) -> None:
+    """fairseq-PROGRAM as its own process does it: with fairseq's log alone, and the plug-in's excepthook."""
+    logging.basicConfig(format=LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S", level=logging.INFO, stream=sys.stdout, force=True)
+    try:
+        importlib.import_module(f"fairseq_cli.{program}").cli_main()
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        sys.exit(1)
+
+
+def run_here(command, cwd, timeout=300, stdin=None) -> subprocess.CompletedProcess:
+    """Run a script, or a command of fairseq, in a fork of this process: it has imported already what takes them seconds."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = os.fork()
         if child == 0:
             code = 1
             try:
+                atexit._clear()  # pytest's own
                 signal.alarm(timeout)
                 for number, file in ((0, stdin), (1, out), (2, err)):
                     if file is not None:
@@ -174,12 +197,18 @@ def run_here(command, cwd, timeout, stdin) -> subprocess.CompletedProcess:
                 sys.stdin, sys.stdout, sys.stderr = (open(number, "r" if number == 0 else "w") for number in range(3))
                 sys.argv = command
                 os.chdir(cwd)
-                runpy.run_path(command[0], run_name="__main__")
+                if command[0].endswith(".py"):
+                    runpy.run_path(command[0], run_name="__main__")
+                else:
+                    fairseq_here(Path(command[0]).name.removeprefix("fairseq-"))
+                code = 0
             except SystemExit as end:
                 code = end.code or 0
             except BaseException:
                 traceback.print_exc()
             finally:
+                multiprocessing.util._exit_function()
+                atexit._run_exitfuncs()
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(code)
@@ -199,8 +228,9 @@ def run():
             command[0] = str(Path(sys.executable).parent / command[0])
         elif command[0].endswith(".py"):
             command[0] = str(REPOSITORY / command[0])
-            if not environment:
-                return run_here(command, cwd, timeout, stdin)
+        if command[0].startswith("/") and not environment:
+            return run_here(command, cwd, timeout, stdin)
+        if command[0].endswith(".py"):
             command[:0] = [sys.executable]
         return subprocess.run(
             command, cwd=cwd, capture_output=True, text=True, timeout=timeout, stdin=stdin,

@@ -19,6 +19,7 @@ import fairseq_cli.train
 import numpy as np
 import pytest
 import torch
+from conftest import run_here
 from fairseq import checkpoint_utils, options, utils
 from fairseq.data import Dictionary, LanguagePairDataset, data_utils
 from fairseq.data.iterators import EpochBatchIterator
@@ -38,12 +39,15 @@ COMMANDS = Path(sys.executable).parent
 
 
 def run(command: str, *arguments, **how) -> subprocess.CompletedProcess:
-    """Run a fairseq command with the plug-in, in a folder of the test's own choice (``cwd``)."""
+    """Run a fairseq command with the plug-in, in a folder of the test's own choice (``cwd``).
+
+    In a fork of this process, unless it is to have an environment of its own (``env``) or another thing of a process.
+    """
+    words = [str(word) for word in (COMMANDS / command, *arguments, "--user-dir", REPOSITORY / "veco_fairseq", "--cpu")]
+    if set(how) == {"cwd"}:
+        return run_here(words, **how)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **how.pop("env", {})}
-    return subprocess.run(
-        [COMMANDS / command, *arguments, "--user-dir", REPOSITORY / "veco_fairseq", "--cpu"],
-        env=environment, capture_output=True, text=True, timeout=300, **how,
-    )
+    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300, **how)
 
 
 def train(folder: Path, *arguments, arch="transformer_tiny", save_dir="ckpt", **how) -> subprocess.CompletedProcess:
@@ -77,7 +81,7 @@ def trained(tmp_path_factory):
          *(word for split in ("train", "valid", "test") for word in (f"--{split}pref", split))],
         cwd=folder, check=True, capture_output=True,
     )
-    result = train(folder, "--max-update", "3", *EVAL_BLEU)
+    result = train(folder, "--max-update", "3", *EVAL_BLEU, env={})  # all that a process of its own prints
     assert result.returncode == 0, result.stderr
     (folder / "stderr").write_text(result.stderr)
     return folder
