@@ -174,7 +174,9 @@ def checkpoint(pretrained, tmp_path):
 
 def fairseq_here(program: str) -> None:
     """fairseq-PROGRAM as its own process does it: with fairseq's log alone, and the plug-in's excepthook."""
-    logging.basicConfig(format=LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S", level=logging.INFO, stream=sys.stdout, force=True)
+    # generate leaves standard output to its translations
+    style = {} if program == "generate" else {"format": LOG_FORMAT, "datefmt": "%Y-%m-%d %H:%M:%S", "stream": sys.stdout}
+    logging.basicConfig(level=logging.INFO, force=True, **style)
     try:
         importlib.import_module(f"fairseq_cli.{program}").cli_main()
     except Exception:

@@ -21,7 +21,7 @@ import pytest
 import torch
 from conftest import run_here
 from fairseq import checkpoint_utils, options, utils
-from fairseq.data import Dictionary, LanguagePairDataset, data_utils
+from fairseq.data import Dictionary, LanguagePairDataset, ListDataset, data_utils
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.file_io import PathManager
@@ -316,6 +316,17 @@ def test_mistakes_of_generating(trained, monkeypatch, arguments, words):
     with pytest.raises(Exception) as caught:
         fairseq_cli.generate.main(convert_namespace_to_omegaconf(args))
     assert compat.mistake(caught.value) == words
+
+
+@pytest.mark.filterwarnings("ignore:data_utils.filter_by_size is deprecated")
+def test_a_line_that_is_too_long_for_the_model(trained, tmp_path):
+    (tmp_path / "a.txt").write_text("w1 w2\n" + "w3 w4 " * 600 + "\n")
+    options = ("data", "--path", "ckpt/checkpoint_last.pt", "-s", "de", "-t", "en", "--buffer-size", "9", "--input", tmp_path / "a.txt")
+    words = error_line(run("fairseq-interactive", *options, cwd=trained), "fairseq-interactive")
+    assert words.startswith(f"{tmp_path}/a.txt: the line that begins with 'w3 w4 w3 w4 w3 w4 w3 w4 w3 w4 ' has more than 1024 tokens")
+    with pytest.raises(Exception) as caught:
+        data_utils.filter_by_size(np.array([0, 1]), ListDataset([torch.ones(2), torch.ones(9)], np.array([2, 9])), 8, True)
+    assert compat.mistake(caught.value).startswith("sentence 1 of the data, counted from 0, has 9 tokens, and the model takes 8: ")
 
 
 def test_mistakes_in_a_dictionary(tmp_path):

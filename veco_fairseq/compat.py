@@ -447,7 +447,9 @@ MISTAKES = (
     (r"'list' object has no attribute 'split'",
      "--encoder-layers-to-keep and --decoder-layers-to-keep do not work in this version of fairseq: take them away; "
      "convert_to_seq2seq.py chooses layers"),
-    (r"(Size of sample #\d+ is invalid .*)", "{0}"),
+    (r"Size of sample #(\d+) is invalid \(=(.*)\) since max_positions=(.*), skip this example",
+     "sentence {0} of the data, counted from 0, has {1} tokens, and the model takes {2}: shorten it, or give "
+     "--skip-invalid-size-inputs-valid-test"),
     (r"(Valid paths .* will be ignored\. .*)", "{0}"),
 )
 
@@ -458,7 +460,7 @@ def mistake(error: BaseException) -> Optional[str]:
     if message is not None:
         return message
     # a spawned worker's error (several GPUs) comes as the text of its traceback: its last line is the one
-    text = str(error).strip()
+    text = re.sub(r"np\.int64\((\d+)\)", r"\1", str(error)).strip()
     if type(error).__name__ == "ProcessRaisedException":
         text = text.rsplit("\n", 1)[-1]
     for pattern, line in MISTAKES:
@@ -536,6 +538,7 @@ def install() -> None:
     for module in running("fairseq_cli.interactive"):
         module.main = translating(module.main)
         module.buffered_read = raw.buffered_read
+        module.make_batches = raw.naming_long_lines(module.make_batches)
     for module in running("fairseq_cli.preprocess"):
         raw.check_before_preprocessing(module)
     Chunker.__enter__ = raw.open_chunk

@@ -31,7 +31,6 @@ MEMORY = 8 * 2**30  # bytes of address space beyond what this process has: a dam
 # A fork leaves out what removes the lock's file; the lock itself is the kernel's. prepare_root.py goes on from its progress.
 KEPT = (LOCK_NAME, PROGRESS_NAME)
 TEMPORARY = re.compile(r"\.tmp$|^\.|\.tmp\b")
-PROGRAMS = ("train", "generate", "interactive", "validate", "preprocess")  # of fairseq
 # Lines on standard error that are no error: of logs, of Python's warnings and the line of code below each, of progress.
 NOT_AN_ERROR = re.compile(
     r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| |^(INFO|WARNING|DEBUG):|^\S+:\d+: \w*Warning: |^  \S.*$|^\s*$|\d+%\|.*\||it/s\]"
@@ -40,10 +39,8 @@ USAGE = re.compile(r"^usage: .*\n(?:[ \[].*\n)*", re.MULTILINE)
 
 
 def prepare() -> None:
-    """Import what commands import, as they do: fairseq's programs first, and the plug-in through ``--user-dir``."""
+    """Import what commands import, and the plug-in through ``--user-dir``."""
     os.environ["OMP_NUM_THREADS"] = "1"
-    for program in PROGRAMS:
-        importlib.import_module(f"fairseq_cli.{program}")
     import torch
     from fairseq import options, utils  # noqa: F401
 

@@ -2,11 +2,12 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Raw text in fairseq's own commands, read as everywhere here: UTF-8, without a mark at the beginning, lines of ``\\n``."""
 
+import re
 import sys
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from typing import Iterator, List, Set
+from typing import Callable, Iterator, List, Set
 
 from fairseq.file_chunker_utils import Chunker, ChunkLineIterator
 
@@ -28,6 +29,25 @@ def buffered_read(input: str, buffer_size: int) -> Iterator[List[str]]:
     lines = (line.strip() for line in (standard_input() if input == "-" else read_lines(input)))
     while batch := list(islice(lines, max(1, buffer_size))):
         yield batch
+
+
+def naming_long_lines(make_batches: Callable) -> Callable:
+    """fairseq-interactive's ``make_batches``, with the line that is too long for the model in its error."""
+
+    def batches(lines: List[str], cfg, *args) -> Iterator:
+        try:
+            yield from make_batches(lines, cfg, *args)
+        except Exception as error:
+            found = re.match(r"Size of sample #(\d+) is invalid .* since max_positions=\D*(\d+)", str(error))
+            if not found:
+                raise
+            source = "standard input" if cfg.interactive.input == "-" else cfg.interactive.input
+            raise UserError(
+                f"{source}: the line that begins with {lines[int(found[1])][:30]!r} has more than {found[2]} tokens, which is "
+                "what the model takes: shorten it, or give --skip-invalid-size-inputs-valid-test"
+            ) from error
+
+    return batches
 
 
 def check_texts(args) -> None:

@@ -100,6 +100,7 @@ def load_sentencepiece(path: Path_) -> sentencepiece.SentencePieceProcessor:
         proto = sentencepiece_model_pb2.ModelProto.FromString(content)
         model = sentencepiece.SentencePieceProcessor(model_proto=content)
         model.encode("a")  # some damage comes out only here
+        model.id_to_piece(list(range(len(model))))  # and bytes that are no text here
         whole = proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")
     except (RuntimeError, DecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not a SentencePiece model, or damaged: copy it again") from error
