@@ -47,6 +47,10 @@ NAN, HUGE = float("nan"), 10**20
     ("adam_betas", "(0.9, 1.0)", "--adam-betas (0.9, 1.0): must be two numbers from 0 to below 1"),
     ("adam_betas", "(0.9,", "--adam-betas (0.9,: must be two numbers"),
     ("adam_betas", [0.9], "--adam-betas [0.9]: must be two numbers"),
+    ("adaptive_softmax_cutoff", [], "--adaptive-softmax-cutoff []: must be growing numbers"),
+    ("adaptive_softmax_cutoff", "5,-1", "--adaptive-softmax-cutoff 5,-1: must be growing numbers"),
+    ("adaptive_softmax_cutoff", [7, 7], "--adaptive-softmax-cutoff [7, 7]: must be growing numbers"),
+    ("lr_period_updates", 1e-320, "--lr-period-updates 1e-320: must be at least 1, or -1 for one period"),
     ("model_overrides", "{'a'", "--model-overrides {'a': must be like"),
     ("eval_bleu_args", "[]", "--eval-bleu-args []: must be like"),
 ])
@@ -74,7 +78,7 @@ def test_options_that_do_not_go_together(chosen, words):
 def test_options_within_their_borders():
     borders.check_options({
         "update_freq": [1, 4], "dropout": 0.0, "seed": 2**31 - 1, "num_workers": 0, "mono_alpha": 0.0, "patience": -1,
-        "warmup_init_lr": -1.0, "max_len_a": 1.0, "max_len_b": 0, "min_len": 1, "beam": 4, "nbest": 4, "diverse_beam_groups": 2,
+        "warmup_init_lr": -1.0, "lr_period_updates": -1.0, "adaptive_softmax_cutoff": [10, 20], "max_len_a": 1.0, "max_len_b": 0, "min_len": 1, "beam": 4, "nbest": 4, "diverse_beam_groups": 2,
         "adam_betas": "(0.9, 0.98)", "model_overrides": "{}", "total_num_update": "${optimization.max_update}",
         "max_tokens": None, "softmax_batch": sys.maxsize, "encoder_embed_dim": 192, "encoder_attention_heads": 4,
     })  # fmt: skip

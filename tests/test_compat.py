@@ -156,6 +156,17 @@ def test_damaged_last_checkpoint_falls_back_loudly(copy_of, damage, words):
     assert "Loaded checkpoint ckpt/checkpoint_best.pt (epoch 2 @ 3 updates)" in result.stdout
 
 
+@pytest.mark.parametrize("words, line", [
+    ("--sampling-topk requires --sampling", "--sampling-topk requires --sampling: take one of them away, or give what is missing"),
+    ("Unknown post_process option: -1", "--remove-bpe -1: is no kind of pieces"),
+    ("Unknown post_process option: ", "--remove-bpe : is no kind of pieces"),
+    ("\n\n  Please install xFormers.", "--encoder-xformers-att-config and --decoder-xformers-att-config need"),
+    ("cannot specify cutoff larger than vocab size", "--adaptive-softmax-cutoff: is larger than the vocabulary"),
+])
+def test_fairseqs_words_for_options(words, line):
+    assert compat.mistake(AssertionError(words)).startswith(line)
+
+
 def test_older_checkpoints_are_of_the_same_worker_and_newest_first(tmp_path):
     names = ["checkpoint_best.pt", "checkpoint1.pt", "checkpoint_1_20.pt", "checkpoint12.pt"]
     for age, name in enumerate(names):

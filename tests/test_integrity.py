@@ -70,6 +70,20 @@ def test_a_flipped_bit_in_a_tensor_is_noticed(tmp_path, record, mapped):
     assert read_checkpoint(path, mapped=mapped)["model"]["bias"].tolist() == [1.5, -2]
 
 
+def test_a_record_that_is_shorter_than_its_tensor_is_noticed(tmp_path):
+    """In a file that somebody put together anew, whose checksums are right."""
+    path = save(tmp_path / "a.pt")
+    with zipfile.ZipFile(path) as archive:
+        records = {name: archive.read(name) for name in archive.namelist()}
+    name = max(records, key=lambda name: len(records[name]) if "/data/" in name else 0)
+    records[name] = records[name][:-4]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for each, content in records.items():
+            archive.writestr(each, content)
+    with pytest.raises(DamagedCheckpoint, match=r"a\.pt: (is damaged|cannot be read)"):
+        read_checkpoint(path)
+
+
 def test_any_flipped_bit_of_the_small_records_is_damage(tmp_path):
     """Of the pickle, for example: one flip in the name of a type must not be told as a type that is not allowed."""
     path = save(tmp_path / "a.pt")

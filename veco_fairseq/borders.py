@@ -78,7 +78,7 @@ BORDERS: dict[str, Number] = {
         (NOT_NEGATIVE, "lr clip_norm stop_time_hours weight_decay end_learning_rate power discriminator_weight "
                        "mha_reg_scale_factor ffn_reg_scale_factor max_len_a max_len_a_mt diverse_beam_strength"),
         (Number(least=1), "t_mult"),
-        (Number(least=-1), "min_lr stop_min_lr warmup_init_lr lr_period_updates diversity_rate"),
+        (Number(least=-1), "min_lr stop_min_lr warmup_init_lr diversity_rate"),
         (Number(least=-1, most=1), "sampling_topp"),
         (EXPONENT, "mono_alpha bitext_alpha"),
         # Translation
@@ -129,7 +129,7 @@ def _problems(options: Mapping[str, Any]) -> Iterator[str]:
     for name, value in options.items():
         if value is None or isinstance(value, str) and value.startswith("${"):
             continue
-        if isinstance(value, str) and name in EVALUATED and name not in ("adam_betas", *VALUES):
+        if isinstance(value, str) and name in EVALUATED and name not in ("adam_betas", "adaptive_softmax_cutoff", *VALUES):
             continue  # other models' layers, as "[(512, 3)] * 20"
         if name in LISTS:
             if isinstance(value, (list, tuple)) and not value:
@@ -143,6 +143,12 @@ def _problems(options: Mapping[str, Any]) -> Iterator[str]:
             yield from _of_betas(value)
         elif name in VALUES and value != "":
             yield from _of_value(name, value)
+        elif name == "adaptive_softmax_cutoff":
+            yield from _of_cutoff(value)
+        elif name == "lr_period_updates" and value != -1:
+            problem = _problem(Number(least=1), value)
+            if problem:
+                yield f"--lr-period-updates {short(value)}: {problem}, or -1 for one period"
         elif name in BORDERS:
             for one in values:
                 problem = _problem(BORDERS[name], one)
@@ -173,6 +179,16 @@ def _of_betas(value: Any) -> Iterator[str]:
         right = False
     if not right:
         yield f"--adam-betas {short(value)}: must be two numbers from 0 to below 1, such as '(0.9, 0.98)'"
+
+
+def _of_cutoff(value: Any) -> Iterator[str]:
+    try:
+        sizes = list(_literal(value) if isinstance(value, str) else value)
+        right = sizes and all(COUNT.problem(size) is None for size in sizes) and sizes == sorted(set(sizes))
+    except Exception:  # literal_eval raises anything
+        right = False
+    if not right:
+        yield f"--adaptive-softmax-cutoff {short(value)}: must be growing numbers of tokens, such as 1000,10000"
 
 
 def _of_value(name: str, value: Any) -> Iterator[str]:

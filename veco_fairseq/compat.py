@@ -451,6 +451,13 @@ MISTAKES = (
      "sentence {0} of the data, counted from 0, has {1} tokens, and the model takes {2}: shorten it, or give "
      "--skip-invalid-size-inputs-valid-test"),
     (r"(Valid paths .* will be ignored\. .*)", "{0}"),
+    (r"Please install xFormers",
+     "--encoder-xformers-att-config and --decoder-xformers-att-config need the package xformers: take them away"),
+    (r"(?s)Unknown post_process option:(.*)",
+     "--remove-bpe {0}: is no kind of pieces that fairseq knows: give sentencepiece, subword_nmt or another of its kinds"),
+    (r"cannot specify cutoff larger than vocab size", "--adaptive-softmax-cutoff: is larger than the vocabulary: lower it"),
+    # fairseq's own checks of options that do not go together, such as "--sampling-topk requires --sampling"
+    (r"^(--[a-z][a-z-]+ .*)$", "{0}: take one of them away, or give what is missing"),
 )
 
 

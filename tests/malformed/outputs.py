@@ -151,7 +151,7 @@ def full() -> Iterator[Case]:
             name = f"{' '.join(command[:2]).removeprefix('scripts/')}: after {limit} bytes"
             damage = alias("", "words" if command is TAGGED else "")
             yield Case("full disk", name, ("tests/malformed/on_full_disk.py", str(limit), *command), needs, damage,
-                       leaves=("ckpt/*", "pairs.tsv", "new/**", "new/*/*/*", "new/*/*", "new/*"))  # fmt: skip
+                       leaves=("ckpt/*", "pairs.tsv", "predicted/*", "new/**", "new/*/*/*", "new/*/*", "new/*"))  # fmt: skip
 
 
 def cases(rng: random.Random, good: Path) -> Iterator[Case]:

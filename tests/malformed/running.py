@@ -160,7 +160,8 @@ def judge(case: Case, result: Result, before: dict[str, str], after: dict[str, s
     def allowed(name: str, patterns: tuple[str, ...]) -> bool:
         return any(Path(name).match(pattern) for pattern in patterns)
 
-    changed = [name for name in before if before[name] != after.get(name) and not allowed(name, case.changes)]
+    changed = [name for name in before if before[name] != after.get(name)
+               and not allowed(name, case.changes) and Path(name).name not in KEPT]  # fmt: skip
     if changed:
         return f"changed or removed {', '.join(changed[:3])}"
     new = [name for name in after if name not in before]

@@ -10,6 +10,7 @@ import os
 import threading
 import zipfile
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,6 +30,10 @@ class WrongBytes(Exception):
     def __init__(self, record: zipfile.ZipInfo):
         super().__init__(f"{record.filename}: its CRC-32 is not what was written")
         self.record = record
+
+
+class WrongSize(Exception):
+    """A record has fewer or more bytes than its tensor."""
 
 
 class Records:
@@ -73,6 +78,9 @@ class Records:
         """The record of each storage in what was loaded, by the name of its first tensor, as ``model.a.weight``.
 
         torch.save numbers the storages as it comes to them. Empty if this is not so here.
+
+        Raises:
+            WrongSize: a storage is of a size that no record has.
         """
         names: dict[int, str] = {}
         sizes: list[int] = []
@@ -83,6 +91,9 @@ class Records:
             if storage._cdata not in names:
                 names[storage._cdata] = name
                 sizes.append(storage.nbytes())
+        missing = Counter(sizes) - Counter(record.file_size for record in self.tensors)
+        if missing:
+            raise WrongSize(f"a tensor of {max(missing):,} bytes has no record of this size")
         if sizes != [record.file_size for record in self.tensors]:
             return {}
         return dict(zip(names.values(), self.tensors))

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from veco_fairseq import guard
-from veco_fairseq.checkpoints.integrity import Records, WrongBytes, check_finite
+from veco_fairseq.checkpoints.integrity import Records, WrongBytes, WrongSize, check_finite
 from veco_fairseq.checkpoints.skeleton import check_skeleton
 from veco_fairseq.errors import SYSTEM_ERRORS, UserError
 
@@ -129,7 +129,10 @@ def _check_tensors(path: Path, records: Records, state: Any, mapped: bool) -> No
     Raises:
         DamagedCheckpoint: bytes of a tensor are other ones than were written; it is named.
     """
-    of_state = records.of_state(state)
+    try:
+        of_state = records.of_state(state)
+    except WrongSize as error:
+        raise DamagedCheckpoint(f"{path}: is damaged: {error}; copy it again or use another checkpoint") from error
     used = [record for name, record in of_state.items() if not (mapped and name.startswith(OPTIMIZER))]
     try:
         records.check(used or records.tensors)

@@ -278,6 +278,8 @@ def _check_sizes(xlmr: XlmR, ours: Dict[str, Tensor], heads: int) -> None:
         mine, theirs = (tuple(t[name].shape) if name in t else None for t in (ours, xlmr.weights))
         if mine is None or theirs is None:
             problems.append(f"{name} is {'there' if theirs else 'here'} alone")
+        elif len(mine) != len(theirs):
+            problems.append(f"{name} {theirs}, here {mine}")
         elif name == POSITIONS and theirs[0] < mine[0]:
             problems.append(f"{theirs[0]} positions, here {mine[0]} (lower --max-positions)")
         elif mine[1:] != theirs[1:] or (name not in (EMBEDDINGS, POSITIONS, HEAD_BIAS) and mine != theirs):
