@@ -2,9 +2,17 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Dropout with cheap random numbers: its distribution, and that attention uses it and nothing else changes."""
 
+from argparse import Namespace
+from types import SimpleNamespace
+
 import pytest
 import torch
+import torch.nn.functional as F
+from conftest import make_dictionary
+from fairseq.models.roberta import RobertaModel
+from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.fairseq_dropout import FairseqDropout
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from test_model import tokens
 
 from veco_fairseq.modules.dropout import Dropout
@@ -68,3 +76,67 @@ def test_every_dropout_of_the_encoder_is_cheap_and_attention_is_the_same_with_it
     for layer in model.encoder.sentence_encoder.layers:
         layer.self_attn.dropout_module.p = 0.5
     assert not torch.allclose(model.plugged(x, model.unplugged(y), y)[real], expected[real], atol=1e-2)
+
+
+def leaves_a_mark(x, p):
+    """In place of dropout, so that it can be seen where it sits and with which probability."""
+    return x * (1 - p) + 0.7 * p * torch.linspace(-1, 1, x.size(-1)).expand_as(x)
+
+
+@pytest.fixture
+def marked(monkeypatch):
+    """Both kinds of dropout module, and PyTorch's attention kernel, which has one of its own."""
+
+    def forward(module, x, *_, **__):
+        return leaves_a_mark(x, module.p) if module.training else x
+
+    def attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, **_):
+        weights = q @ k.transpose(-1, -2) / q.size(-1) ** 0.5
+        weights = weights if attn_mask is None else weights + attn_mask
+        return leaves_a_mark(weights.softmax(-1), dropout_p) @ v
+
+    for kind in (FairseqDropout, Dropout):
+        monkeypatch.setattr(kind, "forward", forward)
+    monkeypatch.setattr(F, "scaled_dot_product_attention", attention)
+    monkeypatch.setattr(F, "dropout", lambda x, p=0.5, training=True, inplace=False: leaves_a_mark(x, p) if training else x)
+
+
+PROBABILITIES = {"dropout": 0.1, "attention_dropout": 0.25, "activation_dropout": 0.4}
+
+
+@pytest.fixture
+def with_dropouts(make_model):
+    model = make_model()
+    args = Namespace(**{**vars(model.args), **PROBABILITIES})
+    ours = type(model).build_model(args, SimpleNamespace(source_dictionary=make_dictionary()))
+    ours.load_state_dict(model.state_dict())
+    return ours.train()
+
+
+def test_unplugged_it_sits_where_robertas_does(with_dropouts, marked):
+    model = with_dropouts
+    roberta = RobertaModel.build_model(model.args, SimpleNamespace(source_dictionary=make_dictionary()))
+    roberta.load_state_dict({k: v for k, v in model.state_dict().items() if ".encoder_attn" not in k})
+    ids = tokens(4, 11)
+    expected, _ = roberta.train()(ids, features_only=True)
+    assert (model.unplugged(ids) - expected)[ids.ne(1)].abs().max() < 1e-5
+    model.eval()
+    assert (model.unplugged(ids) - expected)[ids.ne(1)].abs().max() > 0.1
+
+
+def test_plugged_it_sits_where_a_decoder_layers_does(with_dropouts, marked):
+    model = with_dropouts
+    x, y = tokens(4, 11, seed=1), tokens(4, 9, seed=2, shortest=4)
+    memory = model.unplugged(y)
+    args = vars(model.args)
+    decoder_args = {k.replace("encoder_", "decoder_"): v for k, v in args.items() if k.startswith("encoder_")}
+    cfg = TransformerConfig.from_namespace(Namespace(**{**args, **decoder_args}))
+    states, _ = model.encoder.sentence_encoder.forward_embedding(x)
+    states = (states * x.ne(1).unsqueeze(-1)).transpose(0, 1)
+    for ours in model.encoder.sentence_encoder.layers:
+        layer = TransformerDecoderLayerBase(cfg).train()
+        layer.load_state_dict(ours.state_dict())
+        masks = {"encoder_padding_mask": y.eq(1), "self_attn_padding_mask": x.eq(1)}
+        states, _, _ = layer(states, memory.transpose(0, 1), **masks)
+    actual = model.plugged(x, memory, y)
+    assert (actual - states.transpose(0, 1))[x.ne(1)].abs().max() < 1e-5

@@ -64,11 +64,13 @@ file() {
     FILES+=("$path")
 }
 
-# side FILE...: the first without its blank lines, and the others.
+# side FILE...: the first without its blank lines, and the others; a last line without its end gets one.
 side() {
+    local file
     gzip -cdf -- "$1" | grep -v '^$' || return
-    shift
-    (($# == 0)) || gzip -cdf -- "$@"
+    for file in "${@:2}"; do
+        gzip -cdf -- "$file" | sed '$a\' || return
+    done
 }
 
 for prefix in ${OPTIONS[more]}; do

@@ -29,7 +29,7 @@ declare -A TEST=(
     [zh]=3facb71798277c8f44dc78c1f8ae2110f254d0e14799f3508eedd54b4236877a
 )
 names=()
-for lang in "${!DEV[@]}"; do
+for lang in $(printf '%s\n' "${!DEV[@]}" | sort); do
     archive $URL/bucc2018-$lang-en.sample-gold.tar.bz2 "${DEV[$lang]}"
     archive $URL/bucc2018-$lang-en.training-gold.tar.bz2 "${TEST[$lang]}"
     names+=("bucc2018-$lang-en.sample-gold.tar.bz2" "bucc2018-$lang-en.training-gold.tar.bz2")

@@ -32,7 +32,7 @@ declare -A CHECKSUM=(
     [zh]=691d0b3359bc6b8faa8de931dfdfe21d50a65861ae348e32a0d1a0190b0c8835
 )
 names=()
-for lang in "${!CHECKSUM[@]}"; do
+for lang in $(printf '%s\n' "${!CHECKSUM[@]}" | sort); do
     names+=("xquad.$lang.json")
     archive "https://github.com/google-deepmind/xquad/raw/master/xquad.$lang.json" "${CHECKSUM[$lang]}"
 done

@@ -1,0 +1,195 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The commands that each recipe runs, with each of its options, in a table (commands.txt).
+
+A paragraph is a call ($), what it runs, the checksums that it asks for (#), its error (!), and the texts that it makes (>).
+
+``cd tests && python -m recipes`` writes the table anew; what changed in it is for a reader's eyes.
+"""
+
+import gzip
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+RECIPES = Path(__file__).resolve().parents[2] / "data-bin-recipes"
+TABLE = Path(__file__).with_name("commands.txt")
+PROGRAMS = ("python", "bash", "fairseq-train", "fairseq-preprocess", "fairseq-generate", "sacrebleu", "curl", "nproc",
+            "sha256sum", "tar")  # fmt: skip
+TRANSLATION = "wmt14.en-de wmt14.en-fr iwslt14.de-en"
+UNDERSTANDING = "xnli pawsx udpos panx xquad mlqa tydiqa"
+SUFFIX = {"xnli": "tsv", "pawsx": "tsv", "udpos": "conllu", "panx": "tsv"}  # else json
+
+
+def cases() -> Iterator[str]:
+    """Every call: SCRIPT OPTION..., after VARIABLE=VALUE of its environment. OUT, MODEL and LOCAL are made by the test."""
+    yield "toy/prepare --out OUT"
+    yield ("toy/prepare --out OUT --seed 2 --words 3 --pairs 4 --mono 5 --finetune-pairs 6 --valid 7 --test 8 --vocab-size 9")
+    yield "toy/train --out OUT"
+    yield "toy/train --out OUT --objective mlm --updates 3 --seed 2 -- --cpu --bitext-mask-prob 0.25"
+    for arm in ("veco", "xlm", "random"):
+        yield f"toy/finetune --out OUT --arm {arm} --updates 3 --lr 4e-4 --seed 2 -- --cpu --label-smoothing 0.2"
+        yield f"multi30k/finetune --out OUT --src de --tgt fr --arm {arm} --updates 3 --lr 5e-4 --seed 2 --name mine -- --cpu"
+    yield "toy/finetune --out OUT"
+    yield "multi30k/prepare --out OUT --local LOCAL"
+    yield "multi30k/prepare --out OUT --local LOCAL --src cs --tgt fr --vocab-size 3"
+    yield "multi30k/prepare --out OUT --src de --tgt en"
+    yield "multi30k/train --out OUT"
+    yield "multi30k/train --out OUT --src de --tgt fr --objective mlm --updates 3 --seed 2 -- --cpu --lr 1"
+    yield "multi30k/finetune --out OUT"
+    yield "multi30k/evaluate --out OUT"
+    yield "multi30k/evaluate --out OUT --src de --tgt fr --name random --seed 2 --checkpoint checkpoint_1_100.pt"
+    yield "multi30k/compare --out OUT"
+    yield 'multi30k/compare --out OUT --src de --tgt fr --seeds "3 5" --long-lr 7e-4 -- --cpu --autocast bf16'
+    yield 'multilingual/prepare --out OUT --documents LOCAL --langs "de fr"'
+    yield ('multilingual/prepare --out OUT --documents LOCAL --captions LOCAL --more "LOCAL/more LOCAL/news" --langs "en fr" '
+           "--pivot de --vocab-size 3")  # fmt: skip
+    yield "multilingual/train --out OUT"
+    yield ("multilingual/train --out OUT --xlm-updates 0 --updates 3 --frozen-updates 2 --xlme-updates 4 --name mine --seed 2 "
+           "-- --cpu --lr 1")  # fmt: skip
+    yield "multilingual/train --out OUT --init-from LOCAL --frozen-updates 2 --updates 3 --xlme-updates 4"
+    yield "multilingual/train --out OUT --xlm-updates 5 --updates 0"
+    for task in TRANSLATION.split():
+        yield f"{task}/prepare --out OUT --pretrained MODEL"
+        yield f"{task}/prepare --out OUT --pretrained MODEL --local LOCAL --keep 3"
+        for arm in ("veco", "xlm", "random"):
+            yield f"GPUS=4 {task}/finetune --out OUT --pretrained MODEL --arm {arm} --seed 2"
+        yield (f"{task}/finetune --out OUT --pretrained MODEL --decoder-layers 3 --layer-selection first --name mine "
+               f"--max-tokens 300 --updates 4 --warmup 2 --lr 3 --batch-tokens 1000 --save-every 5 "
+               f"--tie-self-attention {'yes' if task.startswith('iwslt') else 'no'} -- --cpu --dropout 0.2")  # fmt: skip
+        yield (f"VECO_NODE_RANK=1 VECO_MASTER=a:1 {task}/finetune --out OUT --pretrained MODEL --workers 2 --nodes 3 "
+               f"--node-rank 0 --master b:2 -- --amp")  # fmt: skip
+        yield f"{task}/evaluate --out OUT"
+        yield f"{task}/evaluate --out OUT --name mine --seed 2 --average 3 --lenpen 0.6 -- --beam 4"
+    for task in UNDERSTANDING.split():
+        yield f"xtreme/{task}/prepare --out OUT"
+        yield f'xtreme/{task}/prepare --out OUT --local LOCAL --langs "en de"'
+        suffix = SUFFIX.get(task, "json")
+        yield (f"xtreme/{task}/prepare --out OUT --local LOCAL --train t.@.{suffix} --test e.@.{suffix} --hold-out 3 "
+               '--langs "en de"')  # fmt: skip
+        yield f"xtreme/{task}/prepare --out OUT --local LOCAL --dev t.@.{suffix} --langs de"
+        yield f"xtreme/{task}/finetune --out OUT --pretrained MODEL --epochs 1 --batches 2 -- --cpu"
+        yield f"xtreme/{task}/evaluate --out OUT"
+        yield f'xtreme/{task}/evaluate --out OUT --name mine --seeds "2 3" --from OTHER -- --cpu'
+    # what finetune.sh does with its options is of understanding.sh, and so the same for all tasks
+    for arm in ("pretrained", "random"):
+        for setting, plug in (("transfer", "out"), ("translate-train", "out"), ("translate-train", "in")):
+            yield (f"xtreme/xnli/finetune --out OUT --pretrained MODEL --arm {arm} --setting {setting} --plug {plug} "
+                   '--seeds "2 3" --epochs 4 --batches 6 --lrs 7e-6 -- --cpu')  # fmt: skip
+    yield ("GPUS=4 xtreme/xnli/finetune --out OUT --pretrained MODEL --arch veco_nlu_tiny --name mine --workers 2 "
+           '--epochs "4 5" --batches "6 8" --lrs "1e-6 2e-6" -- --amp')  # fmt: skip
+    yield ("xtreme/xnli/finetune --out OUT --pretrained MODEL --setting translate-train --epochs 1 --batches 2 -- --cpu")
+    for task in ("mlqa", "xquad"):
+        yield f'xtreme/{task}/prepare --out OUT --translations LOCAL --langs "en de"'
+    yield "xtreme/bucc/prepare --out OUT"
+    yield "xtreme/bucc/prepare --out OUT --local LOCAL --dev bucc.@ --test bucc.@ --langs de"
+    yield "xtreme/bucc/evaluate --out OUT --pretrained MODEL"
+    yield "xtreme/bucc/evaluate --out OUT --pretrained MODEL --name mine --layer 3 -- --cpu"
+    yield 'xtreme/tatoeba/prepare --out OUT --langs "deu fra"'
+    yield "xtreme/tatoeba/prepare --out OUT --local LOCAL --langs deu"
+    yield "xtreme/tatoeba/evaluate --out OUT --pretrained MODEL"
+    yield "xtreme/tatoeba/evaluate --out OUT --pretrained MODEL --name mine -- --cpu"
+
+
+class Place:
+    """Folders for the calls: the recipes in a repository without .venv, stand-ins, a model and texts."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.recipes = folder / "REPO/data-bin-recipes"
+        shutil.copytree(RECIPES, self.recipes)
+        # A download's checksum is written down, and every one is right.
+        with open(self.recipes / "published.sh", "a") as published:
+            published.write('\nis_file() { [[ -s $1 ]] && echo "# checksum $2" >>"$CALLS"; }\n')
+        self.programs = folder / "bin"
+        self.programs.mkdir()
+        for name in PROGRAMS:
+            shutil.copy(Path(__file__).with_name("stand-in"), self.programs / name)
+        for name in ("dict.txt", "sentencepiece.bpe.model", "model.pt"):
+            self.write(f"PRETRAINED/{name}")
+        checksums = re.findall(r"^([0-9a-f]{64}) (\S+)$", (RECIPES / "multi30k/prepare.sh").read_text(), re.MULTILINE)
+        for checksum, name in checksums:
+            self.write(f"LOCAL/{name}.gz", checksum)
+        for lang in ("de", "fr", "en", "cs"):
+            for split in ("valid", "test"):
+                self.write(f"LOCAL/{split}.{lang}", f"{split}.{lang} one\n\ntwo")
+        for lang in ("de", "fr"):
+            self.write(f"LOCAL/more.{lang}")
+        for name in ("news.de-en.de", "news.de-en.en.gz"):
+            self.write(f"LOCAL/{name}")
+        for lang in ("en", "de"):
+            for suffix in ("tsv", "conllu", "json"):
+                for name in ("train-", "dev-", "test-", "t.", "e."):
+                    self.write(f"LOCAL/{name}{lang}.{suffix}")
+        self.write("LOCAL/squad.translate.train.en-de.json")
+        for side in ("de", "en", "gold"):
+            self.write(f"LOCAL/bucc.de.{side}")
+        for side in ("deu", "eng"):
+            self.write(f"LOCAL/tatoeba.deu-eng.{side}")
+
+    def write(self, name: str, text: str = "") -> None:
+        """A file with this text, or its own name."""
+        path = self.folder / name
+        text = text or name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # of the compressed ones the last line has no end
+        path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else f"{text}\n".encode())
+
+    def fill(self, script: str) -> None:
+        """What earlier scripts leave in OUT."""
+        for name in ("OUT", "OTHER"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        if script.endswith("/prepare"):
+            return
+        self.write("OUT/pretrain/dict.txt")
+        for pair in ("aa-bb", "en-de", "de-fr", "en-fr", "de-en"):
+            self.write(f"OUT/mt.{pair}/dict.{pair[3:]}.txt")
+        for objective in ("camlm", "mlm"):
+            self.write(f"OUT/checkpoints/{objective}/checkpoint_last.pt")
+        if script.endswith("/train"):
+            shutil.rmtree(self.folder / "OUT/checkpoints")
+        for name in ("train-en.tsv", "test-deu.source", "test-deu.eng"):
+            self.write(f"OUT/data/{name}")
+        self.write("OUT/raw/test.bb")
+        if script.endswith(("/evaluate", "/compare")):
+            for name in ("veco", "mine", "random", "xlm", "long"):
+                for seed in (1, 2, 3, 5):
+                    for checkpoint in ("last", "1_100"):
+                        self.write(f"OUT/checkpoints/finetune.{name}.s{seed}/checkpoint_{checkpoint}.pt")
+            for place, name, seed in (("OUT", "transfer.out", 1), ("OTHER", "mine", 2), ("OTHER", "mine", 3)):
+                self.write(f"{place}/checkpoints/{name}.s{seed}/checkpoint_best.pt")
+            for name in ("test.de", "test.en", "test.fr", "test_2016_flickr.de", "test_2016_flickr.fr"):
+                self.write(f"OUT/raw/{name}")
+
+    def call(self, case: str) -> str:
+        """The case's part of the table: the call, and the commands that it ran; the error if it ended in one."""
+        words = shlex.split(case)
+        environment = {"PATH": f"{self.programs}:/usr/bin:/bin", "VECO_SKIP_SETUP": "1", "CALLS": str(self.folder / "calls")}
+        while "=" in words[0]:
+            name, _, value = words.pop(0).partition("=")
+            environment[name] = value
+        script, *arguments = words
+        self.fill(script)
+        (self.folder / "calls").write_text("")
+        arguments = [re.sub(r"^(OUT|OTHER|LOCAL)\b|(?<= )LOCAL\b", rf"{self.folder}/\g<0>", word) for word in arguments]
+        arguments = [str(self.folder / "PRETRAINED/model.pt") if word == "MODEL" else word for word in arguments]
+        command = ["/bin/bash", str(self.recipes / f"{script}.sh"), *arguments]
+        result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=self.folder, stdin=subprocess.DEVNULL)
+        lines = [line.rstrip() for line in (self.folder / "calls").read_text().splitlines()]
+        lines += [f"! {line}" for line in result.stderr.splitlines()]
+        for made in sorted(self.folder.glob("OUT/raw/*.*")) + sorted(self.folder.glob("OUT/data/*.*")):
+            if script.endswith("/prepare") and made.suffix != ".done":
+                lines.append(f"> {made}: {' | '.join(made.read_text().splitlines())}".rstrip())
+        told = "".join(f"{line}\n" for line in lines)
+        told = told.replace(f"{self.folder}/", "").replace("PRETRAINED/model.pt", "MODEL")
+        return f"$ {case}\n{told}"
+
+
+def table(folder: Path) -> str:
+    """The whole table, a paragraph for each case."""
+    place = Place(folder)
+    return "\n".join(place.call(case) for case in cases())
