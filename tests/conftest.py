@@ -190,6 +190,7 @@ def run_here(command, cwd, timeout=300, stdin=None) -> subprocess.CompletedProce
         child = os.fork()
         if child == 0:
             code = 1
+            kept = sys.stdin, sys.stdout, sys.stderr  # else they would close 0, 1 and 2 when they are gone
             try:
                 atexit._clear()  # pytest's own
                 signal.alarm(timeout)
@@ -209,11 +210,14 @@ def run_here(command, cwd, timeout=300, stdin=None) -> subprocess.CompletedProce
             except BaseException:
                 traceback.print_exc()
             finally:
-                multiprocessing.util._exit_function()
-                atexit._run_exitfuncs()
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(code)
+                try:
+                    multiprocessing.util._exit_function()
+                    atexit._run_exitfuncs()
+                    sys.stdout.flush()
+                    sys.stderr.flush()
+                finally:  # whatever happens, it must not go on as another pytest
+                    del kept
+                    os._exit(code)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         for file in (out, err):
             file.seek(0)

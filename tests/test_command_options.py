@@ -9,8 +9,10 @@ these functions do with it is tested with them.
 import argparse
 import importlib
 import inspect
+import os
 import runpy
 import sys
+import traceback
 from pathlib import Path
 from unittest import mock
 from unittest.mock import call
@@ -372,22 +374,42 @@ def run_script(words, monkeypatch):
     assert not end.value.code
 
 
+def in_a_fork(check):
+    """A command changes its process, such as its log."""
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            check()
+        except BaseException:
+            os.write(writing, traceback.format_exc().encode()[-60_000:])
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading) as told:
+        failure = told.read()
+    os.waitpid(child, 0)
+    assert not failure, failure
+
+
 @pytest.mark.parametrize("command, base, results, words, expected", list(rows()))
 def test_the_option_arrives(command, base, results, words, expected, tmp_path, monkeypatch, capsys):
+    def check():
+        arguments = words[2:].split() if words.startswith("= ") else [*base, *words.split()]
+        run_script([*command.split(), *arguments], monkeypatch)
+        for place, value in expected.items():
+            if place == "stdout":
+                assert value in capsys.readouterr().out
+            elif place.startswith("model."):
+                assert getattr(MODEL, place[6:]).call_args_list == value
+            elif "." not in place:
+                assert (value or "") in (tmp_path / place).read_text()
+            else:
+                assert calls.argument(place) == value
+
     monkeypatch.chdir(tmp_path)
     MODEL.reset_mock()
     calls = Calls(monkeypatch, results)
-    arguments = words[2:].split() if words.startswith("= ") else [*base, *words.split()]
-    run_script([*command.split(), *arguments], monkeypatch)
-    for place, value in expected.items():
-        if place == "stdout":
-            assert value in capsys.readouterr().out
-        elif place.startswith("model."):
-            assert getattr(MODEL, place[6:]).call_args_list == value
-        elif "." not in place:
-            assert (value or "") in (tmp_path / place).read_text()
-        else:
-            assert calls.argument(place) == value
+    in_a_fork(check)
 
 
 def options_of(command):
