@@ -29,6 +29,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.utils import import_user_module
+from torch.utils.data._utils import signal_handling
 
 import veco_fairseq  # noqa: F401  registers the plug-in
 from veco_fairseq.data.roots import MASK
@@ -187,9 +188,12 @@ def fairseq_here(program: str) -> None:
 def run_here(command, cwd, timeout=300, stdin=None) -> subprocess.CompletedProcess:
     """Run a script, or a command of fairseq, in a fork of this process: it has imported already what takes them seconds."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        # PyTorch's, of a test's loaders in this process, would raise here or there what became of these
+        handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         child = os.fork()
         if child == 0:
             code = 1
+            signal_handling._SIGCHLD_handler_set = False  # its own loaders are to be watched
             kept = sys.stdin, sys.stdout, sys.stderr  # else they would close 0, 1 and 2 when they are gone
             try:
                 atexit._clear()  # pytest's own
@@ -219,6 +223,7 @@ def run_here(command, cwd, timeout=300, stdin=None) -> subprocess.CompletedProce
                     del kept
                     os._exit(code)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        signal.signal(signal.SIGCHLD, handler)
         for file in (out, err):
             file.seek(0)
         return subprocess.CompletedProcess(command, code, out.read().decode(), err.read().decode())
