@@ -85,6 +85,14 @@ def random_lines(rng, count: int, longest: int = 9, types: int = 40):
     return [rng.integers(4, 4 + types, rng.integers(1, longest)).tolist() for _ in range(count)]
 
 
+@pytest.fixture(autouse=True)
+def loaders_of_a_test_are_its_own():
+    """PyTorch's handler of SIGCHLD would raise in a later test what became of this one's loader processes."""
+    yield
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal_handling._SIGCHLD_handler_set = False
+
+
 @pytest.fixture
 def shared_data() -> Path:
     """The folder of real multilingual text."""
