@@ -6,7 +6,6 @@ A command is run with the functions that do its work replaced by ones that write
 these functions do with it is tested with them.
 """
 
-import argparse
 import importlib
 import inspect
 import os
@@ -19,6 +18,7 @@ from unittest.mock import call
 
 import pytest
 from conftest import REPOSITORY
+from malformed.options import parser_of
 
 from veco_fairseq.checkpoints.averaging import EPOCH, UPDATE
 
@@ -414,20 +414,8 @@ def test_the_option_arrives(command, base, results, words, expected, tmp_path, m
 
 def options_of(command):
     """The option strings of a command, from its parser."""
-    parsers = []
-
-    def parse(parser, args=None, namespace=None):
-        parsers.append(parser)
-        if parser._subparsers is None:
-            raise SystemExit
-        return original(parser, args, namespace)
-
-    original = argparse.ArgumentParser.parse_known_args
-    with mock.patch.object(argparse.ArgumentParser, "parse_known_args", parse), mock.patch.object(
-        sys, "argv", command.split()
-    ), pytest.raises(SystemExit):
-        runpy.run_path(str(REPOSITORY / "scripts" / command.split()[0]), run_name="__main__")
-    return {option for action in parsers[-1]._actions for option in action.option_strings if option.startswith("--")} - {"--help"}
+    actions = parser_of((f"scripts/{command.split()[0]}", *command.split()[1:]))._actions
+    return {option for action in actions for option in action.option_strings if option.startswith("--")} - {"--help"}
 
 
 def test_no_option_is_missing():

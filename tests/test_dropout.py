@@ -10,10 +10,8 @@ import torch
 import torch.nn.functional as F
 from conftest import make_dictionary
 from fairseq.models.roberta import RobertaModel
-from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.fairseq_dropout import FairseqDropout
-from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
-from test_model import tokens
+from test_model import by_decoder_layers, tokens
 
 from veco_fairseq.modules.dropout import Dropout
 
@@ -128,15 +126,5 @@ def test_plugged_it_sits_where_a_decoder_layers_does(with_dropouts, marked):
     model = with_dropouts
     x, y = tokens(4, 11, seed=1), tokens(4, 9, seed=2, shortest=4)
     memory = model.unplugged(y)
-    args = vars(model.args)
-    decoder_args = {k.replace("encoder_", "decoder_"): v for k, v in args.items() if k.startswith("encoder_")}
-    cfg = TransformerConfig.from_namespace(Namespace(**{**args, **decoder_args}))
-    states, _ = model.encoder.sentence_encoder.forward_embedding(x)
-    states = (states * x.ne(1).unsqueeze(-1)).transpose(0, 1)
-    for ours in model.encoder.sentence_encoder.layers:
-        layer = TransformerDecoderLayerBase(cfg).train()
-        layer.load_state_dict(ours.state_dict())
-        masks = {"encoder_padding_mask": y.eq(1), "self_attn_padding_mask": x.eq(1)}
-        states, _, _ = layer(states, memory.transpose(0, 1), **masks)
-    actual = model.plugged(x, memory, y)
-    assert (actual - states.transpose(0, 1))[x.ne(1)].abs().max() < 1e-5
+    difference = model.plugged(x, memory, y) - by_decoder_layers(model, x, y, memory)
+    assert difference[x.ne(1)].abs().max() < 1e-5

@@ -85,23 +85,28 @@ def test_unplugged_equals_roberta(make_model):
     assert (model.encoder.lm_head(actual) - logits)[ids.ne(PAD)].abs().max() < 1e-4
 
 
-def test_plugged_equals_decoder_layers_without_causal_mask(make_model):
-    model = make_model()
-    x, y = tokens(4, 11, seed=1), tokens(4, 9, seed=2, shortest=4)
-    memory = model.unplugged(y)
+def by_decoder_layers(model, x, y, memory):
+    """S of ``x`` by fairseq's decoder layers with the model's weights, in its mode (training or not)."""
     args = vars(model.args)
     decoder_args = {k.replace("encoder_", "decoder_"): v for k, v in args.items() if k.startswith("encoder_")}
     cfg = TransformerConfig.from_namespace(Namespace(**{**args, **decoder_args}))
     states, _ = model.encoder.sentence_encoder.forward_embedding(x)
     states = (states * x.ne(PAD).unsqueeze(-1)).transpose(0, 1)
     for ours in model.encoder.sentence_encoder.layers:
-        layer = TransformerDecoderLayerBase(cfg).eval()
+        layer = TransformerDecoderLayerBase(cfg).train(model.training)
         layer.load_state_dict(ours.state_dict(), strict=True)
         states, _, _ = layer(
             states, memory.transpose(0, 1), encoder_padding_mask=y.eq(PAD), self_attn_padding_mask=x.eq(PAD)
         )
-    actual = model.plugged(x, memory, y)
-    assert (actual - states.transpose(0, 1))[x.ne(PAD)].abs().max() < 1e-5
+    return states.transpose(0, 1)
+
+
+def test_plugged_equals_decoder_layers_without_causal_mask(make_model):
+    model = make_model()
+    x, y = tokens(4, 11, seed=1), tokens(4, 9, seed=2, shortest=4)
+    memory = model.unplugged(y)
+    difference = model.plugged(x, memory, y) - by_decoder_layers(model, x, y, memory)
+    assert difference[x.ne(PAD)].abs().max() < 1e-5
 
 
 def test_plugged_attends_to_the_memory(make_model):
