@@ -38,8 +38,10 @@ def main() -> None:
     golds = args.gold and read_gold(args.gold, *texts, first=int(args.gold_from_1))
     pretrained = load_pretrained(args.checkpoint, gpu=not args.cpu)
     layer = chosen_layers(pretrained, [args.layer], "--layer")[0] if args.layer else usual_layer(pretrained)
-    found = align(pretrained, *texts, layer, args.apart, args.regularisation, args.iterations, args.max_tokens,
-                  (args.source, args.target))  # fmt: skip
+    found = align(
+        pretrained, *texts, layer=layer, apart=args.apart, regularisation=args.regularisation, iterations=args.iterations,
+        max_tokens=args.max_tokens, names=(args.source, args.target),
+    )  # fmt: skip
     if args.output:
         with atomic_output(args.output) as temporary:
             temporary.write_text(pharaoh(found), encoding="utf-8")

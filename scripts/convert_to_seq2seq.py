@@ -43,7 +43,7 @@ def main() -> None:
             args.checkpoint,
             args.output,
             args.decoder_layers,
-            args.layer_selection,
+            layer_selection=args.layer_selection,
             dictionary=args.dict,
             random_cross_attention=args.random_cross_attention,
             keep_lm_head=args.keep_lm_head,

@@ -26,13 +26,14 @@ def main() -> None:
     curves = {arm: read_curve(out / f"logs/finetuning-{arm}.log", "ppl") for arm in ARMS}
     names = {"veco": "from VECO", "random": "from random weights"}
     named = {names[arm]: curves[arm] for arm in ARMS}
-    plot_curves(named, "validation perplexity", "Fine-tuning aa to bb", out / "learning_curve.png", log=True)
+    curve, attention = out / "learning_curve.png", out / "attention.png"
+    plot_curves(named, ylabel="validation perplexity", title="Fine-tuning aa to bb", output=curve, log=True)
 
     pretrained = load_pretrained(str(out / "checkpoints/camlm/checkpoint_last.pt"))
     source, target = (pretrained.encode(next(read_lines(out / f"raw/test.{lang}"))) for lang in ("aa", "bb"))
     weights = pretrained.cross_attention(target, source)
     rows, columns = pretrained.tokens(target[0]), pretrained.tokens(source[0])
-    plot_attention(weights, rows, columns, "Cross-attention after pre-training: bb looks at aa", out / "attention.png")
+    plot_attention(weights, rows, columns, title="Cross-attention after pre-training: bb looks at aa", output=attention)
 
     report = {
         "bleu": {arm: round(scores[arm]["score"], 2) for arm in ARMS},

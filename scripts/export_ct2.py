@@ -22,7 +22,7 @@ def main() -> None:
     add("--sentencepiece", type=INPUT, metavar="MODEL", help="a SentencePiece model to put into the folder")
     args = parser.parse_args()
     with making_sense_of(args.checkpoint):
-        export_ct2(args.checkpoint, args.output, args.data, args.quantization, args.sentencepiece)
+        export_ct2(args.checkpoint, args.output, data=args.data, quantization=args.quantization, sentencepiece=args.sentencepiece)
     print(f"wrote {args.output} ({args.quantization})")
 
 

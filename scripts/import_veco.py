@@ -44,8 +44,9 @@ def main() -> None:
         print("\n".join([*map(str, groups), f"wrote    {args.output}"]))
         return
     with making_sense_of(args.checkpoint):
-        report = import_release(args.checkpoint, args.dict, args.output, args.decoder_layers, args.layer_selection,
-                                args.source_lang, args.target_lang, args.trust_checkpoint)  # fmt: skip
+        report = import_release(args.checkpoint, args.dict, args.output, decoder_layers=args.decoder_layers,
+                                layer_selection=args.layer_selection, source_lang=args.source_lang,
+                                target_lang=args.target_lang, trust=args.trust_checkpoint)  # fmt: skip
     print("\n".join(report_lines(report)))
 
 

@@ -44,7 +44,7 @@ def main() -> None:
     model = architecture(args.arch, **{name: value for name, value in chosen.items() if value is not None})
     for root in map(Path, args.data.split(":")):
         print(f"{root}:")
-        for line in inspect_root(root, args, args.max_tokens, model, args.examples):
+        for line in inspect_root(root, args, args.max_tokens, model=model, examples=args.examples):
             print(line, flush=True)
 
 

@@ -34,7 +34,7 @@ def main() -> None:
         weights, title = pretrained.self_attention(rows, args.layer), "Self-attention over a pair"
     else:
         weights, title = pretrained.cross_attention(rows, columns, args.layer), "VECO cross-attention"
-    plot_attention(weights, pretrained.tokens(rows[0]), pretrained.tokens(columns[0]), title, args.output)
+    plot_attention(weights, pretrained.tokens(rows[0]), pretrained.tokens(columns[0]), title=title, output=args.output)
     print(f"wrote {args.output}")
 
 

@@ -26,7 +26,7 @@ def main() -> None:
         for name, _, file in (log.partition("=") for log in args.logs)
         for metric in args.metric
     }
-    plot_curves(curves, args.label or ", ".join(args.metric), args.title, args.output)
+    plot_curves(curves, ylabel=args.label or ", ".join(args.metric), title=args.title, output=args.output)
     print(f"wrote {args.output}")
 
 

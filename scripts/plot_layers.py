@@ -27,7 +27,7 @@ def main() -> None:
     for name, _, file in (figure.partition("=") for figure in args.figures):
         accuracies = read_accuracies(Path(file), args.pair)
         curves[name] = [(layer, 50 * sum(directions)) for layer, directions in accuracies.items()]
-    plot_curves(curves, "accuracy, mean of both directions (%)", args.title, args.output, xlabel="layer")
+    plot_curves(curves, ylabel="accuracy, mean of both directions (%)", title=args.title, output=args.output, xlabel="layer")
     print(f"wrote {args.output}")
 
 

@@ -69,7 +69,8 @@ def run_tatoeba(args: argparse.Namespace) -> Dict:
         raise UserError("--pairs: a name comes twice, or is mean; each pair needs its own")
     pretrained = load_pretrained(args.checkpoint, gpu=not args.cpu)
     layers = chosen_layers(pretrained, args.layers, "--layers")
-    return {"accuracy": evaluate(pretrained, pairs, layers, args.score, args.neighbours, args.max_tokens)}
+    search = {"score": args.score, "neighbours": args.neighbours}
+    return {"accuracy": evaluate(pretrained, pairs, layers=layers, max_tokens=args.max_tokens, **search)}
 
 
 def run_bucc(args: argparse.Namespace) -> Dict:
@@ -87,7 +88,7 @@ def run_bucc(args: argparse.Namespace) -> Dict:
     pretrained = load_pretrained(args.checkpoint, gpu=not args.cpu)
     layers = chosen_layers(pretrained, args.layer and [args.layer], "--layer")[-1:]
     x, y = (
-        sentence_states(pretrained, list(side.values()), layers, args.max_tokens, str(path))[0]
+        sentence_states(pretrained, list(side.values()), layers=layers, max_tokens=args.max_tokens, name=str(path))[0]
         for path, side in zip(paths, sides)
     )
     mined = mining.mine(*candidates(x, y, args.score, args.neighbours))

@@ -32,8 +32,8 @@ def main() -> None:
         raise UserError(f"--bootstrap {args.bootstrap}: give a number of resamples, such as 1000")
     generated = args.generate_output is not None
     result = score_files(
-        args.generate_output if generated else args.hypothesis, args.reference, args.lang, generated,
-        args.split_compounds, args.bootstrap, args.baseline,
+        args.generate_output if generated else args.hypothesis, args.reference, lang=args.lang, generated=generated,
+        split_compounds=args.split_compounds, samples=args.bootstrap, baseline=args.baseline,
     )
     if args.json:
         with atomic_output(args.json) as file:

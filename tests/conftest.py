@@ -161,7 +161,7 @@ def save_pretrained(path, model, symbols, objective="camlm"):
 def save_with_vocabulary(folder, make_model, lines, pieces, **options):
     """A checkpoint with random weights, and a vocabulary of ``lines`` beside it, as training leaves them."""
     folder.mkdir(parents=True)
-    model = train_sentencepiece(lines, pieces, 1.0)
+    model = train_sentencepiece(lines, pieces, character_coverage=1.0)
     (folder / "model").write_bytes(model)
     dictionary = dictionary_text(sentencepiece.SentencePieceProcessor(model_proto=model), folder / "model")
     write_vocabulary(folder, model, dictionary.encode())

@@ -24,9 +24,9 @@ def load(path, dictionary=None):
     return model.eval(), state
 
 
-def convert(checkpoint, layers, *arguments):
+def convert(checkpoint, layers, **options):
     output = checkpoint.with_name("converted.pt")
-    convert_to_seq2seq(checkpoint, output, layers, *arguments)
+    convert_to_seq2seq(checkpoint, output, layers, **options)
     return load(output)[0]
 
 

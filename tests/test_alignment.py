@@ -61,7 +61,7 @@ def test_marginals_and_optimality():
     cost, a, b = torch.from_numpy(rng.random((1, 3, 4))), mass(0.5, 0.3, 0.2), mass(0.1, 0.2, 0.3, 0.4)
     plan = sinkhorn(cost, a, b, regularisation=0.2, iterations=200)
     assert torch.allclose(plan.sum(2), a) and torch.allclose(plan.sum(1), b)
-    assert torch.allclose(sinkhorn(cost, a, b, 0.2, 1).sum(1), b)  # the columns from the first iteration on
+    assert torch.allclose(sinkhorn(cost, a, b, regularisation=0.2, iterations=1).sum(1), b)  # the columns from the first iteration on
     # At the optimum the objective's derivative, cost + regularisation (log A + 1), is a sum of a row's and a column's
     # part: whatever is moved around a rectangle changes nothing.
     slope = (cost + 0.2 * plan.log())[0]
@@ -130,16 +130,16 @@ def test_align_against_a_loop_over_robertas_states(saved, apart):
     pretrained = load_pretrained(str(saved))
     with torch.no_grad():  # as in trained models, states point to one side, and few of their products are negative
         pretrained.model.encoder.sentence_encoder.layers[1].final_layer_norm.bias.add_(0.7)
-    found = align(pretrained, SOURCE, TARGET, 2, apart)
+    found = align(pretrained, SOURCE, TARGET, layer=2, apart=apart)
     assert found == [expected_links(pretrained, x, y, 2, apart) for x, y in zip(SOURCE, TARGET)]
-    assert align(pretrained, SOURCE, TARGET, 2, apart, max_tokens=1) == found
+    assert align(pretrained, SOURCE, TARGET, layer=2, apart=apart, max_tokens=1) == found
     assert len(set(map(len, found))) > 1 and all(found)
 
 
 def test_a_sentence_is_aligned_with_itself(saved):
     """By the embeddings, word by word; a word that SentencePiece knows nothing of is one, too."""
     lines = ["bal dem \u200b gur kon", "bal"]
-    (links, short) = align(load_pretrained(str(saved)), lines, lines, 0, apart=True, regularisation=0.05)
+    (links, short) = align(load_pretrained(str(saved)), lines, lines, layer=0, apart=True, regularisation=0.05)
     assert links == [(word, word) for word in range(5)] and short == [(0, 0)]
     assert pharaoh([links, short]) == "0-0 1-1 2-2 3-3 4-4\n0-0\n"
 
@@ -152,13 +152,13 @@ def test_usual_layer(make_model, layers, expected):
 def test_lines_that_cannot_be_aligned(saved):
     pretrained = load_pretrained(str(saved))
     with pytest.raises(UserError, match="y, line 2: is empty"):
-        align(pretrained, ["bal", "bal"], ["bal", " "], 1)
+        align(pretrained, ["bal", "bal"], ["bal", " "], layer=1)
     half, whole = " ".join(WORDS[:16]), " ".join(WORDS)
     with pytest.raises(UserError, match="x, line 1: has with its translation .* --apart"):
-        align(pretrained, [half], [half], 1)
-    assert align(pretrained, [half], [half], 1, apart=True)
+        align(pretrained, [half], [half], layer=1)
+    assert align(pretrained, [half], [half], layer=1, apart=True)
     with pytest.raises(UserError, match=r"y, line 2: has \d+ tokens, and the model positions for 64: shorten it"):
-        align(pretrained, ["bal", "bal"], ["bal", whole], 1, apart=True)
+        align(pretrained, ["bal", "bal"], ["bal", whole], layer=1, apart=True)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def test_command(saved, tmp_path, run):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
     command = ("scripts/align.py", saved, "--source", tmp_path / "x", "--target", tmp_path / "y", "--cpu")
     result = run(*command)
-    found = align(load_pretrained(str(saved)), SOURCE, TARGET, 2)
+    found = align(load_pretrained(str(saved)), SOURCE, TARGET, layer=2)
     assert (result.returncode, result.stderr, result.stdout) == (0, "", pharaoh(found))
 
     (tmp_path / "gold").write_text("".join(" ".join(f"{i + 1}-{j + 1}" for i, j in row) + "\n" for row in found))

@@ -103,7 +103,7 @@ def test_fairseq_preprocess_leaves_the_mark_out(tmp_path):
 def test_long_lines_are_cut_between_words(monkeypatch):
     """The trainer counts words, so that nothing is lost; its time grows with the square of a line's length."""
     started = time.process_time()
-    train_sentencepiece([*WORDS, "one two three " * 50_000], 22, 1.0)
+    train_sentencepiece([*WORDS, "one two three " * 50_000], 22, character_coverage=1.0)
     assert time.process_time() - started < 30  # of minutes without
     monkeypatch.setattr(vocabulary, "LONGEST_LINE", 12)
     assert list(vocabulary._cut(["one two three", "a" * 30, "b"])) == ["one two", " three", "a" * 12, "a" * 12, "a" * 6, "b"]
@@ -132,7 +132,7 @@ def test_fairseq_reads_a_dictionary_as_we_do(tmp_path, content, message):
 
 @pytest.fixture(scope="module")
 def model():
-    return train_sentencepiece(WORDS, 22, 1.0)
+    return train_sentencepiece(WORDS, 22, character_coverage=1.0)
 
 
 @pytest.mark.parametrize("name", ["cut", "without settings", "flipped", "empty", "folder"])

@@ -9,7 +9,7 @@ from argparse import Namespace
 import numpy as np
 import pytest
 import torch
-from conftest import write_tokens
+from conftest import random_lines, write_tokens
 from fairseq.logging import metrics
 
 from veco_fairseq.criterions.camlm import CamlmCriterion, CamlmCriterionConfig
@@ -135,6 +135,21 @@ def test_loss_equals_one_worked_out_by_hand(make_task, make_model, objective):
     assert ("bitext_s_loss" in values) == (objective == "camlm")
 
 
+def test_a_frozen_backbone_leaves_tlm_out_of_training_alone(make_task, make_model):
+    """TLM has no cross-attention, so that nothing of it could be learnt; validation goes on measuring it."""
+    task, model = make_task(), make_model()
+    criterion = criterion_for(task)
+    sample = next(iter(iterator(task).next_epoch_itr()))
+    with torch.no_grad():
+        expected, _ = loss_by_hand(model, sample, "camlm")
+    model.freeze_backbone(True)
+    _, _, log = task.valid_step(sample, model.eval(), criterion.eval())
+    for term in ("bitext_tlm", "bitext_h", "mono_s"):
+        assert math.isclose(float(log[f"{term}_nll"]), expected[term], rel_tol=1e-5) and log[f"{term}_count"] > 0
+    _, _, log = criterion.train()(model.train(), sample["bitext"])
+    assert log["bitext_tlm_count"] == 0 and log["bitext_s_count"] > 0
+
+
 def test_training_step_adds_both_halves_gradients(make_task, make_model):
     task, model = make_task(), make_model()
     criterion = criterion_for(task)
@@ -193,6 +208,46 @@ def test_masks_follow_seed_epoch_and_index_alone(make_task, make_root):
     assert len(rest) == len(runs[0][1]) - 8
     for (_, batch), (_, other) in zip(rest, runs[0][1][8:]):
         assert all(torch.equal(batch[key], other[key]) for key in batch)
+
+
+@pytest.mark.parametrize("option, then, now", [
+    ("seed", 3, 4), ("updates_per_epoch", 9, 8), ("mono_batch_size", 5, 6), ("bitext_batch_size", 5, 6), ("mono_alpha", 0.5, 0.7),
+    ("bitext_alpha", 0.5, 0.7), ("update_freq", [1], [2]), ("mono_max_length", 16, 12), ("mono_langs", "aa,bb", "bb"),
+    ("bitext_pairs", None, "bb-cc"), ("bitext_max_length", 128, 8),
+])  # fmt: skip
+def test_an_epoch_of_other_batches_is_not_gone_on_with(make_task, make_root, option, then, now):
+    root = make_root(bitext=("aa-bb", "bb-cc"))
+
+    def epochs(value):
+        return iterator(make_task(root, **{"updates_per_epoch": 9, option: value}))
+
+    begun = epochs(then)
+    next(begun.next_epoch_itr())
+    epochs(then).load_state_dict(begun.state_dict())
+    name = {"update_freq": "update-freq", "mono_max_length": "pairs of mono", "mono_langs": "pairs of mono",
+            "bitext_pairs": "pairs of bitext", "bitext_max_length": "pairs of bitext"}.get(option, option.replace("_", "-"))  # fmt: skip
+    with pytest.raises(UserError, match=f"in the middle of epoch 1, .*{name} was .* and is .*: change it back"):
+        epochs(now).load_state_dict(begun.state_dict())
+    between = {**begun.state_dict(), "iterations_in_epoch": 0}
+    epochs(now).load_state_dict(between)  # the next epoch can have what it wants
+
+
+@pytest.mark.parametrize("how", ["max_tokens", "workers", "mono", "bitext"])
+def test_an_epoch_of_grown_data_or_other_workers_is_not_gone_on_with(make_task, make_root, how):
+    root = make_root()
+    begun = iterator(make_task(root, updates_per_epoch=9))
+    next(begun.next_epoch_itr())
+    options = {"max_tokens": 180} if how == "max_tokens" else {"num_shards": 3} if how == "workers" else {}
+    rng = np.random.default_rng(1)
+    if how == "mono":
+        write_tokens(root / "mono/bb/train", random_lines(rng, 90))
+    elif how == "bitext":
+        for lang in ("aa", "bb"):
+            write_tokens(root / f"bitext/aa-bb/train.aa-bb.{lang}", random_lines(rng, 61))
+    words = {"max_tokens": "--max-tokens was 200 and is 180", "workers": "number of workers was 1 and is 3",
+             "mono": r"pairs of mono was aa \d+, bb \d+ and is aa \d+, bb \d+", "bitext": "pairs of bitext was aa-bb 60 and is aa-bb 61"}  # fmt: skip
+    with pytest.raises(UserError, match=words[how]):
+        iterator(make_task(root, updates_per_epoch=9), **options).load_state_dict(begun.state_dict())
 
 
 def test_two_workers_share_an_epoch(make_task, make_root):

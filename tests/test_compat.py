@@ -3,6 +3,7 @@
 """What the plug-in changes in fairseq: run as commands, on a small stock translation model."""
 
 import io
+import math
 import os
 import random
 import re
@@ -467,6 +468,50 @@ def test_another_number_of_workers_is_refused_in_the_middle_of_an_epoch():
     other = iterator(1)
     other.load_state_dict(begun.state_dict())
     assert other.next_epoch_idx == 2
+
+
+@pytest.mark.parametrize("change, words", [
+    ({"seed": 2}, "--seed was 1 and is 2"), ({"num_shards": 2}, "number of workers was 1 and is 2"),
+    ({"sizes": [3, 4, 5, 7]}, "checksum"), ({"batches": [[0, 2], [1, 3]]}, "checksum"), ({"batches": [[1, 0], [2, 3]]}, "checksum"),
+    ({"batches": [[0], [1], [2, 3]]}, "number of batches was 2 and is 3"),
+])  # fmt: skip
+def test_other_batches_of_translation_are_refused_in_the_middle_of_an_epoch(change, words):
+    """Of data that grew, another seed, and what --max-tokens or another order make of them."""
+
+    class Sentences(torch.utils.data.Dataset):
+        sizes = np.array([3, 4, 5, 6])
+
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            return index
+
+    def epochs(seed=1, num_shards=1, sizes=None, batches=((0, 1), (2, 3))):
+        data = Sentences()
+        data.sizes = np.array(sizes or data.sizes)
+        return EpochBatchIterator(data, list, [list(batch) for batch in batches], seed=seed, num_shards=num_shards)
+
+    begun = epochs()
+    next(begun.next_epoch_itr(shuffle=False))
+    epochs().load_state_dict(begun.state_dict())
+    with pytest.raises(UserError, match=words):
+        epochs(**change).load_state_dict(begun.state_dict())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_gradients_that_are_no_numbers_are_an_error_under_amp_without_a_scale(value):
+    """On a CPU there is no scale to lower. Clipping would turn an infinite gradient into zeros and a NaN."""
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), [
+        "data", "--task", "translation", "--arch", "transformer_tiny", "--optimizer", "adam", "--lr", "1", "--amp",
+    ]))  # fmt: skip
+    parameter = torch.nn.Parameter(torch.zeros(3))
+    optimizer = AMPOptimizer.build_optimizer(cfg, [parameter])
+    optimizer._grad_scaler = torch.amp.GradScaler("cpu", enabled=False)
+    optimizer.backward((parameter * torch.tensor([1.0, value, 3.0])).sum())
+    with pytest.raises(FloatingPointError, match="Nan/Inf"):
+        optimizer.clip_grad_norm(1.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

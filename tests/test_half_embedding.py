@@ -227,7 +227,7 @@ def test_sentences_have_the_ordinary_models_states(make_model, tmp_path):
     model = make_model(pretrained.dictionary, seed=7)
     model.load_state_dict(multiplied_out(pretrained.model), strict=True)
     ordinary = pretrained._replace(model=model)
-    found, expected = (sentence_states(each, SENTENCES, [0, 3]) for each in (pretrained, ordinary))
+    found, expected = (sentence_states(each, SENTENCES, layers=[0, 3]) for each in (pretrained, ordinary))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     assert pretrained.model.state_dict()[TABLE].size(1) == TABLE_DIM
 

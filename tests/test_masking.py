@@ -48,3 +48,10 @@ def test_at_least_one_and_never_a_special():
 def test_all_of_it():
     for _, targets in mask_many(1.0, [0, 5, 6, 7, 2], 20):
         assert targets.tolist() == [1, 5, 6, 7, 1]
+
+
+def test_a_mask_in_the_text_is_never_to_be_predicted():
+    """Nor is it ever what takes the place of another token by chance."""
+    sequence = [0, MASK, 12, MASK, 14, 2]
+    for corrupted, targets in mask_many(1.0, sequence, 50):
+        assert targets.tolist() == [1, 1, 12, 1, 14, 1] and corrupted[[1, 3]].tolist() == [MASK, MASK]

@@ -113,7 +113,7 @@ def test_plugged_attends_to_the_memory(make_model):
     model = make_model()
     x, y = tokens(2, 8, seed=1), tokens(2, 8, seed=2)
     attention = []
-    plugged = model.plugged(x, model.unplugged(y), y, attention)
+    plugged = model.plugged(x, model.unplugged(y), y, attention=attention)
     assert (plugged - model.unplugged(x)).abs().max() > 1e-2
     assert [weights.shape for weights in attention] == [(2, 8, 8)] * 3
     for weights in attention:

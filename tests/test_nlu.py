@@ -107,6 +107,25 @@ def test_what_was_plugged_in_has_no_place_in_transformers(tmp_path):
         export_hf(checkpoint, tmp_path / "hf")
 
 
+def test_the_loss_of_a_span_is_over_its_own_window():
+    """A window of four tokens beside one of six: its two tokens of padding are no places, however likely they look."""
+    torch.manual_seed(1)
+    logits = torch.randn(2, 6, 2)
+    logits[1, 4:] = 9
+    tokens = torch.tensor([[0, 4, 5, 6, 7, 2], [0, 4, 5, 2, 1, 1]])
+    target = torch.tensor([[1, 3], [2, 2]])
+    sample = {"net_input": {"tokens": tokens}, "target": target, "ntokens": 10, "nsentences": 2}
+    task = SimpleNamespace(source_dictionary=make_dictionary())
+    loss, size, log = NluCriterion(task).train()(lambda tokens: logits, sample)
+    expected = sum(
+        torch.logsumexp(logits[row, :length, side], 0) - logits[row, target[row, side], side]
+        for row, length in ((0, 6), (1, 4)) for side in (0, 1)
+    )  # fmt: skip
+    assert loss.item() == pytest.approx(float(expected), rel=1e-5) and size == 4
+    right = [logits[row, :length, side].argmax() == target[row, side] for row, length in ((0, 6), (1, 4)) for side in (0, 1)]
+    assert log["correct"] == sum(right)
+
+
 # The commands
 
 

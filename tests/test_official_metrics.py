@@ -66,7 +66,7 @@ def test_answers(name, no_answer):
 @pytest.mark.parametrize("lang", list(OFFICIAL["mlqa"]["langs"]))
 def test_answers_of_mlqa(lang):
     given = OFFICIAL["mlqa"]["langs"][lang]
-    found = figures(metrics.of_answer(row["predicted"], row["gold"], "mlqa", lang) for row in given["answers"])
+    found = figures(metrics.of_answer(row["predicted"], row["gold"], metric="mlqa", lang=lang) for row in given["answers"])
     assert found == pytest.approx({"f1": given["f1"], "exact": given["exact"]})
 
 
@@ -109,7 +109,7 @@ def test_alignment(tmp_path):
 def test_bleu(lang):
     """Moses' numbers have two decimals, sacreBLEU's four."""
     given = OFFICIAL["bleu"]["langs"][lang]
-    found = score(given["hypothesis"], given["reference"], lang)
+    found = score(given["hypothesis"], given["reference"], lang=lang)
     told = found["tokenised_bleu"]["details"].replace("BLEU = ", "").split(" (")[0]
     assert told == given["tokenised"]
     assert found["sacrebleu"]["score"] == pytest.approx(given["sacrebleu"], abs=5e-5)

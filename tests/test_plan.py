@@ -133,3 +133,15 @@ def test_pools_are_small_and_together_everything(monkeypatch):
     assert times.max() <= 2 and len(keys) > 900
     monkeypatch.setattr(module, "POOL", 2**20)
     assert abs(plan(900, 100, alpha=1.0).batches_per_pass - half.batches_per_pass) < 0.2 * half.batches_per_pass
+
+
+def test_every_pool_is_shuffled_anew():
+    """Pairs of one length, so that the order of a batch is the shuffle's."""
+    half = plan(400)
+    half.sources[0].lengths[:] = 5
+    orders = []
+    for number in (0, 1):
+        places = {int(index): place for place, index in enumerate(half._draws(number, 100)["index"])}
+        orders.append([places[int(index)] for batch in half._pool(number, 100) for index in batch["index"]])
+    assert sorted(orders[0]) == sorted(orders[1]) == list(range(100)) and list(range(100)) not in orders
+    assert np.mean(np.array(orders[0]) == np.array(orders[1])) < 0.1

@@ -79,7 +79,7 @@ SOURCE, SO_FAR = torch.tensor([[5, 6, 7, 2, 45]]), torch.tensor([[44, 9, 8]])
 def test_output_is_that_of_the_same_weights_in_stock_fairseq(tmp_path, model, selection, chosen):
     heads = {"classification_heads.x.dense.weight": torch.zeros(2, 2)}
     checkpoint, dictionary = released(tmp_path / "theirs", model, **heads)
-    report = import_release(checkpoint, dictionary, tmp_path / "ours.pt", 2, selection)
+    report = import_release(checkpoint, dictionary, tmp_path / "ours.pt", decoder_layers=2, layer_selection=selection)
     assert report["decoder_layers_from"] == chosen and "--encoder-layers 11" in report["finetune_options"]
     assert [group["what"] for group in report["groups"] if group["action"] == "dropped"] == [
         "decoder layers", "classification heads", "row of <mask>"]  # fmt: skip
@@ -121,7 +121,7 @@ def test_task_makes_the_batches_of_stock_fairseq_with_language_tokens(tmp_path):
 def test_fairseq_generate_and_translate(tmp_path, model, run):
     """The same hypotheses as stock fairseq's beam search that begins and ends with the target's token."""
     checkpoint, dictionary = released(tmp_path / "theirs", model)
-    import_release(checkpoint, dictionary, tmp_path / "ours.pt", None, "last", "en", "de")
+    import_release(checkpoint, dictionary, tmp_path / "ours.pt", decoder_layers=None, layer_selection="last", source_lang="en", target_lang="de")
     write_data(tmp_path)
     generate = ("fairseq-generate", tmp_path, "--user-dir", "veco_fairseq", "--path", tmp_path / "ours.pt", "-s", "en",
                 "-t", "de", "--beam", "2", "--max-len-b", "9", "--max-len-a", "0", "--cpu")  # fmt: skip
@@ -139,7 +139,7 @@ def test_fairseq_generate_and_translate(tmp_path, model, run):
     )
     assert list(found.values()) == list(interactively.values()) and len(found) == 3
     with pytest.raises(UserError, match=r"have language tokens \(\[de\], \[en\]\), which CTranslate2"):
-        export_ct2(tmp_path / "ours.pt", tmp_path / "ct2", tmp_path)
+        export_ct2(tmp_path / "ours.pt", tmp_path / "ct2", data=tmp_path)
     symbols = words(mask=False)
     without_mask = stock(mask=False)
     rows = without_mask.state_dict()
@@ -151,7 +151,7 @@ def test_fairseq_generate_and_translate(tmp_path, model, run):
         (hypotheses,) = generator.generate([without_mask], sample)
         expected = symbols.string(hypotheses[0]["tokens"], extra_symbols_to_ignore={44})
         assert found[f"H-{number}"] == expected
-    ours = Translator([tmp_path / "ours.pt"], Words(), tmp_path, beam=2, max_len_a=0, max_len_b=9, cpu=True)
+    ours = Translator([tmp_path / "ours.pt"], model=Words(), data=tmp_path, beam=2, max_len_a=0, max_len_b=9, cpu=True)
     assert ours.translate(["w1 w2 w3", "w4", "w5 w6"]) == [found[f"H-{number}"] for number in range(3)]
 
 
@@ -253,9 +253,9 @@ def test_bad_input(tmp_path, model, run):
     both = error_line(run(*command, "--pretraining", "--decoder-layers", "3"))
     assert "--pretraining: has no translation model to choose --decoder-layers of" in both
     with pytest.raises(UserError, match=r"no language token \[fr\] \(there are: \[de\], \[en\]\)"):
-        import_release(checkpoint, dictionary, output, None, "last", "en", "fr")
+        import_release(checkpoint, dictionary, output, decoder_layers=None, layer_selection="last", source_lang="en", target_lang="fr")
     with pytest.raises(UserError, match="the checkpoint has 11 layers"):
-        import_release(checkpoint, dictionary, output, 12)
+        import_release(checkpoint, dictionary, output, decoder_layers=12)
     small = tmp_path / "small.txt"
     make_dictionary(5, mask=False).save(str(small))
     with pytest.raises(UserError, match="9 tokens with fairseq's four, but .* has 47 rows"):

@@ -72,7 +72,7 @@ def test_samples_follow_the_softmax_and_not_the_chunks(monkeypatch):
     rows, weight, bias = torch.randn(3, 8), torch.randn(12, 8), torch.randn(12)
     many, gold = rows.repeat(2000, 1).requires_grad_(), torch.arange(6000) % 12
     draw = Draw(torch.rand(6000), 4, 11)
-    nll, correct, drawn = drawn_loss(many, weight, bias, gold, draw)
+    nll, correct, drawn = drawn_loss(many, weight, bias, gold, draw=draw)
     assert drawn.dtype == torch.int64 and not drawn.requires_grad
     assert all(torch.equal(*pair) for pair in zip((nll, correct), masked_loss(many, weight, bias, gold)))
     expected = torch.softmax((rows @ weight.t() + bias)[:, 4:11], 1)
@@ -80,7 +80,7 @@ def test_samples_follow_the_softmax_and_not_the_chunks(monkeypatch):
         shares = torch.bincount(drawn[row::3], minlength=12)[4:11] / 2000
         assert torch.allclose(shares, expected[row], atol=0.04)  # four standard deviations of a half
     monkeypatch.setattr(masked_loss_module, "LOGITS_A_CHUNK", 12 * 700)
-    assert torch.equal(drawn_loss(many, weight, bias, gold, draw)[2], drawn)
+    assert torch.equal(drawn_loss(many, weight, bias, gold, draw=draw)[2], drawn)
 
 
 def test_samples_are_of_the_batch_in_validation_and_of_the_seed_in_training(make_task):  # noqa: F811
@@ -93,6 +93,22 @@ def test_samples_are_of_the_batch_in_validation_and_of_the_seed_in_training(make
     assert torch.equal(judged(1), judged(2))
     model.train()
     assert torch.equal(judged(1), judged(1)) and not torch.equal(judged(1), judged(2))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_special_token_is_never_sampled(make_task, training):  # noqa: F811
+    """However likely the generator holds it: ``<unk>`` or ``<mask>`` could be no word of the text."""
+    model = make_xlme().train(training)
+    with torch.no_grad():
+        model.generator.lm_head.bias[[0, 1, 2, 3, MASK]] = 50.0
+    seen = []
+    model.encoder.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    for sample in iterator(make_task(mono_mask_prob=0.6)).next_epoch_itr():
+        given = sample["mono"]["net_input"]
+        model(**given)
+        chosen = given["targets"].flatten(0, 1).ne(PAD)
+        assert chosen.any() and seen[-1][chosen].min() > 3 and seen[-1][chosen].max() < MASK
+    assert len(torch.cat([tokens.flatten() for tokens in seen]).unique()) > 30
 
 
 # The loss

@@ -55,13 +55,13 @@ def test_pooled_states_are_the_means_of_robertas(make_model):
 
 def test_sentence_states_keep_the_order_and_do_not_depend_on_the_batch(saved, capsys):
     pretrained = load_pretrained(str(saved))
-    together = sentence_states(pretrained, LINES, [0, 3])
+    together = sentence_states(pretrained, LINES, layers=[0, 3])
     assert together.shape == (2, 30, 16) and torch.allclose(together.norm(dim=-1), torch.ones(2, 30))
-    assert torch.allclose(sentence_states(pretrained, LINES, [0, 3], max_tokens=1), together, atol=1e-6)
-    alone = sentence_states(pretrained, LINES[17:18], [3])
+    assert torch.allclose(sentence_states(pretrained, LINES, layers=[0, 3], max_tokens=1), together, atol=1e-6)
+    alone = sentence_states(pretrained, LINES[17:18], layers=[3])
     assert torch.allclose(alone[0, 0], together[1, 17], atol=1e-6)
     assert capsys.readouterr().err == ""
-    assert sentence_states(pretrained, ["", " ".join(LINES)], [3], name="text").isfinite().all()
+    assert sentence_states(pretrained, ["", " ".join(LINES)], layers=[3], name="text").isfinite().all()
     assert capsys.readouterr().err == "text: 1 lines are longer than the model has positions, and were cut\n"
 
 

@@ -28,7 +28,7 @@ def test_tokenised_bleu_by_hand():
 
     Matches: 6 of 7 tokens ("the" once), 4 of 6 pairs, 2 of 5 triples, 1 of 4 fours; equal lengths.
     """
-    result = score(HYPOTHESIS, REFERENCE, "en")["tokenised_bleu"]
+    result = score(HYPOTHESIS, REFERENCE, lang="en")["tokenised_bleu"]
     assert result["score"] == pytest.approx(100 * (6 / 7 * 4 / 6 * 2 / 5 * 1 / 4) ** 0.25)
     assert "case:lc" in result["signature"] and "tok:none" in result["signature"]
     assert "'en'" in result["tokeniser"] and "compounds not split" in result["tokeniser"]
@@ -36,32 +36,32 @@ def test_tokenised_bleu_by_hand():
 
 def test_sacrebleu_by_hand():
     """Mixed case: 6 of 7, 3 of 6, 1 of 5, and no four, which smoothing counts as 1/2 of 4."""
-    result = score(HYPOTHESIS, REFERENCE, "en")["sacrebleu"]
+    result = score(HYPOTHESIS, REFERENCE, lang="en")["sacrebleu"]
     assert result["score"] == pytest.approx(100 * (6 / 7 * 3 / 6 * 1 / 5 * 1 / 8) ** 0.25)
     assert result["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
 
 
 def test_brevity_penalty_and_no_smoothing_of_tokenised_bleu():
     """All n-grams match, 5 tokens for 7; and without any four in common BLEU is 0, as multi-bleu has it."""
-    result = score(["a b c d e"], ["a b c d e f g"], "en")["tokenised_bleu"]
+    result = score(["a b c d e"], ["a b c d e f g"], lang="en")["tokenised_bleu"]
     assert result["score"] == pytest.approx(100 * math.exp(1 - 7 / 5))
-    assert score(["a b c x d"], ["a b c d"], "en")["tokenised_bleu"]["score"] == 0
+    assert score(["a b c x d"], ["a b c d"], lang="en")["tokenised_bleu"]["score"] == 0
 
 
 def test_lang_chooses_the_tokenisation():
     """"Nr." before a number is one token in German, two in French; sacreBLEU splits Chinese into characters."""
     hypothesis, reference = ["ja die Nr. 5 ist heute rot"], ["ja die Nr 5 ist heute rot"]
-    german, french = (score(hypothesis, reference, lang)["tokenised_bleu"]["score"] for lang in ("de", "fr"))
+    german, french = (score(hypothesis, reference, lang=lang)["tokenised_bleu"]["score"] for lang in ("de", "fr"))
     assert german == pytest.approx(100 * (6 / 7 * 4 / 6 * 2 / 5 * 1 / 4) ** 0.25)
     assert french == pytest.approx(100 * (7 / 8 * 5 / 7 * 3 / 6 * 1 / 5) ** 0.25)
-    assert "tok:zh" in score(["一 二 三 四"], ["一二三四"], "zh")["sacrebleu"]["signature"]
+    assert "tok:zh" in score(["一 二 三 四"], ["一二三四"], lang="zh")["sacrebleu"]["signature"]
 
 
 @pytest.mark.parametrize("lang, tokeniser", [("zh", "zh"), ("zh-CN", "zh"), ("tha", "char"), ("my_MM", "char")])
 def test_a_language_without_spaces_has_no_tokenised_bleu(lang, tokeniser):
     """Of one sentence each, abcd and abcx: characters 3/4, 2/3, 1/2 and smoothed 1/2; Moses would see one word."""
     texts = {"zh": ("一二三四", "一二三五"), "char": ("กขคง", "กขคจ")}[tokeniser]
-    result = score([texts[0]], [texts[1]], lang)
+    result = score([texts[0]], [texts[1]], lang=lang)
     assert f"tok:{tokeniser}" in result["sacrebleu"]["signature"] and "tokenised_bleu" not in result
     assert result["sacrebleu"]["score"] == pytest.approx(100 * (3 / 4 * 2 / 3 * 1 / 2 * 1 / 2) ** 0.25)
     assert score_lines(result)[1].startswith("case-insensitive tokenised BLEU: none, for Moses does not cut")
@@ -71,10 +71,10 @@ def test_compounds_are_split_by_hand():
     """ein rot-weißes haus . / ein rot-blaues haus .: 3 of 4 tokens match; split: ein rot - weißes haus ., 5 of 6."""
     hypothesis, reference = ["Ein rot-weißes Haus."], ["Ein rot-blaues Haus."]
     assert tokenise(hypothesis, "de", True) == ["Ein rot ##AT##-##AT## weißes Haus ."]
-    result = score(hypothesis, reference, "de", split_compounds=True)["tokenised_bleu"]
+    result = score(hypothesis, reference, lang="de", split_compounds=True)["tokenised_bleu"]
     # 5 of 6, (ein rot)(rot -)(haus .) 3 of 5, (ein rot -) 1 of 4, and no four
     assert "83.3/60.0/25.0/0.0" in result["details"] and "compounds split" in result["tokeniser"]
-    assert "75.0/33.3/0.0/0.0" in score(hypothesis, reference, "de")["tokenised_bleu"]["details"]
+    assert "75.0/33.3/0.0/0.0" in score(hypothesis, reference, lang="de")["tokenised_bleu"]["details"]
 
 
 def test_confidence_and_paired_test():
@@ -85,7 +85,7 @@ def test_confidence_and_paired_test():
         return [" ".join(rng.choice("abcdef") if rng.random() < share else w for w in l.split()) for l in references]
 
     better, worse = noisy(0.2), noisy(0.5)
-    result = score(better, references, "en", samples=200, baseline=worse)["tokenised_bleu"]
+    result = score(better, references, lang="en", samples=200, baseline=worse)["tokenised_bleu"]
     metric = BLEU(lowercase=True, tokenize="none", force=True, smooth_method="none")
     resampled = []
     for _ in range(200):  # the definition, drawn anew
@@ -94,10 +94,10 @@ def test_confidence_and_paired_test():
     half = (sorted(resampled)[194] - sorted(resampled)[5]) / 2
     assert result["interval"] == pytest.approx(half, rel=0.3) and abs(result["mean"] - result["score"]) < half
     assert result["baseline"] == pytest.approx(metric.corpus_score(worse, [references]).score)
-    others = [score(better, references, "en", baseline=lines)["tokenised_bleu"]["p"] for lines in (noisy(0.2), better)]
+    others = [score(better, references, lang="en", baseline=lines)["tokenised_bleu"]["p"] for lines in (noisy(0.2), better)]
     assert result["p"] < 0.01 and others[0] > 0.05 and others[1] == 1
     assert re.match(r"sacreBLEU \d+\.\d\d ± \d\.\d\d, baseline \d+\.\d\d, p = 0\.00", score_lines(
-        score(better, references, "en", samples=200, baseline=worse)
+        score(better, references, lang="en", samples=200, baseline=worse)
     )[0])  # fmt: skip
 
 
@@ -149,7 +149,7 @@ def test_bad_files(tmp_path, hypothesis, reference, lang, message):
 
 def test_score_refuses_different_lengths():
     with pytest.raises(UserError, match="2 hypotheses for 1 references"):
-        score(["a", "b"], ["a"], "de")
+        score(["a", "b"], ["a"], lang="de")
 
 
 def test_command(run, tmp_path):
@@ -159,7 +159,7 @@ def test_command(run, tmp_path):
     arguments = "--generate-output", generated, "--reference", reference, "--lang", "en", "--json", output
     done = run("scripts/score.py", *arguments)
     assert done.returncode == 0, done.stderr
-    result = score(HYPOTHESIS, REFERENCE, "en")
+    result = score(HYPOTHESIS, REFERENCE, lang="en")
     assert done.stdout.splitlines() == score_lines(result)
     assert "sacreBLEU 32.17  nrefs:1|case:mixed" in done.stdout and "tokenised BLEU 48.89 " in done.stdout
     assert json.loads(output.read_text()) == result

@@ -46,7 +46,7 @@ def test_full_depth_decoder_computes_s(pretrained, checkpoint, left):
 def test_decoder_is_made_of_the_chosen_layers(pretrained, checkpoint, selection):
     """Independent of the converter: VECO's own layers, the chosen ones only, over H of the full depth."""
     sources, targets = tokens([4, 9, 6], seed=4), tokens([8, 3, 5], seed=5)
-    model = convert(checkpoint, 5, selection)
+    model = convert(checkpoint, 5, layer_selection=selection)
     encoder = pretrained.encoder.sentence_encoder
     x, _ = encoder.forward_embedding(targets)
     x, memory = x.transpose(0, 1), pretrained.unplugged(sources).transpose(0, 1)

@@ -43,8 +43,8 @@ def test_kept_lm_head_predicts_as_in_pretraining(pretrained, checkpoint, tmp_pat
 @pytest.mark.parametrize("selection", CHOICES)
 def test_tied_self_attention_is_one_in_model_and_file(checkpoint, tmp_path, selection):
     paths = [tmp_path / "tied.pt", tmp_path / "untied.pt"]
-    report = convert_to_seq2seq(checkpoint, paths[0], 5, selection, tie_self_attention=True)
-    convert_to_seq2seq(checkpoint, paths[1], 5, selection)
+    report = convert_to_seq2seq(checkpoint, paths[0], 5, layer_selection=selection, tie_self_attention=True)
+    convert_to_seq2seq(checkpoint, paths[1], 5, layer_selection=selection)
     tied, untied = (load(path)[0] for path in paths)
     for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
         shared = [getattr(layer.self_attn, name) for layer in tied.encoder.layers]

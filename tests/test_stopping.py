@@ -246,6 +246,10 @@ def test_all_workers_wait_for_the_save(commands, tmp_path):
     assert (tmp_path / "save/checkpoint_last.pt").exists(), "the second worker ends after the first's save"
     workers[0].join(60)
     assert [worker.exitcode for worker in workers] == [143, 143]
+    saved = torch.load(tmp_path / "save/checkpoint_last.pt")
+    told = re.search(r"SIGTERM: saved after update (\d+)", (tmp_path / "log0").read_text())
+    assert saved["optimizer_history"][-1]["num_updates"] == int(told[1])
+    assert [path.name for path in (tmp_path / "save").glob("*.pt*")] == ["checkpoint_last.pt"]
 
 
 def test_fully_sharded_is_refused_where_training_begins(commands, tmp_path):

@@ -23,7 +23,7 @@ def texts(tmp_path_factory):
     folder, rng = tmp_path_factory.mktemp("texts"), random.Random(1)
     latin, other = words(rng, "abcdefgh", 40), words(rng, "λμνξοπρσ", 40)
     lines = [" ".join(rng.choices(latin + other, k=8)) for _ in range(400)]
-    (folder / "spm.model").write_bytes(train_sentencepiece(lines, 90, 1.0))
+    (folder / "spm.model").write_bytes(train_sentencepiece(lines, 90, character_coverage=1.0))
     for side in ("src", "tgt"):
         task = [" ".join(rng.choices(latin[:20], k=6)) for _ in range(100)]
         (folder / side).write_text("\n".join(task) + "\n", encoding="utf-8")

@@ -24,7 +24,7 @@ from veco_fairseq.understanding.examples import (
     read_examples,
     without_text,
 )
-from veco_fairseq.understanding.predictions import Prediction, best_answer
+from veco_fairseq.understanding.predictions import Prediction, best_answer, sums_by_language
 from veco_fairseq.understanding.windows import IGNORE, Notes, Window, Windows
 from veco_fairseq.understanding.xtreme import Result, spread, summary
 
@@ -127,7 +127,7 @@ def test_two_files_of_a_language(tmp_path):
 
 @pytest.fixture(scope="module")
 def vocabulary():
-    pieces = sentencepiece.SentencePieceProcessor(model_proto=train_sentencepiece(TEXT, 22, 1.0))
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=train_sentencepiece(TEXT, 22, character_coverage=1.0))
     return dictionary_of([*ordinary_pieces(pieces), MASK]), pieces
 
 
@@ -136,7 +136,7 @@ def make_windows(vocabulary):
     dictionary, pieces = vocabulary
 
     def make(labels=(), max_length=64, stride=4, word_pooling="first"):
-        return Windows(dictionary, pieces, labels, max_length, stride, word_pooling, Notes())
+        return Windows(dictionary, pieces, labels, max_length=max_length, stride=stride, word_pooling=word_pooling, notes=Notes())
 
     return make
 
@@ -228,6 +228,69 @@ def test_the_best_answer_is_a_substring_of_the_context(make_windows):
     assert best_answer(side, logits, no_answer=False) == "dog  sees"
     logits[0, 0] = 6
     assert best_answer(side, logits, no_answer=True) == ""
+
+
+def of_context(*windows, words=60):
+    """A question about "w0 w1 ...", and logits of 0 for its windows, each from one word of the context to another.
+
+    A window has ``<s>``, a word of the question and ``</s> </s>`` before its words, and ``</s>`` behind them.
+    """
+    context = " ".join(f"w{number}" for number in range(words))
+    starts = [context.index(f"w{number}") for number in range(words)]
+    made = []
+    for first, last in windows:
+        spans = [(starts[number], starts[number] + len(f"w{number}")) for number in range(first, last + 1)]
+        offsets = np.array([(-1, -1)] * 4 + spans + [(-1, -1)])
+        made.append(Window(np.arange(len(offsets)), np.zeros(2), offsets=offsets))
+    question = Question("1", "f", "who ?", context, ())
+    return Side("en", question, made), torch.zeros(len(made), max(len(window.tokens) for window in made), 2)
+
+
+@pytest.mark.parametrize("longest, found", [(30, True), (31, False)])
+def test_an_answer_has_30_tokens_at_most(longest, found):
+    """As XTREME's script (--max_answer_length 30): the best pair of tokens that is allowed is taken instead."""
+    side, logits = of_context((0, 59))
+    first, last = 4 + 5, 4 + 5 + longest - 1
+    logits[0, first, 0] = logits[0, last, 1] = 9
+    expected = [f"w{number}" for number in range(5, 5 + longest)]
+    answer = best_answer(side, logits, no_answer=False).split()
+    assert (answer == expected) == found and len(answer) <= 30
+
+
+def test_the_best_answer_is_looked_for_in_all_windows():
+    side, logits = of_context((0, 19), (10, 29), (20, 39))
+    for window, value in enumerate((5.0, 7.0, 6.0)):
+        logits[window, 4 + window, 0] = logits[window, 6 + window, 1] = value
+    assert best_answer(side, logits, no_answer=False) == "w11 w12 w13"  # of the second, its tokens 5 to 7
+
+
+@pytest.mark.parametrize("nothing, answer", [((9.0, 5.5), "w11"), ((9.0, 8.0), ""), ((1.0, 9.0), "w11")])
+def test_no_answer_must_be_better_in_every_window(nothing, answer):
+    """As SQuAD 2.0's baselines: the window in which "no answer" is least likely decides."""
+    side, logits = of_context((0, 19), (10, 29))
+    logits[1, 5, :] = 3.0  # 6 in all
+    for window, value in enumerate(nothing):
+        logits[window, 0, :] = value / 2
+    assert best_answer(side, logits, no_answer=True) == answer
+    assert best_answer(side, logits, no_answer=False) == "w11"
+
+
+def test_the_padding_of_a_short_window_is_no_answer():
+    side, logits = of_context((0, 19), (20, 24))
+    logits[1, 4 + 5 + 1 :] = 9  # behind the last </s> of the short one
+    logits[0, 7, :] = 1
+    assert best_answer(side, logits, no_answer=False) == "w3"
+
+
+def test_a_question_is_cut_after_64_tokens(make_windows):
+    """XTREME's --max_query_length."""
+    windows = make_windows(max_length=200)
+    asked = "the dog sees " * 40
+    assert len(windows.encode(asked)) > 100
+    (window,) = windows(Question("1", "f", asked, "the cat", ((4, "cat"),)))
+    before = 1 + 64 + 2
+    assert (window.offsets[:before] == -1).all() and window.offsets[before].tolist()[0] >= 0
+    assert window.tokens[1:65].tolist() == windows.encode(asked)[:64].tolist()
 
 
 # Batches
@@ -324,7 +387,16 @@ def test_answers_as_mlqa_counts_them():
     assert metrics.squad_words("Der Hund, „Rex“") == ["der", "hund", "„rex“"]
     # three characters and a number against two of the characters: F1 = 2 * 2 / (4 + 2)
     assert metrics.mlqa_words("黑豹队，308", "zh") == ["黑", "豹", "队", "308"]
-    assert metrics.of_answer("黑豹队308", ["黑豹"], "mlqa", "zh")["f1"] == pytest.approx(2 / 3)
+    assert metrics.of_answer("黑豹队308", ["黑豹"], metric="mlqa", lang="zh")["f1"] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("lang, gold, exact", [("de", "der Hund", 1), ("en", "der Hund", 0), ("en", "the Hund", 1), ("es", "el Hund", 1)])
+def test_each_language_has_its_own_articles_in_mlqa(lang, gold, exact):
+    """And SQuAD's metric English ones everywhere."""
+    question = Question("1", "f", "?", gold, ((0, gold),))
+    found = [Prediction(Side(lang, question, []), "Hund")]
+    assert sums_by_language(found, "span", "mlqa")[lang]["exact"] == exact
+    assert sums_by_language(found, "span", "squad")[lang]["exact"] == (gold == "the Hund")
 
 
 def test_the_papers_averages():

@@ -47,7 +47,7 @@ def text(seed: int, lines: int = 400, letters: str = "abcdefgh"):
 
 def hand_made(pieces):
     """A model of these pieces and log probabilities."""
-    model = proto_of(train_sentencepiece(text(1, 400), 100, 1.0))
+    model = proto_of(train_sentencepiece(text(1, 400), 100, character_coverage=1.0))
     del model.pieces[META:]
     for piece, score in pieces.items():
         model.pieces.add(piece=piece, score=score, type=1)
@@ -68,7 +68,7 @@ def test_alp_by_hand():
 
 def test_counting_words_is_counting_sentences():
     lines = [*text(1), "  ａｂ\u3000cd  ef ", "half…way ① \u00a0ab", " ", "zzz?"]  # NFKC makes spaces and letters of some
-    processor = sentencepiece.SentencePieceProcessor(model_proto=train_sentencepiece(text(1), 120, 1.0))
+    processor = sentencepiece.SentencePieceProcessor(model_proto=train_sentencepiece(text(1), 120, character_coverage=1.0))
     words = words_of(lines, processor)
     counts = count_pieces(words, without_normaliser(proto_of(processor.serialized_model_proto())))
     by_sentence = np.bincount(np.concatenate(processor.encode(lines)).astype(int), minlength=len(processor))
@@ -89,7 +89,7 @@ def test_worth_of_a_piece_by_hand():
 
 def test_sizes_are_nested_and_lose_the_least_at_each_step():
     lines = text(1)
-    model, found = all_sizes(lines, 1000, 300, 50, 1.0)
+    model, found = all_sizes(lines, 1000, largest=300, step=50, coverage=1.0)
     most = len(proto_of(model).pieces) - META
     assert found.sizes == [50, 100, 150, 200, 250, most] and found.instances == 1000
     vocabularies = [found.of_size(size) for size in found.sizes]
@@ -98,7 +98,7 @@ def test_sizes_are_nested_and_lose_the_least_at_each_step():
     assert set("abcdefgh") <= vocabularies[0].keys()
     assert (np.diff(found.alp) > 0).all()
     # Against a model trained for each size, as the paper does it.
-    _, every = all_sizes(lines, 1000, 300, 50, 1.0, every_size=True)
+    _, every = all_sizes(lines, 1000, largest=300, step=50, coverage=1.0, every_size=True)
     assert every.sizes == found.sizes
     assert found.alp == pytest.approx(every.alp, rel=0.02)
     assert {**found.words.__dict__, "counts": None} == {**words_of(lines, processor_of(model)).__dict__, "counts": None}
@@ -106,7 +106,7 @@ def test_sizes_are_nested_and_lose_the_least_at_each_step():
 
 def test_what_is_dropped_is_worth_less_than_other_pieces(monkeypatch):
     lines = text(1)
-    model = proto_of(train_sentencepiece(lines, 300 + META, 1.0, at_most=True))
+    model = proto_of(train_sentencepiece(lines, 300 + META, character_coverage=1.0, at_most=True))
     words = words_of(lines, processor_of(model.SerializeToString()))
     counts = count_pieces(words, without_normaliser(model))
     small, of_small = shrink(model, counts, words, 150)
@@ -120,7 +120,7 @@ def test_what_is_dropped_is_worth_less_than_other_pieces(monkeypatch):
 
 def test_characters_of_lines_that_the_trainer_leaves_out_are_there():
     """It takes no line with its own marks, such as a literal <unk>; and a very long line is a line like others."""
-    model, found = all_sizes([*text(1), "<unk> §", "жук " * 3000], 1, 100, 50, 1.0)
+    model, found = all_sizes([*text(1), "<unk> §", "жук " * 3000], 1, largest=100, step=50, coverage=1.0)
     assert set("§жук<>") <= found.of_size(50).keys()
     processor = processor_of(model)
     assert processor.unk_id() not in processor.encode("§ жук")
@@ -128,7 +128,7 @@ def test_characters_of_lines_that_the_trainer_leaves_out_are_there():
 
 def test_what_a_vocabulary_cannot_spell_does_not_make_it_better():
     greek = text(4, letters="αβγδεζη")
-    own, other = (train_sentencepiece(lines, 60, 1.0) for lines in (greek, text(1)))
+    own, other = (train_sentencepiece(lines, 60, character_coverage=1.0) for lines in (greek, text(1)))
     alp = {}
     for name, model in (("own", own), ("other", other)):
         words = words_of(greek, processor_of(model))
@@ -141,7 +141,7 @@ def test_what_a_vocabulary_cannot_spell_does_not_make_it_better():
 
 
 def test_saved_vocabularies_are_the_same_and_damaged_ones_are_told(tmp_path):
-    _, found = all_sizes(text(1), 7, 120, 50, 1.0)
+    _, found = all_sizes(text(1), 7, largest=120, step=50, coverage=1.0)
     found.save(tmp_path / "x.npz")
     again = Vocabularies.load(tmp_path / "x.npz")
     assert (again.pieces, again.sizes, again.instances) == (found.pieces, found.sizes, 7)
@@ -155,7 +155,7 @@ def test_saved_vocabularies_are_the_same_and_damaged_ones_are_told(tmp_path):
 
 def test_too_many_characters_for_the_largest_size():
     with pytest.raises(UserError, match="--largest 5: fewer than the text has characters"):
-        all_sizes(text(1), 1, 5, 1, 1.0)
+        all_sizes(text(1), 1, largest=5, step=1, coverage=1.0)
 
 
 def made_up(name: str, alp, step: int = 2, instances: int = 100, shared=()) -> Vocabularies:
@@ -216,7 +216,7 @@ def test_characters_are_not_clipped():
 
 
 def test_union_mixes_probabilities_and_is_a_model():
-    like = train_sentencepiece(text(1, 400), 100, 1.0)
+    like = train_sentencepiece(text(1, 400), 100, character_coverage=1.0)
     scores = {"aa": {SPACE + "a": math.log(0.5), "b": math.log(0.5)}, "bb": {"b": math.log(0.1), "c": math.log(0.9)}}
     model = union_model([SPACE + "a", "b", "c"], scores, {"aa": 0.8, "bb": 0.2}, like)
     pieces = [(piece.piece, pytest.approx(piece.score, rel=1e-6)) for piece in proto_of(model).pieces[META:]]
@@ -339,7 +339,7 @@ def test_processes_do_not_need_the_threads_of_this_one(tmp_path):
     for language in ("aa", "bb"):
         lines = [" ".join("".join(rng.choices("abcdefgh", k=9)) for _ in range(9)) for _ in range(1000)]
         (tmp_path / f"{language}.txt").write_text("\n".join(lines) + "\n")
-    train_sentencepiece(lines, 100, 1.0)
+    train_sentencepiece(lines, 100, character_coverage=1.0)
     options = Options(find_corpora([str(tmp_path)]), tmp_path / "out", 200, largest=160, step=40, workers=2)
     make_vocabulary(options, lambda message: None)
     assert len(load_sentencepiece(tmp_path / "out/sentencepiece.bpe.model")) == 200

@@ -28,7 +28,7 @@ class Number:
     """
 
     def __init__(
-        self, kind: type = float, least: float = -math.inf, most: float = math.inf,
+        self, kind: type = float, *, least: float = -math.inf, most: float = math.inf,
         above: float | None = None, below: float | None = None,
     ):  # fmt: skip
         if kind is int:

@@ -77,7 +77,7 @@ def _numbers(values: Dict[str, Any]) -> Dict[str, float]:
 
 
 def plot_curves(
-    curves: Dict[str, List[Tuple[int, float]]], ylabel: str, title: str, output: Path, log: bool = False,
+    curves: Dict[str, List[Tuple[int, float]]], *, ylabel: str, title: str, output: Path, log: bool = False,
     xlabel: str = "updates",
 ) -> None:  # fmt: skip
     """One line a name over updates, or over what ``xlabel`` says; ``log`` for a logarithmic y axis."""
@@ -117,7 +117,7 @@ def plot_bars(bars: Dict[str, Dict[str, float]], ylabel: str, title: str, output
 
 
 def plot_attention(
-    weights: torch.Tensor, rows: Sequence[str], columns: Sequence[str], title: str, output: Path
+    weights: torch.Tensor, rows: Sequence[str], columns: Sequence[str], *, title: str, output: Path
 ) -> None:
     """A heat map of attention weights, (rows, columns): each row's token looks at the columns' tokens."""
     figure, axes = plt.subplots(figsize=(2 + 0.35 * len(columns), 1.5 + 0.35 * len(rows)))

@@ -27,6 +27,7 @@ _DETOKENISED = re.compile(r"^D-(\d+)\t[^\t]*\t(.*)$", re.DOTALL)
 def score_files(
     hypothesis: Union[str, Path],
     reference: Union[str, Path],
+    *,
     lang: str,
     generated: bool = False,
     split_compounds: bool = False,
@@ -48,12 +49,14 @@ def score_files(
                 "give the output for the whole test set (fairseq-generate --required-batch-size-multiple 1, or it can "
                 "leave out the end), and its references"
             )
-    return score(systems[0], references, lang, split_compounds, samples, None if baseline is None else systems[1])
+    against = None if baseline is None else systems[1]
+    return score(systems[0], references, lang=lang, split_compounds=split_compounds, samples=samples, baseline=against)
 
 
 def score(
     hypotheses: Sequence[str],
     references: Sequence[str],
+    *,
     lang: str,
     split_compounds: bool = False,
     samples: int = 0,
@@ -94,7 +97,7 @@ def score(
     except RuntimeError as error:  # Japanese and Korean need their own tokenisers
         raise UserError(f"--lang {lang}: {' '.join(str(error).split())}") from error
     signature = "of sacreBLEU, see the signature"
-    result = {"sacrebleu": _result(detokenised, systems, references, signature, samples), "lines": len(references)}
+    result = {"sacrebleu": _result(detokenised, systems, references, tokeniser=signature, samples=samples), "lines": len(references)}
     if code in WITHOUT_SPACES:
         return result
     # What multi-bleu.perl -lc gives on Moses-tokenised text: it doesn't smooth, so neither is it done here.
@@ -102,7 +105,7 @@ def score(
     compounds = f"compounds {'' if split_compounds else 'not '}split"
     tokeniser = f"Moses' for '{lang}' (sacremoses {version('sacremoses')}), lower-cased, {compounds}"
     texts = [tokenise(lines, lang, split_compounds) for lines in (*systems, references)]
-    return {**result, "tokenised_bleu": _result(tokenised, texts[:-1], texts[-1], tokeniser, samples)}
+    return {**result, "tokenised_bleu": _result(tokenised, texts[:-1], texts[-1], tokeniser=tokeniser, samples=samples)}
 
 
 def tokenise(lines: Sequence[str], lang: str, split_compounds: bool = False) -> List[str]:
@@ -113,7 +116,7 @@ def tokenise(lines: Sequence[str], lang: str, split_compounds: bool = False) -> 
 
 
 def _result(
-    metric: BLEU, systems: Sequence[Sequence[str]], references: Sequence[str], tokeniser: str, samples: int
+    metric: BLEU, systems: Sequence[Sequence[str]], references: Sequence[str], *, tokeniser: str, samples: int
 ) -> Dict[str, Any]:
     found = metric.corpus_score(systems[0], [references], n_bootstrap=samples or 1)
     result = {"score": found.score, "signature": str(metric.get_signature()), "tokeniser": tokeniser}

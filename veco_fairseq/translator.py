@@ -43,6 +43,7 @@ class Translator:
     def __init__(
         self,
         checkpoints: Sequence[Path_],
+        *,
         model: Union[Path_, sentencepiece.SentencePieceProcessor, None] = None,
         data: Optional[Path_] = None,
         beam: int = 5,

@@ -78,7 +78,7 @@ def main() -> None:
         from veco_fairseq.plots import plot_curves
 
         curves = curves_of(runs, args.out / "checkpoints")
-        plot_curves(curves, "sacreBLEU", "BLEU of the test set while fine-tuning", args.plot)
+        plot_curves(curves, ylabel="sacreBLEU", title="BLEU of the test set while fine-tuning", output=args.plot)
         print(f"wrote {args.plot}")
 
 

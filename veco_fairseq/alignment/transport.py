@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-def sinkhorn(cost: Tensor, x_mass: Tensor, y_mass: Tensor, regularisation: float, iterations: int) -> Tensor:
+def sinkhorn(cost: Tensor, x_mass: Tensor, y_mass: Tensor, *, regularisation: float, iterations: int) -> Tensor:
     """The plan A that takes the mass of x to y at the least cost, sum of A (cost + regularisation log A).
 
     It is A = diag(u) K diag(v) with K = exp(-cost / regularisation), where u = x_mass / K v and v = y_mass / K' u are

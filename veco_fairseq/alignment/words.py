@@ -42,7 +42,7 @@ def usual_layer(pretrained: PretrainedModel) -> int:
 
 @torch.inference_mode()
 def align(
-    pretrained: PretrainedModel, source: Sequence[str], target: Sequence[str], layer: int, apart: bool = False,
+    pretrained: PretrainedModel, source: Sequence[str], target: Sequence[str], *, layer: int, apart: bool = False,
     regularisation: float = 1.0, iterations: int = 2, max_tokens: int = 8192, names: Tuple[str, str] = ("x", "y"),
 ) -> List[Links]:  # fmt: skip
     """The links between the words of each source line and those of the target line of the same number.
@@ -78,7 +78,7 @@ def align(
             here = [pairs[number] for number in batch]
             (x, x_mass), (y, y_mass) = map(_with_mass, _states(pretrained, here, layer, apart))
             cost = -(x @ y.transpose(1, 2)).clamp(min=SMALLEST).log()
-            plan = sinkhorn(cost, x_mass, y_mass, regularisation, iterations)
+            plan = sinkhorn(cost, x_mass, y_mass, regularisation=regularisation, iterations=iterations)
             for place, i, j in zip(*(numbers.tolist() for numbers in mutual(plan))):
                 of_x, of_y = here[place]
                 found[batch[place]].append((of_x.words[i], of_y.words[j]))

@@ -63,7 +63,7 @@ def write_random_model(folder: Path, arch: str, decoder_layers: int, vocabulary:
     config["task"].update(source_lang="aa", target_lang="bb")
     torch.manual_seed(1)
     model = build_model(config["model"], SimpleNamespace(source_dictionary=symbols, target_dictionary=symbols))
-    write_translation_model(folder / "model.pt", model.state_dict(), config, symbols, {})
+    write_translation_model(folder / "model.pt", model.state_dict(), config, target=symbols, report={})
 
 
 def random_sentences(count: int, length: int, vocabulary: int) -> List[str]:
@@ -75,21 +75,21 @@ def random_sentences(count: int, length: int, vocabulary: int) -> List[str]:
 def export(checkpoint: Path, data: Path, output: Path, quantization: str) -> Dict[str, Any]:
     """:func:`export_ct2`, timed."""
     started = time.perf_counter()
-    export_ct2(checkpoint, output, data, quantization)
+    export_ct2(checkpoint, output, data=data, quantization=quantization)
     return {"seconds": time.perf_counter() - started}
 
 
-def with_fairseq(checkpoint: Path, data: Path, pieces, lines: List[str], search: Search, device: str) -> Dict[str, Any]:
+def with_fairseq(checkpoint: Path, data: Path, pieces, lines: List[str], *, search: Search, device: str) -> Dict[str, Any]:
     """Translate with fairseq's beam search; see :func:`timed`."""
     translator = Translator(
-        [checkpoint], pieces, data, search.beam, max_len_a=0, max_len_b=search.longest, batch_size=search.batch_size,
+        [checkpoint], model=pieces, data=data, beam=search.beam, max_len_a=0, max_len_b=search.longest, batch_size=search.batch_size,
         max_tokens=10**6, cpu=device == "cpu", min_len=search.shortest,
     )  # fmt: skip
     return timed(translator.translate, lines)
 
 
 def with_ctranslate2(
-    folder: Path, pieces, lines: List[str], search: Search, device: str, inter_threads: Optional[int]
+    folder: Path, pieces, lines: List[str], *, search: Search, device: str, inter_threads: Optional[int]
 ) -> Dict[str, Any]:
     """Translate with CTranslate2 on as many threads as PyTorch's; see :func:`timed`.
 
@@ -173,8 +173,8 @@ def generate_job(args: Namespace) -> Dict:
         pieces, lines = Words(), random_sentences(args.sentences, args.length, args.vocabulary)
         search = Search(args.length, args.length, args.beam, args.batch_size)
     if args.job == "fairseq":
-        return with_fairseq(checkpoint, data, pieces, lines, search, args.device)
-    return with_ctranslate2(args.folder / name, pieces, lines, search, args.device, args.inter_threads)
+        return with_fairseq(checkpoint, data, pieces, lines, search=search, device=args.device)
+    return with_ctranslate2(args.folder / name, pieces, lines, search=search, device=args.device, inter_threads=args.inter_threads)
 
 
 def generate_table(title: str, results: Dict, args: Namespace) -> Dict:
@@ -191,7 +191,7 @@ def generate_table(title: str, results: Dict, args: Namespace) -> Dict:
         found["other"] = sum(a != b for a, b in zip(rounds[0]["translations"], first["translations"]))
         bleu = ""
         if args.reference:
-            found["bleu"] = score(rounds[0]["translations"], list(read_lines(args.reference)), args.lang)["sacrebleu"]
+            found["bleu"] = score(rounds[0]["translations"], list(read_lines(args.reference)), lang=args.lang)["sacrebleu"]
             bleu = f"{found['bleu']['score']:.2f}"
         print(f"{name:22} {found['sentences_a_second']:12.2f} {found['ratio']:11.2f} {1000 * found['latency']:9.0f} "
               f"{bleu:>10} {found['other']:12}", flush=True)

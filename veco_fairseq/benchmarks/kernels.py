@@ -17,7 +17,7 @@ from veco_fairseq.models.veco import architecture
 from veco_fairseq.modules.masked_loss import masked_loss
 
 
-def matmul_rate(rows: int, inner: int, columns: int, dtype: torch.dtype, device: str, seconds: float = 1.0) -> float:
+def matmul_rate(rows: int, inner: int, columns: int, *, dtype: torch.dtype, device: str, seconds: float = 1.0) -> float:
     """The best rate of this machine at a product of this shape, in operations a second."""
     a = torch.randn(rows, inner, dtype=dtype, device=device)
     b = torch.randn(inner, columns, dtype=dtype, device=device)
@@ -37,7 +37,7 @@ def wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def attention_seconds(length: int, tokens: int, heads: int, dim: int, updates: int, device: str) -> Dict[str, float]:
+def attention_seconds(length: int, tokens: int, *, heads: int, dim: int, updates: int, device: str) -> Dict[str, float]:
     """Seconds of PyTorch's attention, forward and backward, fused and plain, by "kernel, type"; the best of some.
 
     Args:
@@ -81,7 +81,7 @@ def peak_bytes(device: str) -> int:
 
 
 def head_memory(
-    rows: int, dim: int, vocabulary: int, chunked: bool, bf16: bool = False, device: str = "cpu"
+    rows: int, dim: int, vocabulary: int, *, chunked: bool, bf16: bool = False, device: str = "cpu"
 ) -> Dict[str, float]:
     """Forward and backward of the LM head's projection and loss, ours or PyTorch's plain one.
 
@@ -122,7 +122,7 @@ def attention(args: Namespace) -> Dict:
     figures = {}
     for length in args.lengths:
         dim = model.encoder_embed_dim // heads
-        seconds = attention_seconds(length, args.tokens, heads, dim, args.rounds, args.device)
+        seconds = attention_seconds(length, args.tokens, heads=heads, dim=dim, updates=args.rounds, device=args.device)
         if not figures:
             print("length  " + "  ".join(f"{name:>11}" for name in seconds) + "   (ms, forward and backward)")
         print(f"{length:6}  " + "  ".join(f"{1000 * value:11.1f}" for value in seconds.values()), flush=True)
@@ -134,7 +134,7 @@ def head(args: Namespace) -> Dict:
     """``bench.py head``: print a line for each number of rows, and return the figures."""
     if args.job:
         bf16 = args.autocast == "bf16"
-        return head_memory(args.rows, args.dim, args.vocabulary, args.job != "plain", bf16, args.device)
+        return head_memory(args.rows, args.dim, args.vocabulary, chunked=args.job != "plain", bf16=bf16, device=args.device)
     jobs = {
         f"chunked, {args.rows} rows": command_of(args, "chunked"),
         f"chunked, {args.plain_rows} rows": command_of(args, "chunked", rows=args.plain_rows),

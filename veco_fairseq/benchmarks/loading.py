@@ -109,7 +109,7 @@ def get_ready(root: Path) -> Dict[str, float]:
     started = time.perf_counter()
     task = CamlmTask.setup_task(CamlmTaskConfig(data=str(root), seed=1, update_freq=[1]))
     task.load_dataset("train")
-    batches = task.get_batch_iterator(task.dataset("train"), max_tokens=16384).batches(1, 0, 1)
+    batches = task.get_batch_iterator(task.dataset("train"), max_tokens=16384).batches(num_shards=1, shard_id=0, epoch=1)
     for _ in itertools.islice(batches, 100):
         pass
     seconds = time.perf_counter() - started
@@ -134,7 +134,7 @@ def inspect(root: Path) -> Dict[str, float]:
     before = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started = time.perf_counter()
     options = CamlmTaskConfig(data=str(root), seed=1, update_freq=[1])
-    for _ in inspect_root(root, options, 16384, architecture("veco_small")):
+    for _ in inspect_root(root, options, 16384, model=architecture("veco_small")):
         pass
     peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     return {"seconds": time.perf_counter() - started, "peak_bytes": peak}

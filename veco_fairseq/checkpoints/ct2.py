@@ -21,6 +21,7 @@ QUANTIZATIONS = ("float32", "bfloat16", "float16", "int8", "int8_float32", "int8
 def export_ct2(
     checkpoint: Path_,
     output: Path_,
+    *,
     data: Optional[Path_] = None,
     quantization: str = "float32",
     sentencepiece: Optional[Path_] = None,

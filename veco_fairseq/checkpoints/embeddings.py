@@ -41,7 +41,7 @@ def token_rows(
     row_of = {symbol: row for row, symbol in enumerate(pretrained.symbols)}
     new = [symbol for symbol in target.symbols if symbol not in row_of]
     padding = [symbol for symbol in new if PADDING_SYMBOL.fullmatch(symbol)]
-    _check_new_tokens(new, len(new) - len(padding), target, path, pretrained, allow_new_tokens)
+    _check_new_tokens(new, len(new) - len(padding), target, path=path, pretrained=pretrained, allow=allow_new_tokens)
     kept = [symbol for symbol in target.symbols if symbol in row_of]
     here, there = [target.indices[symbol] for symbol in kept], [row_of[symbol] for symbol in kept]
     std = old.size(1) ** -0.5  # as pre-training and fairseq's transformer start them
@@ -78,7 +78,7 @@ def _source_embeddings(pretrained: Pretrained) -> Tensor:
 
 
 def _check_new_tokens(
-    new: Sequence[str], counted: int, target: Dictionary, path: Optional[Path_], pretrained: Pretrained, allow: bool
+    new: Sequence[str], counted: int, target: Dictionary, *, path: Optional[Path_], pretrained: Pretrained, allow: bool
 ) -> None:
     """Refuse a dictionary that is not pre-training's; the symbols that round up its size don't count."""
     if allow or counted <= MAX_NEW_SHARE * len(target):

@@ -84,6 +84,7 @@ class Group(NamedTuple):
 def map_weights(
     pretrained: Pretrained,
     chosen: Sequence[int],
+    *,
     rows: Mapping["re.Pattern[str]", Tensor],
     dropped: Mapping["re.Pattern[str]", str],
     tie_self_attention: bool = False,

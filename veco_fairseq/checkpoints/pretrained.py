@@ -182,7 +182,7 @@ class PretrainedModel(NamedTuple):
             raise UserError("--attention cross: the model has no cross-attention: give --attention self")
         attention: List[Tensor] = []
         layer = self._layer(layer)
-        self.model.plugged(query, self.model.unplugged(memory), memory, attention)
+        self.model.plugged(query, self.model.unplugged(memory), memory, attention=attention)
         return attention[layer][0]
 
     @torch.no_grad()

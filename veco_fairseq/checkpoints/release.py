@@ -106,6 +106,7 @@ def import_release(
     checkpoint: Path_,
     dictionary: Path_,
     output: Path_,
+    *,
     decoder_layers: Optional[int] = None,
     layer_selection: str = "last",
     source_lang: Optional[str] = None,
@@ -170,7 +171,7 @@ def import_release(
         "groups": [group._asdict() for group in groups],
         "notes": [],
     }
-    write_translation_model(output, weights, config, target, report)
+    write_translation_model(output, weights, config, target=target, report=report)
     return report
 
 

@@ -44,6 +44,7 @@ def convert_to_seq2seq(
     checkpoint: Path_,
     output: Path_,
     decoder_layers: Optional[int],
+    *,
     layer_selection: str = "last",
     dictionary: Optional[Path_] = None,
     random_cross_attention: bool = False,
@@ -91,13 +92,13 @@ def convert_to_seq2seq(
             extras["tie_self_attention"] = ",".join(map(str, chosen))
         config = translation_config(pretrained.model, len(chosen), extras, dictionary)
         left_out = _left_out(random_cross_attention, keep_lm_head)
-        weights, unknown, moved = map_weights(pretrained, chosen, rows, left_out, tie_self_attention)
+        weights, unknown, moved = map_weights(pretrained, chosen, rows=rows, dropped=left_out, tie_self_attention=tie_self_attention)
         groups = moved + groups
         if random_cross_attention:
             groups.append(_add_random_cross_attention(weights, config["model"], seed))
     check_weights(pretrained.path, weights, unknown, expected_shapes(config["model"], target))
-    report = _report(pretrained, output, config["model"], chosen, extras, target, groups)
-    write_translation_model(output, weights, config, target, report)
+    report = _report(pretrained, output, config["model"], chosen=chosen, extras=extras, target=target, groups=groups)
+    write_translation_model(output, weights, config, target=target, report=report)
     return report
 
 
@@ -233,6 +234,7 @@ def _report(
     pretrained: Pretrained,
     output: Path_,
     model: Namespace,
+    *,
     chosen: List[int],
     extras: Dict[str, Any],
     target: Dictionary,
@@ -266,7 +268,7 @@ def _check_output(checkpoint: Path_, output: Path_) -> None:
 
 
 def write_translation_model(
-    output: Path_, weights: Dict[str, Tensor], config: Dict[str, Any], target: Dictionary, report: Dict[str, Any]
+    output: Path_, weights: Dict[str, Tensor], config: Dict[str, Any], *, target: Dictionary, report: Dict[str, Any]
 ) -> None:
     """Write what fairseq's trainer and generator look for in a checkpoint, and the report beside it."""
     history = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}

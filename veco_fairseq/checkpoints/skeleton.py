@@ -59,13 +59,13 @@ def check_skeleton(path: Path_, state: Mapping[str, Any]) -> None:
         for key in where.split(", ") if where else ():
             part = _of(part, key)
         for name, kinds in parts.items():
-            _check_kind(path, part, name, kinds, where)
+            _check_kind(path, part, name, kinds=kinds, where=where)
     for number, update in enumerate(state.get("optimizer_history", ())):
         where = f"optimizer_history, {number}"
         if not isinstance(update, dict):
             raise _problem(path, where, "a dict", update)
         for name, kinds in OF_AN_UPDATE.items():
-            _check_kind(path, update, name, kinds, where)
+            _check_kind(path, update, name, kinds=kinds, where=where)
         if not 0 <= update.get("num_updates", 0) < 2**31:
             raise _problem(path, f"{where}, num_updates", "a number of updates", update["num_updates"])
     _check_tensors(path, state["model"], "model")
@@ -92,7 +92,7 @@ def _of(part: Any, key: str) -> Any:
     return part.get(key) if isinstance(part, Mapping) else getattr(part, key, None)
 
 
-def _check_kind(path: Path_, part: Any, name: str, kinds: tuple[type, ...], where: str) -> None:
+def _check_kind(path: Path_, part: Any, name: str, *, kinds: tuple[type, ...], where: str) -> None:
     """Of a part that is there, if it is there: a bool is no number here."""
     is_there = name in part if isinstance(part, Mapping) else hasattr(part, name)
     value = _of(part, name)

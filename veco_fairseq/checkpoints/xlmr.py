@@ -268,7 +268,7 @@ def init_from(encoder: torch.nn.Module, dictionary: Dictionary, heads: int, path
             parameter[here] = source[name][there]
         else:
             parameter.copy_(source[name][: len(parameter)])  # of the positions, as many as there are
-    return list(_report(xlmr, encoder, ours, len(shared), len(dictionary)))
+    return list(_report(xlmr, encoder, ours, shared=len(shared), tokens=len(dictionary)))
 
 
 def _check_sizes(xlmr: XlmR, ours: Dict[str, Tensor], heads: int) -> None:
@@ -292,7 +292,7 @@ def _check_sizes(xlmr: XlmR, ours: Dict[str, Tensor], heads: int) -> None:
         )
 
 
-def _report(xlmr: XlmR, encoder, ours: Dict[str, Tensor], shared: int, tokens: int) -> Iterable[Group]:
+def _report(xlmr: XlmR, encoder, ours: Dict[str, Tensor], *, shared: int, tokens: int) -> Iterable[Group]:
     def group(action: str, what: str, source: str, tensors: Dict[str, Tensor]) -> Group:
         return Group(action, what, source, len(tensors), sum(t.numel() for t in tensors.values()))
 

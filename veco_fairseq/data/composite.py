@@ -190,7 +190,7 @@ class TrainingBatches:
     """
 
     def __init__(
-        self, plans: Dict[str, HalfPlan], count: int, num_shards: int, shard_id: int, epoch: int, offset: int = 0
+        self, plans: Dict[str, HalfPlan], count: int, *, num_shards: int, shard_id: int, epoch: int, offset: int = 0
     ):
         self.plans, self.count, self.epoch = plans, count, epoch
         self.num_shards, self.shard_id, self.offset = num_shards, shard_id, offset
@@ -210,7 +210,8 @@ class TrainingBatches:
         """batches[offset:], which is all that fairseq's sampler asks of a resumed epoch."""
         assert isinstance(item, slice) and item.stop is None and item.step is None
         return TrainingBatches(
-            self.plans, self.count, self.num_shards, self.shard_id, self.epoch, self.offset + item.start
+            self.plans, self.count, num_shards=self.num_shards, shard_id=self.shard_id, epoch=self.epoch,
+            offset=self.offset + item.start,
         )
 
 
@@ -254,12 +255,13 @@ class CompositeBatchIterator(EpochBatchIterator):
         self.made_from = made_from
 
     def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool):
-        return self.batches(self.num_shards, self.shard_id, epoch)
+        return self.batches(num_shards=self.num_shards, shard_id=self.shard_id, epoch=epoch)
 
     def __len__(self) -> int:
-        return len(self.batches(self.num_shards, self.shard_id, self.epoch))
+        return len(self.ordered_batches(self.epoch, False, False))
 
     @property
     def first_batch(self) -> Dict:
         """The trainer's stand-in for a worker that has nothing to do."""
-        return self.collate_fn([self.dataset[index] for index in next(iter(self.batches(1, 0, self.epoch)))])
+        of_all = self.batches(num_shards=1, shard_id=0, epoch=self.epoch)
+        return self.collate_fn([self.dataset[index] for index in next(iter(of_all))])

@@ -19,7 +19,7 @@ from veco_fairseq.memory import BYTES_A_PARAMETER, Batch, training_memory
 COLUMNS = ("kind", "name", "sentences", "documents", "pairs", "dropped", "tokens", "unknown", "longest", "sampled")
 
 
-def inspect_root(root: Path, options, max_tokens: int, model: Namespace, examples: int = 0) -> Iterator[str]:
+def inspect_root(root: Path, options, max_tokens: int, *, model: Namespace, examples: int = 0) -> Iterator[str]:
     """Yield the lines of a report: each split's languages and pairs, the batch plan, masked examples, and the memory.
 
     Everything is read by the same code as in training, so that what training would refuse is refused here.

@@ -129,7 +129,7 @@ def prepare_root(plan: Plan) -> Dict[str, Dict[str, Any]]:
             say(f"{part.name}: already there")
         else:
             try:
-                _encode_part(part, plan, surveys[part.name], encoder, manifest, made_from, progress)
+                _encode_part(part, plan, surveys[part.name], encoder, manifest=manifest, made_from=made_from, progress=progress)
             except OSError as error:
                 raise UserError(
                     f"{plan.output / part.name}: cannot be written ({error.strerror}): free some space and start the same "
@@ -193,7 +193,7 @@ def _make_vocabulary(plan: Plan, surveys: Dict[str, Survey], manifest: Manifest,
         lines = min(sum(surveys[p.name].kept * len(p.languages) for p in plan.parts), plan.vocab_lines)
         say(f"vocabulary: training SentencePiece, {plan.vocab_size:,} pieces, on about {lines:,} lines")
         model = train_sentencepiece(
-            training_lines(plan, surveys), plan.vocab_size, plan.character_coverage, quiet=lines < 500_000
+            training_lines(plan, surveys), plan.vocab_size, character_coverage=plan.character_coverage, quiet=lines < 500_000
         )
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         contents = (model, dictionary_text(processor, plan.output / MODEL_NAME).encode("utf-8"))
@@ -205,7 +205,7 @@ def _make_vocabulary(plan: Plan, surveys: Dict[str, Survey], manifest: Manifest,
 
 
 def _encode_part(
-    part: Part, plan: Plan, survey: Survey, encoder: Encoder, manifest: Manifest, made_from: Dict[str, Any],
+    part: Part, plan: Plan, survey: Survey, encoder: Encoder, *, manifest: Manifest, made_from: Dict[str, Any],
     progress: Progress,
 ) -> None:  # fmt: skip
     """Write the token files of all sides and splits of a part, in one pass over its text, or in what is left of it."""

@@ -33,6 +33,7 @@ LONGEST_LINE = 2**14
 def train_sentencepiece(
     lines: Iterable[str],
     vocab_size: int,
+    *,
     character_coverage: float,
     quiet: bool = True,
     at_most: bool = False,

@@ -70,7 +70,7 @@ class VecoNluModel(VecoModel):
     every layer's cross-attention is out.
     """
 
-    def __init__(self, args, encoder: VecoEncoder, nlu_task: str, outputs: int, plug_in: bool):
+    def __init__(self, args, encoder: VecoEncoder, *, nlu_task: str, outputs: int, plug_in: bool):
         super().__init__(args, encoder)
         del encoder.lm_head
         dim, dropout = args.encoder_embed_dim, args.head_dropout
@@ -99,7 +99,7 @@ class VecoNluModel(VecoModel):
         veco_nlu_base(args)
         outputs = 2 if task.nlu_task == "span" else len(task.labels)
         encoder = (VecoEncoder if task.plug_in else Discriminator)(args, task.source_dictionary)
-        return cls(args, encoder, task.nlu_task, outputs, task.plug_in)
+        return cls(args, encoder, nlu_task=task.nlu_task, outputs=outputs, plug_in=task.plug_in)
 
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
         """Take a pre-trained model, too: without :data:`PARTS`, and with this model's new head.

@@ -62,7 +62,8 @@ class VecoEncoder(RobertaEncoder):
         return FactorizedEmbedding(vocab_size, embedding_dim, padding_idx, table_dim)
 
     def build_lm_head(self, embed_dim: int, output_dim: int, activation_fn: str, weight: Optional[Tensor]) -> LMHead:
-        return LMHead(embed_dim, output_dim, activation_fn, weight, self.sentence_encoder.embed_tokens)
+        embedding = self.sentence_encoder.embed_tokens
+        return LMHead(embed_dim, output_dim, activation_fn=activation_fn, table=weight, embedding=embedding)
 
     def build_encoder(self, args, dictionary, embed_tokens) -> VecoTransformerEncoder:
         return VecoTransformerEncoder(args, dictionary, embed_tokens)
@@ -143,7 +144,7 @@ class VecoModel(PretrainingModel):
         logger.info(f"{'only cross-attention is' if frozen else 'all parameters are'} trained: {trained:,} parameters")
 
     def plugged(
-        self, tokens: Tensor, memory: Tensor, memory_tokens: Tensor, attention: Optional[List[Tensor]] = None,
+        self, tokens: Tensor, memory: Tensor, memory_tokens: Tensor, *, attention: Optional[List[Tensor]] = None,
         token_embeddings: Optional[Tensor] = None,
     ) -> Tensor:  # fmt: skip
         """S^L(tokens | memory) (equations 6-9).

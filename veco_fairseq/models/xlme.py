@@ -137,7 +137,7 @@ class XlmeModel(PretrainingModel):
             states = self.generator(masked, token_embeddings=embeddings)
             head, gold = self.generator.lm_head, targets[chosen]
             rows, draw = head.rows(states[chosen]), self._draw(gold)
-            nll, correct, sampled = drawn_loss(rows, table, head.bias, gold, draw)
+            nll, correct, sampled = drawn_loss(rows, table, head.bias, gold, draw=draw)
             if not discriminate:
                 return Detection(nll, correct)
             # Equations 2 and 4: x^corrupt, through which no gradient flows: a token has none.
@@ -160,7 +160,7 @@ class XlmeModel(PretrainingModel):
         return Draw(numbers, dictionary.nspecial, dictionary.index(MASK))
 
 
-def _architecture(args, layers: int, generator_layers: int, dim: int, heads: int) -> None:
+def _architecture(args, *, layers: int, generator_layers: int, dim: int, heads: int) -> None:
     args.generator_layers = getattr(args, "generator_layers", generator_layers)
     args.generator_embeddings = getattr(args, "generator_embeddings", "shared")
     encoder_architecture(args, layers, dim, heads)

@@ -46,6 +46,7 @@ def fused_loss(
     weight: Tensor,
     bias: Tensor,
     gold: Tensor,
+    *,
     needed: Sequence[bool],
     scale: Optional[Tensor],
     logits_a_chunk: int,

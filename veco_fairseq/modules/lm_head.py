@@ -14,7 +14,7 @@ from veco_fairseq.modules.embedding import TokenEmbedding
 class LMHead(RobertaLMHead):
     """RoBERTa's, over the table of a :class:`TokenEmbedding`, whose dimensions can be fewer than the model's."""
 
-    def __init__(self, dim: int, tokens: int, activation_fn: str, table: Optional[Tensor], embedding: TokenEmbedding):
+    def __init__(self, dim: int, tokens: int, *, activation_fn: str, table: Optional[Tensor], embedding: TokenEmbedding):
         super().__init__(dim, tokens, activation_fn, table)
         self.project_out = embedding.project_out  # a method and no module, so that its weight has one name
 

@@ -33,11 +33,11 @@ def masked_loss(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor) -> Tup
     Returns:
         NLL in nats, fp32, (n), and boolean (n).
     """
-    return drawn_loss(rows, weight, bias, gold, None)[:2]
+    return drawn_loss(rows, weight, bias, gold, draw=None)[:2]
 
 
 def drawn_loss(
-    rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, draw: Optional[Callable[[Tensor, slice], Tensor]]
+    rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, draw: Optional[Callable[[Tensor, slice], Tensor]]
 ) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
     """:func:`masked_loss`, and a token for each row, drawn while its softmax is there.
 
@@ -62,7 +62,7 @@ class _MaskedLoss(torch.autograd.Function):
     def forward(ctx, rows, weight, bias, gold, draw):
         # In fp16 a gradient has to be scaled (by the loss scale) before it is rounded, so that it is made afterwards.
         needed = ctx.needs_input_grad[:3] if rows.dtype != torch.float16 else (False,) * 3
-        nll, correct, drawn, gradients = _computed(rows, weight, bias, gold, needed, draw=draw)
+        nll, correct, drawn, gradients = _computed(rows, weight, bias, gold, needed=needed, draw=draw)
         ctx.save_for_backward(rows, weight, bias, gold)
         ctx.gradients = gradients
         ctx.mark_non_differentiable(correct, *([] if drawn is None else [drawn]))
@@ -74,23 +74,23 @@ class _MaskedLoss(torch.autograd.Function):
         rows, weight, bias, gold = ctx.saved_tensors
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None or rows.dtype == torch.float16 or not torch.equal(scale, scale[:1].expand_as(scale)):
-            *_, gradients = _computed(rows, weight, bias, gold, ctx.needs_input_grad[:3], scale)
+            *_, gradients = _computed(rows, weight, bias, gold, needed=ctx.needs_input_grad[:3], scale=scale)
         elif len(scale):
             gradients = [gradient if gradient is None else gradient.mul_(scale[0]) for gradient in gradients]
         return *gradients, None, None
 
 
 def _computed(
-    rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, needed, scale: Optional[Tensor] = None, draw=None
+    rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, needed, scale: Optional[Tensor] = None, draw=None
 ):
     """NLL, correctness, the tokens that ``draw`` gives, and the gradients of the sum of ``scale`` * NLL ``needed``."""
     if draw is None and liger.serves(rows):
-        nll, correct, gradients = liger.fused_loss(rows, weight, bias, gold, needed, scale, LOGITS_A_CHUNK)
+        nll, correct, gradients = liger.fused_loss(rows, weight, bias, gold, needed=needed, scale=scale, logits_a_chunk=LOGITS_A_CHUNK)
         return nll, correct, None, gradients
-    return _by_chunks(rows, weight, bias, gold, needed, scale, draw)
+    return _by_chunks(rows, weight, bias, gold, needed=needed, scale=scale, draw=draw)
 
 
-def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, needed, scale: Optional[Tensor], draw):
+def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, needed, scale: Optional[Tensor], draw):
     """The same without a kernel of its own."""
     w, b = weight.to(rows.dtype), bias.to(rows.dtype)
     block = TOKENS_A_BLOCK if rows.device.type == "cpu" else len(weight)

@@ -31,7 +31,7 @@ def pooled_states(model: PretrainingModel, tokens: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def sentence_states(
-    pretrained: PretrainedModel, lines: Sequence[str], layers: Sequence[int], max_tokens: int = 8192, name: str = ""
+    pretrained: PretrainedModel, lines: Sequence[str], *, layers: Sequence[int], max_tokens: int = 8192, name: str = ""
 ) -> Tensor:
     """The mean-pooled states of raw text, of length 1; on standard error its progress, and how many lines were cut.
 

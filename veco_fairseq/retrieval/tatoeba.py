@@ -30,7 +30,7 @@ def read_pair(argument: str) -> Tuple[str, Sides]:
 
 
 def evaluate(
-    pretrained: PretrainedModel, pairs: Dict[str, Sides], layers: Sequence[int], score: str, neighbours: int,
+    pretrained: PretrainedModel, pairs: Dict[str, Sides], *, layers: Sequence[int], score: str, neighbours: int,
     max_tokens: int,
 ) -> Dict[str, Accuracies]:  # fmt: skip
     """Print each pair's accuracies and their mean, and return them by name.
@@ -44,7 +44,7 @@ def evaluate(
     print(f"{'':8} {' '.join(f'{layer:>13}' for layer in layers)}", flush=True)
     figures: Dict[str, Accuracies] = {}
     for name, sides in pairs.items():
-        x, y = (sentence_states(pretrained, lines, layers, max_tokens, str(path)) for path, lines in sides)
+        x, y = (sentence_states(pretrained, lines, layers=layers, max_tokens=max_tokens, name=str(path)) for path, lines in sides)
         figures[name] = {
             str(layer): tuple(map(accuracy, candidates(of_x, of_y, score, neighbours)))
             for layer, of_x, of_y in zip(layers, x, y)

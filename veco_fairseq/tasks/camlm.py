@@ -319,7 +319,8 @@ class CamlmTask(VecoTask):
         if not self.begun or self.begun[-1][0] != update_num:
             self.begun.append((update_num, time.monotonic()))
         criterion.prepare(model, sample)
-        return self._add_up(sample, partial(self._train_half, model, criterion, optimizer, ignore_grad))
+        step = partial(self._train_half, model=model, criterion=criterion, optimizer=optimizer, ignore_grad=ignore_grad)
+        return self._add_up(sample, step)
 
     def valid_step(self, sample, model, criterion):
         """The same without gradients."""
@@ -333,7 +334,7 @@ class CamlmTask(VecoTask):
             hours = (now - then) / (last - first) * (self.cfg.max_update - last) / 3600
             metrics.log_scalar("hours_left", hours, weight=0, priority=190, round=2)
 
-    def _train_half(self, model, criterion, optimizer, ignore_grad: bool, half: Dict):
+    def _train_half(self, half: Dict, *, model, criterion, optimizer, ignore_grad: bool):
         try:
             with amp(model, optimizer):
                 loss, sample_size, log = criterion(model, half)

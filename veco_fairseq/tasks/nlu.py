@@ -106,7 +106,7 @@ class NluTask(VecoTask):
         UserError: options or data that cannot be trained on.
     """
 
-    def __init__(self, cfg: NluTaskConfig, dictionary: Dictionary, pieces, vocabulary: Path, labels: Sequence[str]):
+    def __init__(self, cfg: NluTaskConfig, dictionary: Dictionary, *, pieces, vocabulary: Path, labels: Sequence[str]):
         super().__init__(cfg, dictionary, vocabulary)
         self.pieces = pieces
         self.nlu_task = str(cfg.nlu_task)
@@ -132,7 +132,7 @@ class NluTask(VecoTask):
         pieces = load_sentencepiece(vocabulary / MODEL_NAME)
         dictionary = load_dictionary(vocabulary)
         require_own_pieces(pieces, vocabulary / MODEL_NAME, dictionary)
-        return cls(cfg, dictionary, pieces, vocabulary, labels)
+        return cls(cfg, dictionary, pieces=pieces, vocabulary=vocabulary, labels=labels)
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Of a checkpoint to predict with: its labels are the model's outputs."""
@@ -172,7 +172,7 @@ class NluTask(VecoTask):
         notes = {lang: Notes() for lang in files}
 
         def read(lang: str) -> Rows:
-            return self._rows(files[lang], lang, training, lang in langs, notes[lang])
+            return self._rows(files[lang], lang, training=training, wanted=lang in langs, notes=notes[lang])
 
         pairing = Pairing(files, self.cfg.pivot_lang, read, notes)
         sides = {lang: pairing.rows(lang).sides for lang in langs}
@@ -206,9 +206,11 @@ class NluTask(VecoTask):
         """What makes the model's input of examples."""
         cfg = self.cfg
         pooling = str(cfg.word_pooling)
-        return Windows(self.dictionary, self.pieces, self.labels, cfg.max_length, cfg.stride, pooling, notes)
+        return Windows(
+            self.dictionary, self.pieces, self.labels, max_length=cfg.max_length, stride=cfg.stride, word_pooling=pooling, notes=notes
+        )
 
-    def _rows(self, path: Path, lang: str, training: bool, wanted: bool, notes: Notes) -> Rows:
+    def _rows(self, path: Path, lang: str, *, training: bool, wanted: bool, notes: Notes) -> Rows:
         """A language's examples; in training what is learnt from has a label, and no text any more."""
         windows = self.windows(notes)
         examples = read_examples(path, lang, self.nlu_task)
@@ -229,7 +231,7 @@ class NluTask(VecoTask):
 
     def predict(self, batch: Dict[str, Any], logits: Tensor) -> List[Prediction]:
         """What the model says of a batch's examples."""
-        return list(predictions(batch, logits, self.nlu_task, self.labels, self.cfg.no_answer))
+        return list(predictions(batch, logits, nlu_task=self.nlu_task, labels=self.labels, no_answer=self.cfg.no_answer))
 
     def sums(self, found: List[Prediction]) -> Dict[str, Sums]:
         """What is right of the predictions, by language."""

@@ -96,7 +96,7 @@ def spans(tags: Sequence[str]) -> Set[Tuple[str, int, int]]:
 
 
 def of_answer(
-    predicted: str, gold: Sequence[str], metric: str = "squad", lang: str = "en", no_answer: bool = False
+    predicted: str, gold: Sequence[str], *, metric: str = "squad", lang: str = "en", no_answer: bool = False
 ) -> Sums:
     """A question: against the gold answer that fits best.
 

@@ -23,7 +23,7 @@ class Prediction(NamedTuple):
 
 
 def predictions(
-    batch: Dict[str, Any], logits: Tensor, nlu_task: str, labels: Sequence[str], no_answer: bool = False
+    batch: Dict[str, Any], logits: Tensor, *, nlu_task: str, labels: Sequence[str], no_answer: bool = False
 ) -> Iterator[Prediction]:
     """The predictions of a batch of :class:`veco_fairseq.understanding.dataset.UnderstandingDataset`.
 
@@ -98,4 +98,4 @@ def _sums(prediction: Prediction, nlu_task: str, answer_metric: str, no_answer: 
     answers = [text for _, text in example.answers]
     if not answers and not no_answer:
         return None
-    return metrics.of_answer(prediction.value, answers, answer_metric, prediction.side.lang, no_answer)
+    return metrics.of_answer(prediction.value, answers, metric=answer_metric, lang=prediction.side.lang, no_answer=no_answer)

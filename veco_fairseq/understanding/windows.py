@@ -68,7 +68,7 @@ class Windows:
 
     def __init__(
         self, dictionary: Dictionary, pieces: sentencepiece.SentencePieceProcessor, labels: Sequence[str],
-        max_length: int, stride: int, word_pooling: str, notes: Notes,
+        *, max_length: int, stride: int, word_pooling: str, notes: Notes,
     ):  # fmt: skip
         self.pieces = pieces
         self.encoder = Encoder(pieces, dictionary, workers=1)

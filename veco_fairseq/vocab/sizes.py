@@ -95,7 +95,7 @@ def _split(joined: np.ndarray) -> List[str]:
 
 
 def all_sizes(
-    lines: Sequence[str], instances: int, largest: int, step: int, coverage: float, every_size: bool = False
+    lines: Sequence[str], instances: int, *, largest: int, step: int, coverage: float, every_size: bool = False
 ) -> Tuple[bytes, Vocabularies]:
     """A language's vocabularies of ``step``, 2 ``step``, ... ``largest`` pieces, and the largest as a serialised model.
 
@@ -137,7 +137,7 @@ def all_sizes(
 def _train(lines: Sequence[str], size: int, coverage: float) -> sentencepiece_model_pb2.ModelProto:
     """A model of ``size`` pieces, or of as many as there are."""
     try:
-        serialised = train_sentencepiece(lines, size + META, coverage, at_most=True)
+        serialised = train_sentencepiece(lines, size + META, character_coverage=coverage, at_most=True)
     except UserError as error:
         if "too few" not in str(error):
             raise

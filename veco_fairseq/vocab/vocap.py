@@ -121,7 +121,7 @@ def make_vocabulary(options: Options, say: Callable[[str], None]) -> str:
         table = _write_table(options, vocabularies, allocation)
         manifest.finish("union", made_from, files, {"table": table})
     if options.joint:
-        _make_joint(options, vocabularies, manifest, made_from, say)
+        _make_joint(options, vocabularies, manifest=manifest, made_from=made_from, say=say)
     return manifest.steps["union"]["report"]["table"]
 
 
@@ -157,7 +157,7 @@ def _make_language(options: Options, language: str) -> Dict[str, Any]:
     lines, instances = sample(options.corpora[language], options.lines)
     try:
         model, found = all_sizes(
-            lines, instances, options.largest, options.step, options.coverage, options.every_size
+            lines, instances, largest=options.largest, step=options.step, coverage=options.coverage, every_size=options.every_size
         )
     except UserError as error:
         raise UserError(f"{language}: {error}") from error
@@ -267,7 +267,7 @@ def _write_table(options: Options, vocabularies: Dict[str, Vocabularies], alloca
 
 
 def _make_joint(
-    options: Options, vocabularies: Dict[str, Vocabularies], manifest: Manifest, made_from: Dict[str, Any], say
+    options: Options, vocabularies: Dict[str, Vocabularies], *, manifest: Manifest, made_from: Dict[str, Any], say
 ) -> None:
     """One model of ``size`` pieces on sentences of which language i's are a share q_i, as before VoCap."""
     folder = options.output / "joint"
@@ -283,7 +283,7 @@ def _make_joint(
         drawn(paths, vocabularies[name].instances, max(1, round(probabilities[name] * total)))
         for name, paths in options.corpora.items()
     )
-    model = train_sentencepiece(lines, options.size, options.coverage, option="--size")
+    model = train_sentencepiece(lines, options.size, character_coverage=options.coverage, option="--size")
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     write_vocabulary(folder, model, dictionary_text(processor, folder / MODEL_NAME).encode("utf-8"))
     manifest.finish("joint", made_from, files, {"lines": total})

@@ -1,0 +1,91 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Runs the tests that reach a change, in a copy of the repository that has it."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Set
+
+from mutations import REPOSITORY, Change
+from mutations.reach import Reach
+
+PATIENCE = 3  # times as long as the tests take otherwise, and a minute: a loop without end
+LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".pytest_cache", "data-bin")
+
+
+class Outcome(NamedTuple):
+    """How the tests took a change.
+
+    Attributes:
+        how: "noticed", "unnoticed", or "not reached" by any test.
+        by: the test that failed first, or nothing.
+        tests, seconds: that were run, and that they took.
+    """
+
+    how: str
+    by: str
+    tests: int
+    seconds: float
+
+
+def copy_repository(folder: Path) -> Path:
+    """A copy as the repository is now, with its .venv."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(REPOSITORY, folder, ignore=LEFT_OUT, symlinks=True)
+    (folder / ".venv").symlink_to(REPOSITORY / ".venv")
+    for command in (["init", "-q"], ["add", "-A"]):  # some tests ask git which files there are
+        subprocess.run(["git", *command], cwd=folder, check=True)
+    return folder
+
+
+def in_order(tests: Set[str], seconds: Dict[str, float]) -> List[str]:
+    """Files whose tests are quick first, so that most changes are noticed soon."""
+    by_file: Dict[str, List[str]] = defaultdict(list)
+    for test in tests:
+        by_file[test.split("::")[0]].append(test)
+    of_file = sorted(by_file.values(), key=lambda names: sum(seconds.get(name, 1) for name in names))
+    return [name for names in of_file for name in sorted(names, key=lambda name: seconds.get(name, 1))]
+
+
+def run(change: Change, suite: Path, reach: Reach) -> Outcome:
+    """Change the copy, run the tests, and change it back."""
+    tests = in_order(reach.of(change.file, change.lines), reach.seconds)
+    if not tests:
+        return Outcome("not reached", "", 0, 0.0)
+    file = suite / change.file
+    before, mode = file.read_bytes(), file.stat().st_mode
+    expected = sum(reach.seconds.get(test, 1) for test in tests)
+    names = suite / "tests-to-run.txt"
+    names.write_text("".join(f"{test}\n" for test in tests), encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": f"{suite}:{suite}/tests", "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1",
+                   "TESTS_TO_RUN": str(names)}  # fmt: skip
+    started = time.monotonic()
+    try:
+        file.write_text(change.code, encoding="utf-8", newline="\n")
+        file.chmod(mode)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "mutations.order", f"@{names}"], cwd=suite,
+            env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            said = process.communicate(timeout=60 + PATIENCE * expected)[0]
+            failed = [line.split(" - ")[0].split(" ", 1)[1] for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+            by = failed[0] if failed else f"exit code {process.returncode}"
+            how = "unnoticed" if process.returncode == 0 else "noticed"
+        except subprocess.TimeoutExpired:
+            how, by = "noticed", "no end"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    finally:
+        file.write_bytes(before)
+    return Outcome(how, "" if how == "unnoticed" else by, len(tests), round(time.monotonic() - started, 1))
