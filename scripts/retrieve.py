@@ -69,8 +69,10 @@ def run_tatoeba(args: argparse.Namespace) -> Dict:
         raise UserError("--pairs: a name comes twice, or is mean; each pair needs its own")
     pretrained = load_pretrained(args.checkpoint, gpu=not args.cpu)
     layers = chosen_layers(pretrained, args.layers, "--layers")
-    search = {"score": args.score, "neighbours": args.neighbours}
-    return {"accuracy": evaluate(pretrained, pairs, layers=layers, max_tokens=args.max_tokens, **search)}
+    found = evaluate(
+        pretrained, pairs, layers=layers, score=args.score, neighbours=args.neighbours, max_tokens=args.max_tokens
+    )
+    return {"accuracy": found}
 
 
 def run_bucc(args: argparse.Namespace) -> Dict:

@@ -259,6 +259,39 @@ def run():
     return run
 
 
+@pytest.fixture
+def drawn(monkeypatch):
+    """Run a script that draws pictures in this process; gives the axes of each, with the data behind it."""
+    import matplotlib.pyplot as plt
+
+    close = plt.close
+    close("all")  # of earlier tests
+    monkeypatch.setattr(plt, "close", lambda figure: None)
+
+    def drawn(script, *arguments):
+        monkeypatch.setattr(sys, "argv", [str(REPOSITORY / script), *map(str, arguments)])
+        monkeypatch.setattr(logging, "raiseExceptions", logging.raiseExceptions)
+        level = logging.getLogger().level
+        try:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        except SystemExit as end:
+            assert not end.code, script
+        finally:
+            logging.getLogger().setLevel(level)
+        figures = [plt.figure(number) for number in plt.get_fignums()]
+        found = [figure.axes[0] for figure in figures]
+        for figure in figures:
+            close(figure)
+        return found
+
+    return drawn
+
+
+def lines_of(axes) -> dict:
+    """label -> points, of curves."""
+    return {line.get_label(): [tuple(point) for point in line.get_xydata().tolist()] for line in axes.lines}
+
+
 def error_line(result) -> str:
     """The one line of a command that refused its input."""
     assert result.returncode != 0, result.stdout[-2000:]

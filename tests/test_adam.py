@@ -32,7 +32,7 @@ def test_steps_are_fairseqs_and_go_on_from_its_state():
         adam.step(optimizers[0])
         adam._fairseq_step(optimizers[1])
         (adam.step if update % 2 else adam._fairseq_step)(optimizers[2])
-    for mine, other, both in zip(ours, theirs, mixed):
+    for mine, other, both in zip(ours, theirs, mixed, strict=True):
         assert torch.allclose(mine, other, rtol=1e-6) and torch.allclose(both, other, rtol=1e-6)
     states = [optimizer.state_dict()["state"] for optimizer in optimizers[:2]]
     assert [state["step"] for state in states[0].values()] == [6, 6, 4]

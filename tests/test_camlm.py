@@ -59,7 +59,7 @@ def test_tlm_is_the_concatenation_with_the_same_masks(make_task):
     batch = next(iter(iterator(make_task()).next_epoch_itr()))["bitext"]["net_input"]
     for row in range(batch["tokens"].size(1)):
         (x, y), (tx, ty) = (
-            [side[side_tokens.ne(PAD)] for side, side_tokens in zip(batch[key][:, row], batch["tokens"][:, row])]
+            [side[side_tokens.ne(PAD)] for side, side_tokens in zip(batch[key][:, row], batch["tokens"][:, row], strict=True)]
             for key in ("tokens", "targets")
         )
         ours = batch["tlm_tokens"][row]
@@ -179,9 +179,9 @@ def test_masks_follow_seed_epoch_and_index_alone(make_task, make_root):
     for workers in (0, 2):
         epochs = iterator(make_task(root, mono_langs="aa"), num_workers=workers)
         runs[workers] = [flatten(epochs.next_epoch_itr()) for _ in range(3)]
-    for plain, loaded in zip(runs[0], runs[2]):
+    for plain, loaded in zip(runs[0], runs[2], strict=True):
         assert len(plain) == len(loaded)
-        for (kind, batch), (other_kind, other) in zip(plain, loaded):
+        for (kind, batch), (other_kind, other) in zip(plain, loaded, strict=True):
             assert kind == other_kind and all(torch.equal(batch[key], other[key]) for key in batch)
 
     def masks_by_text(epoch):
@@ -206,7 +206,7 @@ def test_masks_follow_seed_epoch_and_index_alone(make_task, make_root):
     resumed.load_state_dict({"version": 2, "epoch": 2, "iterations_in_epoch": 4, "shuffle": True})
     rest = flatten(resumed.next_epoch_itr())
     assert len(rest) == len(runs[0][1]) - 8
-    for (_, batch), (_, other) in zip(rest, runs[0][1][8:]):
+    for (_, batch), (_, other) in zip(rest, runs[0][1][8:], strict=True):
         assert all(torch.equal(batch[key], other[key]) for key in batch)
 
 
@@ -259,7 +259,7 @@ def test_two_workers_share_an_epoch(make_task, make_root):
     ]
     assert len(whole) == 24 and [len(part) for part in parts] == [12, 12]
     interleaved = [half for a, b in zip(zip(*[iter(parts[0])] * 2), zip(*[iter(parts[1])] * 2)) for half in (*a, *b)]
-    for (kind, batch), (other_kind, other) in zip(whole, interleaved):
+    for (kind, batch), (other_kind, other) in zip(whole, interleaved, strict=True):
         assert kind == other_kind and torch.equal(batch["tokens"], other["tokens"])
 
 
@@ -339,6 +339,20 @@ def test_no_tlm(make_task):
 
 def test_a_pair_may_be_named_either_way_round(make_task):
     assert make_task(bitext_pairs="bb-aa").dataset("train").halves["bitext"].sources[0].name == "aa-bb"
+
+
+def test_the_first_language_of_a_pairs_name_is_x(make_task, make_root):
+    """Also where the alphabet has it later; and no other pair's files are taken for it."""
+    root = make_root(mono=(), bitext=("zu-de", "de-fr"))
+    for lang, token in (("zu", 7), ("de", 8)):
+        for split in ("train", "valid"):
+            write_tokens(root / f"bitext/zu-de/{split}.zu-de.{lang}", [[token] * 6] * 9)
+    for named in ("zu-de", "de-zu"):
+        task = make_task(root, bitext_pairs=named, bitext_mask_prob=0.2)
+        assert task.dataset("train").halves["bitext"].sources[0].name == "zu-de"
+        for sample in iterator(task).next_epoch_itr():
+            x, y = sample["bitext"]["net_input"]["targets"].unbind()
+            assert set(x.unique().tolist()) == {PAD, 7} and set(y.unique().tolist()) == {PAD, 8}
 
 
 def test_shards_take_turns(make_root, make_task, tmp_path):

@@ -34,7 +34,7 @@ def test_trains_elsewhere_as_on_the_cpu(make_root, run, tmp_path, options, waits
         ours, theirs = logged(there, tag), logged(here, tag)
         keys = [key for key in theirs[0] if key.endswith(("loss", "acc"))]
         assert len(ours) == len(theirs) == (UPDATES if tag == "train_inner" else 1) and len(keys) > 5
-        for mine, other in zip(ours, theirs):
+        for mine, other in zip(ours, theirs, strict=True):
             assert [float(mine[key]) for key in keys] == pytest.approx([float(other[key]) for key in keys], abs=2e-3)
     assert close(weights(tmp_path / "there"), weights(tmp_path / "here"))
     assert waits is None or json.loads(there.stdout.splitlines()[-1])["number"] == waits * UPDATES
@@ -48,5 +48,5 @@ def test_fp16_with_fairseqs_fp32_copies(make_root, run):
     keys = [key for key in here[0] if key.endswith("loss")]
     theirs, ours = ([[float(line[key]) for key in keys] for line in lines] for lines in (here, there))
     assert len(ours) == UPDATES and ours != theirs and "loss_scale" in there[0]
-    for mine, other in zip(ours, theirs):
+    for mine, other in zip(ours, theirs, strict=True):
         assert mine == pytest.approx(other, rel=0.02)

@@ -6,8 +6,9 @@ import json
 import os
 import subprocess
 
-from conftest import REPOSITORY, error_line
+from conftest import REPOSITORY, error_line, lines_of
 
+from veco_fairseq.plots import read_curve
 from veco_fairseq.scoring import read_generate_output
 
 RECIPES = REPOSITORY / "data-bin-recipes"
@@ -21,7 +22,7 @@ def recipe(script, *arguments, name="toy"):
     return result.stdout
 
 
-def test_toy_recipe_and_report(tmp_path, run):
+def test_toy_recipe_and_report(tmp_path, run, drawn):
     out = tmp_path / "out"
     recipe("prepare.sh", "--out", out, "--words", 20, "--pairs", 150, "--mono", 60, "--finetune-pairs", 100,
            "--valid", 20, "--test", 13, "--vocab-size", 120)  # fmt: skip
@@ -39,8 +40,13 @@ def test_toy_recipe_and_report(tmp_path, run):
     assert set(report["bleu"]) == {"veco", "random"} and report["signature"].startswith("nrefs:1|")
     assert report["seconds"] == {"pretraining": 2.0} and report["finetuning_updates"] == 2
     assert report["parameters"] > 1_500_000 and "| random weights |" in (out / "report.md").read_text()
-    for picture in ("learning_curve.png", "attention.png"):
-        assert (out / picture).read_bytes().startswith(b"\x89PNG")
+    curve, attention = drawn("scripts/demo_report.py", out)
+    expected = [("from VECO", "veco"), ("from random weights", "random")]
+    assert lines_of(curve) == {name: read_curve(out / f"logs/finetuning-{arm}.log", "ppl") for name, arm in expected}
+    first = [(out / f"raw/test.{lang}").read_text().splitlines()[0] for lang in ("aa", "bb")]
+    columns, rows = ("".join(label.get_text() for label in ticks) for ticks in (attention.get_xticklabels(), attention.get_yticklabels()))
+    assert [columns, rows] == [f"<s>\u2581{line.replace(' ', chr(0x2581))}</s>" for line in first]
+    assert {"learning_curve.png", "attention.png"} <= {path.name for path in out.iterdir()}
 
     checkpoint = out / "checkpoints/camlm/checkpoint_last.pt"
     counted = run("scripts/count_operations.py", checkpoint, "--sample-updates", "1")

@@ -75,7 +75,7 @@ def test_states_and_logits_are_the_ordinary_models(half, ordinary):
     x, y = tokens(3, 9, seed=1), tokens(3, 9, seed=2)
     real = x.ne(PAD)
     states = [(model.unplugged(x), model.plugged(x, model.unplugged(y), y)) for model in (half, ordinary)]
-    for found, expected in zip(*states):
+    for found, expected in zip(*states, strict=True):
         torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=1e-5)
     expected = ordinary.encoder.lm_head(states[1][0])
     torch.testing.assert_close(half.encoder.lm_head(states[0][0])[real], expected[real], atol=1e-5, rtol=1e-4)

@@ -34,7 +34,7 @@ def test_neighbours_have_the_largest_inner_products_in_chunks_too(monkeypatch):
     whole = nearest(tokens, embeddings(table), 7)
     monkeypatch.setattr(module, "LOGITS_A_CHUNK", 120)  # two tokens at a time
     by_chunks = nearest(tokens, embeddings(table), 7)
-    for token, row, chunked in zip(tokens, whole, by_chunks):
+    for token, row, chunked in zip(tokens, whole, by_chunks, strict=True):
         expected = sorted(range(50), key=lambda other: -float(table[token] @ table[other]))[:7]
         assert set(row.tolist()) == set(chunked.tolist()) == set(expected)
 
@@ -201,14 +201,40 @@ def test_loss_and_gradients_are_of_the_subset_alone(make_task, make_model, monke
     assert len(words) < len(subset) == log["knn_vocabulary"] < len(task.dictionary)
     expected = 0.0
     with torch.no_grad():
-        for side, gold in zip(tokens, targets):
+        for side, gold in zip(tokens, targets, strict=True):
             rows = model.encoder.lm_head(model.unplugged(side))[gold.ne(1)]
-            for row, word in zip(rows, gold[gold.ne(1)].tolist()):
+            for row, word in zip(rows, gold[gold.ne(1)].tolist(), strict=True):
                 expected += math.log(sum(math.exp(row[j]) for j in subset)) - row[word].item()
     assert loss == pytest.approx(expected, rel=1e-5)
     touched = gradients["encoder.sentence_encoder.embed_tokens.weight"].abs().sum(1).nonzero().flatten().tolist()
     assert set(touched) == {*subset, *tokens.unique().tolist()} - {1}
     assert gradients["encoder.lm_head.bias"].nonzero().flatten().tolist() == subset
+
+
+def test_loss_with_tokens_that_stand_for_the_rest(make_task, make_model):  # noqa: F811
+    """The default: of the others some are drawn, and each counts in the softmax's sum for others / drawn."""
+    task = make_task(no_tlm=True)
+    model, sample = make_model(task.dictionary).train(), next(iterator(task).next_epoch_itr())
+    half = sample["bitext"]
+    tokens, targets = half["net_input"]["tokens"], half["net_input"]["targets"]
+    criterion = criterion_for(task, knn_targets=2, knn_rest=7, objective="mlm").train()
+    given, sampler = [], criterion.sampler
+    criterion.sampler = lambda *arguments: given.append(sampler(*arguments)) or given[0]
+    loss, _, log = criterion(model, half)
+    table = model.encoder.sentence_encoder.embed_tokens
+    words = targets[targets.ne(1)].unique().tolist()
+    near = {*words, *nearest(torch.tensor(words), table, 2).flatten().tolist()}
+    drawn = set(given[0].vocabulary.tokens.tolist()) - near
+    others = len(task.dictionary) - len(near)
+    assert 7 == len(drawn) < others and log["knn_vocabulary"] == len(near) + 7
+    expected = 0.0
+    with torch.no_grad():
+        for side, gold in zip(tokens, targets, strict=True):
+            rows = model.encoder.lm_head(model.unplugged(side))[gold.ne(1)]
+            for row, word in zip(rows, gold[gold.ne(1)].tolist(), strict=True):
+                total = sum(math.exp(row[j]) for j in near) + others / 7 * sum(math.exp(row[j]) for j in drawn)
+                expected += math.log(total) - row[word].item()
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_both_kinds_of_batch_are_looked_up_in_one_go(make_task, make_model, monkeypatch):  # noqa: F811
@@ -267,7 +293,7 @@ def test_workers_share_one_table(make_root, launch, run, tmp_path):  # noqa: F81
     options += ["--save-interval-updates", "3"]
     two = launch(root, *OPTIONS, *options, "--save-dir", tmp_path / "two")
     ours, theirs = logged(two, "train_inner"), logged(one, "train_inner")
-    for mine, other in zip(ours, theirs):
+    for mine, other in zip(ours, theirs, strict=True):
         assert float(mine["loss"]) == pytest.approx(float(other["loss"]), abs=2e-3)
     assert close(weights(tmp_path / "two"), weights(tmp_path / "one"))
     states = [torch.load(tmp_path / name / "checkpoint_last.pt")["task_state"]["neighbours"] for name in ("one", "two")]

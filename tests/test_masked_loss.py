@@ -48,7 +48,7 @@ def chunk(request, monkeypatch):
 # All rows count the same, as in training, or not, when the gradients have to be made again.
 @pytest.mark.parametrize("scale", [torch.tensor(2.5), torch.linspace(-1, 1, ROWS)], ids=["equal", "different"])
 def test_equals_torch(chunk, scale):
-    for actual, expected in zip(results(masked_loss, scale), results(plain, scale)):
+    for actual, expected in zip(results(masked_loss, scale), results(plain, scale), strict=True):
         assert actual.dtype == expected.dtype
         assert torch.allclose(actual, expected, rtol=1e-4, atol=1e-5) if actual.is_floating_point() else (
             torch.equal(actual, expected)
@@ -60,7 +60,7 @@ def test_autocast_rounds_the_products_alone(chunk):
     actual, expected = (results(function, scale, autocast=True) for function in (masked_loss, plain))
     assert all(tensor.dtype == torch.float32 for tensor in (actual[0], *actual[2:]))
     assert torch.allclose(actual[0], expected[0], atol=1e-5)
-    for ours, theirs in zip(actual[2:], expected[2:]):
+    for ours, theirs in zip(actual[2:], expected[2:], strict=True):
         assert (ours - theirs).norm() < 0.01 * theirs.norm()
 
 
@@ -103,7 +103,7 @@ def test_backward_twice_gives_the_same():
     loss = masked_loss(*parameters, gold)[0].sum()
     first = torch.autograd.grad(loss, parameters, retain_graph=True)
     second = torch.autograd.grad(loss, parameters)
-    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(first, second))
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(first, second, strict=True))
 
 
 def test_without_a_row():
@@ -134,7 +134,7 @@ def test_liger_equals_torch(by_liger, monkeypatch, scale, times, autocast):
     nll, correct, *gradients = results(masked_loss, scale, autocast)
     expected = results(plain, scale, autocast)
     assert len(by_liger) == times and nll.dtype == torch.float32 and torch.equal(correct, expected[1])
-    for ours, theirs in zip((nll, *gradients), (expected[0], *expected[2:])):
+    for ours, theirs in zip((nll, *gradients), (expected[0], *expected[2:]), strict=True):
         assert ours.dtype == theirs.dtype
         assert (ours - theirs).norm() < (0.01 if autocast else 1e-5) * theirs.norm()
 

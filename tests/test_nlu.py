@@ -161,7 +161,7 @@ def write_pairs(path, rows=32, languages=("en", "de"), extra=()):
     return path
 
 
-def test_sentence_pairs_from_files_to_table(folder, pretrained, run):
+def test_sentence_pairs_from_files_to_table(folder, pretrained, run, drawn):
     data = write_pairs(folder / "pairs", extra=["\tthe cat\tno\n"])
     command = options(data, pretrained, folder / "in", "--plug", "in", "--max-epoch", "6")
     trained = run(*command)
@@ -182,7 +182,7 @@ def test_sentence_pairs_from_files_to_table(folder, pretrained, run):
     seeds = json.loads((folder / "pairs.json").read_text())["seeds"]
     predicted = (folder / "predicted/1/test-de.txt").read_text().split()
     gold = [line.split("\t")[2] for line in (data / "test-de.tsv").read_text().splitlines()]
-    right = sum(a == b for a, b in zip(predicted, gold))
+    right = sum(a == b for a, b in zip(predicted, gold, strict=True))
     assert seeds[0]["de"]["accuracy"] == pytest.approx(100 * right / len(gold)) and len(predicted) == len(gold)
 
     retrieved = folder / "tatoeba.json"
@@ -195,7 +195,11 @@ def test_sentence_pairs_from_files_to_table(folder, pretrained, run):
     assert averages["tatoeba"] == 40 and averages["average"] == pytest.approx((averages["xnli"] + 40) / 2)
     assert "tatoeba (layer 1, by cosine: the target of a pair, English, looks for its source" in table.stdout
     assert read_result(retrieved, 0).of("accuracy", "de") == [20]
-    assert (folder / "x.png").read_bytes().startswith(b"\x89PNG")
+    (axes,) = drawn("scripts/evaluate_xtreme.py", "table", f"xnli={folder / 'pairs.json'}", "--plot", folder / "x.png")
+    shown = {bars.get_label(): [bar.get_height() for bar in bars] for bars in axes.containers}
+    found = json.loads((folder / "pairs.json").read_text())["seeds"][0]
+    assert shown == {"xnli": pytest.approx([found[label.get_text()]["accuracy"] for label in axes.get_xticklabels()])}
+    assert sorted(label.get_text() for label in axes.get_xticklabels()) == ["de", "en"]
     assert "not TASK=FILE" in error_line(run("scripts/evaluate_xtreme.py", "table", "nli=x.json"))
     assert "is no model of --task veco_nlu" in error_line(
         run("scripts/evaluate_xtreme.py", "run", pretrained, "--data", data, "--cpu")

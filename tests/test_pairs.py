@@ -57,7 +57,7 @@ def test_segments_never_cross_documents_and_keep_every_token(tmp_path):
         lines.append([4 + document] * len(line))  # a token tells its document
     source = segments(tmp_path, lines, max_length=20)
     tokens = 0
-    for (x, y), lengths in zip(read(source), source.lengths.tolist()):
+    for (x, y), lengths in zip(read(source), source.lengths.tolist(), strict=True):
         assert len(set(x + y)) == 1, "a pair of two documents"
         assert lengths == [len(x) + 2, len(y) + 2] and max(lengths) <= 20 and min(lengths) >= 3
         tokens += len(x) + len(y)

@@ -8,7 +8,7 @@ import json
 import matplotlib.pyplot as plt
 import pytest
 import torch
-from conftest import error_line, save_with_vocabulary
+from conftest import error_line, lines_of, save_with_vocabulary
 
 from veco_fairseq.checkpoints.pretrained import load_pretrained
 from veco_fairseq.errors import UserError
@@ -53,20 +53,25 @@ def test_bars(tmp_path, monkeypatch):
     assert [round(place) for place, _ in last] == [0, 1] and [height for _, height in last] == [30.0, 40.0]
     assert [(round(place), height) for place, height in first] == [(1, 35.0)]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["en-de", "en-fr"]
-    assert (tmp_path / "bars.png").read_bytes().startswith(b"\x89PNG")
+    assert plt.imread(tmp_path / "bars.png").shape[:2] == (600, 960)  # 6.4 by 4 inches
 
 
-def test_plot_scores(tmp_path, run):
-    score = tmp_path / "score.json"
+def test_plot_scores(tmp_path, run, drawn):
+    score, first = tmp_path / "score.json", tmp_path / "first.json"
+    score.write_text(json.dumps({"sacrebleu": {"score": 30.0}, "tokenised_bleu": {"score": 29.0}}))
+    first.write_text(json.dumps({"sacrebleu": {"score": 25.5}}))
+    (axes,) = drawn("scripts/plot_scores.py", f"en-de/last 3={score}", f"en-de/first={first}", "--output", tmp_path / "bars.png")
+    assert {bars.get_label(): [bar.get_height() for bar in bars] for bars in axes.containers} == {"last 3": [30.0], "first": [25.5]}
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["en-de"] and (tmp_path / "bars.png").exists()
+    (axes,) = drawn("scripts/plot_scores.py", f"a/b={score}", "--metric", "tokenised_bleu", "--output", tmp_path / "bars.png")
+    assert [bar.get_height() for bar in axes.containers[0]] == [29.0]
     score.write_text(json.dumps({"sacrebleu": {"score": 30.0}}))
-    result = run("scripts/plot_scores.py", f"en-de/last 3={score}", "--output", tmp_path / "bars.png")
-    assert result.returncode == 0 and (tmp_path / "bars.png").stat().st_size > 1000, result.stderr
     other = ("--metric", "tokenised_bleu", "--output", tmp_path / "other.png")
     assert "has no tokenised_bleu" in error_line(run("scripts/plot_scores.py", f"a/b={score}", *other))
     assert not (tmp_path / "other.png").exists()
 
 
-def test_accuracies_by_layer(tmp_path, run):
+def test_accuracies_by_layer(tmp_path, run, drawn):
     """A pair's, as retrieve.py tatoeba --json leaves them, layers and directions in order; a wrong file is named."""
     file = tmp_path / "retrieval.json"
     file.write_text(json.dumps({"score": "csls", "accuracy": {"de": {"0": [0.1, 0.2], "10": [0.3, 0.5]}}}))
@@ -74,7 +79,8 @@ def test_accuracies_by_layer(tmp_path, run):
     with pytest.raises(UserError, match="has no pair mean .there is: de."):
         read_accuracies(file, "mean")
     command = ("scripts/plot_layers.py", f"VECO={file}", "--output", tmp_path / "layers.png")
-    assert run(*command, "--pair", "de").returncode == 0 and (tmp_path / "layers.png").stat().st_size > 1000
+    assert lines_of(*drawn(*command, "--pair", "de")) == {"VECO": [(0, pytest.approx(15)), (10, pytest.approx(40))]}
+    assert (tmp_path / "layers.png").exists()
     file.write_text('{"accuracy": {"mean": {"last": [0.1, 0.2]}}}')
     assert "is not a file of retrieve.py tatoeba --json" in error_line(run(*command))
 
@@ -102,7 +108,21 @@ def test_self_attention_over_a_pair_is_softmax_of_the_products(saved):
         pretrained.self_attention(both, 3)
 
 
-def test_plot_attention(saved, tmp_path, run):
+def labels(axes):
+    """Under the columns and beside the rows."""
+    return [[label.get_text() for label in ticks] for ticks in (axes.get_xticklabels(), axes.get_yticklabels())]
+
+
+def test_plot_attention(saved, tmp_path, drawn):
     command = ("scripts/plot_attention.py", saved, "--source", "ban abt", "--target", "dun", "--attention", "self")
-    result = run(*command, "--output", tmp_path / "x.png")
-    assert result.returncode == 0 and (tmp_path / "x.png").stat().st_size > 1000, result.stderr
+    (axes,) = drawn(*command, "--output", tmp_path / "x.png")
+    pretrained = load_pretrained(str(saved))
+    both = pretrained.join(pretrained.encode("ban abt"), pretrained.encode("dun"))
+    x, y = pretrained.encode("ban abt"), pretrained.encode("dun")
+    assert labels(axes) == [pretrained.tokens(both[0])] * 2
+    shown = torch.tensor(axes.images[0].get_array().tolist())
+    assert torch.allclose(shown, pretrained.self_attention(both, 1), atol=1e-5) and (tmp_path / "x.png").exists()
+    (axes,) = drawn(*command, "--attention", "cross", "--layer", "2", "--output", tmp_path / "x.png")
+    assert labels(axes) == [pretrained.tokens(y[0]), pretrained.tokens(x[0])]  # x looks at y
+    shown = torch.tensor(axes.images[0].get_array().tolist())
+    assert torch.allclose(shown, pretrained.cross_attention(x, y, 2), atol=1e-5)

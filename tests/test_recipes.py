@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import error_line
+from conftest import error_line, lines_of
 
 RECIPES = Path(__file__).resolve().parent.parent / "data-bin-recipes"
 SCRIPTS = sorted(RECIPES.glob("*/**/*.sh"))
@@ -182,7 +182,7 @@ def test_multi30k_refuses_a_text_that_is_not_multi30k(tmp_path):
     assert not (tmp_path / "out/raw/train.en").exists()
 
 
-def test_table_of_scores(tmp_path, run):
+def test_table_of_scores(tmp_path, run, drawn):
     scores = tmp_path / "scores"
     scores.mkdir()
     for name, score in (("veco.s1.checkpoint_1_100", 20.0), ("veco.s1.checkpoint_last", 30.0),
@@ -199,6 +199,6 @@ def test_table_of_scores(tmp_path, run):
     history = {"optimizer_history": [{"num_updates": 454}], "model": {}}
     torch.save(history, tmp_path / "checkpoints/finetune.veco.s1/checkpoint_last.pt")
     (scores / "finetune.veco.s2.checkpoint_last.json").unlink()
-    result = run("data-bin-recipes/multi30k/table.py", tmp_path, "--plot", tmp_path / "curve.png")
-    assert result.returncode == 0 and (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG"), result.stderr
+    (axes,) = drawn("data-bin-recipes/multi30k/table.py", tmp_path, "--plot", tmp_path / "curve.png")
+    assert lines_of(axes) == {"veco, seed 1": [(100, 20.0), (454, 30.0)]} and (tmp_path / "curve.png").exists()
     assert "no scores: run evaluate.sh first" in error_line(run("data-bin-recipes/multi30k/table.py", tmp_path / "none"))

@@ -142,9 +142,9 @@ def test_at_its_start_it_is_no_bias(make):
     for name, parameter in model.named_parameters():
         if name.endswith("relative_bias.d"):
             parameter.zero_()
-    for found, expected in zip(hidden_and_mixed(model), hidden_and_mixed(without)):
+    for found, expected in zip(hidden_and_mixed(model), hidden_and_mixed(without), strict=True):
         torch.testing.assert_close(found, expected)
-    for found, expected in zip(hidden_and_mixed(filled(model)), hidden_and_mixed(without)):
+    for found, expected in zip(hidden_and_mixed(filled(model)), hidden_and_mixed(without), strict=True):
         assert found.isfinite().all() and (found - expected).abs().max() > 1e-2
 
 

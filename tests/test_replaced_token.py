@@ -121,7 +121,7 @@ def one_by_one(half):
         (given["tlm_tokens"], given["tlm_targets"]) if "tlm_tokens" in given
         else (given["tokens"].flatten(0, 1), given["targets"].flatten(0, 1))
     )  # fmt: skip
-    for row, of_row in zip(tokens, targets):
+    for row, of_row in zip(tokens, targets, strict=True):
         length = int(row.ne(PAD).sum())
         yield torch.where(of_row.ne(PAD), of_row, row)[:length], of_row[:length]
 

@@ -46,7 +46,7 @@ def test_pooled_states_are_the_means_of_robertas(make_model):
         _, extra = roberta(tokens, features_only=True, return_all_hiddens=True)
         inner = [state.transpose(0, 1) for state in extra["inner_states"]]
         assert len(found) == len(inner) == 4
-        for pooled, states in zip(found, inner):
+        for pooled, states in zip(found, inner, strict=True):
             assert torch.allclose(pooled[0], states[0].mean(0), atol=1e-5)
             assert torch.allclose(pooled[1], states[1, :4].mean(0), atol=1e-5)
         assert torch.allclose(pooled_states(model, tokens[1:, :4])[:, 0], found[:, 1], atol=1e-5)

@@ -29,7 +29,9 @@ def train(run, tmp_path):
 def logged(result, tag: str):
     """The JSON lines of a log: tag is train_inner or valid."""
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
-    return [json.loads(line) for line in re.findall(rf"\| {tag} \| (\{{.*\}})", result.stdout)]
+    found = [json.loads(line) for line in re.findall(rf"\| {tag} \| (\{{.*\}})", result.stdout)]
+    assert found, f"no line of {tag}"
+    return found
 
 
 def tensorboard(folder):

@@ -49,7 +49,7 @@ def test_two_workers_equal_one_that_accumulates(make_root, launch, run, tmp_path
         ours = [line for line in ours if tag == "train_inner" or line["valid_num_updates"] in ("4", "6")]
         keys = [key for key in theirs[0] if key.endswith(("loss", "acc", "num_updates"))]
         assert len(ours) == len(theirs) >= 2
-        for mine, other in zip(ours, theirs):
+        for mine, other in zip(ours, theirs, strict=True):
             assert [float(mine[key]) for key in keys] == pytest.approx([float(other[key]) for key in keys], abs=2e-3)
     assert close(weights(tmp_path / "two"), weights(tmp_path / "one"))
 

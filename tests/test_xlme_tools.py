@@ -79,7 +79,7 @@ def test_discriminator_is_read_and_generator_left_out(saved):
 def test_retrieval_and_alignment(saved, run, tmp_path):
     pretrained, model = load_pretrained(str(saved)), built(saved)
     found = sentence_states(pretrained, LINES, layers=[2])[0]
-    for line, state in zip(LINES, found):
+    for line, state in zip(LINES, found, strict=True):
         assert torch.allclose(state, normalize(model.unplugged(pretrained.encode(line))[0].mean(0), dim=0), atol=1e-6)
     if pretrained.model.args.table_dim:
         return
