@@ -4,6 +4,7 @@
 
 import argparse
 import json
+import math
 import random
 import sys
 from collections import Counter, defaultdict
@@ -44,6 +45,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--hand", type=int, metavar="N", help="of those made by hand, drawn by the seed (default: all)")
     parser.add_argument("--together", type=int, default=2, metavar="N", help="runs at a time (default: 2)")
+    parser.add_argument("--within", type=float, default=math.inf, metavar="S",
+                        help="of each change's tests, quick ones first, those that take so many seconds (default: all)")  # fmt: skip
     parser.add_argument("--again", action="store_true", help="those that were not noticed: with the tests as they are now")
     parser.add_argument("--table", action="store_true", help="print the table of what was run, and nothing else")
     args = parser.parse_args()
@@ -72,7 +75,8 @@ def run_all(args: argparse.Namespace, out: Path, results: Dict[str, dict]):
         of_area = [change for change in hand if change.area == area]
         random.Random(f"{area} {args.seed}").shuffle(of_area)
         changes += [*of_area[: args.hand], *draw(area, args.tool, args.seed)]
-    wanted = [change for change in changes if change.key not in results or (args.again and results[change.key]["how"] != "noticed")]
+    new = {change.key: change for change in changes}  # the same can come twice
+    wanted = [change for key, change in new.items() if key not in results or (args.again and results[key]["how"] != "noticed")]
     suites: SimpleQueue = SimpleQueue()
     for number in range(args.together):
         suites.put(copy_repository(out / f"suite{number}"))
@@ -83,7 +87,7 @@ def run_all(args: argparse.Namespace, out: Path, results: Dict[str, dict]):
     def one(change: Change) -> dict:
         suite = suites.get()
         try:
-            outcome = run(change, suite, reach)
+            outcome = run(change, suite, reach, args.within)
         finally:
             suites.put(suite)
         return {"key": change.key, "area": change.area, "file": change.file, "line": change.lines[0], "what": change.what,

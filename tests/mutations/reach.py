@@ -5,6 +5,7 @@
 Every Python process that a test starts is measured, too, by coverage, whose context is the test's name.
 """
 
+import difflib
 import hashlib
 import json
 import os
@@ -27,13 +28,17 @@ source =
     {suite}/scripts
 """
 
+CODE = ("veco_fairseq", "scripts")
+
 
 def pytest_runtest_protocol(item, nextitem) -> None:
     """All that runs from now on, here and in what is started here, runs for this test."""
     import coverage.control
 
     os.environ["REACH_TEST"] = item.nodeid
-    coverage.control.process_startup.coverage.switch_context(item.nodeid)
+    here = coverage.control.process_startup.coverage
+    here.config.context = item.nodeid  # a fork's
+    here.switch_context(item.nodeid)
 
 
 def pytest_runtest_logreport(report) -> None:
@@ -42,15 +47,14 @@ def pytest_runtest_logreport(report) -> None:
             file.write(json.dumps([report.nodeid, report.duration, report.outcome]) + "\n")
 
 
-def digests(suite: Path, *patterns: str) -> Dict[str, str]:
-    """File -> what tells whether it has changed."""
-    files = sorted(path for pattern in patterns for path in suite.glob(pattern))
-    return {str(path.relative_to(suite)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+def digests(suite: Path) -> Dict[str, str]:
+    """Test file -> what tells whether it has changed."""
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted((suite / "tests").glob("test_*.py"))}
 
 
 def measure(suite: Path, notes: Path, together: int) -> None:
     """Run the test files of a copy of the repository that are not measured as they are, and keep what they reach."""
-    tests, measured = digests(suite, "tests/test_*.py"), {}
+    tests, measured = digests(suite), {}
     for folder in folders(notes):
         measured.update(json.loads((folder / "measured.json").read_text(encoding="utf-8"))["tests"])
     wanted = [file for file, digest in tests.items() if measured.get(file) != digest]
@@ -65,12 +69,26 @@ def measure(suite: Path, notes: Path, together: int) -> None:
     measuring = {"COVERAGE_PROCESS_START": str(settings), "COVERAGE_CORE": "ctrace", "REACH_NOTES": str(folder)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "mutations.reach", "-m", "not slow", "-n", str(together), "--dist",
                "loadfile", "--no-loadscope-reorder", *wanted]  # fmt: skip
-    subprocess.run(command, cwd=suite, env={**environment, **measuring}, check=False)
+    subprocess.run(command, cwd=suite / "tests", env={**environment, **measuring}, check=False)
     combine = [sys.executable, "-m", "coverage", "combine", "--quiet", f"--rcfile={settings}", str(folder)]
     subprocess.run(combine, cwd=suite, env=environment, check=True)
-    code = digests(suite, "veco_fairseq/**/*.py", "scripts/*.py")
-    about = {"tests": {file: tests[file] for file in wanted}, "code": code}
+    for name in CODE:
+        shutil.copytree(suite / name, folder / "code" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    about = {"tests": {file: tests[file] for file in wanted}}
     (folder / "measured.json").write_text(json.dumps(about), encoding="utf-8")
+
+
+def lines_before(old: List[str], new: List[str]) -> Dict[int, List[int]]:
+    """Old line -> the lines, from 1 on, that stand in its place now; where lines were put in, those of their neighbours."""
+    found: Dict[int, List[int]] = defaultdict(list)
+    for kind, i1, i2, j1, j2 in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if kind == "equal":
+            for i, j in zip(range(i1, i2), range(j1, j2)):
+                found[i + 1].append(j + 1)
+        else:
+            for i in range(i1, i2) or range(max(0, i1 - 1), i1 + 1):
+                found[i + 1] += range(j1 + 1, j2 + 1)
+    return found
 
 
 def folders(notes: Path) -> List[Path]:
@@ -82,7 +100,7 @@ class Reach:
     """What :func:`measure` found.
 
     Attributes:
-        tests: file -> line -> the tests that run it, by name; line 0 for a file that has changed since.
+        tests: file -> line -> the tests that run it, by name.
         seconds: of each test, its setup not included.
         failed: tests that failed with nothing changed.
     """
@@ -93,24 +111,27 @@ class Reach:
         self.seconds: Dict[str, float] = {}
         self.failed: Set[str] = set()
         known: Set[str] = set()  # test files of newer measurements
-        code = digests(suite, "veco_fairseq/**/*.py", "scripts/*.py")
         for folder in reversed(folders(notes)):
             about = json.loads((folder / "measured.json").read_text(encoding="utf-8"))
-            self._add(folder, known, {file for file, digest in about["code"].items() if code.get(file) == digest})
+            self._add(folder, known)
             known.update(about["tests"])
 
-    def _add(self, folder: Path, known: Set[str], unchanged: Set[str]) -> None:
-        """A measurement, without the test files that are known already."""
+    def _add(self, folder: Path, known: Set[str]) -> None:
+        """A measurement, without the test files that are known already; code may have moved within its file since."""
         import coverage
 
         data = coverage.CoverageData(basename=str(folder / "lines"))
         data.read()
         for path in data.measured_files():
             file = os.path.relpath(path, self.suite)
+            then, now = folder / "code" / file, self.suite / file
+            if not (then.exists() and now.exists()):
+                continue
+            moved = lines_before(*(path.read_text(encoding="utf-8").splitlines() for path in (then, now)))
             for line, contexts in data.contexts_by_lineno(path).items():
                 names = {name for context in contexts for name in context.split("|") if name}
-                here = line if file in unchanged else 0
-                self.tests[file][here].update(name for name in names if name.split("::")[0] not in known)
+                for here in moved[line]:
+                    self.tests[file][here].update(name for name in names if name.split("::")[0] not in known)
         for path in folder.glob("seconds.*"):
             for line in path.read_text(encoding="utf-8").splitlines():
                 test, seconds, outcome = json.loads(line)
@@ -127,10 +148,10 @@ class Reach:
         if file.startswith("data-bin-recipes/") or file.endswith(".sh"):
             name = "recipes" if file.startswith("data-bin-recipes/") else Path(file).name
             files = (self.suite / "tests").glob("test_*.py")
-            speak = {f"tests/{path.name}" for path in files if name in path.read_text(encoding="utf-8")}
+            speak = {path.name for path in files if name in path.read_text(encoding="utf-8")}
             return {test for test in self.seconds if test.split("::")[0] in speak} - self.failed
         of_file = self.tests.get(file, {})
-        found = set().union(*(of_file.get(line, set()) for line in (0, *lines)))
+        found = set().union(*(of_file.get(line, set()) for line in lines))
         if len(found) < 2:  # whoever came first
             found = set().union(*of_file.values())
         return found - self.failed

@@ -3,6 +3,8 @@
 """Runs the tests that reach a change, in a copy of the repository that has it."""
 
 import contextlib
+import itertools
+import math
 import os
 import shutil
 import signal
@@ -54,11 +56,17 @@ def in_order(tests: Set[str], seconds: Dict[str, float]) -> List[str]:
     return [name for names in of_file for name in sorted(names, key=lambda name: seconds.get(name, 1))]
 
 
-def run(change: Change, suite: Path, reach: Reach) -> Outcome:
-    """Change the copy, run the tests, and change it back."""
+def run(change: Change, suite: Path, reach: Reach, within: float = math.inf) -> Outcome:
+    """Change the copy, run the tests, and change it back.
+
+    Args:
+        within: seconds; of the tests, quick ones first, so many are run as take that long.
+    """
     tests = in_order(reach.of(change.file, change.lines), reach.seconds)
     if not tests:
         return Outcome("not reached", "", 0, 0.0)
+    ends = itertools.accumulate(reach.seconds.get(test, 1) for test in tests)
+    tests = [test for test, end in zip(tests, ends) if end <= within] or tests[:1]
     file = suite / change.file
     before, mode = file.read_bytes(), file.stat().st_mode
     expected = sum(reach.seconds.get(test, 1) for test in tests)
@@ -71,7 +79,7 @@ def run(change: Change, suite: Path, reach: Reach) -> Outcome:
         file.write_text(change.code, encoding="utf-8", newline="\n")
         file.chmod(mode)
         process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "mutations.order", f"@{names}"], cwd=suite,
+            [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "mutations.order", f"@{names}"], cwd=suite / "tests",
             env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             start_new_session=True,
         )  # fmt: skip

@@ -1,0 +1,92 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""scripts/demo.sh, with stand-ins for what it runs: its stages, their logs and times, and what becomes of one that fails."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import REPOSITORY
+
+# Writes down its name and arguments; takes a second for the data; fails for what the file "fails" has a word of.
+BASH = """#!/bin/bash
+echo "${1##*/} ${*:2}" >>"$PLACE/calls"
+echo "a line of ${1##*/}"
+echo "x | INFO | train_inner | epoch 001: 3 / 9 loss=2.5, nll=1, num_updates=3, lr=1"
+[[ $1 != */prepare.sh ]] || sleep 1.2
+[[ ! -e $PLACE/fails || "$*" != *"$(<"$PLACE/fails")"* ]] || exit 1
+"""
+PYTHON = """#!/bin/bash
+case "$*" in
+*sched_getaffinity*) echo 3 ;;
+*cuda*) exit 1 ;;
+*demo_report.py*) echo "demo_report.py $2" >>"$PLACE/calls"; echo "the report" >"$2/report.md" ;;
+esac
+"""
+
+
+@pytest.fixture
+def demo(tmp_path):
+    scripts, programs = tmp_path / "REPO/scripts", tmp_path / "REPO/.venv/bin"
+    scripts.mkdir(parents=True)
+    programs.mkdir(parents=True)
+    shutil.copy(REPOSITORY / "scripts/demo.sh", scripts)
+    for name, text in (("bash", BASH), ("python", PYTHON)):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+
+    def demo(*arguments):
+        (tmp_path / "calls").write_text("")
+        environment = {"PATH": f"{programs}:/usr/bin:/bin", "PLACE": str(tmp_path)}
+        command = ["/bin/bash", scripts / "demo.sh", *map(str, arguments)]
+        result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=60)
+        return result, (tmp_path / "calls").read_text().splitlines()
+
+    return demo
+
+
+def test_stages_logs_and_seconds(demo, tmp_path):
+    out = tmp_path / "out"
+    result, calls = demo("--out", "out")
+    assert result.returncode == 0 and result.stderr == "" and result.stdout.endswith("the report\n")
+    assert "   pretraining, update 3: loss=2.5" in result.stdout.splitlines()
+    bf16 = re.search("avx512_bf16|amx_bf16", Path("/proc/cpuinfo").read_text())
+    pretraining, finetuning = (" --autocast bf16", " --amp") if bf16 else ("", "")
+    arms = [f"finetune.sh --out {out} --arm {arm} -- --cpu{finetuning}" for arm in ("random", "veco")]
+    assert calls[:3] == ["setup.sh ", f"prepare.sh --out {out}", f"train.sh --out {out} -- --cpu{pretraining}"]
+    assert sorted(calls[3:5]) == arms and calls[5:] == [f"demo_report.py {out}"]
+    stages = ("data", "pretraining", "finetuning-veco", "finetuning-random", "report")
+    seconds = dict(line.split("\t") for line in (out / "seconds.tsv").read_text().splitlines())
+    assert seconds.keys() == set(stages) and int(seconds["data"]) >= 1 > int(seconds["report"])
+    assert {path.stem for path in (out / "logs").iterdir()} == set(stages)
+    assert (out / "logs/data.log").read_text().startswith("a line of prepare.sh\n")
+    demo("--out", "out")  # started again: nothing of the first part is lost
+    assert (out / "logs/data.log").read_text().count("a line of prepare.sh\n") == 2
+    assert (out / "seconds.tsv").read_text().count("data\t") == 2
+
+
+@pytest.mark.parametrize("fails, stage, after", [("train.sh", "pretraining", "finetune.sh"), ("--arm random", "finetuning-random", "demo_report.py")])
+def test_a_stage_that_fails_ends_the_demo(demo, tmp_path, fails, stage, after):
+    (tmp_path / "fails").write_text(fails)
+    result, calls = demo("--out", "out")
+    log = tmp_path / f"out/logs/{stage}.log"
+    assert result.returncode == 1 and result.stderr == f"demo.sh: error: {stage} failed: its output is in {log}\n"
+    assert calls and not [call for call in calls if call.startswith(after)]
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["--out"], "usage: demo.sh [--out DIR]"), (["--out", ""], "usage: demo.sh [--out DIR]"),
+    (["--out", "out", "more"], "usage: demo.sh [--out DIR]"), (["--ou", "out"], "--ou: no such option; usage: demo.sh [--out DIR]"),
+])  # fmt: skip
+def test_bad_options(demo, tmp_path, arguments, message):
+    result, calls = demo(*arguments)
+    assert (result.returncode, result.stderr, calls) == (1, f"demo.sh: error: {message}\n", [])
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_an_option_it_writes_into_demo_out(demo, tmp_path):
+    assert demo()[1][-1] == f"demo_report.py {tmp_path / 'demo-out'}"
+    result, calls = demo("--help")
+    assert result.stdout.startswith("The whole way on the embedded toy corpus") and "does nothing twice." in result.stdout and not calls
