@@ -38,6 +38,7 @@ setup(
     ],
     extras_require={
         "test": ["ctranslate2", "pytest", "pytest-xdist", "tensorboardX", "transformers"],
+        "mutations": ["cosmic-ray>=8.4", "coverage>=7.13"],
         "fast": ["ctranslate2"],
         "gpu": ["liger-kernel>=0.8.5"],
         "retrieval": ["faiss-cpu"],

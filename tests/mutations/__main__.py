@@ -14,9 +14,15 @@ from queue import SimpleQueue
 from typing import Dict, List
 
 from mutations import AREAS, Change, by_hand, reasons
-from mutations.by_tool import draw
 from mutations.reach import Reach, measure
 from mutations.running import copy_repository, run
+
+try:
+    import coverage  # noqa: F401
+
+    from mutations.by_tool import draw
+except ImportError as error:
+    sys.exit(f"mutations: error: {error.name} is not installed: pip install -e '.[mutations]'")
 
 
 def table(results: List[dict], known: Dict[str, str]) -> str:
