@@ -52,7 +52,7 @@ def test_without_regularisation_it_is_the_linear_program():
     tensors = torch.from_numpy(cost)[None], mass(*a), mass(*b)
     plan = sinkhorn(*tensors, regularisation=1e-3, iterations=5000)
     assert torch.allclose(plan[0], torch.from_numpy(expected.x).view(4, 5), atol=1e-4)
-    costs = [(sinkhorn(*tensors, mu, 5000) * tensors[0]).sum().item() for mu in (1.0, 0.1, 0.01)]
+    costs = [(sinkhorn(*tensors, regularisation=mu, iterations=5000) * tensors[0]).sum().item() for mu in (1.0, 0.1, 0.01)]
     assert costs[0] > costs[1] > costs[2] and costs[2] == pytest.approx(expected.fun, rel=0.05)
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import make_dictionary, save_with_vocabulary
+from conftest import REPOSITORY, make_dictionary, save_with_vocabulary
 from fairseq import options as fairseq_options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import build_model
@@ -75,7 +75,7 @@ def start(folder, make_model):
     def start(nlu_task, *more):
         parser = fairseq_options.get_training_parser()
         words = [
-            folder / nlu_task, "--user-dir", "veco_fairseq", "--task", "veco_nlu", "--criterion", "veco_nlu", "--arch", "veco_nlu_tiny",
+            folder / nlu_task, "--user-dir", REPOSITORY / "veco_fairseq", "--task", "veco_nlu", "--criterion", "veco_nlu", "--arch", "veco_nlu_tiny",
             "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "32", "--max-positions", "128", "--finetune-from-model", pretrained,
             "--optimizer", "adam", "--batch-size", "4", *KINDS[nlu_task], *more,
         ]  # fmt: skip

@@ -144,7 +144,7 @@ def test_bad_files(tmp_path, hypothesis, reference, lang, message):
         if text is not None:
             write(path, text)
     with pytest.raises(UserError, match=message):
-        score_files(*paths, lang)
+        score_files(*paths, lang=lang)
 
 
 def test_score_refuses_different_lengths():

@@ -249,7 +249,7 @@ def pretrain(args: Namespace) -> Dict:
     shape = (args.tokens, options.encoder_embed_dim, options.encoder_ffn_embed_dim)
     rates = {}
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        rates[name] = matmul_rate(*shape, dtype, args.device)
+        rates[name] = matmul_rate(*shape, dtype=dtype, device=args.device)
         print(f"matrix products ({shape[0]} x {shape[1]} x {shape[2]}), {name}: {rates[name] / 1e9:,.0f} GFLOP/s")
     ours = criterion_of(args.arch)
     jobs = {name: command_of(args, name) for name in (ours, PEER)}
