@@ -15,7 +15,7 @@ from conftest import REPOSITORY, make_dictionary, save_pretrained
 from fairseq import options
 
 from veco_fairseq import borders
-from veco_fairseq.arguments import COUNT, FINITE, INPUT, OUTPUT, Input, Number, Output, Parser, require_apart
+from veco_fairseq.arguments import COUNT, FINITE, INPUT, OUTPUT, REPORTED, Input, Number, Output, Parser, require_apart
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.checkpoints.skeleton import check_moments, making_sense_of
 from veco_fairseq.errors import UserError
@@ -166,6 +166,18 @@ def test_outputs_are_apart_from_inputs(tmp_path):
     with pytest.raises(UserError, match="is a folder, where a file is needed"):
         require_apart([], [Output("--output", tmp_path)])
     require_apart([Input("--input", text)], [Output("--output", other), Output("--json", tmp_path / "new/x")])
+
+
+def test_a_report_beside_the_output_is_an_output(tmp_path, monkeypatch, capsys):
+    """What is written beside a file under a longer name must not be read either."""
+    monkeypatch.chdir(tmp_path)
+    Path("out.pt.json").write_text("{}")
+    parser = Parser()
+    parser.add_argument("--input", type=INPUT)
+    parser.add_argument("--output", type=REPORTED)
+    with pytest.raises(UserError, match="--output out.pt.json: would overwrite --input out.pt.json"):
+        parser.parse_args(["--input", "out.pt.json", "--output", "out.pt"])
+    assert parser.parse_args(["--input", "out.pt.json", "--output", "other.pt"]).output == Path("other.pt")
 
 
 def test_folders_are_apart_from_inputs(tmp_path):

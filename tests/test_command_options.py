@@ -25,6 +25,7 @@ from veco_fairseq.checkpoints.averaging import EPOCH, UPDATE
 P = Path
 PACKAGE = "veco_fairseq."
 MODEL = mock.MagicMock()  # a pre-trained model
+MINED = [mock.Mock(score=0.5), mock.Mock(score=0.2)]
 # Of each command: what it needs in any case; the functions that are replaced, with what they return; and its options,
 # each with what it must change: an argument of one of these functions, a call of the model, a file or standard output.
 # "= " stands before words that are the whole command line.
@@ -59,6 +60,7 @@ COMMANDS = {
             "--gold g": {"read_gold.path": P("g"), "read_gold.first": 0},
             "--gold g --gold-from-1": {"read_gold.first": 1},
             "--layer 5": {"chosen_layers.wanted": ["5"], "align.layer": 5},
+            "--layer 0": {"chosen_layers.wanted": ["0"], "align.layer": 5},
             "": {"align.layer": 2, "align.apart": False},
             "--apart": {"align.apart": True},
             "--regularisation 0.3": {"align.regularisation": 0.3},
@@ -85,7 +87,7 @@ COMMANDS = {
     "retrieve.py bucc": (
         "a.pt --source s --target t --gold g".split(),
         {"retrieval.mining.read_sentences": {"1": "a"}, "retrieval.mining.read_gold": {("1", "1")},
-         "retrieval.search.candidates": (1, 2), "retrieval.mining.mine": [mock.Mock(score=0.5), mock.Mock(score=0.2)],
+         "retrieval.search.candidates": (1, 2), "retrieval.mining.mine": MINED,
          "retrieval.mining.best_threshold": 0.4, "retrieval.mining.figures": {"F1": 0.5}, "retrieval.mining.write_pairs": None,
          "retrieval.states.sentence_states": ["states"], "states.chosen_layers": [3, 5],
          "checkpoints.pretrained.load_pretrained": MODEL},
@@ -98,7 +100,7 @@ COMMANDS = {
             "--threshold 0.1": {"stdout": "2 pairs of a score of at least 0.1"},
             "--layer 3": {"chosen_layers.wanted": ["3"]},
             "--lang de --json j": {"j": '"lang": "de"'},
-            "--output o": {"write_pairs.path": P("o")},
+            "--output o": {"write_pairs.path": P("o"), "write_pairs.pairs": MINED[:1], "write_pairs.x": ["1"]},
             "--score ratio": {"candidates.score": "ratio"},
             "--neighbours 7": {"candidates.k": 7},
             "--max-tokens 99": {"sentence_states.max_tokens": [99, 99]},

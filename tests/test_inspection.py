@@ -36,6 +36,8 @@ def test_refuses_what_training_refuses(run, make_root):
     root = make_root()
     assert "there is veco_tiny" in error_line(run("scripts/inspect_data.py", root, "--arch", "veco_huge"))
     assert "--mono-langs zz" in error_line(run("scripts/inspect_data.py", root, "--mono-langs", "zz"))
+    assert "--mono-alpha -1" in error_line(run("scripts/inspect_data.py", root, "--mono-alpha", "-1"))
+    assert "--bitext-mask-prob 0" in error_line(run("scripts/inspect_data.py", root, "--bitext-mask-prob", "0"))
     write_tokens(root / "bitext/aa-bb/valid.aa-bb.aa", [[5, 6]] * 3)
     assert "aa-bb: 3 lines on one side" in error_line(run("scripts/inspect_data.py", root))
     assert "no such folder" in error_line(run("scripts/inspect_data.py", root / "nowhere"))

@@ -2,9 +2,14 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """translate.py's lines, parts and batches. That it translates as fairseq-generate does stands in test_end_to_end."""
 
+import io
+import logging
+import runpy
+import sys
+
 import pytest
 import torch
-from conftest import error_line
+from conftest import REPOSITORY, error_line
 
 from veco_fairseq.translator import Translator, split, translate_stream
 
@@ -67,3 +72,24 @@ def test_bad_input(run, tmp_path):
     (tmp_path / "cut.pt").write_bytes(b"PK")
     assert "cut.pt: cannot be read (2 bytes)" in error_line(run(*command, tmp_path / "cut.pt"))
     assert "--buffer-size 0: must be at least 1" in error_line(run(*command, "none.pt", "--buffer-size", "0"))
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_with_a_buffer_of_one_line_each_translation_comes_out_at_once(monkeypatch, size):
+    """Whoever asks line by line, and waits for an answer, would wait for ever."""
+    written, seen = io.BytesIO(), []
+    written.close = lambda: None
+
+    def translations(*arguments):
+        yield "a"
+        seen.append(written.getvalue())
+        yield "b"
+
+    monkeypatch.setattr("veco_fairseq.translator.Translator", lambda *positional, **named: None)
+    monkeypatch.setattr("veco_fairseq.translator.translate_stream", translations)
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(written)))
+    monkeypatch.setattr(sys, "argv", ["translate.py", "a.pt", "--buffer-size", str(size)])
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(REPOSITORY / "scripts/translate.py"), run_name="__main__")
+    assert seen == [b"a\n" if size == 1 else b""] and written.getvalue() == b"a\nb\n"

@@ -85,6 +85,10 @@ def test_command(run, texts, tmp_path):
     assert done.returncode == 0 and "20 of 87 pieces, which are " in done.stdout, done.stderr
     assert len(read_dictionary(tmp_path / "small" / "dict.txt")) == 24
     assert load((tmp_path / "small" / "sentencepiece.bpe.model").read_bytes()).vocab_size() == 23
+    for name in ("checkpoint_best.pt", "mono", "bitext"):  # whose vocabulary it is
+        (tmp_path / f"held {name}" / name).mkdir(parents=True)
+        line = error_line(run(*command, "--keep", "20", "--output", tmp_path / f"held {name}"))
+        assert f"holds {name}, whose vocabulary the new one would replace" in line
     line = error_line(run("scripts/trim_vocab.py", "none", *command[2:], "--keep", "30", "--output", tmp_path / "new"))
     assert "none: no such file" in line and not (tmp_path / "new").exists()
 
