@@ -2,12 +2,11 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Several workers, started by scripts/launch.sh: the same training as one worker's."""
 
-import os
 import shutil
 
 import pytest
 import torch
-from conftest import REPOSITORY, error_line
+from conftest import error_line
 from test_training import OPTIONS, logged
 
 EXACT = "--dropout 0 --attention-dropout 0 --updates-per-epoch 4 --max-update 6 --clip-norm 1".split()
@@ -74,38 +73,6 @@ def test_frozen_and_one_sided_batches_do_not_hang(make_root, launch, tmp_path):
     start = ["--init-from", tmp_path / "mlm/checkpoint_last.pt", "--freeze-backbone-updates", "3"]
     lines = logged(launch(root, *options, *start, "--save-dir", tmp_path / "frozen", workers=3), "train_inner")
     assert len(lines) == 6 and ["bitext_tlm_loss" in line for line in lines] == [False] * 3 + [True] * 3
-
-
-@pytest.mark.parametrize(("arguments", "message"), [
-    ([], "no arguments for fairseq-train"),
-    (["--workers", "two", "data", "--cpu"], "two: --workers, --nodes and --node-rank are whole numbers"),
-    (["--workers", "0", "data", "--cpu"], "--workers 0: must be 1 or more"),
-    (["--workers"], "--workers: needs a value"),
-    (["fairseq-train", "data", "--cpu"], "give only the arguments of fairseq-train"),
-    (["data", "--cpu", "--distributed-world-size", "2"], "--distributed-world-size: this command sets"),
-    (["data", "--cpu", "--ddp-backend", "pytorch_ddp"], "--ddp-backend pytorch_ddp: of fairseq's, only legacy_ddp"),
-    (["data", "--cpu", "--user-dir", "/nonexistent"], "--user-dir /nonexistent: no such folder"),
-    (["--nodes", "2", "--node-rank", "2", "data", "--cpu"], "--node-rank 2: must be from 0 to 1"),
-    (["--nodes", "2", "data", "--cpu"], "--master HOST:PORT is needed with --nodes 2"),
-])  # fmt: skip
-def test_refusals(run, arguments, message):
-    result = run("bash", "scripts/launch.sh", *arguments)
-    assert message in error_line(result) and result.returncode == 1
-
-
-def test_rank_and_master_can_be_in_the_environment(run, tmp_path):
-    """torchrun has a stand-in; the script stands where there is no .venv, whose own would come first."""
-    script = tmp_path / "scripts/launch.sh"
-    script.parent.mkdir()
-    script.write_bytes((REPOSITORY / "scripts/launch.sh").read_bytes())
-    (tmp_path / "torchrun").write_text('#!/bin/bash\nprintf "%s " "$@"\n')
-    (tmp_path / "torchrun").chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "VECO_NODE_RANK": "1", "VECO_MASTER": "there:29500"}
-    command = ["bash", script, "--workers", "1", "--nodes", "3"]
-    result = run(*command, "data", "--cpu", **environment)
-    assert "--nnodes 3 --node_rank 1 --master_addr there --master_port 29500 " in result.stdout, result.stderr
-    result = run(*command, "--node-rank", "2", "--master", "here:1", "data", "--cpu", **environment)
-    assert "--nnodes 3 --node_rank 2 --master_addr here --master_port 1 " in result.stdout, result.stderr
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
