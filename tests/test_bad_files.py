@@ -24,7 +24,7 @@ from veco_fairseq.data.vocabulary import (
     train_sentencepiece,
 )
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import read_json, read_lines
+from veco_fairseq.files import read_json, read_lines, read_translations
 from veco_fairseq.plots import read_curve
 from veco_fairseq.tasks.translation import CheckedTranslationTask, TranslationConfig
 from veco_fairseq.understanding.teaching import read_words
@@ -98,6 +98,20 @@ def test_fairseq_preprocess_leaves_the_mark_out(tmp_path):
     dictionary = Dictionary()
     Dictionary.add_file_to_dictionary(str(tmp_path / "text"), dictionary, str.split, 1)
     assert {"a", "b", f"c{MARK}"} <= set(dictionary.symbols) and f"{MARK}a" not in dictionary
+
+
+@pytest.mark.parametrize("source, target, numbers", [("", "", (0, 0)), ("a\n", "", (1, 0)), ("a\n", "b\nc\n", (1, 2))])
+def test_texts_that_are_no_translations_are_told(tmp_path, source, target, numbers):
+    for name, text in (("x", source), ("y", target)):
+        (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=f"x has {numbers[0]} lines and .*y {numbers[1]}: line N must be a translation"):
+        read_translations(tmp_path / "x", tmp_path / "y")
+
+
+def test_a_teachers_tags_are_written_as_conllu_alone(tmp_path, run):
+    (tmp_path / "text").write_text("a b\n")
+    command = ("scripts/label_with_teacher.py", tmp_path / "text", "--input", tmp_path / "text", "--output")
+    assert "is written as CoNLL-U: call it ....conllu" in error_line(run(*command, tmp_path / "train-de.tsv"))
 
 
 def test_long_lines_are_cut_between_words(monkeypatch):

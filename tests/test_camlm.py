@@ -316,6 +316,8 @@ def test_validation_of_many_languages_logs_each_in_one_number(make_task, make_mo
         return agg.get_smoothed_values()
 
     detailed = values()
+    monkeypatch.setattr("veco_fairseq.criterions.base.SOURCES_IN_DETAIL", 3)  # of three still
+    assert values().keys() == detailed.keys()
     monkeypatch.setattr("veco_fairseq.criterions.base.SOURCES_IN_DETAIL", 2)
     short = values()
     assert {key for key in short if key.startswith(("aa", "bb"))} == {"aa_loss", "bb_loss", "aa-bb_loss"}

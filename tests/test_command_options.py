@@ -115,6 +115,7 @@ COMMANDS = {
             "--checkpoint b.pt": {"convert_to_seq2seq.checkpoint": P("b.pt")},
             "--output p.pt": {"convert_to_seq2seq.output": P("p.pt")},
             "--decoder-layers 2": {"convert_to_seq2seq.decoder_layers": 2},
+            "--decoder-layers 0": {"convert_to_seq2seq.decoder_layers": 0},
             "--decoder-layers all": {"convert_to_seq2seq.decoder_layers": None},
             "--layer-selection first": {"convert_to_seq2seq.layer_selection": "first"},
             "--dict d": {"convert_to_seq2seq.dictionary": P("d")},

@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 
+import torch
 from conftest import REPOSITORY, error_line, lines_of
 
+from veco_fairseq.checkpoints.pretrained import load_pretrained
 from veco_fairseq.plots import read_curve
 from veco_fairseq.scoring import read_generate_output
 
@@ -45,6 +47,10 @@ def test_toy_recipe_and_report(tmp_path, run, drawn):
     assert lines_of(curve) == {name: read_curve(out / f"logs/finetuning-{arm}.log", "ppl") for name, arm in expected}
     first = [(out / f"raw/test.{lang}").read_text().splitlines()[0] for lang in ("aa", "bb")]
     columns, rows = ("".join(label.get_text() for label in ticks) for ticks in (attention.get_xticklabels(), attention.get_yticklabels()))
+    assert curve.get_yscale() == "log"
+    pretrained = load_pretrained(str(out / "checkpoints/camlm/checkpoint_last.pt"))
+    weights = pretrained.cross_attention(*(pretrained.encode(line) for line in reversed(first)))  # bb looks at aa
+    assert torch.allclose(torch.tensor(attention.images[0].get_array().tolist()), weights, atol=1e-5)
     assert [columns, rows] == [f"<s>\u2581{line.replace(' ', chr(0x2581))}</s>" for line in first]
     assert {"learning_curve.png", "attention.png"} <= {path.name for path in out.iterdir()}
 

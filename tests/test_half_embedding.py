@@ -265,3 +265,9 @@ def test_what_cannot_be_is_refused(options, message):
     with pytest.raises(UserError, match=message):
         VecoEncoder(architecture("veco_tiny", **options), make_dictionary())
     assert VecoEncoder(architecture("veco_tiny", table_dim=192, init_from="xlmr"), make_dictionary())
+
+
+@pytest.mark.parametrize("table_dim", [0, DIM + 1])
+def test_a_table_is_not_wider_than_the_model_and_not_empty(make_model, table_dim):
+    with pytest.raises(UserError, match=f"--embed-dim {table_dim}: must be from 1 to {DIM}, the model's width"):
+        make_model(table_dim=table_dim)

@@ -62,6 +62,13 @@ def test_the_mended_function_reads_optional_types_however_they_print(released):
     assert read(typing.Any) is str
 
 
+def test_the_mended_file_has_the_rights_of_the_old_one(released):
+    released.chmod(0o755)
+    mending.mend(released.parent.parent)
+    assert released.stat().st_mode & 0o777 == 0o755
+    assert "was mended before" in mending.mend(released.parent.parent)
+
+
 def test_nothing_is_mended_before_3_14():
     result = subprocess.run([sys.executable, REPOSITORY / "scripts/mend_fairseq.py"], capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")

@@ -3,6 +3,7 @@
 """Fine-tuning for understanding: plugged in and out, from raw files to the table."""
 
 import json
+import math
 import re
 from argparse import Namespace
 from types import SimpleNamespace
@@ -193,6 +194,8 @@ def test_sentence_pairs_from_files_to_table(folder, pretrained, run, drawn):
     assert table.returncode == 0 and table.stderr == "", table.stderr
     averages = json.loads((folder / "x.json").read_text())["averages"]
     assert averages["tatoeba"] == 40 and averages["average"] == pytest.approx((averages["xnli"] + 40) / 2)
+    shown = run("scripts/evaluate_xtreme.py", "table", f"tatoeba={retrieved}", f"xnli={folder / 'pairs.json'}").stdout
+    assert shown == table.stdout.replace(f"wrote {folder / 'x.png'}\n", "")  # XTREME's order, whatever was given first
     assert "tatoeba (layer 1, by cosine: the target of a pair, English, looks for its source" in table.stdout
     assert read_result(retrieved, 0).of("accuracy", "de") == [20]
     (axes,) = drawn("scripts/evaluate_xtreme.py", "table", f"xnli={folder / 'pairs.json'}", "--plot", folder / "x.png")
@@ -289,7 +292,7 @@ def test_answers_are_learnt(folder, pretrained, tmp_path):
 
 def test_scores_are_of_the_whole_set_and_not_of_batches():
     """A batch with a false span, one without a found one, one with 90 of 100: F1 = 2 * 90 / (101 + 101)."""
-    others = {"loss": 1.0, "sample_size": 1, "correct": 0, **{f"fr/{name}": 0 for name in SUMS["tagging"]}}
+    others = {"loss": 1.7, "sample_size": 3, "correct": 2, **{f"fr/{name}": 0 for name in SUMS["tagging"]}}
     others.update({"de/right": 150, "de/words": 160})  # the accuracy doesn't count
     logs = [{**others, "de/correct": correct, "de/predicted": predicted, "de/gold": gold}
             for correct, predicted, gold in ((0, 1, 0), (0, 0, 1), (90, 100, 100))]  # fmt: skip
@@ -298,6 +301,7 @@ def test_scores_are_of_the_whole_set_and_not_of_batches():
             NluCriterion.reduce_metrics([log])
     values = of_all.get_smoothed_values()
     assert values["de_score"] == values["score"] == pytest.approx(89.11) and "_de/gold" not in values
+    assert (values["loss"], values["acc"]) == (round(3 * 1.7 / 9 / math.log(2), 3), round(6 / 9, 4))  # bits
 
 
 def test_rows_are_translations_if_there_are_as_many(folder, pretrained, tmp_path):

@@ -9,6 +9,7 @@ import random
 import runpy
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,18 @@ def test_vocabulary_lines_are_shared_among_languages(tmp_path):
     surveys = {part.name: survey_mono(part.train[0], 0) for part in plan.parts}
     lines = list(preparation.training_lines(plan, surveys))
     assert (lines.count("a b"), lines.count("c d"), lines.count("u v")) == (1, 7, 22)
+
+
+@pytest.mark.parametrize("change", [{"vocab_size": 10}, {"vocab_lines": 31}, {"character_coverage": 0.99}, {"valid_lines": 1}, {"parts": []}])
+def test_another_choice_makes_the_vocabulary_anew(tmp_path, change):
+    """What a finished step was made from is compared: with it, there would be the old vocabulary in silence."""
+    x = write_lines(tmp_path / "x.txt", ["a b", "", "c d"])
+    plan = Plan(tmp_path / "root", parse_parts([f"xx={x}"], []), valid_lines=0, vocab_size=9, vocab_lines=30, character_coverage=0.95)
+    made_from = preparation._vocabulary_inputs(plan)
+    assert preparation._vocabulary_inputs(replace(plan, workers=3)) == made_from
+    assert preparation._vocabulary_inputs(replace(plan, **change)) != made_from
+    write_lines(x, ["a b", "", "c e"])
+    assert preparation._vocabulary_inputs(plan) != made_from
 
 
 def test_is_spread():

@@ -38,6 +38,14 @@ def test_the_table_has_every_option_of_every_recipe():
         assert options and options <= given[name], f"{name}: {options - given[name]}"
 
 
+def test_a_training_that_goes_on_keeps_its_log(place, monkeypatch):
+    """Of which the learning curve is drawn."""
+    fill = place.fill
+    monkeypatch.setattr(place, "fill", lambda script: fill(script) or place.write("OUT/camlm.log", "update 1"))
+    place.call("multilingual/train --out OUT --xlm-updates 0")
+    assert (place.folder / "OUT/camlm.log").read_text().startswith("update 1\n")
+
+
 def commands(beginning: str) -> list:
     """The commands of all cases that begin so, in words."""
     return [shlex.split(line) for case, told in EXPECTED.items() if case.startswith(beginning)

@@ -98,6 +98,13 @@ def test_sizes_lengths_and_no_sentence_twice(corpus, lang):
     assert all(5 <= len(document) <= 12 for document in documents[:-1])
 
 
+def test_no_sentence_comes_twice_where_there_are_few(toy):
+    """Of so few words many are drawn again: a test sentence must not be one of training."""
+    corpus = toy.Corpus(1, 4)
+    texts = [texts[0] for split in ("test", "train") for document in corpus.documents(split, 400) for texts in document]
+    assert len(texts) == len(set(texts)) == 800
+
+
 def test_same_seed_same_corpus(corpus, tmp_path):
     for options in ((), ("--seed", "2")):
         folder = tmp_path / "-".join(("again", *options))

@@ -74,6 +74,18 @@ def test_bad_input(run, tmp_path):
     assert "--buffer-size 0: must be at least 1" in error_line(run(*command, "none.pt", "--buffer-size", "0"))
 
 
+def test_standard_input_is_utf_8_without_its_mark_and_lines_end_at_line_feeds_alone(monkeypatch):
+    seen = []
+    monkeypatch.setattr("veco_fairseq.translator.Translator", lambda *positional, **named: None)
+    monkeypatch.setattr("veco_fairseq.translator.translate_stream", lambda translator, lines, *rest: seen.extend(lines) or [])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\ufeffä\rb\nc".encode()), encoding="latin-1"))
+    monkeypatch.setattr(sys, "argv", ["translate.py", "a.pt"])
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(REPOSITORY / "scripts/translate.py"), run_name="__main__")
+    assert seen == ["ä\rb", "c"]
+
+
 @pytest.mark.parametrize("size", [1, 2])
 def test_with_a_buffer_of_one_line_each_translation_comes_out_at_once(monkeypatch, size):
     """Whoever asks line by line, and waits for an answer, would wait for ever."""

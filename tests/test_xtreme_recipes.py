@@ -103,7 +103,7 @@ def test_xnli(published, tmp_path):
 def test_pawsx(published, tmp_path):
     folder, prepare = published
     head = "id\tsentence1\tsentence2\tlabel\n"
-    files = {"x-final__de__translated_train.tsv": f"{head}1\ta\tb\t0\n2\n3\tc\td\t1\n4\tNS\td\t1\n", "x-final__en__train.tsv": f"{head}1\ta\tb\t0\n"}
+    files = {"x-final__de__translated_train.tsv": f"{head}1\ta\tb\t0\n2\n3\tc\td\t1\n4\tNS\td\t1\n5\td\tNS\t1\n", "x-final__en__train.tsv": f"{head}1\ta\tb\t0\n"}
     for lang in ("de", "en"):
         files |= {f"x-final__{lang}__{split}_2k.tsv": f"{head}5\ta\tb\t1\n" for split in ("dev", "test")}
     archive(folder / "x-final.tar.gz", **files)
@@ -116,11 +116,14 @@ def test_udpos(published, tmp_path):
     folder, prepare = published
     block = lambda name: f"# sent_id = {name}\n1\tcat\t_\tNOUN\t_\t_\t_\t_\t_\t_\n\n"  # noqa: E731
     files = {f"ud-treebanks-v2.5__UD_X-{bank}__{lang}_{bank.lower()}-ud-{split}.conllu": block(f"{lang}-{bank}")
-             for lang, bank in (("en", "EWT"), ("en", "ESL"), ("en", "GUM"), ("de", "GSD"))
+             for lang, bank in (("en", "EWT"), ("en", "ESL"), ("en", "GUM"), ("de", "GSD"), ("ja", "BCCWJ"), ("ja", "GSD"),
+                                ("fr", "FTB"), ("fr", "PUD"), ("ar", "NYUAD"), ("ar", "PADT"))
              for split in ("train", "dev", "test")}  # fmt: skip
     archive(folder / "ud-treebanks-v2.5.tgz", **files)
-    prepare("udpos", "--langs", "de en")
-    assert ids(tmp_path / "udpos", "test", "tagging") == {"de": ["de-GSD"], "en": ["en-EWT", "en-GUM"]}
+    prepare("udpos", "--langs", "ar de en fr ja")
+    assert ids(tmp_path / "udpos", "test", "tagging") == {
+        "ar": ["ar-PADT"], "de": ["de-GSD"], "en": ["en-EWT", "en-GUM"], "fr": ["fr-PUD"], "ja": ["ja-GSD"],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("folder_inside", ["", "panx_dataset__"])
@@ -271,6 +274,25 @@ def test_the_papers_grid(task, expected, tmp_path):
     assert len(calls) == len(set(calls)) == 5 * 3 * 3
     assert all(expected in call and "--task veco_nlu" in call and "--train-langs" not in call for call in calls)
     assert "--batch-size 16 --max-epoch 3 --lr 5e-6" in calls[0]
+
+
+@pytest.mark.parametrize("code, calls, message", [
+    (143, 2, "fine-tuning failed (exit code 143): see the lines above"),
+    (1, 3, "batch4.epochs2.lr2: failed, see the lines above; the best of the others is there"),
+])  # fmt: skip
+def test_a_point_that_diverged_is_left_out_and_a_killed_training_ends_the_grid(code, calls, message, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "model.pt").touch()
+    (tmp_path / "fairseq-train").write_text(f'#!/bin/bash\necho "$@" >>{tmp_path}/calls\n[[ "$*" != *"--lr 2 "* ]] || exit {code}\n')
+    (tmp_path / "python").write_text('#!/bin/bash\nmkdir -p "$2"; touch "$2/score" "$3/grid.json"\n')
+    for name in ("fairseq-train", "python"):
+        (tmp_path / name).chmod(0o755)
+    recipes = tmp_path / "repository/data-bin-recipes"
+    shutil.copytree(RECIPES, recipes)
+    grid = ("--lrs", "1 2 3", "--epochs", "2", "--batches", "4")
+    failed = recipe("udpos", "finetune", "--out", tmp_path, "--pretrained", tmp_path / "model.pt", *grid, "--", "--cpu", code=1,
+                    path=[tmp_path], recipes=recipes)  # fmt: skip
+    assert message in failed and len((tmp_path / "calls").read_text().splitlines()) == calls
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,12 @@ import sys
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Set
+from typing import Dict, List, NamedTuple, Set, Tuple
 
 from mutations import REPOSITORY, Change
 from mutations.reach import Reach
 
+QUICK = 2.0  # seconds
 PATIENCE = 3  # times as long as the tests take otherwise, and a minute: a loop without end
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".pytest_cache", "data-bin")
 
@@ -48,12 +49,13 @@ def copy_repository(folder: Path) -> Path:
 
 
 def in_order(tests: Set[str], seconds: Dict[str, float]) -> List[str]:
-    """Files whose tests are quick first, so that most changes are noticed soon."""
-    by_file: Dict[str, List[str]] = defaultdict(list)
+    """Quick ones first, so that most changes are noticed soon; those of a file together, since they share fixtures."""
+    slow = {test: seconds.get(test, 1) > QUICK for test in tests}
+    together: Dict[Tuple[bool, str], List[str]] = defaultdict(list)
     for test in tests:
-        by_file[test.split("::")[0]].append(test)
-    of_file = sorted(by_file.values(), key=lambda names: sum(seconds.get(name, 1) for name in names))
-    return [name for names in of_file for name in sorted(names, key=lambda name: seconds.get(name, 1))]
+        together[slow[test], test.split("::")[0]].append(test)
+    of_file = sorted(together.items(), key=lambda item: (item[0][0], sum(seconds.get(name, 1) for name in item[1])))
+    return [name for _, names in of_file for name in sorted(names, key=lambda name: seconds.get(name, 1))]
 
 
 def run(change: Change, suite: Path, reach: Reach, within: float = math.inf) -> Outcome:
