@@ -138,7 +138,7 @@ def test_vocabulary_lines_are_shared_among_languages(tmp_path):
     assert (lines.count("a b"), lines.count("c d"), lines.count("u v")) == (1, 7, 22)
 
 
-@pytest.mark.parametrize("change", [{"vocab_size": 10}, {"vocab_lines": 31}, {"character_coverage": 0.99}, {"valid_lines": 1}, {"parts": []}])
+@pytest.mark.parametrize("change", [{"vocab_size": 10}, {"vocab_lines": 31}, {"character_coverage": 0.99}, {"valid_lines": 1}])
 def test_another_choice_makes_the_vocabulary_anew(tmp_path, change):
     """What a finished step was made from is compared: with it, there would be the old vocabulary in silence."""
     x = write_lines(tmp_path / "x.txt", ["a b", "", "c d"])
