@@ -57,11 +57,11 @@ COMMANDS = {
             "--source x": {"read_translations.source": P("x")},
             "--target x": {"read_translations.target": P("x")},
             "--output o": {"o": "0-1\n"},
-            "--gold g": {"read_gold.path": P("g"), "read_gold.first": 0},
+            "--gold g": {"read_gold.path": P("g"), "read_gold.first": 0, "not stdout": "0-1", "stdout": "AER"},
             "--gold g --gold-from-1": {"read_gold.first": 1},
             "--layer 5": {"chosen_layers.wanted": ["5"], "align.layer": 5},
             "--layer 0": {"chosen_layers.wanted": ["0"], "align.layer": 5},
-            "": {"align.layer": 2, "align.apart": False},
+            "": {"align.layer": 2, "align.apart": False, "align.names": (P("s"), P("t")), "stdout": "0-1\n"},
             "--apart": {"align.apart": True},
             "--regularisation 0.3": {"align.regularisation": 0.3},
             "--iterations 7": {"align.iterations": 7},
@@ -96,6 +96,7 @@ COMMANDS = {
             "--source x": {"read_sentences.path": [P("x"), P("t")]},
             "--target x": {"read_sentences.path": [P("s"), P("x")]},
             "--gold x": {"read_gold.path": P("x")},
+            "--threshold 0.5": {"stdout": "1 pairs of a score of at least 0.5"},
             "--threshold 0.3": {"stdout": "1 pairs of a score of at least 0.3"},
             "--threshold 0.1": {"stdout": "2 pairs of a score of at least 0.1"},
             "--layer 3": {"chosen_layers.wanted": ["3"]},
@@ -105,6 +106,7 @@ COMMANDS = {
             "--neighbours 7": {"candidates.k": 7},
             "--max-tokens 99": {"sentence_states.max_tokens": [99, 99]},
             "--json j": {"j": '"tuned_here": true'},
+            "--neighbours 7 --score ratio --json k": {"k": '"score": "ratio",\n "neighbours": 7'},
             "--cpu": {"load_pretrained.gpu": False},
         },
     ),
@@ -140,9 +142,10 @@ COMMANDS = {
     ),
     "export_hf.py": (
         "--checkpoint a.pt --output o".split(),
-        {"checkpoints.huggingface.export_hf": mock.Mock(notes=[], dropped=1, folder="o"),
+        {"checkpoints.huggingface.export_hf": mock.Mock(notes=["a note"], dropped=1, folder="o"),
          "checkpoints.huggingface.largest_difference": 0.5},
         {
+            "": {"stdout": "a note"},
             "--checkpoint b.pt": {"export_hf.checkpoint": P("b.pt"), "largest_difference.checkpoint": P("b.pt")},
             "--output p": {"export_hf.output": P("p")},
             "--trust-checkpoint": {"export_hf.trust": True, "largest_difference.trust": True},
@@ -167,6 +170,8 @@ COMMANDS = {
         {
             "": {"encode_text.source": [P("a"), P("b")], "encode_text.target": [P("c"), P("d")], "encode_text.workers": [6, 6]},
             "--sentencepiece n": {"encode_text.model": [P("n")] * 2},
+            "= --sentencepiece m --inputs b a --outputs c d": {
+                "encode_text.source": [P("b"), P("a")], "encode_text.target": [P("c"), P("d")]},
             "--inputs e --outputs f": {"encode_text.source": P("e"), "encode_text.target": P("f")},
             "--workers 5": {"encode_text.workers": [5, 5]},
         },
@@ -180,6 +185,7 @@ COMMANDS = {
             "--dict e": {"import_release.dictionary": P("e")},
             "--output p.pt": {"import_release.output": P("p.pt")},
             "--pretraining": {"back_to_pretraining.checkpoint": P("a.pt"), "back_to_pretraining.output": P("o.pt")},
+            "--pretraining --trust-checkpoint": {"back_to_pretraining.trust": True},
             "--decoder-layers 2": {"import_release.decoder_layers": 2},
             "--layer-selection first": {"import_release.layer_selection": "first"},
             "--source-lang en --target-lang de": {"import_release.source_lang": "en", "import_release.target_lang": "de"},
@@ -208,6 +214,7 @@ COMMANDS = {
             "--source x": {"model.encode": [call("x"), call("two")]},
             "--target x": {"model.encode": [call("one"), call("x")]},
             "--layer 2": {"model.cross_attention": [call(MODEL.encode(), MODEL.encode(), 2)]},
+            "--attention self --layer 0": {"model.self_attention": [call(MODEL.join(), 0)]},
             "--attention self --layer 2": {"model.self_attention": [call(MODEL.join(), 2)]},
             "--output p.png": {"plot_attention.output": P("p.png")},
         },
@@ -217,7 +224,8 @@ COMMANDS = {
         {"plots.plot_curves": None, "plots.read_curve": [(1, 2.0)]},
         {
             "= n=l m=k --output o.png": {"read_curve.log": ["l", "k"], "plot_curves.curves": {"n": [(1, 2.0)], "m": [(1, 2.0)]}},
-            "--metric ppl loss": {"read_curve.metric": ["ppl", "loss"], "plot_curves.ylabel": "ppl, loss"},
+            "--metric ppl loss": {"read_curve.metric": ["ppl", "loss"], "plot_curves.ylabel": "ppl, loss",
+                                  "plot_curves.curves": {"n ppl": [(1, 2.0)], "n loss": [(1, 2.0)]}},
             "--train": {"read_curve.training": True},
             "--label y": {"plot_curves.ylabel": "y"},
             "--title t": {"plot_curves.title": "t"},
@@ -327,6 +335,7 @@ COMMANDS = {
             "b.pt": {"count_operations.checkpoint": ["a.pt", "b.pt"]},
             "--sample-updates 7": {"count_operations.sample_updates": 7},
             "b.pt --equal": {"stdout": "10\n"},
+            "b.pt --equal --sample-updates 7": {"count_operations.sample_updates": [7, 7]},
         },
     ),
 }  # fmt: skip
@@ -399,9 +408,10 @@ def test_the_option_arrives(command, base, results, words, expected, tmp_path, m
     def check():
         arguments = words[2:].split() if words.startswith("= ") else [*base, *words.split()]
         run_script([*command.split(), *arguments], monkeypatch)
+        printed = capsys.readouterr().out
         for place, value in expected.items():
-            if place == "stdout":
-                assert value in capsys.readouterr().out
+            if place.endswith("stdout"):
+                assert (value in printed) == (place == "stdout")
             elif place.startswith("model."):
                 assert getattr(MODEL, place[6:]).call_args_list == value
             elif "." not in place:

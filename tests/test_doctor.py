@@ -51,6 +51,15 @@ def test_a_fairseq_that_cannot_be_imported_is_told(tmp_path):
     assert ("mend_fairseq.py" if sys.version_info >= (3, 14) else "setup.sh") in line
 
 
+def test_a_fairseq_beside_fairseq_fixed_is_told(tmp_path):
+    (tmp_path / "fairseq-0.12.2.dist-info").mkdir()
+    (tmp_path / "fairseq-0.12.2.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: fairseq\nVersion: 0.12.2\n")
+    command = [sys.executable, REPOSITORY / "scripts/doctor.py"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, env={"PYTHONPATH": str(tmp_path)})
+    problems = [line for line in result.stdout.splitlines() if line.startswith("PROBLEM")]
+    assert result.returncode == 1 and len(problems) == 1 and "pip uninstall fairseq, then" in problems[0]
+
+
 @pytest.mark.parametrize("version, advice", [((3, 13), "scripts/setup.sh"), ((3, 14), "scripts/mend_fairseq.py")])
 def test_what_to_do_depends_on_the_python(monkeypatch, version, advice):
     monkeypatch.setattr(doctor, "unloadable", {"fairseq": "ValueError: no"}.get)

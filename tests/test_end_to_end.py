@@ -40,6 +40,9 @@ def test_toy_recipe_and_report(tmp_path, run, drawn):
     assert result.returncode == 0 and result.stderr == "", result.stderr
     report = json.loads((out / "report.json").read_text())
     assert set(report["bleu"]) == {"veco", "random"} and report["signature"].startswith("nrefs:1|")
+    for arm, score in report["bleu"].items():
+        scores = json.loads((out / f"scores/finetune.{arm}.s1.json").read_text())
+        assert score == round(scores["sacrebleu"]["score"], 2)
     assert report["seconds"] == {"pretraining": 2.0} and report["finetuning_updates"] == 2
     assert report["parameters"] > 1_500_000 and "| random weights |" in (out / "report.md").read_text()
     curve, attention = drawn("scripts/demo_report.py", out)

@@ -69,6 +69,18 @@ def test_the_mended_file_has_the_rights_of_the_old_one(released):
     assert "was mended before" in mending.mend(released.parent.parent)
 
 
+def test_what_cannot_be_mended_ends_with_1(released, monkeypatch, capsys):
+    monkeypatch.setattr(mending.sys, "version_info", (3, 14))
+    monkeypatch.setattr(mending.sys, "argv", ["mend_fairseq.py"])
+    where = SimpleNamespace(submodule_search_locations=[str(released.parent.parent)])
+    monkeypatch.setattr(mending.importlib.util, "find_spec", lambda name: where)
+    assert mending.main() == 0 and capsys.readouterr().out.endswith(": mended\n")
+    released.write_text("other")
+    assert mending.main() == 1 and "is not fairseq-fixed 0.12.3.1's" in capsys.readouterr().err
+    monkeypatch.setattr(mending.importlib.util, "find_spec", lambda name: None)
+    assert mending.main() == 1 and "fairseq is not installed for" in capsys.readouterr().err
+
+
 def test_nothing_is_mended_before_3_14():
     result = subprocess.run([sys.executable, REPOSITORY / "scripts/mend_fairseq.py"], capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")

@@ -64,7 +64,7 @@ def test_plot_scores(tmp_path, run, drawn):
     assert {bars.get_label(): [bar.get_height() for bar in bars] for bars in axes.containers} == {"last 3": [30.0], "first": [25.5]}
     assert [label.get_text() for label in axes.get_xticklabels()] == ["en-de"] and (tmp_path / "bars.png").exists()
     (axes,) = drawn("scripts/plot_scores.py", f"a/b={score}", "--metric", "tokenised_bleu", "--output", tmp_path / "bars.png")
-    assert [bar.get_height() for bar in axes.containers[0]] == [29.0]
+    assert [bar.get_height() for bar in axes.containers[0]] == [29.0] and "okenised" in axes.get_ylabel()
     score.write_text(json.dumps({"sacrebleu": {"score": 30.0}}))
     other = ("--metric", "tokenised_bleu", "--output", tmp_path / "other.png")
     assert "has no tokenised_bleu" in error_line(run("scripts/plot_scores.py", f"a/b={score}", *other))
@@ -79,7 +79,8 @@ def test_accuracies_by_layer(tmp_path, run, drawn):
     with pytest.raises(UserError, match="has no pair mean .there is: de."):
         read_accuracies(file, "mean")
     command = ("scripts/plot_layers.py", f"VECO={file}", "--output", tmp_path / "layers.png")
-    assert lines_of(*drawn(*command, "--pair", "de")) == {"VECO": [(0, pytest.approx(15)), (10, pytest.approx(40))]}
+    (axes,) = drawn(*command, "--pair", "de")
+    assert lines_of(axes) == {"VECO": [(0, pytest.approx(15)), (10, pytest.approx(40))]} and axes.get_xlabel() == "layer"
     assert (tmp_path / "layers.png").exists()
     file.write_text('{"accuracy": {"mean": {"last": [0.1, 0.2]}}}')
     assert "is not a file of retrieve.py tatoeba --json" in error_line(run(*command))

@@ -87,12 +87,13 @@ def test_standard_input_is_utf_8_without_its_mark_and_lines_end_at_line_feeds_al
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_with_a_buffer_of_one_line_each_translation_comes_out_at_once(monkeypatch, size):
+def test_with_a_buffer_of_one_line_each_translation_comes_out_at_once(monkeypatch, capsys, size):
     """Whoever asks line by line, and waits for an answer, would wait for ever."""
     written, seen = io.BytesIO(), []
     written.close = lambda: None
 
-    def translations(*arguments):
+    def translations(translator, lines, buffer_size, note):
+        note("of a long line")
         yield "a"
         seen.append(written.getvalue())
         yield "b"
@@ -105,3 +106,4 @@ def test_with_a_buffer_of_one_line_each_translation_comes_out_at_once(monkeypatc
     with pytest.raises(SystemExit):
         runpy.run_path(str(REPOSITORY / "scripts/translate.py"), run_name="__main__")
     assert seen == [b"a\n" if size == 1 else b""] and written.getvalue() == b"a\nb\n"
+    assert capsys.readouterr().err == "of a long line\n"

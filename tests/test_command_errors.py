@@ -1,0 +1,92 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Arguments that do not go together, and outputs that would replace an input: one line, and nothing is written."""
+
+import sys
+
+import pytest
+from conftest import error_line
+
+from veco_fairseq import cli
+from veco_fairseq.errors import UserError
+
+ERRORS = {
+    "average_checkpoints.py --inputs d a.pt --num-epoch-checkpoints 2 --output o": "take one folder",
+    "average_checkpoints.py --inputs a.pt --checkpoint-upper-bound 2 --output o": "--checkpoint-upper-bound: goes with",
+    "average_checkpoints.py --inputs d --output o": "d: is a folder: say which of its checkpoints",
+    "average_checkpoints.py --inputs d --num-update-checkpoints 1 --output d/checkpoint_1_10.pt": "would overwrite --inputs",
+    "average_checkpoints.py --inputs a.pt b.pt --output b.pt": "would overwrite --inputs",
+    "import_veco.py --checkpoint a.pt --dict b.pt --output o --pretraining --layer-selection first": "to choose --layer-selection of",
+    "import_veco.py --checkpoint a.pt --dict b.pt --output o --pretraining --source-lang en": "to choose --source-lang of",
+    "import_veco.py --checkpoint a.pt --dict b.pt --output o --source-lang en": "give both or none",
+    "encode.py --sentencepiece a.pt --inputs a.pt b.pt --outputs o": "2 --inputs, but 1 --outputs",
+    "encode.py --sentencepiece a.pt --inputs b.pt --outputs o p": "1 --inputs, but 2 --outputs",
+    "encode.py --sentencepiece a.pt --inputs b.pt --outputs b.pt": "would overwrite --inputs",
+    "score.py --hypothesis a.pt --reference b.pt --lang de --bootstrap 1": "--bootstrap 1: give a number of resamples",
+    "score.py --hypothesis a.pt --reference b.pt --lang de --json b.pt": "would overwrite --reference",
+    "translate.py a.pt --max-len-a 0 --max-len-b 0": "--max-len-a 0 and --max-len-b 0: must allow 1 tokens",
+    "retrieve.py bucc a.pt --source a.pt --target b.pt": "give --gold, to find the threshold",
+    "retrieve.py bucc a.pt --source a.pt --target b.pt --threshold 1 --output b.pt": "would overwrite --target",
+    "retrieve.py tatoeba a.pt --pairs n=a.pt,b.pt n=b.pt,a.pt": "--pairs: a name comes twice",
+    "plot_scores.py a=a.pt --output o": "a=a.pt: not GROUP/NAME=FILE",
+    "plot_curves.py a.pt --output o": "a.pt: not NAME=FILE",
+    "plot_curves.py n=a.pt --output a.pt": "would overwrite",
+    "prepare_root.py --mono aa=a.pt --valid-lines 1 --output o --sentencepiece b.pt": "--sentencepiece MODEL and --dict DICT together",
+    "prepare_root.py --mono aa=d/text --valid-lines 1 --output d --vocab-size 9 --sentencepiece d/dict.txt": "--output d: would overwrite --sentencepiece",
+    "evaluate_xtreme.py run a.pt --data d --predictions d": "--predictions d: would overwrite --data",
+    "trim_vocab.py a.pt --sentencepiece d/sentencepiece.bpe.model --keep 9 --output d": "would overwrite --sentencepiece",
+    "align.py a.pt --source a.pt --target b.pt --output b.pt": "would overwrite --target",
+    "label_with_teacher.py a.pt --input b.conllu --output b.conllu": "would overwrite --input",
+    "convert_to_seq2seq.py --checkpoint a.pt --output a.pt --decoder-layers 1": "would overwrite --checkpoint",
+    "export_ct2.py --checkpoint a.pt --output d --data d": "--output d: would overwrite --data",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", ERRORS)
+def test_it_is_refused_in_one_line(run, tmp_path, words):
+    for name in ("a.pt", "b.pt", "b.conllu", "d/text", "d/dict.txt", "d/sentencepiece.bpe.model", "d/checkpoint_1_10.pt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    script, *arguments = words.split()
+    before = {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    result = run(f"scripts/{script}", *arguments, cwd=tmp_path)
+    line = error_line(result)
+    assert line.startswith(f"{script}: error: ") and ERRORS[words] in line and result.returncode in (1, 2)
+    assert {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_wrong_command_line_ends_with_2(run):
+    assert run("scripts/score.py", "--no-such").returncode == 2
+    assert run("scripts/translate.py").returncode == 2
+
+
+def raising(error):
+    raise error
+
+
+def wrapped():
+    """As fairseq's trainer does, which names no cause."""
+    try:
+        raise UserError("the data are wrong")
+    except UserError:
+        raise Exception("in a worker")  # noqa: B904
+
+
+@pytest.mark.parametrize("main, code, said", [
+    (lambda: None, 0, ""), (lambda: 0, 0, ""), (lambda: 3, 3, ""),
+    (lambda: raising(UserError("no such thing")), 1, "here.py: error: no such thing\n"),
+    (lambda: raising(KeyboardInterrupt()), 130, "here.py: interrupted\n"),
+    (wrapped, 1, "here.py: error: the data are wrong\n"),
+])  # fmt: skip
+def test_exit_codes(monkeypatch, capsys, main, code, said):
+    monkeypatch.setattr(sys, "argv", ["/there/here.py"])
+    monkeypatch.setattr("logging.raiseExceptions", False)
+    with pytest.raises(SystemExit) as end:
+        cli.run(main)
+    assert (end.value.code, capsys.readouterr().err) == (code, said)
+
+
+def test_a_mistake_of_ours_keeps_its_traceback(monkeypatch):
+    monkeypatch.setattr("logging.raiseExceptions", False)
+    with pytest.raises(ZeroDivisionError):
+        cli.run(lambda: 1 / 0)
