@@ -7,7 +7,6 @@ import json
 import math
 import random
 import sys
-from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -15,6 +14,7 @@ from typing import Dict, List
 
 from mutations import AREAS, Change, by_hand, reasons
 from mutations.reach import Reach, measure
+from mutations.report import table
 from mutations.running import copy_repository, run
 
 try:
@@ -23,24 +23,6 @@ try:
     from mutations.by_tool import draw
 except ImportError as error:
     sys.exit(f"mutations: error: {error.name} is not installed: pip install -e '.[mutations]'")
-
-
-def table(results: List[dict], known: Dict[str, str]) -> str:
-    """A row for each area: its changes, and of those that make a difference how many were noticed."""
-    rows = [("area", "changes", "no difference", "noticed", "unnoticed", "score")]
-    counts: Dict[str, Counter] = defaultdict(Counter)
-    for result in results:
-        how = result["how"]
-        if how != "noticed":
-            how = "no difference" if result["key"] in known else "unnoticed"
-        for area in (result["area"], "all"):
-            counts[area][how] += 1
-    for area in (*AREAS, "all"):
-        of_area = counts[area]
-        different = of_area["noticed"] + of_area["unnoticed"]
-        score = f"{100 * of_area['noticed'] / different:.0f}%" if different else "-"
-        rows.append((area, *(str(n) for n in (of_area.total(), of_area["no difference"], of_area["noticed"], of_area["unnoticed"])), score))
-    return "\n".join("| " + " | ".join(row) + " |" for row in (rows[0], ["---"] * 6, *rows[1:]))
 
 
 def main() -> int:

@@ -1,0 +1,39 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The measurement of what the tests notice: which tests are run, in which order, and how the table counts."""
+
+from mutations import AREAS, REPOSITORY, Change
+from mutations.reach import lines_before
+from mutations.report import table
+from mutations.running import in_order
+
+
+def test_lines_are_followed_to_where_they_stand_now():
+    old = ["a", "b", "c", "d"]
+    assert lines_before(old, old) == {1: [1], 2: [2], 3: [3], 4: [4]}
+    assert lines_before(old, ["a", "x", "c", "d"]) == {1: [1], 2: [2], 3: [3], 4: [4]}
+    assert lines_before(old, ["a", "b", "n", "c", "d"]) == {1: [1], 2: [2, 3], 3: [3, 4], 4: [5]}  # put in between b and c
+    assert lines_before(old, ["a", "d"])[4] == [2] and lines_before(old, ["a", "d"])[2] == []
+
+
+def test_quick_tests_are_run_first_and_those_of_a_file_together():
+    seconds = {"a.py::long": 60.0, "a.py::quick": 0.5, "b.py::one": 1.5, "b.py::two": 0.1, "c.py::long": 9.0}
+    assert in_order(set(seconds), seconds) == ["a.py::quick", "b.py::two", "b.py::one", "c.py::long", "a.py::long"]
+
+
+def test_a_change_is_known_wherever_its_line_stands():
+    """By file and lines, so that results and reasons are found again when code has moved."""
+    path = "veco_fairseq/errors.py"
+    code = (REPOSITORY / path).read_text(encoding="utf-8")
+    first, *rest = code.splitlines(keepends=True)
+    change = Change("commands", path, "".join(["# another\n", *rest]), (1,), "", "hand")
+    assert change.diff == [f"-{first.rstrip()}", "+# another"]
+    assert change.key == change._replace(lines=(7,), what="other words").key != change._replace(file="scripts/score.py").key
+
+
+def test_the_table_counts_what_makes_a_difference():
+    results = [{"area": "models", "key": str(number), "how": how}
+               for number, how in enumerate(["noticed", "noticed", "noticed", "unnoticed", "not reached", "unnoticed"])]  # fmt: skip
+    rows = {row.split(" | ")[0].strip("| "): row for row in table(results, {"5": "why"}).splitlines()}
+    assert rows["models"] == "| models | 6 | 1 | 3 | 2 | 60% |" and rows["all"].startswith("| all | 6 | 1 | 3 | 2 |")
+    assert rows["data"] == "| data | 0 | 0 | 0 | 0 | - |" and len(rows) == 1 + 1 + len(AREAS) + 1
