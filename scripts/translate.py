@@ -41,7 +41,8 @@ def main() -> None:
         raise UserError(message)
     translator = Translator(
         args.checkpoints, model=args.sentencepiece, data=args.data, beam=args.beam, lenpen=args.lenpen,
-        max_len_a=args.max_len_a, max_len_b=args.max_len_b, batch_size=args.batch_size, max_tokens=args.max_tokens, bf16=args.amp, cpu=args.cpu,
+        max_len_a=args.max_len_a, max_len_b=args.max_len_b, batch_size=args.batch_size, max_tokens=args.max_tokens,
+        bf16=args.amp, cpu=args.cpu,
     )
     for line in translate_stream(translator, standard_input(), args.buffer_size, lambda n: print(n, file=sys.stderr)):
         sys.stdout.buffer.write(line.encode("utf-8") + b"\n")

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""What trainings cost: count_operations.py."""
+"""Counted operations against formulas, and what count_operations.py makes of them."""
 
 import runpy
 import sys
@@ -10,7 +10,25 @@ import torch
 from conftest import REPOSITORY
 from test_training import train  # noqa: F401  a fixture
 
-from veco_fairseq.operations import Operations, count_operations
+from veco_fairseq.operations import Operations, count_operations, counter
+
+
+def counted(function) -> int:
+    with counter() as operations:
+        function()
+    return operations.get_total_flops()
+
+
+def test_attention_is_counted_on_a_cpu_too():
+    """With and without dropout PyTorch takes different paths; the operations are q k^T, p v, and twice that back."""
+    batch, heads, length, dim = 2, 3, 16, 8
+    q = torch.randn(batch, heads, length, dim, requires_grad=True)
+    product = 2 * batch * heads * length * length * dim
+    attention = torch.nn.functional.scaled_dot_product_attention
+    assert counted(lambda: attention(q, q, q)) == 2 * product
+    assert counted(lambda: attention(q, q, q, dropout_p=0.1).sum().backward()) == 6 * product
+    # The fused kernel keeps no attention weights and computes q k^T again.
+    assert counted(lambda: attention(q, q, q).sum().backward()) == 7 * product
 
 
 def test_an_update_of_three_batches_costs_three(make_root, train, tmp_path):  # noqa: F811

@@ -81,14 +81,16 @@ def run(change: Change, suite: Path, reach: Reach, within: float = math.inf) -> 
         file.write_text(change.code, encoding="utf-8", newline="\n")
         file.chmod(mode)
         process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "mutations.order", f"@{names}"], cwd=suite / "tests",
-            env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "mutations.order", f"@{names}"],
+            cwd=suite / "tests", env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             start_new_session=True,
         )  # fmt: skip
         try:
             said = process.communicate(timeout=60 + PATIENCE * expected)[0]
             failed = [line.split(" - ")[0].split(" ", 1)[1] for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
             by = failed[0] if failed else f"exit code {process.returncode}"
+            if process.returncode in (4, 5):  # pytest's, for tests that it does not find
+                raise RuntimeError(f"{change.file}: its tests cannot be run: {said[-500:]}")
             how = "unnoticed" if process.returncode == 0 else "noticed"
         except subprocess.TimeoutExpired:
             how, by = "noticed", "no end"
