@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--tool", type=int, default=15, metavar="N", help="changes of an area that the tool makes (default: 15)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--hand", type=int, metavar="N", help="of those made by hand, drawn by the seed (default: all)")
+    parser.add_argument("--skip", type=int, default=0, metavar="N", help="leave out the first N of an area and a kind, which a run before has tried")
     parser.add_argument("--together", type=int, default=2, metavar="N", help="runs at a time (default: 2)")
     parser.add_argument("--within", type=float, default=math.inf, metavar="S",
                         help="of each change's tests, quick ones first, those that take so many seconds (default: all)")  # fmt: skip
@@ -62,7 +63,8 @@ def run_all(args: argparse.Namespace, out: Path, results: Dict[str, dict]):
     for area in areas:
         of_area = [change for change in hand if change.area == area]
         random.Random(f"{area} {args.seed}").shuffle(of_area)
-        changes += [*of_area[: args.hand], *draw(area, args.tool, args.seed)]
+        last = None if args.hand is None else args.skip + args.hand
+        changes += [*of_area[args.skip : last], *list(draw(area, args.skip + args.tool, args.seed))[args.skip :]]
     new = {change.key: change for change in changes}  # the same can come twice
     wanted = [change for key, change in new.items() if key not in results or (args.again and results[key]["how"] != "noticed")]
     suites: SimpleQueue = SimpleQueue()
