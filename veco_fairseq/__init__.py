@@ -12,7 +12,12 @@ if sys.version_info >= (3, 14):
             f"fairseq-fixed cannot be imported on Python 3.14 ({error}): mend it with {sys.executable} scripts/mend_fairseq.py"
         ) from None
 
-from veco_fairseq import compat  # noqa: F401, E402  first: it prepares fairseq for what follows
-from veco_fairseq import criterions, models, schedule, tasks  # noqa: F401, E402  each registers itself
+from veco_fairseq import (  # noqa: F401, E402  each registers itself
+    compat,  # noqa: F401, E402  first: it prepares fairseq for what follows
+    criterions,
+    models,
+    schedule,
+    tasks,
+)
 
 __version__ = "0.1.0"

@@ -4,7 +4,7 @@
 
 import math
 from collections import defaultdict
-from typing import Callable, Dict, List, Optional
+from collections.abc import Callable
 
 import torch
 from fairseq.optim.adam import Adam
@@ -14,7 +14,7 @@ from torch.optim.adamw import adamw
 _fairseq_step = Adam.step
 
 
-def step(optimizer: Adam, closure: Optional[Callable[[], Tensor]] = None) -> Optional[Tensor]:
+def step(optimizer: Adam, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
     """fairseq's ``Adam.step`` on fp32 parameters; on others, and with AMSGrad, fairseq's own.
 
     fairseq's makes eight passes, each a kernel of its own for every parameter: thousands of launches on a GPU, and on a
@@ -45,7 +45,7 @@ def step(optimizer: Adam, closure: Optional[Callable[[], Tensor]] = None) -> Opt
     return loss
 
 
-def _by_step(optimizer: Adam, parameters: List[Tensor]) -> Dict[int, List[Tensor]]:
+def _by_step(optimizer: Adam, parameters: list[Tensor]) -> dict[int, list[Tensor]]:
     """The parameters with a gradient, by the number of their step, counted on: those that were frozen have fewer."""
     found = defaultdict(list)
     for p in parameters:

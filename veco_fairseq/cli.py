@@ -6,8 +6,9 @@ import argparse
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable, NoReturn, Optional
+from typing import NoReturn
 
 from veco_fairseq.errors import FULL, SYSTEM_ERRORS, UserError
 
@@ -15,14 +16,14 @@ from veco_fairseq.errors import FULL, SYSTEM_ERRORS, UserError
 REMOTE_USER_ERROR = f"{UserError.__module__}.{UserError.__qualname__}: "
 
 
-def user_message(error: BaseException) -> Optional[str]:
+def user_message(error: BaseException) -> str | None:
     """The one line that a user is to see for ``error``, or None if it is no mistake of theirs.
 
     That is a :class:`UserError` anywhere in the chain of causes and contexts (fairseq's trainer wraps one in a
     bare Exception), or an OSError of :data:`SYSTEM_ERRORS` that names its file.
     """
     seen = set()
-    link: Optional[BaseException] = error
+    link: BaseException | None = error
     while link is not None and id(link) not in seen:
         seen.add(id(link))
         text = " ".join(str(link).split())
@@ -39,7 +40,7 @@ def user_message(error: BaseException) -> Optional[str]:
     return None
 
 
-def number_of_layers(text: str) -> Optional[int]:
+def number_of_layers(text: str) -> int | None:
     """An argument's type: a number, or none for "all"."""
     if text != "all" and not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text}: give a number, or all")
@@ -76,7 +77,7 @@ def finish_output() -> None:
         os._exit(1)
 
 
-def run(main: Callable[[], Optional[int]]) -> NoReturn:
+def run(main: Callable[[], int | None]) -> NoReturn:
     """Call a command's ``main`` and end the process, with one line on standard error for the user's mistakes.
 
     The exit code is what main returns (0 for None), 1 for the user's mistakes, 130 after Ctrl-C, and 141 when

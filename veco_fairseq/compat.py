@@ -12,10 +12,11 @@ import re
 import shutil
 import sys
 import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import wraps
 from types import ModuleType
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any
 
 import fairseq_cli.train  # before all of fairseq: it sets up the log
 import numpy as np
@@ -81,15 +82,15 @@ def quiet_known_warnings() -> None:
 # TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD; and what it raises for a bad file tells the user nothing.
 
 _fairseq_load_checkpoint_to_cpu = checkpoint_utils.load_checkpoint_to_cpu
-_architecture_of: Dict[str, Optional[str]] = {}  # of the checkpoints read, for the message when one does not fit
-_task_state_of: Dict[str, Dict[str, Any]] = {}  # likewise, for the task to check (see trainer_load_checkpoint)
+_architecture_of: dict[str, str | None] = {}  # of the checkpoints read, for the message when one does not fit
+_task_state_of: dict[str, dict[str, Any]] = {}  # likewise, for the task to check (see trainer_load_checkpoint)
 _fairseq_load_model_ensemble_and_task = checkpoint_utils.load_model_ensemble_and_task
 _fairseq_trainer_load_checkpoint = Trainer.load_checkpoint
 
 
 def load_checkpoint_to_cpu(
-    path: str, arg_overrides: Optional[Dict[str, Any]] = None, load_on_all_ranks: bool = False
-) -> Dict[str, Any]:
+    path: str, arg_overrides: dict[str, Any] | None = None, load_on_all_ranks: bool = False
+) -> dict[str, Any]:
     """fairseq's, on what :func:`read_checkpoint` reads.
 
     Raises:
@@ -113,7 +114,7 @@ def load_checkpoint_to_cpu(
     return state
 
 
-def load_model_ensemble_and_task(filenames: List[str], *args, **kwargs):
+def load_model_ensemble_and_task(filenames: list[str], *args, **kwargs):
     """fairseq's (generate, interactive, validate), with a line for a model that its checkpoint does not fit.
 
     Raises:
@@ -178,7 +179,7 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
             ) from error
 
 
-def older_checkpoints(folder: str, filename: str) -> List[str]:
+def older_checkpoints(folder: str, filename: str) -> list[str]:
     """The checkpoints with the same suffix beside ``filename`` that a training can go on from, newest first."""
     suffix = os.path.basename(filename)[len("checkpoint_last"):]
     pattern = re.compile(rf"checkpoint(\d+|_\d+_\d+|_best){re.escape(suffix)}")
@@ -187,12 +188,12 @@ def older_checkpoints(folder: str, filename: str) -> List[str]:
     return sorted(paths, key=os.path.getmtime, reverse=True)
 
 
-def misfit(error: BaseException) -> Optional[str]:
+def misfit(error: BaseException) -> str | None:
     """What does not fit when torch cannot load a state dict, a few of each kind; None if that is not the error.
 
     fairseq's trainer raises a bare Exception from it, so that torch's is searched in the chain.
     """
-    link: Optional[BaseException] = error
+    link: BaseException | None = error
     while link is not None and "Error(s) in loading state_dict for" not in str(link):
         link = link.__cause__ or link.__context__
     if link is None:
@@ -214,7 +215,7 @@ def misfit(error: BaseException) -> Optional[str]:
     return "; ".join(parts) or " ".join(text.split())
 
 
-def _few(items: List[str], limit: int = 2) -> str:
+def _few(items: list[str], limit: int = 2) -> str:
     return ", ".join(items[:limit]) + (f" and {len(items) - limit} more" if len(items) > limit else "")
 
 
@@ -254,7 +255,7 @@ _fairseq_move_to_cpu = utils.move_to_cpu
 
 def move_to_cpu(sample: Any) -> Any:
     """fairseq's, for saving; tensors that are one (tied weights) stay one, and are saved once, from a GPU, too."""
-    moved: Dict[Any, torch.Tensor] = {}
+    moved: dict[Any, torch.Tensor] = {}
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
         place = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
@@ -291,7 +292,7 @@ def copy(src_path: str, dst_path: str, overwrite: bool = False) -> str:
 _fairseq_batch_by_size = data_utils.batch_by_size
 
 
-def batch_by_size(indices, *args, **kwargs) -> List[np.ndarray]:
+def batch_by_size(indices, *args, **kwargs) -> list[np.ndarray]:
     """fairseq's, with the sentences that it leaves out at the end as one more batch."""
     indices = np.fromiter(indices, dtype=np.int64)
     batches = list(_fairseq_batch_by_size(indices, *args, **kwargs)) if len(indices) else []
@@ -404,7 +405,7 @@ def get_train_iterator(trainer: Trainer, epoch: int, *args, **kwargs):
 _fairseq_get_valid_stats = fairseq_cli.train.get_valid_stats
 
 
-def get_valid_stats(cfg, trainer: Trainer, stats: Dict[str, Any], *args) -> Dict[str, Any]:
+def get_valid_stats(cfg, trainer: Trainer, stats: dict[str, Any], *args) -> dict[str, Any]:
     """fairseq's, where ``--best-checkpoint-metric`` is one of the validation's figures."""
     metric = cfg.checkpoint.best_checkpoint_metric
     if metric not in stats:
@@ -461,7 +462,7 @@ MISTAKES = (
 )
 
 
-def mistake(error: BaseException) -> Optional[str]:
+def mistake(error: BaseException) -> str | None:
     """The one line for ``error``, or None if it is no known mistake of the user's."""
     message = user_message(error)
     if message is not None:
@@ -494,7 +495,7 @@ def one_line_errors(previous: Callable) -> Callable:
     return hook
 
 
-def running(command: str) -> List[ModuleType]:
+def running(command: str) -> list[ModuleType]:
     """The module of a command, where it was imported, by itself or as ``__main__`` (``python -m``)."""
     main = sys.modules["__main__"]
     as_main = [main] if getattr(main.__spec__, "name", None) == command else []

@@ -6,16 +6,16 @@ import importlib
 import os
 import platform
 import sys
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Tuple
 
 PACKAGES = ("veco_fairseq", "fairseq-fixed", "torch", "numpy", "omegaconf", "hydra-core", "sentencepiece", "sacrebleu",
             "torchaudio", "ctranslate2", "transformers", "faiss-cpu", "liger-kernel", "triton", "tensorboardX")  # fmt: skip
 BF16_FLAGS = ("amx_bf16", "avx512_bf16", "bf16")  # of x86 processors, and of Arm's
 
 
-def version(package: str) -> Optional[str]:
+def version(package: str) -> str | None:
     """The version that is installed, or none."""
     try:
         return metadata.version(package)
@@ -23,7 +23,7 @@ def version(package: str) -> Optional[str]:
         return None
 
 
-def processor() -> Tuple[str, List[str]]:
+def processor() -> tuple[str, list[str]]:
     """Its name, and which of :data:`BF16_FLAGS` it has."""
     name, flags = platform.processor() or platform.machine(), []
     cpuinfo = Path("/proc/cpuinfo")
@@ -35,7 +35,7 @@ def processor() -> Tuple[str, List[str]]:
     return name, flags
 
 
-def report() -> Iterator[Tuple[str, str]]:
+def report() -> Iterator[tuple[str, str]]:
     """(what, how it is), a line each."""
     import torch
 
@@ -56,7 +56,7 @@ def report() -> Iterator[Tuple[str, str]]:
         yield f"GPU {number}", f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB, {bf16}"
 
 
-def conflicts(versions: Dict[str, Optional[str]]) -> List[str]:
+def conflicts(versions: dict[str, str | None]) -> list[str]:
     """What is known not to work, each with what to do.
 
     Args:
@@ -76,7 +76,7 @@ def conflicts(versions: Dict[str, Optional[str]]) -> List[str]:
     return found
 
 
-def unloadable(module: str) -> Optional[str]:
+def unloadable(module: str) -> str | None:
     """Why a module cannot be imported, in a line, or none if it can."""
     try:
         importlib.import_module(module)
@@ -85,7 +85,7 @@ def unloadable(module: str) -> Optional[str]:
     return None
 
 
-def failures(versions: Dict[str, Optional[str]]) -> List[str]:
+def failures(versions: dict[str, str | None]) -> list[str]:
     """What is installed and cannot be imported, each with what to do.
 
     Args:

@@ -8,13 +8,14 @@ import os
 import re
 import shutil
 import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Iterator, List, Optional, Tuple, Union
+from typing import Any, BinaryIO
 
 from veco_fairseq.errors import SYSTEM_ERRORS, UserError
 
-Path_ = Union[str, Path]
+Path_ = str | Path
 
 # How torch's zip writer and safetensors put a full disk into words, when they don't raise the OSError itself.
 WRITE_FAILED = re.compile(
@@ -22,7 +23,7 @@ WRITE_FAILED = re.compile(
 )
 
 
-def write_failure(error: Exception) -> Optional[str]:
+def write_failure(error: Exception) -> str | None:
     """Why a file could not be written, in a few words; None if that is not what happened."""
     if not isinstance(error, OSError) and not WRITE_FAILED.search(str(error)):
         return None
@@ -141,7 +142,7 @@ def read_json(path: Path_) -> Any:
         raise UserError(f"{path}: is not JSON that can be read ({error}): it is damaged or another file") from error
 
 
-def read_translations(source: Path_, target: Path_) -> Tuple[List[str], List[str]]:
+def read_translations(source: Path_, target: Path_) -> tuple[list[str], list[str]]:
     """The lines of two texts, line N of the one the translation of line N of the other.
 
     Raises:

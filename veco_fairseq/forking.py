@@ -8,8 +8,9 @@ start method of the process is left to its owner.
 """
 
 import multiprocessing
+from collections.abc import Callable
 from functools import wraps
-from typing import Any, Callable
+from typing import Any
 
 import torch.utils.data
 from torch.utils.data import DataLoader

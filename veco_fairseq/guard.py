@@ -14,10 +14,11 @@ import linecache
 import re
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any, Iterator, NoReturn
+from typing import Any, NoReturn
 
 from fairseq.data import FastaDataset
 

@@ -3,8 +3,9 @@
 """How much memory training takes, told without training."""
 
 from argparse import Namespace
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
-from typing import Callable, Iterable, List, NamedTuple, Optional
+from typing import NamedTuple
 
 import torch
 from fairseq.data import Dictionary
@@ -91,14 +92,14 @@ def training_memory(args: Namespace, dictionary: Dictionary, batch: Batch) -> Me
     return Memory(BYTES_A_PARAMETER * parameters, activations, loss)
 
 
-def _of_veco(model: VecoModel, apart: Tensor, joined: Optional[Tensor]) -> List[Tensor]:
+def _of_veco(model: VecoModel, apart: Tensor, joined: Tensor | None) -> list[Tensor]:
     """H, S and TLM of a batch, as :meth:`VecoModel.forward` computes them."""
     hidden = model.unplugged(apart)
     branches = [hidden, model.plugged(apart, hidden.detach(), apart)]
     return branches if joined is None else [*branches, model.unplugged(joined)]
 
 
-def _of_xlme(model: XlmeModel, apart: Tensor, joined: Optional[Tensor]) -> List[Tensor]:
+def _of_xlme(model: XlmeModel, apart: Tensor, joined: Tensor | None) -> list[Tensor]:
     """The generator's states and the discriminator's logits, as :meth:`XlmeModel.forward` computes them."""
     tokens = apart if joined is None else joined
     return [model.generator(tokens), model.detection_head(model.unplugged(tokens).flatten(0, 1))]

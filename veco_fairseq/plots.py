@@ -5,8 +5,9 @@
 import json
 import logging
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any
 
 # fairseq sets the root logger to DEBUG, and matplotlib would tell of every font that it looks at.
 logging.getLogger("matplotlib").setLevel(logging.ERROR)
@@ -21,7 +22,7 @@ from veco_fairseq.errors import UserError  # noqa: E402
 from veco_fairseq.files import atomic_output, read_lines  # noqa: E402
 
 
-def read_curve(log: Path, metric: str, training: bool = False) -> List[Tuple[int, float]]:
+def read_curve(log: Path, metric: str, training: bool = False) -> list[tuple[int, float]]:
     """(updates, value) of a metric from what fairseq-train printed, as ``simple`` or ``json`` lines.
 
     Args:
@@ -44,7 +45,7 @@ def read_curve(log: Path, metric: str, training: bool = False) -> List[Tuple[int
     return sorted(curve.items())
 
 
-def _training_values(line: str) -> Dict[str, float]:
+def _training_values(line: str) -> dict[str, float]:
     """The metrics of a line on training, by name; of other lines nothing."""
     _, found, values = line.partition("| train_inner | ")
     if not found:
@@ -52,7 +53,7 @@ def _training_values(line: str) -> Dict[str, float]:
     return _numbers(_object(values) if values.startswith("{") else dict(re.findall(r"(\w+)=([^\s,]+)", values)))
 
 
-def _validation_values(line: str) -> Dict[str, float]:
+def _validation_values(line: str) -> dict[str, float]:
     """The metrics of a line on validation, by name; of other lines nothing."""
     if '{"epoch": ' in line and '"valid_num_updates"' in line:
         found = {key.removeprefix("valid_"): value for key, value in _object(line[line.index("{") :]).items()}
@@ -63,7 +64,7 @@ def _validation_values(line: str) -> Dict[str, float]:
     return _numbers(found)
 
 
-def _object(text: str) -> Dict[str, Any]:
+def _object(text: str) -> dict[str, Any]:
     """A JSON object; nothing of a line that was cut off, as the last one of a killed training."""
     try:
         return json.loads(text)
@@ -71,13 +72,13 @@ def _object(text: str) -> Dict[str, Any]:
         return {}
 
 
-def _numbers(values: Dict[str, Any]) -> Dict[str, float]:
+def _numbers(values: dict[str, Any]) -> dict[str, float]:
     number = re.compile(r"-?(\d{1,300}(\.\d*)?|\.\d+)(e[-+]?\d{1,2})?", re.ASCII)
     return {key: float(value) for key, value in values.items() if number.fullmatch(str(value))}
 
 
 def plot_curves(
-    curves: Dict[str, List[Tuple[int, float]]], *, ylabel: str, title: str, output: Path, log: bool = False,
+    curves: dict[str, list[tuple[int, float]]], *, ylabel: str, title: str, output: Path, log: bool = False,
     xlabel: str = "updates",
 ) -> None:  # fmt: skip
     """One line a name over updates, or over what ``xlabel`` says; ``log`` for a logarithmic y axis."""
@@ -96,7 +97,7 @@ def plot_curves(
     _save(figure, output)
 
 
-def plot_bars(bars: Dict[str, Dict[str, float]], ylabel: str, title: str, output: Path) -> None:
+def plot_bars(bars: dict[str, dict[str, float]], ylabel: str, title: str, output: Path) -> None:
     """Groups of bars with their values on top, a colour for each name.
 
     Args:

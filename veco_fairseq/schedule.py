@@ -4,7 +4,6 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import List
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
@@ -20,9 +19,9 @@ class LinearByEpochConfig(FairseqDataclass):
     warmup_ratio: float = field(
         default=0.1, metadata={"help": "share of all updates in which the learning rate rises"}
     )
-    lr: List[float] = II("optimization.lr")
+    lr: list[float] = II("optimization.lr")
     max_epoch: int = II("optimization.max_epoch")
-    update_freq: List[int] = II("optimization.update_freq")
+    update_freq: list[int] = II("optimization.update_freq")
     skip_remainder_batch: bool = II("optimization.skip_remainder_batch")
 
 

@@ -3,9 +3,10 @@
 """BLEU as the paper reports it: detokenised sacreBLEU and case-insensitive tokenised BLEU (VECO, section 5.1)."""
 
 import re
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any
 
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
@@ -25,15 +26,15 @@ _DETOKENISED = re.compile(r"^D-(\d+)\t[^\t]*\t(.*)$", re.DOTALL)
 
 
 def score_files(
-    hypothesis: Union[str, Path],
-    reference: Union[str, Path],
+    hypothesis: str | Path,
+    reference: str | Path,
     *,
     lang: str,
     generated: bool = False,
     split_compounds: bool = False,
     samples: int = 0,
-    baseline: Optional[Union[str, Path]] = None,
-) -> Dict[str, Any]:
+    baseline: str | Path | None = None,
+) -> dict[str, Any]:
     """:func:`score` for files of one sentence a line, ``generated``: for the output of ``fairseq-generate``.
 
     Raises:
@@ -60,8 +61,8 @@ def score(
     lang: str,
     split_compounds: bool = False,
     samples: int = 0,
-    baseline: Optional[Sequence[str]] = None,
-) -> Dict[str, Any]:
+    baseline: Sequence[str] | None = None,
+) -> dict[str, Any]:
     """Both BLEUs of a system's output.
 
     Args:
@@ -108,7 +109,7 @@ def score(
     return {**result, "tokenised_bleu": _result(tokenised, texts[:-1], texts[-1], tokeniser=tokeniser, samples=samples)}
 
 
-def tokenise(lines: Sequence[str], lang: str, split_compounds: bool = False) -> List[str]:
+def tokenise(lines: Sequence[str], lang: str, split_compounds: bool = False) -> list[str]:
     """Moses' tokens; compounds split as in the evaluation of Vaswani et al. (2017): a-b is a ##AT##-##AT## b."""
     moses = MosesTokenizer(lang)
     texts = [moses.tokenize(line, return_str=True, escape=False) for line in lines]
@@ -117,7 +118,7 @@ def tokenise(lines: Sequence[str], lang: str, split_compounds: bool = False) -> 
 
 def _result(
     metric: BLEU, systems: Sequence[Sequence[str]], references: Sequence[str], *, tokeniser: str, samples: int
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     found = metric.corpus_score(systems[0], [references], n_bootstrap=samples or 1)
     result = {"score": found.score, "signature": str(metric.get_signature()), "tokeniser": tokeniser}
     result["details"] = str(found)
@@ -132,7 +133,7 @@ def _result(
     return result
 
 
-def score_lines(result: Dict[str, Any]) -> List[str]:
+def score_lines(result: dict[str, Any]) -> list[str]:
     """Both BLEUs for people, with the signature of the first and the tokenisation of the second."""
     names = (("sacrebleu", "sacreBLEU"), ("tokenised_bleu", "case-insensitive tokenised BLEU"))
     lines = []
@@ -148,7 +149,7 @@ def score_lines(result: Dict[str, Any]) -> List[str]:
     return lines
 
 
-def read_generate_output(path: Union[str, Path]) -> List[str]:
+def read_generate_output(path: str | Path) -> list[str]:
     """The hypotheses in what ``fairseq-generate`` printed, in the order of the test set.
 
     Args:
@@ -158,7 +159,7 @@ def read_generate_output(path: Union[str, Path]) -> List[str]:
     Raises:
         UserError: it cannot be read, has no such lines, or some sentence has none.
     """
-    hypotheses: Dict[int, str] = {}
+    hypotheses: dict[int, str] = {}
     for line in read_lines(path):
         match = _DETOKENISED.match(line)
         if match:

@@ -2,7 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The states of a pre-trained model's layers, unplugged, and batches of text to compute them for."""
 
-from typing import Iterator, List, Optional, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.models.base import PretrainingModel
 
 
-def layer_states(model: PretrainingModel, tokens: Tensor) -> List[Tensor]:
+def layer_states(model: PretrainingModel, tokens: Tensor) -> list[Tensor]:
     """The states of each sequence's tokens, unplugged, after the embeddings and after every layer.
 
     Args:
@@ -25,7 +25,7 @@ def layer_states(model: PretrainingModel, tokens: Tensor) -> List[Tensor]:
         Layers + 1 times (batch, length, dim): embeddings first, H^L last.
     """
     layers = model.encoder.sentence_encoder.layers
-    states: List[Tensor] = []
+    states: list[Tensor] = []
     hooks = [layers[0].register_forward_pre_hook(lambda layer, inputs: states.append(inputs[0]))]
     hooks += [layer.register_forward_hook(lambda layer, inputs, output: states.append(output)) for layer in layers]
     try:
@@ -36,7 +36,7 @@ def layer_states(model: PretrainingModel, tokens: Tensor) -> List[Tensor]:
     return [state.transpose(0, 1) for state in states]
 
 
-def chosen_layers(pretrained: PretrainedModel, wanted: Optional[Sequence[str]], option: str) -> List[int]:
+def chosen_layers(pretrained: PretrainedModel, wanted: Sequence[str] | None, option: str) -> list[int]:
     """The layers' numbers, from the words of an option; none: all, with the embeddings.
 
     Raises:
@@ -51,9 +51,9 @@ def chosen_layers(pretrained: PretrainedModel, wanted: Optional[Sequence[str]], 
     return [int(word) for word in wanted]
 
 
-def by_length(lengths: Sequence[int], max_tokens: int) -> Iterator[List[int]]:
+def by_length(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
     """Indices by length, so many that they have at most ``max_tokens`` with padding, or one."""
-    batch: List[int] = []
+    batch: list[int] = []
     for index in np.argsort(lengths, kind="stable").tolist():
         if batch and (len(batch) + 1) * lengths[index] > max_tokens:
             yield batch

@@ -3,9 +3,9 @@
 """Raw text in, raw text out, with a fine-tuned fairseq translation model."""
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Callable, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import sentencepiece
 import torch
@@ -44,8 +44,8 @@ class Translator:
         self,
         checkpoints: Sequence[Path_],
         *,
-        model: Union[Path_, sentencepiece.SentencePieceProcessor, None] = None,
-        data: Optional[Path_] = None,
+        model: Path_ | sentencepiece.SentencePieceProcessor | None = None,
+        data: Path_ | None = None,
         beam: int = 5,
         lenpen: float = 1.0,
         max_len_a: float = 1.5,
@@ -82,7 +82,7 @@ class Translator:
 
     def translate(
         self, lines: Sequence[str], note: Callable[[int, str], None] = lambda number, words: None
-    ) -> List[str]:
+    ) -> list[str]:
         """The translation of every line, in their order; an empty line's is empty.
 
         A line of more pieces than the model has positions is translated in parts, cut after sentences or, where one is
@@ -92,28 +92,28 @@ class Translator:
             lines: raw text.
             note: told the index of such a line, and what was done.
         """
-        parts: List[Tuple[int, List[str]]] = []
+        parts: list[tuple[int, list[str]]] = []
         for number, pieces in enumerate(self.pieces.encode(list(lines), out_type=str)):
             cut = list(split(pieces, self.max_pieces))
             if len(cut) > 1:
                 limits = f"{len(pieces):,} pieces, the model takes {self.max_pieces}"
                 note(number, f"{limits}: translated in {len(cut)} parts")
             parts += [(number, part) for part in cut]
-        translated: List[List[str]] = [[] for _ in lines]
+        translated: list[list[str]] = [[] for _ in lines]
         results = self._translate([part for _, part in parts])
         for (number, _), text in zip(parts, results):
             translated[number].append(text)
         return [" ".join(texts) for texts in translated]
 
     @torch.inference_mode()
-    def _translate(self, sources: Sequence[List[str]]) -> List[str]:
+    def _translate(self, sources: Sequence[list[str]]) -> list[str]:
         dictionary = self.task.source_dictionary
         # As fairseq-preprocess divides a line: a piece can hold a character that separates words there (U+0085).
         words = [tokenize_line(" ".join(source)) for source in sources]
         ids = [torch.tensor([*map(dictionary.index, line), dictionary.eos()]) for line in words]
         lengths = torch.tensor([len(source) for source in ids])
         dataset = self.task.build_dataset_for_inference(ids, lengths)
-        results: List[str] = [""] * len(ids)
+        results: list[str] = [""] * len(ids)
         for batch in self._batches(lengths):
             sample = dataset.collater([dataset[i] for i in batch])
             if self.device.type == "cuda":
@@ -124,9 +124,9 @@ class Translator:
                 results[i] = self._text(hypotheses[0]["tokens"])
         return results
 
-    def _batches(self, lengths: torch.Tensor) -> Iterator[List[int]]:
+    def _batches(self, lengths: torch.Tensor) -> Iterator[list[int]]:
         """Sentences of like length together, the longest first, so that memory runs out at once or never."""
-        batch: List[int] = []
+        batch: list[int] = []
         for i in lengths.argsort(descending=True, stable=True).tolist():
             if batch and (len(batch) == self.batch_size or (len(batch) + 1) * lengths[batch[0]] > self.max_tokens):
                 yield batch
@@ -141,7 +141,7 @@ class Translator:
         return self.pieces.decode([dictionary[i] for i in tokens.tolist() if i not in special])
 
 
-def split(pieces: List[str], longest: int) -> Iterator[List[str]]:
+def split(pieces: list[str], longest: int) -> Iterator[list[str]]:
     """Cut pieces into parts of at most ``longest``: after the last sentence that fits, else before the last word."""
     while len(pieces) > longest:
         starts = [i for i in range(1, longest + 1) if pieces[i].startswith("▁")]

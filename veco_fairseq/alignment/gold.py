@@ -3,7 +3,8 @@
 """Links that people have set, sure and possible ones, and how found ones compare."""
 
 import re
-from typing import Dict, List, NamedTuple, Sequence, Set, Tuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from veco_fairseq.alignment.words import Links, split_words
 from veco_fairseq.errors import UserError
@@ -20,11 +21,11 @@ class Gold(NamedTuple):
         possible: P, with the sure ones among them.
     """
 
-    sure: Set[Tuple[int, int]]
-    possible: Set[Tuple[int, int]]
+    sure: set[tuple[int, int]]
+    possible: set[tuple[int, int]]
 
 
-def read_gold(path: Path_, source: Sequence[str], target: Sequence[str], first: int = 0) -> List[Gold]:
+def read_gold(path: Path_, source: Sequence[str], target: Sequence[str], first: int = 0) -> list[Gold]:
     """The links of lines ``i-j`` (sure) and ``ipj`` (possible), spaces between them; a line may have none.
 
     Args:
@@ -64,7 +65,7 @@ def read_gold(path: Path_, source: Sequence[str], target: Sequence[str], first: 
     return golds
 
 
-def figures(found: Sequence[Links], golds: Sequence[Gold]) -> Dict[str, float]:
+def figures(found: Sequence[Links], golds: Sequence[Gold]) -> dict[str, float]:
     """Alignment error rate, precision and recall over all sentences' links (XLM-E, equation 10; Och and Ney 2003).
 
     With the found links A, the sure ones S and the possible ones P, which include S:

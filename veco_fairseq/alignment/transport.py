@@ -2,7 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Optimal transport with entropic regularisation, and the links in its plan."""
 
-from typing import Tuple
 
 import torch
 from torch import Tensor
@@ -34,7 +33,7 @@ def sinkhorn(cost: Tensor, x_mass: Tensor, y_mass: Tensor, *, regularisation: fl
     return (log_k + log_u + log_v).exp()
 
 
-def mutual(plan: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+def mutual(plan: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The links i-j where j has the most of row i and i the most of column j: the forward and the backward alignment's.
 
     Args:

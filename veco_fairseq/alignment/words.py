@@ -3,7 +3,8 @@
 """The words of sentences and of their translations, aligned."""
 
 import re
-from typing import List, NamedTuple, Sequence, Tuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,18 +19,18 @@ from veco_fairseq.data.vocabulary import Encoder
 from veco_fairseq.errors import UserError
 from veco_fairseq.states import by_length, layer_states, padded
 
-Links = List[Tuple[int, int]]  # (word of x, word of y), from 0
+Links = list[tuple[int, int]]  # (word of x, word of y), from 0
 SMALLEST = 1e-6  # of a similarity, whose logarithm is the cost
 
 
 class Sentence(NamedTuple):
     """A sentence's pieces: their ids, without ``<s>`` and ``</s>``, and the number of the word that each is of."""
 
-    ids: List[int]
-    words: List[int]
+    ids: list[int]
+    words: list[int]
 
 
-def split_words(line: str) -> List[str]:
+def split_words(line: str) -> list[str]:
     """A line's words, between spaces and tabs: a no-break space, say, can be part of a word."""
     return re.findall(r"[^ \t]+", line)
 
@@ -43,8 +44,8 @@ def usual_layer(pretrained: PretrainedModel) -> int:
 @torch.inference_mode()
 def align(
     pretrained: PretrainedModel, source: Sequence[str], target: Sequence[str], *, layer: int, apart: bool = False,
-    regularisation: float = 1.0, iterations: int = 2, max_tokens: int = 8192, names: Tuple[str, str] = ("x", "y"),
-) -> List[Links]:  # fmt: skip
+    regularisation: float = 1.0, iterations: int = 2, max_tokens: int = 8192, names: tuple[str, str] = ("x", "y"),
+) -> list[Links]:  # fmt: skip
     """The links between the words of each source line and those of the target line of the same number.
 
     Pieces i and j with states h_i and h_j have the cost -log max(1e-6, h_i . h_j), each side's pieces share a mass of
@@ -72,7 +73,7 @@ def align(
     sides = [_sentences(pretrained, lines, name) for lines, name in zip((source, target), names)]
     pairs = list(zip(*sides, strict=True))
     _check_lengths(pretrained, pairs, apart, names)
-    found: List[Links] = [[] for _ in pairs]
+    found: list[Links] = [[] for _ in pairs]
     with tqdm(total=len(pairs), unit=" pairs", disable=None, leave=False) as progress:
         for batch in by_length([len(x.ids) + len(y.ids) + 4 for x, y in pairs], max_tokens):
             here = [pairs[number] for number in batch]
@@ -86,7 +87,7 @@ def align(
     return [sorted(set(links)) for links in found]
 
 
-def _sentences(pretrained: PretrainedModel, lines: Sequence[str], name: str) -> List[Sentence]:
+def _sentences(pretrained: PretrainedModel, lines: Sequence[str], name: str) -> list[Sentence]:
     texts = [split_words(line) for line in lines]
     for number, words in enumerate(texts, start=1):
         if not words:
@@ -104,7 +105,7 @@ def _sentences(pretrained: PretrainedModel, lines: Sequence[str], name: str) -> 
 
 
 def _check_lengths(
-    pretrained: PretrainedModel, pairs: Sequence[Tuple[Sentence, Sentence]], apart: bool, names: Tuple[str, str]
+    pretrained: PretrainedModel, pairs: Sequence[tuple[Sentence, Sentence]], apart: bool, names: tuple[str, str]
 ) -> None:
     longest = pretrained.model.encoder.max_positions()
     for number, (x, y) in enumerate(pairs, start=1):
@@ -123,13 +124,13 @@ def _check_lengths(
 
 
 def _states(
-    pretrained: PretrainedModel, pairs: Sequence[Tuple[Sentence, Sentence]], layer: int, apart: bool
-) -> Tuple[List[Tensor], List[Tensor]]:
+    pretrained: PretrainedModel, pairs: Sequence[tuple[Sentence, Sentence]], layer: int, apart: bool
+) -> tuple[list[Tensor], list[Tensor]]:
     """The states of each x's pieces and of each y's, (pieces, dim) each, fp32."""
     bos, eos = pretrained.dictionary.bos(), pretrained.dictionary.eos()
     xs, ys = zip(*pairs)
 
-    def states(rows: List[List[int]]) -> Tensor:
+    def states(rows: list[list[int]]) -> Tensor:
         return layer_states(pretrained.model, padded(rows, pretrained))[layer].float()
 
     if apart:
@@ -144,7 +145,7 @@ def _states(
     )
 
 
-def _with_mass(states: List[Tensor]) -> Tuple[Tensor, Tensor]:
+def _with_mass(states: list[Tensor]) -> tuple[Tensor, Tensor]:
     """Sentences' states as a batch, (batch, length, dim), and their shares of a mass of 1, (batch, length)."""
     masses = [pieces.new_full((len(pieces),), 1 / len(pieces)) for pieces in states]
     return pad_sequence(states, batch_first=True), pad_sequence(masses, batch_first=True)

@@ -6,9 +6,10 @@ import statistics
 import tempfile
 import time
 from argparse import Namespace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ SENTENCES_ALONE = 10  # translated one by one, for the latency
 class Words:
     """In the place of a SentencePiece model: every word is a piece."""
 
-    def encode(self, lines: Sequence[str], out_type: type = str) -> List[List[str]]:
+    def encode(self, lines: Sequence[str], out_type: type = str) -> list[list[str]]:
         return [line.split() for line in lines]
 
     def decode(self, pieces: Sequence[str]) -> str:
@@ -66,20 +67,20 @@ def write_random_model(folder: Path, arch: str, decoder_layers: int, vocabulary:
     write_translation_model(folder / "model.pt", model.state_dict(), config, target=symbols, report={})
 
 
-def random_sentences(count: int, length: int, vocabulary: int) -> List[str]:
+def random_sentences(count: int, length: int, vocabulary: int) -> list[str]:
     """Lines of ``length`` words of the dictionary of :func:`write_random_model`."""
     numbers = np.random.default_rng(1).integers(0, vocabulary - 4, (count, length))
     return [" ".join(f"w{number}" for number in line) for line in numbers]
 
 
-def export(checkpoint: Path, data: Path, output: Path, quantization: str) -> Dict[str, Any]:
+def export(checkpoint: Path, data: Path, output: Path, quantization: str) -> dict[str, Any]:
     """:func:`export_ct2`, timed."""
     started = time.perf_counter()
     export_ct2(checkpoint, output, data=data, quantization=quantization)
     return {"seconds": time.perf_counter() - started}
 
 
-def with_fairseq(checkpoint: Path, data: Path, pieces, lines: List[str], *, search: Search, device: str) -> Dict[str, Any]:
+def with_fairseq(checkpoint: Path, data: Path, pieces, lines: list[str], *, search: Search, device: str) -> dict[str, Any]:
     """Translate with fairseq's beam search; see :func:`timed`."""
     translator = Translator(
         [checkpoint], model=pieces, data=data, beam=search.beam, max_len_a=0, max_len_b=search.longest, batch_size=search.batch_size,
@@ -89,8 +90,8 @@ def with_fairseq(checkpoint: Path, data: Path, pieces, lines: List[str], *, sear
 
 
 def with_ctranslate2(
-    folder: Path, pieces, lines: List[str], *, search: Search, device: str, inter_threads: Optional[int]
-) -> Dict[str, Any]:
+    folder: Path, pieces, lines: list[str], *, search: Search, device: str, inter_threads: int | None
+) -> dict[str, Any]:
     """Translate with CTranslate2 on as many threads as PyTorch's; see :func:`timed`.
 
     Args:
@@ -105,7 +106,7 @@ def with_ctranslate2(
         str(folder), device=device, inter_threads=inter_threads, intra_threads=max(1, threads // inter_threads)
     )
 
-    def translate(texts: List[str]) -> List[str]:
+    def translate(texts: list[str]) -> list[str]:
         results = translator.translate_batch(
             pieces.encode(texts, out_type=str), beam_size=search.beam, max_batch_size=search.batch_size,
             max_decoding_length=search.longest, min_decoding_length=search.shortest,
@@ -115,7 +116,7 @@ def with_ctranslate2(
     return timed(translate, lines)
 
 
-def timed(translate: Callable[[List[str]], List[str]], lines: List[str]) -> Dict[str, Any]:
+def timed(translate: Callable[[list[str]], list[str]], lines: list[str]) -> dict[str, Any]:
     """Translate all lines in batches, and some one by one.
 
     Returns:
@@ -134,7 +135,7 @@ def timed(translate: Callable[[List[str]], List[str]], lines: List[str]) -> Dict
     return {"seconds": seconds, "sentences": len(lines), "latency": latency, "translations": translations}
 
 
-def generate(args: Namespace) -> Dict:
+def generate(args: Namespace) -> dict:
     """``bench.py generate``: print a table for each model, and return its figures."""
     if args.job:
         return generate_job(args)
@@ -157,7 +158,7 @@ def generate(args: Namespace) -> Dict:
     return figures
 
 
-def generate_job(args: Namespace) -> Dict:
+def generate_job(args: Namespace) -> dict:
     """One job of :func:`generate`."""
     (name, *_), (layers, *_) = args.quantization, args.decoder_layers
     checkpoint, data = args.checkpoint or args.folder / "model.pt", args.data or args.folder
@@ -177,7 +178,7 @@ def generate_job(args: Namespace) -> Dict:
     return with_ctranslate2(args.folder / name, pieces, lines, search=search, device=args.device, inter_threads=args.inter_threads)
 
 
-def generate_table(title: str, results: Dict, args: Namespace) -> Dict:
+def generate_table(title: str, results: dict, args: Namespace) -> dict:
     """Print a line for each system, and return their figures."""
     print(title)
     print(f"{'':22} {'sentences/s':>12} {'of fairseq':>11} {'ms alone':>9} {'sacreBLEU':>10} {'other lines':>12}")

@@ -6,7 +6,6 @@ import resource
 import statistics
 import time
 from argparse import Namespace
-from typing import Dict, Tuple
 
 import torch
 from torch import Tensor
@@ -37,7 +36,7 @@ def wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def attention_seconds(length: int, tokens: int, *, heads: int, dim: int, updates: int, device: str) -> Dict[str, float]:
+def attention_seconds(length: int, tokens: int, *, heads: int, dim: int, updates: int, device: str) -> dict[str, float]:
     """Seconds of PyTorch's attention, forward and backward, fused and plain, by "kernel, type"; the best of some.
 
     Args:
@@ -67,7 +66,7 @@ def attention_seconds(length: int, tokens: int, *, heads: int, dim: int, updates
     return seconds
 
 
-def plain_loss(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor) -> Tuple[Tensor, Tensor]:
+def plain_loss(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor) -> tuple[Tensor, Tensor]:
     """What :func:`~veco_fairseq.modules.masked_loss.masked_loss` gives, with PyTorch's own, all logits at a time."""
     logits = torch.nn.functional.linear(rows, weight, bias).float()
     return torch.nn.functional.cross_entropy(logits, gold, reduction="none"), logits.argmax(1).eq(gold)
@@ -82,7 +81,7 @@ def peak_bytes(device: str) -> int:
 
 def head_memory(
     rows: int, dim: int, vocabulary: int, *, chunked: bool, bf16: bool = False, device: str = "cpu"
-) -> Dict[str, float]:
+) -> dict[str, float]:
     """Forward and backward of the LM head's projection and loss, ours or PyTorch's plain one.
 
     Args:
@@ -115,7 +114,7 @@ def head_memory(
     return {"seconds": seconds, "peak_bytes": peak_bytes(device) - before}
 
 
-def attention(args: Namespace) -> Dict:
+def attention(args: Namespace) -> dict:
     """``bench.py attention``: print a line for each length, and return the seconds."""
     model = architecture(args.arch)
     heads = model.encoder_attention_heads
@@ -130,7 +129,7 @@ def attention(args: Namespace) -> Dict:
     return figures
 
 
-def head(args: Namespace) -> Dict:
+def head(args: Namespace) -> dict:
     """``bench.py head``: print a line for each number of rows, and return the figures."""
     if args.job:
         bf16 = args.autocast == "bf16"

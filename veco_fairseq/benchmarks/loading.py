@@ -9,7 +9,6 @@ import tempfile
 import time
 from argparse import Namespace
 from pathlib import Path
-from typing import Dict
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ from veco_fairseq.tasks.camlm import CamlmTask, CamlmTaskConfig
 FEED = "a loader"
 
 
-def feed(sizes: Sizes) -> Dict[str, float]:
+def feed(sizes: Sizes) -> dict[str, float]:
     """Make a training run's samples in this process alone, from files, as one of its loaders does.
 
     Returns:
@@ -74,7 +73,7 @@ def write_hollow_root(root: Path, languages: int, pairs: int, sentences: int) ->
     root.mkdir(parents=True)
     dictionary(1000).save(str(root / "dict.txt"))
 
-    def write(folder: str, ending: str, sizes: Dict[str, np.ndarray]) -> None:
+    def write(folder: str, ending: str, sizes: dict[str, np.ndarray]) -> None:
         (root / folder).mkdir(parents=True, exist_ok=True)
         for split, of_split in sizes.items():
             path = root / folder / f"{split}{ending}"
@@ -83,7 +82,7 @@ def write_hollow_root(root: Path, languages: int, pairs: int, sentences: int) ->
             with open(f"{path}.bin", "wb") as tokens:
                 tokens.truncate(4 * int(of_split.sum()))
 
-    def sizes(number: int) -> Dict[str, np.ndarray]:
+    def sizes(number: int) -> dict[str, np.ndarray]:
         counts = {"train": max(100, sentences // (number + 1)), "valid": 100}
         return {split: rng.integers(5, 50, count) for split, count in counts.items()}
 
@@ -98,7 +97,7 @@ def write_hollow_root(root: Path, languages: int, pairs: int, sentences: int) ->
             write(f"bitext/{pair}", f".{pair}.{lang}", sizes(number))
 
 
-def get_ready(root: Path) -> Dict[str, float]:
+def get_ready(root: Path) -> dict[str, float]:
     """Get a training run's data ready, up to its first 100 batches' plan.
 
     Returns:
@@ -125,7 +124,7 @@ def get_ready(root: Path) -> Dict[str, float]:
     }
 
 
-def inspect(root: Path) -> Dict[str, float]:
+def inspect(root: Path) -> dict[str, float]:
     """What ``scripts/inspect_data.py`` does with the root.
 
     Returns:
@@ -140,7 +139,7 @@ def inspect(root: Path) -> Dict[str, float]:
     return {"seconds": time.perf_counter() - started, "peak_bytes": peak}
 
 
-def data(args: Namespace) -> Dict:
+def data(args: Namespace) -> dict:
     """``bench.py data``: print tokens a second of a loader and of training, and return them."""
     if args.job:
         sizes = sizes_of(args)
@@ -156,7 +155,7 @@ def data(args: Namespace) -> Dict:
     return figures
 
 
-def start(args: Namespace) -> Dict:
+def start(args: Namespace) -> dict:
     """``bench.py start``: print seconds and memory, and return them."""
     if args.job == "write":
         write_hollow_root(args.root, args.languages, args.pairs, args.sentences)

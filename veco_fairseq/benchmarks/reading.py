@@ -6,8 +6,8 @@ import statistics
 import tempfile
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable, Dict
 
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
@@ -20,7 +20,7 @@ from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.models.veco import architecture
 
 
-def load(path: Path) -> Dict[str, Tensor]:
+def load(path: Path) -> dict[str, Tensor]:
     """The model, as PyTorch alone reads it."""
     return torch.load(path, map_location="cpu", weights_only=True)["model"]
 
@@ -31,7 +31,7 @@ def check_crc(path: Path) -> None:
     records.check(records.others + records.tensors)
 
 
-JOBS: Dict[str, Callable] = {"torch.load": load, "CRC-32": check_crc, "NaN, infinity": check_finite,
+JOBS: dict[str, Callable] = {"torch.load": load, "CRC-32": check_crc, "NaN, infinity": check_finite,
                              "read_checkpoint": read_checkpoint}  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def write_model(path: Path, arch: str, vocabulary: int) -> None:
     torch.save({"args": None, "cfg": {"model": vars(options)}, "model": model.state_dict()}, path)
 
 
-def measure(job: str, path: Path) -> Dict[str, float]:
+def measure(job: str, path: Path) -> dict[str, float]:
     """Do one of :data:`JOBS` with a file that the system has in memory.
 
     Returns:
@@ -55,7 +55,7 @@ def measure(job: str, path: Path) -> Dict[str, float]:
     return {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - cpu_started}
 
 
-def read(args: Namespace) -> Dict:
+def read(args: Namespace) -> dict:
     """``bench.py read``: print the seconds of reading and of each check, and return their medians."""
     if args.job == "write":
         write_model(args.file, args.arch, args.vocabulary)
@@ -69,7 +69,7 @@ def read(args: Namespace) -> Dict:
             in_turn({"write": command_of(args, "write", file=path)}, 1, lambda line: None)
         gigabytes = path.stat().st_size / 1e9
         results = in_turn({job: command_of(args, job, file=path) for job in JOBS}, args.rounds, print)
-    figures: Dict = {"gigabytes": gigabytes}
+    figures: dict = {"gigabytes": gigabytes}
     print(f"{gigabytes:.2f} GB, median of {args.rounds} rounds: seconds, and those of all processors together")
     for job, rounds in results.items():
         figures[job] = {key: statistics.median(result[key] for result in rounds) for key in rounds[0]}

@@ -4,7 +4,6 @@
 
 import statistics
 from argparse import Namespace
-from typing import Dict
 
 import numpy as np
 import torch
@@ -35,7 +34,7 @@ def due_rows(targets: int, vocabulary: int, refresh: int) -> float:
     return float((1 / (refresh - 1 + 1 / p)).sum())
 
 
-def measure(which: str, sizes: Sizes, refresh: int, rest: int) -> Dict[str, float]:
+def measure(which: str, sizes: Sizes, refresh: int, rest: int) -> dict[str, float]:
     """Train with one of the softmaxes.
 
     With k-NN the table is as in a long run: the batches' targets are in it, but for as many as come of age an update.
@@ -80,7 +79,7 @@ def _make_due(sampler, targets: Tensor, trainer: Trainer, refresh: int) -> None:
     sampler.made_at[targets.unique()[:due]] = -1
 
 
-def knn(args: Namespace) -> Dict:
+def knn(args: Namespace) -> dict:
     """``bench.py knn``: print a line for each softmax, and return the figures."""
     sizes = sizes_of(args)
     if args.job:

@@ -6,9 +6,9 @@ import statistics
 import time
 from argparse import Namespace
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
-from typing import Any, ContextManager, Dict, List, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -101,7 +101,7 @@ def dictionary(vocabulary: int) -> Dictionary:
     return dictionary_of([*(f"w{number}" for number in range(vocabulary - 5)), MASK])
 
 
-def composites(sizes: Sizes, symbols: Dictionary) -> List[Dict[str, Dict]]:
+def composites(sizes: Sizes, symbols: Dictionary) -> list[dict[str, dict]]:
     """A training sample for every update: a monolingual and a bitext batch of ``sizes.tokens`` tokens each."""
     pairs = max(1, sizes.tokens // (2 * sizes.length))
     halves = {
@@ -121,7 +121,7 @@ def composites(sizes: Sizes, symbols: Dictionary) -> List[Dict[str, Dict]]:
     return samples
 
 
-def masked_sentences(sizes: Sizes, symbols: Dictionary) -> List[Dict[str, Any]]:
+def masked_sentences(sizes: Sizes, symbols: Dictionary) -> list[dict[str, Any]]:
     """The peer's samples: as many tokens a batch, 15% of them masked, in ``sizes.length`` sentences."""
     samples = composites(sizes, symbols)
     batches = []
@@ -142,7 +142,7 @@ class Trainer:
         options: of the criterion.
     """
 
-    def __init__(self, which: str, sizes: Sizes, options: Optional[Dict[str, Any]] = None):
+    def __init__(self, which: str, sizes: Sizes, options: dict[str, Any] | None = None):
         torch.manual_seed(1)
         symbols = dictionary(sizes.vocabulary)
         task = SimpleNamespace(source_dictionary=symbols, target_dictionary=symbols, validation_names=[],
@@ -161,13 +161,13 @@ class Trainer:
         adam = OmegaConf.structured(FairseqAdamConfig(lr=[1e-4], tpu=False))
         self.optimizer = FairseqAdam(adam, list(model.parameters()))
 
-    def autocast(self) -> ContextManager:
+    def autocast(self) -> AbstractContextManager:
         """The peer's: fairseq has one on GPUs (``--amp``), here with bf16 in place of fp16, and none on a CPU."""
         if self.device == "cpu" or isinstance(self.criterion, PretrainingCriterion) or not self.bf16:
             return nullcontext()
         return torch.autocast(self.device, torch.bfloat16)
 
-    def update(self, sample: Dict[str, Dict]) -> Dict[str, float]:
+    def update(self, sample: dict[str, dict]) -> dict[str, float]:
         """An update as fairseq's trainer makes it: backward of each batch, gradient norm, optimizer.
 
         Returns:
@@ -176,7 +176,7 @@ class Trainer:
         started = time.perf_counter()
         if self.device == "cuda":
             sample = utils.move_to_cuda(sample)
-        logged: Dict[str, float] = Counter()
+        logged: dict[str, float] = Counter()
         if isinstance(self.criterion, PretrainingCriterion):
             self.criterion.prepare(self.model, sample)
         for half in sample.values():
@@ -192,7 +192,7 @@ class Trainer:
         return {**logged, "seconds": time.perf_counter() - started}
 
 
-def train(which: str, sizes: Sizes) -> Dict[str, float]:
+def train(which: str, sizes: Sizes) -> dict[str, float]:
     """Train on random tokens, and measure.
 
     Returns:
@@ -212,7 +212,7 @@ def train(which: str, sizes: Sizes) -> Dict[str, float]:
     }
 
 
-def profile(which: str, sizes: Sizes) -> Dict[str, float]:
+def profile(which: str, sizes: Sizes) -> dict[str, float]:
     """Print the operations that take most of an update's time, and return every one's share of it.
 
     Args:
@@ -238,7 +238,7 @@ def sizes_of(args: Namespace) -> Sizes:
     return Sizes(args.arch, args.vocabulary, args.tokens, args.length, args.updates, args.autocast, args.device)
 
 
-def pretrain(args: Namespace) -> Dict:
+def pretrain(args: Namespace) -> dict:
     """``bench.py pretrain``: print a line for each of the two, or a profile, and return the figures."""
     sizes = sizes_of(args)
     if args.job:

@@ -6,18 +6,18 @@ import json
 import subprocess
 import sys
 from argparse import Namespace
-from typing import Callable, Dict, List
+from collections.abc import Callable
 
 from veco_fairseq.errors import UserError
 
 
-def in_turn(jobs: Dict[str, List[str]], rounds: int, say: Callable[[str], None]) -> Dict[str, List[Dict[str, float]]]:
+def in_turn(jobs: dict[str, list[str]], rounds: int, say: Callable[[str], None]) -> dict[str, list[dict[str, float]]]:
     """Run the commands (of :func:`command_of`) in turn; the last line that each prints is its figures, as JSON.
 
     Returns:
         The figures of every round, by the commands' names.
     """
-    results: Dict[str, List[Dict[str, float]]] = {name: [] for name in jobs}
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in jobs}
     for number in range(1, rounds + 1):
         for name, command in jobs.items():
             result = subprocess.run([sys.executable, *command], stdout=subprocess.PIPE, text=True)
@@ -28,7 +28,7 @@ def in_turn(jobs: Dict[str, List[str]], rounds: int, say: Callable[[str], None])
     return results
 
 
-def command_of(args: Namespace, job: str, **changes) -> List[str]:
+def command_of(args: Namespace, job: str, **changes) -> list[str]:
     """This command of bench.py again, for one job; with other options, too."""
     options = {**vars(args), **changes, "job": job, "json": None}
     words = [sys.argv[0], options.pop("command")]

@@ -3,7 +3,7 @@
 """Checkpoints: reading, conversion, averaging, imports and exports; see docs/api.md."""
 
 from importlib import import_module
-from typing import Any, List
+from typing import Any
 
 # Loaded when they are asked for: reading a checkpoint needs no model.
 _MODULES = {
@@ -25,5 +25,5 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
 
 
-def __dir__() -> List[str]:
+def __dir__() -> list[str]:
     return [*globals(), *__all__]

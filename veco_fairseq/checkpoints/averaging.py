@@ -3,8 +3,9 @@
 """The mean of several checkpoints of one training (VECO, section 6.1: the last 10)."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any
 
 import torch
 
@@ -18,8 +19,8 @@ UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 
 
 def last_checkpoints(
-    folder: Path_, count: int, name: "re.Pattern[str]", upper_bound: Optional[int] = None
-) -> List[Path]:
+    folder: Path_, count: int, name: "re.Pattern[str]", upper_bound: int | None = None
+) -> list[Path]:
     """The last ``count`` checkpoints of a save folder, the newest first.
 
     Args:
@@ -46,7 +47,7 @@ def last_checkpoints(
     return [numbers[number] for number in chosen]
 
 
-def average(paths: Sequence[Path_], trust: bool = False) -> Dict[str, Any]:
+def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
     """The mean of the models of ``paths``, with the options and the dictionary of the first.
 
     One tensor at a time is read of every file, so that the memory is that of one model whatever their number, and
@@ -75,7 +76,7 @@ def average(paths: Sequence[Path_], trust: bool = False) -> Dict[str, Any]:
                 f"{path}: is of another model than {paths[0]}: {len(differing)} tensors differ in name or shape "
                 f"({differing[0]}): average checkpoints of one training"
             )
-    means: Dict[Any, torch.Tensor] = {}
+    means: dict[Any, torch.Tensor] = {}
     result = {}
     for name, first in models[0].items():
         place = (first.untyped_storage().data_ptr(), first.storage_offset(), first.shape)
@@ -86,7 +87,7 @@ def average(paths: Sequence[Path_], trust: bool = False) -> Dict[str, Any]:
     return {**kept, "task_state": _vocabulary(states[0]), "model": result}
 
 
-def _vocabulary(state: Dict[str, Any]) -> Dict[str, Any]:
+def _vocabulary(state: dict[str, Any]) -> dict[str, Any]:
     """What the task keeps but for the neighbours of k-NN target sampling, which each checkpoint has its own of."""
     return {key: value for key, value in (state.get("task_state") or {}).items() if key != "neighbours"}
 

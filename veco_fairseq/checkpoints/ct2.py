@@ -5,7 +5,6 @@
 import shutil
 from argparse import Namespace
 from pathlib import Path
-from typing import Optional
 
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
@@ -22,9 +21,9 @@ def export_ct2(
     checkpoint: Path_,
     output: Path_,
     *,
-    data: Optional[Path_] = None,
+    data: Path_ | None = None,
     quantization: str = "float32",
-    sentencepiece: Optional[Path_] = None,
+    sentencepiece: Path_ | None = None,
 ) -> None:
     """Write a folder that ``ctranslate2.Translator`` loads; its sources and targets are SentencePiece's pieces.
 

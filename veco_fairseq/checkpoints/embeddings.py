@@ -3,7 +3,7 @@
 """What has a row for every token in a translation model: pre-training's rows, matched by token."""
 
 import re
-from typing import Dict, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
 
 import torch
 from fairseq.data import Dictionary
@@ -20,8 +20,8 @@ PADDING_SYMBOL = re.compile(r"madeupword\d{4,}")  # fairseq-preprocess rounds a 
 
 
 def token_rows(
-    pretrained: Pretrained, target: Dictionary, path: Optional[Path_], allow_new_tokens: bool
-) -> Tuple[Dict["re.Pattern[str]", Tensor], List[Group]]:
+    pretrained: Pretrained, target: Dictionary, path: Path_ | None, allow_new_tokens: bool
+) -> tuple[dict["re.Pattern[str]", Tensor], list[Group]]:
     """The rows of the translation dictionary's tokens, matched by token, never by number.
 
     Args:
@@ -78,7 +78,7 @@ def _source_embeddings(pretrained: Pretrained) -> Tensor:
 
 
 def _check_new_tokens(
-    new: Sequence[str], counted: int, target: Dictionary, *, path: Optional[Path_], pretrained: Pretrained, allow: bool
+    new: Sequence[str], counted: int, target: Dictionary, *, path: Path_ | None, pretrained: Pretrained, allow: bool
 ) -> None:
     """Refuse a dictionary that is not pre-training's; the symbols that round up its size don't count."""
     if allow or counted <= MAX_NEW_SHARE * len(target):

@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import save_file
@@ -33,7 +33,7 @@ class Head(NamedTuple):
     """What stands on the encoder: Hugging Face's class for it, and our names and theirs (as in ``xlmr.NAMES``)."""
 
     architecture: str
-    names: Dict[str, str]
+    names: dict[str, str]
 
 
 LM_HEAD = Head("XLMRobertaForMaskedLM", {})  # its names are the encoder's own
@@ -59,7 +59,7 @@ class Export(NamedTuple):
 
     folder: Path
     dropped: int
-    notes: List[str]
+    notes: list[str]
 
 
 def export_hf(checkpoint: Path_, output: Path_, trust: bool = False) -> Export:
@@ -101,7 +101,7 @@ def export_hf(checkpoint: Path_, output: Path_, trust: bool = False) -> Export:
     return Export(output, total - kept, notes)
 
 
-def _tensors(pretrained: Pretrained) -> Dict[str, Tensor]:
+def _tensors(pretrained: Pretrained) -> dict[str, Tensor]:
     """Hugging Face's names: their tensors, contiguous, in fp32."""
     table = {f"encoder.{ours}": theirs for ours, theirs in names(pretrained.model.encoder_layers).items()}
     head = _head(pretrained)
@@ -124,7 +124,7 @@ def _head(pretrained: Pretrained) -> Head:
     return HEADS.get(str(getattr(pretrained.task, "nlu_task", "")), default)
 
 
-def _config(pretrained: Pretrained, tensors: Dict[str, Tensor]) -> Dict[str, Any]:
+def _config(pretrained: Pretrained, tensors: dict[str, Tensor]) -> dict[str, Any]:
     model = pretrained.model
     labels = dict(enumerate(pretrained.labels))
     of_head = {}
@@ -155,7 +155,7 @@ def _config(pretrained: Pretrained, tensors: Dict[str, Tensor]) -> Dict[str, Any
     }
 
 
-def _write_tokenizer(pretrained: Pretrained, folder: Path) -> List[str]:
+def _write_tokenizer(pretrained: Pretrained, folder: Path) -> list[str]:
     """The files of XLMRobertaTokenizer, if its ids are the model's; lines for the user if not."""
     model = pretrained.path.with_name(MODEL_NAME)
     if not model.is_file():
@@ -170,11 +170,11 @@ def _write_tokenizer(pretrained: Pretrained, folder: Path) -> List[str]:
     return []
 
 
-def _write_json(path: Path, value: Dict[str, Any]) -> None:
+def _write_json(path: Path, value: dict[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
-def import_transformers() -> Optional[Any]:
+def import_transformers() -> Any | None:
     """The transformers package, if it is installed.
 
     It imports torchaudio wherever that is installed. ``scripts/setup.sh`` leaves it out, but pip installs one with
@@ -196,7 +196,7 @@ def import_transformers() -> Optional[Any]:
 
 
 @torch.no_grad()
-def largest_difference(checkpoint: Path_, folder: Path_, trust: bool = False) -> Optional[float]:
+def largest_difference(checkpoint: Path_, folder: Path_, trust: bool = False) -> float | None:
     """Between the outputs of the unplugged model and of the folder loaded by transformers, on random tokens.
 
     The outputs are logits, or, without a head, the last layer's states.

@@ -3,7 +3,8 @@
 """What every tensor of a pre-trained VECO becomes in a translation model (VECO, section 3)."""
 
 import re
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ class Row(NamedTuple):
     """
 
     pattern: "re.Pattern[str]"
-    target: Optional[str]
+    target: str | None
     what: str
 
 
@@ -88,7 +89,7 @@ def map_weights(
     rows: Mapping["re.Pattern[str]", Tensor],
     dropped: Mapping["re.Pattern[str]", str],
     tie_self_attention: bool = False,
-) -> Tuple[Dict[str, Tensor], Dict[str, Tensor], List[Group]]:
+) -> tuple[dict[str, Tensor], dict[str, Tensor], list[Group]]:
     """Rename the pre-trained tensors by :data:`TABLE`.
 
     Args:
@@ -101,9 +102,9 @@ def map_weights(
     Returns:
         The translation model's tensors, those whose names the table doesn't have, and the report's groups.
     """
-    weights: Dict[str, Tensor] = {}
-    unknown: Dict[str, Tensor] = {}
-    members: Dict[Tuple[str, str, str], Dict[int, Tensor]] = {}
+    weights: dict[str, Tensor] = {}
+    unknown: dict[str, Tensor] = {}
+    members: dict[tuple[str, str, str], dict[int, Tensor]] = {}
     for name, tensor in pretrained.weights.items():
         found = [(row, match) for row in TABLE for match in [row.pattern.match(name)] if match]
         if not found:
@@ -131,7 +132,7 @@ def map_weights(
     return weights, unknown, sorted(groups, key=lambda group: (group.action, order[group.what]))
 
 
-def _targets(row: Row, match: "re.Match[str]", chosen: Sequence[int]) -> List[str]:
+def _targets(row: Row, match: "re.Match[str]", chosen: Sequence[int]) -> list[str]:
     """The new names of the key that ``match`` is of: none, one, or one for every decoder layer that took it."""
     if row.target is None:
         return []
@@ -159,7 +160,7 @@ def _dropped_because(row: Row, chosen: Sequence[int]) -> str:
 
 
 def check_weights(
-    path: Path_, weights: Dict[str, Tensor], unknown: Dict[str, Tensor], expected: Dict[str, torch.Size]
+    path: Path_, weights: dict[str, Tensor], unknown: dict[str, Tensor], expected: dict[str, torch.Size]
 ) -> None:
     """Compare the renamed tensors with the model to be built.
 

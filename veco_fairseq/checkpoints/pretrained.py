@@ -5,7 +5,7 @@
 import re
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import sentencepiece
 import torch
@@ -43,13 +43,13 @@ class Pretrained(NamedTuple):
     """
 
     path: Path
-    weights: Dict[str, Tensor]
+    weights: dict[str, Tensor]
     model: Namespace
-    symbols: List[str]
+    symbols: list[str]
     objective: str
     task: Namespace
-    labels: List[str]
-    notes: List[str]
+    labels: list[str]
+    notes: list[str]
 
     @property
     def has_cross_attention(self) -> bool:
@@ -129,12 +129,12 @@ def refuse_relative_position_bias(pretrained: Pretrained, target: str) -> None:
         )
 
 
-def _namespace(options: Any) -> Optional[Namespace]:
+def _namespace(options: Any) -> Namespace | None:
     """Options by attribute, whichever way they were saved."""
     return Namespace(**options) if isinstance(options, dict) else options
 
 
-def _check_is_ours(path: Path_, weights: Dict[str, Tensor], arch: str, wanted: str) -> None:
+def _check_is_ours(path: Path_, weights: dict[str, Tensor], arch: str, wanted: str) -> None:
     """Tell a checkpoint of another model by its names, and say what it is."""
     # The head is that of an understanding task, which has a cross-attention only if it is plugged in.
     if any(CROSS_ATTENTION.match(name) or name.startswith(("detection_head.", "head.")) for name in weights):
@@ -160,12 +160,12 @@ class PretrainedModel(NamedTuple):
         ids = [self.dictionary.index(piece) for piece in self.pieces.encode(text, out_type=str)]
         return torch.tensor([[self.dictionary.bos(), *ids, self.dictionary.eos()]])
 
-    def tokens(self, ids: Tensor) -> List[str]:
+    def tokens(self, ids: Tensor) -> list[str]:
         """The symbols of ``ids``, (length,)."""
         return [self.dictionary[int(i)] for i in ids]
 
     @torch.no_grad()
-    def cross_attention(self, query: Tensor, memory: Tensor, layer: Optional[int] = None) -> Tensor:
+    def cross_attention(self, query: Tensor, memory: Tensor, layer: int | None = None) -> Tensor:
         """Where ``query``'s tokens look in ``memory`` (VECO, equation 9), the mean over the heads.
 
         Args:
@@ -180,13 +180,13 @@ class PretrainedModel(NamedTuple):
         """
         if not self.model.encoder.sentence_encoder.cross_attention:
             raise UserError("--attention cross: the model has no cross-attention: give --attention self")
-        attention: List[Tensor] = []
+        attention: list[Tensor] = []
         layer = self._layer(layer)
         self.model.plugged(query, self.model.unplugged(memory), memory, attention=attention)
         return attention[layer][0]
 
     @torch.no_grad()
-    def self_attention(self, tokens: Tensor, layer: Optional[int] = None) -> Tensor:
+    def self_attention(self, tokens: Tensor, layer: int | None = None) -> Tensor:
         """Where a sequence's tokens look in itself (VECO, equations 2 and 3), the mean over the heads.
 
         Args:
@@ -200,7 +200,7 @@ class PretrainedModel(NamedTuple):
             UserError: there is no such layer.
         """
         layer = self.model.encoder.sentence_encoder.layers[self._layer(layer)]
-        inputs: List[Tensor] = []
+        inputs: list[Tensor] = []
         hook = layer.register_forward_pre_hook(lambda module, arguments: inputs.append(arguments[0]))
         try:
             self.model.unplugged(tokens)
@@ -213,7 +213,7 @@ class PretrainedModel(NamedTuple):
         """``<s> x </s> </s> y </s>`` as in TLM, (1, length of both), of two that :meth:`encode` made."""
         return torch.cat([x, x[:, -1:], y[:, 1:]], 1)
 
-    def _layer(self, layer: Optional[int]) -> int:
+    def _layer(self, layer: int | None) -> int:
         layers = len(self.model.encoder.sentence_encoder.layers)
         layer = layers // 2 if layer is None else layer
         if not 0 <= layer < layers:

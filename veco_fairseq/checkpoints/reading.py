@@ -8,9 +8,10 @@ import os
 import pickle
 import re
 import warnings
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ class DamagedCheckpoint(UserError):
     """The file is there and cannot be read: empty, cut off or overwritten. Another copy may well be whole."""
 
 
-def allowed_types() -> List[Union[Callable, Tuple[Callable, str]]]:
+def allowed_types() -> list[Callable | tuple[Callable, str]]:
     """All that a checkpoint may hold beside tensors and plain values, as torch's add_safe_globals takes it.
 
     - argparse.Namespace: fairseq-train keeps its command line in one, as everybody's checkpoints do.
@@ -63,7 +64,7 @@ ZIP = b"PK\3\4"  # how torch tells its format from the one before 1.6
 OPTIMIZER = "last_optimizer_state."
 
 
-def read_checkpoint(path: Union[str, Path], trust: bool = False, mapped: bool = False) -> Dict[str, Any]:
+def read_checkpoint(path: str | Path, trust: bool = False, mapped: bool = False) -> dict[str, Any]:
     """Read a fairseq checkpoint, its tensors on the CPU, without the upgrades that fairseq makes to old ones.
 
     Args:
@@ -91,7 +92,7 @@ def read_checkpoint(path: Union[str, Path], trust: bool = False, mapped: bool = 
     return state
 
 
-def read_tensors(path: Union[str, Path]) -> Dict[str, torch.Tensor]:
+def read_tensors(path: str | Path) -> dict[str, torch.Tensor]:
     """Read a plain state dict, as Hugging Face's pytorch_model.bin is one; errors as in :func:`read_checkpoint`."""
     state = _load(Path(path), trust=False)
     if not isinstance(state, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
@@ -164,7 +165,7 @@ def _failure(path: Path, error: Exception) -> UserError:
     )
 
 
-def refused_type(error: Exception) -> Optional[str]:
+def refused_type(error: Exception) -> str | None:
     """The type for which torch refused a pickle, or None if ``error`` has another reason."""
     match = REFUSED.search(str(error)) if isinstance(error, pickle.UnpicklingError) else None
     return None if match is None else next(group for group in match.groups() if group)

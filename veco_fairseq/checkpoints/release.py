@@ -5,7 +5,7 @@
 import re
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,12 +47,12 @@ class Release(NamedTuple):
     """
 
     path: Path
-    weights: Dict[str, Tensor]
+    weights: dict[str, Tensor]
     embeddings: Tensor
-    symbols: List[str]
+    symbols: list[str]
     model: Namespace
-    depths: Dict[str, int]
-    dropped: Dict[str, Tensor]
+    depths: dict[str, int]
+    dropped: dict[str, Tensor]
 
 
 def read_release(checkpoint: Path_, dictionary: Path_, trust: bool = False) -> Release:
@@ -107,12 +107,12 @@ def import_release(
     dictionary: Path_,
     output: Path_,
     *,
-    decoder_layers: Optional[int] = None,
+    decoder_layers: int | None = None,
     layer_selection: str = "last",
-    source_lang: Optional[str] = None,
-    target_lang: Optional[str] = None,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
     trust: bool = False,
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Write the authors' model as a translation model of this project's layout, ``--arch veco_mt_*``.
 
     Args:
@@ -175,7 +175,7 @@ def import_release(
     return report
 
 
-def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, trust: bool = False) -> List[Group]:
+def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, trust: bool = False) -> list[Group]:
     """Write the authors' model in the layout of ``--task camlm``, to be pre-trained further.
 
     That is possible for one that has not been fine-tuned, in which encoder and decoder still have one self-attention
@@ -192,7 +192,7 @@ def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, tru
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         ours = {f"encoder.{name}": t for name, t in VecoEncoder(release.model, words).state_dict().items()}
-    copied: Dict[str, Tensor] = {}
+    copied: dict[str, Tensor] = {}
     for name, tensor in release.weights.items():
         if name.startswith("encoder."):
             copied["encoder.sentence_" + name] = tensor
@@ -218,23 +218,23 @@ def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, tru
     ]
 
 
-def _count(tensors: Dict[str, Tensor]) -> int:
+def _count(tensors: dict[str, Tensor]) -> int:
     return sum(tensor.numel() for tensor in tensors.values())
 
 
-def _layer(name: str) -> Optional[Tuple[str, int]]:
+def _layer(name: str) -> tuple[str, int] | None:
     match = LAYER.match(name)
     return match and (match.group(1), int(match.group(2)))
 
 
-def _depth(weights: Dict[str, Tensor], side: str, path: Path_) -> int:
+def _depth(weights: dict[str, Tensor], side: str, path: Path_) -> int:
     numbers = {layer[1] for layer in map(_layer, weights) if layer and layer[0] == side}
     if numbers != set(range(len(numbers))):
         raise UserError(f"{path}: its {side} lacks layers: it has {', '.join(map(str, sorted(numbers)))}")
     return len(numbers)
 
 
-def _renamed(weights: Dict[str, Tensor], side: str, kept: List[int]) -> Dict[str, Tensor]:
+def _renamed(weights: dict[str, Tensor], side: str, kept: list[int]) -> dict[str, Tensor]:
     """The tensors of a side; new layer i is old layer ``kept[i]``, of which there can be several."""
     found = {}
     for name, tensor in weights.items():

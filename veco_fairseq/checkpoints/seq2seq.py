@@ -13,7 +13,7 @@ import re
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 import torch
 from fairseq import options
@@ -43,17 +43,17 @@ from veco_fairseq.files import Path_, atomic_output
 def convert_to_seq2seq(
     checkpoint: Path_,
     output: Path_,
-    decoder_layers: Optional[int],
+    decoder_layers: int | None,
     *,
     layer_selection: str = "last",
-    dictionary: Optional[Path_] = None,
+    dictionary: Path_ | None = None,
     random_cross_attention: bool = False,
     keep_lm_head: bool = False,
     tie_self_attention: bool = False,
     allow_new_tokens: bool = False,
     trust: bool = False,
     seed: int = 1,
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Write the translation model that starts from a pre-training checkpoint.
 
     Args:
@@ -102,14 +102,14 @@ def convert_to_seq2seq(
     return report
 
 
-def report_lines(report: Dict[str, Any]) -> List[str]:
+def report_lines(report: dict[str, Any]) -> list[str]:
     """The report for people, one line for each group of tensors, and how to go on."""
     lines = [str(Group(**group)) for group in report["groups"]]
     lines += [f"note     {note}" for note in report["notes"]]
     return lines + [f"wrote    {report['output']}; fine-tune with {report['finetune_options']}"]
 
 
-def choose_layers(selection: str, wanted: Optional[int], available: int) -> List[int]:
+def choose_layers(selection: str, wanted: int | None, available: int) -> list[int]:
     """The pre-trained layer of every decoder layer (VECO, Table 4).
 
     Args:
@@ -149,7 +149,7 @@ def _check_parts(pretrained: Pretrained, random_cross_attention: bool, keep_lm_h
         raise UserError(f"--keep-lm-head: the model of {pretrained.path} has no LM head: take it away")
 
 
-def _left_out(random_cross_attention: bool, keep_lm_head: bool) -> Dict["re.Pattern[str]", str]:
+def _left_out(random_cross_attention: bool, keep_lm_head: bool) -> dict["re.Pattern[str]", str]:
     """What the converted model does not take from pre-training, and why."""
     reasons = {}
     if random_cross_attention:
@@ -159,7 +159,7 @@ def _left_out(random_cross_attention: bool, keep_lm_head: bool) -> Dict["re.Patt
     return reasons
 
 
-def translation_options(model: Namespace, decoder_layers: int, extras: Dict[str, Any]) -> Tuple[str, Dict[str, Any]]:
+def translation_options(model: Namespace, decoder_layers: int, extras: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The preset for a pre-trained model, and its size as the options of fairseq's transformer.
 
     Args:
@@ -182,12 +182,12 @@ def translation_options(model: Namespace, decoder_layers: int, extras: Dict[str,
     }
 
 
-def _flags(values: Dict[str, Any]) -> List[str]:
+def _flags(values: dict[str, Any]) -> list[str]:
     flags = [("--" + name.replace("_", "-"), str(value)) for name, value in values.items()]
     return [part for name, value in flags for part in ([name] if value == "True" else [name, value])]
 
 
-def finetune_options(model: Namespace, decoder_layers: int, extras: Dict[str, Any]) -> str:
+def finetune_options(model: Namespace, decoder_layers: int, extras: dict[str, Any]) -> str:
     """The options of ``fairseq-train`` that build the converted model: the preset and what differs from it."""
     preset, values = translation_options(model, decoder_layers, extras)
     defaults = Namespace()
@@ -197,8 +197,8 @@ def finetune_options(model: Namespace, decoder_layers: int, extras: Dict[str, An
 
 
 def translation_config(
-    model: Namespace, decoder_layers: int, extras: Dict[str, Any], dictionary: Optional[Path_]
-) -> Dict[str, Any]:
+    model: Namespace, decoder_layers: int, extras: dict[str, Any], dictionary: Path_ | None
+) -> dict[str, Any]:
     """The options that ``fairseq-train --task translation`` would have stored, as fairseq's own parser makes them."""
     preset, values = translation_options(model, decoder_layers, extras)
     data = "." if dictionary is None else str(Path(dictionary).parent)
@@ -207,7 +207,7 @@ def translation_config(
     return OmegaConf.to_container(convert_namespace_to_omegaconf(parsed), resolve=True, enum_to_str=True)
 
 
-def _add_random_cross_attention(weights: Dict[str, Tensor], model: Namespace, seed: int) -> Group:
+def _add_random_cross_attention(weights: dict[str, Tensor], model: Namespace, seed: int) -> Group:
     """Initialise every decoder layer's cross-attention as fairseq's stock transformer does."""
     config = TransformerConfig.from_namespace(model)
     added = []
@@ -222,7 +222,7 @@ def _add_random_cross_attention(weights: Dict[str, Tensor], model: Namespace, se
     return Group("new", what, source, len(added), sum(tensor.numel() for tensor in added))
 
 
-def expected_shapes(model: Namespace, dictionary: Dictionary) -> Dict[str, torch.Size]:
+def expected_shapes(model: Namespace, dictionary: Dictionary) -> dict[str, torch.Size]:
     """Name and shape of every tensor of fairseq's translation model with these options (takes no memory)."""
     task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
     with torch.device("meta"):
@@ -235,11 +235,11 @@ def _report(
     output: Path_,
     model: Namespace,
     *,
-    chosen: List[int],
-    extras: Dict[str, Any],
+    chosen: list[int],
+    extras: dict[str, Any],
     target: Dictionary,
-    groups: List[Group],
-) -> Dict[str, Any]:
+    groups: list[Group],
+) -> dict[str, Any]:
     notes = [*pretrained.notes]
     cross_attention_is_new = any(group.action == "new" and group.tensors for group in groups)
     if pretrained.objective == "mlm" and not cross_attention_is_new:
@@ -268,7 +268,7 @@ def _check_output(checkpoint: Path_, output: Path_) -> None:
 
 
 def write_translation_model(
-    output: Path_, weights: Dict[str, Tensor], config: Dict[str, Any], *, target: Dictionary, report: Dict[str, Any]
+    output: Path_, weights: dict[str, Tensor], config: dict[str, Any], *, target: Dictionary, report: dict[str, Any]
 ) -> None:
     """Write what fairseq's trainer and generator look for in a checkpoint, and the report beside it."""
     history = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}

@@ -4,8 +4,9 @@
 
 import re
 from argparse import Namespace
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from fairseq.data import Dictionary
@@ -64,13 +65,13 @@ class XlmR(NamedTuple):
     """
 
     path: Path
-    weights: Dict[str, Tensor]
-    symbols: List[str]
+    weights: dict[str, Tensor]
+    symbols: list[str]
     heads: int
-    left_out: Dict[str, int]
+    left_out: dict[str, int]
 
 
-def names(layers: int) -> Dict[str, str]:
+def names(layers: int) -> dict[str, str]:
     """:data:`NAMES` written out for so many layers: ours to Hugging Face's."""
     table = {}
     for ours, theirs in NAMES:
@@ -127,7 +128,7 @@ def _read_hugging_face(path: Path) -> XlmR:
     return XlmR(path, weights, _hugging_face_symbols(path.parent), config["num_attention_heads"], left_out)
 
 
-def _read_config(path: Path) -> Dict[str, Any]:
+def _read_config(path: Path) -> dict[str, Any]:
     """What of config.json matters.
 
     Raises:
@@ -146,7 +147,7 @@ def _read_config(path: Path) -> Dict[str, Any]:
     return config
 
 
-def _read_safetensors(path: Path) -> Dict[str, Tensor]:
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}
@@ -156,7 +157,7 @@ def _read_safetensors(path: Path) -> Dict[str, Tensor]:
     return tensors
 
 
-def _hugging_face_symbols(folder: Path) -> List[str]:
+def _hugging_face_symbols(folder: Path) -> list[str]:
     """The vocabulary of XLMRobertaTokenizer, from sentencepiece.bpe.model or tokenizer.json.
 
     Raises:
@@ -207,7 +208,7 @@ def _read_fairseq(path: Path) -> XlmR:
     return XlmR(path, weights, list(symbols), options.encoder_attention_heads, left_out)
 
 
-def _split_projections(weights: Dict[str, Tensor]) -> Dict[str, Tensor]:
+def _split_projections(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """The query, key and value projections of 2019's first checkpoints, which are one tensor there."""
     split = {}
     for name, tensor in weights.items():
@@ -219,7 +220,7 @@ def _split_projections(weights: Dict[str, Tensor]) -> Dict[str, Tensor]:
     return split
 
 
-def _refuse_unknown(path: Path, unknown: List[str]) -> None:
+def _refuse_unknown(path: Path, unknown: list[str]) -> None:
     if unknown:
         more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
         raise UserError(f"{path}: is not XLM-R's: it has {', '.join(unknown[:3])}{more}")
@@ -229,7 +230,7 @@ def _refuse_unknown(path: Path, unknown: List[str]) -> None:
 
 
 @torch.no_grad()
-def init_from(encoder: torch.nn.Module, dictionary: Dictionary, heads: int, path: Path_) -> List[Group]:
+def init_from(encoder: torch.nn.Module, dictionary: Dictionary, heads: int, path: Path_) -> list[Group]:
     """Start a VECO from XLM-R: everything but the cross-attention is copied, embeddings and LM head bias by token.
 
     Args:
@@ -271,7 +272,7 @@ def init_from(encoder: torch.nn.Module, dictionary: Dictionary, heads: int, path
     return list(_report(xlmr, encoder, ours, shared=len(shared), tokens=len(dictionary)))
 
 
-def _check_sizes(xlmr: XlmR, ours: Dict[str, Tensor], heads: int) -> None:
+def _check_sizes(xlmr: XlmR, ours: dict[str, Tensor], heads: int) -> None:
     """Refuse, in one line, an XLM-R of another size than the model's."""
     problems = [] if heads == xlmr.heads else [f"{xlmr.heads} attention heads, here {heads}"]
     for name in sorted(ours.keys() | xlmr.weights.keys()):
@@ -292,8 +293,8 @@ def _check_sizes(xlmr: XlmR, ours: Dict[str, Tensor], heads: int) -> None:
         )
 
 
-def _report(xlmr: XlmR, encoder, ours: Dict[str, Tensor], *, shared: int, tokens: int) -> Iterable[Group]:
-    def group(action: str, what: str, source: str, tensors: Dict[str, Tensor]) -> Group:
+def _report(xlmr: XlmR, encoder, ours: dict[str, Tensor], *, shared: int, tokens: int) -> Iterable[Group]:
+    def group(action: str, what: str, source: str, tensors: dict[str, Tensor]) -> Group:
         return Group(action, what, source, len(tensors), sum(t.numel() for t in tensors.values()))
 
     dim = ours[EMBEDDINGS].size(1)

@@ -3,7 +3,6 @@
 """What the criterions of pre-training log alike: every term of the loss, by kind of batch, language and pair."""
 
 import math
-from typing import Dict, List
 
 import torch
 from fairseq import utils
@@ -25,9 +24,9 @@ class PretrainingCriterion(FairseqCriterion):
             (whose likeliest prediction is right), and what the criterion knows to log besides.
     """
 
-    terms: Dict[str, List[str]] = {}
+    terms: dict[str, list[str]] = {}
 
-    def prepare(self, model, sample: Dict[str, Dict]) -> None:
+    def prepare(self, model, sample: dict[str, dict]) -> None:
         """What the batches of a sample need together, before they are trained with in turn; here nothing.
 
         Args:
@@ -35,7 +34,7 @@ class PretrainingCriterion(FairseqCriterion):
             sample: kind -> batch.
         """
 
-    def logging_output(self, sample: Dict, sums: Dict[str, Dict], loss: Tensor, sample_size: int) -> Dict:
+    def logging_output(self, sample: dict, sums: dict[str, dict], loss: Tensor, sample_size: int) -> dict:
         """Sums, under the same keys on every worker, so that they can be added up.
 
         Args:
@@ -63,7 +62,7 @@ class PretrainingCriterion(FairseqCriterion):
         return log
 
     @classmethod
-    def reduce_metrics(cls, logging_outputs: List[Dict]) -> Dict:
+    def reduce_metrics(cls, logging_outputs: list[dict]) -> dict:
         """Log the total and every term that there is something of; gives the sums."""
         total = {key: sum(log[key] for log in logging_outputs) for key in logging_outputs[0]}
         tensors = {key: value.double() for key, value in total.items() if torch.is_tensor(value)}
@@ -87,7 +86,7 @@ class PretrainingCriterion(FairseqCriterion):
         return total
 
     @classmethod
-    def log_more(cls, term: str, total: Dict) -> None:
+    def log_more(cls, term: str, total: dict) -> None:
         """Log of a term, which may begin with a language's or pair's name, what is its own: its perplexity."""
         metrics.log_derived(f"{term}_ppl", lambda meters: utils.get_perplexity(meters[f"{term}_loss"].avg), priority=21)
 

@@ -2,8 +2,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """``--criterion camlm``: CA-MLM and TLM, or MLM and TLM alone (VECO, equation 1)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Optional
 
 import torch
 from fairseq.criterions import register_criterion
@@ -77,7 +78,7 @@ class CamlmCriterion(PretrainingCriterion):
         if cfg.knn_targets is not None:
             self.sampler = KnnTargetSampler(cfg.knn_targets, cfg.knn_refresh, cfg.knn_rest)
 
-    def prepare(self, model, sample: Dict[str, Dict]) -> None:
+    def prepare(self, model, sample: dict[str, dict]) -> None:
         """Look up the neighbours of all batches' targets in one go."""
         if self.sampler is not None:
             targets = torch.cat([self._targets(batch) for batch in sample.values()])
@@ -88,11 +89,11 @@ class CamlmCriterion(PretrainingCriterion):
         with model.autocast(targets.device):
             return function(targets, model.encoder.sentence_encoder.embed_tokens)
 
-    def _targets(self, batch: Dict) -> Tensor:
+    def _targets(self, batch: dict) -> Tensor:
         targets = batch["net_input"]["targets"]
         return targets[targets.ne(self.padding_idx)]
 
-    def forward(self, model, sample, reduce: bool = True) -> Tuple[Tensor, int, Dict]:
+    def forward(self, model, sample, reduce: bool = True) -> tuple[Tensor, int, dict]:
         """The loss of one half of a composite sample (nats, summed), its sample size and what to log.
 
         Args:
@@ -135,7 +136,7 @@ class CamlmCriterion(PretrainingCriterion):
         return loss, sample_size, log
 
     @classmethod
-    def reduce_metrics(cls, logging_outputs: List[Dict]) -> Dict:
+    def reduce_metrics(cls, logging_outputs: list[dict]) -> dict:
         """Log the total, every term, and k-NN target sampling."""
         total = super().reduce_metrics(logging_outputs)
         if total.get("knn_batches"):

@@ -4,7 +4,7 @@
 
 import math
 from functools import partial
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 import torch.nn.functional as F
 from fairseq import utils
@@ -17,7 +17,7 @@ from veco_fairseq.understanding.metrics import score
 from veco_fairseq.understanding.windows import IGNORE
 
 
-def mean_score(meters: Dict[str, Any], langs: Dict[str, List[str]]) -> float:
+def mean_score(meters: dict[str, Any], langs: dict[str, list[str]]) -> float:
     """The mean of the languages' scores, of those that have labels; 0 if none has.
 
     Args:
@@ -38,7 +38,7 @@ class NluCriterion(FairseqCriterion):
     their mean, to choose a checkpoint by (``--best-checkpoint-metric score --maximize-best-checkpoint-metric``).
     """
 
-    def forward(self, model, sample, reduce: bool = True) -> Tuple[Tensor, int, Dict]:
+    def forward(self, model, sample, reduce: bool = True) -> tuple[Tensor, int, dict]:
         """The loss of a batch (nats, summed), the number of its predictions and what to log."""
         logits = model(**sample["net_input"])
         target = sample["target"]
@@ -61,13 +61,13 @@ class NluCriterion(FairseqCriterion):
         return loss, sample_size, log
 
     @staticmethod
-    def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
+    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
         """Log the loss, and the scores of what was validated."""
         total = {key: sum(utils.item(log[key]) for log in logging_outputs) for key in logging_outputs[0]}
         size = max(1, total["sample_size"])
         metrics.log_scalar("loss", total["loss"] / size / math.log(2), size, priority=10, round=3)
         metrics.log_scalar("acc", total["correct"] / size, size, priority=20, round=4)
-        langs: Dict[str, List[str]] = {}
+        langs: dict[str, list[str]] = {}
         for key, value in total.items():
             if "/" in key:  # fairseq prints nothing that begins with "_"
                 metrics.log_scalar_sum(f"_{key}", value)

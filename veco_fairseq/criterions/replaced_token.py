@@ -3,7 +3,6 @@
 """``--criterion replaced_token``: MLM, TLM, MRTD and TRTD (XLM-E, sections 3.1 and 3.2)."""
 
 from dataclasses import dataclass, field
-from typing import Dict, Tuple
 
 import torch.nn.functional as F
 from fairseq.criterions import register_criterion
@@ -63,7 +62,7 @@ class ReplacedTokenCriterion(PretrainingCriterion):
             raise UserError("--no-trtd: there is no TRTD with --no-tlm, which leaves pairs apart: take one away")
         self.discriminator_weight, self.trtd = cfg.discriminator_weight, not cfg.no_trtd
 
-    def forward(self, model, sample, reduce: bool = True) -> Tuple[Tensor, int, Dict]:
+    def forward(self, model, sample, reduce: bool = True) -> tuple[Tensor, int, dict]:
         """The loss of one half of a composite sample (nats), its sample size and what to log.
 
         Args:
@@ -96,7 +95,7 @@ class ReplacedTokenCriterion(PretrainingCriterion):
         return loss, masked, self.logging_output(sample, sums, loss, masked)
 
     @classmethod
-    def log_more(cls, term: str, total: Dict) -> None:
+    def log_more(cls, term: str, total: dict) -> None:
         """Log precision, recall and the share of replaced tokens, if the term is the discriminator's."""
         if f"{term}_found" not in total:
             super().log_more(term, total)
@@ -107,5 +106,5 @@ class ReplacedTokenCriterion(PretrainingCriterion):
         metrics.log_scalar(f"{term}_replaced", total[f"{term}_replaced"] / count, count, priority=24, round=4)
 
 
-def _counts(nll: Tensor, correct: Tensor) -> Dict:
+def _counts(nll: Tensor, correct: Tensor) -> dict:
     return {"nll": nll.detach().sum(), "correct": correct.sum(), "count": len(nll)}

@@ -3,8 +3,9 @@
 """One sample a worker and update: a monolingual and a bitext batch side by side (VECO, "alternately sample")."""
 
 import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,8 +23,8 @@ from veco_fairseq.errors import UserError
 class CompositeIndex(NamedTuple):
     """What a sample is made of: draws (:data:`veco_fairseq.data.plan.DRAW`) by kind; None where a kind is missing."""
 
-    mono: Optional[np.ndarray] = None
-    bitext: Optional[np.ndarray] = None
+    mono: np.ndarray | None = None
+    bitext: np.ndarray | None = None
 
 
 class Half(NamedTuple):
@@ -43,7 +44,7 @@ class Half(NamedTuple):
     mask_spread: float = 0.0
 
 
-def find_sources(root: Path, split: str, options) -> Dict[str, Dict[str, Any]]:
+def find_sources(root: Path, split: str, options) -> dict[str, dict[str, Any]]:
     """The token files of the languages and pairs to train on, by kind and name; nothing is read.
 
     Args:
@@ -67,7 +68,7 @@ def find_sources(root: Path, split: str, options) -> Dict[str, Dict[str, Any]]:
     return found
 
 
-def load_halves(root: Path, split: str, options, dictionary: Dictionary) -> Dict[str, Half]:
+def load_halves(root: Path, split: str, options, dictionary: Dictionary) -> dict[str, Half]:
     """The halves of a root that have this split.
 
     Args:
@@ -101,7 +102,7 @@ def load_halves(root: Path, split: str, options, dictionary: Dictionary) -> Dict
     }
 
 
-def make_plans(halves: Dict[str, Half], options, max_tokens: int) -> Dict[str, HalfPlan]:
+def make_plans(halves: dict[str, Half], options, max_tokens: int) -> dict[str, HalfPlan]:
     """The training plan of each half; ``options`` and errors as in :func:`load_halves` and :class:`HalfPlan`."""
     return {
         kind: HalfPlan(
@@ -127,21 +128,21 @@ class CompositeDataset(FairseqDataset):
         seed: of the masks.
     """
 
-    def __init__(self, halves: Dict[str, Half], dictionary: Dictionary, seed: int):
+    def __init__(self, halves: dict[str, Half], dictionary: Dictionary, seed: int):
         self.halves, self.dictionary, self.seed = halves, dictionary, seed
 
     def __len__(self) -> int:
         return sum(len(source) for half in self.halves.values() for source in half.sources)
 
-    def __getitem__(self, index: CompositeIndex) -> Dict[str, Dict]:
+    def __getitem__(self, index: CompositeIndex) -> dict[str, dict]:
         drawn = {kind: draws for kind, draws in zip(KINDS, index) if draws is not None}
         return {kind: self._batch(kind, draws) for kind, draws in drawn.items()}
 
-    def collater(self, samples: List[Dict]) -> Dict:
+    def collater(self, samples: list[dict]) -> dict:
         """A sample is a batch already; without one (a worker with nothing left to validate) it is empty."""
         return samples[0] if samples else {}
 
-    def _batch(self, kind: str, draws: np.ndarray) -> Dict:
+    def _batch(self, kind: str, draws: np.ndarray) -> dict:
         half = self.halves[kind]
         sides = [self._masked(kind, draw) for draw in draws]
         pairs = [side for position in (0, 1) for side in (pair[position] for pair in sides)]  # all x, then all y
@@ -159,7 +160,7 @@ class CompositeDataset(FairseqDataset):
             "ntokens": int(tokens.ne(self.dictionary.pad()).sum()),
         }
 
-    def _masked(self, kind: str, draw) -> List[Tuple[Tensor, Tensor]]:
+    def _masked(self, kind: str, draw) -> list[tuple[Tensor, Tensor]]:
         """(corrupted, targets) of x and of y, each ``<s> ... </s>``."""
         half = self.halves[kind]
         rng = np.random.default_rng((self.seed, KINDS.index(kind), *(int(field) for field in draw)))
@@ -168,7 +169,7 @@ class CompositeDataset(FairseqDataset):
         more = half.mask_spread * rng.uniform(-1, 1) if half.mask_spread else 0.0
         return [half.masker(torch.cat([bos, side.long(), eos]), rng, of_x * more) for side, of_x in zip(pair, (1, -1))]
 
-    def _concatenate(self, x: Tuple[Tensor, Tensor], y: Tuple[Tensor, Tensor]) -> Tuple[Tensor, Tensor]:
+    def _concatenate(self, x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """``<s> x </s> </s> y </s>``, with the same masks as in CA-MLM."""
         separator = torch.tensor([self.dictionary.eos()])
         nothing = torch.tensor([self.dictionary.pad()])
@@ -190,7 +191,7 @@ class TrainingBatches:
     """
 
     def __init__(
-        self, plans: Dict[str, HalfPlan], count: int, *, num_shards: int, shard_id: int, epoch: int, offset: int = 0
+        self, plans: dict[str, HalfPlan], count: int, *, num_shards: int, shard_id: int, epoch: int, offset: int = 0
     ):
         self.plans, self.count, self.epoch = plans, count, epoch
         self.num_shards, self.shard_id, self.offset = num_shards, shard_id, offset
@@ -198,7 +199,7 @@ class TrainingBatches:
     def __len__(self) -> int:
         return self.count // self.num_shards - self.offset
 
-    def __iter__(self) -> Iterator[List[CompositeIndex]]:
+    def __iter__(self) -> Iterator[list[CompositeIndex]]:
         halves = {kind: plan.epoch(self.epoch, self.count) for kind, plan in self.plans.items()}
         for number in range(self.count):
             composite = CompositeIndex(**{kind: next(half) for kind, half in halves.items()})
@@ -215,7 +216,7 @@ class TrainingBatches:
         )
 
 
-def validation_batches(dataset: CompositeDataset, max_tokens: int, options) -> List[List[CompositeIndex]]:
+def validation_batches(dataset: CompositeDataset, max_tokens: int, options) -> list[list[CompositeIndex]]:
     """Every pair of every source once, in batches of one source each, always with the same masks."""
     batches = []
     for kind, half in dataset.halves.items():
@@ -230,8 +231,8 @@ def validation_batches(dataset: CompositeDataset, max_tokens: int, options) -> L
 
 
 def shard(
-    batches: List[List[CompositeIndex]], num_shards: int, shard_id: int, epoch: int
-) -> List[List[CompositeIndex]]:
+    batches: list[list[CompositeIndex]], num_shards: int, shard_id: int, epoch: int
+) -> list[list[CompositeIndex]]:
     """One worker's part of ``batches``, the same every epoch, filled up so that all workers have as many."""
     part = batches[shard_id::num_shards]
     return part + [[]] * (math.ceil(len(batches) / num_shards) - len(part))
@@ -249,7 +250,7 @@ class CompositeBatchIterator(EpochBatchIterator):
         options: of :class:`EpochBatchIterator`.
     """
 
-    def __init__(self, dataset: CompositeDataset, batches, made_from: Dict[str, Any], **options):
+    def __init__(self, dataset: CompositeDataset, batches, made_from: dict[str, Any], **options):
         super().__init__(dataset, dataset.collater, batch_sampler=(), **options)
         self.batches = batches
         self.made_from = made_from
@@ -261,7 +262,7 @@ class CompositeBatchIterator(EpochBatchIterator):
         return len(self.ordered_batches(self.epoch, False, False))
 
     @property
-    def first_batch(self) -> Dict:
+    def first_batch(self) -> dict:
         """The trainer's stand-in for a worker that has nothing to do."""
         of_all = self.batches(num_shards=1, shard_id=0, epoch=self.epoch)
         return self.collate_fn([self.dataset[index] for index in next(iter(of_all))])

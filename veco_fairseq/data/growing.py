@@ -6,8 +6,9 @@ import json
 import os
 import shutil
 import struct
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any
 
 import numpy as np
 from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dtype

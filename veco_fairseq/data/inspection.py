@@ -4,8 +4,8 @@
 
 import math
 from argparse import Namespace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Dict, Iterator, List, Sequence
 
 import numpy as np
 from fairseq.data import Dictionary
@@ -61,7 +61,7 @@ def inspect_root(root: Path, options, max_tokens: int, *, model: Namespace, exam
             yield from _examples(CompositeDataset(halves, dictionary, options.seed), dictionary, examples)
 
 
-def _memory(largest: Dict, halves: Dict, model: Namespace, dictionary: Dictionary) -> Iterator[str]:
+def _memory(largest: dict, halves: dict, model: Namespace, dictionary: Dictionary) -> Iterator[str]:
     needs = {
         kind: training_memory(model, dictionary, Batch(*shape, halves[kind].masker.probability, halves[kind].tlm))
         for kind, shape in largest.items()
@@ -102,7 +102,7 @@ def _row(kind: str, source, probability: float, unk: int) -> Sequence[str]:
     )
 
 
-def _table(rows: List[Sequence[str]]) -> Iterator[str]:
+def _table(rows: list[Sequence[str]]) -> Iterator[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         texts = [cell.ljust(w) if column < 2 else cell.rjust(w) for column, (cell, w) in enumerate(zip(row, widths))]
@@ -114,7 +114,7 @@ def _examples(dataset: CompositeDataset, dictionary: Dictionary, count: int) -> 
         for identity, source in enumerate(half.sources):
             for index in range(min(count, len(source))):
                 draw = np.array([(identity, 0, index)], dtype=DRAW)
-                batch: Dict[str, Tensor] = dataset[CompositeIndex(**{kind: draw})][kind]["net_input"]
+                batch: dict[str, Tensor] = dataset[CompositeIndex(**{kind: draw})][kind]["net_input"]
                 for side, ids in zip("xy", batch["tokens"][:, 0]):
                     yield f"  {source.name} {side}: " + " ".join(
                         dictionary[int(i)] for i in ids if i != dictionary.pad()

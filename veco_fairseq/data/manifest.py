@@ -4,8 +4,9 @@
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Dict, Iterable, List
+from typing import Any
 
 from veco_fairseq.data.vocabulary import DICT_NAME
 from veco_fairseq.errors import UserError
@@ -15,7 +16,7 @@ MANIFEST_NAME = "preparation.json"
 CHECKSUM = "sha256"  # of the steps, in the manifest's file
 
 
-def fingerprint(paths: Iterable[Path]) -> List[List[Any]]:
+def fingerprint(paths: Iterable[Path]) -> list[list[Any]]:
     """Name, size and time of change of files: enough to notice that one was replaced, without reading it."""
     return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
 
@@ -40,7 +41,7 @@ class Manifest:
     def __init__(self, root: Path, name: str = MANIFEST_NAME, results: Iterable[str] = (DICT_NAME,)):
         self.root = root
         self.path = root / name
-        self.steps: Dict[str, Dict[str, Any]] = {}
+        self.steps: dict[str, dict[str, Any]] = {}
         if self.path.is_file():
             try:
                 self.steps = _sound(read_json(self.path))
@@ -50,7 +51,7 @@ class Manifest:
             if not self.path.is_file() and (root / result).exists():
                 raise UserError(f"{root}: holds a {result} that this command did not make: name another --output")
 
-    def is_done(self, step: str, made_from: Dict[str, Any]) -> bool:
+    def is_done(self, step: str, made_from: dict[str, Any]) -> bool:
         """Whether the step was done with these inputs and its files are still as it left them."""
         entry = self.steps.get(step)
         if entry is None or entry["made_from"] != json.loads(json.dumps(made_from)):
@@ -68,7 +69,7 @@ class Manifest:
             for stale in (path, *path.parent.glob(f".{path.name}.*.tmp")):
                 stale.unlink(missing_ok=True)
 
-    def finish(self, step: str, made_from: Dict[str, Any], files: Iterable[str], report: Dict[str, Any]) -> None:
+    def finish(self, step: str, made_from: dict[str, Any], files: Iterable[str], report: dict[str, Any]) -> None:
         """Note that the step is done."""
         sizes = {name: (self.root / name).stat().st_size for name in files}
         self.steps[step] = {"made_from": made_from, "files": sizes, "report": report}
@@ -80,7 +81,7 @@ class Manifest:
             temporary.write_text(json.dumps(held, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
-def _sound(held: Dict[str, Any]) -> Dict[str, Dict[str, Any]]:
+def _sound(held: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The steps of a manifest's file, if they are as they were written; an old one tells no checksum.
 
     Raises:
@@ -97,5 +98,5 @@ def _sound(held: Dict[str, Any]) -> Dict[str, Dict[str, Any]]:
     return steps
 
 
-def _bytes(steps: Dict[str, Any]) -> bytes:
+def _bytes(steps: dict[str, Any]) -> bytes:
     return json.dumps(steps, sort_keys=True).encode()

@@ -2,7 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Masking of one sequence, reproducible from its random generator alone."""
 
-from typing import Tuple
 
 import numpy as np
 import torch
@@ -27,7 +26,7 @@ class Masker:
     def __init__(self, dictionary: Dictionary, mask_index: int, probability: float):
         self.dictionary, self.mask_index, self.probability = dictionary, mask_index, probability
 
-    def __call__(self, tokens: Tensor, rng: np.random.Generator, more: float = 0.0) -> Tuple[Tensor, Tensor]:
+    def __call__(self, tokens: Tensor, rng: np.random.Generator, more: float = 0.0) -> tuple[Tensor, Tensor]:
         """Mask one sequence.
 
         Args:

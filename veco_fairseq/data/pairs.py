@@ -6,7 +6,6 @@ A source of pairs has a name, a number of sentences (for language sampling), ``l
 (pairs, 2) of x's and y's tokens with ``<s>`` and ``</s>``, and gives pair i as two id tensors without them.
 """
 
-from typing import Tuple
 
 import numpy as np
 import torch
@@ -70,7 +69,7 @@ class AdjacentSegments:
         return np.asarray(blocks, dtype=np.int64).reshape(-1, 2) // 2
 
     @staticmethod
-    def _pair_up(segments: np.ndarray, document: np.ndarray) -> Tuple[np.ndarray, int]:
+    def _pair_up(segments: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, int]:
         """Pairs as (x's first token, y's first, y's last + 1), and the number of dropped segments."""
         first = np.searchsorted(document, document)  # of each segment, the document's first segment
         leads = np.flatnonzero((np.arange(len(segments)) - first) % 2 == 0)
@@ -86,7 +85,7 @@ class AdjacentSegments:
     def __len__(self) -> int:
         return len(self.bounds)
 
-    def __getitem__(self, index: int) -> Tuple[Tensor, Tensor]:
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         start, middle, end = (int(bound) for bound in self.bounds[index])
         first = int(np.searchsorted(self.line_starts, start, side="right")) - 1
         last = int(np.searchsorted(self.line_starts, end, side="left"))
@@ -130,6 +129,6 @@ class BitextPairs:
     def __len__(self) -> int:
         return self.sentences
 
-    def __getitem__(self, index: int) -> Tuple[Tensor, Tensor]:
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         line = int(index) if self.lines is None else int(self.lines[index])
         return self.source[line][:-1], self.target[line][:-1]

@@ -3,8 +3,8 @@
 """Which pairs make up which batch: a function of (seed, epoch, number) alone, planned without reading a token."""
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 from fairseq.data import data_utils
@@ -91,7 +91,7 @@ class HalfPlan:
     sources: Sequence
     alpha: float
     max_tokens: int
-    batch_size: Optional[int]
+    batch_size: int | None
     seed: int
 
     def __post_init__(self):
@@ -110,7 +110,7 @@ class HalfPlan:
         shares = ", ".join(f"{s.name} {p:.4f}" for s, p in zip(self.sources, self.probabilities))
         return f"{self.kind}: {self.pairs:,} pairs in {self.batches_per_pass:,} batches a pass; sampled: {shares}"
 
-    def _key(self, *key: int) -> Tuple[int, ...]:
+    def _key(self, *key: int) -> tuple[int, ...]:
         return (self.seed, KINDS.index(self.kind), *key)
 
     def _draws(self, number: int, size: float) -> np.ndarray:
@@ -129,14 +129,14 @@ class HalfPlan:
             parts.append(draws)
         return np.concatenate(parts)
 
-    def _pool(self, number: int, size: float) -> List[np.ndarray]:
+    def _pool(self, number: int, size: float) -> list[np.ndarray]:
         """The batches of a pool: pairs of like length together, in random order."""
         draws = self._draws(number, size)
         rng = np.random.default_rng(self._key(len(self.sources), number))
         batches = self.cut(draws[rng.permutation(len(draws))])
         return [batches[i] for i in rng.permutation(len(batches))]
 
-    def cut(self, draws: np.ndarray) -> List[np.ndarray]:
+    def cut(self, draws: np.ndarray) -> list[np.ndarray]:
         """Batches of ``draws`` within both caps, from the shortest pairs to the longest."""
         lengths = self._lengths(draws)
         order = np.argsort(lengths, kind="stable")
@@ -172,7 +172,7 @@ class HalfPlan:
             yield from _make_exactly(wanted, self._pool((epoch - 1) * pools + pool, size))
 
 
-def _make_exactly(count: int, batches: List[np.ndarray]) -> List[np.ndarray]:
+def _make_exactly(count: int, batches: list[np.ndarray]) -> list[np.ndarray]:
     """Drop batches from the end, or halve the largest, until there are ``count``; repeat some as a last resort."""
     batches = batches[:count]
     while len(batches) < count:

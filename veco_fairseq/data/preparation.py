@@ -10,9 +10,10 @@ its text goes on there (:mod:`veco_fairseq.data.growing`).
 
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
-from typing import Any, Dict, Iterator, Optional
+from typing import Any
 
 import numpy as np
 import sentencepiece
@@ -39,7 +40,7 @@ SECONDS_BETWEEN_MARKS = 30.0  # what a kill loses at most
 
 
 
-def equal_shares(lines: Dict[str, int], limit: int) -> Dict[str, int]:
+def equal_shares(lines: dict[str, int], limit: int) -> dict[str, int]:
     """How many lines of each language to take: the same for all, but no more than it has, together ``limit``."""
     shares = {}
     for position, language in enumerate(sorted(lines, key=lambda name: (lines[name], name))):
@@ -48,7 +49,7 @@ def equal_shares(lines: Dict[str, int], limit: int) -> Dict[str, int]:
     return shares
 
 
-def training_lines(plan: Plan, surveys: Dict[str, Survey]) -> Iterator[str]:
+def training_lines(plan: Plan, surveys: dict[str, Survey]) -> Iterator[str]:
     """The lines that the vocabulary is learnt from: those of the training split, at most ``plan.vocab_lines``."""
     totals = Counter()
     for part in plan.parts:
@@ -89,7 +90,7 @@ def say(message: str) -> None:
     print(message, flush=True)
 
 
-def prepare_root(plan: Plan) -> Dict[str, Dict[str, Any]]:
+def prepare_root(plan: Plan) -> dict[str, dict[str, Any]]:
     """Make the root, or what is missing of it; return each step's report.
 
     Raises:
@@ -141,7 +142,7 @@ def prepare_root(plan: Plan) -> Dict[str, Dict[str, Any]]:
     return {step: entry["report"] for step, entry in manifest.steps.items()}
 
 
-def _vocabulary_inputs(plan: Plan) -> Dict[str, Any]:
+def _vocabulary_inputs(plan: Plan) -> dict[str, Any]:
     if plan.vocab_size is None:
         require_own_pieces(load_sentencepiece(plan.sentencepiece), plan.sentencepiece, read_dictionary(plan.dictionary))
         return {"given": checksum(plan.sentencepiece.read_bytes(), plan.dictionary.read_bytes())}
@@ -153,7 +154,7 @@ def _vocabulary_inputs(plan: Plan) -> Dict[str, Any]:
     }
 
 
-def _part_inputs(part: Part, plan: Plan, vocabulary: Optional[str]) -> Dict[str, Any]:
+def _part_inputs(part: Part, plan: Plan, vocabulary: str | None) -> dict[str, Any]:
     return {
         "train": fingerprint(part.train),
         "valid": fingerprint(part.valid) or held_out(part, plan.valid_lines),
@@ -186,7 +187,7 @@ def _survey(part: Part, plan: Plan) -> Survey:
     return survey
 
 
-def _make_vocabulary(plan: Plan, surveys: Dict[str, Survey], manifest: Manifest, made_from: Dict[str, Any]) -> None:
+def _make_vocabulary(plan: Plan, surveys: dict[str, Survey], manifest: Manifest, made_from: dict[str, Any]) -> None:
     if plan.vocab_size is None:
         contents = (plan.sentencepiece.read_bytes(), plan.dictionary.read_bytes())
     else:
@@ -205,7 +206,7 @@ def _make_vocabulary(plan: Plan, surveys: Dict[str, Survey], manifest: Manifest,
 
 
 def _encode_part(
-    part: Part, plan: Plan, survey: Survey, encoder: Encoder, *, manifest: Manifest, made_from: Dict[str, Any],
+    part: Part, plan: Plan, survey: Survey, encoder: Encoder, *, manifest: Manifest, made_from: dict[str, Any],
     progress: Progress,
 ) -> None:  # fmt: skip
     """Write the token files of all sides and splits of a part, in one pass over its text, or in what is left of it."""
@@ -267,7 +268,7 @@ def _encode_part(
     say(f"{part.name}: {done - before:,} lines encoded in {time.time() - started:.1f} s")
 
 
-def report_table(reports: Dict[str, Dict[str, Any]]) -> str:
+def report_table(reports: dict[str, dict[str, Any]]) -> str:
     """The reports of :func:`prepare_root` as a table: a row for each part, split and language."""
     rows = [("part", "split", "language", "lines", "documents", "dropped", "tokens", "unknown", "unknown %")]
     for part, report in sorted(reports.items()):

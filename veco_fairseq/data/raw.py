@@ -4,10 +4,10 @@
 
 import re
 import sys
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from typing import Callable, Iterator, List, Set
 
 from fairseq.file_chunker_utils import Chunker, ChunkLineIterator
 
@@ -20,7 +20,7 @@ def standard_input() -> Iterator[str]:
     return decoded_lines(sys.stdin.buffer, "standard input")
 
 
-def buffered_read(input: str, buffer_size: int) -> Iterator[List[str]]:
+def buffered_read(input: str, buffer_size: int) -> Iterator[list[str]]:
     """fairseq-interactive's: so many lines at a time of a file, or of standard input (``-``).
 
     Raises:
@@ -34,7 +34,7 @@ def buffered_read(input: str, buffer_size: int) -> Iterator[List[str]]:
 def naming_long_lines(make_batches: Callable) -> Callable:
     """fairseq-interactive's ``make_batches``, with the line that is too long for the model in its error."""
 
-    def batches(lines: List[str], cfg, *args) -> Iterator:
+    def batches(lines: list[str], cfg, *args) -> Iterator:
         try:
             yield from make_batches(lines, cfg, *args)
         except Exception as error:
@@ -72,7 +72,7 @@ def check_texts(args) -> None:
 
 def check_before_preprocessing(module: ModuleType) -> None:
     """Let fairseq-preprocess look at its texts before it makes a dictionary or data of them."""
-    checked: Set[int] = set()
+    checked: set[int] = set()
 
     def checking(make):
         def made(*positional, **options):

@@ -9,8 +9,8 @@ Layout::
     ROOT/bitext/<src>-<tgt>/{train,valid}.<src>-<tgt>.<lang>.{bin,idx}
 """
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Dict, Iterable, List, Optional, Tuple
 
 from fairseq.data import Dictionary
 
@@ -35,7 +35,7 @@ def load_dictionary(root: Path) -> Dictionary:
     return dictionary
 
 
-def find_languages(root: Path, split: str) -> Dict[str, Path]:
+def find_languages(root: Path, split: str) -> dict[str, Path]:
     """Language -> prefix of its token file, for the languages of ROOT/mono that have this split.
 
     One of the two files is enough: that the other is missing is told where they are opened.
@@ -44,7 +44,7 @@ def find_languages(root: Path, split: str) -> Dict[str, Path]:
     return {prefix.parent.name: prefix for prefix in sorted(prefixes)}
 
 
-def find_pairs(root: Path, split: str) -> Dict[str, Tuple[Path, Path]]:
+def find_pairs(root: Path, split: str) -> dict[str, tuple[Path, Path]]:
     """"src-tgt" -> prefixes of both sides' token files, for the pairs of ROOT/bitext that have this split.
 
     One file is enough here, too.
@@ -61,7 +61,7 @@ def find_pairs(root: Path, split: str) -> Dict[str, Tuple[Path, Path]]:
     return pairs
 
 
-def choose(found: Iterable[str], wanted: Optional[str], option: str, root: Path) -> List[str]:
+def choose(found: Iterable[str], wanted: str | None, option: str, root: Path) -> list[str]:
     """The names in the comma-separated ``wanted``, or all that were found.
 
     A pair may be named either way round. Raises UserError for a name that is not there.

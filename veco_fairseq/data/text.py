@@ -5,10 +5,10 @@
 import os
 import re
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
@@ -26,9 +26,9 @@ def default_workers() -> int:
 class Part:
     """One folder of the root: a language (one side) or a pair of them (two sides)."""
 
-    languages: Tuple[str, ...]
-    train: Tuple[Path, ...]
-    valid: Tuple[Path, ...] = ()
+    languages: tuple[str, ...]
+    train: tuple[Path, ...]
+    valid: tuple[Path, ...] = ()
 
     @property
     def is_pair(self) -> bool:
@@ -51,11 +51,11 @@ class Plan:
     """What prepare_root.py was asked for."""
 
     output: Path
-    parts: List[Part]
+    parts: list[Part]
     valid_lines: int
-    vocab_size: Optional[int] = None
-    sentencepiece: Optional[Path] = None
-    dictionary: Optional[Path] = None
+    vocab_size: int | None = None
+    sentencepiece: Path | None = None
+    dictionary: Path | None = None
     character_coverage: float = 0.9998
     vocab_lines: int = 2_000_000
     workers: int = field(default_factory=default_workers)
@@ -78,7 +78,7 @@ class Plan:
 
 def parse_parts(
     mono: Sequence[str], bitext: Sequence[str], mono_valid: Sequence[str] = (), bitext_valid: Sequence[str] = ()
-) -> List[Part]:
+) -> list[Part]:
     """The parts named by ``LANG=FILE`` and ``SRC-TGT=FILE,FILE`` arguments, mono first.
 
     Raises:
@@ -98,7 +98,7 @@ def parse_parts(
     return list(parts.values())
 
 
-def _parse_files(option: str, arguments: Sequence[str], sides: int) -> Dict[Tuple[str, ...], Tuple[Path, ...]]:
+def _parse_files(option: str, arguments: Sequence[str], sides: int) -> dict[tuple[str, ...], tuple[Path, ...]]:
     wanted = "LANG=FILE" if sides == 1 else "SRC-TGT=FILE,FILE"
     parsed = {}
     for argument in arguments:
@@ -181,7 +181,7 @@ def survey_mono(path: Path, valid_lines: int) -> Survey:
     return Survey(rows, kept, documents[0][0])
 
 
-def survey_bitext(paths: Tuple[Path, ...], valid_lines: int) -> Survey:
+def survey_bitext(paths: tuple[Path, ...], valid_lines: int) -> Survey:
     """Count the pairs, and those that have text on both sides.
 
     Raises:
@@ -214,7 +214,7 @@ def held_out(part: Part, valid_lines: int) -> int:
     return 0 if part.valid else valid_lines
 
 
-def split_rows(part: Part, survey: Survey, valid_lines: int) -> Iterator[Tuple[str, Tuple[str, ...]]]:
+def split_rows(part: Part, survey: Survey, valid_lines: int) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The rows that the part is made of, with their split: ``("train", (line,))`` or ``("valid", (line, line))``.
 
     Pairs with an empty side are left out; blank lines of a language are document borders and stay.

@@ -8,8 +8,8 @@ The index is looked through when a file is opened, and so is the beginning of th
 
 import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator, Optional
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ class TokenFile(MMapIndexedDataset):
         UserError: when a sentence is read that has an id beyond the dictionary.
     """
 
-    def __init__(self, path: str, types: Optional[int] = None):
+    def __init__(self, path: str, types: int | None = None):
         self.types = types
         super().__init__(path)
 
@@ -68,7 +68,7 @@ class TokenFile(MMapIndexedDataset):
         """All ids, mapped, not read."""
         return np.memmap(self.path, dtype=self._index.dtype, mode="r")
 
-    def check(self, limit: Optional[int] = None) -> None:
+    def check(self, limit: int | None = None) -> None:
         """Look at the ids of the first so many bytes, or at all of them.
 
         Raises:
@@ -89,7 +89,7 @@ class TokenFile(MMapIndexedDataset):
         )
 
 
-def load_tokens(prefix: Path_, dictionary: Optional[Dictionary] = None) -> TokenFile:
+def load_tokens(prefix: Path_, dictionary: Dictionary | None = None) -> TokenFile:
     """The token file PREFIX.bin with its index PREFIX.idx, as fairseq-preprocess writes them.
 
     Args:
@@ -153,14 +153,14 @@ _fairseq_dataset_exists = indexed_dataset.dataset_exists
 _fairseq_infer_dataset_impl = indexed_dataset.infer_dataset_impl
 
 
-def make_dataset(path: str, impl: str, fix_lua_indexing: bool = False, dictionary: Optional[Dictionary] = None):
+def make_dataset(path: str, impl: str, fix_lua_indexing: bool = False, dictionary: Dictionary | None = None):
     """fairseq's; of its usual token files :func:`load_tokens`."""
     if impl == "mmap" and MMapIndexedDataset.exists(path):
         return load_tokens(path, dictionary)
     return _fairseq_make_dataset(path, impl, fix_lua_indexing, dictionary)
 
 
-def dataset_exists(path: str, impl: Optional[str]) -> bool:
+def dataset_exists(path: str, impl: str | None) -> bool:
     """fairseq's, which takes one file without the other for none.
 
     Raises:
@@ -174,7 +174,7 @@ def dataset_exists(path: str, impl: Optional[str]) -> bool:
     return _fairseq_dataset_exists(path, impl)
 
 
-def infer_dataset_impl(path: str) -> Optional[str]:
+def infer_dataset_impl(path: str) -> str | None:
     """fairseq's, which takes a file that is none of its formats for one of 2017.
 
     Raises:

@@ -4,9 +4,10 @@
 
 import io
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import sentencepiece
@@ -130,7 +131,7 @@ def require_own_pieces(model: sentencepiece.SentencePieceProcessor, path: Path_,
         )
 
 
-def ordinary_pieces(model: sentencepiece.SentencePieceProcessor) -> List[str]:
+def ordinary_pieces(model: sentencepiece.SentencePieceProcessor) -> list[str]:
     """The pieces but for ``<unk>`` and control symbols, in the model's order."""
     return [model.id_to_piece(i) for i in range(len(model)) if not (model.is_unknown(i) or model.is_control(i))]
 
@@ -235,11 +236,11 @@ class Encoder:
         # <unk>, <s> and </s> have the same names in both.
         self.ids = np.array([dictionary.index(model.id_to_piece(i)) for i in range(len(model))], dtype=np.int64)
 
-    def __call__(self, lines: List[str]) -> List[np.ndarray]:
+    def __call__(self, lines: list[str]) -> list[np.ndarray]:
         encoded = self.model.encode(lines, num_threads=self.workers)
         return [np.append(self.ids[np.array(pieces, dtype=np.int64)], self.eos) for pieces in encoded]
 
-    def words(self, words: Sequence[str]) -> List[np.ndarray]:
+    def words(self, words: Sequence[str]) -> list[np.ndarray]:
         """Words -> the ids of each by itself, without </s>: <unk> for one of characters that SentencePiece drops."""
         encoded = self.model.encode(list(words), num_threads=self.workers)
         return [self.ids[np.array(pieces or [self.model.unk_id()], dtype=np.int64)] for pieces in encoded]
@@ -308,7 +309,7 @@ def encode_text(model: Path, source: Path, target: Path, workers: int) -> int:
     return count
 
 
-def require_same_symbols(theirs: Optional[Sequence[str]], dictionary: Dictionary, checkpoint: str, data: Path_) -> None:
+def require_same_symbols(theirs: Sequence[str] | None, dictionary: Dictionary, checkpoint: str, data: Path_) -> None:
     """Refuse a checkpoint of another dictionary, of the same size too: its rows would mean other tokens.
 
     Args:

@@ -2,8 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What the models of pre-training share: XLM-R's layout and options, without the parts of RoBERTa that don't apply."""
 
-from contextlib import nullcontext
-from typing import ContextManager, Dict, Optional
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import torch.nn as nn
@@ -63,10 +62,10 @@ class PretrainingModel(RobertaModel):
         )
 
     @classmethod
-    def hub_models(cls) -> Dict[str, str]:
+    def hub_models(cls) -> dict[str, str]:
         return {}
 
-    def autocast(self, device: torch.device) -> ContextManager:
+    def autocast(self, device: torch.device) -> AbstractContextManager:
         """The context that ``--autocast`` asks for; without it that of fairseq's ``--amp`` stays, if there is one."""
         if self.args.autocast == "none":
             return nullcontext()
@@ -75,7 +74,7 @@ class PretrainingModel(RobertaModel):
     def freeze_backbone(self, frozen: bool) -> None:
         """Nothing is frozen, unless a model says otherwise."""
 
-    def unplugged(self, tokens: Tensor, token_embeddings: Optional[Tensor] = None) -> Tensor:
+    def unplugged(self, tokens: Tensor, token_embeddings: Tensor | None = None) -> Tensor:
         """H^L(tokens): (batch, length) -> (batch, length, dim), no cross-attention (VECO, equations 2-5).
 
         ``token_embeddings``, (batch, length, dim), are looked up unless given.

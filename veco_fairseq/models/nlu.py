@@ -4,7 +4,7 @@
 
 import logging
 import re
-from typing import Any, Dict, Optional
+from typing import Any
 
 import torch
 import torch.nn as nn
@@ -101,7 +101,7 @@ class VecoNluModel(VecoModel):
         encoder = (VecoEncoder if task.plug_in else Discriminator)(args, task.source_dictionary)
         return cls(args, encoder, nlu_task=task.nlu_task, outputs=outputs, plug_in=task.plug_in)
 
-    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Take a pre-trained model, too: without :data:`PARTS`, and with this model's new head.
 
         Raises:
@@ -143,7 +143,7 @@ class VecoNluModel(VecoModel):
             mixed = hidden.masked_scatter(has_partner[:, None, None], plugged.type_as(hidden))
         return torch.cat([hidden, mixed], dim=-1)
 
-    def forward(self, tokens: Tensor, partner: Tensor, words: Optional[Tensor] = None, **kwargs: Any) -> Tensor:
+    def forward(self, tokens: Tensor, partner: Tensor, words: Tensor | None = None, **kwargs: Any) -> Tensor:
         """Logits, fp32, of a batch of :class:`veco_fairseq.understanding.dataset.UnderstandingDataset`.
 
         Args:

@@ -8,7 +8,6 @@
 """
 
 from argparse import ArgumentParser
-from typing import Dict, List
 
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.roberta.model import RobertaLMHead
@@ -46,7 +45,7 @@ class VecoTransformer(TransformerModel):
                 setattr(layer.self_attn, name, getattr(encoder.layers[number].self_attn, name))
 
     @classmethod
-    def hub_models(cls) -> Dict[str, str]:
+    def hub_models(cls) -> dict[str, str]:
         return {}
 
     @classmethod
@@ -69,7 +68,7 @@ class VecoTransformer(TransformerModel):
         return VecoTransformerDecoder(args, tgt_dict, embed_tokens, no_encoder_attn=args.no_cross_attention)
 
 
-def tied_layers(args) -> List[int]:
+def tied_layers(args) -> list[int]:
     """The encoder layer of every decoder layer's self-attention, or none."""
     option = getattr(args, "tie_self_attention", None)
     if not option:

@@ -5,7 +5,7 @@
 import logging
 import re
 from argparse import Namespace
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,8 +22,8 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.models.base import PretrainingModel, encoder_architecture, refuse_untied
 from veco_fairseq.modules.embedding import FactorizedEmbedding, TokenEmbedding, look_up
 from veco_fairseq.modules.encoder import VecoTransformerEncoder
-from veco_fairseq.modules.lm_head import LMHead
 from veco_fairseq.modules.knn_target_sampler import Subset
+from veco_fairseq.modules.lm_head import LMHead
 from veco_fairseq.modules.masked_loss import masked_loss
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class VecoEncoder(RobertaEncoder):
             )
         return FactorizedEmbedding(vocab_size, embedding_dim, padding_idx, table_dim)
 
-    def build_lm_head(self, embed_dim: int, output_dim: int, activation_fn: str, weight: Optional[Tensor]) -> LMHead:
+    def build_lm_head(self, embed_dim: int, output_dim: int, activation_fn: str, weight: Tensor | None) -> LMHead:
         embedding = self.sentence_encoder.embed_tokens
         return LMHead(embed_dim, output_dim, activation_fn=activation_fn, table=weight, embedding=embedding)
 
@@ -69,14 +69,14 @@ class VecoEncoder(RobertaEncoder):
         return VecoTransformerEncoder(args, dictionary, embed_tokens)
 
     def forward(
-        self, tokens: Tensor, memory: Optional[Tensor] = None, memory_tokens: Optional[Tensor] = None,
-        attention: Optional[List[Tensor]] = None, token_embeddings: Optional[Tensor] = None,
+        self, tokens: Tensor, memory: Tensor | None = None, memory_tokens: Tensor | None = None,
+        attention: list[Tensor] | None = None, token_embeddings: Tensor | None = None,
     ) -> Tensor:
         """H(tokens), or S(tokens | memory): see :class:`VecoTransformerEncoder`."""
         padding_mask = None if memory is None else memory_tokens.eq(self.dictionary.pad())
         return self.sentence_encoder(tokens, memory, padding_mask, attention, token_embeddings)
 
-    def embed(self, *batches: Tensor, vocabulary: Optional[Subset] = None) -> Tuple[Tensor, List[Tensor]]:
+    def embed(self, *batches: Tensor, vocabulary: Subset | None = None) -> tuple[Tensor, list[Tensor]]:
         """The table, (vocabulary, table's dim), for the LM head, and the embeddings of each batch, in one look-up.
 
         Args:
@@ -144,8 +144,8 @@ class VecoModel(PretrainingModel):
         logger.info(f"{'only cross-attention is' if frozen else 'all parameters are'} trained: {trained:,} parameters")
 
     def plugged(
-        self, tokens: Tensor, memory: Tensor, memory_tokens: Tensor, *, attention: Optional[List[Tensor]] = None,
-        token_embeddings: Optional[Tensor] = None,
+        self, tokens: Tensor, memory: Tensor, memory_tokens: Tensor, *, attention: list[Tensor] | None = None,
+        token_embeddings: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """S^L(tokens | memory) (equations 6-9).
 
@@ -163,10 +163,10 @@ class VecoModel(PretrainingModel):
 
     def predict(
         self,
-        branches: Dict[str, Tuple[Tensor, Tensor]],
-        table: Optional[Tensor] = None,
-        vocabulary: Optional[Subset] = None,
-    ) -> Dict[str, MaskedPrediction]:
+        branches: dict[str, tuple[Tensor, Tensor]],
+        table: Tensor | None = None,
+        vocabulary: Subset | None = None,
+    ) -> dict[str, MaskedPrediction]:
         """Equations 10-13: the NLL of the masked tokens, through the LM head on their rows only, in one pass.
 
         Args:
@@ -198,12 +198,12 @@ class VecoModel(PretrainingModel):
         self,
         tokens: Tensor,
         targets: Tensor,
-        tlm_tokens: Optional[Tensor] = None,
-        tlm_targets: Optional[Tensor] = None,
+        tlm_tokens: Tensor | None = None,
+        tlm_targets: Tensor | None = None,
         plug_in: bool = True,
         stop_gradient: bool = True,
-        vocabulary: Optional[Subset] = None,
-    ) -> Dict[str, MaskedPrediction]:
+        vocabulary: Subset | None = None,
+    ) -> dict[str, MaskedPrediction]:
         """All predictions of one kind of batch: CA-MLM's from H and S, and TLM's (VECO, equation 1 and section 4).
 
         Args:

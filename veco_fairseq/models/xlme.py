@@ -4,7 +4,7 @@
 
 import re
 from argparse import Namespace
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 import torch
 import torch.nn as nn
@@ -34,8 +34,8 @@ class Detection(NamedTuple):
 
     nll: Tensor
     correct: Tensor
-    logits: Optional[Tensor] = None
-    replaced: Optional[Tensor] = None
+    logits: Tensor | None = None
+    replaced: Tensor | None = None
 
 
 class Generator(VecoEncoder):
@@ -112,8 +112,8 @@ class XlmeModel(PretrainingModel):
         self,
         tokens: Tensor,
         targets: Tensor,
-        tlm_tokens: Optional[Tensor] = None,
-        tlm_targets: Optional[Tensor] = None,
+        tlm_tokens: Tensor | None = None,
+        tlm_targets: Tensor | None = None,
         discriminate: bool = True,
     ) -> Detection:
         """One kind of batch: the concatenations on bitext with TLM, and else every x and y by itself.

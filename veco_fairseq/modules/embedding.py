@@ -2,7 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Token embeddings, and the look-up of tokens in a table that the LM head uses, too."""
 
-from typing import Tuple
 
 import torch
 import torch.nn as nn
@@ -61,7 +60,7 @@ class FactorizedEmbedding(TokenEmbedding):
         return states @ self.project.weight
 
 
-def look_up(table: Tensor, ids: Tensor) -> Tuple[Tensor, Tensor]:
+def look_up(table: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     """The rows of ``ids``, and the table again, for the LM head.
 
     The gradient of an ordinary look-up is a matrix of the table's size, to be filled with zeros and added to the

@@ -3,7 +3,6 @@
 """The stack of VECO layers: XLM-R's encoder whose cross-attention is plugged in by giving it a memory."""
 
 from functools import partial
-from typing import List, Optional
 
 import torch
 from fairseq.models.transformer import TransformerConfig, TransformerEncoder
@@ -37,10 +36,10 @@ class VecoTransformerEncoder(TransformerEncoder):
     def forward(
         self,
         tokens: Tensor,
-        memory: Optional[Tensor] = None,
-        memory_padding_mask: Optional[Tensor] = None,
-        attention: Optional[List[Tensor]] = None,
-        token_embeddings: Optional[Tensor] = None,
+        memory: Tensor | None = None,
+        memory_padding_mask: Tensor | None = None,
+        attention: list[Tensor] | None = None,
+        token_embeddings: Tensor | None = None,
     ) -> Tensor:
         """H(tokens) without a memory, S(tokens | memory) with one (VECO, section 2.2).
 

@@ -4,7 +4,7 @@
 
 import math
 import time
-from typing import Dict, NamedTuple, Optional
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -72,7 +72,7 @@ class KnnTargetSampler:
     def __init__(self, k: int, refresh: int, rest: int = 0):
         self.k, self.refresh, self.rest = k, refresh, rest
         self.update = 0  # the current one, as the task sets it
-        self.resumed: Optional[int] = None  # the last update of the run whose state was loaded
+        self.resumed: int | None = None  # the last update of the run whose state was loaded
         self.neighbours = torch.empty(0, 0, dtype=torch.int32)  # (vocabulary, k)
         self.made_at = torch.empty(0, dtype=torch.int32)  # (vocabulary): the update; -1 where there is no row yet
         self.looked_up, self.seconds = 0, 0.0  # since the last batch
@@ -150,7 +150,7 @@ class KnnTargetSampler:
     def _empty(*size: int, device: torch.device) -> Tensor:
         return torch.full(size, -1, dtype=torch.int32, device=device)
 
-    def state_dict(self) -> Dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """The rows that there are: ``tokens`` (n), their ``neighbours`` (n, k) and ``made_at`` (n); and the update."""
         tokens = self.made_at.ge(0).nonzero().squeeze(1)
         return {
@@ -161,7 +161,7 @@ class KnnTargetSampler:
             "update": torch.tensor(self.update),
         }
 
-    def load_state_dict(self, state: Dict[str, Tensor]) -> bool:
+    def load_state_dict(self, state: dict[str, Tensor]) -> bool:
         """Take the rows over; False, and nothing is, if they were made with another k."""
         vocabulary, neighbours = int(state["vocabulary"]), state["neighbours"]
         if vocabulary and neighbours.shape[1] != self.k:

@@ -3,8 +3,7 @@
 """One VECO layer: self-attention, a cross-attention that is plugged in or out, and the FFN."""
 
 import copy
-from contextlib import nullcontext
-from typing import ContextManager, List, Optional
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +18,7 @@ from veco_fairseq.modules.relative_bias import BiasedSelfAttention
 UNFUSED_LENGTH = 128
 
 
-def attention_kernel(x: Tensor, memory: Optional[Tensor]) -> ContextManager:
+def attention_kernel(x: Tensor, memory: Tensor | None) -> AbstractContextManager:
     """Choose between PyTorch's fused and its plain attention: the same function, at another speed.
 
     Args:
@@ -69,10 +68,10 @@ class VecoLayer(TransformerDecoderLayerBase):
     def forward(
         self,
         x: Tensor,
-        padding_mask: Optional[Tensor] = None,
-        memory: Optional[Tensor] = None,
-        memory_padding_mask: Optional[Tensor] = None,
-        attention: Optional[List[Tensor]] = None,
+        padding_mask: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_padding_mask: Tensor | None = None,
+        attention: list[Tensor] | None = None,
     ) -> Tensor:
         """Equations 2-9 of the paper, then the FFN.
 

@@ -5,7 +5,7 @@
 import functools
 import inspect
 import logging
-from typing import Callable, List, Optional, Sequence, Tuple
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ def serves(rows: Tensor) -> bool:
 
 
 @functools.cache
-def _function() -> Optional[Callable]:
+def _function() -> Callable | None:
     try:
         from liger_kernel.ops.fused_linear_cross_entropy import fused_linear_cross_entropy_forward as function
     except ImportError:
@@ -48,9 +48,9 @@ def fused_loss(
     gold: Tensor,
     *,
     needed: Sequence[bool],
-    scale: Optional[Tensor],
+    scale: Tensor | None,
     logits_a_chunk: int,
-) -> Tuple[Tensor, Tensor, List[Optional[Tensor]]]:
+) -> tuple[Tensor, Tensor, list[Tensor | None]]:
     """The NLL of each row's token, and the gradients of its sum.
 
     Liger's function of the losses of single rows makes the logits a second time for the gradients. Its forward pass,

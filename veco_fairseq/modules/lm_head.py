@@ -2,7 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The LM head over the table of the token embeddings."""
 
-from typing import Optional
 
 import torch.nn.functional as F
 from fairseq.models.roberta.model import RobertaLMHead
@@ -14,7 +13,7 @@ from veco_fairseq.modules.embedding import TokenEmbedding
 class LMHead(RobertaLMHead):
     """RoBERTa's, over the table of a :class:`TokenEmbedding`, whose dimensions can be fewer than the model's."""
 
-    def __init__(self, dim: int, tokens: int, *, activation_fn: str, table: Optional[Tensor], embedding: TokenEmbedding):
+    def __init__(self, dim: int, tokens: int, *, activation_fn: str, table: Tensor | None, embedding: TokenEmbedding):
         super().__init__(dim, tokens, activation_fn, table)
         self.project_out = embedding.project_out  # a method and no module, so that its weight has one name
 
@@ -22,7 +21,7 @@ class LMHead(RobertaLMHead):
         """What is multiplied with the table for the logits: (..., model's dim) -> (..., table's dim)."""
         return self.project_out(self.layer_norm(self.activation_fn(self.dense(states))))
 
-    def forward(self, features: Tensor, masked_tokens: Optional[Tensor] = None, **kwargs) -> Tensor:
+    def forward(self, features: Tensor, masked_tokens: Tensor | None = None, **kwargs) -> Tensor:
         """Logits, of the masked tokens alone if they are given: (..., model's dim) -> (..., tokens)."""
         rows = self.rows(features if masked_tokens is None else features[masked_tokens])
         return F.linear(rows, self.weight) + self.bias

@@ -2,7 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Projection to the vocabulary and its cross-entropy in one, for vocabularies whose logits don't fit in memory."""
 
-from typing import Callable, Optional, Tuple
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ LOGITS_A_CHUNK = 2**27
 TOKENS_A_BLOCK = 8192
 
 
-def masked_loss(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor) -> Tuple[Tensor, Tensor]:
+def masked_loss(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor) -> tuple[Tensor, Tensor]:
     """The NLL of each row's token under softmax(rows weight^T + bias), and whether it is the likeliest token.
 
     Computed for :data:`LOGITS_A_CHUNK` logits at a time. The gradients are made from each chunk's logits while they
@@ -37,8 +37,8 @@ def masked_loss(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor) -> Tup
 
 
 def drawn_loss(
-    rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, draw: Optional[Callable[[Tensor, slice], Tensor]]
-) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+    rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, draw: Callable[[Tensor, slice], Tensor] | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """:func:`masked_loss`, and a token for each row, drawn while its softmax is there.
 
     Args:
@@ -81,7 +81,7 @@ class _MaskedLoss(torch.autograd.Function):
 
 
 def _computed(
-    rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, needed, scale: Optional[Tensor] = None, draw=None
+    rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, needed, scale: Tensor | None = None, draw=None
 ):
     """NLL, correctness, the tokens that ``draw`` gives, and the gradients of the sum of ``scale`` * NLL ``needed``."""
     if draw is None and liger.serves(rows):
@@ -90,7 +90,7 @@ def _computed(
     return _by_chunks(rows, weight, bias, gold, needed=needed, scale=scale, draw=draw)
 
 
-def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, needed, scale: Optional[Tensor], draw):
+def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, needed, scale: Tensor | None, draw):
     """The same without a kernel of its own."""
     w, b = weight.to(rows.dtype), bias.to(rows.dtype)
     block = TOKENS_A_BLOCK if rows.device.type == "cpu" else len(weight)

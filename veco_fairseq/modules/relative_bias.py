@@ -3,7 +3,6 @@
 """Gated relative position bias (XLM-E, section 3.3), and self-attention with it."""
 
 import math
-from typing import Optional, Tuple
 
 import torch
 import torch.nn as nn
@@ -79,10 +78,10 @@ class BiasedSelfAttention(MultiheadAttention):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        key_padding_mask: Optional[Tensor] = None,
+        key_padding_mask: Tensor | None = None,
         need_weights: bool = True,
         static_kv: bool = False,
-    ) -> Tuple[Tensor, Optional[Tensor]]:
+    ) -> tuple[Tensor, Tensor | None]:
         """As fairseq's, with the arguments that :class:`veco_fairseq.modules.layer.VecoLayer` gives."""
         bias = self.relative_bias(query, self.q_proj)
         if key_padding_mask is not None:

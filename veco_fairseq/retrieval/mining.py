@@ -2,8 +2,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Pairs of translations in two texts, as in BUCC."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,14 +21,14 @@ class Pair(NamedTuple):
     score: float
 
 
-def mine(forward: Candidates, backward: Candidates) -> List[Pair]:
+def mine(forward: Candidates, backward: Candidates) -> list[Pair]:
     """The best candidate of every sentence on both sides, best first, no sentence twice (Artetxe and Schwenk 2019)."""
     scores, ys = forward.best()
     back_scores, xs = backward.best()
     pairs = zip(range(len(ys)), ys.tolist(), scores.tolist())
     back = zip(xs.tolist(), range(len(xs)), back_scores.tolist())
-    taken_x: Set[int] = set()
-    taken_y: Set[int] = set()
+    taken_x: set[int] = set()
+    taken_y: set[int] = set()
     mined = []
     for pair in sorted((Pair(*pair) for pair in (*pairs, *back)), key=lambda pair: (-pair.score, pair.x, pair.y)):
         if pair.x not in taken_x and pair.y not in taken_y:
@@ -37,7 +38,7 @@ def mine(forward: Candidates, backward: Candidates) -> List[Pair]:
     return mined
 
 
-def figures(kept: Sequence[Pair], gold: Set[Tuple[int, int]]) -> Dict[str, float]:
+def figures(kept: Sequence[Pair], gold: set[tuple[int, int]]) -> dict[str, float]:
     """Precision, recall and F1 of mined pairs; ``gold`` has sentence numbers, and is not empty."""
     right = sum((pair.x, pair.y) in gold for pair in kept)
     return {
@@ -47,7 +48,7 @@ def figures(kept: Sequence[Pair], gold: Set[Tuple[int, int]]) -> Dict[str, float
     }
 
 
-def best_threshold(mined: Sequence[Pair], gold: Set[Tuple[int, int]]) -> float:
+def best_threshold(mined: Sequence[Pair], gold: set[tuple[int, int]]) -> float:
     """The score that gives the best F1 when pairs of at least this score are kept, as BUCC's is tuned on its dev set.
 
     It lies between the last pair that is kept and the first that isn't; ``mined`` is sorted, best first.
@@ -64,13 +65,13 @@ def best_threshold(mined: Sequence[Pair], gold: Set[Tuple[int, int]]) -> float:
 # BUCC's files
 
 
-def read_sentences(path: Path) -> Dict[str, str]:
+def read_sentences(path: Path) -> dict[str, str]:
     """id -> sentence, of lines ``ID<TAB>sentence``.
 
     Raises:
         UserError: a line has no tab, an id comes twice, or the file is empty.
     """
-    sentences: Dict[str, str] = {}
+    sentences: dict[str, str] = {}
     for number, (name, sentence) in _columns(path):
         if name in sentences:
             raise UserError(f"{path}, line {number}: the id {name} comes a second time")
@@ -80,7 +81,7 @@ def read_sentences(path: Path) -> Dict[str, str]:
     return sentences
 
 
-def read_gold(path: Path, x: Sequence[str], y: Sequence[str]) -> Set[Tuple[int, int]]:
+def read_gold(path: Path, x: Sequence[str], y: Sequence[str]) -> set[tuple[int, int]]:
     """The pairs of lines ``ID<TAB>ID`` as numbers of the ids ``x`` and ``y``.
 
     Raises:
@@ -98,7 +99,7 @@ def read_gold(path: Path, x: Sequence[str], y: Sequence[str]) -> Set[Tuple[int, 
     return gold
 
 
-def _columns(path: Path) -> Iterator[Tuple[int, Tuple[str, str]]]:
+def _columns(path: Path) -> Iterator[tuple[int, tuple[str, str]]]:
     """Each line's number and two columns."""
     for number, line in enumerate(read_lines(path), start=1):
         first, tab, second = line.partition("\t")

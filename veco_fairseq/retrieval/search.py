@@ -2,7 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Nearest neighbours, exactly, and their scores."""
 
-from typing import NamedTuple, Tuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ SCORES = ("cosine", "csls", "ratio")
 QUERIES_A_CHUNK, KEYS_A_CHUNK = 1024, 65536  # similarities at a time: 256 MiB
 
 
-def nearest(queries: Tensor, keys: Tensor, k: int) -> Tuple[Tensor, Tensor]:
+def nearest(queries: Tensor, keys: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The ``k`` keys of the largest inner product with each query, exactly; by FAISS where it is installed.
 
     Args:
@@ -31,7 +31,7 @@ def nearest(queries: Tensor, keys: Tensor, k: int) -> Tuple[Tensor, Tensor]:
     return tuple(map(torch.from_numpy, faiss.knn(queries.numpy(), keys.numpy(), k, metric=faiss.METRIC_INNER_PRODUCT)))
 
 
-def _nearest_by_chunks(queries: Tensor, keys: Tensor, k: int) -> Tuple[Tensor, Tensor]:
+def _nearest_by_chunks(queries: Tensor, keys: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """:func:`nearest` without FAISS: never more than a chunk of similarities at a time."""
     results = []
     for chunk in queries.split(QUERIES_A_CHUNK):
@@ -51,13 +51,13 @@ class Candidates(NamedTuple):
     scores: Tensor
     indices: Tensor
 
-    def best(self) -> Tuple[Tensor, Tensor]:
+    def best(self) -> tuple[Tensor, Tensor]:
         """The best candidate's score and index, both (sentences)."""
         places = self.scores.argmax(1, keepdim=True)
         return self.scores.gather(1, places).squeeze(1), self.indices.gather(1, places).squeeze(1)
 
 
-def candidates(x: Tensor, y: Tensor, score: str = "csls", k: int = 10) -> Tuple[Candidates, Candidates]:
+def candidates(x: Tensor, y: Tensor, score: str = "csls", k: int = 10) -> tuple[Candidates, Candidates]:
     """The ``k`` nearest neighbours of each x in y and of each y in x, scored.
 
     With r(x) the mean cosine of x and its k neighbours, which is high for a hub that is near to everything:

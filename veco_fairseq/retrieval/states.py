@@ -3,7 +3,7 @@
 """The mean-pooled states of sentences."""
 
 import sys
-from typing import Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F

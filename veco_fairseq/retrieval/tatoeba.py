@@ -2,8 +2,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Tatoeba: which share of sentences is nearest to its own translation, by layer."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Dict, List, Sequence, Tuple
 
 from veco_fairseq.checkpoints.pretrained import PretrainedModel
 from veco_fairseq.errors import UserError
@@ -11,11 +11,11 @@ from veco_fairseq.files import read_json, read_translations
 from veco_fairseq.retrieval.search import accuracy, candidates
 from veco_fairseq.retrieval.states import sentence_states
 
-Sides = List[Tuple[Path, List[str]]]  # two files and their lines
-Accuracies = Dict[str, Tuple[float, float]]  # layer -> to the target, and to the source
+Sides = list[tuple[Path, list[str]]]  # two files and their lines
+Accuracies = dict[str, tuple[float, float]]  # layer -> to the target, and to the source
 
 
-def read_pair(argument: str) -> Tuple[str, Sides]:
+def read_pair(argument: str) -> tuple[str, Sides]:
     """The name and the two texts of ``NAME=SRC,TGT``.
 
     Raises:
@@ -30,9 +30,9 @@ def read_pair(argument: str) -> Tuple[str, Sides]:
 
 
 def evaluate(
-    pretrained: PretrainedModel, pairs: Dict[str, Sides], *, layers: Sequence[int], score: str, neighbours: int,
+    pretrained: PretrainedModel, pairs: dict[str, Sides], *, layers: Sequence[int], score: str, neighbours: int,
     max_tokens: int,
-) -> Dict[str, Accuracies]:  # fmt: skip
+) -> dict[str, Accuracies]:  # fmt: skip
     """Print each pair's accuracies and their mean, and return them by name.
 
     Args:
@@ -42,7 +42,7 @@ def evaluate(
     """
     print(f"accuracy (%) by layer, to the target / to the source; score: {score}")
     print(f"{'':8} {' '.join(f'{layer:>13}' for layer in layers)}", flush=True)
-    figures: Dict[str, Accuracies] = {}
+    figures: dict[str, Accuracies] = {}
     for name, sides in pairs.items():
         x, y = (sentence_states(pretrained, lines, layers=layers, max_tokens=max_tokens, name=str(path)) for path, lines in sides)
         figures[name] = {
@@ -61,7 +61,7 @@ def _print(name: str, of_pair: Accuracies) -> None:
     print(f"{name:8} {' '.join(f'{100 * a:5.1f} / {100 * b:5.1f}' for a, b in of_pair.values())}", flush=True)
 
 
-def read_accuracies(path: Path, pair: str) -> Dict[int, Tuple[float, float]]:
+def read_accuracies(path: Path, pair: str) -> dict[int, tuple[float, float]]:
     """A pair's accuracies by layer, to the target and to the source, from the file of ``retrieve.py tatoeba --json``.
 
     Raises:

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Optional
 
 import torch
 from fairseq import utils
@@ -131,7 +131,7 @@ class CamlmTask(VecoTask):
 
     def __init__(self, cfg: CamlmTaskConfig, dictionary: Dictionary):
         super().__init__(cfg, dictionary, Path(utils.split_paths(cfg.data)[0]))
-        self.validation_names: List[str] = []
+        self.validation_names: list[str] = []
         self.frozen_updates = 0
         self.arch, self.criterion_of_model = "", None
         self.sampler: Optional[KnnTargetSampler] = None  # the criterion's
@@ -149,15 +149,15 @@ class CamlmTask(VecoTask):
         logger.info(f"dictionary: {len(dictionary):,} types, <mask> included")
         return cls(cfg, dictionary)
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """What checkpoints keep: the symbols, and the neighbours of k-NN target sampling."""
         neighbours = {} if self.sampler is None else {"neighbours": self.sampler.state_dict()}
         return {**super().state_dict(), **neighbours}
 
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.resume_task_state(state_dict, "the checkpoint")
 
-    def resume_task_state(self, task_state: Dict[str, Any], checkpoint: str) -> None:
+    def resume_task_state(self, task_state: dict[str, Any], checkpoint: str) -> None:
         """Go on with a checkpoint's; refuse one of another dictionary, of the same size too: its rows would mean other
         tokens.
 
@@ -282,7 +282,7 @@ class CamlmTask(VecoTask):
 
     def _batches_made_from(
         self, dataset: CompositeDataset, max_tokens: int, num_shards: int, epoch: int
-    ) -> Dict[str, Any]:
+    ) -> dict[str, Any]:
         """All that decides on an epoch's batches, by option."""
         made_from = {
             "number of workers": num_shards, "--max-tokens": max_tokens, "--update-freq": self._update_freq(epoch)
@@ -326,7 +326,7 @@ class CamlmTask(VecoTask):
         """The same without gradients."""
         return self._add_up(sample, partial(super().valid_step, model=model, criterion=criterion))
 
-    def reduce_metrics(self, logging_outputs: List[Dict], criterion) -> None:
+    def reduce_metrics(self, logging_outputs: list[dict], criterion) -> None:
         """The criterion's, and in training ``hours_left``, at the rate of the last 100 updates."""
         super().reduce_metrics(logging_outputs, criterion)
         if criterion.training and self.cfg.max_update > 0 and len(self.begun) > 1:
@@ -334,7 +334,7 @@ class CamlmTask(VecoTask):
             hours = (now - then) / (last - first) * (self.cfg.max_update - last) / 3600
             metrics.log_scalar("hours_left", hours, weight=0, priority=190, round=2)
 
-    def _train_half(self, half: Dict, *, model, criterion, optimizer, ignore_grad: bool):
+    def _train_half(self, half: dict, *, model, criterion, optimizer, ignore_grad: bool):
         try:
             with amp(model, optimizer):
                 loss, sample_size, log = criterion(model, half)
@@ -345,7 +345,7 @@ class CamlmTask(VecoTask):
         return loss.detach(), sample_size, log
 
     @staticmethod
-    def _add_up(sample: Dict[str, Dict], step):
+    def _add_up(sample: dict[str, dict], step):
         """Sums of (loss, sample size, log) over the kinds of batch of a sample."""
         loss, sample_size, total = 0.0, 0, {}
         for kind in KINDS:

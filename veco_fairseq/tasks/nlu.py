@@ -3,10 +3,11 @@
 """``--task veco_nlu``: sentence pairs, tags and answers to questions (VECO, section 3.1)."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Optional
 
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -112,7 +113,7 @@ class NluTask(VecoTask):
         self.nlu_task = str(cfg.nlu_task)
         self.plug_in = str(cfg.plug) == "in"
         self.labels = list(labels)
-        self.validation_langs: List[str] = []
+        self.validation_langs: list[str] = []
         self.state.merge_state_dict({"labels": self.labels})
 
     @classmethod
@@ -134,12 +135,12 @@ class NluTask(VecoTask):
         require_own_pieces(pieces, vocabulary / MODEL_NAME, dictionary)
         return cls(cfg, dictionary, pieces=pieces, vocabulary=vocabulary, labels=labels)
 
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Of a checkpoint to predict with: its labels are the model's outputs."""
         self.resume_task_state({"symbols": state_dict.get("symbols")}, "the checkpoint")
         self.labels = list(state_dict.get("labels", self.labels))
 
-    def resume_task_state(self, task_state: Dict[str, Any], checkpoint: str) -> None:
+    def resume_task_state(self, task_state: dict[str, Any], checkpoint: str) -> None:
         """Refuse a checkpoint of another dictionary, or of other labels."""
         require_same_symbols(task_state.get("symbols"), self.dictionary, checkpoint, self.vocabulary)
         theirs = task_state.get("labels", self.labels)
@@ -229,15 +230,15 @@ class NluTask(VecoTask):
 
     # Predictions
 
-    def predict(self, batch: Dict[str, Any], logits: Tensor) -> List[Prediction]:
+    def predict(self, batch: dict[str, Any], logits: Tensor) -> list[Prediction]:
         """What the model says of a batch's examples."""
         return list(predictions(batch, logits, nlu_task=self.nlu_task, labels=self.labels, no_answer=self.cfg.no_answer))
 
-    def sums(self, found: List[Prediction]) -> Dict[str, Sums]:
+    def sums(self, found: list[Prediction]) -> dict[str, Sums]:
         """What is right of the predictions, by language."""
         return sums_by_language(found, self.nlu_task, str(self.cfg.answer_metric), self.cfg.no_answer)
 
-    def validation_sums(self, batch: Dict[str, Any], logits: Tensor) -> Dict[str, float]:
+    def validation_sums(self, batch: dict[str, Any], logits: Tensor) -> dict[str, float]:
         """``LANG/NAME`` -> value, under the same keys for every batch."""
         found = self.sums(self.predict(batch, logits))
         return {f"{lang}/{name}": found.get(lang, {}).get(name, 0.0)
@@ -257,7 +258,7 @@ def _vocabulary(cfg: NluTaskConfig) -> Path:
     return folder
 
 
-def _chosen(files: Dict[str, Path], wanted: Optional[str], cfg: NluTaskConfig, split: str) -> Dict[str, Path]:
+def _chosen(files: dict[str, Path], wanted: Optional[str], cfg: NluTaskConfig, split: str) -> dict[str, Path]:
     """The files of the languages that are wanted."""
     if not files:
         raise UserError(
@@ -271,7 +272,7 @@ def _chosen(files: Dict[str, Path], wanted: Optional[str], cfg: NluTaskConfig, s
     return {lang: files[lang] for lang in langs}
 
 
-def _labels(cfg: NluTaskConfig) -> List[str]:
+def _labels(cfg: NluTaskConfig) -> list[str]:
     """The labels of the training sets, in the alphabet's order."""
     files = find_files(Path(cfg.data), cfg.train_subset, str(cfg.nlu_task))
     labels = set()

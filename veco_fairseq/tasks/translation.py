@@ -5,7 +5,7 @@
 import logging
 from itertools import chain
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 from fairseq import utils
 from fairseq.data import AppendTokenDataset
@@ -65,7 +65,7 @@ class CheckedTranslationTask(TranslationTask):
                 "languages"
             )
 
-    def resume_task_state(self, task_state: Dict[str, Any], checkpoint: str) -> None:
+    def resume_task_state(self, task_state: dict[str, Any], checkpoint: str) -> None:
         """Refuse a checkpoint of another dictionary, to train from or to translate with."""
         of_target = task_state.get("symbols")
         of_both = (
@@ -76,7 +76,7 @@ class CheckedTranslationTask(TranslationTask):
         for symbols, dictionary, lang in of_both:
             require_same_symbols(symbols, dictionary, checkpoint, data / f"dict.{lang}.txt")
 
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Of a model to translate with."""
         source, target = self.cfg.source_lang, self.cfg.target_lang
         if source != target and state_dict.get("languages") == [target, source]:

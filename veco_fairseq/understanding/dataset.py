@@ -2,8 +2,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Batches of examples, alone or with their translations."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ class Side:
 
     lang: str
     example: Example
-    windows: List[Window]
+    windows: list[Window]
 
 
 @dataclass(slots=True)
@@ -42,18 +43,18 @@ class Item:
     """
 
     x: Side
-    y: Optional[Side] = None
+    y: Side | None = None
     both: bool = False
 
 
-def paired(xs: Sequence[Side], ys: Sequence[Side], both: bool, notes: Notes) -> List[Item]:
+def paired(xs: Sequence[Side], ys: Sequence[Side], both: bool, notes: Notes) -> list[Item]:
     """Each x with the y of the same id, or without one alone.
 
     Raises:
         UserError: two of the ys have one id, or two sentence pairs of the same id have different labels, so that the
             ids mean nothing.
     """
-    by_id: Dict[str, Side] = {}
+    by_id: dict[str, Side] = {}
     for y in ys:
         if y.example.id and by_id.setdefault(y.example.id, y) is not y:
             before = by_id[y.example.id].example.where
@@ -73,7 +74,7 @@ def paired(xs: Sequence[Side], ys: Sequence[Side], both: bool, notes: Notes) -> 
     return items
 
 
-def by_window(item: Item) -> List[Item]:
+def by_window(item: Item) -> list[Item]:
     """An item for each window: of x, with the window of y that is as far into its text, and what is left of y's."""
     xs, ys = ([Side(side.lang, side.example, [window]) for window in side.windows] if side else []
               for side in (item.x, item.y))  # fmt: skip
@@ -99,7 +100,7 @@ class UnderstandingDataset(FairseqDataset):
             examples.
     """
 
-    def __init__(self, items: List[Item], nlu_task: str, pad: int, seed: Optional[int] = None):
+    def __init__(self, items: list[Item], nlu_task: str, pad: int, seed: int | None = None):
         self.items = items
         self.nlu_task = nlu_task
         self.pad = pad
@@ -109,7 +110,7 @@ class UnderstandingDataset(FairseqDataset):
         ]
         self.sizes = np.array([max(of_item) for of_item in lengths])  # the longest window, which the model must hold
         self.tokens = np.array([len(of_item) * max(of_item) for of_item in lengths])  # with padding
-        self.max_tokens: Optional[int] = None
+        self.max_tokens: int | None = None
 
     def __getitem__(self, index: int) -> Item:
         return self.items[index]
@@ -139,7 +140,7 @@ class UnderstandingDataset(FairseqDataset):
         order = np.arange(len(self)) if self.seed is None else np.random.default_rng(self.seed).permutation(len(self))
         return order[np.argsort(self.tokens[order], kind="stable")]
 
-    def collater(self, items: List[Item]) -> Dict[str, Any]:
+    def collater(self, items: list[Item]) -> dict[str, Any]:
         """A batch.
 
         Returns:
@@ -151,10 +152,10 @@ class UnderstandingDataset(FairseqDataset):
         """
         if not items:
             return {}
-        windows: List[Window] = []
-        partner: List[int] = []
-        predicted: List[bool] = []
-        rows: List[Any] = []
+        windows: list[Window] = []
+        partner: list[int] = []
+        predicted: list[bool] = []
+        rows: list[Any] = []
         for item in items:
             first = len(windows)
             windows += item.x.windows
@@ -183,7 +184,7 @@ class UnderstandingDataset(FairseqDataset):
             **({"rows": rows} if self.seed is None else {}),
         }
 
-    def _words(self, windows: List[Window]) -> Tensor:
+    def _words(self, windows: list[Window]) -> Tensor:
         """Each window's words, numbered on through the batch."""
         numbered, count = [], 0
         for window in windows:
@@ -192,5 +193,5 @@ class UnderstandingDataset(FairseqDataset):
         return self._padded(numbered, -1)
 
     @staticmethod
-    def _padded(rows: List[np.ndarray], value: int) -> Tensor:
+    def _padded(rows: list[np.ndarray], value: int) -> Tensor:
         return collate_tokens([torch.from_numpy(row).long() for row in rows], value)

@@ -4,8 +4,9 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Sequence
+from typing import NamedTuple
 
 import torch
 from fairseq import checkpoint_utils
@@ -36,9 +37,9 @@ class Evaluated(NamedTuple):
     """
 
     nlu_task: str
-    predictions: Dict[str, List[Prediction]]
-    figures: Dict[str, Dict[str, float]]
-    alone: Dict[str, int] = {}
+    predictions: dict[str, list[Prediction]]
+    figures: dict[str, dict[str, float]]
+    alone: dict[str, int] = {}
 
 
 class Finetuned(NamedTuple):
@@ -48,7 +49,7 @@ class Finetuned(NamedTuple):
     task: NluTask
 
     @torch.inference_mode()
-    def predict(self, dataset: UnderstandingDataset, max_tokens: int, name: str) -> List[Prediction]:
+    def predict(self, dataset: UnderstandingDataset, max_tokens: int, name: str) -> list[Prediction]:
         """What the model says of the examples, in their order.
 
         Args:
@@ -57,7 +58,7 @@ class Finetuned(NamedTuple):
         """
         on_gpu = next(self.model.parameters()).is_cuda
         order = {id(item.x): place for place, item in enumerate(dataset.items)}
-        found: List[Prediction] = []
+        found: list[Prediction] = []
         batches = dataset.batch_by_size(dataset.ordered_indices(), max_tokens=max_tokens)
         for batch in tqdm(batches, desc=name, unit=" batches", disable=None, leave=False):
             sample = dataset.collater([dataset[index] for index in batch])
@@ -100,7 +101,7 @@ def evaluate(finetuned: Finetuned, split: str, max_tokens: int = 8192) -> Evalua
     task.load_dataset(split, training=False)
     found = finetuned.predict(task.dataset(split), max_tokens, split)
     sums = task.sums(found)
-    by_lang: Dict[str, List[Prediction]] = {lang: [] for lang in task.validation_langs}
+    by_lang: dict[str, list[Prediction]] = {lang: [] for lang in task.validation_langs}
     for prediction in found:
         by_lang[prediction.side.lang].append(prediction)
     of_langs = {lang: figures(sums[lang]) for lang in by_lang if lang in sums}
@@ -108,7 +109,7 @@ def evaluate(finetuned: Finetuned, split: str, max_tokens: int = 8192) -> Evalua
     return Evaluated(task.nlu_task, by_lang, of_langs, dict(alone))
 
 
-def label(teacher: Finetuned, sentences: Sequence[Sequence[str]], max_tokens: int = 8192) -> List[List[str]]:
+def label(teacher: Finetuned, sentences: Sequence[Sequence[str]], max_tokens: int = 8192) -> list[list[str]]:
     """The tags that a tagger gives to the words of sentences: the silver labels of translations (section 5.1).
 
     Raises:
@@ -125,7 +126,7 @@ def label(teacher: Finetuned, sentences: Sequence[Sequence[str]], max_tokens: in
     return [prediction.value for prediction in teacher.predict(dataset, max_tokens, "sentences")]
 
 
-def write_predictions(evaluated: Evaluated, folder: Path_, split: str) -> List[Path]:
+def write_predictions(evaluated: Evaluated, folder: Path_, split: str) -> list[Path]:
     """One file a language: a label a line; ``word<TAB>tag`` lines; or question id -> answer as JSON.
 
     The second question of an id, as TyDiQA's training set has, is ID#2 there, and so on.
@@ -142,7 +143,7 @@ def write_predictions(evaluated: Evaluated, folder: Path_, split: str) -> List[P
     return paths
 
 
-def _text(nlu_task: str, found: List[Prediction]) -> str:
+def _text(nlu_task: str, found: list[Prediction]) -> str:
     if nlu_task == "classification":
         return "".join(f"{prediction.value}\n" for prediction in found)
     if nlu_task == "span":

@@ -3,9 +3,9 @@
 """The tasks' files: rows of sentence pairs, tagged sentences, questions."""
 
 import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_json, read_lines
@@ -25,7 +25,7 @@ class SentencePair:
     where: str
     first: str
     second: str
-    label: Optional[str]
+    label: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class TaggedSentence:
 
     id: str
     where: str
-    words: Tuple[str, ...]
-    tags: Tuple[str, ...]
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,10 @@ class Question:
     where: str
     question: str
     context: str
-    answers: Tuple[Tuple[int, str], ...]
+    answers: tuple[tuple[int, str], ...]
 
 
-Example = Union[SentencePair, TaggedSentence, Question]
+Example = SentencePair | TaggedSentence | Question
 
 
 def without_text(example: Example) -> Example:
@@ -83,7 +83,7 @@ def read_sentence_pairs(path: Path, lang: str) -> Iterator[SentencePair]:
     Raises:
         UserError: a row has another number of columns.
     """
-    places: Dict[str, int] = {}
+    places: dict[str, int] = {}
     width = row = 0
     for number, line in enumerate(read_lines(path), start=1):
         cells = [cell.strip() for cell in line.split("\t")]
@@ -105,7 +105,7 @@ def read_sentence_pairs(path: Path, lang: str) -> Iterator[SentencePair]:
         yield SentencePair(name, where, cells[places["first"]], cells[places["second"]], label)
 
 
-def _named_columns(cells: Sequence[str]) -> Dict[str, int]:
+def _named_columns(cells: Sequence[str]) -> dict[str, int]:
     """Where :data:`COLUMNS` are, if these are names of columns."""
     found = {}
     for column, names in COLUMNS.items():
@@ -176,9 +176,9 @@ def _sentence_id(line: str) -> str:
     return value.strip() if equals and key.split() == ["#", "sent_id"] else ""
 
 
-def _blocks(path: Path) -> Iterator[Tuple[int, List[str]]]:
+def _blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The first line's number and the lines, of what stands between blank lines."""
-    block: List[str] = []
+    block: list[str] = []
     number = 0
     for number, line in enumerate(read_lines(path), start=1):
         if line.strip():
@@ -227,7 +227,7 @@ def _has_right_types(question: Question) -> bool:
 # ---------------------------------------------------------------------------------------------------------------------
 # A folder's files
 
-READERS: Dict[str, Dict[str, Callable[[Path, str], Iterator[Example]]]] = {
+READERS: dict[str, dict[str, Callable[[Path, str], Iterator[Example]]]] = {
     "classification": {"tsv": read_sentence_pairs},
     "tagging": {"conllu": read_conllu, "tsv": read_tagged_lines},
     "span": {"json": read_questions},
@@ -236,7 +236,7 @@ NLU_TASKS = tuple(READERS)
 SPLITS = {"valid": ("valid", "dev")}  # other names of a split
 
 
-def find_files(folder: Path, split: str, nlu_task: str) -> Dict[str, Path]:
+def find_files(folder: Path, split: str, nlu_task: str) -> dict[str, Path]:
     """language -> file, of the files ``SPLIT-LANG.tsv`` (or .conllu, .json; or .gz of them) in a folder."""
     names = "|".join(SPLITS.get(split, (split,)))
     suffixes = "|".join(READERS[nlu_task])
@@ -251,7 +251,7 @@ def find_files(folder: Path, split: str, nlu_task: str) -> Dict[str, Path]:
     return found
 
 
-def read_examples(path: Path, lang: str, nlu_task: str) -> List[Example]:
+def read_examples(path: Path, lang: str, nlu_task: str) -> list[Example]:
     """All examples of a file.
 
     Raises:

@@ -6,17 +6,17 @@ import re
 import string
 import unicodedata
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from operator import eq
-from typing import Callable, Dict, Iterable, List, Sequence, Set, Tuple
 
-Sums = Dict[str, float]
+Sums = dict[str, float]
 
 # What is summed for each kind of task. Of tags both the spans and the words.
 SUMS = {"classification": ("correct", "count"), "tagging": ("correct", "predicted", "gold", "right", "words"),
         "span": ("f1", "exact", "count")}  # fmt: skip
 
 
-def figures(sums: Sums) -> Dict[str, float]:
+def figures(sums: Sums) -> dict[str, float]:
     """Per cent: "accuracy"; or "f1" (of spans of tags) and "accuracy" (of words); or "f1" and "exact" (of answers).
 
     Args:
@@ -31,7 +31,7 @@ def figures(sums: Sums) -> Dict[str, float]:
     return {"accuracy": 100 * sums["correct"] / count}
 
 
-def judged_by(names: Iterable[str]) -> List[str]:
+def judged_by(names: Iterable[str]) -> list[str]:
     """The figures whose mean a task is judged by, as XTREME does: tags by their F1, not by the accuracy beside it.
 
     Args:
@@ -65,7 +65,7 @@ def of_tags(predicted: Sequence[str], gold: Sequence[str]) -> Sums:
     }
 
 
-def spans(tags: Sequence[str]) -> Set[Tuple[str, int, int]]:
+def spans(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     """(type, first word, last word) of each span, as conlleval and the seqeval 0.0.12 of XTREME count them.
 
     The first letter of a tag says where in a span its word stands (B: it begins one, I: it is inside, E: it ends one,
@@ -109,7 +109,7 @@ def of_answer(
         no_answer: questions may have none, as in SQuAD 2.0, whose script gives full marks where neither side has a
             word. Those of SQuAD 1.1 and MLQA give F1 0 then, for there is no word in common, and exact match 1.
     """
-    words: Callable[[str], List[str]] = squad_words if metric == "squad" else lambda text: mlqa_words(text, lang)
+    words: Callable[[str], list[str]] = squad_words if metric == "squad" else lambda text: mlqa_words(text, lang)
     mine = words(predicted)
     rights = [words(answer) for answer in gold]
     if no_answer:
@@ -123,7 +123,7 @@ def _overlap(mine: Sequence[str], right: Sequence[str]) -> float:
     return 2 * sum((Counter(mine) & Counter(right)).values()) / max(1, len(mine) + len(right))
 
 
-def squad_words(text: str) -> List[str]:
+def squad_words(text: str) -> list[str]:
     """The words that SQuAD compares: lower case, without ASCII punctuation and English articles."""
     text = text.lower().translate(str.maketrans("", "", string.punctuation))
     return re.sub(r"\b(a|an|the)\b", " ", text).split()
@@ -138,7 +138,7 @@ ARTICLES = {
 }
 
 
-def mlqa_words(text: str, lang: str) -> List[str]:
+def mlqa_words(text: str, lang: str) -> list[str]:
     """The words that MLQA compares in a language."""
     text = "".join(
         char for char in text.lower() if char not in string.punctuation and unicodedata.category(char)[0] != "P"

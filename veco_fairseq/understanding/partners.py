@@ -2,8 +2,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Whose translation is looked at: a function of the data's folder alone, whatever languages are asked for."""
 
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Callable, Iterator, NamedTuple, Sequence
+from typing import NamedTuple
 
 from veco_fairseq.understanding.dataset import Item, Side, paired
 from veco_fairseq.understanding.windows import Notes

@@ -3,7 +3,8 @@
 """From logits to labels, tags and answers, and to their figures."""
 
 from collections import defaultdict
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Union
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,11 +20,11 @@ class Prediction(NamedTuple):
     """What the model says of an example: a label, its words' tags, or an answer (empty: there is none)."""
 
     side: Side
-    value: Union[str, List[str]]
+    value: str | list[str]
 
 
 def predictions(
-    batch: Dict[str, Any], logits: Tensor, *, nlu_task: str, labels: Sequence[str], no_answer: bool = False
+    batch: dict[str, Any], logits: Tensor, *, nlu_task: str, labels: Sequence[str], no_answer: bool = False
 ) -> Iterator[Prediction]:
     """The predictions of a batch of :class:`veco_fairseq.understanding.dataset.UnderstandingDataset`.
 
@@ -75,13 +76,13 @@ def best_answer(side: Side, logits: Tensor, no_answer: bool) -> str:
 
 def sums_by_language(
     found: Sequence[Prediction], nlu_task: str, answer_metric: str, no_answer: bool = False
-) -> Dict[str, Sums]:
+) -> dict[str, Sums]:
     """The sums of :data:`veco_fairseq.understanding.metrics.SUMS`, of the examples that have a gold label.
 
     Args:
         no_answer: a question without an answer has none, and is not one of an unlabelled set.
     """
-    total: Dict[str, Sums] = defaultdict(lambda: dict.fromkeys(metrics.SUMS[nlu_task], 0.0))
+    total: dict[str, Sums] = defaultdict(lambda: dict.fromkeys(metrics.SUMS[nlu_task], 0.0))
     for prediction in found:
         sums = _sums(prediction, nlu_task, answer_metric, no_answer)
         for name, value in (sums or {}).items():
@@ -89,7 +90,7 @@ def sums_by_language(
     return total
 
 
-def _sums(prediction: Prediction, nlu_task: str, answer_metric: str, no_answer: bool) -> Optional[Sums]:
+def _sums(prediction: Prediction, nlu_task: str, answer_metric: str, no_answer: bool) -> Sums | None:
     example = prediction.side.example
     if nlu_task == "classification":
         return metrics.of_label(prediction.value, example.label) if example.label else None

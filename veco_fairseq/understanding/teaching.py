@@ -2,9 +2,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Translations in, training sets with a teacher's tags out."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import List, Optional, Sequence
 
 from sacremoses import MosesTokenizer
 
@@ -13,7 +13,7 @@ from veco_fairseq.files import atomic_output, read_lines
 from veco_fairseq.understanding.examples import read_examples
 
 
-def read_words(path: Path, lang: Optional[str]) -> List[List[str]]:
+def read_words(path: Path, lang: str | None) -> list[list[str]]:
     """The words of each line.
 
     Args:
@@ -31,7 +31,7 @@ def read_words(path: Path, lang: Optional[str]) -> List[List[str]]:
     return sentences
 
 
-def ids_like(originals: Path, translations: Path, count: int) -> List[str]:
+def ids_like(originals: Path, translations: Path, count: int) -> list[str]:
     """The ids of the tagged originals.
 
     Raises:

@@ -3,8 +3,8 @@
 """Examples as the model reads them: windows of tokens with what is to be predicted from them."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import sentencepiece
@@ -32,8 +32,8 @@ class Window:
 
     tokens: np.ndarray
     target: np.ndarray
-    words: Optional[np.ndarray] = None
-    offsets: Optional[np.ndarray] = None
+    words: np.ndarray | None = None
+    offsets: np.ndarray | None = None
 
 
 @dataclass
@@ -41,14 +41,14 @@ class Notes:
     """How often something happened to the data, and where first."""
 
     counts: Counter = field(default_factory=Counter)
-    first: Dict[str, str] = field(default_factory=dict)
+    first: dict[str, str] = field(default_factory=dict)
 
     def add(self, what: str, where: str) -> None:
         """One more of ``what``."""
         self.counts[what] += 1
         self.first.setdefault(what, where)
 
-    def lines(self) -> List[str]:
+    def lines(self) -> list[str]:
         """One for each kind."""
         return [f"{count:,} {what} (first: {self.first[what]})" for what, count in self.counts.items()]
 
@@ -75,13 +75,13 @@ class Windows:
         self.ids = self.encoder.ids
         self.bos, self.eos = dictionary.bos(), dictionary.eos()
         self.classes = {label: number for number, label in enumerate(labels)}
-        self.targets: Dict[int, np.ndarray] = {}  # of pairs: one for all of a class
+        self.targets: dict[int, np.ndarray] = {}  # of pairs: one for all of a class
         self.max_length = max_length
         self.stride = stride
         self.word_pooling = word_pooling
         self.notes = notes
 
-    def __call__(self, example) -> List[Window]:
+    def __call__(self, example) -> list[Window]:
         """The windows of an example: one of a sentence pair, one or more of others."""
         make = {SentencePair: self.of_pair, TaggedSentence: self.of_words, Question: self.of_question}
         return make[type(example)](example)
@@ -98,7 +98,7 @@ class Windows:
             tokens += [[self.eos], part, [self.eos]]
         return np.concatenate(tokens).astype(np.int32)
 
-    def class_of(self, label: Optional[str], where: str) -> int:
+    def class_of(self, label: str | None, where: str) -> int:
         """The number of a label; one that training did not have is noted, and can never be predicted."""
         if label is None:
             return IGNORE
@@ -106,7 +106,7 @@ class Windows:
             self.notes.add(f"of label {label}, which training did not have: they count as wrong", where)
         return self.classes.get(label, IGNORE)
 
-    def of_pair(self, pair: SentencePair) -> List[Window]:
+    def of_pair(self, pair: SentencePair) -> list[Window]:
         """``<s> first </s> </s> second </s>``, the longer of the two cut where it does not fit."""
         first, second = self.encode(pair.first), self.encode(pair.second)
         if not len(first) or not len(second):
@@ -121,7 +121,7 @@ class Windows:
         target = self.targets.setdefault(number, np.array([number]))
         return [Window(self.join(first, second), target)]
 
-    def of_words(self, sentence: TaggedSentence) -> List[Window]:
+    def of_words(self, sentence: TaggedSentence) -> list[Window]:
         """As many whole words as fit into each window; every word is in one."""
         room = self.max_length - 2
         pieces = self.encoder.words(sentence.words)
@@ -141,14 +141,14 @@ class Windows:
             self.notes.add("longer than --max-length, in several windows", sentence.where)
         return windows
 
-    def _of_words(self, pieces: Sequence[np.ndarray], tags: Sequence[Optional[str]], where: str) -> Window:
+    def _of_words(self, pieces: Sequence[np.ndarray], tags: Sequence[str | None], where: str) -> Window:
         words = []
         for number, piece in enumerate(pieces):
             words += [number] + [number if self.word_pooling == "mean" else -1] * (len(piece) - 1)
         target = np.array([self.class_of(tag, where) for tag in tags])
         return Window(self.join(np.concatenate(pieces)), target, words=np.array([-1, *words, -1], dtype=np.int32))
 
-    def of_question(self, question: Question) -> List[Window]:
+    def of_question(self, question: Question) -> list[Window]:
         """``<s> question </s> </s> part of the context </s>``, the parts :attr:`stride` tokens apart."""
         asked = self.encode(question.question)[:MAX_QUESTION]
         context, offsets = self._with_offsets(question.context)
@@ -167,7 +167,7 @@ class Windows:
             start += self.stride
         return windows
 
-    def _with_offsets(self, text: str) -> Tuple[np.ndarray, np.ndarray]:
+    def _with_offsets(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """A text's ids and the characters that each stands for, without the space before it."""
         pieces = self.pieces.encode(text, return_type="proto").pieces
         ids = self.ids[np.array([piece.id for piece in pieces], dtype=np.int64)]
@@ -179,7 +179,7 @@ class Windows:
             end += len(surface)
         return ids, offsets
 
-    def _answer_tokens(self, question: Question, offsets: np.ndarray) -> Optional[Tuple[int, int]]:
+    def _answer_tokens(self, question: Question, offsets: np.ndarray) -> tuple[int, int] | None:
         """The first and the last token of the first answer that is in the context, or none."""
         for start, text in question.answers:
             if question.context[start : start + len(text)] != text:

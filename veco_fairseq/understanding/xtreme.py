@@ -2,9 +2,10 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """XTREME's tables: a task by language, and the average over tasks (Hu et al. 2020; VECO, table 2)."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import NamedTuple
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_json
@@ -13,7 +14,7 @@ from veco_fairseq.understanding.metrics import judged_by
 # The nine tasks in the papers' order.
 TASKS = ("xnli", "pawsx", "udpos", "panx", "xquad", "mlqa", "tydiqa", "bucc", "tatoeba")
 
-Figures = Dict[str, Dict[str, float]]  # language -> name of the figure -> per cent
+Figures = dict[str, dict[str, float]]  # language -> name of the figure -> per cent
 
 
 class Result(NamedTuple):
@@ -24,20 +25,20 @@ class Result(NamedTuple):
         note: what else the figures depend on: of retrieval the layer, the score and who looks for whom.
     """
 
-    seeds: List[Figures]
+    seeds: list[Figures]
     note: str = ""
 
     @property
-    def names(self) -> List[str]:
+    def names(self) -> list[str]:
         """The figures' names."""
         return list(next(iter(self.seeds[0].values())))
 
     @property
-    def langs(self) -> List[str]:
+    def langs(self) -> list[str]:
         """Languages that every model was evaluated on."""
         return [lang for lang in self.seeds[0] if all(lang in seed for seed in self.seeds)]
 
-    def of(self, name: str, lang: str) -> List[float]:
+    def of(self, name: str, lang: str) -> list[float]:
         """One figure of each seed; of lang "mean" its mean over the languages."""
         if lang == "mean":
             return [mean(seed[each][name] for each in self.langs) for seed in self.seeds]
@@ -110,7 +111,7 @@ def read_result(path: Path, layer: int = -1) -> Result:
     raise UserError(f"{path}: is not of evaluate_xtreme.py run or retrieve.py, with --json")
 
 
-def _tatoeba(path: Path, accuracies: Dict[str, Dict[str, Sequence[float]]], layer: int) -> Tuple[Figures, str]:
+def _tatoeba(path: Path, accuracies: dict[str, dict[str, Sequence[float]]], layer: int) -> tuple[Figures, str]:
     """Of each pair the accuracy to the source, in per cent, and the layer.
 
     XTREME's third_party/evaluate_retrieval.py has the language as x and English as y of ``similarity_search(x, y)``,
@@ -143,7 +144,7 @@ def spread(values: Sequence[float]) -> str:
     return f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
 
 
-def summary(results: Dict[str, Result]) -> Dict[str, float]:
+def summary(results: dict[str, Result]) -> dict[str, float]:
     """Each task's average and, under "average", the mean over the tasks that are there."""
     averages = {task: result.average() for task, result in results.items()}
     return {**averages, "average": mean(averages.values())}

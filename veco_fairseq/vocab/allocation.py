@@ -4,7 +4,6 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Dict, Set
 
 import numpy as np
 
@@ -22,18 +21,18 @@ class Allocation:
         clipped: how many pieces of the last step found no room.
     """
 
-    sizes: Dict[str, int]
-    pieces: Set[str]
+    sizes: dict[str, int]
+    pieces: set[str]
     clipped: int
 
 
-def sampling_probabilities(instances: Dict[str, int], alpha: float) -> Dict[str, float]:
+def sampling_probabilities(instances: dict[str, int], alpha: float) -> dict[str, float]:
     """q_i by language from its number of instances n_i (equation 3)."""
     smoothed = np.array(list(instances.values()), dtype=np.float64) ** alpha
     return dict(zip(instances, (smoothed / smoothed.sum()).tolist()))
 
 
-def allocate(vocabularies: Dict[str, Vocabularies], total: int, alpha: float, beta: float) -> Allocation:
+def allocate(vocabularies: dict[str, Vocabularies], total: int, alpha: float, beta: float) -> Allocation:
     """Give the language that gains the most its next larger vocabulary, until the union has ``total`` pieces.
 
     The gain is q_i^beta (ALP(D_i, V_larger) - ALP(D_i, V)), as equation 2 has it (algorithm 1 as printed leaves q_i^beta
@@ -51,9 +50,9 @@ def allocate(vocabularies: Dict[str, Vocabularies], total: int, alpha: float, be
     """
     probabilities = sampling_probabilities({name: of.instances for name, of in vocabularies.items()}, alpha)
     places = dict.fromkeys(vocabularies, -1)  # in the languages' sizes
-    holders: Dict[str, int] = Counter()  # how many languages' vocabularies have the piece
-    old: Dict[str, float] = {}
-    new: Dict[str, float] = {}
+    holders: dict[str, int] = Counter()  # how many languages' vocabularies have the piece
+    old: dict[str, float] = {}
+    new: dict[str, float] = {}
     while len(holders) < total:
         gains = {
             name: probabilities[name] ** beta * _gain(of, places[name] + 1)

@@ -3,8 +3,8 @@
 """The average log probability of a corpus under a vocabulary (VoCap, equation 1)."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Dict, Iterable, List
 
 import numpy as np
 import sentencepiece
@@ -24,7 +24,7 @@ class Words:
         sentences: how many the corpus has.
     """
 
-    texts: List[str]
+    texts: list[str]
     counts: np.ndarray
     sentences: int
 
@@ -61,7 +61,7 @@ def count_pieces(words: Words, bare: sentencepiece.SentencePieceProcessor) -> np
         bare: of :func:`without_normaliser`.
     """
     counts = np.zeros(len(bare), dtype=np.int64)
-    unknown: Dict[str, int] = Counter()
+    unknown: dict[str, int] = Counter()
     for start in range(0, len(words.texts), WORDS_A_BATCH):
         here = slice(start, start + WORDS_A_BATCH)
         encoded, times = bare.encode(words.texts[here]), words.counts[here]

@@ -3,8 +3,8 @@
 """The texts that a vocabulary is made from: which files a language has, and which of their lines are read."""
 
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Dict, Iterator, List, Sequence, Tuple
 
 from veco_fairseq.data.text import LANGUAGE, is_spread
 from veco_fairseq.errors import UserError
@@ -13,7 +13,7 @@ from veco_fairseq.files import read_lines
 CODE = re.compile(r"[a-z]{2,3}(_[A-Za-z]+)?")  # as in en, swh, zh_Hans
 
 
-def find_corpora(arguments: Sequence[str]) -> Dict[str, List[Path]]:
+def find_corpora(arguments: Sequence[str]) -> dict[str, list[Path]]:
     """The files of each language, in its code's order, from folders and ``LANG=FILE`` arguments.
 
     In a folder every file (but hidden ones) is a text, plain or .gz, of the language that its name ends with, .txt and
@@ -23,7 +23,7 @@ def find_corpora(arguments: Sequence[str]) -> Dict[str, List[Path]]:
         UserError: there is no such file or folder, a name ends with no language code, or a text is there packed and
             unpacked.
     """
-    corpora: Dict[str, List[Path]] = {}
+    corpora: dict[str, list[Path]] = {}
     for argument in arguments:
         folder = Path(argument)
         if folder.is_dir():
@@ -64,7 +64,7 @@ def sentences(paths: Sequence[Path]) -> Iterator[str]:
     return (line for path in paths for line in read_lines(path) if line.strip())
 
 
-def sample(paths: Sequence[Path], most: int) -> Tuple[List[str], int]:
+def sample(paths: Sequence[Path], most: int) -> tuple[list[str], int]:
     """At most so many sentences, spread evenly over the files, and how many there are.
 
     Raises:

@@ -9,9 +9,9 @@ likelihood go, and the others' probabilities are estimated anew. ``every_size`` 
 
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
-from typing import List, Sequence, Tuple
 from zipfile import BadZipFile
 
 import numpy as np
@@ -44,8 +44,8 @@ class Vocabularies:
         words: the corpus that the ALPs are of.
     """
 
-    pieces: List[str]
-    sizes: List[int]
+    pieces: list[str]
+    sizes: list[int]
     scores: np.ndarray
     alp: np.ndarray
     instances: int
@@ -85,18 +85,18 @@ class Vocabularies:
             raise UserError(f"{path}: damaged: remove it, and run the command again") from error
 
 
-def _joined(texts: List[str]) -> np.ndarray:
+def _joined(texts: list[str]) -> np.ndarray:
     """Texts without line ends as bytes, which numpy writes without pickling."""
     return np.frombuffer("\n".join(texts).encode("utf-8"), dtype=np.uint8)
 
 
-def _split(joined: np.ndarray) -> List[str]:
+def _split(joined: np.ndarray) -> list[str]:
     return joined.tobytes().decode("utf-8").split("\n")
 
 
 def all_sizes(
     lines: Sequence[str], instances: int, *, largest: int, step: int, coverage: float, every_size: bool = False
-) -> Tuple[bytes, Vocabularies]:
+) -> tuple[bytes, Vocabularies]:
     """A language's vocabularies of ``step``, 2 ``step``, ... ``largest`` pieces, and the largest as a serialised model.
 
     Sizes below the number of the language's characters are left out; where the text has pieces for fewer than

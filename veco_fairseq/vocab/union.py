@@ -3,8 +3,8 @@
 """One SentencePiece model of several languages' vocabularies."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from math import exp, log
-from typing import Dict, Iterable
 
 from sentencepiece import sentencepiece_model_pb2
 
@@ -12,7 +12,7 @@ from veco_fairseq.vocab.sizes import META, NORMAL
 
 
 def union_model(
-    pieces: Iterable[str], scores: Dict[str, Dict[str, float]], probabilities: Dict[str, float], like: bytes
+    pieces: Iterable[str], scores: dict[str, dict[str, float]], probabilities: dict[str, float], like: bytes
 ) -> bytes:
     """A serialised unigram model with the pieces, the most probable first.
 
@@ -24,7 +24,7 @@ def union_model(
         probabilities: q_i by language.
         like: a serialised model, whose normalisation and first symbols the new one takes over.
     """
-    mixture: Dict[str, float] = defaultdict(float)
+    mixture: dict[str, float] = defaultdict(float)
     for language, of_language in scores.items():
         for piece, score in of_language.items():
             mixture[piece] += probabilities[language] * exp(score)

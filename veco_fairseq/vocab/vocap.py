@@ -12,13 +12,14 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any
 
 import numpy as np
 import sentencepiece
@@ -63,7 +64,7 @@ class Options:
         workers: languages at a time.
     """
 
-    corpora: Dict[str, List[Path]]
+    corpora: dict[str, list[Path]]
     output: Path
     size: int
     alpha: float = 0.7
@@ -146,12 +147,12 @@ def _make_languages(options: Options, manifest: Manifest, say: Callable[[str], N
         say(f"{language} ({done} of {len(jobs)}): {_description(report, options)}; {report['seconds']:.0f} s")
 
 
-def _description(report: Dict[str, Any], options: Options) -> str:
+def _description(report: dict[str, Any], options: Options) -> str:
     capped = f", all that its text has, of {options.largest:,}" if report["most"] < options.largest else ""
     return f"{report['vocabularies']} vocabularies of {report['least']:,} to {report['most']:,} pieces{capped}"
 
 
-def _make_language(options: Options, language: str) -> Dict[str, Any]:
+def _make_language(options: Options, language: str) -> dict[str, Any]:
     """One language's stage, in a process of its own."""
     started = time.time()
     lines, instances = sample(options.corpora[language], options.lines)
@@ -176,7 +177,7 @@ def _write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def in_parallel(calls: Dict[str, Callable[[], Any]], workers: int) -> Iterator[Tuple[str, Any]]:
+def in_parallel(calls: dict[str, Callable[[], Any]], workers: int) -> Iterator[tuple[str, Any]]:
     """(name, result) of every call, each in one of so many processes, as they end; one worker is this process.
 
     When a call fails no other is begun, and those that are running still end; then its error is raised.
@@ -189,7 +190,7 @@ def in_parallel(calls: Dict[str, Callable[[], Any]], workers: int) -> Iterator[T
         return
     context = multiprocessing.get_context("spawn")  # SentencePiece's and PyTorch's threads do not survive a fork
     workers = max(1, min(workers, len(calls)))
-    failure: Optional[BaseException] = None
+    failure: BaseException | None = None
     with ProcessPoolExecutor(workers, context, initializer=_end_with_the_parent) as pool:
         futures = {pool.submit(call): name for name, call in calls.items()}
         try:
@@ -231,7 +232,7 @@ def _tell_of(allocation: Allocation, options: Options, say: Callable[[str], None
         say(f"warning: --size {options.size:,} is not reached: all languages have their largest vocabularies")
 
 
-def _write_union(options: Options, vocabularies: Dict[str, Vocabularies], allocation: Allocation) -> None:
+def _write_union(options: Options, vocabularies: dict[str, Vocabularies], allocation: Allocation) -> None:
     scores = {name: of.of_size(allocation.sizes[name]) for name, of in vocabularies.items()}
     largest = _file(options, next(iter(vocabularies)), "model")
     load_sentencepiece(largest)  # it may have been damaged since
@@ -242,11 +243,11 @@ def _write_union(options: Options, vocabularies: Dict[str, Vocabularies], alloca
     write_vocabulary(options.output, model, dictionary.encode("utf-8"))
 
 
-def _probabilities(vocabularies: Dict[str, Vocabularies], alpha: float) -> Dict[str, float]:
+def _probabilities(vocabularies: dict[str, Vocabularies], alpha: float) -> dict[str, float]:
     return sampling_probabilities({name: of.instances for name, of in vocabularies.items()}, alpha)
 
 
-def _write_table(options: Options, vocabularies: Dict[str, Vocabularies], allocation: Allocation) -> str:
+def _write_table(options: Options, vocabularies: dict[str, Vocabularies], allocation: Allocation) -> str:
     """The table (as the paper's Table 9, with the ALP before and after the union) and the picture of it."""
     from veco_fairseq.plots import plot_bars
 
@@ -267,7 +268,7 @@ def _write_table(options: Options, vocabularies: Dict[str, Vocabularies], alloca
 
 
 def _make_joint(
-    options: Options, vocabularies: Dict[str, Vocabularies], *, manifest: Manifest, made_from: Dict[str, Any], say
+    options: Options, vocabularies: dict[str, Vocabularies], *, manifest: Manifest, made_from: dict[str, Any], say
 ) -> None:
     """One model of ``size`` pieces on sentences of which language i's are a share q_i, as before VoCap."""
     folder = options.output / "joint"
@@ -290,8 +291,8 @@ def _make_joint(
 
 
 def measure(
-    models: Dict[str, Path], corpora: Dict[str, List[Path]], lines: int, workers: int
-) -> Dict[str, Dict[str, float]]:
+    models: dict[str, Path], corpora: dict[str, list[Path]], lines: int, workers: int
+) -> dict[str, dict[str, float]]:
     """The ALP of every model on every language's text (equation 1), by language and the model's name.
 
     Args:
@@ -315,7 +316,7 @@ def measure(
     return {name: found[name] for name in corpora}
 
 
-def _measure_language(models: Dict[str, Path], paths: List[Path], most: int) -> Dict[str, float]:
+def _measure_language(models: dict[str, Path], paths: list[Path], most: int) -> dict[str, float]:
     lines, _ = sample(paths, most)
     alp = {}
     for name, path in models.items():
@@ -326,7 +327,7 @@ def _measure_language(models: Dict[str, Path], paths: List[Path], most: int) -> 
     return alp
 
 
-def write_comparison(alp: Dict[str, Dict[str, float]], output: Optional[Path]) -> str:
+def write_comparison(alp: dict[str, dict[str, float]], output: Path | None) -> str:
     """Several models' ALP by language, as a table; with an output folder as alp.tsv and, as Figure 4, alp.png, too."""
     names = list(next(iter(alp.values())))
     rows = [("language", *names)]
@@ -341,13 +342,13 @@ def write_comparison(alp: Dict[str, Dict[str, float]], output: Optional[Path]) -
     return table
 
 
-def named_models(arguments: List[str]) -> Dict[str, Path]:
+def named_models(arguments: list[str]) -> dict[str, Path]:
     """The models of ``NAME=MODEL`` arguments; one without a name has its file's.
 
     Raises:
         UserError: two have the same name.
     """
-    models: Dict[str, Path] = {}
+    models: dict[str, Path] = {}
     for argument in arguments:
         name, equals, path = argument.partition("=")
         name, path = (name, path) if equals else (Path(argument).name, argument)
