@@ -32,7 +32,7 @@ def main() -> None:
     from veco_fairseq.alignment.gold import figures, read_gold
     from veco_fairseq.alignment.words import align, pharaoh, usual_layer
     from veco_fairseq.checkpoints.pretrained import load_pretrained
-    from veco_fairseq.states import chosen_layers
+    from veco_fairseq.inference.states import chosen_layers
 
     texts = read_translations(args.source, args.target)
     golds = args.gold and read_gold(args.gold, *texts, first=int(args.gold_from_1))

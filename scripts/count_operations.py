@@ -8,7 +8,7 @@ import math
 from veco_fairseq.arguments import INPUT, Number, Parser
 from veco_fairseq.checkpoints.skeleton import making_sense_of
 from veco_fairseq.cli import run
-from veco_fairseq.operations import count_operations
+from veco_fairseq.cost.flops import count_operations
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ def main() -> None:
     args = parser.parse_args()
     if len(args.inputs) != len(args.outputs):
         raise UserError(f"{len(args.inputs)} --inputs, but {len(args.outputs)} --outputs: name one for each")
-    from veco_fairseq.data.text import default_workers
+    from veco_fairseq.data.prepare.text import default_workers
     from veco_fairseq.data.vocabulary import encode_text
 
     workers = default_workers() if args.workers is None else args.workers

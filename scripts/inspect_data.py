@@ -13,8 +13,8 @@ from veco_fairseq.errors import UserError
 def main() -> None:
     from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-    from veco_fairseq import borders
-    from veco_fairseq.data.inspection import inspect_root
+    from veco_fairseq.compat import borders
+    from veco_fairseq.cost.inspection import inspect_root
     from veco_fairseq.models.veco import architecture
     from veco_fairseq.tasks.camlm import CamlmTaskConfig, check_options
 

@@ -36,8 +36,8 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     args = parse_arguments()
-    from veco_fairseq.data.preparation import prepare_root, report_table
-    from veco_fairseq.data.text import Plan, default_workers, parse_parts
+    from veco_fairseq.data.prepare.preparation import prepare_root, report_table
+    from veco_fairseq.data.prepare.text import Plan, default_workers, parse_parts
 
     plan = Plan(
         output=args.output,

@@ -61,8 +61,8 @@ def main() -> None:
 def run_tatoeba(args: argparse.Namespace) -> Dict:
     """Print and return the accuracies."""
     from veco_fairseq.checkpoints.pretrained import load_pretrained
+    from veco_fairseq.inference.states import chosen_layers
     from veco_fairseq.retrieval.tatoeba import evaluate, read_pair
-    from veco_fairseq.states import chosen_layers
 
     pairs = dict(map(read_pair, args.pairs))
     if len({"mean", *pairs}) <= len(args.pairs):
@@ -78,10 +78,10 @@ def run_tatoeba(args: argparse.Namespace) -> Dict:
 def run_bucc(args: argparse.Namespace) -> Dict:
     """Write the pairs, and print and return threshold and F1."""
     from veco_fairseq.checkpoints.pretrained import load_pretrained
+    from veco_fairseq.inference.states import chosen_layers
     from veco_fairseq.retrieval import mining
     from veco_fairseq.retrieval.search import candidates
     from veco_fairseq.retrieval.states import sentence_states
-    from veco_fairseq.states import chosen_layers
 
     paths = args.source, args.target
     sides = [mining.read_sentences(path) for path in paths]

@@ -9,7 +9,7 @@ from veco_fairseq.arguments import INPUT, OUTPUT, Number, Parser
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
-from veco_fairseq.scoring import score_files, score_lines
+from veco_fairseq.inference.scoring import score_files, score_lines
 
 
 def main() -> None:

@@ -33,9 +33,9 @@ def main() -> None:
     add("--amp", action="store_true", help="in bf16 where that is safe")
     add("--cpu", action="store_true", help="even if there is a GPU")
     args = parser.parse_args()
-    from veco_fairseq.borders import lengths
-    from veco_fairseq.data.raw import standard_input
-    from veco_fairseq.translator import Translator, translate_stream
+    from veco_fairseq.compat.borders import lengths
+    from veco_fairseq.compat.texts import standard_input
+    from veco_fairseq.inference.translator import Translator, translate_stream
 
     for message in lengths({"max_len_a": args.max_len_a, "max_len_b": args.max_len_b, "min_len": 1}):
         raise UserError(message)

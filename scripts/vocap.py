@@ -6,7 +6,6 @@
 from veco_fairseq.arguments import COUNT, EXPONENT, WORKERS, Number, Parser, PathArgument, files_of
 from veco_fairseq.cli import run
 
-
 CORPORA = PathArgument(within=lambda text: files_of(text) if "=" in text else [text])
 # What is written to the folder; a text that lies there under another name is left alone.
 FOLDER = PathArgument(
@@ -38,10 +37,15 @@ def main() -> None:
     args = parser.parse_args()
     if args.alp is None and (args.size is None or args.output is None):
         parser.error("--size and --output are needed (or --alp)")
-    from veco_fairseq.data.text import default_workers
+    from veco_fairseq.data.prepare.text import default_workers
     from veco_fairseq.vocab.corpora import find_corpora
     from veco_fairseq.vocab.vocap import (
-        Options, make_vocabulary, measure, named_models, require_positive, write_comparison,
+        Options,
+        make_vocabulary,
+        measure,
+        named_models,
+        require_positive,
+        write_comparison,
     )  # fmt: skip
 
     corpora, workers = find_corpora(args.corpora), min(default_workers(), 8) if args.workers is None else args.workers

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from conftest import error_line, save_with_vocabulary, write_tokens
 
-from veco_fairseq.lock import LOCK_NAME
+from veco_fairseq.compat.lock import LOCK_NAME
 
 # CKPT is a checkpoint of pre-training, FILE a text, DIR a folder of data, OUT what is not there.
 COMMANDS = (
@@ -34,7 +34,7 @@ TRAIN = "--arch transformer_tiny --cpu --batch-size 2 --lr [1e-3] --optimizer ad
 # excepthook, which a fork does not call by itself
 FAIRSEQ = """import sys
 from fairseq_cli.{0} import cli_main
-import veco_fairseq
+import veco_fairseq.plugin
 sys.argv[0] = "fairseq-{0}"
 try:
     cli_main()

@@ -31,7 +31,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.utils import import_user_module
 from torch.utils.data._utils import signal_handling
 
-import veco_fairseq  # noqa: F401  registers the plug-in
+import veco_fairseq.plugin  # noqa: F401
 from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.vocabulary import (
     dictionary_of,

@@ -13,8 +13,8 @@ from typing import Any, Callable, Dict, Sequence
 
 import torch
 import torch.utils.data
-from fairseq_cli import train  # before all of fairseq: it sets up the log
 from fairseq import utils
+from fairseq_cli import train  # before all of fairseq: it sets up the log
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend

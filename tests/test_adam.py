@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq.optim.adam import Adam
 
-from veco_fairseq import adam
+from veco_fairseq.optim import fused_adam
 
 OPTIONS = {"lr": 0.01, "betas": (0.9, 0.98), "eps": 1e-3, "weight_decay": 0.1}
 
@@ -29,9 +29,9 @@ def test_steps_are_fairseqs_and_go_on_from_its_state():
     for update in range(6):
         for of in (ours, theirs, mixed):
             give_gradients(of, update)
-        adam.step(optimizers[0])
-        adam._fairseq_step(optimizers[1])
-        (adam.step if update % 2 else adam._fairseq_step)(optimizers[2])
+        fused_adam.step(optimizers[0])
+        fused_adam._fairseq_step(optimizers[1])
+        (fused_adam.step if update % 2 else fused_adam._fairseq_step)(optimizers[2])
     for mine, other, both in zip(ours, theirs, mixed, strict=True):
         assert torch.allclose(mine, other, rtol=1e-6) and torch.allclose(both, other, rtol=1e-6)
     states = [optimizer.state_dict()["state"] for optimizer in optimizers[:2]]
@@ -48,9 +48,9 @@ def test_others_are_left_to_fairseq(monkeypatch, options):
     of = [parameter if options else torch.nn.Parameter(parameter.half()) for parameter in parameters()]
     give_gradients(of, 1)
     optimizer = Adam(of, **OPTIONS, **options)
-    adam.step(optimizer)
+    fused_adam.step(optimizer)
     assert asked == [optimizer]
 
 
 def test_fairseq_train_uses_it():
-    assert Adam.step.__wrapped__ is adam.step if hasattr(Adam.step, "__wrapped__") else Adam.step is adam.step
+    assert Adam.step.__wrapped__ is fused_adam.step if hasattr(Adam.step, "__wrapped__") else Adam.step is fused_adam.step

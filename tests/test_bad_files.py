@@ -13,8 +13,8 @@ from conftest import error_line, make_dictionary, write_tokens
 from fairseq.data import Dictionary
 from sentencepiece import sentencepiece_model_pb2
 
-from veco_fairseq.data import raw, vocabulary
-from veco_fairseq.data.manifest import Manifest
+from veco_fairseq.compat import texts
+from veco_fairseq.data import vocabulary
 from veco_fairseq.data.vocabulary import (
     dictionary_of,
     dictionary_text,
@@ -25,6 +25,7 @@ from veco_fairseq.data.vocabulary import (
 )
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_json, read_lines, read_translations
+from veco_fairseq.manifest import Manifest
 from veco_fairseq.plots import read_curve
 from veco_fairseq.tasks.translation import CheckedTranslationTask, TranslationConfig
 from veco_fairseq.understanding.teaching import read_words
@@ -60,10 +61,10 @@ def test_what_is_no_text_is_told_with_its_line(tmp_path, content, message):
 def test_fairseq_interactive_reads_as_we_do(tmp_path):
     path = tmp_path / "text"
     path.write_bytes(f"{MARK} a \n\x85b\rc\n\nd".encode())
-    assert list(raw.buffered_read(str(path), 2)) == [["a", "b\rc"], ["", "d"]]
+    assert list(texts.buffered_read(str(path), 2)) == [["a", "b\rc"], ["", "d"]]
     path.write_bytes(b"a\n\xff\n")
     with pytest.raises(UserError, match="text, line 2: not UTF-8"):
-        list(raw.buffered_read(str(path), 1))
+        list(texts.buffered_read(str(path), 1))
 
 
 @pytest.mark.parametrize("name, content, message", [
@@ -78,16 +79,16 @@ def test_fairseq_preprocess_looks_at_all_texts_first(tmp_path, name, content, me
     prefixes = {f"{split}pref": str(tmp_path / split) for split in ("train", "valid", "test")}
     args = Namespace(source_lang="aa", target_lang="bb", only_source=False, **prefixes)
     made = []
-    module = SimpleNamespace(_build_dictionary=lambda *files, args: made.append(1), _make_all=lambda *files: made.append(2))
-    raw.check_before_preprocessing(module)
-    module._build_dictionary([], args=args)
-    module._make_all("aa", None, args)
+    build_dictionary = texts.checked_first(lambda *files, args: made.append(1))
+    make_all = texts.checked_first(lambda *files: made.append(2))
+    build_dictionary([], args=args)
+    make_all("aa", None, args)
     assert made == [1, 2]
     (tmp_path / name).unlink()
     if content is not None:
         (tmp_path / name).write_bytes(content)
     args = Namespace(**vars(args))
-    for make in (lambda: module._build_dictionary([], args=args), lambda: module._make_all("aa", None, args)):
+    for make in (lambda: build_dictionary([], args=args), lambda: make_all("aa", None, args)):
         with pytest.raises(UserError, match=message):
             make()
     assert made == [1, 2]

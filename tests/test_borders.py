@@ -14,10 +14,10 @@ import torch
 from conftest import REPOSITORY, make_dictionary, save_pretrained
 from fairseq import options
 
-from veco_fairseq import borders
 from veco_fairseq.arguments import COUNT, FINITE, INPUT, OUTPUT, REPORTED, Input, Number, Output, Parser, require_apart
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.checkpoints.skeleton import check_moments, making_sense_of
+from veco_fairseq.compat import borders
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
 

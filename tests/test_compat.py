@@ -30,8 +30,8 @@ from fairseq.optim import AMPOptimizer
 from fairseq.tasks.translation import TranslationTask
 from test_reading import Malicious
 
-from veco_fairseq import compat
 from veco_fairseq.cli import user_message
+from veco_fairseq.compat import checkpoints, mistakes, noise, workers
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.camlm import CamlmTask
 
@@ -105,7 +105,7 @@ def test_warnings_of_the_users_own_code_are_left_alone():
     kept = ("pin_memory is slow", "version_base", "torch.cuda.amp.autocast(args...) is deprecated")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        compat.quiet_known_warnings()
+        noise.quiet_known_warnings()
         for message in kept:
             warnings.warn(message)
         # fairseq's very own, but laid at this file
@@ -165,7 +165,7 @@ def test_damaged_last_checkpoint_falls_back_loudly(copy_of, damage, words):
     ("cannot specify cutoff larger than vocab size", "--adaptive-softmax-cutoff: is larger than the vocabulary"),
 ])
 def test_fairseqs_words_for_options(words, line):
-    assert compat.mistake(AssertionError(words)).startswith(line)
+    assert mistakes.mistake(AssertionError(words)).startswith(line)
 
 
 def test_older_checkpoints_are_of_the_same_worker_and_newest_first(tmp_path):
@@ -175,9 +175,9 @@ def test_older_checkpoints_are_of_the_same_worker_and_newest_first(tmp_path):
         os.utime(tmp_path / name, (1000 - age, 1000 - age))
     for other in ("checkpoint_last.pt", "checkpoint1-shard0.pt", "checkpoint_best.pt.tmp", "checkpoint_last-shard0.pt"):
         (tmp_path / other).touch()
-    found = compat.older_checkpoints(str(tmp_path), str(tmp_path / "checkpoint_last.pt"))
+    found = checkpoints.older_checkpoints(str(tmp_path), str(tmp_path / "checkpoint_last.pt"))
     assert found == [str(tmp_path / name) for name in names]
-    found = compat.older_checkpoints(str(tmp_path), str(tmp_path / "checkpoint_last-shard0.pt"))
+    found = checkpoints.older_checkpoints(str(tmp_path), str(tmp_path / "checkpoint_last-shard0.pt"))
     assert found == [str(tmp_path / "checkpoint1-shard0.pt")]
 
 
@@ -314,7 +314,7 @@ def test_mistakes_of_training(trained, tmp_path, monkeypatch, arguments, words):
     args = options.parse_args_and_arch(options.get_training_parser(), [*arguments, *options_too])
     with pytest.raises(Exception) as caught:
         fairseq_cli.train.main(convert_namespace_to_omegaconf(args))
-    assert compat.mistake(caught.value) == words
+    assert mistakes.mistake(caught.value) == words
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -327,7 +327,7 @@ def test_mistakes_of_generating(trained, monkeypatch, arguments, words):
     args = options.parse_args_and_arch(options.get_generation_parser(), [*arguments, "--cpu"])
     with pytest.raises(Exception) as caught:
         fairseq_cli.generate.main(convert_namespace_to_omegaconf(args))
-    assert compat.mistake(caught.value) == words
+    assert mistakes.mistake(caught.value) == words
 
 
 @pytest.mark.filterwarnings("ignore:data_utils.filter_by_size is deprecated")
@@ -338,7 +338,7 @@ def test_a_line_that_is_too_long_for_the_model(trained, tmp_path):
     assert words.startswith(f"{tmp_path}/a.txt: the line that begins with 'w3 w4 w3 w4 w3 w4 w3 w4 w3 w4 ' has more than 1024 tokens")
     with pytest.raises(Exception) as caught:
         data_utils.filter_by_size(np.array([0, 1]), ListDataset([torch.ones(2), torch.ones(9)], np.array([2, 9])), 8, True)
-    assert compat.mistake(caught.value).startswith("sentence 1 of the data, counted from 0, has 9 tokens, and the model takes 8: ")
+    assert mistakes.mistake(caught.value).startswith("sentence 1 of the data, counted from 0, has 9 tokens, and the model takes 8: ")
 
 
 def test_mistakes_in_a_dictionary(tmp_path):
@@ -351,19 +351,19 @@ def test_mistakes_in_a_dictionary(tmp_path):
         path.write_bytes(content)
         with pytest.raises(Exception) as caught:
             Dictionary.load(str(path))
-        assert compat.mistake(caught.value) == words
+        assert mistakes.mistake(caught.value) == words
 
 
 def test_mistakes_in_the_number_of_sentences():
     words = Dictionary()
     with pytest.raises(AssertionError) as caught:
         LanguagePairDataset([torch.ones(1)] * 2, [1, 1], words, [torch.ones(1)], [1], words)
-    assert "not as many sentences of one language as of the other" in compat.mistake(caught.value)
+    assert "not as many sentences of one language as of the other" in mistakes.mistake(caught.value)
 
 
 def test_bugs_keep_their_traceback(capsys):
     seen = []
-    hook = compat.one_line_errors(lambda *arguments: seen.append(arguments))
+    hook = mistakes.one_line_errors(lambda *arguments: seen.append(arguments))
     for bug in (KeyError("key"), AssertionError(), RuntimeError("Error in the model"), OSError("no file named")):
         hook(type(bug), bug, None)
     assert [type(error) for _, error, _ in seen] == [KeyError, AssertionError, RuntimeError, OSError]
@@ -372,7 +372,7 @@ def test_bugs_keep_their_traceback(capsys):
 
 def test_hook_prints_the_program_and_one_line(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/some/where/fairseq-train", "--all"])
-    hook = compat.one_line_errors(pytest.fail)
+    hook = mistakes.one_line_errors(pytest.fail)
     try:
         try:
             raise UserError("data/x:\n is bad")
@@ -414,7 +414,7 @@ def test_error_in_a_spawned_worker(worker, words):
     # fairseq trains on several GPUs in spawned processes; forked here, to be quick: the error comes back alike
     with pytest.raises(torch.multiprocessing.ProcessRaisedException) as caught:
         torch.multiprocessing.start_processes(worker, nprocs=1, start_method="fork")
-    assert compat.mistake(caught.value).startswith(words)
+    assert mistakes.mistake(caught.value).startswith(words)
 
 
 @pytest.mark.parametrize(("message", "words"), [
@@ -423,15 +423,15 @@ def test_error_in_a_spawned_worker(worker, words):
     ("CUDA out of memory. Tried to allocate 2.00 GiB", "out of memory: lower --max-tokens, and raise --update-freq as much"),
 ])  # fmt: skip
 def test_out_of_memory(message, words):
-    assert compat.mistake(torch.OutOfMemoryError(message)) == words
+    assert mistakes.mistake(torch.OutOfMemoryError(message)) == words
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_worker_out_of_memory_ends_all(monkeypatch, workers):
     """One worker alone leaves the batch out, as fairseq does."""
-    monkeypatch.setattr(compat, "_fairseq_trainer_train_step", lambda trainer, samples, raise_oom: raise_oom)
+    monkeypatch.setattr(workers, "_fairseq_trainer_train_step", lambda trainer, samples, raise_oom: raise_oom)
     trainer = SimpleNamespace(data_parallel_world_size=workers)
-    assert compat.trainer_train_step(trainer, []) == (workers > 1)
+    assert workers.trainer_train_step(trainer, []) == (workers > 1)
 
 
 @pytest.mark.parametrize(("task", "asked", "given"), [
@@ -440,9 +440,9 @@ def test_a_worker_out_of_memory_ends_all(monkeypatch, workers):
     (TranslationTask, "pytorch_ddp", "pytorch_ddp"),
 ], ids=["ours", "ours, chosen", "fairseq's"])  # fmt: skip
 def test_ddp_backend(monkeypatch, task, asked, given):
-    monkeypatch.setattr(compat, "_fairseq_trainer_init", lambda *arguments: None)
+    monkeypatch.setattr(workers, "_fairseq_trainer_init", lambda *arguments: None)
     cfg = SimpleNamespace(distributed_training=SimpleNamespace(ddp_backend=asked))
-    compat.trainer_init(None, cfg, task.__new__(task))
+    workers.trainer_init(None, cfg, task.__new__(task))
     assert cfg.distributed_training.ddp_backend == given
 
 

@@ -10,8 +10,8 @@ import torch
 from conftest import REPOSITORY, error_line, lines_of
 
 from veco_fairseq.checkpoints.pretrained import load_pretrained
+from veco_fairseq.inference.scoring import read_generate_output
 from veco_fairseq.plots import read_curve
-from veco_fairseq.scoring import read_generate_output
 
 RECIPES = REPOSITORY / "data-bin-recipes"
 

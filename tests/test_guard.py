@@ -18,8 +18,8 @@ from fairseq.data import FastaDataset
 from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.modules import MultiheadAttention
 
-from veco_fairseq import guard
 from veco_fairseq.checkpoints.reading import read_checkpoint
+from veco_fairseq.compat import guard
 from veco_fairseq.errors import UserError
 
 INSTALLED = Path(fairseq.__file__).parent.parent

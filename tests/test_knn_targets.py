@@ -11,9 +11,9 @@ from test_camlm import criterion_for, iterator, make_task  # noqa: F401  a fixtu
 from test_training import logged, train  # noqa: F401  a fixture
 from test_workers import EXACT, OPTIONS, close, launch, resume_exactly, weights  # noqa: F401  a fixture
 
-from veco_fairseq.modules import knn_target_sampler as module
+from veco_fairseq.criterions import knn as module
+from veco_fairseq.criterions.knn import KnnTargetSampler, nearest
 from veco_fairseq.modules.embedding import FactorizedEmbedding, TokenEmbedding
-from veco_fairseq.modules.knn_target_sampler import KnnTargetSampler, nearest
 
 by_products = module._by_products
 

@@ -89,7 +89,7 @@ def test_nothing_is_mended_before_3_14():
 
 def test_the_plug_in_says_how_to_mend(tmp_path):
     (tmp_path / "fairseq.py").write_text("raise TypeError('str | None is not callable')")
-    code = "import sys; sys.version_info = (3, 14); import veco_fairseq"
+    code = "import sys; sys.version_info = (3, 14); import veco_fairseq.plugin"
     path = os.pathsep.join((str(tmp_path), str(REPOSITORY)))
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": path}, cwd=tmp_path, timeout=300
@@ -103,7 +103,7 @@ import multiprocessing
 multiprocessing.set_start_method("forkserver", force=True)  # the default of 3.14
 import torch
 from fairseq.data.iterators import EpochBatchIterator, GroupedEpochBatchIterator
-import veco_fairseq
+import veco_fairseq.plugin
 
 class Squares(torch.utils.data.Dataset):
     square = lambda self, number: number * number  # as fairseq's data sets have them, and pickle does not

@@ -12,8 +12,8 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 
+from veco_fairseq.cost.memory import Batch, kept_for_the_backward_pass, training_memory
 from veco_fairseq.errors import UserError
-from veco_fairseq.memory import Batch, kept_for_the_backward_pass, training_memory
 from veco_fairseq.models.veco import VecoModel, architecture, veco_large
 
 PAD = 1

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 
 from veco_fairseq.alignment.gold import figures as of_links
 from veco_fairseq.alignment.gold import read_gold
+from veco_fairseq.inference.scoring import score
 from veco_fairseq.retrieval.mining import best_threshold, mine
 from veco_fairseq.retrieval.mining import figures as of_pairs
 from veco_fairseq.retrieval.search import accuracy, candidates
-from veco_fairseq.scoring import score
 from veco_fairseq.understanding import metrics
 from veco_fairseq.understanding.xtreme import read_result
 

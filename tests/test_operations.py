@@ -10,7 +10,7 @@ import torch
 from conftest import REPOSITORY
 from test_training import train  # noqa: F401  a fixture
 
-from veco_fairseq.operations import Operations, count_operations, counter
+from veco_fairseq.cost.flops import Operations, count_operations, counter
 
 
 def counted(function) -> int:
@@ -48,7 +48,7 @@ def test_an_update_of_three_batches_costs_three(make_root, train, tmp_path):  # 
 
 def test_equal_operations_are_in_updates_of_the_first(monkeypatch, capsys):
     runs = {"a.pt": Operations(10, 2.0, 0.1), "b.pt": Operations(5, 8.0, 0.1)}  # 20 and 40
-    monkeypatch.setattr("veco_fairseq.operations.count_operations", lambda checkpoint, sample: runs[checkpoint])
+    monkeypatch.setattr("veco_fairseq.cost.flops.count_operations", lambda checkpoint, sample: runs[checkpoint])
     monkeypatch.setattr("logging.raiseExceptions", False)
     for arguments, updates in ((["a.pt", "b.pt"], 30), (["b.pt", "a.pt"], 8)):  # 60 / 2 and 60 / 8
         monkeypatch.setattr(sys, "argv", ["count_operations.py", *arguments, "--equal"])

@@ -16,9 +16,9 @@ from test_training import OPTIONS
 
 from veco_fairseq.checkpoints.huggingface import export_hf
 from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq
-from veco_fairseq.compat import misfit
+from veco_fairseq.compat.checkpoints import misfit
+from veco_fairseq.cost.memory import Batch, training_memory
 from veco_fairseq.errors import UserError
-from veco_fairseq.memory import Batch, training_memory
 from veco_fairseq.models.veco import architecture
 from veco_fairseq.modules.relative_bias import BiasedSelfAttention, GatedRelativePositionBias, buckets
 

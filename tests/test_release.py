@@ -20,9 +20,9 @@ from veco_fairseq.checkpoints.pretrained import read_pretrained
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.checkpoints.release import back_to_pretraining, import_release
 from veco_fairseq.errors import UserError
+from veco_fairseq.inference.translator import Translator
 from veco_fairseq.models.veco import VecoModel
 from veco_fairseq.tasks.translation import CheckedTranslationTask, VecoTranslationTask
-from veco_fairseq.translator import Translator
 
 LAYERS, DIM = 11, 16  # more than nine
 

@@ -13,12 +13,12 @@ from fairseq.models.roberta import RobertaModel
 
 from veco_fairseq.checkpoints.pretrained import load_pretrained
 from veco_fairseq.errors import UserError
+from veco_fairseq.inference.states import chosen_layers
 from veco_fairseq.retrieval import search
 from veco_fairseq.retrieval.mining import Pair, best_threshold, figures, mine, read_gold, read_sentences
 from veco_fairseq.retrieval.search import Candidates, accuracy, candidates
 from veco_fairseq.retrieval.states import pooled_states, sentence_states
 from veco_fairseq.retrieval.tatoeba import read_pair
-from veco_fairseq.states import chosen_layers
 
 PAD = make_dictionary().pad()
 WORDS = [a + b + c for a in "bdfgk" for b in "aeiou" for c in "lmnr"]

@@ -12,7 +12,7 @@ from conftest import error_line
 from sacrebleu.metrics import BLEU
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.scoring import read_generate_output, score, score_files, score_lines, tokenise
+from veco_fairseq.inference.scoring import read_generate_output, score, score_files, score_lines, tokenise
 
 HYPOTHESIS = ["The cat is on the mat ."]
 REFERENCE = ["the cat is on a mat."]

@@ -17,7 +17,7 @@ from veco_fairseq.checkpoints.averaging import UPDATE, average_checkpoints, last
 from veco_fairseq.checkpoints.ct2 import export_ct2
 from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq
 from veco_fairseq.errors import UserError
-from veco_fairseq.scoring import read_generate_output
+from veco_fairseq.inference.scoring import read_generate_output
 
 
 @torch.no_grad()

@@ -23,7 +23,7 @@ from fairseq.trainer import Trainer
 from test_nlu import SENTENCES, write_pairs
 from test_resuming import in_fork, slow, translation  # noqa: F401  a fixture
 
-from veco_fairseq import compat, lock
+from veco_fairseq.compat import lock, mistakes
 from veco_fairseq.errors import UserError
 
 
@@ -71,7 +71,7 @@ def train_here(command, output: Path, before=lambda: None) -> None:
     try:
         fairseq_cli.train.cli_main()
     except Exception as error:
-        compat.one_line_errors(lambda kind, error, traceback: print("Traceback", error))(type(error), error, None)
+        mistakes.one_line_errors(lambda kind, error, traceback: print("Traceback", error))(type(error), error, None)
         raise SystemExit(1) from None
 
 

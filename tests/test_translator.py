@@ -11,7 +11,7 @@ import pytest
 import torch
 from conftest import REPOSITORY, error_line
 
-from veco_fairseq.translator import Translator, split, translate_stream
+from veco_fairseq.inference.translator import Translator, split, translate_stream
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_bad_input(run, tmp_path):
 
 def test_standard_input_is_utf_8_without_its_mark_and_lines_end_at_line_feeds_alone(monkeypatch):
     seen = []
-    monkeypatch.setattr("veco_fairseq.translator.Translator", lambda *positional, **named: None)
-    monkeypatch.setattr("veco_fairseq.translator.translate_stream", lambda translator, lines, *rest: seen.extend(lines) or [])
+    monkeypatch.setattr("veco_fairseq.inference.translator.Translator", lambda *positional, **named: None)
+    monkeypatch.setattr("veco_fairseq.inference.translator.translate_stream", lambda translator, lines, *rest: seen.extend(lines) or [])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\ufeffä\rb\nc".encode()), encoding="latin-1"))
     monkeypatch.setattr(sys, "argv", ["translate.py", "a.pt"])
     monkeypatch.setattr(logging, "raiseExceptions", False)
@@ -98,8 +98,8 @@ def test_with_a_buffer_of_one_line_each_translation_comes_out_at_once(monkeypatc
         seen.append(written.getvalue())
         yield "b"
 
-    monkeypatch.setattr("veco_fairseq.translator.Translator", lambda *positional, **named: None)
-    monkeypatch.setattr("veco_fairseq.translator.translate_stream", translations)
+    monkeypatch.setattr("veco_fairseq.inference.translator.Translator", lambda *positional, **named: None)
+    monkeypatch.setattr("veco_fairseq.inference.translator.translate_stream", translations)
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(written)))
     monkeypatch.setattr(sys, "argv", ["translate.py", "a.pt", "--buffer-size", str(size)])
     monkeypatch.setattr(logging, "raiseExceptions", False)

@@ -23,12 +23,12 @@ from veco_fairseq.checkpoints.averaging import average_checkpoints
 from veco_fairseq.checkpoints.huggingface import export_hf, import_transformers, largest_difference
 from veco_fairseq.checkpoints.pretrained import load_pretrained, read_pretrained
 from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq
+from veco_fairseq.cost.memory import Batch, kept_for_the_backward_pass, training_memory
 from veco_fairseq.errors import UserError
-from veco_fairseq.memory import Batch, kept_for_the_backward_pass, training_memory
+from veco_fairseq.inference.states import layer_states
 from veco_fairseq.models.veco import architecture
 from veco_fairseq.models.xlme import XlmeModel
 from veco_fairseq.retrieval.states import sentence_states
-from veco_fairseq.states import layer_states
 
 PAD = 1
 LINES = ["the dog sees the cat", "who sees the cat", "a dog and a cat are here", "here is a dog"]

@@ -26,7 +26,7 @@ AREAS: Dict[str, Tuple[str, ...]] = {
     "checkpoints": ("veco_fairseq/checkpoints/*.py",),
     "vocabulary": ("veco_fairseq/vocab/*.py",),
     "understanding": ("veco_fairseq/understanding/*.py",),
-    "retrieval and alignment": ("veco_fairseq/retrieval/*.py", "veco_fairseq/alignment/*.py", "veco_fairseq/states.py"),
+    "retrieval and alignment": ("veco_fairseq/retrieval/*.py", "veco_fairseq/alignment/*.py", "veco_fairseq/inference/states.py"),
     "fairseq": tuple(f"veco_fairseq/{name}.py" for name in ("compat", "guard", "borders", "stopping", "resuming", "memory")),
     "commands": ("scripts/*", "veco_fairseq/*.py"),
     "recipes": ("data-bin-recipes/*.sh", "data-bin-recipes/**/*.sh", "data-bin-recipes/**/*.py"),

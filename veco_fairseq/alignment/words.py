@@ -14,10 +14,10 @@ from tqdm import tqdm
 
 from veco_fairseq.alignment.transport import mutual, sinkhorn
 from veco_fairseq.checkpoints.pretrained import PretrainedModel
-from veco_fairseq.data.text import default_workers
+from veco_fairseq.data.prepare.text import default_workers
 from veco_fairseq.data.vocabulary import Encoder
 from veco_fairseq.errors import UserError
-from veco_fairseq.states import by_length, layer_states, padded
+from veco_fairseq.inference.states import by_length, layer_states, padded
 
 Links = list[tuple[int, int]]  # (word of x, word of y), from 0
 SMALLEST = 1e-6  # of a similarity, whose logarithm is the cost

@@ -21,9 +21,9 @@ from veco_fairseq.checkpoints.seq2seq import translation_config, write_translati
 from veco_fairseq.data.vocabulary import dictionary_of, load_sentencepiece
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
+from veco_fairseq.inference.scoring import score
+from veco_fairseq.inference.translator import Translator
 from veco_fairseq.models.veco import architecture
-from veco_fairseq.scoring import score
-from veco_fairseq.translator import Translator
 
 SENTENCES_ALONE = 10  # translated one by one, for the latency
 

@@ -23,6 +23,7 @@ from omegaconf import OmegaConf
 
 from veco_fairseq.benchmarks.kernels import matmul_rate, peak_bytes, wait
 from veco_fairseq.benchmarks.turns import command_of, in_turn
+from veco_fairseq.cost.flops import counter
 from veco_fairseq.criterions.base import PretrainingCriterion
 from veco_fairseq.criterions.camlm import CamlmCriterion, CamlmCriterionConfig
 from veco_fairseq.criterions.replaced_token import ReplacedTokenCriterion, ReplacedTokenCriterionConfig
@@ -32,7 +33,6 @@ from veco_fairseq.data.plan import DRAW
 from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.models.veco import architecture
-from veco_fairseq.operations import counter
 
 OURS, PEER = "camlm", "fairseq masked_lm"
 CRITERIONS = {

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from veco_fairseq import guard
 from veco_fairseq.checkpoints.integrity import Records, WrongBytes, WrongSize, check_finite
 from veco_fairseq.checkpoints.skeleton import check_skeleton
+from veco_fairseq.compat import guard
 from veco_fairseq.errors import SYSTEM_ERRORS, UserError
 
 try:
@@ -80,7 +80,7 @@ def read_checkpoint(path: str | Path, trust: bool = False, mapped: bool = False)
         UserError: the file is missing, or no fairseq checkpoint (it has no "model"), or a part of it is not what it
             must be (:func:`~veco_fairseq.checkpoints.skeleton.check_skeleton`), or its model has a tensor with NaN or
             infinity, or it needs more than :func:`allowed_types` and is not trusted, or an option holds what fairseq
-            would run as code (:func:`veco_fairseq.guard.check_options`).
+            would run as code (:func:`veco_fairseq.compat.guard.check_options`).
     """
     state = _load(Path(path), trust, mapped)
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from fairseq.optim.adam import Adam
 
-from veco_fairseq.borders import check_options
+from veco_fairseq.compat.borders import check_options
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 

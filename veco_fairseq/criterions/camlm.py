@@ -13,8 +13,8 @@ from fairseq.logging import metrics
 from torch import Tensor
 
 from veco_fairseq.criterions.base import PretrainingCriterion
+from veco_fairseq.criterions.knn import KnnTargetSampler
 from veco_fairseq.errors import UserError
-from veco_fairseq.modules.knn_target_sampler import KnnTargetSampler
 
 # The terms of the loss: "h" is P(x|x^) and P(y|y^), "s" is P(x|y^,x^) and P(y|x^,y^).
 TERMS = ("mono_h", "mono_s", "bitext_h", "bitext_s", "bitext_tlm")

@@ -246,7 +246,7 @@ class CompositeBatchIterator(EpochBatchIterator):
         batches: a function of (number of workers, worker, epoch) that gives this worker's batches, as a sequence of
             lists of one index, or of none where a worker has nothing left.
         made_from: all that decides on the batches, by option; kept in the checkpoint, so that an epoch that was begun
-            with other batches is not gone on with (:func:`veco_fairseq.resuming.load_epoch_state`).
+            with other batches is not gone on with (:func:`veco_fairseq.compat.batches.load_epoch_state`).
         options: of :class:`EpochBatchIterator`.
     """
 

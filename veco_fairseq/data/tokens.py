@@ -6,7 +6,6 @@ The index is looked through when a file is opened, and so is the beginning of th
 100 GB, sentence by sentence as it is read.
 """
 
-import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -143,52 +142,3 @@ def _chunks(numbers: np.ndarray) -> Iterator[tuple]:
     """Pieces of a mapped array with the place of their first number, so that it need not fit into memory."""
     for start in range(0, len(numbers), CHUNK):
         yield start, numbers[start : start + CHUNK]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# For all of fairseq's tasks, which open token files by these functions.
-
-_fairseq_make_dataset = indexed_dataset.make_dataset
-_fairseq_dataset_exists = indexed_dataset.dataset_exists
-_fairseq_infer_dataset_impl = indexed_dataset.infer_dataset_impl
-
-
-def make_dataset(path: str, impl: str, fix_lua_indexing: bool = False, dictionary: Dictionary | None = None):
-    """fairseq's; of its usual token files :func:`load_tokens`."""
-    if impl == "mmap" and MMapIndexedDataset.exists(path):
-        return load_tokens(path, dictionary)
-    return _fairseq_make_dataset(path, impl, fix_lua_indexing, dictionary)
-
-
-def dataset_exists(path: str, impl: str | None) -> bool:
-    """fairseq's, which takes one file without the other for none.
-
-    Raises:
-        UserError: the index or the tokens are missing, and the other is there.
-    """
-    names = index_file_path(path), data_file_path(path)
-    there = [os.path.lexists(name) for name in names]
-    if impl in (None, "mmap") and any(there) and not all(map(os.path.isfile, names)):
-        name = next(name for name in names if not os.path.isfile(name))
-        raise UserError(f"{name}: {'is a folder' if os.path.isdir(name) else 'no such file'}: {AGAIN}")
-    return _fairseq_dataset_exists(path, impl)
-
-
-def infer_dataset_impl(path: str) -> str | None:
-    """fairseq's, which takes a file that is none of its formats for one of 2017.
-
-    Raises:
-        UserError: it is none.
-    """
-    dataset_exists(path, None)
-    found = _fairseq_infer_dataset_impl(path)
-    if found is None and os.path.isfile(index_file_path(path)):
-        raise UserError(f"{index_file_path(path)}: not an index of fairseq-preprocess: preprocess it again")
-    return found
-
-
-def install() -> None:
-    """Let fairseq's tasks open token files by the functions above."""
-    indexed_dataset.make_dataset = make_dataset
-    indexed_dataset.dataset_exists = dataset_exists
-    indexed_dataset.infer_dataset_impl = infer_dataset_impl

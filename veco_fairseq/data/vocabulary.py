@@ -196,14 +196,6 @@ def dictionary_of(symbols: Iterable[str]) -> Dictionary:
 _add_from_file = Dictionary.add_from_file
 
 
-def add_from_file(dictionary: Dictionary, file) -> None:
-    """fairseq's ``Dictionary.add_from_file``, in whose place this is; of a file's name :func:`add_dictionary`."""
-    if isinstance(file, (str, Path)):
-        add_dictionary(dictionary, file)
-    else:
-        _add_from_file(dictionary, file)
-
-
 class Trimmed(NamedTuple):
     """What :func:`trim` keeps.
 

@@ -1,5 +1,5 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Registered models and architectures; importing the package registers them."""
+"""Models and their architectures."""
 
-from veco_fairseq.models import nlu, translation, veco, xlme  # noqa: F401
+from veco_fairseq import plugin  # noqa: F401  registers them

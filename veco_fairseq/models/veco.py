@@ -18,11 +18,11 @@ from fairseq.models import (
 from fairseq.models.roberta.model import RobertaEncoder
 from torch import Tensor
 
+from veco_fairseq.criterions.knn import Subset
 from veco_fairseq.errors import UserError
 from veco_fairseq.models.base import PretrainingModel, encoder_architecture, refuse_untied
 from veco_fairseq.modules.embedding import FactorizedEmbedding, TokenEmbedding, look_up
 from veco_fairseq.modules.encoder import VecoTransformerEncoder
-from veco_fairseq.modules.knn_target_sampler import Subset
 from veco_fairseq.modules.lm_head import LMHead
 from veco_fairseq.modules.masked_loss import masked_loss
 

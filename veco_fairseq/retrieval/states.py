@@ -11,8 +11,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from veco_fairseq.checkpoints.pretrained import PretrainedModel
+from veco_fairseq.inference.states import by_length, layer_states, padded
 from veco_fairseq.models.base import PretrainingModel
-from veco_fairseq.states import by_length, layer_states, padded
 
 
 def pooled_states(model: PretrainingModel, tokens: Tensor) -> Tensor:

@@ -1,5 +1,5 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Registered tasks; importing the package registers them."""
+"""Tasks."""
 
-from veco_fairseq.tasks import camlm, nlu, translation  # noqa: F401
+from veco_fairseq import plugin  # noqa: F401  registers them

@@ -19,7 +19,8 @@ from fairseq.tasks import register_task
 from omegaconf import II
 
 from veco_fairseq.checkpoints.xlmr import init_from
-from veco_fairseq.compat import amp
+from veco_fairseq.compat.precision import amp
+from veco_fairseq.criterions.knn import KnnTargetSampler
 from veco_fairseq.data import roots
 from veco_fairseq.data.composite import (
     CompositeBatchIterator,
@@ -34,7 +35,6 @@ from veco_fairseq.data.composite import (
 from veco_fairseq.data.plan import KINDS
 from veco_fairseq.data.vocabulary import require_same_symbols
 from veco_fairseq.errors import UserError
-from veco_fairseq.modules.knn_target_sampler import KnnTargetSampler
 from veco_fairseq.tasks.base import VecoTask
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from veco_fairseq.data.text import LANGUAGE, is_spread
+from veco_fairseq.data.prepare.text import LANGUAGE, is_spread
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
 

@@ -25,8 +25,7 @@ import numpy as np
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
-from veco_fairseq.data.manifest import Manifest, fingerprint
-from veco_fairseq.data.text import default_workers
+from veco_fairseq.data.prepare.text import default_workers
 from veco_fairseq.data.vocabulary import (
     DICT_NAME,
     MODEL_NAME,
@@ -37,6 +36,7 @@ from veco_fairseq.data.vocabulary import (
 )
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
+from veco_fairseq.manifest import Manifest, fingerprint
 from veco_fairseq.vocab.allocation import Allocation, allocate, sampling_probabilities
 from veco_fairseq.vocab.alp import average_log_probability, count_pieces, without_normaliser, words_of
 from veco_fairseq.vocab.corpora import drawn, sample

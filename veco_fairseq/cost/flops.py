@@ -12,6 +12,7 @@ from fairseq import checkpoint_utils, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
+from veco_fairseq import plugin  # noqa: F401  safe reading of the checkpoint
 from veco_fairseq.errors import UserError
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from fairseq.data import Dictionary
 from torch import Tensor
 
+from veco_fairseq.cost.memory import BYTES_A_PARAMETER, Batch, training_memory
 from veco_fairseq.data import roots
 from veco_fairseq.data.composite import CompositeDataset, CompositeIndex, load_halves, make_plans
 from veco_fairseq.data.plan import DRAW
-from veco_fairseq.memory import BYTES_A_PARAMETER, Batch, training_memory
 
 COLUMNS = ("kind", "name", "sentences", "documents", "pairs", "dropped", "tokens", "unknown", "longest", "sampled")
 

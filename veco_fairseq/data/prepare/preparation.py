@@ -5,7 +5,7 @@
 The root is laid out as :mod:`veco_fairseq.data.roots` reads it. Every part of it (the vocabulary, each
 language, each pair) is one step: ``ROOT/preparation.json`` notes what a step was made from, and a step
 whose inputs and options are the same as then is not done again. A step that was stopped in the middle of
-its text goes on there (:mod:`veco_fairseq.data.growing`).
+its text goes on there (:mod:`veco_fairseq.data.prepare.growing`).
 """
 
 import time
@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 import sentencepiece
 
-from veco_fairseq.data.growing import GrowingTokens, Progress, can_go_on
-from veco_fairseq.data.manifest import Manifest, checksum, fingerprint
-from veco_fairseq.data.text import Part, Plan, Survey, held_out, is_spread, split_rows, survey_bitext, survey_mono
+from veco_fairseq.data.prepare.growing import GrowingTokens, Progress, can_go_on
+from veco_fairseq.data.prepare.text import Part, Plan, Survey, held_out, is_spread, split_rows, survey_bitext, survey_mono
 from veco_fairseq.data.vocabulary import (
     DICT_NAME,
     LINES_A_BATCH,
@@ -34,6 +33,7 @@ from veco_fairseq.data.vocabulary import (
     write_vocabulary,
 )
 from veco_fairseq.errors import UserError
+from veco_fairseq.manifest import Manifest, checksum, fingerprint
 
 SECONDS_BETWEEN_PROGRESS = 10.0
 SECONDS_BETWEEN_MARKS = 30.0  # what a kill loses at most

@@ -30,8 +30,8 @@ from veco_fairseq.arguments import (
     end_with,
     short,
 )
+from veco_fairseq.compat.guard import EVALUATED
 from veco_fairseq.errors import UserError
-from veco_fairseq.guard import EVALUATED
 
 OFF_OR_MORE = Number(int, least=-1)  # -1 switches it off
 PROBABILITY = Number(least=0, below=1)  # of dropping something: of 1, nothing is left to train

@@ -14,7 +14,7 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.tokenizer import tokenize_line
 
-from veco_fairseq import compat  # noqa: F401  safe reading, and errors in one line
+from veco_fairseq import plugin  # noqa: F401  safe reading of checkpoints
 from veco_fairseq.data.vocabulary import MODEL_NAME, load_sentencepiece, require_own_pieces
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_

@@ -18,9 +18,9 @@ from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
-from veco_fairseq import resuming
+from veco_fairseq.compat import plateau
+from veco_fairseq.compat.lock import lock_folder
 from veco_fairseq.errors import UserError
-from veco_fairseq.lock import lock_folder
 
 logger = logging.getLogger(__name__)
 _fairseq_load_checkpoint = checkpoint_utils.load_checkpoint
@@ -61,7 +61,7 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
     if extra_state is not None and not (cfg.reset_optimizer or cfg.reset_meters):
         vars(early_stopping()).update(extra_state.get("early_stopping", {}))
         if trainer.get_num_updates() and not (cfg.reset_lr_scheduler or cfg.reset_dataloader):
-            resuming.end_epoch_of(extra_state, trainer)
+            plateau.end_epoch_of(extra_state, trainer)
     reason = finished(trainer, iterator.next_epoch_idx) if extra_state is not None else None
     if reason:
         logger.info(

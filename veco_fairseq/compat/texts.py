@@ -5,11 +5,10 @@
 import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import wraps
 from itertools import islice
 from pathlib import Path
-from types import ModuleType
-
-from fairseq.file_chunker_utils import Chunker, ChunkLineIterator
+from typing import Any
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import decoded_lines, read_lines
@@ -70,25 +69,18 @@ def check_texts(args) -> None:
                     )
 
 
-def check_before_preprocessing(module: ModuleType) -> None:
-    """Let fairseq-preprocess look at its texts before it makes a dictionary or data of them."""
-    checked: set[int] = set()
-
-    def checking(make):
-        def made(*positional, **options):
-            args = options["args"] if "args" in options else positional[-1]
-            if id(args) not in checked:
-                check_texts(args)
-                checked.add(id(args))
-            return make(*positional, **options)
-
-        return made
-
-    module._build_dictionary = checking(module._build_dictionary)
-    module._make_all = checking(module._make_all)
+_checked: list[Any] = [None]  # the arguments whose texts were
 
 
-def open_chunk(chunk: Chunker) -> ChunkLineIterator:
-    """``Chunker.__enter__``, which fairseq-preprocess reads by, without a mark at the beginning of the text."""
-    chunk.fd = open(chunk.path, encoding="utf-8-sig")
-    return ChunkLineIterator(chunk.fd, chunk.start_offset, chunk.end_offset)
+def checked_first(make: Callable) -> Callable:
+    """A function of fairseq-preprocess that makes a dictionary or data, once its texts were looked at."""
+
+    @wraps(make)
+    def made(*positional, **options):
+        args = options["args"] if "args" in options else positional[-1]
+        if args is not _checked[0]:
+            check_texts(args)
+            _checked[0] = args
+        return make(*positional, **options)
+
+    return made

@@ -1,31 +1,54 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""A resumed training has the batches of an uninterrupted one, in any epoch: what fairseq misses for that.
-
-Written for fairseq-fixed 0.12.3.1; :mod:`veco_fairseq.compat` puts it in place.
-"""
+"""A training has the batches that were asked for, and a resumed one those of an uninterrupted one, in any epoch."""
 
 import zlib
 from typing import Any
 
 import numpy as np
+from fairseq.data import data_utils
 from fairseq.data.iterators import EpochBatchIterator
-from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from fairseq.trainer import Trainer
 
+from veco_fairseq.compat.hooks import FollowsEpochs, TellsMadeFrom
 from veco_fairseq.errors import UserError
 
+_fairseq_batch_by_size = data_utils.batch_by_size
+
+
+def batch_by_size(indices, *args, **kwargs) -> list[np.ndarray]:
+    """fairseq's, with the sentences that it leaves out at the end as one more batch.
+
+    Of a set whose size is no multiple of --required-batch-size-multiple (8 by default), these are up to 7 sentences; a set
+    of 7 "is empty".
+    """
+    indices = np.fromiter(indices, dtype=np.int64)
+    batches = list(_fairseq_batch_by_size(indices, *args, **kwargs)) if len(indices) else []
+    rest = indices[sum(map(len, batches)) :]
+    return [*batches, rest] if len(rest) else batches
+
+
 _fairseq_get_train_iterator = Trainer.get_train_iterator
+
+
 _fairseq_iterator_for_epoch = EpochBatchIterator._get_iterator_for_epoch
+
+
 _fairseq_epoch_state = EpochBatchIterator.state_dict
+
+
 _fairseq_load_epoch_state = EpochBatchIterator.load_state_dict
-_fairseq_plateau_state = ReduceLROnPlateauLRSchedule.state_dict
-_fairseq_load_plateau_state = ReduceLROnPlateauLRSchedule.load_state_dict
-_fairseq_plateau_step = ReduceLROnPlateauLRSchedule.step
-PLATEAU = ("num_bad_epochs", "cooldown_counter")  # what fairseq forgets
 
 
-def get_train_iterator(trainer: Trainer, epoch: int, *args, load_dataset: bool = True, **kwargs) -> EpochBatchIterator:
+def get_train_iterator(trainer: Trainer, epoch: int, *args, **kwargs) -> EpochBatchIterator:
+    """The batches of :func:`_of_whole_run`; a scheduler that follows the epochs is told how many there are for a worker."""
+    batches = _of_whole_run(trainer, epoch, *args, **kwargs)
+    if isinstance(trainer.lr_scheduler, FollowsEpochs):
+        trainer.lr_scheduler.set_batches(len(batches))
+    return batches
+
+
+def _of_whole_run(trainer: Trainer, epoch: int, *args, load_dataset: bool = True, **kwargs) -> EpochBatchIterator:
     """fairseq's; but a run that is resumed in a later epoch makes its batches as those of epoch 1 were made.
 
     fairseq groups sentences into batches by a seed of the epoch for which the iterator is built, and keeps that
@@ -67,9 +90,8 @@ def iterator_for_epoch(
 
 def made_from(iterator: EpochBatchIterator) -> dict[str, Any]:
     """All that decides on an epoch's batches, by option: the iterator's own ``made_from``, or what can be told of it."""
-    known = getattr(iterator, "made_from", None)
-    if known:
-        return known
+    if isinstance(iterator, TellsMadeFrom):
+        return iterator.made_from
     return {
         "number of workers": iterator.num_shards,
         "number of batches": len(iterator.frozen_batches),
@@ -115,30 +137,3 @@ def load_epoch_state(iterator: EpochBatchIterator, state: dict[str, Any]) -> Non
             )
     iterator.fix_batches_to_gpus = state.get("fix_batches_to_gpus", False)
     _fairseq_load_epoch_state(iterator, state)
-
-
-# ``--lr-scheduler reduce_lr_on_plateau``
-
-
-def plateau_state(scheduler: ReduceLROnPlateauLRSchedule) -> dict[str, Any]:
-    """fairseq's, with the number of validations in vain."""
-    return {**_fairseq_plateau_state(scheduler), **{name: getattr(scheduler.lr_scheduler, name) for name in PLATEAU}}
-
-
-def load_plateau_state(scheduler: ReduceLROnPlateauLRSchedule, state: dict[str, Any]) -> None:
-    _fairseq_load_plateau_state(scheduler, state)
-    vars(scheduler.lr_scheduler).update({name: state[name] for name in PLATEAU if name in state})
-
-
-def plateau_step(scheduler: ReduceLROnPlateauLRSchedule, epoch: int, val_loss: float | None = None) -> float:
-    """fairseq's at the end of an epoch; nothing where a training is resumed inside of one, and fairseq calls it, too."""
-    if val_loss is None and scheduler.lr_scheduler.last_epoch:
-        return scheduler.optimizer.get_lr()
-    return _fairseq_plateau_step(scheduler, epoch, val_loss)
-
-
-def end_epoch_of(extra_state: dict[str, Any], trainer: Trainer) -> None:
-    """Tell the scheduler the last epoch's validation, which fairseq does after it has saved."""
-    place = extra_state["train_iterator"]
-    if not place.get("iterations_in_epoch"):
-        trainer.lr_step(place["epoch"] - 1, extra_state.get("val_loss"))

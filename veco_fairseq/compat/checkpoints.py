@@ -1,0 +1,252 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Checkpoints are read safely, written whole or not at all, and told in one line where they do not fit."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import fairseq_cli.train
+import torch
+from fairseq import checkpoint_utils, utils
+from fairseq.file_io import PathManager
+from fairseq.trainer import Trainer, logger
+
+from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
+from veco_fairseq.checkpoints.skeleton import check_moments, making_sense_of
+from veco_fairseq.compat.hooks import ResumesTaskState
+from veco_fairseq.compat.mistakes import mistake
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import write_failure
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading. fairseq's torch.load names no weights_only: safe by default from torch 2.6 on, but not before, nor with
+# TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD; and what it raises for a bad file tells the user nothing.
+
+_fairseq_load_checkpoint_to_cpu = checkpoint_utils.load_checkpoint_to_cpu
+
+
+_architecture_of: dict[str, str | None] = {}  # of the checkpoints read, for the message when one does not fit
+
+
+_task_state_of: dict[str, dict[str, Any]] = {}  # likewise, for the task to check (see trainer_load_checkpoint)
+
+
+_fairseq_load_model_ensemble_and_task = checkpoint_utils.load_model_ensemble_and_task
+
+
+_fairseq_trainer_load_checkpoint = Trainer.load_checkpoint
+
+
+def load_checkpoint_to_cpu(
+    path: str, arg_overrides: dict[str, Any] | None = None, load_on_all_ranks: bool = False
+) -> dict[str, Any]:
+    """fairseq's, on what :func:`read_checkpoint` reads.
+
+    Raises:
+        UserError: see :func:`read_checkpoint`; or the checkpoint lacks what fairseq-train writes beside the model.
+    """
+    state = read_checkpoint(PathManager.get_local_path(path))
+    torch_load = torch.load
+    torch.load = lambda file, map_location: state
+    try:
+        with making_sense_of(path, but=KeyError):
+            state = _fairseq_load_checkpoint_to_cpu(path, arg_overrides, load_on_all_ranks)
+    except KeyError as error:
+        # fairseq takes what has no optimizer_history for a checkpoint of 2017 and looks for that one's keys
+        raise UserError(
+            f"{path}: is not a whole fairseq checkpoint: it has no {error}; give one of fairseq-train"
+        ) from error
+    finally:
+        torch.load = torch_load
+    _architecture_of[path] = getattr((state.get("cfg") or {}).get("model"), "_name", None)
+    _task_state_of[path] = state.get("task_state") or {}
+    return state
+
+
+def load_model_ensemble_and_task(filenames: list[str], *args, **kwargs):
+    """fairseq's (generate, interactive, validate), with a line for a model that its checkpoint does not fit.
+
+    Raises:
+        UserError: a file is missing or bad, or its tensors do not fit the model, as with another dictionary.
+    """
+    try:
+        return _fairseq_load_model_ensemble_and_task(filenames, *args, **kwargs)
+    except Exception as error:
+        message = misfit(error)
+        if message is not None:
+            raise UserError(f"{', '.join(filenames)}: {message}") from error
+        if mistake(error) is not None:
+            raise
+        with making_sense_of(", ".join(filenames)):
+            raise
+
+
+def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
+    """fairseq's, with five changes.
+
+    - A ``--restore-file`` that does not exist is an error: fairseq goes on from random weights.
+    - A damaged checkpoint_last.pt is passed over, loudly, for the newest one beside it that can be read.
+    - A checkpoint of another model is told in one line.
+    - A task may look at the ``task_state`` of the file and take it over (``resume_task_state``); fairseq keeps it from
+      it.
+    - Every worker reads the file: what fairseq sends from the first to the others is refused there, as more than
+      tensors and plain values.
+
+    Raises:
+        UserError: the first four, and see :func:`read_checkpoint`.
+    """
+    cfg = trainer.cfg.checkpoint
+    cfg.load_checkpoint_on_all_dp_ranks = True
+    is_last = os.path.basename(filename) == f"checkpoint_last{trainer.checkpoint_suffix}.pt"
+    if not is_last and not PathManager.isfile(filename):
+        raise UserError(f"{filename}: no such checkpoint to start from: check --restore-file")
+    candidates = [filename, *(older_checkpoints(cfg.save_dir, filename) if is_last else [])]
+    for number, candidate in enumerate(candidates, start=1):
+        try:
+            extra_state = _fairseq_trainer_load_checkpoint(trainer, candidate, *args, **kwargs)
+            check_moments(candidate, trainer.optimizer.optimizer)
+            if isinstance(trainer.task, ResumesTaskState):
+                trainer.task.resume_task_state(_task_state_of.pop(candidate, {}), candidate)
+            return extra_state
+        except DamagedCheckpoint as error:
+            if number == len(candidates):
+                raise
+            logger.warning(f"DAMAGED CHECKPOINT: {error}; resuming from {candidates[number]} instead")
+        except UserError:
+            raise
+        except Exception as error:
+            message = misfit(error)
+            if message is None and mistake(error) is not None:
+                raise
+            if message is None:
+                with making_sense_of(candidate, "go on from another one, or begin anew in another --save-dir"):
+                    raise error.__context__ or error  # fairseq's trainer hides why the model's part cannot be loaded
+            advice = "give the options that it was trained with" + (", or another --save-dir" if is_last else "")
+            raise UserError(
+                f"{candidate}: does not fit the model asked for (--arch {_architecture_of.get(candidate)} in the file, "
+                f"{getattr(trainer.cfg.model, '_name', None)} here): {message}; {advice}"
+            ) from error
+
+
+def older_checkpoints(folder: str, filename: str) -> list[str]:
+    """The checkpoints with the same suffix beside ``filename`` that a training can go on from, newest first."""
+    suffix = os.path.basename(filename)[len("checkpoint_last"):]
+    pattern = re.compile(rf"checkpoint(\d+|_\d+_\d+|_best){re.escape(suffix)}")
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    paths = [os.path.join(folder, name) for name in names if pattern.fullmatch(name)]
+    return sorted(paths, key=os.path.getmtime, reverse=True)
+
+
+def misfit(error: BaseException) -> str | None:
+    """What does not fit when torch cannot load a state dict, a few of each kind; None if that is not the error.
+
+    fairseq's trainer raises a bare Exception from it, so that torch's is searched in the chain.
+    """
+    link: BaseException | None = error
+    while link is not None and "Error(s) in loading state_dict for" not in str(link):
+        link = link.__cause__ or link.__context__
+    if link is None:
+        return None
+    text = str(link)
+    parts = []
+    for kind in ("Missing", "Unexpected"):
+        keys = re.search(rf"{kind} key\(s\) in state_dict: (.*?)\. ?$", text, re.MULTILINE)
+        if keys:
+            parts.append(f"{kind.lower()} " + _few(keys[1].replace('"', "").split(", ")))
+    shapes = re.findall(
+        r"size mismatch for (\S+): .*?torch\.Size\(\[(.*?)\]\) from.*?torch\.Size\(\[(.*?)\]\)", text, re.DOTALL
+    )
+    if shapes:
+        differences = [f"{key} [{there}] in the file, [{here}] here" for key, there, here in shapes]
+        parts.append("other shapes: " + _few(differences))
+    if any("embed_tokens.weight" in key and there.split(",")[0] != here.split(",")[0] for key, there, here in shapes):
+        parts.append("rows of embed_tokens are tokens: is this the dict.txt that it was trained with?")
+    return "; ".join(parts) or " ".join(text.split())
+
+
+def _few(items: list[str], limit: int = 2) -> str:
+    return ", ".join(items[:limit]) + (f" and {len(items) - limit} more" if len(items) > limit else "")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Writing. fairseq writes checkpoint_best.pt and its like under a temporary name, but copies checkpoint_last.pt in
+# place: killed in the copy, a run has no last checkpoint any more. A failed write it repeats twice into the same
+# open file, which cannot mend it, and logs a traceback; it leaves the temporary file on the full disk.
+
+_fairseq_torch_persistent_save = checkpoint_utils.torch_persistent_save
+
+
+@contextmanager
+def whole_file_or_none(filename: str) -> Iterator[str]:
+    """Yield the temporary name FILENAME.tmp, which is gone afterwards; a failed write is a UserError.
+
+    The name is fairseq's, the same at each try, so that a killed run leaves one such file at most.
+    """
+    temporary = filename + ".tmp"
+    try:
+        yield temporary
+    except (OSError, RuntimeError) as error:
+        reason = write_failure(error)
+        if reason is None:
+            raise
+        free = shutil.disk_usage(os.path.dirname(filename) or ".").free
+        raise UserError(
+            f"{filename}: cannot be written ({reason}; {free / 2**20:,.0f} MiB free there): free some space and "
+            "start the same command again; the checkpoints written before are whole"
+        ) from error
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+
+
+_fairseq_move_to_cpu = utils.move_to_cpu
+
+
+def move_to_cpu(sample: Any) -> Any:
+    """fairseq's, for saving; tensors that are one (tied weights) stay one, and are saved once, from a GPU, too."""
+    moved: dict[Any, torch.Tensor] = {}
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        place = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        if place not in moved:
+            (moved[place],) = _fairseq_move_to_cpu([tensor])
+        return moved[place]
+
+    return utils.apply_to_sample(move, sample)
+
+
+def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) -> None:
+    """fairseq's, with its temporary file removed and one line when the file cannot be written."""
+    with whole_file_or_none(filename):
+        _fairseq_torch_persistent_save(obj, filename, async_write)
+
+
+def save_once(obj: Any, file) -> None:
+    """torch.save, in place of fairseq's three tries with a traceback in the log."""
+    torch.save(obj, file)
+
+
+def copy(src_path: str, dst_path: str, overwrite: bool = False) -> str:
+    """PathManager.copy (checkpoint_last.pt and checkpoint_best.pt) through a temporary name."""
+    with whole_file_or_none(dst_path) as temporary:
+        shutil.copyfile(src_path, temporary)
+        os.replace(temporary, dst_path)
+    return dst_path
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A metric that no validation has.
+
+_fairseq_get_valid_stats = fairseq_cli.train.get_valid_stats
+
+
+def get_valid_stats(cfg, trainer: Trainer, stats: dict[str, Any], *args) -> dict[str, Any]:
+    """fairseq's, where ``--best-checkpoint-metric`` is one of the validation's figures."""
+    metric = cfg.checkpoint.best_checkpoint_metric
+    if metric not in stats:
+        raise UserError(f"--best-checkpoint-metric {metric}: validation has {', '.join(stats)}")
+    return _fairseq_get_valid_stats(cfg, trainer, stats, *args)

@@ -1,0 +1,73 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Token files, dictionaries and texts of fairseq, whose damage is told before anything is made of them."""
+import os
+from pathlib import Path
+
+from fairseq.data import Dictionary, indexed_dataset
+from fairseq.data.indexed_dataset import MMapIndexedDataset, data_file_path, index_file_path
+from fairseq.file_chunker_utils import Chunker, ChunkLineIterator
+
+from veco_fairseq.data.tokens import AGAIN, load_tokens
+from veco_fairseq.data.vocabulary import add_dictionary
+from veco_fairseq.errors import UserError
+
+# ---------------------------------------------------------------------------------------------------------------------
+# For all of fairseq's tasks, which open token files by these functions.
+
+_fairseq_add_from_file = Dictionary.add_from_file
+_fairseq_make_dataset = indexed_dataset.make_dataset
+
+
+_fairseq_dataset_exists = indexed_dataset.dataset_exists
+
+
+_fairseq_infer_dataset_impl = indexed_dataset.infer_dataset_impl
+
+
+def make_dataset(path: str, impl: str, fix_lua_indexing: bool = False, dictionary: Dictionary | None = None):
+    """fairseq's; of its usual token files :func:`load_tokens`."""
+    if impl == "mmap" and MMapIndexedDataset.exists(path):
+        return load_tokens(path, dictionary)
+    return _fairseq_make_dataset(path, impl, fix_lua_indexing, dictionary)
+
+
+def dataset_exists(path: str, impl: str | None) -> bool:
+    """fairseq's, which takes one file without the other for none.
+
+    Raises:
+        UserError: the index or the tokens are missing, and the other is there.
+    """
+    names = index_file_path(path), data_file_path(path)
+    there = [os.path.lexists(name) for name in names]
+    if impl in (None, "mmap") and any(there) and not all(map(os.path.isfile, names)):
+        name = next(name for name in names if not os.path.isfile(name))
+        raise UserError(f"{name}: {'is a folder' if os.path.isdir(name) else 'no such file'}: {AGAIN}")
+    return _fairseq_dataset_exists(path, impl)
+
+
+def infer_dataset_impl(path: str) -> str | None:
+    """fairseq's, which takes a file that is none of its formats for one of 2017.
+
+    Raises:
+        UserError: it is none.
+    """
+    dataset_exists(path, None)
+    found = _fairseq_infer_dataset_impl(path)
+    if found is None and os.path.isfile(index_file_path(path)):
+        raise UserError(f"{index_file_path(path)}: not an index of fairseq-preprocess: preprocess it again")
+    return found
+
+
+def open_chunk(chunk: Chunker) -> ChunkLineIterator:
+    """``Chunker.__enter__``, which fairseq-preprocess reads by, without a mark at the beginning of the text."""
+    chunk.fd = open(chunk.path, encoding="utf-8-sig")
+    return ChunkLineIterator(chunk.fd, chunk.start_offset, chunk.end_offset)
+
+
+def add_from_file(dictionary: Dictionary, file) -> None:
+    """fairseq's ``Dictionary.add_from_file``, in whose place this is; of a file's name :func:`add_dictionary`."""
+    if isinstance(file, (str, Path)):
+        add_dictionary(dictionary, file)
+    else:
+        _fairseq_add_from_file(dictionary, file)

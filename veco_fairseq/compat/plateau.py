@@ -1,0 +1,46 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""``--lr-scheduler reduce_lr_on_plateau`` goes on after a stop as if there had been none."""
+
+from typing import Any
+
+from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
+from fairseq.trainer import Trainer
+
+_fairseq_plateau_state = ReduceLROnPlateauLRSchedule.state_dict
+
+
+_fairseq_load_plateau_state = ReduceLROnPlateauLRSchedule.load_state_dict
+
+
+_fairseq_plateau_step = ReduceLROnPlateauLRSchedule.step
+
+
+PLATEAU = ("num_bad_epochs", "cooldown_counter")  # what fairseq forgets
+
+
+# ``--lr-scheduler reduce_lr_on_plateau``
+
+
+def plateau_state(scheduler: ReduceLROnPlateauLRSchedule) -> dict[str, Any]:
+    """fairseq's, with the number of validations in vain."""
+    return {**_fairseq_plateau_state(scheduler), **{name: getattr(scheduler.lr_scheduler, name) for name in PLATEAU}}
+
+
+def load_plateau_state(scheduler: ReduceLROnPlateauLRSchedule, state: dict[str, Any]) -> None:
+    _fairseq_load_plateau_state(scheduler, state)
+    vars(scheduler.lr_scheduler).update({name: state[name] for name in PLATEAU if name in state})
+
+
+def plateau_step(scheduler: ReduceLROnPlateauLRSchedule, epoch: int, val_loss: float | None = None) -> float:
+    """fairseq's at the end of an epoch; nothing where a training is resumed inside of one, and fairseq calls it, too."""
+    if val_loss is None and scheduler.lr_scheduler.last_epoch:
+        return scheduler.optimizer.get_lr()
+    return _fairseq_plateau_step(scheduler, epoch, val_loss)
+
+
+def end_epoch_of(extra_state: dict[str, Any], trainer: Trainer) -> None:
+    """Tell the scheduler the last epoch's validation, which fairseq does after it has saved."""
+    place = extra_state["train_iterator"]
+    if not place.get("iterations_in_epoch"):
+        trainer.lr_step(place["epoch"] - 1, extra_state.get("val_loss"))

@@ -1,0 +1,62 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Mixed precision: ``--amp`` on a CPU, too, and on a GPU with gradients that are unscaled once."""
+
+from collections.abc import Callable
+from functools import wraps
+
+import torch
+from fairseq.optim import AMPOptimizer, FairseqOptimizer
+from fairseq.tasks import FairseqTask
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Mixed precision. fairseq's --amp opens CUDA's autocast alone, which does nothing on a CPU. On a GPU it unscales the
+# gradients before it clips them, but steps with another object, for which torch unscales them once more.
+
+_fairseq_train_step = FairseqTask.train_step
+
+
+_fairseq_amp_clip_grad_norm = AMPOptimizer.clip_grad_norm
+
+
+def amp(model: torch.nn.Module, optimizer: FairseqOptimizer) -> torch.autocast:
+    """The context that ``--amp`` asks for: fp16 on a GPU, bf16 on a CPU; parameters, gradients and the loss in fp32."""
+    return torch.autocast(next(model.parameters()).device.type, enabled=isinstance(optimizer, AMPOptimizer))
+
+
+def train_step(task: FairseqTask, sample, model, criterion, optimizer, *args, **kwargs):
+    """fairseq's, on a CPU, too; backward is not under autocast, which PyTorch advises against."""
+
+    def forward(model, sample):
+        with amp(model, optimizer):
+            return criterion(model, sample)
+
+    return _fairseq_train_step(task, sample, model, forward, optimizer, *args, **kwargs)
+
+
+def amp_step(optimizer: AMPOptimizer) -> None:
+    """fairseq's, with the object whose gradients were unscaled."""
+    optimizer.scaler.step(optimizer.optimizer)
+    optimizer.scaler.update()
+
+
+def amp_clip_grad_norm(optimizer: AMPOptimizer, *args, **kwargs):
+    """fairseq's; without a loss scale to lower (on a CPU) a NaN is an error, not a step of the optimizer."""
+    if optimizer.scaler.is_enabled():
+        return _fairseq_amp_clip_grad_norm(optimizer, *args, **kwargs)
+    norm = optimizer.fp32_optimizer.clip_grad_norm(*args, **kwargs)
+    if not torch.isfinite(norm).all():
+        raise FloatingPointError("gradients are Nan/Inf")
+    return norm
+
+
+def translating(main: Callable) -> Callable:
+    """fairseq-generate's or fairseq-interactive's ``main``; with ``--amp``, which they ignore, in bf16 where safe."""
+
+    @wraps(main)
+    def translate(cfg, *args):
+        device = "cuda" if torch.cuda.is_available() and not cfg.common.cpu else "cpu"
+        with torch.autocast(device, torch.bfloat16, enabled=cfg.common.amp):
+            return main(cfg, *args)
+
+    return translate

@@ -1,0 +1,105 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Several workers, and the data loaders' processes."""
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+import torch.utils.data
+from fairseq.tasks import FairseqTask
+from fairseq.trainer import Trainer
+from torch.utils.data import DataLoader
+from torch.utils.data._utils import signal_handling
+
+from veco_fairseq.compat.hooks import NamesDdpBackend
+from veco_fairseq.errors import UserError
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Several workers. fairseq's default averages the gradients in every backward pass, of which --task camlm has two an
+# update, and breaks where a parameter gets none. A worker out of memory drops its batch, and the others, which count on
+# it, hang or add up what does not belong together.
+
+_fairseq_trainer_init = Trainer.__init__
+
+
+_fairseq_trainer_train_step = Trainer.train_step
+
+
+def refusal_of_backend(backend: str) -> UserError:
+    return UserError(f"--ddp-backend {backend}: of fairseq's, only legacy_ddp can be had with this plug-in: take it away")
+
+
+def no_fully_sharded(*args):
+    """In place of fairseq's wrapper for ``--ddp-backend fully_sharded``: nothing here was made for sharded models."""
+    raise refusal_of_backend("fully_sharded")
+
+
+def trainer_init(trainer: Trainer, cfg, task: FairseqTask, *args, **kwargs) -> None:
+    """fairseq's; a task with ``ddp_backend`` replaces fairseq's default by it.
+
+    Raises:
+        UserError: another one was asked for than such a task can be trained with.
+    """
+    wanted = task.ddp_backend if isinstance(task, NamesDdpBackend) else None
+    asked = cfg.distributed_training.ddp_backend
+    if wanted and asked in ("pytorch_ddp", "c10d"):
+        cfg.distributed_training.ddp_backend = wanted
+    elif wanted and asked not in (wanted, "no_c10d"):  # its other name
+        raise refusal_of_backend(asked)
+    _fairseq_trainer_init(trainer, cfg, task, *args, **kwargs)
+
+
+def trainer_train_step(trainer: Trainer, samples, raise_oom: bool = False):
+    """fairseq's; out of memory, one of several workers ends, and with it all."""
+    return _fairseq_trainer_train_step(trainer, samples, raise_oom or trainer.data_parallel_world_size > 1)
+
+
+_torch_set_worker_signal_handlers = signal_handling._set_worker_signal_handlers
+
+
+def set_worker_signal_handlers() -> None:
+    """PyTorch's, called first in each loader's process; where the training notes SIGTERM, the loader heeds its own alone.
+
+    That is the training's, whose Python ends all that it has started in this way.
+    """
+    if callable(signal.getsignal(signal.SIGTERM)):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=end_when_the_training_says_so, daemon=True).start()
+    _torch_set_worker_signal_handlers()
+
+
+def end_when_the_training_says_so() -> None:
+    """Take the signals as they come, with their sender; exit code 0, as PyTorch's handler has it."""
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+        pass
+    os._exit(0)
+
+
+def forked(get_iterator: Callable) -> Callable:
+    """A ``_get_iterator_for_epoch`` of fairseq's whose DataLoader forks its processes.
+
+    Args:
+        get_iterator: the method, which makes a ``torch.utils.data.DataLoader`` and names no start method.
+    """
+
+    def loader(*args: Any, num_workers: int = 0, **options: Any) -> DataLoader:
+        return DataLoader(
+            *args, num_workers=num_workers, multiprocessing_context="fork" if num_workers else None, **options
+        )
+
+    @wraps(get_iterator)
+    def get_forked_iterator(*args: Any, **kwargs: Any) -> Any:
+        if multiprocessing.get_start_method() != "forkserver":
+            return get_iterator(*args, **kwargs)
+        torch.utils.data.DataLoader = loader
+        try:
+            return get_iterator(*args, **kwargs)
+        finally:
+            torch.utils.data.DataLoader = DataLoader
+
+    return get_forked_iterator

@@ -1,0 +1,33 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Prepares fairseq, and registers what is ours with it: tasks, models, criterions, and schedules of learning rates.
+
+``--user-dir veco_fairseq`` lets fairseq import ``tasks`` and ``models``, which import this.
+"""
+
+import sys
+
+from veco_fairseq import compat
+
+if sys.version_info >= (3, 14):
+    try:
+        import fairseq  # noqa: F401
+    except TypeError as error:
+        raise ImportError(
+            f"fairseq-fixed cannot be imported on Python 3.14 ({error}): mend it with {sys.executable} scripts/mend_fairseq.py"
+        ) from None
+
+compat.install()
+
+# Each registers itself; here, after fairseq has been prepared.
+import veco_fairseq.criterions.camlm  # noqa: E402
+import veco_fairseq.criterions.nlu  # noqa: E402
+import veco_fairseq.criterions.replaced_token  # noqa: E402
+import veco_fairseq.models.nlu  # noqa: E402
+import veco_fairseq.models.translation  # noqa: E402
+import veco_fairseq.models.veco  # noqa: E402
+import veco_fairseq.models.xlme  # noqa: E402
+import veco_fairseq.optim.linear_by_epoch  # noqa: E402
+import veco_fairseq.tasks.camlm  # noqa: E402
+import veco_fairseq.tasks.nlu  # noqa: E402
+import veco_fairseq.tasks.translation  # noqa: E402, F401
