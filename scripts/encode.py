@@ -18,7 +18,7 @@ def main() -> None:
     if len(args.inputs) != len(args.outputs):
         raise UserError(f"{len(args.inputs)} --inputs, but {len(args.outputs)} --outputs: name one for each")
     from veco_fairseq.data.prepare.text import default_workers
-    from veco_fairseq.data.vocabulary import encode_text
+    from veco_fairseq.data.sentencepiece import encode_text
 
     workers = default_workers() if args.workers is None else args.workers
     for source, target in zip(args.inputs, args.outputs):

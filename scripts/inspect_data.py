@@ -16,7 +16,8 @@ def main() -> None:
     from veco_fairseq.compat import borders
     from veco_fairseq.cost.inspection import inspect_root
     from veco_fairseq.models.veco import architecture
-    from veco_fairseq.tasks.camlm import CamlmTaskConfig, check_options
+    from veco_fairseq.tasks.camlm_options import CamlmTaskConfig
+    from veco_fairseq.tasks.camlm import check_options
 
     parser = Parser(description=__doc__)
     gen_parser_from_dataclass(parser.add_argument_group("options of the task"), CamlmTaskConfig())

@@ -23,7 +23,7 @@ def main() -> None:
     add("--workers", type=WORKERS, metavar="W", help="threads (default: all processors)")
     args = parser.parse_args()
     from veco_fairseq.data.prepare.text import default_workers
-    from veco_fairseq.data.vocabulary import load_sentencepiece, trim, write_vocabulary
+    from veco_fairseq.data.sentencepiece import load_sentencepiece, trim, write_vocabulary
 
     held = next((path for name in ("mono", "bitext", "*.pt") for path in sorted(args.output.glob(name))), None)
     if held is not None:

@@ -33,13 +33,8 @@ from torch.utils.data._utils import signal_handling
 
 import veco_fairseq.plugin  # noqa: F401
 from veco_fairseq.data.roots import MASK
-from veco_fairseq.data.vocabulary import (
-    dictionary_of,
-    dictionary_text,
-    read_dictionary,
-    train_sentencepiece,
-    write_vocabulary,
-)
+from veco_fairseq.data.sentencepiece import dictionary_text, train_sentencepiece, write_vocabulary
+from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary
 from veco_fairseq.kills.processes import LOG_FORMAT
 from veco_fairseq.models.veco import VecoModel
 

@@ -44,7 +44,7 @@ def test_steps_are_fairseqs_and_go_on_from_its_state():
 @pytest.mark.parametrize("options", [{"amsgrad": True}, {}], ids=["amsgrad", "fp16"])
 def test_others_are_left_to_fairseq(monkeypatch, options):
     asked = []
-    monkeypatch.setattr(adam, "_fairseq_step", lambda optimizer, closure: asked.append(optimizer))
+    monkeypatch.setattr(fused_adam, "_fairseq_step", lambda optimizer, closure: asked.append(optimizer))
     of = [parameter if options else torch.nn.Parameter(parameter.half()) for parameter in parameters()]
     give_gradients(of, 1)
     optimizer = Adam(of, **OPTIONS, **options)

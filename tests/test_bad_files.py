@@ -15,14 +15,9 @@ from sentencepiece import sentencepiece_model_pb2
 
 from veco_fairseq.compat import texts
 from veco_fairseq.data import vocabulary
-from veco_fairseq.data.vocabulary import (
-    dictionary_of,
-    dictionary_text,
-    load_sentencepiece,
-    read_dictionary,
-    require_own_pieces,
-    train_sentencepiece,
-)
+from veco_fairseq.data.sentencepiece import dictionary_text, load_sentencepiece, train_sentencepiece
+from veco_fairseq.data.symbols import require_own_pieces
+from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_json, read_lines, read_translations
 from veco_fairseq.manifest import Manifest
@@ -172,10 +167,10 @@ def test_a_model_of_another_dictionary_is_told(tmp_path, model):
     processor = load_sentencepiece(path)
     own = dictionary_text(processor, path).splitlines()
     tokens = [line.split(" ")[0] for line in own]
-    require_own_pieces(processor, path, dictionary_of([*tokens, "<mask>"]))
-    require_own_pieces(processor, path, dictionary_of(tokens[:3]))  # of a text that needs no more of them
-    require_own_pieces(processor, path, dictionary_of([*tokens[:5], "[de]", "[en_XX]", "madeupword0000", "w1"]))
-    other = dictionary_of([*tokens[:5], *(f"w{number}" for number in range(2))])
+    require_own_pieces(processor, path, dictionary_of([*tokens, "<mask>"]).symbols)
+    require_own_pieces(processor, path, dictionary_of(tokens[:3]).symbols)  # of a text that needs no more of them
+    require_own_pieces(processor, path, dictionary_of([*tokens[:5], "[de]", "[en_XX]", "madeupword0000", "w1"]).symbols)
+    other = dictionary_of([*tokens[:5], *(f"w{number}" for number in range(2))]).symbols
     with pytest.raises(UserError, match="only 5 of its 7 tokens are pieces of this SentencePiece model"):
         require_own_pieces(processor, path, other)
 

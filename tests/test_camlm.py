@@ -14,7 +14,8 @@ from fairseq.logging import metrics
 
 from veco_fairseq.criterions.camlm import CamlmCriterion, CamlmCriterionConfig
 from veco_fairseq.errors import UserError
-from veco_fairseq.tasks.camlm import CamlmTask, CamlmTaskConfig
+from veco_fairseq.tasks.camlm import CamlmTask
+from veco_fairseq.tasks.camlm_options import CamlmTaskConfig
 
 PAD, BOS, EOS = 1, 0, 2
 

@@ -14,7 +14,7 @@ from test_command_options import COMMANDS, ELSEWHERE, PACKAGE
 
 from veco_fairseq.criterions.camlm import CamlmCriterionConfig
 from veco_fairseq.criterions.replaced_token import ReplacedTokenCriterionConfig
-from veco_fairseq.tasks.camlm import CamlmTaskConfig
+from veco_fairseq.tasks.camlm_options import CamlmTaskConfig
 from veco_fairseq.tasks.nlu import NluTaskConfig
 
 # Of each command the options that have a default.

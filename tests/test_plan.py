@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from veco_fairseq.data import plan as module
-from veco_fairseq.data.plan import HalfPlan, _make_exactly, permuted, sampling_probabilities
+from veco_fairseq.data.permutation import permuted
+from veco_fairseq.data.plan import HalfPlan, _make_exactly, sampling_probabilities
 from veco_fairseq.errors import UserError
 
 

@@ -19,7 +19,7 @@ from veco_fairseq.criterions.camlm import CamlmCriterionConfig
 from veco_fairseq.criterions.replaced_token import ReplacedTokenCriterionConfig
 from veco_fairseq.models.veco import VecoModel
 from veco_fairseq.models.xlme import XlmeModel
-from veco_fairseq.tasks.camlm import CamlmTaskConfig
+from veco_fairseq.tasks.camlm_options import CamlmTaskConfig
 
 COMMON = """--user-dir veco_fairseq --task camlm --encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32
     --encoder-attention-heads 2 --max-positions 64 --max-tokens 400 --mono-max-length 16 --bitext-max-length 24 --max-update 2

@@ -9,7 +9,8 @@ import pytest
 import sentencepiece
 from conftest import error_line
 
-from veco_fairseq.data.vocabulary import ordinary_pieces, read_dictionary, train_sentencepiece, trim
+from veco_fairseq.data.sentencepiece import ordinary_pieces, train_sentencepiece, trim
+from veco_fairseq.data.vocabulary import read_dictionary
 from veco_fairseq.errors import UserError
 
 

@@ -16,7 +16,7 @@ import sentencepiece
 from conftest import error_line
 from sentencepiece import sentencepiece_model_pb2
 
-from veco_fairseq.data.vocabulary import load_sentencepiece, train_sentencepiece
+from veco_fairseq.data.sentencepiece import load_sentencepiece, train_sentencepiece
 from veco_fairseq.errors import UserError
 from veco_fairseq.vocab import sizes
 from veco_fairseq.vocab.allocation import allocate, sampling_probabilities

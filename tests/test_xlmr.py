@@ -17,13 +17,8 @@ from test_training import train  # noqa: F401  a fixture
 
 from veco_fairseq.checkpoints.huggingface import export_hf, import_transformers, largest_difference
 from veco_fairseq.checkpoints.xlmr import init_from
-from veco_fairseq.data.vocabulary import (
-    dictionary_of,
-    dictionary_text,
-    load_sentencepiece,
-    ordinary_pieces,
-    train_sentencepiece,
-)
+from veco_fairseq.data.sentencepiece import dictionary_text, load_sentencepiece, ordinary_pieces, train_sentencepiece
+from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
 
 DIM, HEADS, LAYERS = 16, 4, 3

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from veco_fairseq.data.vocabulary import DICT_NAME
+from veco_fairseq.data.sentencepiece import DICT_NAME
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output, read_json
 

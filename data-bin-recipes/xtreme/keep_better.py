@@ -17,7 +17,7 @@ from pathlib import Path
 
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.cli import run
-from veco_fairseq.data.vocabulary import DICT_NAME, MODEL_NAME
+from veco_fairseq.data.sentencepiece import DICT_NAME, MODEL_NAME
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
 

@@ -10,7 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Dict, List
+from typing import Dict
 
 from mutations import AREAS, Change, by_hand, reasons
 from mutations.reach import Reach, measure

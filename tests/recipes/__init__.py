@@ -8,7 +8,6 @@ A paragraph is a call ($), what it runs, the checksums that it asks for (#), its
 """
 
 import gzip
-import os
 import re
 import shlex
 import shutil

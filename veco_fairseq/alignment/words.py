@@ -15,7 +15,7 @@ from tqdm import tqdm
 from veco_fairseq.alignment.transport import mutual, sinkhorn
 from veco_fairseq.checkpoints.pretrained import PretrainedModel
 from veco_fairseq.data.prepare.text import default_workers
-from veco_fairseq.data.vocabulary import Encoder
+from veco_fairseq.data.sentencepiece import Encoder
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference.states import by_length, layer_states, padded
 
@@ -93,7 +93,7 @@ def _sentences(pretrained: PretrainedModel, lines: Sequence[str], name: str) -> 
         if not words:
             raise UserError(f"{name}, line {number}: is empty: leave the pair out of both files (and of the gold file)")
     vocabulary = list(dict.fromkeys(word for words in texts for word in words))
-    encoder = Encoder(pretrained.pieces, pretrained.dictionary, default_workers())
+    encoder = Encoder(pretrained.pieces, pretrained.dictionary.symbols, default_workers())
     pieces = dict(zip(vocabulary, map(np.ndarray.tolist, encoder.words(vocabulary))))
     return [
         Sentence(

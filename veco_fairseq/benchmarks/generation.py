@@ -18,7 +18,8 @@ from fairseq.models import build_model
 from veco_fairseq.benchmarks.turns import command_of, in_turn
 from veco_fairseq.checkpoints.ct2 import export_ct2
 from veco_fairseq.checkpoints.seq2seq import translation_config, write_translation_model
-from veco_fairseq.data.vocabulary import dictionary_of, load_sentencepiece
+from veco_fairseq.data.sentencepiece import load_sentencepiece
+from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
 from veco_fairseq.inference.scoring import score

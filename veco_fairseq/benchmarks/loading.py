@@ -18,7 +18,8 @@ from veco_fairseq.benchmarks.training import Sizes, criterion_of, dictionary, si
 from veco_fairseq.benchmarks.turns import command_of, in_turn
 from veco_fairseq.cost.inspection import inspect_root
 from veco_fairseq.models.veco import architecture
-from veco_fairseq.tasks.camlm import CamlmTask, CamlmTaskConfig
+from veco_fairseq.tasks.camlm import CamlmTask
+from veco_fairseq.tasks.camlm_options import CamlmTaskConfig
 
 FEED = "a loader"
 

@@ -27,10 +27,11 @@ from veco_fairseq.cost.flops import counter
 from veco_fairseq.criterions.base import PretrainingCriterion
 from veco_fairseq.criterions.camlm import CamlmCriterion, CamlmCriterionConfig
 from veco_fairseq.criterions.replaced_token import ReplacedTokenCriterion, ReplacedTokenCriterionConfig
-from veco_fairseq.data.composite import CompositeDataset, CompositeIndex, Half
+from veco_fairseq.data.dataset import CompositeDataset, CompositeIndex
 from veco_fairseq.data.masking import Masker
 from veco_fairseq.data.plan import DRAW
 from veco_fairseq.data.roots import MASK
+from veco_fairseq.data.sources import Half
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.models.veco import architecture
 

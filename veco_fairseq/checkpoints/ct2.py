@@ -10,7 +10,8 @@ from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
 import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_*
 from veco_fairseq.checkpoints.reading import read_checkpoint
-from veco_fairseq.data.vocabulary import MODEL_NAME, has_language_token, read_dictionary
+from veco_fairseq.data.sentencepiece import MODEL_NAME
+from veco_fairseq.data.vocabulary import has_language_token, read_dictionary
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_folder
 

@@ -21,7 +21,8 @@ from veco_fairseq.checkpoints.pretrained import (
 )
 from veco_fairseq.checkpoints.xlmr import POSITIONS, SPECIAL, TOKEN_TYPES, names
 from veco_fairseq.data.roots import MASK
-from veco_fairseq.data.vocabulary import MODEL_NAME, dictionary_of, load_sentencepiece, ordinary_pieces
+from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece, ordinary_pieces
+from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_folder
 from veco_fairseq.models.nlu import VecoNluModel

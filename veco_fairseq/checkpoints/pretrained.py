@@ -14,7 +14,8 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from veco_fairseq.checkpoints.reading import read_checkpoint
-from veco_fairseq.data.vocabulary import load_sentencepiece, require_own_pieces
+from veco_fairseq.data.sentencepiece import load_sentencepiece
+from veco_fairseq.data.symbols import require_own_pieces
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 from veco_fairseq.models.base import PretrainingModel
@@ -239,6 +240,6 @@ def load_pretrained(checkpoint: str, gpu: bool = False) -> PretrainedModel:
     if not isinstance(models[0], PretrainingModel):
         raise UserError(f"{checkpoint}: is a {type(models[0]).__name__}, not a pre-trained VECO or XLM-E")
     pieces = load_sentencepiece(spm)
-    require_own_pieces(pieces, spm, task.source_dictionary)
+    require_own_pieces(pieces, spm, task.source_dictionary.symbols)
     device = "cuda" if gpu and torch.cuda.is_available() else "cpu"
     return PretrainedModel(models[0].eval().to(device), task.source_dictionary, pieces)

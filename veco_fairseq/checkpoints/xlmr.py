@@ -18,7 +18,7 @@ from veco_fairseq.checkpoints.mapping import Group
 from veco_fairseq.checkpoints.pretrained import CROSS_ATTENTION
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint, read_tensors
 from veco_fairseq.data.roots import MASK, load_dictionary
-from veco_fairseq.data.vocabulary import MODEL_NAME, load_sentencepiece, ordinary_pieces
+from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece, ordinary_pieces
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, read_json
 

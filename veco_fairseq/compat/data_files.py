@@ -12,16 +12,9 @@ from veco_fairseq.data.tokens import AGAIN, load_tokens
 from veco_fairseq.data.vocabulary import add_dictionary
 from veco_fairseq.errors import UserError
 
-# ---------------------------------------------------------------------------------------------------------------------
-# For all of fairseq's tasks, which open token files by these functions.
-
 _fairseq_add_from_file = Dictionary.add_from_file
 _fairseq_make_dataset = indexed_dataset.make_dataset
-
-
 _fairseq_dataset_exists = indexed_dataset.dataset_exists
-
-
 _fairseq_infer_dataset_impl = indexed_dataset.infer_dataset_impl
 
 

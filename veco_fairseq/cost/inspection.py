@@ -13,8 +13,10 @@ from torch import Tensor
 
 from veco_fairseq.cost.memory import BYTES_A_PARAMETER, Batch, training_memory
 from veco_fairseq.data import roots
-from veco_fairseq.data.composite import CompositeDataset, CompositeIndex, load_halves, make_plans
+from veco_fairseq.data.batches import make_plans
+from veco_fairseq.data.dataset import CompositeDataset, CompositeIndex
 from veco_fairseq.data.plan import DRAW
+from veco_fairseq.data.sources import load_halves
 
 COLUMNS = ("kind", "name", "sentences", "documents", "pairs", "dropped", "tokens", "unknown", "longest", "sampled")
 
@@ -25,7 +27,7 @@ def inspect_root(root: Path, options, max_tokens: int, *, model: Namespace, exam
     Everything is read by the same code as in training, so that what training would refuse is refused here.
 
     Args:
-        options: the task's (:class:`veco_fairseq.tasks.camlm.CamlmTaskConfig`).
+        options: the task's (:class:`veco_fairseq.tasks.camlm_options.CamlmTaskConfig`).
         max_tokens: of a batch, as ``--max-tokens``.
         model: options of the model, as :func:`veco_fairseq.models.veco.architecture` gives them.
         examples: of each language and pair to show.

@@ -38,7 +38,7 @@ class PretrainingCriterion(FairseqCriterion):
         """Sums, under the same keys on every worker, so that they can be added up.
 
         Args:
-            sample: a batch of one kind, from :class:`veco_fairseq.data.composite.CompositeDataset`.
+            sample: a batch of one kind, from :class:`veco_fairseq.data.dataset.CompositeDataset`.
             sums: of the terms that the batch has, by name.
             loss: of the batch, nats.
             sample_size: what fairseq divides its sum by.

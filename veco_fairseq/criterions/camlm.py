@@ -98,7 +98,7 @@ class CamlmCriterion(PretrainingCriterion):
 
         Args:
             model: a :class:`veco_fairseq.models.veco.VecoModel`.
-            sample: a batch of one kind, from :class:`veco_fairseq.data.composite.CompositeDataset`.
+            sample: a batch of one kind, from :class:`veco_fairseq.data.dataset.CompositeDataset`.
         """
         sampled = None
         if self.sampler is not None and self.training:

@@ -67,7 +67,7 @@ class ReplacedTokenCriterion(PretrainingCriterion):
 
         Args:
             model: a :class:`veco_fairseq.models.xlme.XlmeModel`.
-            sample: a batch of one kind, from :class:`veco_fairseq.data.composite.CompositeDataset`.
+            sample: a batch of one kind, from :class:`veco_fairseq.data.dataset.CompositeDataset`.
         """
         concatenated = "tlm_tokens" in sample["net_input"]
         of_generator, of_discriminator = ("tlm", "trtd") if concatenated else ("mlm", "mrtd")

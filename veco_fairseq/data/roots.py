@@ -14,8 +14,9 @@ from pathlib import Path
 
 from fairseq.data import Dictionary
 
+from veco_fairseq.data.sentencepiece import DICT_NAME, MASK
 from veco_fairseq.data.tokens import load_tokens  # noqa: F401
-from veco_fairseq.data.vocabulary import DICT_NAME, MASK, read_dictionary
+from veco_fairseq.data.vocabulary import read_dictionary
 from veco_fairseq.errors import UserError
 
 SUFFIXES = (".idx", ".bin")  # of a token file

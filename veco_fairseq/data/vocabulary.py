@@ -1,188 +1,28 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""SentencePiece models and fairseq dictionaries, and text encoded with them."""
+"""fairseq's dictionaries: read, made of a checkpoint's symbols, and compared."""
 
-import io
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice, zip_longest
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
-import numpy as np
-import sentencepiece
 from fairseq.data import Dictionary
-from google.protobuf.message import DecodeError
-from sentencepiece import sentencepiece_model_pb2
 
+from veco_fairseq.data.symbols import read_entries
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import Path_, atomic_output, read_lines
-
-MODEL_NAME = "sentencepiece.bpe.model"
-DICT_NAME = "dict.txt"
-MASK = "<mask>"
-NO_PIECE = re.compile(r"<mask>|\[\w+\]|madeupword\d+")  # tokens that a dictionary has beside those of the text
-# A piece of these names would be taken for fairseq's (or this project's) own symbol of that name.
-RESERVED = ("<s>", "<pad>", "</s>", "<unk>", MASK)
-# SentencePiece sums over threads in float: with another number of them the vocabulary could differ.
-TRAINING_THREADS = 16
-LINES_A_BATCH = 8192
-# Characters. The trainer's time grows with the square of a line's length: with 200,000 words in one it takes minutes.
-LONGEST_LINE = 2**14
-
-
-def train_sentencepiece(
-    lines: Iterable[str],
-    vocab_size: int,
-    *,
-    character_coverage: float,
-    quiet: bool = True,
-    at_most: bool = False,
-    option: str = "--vocab-size",
-) -> bytes:
-    """A serialised unigram model of ``vocab_size`` pieces, <unk>, <s> and </s> among them; normalised as XLM-R's.
-
-    Args:
-        lines: of text.
-        vocab_size, character_coverage: SentencePiece's options.
-        quiet: without its progress.
-        at_most: fewer pieces where the text has not as many, instead of an error.
-        option: that the user gave the size with.
-
-    Raises:
-        UserError: the text has too few different pieces for this size, or too many characters.
-    """
-    model = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_cut(lines),
-            model_writer=model,
-            model_type="unigram",
-            vocab_size=vocab_size,
-            character_coverage=character_coverage,
-            num_threads=TRAINING_THREADS,
-            hard_vocab_limit=not at_most,
-            # Bytes. It leaves longer lines out, by default those above 4,192, which a paragraph of Hindi or Thai can have.
-            max_sentence_length=4 * LONGEST_LINE,
-            minloglevel=2 if quiet else 0,
-        )
-    except RuntimeError as error:
-        message = str(error)
-        too_high = re.search(r"value <= (\d+)", message)
-        too_low = re.search(r"required_chars\. \d+ vs (\d+)", message)
-        if too_high:
-            message = f"more than the text has pieces for: at most {too_high[1]}"
-        elif too_low:
-            message = f"too few for the characters of the text: at least {too_low[1]}, or lower --character-coverage"
-        raise UserError(f"{option} {vocab_size}: {message}") from error
-    return model.getvalue()
-
-
-def _cut(lines: Iterable[str]) -> Iterator[str]:
-    """The lines, those above :data:`LONGEST_LINE` in parts: cut between words, of which the trainer counts each alone."""
-    for line in lines:
-        while len(line) > LONGEST_LINE:
-            place = line.rfind(" ", 1, LONGEST_LINE)
-            place = LONGEST_LINE if place < 0 else place
-            yield line[:place]
-            line = line[place:]
-        yield line
-
-
-def load_sentencepiece(path: Path_) -> sentencepiece.SentencePieceProcessor:
-    """The model in ``path``.
-
-    Raises:
-        UserError: there is none, or it is damaged: what is cut off between two pieces can be read and has no settings.
-    """
-    if not Path(path).is_file():
-        raise UserError(f"{path}: {'is a folder' if Path(path).is_dir() else 'no such file'}")
-    try:
-        content = Path(path).read_bytes()
-        proto = sentencepiece_model_pb2.ModelProto.FromString(content)
-        model = sentencepiece.SentencePieceProcessor(model_proto=content)
-        model.encode("a")  # some damage comes out only here
-        model.id_to_piece(list(range(len(model))))  # and bytes that are no text here
-        whole = proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")
-    except (RuntimeError, DecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not a SentencePiece model, or damaged: copy it again") from error
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
-    if not whole:
-        raise UserError(f"{path}: a SentencePiece model that is cut off: copy it again")
-    return model
-
-
-def require_own_pieces(model: sentencepiece.SentencePieceProcessor, path: Path_, dictionary: Dictionary) -> None:
-    """Refuse a SentencePiece model and a dictionary that do not belong together.
-
-    The model may have more pieces, as where the dictionary was made of a text; but three quarters of the tokens must be
-    its pieces (the others are characters that it does not know).
-
-    Raises:
-        UserError: with both numbers.
-    """
-    tokens = {token for token in dictionary.symbols[dictionary.nspecial :] if not NO_PIECE.fullmatch(token)}
-    shared = len(tokens.intersection(ordinary_pieces(model)))
-    if shared < 0.75 * len(tokens):
-        raise UserError(
-            f"{path}: does not belong to the dictionary: only {shared:,} of its {len(tokens):,} tokens are pieces of this "
-            "SentencePiece model: put the one there that the dictionary was made with"
-        )
-
-
-def ordinary_pieces(model: sentencepiece.SentencePieceProcessor) -> list[str]:
-    """The pieces but for ``<unk>`` and control symbols, in the model's order."""
-    return [model.id_to_piece(i) for i in range(len(model)) if not (model.is_unknown(i) or model.is_control(i))]
-
-
-def dictionary_text(model: sentencepiece.SentencePieceProcessor, path: Path) -> str:
-    """dict.txt for the model in ``path``: a line ``piece 1`` for each ordinary piece, in the model's order.
-
-    Raises:
-        UserError: a piece has the name of one of fairseq's own symbols.
-    """
-    pieces = ordinary_pieces(model)
-    for piece in pieces:
-        if piece in RESERVED:
-            raise UserError(f"{path}: has a piece '{piece}', which is a symbol of fairseq's: take it out of the text")
-    return "".join(f"{piece} 1\n" for piece in pieces)
-
-
-def write_vocabulary(folder: Path_, model: bytes, dictionary: bytes) -> None:
-    """Write a SentencePiece model and its dictionary under the names that every command looks for."""
-    for name, content in ((MODEL_NAME, model), (DICT_NAME, dictionary)):
-        with atomic_output(Path(folder) / name) as temporary:
-            temporary.write_bytes(content)
+from veco_fairseq.files import Path_
 
 
 def read_dictionary(path: Path_) -> Dictionary:
-    """Read a fairseq dict.txt, as ``Dictionary.load`` does, with errors that name the line.
-
-    Raises:
-        UserError: it is missing, empty, not UTF-8, or a line is malformed or there twice.
-    """
+    """Read a dict.txt as ``Dictionary.load`` does; errors as of :func:`veco_fairseq.data.symbols.read_entries`."""
     dictionary = Dictionary()
     add_dictionary(dictionary, path)
     return dictionary
 
 
 def add_dictionary(dictionary: Dictionary, path: Path_) -> None:
-    """Add the tokens of a dict.txt; errors as in :func:`read_dictionary`."""
-    before = len(dictionary)
-    for number, line in enumerate(read_lines(path), 1):
-        try:
-            if not line.rsplit(" ", 1)[0].strip(" "):
-                raise ValueError("a count without a token")
-            _add_from_file(dictionary, io.StringIO(line, newline="\n"))
-        except ValueError as error:
-            text = line.strip()[:40]
-            raise UserError(f"{path}, line {number}: expected '<token> <count>', found {text!r}") from error
-        except RuntimeError as error:
-            token = line.rsplit(" ", 1)[0]
-            raise UserError(f"{path}, line {number}: {token!r} is there twice; remove one") from error
-    if len(dictionary) == before:
-        raise UserError(f"{path}: empty; expected a fairseq dict.txt, a line '<token> <count>' for every token")
+    """Add the tokens of a dict.txt; errors as of :func:`veco_fairseq.data.symbols.read_entries`."""
+    for token, count, overwrite in list(read_entries(path, dictionary.symbols)):
+        dictionary.add_symbol(token, n=count, overwrite=overwrite)
 
 
 def dictionary_of(symbols: Iterable[str]) -> Dictionary:
@@ -191,114 +31,6 @@ def dictionary_of(symbols: Iterable[str]) -> Dictionary:
     for symbol in symbols:
         dictionary.add_symbol(symbol)
     return dictionary
-
-
-_add_from_file = Dictionary.add_from_file
-
-
-class Trimmed(NamedTuple):
-    """What :func:`trim` keeps.
-
-    Attributes:
-        model: a serialised SentencePiece model of the kept pieces. What it has no piece for any more it cuts into
-            smaller ones, so that no character of the texts becomes unknown.
-        dictionary: its dict.txt.
-        kept, pieces: how many pieces, of how many.
-        share: of the texts' pieces that are kept.
-    """
-
-    model: bytes
-    dictionary: bytes
-    kept: int
-    pieces: int
-    share: float
-
-
-class Encoder:
-    """Lines -> fairseq ids with </s>, as fairseq-preprocess would make them from the lines' pieces.
-
-    SentencePiece encodes in threads of its own, so one process keeps all processors busy.
-    """
-
-    def __init__(self, model: sentencepiece.SentencePieceProcessor, dictionary: Dictionary, workers: int):
-        self.model = model
-        self.workers = workers
-        self.vocabulary = len(dictionary)
-        self.unk, self.eos = dictionary.unk(), dictionary.eos()
-        # <unk>, <s> and </s> have the same names in both.
-        self.ids = np.array([dictionary.index(model.id_to_piece(i)) for i in range(len(model))], dtype=np.int64)
-
-    def __call__(self, lines: list[str]) -> list[np.ndarray]:
-        encoded = self.model.encode(lines, num_threads=self.workers)
-        return [np.append(self.ids[np.array(pieces, dtype=np.int64)], self.eos) for pieces in encoded]
-
-    def words(self, words: Sequence[str]) -> list[np.ndarray]:
-        """Words -> the ids of each by itself, without </s>: <unk> for one of characters that SentencePiece drops."""
-        encoded = self.model.encode(list(words), num_threads=self.workers)
-        return [self.ids[np.array(pieces or [self.model.unk_id()], dtype=np.int64)] for pieces in encoded]
-
-
-def trim(model: sentencepiece.SentencePieceProcessor, corpora: Sequence[Path_], keep: int, workers: int) -> Trimmed:
-    """Keep the pieces that texts need most: every character in them, and then the most frequent pieces.
-
-    Args:
-        model: of unigrams, pre-training's.
-        corpora: the translation data's training texts of every language, plain or .gz.
-        keep: pieces to keep, beside ``<unk>``, control symbols and bytes.
-        workers: threads.
-
-    Raises:
-        UserError: a text is missing or not UTF-8, all are empty, they have more characters than ``keep``, or the model
-            is no unigram model, in which pieces are made of others.
-    """
-    proto = sentencepiece_model_pb2.ModelProto.FromString(model.serialized_model_proto())
-    if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
-        raise UserError("--sentencepiece: is no unigram model: in a BPE model the pieces are made of each other")
-    counts = np.zeros(len(model), dtype=np.int64)
-    for corpus in corpora:
-        lines = read_lines(corpus)
-        while batch := list(islice(lines, LINES_A_BATCH)):
-            for pieces in model.encode(batch, num_threads=workers):
-                np.add.at(counts, pieces, 1)
-    # With byte fallback the pieces of single bytes spell what has no other piece: they stay, whatever the texts.
-    special = (model.is_unknown, model.is_control, model.is_byte)
-    ordinary = np.array([not any(is_it(i) for is_it in special) for i in range(len(model))])
-    counts *= ordinary
-    if not counts.any():
-        raise UserError(f"{', '.join(map(str, corpora))}: hold no text")
-    seen = "".join(model.id_to_piece(int(i)) for i in np.flatnonzero(counts))
-    characters = [i for i in map(model.piece_to_id, sorted(set(seen))) if ordinary[i]]
-    if len(characters) > keep:
-        raise UserError(f"--keep {keep}: the texts have {len(characters):,} different characters: keep as many")
-    need = counts.copy()
-    need[characters] = counts.sum() + 1
-    kept = [i for i in np.argsort(-need, kind="stable")[:keep] if need[i]]
-    share = float(counts[kept].sum() / counts.sum())
-    pieces = [proto.pieces[i] for i in sorted({*kept, *np.flatnonzero(~ordinary)})]
-    del proto.pieces[:]
-    proto.pieces.extend(pieces)
-    proto.trainer_spec.vocab_size = len(pieces)
-    small = proto.SerializeToString()
-    dictionary = dictionary_text(sentencepiece.SentencePieceProcessor(model_proto=small), Path(MODEL_NAME))
-    return Trimmed(small, dictionary.encode("utf-8"), len(kept), int(ordinary.sum()), share)
-
-
-def encode_text(model: Path, source: Path, target: Path, workers: int) -> int:
-    """Write the lines of ``source`` (plain or .gz) as space-separated pieces to ``target``; return their number.
-
-    This is the input of fairseq-preprocess, for translation data.
-    """
-    processor = load_sentencepiece(model)
-    lines = read_lines(source)
-    count = 0
-    with atomic_output(target) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as stream:
-        while batch := list(islice(lines, LINES_A_BATCH)):
-            count += len(batch)
-            for pieces in processor.encode(batch, out_type=str, num_threads=workers):
-                stream.write(" ".join(pieces) + "\n")
-        if not count:
-            raise UserError(f"{source}: holds no text")
-    return count
 
 
 def require_same_symbols(theirs: Sequence[str] | None, dictionary: Dictionary, checkpoint: str, data: Path_) -> None:

@@ -15,7 +15,8 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.tokenizer import tokenize_line
 
 from veco_fairseq import plugin  # noqa: F401  safe reading of checkpoints
-from veco_fairseq.data.vocabulary import MODEL_NAME, load_sentencepiece, require_own_pieces
+from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
+from veco_fairseq.data.symbols import require_own_pieces
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 
@@ -171,5 +172,5 @@ def _pieces(model, folders: Sequence[Path], dictionaries: Sequence[Dictionary]) 
         raise UserError(f"{MODEL_NAME}: is neither in {folders[0]} nor in {folders[1]}: name it with --sentencepiece")
     pieces = load_sentencepiece(path)
     for dictionary in dictionaries:
-        require_own_pieces(pieces, path, dictionary)
+        require_own_pieces(pieces, path, dictionary.symbols)
     return pieces

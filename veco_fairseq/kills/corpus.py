@@ -11,7 +11,7 @@ from pathlib import Path
 from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq
 from veco_fairseq.data.prepare.preparation import prepare_root
 from veco_fairseq.data.prepare.text import Plan, parse_parts
-from veco_fairseq.data.vocabulary import DICT_NAME
+from veco_fairseq.data.sentencepiece import DICT_NAME
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_folder
 from veco_fairseq.kills.processes import Command, Process

@@ -9,7 +9,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.tasks import FairseqTask
 
-from veco_fairseq.data.vocabulary import DICT_NAME, MODEL_NAME
+from veco_fairseq.data.sentencepiece import DICT_NAME, MODEL_NAME
 
 
 class VecoTask(FairseqTask):

@@ -5,7 +5,6 @@
 import logging
 import time
 from collections import deque
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Optional
@@ -13,109 +12,23 @@ from typing import Any, Optional
 import torch
 from fairseq import utils
 from fairseq.data import Dictionary
-from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.tasks import register_task
-from omegaconf import II
 
 from veco_fairseq.checkpoints.xlmr import init_from
 from veco_fairseq.compat.precision import amp
 from veco_fairseq.criterions.knn import KnnTargetSampler
 from veco_fairseq.data import roots
-from veco_fairseq.data.composite import (
-    CompositeBatchIterator,
-    CompositeDataset,
-    TrainingBatches,
-    find_sources,
-    load_halves,
-    make_plans,
-    shard,
-    validation_batches,
-)
+from veco_fairseq.data.batches import CompositeBatchIterator, TrainingBatches, make_plans, shard, validation_batches
+from veco_fairseq.data.dataset import CompositeDataset
 from veco_fairseq.data.plan import KINDS
+from veco_fairseq.data.sources import find_sources, load_halves
 from veco_fairseq.data.vocabulary import require_same_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.base import VecoTask
+from veco_fairseq.tasks.camlm_options import CamlmTaskConfig, check_options
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class CamlmTaskConfig(FairseqDataclass):
-    """Options of the task; lengths are in tokens, ``<s>`` and ``</s>`` included."""
-
-    data: Optional[str] = field(
-        default=None, metadata={"help": "data root (dict.txt, mono/, bitext/); several joined with ':' are shards"}
-    )
-    mono_langs: Optional[str] = field(
-        default=None, metadata={"help": "comma-separated languages of ROOT/mono (default: all found)"}
-    )
-    bitext_pairs: Optional[str] = field(
-        default=None, metadata={"help": "comma-separated pairs src-tgt of ROOT/bitext (default: all found)"}
-    )
-    mono_alpha: float = field(
-        default=0.5, metadata={"help": "languages are sampled with p ~ (their share of sentences)^alpha (paper: 0.5)"}
-    )
-    bitext_alpha: float = field(default=0.5, metadata={"help": "the same for pairs (paper: silent)"})
-    mono_mask_prob: float = field(
-        default=0.15, metadata={"help": "share of monolingual tokens to predict (paper: 0.15)"}
-    )
-    bitext_mask_prob: float = field(default=0.25, metadata={"help": "share of bitext tokens to predict (paper: 0.25)"})
-    bitext_mask_spread: float = field(
-        default=0.0,
-        metadata={"help": "of every bitext pair predict a share of x that is up to this much larger or smaller, and a "
-                  "share of y that is as much smaller or larger: the fuller side is then translated (paper: 0)"},
-    )  # fmt: skip
-    mono_max_length: int = field(
-        default=512, metadata={"help": "tokens of a monolingual segment at most (paper: 512)"}
-    )
-    bitext_max_length: int = field(
-        default=128,
-        metadata={"help": "tokens of a side of a bitext pair at most; longer pairs are dropped (paper: 128)"},
-    )
-    mono_batch_size: Optional[int] = field(
-        default=None, metadata={"help": "monolingual pairs a worker and batch at most (paper: 1024 over 64 workers)"}
-    )
-    bitext_batch_size: Optional[int] = field(
-        default=None, metadata={"help": "bitext pairs a worker and batch at most (paper: 4096 over 64 workers)"}
-    )
-    updates_per_epoch: Optional[int] = field(
-        default=None, metadata={"help": "updates of an epoch (default: those that the larger half needs for one pass)"}
-    )
-    no_tlm: bool = field(default=False, metadata={"help": "leave TLM out on bitext (paper: it is in)"})
-    seed: int = II("common.seed")
-    update_freq: Any = II("optimization.update_freq")
-    max_update: int = II("optimization.max_update")
-    save_dir: str = II("checkpoint.save_dir")
-    fp16: bool = II("common.fp16")
-    memory_efficient_fp16: bool = II("common.memory_efficient_fp16")
-
-
-def check_options(cfg) -> None:
-    """Raise UserError for an option that cannot be right, whatever the data."""
-    for name in ("mono_mask_prob", "bitext_mask_prob"):
-        if not 0 < getattr(cfg, name) <= 1:
-            raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be above 0 and at most 1")
-    most = min(cfg.bitext_mask_prob, 1 - cfg.bitext_mask_prob)
-    if not 0 <= cfg.bitext_mask_spread <= most:
-        raise UserError(
-            f"--bitext-mask-spread {cfg.bitext_mask_spread}: must be from 0 to {most:g}, so that --bitext-mask-prob "
-            f"{cfg.bitext_mask_prob} and it stay between 0 and 1"
-        )
-    for name in ("mono_max_length", "bitext_max_length"):
-        if getattr(cfg, name) < 4:
-            raise UserError(
-                f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be 4 at least, <s> and </s> included"
-            )
-    for name in ("mono_batch_size", "bitext_batch_size", "updates_per_epoch"):
-        if getattr(cfg, name) is not None and getattr(cfg, name) < 1:
-            raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be 1 at least")
-    paths = utils.split_paths(cfg.data or "")
-    if not paths:
-        raise UserError("the first argument, the data root, is missing")
-    for path in paths:
-        if not Path(path).is_dir():
-            raise UserError(f"{path}: no such folder: the first argument is the data root (or several, joined with ':')")
 
 
 @register_task("camlm", dataclass=CamlmTaskConfig)

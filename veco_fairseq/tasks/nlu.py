@@ -16,13 +16,9 @@ from omegaconf import II
 from torch import Tensor
 
 from veco_fairseq.data.roots import load_dictionary
-from veco_fairseq.data.vocabulary import (
-    DICT_NAME,
-    MODEL_NAME,
-    load_sentencepiece,
-    require_own_pieces,
-    require_same_symbols,
-)
+from veco_fairseq.data.sentencepiece import DICT_NAME, MODEL_NAME, load_sentencepiece
+from veco_fairseq.data.symbols import require_own_pieces
+from veco_fairseq.data.vocabulary import require_same_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.base import VecoTask
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, by_window
@@ -132,7 +128,7 @@ class NluTask(VecoTask):
         labels = [] if str(cfg.nlu_task) == "span" or kwargs.get("from_checkpoint") else _labels(cfg)
         pieces = load_sentencepiece(vocabulary / MODEL_NAME)
         dictionary = load_dictionary(vocabulary)
-        require_own_pieces(pieces, vocabulary / MODEL_NAME, dictionary)
+        require_own_pieces(pieces, vocabulary / MODEL_NAME, dictionary.symbols)
         return cls(cfg, dictionary, pieces=pieces, vocabulary=vocabulary, labels=labels)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import sentencepiece
 from fairseq.data import Dictionary
 
-from veco_fairseq.data.vocabulary import Encoder
+from veco_fairseq.data.sentencepiece import Encoder
 from veco_fairseq.understanding.examples import Question, SentencePair, TaggedSentence
 
 IGNORE = -100  # the target of what has none, torch's
@@ -71,7 +71,7 @@ class Windows:
         *, max_length: int, stride: int, word_pooling: str, notes: Notes,
     ):  # fmt: skip
         self.pieces = pieces
-        self.encoder = Encoder(pieces, dictionary, workers=1)
+        self.encoder = Encoder(pieces, dictionary.symbols, workers=1)
         self.ids = self.encoder.ids
         self.bos, self.eos = dictionary.bos(), dictionary.eos()
         self.classes = {label: number for number, label in enumerate(labels)}

@@ -18,7 +18,7 @@ import numpy as np
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
-from veco_fairseq.data.vocabulary import train_sentencepiece
+from veco_fairseq.data.sentencepiece import train_sentencepiece
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_output
 from veco_fairseq.vocab.alp import Words, average_log_probability, count_pieces, without_normaliser, words_of

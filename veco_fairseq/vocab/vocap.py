@@ -26,7 +26,7 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from veco_fairseq.data.prepare.text import default_workers
-from veco_fairseq.data.vocabulary import (
+from veco_fairseq.data.sentencepiece import (
     DICT_NAME,
     MODEL_NAME,
     dictionary_text,

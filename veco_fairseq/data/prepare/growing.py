@@ -11,11 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dtype
 
 from veco_fairseq.files import atomic_output
 
 PROGRESS_NAME = ".progress.json"
+# fairseq's index of a memory-mapped token file: this header, the sentences' lengths (int32), their places (int64). It is
+# written here, and not by fairseq, so that nothing waits for PyTorch to be imported.
+MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
+HEADER = struct.Struct(f"<{len(MAGIC)}sQBQ")  # magic, version, type of the ids, sentences
+CODES = {np.uint16: 8, np.uint32: 9}  # fairseq's numbers of the types
 SIZES_A_TIME = 2**20  # of an index, so that its memory does not depend on the number of lines
 
 
@@ -31,7 +35,7 @@ class GrowingTokens:
     """
 
     def __init__(self, prefix: Path, vocabulary: int, state: dict[str, int] | None = None):
-        self.prefix, self.dtype = prefix, best_fitting_int_dtype(vocabulary)
+        self.prefix, self.dtype = prefix, smallest_type(vocabulary)
         self.lines, self.tokens = (state["lines"], state["tokens"]) if state else (0, 0)
         paths = hidden_paths(prefix)
         paths[0].parent.mkdir(parents=True, exist_ok=True)
@@ -65,17 +69,22 @@ class GrowingTokens:
         self.close()
         tokens, sizes = hidden_paths(self.prefix)
         with atomic_output(f"{self.prefix}.idx") as temporary:
-            with MMapIndexedDataset.Index.writer(str(temporary), self.dtype) as index, open(sizes, "rb") as source:
-                index._file.write(struct.pack("<Q", self.lines))
-                shutil.copyfileobj(source, index._file)
+            with open(temporary, "wb") as index, open(sizes, "rb") as source:
+                index.write(HEADER.pack(MAGIC, VERSION, CODES[self.dtype], self.lines))
+                shutil.copyfileobj(source, index)
                 source.seek(0)
                 offset = 0
                 while block := source.read(4 * SIZES_A_TIME):
                     ends = offset + np.cumsum(np.frombuffer(block, dtype=np.int32), dtype=np.int64)
                     starts = np.concatenate([[offset], ends[:-1]])
-                    index._file.write((starts * np.dtype(self.dtype).itemsize).astype(np.int64).tobytes())
+                    index.write((starts * np.dtype(self.dtype).itemsize).astype(np.int64).tobytes())
                     offset = int(ends[-1])
             os.replace(tokens, f"{self.prefix}.bin")
+
+
+def smallest_type(vocabulary: int) -> type:
+    """The integers that fairseq-preprocess takes for a vocabulary of this size."""
+    return np.uint16 if vocabulary < 65_500 else np.uint32
 
 
 def hidden_paths(prefix: Path) -> list[Path]:
@@ -95,7 +104,7 @@ def can_go_on(prefix: Path, vocabulary: int, state: dict[str, int]) -> bool:
     if named.exists() and not paths[0].exists():
         Path(f"{prefix}.idx").unlink(missing_ok=True)
         named.rename(paths[0])
-    wanted = lengths(state["lines"], state["tokens"], best_fitting_int_dtype(vocabulary))
+    wanted = lengths(state["lines"], state["tokens"], smallest_type(vocabulary))
     return all(path.exists() and path.stat().st_size >= length for path, length in zip(paths, wanted))
 
 

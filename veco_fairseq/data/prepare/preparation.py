@@ -20,18 +20,17 @@ import sentencepiece
 
 from veco_fairseq.data.prepare.growing import GrowingTokens, Progress, can_go_on
 from veco_fairseq.data.prepare.text import Part, Plan, Survey, held_out, is_spread, split_rows, survey_bitext, survey_mono
-from veco_fairseq.data.vocabulary import (
+from veco_fairseq.data.sentencepiece import (
     DICT_NAME,
     LINES_A_BATCH,
     MODEL_NAME,
     Encoder,
     dictionary_text,
     load_sentencepiece,
-    read_dictionary,
-    require_own_pieces,
     train_sentencepiece,
     write_vocabulary,
 )
+from veco_fairseq.data.symbols import read_symbols, require_own_pieces
 from veco_fairseq.errors import UserError
 from veco_fairseq.manifest import Manifest, checksum, fingerprint
 
@@ -120,7 +119,7 @@ def prepare_root(plan: Plan) -> dict[str, dict[str, Any]]:
     else:
         _make_vocabulary(plan, surveys, manifest, vocabulary_from)
     encoder = Encoder(
-        load_sentencepiece(plan.output / MODEL_NAME), read_dictionary(plan.output / DICT_NAME), plan.workers
+        load_sentencepiece(plan.output / MODEL_NAME), read_symbols(plan.output / DICT_NAME), plan.workers
     )
     if (encoder.ids == encoder.unk).mean() > 0.5:
         say("warning: most pieces of the SentencePiece model are not in the dictionary: do they belong together?")
@@ -144,7 +143,7 @@ def prepare_root(plan: Plan) -> dict[str, dict[str, Any]]:
 
 def _vocabulary_inputs(plan: Plan) -> dict[str, Any]:
     if plan.vocab_size is None:
-        require_own_pieces(load_sentencepiece(plan.sentencepiece), plan.sentencepiece, read_dictionary(plan.dictionary))
+        require_own_pieces(load_sentencepiece(plan.sentencepiece), plan.sentencepiece, read_symbols(plan.dictionary))
         return {"given": checksum(plan.sentencepiece.read_bytes(), plan.dictionary.read_bytes())}
     return {
         "vocab_size": plan.vocab_size,

@@ -1,0 +1,118 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Which batches a worker gets, in training and in validation."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from fairseq.data.iterators import EpochBatchIterator
+
+from veco_fairseq.data.dataset import CompositeDataset, CompositeIndex
+from veco_fairseq.data.plan import DRAW, HalfPlan
+from veco_fairseq.data.sources import Half
+
+
+def make_plans(halves: dict[str, Half], options, max_tokens: int) -> dict[str, HalfPlan]:
+    """The training plan of each half; ``options`` and errors as in :func:`load_halves` and :class:`HalfPlan`."""
+    return {
+        kind: HalfPlan(
+            kind,
+            half.sources,
+            getattr(options, f"{kind}_alpha"),
+            max_tokens,
+            getattr(options, f"{kind}_batch_size"),
+            options.seed,
+        )
+        for kind, half in halves.items()
+    }
+
+
+class TrainingBatches:
+    """The composites of an epoch for one worker: a sequence that plans as it is read and keeps no list.
+
+    Args:
+        plans: by kind.
+        count: of the composites of all workers.
+        num_shards, shard_id: the number of workers, and which one this is.
+        epoch: from 1 on.
+        offset: of the first composite of this worker.
+    """
+
+    def __init__(
+        self, plans: dict[str, HalfPlan], count: int, *, num_shards: int, shard_id: int, epoch: int, offset: int = 0
+    ):
+        self.plans, self.count, self.epoch = plans, count, epoch
+        self.num_shards, self.shard_id, self.offset = num_shards, shard_id, offset
+
+    def __len__(self) -> int:
+        return self.count // self.num_shards - self.offset
+
+    def __iter__(self) -> Iterator[list[CompositeIndex]]:
+        halves = {kind: plan.epoch(self.epoch, self.count) for kind, plan in self.plans.items()}
+        for number in range(self.count):
+            composite = CompositeIndex(**{kind: next(half) for kind, half in halves.items()})
+            step, shard = divmod(number, self.num_shards)
+            if shard == self.shard_id and step >= self.offset:
+                yield [composite]
+
+    def __getitem__(self, item: slice) -> "TrainingBatches":
+        """batches[offset:], which is all that fairseq's sampler asks of a resumed epoch."""
+        assert isinstance(item, slice) and item.stop is None and item.step is None
+        return TrainingBatches(
+            self.plans, self.count, num_shards=self.num_shards, shard_id=self.shard_id, epoch=self.epoch,
+            offset=self.offset + item.start,
+        )
+
+
+def validation_batches(dataset: CompositeDataset, max_tokens: int, options) -> list[list[CompositeIndex]]:
+    """Every pair of every source once, in batches of one source each, always with the same masks."""
+    batches = []
+    for kind, half in dataset.halves.items():
+        for identity, source in enumerate(half.sources):
+            (plan,) = make_plans({kind: half._replace(sources=[source])}, options, max_tokens).values()
+            everything = np.zeros(len(source), dtype=DRAW)
+            everything["index"] = np.arange(len(source))
+            for draws in plan.cut(everything):
+                draws["source"] = identity
+                batches.append([CompositeIndex(**{kind: draws})])
+    return batches
+
+
+def shard(
+    batches: list[list[CompositeIndex]], num_shards: int, shard_id: int, epoch: int
+) -> list[list[CompositeIndex]]:
+    """One worker's part of ``batches``, the same every epoch, filled up so that all workers have as many."""
+    part = batches[shard_id::num_shards]
+    return part + [[]] * (math.ceil(len(batches) / num_shards) - len(part))
+
+
+class CompositeBatchIterator(EpochBatchIterator):
+    """fairseq's epoch iterator over planned composites, which are in their final order already.
+
+    Args:
+        dataset: the composites' maker.
+        batches: a function of (number of workers, worker, epoch) that gives this worker's batches, as a sequence of
+            lists of one index, or of none where a worker has nothing left.
+        made_from: all that decides on the batches, by option; kept in the checkpoint, so that an epoch that was begun
+            with other batches is not gone on with (:func:`veco_fairseq.compat.batches.load_epoch_state`).
+        options: of :class:`EpochBatchIterator`.
+    """
+
+    def __init__(self, dataset: CompositeDataset, batches, made_from: dict[str, Any], **options):
+        super().__init__(dataset, dataset.collater, batch_sampler=(), **options)
+        self.batches = batches
+        self.made_from = made_from
+
+    def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool):
+        return self.batches(num_shards=self.num_shards, shard_id=self.shard_id, epoch=epoch)
+
+    def __len__(self) -> int:
+        return len(self.ordered_batches(self.epoch, False, False))
+
+    @property
+    def first_batch(self) -> dict:
+        """The trainer's stand-in for a worker that has nothing to do."""
+        of_all = self.batches(num_shards=1, shard_id=0, epoch=self.epoch)
+        return self.collate_fn([self.dataset[index] for index in next(iter(of_all))])

@@ -1,0 +1,82 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The tokens of a dict.txt, in the order of their ids. Nothing here needs PyTorch."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import sentencepiece
+
+from veco_fairseq.data.sentencepiece import ordinary_pieces
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import Path_, read_lines
+
+SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")  # which fairseq puts before those of the file
+NO_PIECE = re.compile(r"<mask>|\[\w+\]|madeupword\d+")  # tokens that a dictionary has beside those of the text
+OVERWRITE = " #fairseq:overwrite"
+
+
+class Entry(NamedTuple):
+    """A line of a dict.txt: the token, its count, and whether it may be there already, and then replaces that one."""
+
+    token: str
+    count: int
+    overwrite: bool
+
+
+def read_entries(path: Path_, known: Sequence[str] = SPECIALS) -> Iterator[Entry]:
+    """The lines of a dict.txt, read by the rules of fairseq's ``Dictionary.add_from_file``.
+
+    Args:
+        path: the file.
+        known: the tokens that there are before.
+
+    Raises:
+        UserError: it is missing, empty, not UTF-8, or a line is malformed or its token there twice.
+    """
+    seen = set(known)
+    number = 0
+    for number, line in enumerate(read_lines(path), 1):
+        text = line.rstrip()
+        overwrite = text.endswith(OVERWRITE)
+        token, _, count = text.removesuffix(OVERWRITE).rpartition(" ")
+        try:
+            if not token.strip(" "):
+                raise ValueError("a count without a token")
+            entry = Entry(token, int(count), overwrite)
+        except ValueError as error:
+            raise UserError(f"{path}, line {number}: expected '<token> <count>', found {text.strip()[:40]!r}") from error
+        if token in seen and not overwrite:
+            raise UserError(f"{path}, line {number}: {token!r} is there twice; remove one")
+        seen.add(token)
+        yield entry
+    if not number:
+        raise UserError(f"{path}: empty; expected a fairseq dict.txt, a line '<token> <count>' for every token")
+
+
+def read_symbols(path: Path_) -> list[str]:
+    """The tokens by id, fairseq's four first; errors as of :func:`read_entries`."""
+    return [*SPECIALS, *(entry.token for entry in read_entries(path))]
+
+
+def require_own_pieces(model: sentencepiece.SentencePieceProcessor, path: Path_, symbols: Sequence[str]) -> None:
+    """Refuse a SentencePiece model and a dictionary that do not belong together.
+
+    The model may have more pieces, as where the dictionary was made of a text; but three quarters of the tokens must be
+    its pieces (the others are characters that it does not know).
+
+    Args:
+        model, path: the model, and its file for the message.
+        symbols: of the dictionary, by id.
+
+    Raises:
+        UserError: with both numbers.
+    """
+    tokens = {token for token in symbols[len(SPECIALS) :] if not NO_PIECE.fullmatch(token)}
+    shared = len(tokens.intersection(ordinary_pieces(model)))
+    if shared < 0.75 * len(tokens):
+        raise UserError(
+            f"{path}: does not belong to the dictionary: only {shared:,} of its {len(tokens):,} tokens are pieces of this "
+            "SentencePiece model: put the one there that the dictionary was made with"
+        )
