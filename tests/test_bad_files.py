@@ -14,7 +14,7 @@ from fairseq.data import Dictionary
 from sentencepiece import sentencepiece_model_pb2
 
 from veco_fairseq.compat import texts
-from veco_fairseq.data import vocabulary
+from veco_fairseq.data import sentencepiece as pieces_of_text
 from veco_fairseq.data.sentencepiece import dictionary_text, load_sentencepiece, train_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces
 from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary
@@ -115,8 +115,8 @@ def test_long_lines_are_cut_between_words(monkeypatch):
     started = time.process_time()
     train_sentencepiece([*WORDS, "one two three " * 50_000], 22, character_coverage=1.0)
     assert time.process_time() - started < 30  # of minutes without
-    monkeypatch.setattr(vocabulary, "LONGEST_LINE", 12)
-    assert list(vocabulary._cut(["one two three", "a" * 30, "b"])) == ["one two", " three", "a" * 12, "a" * 12, "a" * 6, "b"]
+    monkeypatch.setattr(pieces_of_text, "LONGEST_LINE", 12)
+    assert list(pieces_of_text._cut(["one two three", "a" * 30, "b"])) == ["one two", " three", "a" * 12, "a" * 12, "a" * 6, "b"]
 
 
 # Dictionaries and SentencePiece models

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Task and criterion: the loss by hand, the masks of three epochs, and the composites."""
+"""Task and criterion: the loss by hand, the masks of three epochs, and the samples."""
 
 import math
 import shutil
@@ -12,7 +12,7 @@ import torch
 from conftest import random_lines, write_tokens
 from fairseq.logging import metrics
 
-from veco_fairseq.criterions.camlm import CamlmCriterion, CamlmCriterionConfig
+from veco_fairseq.criterions.knn import KnnCamlmCriterion, KnnCamlmCriterionConfig
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.camlm import CamlmTask
 from veco_fairseq.tasks.camlm_options import CamlmTaskConfig
@@ -37,8 +37,8 @@ def iterator(task, split="train", **options):
     return task.get_batch_iterator(task.dataset(split), **{"max_tokens": 200, **options})
 
 
-def criterion_for(task, **options) -> CamlmCriterion:
-    return CamlmCriterion(CamlmCriterionConfig(**options), task)
+def criterion_for(task, **options) -> KnnCamlmCriterion:
+    return KnnCamlmCriterion(KnnCamlmCriterionConfig(**options), task)
 
 
 def test_every_update_has_a_batch_of_each_kind(make_task):
@@ -128,7 +128,7 @@ def test_loss_equals_one_worked_out_by_hand(make_task, make_model, objective):
         assert math.isclose(float(log[f"{term}_nll"]), expected, rel_tol=1e-5, abs_tol=1e-6), term
         assert (log[f"{term}_count"] > 0) == (expected > 0)
     with metrics.aggregate() as agg:
-        CamlmCriterion.reduce_metrics([log])
+        KnnCamlmCriterion.reduce_metrics([log])
     values = agg.get_smoothed_values()
     expected = terms["bitext_h"] / log["bitext_h_count"] / math.log(2)
     assert math.isclose(values["bitext_h_loss"], expected, abs_tol=1e-3)
@@ -273,7 +273,7 @@ def test_validation_covers_every_pair_once_by_language(make_task):
         ((kind, half),) = sample.items()
         pairs[half["name"]] = pairs.get(half["name"], 0) + half["nsentences"]
     assert pairs == {
-        source.name: len(source) for half in task.dataset("valid").halves.values() for source in half.sources
+        source.name: len(source) for stream in task.dataset("valid").streams.values() for source in stream.sources
     }
     again = list(iterator(task, "valid").next_epoch_itr(shuffle=False))
     assert all(torch.equal(a["net_input"]["tokens"], b["net_input"]["tokens"]) for (_, a), (_, b) in zip(*(
@@ -287,7 +287,7 @@ def test_validation_logs_each_language_and_one_total(make_task, make_model):
     logs = [task.valid_step(sample, model, criterion)[2] for sample in samples]
     assert len({frozenset(log) for log in logs}) == 1, "workers could not add these up"
     with metrics.aggregate() as agg:
-        CamlmCriterion.reduce_metrics(logs)
+        KnnCamlmCriterion.reduce_metrics(logs)
     values = agg.get_smoothed_values()
     assert {"aa_mono_h_loss", "bb_mono_s_ppl", "aa-bb_bitext_tlm_acc", "mono_h_loss", "loss"} <= set(values)
     counts = [sum(log[f"{name}_mono_h_count"] for log in logs) for name in ("aa", "bb")]
@@ -313,7 +313,7 @@ def test_validation_of_many_languages_logs_each_in_one_number(make_task, make_mo
 
     def values():
         with metrics.aggregate(new_root=True) as agg:
-            CamlmCriterion.reduce_metrics([task.valid_step(sample, model, criterion)[2] for sample in samples])
+            KnnCamlmCriterion.reduce_metrics([task.valid_step(sample, model, criterion)[2] for sample in samples])
         return agg.get_smoothed_values()
 
     detailed = values()
@@ -341,7 +341,7 @@ def test_no_tlm(make_task):
 
 
 def test_a_pair_may_be_named_either_way_round(make_task):
-    assert make_task(bitext_pairs="bb-aa").dataset("train").halves["bitext"].sources[0].name == "aa-bb"
+    assert make_task(bitext_pairs="bb-aa").dataset("train").streams["bitext"].sources[0].name == "aa-bb"
 
 
 def test_the_first_language_of_a_pairs_name_is_x(make_task, make_root):
@@ -352,7 +352,7 @@ def test_the_first_language_of_a_pairs_name_is_x(make_task, make_root):
             write_tokens(root / f"bitext/zu-de/{split}.zu-de.{lang}", [[token] * 6] * 9)
     for named in ("zu-de", "de-zu"):
         task = make_task(root, bitext_pairs=named, bitext_mask_prob=0.2)
-        assert task.dataset("train").halves["bitext"].sources[0].name == "zu-de"
+        assert task.dataset("train").streams["bitext"].sources[0].name == "zu-de"
         for sample in iterator(task).next_epoch_itr():
             x, y = sample["bitext"]["net_input"]["targets"].unbind()
             assert set(x.unique().tolist()) == {PAD, 7} and set(y.unique().tolist()) == {PAD, 8}
@@ -367,7 +367,7 @@ def test_shards_take_turns(make_root, make_task, tmp_path):
     names = []
     for epoch in (1, 2, 3):
         task.load_dataset("train", epoch=epoch)
-        names.append(task.dataset("train").halves["mono"].sources[0].name)
+        names.append(task.dataset("train").streams["mono"].sources[0].name)
     assert names == ["bb", "aa", "bb"]
 
 

@@ -32,7 +32,7 @@ MINED = [mock.Mock(score=0.5), mock.Mock(score=0.2)]
 COMMANDS = {
     "translate.py": (
         ["a.pt"],
-        {"translator.Translator": None, "translator.translate_stream": []},
+        {"inference.translator.Translator": None, "inference.translator.translate_stream": []},
         {
             "b.pt": {"Translator.checkpoints": [P("a.pt"), P("b.pt")]},
             "--sentencepiece m": {"Translator.model": P("m")},
@@ -52,7 +52,7 @@ COMMANDS = {
         "a.pt --source s --target t".split(),
         {"alignment.words.align": [[(0, 1)]], "alignment.words.usual_layer": 2, "alignment.gold.read_gold": [1],
          "alignment.gold.figures": {"AER": 0.25}, "checkpoints.pretrained.load_pretrained": MODEL,
-         "states.chosen_layers": [5], "files.read_translations": (["a"], ["b"])},
+         "inference.states.chosen_layers": [5], "files.read_translations": (["a"], ["b"])},
         {
             "--source x": {"read_translations.source": P("x")},
             "--target x": {"read_translations.target": P("x")},
@@ -71,7 +71,7 @@ COMMANDS = {
     ),
     "retrieve.py tatoeba": (
         "a.pt --pairs n=s,t".split(),
-        {"retrieval.tatoeba.evaluate": {"n": {0: (0.5, 0.25)}}, "retrieval.tatoeba.read_pair": ("n", "sides"), "states.chosen_layers": [5],
+        {"retrieval.tatoeba.evaluate": {"n": {0: (0.5, 0.25)}}, "retrieval.tatoeba.read_pair": ("n", "sides"), "inference.states.chosen_layers": [5],
          "checkpoints.pretrained.load_pretrained": MODEL},
         {
             "": {"load_pretrained.checkpoint": P("a.pt"), "load_pretrained.gpu": True},
@@ -89,7 +89,7 @@ COMMANDS = {
         {"retrieval.mining.read_sentences": {"1": "a"}, "retrieval.mining.read_gold": {("1", "1")},
          "retrieval.search.candidates": (1, 2), "retrieval.mining.mine": MINED,
          "retrieval.mining.best_threshold": 0.4, "retrieval.mining.figures": {"F1": 0.5}, "retrieval.mining.write_pairs": None,
-         "retrieval.states.sentence_states": ["states"], "states.chosen_layers": [3, 5],
+         "retrieval.states.sentence_states": ["states"], "inference.states.chosen_layers": [3, 5],
          "checkpoints.pretrained.load_pretrained": MODEL},
         {
             "": {"sentence_states.layers": [[5], [5]], "best_threshold.gold": {("1", "1")}, "candidates.score": "csls"},
@@ -166,7 +166,7 @@ COMMANDS = {
     ),
     "encode.py": (
         "--sentencepiece m --inputs a b --outputs c d".split(),
-        {"data.vocabulary.encode_text": 3, "data.text.default_workers": 6},
+        {"data.sentencepiece.encode_text": 3, "data.prepare.text.default_workers": 6},
         {
             "": {"encode_text.source": [P("a"), P("b")], "encode_text.target": [P("c"), P("d")], "encode_text.workers": [6, 6]},
             "--sentencepiece n": {"encode_text.model": [P("n")] * 2},
@@ -234,7 +234,7 @@ COMMANDS = {
     ),
     "score.py": (
         "--hypothesis h --reference r --lang de".split(),
-        {"scoring.score_files": {"a": 1}, "scoring.score_lines": []},
+        {"inference.scoring.score_files": {"a": 1}, "inference.scoring.score_lines": []},
         {
             "--hypothesis x": {"score_files.hypothesis": P("x"), "score_files.generated": False},
             "= --generate-output g --reference r --lang de": {"score_files.hypothesis": P("g"), "score_files.generated": True},
@@ -248,8 +248,8 @@ COMMANDS = {
     ),
     "trim_vocab.py": (
         "a b --sentencepiece m --keep 9 --output o".split(),
-        {"data.vocabulary.load_sentencepiece": "model", "data.vocabulary.write_vocabulary": None, "data.text.default_workers": 6,
-         "data.vocabulary.trim": mock.Mock(model=b"m", dictionary=b"d", kept=1, pieces=2, share=0.5)},
+        {"data.sentencepiece.load_sentencepiece": "model", "data.sentencepiece.write_vocabulary": None, "data.prepare.text.default_workers": 6,
+         "data.sentencepiece.trim": mock.Mock(model=b"m", dictionary=b"d", kept=1, pieces=2, share=0.5)},
         {
             "": {"trim.corpora": [P("a"), P("b")], "trim.workers": 6, "trim.model": "model"},
             "--sentencepiece n": {"load_sentencepiece.path": P("n")},
@@ -261,7 +261,7 @@ COMMANDS = {
     "vocap.py": (
         "--corpora c --size 90 --output o".split(),
         {"vocab.corpora.find_corpora": {"aa": ["f"]}, "vocab.vocap.Options": None, "vocab.vocap.make_vocabulary": "",
-         "vocab.vocap.measure": {}, "vocab.vocap.write_comparison": "", "vocab.vocap.named_models": {"n": "m"}, "data.text.default_workers": 6},
+         "vocab.vocap.measure": {}, "vocab.vocap.write_comparison": "", "vocab.vocap.named_models": {"n": "m"}, "data.prepare.text.default_workers": 6},
         {
             "": {"Options.workers": 6},
             "--corpora d e": {"find_corpora.arguments": ["d", "e"]},
@@ -281,8 +281,8 @@ COMMANDS = {
     ),
     "prepare_root.py": (
         "--mono aa=f --valid-lines 4 --output o".split(),
-        {"data.preparation.prepare_root": None, "data.preparation.report_table": "", "data.text.Plan": None,
-         "data.text.parse_parts": "parts", "data.text.default_workers": 6},
+        {"data.prepare.preparation.prepare_root": None, "data.prepare.preparation.report_table": "", "data.prepare.text.Plan": None,
+         "data.prepare.text.parse_parts": "parts", "data.prepare.text.default_workers": 6},
         {
             "": {"Plan.workers": 6, "Plan.parts": "parts"},
             "--mono bb=g": {"parse_parts.mono": ["aa=f", "bb=g"]},
@@ -330,7 +330,7 @@ COMMANDS = {
     ),
     "count_operations.py": (
         ["a.pt"],
-        {"operations.count_operations": mock.Mock(updates=5, per_update=2.0, total=10.0, error=float("nan"))},
+        {"cost.flops.count_operations": mock.Mock(updates=5, per_update=2.0, total=10.0, error=float("nan"))},
         {
             "b.pt": {"count_operations.checkpoint": ["a.pt", "b.pt"]},
             "--sample-updates 7": {"count_operations.sample_updates": 7},

@@ -426,12 +426,12 @@ def test_out_of_memory(message, words):
     assert mistakes.mistake(torch.OutOfMemoryError(message)) == words
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_worker_out_of_memory_ends_all(monkeypatch, workers):
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_worker_out_of_memory_ends_all(monkeypatch, number):
     """One worker alone leaves the batch out, as fairseq does."""
     monkeypatch.setattr(workers, "_fairseq_trainer_train_step", lambda trainer, samples, raise_oom: raise_oom)
-    trainer = SimpleNamespace(data_parallel_world_size=workers)
-    assert workers.trainer_train_step(trainer, []) == (workers > 1)
+    trainer = SimpleNamespace(data_parallel_world_size=number)
+    assert workers.trainer_train_step(trainer, []) == (number > 1)
 
 
 @pytest.mark.parametrize(("task", "asked", "given"), [

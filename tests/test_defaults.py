@@ -12,7 +12,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from malformed.options import parser_of
 from test_command_options import COMMANDS, ELSEWHERE, PACKAGE
 
-from veco_fairseq.criterions.camlm import CamlmCriterionConfig
+from veco_fairseq.criterions.knn import KnnCamlmCriterionConfig
 from veco_fairseq.criterions.replaced_token import ReplacedTokenCriterionConfig
 from veco_fairseq.tasks.camlm_options import CamlmTaskConfig
 from veco_fairseq.tasks.nlu import NluTaskConfig
@@ -46,7 +46,7 @@ WITHOUT = {"export_hf.py", "average_checkpoints.py", "encode.py", "score.py", "t
 CONFIGS = {
     CamlmTaskConfig: {"mono_alpha": 0.5, "bitext_alpha": 0.5, "mono_mask_prob": 0.15, "bitext_mask_prob": 0.25, "bitext_mask_spread": 0.0,
                       "mono_max_length": 512, "bitext_max_length": 128, "no_tlm": False},
-    CamlmCriterionConfig: {"objective": "camlm", "no_stop_gradient": False, "knn_targets": None, "knn_refresh": 1000, "knn_rest": 8192},
+    KnnCamlmCriterionConfig: {"objective": "camlm", "no_stop_gradient": False, "knn_targets": None, "knn_refresh": 1000, "knn_rest": 8192},
     ReplacedTokenCriterionConfig: {"discriminator_weight": 50.0, "no_trtd": False},
     NluTaskConfig: {"nlu_task": "classification", "plug": "out", "pivot_lang": "en", "max_length": 128, "stride": 128,
                     "word_pooling": "first", "no_answer": False, "answer_metric": "squad"},

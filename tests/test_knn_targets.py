@@ -243,7 +243,7 @@ def test_both_kinds_of_batch_are_looked_up_in_one_go(make_task, make_model, monk
     criterion = criterion_for(task, knn_targets=2).train()
     asked = []
     monkeypatch.setattr(module, "nearest", lambda tokens, *rest: asked.append(tokens.tolist()) or nearest(tokens, *rest))
-    criterion.prepare(model, sample)
+    criterion.begin_update(0, model, sample)
     logs = [criterion(model, half)[2] for half in sample.values()]
     everything = torch.cat([half["net_input"]["targets"].flatten() for half in sample.values()]).unique()
     assert asked == [everything[everything.ne(1)].tolist()]

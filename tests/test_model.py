@@ -261,6 +261,6 @@ def test_short_sequences_in_bf16_take_the_plain_attention(make_model, monkeypatc
 
     plain, cast = make_model(), make_model(autocast="bf16")
     assert kernels(plain, 12) and not kernels(cast, 12)
-    monkeypatch.setattr("veco_fairseq.modules.layer.UNFUSED_LENGTH", 11)
+    monkeypatch.setattr("veco_fairseq.modules.attention.UNFUSED_LENGTH", 11)
     assert kernels(cast, 12)
     assert torch.allclose(called[1], called[2], atol=0.05)

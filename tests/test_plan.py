@@ -9,7 +9,7 @@ import pytest
 
 from veco_fairseq.data import plan as module
 from veco_fairseq.data.permutation import permuted
-from veco_fairseq.data.plan import HalfPlan, _make_exactly, sampling_probabilities
+from veco_fairseq.data.plan import StreamPlan, _make_exactly, sampling_probabilities
 from veco_fairseq.errors import UserError
 
 
@@ -23,10 +23,10 @@ def source(name: str, count: int, seed: int = 0):
     return Source(name=name, sentences=count, lengths=lengths)
 
 
-def plan(*counts, **options) -> HalfPlan:
+def plan(*counts, **options) -> StreamPlan:
     sources = [source(f"l{i}", count, i) for i, count in enumerate(counts)]
     options = {"alpha": 0.5, "max_tokens": 600, "batch_size": None, "seed": 1, **options}
-    return HalfPlan("bitext", sources, **options)
+    return StreamPlan("bitext", sources, **options)
 
 
 def test_sampling_probabilities_by_hand():

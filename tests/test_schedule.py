@@ -67,6 +67,6 @@ def test_counts_the_updates_of_all_epochs(freq, skip, total, monkeypatch):
 def test_is_told_the_batches_of_an_epoch(monkeypatch):
     told = []
     trainer = SimpleNamespace(lr_scheduler=SimpleNamespace(set_batches=told.append))
-    monkeypatch.setattr("veco_fairseq.compat.batches.get_train_iterator", lambda *args: range(7))
+    monkeypatch.setattr("veco_fairseq.compat.batches._of_whole_run", lambda *args: range(7))
     assert len(get_train_iterator(trainer, 1)) == 7
     assert told == [7]

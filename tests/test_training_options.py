@@ -15,7 +15,7 @@ import pytest
 from conftest import make_dictionary, random_lines, write_tokens
 from fairseq.models.roberta import RobertaModel
 
-from veco_fairseq.criterions.camlm import CamlmCriterionConfig
+from veco_fairseq.criterions.knn import KnnCamlmCriterionConfig
 from veco_fairseq.criterions.replaced_token import ReplacedTokenCriterionConfig
 from veco_fairseq.models.veco import VecoModel
 from veco_fairseq.models.xlme import XlmeModel
@@ -193,6 +193,6 @@ def test_no_option_is_missing():
     for model in (VecoModel, XlmeModel):
         ours = options_of(model) - fairseqs
         assert {"--embed-dim"} < ours <= tried | ELSEWHERE, ours - tried - ELSEWHERE
-    for config in (CamlmTaskConfig, CamlmCriterionConfig, ReplacedTokenCriterionConfig):
+    for config in (CamlmTaskConfig, KnnCamlmCriterionConfig, ReplacedTokenCriterionConfig):
         names = {f"--{field.name.replace('_', '-')}" for field in fields(config) if not field.name.startswith("_")}
         assert names <= tried | ELSEWHERE, names - tried - ELSEWHERE

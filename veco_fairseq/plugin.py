@@ -20,7 +20,7 @@ if sys.version_info >= (3, 14):
 compat.install()
 
 # Each registers itself; here, after fairseq has been prepared.
-import veco_fairseq.criterions.camlm  # noqa: E402
+import veco_fairseq.criterions.knn  # noqa: E402
 import veco_fairseq.criterions.nlu  # noqa: E402
 import veco_fairseq.criterions.replaced_token  # noqa: E402
 import veco_fairseq.models.nlu  # noqa: E402

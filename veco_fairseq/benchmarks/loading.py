@@ -41,7 +41,7 @@ def feed(sizes: Sizes) -> dict[str, float]:
         seconds, tokens, started = [], [], time.perf_counter()
         for sample in samples:
             seconds.append(time.perf_counter() - started)
-            tokens.append(sum(half["ntokens"] for half in sample.values()))
+            tokens.append(sum(batch["ntokens"] for batch in sample.values()))
             started = time.perf_counter()
     return {"seconds": statistics.median(seconds), "tokens": statistics.median(tokens)}
 
@@ -114,8 +114,8 @@ def get_ready(root: Path) -> dict[str, float]:
         pass
     seconds = time.perf_counter() - started
     sides = []
-    for half in task.dataset("train").halves.values():
-        for source in half.sources:
+    for stream in task.dataset("train").streams.values():
+        for source in stream.sources:
             sides += [source.dataset] if hasattr(source, "dataset") else [source.source, source.target]
     return {
         "seconds": seconds,

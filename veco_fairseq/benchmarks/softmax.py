@@ -13,7 +13,7 @@ from veco_fairseq.benchmarks.kernels import plain_loss
 from veco_fairseq.benchmarks.training import OURS, Sizes, Trainer, criterion_of, peak_bytes, sizes_of
 from veco_fairseq.benchmarks.turns import command_of, in_turn
 from veco_fairseq.errors import UserError
-from veco_fairseq.models import veco
+from veco_fairseq.modules import prediction
 
 PLAIN, FUSED, KNN = "full softmax", "fused full softmax", "k-NN, k"
 
@@ -50,7 +50,7 @@ def measure(which: str, sizes: Sizes, refresh: int, rest: int) -> dict[str, floa
         ``due`` (rows looked up an update) and ``look_up_seconds`` an update.
     """
     if which == PLAIN:
-        veco.masked_loss = plain_loss
+        prediction.masked_loss = plain_loss
     options = {"knn_targets": int(which.split()[-1]), "knn_rest": rest} if which.startswith(KNN) else {}
     trainer = Trainer(OURS, sizes, options)
     sampler = trainer.criterion.sampler

@@ -25,19 +25,19 @@ from veco_fairseq.benchmarks.kernels import matmul_rate, peak_bytes, wait
 from veco_fairseq.benchmarks.turns import command_of, in_turn
 from veco_fairseq.cost.flops import counter
 from veco_fairseq.criterions.base import PretrainingCriterion
-from veco_fairseq.criterions.camlm import CamlmCriterion, CamlmCriterionConfig
+from veco_fairseq.criterions.knn import KnnCamlmCriterion, KnnCamlmCriterionConfig
 from veco_fairseq.criterions.replaced_token import ReplacedTokenCriterion, ReplacedTokenCriterionConfig
-from veco_fairseq.data.dataset import CompositeDataset, CompositeIndex
+from veco_fairseq.data.dataset import PretrainingDataset, SampleIndex
 from veco_fairseq.data.masking import Masker
 from veco_fairseq.data.plan import DRAW
 from veco_fairseq.data.roots import MASK
-from veco_fairseq.data.sources import Half
+from veco_fairseq.data.sources import Stream
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.models.veco import architecture
 
 OURS, PEER = "camlm", "fairseq masked_lm"
 CRITERIONS = {
-    OURS: (CamlmCriterion, CamlmCriterionConfig),
+    OURS: (KnnCamlmCriterion, KnnCamlmCriterionConfig),
     "replaced_token": (ReplacedTokenCriterion, ReplacedTokenCriterionConfig),
 }
 OPERATIONS_SHOWN = 15  # of a profile
@@ -102,29 +102,29 @@ def dictionary(vocabulary: int) -> Dictionary:
     return dictionary_of([*(f"w{number}" for number in range(vocabulary - 5)), MASK])
 
 
-def composites(sizes: Sizes, symbols: Dictionary) -> list[dict[str, dict]]:
+def samples(sizes: Sizes, symbols: Dictionary) -> list[dict[str, dict]]:
     """A training sample for every update: a monolingual and a bitext batch of ``sizes.tokens`` tokens each."""
     pairs = max(1, sizes.tokens // (2 * sizes.length))
-    halves = {
-        kind: Half(
+    streams = {
+        kind: Stream(
             [RandomPairs(kind, pairs, sizes.length, sizes.vocabulary)],
-            Masker(symbols, symbols.index(MASK), share),
+            Masker(symbols, symbols.index(MASK), share, CRITERIONS[criterion_of(sizes.arch)][0].corruption),
             tlm=kind == "bitext",
         )
         for kind, share in (("mono", 0.15), ("bitext", BITEXT_MASKED[criterion_of(sizes.arch)]))
     }
-    dataset = CompositeDataset(halves, symbols, seed=1)
+    dataset = PretrainingDataset(streams, symbols, seed=1)
     samples = []
     for update in range(sizes.updates + 1):
         draws = np.zeros(pairs, dtype=DRAW)
         draws["epoch"], draws["index"] = update, np.arange(pairs)
-        samples.append(dataset[CompositeIndex(draws, draws)])
+        samples.append(dataset[SampleIndex(draws, draws)])
     return samples
 
 
 def masked_sentences(sizes: Sizes, symbols: Dictionary) -> list[dict[str, Any]]:
     """The peer's samples: as many tokens a batch, 15% of them masked, in ``sizes.length`` sentences."""
-    samples = composites(sizes, symbols)
+    samples = samples(sizes, symbols)
     batches = []
     for sample in samples:
         of_pairs = sample["mono"]["net_input"]
@@ -156,7 +156,7 @@ class Trainer:
             model = ARCH_MODEL_REGISTRY[sizes.arch].build_model(model_options(sizes), task)
             criterion_class, config = CRITERIONS[which]
             criterion = criterion_class(config(**(options or {})), task)
-            self.samples = composites(sizes, symbols)
+            self.samples = samples(sizes, symbols)
         self.model, self.criterion, self.device = model.to(sizes.device).train(), criterion.train(), sizes.device
         self.bf16 = sizes.autocast == "bf16"
         adam = OmegaConf.structured(FairseqAdamConfig(lr=[1e-4], tpu=False))
@@ -179,10 +179,10 @@ class Trainer:
             sample = utils.move_to_cuda(sample)
         logged: dict[str, float] = Counter()
         if isinstance(self.criterion, PretrainingCriterion):
-            self.criterion.prepare(self.model, sample)
-        for half in sample.values():
+            self.criterion.begin_update(0, self.model, sample)
+        for batch in sample.values():
             with self.autocast():
-                loss, sample_size, log = self.criterion(self.model, half)
+                loss, sample_size, log = self.criterion(self.model, batch)
             loss.backward()
             logged.update({**log, "sample_size": sample_size})
         self.optimizer.multiply_grads(1 / logged["sample_size"])
@@ -207,7 +207,7 @@ def train(which: str, sizes: Sizes) -> dict[str, float]:
     return {
         "seconds": statistics.median(seconds),
         "operations": operations.get_total_flops(),
-        "tokens": sum(half["ntokens"] for half in trainer.samples[0].values()),
+        "tokens": sum(stream["ntokens"] for stream in trainer.samples[0].values()),
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "peak_bytes": peak_bytes(sizes.device),
     }

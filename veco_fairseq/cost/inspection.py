@@ -14,9 +14,9 @@ from torch import Tensor
 from veco_fairseq.cost.memory import BYTES_A_PARAMETER, Batch, training_memory
 from veco_fairseq.data import roots
 from veco_fairseq.data.batches import make_plans
-from veco_fairseq.data.dataset import CompositeDataset, CompositeIndex
+from veco_fairseq.data.dataset import PretrainingDataset, SampleIndex
 from veco_fairseq.data.plan import DRAW
-from veco_fairseq.data.sources import load_halves
+from veco_fairseq.data.sources import load_streams
 
 COLUMNS = ("kind", "name", "sentences", "documents", "pairs", "dropped", "tokens", "unknown", "longest", "sampled")
 
@@ -38,8 +38,8 @@ def inspect_root(root: Path, options, max_tokens: int, *, model: Namespace, exam
     dictionary = roots.load_dictionary(root)
     yield f"dictionary: {len(dictionary):,} types, <mask> included"
     for split in ("train", "valid"):
-        halves = load_halves(root, split, options, dictionary)
-        plans = make_plans(halves, options, max_tokens)
+        streams = load_streams(root, split, options, dictionary)
+        plans = make_plans(streams, options, max_tokens)
         yield ""
         yield f"{split}:"
         rows = [COLUMNS]
@@ -59,13 +59,13 @@ def inspect_root(root: Path, options, max_tokens: int, *, model: Namespace, exam
         if split == "train":
             updates = options.updates_per_epoch or max(plan.batches_per_pass for plan in plans.values())
             yield f"an epoch on one worker is {updates:,} updates of {' + '.join(plans)}"
-            yield from _memory(largest, halves, model, dictionary)
-            yield from _examples(CompositeDataset(halves, dictionary, options.seed), dictionary, examples)
+            yield from _memory(largest, streams, model, dictionary)
+            yield from _examples(PretrainingDataset(streams, dictionary, options.seed), dictionary, examples)
 
 
-def _memory(largest: dict, halves: dict, model: Namespace, dictionary: Dictionary) -> Iterator[str]:
+def _memory(largest: dict, streams: dict, model: Namespace, dictionary: Dictionary) -> Iterator[str]:
     needs = {
-        kind: training_memory(model, dictionary, Batch(*shape, halves[kind].masker.probability, halves[kind].tlm))
+        kind: training_memory(model, dictionary, Batch(*shape, streams[kind].masker.probability, streams[kind].tlm))
         for kind, shape in largest.items()
     }
     kind, memory = max(needs.items(), key=lambda item: item[1].total)
@@ -111,12 +111,12 @@ def _table(rows: list[Sequence[str]]) -> Iterator[str]:
         yield "  " + "  ".join(texts).rstrip()
 
 
-def _examples(dataset: CompositeDataset, dictionary: Dictionary, count: int) -> Iterator[str]:
-    for kind, half in dataset.halves.items():
-        for identity, source in enumerate(half.sources):
+def _examples(dataset: PretrainingDataset, dictionary: Dictionary, count: int) -> Iterator[str]:
+    for kind, stream in dataset.streams.items():
+        for identity, source in enumerate(stream.sources):
             for index in range(min(count, len(source))):
                 draw = np.array([(identity, 0, index)], dtype=DRAW)
-                batch: dict[str, Tensor] = dataset[CompositeIndex(**{kind: draw})][kind]["net_input"]
+                batch: dict[str, Tensor] = dataset[SampleIndex(**{kind: draw})][kind]["net_input"]
                 for side, ids in zip("xy", batch["tokens"][:, 0]):
                     yield f"  {source.name} {side}: " + " ".join(
                         dictionary[int(i)] for i in ids if i != dictionary.pad()

@@ -13,8 +13,6 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from veco_fairseq.models.veco import VecoModel
-from veco_fairseq.models.xlme import XlmeModel
 from veco_fairseq.modules.masked_loss import LOGITS_A_CHUNK
 
 # fp32 parameter, gradient, and Adam's two moments.
@@ -75,31 +73,16 @@ def training_memory(args: Namespace, dictionary: Dictionary, batch: Batch) -> Me
         apart = torch.full((2 * batch.pairs, batch.length), dictionary.unk())
         joined = torch.full((batch.pairs, 2 * batch.length), dictionary.unk()) if batch.tlm else None
         with torch.autocast("cpu", torch.bfloat16, enabled=args.autocast == "bf16"):
-            return (_of_xlme if isinstance(model, XlmeModel) else _of_veco)(model, apart, joined)
+            return model.kept_states(apart, joined)
 
     with FakeTensorMode():
         model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, SimpleNamespace(source_dictionary=dictionary)).train()
         parameters = sum(parameter.numel() for parameter in model.parameters())
         activations = kept_for_the_backward_pass(layers, model.parameters())
-    # Every token's state is seen by the head once for each of H, S and TLM, or by the generator's once.
-    seen = 1 if isinstance(model, XlmeModel) else 3 if batch.tlm else 2
-    rows = int(seen * 2 * batch.pairs * batch.length * batch.share)
+    rows = int(model.predictions_of_a_token(batch.tlm) * 2 * batch.pairs * batch.length * batch.share)
     # dense, GELU, LayerNorm and the gradient of each row; a chunk's logits, which become its probabilities; the
     # weight's gradient; under autocast, logits and weight in bf16 beside those in fp32
     dim, table = args.encoder_embed_dim, model.encoder.sentence_encoder.embed_tokens.weight.numel()
     logits = min(LOGITS_A_CHUNK, rows * len(dictionary))
     loss = 4 * 4 * rows * dim + (6 if args.autocast == "bf16" else 4) * (logits + table)
     return Memory(BYTES_A_PARAMETER * parameters, activations, loss)
-
-
-def _of_veco(model: VecoModel, apart: Tensor, joined: Tensor | None) -> list[Tensor]:
-    """H, S and TLM of a batch, as :meth:`VecoModel.forward` computes them."""
-    hidden = model.unplugged(apart)
-    branches = [hidden, model.plugged(apart, hidden.detach(), apart)]
-    return branches if joined is None else [*branches, model.unplugged(joined)]
-
-
-def _of_xlme(model: XlmeModel, apart: Tensor, joined: Tensor | None) -> list[Tensor]:
-    """The generator's states and the discriminator's logits, as :meth:`XlmeModel.forward` computes them."""
-    tokens = apart if joined is None else joined
-    return [model.generator(tokens), model.detection_head(model.unplugged(tokens).flatten(0, 1))]

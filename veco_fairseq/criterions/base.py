@@ -3,6 +3,7 @@
 """What the criterions of pre-training log alike: every term of the loss, by kind of batch, language and pair."""
 
 import math
+from typing import Any
 
 import torch
 from fairseq import utils
@@ -10,6 +11,7 @@ from fairseq.criterions import FairseqCriterion
 from fairseq.logging import metrics
 from torch import Tensor
 
+from veco_fairseq.data.masking import BERTS
 from veco_fairseq.data.plan import KINDS
 
 # Of more languages and pairs than these, validation logs the loss alone, not every term's figures.
@@ -22,23 +24,33 @@ class PretrainingCriterion(FairseqCriterion):
     Attributes:
         terms: what is summed of each term, by its name: "nll" (nats), "count" (of what it is a sum over), "correct"
             (whose likeliest prediction is right), and what the criterion knows to log besides.
+        corruption: what becomes of the tokens to predict.
     """
 
     terms: dict[str, list[str]] = {}
+    corruption = BERTS
 
-    def prepare(self, model, sample: dict[str, dict]) -> None:
+    def begin_update(self, update: int, model, sample: dict[str, dict]) -> None:
         """What the batches of a sample need together, before they are trained with in turn; here nothing.
 
         Args:
+            update: its number.
             model: to be trained.
             sample: kind -> batch.
         """
+
+    def task_state(self) -> dict[str, Any]:
+        """What checkpoints keep of the criterion, in the task's state; here nothing."""
+        return {}
+
+    def load_task_state(self, state: dict[str, Any]) -> None:
+        """Take over what :meth:`task_state` gave."""
 
     def logging_output(self, sample: dict, sums: dict[str, dict], loss: Tensor, sample_size: int) -> dict:
         """Sums, under the same keys on every worker, so that they can be added up.
 
         Args:
-            sample: a batch of one kind, from :class:`veco_fairseq.data.dataset.CompositeDataset`.
+            sample: a batch of one kind, from :class:`veco_fairseq.data.dataset.PretrainingDataset`.
             sums: of the terms that the batch has, by name.
             loss: of the batch, nats.
             sample_size: what fairseq divides its sum by.

@@ -1,35 +1,36 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""k-NN target sampling: a softmax over the tokens that are hard to tell from a batch's targets (VoCap, section 3.1)."""
+"""``--criterion camlm`` with k-NN target sampling: a softmax over the tokens that are hard to tell from a batch's targets.
 
+VoCap, section 3.1. Without ``--knn-targets`` this is :class:`veco_fairseq.criterions.camlm.CamlmCriterion` as it is.
+"""
+
+import logging
 import math
 import time
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Optional
 
 import torch
 import torch.distributed as dist
+from fairseq.criterions import register_criterion
+from fairseq.logging import metrics
 from torch import Tensor
 
+from veco_fairseq.criterions.camlm import CamlmCriterion, CamlmCriterionConfig
+from veco_fairseq.errors import UserError
 from veco_fairseq.modules.embedding import TokenEmbedding
 from veco_fairseq.modules.masked_loss import LOGITS_A_CHUNK
+from veco_fairseq.modules.prediction import Subset
+
+logger = logging.getLogger(__name__)
 
 # So many candidates for each neighbour have their products computed anew, after rounding.
 CANDIDATES = 4
 
 # So many rows of the table are rounded at a time: on a CPU what its cache holds, else enough to be worth a kernel.
 ROWS_A_BLOCK = {"cpu": 2048, "cuda": 65536}
-
-
-class Subset(NamedTuple):
-    """The tokens that a softmax is over instead of all.
-
-    Attributes:
-        tokens: (n), ascending.
-        offsets: what is added to their logits, (n), fp32.
-    """
-
-    tokens: Tensor
-    offsets: Tensor
 
 
 class Sampled(NamedTuple):
@@ -270,3 +271,100 @@ def _made_together(tokens: Tensor, embeddings: TokenEmbedding, k: int) -> Tensor
     gathered = [torch.empty_like(rows) for _ in range(workers)]
     dist.all_gather(gathered, rows)
     return torch.cat(gathered)[: len(tokens)]
+
+
+@dataclass
+class KnnCamlmCriterionConfig(CamlmCriterionConfig):
+    """The criterion's options, with those of k-NN target sampling."""
+
+    knn_targets: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "in training, softmax over the batch's targets, the K nearest neighbours of each in the embeddings, and "
+            "--knn-rest others (VoCap's k-NN target sampling; 50 there); in validation over all tokens (default: always)"
+        },
+    )
+    knn_refresh: int = field(
+        default=1000, metadata={"help": "look a target's neighbours up again after so many updates"}
+    )
+    knn_rest: int = field(
+        default=8192,
+        metadata={
+            "help": "tokens drawn at random for each batch to stand for all others, so that the softmax's sum is in "
+            "expectation that over all tokens (paper: 0, with which nothing keeps rare tokens' logits down)"
+        },
+    )
+
+
+@register_criterion("camlm", dataclass=KnnCamlmCriterionConfig)
+class KnnCamlmCriterion(CamlmCriterion):
+    """CA-MLM and TLM whose softmax is, in training and with ``--knn-targets``, over a part of the vocabulary.
+
+    Logged in training: ``knn_vocabulary`` (tokens of a batch's softmax), ``knn_looked_up`` (tokens whose neighbours were),
+    ``knn_ms`` (what that took), and ``knn_age`` (updates since the batch's targets were looked up); loss, ppl and acc of
+    training are then of a choice among these tokens, and not to be compared with validation's.
+    """
+
+    def __init__(self, cfg: KnnCamlmCriterionConfig, task):
+        super().__init__(cfg, task)
+        for option in ("knn_targets", "knn_refresh"):
+            if getattr(cfg, option) is not None and getattr(cfg, option) < 1:
+                raise UserError(f"--{option.replace('_', '-')} {getattr(cfg, option)}: must be 1 at least")
+        if cfg.knn_rest < 0:
+            raise UserError(f"--knn-rest {cfg.knn_rest}: must be 0 at least")
+        self.sampler, self.sampled = None, None
+        if cfg.knn_targets is not None:
+            self.sampler = KnnTargetSampler(cfg.knn_targets, cfg.knn_refresh, cfg.knn_rest)
+
+    def begin_update(self, update: int, model, sample: dict[str, dict]) -> None:
+        """Look up the neighbours of all batches' targets in one go."""
+        if self.sampler is not None:
+            self.sampler.update = update
+            targets = torch.cat([self._targets(batch) for batch in sample.values()])
+            self._with_embeddings(self.sampler.look_up, model, targets)
+
+    def vocabulary(self, model, sample: dict) -> Subset | None:
+        """V' of the batch, in training."""
+        self.sampled = None
+        if self.sampler is not None and self.training:
+            self.sampled = self._with_embeddings(self.sampler, model, self._targets(sample))
+        return self.sampled and self.sampled.vocabulary
+
+    @staticmethod
+    def _with_embeddings(function: Callable, model, targets: Tensor):
+        with model.autocast(targets.device):
+            return function(targets, model.encoder.sentence_encoder.embed_tokens)
+
+    def _targets(self, batch: dict) -> Tensor:
+        targets = batch["net_input"]["targets"]
+        return targets[targets.ne(self.padding_idx)]
+
+    def logging_output(self, sample: dict, sums: dict[str, dict], loss: Tensor, sample_size: int) -> dict:
+        """With the size and the cost of the batch's V'."""
+        log = super().logging_output(sample, sums, loss, sample_size)
+        if self.sampled is not None:
+            vocabulary, targets, looked_up, age, seconds = self.sampled
+            log.update({"knn_vocabulary": len(vocabulary.tokens), "knn_targets": targets, "knn_batches": 1})
+            log.update({"knn_looked_up": looked_up, "knn_age": age, "knn_ms": 1000 * seconds})
+        return log
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict]) -> dict:
+        """Log the total, every term, and k-NN target sampling."""
+        total = super().reduce_metrics(logging_outputs)
+        if total.get("knn_batches"):
+            batches, targets = total["knn_batches"], max(1, total["knn_targets"])
+            for name in ("knn_vocabulary", "knn_looked_up", "knn_ms"):
+                metrics.log_scalar(name, total[name] / batches, batches, priority=180, round=1)
+            metrics.log_scalar("knn_age", total["knn_age"] / targets, targets, priority=181, round=1)
+        return total
+
+    def task_state(self) -> dict[str, Any]:
+        """The neighbours that were looked up."""
+        return {} if self.sampler is None else {"neighbours": self.sampler.state_dict()}
+
+    def load_task_state(self, state: dict[str, Any]) -> None:
+        """Take the neighbours over, unless they are of another ``--knn-targets``."""
+        neighbours = state.get("neighbours")
+        if self.sampler is not None and neighbours and not self.sampler.load_state_dict(neighbours):
+            logger.info("--knn-targets is another than the checkpoint's: all neighbours are looked up anew")

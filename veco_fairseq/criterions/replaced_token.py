@@ -11,6 +11,7 @@ from fairseq.logging import metrics
 from torch import Tensor
 
 from veco_fairseq.criterions.base import PretrainingCriterion
+from veco_fairseq.data.masking import ALL_MASKED
 from veco_fairseq.errors import UserError
 
 # "mlm" and "mrtd" are of sequences by themselves, "tlm" and "trtd" of concatenated pairs; with the task's --no-tlm the
@@ -54,6 +55,8 @@ class ReplacedTokenCriterion(PretrainingCriterion):
         **{term: ["nll", "correct", "count", "replaced", "called", "found"] for term in DISCRIMINATOR},
     }
 
+    corruption = ALL_MASKED
+
     def __init__(self, cfg: ReplacedTokenCriterionConfig, task):
         super().__init__(task)
         if cfg.discriminator_weight <= 0:
@@ -63,11 +66,11 @@ class ReplacedTokenCriterion(PretrainingCriterion):
         self.discriminator_weight, self.trtd = cfg.discriminator_weight, not cfg.no_trtd
 
     def forward(self, model, sample, reduce: bool = True) -> tuple[Tensor, int, dict]:
-        """The loss of one half of a composite sample (nats), its sample size and what to log.
+        """The loss of one batch of a sample (nats), its sample size and what to log.
 
         Args:
             model: a :class:`veco_fairseq.models.xlme.XlmeModel`.
-            sample: a batch of one kind, from :class:`veco_fairseq.data.dataset.CompositeDataset`.
+            sample: a batch of one kind, from :class:`veco_fairseq.data.dataset.PretrainingDataset`.
         """
         concatenated = "tlm_tokens" in sample["net_input"]
         of_generator, of_discriminator = ("tlm", "trtd") if concatenated else ("mlm", "mrtd")

@@ -9,39 +9,39 @@ from typing import Any
 import numpy as np
 from fairseq.data.iterators import EpochBatchIterator
 
-from veco_fairseq.data.dataset import CompositeDataset, CompositeIndex
-from veco_fairseq.data.plan import DRAW, HalfPlan
-from veco_fairseq.data.sources import Half
+from veco_fairseq.data.dataset import PretrainingDataset, SampleIndex
+from veco_fairseq.data.plan import DRAW, StreamPlan
+from veco_fairseq.data.sources import Stream
 
 
-def make_plans(halves: dict[str, Half], options, max_tokens: int) -> dict[str, HalfPlan]:
-    """The training plan of each half; ``options`` and errors as in :func:`load_halves` and :class:`HalfPlan`."""
+def make_plans(streams: dict[str, Stream], options, max_tokens: int) -> dict[str, StreamPlan]:
+    """The training plan of each stream; ``options`` and errors as in :func:`load_streams` and :class:`StreamPlan`."""
     return {
-        kind: HalfPlan(
+        kind: StreamPlan(
             kind,
-            half.sources,
+            stream.sources,
             getattr(options, f"{kind}_alpha"),
             max_tokens,
             getattr(options, f"{kind}_batch_size"),
             options.seed,
         )
-        for kind, half in halves.items()
+        for kind, stream in streams.items()
     }
 
 
 class TrainingBatches:
-    """The composites of an epoch for one worker: a sequence that plans as it is read and keeps no list.
+    """The samples of an epoch for one worker: a sequence that plans as it is read and keeps no list.
 
     Args:
         plans: by kind.
-        count: of the composites of all workers.
+        count: of the samples of all workers.
         num_shards, shard_id: the number of workers, and which one this is.
         epoch: from 1 on.
-        offset: of the first composite of this worker.
+        offset: of the first sample of this worker.
     """
 
     def __init__(
-        self, plans: dict[str, HalfPlan], count: int, *, num_shards: int, shard_id: int, epoch: int, offset: int = 0
+        self, plans: dict[str, StreamPlan], count: int, *, num_shards: int, shard_id: int, epoch: int, offset: int = 0
     ):
         self.plans, self.count, self.epoch = plans, count, epoch
         self.num_shards, self.shard_id, self.offset = num_shards, shard_id, offset
@@ -49,13 +49,13 @@ class TrainingBatches:
     def __len__(self) -> int:
         return self.count // self.num_shards - self.offset
 
-    def __iter__(self) -> Iterator[list[CompositeIndex]]:
-        halves = {kind: plan.epoch(self.epoch, self.count) for kind, plan in self.plans.items()}
+    def __iter__(self) -> Iterator[list[SampleIndex]]:
+        streams = {kind: plan.epoch(self.epoch, self.count) for kind, plan in self.plans.items()}
         for number in range(self.count):
-            composite = CompositeIndex(**{kind: next(half) for kind, half in halves.items()})
+            sample = SampleIndex(**{kind: next(stream) for kind, stream in streams.items()})
             step, shard = divmod(number, self.num_shards)
             if shard == self.shard_id and step >= self.offset:
-                yield [composite]
+                yield [sample]
 
     def __getitem__(self, item: slice) -> "TrainingBatches":
         """batches[offset:], which is all that fairseq's sampler asks of a resumed epoch."""
@@ -66,33 +66,33 @@ class TrainingBatches:
         )
 
 
-def validation_batches(dataset: CompositeDataset, max_tokens: int, options) -> list[list[CompositeIndex]]:
+def validation_batches(dataset: PretrainingDataset, max_tokens: int, options) -> list[list[SampleIndex]]:
     """Every pair of every source once, in batches of one source each, always with the same masks."""
     batches = []
-    for kind, half in dataset.halves.items():
-        for identity, source in enumerate(half.sources):
-            (plan,) = make_plans({kind: half._replace(sources=[source])}, options, max_tokens).values()
+    for kind, stream in dataset.streams.items():
+        for identity, source in enumerate(stream.sources):
+            (plan,) = make_plans({kind: stream._replace(sources=[source])}, options, max_tokens).values()
             everything = np.zeros(len(source), dtype=DRAW)
             everything["index"] = np.arange(len(source))
             for draws in plan.cut(everything):
                 draws["source"] = identity
-                batches.append([CompositeIndex(**{kind: draws})])
+                batches.append([SampleIndex(**{kind: draws})])
     return batches
 
 
 def shard(
-    batches: list[list[CompositeIndex]], num_shards: int, shard_id: int, epoch: int
-) -> list[list[CompositeIndex]]:
+    batches: list[list[SampleIndex]], num_shards: int, shard_id: int, epoch: int
+) -> list[list[SampleIndex]]:
     """One worker's part of ``batches``, the same every epoch, filled up so that all workers have as many."""
     part = batches[shard_id::num_shards]
     return part + [[]] * (math.ceil(len(batches) / num_shards) - len(part))
 
 
-class CompositeBatchIterator(EpochBatchIterator):
-    """fairseq's epoch iterator over planned composites, which are in their final order already.
+class PlannedBatchIterator(EpochBatchIterator):
+    """fairseq's epoch iterator over planned samples, which are in their final order already.
 
     Args:
-        dataset: the composites' maker.
+        dataset: the samples' maker.
         batches: a function of (number of workers, worker, epoch) that gives this worker's batches, as a sequence of
             lists of one index, or of none where a worker has nothing left.
         made_from: all that decides on the batches, by option; kept in the checkpoint, so that an epoch that was begun
@@ -100,7 +100,7 @@ class CompositeBatchIterator(EpochBatchIterator):
         options: of :class:`EpochBatchIterator`.
     """
 
-    def __init__(self, dataset: CompositeDataset, batches, made_from: dict[str, Any], **options):
+    def __init__(self, dataset: PretrainingDataset, batches, made_from: dict[str, Any], **options):
         super().__init__(dataset, dataset.collater, batch_sampler=(), **options)
         self.batches = batches
         self.made_from = made_from

@@ -11,34 +11,34 @@ from fairseq.data import Dictionary, FairseqDataset, data_utils
 from torch import Tensor
 
 from veco_fairseq.data.plan import KINDS
-from veco_fairseq.data.sources import Half
+from veco_fairseq.data.sources import Stream
 
 
-class CompositeIndex(NamedTuple):
+class SampleIndex(NamedTuple):
     """What a sample is made of: draws (:data:`veco_fairseq.data.plan.DRAW`) by kind; None where a kind is missing."""
 
     mono: np.ndarray | None = None
     bitext: np.ndarray | None = None
 
 
-class CompositeDataset(FairseqDataset):
-    """Makes the batches that a plan asks for: ``dataset[CompositeIndex]`` is {"mono": batch, "bitext": batch}.
+class PretrainingDataset(FairseqDataset):
+    """Makes the batches that a plan asks for: ``dataset[SampleIndex]`` is {"mono": batch, "bitext": batch}.
 
     Masks depend on the seed and the draw alone, so that it does not matter which process makes a batch.
 
     Args:
-        halves: by kind; a missing kind is missing in the samples.
+        streams: by kind; a missing kind is missing in the samples.
         dictionary: whose ``<s>``, ``</s>`` and ``<pad>`` are used.
         seed: of the masks.
     """
 
-    def __init__(self, halves: dict[str, Half], dictionary: Dictionary, seed: int):
-        self.halves, self.dictionary, self.seed = halves, dictionary, seed
+    def __init__(self, streams: dict[str, Stream], dictionary: Dictionary, seed: int):
+        self.streams, self.dictionary, self.seed = streams, dictionary, seed
 
     def __len__(self) -> int:
-        return sum(len(source) for half in self.halves.values() for source in half.sources)
+        return sum(len(source) for stream in self.streams.values() for source in stream.sources)
 
-    def __getitem__(self, index: CompositeIndex) -> dict[str, dict]:
+    def __getitem__(self, index: SampleIndex) -> dict[str, dict]:
         drawn = {kind: draws for kind, draws in zip(KINDS, index) if draws is not None}
         return {kind: self._batch(kind, draws) for kind, draws in drawn.items()}
 
@@ -47,15 +47,15 @@ class CompositeDataset(FairseqDataset):
         return samples[0] if samples else {}
 
     def _batch(self, kind: str, draws: np.ndarray) -> dict:
-        half = self.halves[kind]
+        stream = self.streams[kind]
         sides = [self._masked(kind, draw) for draw in draws]
         pairs = [side for position in (0, 1) for side in (pair[position] for pair in sides)]  # all x, then all y
         tokens, targets = (self._collate(column).view(2, len(draws), -1) for column in zip(*pairs))
         net_input = {"tokens": tokens, "targets": targets}
-        if half.tlm:
+        if stream.tlm:
             joined = [self._concatenate(x, y) for x, y in sides]
             net_input["tlm_tokens"], net_input["tlm_targets"] = (self._collate(column) for column in zip(*joined))
-        names = {half.sources[identity].name for identity in np.unique(draws["source"])}
+        names = {stream.sources[identity].name for identity in np.unique(draws["source"])}
         return {
             "kind": kind,
             "name": names.pop() if len(names) == 1 else None,
@@ -66,12 +66,12 @@ class CompositeDataset(FairseqDataset):
 
     def _masked(self, kind: str, draw) -> list[tuple[Tensor, Tensor]]:
         """(corrupted, targets) of x and of y, each ``<s> ... </s>``."""
-        half = self.halves[kind]
+        stream = self.streams[kind]
         rng = np.random.default_rng((self.seed, KINDS.index(kind), *(int(field) for field in draw)))
         bos, eos = torch.tensor([self.dictionary.bos()]), torch.tensor([self.dictionary.eos()])
-        pair = half.sources[draw["source"]][draw["index"]]
-        more = half.mask_spread * rng.uniform(-1, 1) if half.mask_spread else 0.0
-        return [half.masker(torch.cat([bos, side.long(), eos]), rng, of_x * more) for side, of_x in zip(pair, (1, -1))]
+        pair = stream.sources[draw["source"]][draw["index"]]
+        more = stream.mask_spread * rng.uniform(-1, 1) if stream.mask_spread else 0.0
+        return [stream.masker(torch.cat([bos, side.long(), eos]), rng, of_x * more) for side, of_x in zip(pair, (1, -1))]
 
     def _concatenate(self, x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """``<s> x </s> </s> y </s>``, with the same masks as in CA-MLM."""

@@ -3,28 +3,42 @@
 """Masking of one sequence, reproducible from its random generator alone."""
 
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
 
+class Corruption(NamedTuple):
+    """What becomes of the tokens to predict: so large a share is masked, and so large a one replaced; the rest stays."""
+
+    masked: float
+    replaced: float
+
+
+BERTS = Corruption(0.8, 0.1)
+ALL_MASKED = Corruption(1.0, 0.0)
+
+
 class Masker:
-    """Chooses tokens to predict and corrupts them (VECO, Table 8; BERT's 80/10/10).
+    """Chooses tokens to predict and corrupts them (VECO, Table 8).
 
     A share of the ordinary tokens, rounded at random and at least one a sequence, is to be predicted; of these
-    80% become ``<mask>``, 10% a random ordinary token, 10% stay. Special tokens (``<unk>`` too) are never chosen.
+    a share becomes ``<mask>``, one a random ordinary token, and the rest stays. Special tokens (``<unk>`` too) are never
+    chosen.
 
     Args:
         dictionary: with ``<mask>`` as its last symbol; the ordinary tokens lie between the specials and it.
         mask_index: the id of ``<mask>``.
         probability: the share to predict, in (0, 1].
+        corruption: of these.
     """
 
-    MASKED, REPLACED = 0.8, 0.1
-
-    def __init__(self, dictionary: Dictionary, mask_index: int, probability: float):
+    def __init__(self, dictionary: Dictionary, mask_index: int, probability: float, corruption: Corruption = BERTS):
         self.dictionary, self.mask_index, self.probability = dictionary, mask_index, probability
+        self.corruption = corruption
 
     def __call__(self, tokens: Tensor, rng: np.random.Generator, more: float = 0.0) -> tuple[Tensor, Tensor]:
         """Mask one sequence.
@@ -43,11 +57,11 @@ class Masker:
         chosen = rng.choice(ordinary, count, replace=False) if count else ordinary
         fate = rng.random(count)
         replacement = np.where(
-            fate < self.MASKED,
+            fate < self.corruption.masked,
             self.mask_index,
             rng.integers(self.dictionary.nspecial, self.mask_index, count),
         )
         corrupted, targets = ids.copy(), np.full_like(ids, self.dictionary.pad())
         targets[chosen] = ids[chosen]
-        corrupted[chosen] = np.where(fate < self.MASKED + self.REPLACED, replacement, ids[chosen])
+        corrupted[chosen] = np.where(fate < sum(self.corruption), replacement, ids[chosen])
         return torch.from_numpy(corrupted), torch.from_numpy(targets)

@@ -29,7 +29,7 @@ def sampling_probabilities(sentences: Sequence[int], alpha: float) -> np.ndarray
 
 
 @dataclass
-class HalfPlan:
+class StreamPlan:
     """The batches of one kind (monolingual or bitext).
 
     Pairs are drawn in *pools*, from each source in proportion to its probability, and a pool's pairs of like length

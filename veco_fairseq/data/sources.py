@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from fairseq.data import Dictionary
 
 from veco_fairseq.data import roots
-from veco_fairseq.data.masking import Masker
+from veco_fairseq.data.masking import BERTS, Corruption, Masker
 from veco_fairseq.data.pairs import AdjacentSegments, BitextPairs
 from veco_fairseq.data.plan import KINDS
 from veco_fairseq.errors import UserError
 
 
-class Half(NamedTuple):
+class Stream(NamedTuple):
     """How the pairs of one kind become a batch.
 
     Attributes:
@@ -56,12 +56,13 @@ def find_sources(root: Path, split: str, options) -> dict[str, dict[str, Any]]:
     return found
 
 
-def load_halves(root: Path, split: str, options, dictionary: Dictionary) -> dict[str, Half]:
-    """The halves of a root that have this split.
+def load_streams(root: Path, split: str, options, dictionary: Dictionary, corruption: Corruption = BERTS) -> dict[str, Stream]:
+    """The streams of a root that have this split.
 
     Args:
         options: the task's (:class:`veco_fairseq.tasks.camlm_options.CamlmTaskConfig`).
         dictionary: with ``<mask>``.
+        corruption: of the tokens to predict, the objective's.
 
     Raises:
         UserError: as :func:`find_sources`; or a file is damaged.
@@ -79,9 +80,9 @@ def load_halves(root: Path, split: str, options, dictionary: Dictionary) -> dict
     }
     mask = dictionary.index(roots.MASK)
     return {
-        kind: Half(
+        kind: Stream(
             sources[kind],
-            Masker(dictionary, mask, getattr(options, f"{kind}_mask_prob")),
+            Masker(dictionary, mask, getattr(options, f"{kind}_mask_prob"), corruption),
             tlm=kind == "bitext" and not options.no_tlm,
             mask_spread=options.bitext_mask_spread if kind == "bitext" else 0.0,
         )

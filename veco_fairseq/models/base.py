@@ -74,6 +74,19 @@ class PretrainingModel(RobertaModel):
     def freeze_backbone(self, frozen: bool) -> None:
         """Nothing is frozen, unless a model says otherwise."""
 
+    def kept_states(self, apart: Tensor, joined: Tensor | None) -> list[Tensor]:
+        """The states of an update that the backward pass starts from, for an estimate of its memory.
+
+        Args:
+            apart: every x and y by itself, (2 * pairs, length).
+            joined: the concatenated pairs, (pairs, 2 * length), or none.
+        """
+        raise NotImplementedError
+
+    def predictions_of_a_token(self, tlm: bool) -> int:
+        """How often the LM head sees a masked token of a batch, with or without TLM."""
+        raise NotImplementedError
+
     def unplugged(self, tokens: Tensor, token_embeddings: Tensor | None = None) -> Tensor:
         """H^L(tokens): (batch, length) -> (batch, length, dim), no cross-attention (VECO, equations 2-5).
 

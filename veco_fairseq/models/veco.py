@@ -5,10 +5,8 @@
 import logging
 import re
 from argparse import Namespace
-from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from fairseq.models import (
     ARCH_CONFIG_REGISTRY,
     ARCH_MODEL_NAME_REGISTRY,
@@ -21,28 +19,14 @@ from torch import Tensor
 from veco_fairseq.criterions.knn import Subset
 from veco_fairseq.errors import UserError
 from veco_fairseq.models.base import PretrainingModel, encoder_architecture, refuse_untied
-from veco_fairseq.modules.embedding import FactorizedEmbedding, TokenEmbedding, look_up
+from veco_fairseq.modules.embedding import FactorizedEmbedding, TokenEmbedding
 from veco_fairseq.modules.encoder import VecoTransformerEncoder
 from veco_fairseq.modules.lm_head import LMHead
-from veco_fairseq.modules.masked_loss import masked_loss
+from veco_fairseq.modules.prediction import MaskedPrediction, OutputLayer, Subset, predict
 
 logger = logging.getLogger(__name__)
 
 THETA_C = re.compile(r"\.encoder_attn(_layer_norm)?\.")  # the names of cross-attention and LN_cross
-
-
-class MaskedPrediction(NamedTuple):
-    """What the LM head made of the masked tokens, one entry each, x's before y's.
-
-    Attributes:
-        nll: -log P(token), nats, fp32.
-        correct: whether the likeliest token is the right one.
-        from_x: whether the token is one of x's.
-    """
-
-    nll: Tensor
-    correct: Tensor
-    from_x: Tensor
 
 
 class VecoEncoder(RobertaEncoder):
@@ -75,22 +59,6 @@ class VecoEncoder(RobertaEncoder):
         """H(tokens), or S(tokens | memory): see :class:`VecoTransformerEncoder`."""
         padding_mask = None if memory is None else memory_tokens.eq(self.dictionary.pad())
         return self.sentence_encoder(tokens, memory, padding_mask, attention, token_embeddings)
-
-    def embed(self, *batches: Tensor, vocabulary: Subset | None = None) -> tuple[Tensor, list[Tensor]]:
-        """The table, (vocabulary, table's dim), for the LM head, and the embeddings of each batch, in one look-up.
-
-        Args:
-            batches: tokens, (batch, length), whose embeddings are (batch, length, dim).
-            vocabulary: whose rows alone are to be in the table, (n, table's dim).
-        """
-        ids = torch.cat([tokens.flatten() for tokens in batches])
-        embed_tokens = self.sentence_encoder.embed_tokens
-        if vocabulary is None:
-            rows, table = look_up(embed_tokens.weight, ids)
-        else:
-            rows, table = F.embedding(torch.cat([ids, vocabulary.tokens]), embed_tokens.weight).tensor_split([len(ids)])
-        parts = embed_tokens.project_in(rows).split([tokens.numel() for tokens in batches])
-        return table, [part.view(*tokens.shape, -1) for part, tokens in zip(parts, batches)]
 
 
 @register_model("veco")
@@ -161,39 +129,6 @@ class VecoModel(PretrainingModel):
         """
         return self.encoder(tokens, memory, memory_tokens, attention, token_embeddings)
 
-    def predict(
-        self,
-        branches: dict[str, tuple[Tensor, Tensor]],
-        table: Tensor | None = None,
-        vocabulary: Subset | None = None,
-    ) -> dict[str, MaskedPrediction]:
-        """Equations 10-13: the NLL of the masked tokens, through the LM head on their rows only, in one pass.
-
-        Args:
-            branches: by name, states (2, batch, length, dim) for x and y, or (batch, length, dim), and targets of
-                that shape less dim: the original token where one is masked, else padding.
-            table: (vocabulary, table's dim), as :meth:`VecoEncoder.embed` passes it on, if it does.
-            vocabulary: the tokens that the table holds, if not all; the softmax is over them.
-        """
-        # To find them waits for a GPU: once for all branches of the same targets.
-        pad = self.encoder.dictionary.pad()
-        found = {id(targets): targets.ne(pad).nonzero(as_tuple=True) for _, targets in branches.values()}
-        places = [found[id(targets)] for _, targets in branches.values()]
-        rows = torch.cat([states[place] for place, (states, _) in zip(places, branches.values())])
-        gold = torch.cat([targets[place] for place, (_, targets) in zip(places, branches.values())])
-        head = self.encoder.lm_head
-        rows, bias = head.rows(rows), head.bias
-        if vocabulary is not None:
-            gold, bias = torch.searchsorted(vocabulary.tokens, gold), bias[vocabulary.tokens] + vocabulary.offsets
-        nll, correct = masked_loss(rows, head.weight if table is None else table, bias, gold)
-        # A place begins with the side, or, in a concatenation, with the row.
-        from_x = [first.eq(0) if others[1:] else torch.zeros_like(first, dtype=torch.bool) for first, *others in places]
-        counts = list(map(len, from_x))
-        return {
-            name: MaskedPrediction(*of_branch)
-            for name, *of_branch in zip(branches, nll.split(counts), correct.split(counts), from_x)
-        }
-
     def forward(
         self,
         tokens: Tensor,
@@ -222,9 +157,11 @@ class VecoModel(PretrainingModel):
         with self.autocast(tokens.device):
             both = tokens.flatten(0, 1)
             joined = [] if tlm_tokens is None else [tlm_tokens]
-            table, (of_both, *of_joined) = self.encoder.embed(both, *joined, vocabulary=vocabulary)
+            embed_tokens = self.encoder.sentence_encoder.embed_tokens
+            table, (of_both, *of_joined) = embed_tokens.with_table(both, *joined, only=vocabulary and vocabulary.tokens)
             hidden = self.unplugged(both, of_both).unflatten(0, tokens.shape[:2])
             branches = {"h": (hidden, targets)}
+            output, pad = OutputLayer(self.encoder.lm_head, table, vocabulary), self.encoder.dictionary.pad()
             if plug_in:
                 # Each side's memory is the other side's H: x attends to y, and y to x.
                 memory = (hidden.detach() if stop_gradient else hidden).flip(0).flatten(0, 1)
@@ -234,11 +171,22 @@ class VecoModel(PretrainingModel):
             if self.backbone_is_frozen and self.training:
                 # S alone has something to train.
                 with torch.no_grad():
-                    fixed = self.predict({"h": branches.pop("h")}, table, vocabulary)
-                return {**fixed, **self.predict(branches, table, vocabulary)}
+                    fixed = predict({"h": branches.pop("h")}, output, pad)
+                return {**fixed, **predict(branches, output, pad)}
             if tlm_tokens is not None:
                 branches["tlm"] = (self.unplugged(tlm_tokens, *of_joined), tlm_targets)
-            return self.predict(branches, table, vocabulary)
+            return predict(branches, output, pad)
+
+
+    def kept_states(self, apart: Tensor, joined: Tensor | None) -> list[Tensor]:
+        """H, S and TLM's states, as :meth:`forward` computes them."""
+        hidden = self.unplugged(apart)
+        branches = [hidden, self.plugged(apart, hidden.detach(), apart)]
+        return branches if joined is None else [*branches, self.unplugged(joined)]
+
+    def predictions_of_a_token(self, tlm: bool) -> int:
+        """Once for each of H, S and TLM."""
+        return 3 if tlm else 2
 
 
 @register_model_architecture("veco", "veco_tiny")

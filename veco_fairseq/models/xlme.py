@@ -119,8 +119,8 @@ class XlmeModel(PretrainingModel):
         """One kind of batch: the concatenations on bitext with TLM, and else every x and y by itself.
 
         Args:
-            tokens: pairs, (2, batch, length), in which masks are to come.
-            targets: the original tokens at the places to mask, padding elsewhere, (2, batch, length).
+            tokens: pairs, (2, batch, length), with ``<mask>`` in all places to predict.
+            targets: the original tokens at the masked places, padding elsewhere, (2, batch, length).
             tlm_tokens, tlm_targets: the same of concatenated pairs [e; f], (batch, length of both).
             discriminate: or the generator's part alone.
         """
@@ -128,13 +128,12 @@ class XlmeModel(PretrainingModel):
             tokens, targets = tokens.flatten(0, 1), targets.flatten(0, 1)
         else:
             tokens, targets = tlm_tokens, tlm_targets
-        pad, mask = self.generator.dictionary.pad(), self.generator.dictionary.index(MASK)
+        pad = self.generator.dictionary.pad()
         chosen = targets.ne(pad)  # M
-        original = torch.where(chosen, targets, tokens)  # x
-        masked = original.masked_fill(chosen, mask)  # x^masked, whatever the task put there
+        original = torch.where(chosen, targets, tokens)  # x, of which tokens is x^masked
         with self.autocast(tokens.device):
-            table, (embeddings,) = self.generator.embed(masked)
-            states = self.generator(masked, token_embeddings=embeddings)
+            table, (embeddings,) = self.generator.sentence_encoder.embed_tokens.with_table(tokens)
+            states = self.generator(tokens, token_embeddings=embeddings)
             head, gold = self.generator.lm_head, targets[chosen]
             rows, draw = head.rows(states[chosen]), self._draw(gold)
             nll, correct, sampled = drawn_loss(rows, table, head.bias, gold, draw=draw)
@@ -145,6 +144,15 @@ class XlmeModel(PretrainingModel):
             real = original.ne(pad)
             logits = self.detection_head(self.unplugged(corrupt)[real])
         return Detection(nll, correct, logits.float(), corrupt.ne(original)[real])
+
+    def kept_states(self, apart: Tensor, joined: Tensor | None) -> list[Tensor]:
+        """The generator's states and the discriminator's logits, as :meth:`forward` computes them."""
+        tokens = apart if joined is None else joined
+        return [self.generator(tokens), self.detection_head(self.unplugged(tokens).flatten(0, 1))]
+
+    def predictions_of_a_token(self, tlm: bool) -> int:
+        """Once, by the generator."""
+        return 1
 
     def _draw(self, gold: Tensor) -> Draw:
         """How to sample for the masked tokens ``gold``, (masked): among the ordinary tokens, as a mask hides no other.

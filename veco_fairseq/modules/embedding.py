@@ -26,6 +26,24 @@ class TokenEmbedding(nn.Embedding):
         """What is multiplied with the table for the logits: (..., model's dim) -> (..., table's dim)."""
         return states
 
+    def with_table(self, *batches: Tensor, only: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
+        """The table, for the LM head, and the embeddings of each batch, in one look-up (see :func:`look_up`).
+
+        Args:
+            batches: ids, (batch, length), whose embeddings are (batch, length, model's dim).
+            only: the tokens whose rows alone are to be in the table, (n); all if none.
+
+        Returns:
+            (tokens, table's dim) or (n, table's dim), and the embeddings.
+        """
+        ids = torch.cat([tokens.flatten() for tokens in batches])
+        if only is None:
+            rows, table = look_up(self.weight, ids)
+        else:
+            rows, table = F.embedding(torch.cat([ids, only]), self.weight).tensor_split([len(ids)])
+        parts = self.project_in(rows).split([tokens.numel() for tokens in batches])
+        return table, [part.view(*tokens.shape, -1) for part, tokens in zip(parts, batches)]
+
 
 class FactorizedEmbedding(TokenEmbedding):
     """Embeddings of fewer dimensions than the model's, projected in and out (VoCap, section 3.2).

@@ -3,31 +3,14 @@
 """One VECO layer: self-attention, a cross-attention that is plugged in or out, and the FFN."""
 
 import copy
-from contextlib import AbstractContextManager, nullcontext
 
-import torch
 import torch.nn.functional as F
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from veco_fairseq.modules.attention import attend, kernel
 from veco_fairseq.modules.relative_bias import BiasedSelfAttention
-
-# Up to this length the attention of PyTorch 2.13 is faster unfused, in bf16 on a CPU: see docs/performance.md.
-UNFUSED_LENGTH = 128
-
-
-def attention_kernel(x: Tensor, memory: Tensor | None) -> AbstractContextManager:
-    """Choose between PyTorch's fused and its plain attention: the same function, at another speed.
-
-    Args:
-        x, memory: as in :meth:`VecoLayer.forward`.
-    """
-    longest = max(len(x), 0 if memory is None else len(memory))
-    if x.device.type == "cpu" and torch.is_autocast_enabled("cpu") and longest <= UNFUSED_LENGTH:
-        return sdpa_kernel(SDPBackend.MATH)
-    return nullcontext()
 
 
 class VecoLayer(TransformerDecoderLayerBase):
@@ -87,19 +70,11 @@ class VecoLayer(TransformerDecoderLayerBase):
         Returns:
             (length, batch, dim).
         """
-        # PyTorch's attention draws its own numbers for dropout. With this option fairseq's MultiheadAttention does
-        # without it (there is nothing static here), and asks its dropout_module, whose numbers are cheap on a CPU.
-        without_kernel = x.device.type == "cpu" and self.training and self.self_attn.dropout_module.p > 0
-        with attention_kernel(x, memory):
-            h, _ = self.self_attn(
-                x, x, x, key_padding_mask=padding_mask, need_weights=False, static_kv=without_kernel
-            )
+        with kernel(x, memory):
+            h, _ = attend(self.self_attn, x, x, padding_mask)
             x = self.self_attn_layer_norm(x + self.dropout_module(h))
             if memory is not None:
-                h, weights = self.encoder_attn(
-                    x, memory, memory, key_padding_mask=memory_padding_mask, need_weights=attention is not None,
-                    static_kv=without_kernel,
-                )  # fmt: skip
+                h, weights = attend(self.encoder_attn, x, memory, memory_padding_mask, need_weights=attention is not None)
                 if attention is not None:
                     attention.append(weights)
                 x = self.encoder_attn_layer_norm(x + self.dropout_module(h))

@@ -17,12 +17,13 @@ from fairseq.tasks import register_task
 
 from veco_fairseq.checkpoints.xlmr import init_from
 from veco_fairseq.compat.precision import amp
-from veco_fairseq.criterions.knn import KnnTargetSampler
+from veco_fairseq.criterions.base import PretrainingCriterion
 from veco_fairseq.data import roots
-from veco_fairseq.data.batches import CompositeBatchIterator, TrainingBatches, make_plans, shard, validation_batches
-from veco_fairseq.data.dataset import CompositeDataset
+from veco_fairseq.data.batches import PlannedBatchIterator, TrainingBatches, make_plans, shard, validation_batches
+from veco_fairseq.data.dataset import PretrainingDataset
+from veco_fairseq.data.masking import BERTS
 from veco_fairseq.data.plan import KINDS
-from veco_fairseq.data.sources import find_sources, load_halves
+from veco_fairseq.data.sources import find_sources, load_streams
 from veco_fairseq.data.vocabulary import require_same_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.base import VecoTask
@@ -47,7 +48,7 @@ class CamlmTask(VecoTask):
         self.validation_names: list[str] = []
         self.frozen_updates = 0
         self.arch, self.criterion_of_model = "", None
-        self.sampler: Optional[KnnTargetSampler] = None  # the criterion's
+        self.criterion: Optional[PretrainingCriterion] = None
         self.begun = deque(maxlen=101)  # the last updates and when they began, for an estimate of the time left
 
     @classmethod
@@ -63,9 +64,8 @@ class CamlmTask(VecoTask):
         return cls(cfg, dictionary)
 
     def state_dict(self) -> dict[str, Any]:
-        """What checkpoints keep: the symbols, and the neighbours of k-NN target sampling."""
-        neighbours = {} if self.sampler is None else {"neighbours": self.sampler.state_dict()}
-        return {**super().state_dict(), **neighbours}
+        """What checkpoints keep: the symbols, and what the criterion needs to go on."""
+        return {**super().state_dict(), **({} if self.criterion is None else self.criterion.task_state())}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.resume_task_state(state_dict, "the checkpoint")
@@ -78,9 +78,8 @@ class CamlmTask(VecoTask):
             UserError: with both sizes and the first token that differs.
         """
         require_same_symbols(task_state.get("symbols"), self.dictionary, checkpoint, self.cfg.data)
-        neighbours = task_state.get("neighbours")
-        if self.sampler is not None and neighbours and not self.sampler.load_state_dict(neighbours):
-            logger.info("--knn-targets is another than the checkpoint's: all neighbours are looked up anew")
+        if self.criterion is not None:
+            self.criterion.load_task_state(task_state)
 
     def build_model(self, cfg, from_checkpoint: bool = False):
         """The model, if its position table holds the sequences that the options allow; from XLM-R, if asked for."""
@@ -124,27 +123,28 @@ class CamlmTask(VecoTask):
                 f"--freeze-backbone-updates {self.frozen_updates}: leaves nothing to train with --objective mlm, which "
                 "has no cross-attention: take one of the two away"
             )
-        criterion = super().build_criterion(cfg, from_checkpoint)
-        self.sampler = getattr(criterion, "sampler", None)
-        return criterion
+        self.criterion = super().build_criterion(cfg, from_checkpoint)
+        return self.criterion
 
     # Data
 
     def load_dataset(self, split: str, combine: bool = False, task_cfg=None, epoch: int = 1, **kwargs) -> None:
         """Index a split's pairs: one root, that of epoch ``epoch``, of those joined with ':'."""
         paths = utils.split_paths(self.cfg.data)
-        halves = load_halves(Path(paths[(epoch - 1) % len(paths)]), split, self.cfg, self.dictionary)
-        for kind, half in halves.items():
-            for source in half.sources:
+        root = Path(paths[(epoch - 1) % len(paths)])
+        corruption = BERTS if self.criterion is None else self.criterion.corruption
+        streams = load_streams(root, split, self.cfg, self.dictionary, corruption)
+        for kind, stream in streams.items():
+            for source in stream.sources:
                 logger.info(
                     f"{split} {kind} {source.name}: {source.sentences:,} sentences, {len(source):,} pairs"
                     f" ({source.dropped:,} dropped)"
                 )
-        self.datasets[split] = CompositeDataset(halves, self.dictionary, self.cfg.seed)
+        self.datasets[split] = PretrainingDataset(streams, self.dictionary, self.cfg.seed)
 
     def get_batch_iterator(
         self,
-        dataset: CompositeDataset,
+        dataset: PretrainingDataset,
         max_tokens: Optional[int] = None,
         max_sentences: Optional[int] = None,
         num_shards: int = 1,
@@ -154,8 +154,8 @@ class CamlmTask(VecoTask):
         data_buffer_size: int = 0,
         disable_iterator_cache: bool = False,
         **kwargs,
-    ) -> CompositeBatchIterator:
-        """Composite samples, planned lazily for training and listed for validation.
+    ) -> PlannedBatchIterator:
+        """Sample samples, planned lazily for training and listed for validation.
 
         Args:
             max_tokens: ``--max-tokens``: caps the padded tokens of x and y in each kind of batch of one worker.
@@ -177,8 +177,8 @@ class CamlmTask(VecoTask):
         else:
             everything = validation_batches(dataset, max_tokens, self.cfg)
             batches = partial(shard, everything)
-            self.validation_names = [source.name for half in dataset.halves.values() for source in half.sources]
-        iterator = CompositeBatchIterator(
+            self.validation_names = [source.name for stream in dataset.streams.values() for source in stream.sources]
+        iterator = PlannedBatchIterator(
             dataset,
             batches,
             self._batches_made_from(dataset, max_tokens, num_shards, epoch),
@@ -194,7 +194,7 @@ class CamlmTask(VecoTask):
         return iterator
 
     def _batches_made_from(
-        self, dataset: CompositeDataset, max_tokens: int, num_shards: int, epoch: int
+        self, dataset: PretrainingDataset, max_tokens: int, num_shards: int, epoch: int
     ) -> dict[str, Any]:
         """All that decides on an epoch's batches, by option."""
         made_from = {
@@ -202,16 +202,16 @@ class CamlmTask(VecoTask):
         }  # fmt: skip
         for name in ("seed", "updates_per_epoch", "mono_batch_size", "bitext_batch_size", "mono_alpha", "bitext_alpha"):
             made_from[f"--{name.replace('_', '-')}"] = getattr(self.cfg, name)
-        for kind, half in dataset.halves.items():
-            made_from[f"pairs of {kind}"] = ", ".join(f"{source.name} {len(source)}" for source in half.sources)
+        for kind, stream in dataset.streams.items():
+            made_from[f"pairs of {kind}"] = ", ".join(f"{source.name} {len(source)}" for source in stream.sources)
         return made_from
 
     def _update_freq(self, epoch: int) -> int:
         return self.cfg.update_freq[min(epoch, len(self.cfg.update_freq)) - 1]
 
-    def _training_batches(self, dataset: CompositeDataset, max_tokens: int, num_shards: int, epoch: int):
-        """A function of (number of workers, worker, epoch): see :class:`CompositeBatchIterator`."""
-        plans = make_plans(dataset.halves, self.cfg, max_tokens)
+    def _training_batches(self, dataset: PretrainingDataset, max_tokens: int, num_shards: int, epoch: int):
+        """A function of (number of workers, worker, epoch): see :class:`PlannedBatchIterator`."""
+        plans = make_plans(dataset.streams, self.cfg, max_tokens)
         an_update = num_shards * self._update_freq(epoch)
         updates = self.cfg.updates_per_epoch or max(-(-plan.batches_per_pass // an_update) for plan in plans.values())
         for plan in plans.values():
@@ -225,14 +225,12 @@ class CamlmTask(VecoTask):
         """Forward and backward of each kind of batch in turn, so that only one's activations are in memory."""
         model.train()
         model.set_num_updates(update_num)
-        if self.sampler is not None:
-            self.sampler.update = update_num
         # Here and not earlier: fairseq builds its optimizer over what can be trained before the first update.
         model.freeze_backbone(update_num < self.frozen_updates)
         if not self.begun or self.begun[-1][0] != update_num:
             self.begun.append((update_num, time.monotonic()))
-        criterion.prepare(model, sample)
-        step = partial(self._train_half, model=model, criterion=criterion, optimizer=optimizer, ignore_grad=ignore_grad)
+        criterion.begin_update(update_num, model, sample)
+        step = partial(self._train_on, model=model, criterion=criterion, optimizer=optimizer, ignore_grad=ignore_grad)
         return self._add_up(sample, step)
 
     def valid_step(self, sample, model, criterion):
@@ -247,14 +245,14 @@ class CamlmTask(VecoTask):
             hours = (now - then) / (last - first) * (self.cfg.max_update - last) / 3600
             metrics.log_scalar("hours_left", hours, weight=0, priority=190, round=2)
 
-    def _train_half(self, half: dict, *, model, criterion, optimizer, ignore_grad: bool):
+    def _train_on(self, batch: dict, *, model, criterion, optimizer, ignore_grad: bool):
         try:
             with amp(model, optimizer):
-                loss, sample_size, log = criterion(model, half)
+                loss, sample_size, log = criterion(model, batch)
             optimizer.backward(loss * 0 if ignore_grad else loss)
         except torch.OutOfMemoryError as error:
-            shape = " x ".join(map(str, half["net_input"]["tokens"].shape))
-            raise torch.OutOfMemoryError(f"out of memory in a {half['kind']} batch of {shape} tokens") from error
+            shape = " x ".join(map(str, batch["net_input"]["tokens"].shape))
+            raise torch.OutOfMemoryError(f"out of memory in a {batch['kind']} batch of {shape} tokens") from error
         return loss.detach(), sample_size, log
 
     @staticmethod
@@ -263,7 +261,7 @@ class CamlmTask(VecoTask):
         loss, sample_size, total = 0.0, 0, {}
         for kind in KINDS:
             if kind in sample:
-                half_loss, half_size, log = step(sample[kind])
-                loss, sample_size = loss + half_loss, sample_size + half_size
+                of_batch, size_of_batch, log = step(sample[kind])
+                loss, sample_size = loss + of_batch, sample_size + size_of_batch
                 total = {key: total.get(key, 0) + value for key, value in log.items()}
         return loss, sample_size, total

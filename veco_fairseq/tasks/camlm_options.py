@@ -53,7 +53,7 @@ class CamlmTaskConfig(FairseqDataclass):
         default=None, metadata={"help": "bitext pairs a worker and batch at most (paper: 4096 over 64 workers)"}
     )
     updates_per_epoch: Optional[int] = field(
-        default=None, metadata={"help": "updates of an epoch (default: those that the larger half needs for one pass)"}
+        default=None, metadata={"help": "updates of an epoch (default: those that the larger kind of data needs for one pass)"}
     )
     no_tlm: bool = field(default=False, metadata={"help": "leave TLM out on bitext (paper: it is in)"})
     seed: int = II("common.seed")

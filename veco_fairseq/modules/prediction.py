@@ -1,0 +1,88 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The prediction of masked tokens (VECO, equations 10-13): the same LM head for H, S and TLM."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from veco_fairseq.modules.lm_head import LMHead
+from veco_fairseq.modules.masked_loss import masked_loss
+
+
+class Subset(NamedTuple):
+    """The tokens that a softmax is over instead of all.
+
+    Attributes:
+        tokens: (n), ascending.
+        offsets: what is added to their logits, (n), fp32.
+    """
+
+    tokens: Tensor
+    offsets: Tensor
+
+
+class MaskedPrediction(NamedTuple):
+    """What the LM head made of the masked tokens, one entry each, x's before y's.
+
+    Attributes:
+        nll: -log P(token), nats, fp32.
+        correct: whether the likeliest token is the right one.
+        from_x: whether the token is one of x's.
+    """
+
+    nll: Tensor
+    correct: Tensor
+    from_x: Tensor
+
+
+class OutputLayer(NamedTuple):
+    """P(token | state) = softmax(head(state) table^T + bias).
+
+    Attributes:
+        head: its dense layer, activation, LayerNorm and bias.
+        table: the token embeddings, (tokens, table's dim).
+        vocabulary: the tokens that the table's rows are of, if not all; the softmax is over them.
+    """
+
+    head: LMHead
+    table: Tensor
+    vocabulary: Subset | None = None
+
+    def nll(self, states: Tensor, gold: Tensor) -> tuple[Tensor, Tensor]:
+        """-log P(gold | state) in nats, fp32, (n), and whether gold is the likeliest token, (n).
+
+        Args:
+            states: (n, dim).
+            gold: ids, (n).
+        """
+        rows, bias = self.head.rows(states), self.head.bias
+        if self.vocabulary is not None:
+            gold = torch.searchsorted(self.vocabulary.tokens, gold)
+            bias = bias[self.vocabulary.tokens] + self.vocabulary.offsets
+        return masked_loss(rows, self.table, bias, gold)
+
+
+def predict(branches: dict[str, tuple[Tensor, Tensor]], output: OutputLayer, pad: int) -> dict[str, MaskedPrediction]:
+    """The predictions of the masked tokens: on their rows only, and of all branches in one pass.
+
+    Args:
+        branches: by name, states (2, batch, length, dim) for x and y, or (batch, length, dim), and targets of that shape
+            less dim: the original token where one is masked, else padding.
+        output: the softmax.
+        pad: the id of padding.
+    """
+    # To find the masked places waits for a GPU: once for all branches of the same targets.
+    found = {id(targets): targets.ne(pad).nonzero(as_tuple=True) for _, targets in branches.values()}
+    places = [found[id(targets)] for _, targets in branches.values()]
+    rows = torch.cat([states[place] for place, (states, _) in zip(places, branches.values())])
+    gold = torch.cat([targets[place] for place, (_, targets) in zip(places, branches.values())])
+    nll, correct = output.nll(rows, gold)
+    # A place begins with the side, or, in a concatenation, with the row.
+    from_x = [first.eq(0) if others[1:] else torch.zeros_like(first, dtype=torch.bool) for first, *others in places]
+    counts = list(map(len, from_x))
+    return {
+        name: MaskedPrediction(*of_branch)
+        for name, *of_branch in zip(branches, nll.split(counts), correct.split(counts), from_x)
+    }
