@@ -2,19 +2,22 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Packaging: ``pip install .`` ships the plug-in with all its subpackages, and no tests."""
 
+import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
 README = Path(__file__).with_name("README.md")
+VERSION = re.search(r'__version__ = "(.+)"', Path(__file__).with_name("veco_fairseq").joinpath("__init__.py").read_text())[1]
 
 setup(
     name="veco_fairseq",
-    version="0.1.0",
+    version=VERSION,
     description="VECO (ACL 2021), cross-lingual pre-training with a plug-in cross-attention, for fairseq",
     long_description=README.read_text(encoding="utf-8") if README.exists() else "",
     long_description_content_type="text/markdown",
     license="MIT",
+    entry_points={"console_scripts": ["veco = veco_fairseq.__main__:main"]},
     packages=find_packages(include=["veco_fairseq", "veco_fairseq.*"]),
     # fairseq-fixed imports from Python 3.11 on, and on 3.14 once scripts/mend_fairseq.py has mended it.
     python_requires=">=3.11,<3.15",
@@ -34,11 +37,13 @@ setup(
         "sacremoses",
         "safetensors",
         "matplotlib",
+        "packaging",
         "tqdm",
     ],
     extras_require={
         "test": ["ctranslate2", "pytest", "pytest-xdist", "tensorboardX", "transformers"],
         "mutations": ["cosmic-ray>=8.4", "coverage>=7.13"],
+        "completion": ["shtab"],
         "fast": ["ctranslate2"],
         "gpu": ["liger-kernel>=0.8.5"],
         "retrieval": ["faiss-cpu"],

@@ -1,56 +1,8 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Align the words of sentences and of their translations, by optimal transport over a pre-trained model's states."""
+"""``veco align``."""
 
-from veco_fairseq.arguments import COUNT, INPUT, OUTPUT, POSITIVE, Number, Parser
-from veco_fairseq.cli import run
-from veco_fairseq.files import atomic_output, read_translations
+from veco_fairseq.commands import start
 
-
-def main() -> None:
-    parser = Parser(description=__doc__)
-    add = parser.add_argument
-    add("checkpoint", type=INPUT, help="of --task camlm, dict.txt and sentencepiece.bpe.model beside it")
-    add("--source", type=INPUT, required=True, metavar="FILE",
-        help="a sentence a line, spaces between its words, .gz or not")
-    add("--target", type=INPUT, required=True, metavar="FILE", help="their translations, likewise")
-    add("--output", type=OUTPUT, metavar="FILE",
-        help="links i-j, words numbered from 0 (default: standard output, unless --gold)")
-    add("--gold", type=INPUT, metavar="FILE",
-        help="print the alignment error rate against its links: i-j sure, ipj possible")
-    add("--gold-from-1", action="store_true", help="--gold numbers the words from 1")
-    add("--layer", metavar="N", help="states after the N-th layer; 0: the embeddings (default: 9 of 12, as in the "
-        "paper, or the middle one of another model)")  # fmt: skip
-    add("--apart", action="store_true", help="encode each sentence by itself (default: the pair in one sequence)")
-    add("--regularisation", type=POSITIVE, default=1.0, metavar="X", help="of the entropy (default: 1, the authors')")
-    add("--iterations", type=Number(int, least=1, most=10_000), default=2, metavar="N",
-        help="of Sinkhorn's algorithm (default: 2, the authors')")
-    add("--max-tokens", type=COUNT, default=8192, metavar="N", help="a batch (default: %(default)s)")
-    add("--cpu", action="store_true", help="even if there is a GPU")
-    args = parser.parse_args()
-    from veco_fairseq.alignment.gold import figures, read_gold
-    from veco_fairseq.alignment.words import align, pharaoh, usual_layer
-    from veco_fairseq.checkpoints.pretrained import load_pretrained
-    from veco_fairseq.inference.states import chosen_layers
-
-    texts = read_translations(args.source, args.target)
-    golds = args.gold and read_gold(args.gold, *texts, first=int(args.gold_from_1))
-    pretrained = load_pretrained(args.checkpoint, gpu=not args.cpu)
-    layer = chosen_layers(pretrained, [args.layer], "--layer")[0] if args.layer else usual_layer(pretrained)
-    found = align(
-        pretrained, *texts, layer=layer, apart=args.apart, regularisation=args.regularisation, iterations=args.iterations,
-        max_tokens=args.max_tokens, names=(args.source, args.target),
-    )  # fmt: skip
-    if args.output:
-        with atomic_output(args.output) as temporary:
-            temporary.write_text(pharaoh(found), encoding="utf-8")
-    elif not golds:
-        print(pharaoh(found), end="")
-    if golds:
-        scores = ", ".join(f"{name} {100 * value:.2f}" for name, value in figures(found, golds).items())
-        print(f"layer {layer}: {scores} (%), {sum(map(len, found)):,} links in {len(found):,} pairs")
-
-
-if __name__ == "__main__":
-    run(main)
+start("align")

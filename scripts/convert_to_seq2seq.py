@@ -1,59 +1,8 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Make a fairseq translation model of a pre-trained VECO, to be fine-tuned with --finetune-from-model."""
+"""``veco convert``."""
 
-from veco_fairseq.arguments import INPUT, REPORTED, SEED, Parser
-from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq, report_lines
-from veco_fairseq.checkpoints.skeleton import making_sense_of
-from veco_fairseq.cli import number_of_layers, run
+from veco_fairseq.commands import start
 
-
-def parser() -> Parser:
-    result = Parser(description=__doc__)
-    add = result.add_argument
-    add("--checkpoint", type=INPUT, required=True, metavar="FILE", help="a checkpoint of fairseq-train --task camlm")
-    add("--output", type=REPORTED, required=True, metavar="FILE", help="the file to write; FILE.json gets the report")
-    add("--decoder-layers", required=True, type=number_of_layers, metavar="N",
-        help="layers of the decoder, at most pre-training's, or all (paper: 24 of 24; 3 and 6 cost 0.5 and 0.2 BLEU)")
-    add("--layer-selection", default="last", metavar="WHICH",
-        help="last (default, the paper's better choice), first, or N layer numbers such as 3,5, counted from 0, "
-             "in the decoder's order")
-    add("--dict", type=INPUT, metavar="FILE",
-        help="dict.txt of the translation data (default: pre-training's without <mask>)")
-    add("--random-cross-attention", action="store_true",
-        help="initialise the cross-attention anew: the baseline initialised from XLM-R alone, or a start from XLM-E")
-    add("--keep-lm-head", action="store_true",
-        help="the decoder ends in pre-training's LM head, dense layer, LayerNorm and bias included: a model of its "
-             "own, --arch veco_transformer_*, for fairseq alone")
-    add("--tie-self-attention", action="store_true",
-        help="a decoder layer shares the self-attention of the encoder layer that it comes from: likewise")
-    add("--allow-new-tokens", action="store_true",
-        help="take a dictionary of which more than 1%% of the tokens were not in pre-training")
-    add("--trust-checkpoint", action="store_true",
-        help="unpickle a checkpoint that needs more than tensors and plain values: it can then run any code")
-    add("--seed", type=SEED, default=1, metavar="N", help="of everything newly initialised (default: 1)")
-    return result
-
-
-def main() -> None:
-    args = parser().parse_args()
-    with making_sense_of(args.checkpoint):
-        report = convert_to_seq2seq(
-            args.checkpoint,
-            args.output,
-            args.decoder_layers,
-            layer_selection=args.layer_selection,
-            dictionary=args.dict,
-            random_cross_attention=args.random_cross_attention,
-            keep_lm_head=args.keep_lm_head,
-            tie_self_attention=args.tie_self_attention,
-            allow_new_tokens=args.allow_new_tokens,
-            trust=args.trust_checkpoint,
-            seed=args.seed,
-        )
-    print("\n".join(report_lines(report)))
-
-
-if __name__ == "__main__":
-    run(main)
+start("convert")

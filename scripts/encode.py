@@ -1,30 +1,8 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Write text as SentencePiece pieces, the input of fairseq-preprocess for translation data."""
+"""``veco encode``."""
 
-from veco_fairseq.arguments import INPUT, OUTPUT, WORKERS, Parser
-from veco_fairseq.cli import run
-from veco_fairseq.errors import UserError
+from veco_fairseq.commands import start
 
-
-def main() -> None:
-    parser = Parser(description=__doc__)
-    parser.add_argument("--sentencepiece", type=INPUT, required=True, metavar="MODEL", help="SentencePiece model")
-    parser.add_argument("--inputs", type=INPUT, nargs="+", required=True, metavar="FILE", help="text, or .gz")
-    parser.add_argument("--outputs", type=OUTPUT, nargs="+", required=True, metavar="FILE", help="as many files")
-    parser.add_argument("--workers", type=WORKERS, metavar="W", help="threads (default: all processors)")
-    args = parser.parse_args()
-    if len(args.inputs) != len(args.outputs):
-        raise UserError(f"{len(args.inputs)} --inputs, but {len(args.outputs)} --outputs: name one for each")
-    from veco_fairseq.data.prepare.text import default_workers
-    from veco_fairseq.data.sentencepiece import encode_text
-
-    workers = default_workers() if args.workers is None else args.workers
-    for source, target in zip(args.inputs, args.outputs):
-        count = encode_text(args.sentencepiece, source, target, workers)
-        print(f"{target}: {count:,} lines")
-
-
-if __name__ == "__main__":
-    run(main)
+start("encode")

@@ -1,36 +1,8 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Write the unplugged encoder of a model, pre-trained or fine-tuned, as a Hugging Face XLM-RoBERTa folder."""
+"""``veco export-hf``."""
 
-from veco_fairseq.arguments import INPUT, NEW_FOLDER, Parser
-from veco_fairseq.cli import run
+from veco_fairseq.commands import start
 
-
-def main() -> None:
-    parser = Parser(description=__doc__)
-    parser.add_argument("--checkpoint", type=INPUT, required=True, metavar="PRETRAINED", 
-                        help="of fairseq-train --task camlm, or of --task veco_nlu --plug out")
-    parser.add_argument("--output", type=NEW_FOLDER, required=True, metavar="DIR", help="the folder to make")
-    parser.add_argument("--trust-checkpoint", action="store_true",
-                        help="read a file that needs more than tensors and plain values, which can run any code")
-    args = parser.parse_args()
-    from veco_fairseq.checkpoints.huggingface import export_hf, largest_difference
-    from veco_fairseq.checkpoints.skeleton import making_sense_of
-
-    with making_sense_of(args.checkpoint):
-        export = export_hf(args.checkpoint, args.output, args.trust_checkpoint)
-    for note in export.notes:
-        print(f"note: {note}")
-    dropped = f" (without the cross-attention's {export.dropped:,} parameters)" if export.dropped else ""
-    print(f"wrote {export.folder}{dropped}")
-    with making_sense_of(args.checkpoint):
-        difference = largest_difference(args.checkpoint, export.folder, args.trust_checkpoint)
-    if difference is None:
-        print("transformers is not installed, so that the outputs were not compared: pip install transformers")
-    else:
-        print(f"largest difference of an output to transformers' model: {difference:.1e}")
-
-
-if __name__ == "__main__":
-    run(main)
+start("export-hf")

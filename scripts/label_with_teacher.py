@@ -1,36 +1,8 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Tag translations with a tagger that was trained on English: a training set for translate-train-all."""
+"""``veco label``."""
 
-from veco_fairseq.arguments import COUNT, INPUT, OUTPUT, Parser
-from veco_fairseq.cli import run
-from veco_fairseq.errors import UserError
+from veco_fairseq.commands import start
 
-
-def main() -> None:
-    parser = Parser(description=__doc__)
-    parser.add_argument("teacher", type=INPUT, metavar="CKPT", help="of --task veco_nlu --nlu-task tagging")
-    parser.add_argument("--input", required=True, type=INPUT, metavar="FILE", help="a sentence a line, .gz or not")
-    parser.add_argument("--tokenize", metavar="LANG", help="cut it into words as Moses does (default: at spaces)")
-    parser.add_argument("--like", type=INPUT, metavar="FILE",
-                        help="the tagged originals, .conllu or .tsv, as many: the sentences get their ids, by which "
-                        "--plug in finds a sentence's translation")
-    parser.add_argument("--output", required=True, type=OUTPUT, metavar="FILE.conllu", help="such as train-de.conllu")
-    parser.add_argument("--max-tokens", type=COUNT, default=8192, metavar="N", help="a batch (default: %(default)s)")
-    parser.add_argument("--cpu", action="store_true", help="even if there is a GPU")
-    args = parser.parse_args()
-    if args.output.suffix != ".conllu":
-        raise UserError(f"--output {args.output}: is written as CoNLL-U: call it ....conllu")
-    from veco_fairseq.understanding.evaluation import label, load_finetuned
-    from veco_fairseq.understanding.teaching import ids_like, read_words, write_conllu
-
-    sentences = read_words(args.input, args.tokenize)
-    ids = ids_like(args.like, args.input, len(sentences)) if args.like else [str(n + 1) for n in range(len(sentences))]
-    tags = label(load_finetuned(args.teacher, args.input.parent, args.cpu), sentences, args.max_tokens)
-    write_conllu(args.output, ids, sentences, tags)
-    print(f"wrote {args.output}: {len(sentences):,} sentences, {sum(map(len, sentences)):,} words")
-
-
-if __name__ == "__main__":
-    run(main)
+start("label")

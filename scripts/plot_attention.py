@@ -1,42 +1,8 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Draw where a sentence's tokens look in its translation: the cross-attention of a pre-trained VECO.
+"""``veco plot attention``."""
 
-Or, for an XLM or XLM-E, its self-attention over both, concatenated as in TLM (VECO, figure 1).
-"""
+from veco_fairseq.commands import start
 
-from veco_fairseq.arguments import FROM_0, INPUT, OUTPUT, Parser
-from veco_fairseq.checkpoints.pretrained import load_pretrained
-from veco_fairseq.cli import run
-from veco_fairseq.plots import plot_attention
-
-
-def main() -> None:
-    parser = Parser(description=__doc__)
-    parser.add_argument(
-        "checkpoint", type=INPUT,
-            help="of fairseq-train --task camlm, with dict.txt and sentencepiece.bpe.model beside it"
-    )
-    parser.add_argument("--source", required=True, metavar="TEXT", help="the sentence that looks (rows)")
-    parser.add_argument("--target", required=True, metavar="TEXT", help="the sentence that is looked at (columns)")
-    parser.add_argument(
-        "--layer", type=FROM_0, metavar="N", help="counted from 0 (default: the middle one, as in the paper)"
-    )
-    parser.add_argument("--attention", choices=["cross", "self"], default="cross",
-                        help="self: of both sentences, concatenated (default: cross)")  # fmt: skip
-    parser.add_argument("--output", type=OUTPUT, required=True, metavar="PNG")
-    args = parser.parse_args()
-    pretrained = load_pretrained(args.checkpoint)
-    rows, columns = pretrained.encode(args.source), pretrained.encode(args.target)
-    if args.attention == "self":
-        rows = columns = pretrained.join(rows, columns)
-        weights, title = pretrained.self_attention(rows, args.layer), "Self-attention over a pair"
-    else:
-        weights, title = pretrained.cross_attention(rows, columns, args.layer), "VECO cross-attention"
-    plot_attention(weights, pretrained.tokens(rows[0]), pretrained.tokens(columns[0]), title=title, output=args.output)
-    print(f"wrote {args.output}")
-
-
-if __name__ == "__main__":
-    run(main)
+start("plot attention")

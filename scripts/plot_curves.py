@@ -1,34 +1,8 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Draw learning curves from what fairseq-train printed on validation (--log-format simple or json)."""
+"""``veco plot curves``."""
 
-from veco_fairseq.arguments import NAMED_INPUTS, OUTPUT, Parser
-from veco_fairseq.cli import run
-from veco_fairseq.errors import UserError
-from veco_fairseq.plots import plot_curves, read_curve
+from veco_fairseq.commands import start
 
-
-def main() -> None:
-    parser = Parser(description=__doc__)
-    parser.add_argument("logs", type=NAMED_INPUTS, nargs="+", metavar="NAME=FILE", help="a curve's name and its log")
-    parser.add_argument("--metric", nargs="+", default=["loss"], metavar="NAME", help="as in the log (default: loss)")
-    parser.add_argument("--train", action="store_true", help="of training, not of validation")
-    parser.add_argument("--label", type=str, help="of the y axis (default: the metric)")
-    parser.add_argument("--title", type=str, default="Learning curves")
-    parser.add_argument("--output", type=OUTPUT, required=True, metavar="PNG")
-    args = parser.parse_args()
-    wrong = [log for log in args.logs if "=" not in log]
-    if wrong:
-        raise UserError(f"{wrong[0]}: not NAME=FILE")
-    curves = {
-        " ".join([name] + [metric] * (len(args.metric) > 1)): read_curve(file, metric, args.train)
-        for name, _, file in (log.partition("=") for log in args.logs)
-        for metric in args.metric
-    }
-    plot_curves(curves, ylabel=args.label or ", ".join(args.metric), title=args.title, output=args.output)
-    print(f"wrote {args.output}")
-
-
-if __name__ == "__main__":
-    run(main)
+start("plot curves")

@@ -1,35 +1,8 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Draw accuracy of retrieval by layer, a line a model, from what retrieve.py tatoeba --json left."""
+"""``veco plot layers``."""
 
-from pathlib import Path
+from veco_fairseq.commands import start
 
-from veco_fairseq.arguments import NAMED_INPUTS, OUTPUT, Parser
-from veco_fairseq.cli import run
-from veco_fairseq.errors import UserError
-from veco_fairseq.plots import plot_curves
-from veco_fairseq.retrieval.tatoeba import read_accuracies
-
-
-def main() -> None:
-    parser = Parser(description=__doc__)
-    parser.add_argument("figures", type=NAMED_INPUTS, nargs="+", metavar="NAME=FILE",
-        help="a model's name and its file")
-    parser.add_argument("--pair", default="mean", metavar="NAME", help="of --pairs (default: mean, that of all)")
-    parser.add_argument("--title", type=str, default="Retrieval by layer (0: the embeddings)")
-    parser.add_argument("--output", required=True, type=OUTPUT, metavar="PNG")
-    args = parser.parse_args()
-    wrong = [figure for figure in args.figures if "=" not in figure]
-    if wrong:
-        raise UserError(f"{wrong[0]}: not NAME=FILE")
-    curves = {}
-    for name, _, file in (figure.partition("=") for figure in args.figures):
-        accuracies = read_accuracies(Path(file), args.pair)
-        curves[name] = [(layer, 50 * sum(directions)) for layer, directions in accuracies.items()]
-    plot_curves(curves, ylabel="accuracy, mean of both directions (%)", title=args.title, output=args.output, xlabel="layer")
-    print(f"wrote {args.output}")
-
-
-if __name__ == "__main__":
-    run(main)
+start("plot layers")

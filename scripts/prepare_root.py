@@ -1,57 +1,8 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Make a pre-training data root from raw text: vocabulary, held-out lines, token files; resumable."""
+"""``veco prepare``."""
 
-import argparse
+from veco_fairseq.commands import start
 
-from veco_fairseq.arguments import COUNT, FROM_0, INPUT, NAMED_INPUTS, WORKERS, Number, Parser, PathArgument
-from veco_fairseq.cli import run
-
-# What is written to a root; a text that lies there under another name is left alone.
-ROOT = PathArgument(writes=("dict.txt", "sentencepiece.bpe.model", "preparation.json", "mono/*", "bitext/*"))
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = Parser(description=__doc__)
-    many = {"type": NAMED_INPUTS, "nargs": "+", "action": "extend", "default": []}
-    mono, pair = "LANG=FILE", "SRC-TGT=FILE,FILE"
-    parser.add_argument("--mono", **many, metavar=mono, help="text (or .gz), a blank line between documents")
-    parser.add_argument("--bitext", **many, metavar=pair, help="two files, line N a translation of line N")
-    parser.add_argument("--valid-lines", type=FROM_0, required=True, metavar="N",
-                        help="hold out N lines of each: whole documents from the end, or pairs spread over the file")
-    parser.add_argument("--mono-valid", **many, metavar=mono, help="validation text, instead of held-out lines")
-    parser.add_argument("--bitext-valid", **many, metavar=pair, help="validation pairs, instead of held-out ones")
-    parser.add_argument("--sentencepiece", type=INPUT, metavar="MODEL", help="SentencePiece model to use")
-    parser.add_argument("--dict", type=INPUT, metavar="DICT", help="fairseq dictionary that belongs to it")
-    parser.add_argument("--vocab-size", type=COUNT, metavar="N", help="or train one with N pieces, on all languages")
-    parser.add_argument("--vocab-lines", type=COUNT, default=2_000_000, metavar="N",
-                        help="on at most N lines, in equal shares of the languages (default: %(default)s)")
-    parser.add_argument("--character-coverage", type=Number(above=0, most=1), default=0.9998, metavar="SHARE",
-                        help="share of the text's characters that the vocabulary must have (default: %(default)s)")
-    parser.add_argument("--output", type=ROOT, required=True, metavar="ROOT", help="folder of the data root")
-    parser.add_argument("--workers", type=WORKERS, metavar="W", help="threads (default: all processors)")
-    return parser.parse_args()
-
-
-def main() -> None:
-    args = parse_arguments()
-    from veco_fairseq.data.prepare.preparation import prepare_root, report_table
-    from veco_fairseq.data.prepare.text import Plan, default_workers, parse_parts
-
-    plan = Plan(
-        output=args.output,
-        parts=parse_parts(args.mono, args.bitext, args.mono_valid, args.bitext_valid),
-        valid_lines=args.valid_lines,
-        vocab_size=args.vocab_size,
-        sentencepiece=args.sentencepiece,
-        dictionary=args.dict,
-        character_coverage=args.character_coverage,
-        vocab_lines=args.vocab_lines,
-        workers=default_workers() if args.workers is None else args.workers,
-    )
-    print(report_table(prepare_root(plan)))
-
-
-if __name__ == "__main__":
-    run(main)
+start("prepare")

@@ -14,7 +14,7 @@ set -euo pipefail
 
 repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 lock="$repository/scripts/requirements.lock"
-mend="$repository/scripts/mend_fairseq.py"
+mend="$repository/veco_fairseq/commands/mend_fairseq.py"
 venv="$repository/.venv"
 stamp="$venv/veco-setup.stamp"        # written last: what .venv holds
 unfinished="$venv/veco-setup.unfinished"  # there while .venv is being made or changed
@@ -209,7 +209,7 @@ if [[ "$VECO_VERSIONS" != pinned ]]; then
     pip_install "and the $VECO_VERSIONS versions (as much as torch once more)" \
         --upgrade $("$venv/bin/python" "$repository/scripts/versions.py" "$VECO_VERSIONS")
 fi
-mended="$("$venv/bin/python" "$mend" 2>&1)" || fail "${mended#*error: }"
+mended="$("$venv/bin/python" -m veco_fairseq mend-fairseq 2>&1)" || fail "${mended#*error: }"
 
 wanted_stamp >"$stamp"
 rm "$unfinished"

@@ -1,41 +1,8 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Make a smaller vocabulary for translation, of the pieces that its training texts need most.
+"""``veco trim-vocab``."""
 
-Writes a SentencePiece model and its dict.txt, for encode.py, fairseq-preprocess --srcdict and --tgtdict, and
-convert_to_seq2seq.py --dict.
-"""
+from veco_fairseq.commands import start
 
-from veco_fairseq.arguments import COUNT, INPUT, VOCABULARY, WORKERS, Parser
-from veco_fairseq.cli import run
-from veco_fairseq.errors import UserError
-
-
-def main() -> None:
-    parser = Parser(description=__doc__)
-    add = parser.add_argument
-    add("corpora", type=INPUT, nargs="+", metavar="CORPUS", help="raw training text of every language, plain or .gz")
-    add("--sentencepiece", type=INPUT, required=True, metavar="MODEL", help="pre-training's SentencePiece model")
-    add("--keep", type=COUNT, required=True, metavar="N",
-        help="pieces to keep: every character of the texts, then the most frequent pieces")
-    add("--output", type=VOCABULARY, required=True, metavar="DIR", help="the folder to write both files to")
-    add("--workers", type=WORKERS, metavar="W", help="threads (default: all processors)")
-    args = parser.parse_args()
-    from veco_fairseq.data.prepare.text import default_workers
-    from veco_fairseq.data.sentencepiece import load_sentencepiece, trim, write_vocabulary
-
-    held = next((path for name in ("mono", "bitext", "*.pt") for path in sorted(args.output.glob(name))), None)
-    if held is not None:
-        raise UserError(
-            f"--output {args.output}: holds {held.name}, whose vocabulary the new one would replace: choose another folder"
-        )
-    workers = default_workers() if args.workers is None else args.workers
-    trimmed = trim(load_sentencepiece(args.sentencepiece), args.corpora, args.keep, workers)
-    write_vocabulary(args.output, trimmed.model, trimmed.dictionary)
-    print(f"{args.output}: {trimmed.kept:,} of {trimmed.pieces:,} pieces, which are {trimmed.share:.2%} of the texts; "
-          "the rest is cut into smaller ones")
-
-
-if __name__ == "__main__":
-    run(main)
+start("trim-vocab")

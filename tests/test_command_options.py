@@ -342,7 +342,7 @@ COMMANDS = {
 # Without a row above: what has tests of its own files, or no options.
 ELSEWHERE = {
     "bench.py": "test_bench.py", "check_kills.py": "test_kills.py", "inspect_data.py": "test_inspection.py",
-    "plot_layers.py": "test_plots.py", "plot_scores.py": "test_plots.py", "demo_report.py": "no options", "doctor.py": "no options",
+    "plot_layers.py": "test_plots.py", "plot_scores.py": "test_plots.py", "demo_report.py": "no options", "doctor.py": "test_doctor.py",
     "mend_fairseq.py": "no options", "versions.py": "test_mending.py",
 }  # fmt: skip
 

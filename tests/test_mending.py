@@ -13,8 +13,10 @@ from types import SimpleNamespace
 import fairseq
 import pytest
 
+from veco_fairseq.commands import mend_fairseq as mending
+from veco_fairseq.errors import UserError
+
 REPOSITORY = Path(__file__).resolve().parent.parent
-mending = SimpleNamespace(**runpy.run_path(str(REPOSITORY / "scripts/mend_fairseq.py")))
 
 
 @pytest.fixture(params=["\n", "\r\n"], ids=["unix", "dos"])
@@ -37,7 +39,7 @@ def test_mends_once_and_only_the_released_file(released):
     assert after.count(inserted) == 1 and after.replace(inserted, b"") == before
     assert "mended before" in mending.mend(folder) and released.read_bytes() == after
     released.write_bytes(before + b"\n")
-    with pytest.raises(ValueError, match="is not fairseq-fixed 0.12.3.1's .*force-reinstall"):
+    with pytest.raises(UserError, match="is not fairseq-fixed 0.12.3.1's .*force-reinstall"):
         mending.mend(folder)
     assert released.read_bytes() == before + b"\n" and [released] == list(released.parent.iterdir())
 
@@ -74,11 +76,14 @@ def test_what_cannot_be_mended_ends_with_1(released, monkeypatch, capsys):
     monkeypatch.setattr(mending.sys, "argv", ["mend_fairseq.py"])
     where = SimpleNamespace(submodule_search_locations=[str(released.parent.parent)])
     monkeypatch.setattr(mending.importlib.util, "find_spec", lambda name: where)
-    assert mending.main() == 0 and capsys.readouterr().out.endswith(": mended\n")
+    mending.main(None)
+    assert capsys.readouterr().out.endswith(": mended\n")
     released.write_text("other")
-    assert mending.main() == 1 and "is not fairseq-fixed 0.12.3.1's" in capsys.readouterr().err
+    with pytest.raises(UserError, match="is not fairseq-fixed"):
+        mending.main(None)
     monkeypatch.setattr(mending.importlib.util, "find_spec", lambda name: None)
-    assert mending.main() == 1 and "fairseq is not installed for" in capsys.readouterr().err
+    with pytest.raises(UserError, match="fairseq is not installed for .*: pip install"):
+        mending.main(None)
 
 
 def test_nothing_is_mended_before_3_14():

@@ -102,7 +102,7 @@ def dictionary(vocabulary: int) -> Dictionary:
     return dictionary_of([*(f"w{number}" for number in range(vocabulary - 5)), MASK])
 
 
-def samples(sizes: Sizes, symbols: Dictionary) -> list[dict[str, dict]]:
+def random_samples(sizes: Sizes, symbols: Dictionary) -> list[dict[str, dict]]:
     """A training sample for every update: a monolingual and a bitext batch of ``sizes.tokens`` tokens each."""
     pairs = max(1, sizes.tokens // (2 * sizes.length))
     streams = {
@@ -124,7 +124,7 @@ def samples(sizes: Sizes, symbols: Dictionary) -> list[dict[str, dict]]:
 
 def masked_sentences(sizes: Sizes, symbols: Dictionary) -> list[dict[str, Any]]:
     """The peer's samples: as many tokens a batch, 15% of them masked, in ``sizes.length`` sentences."""
-    samples = samples(sizes, symbols)
+    samples = random_samples(sizes, symbols)
     batches = []
     for sample in samples:
         of_pairs = sample["mono"]["net_input"]
@@ -156,7 +156,7 @@ class Trainer:
             model = ARCH_MODEL_REGISTRY[sizes.arch].build_model(model_options(sizes), task)
             criterion_class, config = CRITERIONS[which]
             criterion = criterion_class(config(**(options or {})), task)
-            self.samples = samples(sizes, symbols)
+            self.samples = random_samples(sizes, symbols)
         self.model, self.criterion, self.device = model.to(sizes.device).train(), criterion.train(), sizes.device
         self.bf16 = sizes.autocast == "bf16"
         adam = OmegaConf.structured(FairseqAdamConfig(lr=[1e-4], tpu=False))

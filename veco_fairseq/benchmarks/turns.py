@@ -31,7 +31,7 @@ def in_turn(jobs: dict[str, list[str]], rounds: int, say: Callable[[str], None])
 def command_of(args: Namespace, job: str, **changes) -> list[str]:
     """This command of bench.py again, for one job; with other options, too."""
     options = {**vars(args), **changes, "job": job, "json": None}
-    words = [sys.argv[0], options.pop("command")]
+    words = ["-m", "veco_fairseq", "bench", options.pop("command")]
     for name, value in options.items():
         values = value if isinstance(value, list) else [value]
         words += [] if value is None or value is False else [f"--{name.replace('_', '-')}", *map(str, values)]

@@ -15,8 +15,6 @@ from veco_fairseq.data.vocabulary import has_language_token, read_dictionary
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_folder
 
-QUANTIZATIONS = ("float32", "bfloat16", "float16", "int8", "int8_float32", "int8_bfloat16", "int8_float16", "int16")
-
 
 def export_ct2(
     checkpoint: Path_,

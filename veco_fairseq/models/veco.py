@@ -16,7 +16,6 @@ from fairseq.models import (
 from fairseq.models.roberta.model import RobertaEncoder
 from torch import Tensor
 
-from veco_fairseq.criterions.knn import Subset
 from veco_fairseq.errors import UserError
 from veco_fairseq.models.base import PretrainingModel, encoder_architecture, refuse_untied
 from veco_fairseq.modules.embedding import FactorizedEmbedding, TokenEmbedding

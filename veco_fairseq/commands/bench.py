@@ -1,60 +1,82 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""bench.py's options, apart from what it measures, so that ``--help`` need not wait for PyTorch."""
+"""Measure speed and memory, ours and the peers' in turn in one run, and print their ratio."""
 
 import argparse
+import json
 from pathlib import Path
 
 from veco_fairseq.arguments import COUNT, INPUT, OUTPUT, SIZE, WORKERS, Parser
 
 
-def parse_arguments(description: str) -> argparse.Namespace:
-    """The options on the command line."""
-    parser = Parser(description=description)
+def add_arguments(parser: Parser) -> None:
+    """The command's options."""
     commands = parser.add_subparsers(dest="command", required=True)
     pretrain = commands.add_parser("pretrain", help="training, VECO's or XLM-E's, beside fairseq's masked_lm")
     pretrain.add_argument("--profile", action="store_true", help="only where the time of our update goes, by operation")
     data = commands.add_parser("data", help="one loader process, beside the training that it feeds")
     knn = commands.add_parser("knn", help="a training step with k-NN target sampling, beside the full softmax")
-    knn.add_argument("--neighbours", type=COUNT, nargs="+", default=[5, 25, 50, 100], metavar="K",
-                     help="of k-NN target sampling (default: 5 25 50 100)")
-    knn.add_argument("--refresh", type=COUNT, default=1000, metavar="N",
-        help="its --knn-refresh (default: %(default)s)")
+    knn.add_argument(
+        "--neighbours",
+        type=COUNT,
+        nargs="+",
+        default=[5, 25, 50, 100],
+        metavar="K",
+        help="of k-NN target sampling (default: 5 25 50 100)",
+    )
+    knn.add_argument("--refresh", type=COUNT, default=1000, metavar="N", help="its --knn-refresh (default: %(default)s)")
     knn.add_argument("--rest", type=COUNT, default=8192, metavar="N", help="its --knn-rest (default: %(default)s)")
     for command in (pretrain, data, knn):
-        command.add_argument("--arch", default="veco_base" if command is knn else "veco_small",
-                             help="of the model (default: %(default)s)")
-        command.add_argument("--tokens", type=COUNT, default=4096, metavar="N",
-            help="of a batch (default: %(default)s)")
+        command.add_argument(
+            "--arch", default="veco_base" if command is knn else "veco_small", help="of the model (default: %(default)s)"
+        )
+        command.add_argument("--tokens", type=COUNT, default=4096, metavar="N", help="of a batch (default: %(default)s)")
         command.add_argument("--length", type=COUNT, default=128, metavar="N", help="of a side (default: %(default)s)")
-        command.add_argument("--updates", type=COUNT, default=3, metavar="N",
-            help="timed a round (default: %(default)s)")
+        command.add_argument("--updates", type=COUNT, default=3, metavar="N", help="timed a round (default: %(default)s)")
     head = commands.add_parser("head", help="the LM head's projection and loss, beside PyTorch's plain ones")
     head.add_argument("--rows", type=COUNT, default=8192, metavar="N", help="masked tokens (default: %(default)s)")
     head.add_argument("--dim", type=SIZE, default=768, metavar="N", help="of the model (default: %(default)s)")
-    head.add_argument("--plain-rows", type=COUNT, default=1024, metavar="N",
-                      help="for the comparison with the plain loss, whose logits must fit (default: %(default)s)")
+    head.add_argument(
+        "--plain-rows",
+        type=COUNT,
+        default=1024,
+        metavar="N",
+        help="for the comparison with the plain loss, whose logits must fit (default: %(default)s)",
+    )
     attention = commands.add_parser("attention", help="PyTorch's fused and plain attention, by length and type")
     attention.add_argument("--arch", default="veco_small", help="whose heads (default: %(default)s)")
     attention.add_argument("--tokens", type=COUNT, default=2048, metavar="N", help="of a batch (default: %(default)s)")
-    attention.add_argument("--lengths", type=COUNT, nargs="+", default=[16, 32, 64, 128, 256, 512], metavar="N",
-                           help="of the sequences (default: 16 to 512)")
+    attention.add_argument(
+        "--lengths",
+        type=COUNT,
+        nargs="+",
+        default=[16, 32, 64, 128, 256, 512],
+        metavar="N",
+        help="of the sequences (default: 16 to 512)",
+    )
     start = commands.add_parser("start", help="how long getting ready takes, and how much memory, with much data")
     start.add_argument("--languages", type=COUNT, default=50, metavar="N", help="(default: %(default)s)")
     start.add_argument("--pairs", type=COUNT, default=879, metavar="N", help="of languages (default: %(default)s)")
-    start.add_argument("--sentences", type=COUNT, default=1_000_000, metavar="N",
-                       help="of the largest language and pair; the k-th has a k-th of them (default: %(default)s)")
+    start.add_argument(
+        "--sentences",
+        type=COUNT,
+        default=1_000_000,
+        metavar="N",
+        help="of the largest language and pair; the k-th has a k-th of them (default: %(default)s)",
+    )
     start.add_argument("--root", type=Path, help=argparse.SUPPRESS)
     read = commands.add_parser("read", help="reading a checkpoint with its checks, beside torch.load alone")
     read.add_argument("--arch", default="veco_large", help="of random weights (default: %(default)s)")
     read.add_argument("--file", type=INPUT, metavar="FILE", help="a checkpoint instead of random weights")
     generate = commands.add_parser("generate", help="translation with fairseq, beside CTranslate2")
     generate.add_argument("--arch", default="veco_large", help="of random weights (default: %(default)s)")
-    generate.add_argument("--decoder-layers", type=COUNT, nargs="+", default=[3, 6, 24], metavar="N",
-                          help="of random weights (default: 3 6 24)")
+    generate.add_argument(
+        "--decoder-layers", type=COUNT, nargs="+", default=[3, 6, 24], metavar="N", help="of random weights (default: 3 6 24)"
+    )
     generate.add_argument("--sentences", type=COUNT, default=50, metavar="N", help="random ones (default: %(default)s)")
-    generate.add_argument("--length", type=COUNT, default=25, metavar="N",
-                          help="of random sentences and their translations (default: %(default)s)")
+    generate.add_argument(
+        "--length", type=COUNT, default=25, metavar="N", help="of random sentences and their translations (default: %(default)s)"
+    )
     generate.add_argument("--checkpoint", type=INPUT, metavar="FILE", help="a trained model instead of random weights")
     generate.add_argument("--data", type=INPUT, metavar="DIR", help="... with its dict.LANG.txt")
     generate.add_argument("--sentencepiece", type=INPUT, metavar="MODEL", help="... and its SentencePiece model")
@@ -63,11 +85,15 @@ def parse_arguments(description: str) -> argparse.Namespace:
     generate.add_argument("--lang", default="de", metavar="CODE", help="of the reference (default: %(default)s)")
     generate.add_argument("--beam", type=COUNT, default=5, metavar="N", help="(default: %(default)s)")
     generate.add_argument("--batch-size", type=COUNT, default=32, metavar="N", help="sentences (default: %(default)s)")
-    generate.add_argument("--quantization", nargs="+", default=["float32", "int8"], metavar="TYPE",
-                          help="of CTranslate2 (default: float32 int8)")
-    generate.add_argument("--inter-threads", type=WORKERS, metavar="N",
-        help="batches that CTranslate2 translates side by "
-                          "side, each on its part of --threads (default: one a thread)")
+    generate.add_argument(
+        "--quantization", nargs="+", default=["float32", "int8"], metavar="TYPE", help="of CTranslate2 (default: float32 int8)"
+    )
+    generate.add_argument(
+        "--inter-threads",
+        type=WORKERS,
+        metavar="N",
+        help="batches that CTranslate2 translates side by side, each on its part of --threads (default: one a thread)",
+    )
     generate.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     for command in (pretrain, data, head, knn):
         command.add_argument("--autocast", choices=["none", "bf16"], default="none", help="of ours, or of both heads")
@@ -80,4 +106,25 @@ def parse_arguments(description: str) -> argparse.Namespace:
         command.add_argument("--device", choices=["cpu", "cuda"], help="(default: a GPU, if there is one)")
         command.add_argument("--json", type=OUTPUT, metavar="FILE", help="write the figures there, too")
         command.add_argument("--job", help=argparse.SUPPRESS)  # one measurement in a process of its own
-    return parser.parse_args()
+
+
+def main(args: argparse.Namespace) -> None:
+    import torch
+
+    from veco_fairseq.benchmarks import generation, kernels, loading, reading, softmax, training
+    from veco_fairseq.files import atomic_output
+
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    args.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    measure = {"pretrain": training.pretrain, "knn": softmax.knn, "generate": generation.generate, "data": loading.data,
+               "start": loading.start, "read": reading.read, "head": kernels.head,
+               "attention": kernels.attention}[args.command]  # fmt: skip
+    figures = measure(args)
+    if args.job:
+        print(json.dumps(figures))
+    elif args.json:
+        hidden = ("json", "job", "root", "folder")
+        options = {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items() if k not in hidden}
+        with atomic_output(args.json) as temporary:
+            temporary.write_text(json.dumps({"options": options, **figures}, indent=1) + "\n", encoding="utf-8")

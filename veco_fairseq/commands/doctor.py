@@ -1,18 +1,34 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""What a bug report needs: versions, processor, GPU, bf16, and what is known not to go together."""
+"""Print versions, processor, GPU and bf16 support, and what is missing or does not fit: to send along with a question."""
 
+import argparse
 import importlib
 import os
 import platform
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
+from packaging.requirements import Requirement
+
+from veco_fairseq.arguments import Parser
+from veco_fairseq.commands.mend_fairseq import MENDED, NAME, checksum
+
 PACKAGES = ("veco_fairseq", "fairseq-fixed", "torch", "numpy", "omegaconf", "hydra-core", "sentencepiece", "sacrebleu",
             "torchaudio", "ctranslate2", "transformers", "faiss-cpu", "liger-kernel", "triton", "tensorboardX")  # fmt: skip
 BF16_FLAGS = ("amx_bf16", "avx512_bf16", "bf16")  # of x86 processors, and of Arm's
+
+
+# fairseq-fixed declares it, and nothing on the text path imports it.
+NOT_NEEDED = ("torchaudio",)
+
+
+def add_arguments(parser: Parser) -> None:
+    """The command's options."""
+    parser.add_argument("--load", action="store_true", help="load fairseq and PyTorch, too, for what is installed and broken")
 
 
 def version(package: str) -> str | None:
@@ -35,25 +51,61 @@ def processor() -> tuple[str, list[str]]:
     return name, flags
 
 
-def report() -> Iterator[tuple[str, str]]:
-    """(what, how it is), a line each."""
-    import torch
-
+def report(load: bool) -> Iterator[tuple[str, str]]:
+    """(what, how it is), a line each; what PyTorch says of threads and GPUs, if it may be loaded."""
     yield "python", f"{platform.python_version()} ({sys.executable})"
     for package in PACKAGES:
         yield package, version(package) or "not installed"
     name, flags = processor()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    yield "processor", f"{name}, {cores} cores for this process, {torch.get_num_threads()} threads in PyTorch"
+    yield "processor", f"{name}, {cores} cores for this process"
     yield "bf16 on it", f"{', '.join(flags)}: --autocast bf16 pays" if flags else "no instructions: --autocast bf16 is slower"
     memory = "tcmalloc" if "tcmalloc" in os.environ.get("LD_PRELOAD", "") else "the C library's (tcmalloc is faster)"
     yield "memory from", memory
+    yield from gpus_of_pytorch() if load else gpus_of_driver()
+
+
+def gpus_of_driver() -> Iterator[tuple[str, str]]:
+    """What NVIDIA's driver says, without PyTorch."""
+    command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=20).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        said = ""
+    for number, line in enumerate(said.splitlines()):
+        yield f"GPU {number}", line.strip()
+    if not said.strip():
+        yield "GPU", "none that NVIDIA's driver tells of"
+
+
+def gpus_of_pytorch() -> Iterator[tuple[str, str]]:
+    """What PyTorch can use."""
+    import torch
+
+    yield "threads", f"{torch.get_num_threads()} in PyTorch"
     if not torch.cuda.is_available():
         yield "GPU", f"none that PyTorch {torch.__version__} can use"
     for number in range(torch.cuda.device_count()):
         gpu = torch.cuda.get_device_properties(number)
         bf16 = "bf16" if gpu.major >= 8 else "no bf16: --amp"
         yield f"GPU {number}", f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB, {bf16}"
+
+
+def misfits() -> Iterator[str]:
+    """What is missing of all that this package, fairseq-fixed and torchaudio ask for, or is there in a wrong version."""
+    for package in ("veco_fairseq", "fairseq-fixed", "torchaudio"):
+        for text in (metadata.requires(package) or []) if version(package) else []:
+            asked = Requirement(text)
+            if asked.name in NOT_NEEDED or (asked.marker and not asked.marker.evaluate({"extra": ""})):
+                continue
+            found = version(asked.name)
+            if found is None:
+                yield f"{asked.name} is not installed, which {package} needs: pip install '{asked.name}{asked.specifier}'"
+            elif not asked.specifier.contains(found, prereleases=True):
+                advice = f"pip install '{asked.name}{asked.specifier}'"
+                if package == "torchaudio":
+                    advice = "transformers loads no model meanwhile: pip uninstall torchaudio, which nothing here needs"
+                yield f"{asked.name} {found} does not fit {package}, which needs {asked.specifier}: {advice}"
 
 
 def conflicts(versions: dict[str, str | None]) -> list[str]:
@@ -70,10 +122,21 @@ def conflicts(versions: dict[str, str | None]) -> list[str]:
         found.append(f"fairseq-fixed {versions['fairseq-fixed']}: this plug-in changes parts of 0.12.3.1: install that one")
     if not versions.get("fairseq-fixed"):
         found.append("fairseq-fixed is not installed: bash scripts/setup.sh, or pip install .")
-    omegaconf = versions.get("omegaconf") or ""
-    if omegaconf and not omegaconf.startswith("2.3"):
-        found.append(f"omegaconf {omegaconf}: fairseq-fixed needs 2.3: pip install 'omegaconf==2.3.*'")
     return found
+
+
+def unmended(versions: dict[str, str | None]) -> list[str]:
+    """fairseq on Python 3.14, if it was not mended.
+
+    Args:
+        versions: as of :func:`conflicts`.
+    """
+    if sys.version_info < (3, 14) or not versions.get("fairseq-fixed"):
+        return []
+    path = Path(str(metadata.distribution("fairseq-fixed").locate_file(f"fairseq/{NAME}")))
+    if path.is_file() and checksum(path) == MENDED:
+        return []
+    return [f"fairseq cannot be imported on Python 3.14: mend it with {sys.executable} -m veco_fairseq mend-fairseq"]
 
 
 def unloadable(module: str) -> str | None:
@@ -95,7 +158,7 @@ def failures(versions: dict[str, str | None]) -> list[str]:
     if versions.get("fairseq-fixed") and (reason := unloadable("fairseq")):
         advice = "bash scripts/setup.sh makes a .venv in which it can"
         if sys.version_info >= (3, 14):
-            advice = f"mend it for Python 3.14 with {sys.executable} scripts/mend_fairseq.py"
+            advice = f"mend it for Python 3.14 with {sys.executable} -m veco_fairseq mend-fairseq"
         found.append(f"fairseq cannot be imported ({reason}): {advice}")
     if versions.get("torchaudio") and (reason := unloadable("torchaudio")):
         found.append(
@@ -103,3 +166,15 @@ def failures(versions: dict[str, str | None]) -> list[str]:
             f"loads no model meanwhile ({reason}): pip uninstall torchaudio, which nothing here needs"
         )
     return found
+
+
+def main(args: argparse.Namespace) -> int:
+    versions = {package: version(package) for package in (*PACKAGES, "fairseq")}
+    for what, how in report(args.load):
+        print(f"{what:14} {how}")
+    problems = [*conflicts(versions), *misfits(), *(failures(versions) if args.load else unmended(versions))]
+    for problem in problems:
+        print(f"PROBLEM        {problem}")
+    if not (problems or args.load):
+        print("nothing is missing; doctor --load also loads fairseq and PyTorch, which takes seconds")
+    return 1 if problems else 0

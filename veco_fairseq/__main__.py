@@ -1,0 +1,80 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""``veco COMMAND ...``, or ``python -m veco_fairseq COMMAND ...``."""
+
+import difflib
+import sys
+from typing import NoReturn
+
+from veco_fairseq import __version__
+from veco_fairseq.arguments import end_with
+from veco_fairseq.commands import GROUPS, start
+
+NAMES = [name for commands in GROUPS.values() for name in commands]
+USAGE = """usage: veco COMMAND ...
+
+Cross-lingual pre-training with VECO: all around fairseq-train --user-dir veco_fairseq.
+"""
+
+
+def overview() -> str:
+    """What ``veco --help`` prints: the commands by what a user wants to do."""
+    width = max(map(len, NAMES))
+    lines = [USAGE]
+    for purpose, commands in GROUPS.items():
+        lines += [f"to {purpose}:", *(f"  {name:{width}}  {what}" for name, what in commands.items()), ""]
+    lines.append("veco COMMAND --help tells a command's options; veco completion bash prints a completion for the shell.")
+    return "\n".join(lines)
+
+
+def completion(shell: str) -> str:
+    """The completion of all commands for a shell, by shtab.
+
+    Raises:
+        SystemExit: shtab is not installed, or knows no such shell.
+    """
+    try:
+        import shtab
+    except ImportError:
+        end_with("completion needs the package shtab: pip install shtab")
+    from veco_fairseq.arguments import Parser
+    from veco_fairseq.commands import module
+
+    if shell not in shtab.SUPPORTED_SHELLS:
+        end_with(f"completion {shell}: shtab knows {', '.join(shtab.SUPPORTED_SHELLS)}")
+    whole = Parser(prog="veco")
+    commands = whole.add_subparsers()
+    plots = commands.add_parser("plot").add_subparsers()
+    for name in NAMES:
+        group, _, last = name.rpartition(" ")
+        of_command = (plots if group else commands).add_parser(last)
+        module(name).add_arguments(of_command)
+    return shtab.complete(whole, shell)
+
+
+def main() -> NoReturn:
+    """Find the command and run it."""
+    words = sys.argv[1:]
+    if not words or words[0] in ("-h", "--help"):
+        print(overview())
+        sys.exit(0 if words else 2)
+    if words[0] in ("-V", "--version"):
+        print(f"veco_fairseq {__version__}")
+        sys.exit(0)
+    sys.argv[0] = "veco"
+    if words[0] == "completion":
+        print(completion(words[1] if len(words) > 1 else "bash"))
+        sys.exit(0)
+    size = 2 if words[0] == "plot" else 1
+    name = " ".join(words[:size])
+    if name not in NAMES:
+        group = [known for known in NAMES if known.startswith(f"{words[0]} ")]
+        near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.5) or difflib.get_close_matches(words[0], NAMES, n=1, cutoff=0.5)
+        hint = f"give {' or '.join(group)}" if group and size > len(words) else f"did you mean {near[0]}?" if near else "veco --help lists all"
+        end_with(f"{name}: no such command: {hint}")
+    sys.argv = [f"veco {name}", *words[size:]]
+    start(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The commands of ``veco``, one module each: its docstring says what it does, ``add_arguments`` and ``main`` do it.
+
+No module here imports PyTorch before its ``main`` needs it, so that ``--help`` comes at once.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import NoReturn
+
+from veco_fairseq.arguments import Parser
+from veco_fairseq.cli import run
+
+# What a user wants to do: the commands for it, each with what it is for in a few words.
+GROUPS: dict[str, dict[str, str]] = {
+    "get data ready": {
+        "prepare": "raw text to a data root: vocabulary, held-out lines, token files",
+        "inspect": "check a data root, and show what training would do with it",
+        "encode": "text to SentencePiece pieces, for fairseq-preprocess",
+        "trim-vocab": "a smaller vocabulary, of the pieces that a text needs",
+        "vocap": "one vocabulary for many languages (VoCap)",
+    },
+    "get a model ready": {
+        "convert": "a pre-trained model to a translation model",
+        "average": "the mean of a training's last checkpoints",
+        "import": "the checkpoint that VECO's authors released",
+        "export-hf": "a model for Hugging Face's transformers",
+        "export-ct2": "a translation model for CTranslate2",
+    },
+    "use and judge it": {
+        "translate": "raw text to raw text",
+        "score": "BLEU of a translation",
+        "retrieve": "translations found by the sentences' states",
+        "align": "words aligned with their translations",
+        "evaluate": "understanding by language, and XTREME's table",
+        "label": "tags for translations, by a tagger of English",
+    },
+    "look": {
+        "plot curves": "learning curves",
+        "plot scores": "scores as bars",
+        "plot layers": "retrieval by layer",
+        "plot attention": "where a sentence looks in its translation",
+    },
+    "measure": {
+        "doctor": "what is installed, and what does not fit",
+        "mend-fairseq": "fairseq for Python 3.14",
+        "count-operations": "the operations that a training took",
+        "bench": "speed and memory, beside the peers",
+    },
+}
+MODULES = {"import": "import_veco"}  # where the name is no name for a module
+
+
+def module(command: str) -> ModuleType:
+    """The module of a command such as "plot curves"."""
+    return import_module(f"{__name__}.{MODULES.get(command, command.replace('-', '_').replace(' ', '_'))}")
+
+
+def parser(command: str, program: str | None = None) -> Parser:
+    """The command's parser.
+
+    Args:
+        command: its name.
+        program: what to call it in usage and errors (default: as it was started).
+    """
+    of_command = module(command)
+    result = Parser(prog=program, description=of_command.__doc__)
+    of_command.add_arguments(result)
+    return result
+
+
+def start(command: str) -> NoReturn:
+    """Run a command with the arguments of the command line, and end the process."""
+    run(lambda: module(command).main(parser(command).parse_args(sys.argv[1:])))

@@ -1,0 +1,117 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Evaluate fine-tuned models by language, and put tasks together as XTREME does."""
+
+import argparse
+import json
+from pathlib import Path
+
+from veco_fairseq.arguments import COUNT, DATA, INPUT, NAMED_INPUTS, NEW_FILES, OUTPUT, WHOLE, Parser
+from veco_fairseq.errors import UserError
+
+
+def add_arguments(parser: Parser) -> None:
+    """The command's options."""
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("run", help="predict a test set, and print the figures by language")
+    one.add_argument(
+        "checkpoints",
+        type=INPUT,
+        nargs="+",
+        metavar="CKPT",
+        help="of --task veco_nlu, dict.txt and sentencepiece.bpe.model beside it; several are seeds",
+    )
+    one.add_argument("--data", required=True, type=DATA, metavar="DIR", help="files SPLIT-LANG.{tsv,conllu,json}")
+    one.add_argument("--split", default="test", help="(default: %(default)s)")
+    one.add_argument("--langs", metavar="L,L,...", help="(default: all that are there)")
+    one.add_argument("--answer-metric", choices=["squad", "mlqa"], help="what of an answer counts (default: as trained)")
+    one.add_argument("--max-tokens", type=COUNT, default=8192, metavar="N", help="a batch (default: %(default)s)")
+    one.add_argument(
+        "--predictions",
+        type=NEW_FILES,
+        metavar="DIR",
+        help="write what is predicted there, of several checkpoints in folders 1, 2, ...",
+    )
+    one.add_argument("--cpu", action="store_true", help="even if there is a GPU")
+    all_tasks = commands.add_parser("table", help="put tasks together, with their average")
+    all_tasks.add_argument(
+        "results",
+        type=NAMED_INPUTS,
+        nargs="+",
+        metavar="TASK=FILE,...",
+        help="JSON of run, or of retrieve.py, for BUCC of each language; tasks: xnli, pawsx, udpos, "
+        "panx, xquad, mlqa, tydiqa, bucc, tatoeba",
+    )
+    all_tasks.add_argument(
+        "--layer",
+        type=WHOLE,
+        default=-1,
+        metavar="N",
+        help="of Tatoeba's layers (default: the last); the direction is XTREME's: English, the "
+        "target of each pair, looks for the other language",
+    )
+    all_tasks.add_argument("--plot", type=OUTPUT, metavar="PNG", help="bars of each task by language")
+    for command in (one, all_tasks):
+        command.add_argument("--json", type=OUTPUT, metavar="FILE", help="write the figures there")
+
+
+def main(args: argparse.Namespace) -> None:
+    from veco_fairseq.files import atomic_output
+
+    figures = {"run": evaluate_one, "table": put_together}[args.command](args)
+    if args.json:
+        with atomic_output(args.json) as temporary:
+            temporary.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+def evaluate_one(args: argparse.Namespace):
+    """Print and return the figures of each checkpoint."""
+    from veco_fairseq.understanding.evaluation import evaluate, load_finetuned, write_predictions
+    from veco_fairseq.understanding.xtreme import Result, table
+
+    options = {"valid_langs": args.langs}
+    if args.answer_metric:
+        options["answer_metric"] = args.answer_metric
+    seeds = []
+    for number, checkpoint in enumerate(args.checkpoints, start=1):
+        evaluated = evaluate(load_finetuned(checkpoint, args.data, args.cpu, **options), args.split, args.max_tokens)
+        if args.predictions:
+            folder = args.predictions / str(number) if len(args.checkpoints) > 1 else args.predictions
+            write_predictions(evaluated, folder, args.split)
+        seeds.append(evaluated.figures)
+        alone = evaluated.alone
+    if not any(seeds):
+        print(f"{args.data}: the {args.split} set has no labels, so that there is nothing to count")
+    else:
+        print(table(Result(seeds)))
+    if alone:
+        counts = ", ".join(f"{lang} {count:,}" for lang, count in alone.items())
+        print(f"predicted without a translation to look at: {counts}")
+    return {"split": args.split, "checkpoints": list(map(str, args.checkpoints)), "seeds": seeds, "without_translation": alone}
+
+
+def put_together(args: argparse.Namespace):
+    """Print and return every task's table, and the averages."""
+    from veco_fairseq.plots import plot_bars
+    from veco_fairseq.understanding.xtreme import TASKS, read_results, spread, summary, table
+
+    results = {}
+    for argument in args.results:
+        task, equals, files = argument.partition("=")
+        if not equals or task not in TASKS:
+            raise UserError(f"{argument}: not TASK=FILE, with a task of {', '.join(TASKS)}")
+        if task in results:
+            raise UserError(f"{argument}: there is a {task} before it: give each task once")
+        paths = [files] if Path(files).is_file() else files.split(",")
+        results[task] = read_results(list(map(Path, paths)), args.layer)
+    results = {task: results[task] for task in TASKS if task in results}
+    for task, result in results.items():
+        print(f"{task}{result.note and f' ({result.note})'}\n{table(result)}\n")
+    averages = summary(results)
+    print("\n".join(f"{name:8} {spread([value])}" for name, value in averages.items()))
+    if args.plot:
+        bars = {task: {lang: sum(result.of(result.names[0], lang)) / len(result.seeds) for lang in result.langs}
+                for task, result in results.items()}  # fmt: skip
+        plot_bars(bars, "accuracy or F1 (%)", "XTREME tasks by language", args.plot)
+    notes = {task: result.note for task, result in results.items() if result.note}
+    return {"tasks": {task: result.seeds for task, result in results.items()}, "averages": averages, "notes": notes}

@@ -1,0 +1,28 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Write a fine-tuned translation model as a folder for CTranslate2, which translates faster (pip install ctranslate2)."""
+
+import argparse
+
+from veco_fairseq.arguments import INPUT, NEW_FOLDER, Parser
+
+QUANTIZATIONS = ("float32", "bfloat16", "float16", "int8", "int8_float32", "int8_bfloat16", "int8_float16", "int16")
+
+
+def add_arguments(parser: Parser) -> None:
+    """The command's options."""
+    add = parser.add_argument
+    add("--checkpoint", type=INPUT, required=True, metavar="FILE", help="of fairseq-train --task translation --arch veco_mt_*")
+    add("--output", type=NEW_FOLDER, required=True, metavar="DIR", help="the folder to make")
+    add("--data", type=INPUT, metavar="DIR", help="the folder with dict.LANG.txt (default: where the checkpoint was trained)")
+    add("--quantization", choices=QUANTIZATIONS, default="float32", help="(default: %(default)s)")
+    add("--sentencepiece", type=INPUT, metavar="MODEL", help="a SentencePiece model to put into the folder")
+
+
+def main(args: argparse.Namespace) -> None:
+    from veco_fairseq.checkpoints.ct2 import export_ct2
+    from veco_fairseq.checkpoints.skeleton import making_sense_of
+
+    with making_sense_of(args.checkpoint):
+        export_ct2(args.checkpoint, args.output, data=args.data, quantization=args.quantization, sentencepiece=args.sentencepiece)
+    print(f"wrote {args.output} ({args.quantization})")

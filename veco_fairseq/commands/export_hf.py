@@ -1,0 +1,42 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Write the unplugged encoder of a model, pre-trained or fine-tuned, as a Hugging Face XLM-RoBERTa folder."""
+
+import argparse
+
+from veco_fairseq.arguments import INPUT, NEW_FOLDER, Parser
+
+
+def add_arguments(parser: Parser) -> None:
+    """The command's options."""
+    parser.add_argument(
+        "--checkpoint",
+        type=INPUT,
+        required=True,
+        metavar="PRETRAINED",
+        help="of fairseq-train --task camlm, or of --task veco_nlu --plug out",
+    )
+    parser.add_argument("--output", type=NEW_FOLDER, required=True, metavar="DIR", help="the folder to make")
+    parser.add_argument(
+        "--trust-checkpoint",
+        action="store_true",
+        help="read a file that needs more than tensors and plain values, which can run any code",
+    )
+
+
+def main(args: argparse.Namespace) -> None:
+    from veco_fairseq.checkpoints.huggingface import export_hf, largest_difference
+    from veco_fairseq.checkpoints.skeleton import making_sense_of
+
+    with making_sense_of(args.checkpoint):
+        export = export_hf(args.checkpoint, args.output, args.trust_checkpoint)
+    for note in export.notes:
+        print(f"note: {note}")
+    dropped = f" (without the cross-attention's {export.dropped:,} parameters)" if export.dropped else ""
+    print(f"wrote {export.folder}{dropped}")
+    with making_sense_of(args.checkpoint):
+        difference = largest_difference(args.checkpoint, export.folder, args.trust_checkpoint)
+    if difference is None:
+        print("transformers is not installed, so that the outputs were not compared: pip install transformers")
+    else:
+        print(f"largest difference of an output to transformers' model: {difference:.1e}")

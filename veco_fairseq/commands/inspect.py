@@ -1,0 +1,48 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Check a data root and show what --task camlm would do with it: sizes, sampling, batches, parameters, memory."""
+
+import argparse
+from pathlib import Path
+
+from veco_fairseq.arguments import COUNT, FROM_0, Parser
+from veco_fairseq.data.options import add_data_options
+from veco_fairseq.errors import UserError
+
+
+def add_arguments(parser: Parser) -> None:
+    """The command's options."""
+    add_data_options(parser)
+    parser.add_argument("--max-tokens", type=COUNT, default=16384, metavar="N", help="of a batch (default: %(default)s)")
+    parser.add_argument("--arch", default="veco_small", help="whose memory to tell (default: %(default)s)")
+    parser.add_argument(
+        "--embed-dim", dest="table_dim", type=COUNT, metavar="N", help="as in training (default: the model's width)"
+    )
+    parser.add_argument("--autocast", choices=["none", "bf16"], default="none", help="(default: %(default)s)")
+    parser.add_argument("--checkpoint-activations", action="store_true", help="as in training, for the memory")
+    parser.add_argument("--relative-position-bias", action="store_true", help="likewise")
+    parser.add_argument("--generator-layers", type=COUNT, metavar="L", help="of an xlme_*, as in training")
+    parser.add_argument("--generator-embeddings", choices=["shared", "own"], help="likewise")
+    parser.add_argument("--examples", type=FROM_0, default=0, metavar="N", help="masked pairs to show of each")
+
+
+def main(args: argparse.Namespace) -> None:
+    from veco_fairseq.compat import borders
+    from veco_fairseq.cost.inspection import inspect_root
+    from veco_fairseq.models.veco import architecture
+    from veco_fairseq.tasks.camlm_options import check_options
+
+    args.seed, args.update_freq = 1, [1]
+    borders.check_options(vars(args))
+    check_options(args)
+    of_generator = ("generator_layers", "generator_embeddings")
+    names = ("table_dim", "autocast", "checkpoint_activations", "relative_position_bias", *of_generator)
+    chosen = {name: getattr(args, name) for name in names}
+    for name in of_generator:
+        if chosen[name] is not None and not args.arch.startswith("xlme_"):
+            raise UserError(f"--{name.replace('_', '-')}: is an option of --arch xlme_*, not of {args.arch}")
+    model = architecture(args.arch, **{name: value for name, value in chosen.items() if value is not None})
+    for root in map(Path, args.data.split(":")):
+        print(f"{root}:")
+        for line in inspect_root(root, args, args.max_tokens, model=model, examples=args.examples):
+            print(line, flush=True)

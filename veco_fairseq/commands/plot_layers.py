@@ -1,0 +1,32 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Draw accuracy of retrieval by layer, a line a model, from what retrieve.py tatoeba --json left."""
+
+import argparse
+from pathlib import Path
+
+from veco_fairseq.arguments import NAMED_INPUTS, OUTPUT, Parser
+from veco_fairseq.errors import UserError
+
+
+def add_arguments(parser: Parser) -> None:
+    """The command's options."""
+    parser.add_argument("figures", type=NAMED_INPUTS, nargs="+", metavar="NAME=FILE", help="a model's name and its file")
+    parser.add_argument("--pair", default="mean", metavar="NAME", help="of --pairs (default: mean, that of all)")
+    parser.add_argument("--title", type=str, default="Retrieval by layer (0: the embeddings)")
+    parser.add_argument("--output", required=True, type=OUTPUT, metavar="PNG")
+
+
+def main(args: argparse.Namespace) -> None:
+    from veco_fairseq.plots import plot_curves
+    from veco_fairseq.retrieval.tatoeba import read_accuracies
+
+    wrong = [figure for figure in args.figures if "=" not in figure]
+    if wrong:
+        raise UserError(f"{wrong[0]}: not NAME=FILE")
+    curves = {}
+    for name, _, file in (figure.partition("=") for figure in args.figures):
+        accuracies = read_accuracies(Path(file), args.pair)
+        curves[name] = [(layer, 50 * sum(directions)) for layer, directions in accuracies.items()]
+    plot_curves(curves, ylabel="accuracy, mean of both directions (%)", title=args.title, output=args.output, xlabel="layer")
+    print(f"wrote {args.output}")

@@ -1,0 +1,49 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Draw bars from what score.py --json left, one of a colour in every group: BLEU of systems by language pair."""
+
+import argparse
+from collections import defaultdict
+from pathlib import Path
+
+from veco_fairseq.arguments import NAMED_INPUTS, OUTPUT, Parser
+from veco_fairseq.errors import UserError
+
+METRICS = {"sacrebleu": "sacreBLEU", "tokenised_bleu": "case-insensitive tokenised BLEU"}
+
+
+def read_score(path: Path, metric: str) -> float:
+    """A score of score.py's JSON file."""
+    from veco_fairseq.files import read_json
+
+    try:
+        score = float(read_json(path)[metric]["score"])
+        if not 0 <= score <= 100:
+            raise ValueError("no score from 0 to 100")
+        return score
+    except (ValueError, OverflowError, LookupError, TypeError) as error:
+        raise UserError(f"{path}: has no {metric}: is it a file of score.py --json?") from error
+
+
+def add_arguments(parser: Parser) -> None:
+    """The command's options."""
+    parser.add_argument(
+        "scores", type=NAMED_INPUTS, nargs="+", metavar="GROUP/NAME=FILE", help="a bar's group and name, and its file"
+    )
+    parser.add_argument("--metric", choices=METRICS, default="sacrebleu", help="(default: %(default)s)")
+    parser.add_argument("--title", type=str, default="Test sets")
+    parser.add_argument("--output", required=True, type=OUTPUT, metavar="PNG")
+
+
+def main(args: argparse.Namespace) -> None:
+    from veco_fairseq.plots import plot_bars
+
+    bars: dict[str, dict[str, float]] = defaultdict(dict)
+    for score in args.scores:
+        where, equals, file = score.partition("=")
+        group, slash, name = where.partition("/")
+        if not (equals and slash):
+            raise UserError(f"{score}: not GROUP/NAME=FILE")
+        bars[name][group] = read_score(Path(file), args.metric)
+    plot_bars(bars, METRICS[args.metric], args.title, args.output)
+    print(f"wrote {args.output}")

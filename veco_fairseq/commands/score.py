@@ -1,0 +1,60 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Score a translation: sacreBLEU with its signature, and case-insensitive tokenised BLEU."""
+
+import argparse
+import json
+
+from veco_fairseq.arguments import INPUT, OUTPUT, Number, Parser
+from veco_fairseq.errors import UserError
+
+
+def add_arguments(parser: Parser) -> None:
+    """The command's options."""
+    system = parser.add_mutually_exclusive_group(required=True)
+    system.add_argument("--hypothesis", type=INPUT, metavar="FILE", help="detokenised text, one sentence a line")
+    system.add_argument(
+        "--generate-output",
+        type=INPUT,
+        metavar="FILE",
+        help="what fairseq-generate printed (--remove-bpe sentencepiece), instead of --hypothesis",
+    )
+    parser.add_argument("--reference", type=INPUT, required=True, metavar="FILE", help="detokenised text, as many lines")
+    parser.add_argument("--lang", required=True, metavar="CODE", help="language of both, for the tokenisation: de")
+    parser.add_argument("--split-compounds", action="store_true", help="for tokenised BLEU, cut words at their hyphens")
+    parser.add_argument(
+        "--bootstrap",
+        type=Number(int, least=0, most=1_000_000),
+        default=0,
+        metavar="N",
+        help="95%% confidence intervals from N resamples of the test set, such as 1000",
+    )
+    parser.add_argument(
+        "--baseline",
+        type=INPUT,
+        metavar="FILE",
+        help="another system's output, of the same kind: a paired bootstrap test against it",
+    )
+    parser.add_argument("--json", type=OUTPUT, metavar="FILE", help="write the scores there too")
+
+
+def main(args: argparse.Namespace) -> None:
+    from veco_fairseq.files import atomic_output
+    from veco_fairseq.inference.scoring import score_files, score_lines
+
+    if args.bootstrap == 1:
+        raise UserError(f"--bootstrap {args.bootstrap}: give a number of resamples, such as 1000")
+    generated = args.generate_output is not None
+    result = score_files(
+        args.generate_output if generated else args.hypothesis,
+        args.reference,
+        lang=args.lang,
+        generated=generated,
+        split_compounds=args.split_compounds,
+        samples=args.bootstrap,
+        baseline=args.baseline,
+    )
+    if args.json:
+        with atomic_output(args.json) as file:
+            file.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print("\n".join(score_lines(result)))

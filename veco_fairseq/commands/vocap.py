@@ -1,0 +1,74 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Make one vocabulary for many languages with VoCap, or measure vocabularies (ALP); resumable."""
+
+import argparse
+
+from veco_fairseq.arguments import COUNT, EXPONENT, WORKERS, Number, Parser, PathArgument, end_with, files_of
+
+CORPORA = PathArgument(within=lambda text: files_of(text) if "=" in text else [text])
+# What is written to the folder; a text that lies there under another name is left alone.
+FOLDER = PathArgument(writes=("dict.txt", "sentencepiece.bpe.model", "*.tsv", "*.png", "*.json", "languages/*", "joint/*"))
+
+
+def add_arguments(parser: Parser) -> None:
+    """The command's options."""
+    add = parser.add_argument
+    add(
+        "--corpora",
+        type=CORPORA,
+        nargs="+",
+        required=True,
+        metavar="DIR|LANG=FILE",
+        help="a folder with a text or several (or .gz) of each language, LANG.txt or NAME.LANG, or files by language",
+    )
+    add("--size", type=COUNT, metavar="T", help="pieces of the vocabulary")
+    add("--alpha", type=EXPONENT, default=0.7, help="exponent of the languages' sizes (default: %(default)s)")
+    add("--beta", type=EXPONENT, default=0.7, help="exponent of their probabilities (default: %(default)s)")
+    add("--output", type=FOLDER, metavar="DIR", help="folder for model, dict.txt, table, picture and all stages")
+    add("--step", type=COUNT, default=1000, metavar="N", help="pieces given at a time (default: %(default)s)")
+    add("--largest", type=COUNT, default=50_000, metavar="N", help="of a language's vocabularies (default: %(default)s)")
+    add("--lines", type=COUNT, default=1_000_000, metavar="N", help="to read of a language (default: %(default)s)")
+    add(
+        "--character-coverage",
+        type=Number(above=0, most=1),
+        default=1.0,
+        metavar="SHARE",
+        help="share of a language's characters in the vocabulary (default: %(default)s; of web text take 0.9995)",
+    )
+    add("--train-every-size", action="store_true", help="train a model of each size, as the paper does")
+    add("--joint", action="store_true", help="train one model on all text, too, in DIR/joint")
+    add("--alp", nargs="+", metavar="NAME=MODEL", help="instead: print the ALP of SentencePiece models by language")
+    add(
+        "--workers",
+        type=WORKERS,
+        metavar="W",
+        help="languages at a time, each with its text in memory (default: all processors, at most 8)",
+    )
+
+
+def main(args: argparse.Namespace) -> None:
+    if args.alp is None and (args.size is None or args.output is None):
+        end_with("--size and --output are needed (or --alp)")
+    from veco_fairseq.data.prepare.text import default_workers
+    from veco_fairseq.vocab.corpora import find_corpora
+    from veco_fairseq.vocab.vocap import (
+        Options,
+        make_vocabulary,
+        measure,
+        named_models,
+        require_positive,
+        write_comparison,
+    )  # fmt: skip
+
+    corpora, workers = find_corpora(args.corpora), min(default_workers(), 8) if args.workers is None else args.workers
+    require_positive(lines=args.lines, workers=workers)
+    if args.alp is not None:
+        found = measure(named_models(args.alp), corpora, args.lines, workers)
+        print(write_comparison(found, args.output), end="")
+        return
+    options = Options(
+        corpora, args.output, args.size, args.alpha, args.beta, args.largest, args.step, args.lines,
+        args.character_coverage, args.train_every_size, args.joint, workers,
+    )  # fmt: skip
+    print(make_vocabulary(options, lambda message: print(message, flush=True)), end="")
