@@ -6,9 +6,9 @@
 import json
 
 from veco_fairseq.arguments import INPUT, Parser
-from veco_fairseq.checkpoints.pretrained import load_pretrained
 from veco_fairseq.cli import run
 from veco_fairseq.files import atomic_output, read_lines
+from veco_fairseq.inference.pretrained import load_pretrained
 from veco_fairseq.plots import plot_attention, plot_curves, read_curve
 
 ARMS = ("veco", "random")

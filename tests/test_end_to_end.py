@@ -9,7 +9,7 @@ import subprocess
 import torch
 from conftest import REPOSITORY, error_line, lines_of
 
-from veco_fairseq.checkpoints.pretrained import load_pretrained
+from veco_fairseq.inference.pretrained import load_pretrained
 from veco_fairseq.inference.scoring import read_generate_output
 from veco_fairseq.plots import read_curve
 

@@ -13,12 +13,14 @@ from test_nlu import SENTENCES, make_nlu, save_finetuned
 from test_training import logged, train  # noqa: F401  a fixture
 
 from veco_fairseq.checkpoints.huggingface import export_hf, import_transformers, largest_difference
-from veco_fairseq.checkpoints.pretrained import load_pretrained, read_pretrained
+from veco_fairseq.checkpoints.pretrained import read_pretrained
 from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq
 from veco_fairseq.cost.flops import counter
 from veco_fairseq.cost.memory import Batch, training_memory
 from veco_fairseq.errors import UserError
-from veco_fairseq.models.veco import VecoEncoder, architecture
+from veco_fairseq.inference.pretrained import load_pretrained
+from veco_fairseq.models.base import architecture
+from veco_fairseq.models.veco import VecoEncoder
 from veco_fairseq.modules.embedding import FactorizedEmbedding, TokenEmbedding
 from veco_fairseq.retrieval.states import sentence_states
 

@@ -14,7 +14,8 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 
 from veco_fairseq.cost.memory import Batch, kept_for_the_backward_pass, training_memory
 from veco_fairseq.errors import UserError
-from veco_fairseq.models.veco import VecoModel, architecture, veco_large
+from veco_fairseq.models.base import architecture
+from veco_fairseq.models.veco import VecoModel, veco_large
 
 PAD = 1
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from conftest import error_line, lines_of, save_with_vocabulary
 
-from veco_fairseq.checkpoints.pretrained import load_pretrained
 from veco_fairseq.errors import UserError
+from veco_fairseq.inference.pretrained import load_pretrained
 from veco_fairseq.plots import plot_bars, read_curve
 from veco_fairseq.retrieval.tatoeba import read_accuracies
 

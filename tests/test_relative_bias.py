@@ -19,7 +19,7 @@ from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq
 from veco_fairseq.compat.checkpoints import misfit
 from veco_fairseq.cost.memory import Batch, training_memory
 from veco_fairseq.errors import UserError
-from veco_fairseq.models.veco import architecture
+from veco_fairseq.models.base import architecture
 from veco_fairseq.modules.relative_bias import BiasedSelfAttention, GatedRelativePositionBias, buckets
 
 PAD, LENGTH, BATCH, HEADS, HEAD_DIM = 1, 11, 3, 2, 4

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from conftest import error_line, make_dictionary, save_with_vocabulary
 from fairseq.models.roberta import RobertaModel
 
-from veco_fairseq.checkpoints.pretrained import load_pretrained
 from veco_fairseq.errors import UserError
+from veco_fairseq.inference.pretrained import load_pretrained
 from veco_fairseq.inference.states import chosen_layers
 from veco_fairseq.retrieval import search
 from veco_fairseq.retrieval.mining import Pair, best_threshold, figures, mine, read_gold, read_sentences

@@ -21,12 +21,13 @@ from veco_fairseq.benchmarks import training
 from veco_fairseq.benchmarks.softmax import knn
 from veco_fairseq.checkpoints.averaging import average_checkpoints
 from veco_fairseq.checkpoints.huggingface import export_hf, import_transformers, largest_difference
-from veco_fairseq.checkpoints.pretrained import load_pretrained, read_pretrained
+from veco_fairseq.checkpoints.pretrained import read_pretrained
 from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq
 from veco_fairseq.cost.memory import Batch, kept_for_the_backward_pass, training_memory
 from veco_fairseq.errors import UserError
+from veco_fairseq.inference.pretrained import load_pretrained
 from veco_fairseq.inference.states import layer_states
-from veco_fairseq.models.veco import architecture
+from veco_fairseq.models.base import architecture
 from veco_fairseq.models.xlme import XlmeModel
 from veco_fairseq.retrieval.states import sentence_states
 

@@ -13,10 +13,10 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from veco_fairseq.alignment.transport import mutual, sinkhorn
-from veco_fairseq.checkpoints.pretrained import PretrainedModel
 from veco_fairseq.data.prepare.text import default_workers
 from veco_fairseq.data.sentencepiece import Encoder
 from veco_fairseq.errors import UserError
+from veco_fairseq.inference.pretrained import PretrainedModel
 from veco_fairseq.inference.states import by_length, layer_states, padded
 
 Links = list[tuple[int, int]]  # (word of x, word of y), from 0

@@ -24,7 +24,7 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
 from veco_fairseq.inference.scoring import score
 from veco_fairseq.inference.translator import Translator
-from veco_fairseq.models.veco import architecture
+from veco_fairseq.models.base import architecture
 
 SENTENCES_ALONE = 10  # translated one by one, for the latency
 

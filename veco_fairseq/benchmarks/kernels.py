@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from veco_fairseq.benchmarks.turns import command_of, in_turn
-from veco_fairseq.models.veco import architecture
+from veco_fairseq.models.base import architecture
 from veco_fairseq.modules.masked_loss import masked_loss
 
 

@@ -17,7 +17,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetB
 from veco_fairseq.benchmarks.training import Sizes, criterion_of, dictionary, sizes_of, train
 from veco_fairseq.benchmarks.turns import command_of, in_turn
 from veco_fairseq.cost.inspection import inspect_root
-from veco_fairseq.models.veco import architecture
+from veco_fairseq.models.base import architecture
 from veco_fairseq.tasks.camlm import CamlmTask
 from veco_fairseq.tasks.camlm_options import CamlmTaskConfig
 

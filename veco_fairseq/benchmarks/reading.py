@@ -17,7 +17,7 @@ from veco_fairseq.benchmarks.training import dictionary
 from veco_fairseq.benchmarks.turns import command_of, in_turn
 from veco_fairseq.checkpoints.integrity import Records, check_finite
 from veco_fairseq.checkpoints.reading import read_checkpoint
-from veco_fairseq.models.veco import architecture
+from veco_fairseq.models.base import architecture
 
 
 def load(path: Path) -> dict[str, Tensor]:

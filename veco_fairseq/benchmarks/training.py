@@ -28,12 +28,11 @@ from veco_fairseq.criterions.base import PretrainingCriterion
 from veco_fairseq.criterions.knn import KnnCamlmCriterion, KnnCamlmCriterionConfig
 from veco_fairseq.criterions.replaced_token import ReplacedTokenCriterion, ReplacedTokenCriterionConfig
 from veco_fairseq.data.dataset import PretrainingDataset, SampleIndex
-from veco_fairseq.data.masking import Masker
 from veco_fairseq.data.plan import DRAW
 from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.sources import Stream
 from veco_fairseq.data.vocabulary import dictionary_of
-from veco_fairseq.models.veco import architecture
+from veco_fairseq.models.base import architecture
 
 OURS, PEER = "camlm", "fairseq masked_lm"
 CRITERIONS = {
@@ -108,7 +107,7 @@ def random_samples(sizes: Sizes, symbols: Dictionary) -> list[dict[str, dict]]:
     streams = {
         kind: Stream(
             [RandomPairs(kind, pairs, sizes.length, sizes.vocabulary)],
-            Masker(symbols, symbols.index(MASK), share, CRITERIONS[criterion_of(sizes.arch)][0].corruption),
+            CRITERIONS[criterion_of(sizes.arch)][0].masker(symbols, symbols.index(MASK), share),
             tlm=kind == "bitext",
         )
         for kind, share in (("mono", 0.15), ("bitext", BITEXT_MASKED[criterion_of(sizes.arch)]))

@@ -8,7 +8,6 @@ from typing import Any
 # Loaded when they are asked for: reading a checkpoint needs no model.
 _MODULES = {
     "reading": ("read_checkpoint",),
-    "pretrained": ("load_pretrained",),
     "seq2seq": ("convert_to_seq2seq", "report_lines"),
     "averaging": ("EPOCH", "UPDATE", "average_checkpoints", "last_checkpoints"),
     "release": ("back_to_pretraining", "import_release"),

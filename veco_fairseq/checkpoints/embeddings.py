@@ -9,8 +9,9 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
-from veco_fairseq.checkpoints.mapping import LM_HEAD_BIAS, TOKENS, Group
-from veco_fairseq.checkpoints.pretrained import EMBEDDINGS, Pretrained
+from veco_fairseq.checkpoints.mapping import HEAD_BIAS, TOKENS, Group
+from veco_fairseq.checkpoints.names import EMBEDDINGS
+from veco_fairseq.checkpoints.pretrained import Pretrained
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 
@@ -62,7 +63,7 @@ def token_rows(
             f"round the dictionary's size up), normal with standard deviation {std:.3f}"
         )
         groups.append(Group("new", "rows of the token embeddings", source, 0, len(new) * dim))
-    return {TOKENS: table, LM_HEAD_BIAS: bias}, groups
+    return {TOKENS: table, HEAD_BIAS: bias}, groups
 
 
 def _source_embeddings(pretrained: Pretrained) -> Tensor:

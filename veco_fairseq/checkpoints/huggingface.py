@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
+from fairseq.models import ARCH_MODEL_REGISTRY
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -25,9 +26,6 @@ from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece, ordi
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_folder
-from veco_fairseq.models.nlu import VecoNluModel
-from veco_fairseq.models.veco import VecoModel
-from veco_fairseq.models.xlme import XlmeModel
 
 
 class Head(NamedTuple):
@@ -37,7 +35,7 @@ class Head(NamedTuple):
     names: dict[str, str]
 
 
-LM_HEAD = Head("XLMRobertaForMaskedLM", {})  # its names are the encoder's own
+MASKED_LM = Head("XLMRobertaForMaskedLM", {})  # its names are the encoder's own
 NO_HEAD = Head("XLMRobertaModel", {})
 HEADS = {
     "classification": Head(
@@ -106,7 +104,7 @@ def _tensors(pretrained: Pretrained) -> dict[str, Tensor]:
     """Hugging Face's names: their tensors, contiguous, in fp32."""
     table = {f"encoder.{ours}": theirs for ours, theirs in names(pretrained.model.encoder_layers).items()}
     head = _head(pretrained)
-    if head is not LM_HEAD:
+    if head is not MASKED_LM:
         table = {ours: theirs for ours, theirs in table.items() if not ours.startswith("encoder.lm_head.")}
         for ours, theirs in head.names.items():
             table.update({ours.replace("*", suffix): theirs.replace("*", suffix) for suffix in ("weight", "bias")})
@@ -121,7 +119,7 @@ def _tensors(pretrained: Pretrained) -> dict[str, Tensor]:
 
 
 def _head(pretrained: Pretrained) -> Head:
-    default = LM_HEAD if pretrained.has_lm_head else NO_HEAD
+    default = MASKED_LM if pretrained.has_lm_head else NO_HEAD
     return HEADS.get(str(getattr(pretrained.task, "nlu_task", "")), default)
 
 
@@ -216,8 +214,7 @@ def largest_difference(checkpoint: Path_, folder: Path_, trust: bool = False) ->
         source_dictionary=dictionary, nlu_task=nlu_task, labels=pretrained.labels, plug_in=False
     )
     head = _head(pretrained)
-    kind = VecoNluModel if nlu_task else VecoModel if head is LM_HEAD else XlmeModel
-    ours = kind.build_model(saved.model, task).eval()
+    ours = ARCH_MODEL_REGISTRY[saved.model.arch].build_model(saved.model, task).eval()
     ours.load_state_dict(saved.weights)
     theirs = getattr(transformers, head.architecture).from_pretrained(folder).eval()
     generator = torch.Generator().manual_seed(1)

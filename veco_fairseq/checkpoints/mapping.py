@@ -9,7 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from veco_fairseq.checkpoints.pretrained import CROSS_ATTENTION, LAYER, Pretrained
+from veco_fairseq.checkpoints.names import CROSS_ATTENTION, LAYER
+from veco_fairseq.checkpoints.pretrained import Pretrained
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 
@@ -33,8 +34,8 @@ _FFN = re.compile(LAYER + r"(?=(?:fc1|fc2|final_layer_norm)\.)")
 TOKENS = re.compile(r"^encoder\.sentence_encoder\.embed_tokens\.(?=weight$)")
 _POSITIONS = re.compile(r"^encoder\.sentence_encoder\.(?=embed_positions\.)")
 _EMBEDDING_NORM = re.compile(r"^encoder\.sentence_encoder\.(?=layernorm_embedding\.)")
-LM_HEAD = re.compile(r"^encoder\.lm_head\.(?=(?:dense|layer_norm)\.)")
-LM_HEAD_BIAS = re.compile(r"^encoder\.lm_head\.(?=bias$)")
+HEAD_TRANSFORM = re.compile(r"^encoder\.lm_head\.(?=(?:dense|layer_norm)\.)")
+HEAD_BIAS = re.compile(r"^encoder\.lm_head\.(?=bias$)")
 _VERSION = re.compile(r"^encoder\.sentence_encoder\.(?=version$)")
 _EMBEDDINGS = "token embeddings, shared by encoder, decoder and output"
 
@@ -53,8 +54,8 @@ TABLE = (
     Row(_FFN, "decoder.layers.{}.", "decoder FFN and its LayerNorm"),
     Row(_VERSION, "encoder.", "version marks"),
     Row(_VERSION, "decoder.", "version marks"),
-    Row(LM_HEAD, "decoder.output_projection.", "LM head's dense, norm and bias"),
-    Row(LM_HEAD_BIAS, "decoder.output_projection.", "LM head's dense, norm and bias"),
+    Row(HEAD_TRANSFORM, "decoder.output_projection.", "LM head's dense, norm and bias"),
+    Row(HEAD_BIAS, "decoder.output_projection.", "LM head's dense, norm and bias"),
     Row(re.compile(r"^encoder\.lm_head\.(?=weight$)"), None, "LM head's projection, the token embeddings again"),
 )
 TIED = "decoder self-attention"

@@ -2,31 +2,16 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """A pre-training checkpoint: its tensors and options, or the model, ready to look into."""
 
-import re
 from argparse import Namespace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import sentencepiece
-import torch
-from fairseq import checkpoint_utils
-from fairseq.data import Dictionary
 from torch import Tensor
 
+from veco_fairseq.checkpoints.names import CROSS_ATTENTION, EMBEDDINGS, LM_HEAD, PRETRAINING_ALONE, PROJECTION, TIED_HEAD
 from veco_fairseq.checkpoints.reading import read_checkpoint
-from veco_fairseq.data.sentencepiece import load_sentencepiece
-from veco_fairseq.data.symbols import require_own_pieces
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
-from veco_fairseq.models.base import PretrainingModel
-from veco_fairseq.models.xlme import PRETRAINING_ALONE
-
-LAYER = r"^encoder\.sentence_encoder\.layers\.(\d+)\."
-CROSS_ATTENTION = re.compile(LAYER + r"(?=(?:encoder_attn|encoder_attn_layer_norm)\.)")
-EMBEDDINGS = "encoder.sentence_encoder.embed_tokens.weight"
-PROJECTION = "encoder.sentence_encoder.embed_tokens.project.weight"
-LM_HEAD = "encoder.lm_head."
-TIED_HEAD = "encoder.lm_head.weight"  # the embeddings again
 
 
 class Pretrained(NamedTuple):
@@ -147,99 +132,3 @@ def _check_is_ours(path: Path_, weights: dict[str, Tensor], arch: str, wanted: s
     else:
         kind = f"a model of --arch {arch}"
     raise UserError(f"{path}: this is {kind}; {wanted}")
-
-
-class PretrainedModel(NamedTuple):
-    """What a checkpoint folder of ``--task camlm`` holds."""
-
-    model: PretrainingModel
-    dictionary: Dictionary
-    pieces: sentencepiece.SentencePieceProcessor
-
-    def encode(self, text: str) -> Tensor:
-        """``<s> text </s>`` as ids, (1, length)."""
-        ids = [self.dictionary.index(piece) for piece in self.pieces.encode(text, out_type=str)]
-        return torch.tensor([[self.dictionary.bos(), *ids, self.dictionary.eos()]])
-
-    def tokens(self, ids: Tensor) -> list[str]:
-        """The symbols of ``ids``, (length,)."""
-        return [self.dictionary[int(i)] for i in ids]
-
-    @torch.no_grad()
-    def cross_attention(self, query: Tensor, memory: Tensor, layer: int | None = None) -> Tensor:
-        """Where ``query``'s tokens look in ``memory`` (VECO, equation 9), the mean over the heads.
-
-        Args:
-            query, memory: ids of one sequence each, (1, length).
-            layer: counted from 0; the middle one by default, as in the paper's figure 1.
-
-        Returns:
-            (query length, memory length); rows add up to 1.
-
-        Raises:
-            UserError: there is no such layer, or no cross-attention, as in XLM-E.
-        """
-        if not self.model.encoder.sentence_encoder.cross_attention:
-            raise UserError("--attention cross: the model has no cross-attention: give --attention self")
-        attention: list[Tensor] = []
-        layer = self._layer(layer)
-        self.model.plugged(query, self.model.unplugged(memory), memory, attention=attention)
-        return attention[layer][0]
-
-    @torch.no_grad()
-    def self_attention(self, tokens: Tensor, layer: int | None = None) -> Tensor:
-        """Where a sequence's tokens look in itself (VECO, equations 2 and 3), the mean over the heads.
-
-        Args:
-            tokens: ids of one sequence, (1, length), as of :meth:`join`.
-            layer: as in :meth:`cross_attention`.
-
-        Returns:
-            (length, length); rows add up to 1.
-
-        Raises:
-            UserError: there is no such layer.
-        """
-        layer = self.model.encoder.sentence_encoder.layers[self._layer(layer)]
-        inputs: list[Tensor] = []
-        hook = layer.register_forward_pre_hook(lambda module, arguments: inputs.append(arguments[0]))
-        try:
-            self.model.unplugged(tokens)
-        finally:
-            hook.remove()
-        _, weights = layer.self_attn(*3 * inputs, need_weights=True)
-        return weights[0]
-
-    def join(self, x: Tensor, y: Tensor) -> Tensor:
-        """``<s> x </s> </s> y </s>`` as in TLM, (1, length of both), of two that :meth:`encode` made."""
-        return torch.cat([x, x[:, -1:], y[:, 1:]], 1)
-
-    def _layer(self, layer: int | None) -> int:
-        layers = len(self.model.encoder.sentence_encoder.layers)
-        layer = layers // 2 if layer is None else layer
-        if not 0 <= layer < layers:
-            raise UserError(f"--layer {layer}: the model has layers 0 to {layers - 1}")
-        return layer
-
-
-def load_pretrained(checkpoint: str, gpu: bool = False) -> PretrainedModel:
-    """Load a checkpoint of ``--task camlm`` with the dict.txt and sentencepiece.bpe.model beside it.
-
-    Args:
-        gpu: to a GPU, if there is one.
-
-    Raises:
-        UserError: one of the files is missing or damaged, or the checkpoint is of another model.
-    """
-    folder = Path(checkpoint).parent
-    spm = folder / "sentencepiece.bpe.model"
-    if Path(checkpoint).is_file() and not spm.is_file():
-        raise UserError(f"{spm}: no such file: it lies beside the checkpoint and in the data root; copy it there")
-    overrides = {"data": str(folder), "vocabulary": str(folder), "mono_langs": None, "bitext_pairs": None}
-    models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
-    if not isinstance(models[0], PretrainingModel):
-        raise UserError(f"{checkpoint}: is a {type(models[0]).__name__}, not a pre-trained VECO or XLM-E")
-    pieces = load_sentencepiece(spm)
-    require_own_pieces(pieces, spm, task.source_dictionary.symbols)
-    device = "cuda" if gpu and torch.cuda.is_available() else "cpu"
-    return PretrainedModel(models[0].eval().to(device), task.source_dictionary, pieces)

@@ -23,7 +23,8 @@ from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.vocabulary import read_dictionary
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_output
-from veco_fairseq.models.veco import VecoEncoder, architecture
+from veco_fairseq.models.base import architecture
+from veco_fairseq.models.veco import VecoEncoder
 
 LAYER = re.compile(r"^(encoder|decoder)\.layers\.(\d+)\.")
 CROSS = re.compile(r"^decoder\.layers\.\d+\.(?=encoder_attn)")

@@ -27,13 +27,9 @@ from torch import Tensor
 
 import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_*
 from veco_fairseq.checkpoints.embeddings import token_rows
-from veco_fairseq.checkpoints.mapping import LM_HEAD, LM_HEAD_BIAS, Group, check_weights, map_weights
-from veco_fairseq.checkpoints.pretrained import (
-    CROSS_ATTENTION,
-    Pretrained,
-    read_pretrained,
-    refuse_relative_position_bias,
-)
+from veco_fairseq.checkpoints.mapping import HEAD_BIAS, HEAD_TRANSFORM, Group, check_weights, map_weights
+from veco_fairseq.checkpoints.names import CROSS_ATTENTION
+from veco_fairseq.checkpoints.pretrained import Pretrained, read_pretrained, refuse_relative_position_bias
 from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary
 from veco_fairseq.errors import UserError
@@ -155,7 +151,7 @@ def _left_out(random_cross_attention: bool, keep_lm_head: bool) -> dict["re.Patt
     if random_cross_attention:
         reasons[CROSS_ATTENTION] = "--random-cross-attention"
     if not keep_lm_head:
-        reasons[LM_HEAD] = reasons[LM_HEAD_BIAS] = "no place in fairseq's decoder without --keep-lm-head"
+        reasons[HEAD_TRANSFORM] = reasons[HEAD_BIAS] = "no place in fairseq's decoder without --keep-lm-head"
     return reasons
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from veco_fairseq.checkpoints.integrity import check_finite
 from veco_fairseq.checkpoints.mapping import Group
-from veco_fairseq.checkpoints.pretrained import CROSS_ATTENTION
+from veco_fairseq.checkpoints.names import CROSS_ATTENTION
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint, read_tensors
 from veco_fairseq.data.roots import MASK, load_dictionary
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece, ordinary_pieces

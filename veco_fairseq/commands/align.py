@@ -36,8 +36,8 @@ def add_arguments(parser: Parser) -> None:
 def main(args: argparse.Namespace) -> None:
     from veco_fairseq.alignment.gold import figures, read_gold
     from veco_fairseq.alignment.words import align, pharaoh, usual_layer
-    from veco_fairseq.checkpoints.pretrained import load_pretrained
     from veco_fairseq.files import atomic_output, read_translations
+    from veco_fairseq.inference.pretrained import load_pretrained
     from veco_fairseq.inference.states import chosen_layers
 
     texts = read_translations(args.source, args.target)

@@ -24,7 +24,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    from veco_fairseq.checkpoints.pretrained import load_pretrained
+    from veco_fairseq.inference.pretrained import load_pretrained
     from veco_fairseq.plots import plot_attention
 
     pretrained = load_pretrained(args.checkpoint)

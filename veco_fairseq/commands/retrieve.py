@@ -67,7 +67,7 @@ def main(args: argparse.Namespace) -> None:
 
 def run_tatoeba(args: argparse.Namespace) -> dict:
     """Print and return the accuracies."""
-    from veco_fairseq.checkpoints.pretrained import load_pretrained
+    from veco_fairseq.inference.pretrained import load_pretrained
     from veco_fairseq.inference.states import chosen_layers
     from veco_fairseq.retrieval.tatoeba import evaluate, read_pair
 
@@ -82,7 +82,7 @@ def run_tatoeba(args: argparse.Namespace) -> dict:
 
 def run_bucc(args: argparse.Namespace) -> dict:
     """Write the pairs, and print and return threshold and F1."""
-    from veco_fairseq.checkpoints.pretrained import load_pretrained
+    from veco_fairseq.inference.pretrained import load_pretrained
     from veco_fairseq.inference.states import chosen_layers
     from veco_fairseq.retrieval import mining
     from veco_fairseq.retrieval.search import candidates

@@ -29,7 +29,7 @@ def inspect_root(root: Path, options, max_tokens: int, *, model: Namespace, exam
     Args:
         options: the task's (:class:`veco_fairseq.tasks.camlm_options.CamlmTaskConfig`).
         max_tokens: of a batch, as ``--max-tokens``.
-        model: options of the model, as :func:`veco_fairseq.models.veco.architecture` gives them.
+        model: options of the model, as :func:`veco_fairseq.models.base.architecture` gives them.
         examples: of each language and pair to show.
 
     Raises:

@@ -64,7 +64,7 @@ def training_memory(args: Namespace, dictionary: Dictionary, batch: Batch) -> Me
     memory come on top.
 
     Args:
-        args: model options, as :func:`veco_fairseq.models.veco.architecture` gives them.
+        args: model options, as :func:`veco_fairseq.models.base.architecture` gives them.
         dictionary: with ``<mask>``.
         batch: the largest.
     """

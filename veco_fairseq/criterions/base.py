@@ -3,6 +3,7 @@
 """What the criterions of pre-training log alike: every term of the loss, by kind of batch, language and pair."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from fairseq.criterions import FairseqCriterion
 from fairseq.logging import metrics
 from torch import Tensor
 
-from veco_fairseq.data.masking import BERTS
+from veco_fairseq.data.masking import Masker
 from veco_fairseq.data.plan import KINDS
 
 # Of more languages and pairs than these, validation logs the loss alone, not every term's figures.
@@ -24,11 +25,12 @@ class PretrainingCriterion(FairseqCriterion):
     Attributes:
         terms: what is summed of each term, by its name: "nll" (nats), "count" (of what it is a sum over), "correct"
             (whose likeliest prediction is right), and what the criterion knows to log besides.
-        corruption: what becomes of the tokens to predict.
+        masker: what makes a :class:`veco_fairseq.data.masking.Masker`, of the dictionary, the id of ``<mask>``, and the share
+            of the tokens to predict: how this objective hides them.
     """
 
     terms: dict[str, list[str]] = {}
-    corruption = BERTS
+    masker: Callable[..., Masker] = Masker
 
     def begin_update(self, update: int, model, sample: dict[str, dict]) -> None:
         """What the batches of a sample need together, before they are trained with in turn; here nothing.

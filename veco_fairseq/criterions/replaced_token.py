@@ -3,6 +3,7 @@
 """``--criterion replaced_token``: MLM, TLM, MRTD and TRTD (XLM-E, sections 3.1 and 3.2)."""
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch.nn.functional as F
 from fairseq.criterions import register_criterion
@@ -11,7 +12,7 @@ from fairseq.logging import metrics
 from torch import Tensor
 
 from veco_fairseq.criterions.base import PretrainingCriterion
-from veco_fairseq.data.masking import ALL_MASKED
+from veco_fairseq.data.masking import ALL_MASKED, Masker
 from veco_fairseq.errors import UserError
 
 # "mlm" and "mrtd" are of sequences by themselves, "tlm" and "trtd" of concatenated pairs; with the task's --no-tlm the
@@ -55,7 +56,7 @@ class ReplacedTokenCriterion(PretrainingCriterion):
         **{term: ["nll", "correct", "count", "replaced", "called", "found"] for term in DISCRIMINATOR},
     }
 
-    corruption = ALL_MASKED
+    masker = staticmethod(partial(Masker, corruption=ALL_MASKED))
 
     def __init__(self, cfg: ReplacedTokenCriterionConfig, task):
         super().__init__(task)

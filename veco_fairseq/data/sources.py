@@ -2,14 +2,14 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Where the pairs of a data root come from: languages and pairs by name, and how those of one kind become a batch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq.data import Dictionary
 
 from veco_fairseq.data import roots
-from veco_fairseq.data.masking import BERTS, Corruption, Masker
+from veco_fairseq.data.masking import Masker
 from veco_fairseq.data.pairs import AdjacentSegments, BitextPairs
 from veco_fairseq.data.plan import KINDS
 from veco_fairseq.errors import UserError
@@ -56,13 +56,13 @@ def find_sources(root: Path, split: str, options) -> dict[str, dict[str, Any]]:
     return found
 
 
-def load_streams(root: Path, split: str, options, dictionary: Dictionary, corruption: Corruption = BERTS) -> dict[str, Stream]:
+def load_streams(root: Path, split: str, options, dictionary: Dictionary, masker: Callable[..., Masker] = Masker) -> dict[str, Stream]:
     """The streams of a root that have this split.
 
     Args:
         options: the task's (:class:`veco_fairseq.tasks.camlm_options.CamlmTaskConfig`).
         dictionary: with ``<mask>``.
-        corruption: of the tokens to predict, the objective's.
+        masker: the objective's, called with the dictionary, the id of ``<mask>``, and the share to predict.
 
     Raises:
         UserError: as :func:`find_sources`; or a file is damaged.
@@ -82,7 +82,7 @@ def load_streams(root: Path, split: str, options, dictionary: Dictionary, corrup
     return {
         kind: Stream(
             sources[kind],
-            Masker(dictionary, mask, getattr(options, f"{kind}_mask_prob"), corruption),
+            masker(dictionary, mask, getattr(options, f"{kind}_mask_prob")),
             tlm=kind == "bitext" and not options.no_tlm,
             mask_spread=options.bitext_mask_spread if kind == "bitext" else 0.0,
         )

@@ -9,8 +9,8 @@ import torch
 from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
-from veco_fairseq.checkpoints.pretrained import PretrainedModel
 from veco_fairseq.errors import UserError
+from veco_fairseq.inference.pretrained import PretrainedModel
 from veco_fairseq.models.base import PretrainingModel
 
 

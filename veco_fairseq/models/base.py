@@ -2,11 +2,12 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What the models of pre-training share: XLM-R's layout and options, without the parts of RoBERTa that don't apply."""
 
+from argparse import Namespace
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import torch.nn as nn
-from fairseq.models import FairseqEncoder, FairseqEncoderModel
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, FairseqEncoder, FairseqEncoderModel
 from fairseq.models.roberta.model import RobertaModel
 from fairseq.models.roberta.model import base_architecture as roberta_architecture
 from torch import Tensor
@@ -115,3 +116,17 @@ def encoder_architecture(args, layers: int, dim: int, heads: int) -> None:
     args.checkpoint_activations = getattr(args, "checkpoint_activations", False)
     args.relative_position_bias = getattr(args, "relative_position_bias", False)
     roberta_architecture(args)
+
+
+def architecture(arch: str, **options) -> Namespace:
+    """The model options of an architecture of pre-training, where ``options`` have not chosen.
+
+    Raises:
+        UserError: there is no such architecture.
+    """
+    known = [name for name, model in ARCH_MODEL_REGISTRY.items() if issubclass(model, PretrainingModel)]
+    if arch not in known:
+        raise UserError(f"--arch {arch}: there is {', '.join(known)}")
+    args = Namespace(arch=arch, **options)
+    ARCH_CONFIG_REGISTRY[arch](args)
+    return args

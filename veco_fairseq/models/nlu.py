@@ -12,17 +12,17 @@ from fairseq.models import FairseqEncoderModel, register_model, register_model_a
 from fairseq.models.roberta.model import RobertaClassificationHead
 from torch import Tensor
 
+from veco_fairseq.checkpoints.names import LM_HEAD, PRETRAINING_ALONE
 from veco_fairseq.errors import UserError
 from veco_fairseq.models import veco
 from veco_fairseq.models.base import encoder_architecture
 from veco_fairseq.models.veco import THETA_C, VecoEncoder, VecoModel
-from veco_fairseq.models.xlme import PRETRAINING_ALONE, Discriminator
+from veco_fairseq.models.xlme import Discriminator
 
 logger = logging.getLogger(__name__)
 
-LM_HEAD = re.compile(r"^encoder\.lm_head\.")
 # By their names, the parts of a pre-trained model that have nothing to do here.
-PARTS = {"LM head": LM_HEAD, "generator and detection head": PRETRAINING_ALONE}
+PARTS = {"LM head": re.compile("^" + re.escape(LM_HEAD)), "generator and detection head": PRETRAINING_ALONE}
 
 
 class TokenHead(nn.Module):

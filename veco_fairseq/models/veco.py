@@ -4,12 +4,9 @@
 
 import logging
 import re
-from argparse import Namespace
 
 import torch
 from fairseq.models import (
-    ARCH_CONFIG_REGISTRY,
-    ARCH_MODEL_NAME_REGISTRY,
     register_model,
     register_model_architecture,
 )
@@ -210,17 +207,3 @@ def veco_base(args) -> None:
 def veco_large(args) -> None:
     """24 layers, 1024/4096, 16 heads: the paper's large model."""
     encoder_architecture(args, layers=24, dim=1024, heads=16)
-
-
-def architecture(arch: str, **options) -> Namespace:
-    """The model options of an architecture of pre-training, VECO's or XLM-E's, where ``options`` have not chosen.
-
-    Raises:
-        UserError: there is no such architecture.
-    """
-    if ARCH_MODEL_NAME_REGISTRY.get(arch) not in ("veco", "xlme"):
-        names = ", ".join(name for name, model in ARCH_MODEL_NAME_REGISTRY.items() if model in ("veco", "xlme"))
-        raise UserError(f"--arch {arch}: there is {names}")
-    args = Namespace(arch=arch, **options)
-    ARCH_CONFIG_REGISTRY[arch](args)
-    return args

@@ -2,7 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """XLM-E, generator and discriminator: ``--arch xlme_{tiny,base,large,xl}``."""
 
-import re
 from argparse import Namespace
 from typing import NamedTuple
 
@@ -18,8 +17,6 @@ from veco_fairseq.models.veco import VecoEncoder
 from veco_fairseq.modules.encoder import UnpluggedTransformerEncoder
 from veco_fairseq.modules.masked_loss import drawn_loss
 from veco_fairseq.modules.token_sampler import Draw
-
-PRETRAINING_ALONE = re.compile(r"^(?:generator|detection_head)\.")  # the names of what is not the discriminator's
 
 
 class Detection(NamedTuple):

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
-from veco_fairseq.checkpoints.pretrained import PretrainedModel
+from veco_fairseq.inference.pretrained import PretrainedModel
 from veco_fairseq.inference.states import by_length, layer_states, padded
 from veco_fairseq.models.base import PretrainingModel
 

@@ -5,9 +5,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from veco_fairseq.checkpoints.pretrained import PretrainedModel
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_json, read_translations
+from veco_fairseq.inference.pretrained import PretrainedModel
 from veco_fairseq.retrieval.search import accuracy, candidates
 from veco_fairseq.retrieval.states import sentence_states
 

@@ -21,7 +21,7 @@ from veco_fairseq.criterions.base import PretrainingCriterion
 from veco_fairseq.data import roots
 from veco_fairseq.data.batches import PlannedBatchIterator, TrainingBatches, make_plans, shard, validation_batches
 from veco_fairseq.data.dataset import PretrainingDataset
-from veco_fairseq.data.masking import BERTS
+from veco_fairseq.data.masking import Masker
 from veco_fairseq.data.plan import KINDS
 from veco_fairseq.data.sources import find_sources, load_streams
 from veco_fairseq.data.vocabulary import require_same_symbols
@@ -132,8 +132,8 @@ class CamlmTask(VecoTask):
         """Index a split's pairs: one root, that of epoch ``epoch``, of those joined with ':'."""
         paths = utils.split_paths(self.cfg.data)
         root = Path(paths[(epoch - 1) % len(paths)])
-        corruption = BERTS if self.criterion is None else self.criterion.corruption
-        streams = load_streams(root, split, self.cfg, self.dictionary, corruption)
+        masker = Masker if self.criterion is None else self.criterion.masker
+        streams = load_streams(root, split, self.cfg, self.dictionary, masker)
         for kind, stream in streams.items():
             for source in stream.sources:
                 logger.info(

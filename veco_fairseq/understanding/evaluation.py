@@ -8,15 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-from fairseq import checkpoint_utils
-from fairseq.utils import move_to_cuda
-from tqdm import tqdm
-
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_output
-from veco_fairseq.models.nlu import VecoNluModel
-from veco_fairseq.tasks.nlu import NluTask
+from veco_fairseq.inference.finetuned import Finetuned
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset
 from veco_fairseq.understanding.examples import TaggedSentence
 from veco_fairseq.understanding.metrics import figures
@@ -40,52 +34,6 @@ class Evaluated(NamedTuple):
     predictions: dict[str, list[Prediction]]
     figures: dict[str, dict[str, float]]
     alone: dict[str, int] = {}
-
-
-class Finetuned(NamedTuple):
-    """A fine-tuned model, where it computes, and its task."""
-
-    model: VecoNluModel
-    task: NluTask
-
-    @torch.inference_mode()
-    def predict(self, dataset: UnderstandingDataset, max_tokens: int, name: str) -> list[Prediction]:
-        """What the model says of the examples, in their order.
-
-        Args:
-            max_tokens: of a batch, with padding.
-            name: of the examples, for the line of progress.
-        """
-        on_gpu = next(self.model.parameters()).is_cuda
-        order = {id(item.x): place for place, item in enumerate(dataset.items)}
-        found: list[Prediction] = []
-        batches = dataset.batch_by_size(dataset.ordered_indices(), max_tokens=max_tokens)
-        for batch in tqdm(batches, desc=name, unit=" batches", disable=None, leave=False):
-            sample = dataset.collater([dataset[index] for index in batch])
-            net_input = move_to_cuda(sample["net_input"]) if on_gpu else sample["net_input"]
-            found += self.task.predict(sample, self.model(**net_input))
-        return sorted(found, key=lambda prediction: order[id(prediction.side)])
-
-
-def load_finetuned(checkpoint: Path_, data: Path_, cpu: bool = False, **options) -> Finetuned:
-    """Load a checkpoint of ``--task veco_nlu``, dict.txt and sentencepiece.bpe.model beside it.
-
-    Args:
-        data: the folder of the files to predict.
-        options: of the task, to have otherwise than in training.
-
-    Raises:
-        UserError: the checkpoint is another model's or cannot be read, or the data is bad.
-    """
-    overrides = {"data": str(data), "vocabulary": str(Path(checkpoint).parent), "valid_langs": None, **options}
-    if not Path(checkpoint).is_file():
-        raise UserError(f"{checkpoint}: no such checkpoint")
-    state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), overrides)
-    if state["cfg"] is None or getattr(state["cfg"].task, "_name", None) != "veco_nlu":
-        raise UserError(f"{checkpoint}: is no model of --task veco_nlu: fine-tune it first")
-    models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], state=state)
-    device = "cuda" if torch.cuda.is_available() and not cpu else "cpu"
-    return Finetuned(models[0].eval().to(device), task)
 
 
 def evaluate(finetuned: Finetuned, split: str, max_tokens: int = 8192) -> Evaluated:
