@@ -17,9 +17,9 @@ from fairseq import options
 from veco_fairseq.arguments import COUNT, FINITE, INPUT, OUTPUT, REPORTED, Input, Number, Output, Parser, require_apart
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.checkpoints.skeleton import check_moments, making_sense_of
-from veco_fairseq.compat import borders
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
+from veco_fairseq.options import borders
 
 NAN, HUGE = float("nan"), 10**20
 

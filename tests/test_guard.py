@@ -21,6 +21,7 @@ from fairseq.modules import MultiheadAttention
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.compat import guard
 from veco_fairseq.errors import UserError
+from veco_fairseq.options import literals
 
 INSTALLED = Path(fairseq.__file__).parent.parent
 
@@ -166,7 +167,7 @@ def test_the_evaluated_options_are_known(calls):
                 found.add(ast.unparse(argument))
     # x and uf: the helpers' own, and the type of a command line's option; line.strip(): of a file of --task speech
     found -= {"x", "uf", "line.strip()", "getattr(override_args, 'model_overrides', '{}')"}
-    assert guard.EVALUATED == found | {"encoder_xformers_att_config", "decoder_xformers_att_config"}
+    assert literals.EVALUATED == found | {"encoder_xformers_att_config", "decoder_xformers_att_config"}
 
 
 @pytest.mark.parametrize("text, value", [
@@ -227,7 +228,7 @@ def test_fasta_is_refused(tmp_path):
         FastaDataset(str(tmp_path / "a;touch b"))
 
 
-@pytest.mark.parametrize("option", sorted(guard.EVALUATED))
+@pytest.mark.parametrize("option", sorted(literals.EVALUATED))
 def test_checkpoint_with_a_canary_is_refused(tmp_path, option):
     path = tmp_path / "a.pt"
     for place, options in (
@@ -265,7 +266,7 @@ def test_ordinary_options_are_read(tmp_path):
 def test_no_command_runs_a_canary(tmp_path, make_model, run, command):
     command = Command(command, tmp_path, make_model)
     state = torch.load(command.checkpoint)
-    every = {option: canary(tmp_path) for option in guard.EVALUATED}
+    every = {option: canary(tmp_path) for option in literals.EVALUATED}
     cfg = {part: {**options, **every} if isinstance(options, dict) else Namespace(**{**vars(options), **every})
            for part, options in state["cfg"].items()}  # fmt: skip
     args = Namespace(arch="transformer_tiny", task="translation", data=str(command.data), **every)

@@ -12,8 +12,9 @@ from test_training import logged, train  # noqa: F401  a fixture
 from test_workers import EXACT, OPTIONS, close, launch, resume_exactly, weights  # noqa: F401  a fixture
 
 from veco_fairseq.criterions import knn as module
-from veco_fairseq.criterions.knn import KnnTargetSampler, nearest
+from veco_fairseq.criterions.knn import KnnTargetSampler
 from veco_fairseq.modules.embedding import FactorizedEmbedding, TokenEmbedding
+from veco_fairseq.modules.nearest import nearest
 
 by_products = module._by_products
 

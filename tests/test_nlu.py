@@ -17,10 +17,10 @@ from veco_fairseq.checkpoints.huggingface import export_hf, import_transformers,
 from veco_fairseq.checkpoints.pretrained import read_pretrained
 from veco_fairseq.criterions.nlu import NluCriterion
 from veco_fairseq.errors import UserError
+from veco_fairseq.inference.evaluation import evaluate, label
 from veco_fairseq.inference.finetuned import Finetuned
 from veco_fairseq.models.nlu import VecoNluModel, mean_of_words
 from veco_fairseq.tasks.nlu import NluTask, NluTaskConfig
-from veco_fairseq.understanding.evaluation import evaluate, label
 from veco_fairseq.understanding.examples import read_examples
 from veco_fairseq.understanding.metrics import SUMS
 from veco_fairseq.understanding.teaching import ids_like, read_words, write_conllu

@@ -14,9 +14,9 @@ from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.sentencepiece import ordinary_pieces, train_sentencepiece
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
+from veco_fairseq.inference.evaluation import Evaluated, write_predictions
 from veco_fairseq.understanding import metrics
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, by_window, paired
-from veco_fairseq.understanding.evaluation import Evaluated, write_predictions
 from veco_fairseq.understanding.examples import (
     Question,
     SentencePair,

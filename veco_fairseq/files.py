@@ -154,3 +154,9 @@ def read_translations(source: Path_, target: Path_) -> tuple[list[str], list[str
         advice = "line N must be a translation of line N"
         raise UserError(f"{source} has {lines:,} lines and {target} {others:,}: {advice}")
     return texts
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text in UTF-8, whole or not at all."""
+    with atomic_output(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

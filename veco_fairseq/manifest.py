@@ -8,11 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from veco_fairseq.data.sentencepiece import DICT_NAME
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output, read_json
 
-MANIFEST_NAME = "preparation.json"
 CHECKSUM = "sha256"  # of the steps, in the manifest's file
 
 
@@ -38,7 +36,7 @@ class Manifest:
         UserError: the manifest is damaged, or there is a result and no manifest.
     """
 
-    def __init__(self, root: Path, name: str = MANIFEST_NAME, results: Iterable[str] = (DICT_NAME,)):
+    def __init__(self, root: Path, name: str, results: Iterable[str]):
         self.root = root
         self.path = root / name
         self.steps: dict[str, dict[str, Any]] = {}

@@ -20,7 +20,7 @@ from veco_fairseq.checkpoints.pretrained import (
     read_pretrained,
     refuse_relative_position_bias,
 )
-from veco_fairseq.checkpoints.xlmr import POSITIONS, SPECIAL, TOKEN_TYPES, names
+from veco_fairseq.checkpoints.xlmr_files import POSITIONS, SPECIAL, TOKEN_TYPES, names
 from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece, ordinary_pieces
 from veco_fairseq.data.vocabulary import dictionary_of

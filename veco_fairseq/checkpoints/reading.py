@@ -18,8 +18,8 @@ import torch
 
 from veco_fairseq.checkpoints.integrity import Records, WrongBytes, WrongSize, check_finite
 from veco_fairseq.checkpoints.skeleton import check_skeleton
-from veco_fairseq.compat import guard
 from veco_fairseq.errors import SYSTEM_ERRORS, UserError
+from veco_fairseq.options import literals
 
 try:
     from numpy._core import multiarray
@@ -80,13 +80,13 @@ def read_checkpoint(path: str | Path, trust: bool = False, mapped: bool = False)
         UserError: the file is missing, or no fairseq checkpoint (it has no "model"), or a part of it is not what it
             must be (:func:`~veco_fairseq.checkpoints.skeleton.check_skeleton`), or its model has a tensor with NaN or
             infinity, or it needs more than :func:`allowed_types` and is not trusted, or an option holds what fairseq
-            would run as code (:func:`veco_fairseq.compat.guard.check_options`).
+            would run as code (:func:`veco_fairseq.options.literals.check_options`).
     """
     state = _load(Path(path), trust, mapped)
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         held = f"its keys: {', '.join(map(str, list(state)[:5]))}" if isinstance(state, dict) else type(state).__name__
         raise UserError(f'{path}: is not a fairseq checkpoint: it has no "model" ({held}); give one of fairseq-train')
-    guard.check_options(path, state)
+    literals.check_options(path, state)
     check_skeleton(path, state)
     check_finite(path, state["model"])
     return state

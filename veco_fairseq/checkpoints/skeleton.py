@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from fairseq.optim.adam import Adam
 
-from veco_fairseq.compat.borders import check_options
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
+from veco_fairseq.options.borders import check_options
 
 logger = logging.getLogger(__name__)
 

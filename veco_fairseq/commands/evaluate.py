@@ -66,8 +66,8 @@ def main(args: argparse.Namespace) -> None:
 
 def evaluate_one(args: argparse.Namespace):
     """Print and return the figures of each checkpoint."""
+    from veco_fairseq.inference.evaluation import evaluate, write_predictions
     from veco_fairseq.inference.finetuned import load_finetuned
-    from veco_fairseq.understanding.evaluation import evaluate, write_predictions
     from veco_fairseq.understanding.xtreme import Result, table
 
     options = {"valid_langs": args.langs}

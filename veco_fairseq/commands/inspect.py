@@ -27,9 +27,9 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    from veco_fairseq.compat import borders
     from veco_fairseq.cost.inspection import inspect_root
     from veco_fairseq.models.base import architecture
+    from veco_fairseq.options import borders
     from veco_fairseq.tasks.camlm_options import check_options
 
     args.seed, args.update_freq = 1, [1]

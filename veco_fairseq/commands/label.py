@@ -28,8 +28,8 @@ def add_arguments(parser: Parser) -> None:
 def main(args: argparse.Namespace) -> None:
     if args.output.suffix != ".conllu":
         raise UserError(f"--output {args.output}: is written as CoNLL-U: call it ....conllu")
+    from veco_fairseq.inference.evaluation import label
     from veco_fairseq.inference.finetuned import load_finetuned
-    from veco_fairseq.understanding.evaluation import label
     from veco_fairseq.understanding.teaching import ids_like, read_words, write_conllu
 
     sentences = read_words(args.input, args.tokenize)

@@ -41,9 +41,9 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    from veco_fairseq.compat.borders import lengths
     from veco_fairseq.compat.texts import standard_input
     from veco_fairseq.inference.translator import Translator, translate_stream
+    from veco_fairseq.options.borders import lengths
 
     for message in lengths({"max_len_a": args.max_len_a, "max_len_b": args.max_len_b, "min_len": 1}):
         raise UserError(message)

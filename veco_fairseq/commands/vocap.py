@@ -51,15 +51,9 @@ def main(args: argparse.Namespace) -> None:
     if args.alp is None and (args.size is None or args.output is None):
         end_with("--size and --output are needed (or --alp)")
     from veco_fairseq.data.prepare.text import default_workers
+    from veco_fairseq.vocab.comparison import measure, named_models, write_comparison  # fmt: skip
     from veco_fairseq.vocab.corpora import find_corpora
-    from veco_fairseq.vocab.vocap import (
-        Options,
-        make_vocabulary,
-        measure,
-        named_models,
-        require_positive,
-        write_comparison,
-    )  # fmt: skip
+    from veco_fairseq.vocab.vocap import Options, make_vocabulary, require_positive  # fmt: skip
 
     corpora, workers = find_corpora(args.corpora), min(default_workers(), 8) if args.workers is None else args.workers
     require_positive(lines=args.lines, workers=workers)

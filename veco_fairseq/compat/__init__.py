@@ -47,9 +47,9 @@ FORKS = "the data loaders' processes import everything again where Python does n
 
 PATCHES = (
     # Options
-    Patch("fairseq.options:parse_args_and_arch", ".compat.borders:parse_args_and_arch",
+    Patch("fairseq.options:parse_args_and_arch", ".compat.command_line:parse_args_and_arch",
           "a value beyond its border ends in a traceback hours later, or in nothing at all"),
-    Patch("fairseq.dataclass.utils:eval_str_list", ".compat.borders:eval_str_list", "a list of numbers is evaluated as code"),
+    Patch("fairseq.dataclass.utils:eval_str_list", ".compat.command_line:eval_str_list", "a list of numbers is evaluated as code"),
     # Data
     Patch("fairseq.data.indexed_dataset:make_dataset", ".compat.data_files:make_dataset", "a damaged file is read as it is"),
     Patch("fairseq.data.indexed_dataset:dataset_exists", ".compat.data_files:dataset_exists", "half a token file is none"),

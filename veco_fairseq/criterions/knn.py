@@ -21,16 +21,10 @@ from torch import Tensor
 from veco_fairseq.criterions.camlm import CamlmCriterion, CamlmCriterionConfig
 from veco_fairseq.errors import UserError
 from veco_fairseq.modules.embedding import TokenEmbedding
-from veco_fairseq.modules.masked_loss import LOGITS_A_CHUNK
+from veco_fairseq.modules.nearest import nearest
 from veco_fairseq.modules.prediction import Subset
 
 logger = logging.getLogger(__name__)
-
-# So many candidates for each neighbour have their products computed anew, after rounding.
-CANDIDATES = 4
-
-# So many rows of the table are rounded at a time: on a CPU what its cache holds, else enough to be worth a kernel.
-ROWS_A_BLOCK = {"cpu": 2048, "cuda": 65536}
 
 
 class Sampled(NamedTuple):
@@ -173,71 +167,6 @@ class KnnTargetSampler:
         self.neighbours[state["tokens"]] = neighbours
         self.made_at[state["tokens"]] = state["made_at"]
         return True
-
-
-@torch.no_grad()
-def nearest(tokens: Tensor, embeddings: TokenEmbedding, k: int) -> Tensor:
-    """Equation 6: for each token the ``k`` whose embeddings have the largest inner product with its own.
-
-    Exact, for :data:`~veco_fairseq.modules.masked_loss.LOGITS_A_CHUNK` products at a time. Under autocast most products
-    are computed in its precision, and those that matter in fp32.
-
-    Args:
-        tokens: (n).
-        embeddings: of all tokens; with a projection, those that it makes of the table's rows.
-
-    Returns:
-        (n, k), int32.
-    """
-    table = embeddings.weight.float()
-    device = table.device.type
-    precision = torch.float32
-    if torch.is_autocast_enabled(device) and CANDIDATES * k < len(table):
-        precision = torch.get_autocast_dtype(device)
-    found = [torch.empty(0, k, dtype=torch.int32, device=table.device)]
-    with torch.autocast(device, enabled=False):
-        for chunk in tokens.split(max(1, LOGITS_A_CHUNK // len(table))):
-            queries = embeddings.project_out(embeddings.project_in(embeddings.weight[chunk])).float()
-            if precision == torch.float32:
-                found.append(_by_products(queries, table, k))
-            else:
-                found.append(_by_rounded_products(queries, table, k, precision))
-    return torch.cat(found)
-
-
-def _by_products(queries: Tensor, table: Tensor, k: int) -> Tensor:
-    return (queries @ table.t()).topk(k, dim=1, sorted=False).indices.int()
-
-
-def _by_rounded_products(queries: Tensor, table: Tensor, k: int, precision: torch.dtype) -> Tensor:
-    """The same from the products of rounded numbers, which find candidates to be compared anew.
-
-    What is no candidate has a rounded product of at most the last candidate's. Its product is then at most that and the
-    error of rounding: with u the largest relative error of one number, 2u |q| |e| for the factors (and u^2), and u of
-    the product itself. Queries whose k-th neighbour is not above that are compared with the whole table. The table is
-    rounded a block at a time: on a CPU a rounded copy of it all costs more than the products.
-
-    Args:
-        queries, table: (n, dim) and (vocabulary, dim), fp32.
-        precision: what is rounded to.
-    """
-    rounded = queries.to(precision)
-    products = rounded.new_empty(len(queries), len(table))
-    longest = table.new_zeros(())
-    rows = ROWS_A_BLOCK.get(table.device.type, len(table))
-    for block, of_block in zip(table.split(rows), products.split(rows, dim=1)):
-        of_block.copy_(rounded @ block.to(precision).t())
-        longest = torch.maximum(longest, block.norm(dim=1).max())
-    products, candidates = products.topk(CANDIDATES * k, dim=1)
-    last = products[:, -1].float()
-    products, order = torch.einsum("nd,ncd->nc", queries, table[candidates]).topk(k, dim=1)
-    found = candidates.gather(1, order).int()
-    u = torch.finfo(precision).eps / 2
-    error = (2 + 2 * u) * u * queries.norm(dim=1) * longest + (1 + 2 * u) * u * last.abs()
-    unsure = products[:, -1] <= last + error
-    if unsure.any():
-        found[unsure] = _by_products(queries[unsure], table, k)
-    return found
 
 
 def _workers() -> int:

@@ -7,14 +7,8 @@ before, and ``languages/LANG.model`` is the largest of them; the rest is the res
 allocated sizes as a table and a picture. What is there and was made from the same texts and options is not made again.
 """
 
-import multiprocessing
-import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -35,11 +29,12 @@ from veco_fairseq.data.sentencepiece import (
     write_vocabulary,
 )
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import atomic_output
+from veco_fairseq.files import atomic_output, write_text
 from veco_fairseq.manifest import Manifest, fingerprint
 from veco_fairseq.vocab.allocation import Allocation, allocate, sampling_probabilities
-from veco_fairseq.vocab.alp import average_log_probability, count_pieces, without_normaliser, words_of
+from veco_fairseq.vocab.alp import average_log_probability, count_pieces, without_normaliser
 from veco_fairseq.vocab.corpora import drawn, sample
+from veco_fairseq.vocab.parallel import in_parallel
 from veco_fairseq.vocab.sizes import META, Vocabularies, all_sizes
 from veco_fairseq.vocab.union import union_model
 
@@ -166,63 +161,10 @@ def _make_language(options: Options, language: str) -> dict[str, Any]:
         temporary.write_bytes(model)
     gains = np.diff(found.alp, prepend=-np.inf)
     rows = (f"{size}\t{alp:.3f}\t{gain:.3f}\n" for size, alp, gain in zip(found.sizes, found.alp, gains))
-    _write_text(_file(options, language, "tsv"), "size\talp\tgain\n" + "".join(rows))
+    write_text(_file(options, language, "tsv"), "size\talp\tgain\n" + "".join(rows))
     found.save(_file(options, language, "npz"))
     return {"vocabularies": len(found.sizes), "least": found.sizes[0], "most": found.sizes[-1],
             "instances": instances, "seconds": time.time() - started}  # fmt: skip
-
-
-def _write_text(path: Path, text: str) -> None:
-    with atomic_output(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-
-
-def in_parallel(calls: dict[str, Callable[[], Any]], workers: int) -> Iterator[tuple[str, Any]]:
-    """(name, result) of every call, each in one of so many processes, as they end; one worker is this process.
-
-    When a call fails no other is begun, and those that are running still end; then its error is raised.
-
-    Raises:
-        UserError: a process was killed; and what the calls raise.
-    """
-    if workers == 1:
-        yield from ((name, call()) for name, call in calls.items())
-        return
-    context = multiprocessing.get_context("spawn")  # SentencePiece's and PyTorch's threads do not survive a fork
-    workers = max(1, min(workers, len(calls)))
-    failure: BaseException | None = None
-    with ProcessPoolExecutor(workers, context, initializer=_end_with_the_parent) as pool:
-        futures = {pool.submit(call): name for name, call in calls.items()}
-        try:
-            for future in as_completed(futures):
-                if future.cancelled():
-                    continue
-                if future.exception() is None:
-                    yield futures[future], future.result()
-                elif failure is None:
-                    failure = future.exception()
-                    for other in futures:
-                        other.cancel()
-        except BaseException:
-            for process in multiprocessing.active_children():
-                process.terminate()
-            raise
-    if isinstance(failure, BrokenProcessPool):
-        raise UserError("a process was killed, perhaps for memory: try fewer --workers or --lines") from failure
-    if failure is not None:
-        raise failure
-
-
-def _end_with_the_parent() -> None:
-    """Of a worker: Ctrl-C is for the parent to answer, and nothing goes on when it is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-
-    def wait() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 def _tell_of(allocation: Allocation, options: Options, say: Callable[[str], None]) -> None:
@@ -261,7 +203,7 @@ def _write_table(options: Options, vocabularies: dict[str, Vocabularies], alloca
         of_texts = (name, of.instances, f"{probabilities[name]:.4f}", of.sizes[-1])
         rows.append((*of_texts, size, f"{own:.2f}", f"{in_union:.2f}"))
     table = "".join("\t".join(map(str, row)) + "\n" for row in rows)
-    _write_text(options.output / TABLE, table)
+    write_text(options.output / TABLE, table)
     bars = {"allocated": {name: allocation.sizes[name] / 1000 for name in [row[0] for row in rows[1:]]}}
     plot_bars(bars, "thousands of pieces", f"VoCap, {options.size:,} pieces", options.output / PICTURE)
     return table
@@ -288,71 +230,3 @@ def _make_joint(
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     write_vocabulary(folder, model, dictionary_text(processor, folder / MODEL_NAME).encode("utf-8"))
     manifest.finish("joint", made_from, files, {"lines": total})
-
-
-def measure(
-    models: dict[str, Path], corpora: dict[str, list[Path]], lines: int, workers: int
-) -> dict[str, dict[str, float]]:
-    """The ALP of every model on every language's text (equation 1), by language and the model's name.
-
-    Args:
-        models: unigram models by name.
-        corpora: files by language.
-        lines: of a language, at most.
-        workers: languages at a time.
-
-    Raises:
-        UserError: a model or text is missing or damaged, or a model is no unigram model.
-    """
-    for path in models.values():
-        model = sentencepiece_model_pb2.ModelProto.FromString(load_sentencepiece(path).serialized_model_proto())
-        trainer = model.trainer_spec
-        if trainer.model_type != trainer.UNIGRAM:
-            raise UserError(f"{path}: is no unigram model, which alone has probabilities")
-        if not trainer.split_by_whitespace or trainer.treat_whitespace_as_suffix or not model.normalizer_spec.add_dummy_prefix:
-            raise UserError(f"{path}: its words don't begin with a space of their own, as is expected here")
-    calls = {name: partial(_measure_language, models, paths, lines) for name, paths in corpora.items()}
-    found = dict(in_parallel(calls, workers))
-    return {name: found[name] for name in corpora}
-
-
-def _measure_language(models: dict[str, Path], paths: list[Path], most: int) -> dict[str, float]:
-    lines, _ = sample(paths, most)
-    alp = {}
-    for name, path in models.items():
-        model = load_sentencepiece(path)
-        words = words_of(lines, model)
-        bare = without_normaliser(sentencepiece_model_pb2.ModelProto.FromString(model.serialized_model_proto()))
-        alp[name] = average_log_probability(count_pieces(words, bare), words.sentences)
-    return alp
-
-
-def write_comparison(alp: dict[str, dict[str, float]], output: Path | None) -> str:
-    """Several models' ALP by language, as a table; with an output folder as alp.tsv and, as Figure 4, alp.png, too."""
-    names = list(next(iter(alp.values())))
-    rows = [("language", *names)]
-    rows += [(language, *(f"{of[name]:.2f}" for name in names)) for language, of in alp.items()]
-    table = "".join("\t".join(row) + "\n" for row in rows)
-    if output is not None:
-        from veco_fairseq.plots import plot_bars
-
-        _write_text(output / "alp.tsv", table)
-        bars = {name: {language: -of[name] for language, of in alp.items()} for name in names}
-        plot_bars(bars, "-ALP (shorter is better)", "Average log probability of a sentence", output / "alp.png")
-    return table
-
-
-def named_models(arguments: list[str]) -> dict[str, Path]:
-    """The models of ``NAME=MODEL`` arguments; one without a name has its file's.
-
-    Raises:
-        UserError: two have the same name.
-    """
-    models: dict[str, Path] = {}
-    for argument in arguments:
-        name, equals, path = argument.partition("=")
-        name, path = (name, path) if equals else (Path(argument).name, argument)
-        if name in models:
-            raise UserError(f"--alp {argument}: {name} is there already: name them, NAME=MODEL")
-        models[name] = Path(path)
-    return models

@@ -34,6 +34,7 @@ from veco_fairseq.data.symbols import read_symbols, require_own_pieces
 from veco_fairseq.errors import UserError
 from veco_fairseq.manifest import Manifest, checksum, fingerprint
 
+MANIFEST_NAME = "preparation.json"
 SECONDS_BETWEEN_PROGRESS = 10.0
 SECONDS_BETWEEN_MARKS = 30.0  # what a kill loses at most
 
@@ -95,7 +96,7 @@ def prepare_root(plan: Plan) -> dict[str, dict[str, Any]]:
     Raises:
         UserError: anything that is wrong with the input, or a full disk; the files of a failed step have hidden names.
     """
-    manifest = Manifest(plan.output)
+    manifest = Manifest(plan.output, MANIFEST_NAME, (DICT_NAME,))
     vocabulary_from = _vocabulary_inputs(plan)
     vocabulary_is_done = manifest.is_done("vocabulary", vocabulary_from)
     if not vocabulary_is_done:

@@ -12,8 +12,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from fairseq import options as fairseq_options
-
 from veco_fairseq.arguments import (
     COUNT,
     EXPONENT,
@@ -27,11 +25,10 @@ from veco_fairseq.arguments import (
     SIZE,
     WHOLE,
     Number,
-    end_with,
     short,
 )
-from veco_fairseq.compat.guard import EVALUATED
 from veco_fairseq.errors import UserError
+from veco_fairseq.options.literals import EVALUATED
 
 OFF_OR_MORE = Number(int, least=-1)  # -1 switches it off
 PROBABILITY = Number(least=0, below=1)  # of dropping something: of 1, nothing is left to train
@@ -90,14 +87,10 @@ BORDERS: dict[str, Number] = {
 LISTS = ("lr", "update_freq")  # a value an epoch
 
 
-def _literal(text: str) -> Any:
-    return ast.literal_eval(text)
-
-
 # Options whose text fairseq takes for a Python or JSON value: what it must be, and how it is read.
 VALUES: dict[str, tuple[type, str, Callable[[str], Any]]] = {
-    "model_overrides": (dict, "{'dropout': 0.1}", _literal),
-    "optimizer_overrides": (dict, "{'lr': 0.1}", _literal),
+    "model_overrides": (dict, "{'dropout': 0.1}", ast.literal_eval),
+    "optimizer_overrides": (dict, "{'lr': 0.1}", ast.literal_eval),
     "eval_bleu_args": (dict, '{"beam": 4}', json.loads),
     "eval_bleu_detok_args": (dict, "{}", json.loads),
 }
@@ -173,7 +166,7 @@ def _problem(border: Number, value: Any) -> str | None:
 
 def _of_betas(value: Any) -> Iterator[str]:
     try:
-        betas = _literal(value) if isinstance(value, str) else value
+        betas = ast.literal_eval(value) if isinstance(value, str) else value
         right = len(betas) == 2 and all(PROBABILITY.problem(beta) is None for beta in betas)
     except Exception:  # literal_eval raises anything
         right = False
@@ -183,7 +176,7 @@ def _of_betas(value: Any) -> Iterator[str]:
 
 def _of_cutoff(value: Any) -> Iterator[str]:
     try:
-        sizes = list(_literal(value) if isinstance(value, str) else value)
+        sizes = list(ast.literal_eval(value) if isinstance(value, str) else value)
         right = sizes and all(COUNT.problem(size) is None for size in sizes) and sizes == sorted(set(sizes))
     except Exception:  # literal_eval raises anything
         right = False
@@ -229,45 +222,3 @@ def lengths(options: Mapping[str, Any]) -> Iterator[str]:
 # ---------------------------------------------------------------------------------------------------------------------
 # fairseq's command line
 
-_fairseq_parse_args_and_arch = fairseq_options.parse_args_and_arch
-
-
-def parse_args_and_arch(parser: argparse.ArgumentParser, *args, **kwargs):
-    """fairseq's, with errors of one line, and values within their borders.
-
-    Raises:
-        UserError: see :func:`check_options`; or the value of an option is empty.
-    """
-    parser.error = end_with
-    try:
-        found = _fairseq_parse_args_and_arch(parser, *args, **kwargs)
-    except RuntimeError as error:
-        if str(error):
-            raise
-        raise UserError("--arch: is missing: give the model's architecture, such as --arch veco_small") from error
-    chosen = vars(found[0] if isinstance(found, tuple) else found)
-    for action in parser._actions:  # its defaults may be empty
-        if chosen.get(action.dest) == "" and action.default != "" and action.dest not in MAY_BE_EMPTY:
-            name = action.option_strings[0] if action.option_strings else f"the argument {action.dest}"
-            raise UserError(f"{name}: is empty: give a value, or take it away")
-    check_options(chosen)
-    return found
-
-
-def eval_str_list(text: Any, kind: type = float) -> list | None:
-    """The list that an argument such as ``--lr 1e-3,1e-4`` is; argparse.ArgumentTypeError if it is none.
-
-    fairseq's ends in a SyntaxError for some, and cuts the point off a number that must be whole.
-    """
-    if text is None:
-        return None
-    noun = {int: "whole numbers", float: "numbers"}.get(kind, "values")
-    try:
-        value = _literal(text) if isinstance(text, str) and text else text or []
-        values = list(value) if isinstance(value, (list, tuple)) else [value]
-        if kind in (int, float):
-            if any(isinstance(one, bool) or not isinstance(one, (int, kind)) for one in values):
-                raise ValueError(text)
-        return [kind(one) for one in values]
-    except Exception:  # literal_eval raises anything
-        raise argparse.ArgumentTypeError(f"{short(text)}: must be {noun}, joined with commas") from None

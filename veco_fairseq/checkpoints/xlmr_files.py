@@ -1,0 +1,240 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""XLM-R's checkpoints, read alike whether they are fairseq's or Hugging Face's."""
+
+import re
+from argparse import Namespace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from veco_fairseq.checkpoints.integrity import check_finite
+from veco_fairseq.checkpoints.names import CROSS_ATTENTION
+from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint, read_tensors
+from veco_fairseq.data.roots import MASK, load_dictionary
+from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece, ordinary_pieces
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import Path_, read_json
+
+EMBEDDINGS = "sentence_encoder.embed_tokens.weight"
+
+
+POSITIONS = "sentence_encoder.embed_positions.weight"
+
+
+HEAD_BIAS = "lm_head.bias"
+
+
+TIED_HEAD = "lm_head.weight"  # the embeddings again
+
+
+TOKEN_TYPES = "roberta.embeddings.token_type_embeddings.weight"
+
+
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+
+
+# Ours below "encoder.", and Hugging Face's; ".*" stands for weight and bias, "{}" for the layer.
+NAMES = (
+    (EMBEDDINGS, "roberta.embeddings.word_embeddings.weight"),
+    (POSITIONS, "roberta.embeddings.position_embeddings.weight"),
+    ("sentence_encoder.layernorm_embedding.*", "roberta.embeddings.LayerNorm.*"),
+    ("sentence_encoder.layers.{}.self_attn.q_proj.*", "roberta.encoder.layer.{}.attention.self.query.*"),
+    ("sentence_encoder.layers.{}.self_attn.k_proj.*", "roberta.encoder.layer.{}.attention.self.key.*"),
+    ("sentence_encoder.layers.{}.self_attn.v_proj.*", "roberta.encoder.layer.{}.attention.self.value.*"),
+    ("sentence_encoder.layers.{}.self_attn.out_proj.*", "roberta.encoder.layer.{}.attention.output.dense.*"),
+    ("sentence_encoder.layers.{}.self_attn_layer_norm.*", "roberta.encoder.layer.{}.attention.output.LayerNorm.*"),
+    ("sentence_encoder.layers.{}.fc1.*", "roberta.encoder.layer.{}.intermediate.dense.*"),
+    ("sentence_encoder.layers.{}.fc2.*", "roberta.encoder.layer.{}.output.dense.*"),
+    ("sentence_encoder.layers.{}.final_layer_norm.*", "roberta.encoder.layer.{}.output.LayerNorm.*"),
+    ("lm_head.dense.*", "lm_head.dense.*"),
+    ("lm_head.layer_norm.*", "lm_head.layer_norm.*"),
+    (HEAD_BIAS, "lm_head.bias"),
+)
+
+
+# What Hugging Face has beside them: copies of tied tensors, and what masked language modelling has no use for.
+HF_TIED = {"lm_head.decoder.weight": EMBEDDINGS, "lm_head.decoder.bias": HEAD_BIAS}
+
+
+HF_LEFT_OUT = re.compile(r"(roberta\.)?(pooler\.|embeddings\.position_ids$)|classifier\.|qa_outputs\.")
+
+
+# And fairseq's.
+FAIRSEQ_LEFT_OUT = re.compile(r"encoder\.sentence_encoder\.version$|.*_float_tensor$|classification_heads\.")
+
+
+class XlmR(NamedTuple):
+    """What a file of XLM-R holds.
+
+    Attributes:
+        path: the file.
+        weights: by our names below "encoder.", without the tied projection; fp32.
+        symbols: the vocabulary, in the order of the embeddings' rows.
+        heads: the number of attention heads.
+        left_out: names of the tensors without a place, with their sizes.
+    """
+
+    path: Path
+    weights: dict[str, Tensor]
+    symbols: list[str]
+    heads: int
+    left_out: dict[str, int]
+
+
+def names(layers: int) -> dict[str, str]:
+    """:data:`NAMES` written out for so many layers: ours to Hugging Face's."""
+    table = {}
+    for ours, theirs in NAMES:
+        for layer in range(layers) if "{}" in ours else (0,):
+            for suffix in ("weight", "bias") if ours.endswith("*") else ("",):
+                table[ours.format(layer).replace("*", suffix)] = theirs.format(layer).replace("*", suffix)
+    return table
+
+
+# Reading
+
+
+def read_xlmr(path: Path_) -> XlmR:
+    """Read XLM-R from a fairseq checkpoint or folder, a Hugging Face folder, or a .safetensors file of one.
+
+    Raises:
+        UserError: something is missing or damaged, or has another model's names.
+    """
+    path = Path(path)
+    if path.is_dir():
+        for name in ("model.safetensors", "pytorch_model.bin", "model.pt"):
+            if (path / name).is_file():
+                path = path / name
+                break
+        else:
+            raise UserError(
+                f"{path}: holds no XLM-R: expected Hugging Face's model.safetensors (or pytorch_model.bin) and "
+                "config.json, or fairseq's model.pt and dict.txt"
+            )
+    if not path.is_file():
+        raise UserError(f"{path}: no such file or folder: check --init-from")
+    if path.suffix in (".safetensors", ".bin"):
+        return _read_hugging_face(path)
+    return _read_fairseq(path)
+
+
+def _read_hugging_face(path: Path) -> XlmR:
+    config = _read_config(path.with_name("config.json"))
+    tensors = _read_safetensors(path) if path.suffix == ".safetensors" else read_tensors(path)
+    # XLMRobertaModel's own files have no "roberta." before the encoder's names.
+    tensors = {re.sub(r"^(?=embeddings\.|encoder\.)", "roberta.", name): t.float() for name, t in tensors.items()}
+    ours = {theirs: name for name, theirs in names(config["num_hidden_layers"]).items()}
+    weights = {ours[name]: tensor for name, tensor in tensors.items() if name in ours}
+    for name, twin in HF_TIED.items():
+        if name in tensors and not (twin in weights and torch.equal(tensors[name], weights[twin])):
+            raise UserError(f"{path}: {name} is not tied to the embeddings, as XLM-R's is: this is another model")
+    left_out = {name: tensor.numel() for name, tensor in tensors.items() if HF_LEFT_OUT.match(name)}
+    known = {*ours, *left_out, *HF_TIED, TOKEN_TYPES}
+    _refuse_unknown(path, [name for name in tensors if name not in known])
+    if POSITIONS in weights and TOKEN_TYPES in tensors and tensors[TOKEN_TYPES].any():
+        # fairseq's XLM-R has no token types, and Hugging Face's but one, which is added to every token: zeros, mostly.
+        weights[POSITIONS] = weights[POSITIONS] + tensors[TOKEN_TYPES][0]
+        weights[POSITIONS][SPECIAL.index("<pad>")] = 0  # at padding, which is 0 before the first layer
+    return XlmR(path, weights, _hugging_face_symbols(path.parent), config["num_attention_heads"], left_out)
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """What of config.json matters.
+
+    Raises:
+        UserError: it is missing, damaged, or of another kind of model.
+    """
+    try:
+        config = read_json(path)
+        kind, needed = config.get("model_type"), ("num_hidden_layers", "num_attention_heads")
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"{path}: is damaged ({error}): fetch it again") from error
+    if kind != "xlm-roberta" or config.get("hidden_act", "gelu") != "gelu":
+        raise UserError(f"{path}: is of a model of type {kind}, with {config.get('hidden_act')}; expected xlm-roberta")
+    missing = [key for key in needed if not isinstance(config.get(key), int)]
+    if missing:
+        raise UserError(f"{path}: has no {missing[0]}: fetch it again")
+    return config
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+    except (SafetensorError, OSError) as error:
+        raise DamagedCheckpoint(f"{path}: cannot be read ({error}): fetch it again") from error
+    check_finite(path, tensors)  # of its bytes the format has no checksum
+    return tensors
+
+
+def _hugging_face_symbols(folder: Path) -> list[str]:
+    """The vocabulary of XLMRobertaTokenizer, from sentencepiece.bpe.model or tokenizer.json.
+
+    Raises:
+        UserError: neither is there.
+    """
+    if (folder / MODEL_NAME).is_file():
+        model = load_sentencepiece(folder / MODEL_NAME)
+        return [*SPECIAL, *ordinary_pieces(model), MASK]
+    if (folder / "tokenizer.json").is_file():
+        try:
+            tokenizer = read_json(folder / "tokenizer.json")
+            symbols = [piece for piece, _ in tokenizer["model"]["vocab"]]
+            if not all(isinstance(symbol, str) for symbol in symbols):
+                raise TypeError("tokens that are no text")
+            return symbols
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"{folder / 'tokenizer.json'}: is damaged or no unigram tokenizer: fetch it again"
+            ) from error
+    raise UserError(f"{folder}: has neither {MODEL_NAME} nor tokenizer.json, which name the tokens: put one there")
+
+
+def _read_fairseq(path: Path) -> XlmR:
+    state = read_checkpoint(path)
+    options = (state.get("cfg") or {}).get("model") or state.get("args")
+    options = Namespace(**options) if isinstance(options, dict) else options
+    if getattr(options, "encoder_attention_heads", None) is None:
+        raise UserError(f"{path}: its options don't say --encoder-attention-heads: give a checkpoint of fairseq-train")
+    # The names of fairseq's first RoBERTa, as RobertaModel.upgrade_state_dict_named renames them.
+    tensors = {
+        re.sub(r"^decoder\.", "encoder.", name).replace(".emb_layer_norm.", ".layernorm_embedding."): tensor.float()
+        for name, tensor in state["model"].items()
+    }
+    left_out = {
+        name: tensor.numel()
+        for name, tensor in tensors.items()
+        if FAIRSEQ_LEFT_OUT.match(name) or CROSS_ATTENTION.match(name)
+    }
+    prefix = "encoder."
+    weights = _split_projections({name[len(prefix) :]: t for name, t in tensors.items() if name not in left_out})
+    numbers = [re.match(r"sentence_encoder\.layers\.(\d+)\.", name) for name in weights]
+    layers = 1 + max((int(number[1]) for number in numbers if number), default=-1)
+    tied = weights.pop(TIED_HEAD, None)
+    if tied is not None and not torch.equal(tied, weights.get(EMBEDDINGS, tied[:0])):
+        raise UserError(f"{path}: its {TIED_HEAD} is not tied to the embeddings, as XLM-R's is: this is another model")
+    _refuse_unknown(path, [prefix + name for name in weights if name not in names(layers)])
+    symbols = (state.get("task_state") or {}).get("symbols") or load_dictionary(path.parent).symbols
+    return XlmR(path, weights, list(symbols), options.encoder_attention_heads, left_out)
+
+
+def _split_projections(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The query, key and value projections of 2019's first checkpoints, which are one tensor there."""
+    split = {}
+    for name, tensor in weights.items():
+        found = re.fullmatch(r"(.*\.self_attn\.)in_proj_(weight|bias)", name)
+        if found:
+            split.update({f"{found[1]}{p}_proj.{found[2]}": part for p, part in zip("qkv", tensor.chunk(3))})
+        else:
+            split[name] = tensor
+    return split
+
+
+def _refuse_unknown(path: Path, unknown: list[str]) -> None:
+    if unknown:
+        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+        raise UserError(f"{path}: is not XLM-R's: it has {', '.join(unknown[:3])}{more}")

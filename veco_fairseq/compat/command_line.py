@@ -1,0 +1,59 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""fairseq's command lines, with errors of one line and values within their borders."""
+
+import argparse
+import ast
+from typing import Any
+
+from fairseq import options as fairseq_options
+
+from veco_fairseq.arguments import (
+    end_with,
+    short,
+)
+from veco_fairseq.errors import UserError
+from veco_fairseq.options.borders import MAY_BE_EMPTY, check_options
+
+_fairseq_parse_args_and_arch = fairseq_options.parse_args_and_arch
+
+
+def parse_args_and_arch(parser: argparse.ArgumentParser, *args, **kwargs):
+    """fairseq's, with errors of one line, and values within their borders.
+
+    Raises:
+        UserError: see :func:`check_options`; or the value of an option is empty.
+    """
+    parser.error = end_with
+    try:
+        found = _fairseq_parse_args_and_arch(parser, *args, **kwargs)
+    except RuntimeError as error:
+        if str(error):
+            raise
+        raise UserError("--arch: is missing: give the model's architecture, such as --arch veco_small") from error
+    chosen = vars(found[0] if isinstance(found, tuple) else found)
+    for action in parser._actions:  # its defaults may be empty
+        if chosen.get(action.dest) == "" and action.default != "" and action.dest not in MAY_BE_EMPTY:
+            name = action.option_strings[0] if action.option_strings else f"the argument {action.dest}"
+            raise UserError(f"{name}: is empty: give a value, or take it away")
+    check_options(chosen)
+    return found
+
+
+def eval_str_list(text: Any, kind: type = float) -> list | None:
+    """The list that an argument such as ``--lr 1e-3,1e-4`` is; argparse.ArgumentTypeError if it is none.
+
+    fairseq's ends in a SyntaxError for some, and cuts the point off a number that must be whole.
+    """
+    if text is None:
+        return None
+    noun = {int: "whole numbers", float: "numbers"}.get(kind, "values")
+    try:
+        value = ast.literal_eval(text) if isinstance(text, str) and text else text or []
+        values = list(value) if isinstance(value, (list, tuple)) else [value]
+        if kind in (int, float):
+            if any(isinstance(one, bool) or not isinstance(one, (int, kind)) for one in values):
+                raise ValueError(text)
+        return [kind(one) for one in values]
+    except Exception:  # literal_eval raises anything
+        raise argparse.ArgumentTypeError(f"{short(text)}: must be {noun}, joined with commas") from None

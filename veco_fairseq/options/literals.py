@@ -1,0 +1,104 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""No option runs code: where fairseq evaluates a string, only a literal may stand."""
+
+import ast
+import re
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from veco_fairseq.errors import UserError
+
+# What a literal may grow to by "*": fairseq's own options repeat a layer some 20 times, and "[0] * 10**12" must not.
+LONGEST = 10_000
+
+
+# The options that fairseq hands to eval, in the modules that importing fairseq imports (a test looks for others).
+EVALUATED = frozenset((
+    # any transformer
+    "adaptive_input_cutoff", "adaptive_softmax_cutoff", "character_filters", "xformers_att_config",
+    "decoder_xformers_att_config", "encoder_xformers_att_config",
+    # convolutions over text
+    "decoder_attention", "decoder_layers", "downsample", "encoder_attention", "encoder_layers", "gated_attention",
+    "pretrained", "project_input", "self_attention",
+    # speech
+    "conv_aggregator_layers", "conv_feature_layers", "feature_encoder_spec", "wer_args",
+    # optimizers, tasks, workers
+    "adafactor_eps", "adam_betas", "adamax_betas", "lamb_betas", "left_pad_source", "left_pad_target",
+    "model_overrides", "pipeline_balance", "pipeline_decoder_balance", "pipeline_decoder_devices", "pipeline_devices",
+    "pipeline_encoder_balance", "pipeline_encoder_devices",
+))  # fmt: skip
+
+
+# OmegaConf's ${resolver:arguments}, as against ${another.option}, which fairseq's own options have.
+RESOLVER = re.compile(r"\$\{[^{}]*:")
+
+
+# What literal raises, on texts that are too long or too deep as well.
+NO_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
+
+
+def literal(text: str) -> Any:
+    """The value of a Python literal; of sums and repetitions of such, too, as in ``[(512, 3)] * 20 + [(512, 2)]``.
+
+    Raises:
+        ValueError, SyntaxError, ... (NO_LITERAL): it is something else, such as a name or a call.
+    """
+    return _value(ast.parse(text.strip(), mode="eval").body)
+
+
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mult)):
+        left, right = _value(node.left), _value(node.right)
+        if isinstance(node.op, ast.Add):
+            return left + right
+        sizes = [len(side) if hasattr(side, "__len__") else side for side in (left, right)]
+        if sizes != [left, right] and sizes[0] * sizes[1] > LONGEST:
+            raise ValueError(f"more than {LONGEST:,} items")
+        return left * right
+    return ast.literal_eval(node)
+
+
+def shown(text: str) -> str:
+    """The start of a text of unknown length and contents, in one line."""
+    return repr(text[:60]) + ("..." if len(text) > 60 else "")
+
+
+def options_of(state: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The options in a checkpoint's ``cfg`` and ``args``, each with its place, as ``cfg.model.dropout``."""
+    left = [(name, state.get(name)) for name in ("args", "cfg")]
+    seen = set()
+    while left:
+        place, value = left.pop()
+        inner = vars(value) if isinstance(value, Namespace) else value
+        if not isinstance(inner, (dict, list, tuple)):
+            yield place, value
+        elif id(inner) not in seen:
+            seen.add(id(inner))
+            items = inner.items() if isinstance(inner, dict) else enumerate(inner)
+            left += [(f"{place}.{key}", item) for key, item in items]
+
+
+def check_options(path: str | Path, state: dict[str, Any]) -> None:
+    """Refuse a checkpoint with code where fairseq evaluates an option, or with an interpolation that calls a resolver.
+
+    Raises:
+        UserError: an option of :data:`EVALUATED` holds a string that is no literal, or any option one such as
+            ``${oc.env:HOME}``, for which OmegaConf would read the environment; it is named.
+    """
+    for place, value in options_of(state):
+        if isinstance(value, str) and RESOLVER.search(value):
+            raise UserError(
+                f"{path}: refused: its option {place} is {shown(value)}, for which OmegaConf would call a resolver: "
+                "do not use this file, or mend the option"
+            )
+        if isinstance(value, str) and place.rpartition(".")[2] in EVALUATED:
+            try:
+                literal(value)
+            except NO_LITERAL as error:
+                raise UserError(
+                    f"{path}: refused: its option {place} is {shown(value)}, which fairseq would evaluate, and only "
+                    "a literal may be evaluated (numbers, strings, lists, ...): do not use this file, or mend the option"
+                ) from error

@@ -1,0 +1,85 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Vocabularies compared by their average log probability (VoCap, section 2.1), by language."""
+
+from functools import partial
+from pathlib import Path
+
+from sentencepiece import sentencepiece_model_pb2
+
+from veco_fairseq.data.sentencepiece import (
+    load_sentencepiece,
+)
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import write_text
+from veco_fairseq.vocab.alp import average_log_probability, count_pieces, without_normaliser, words_of
+from veco_fairseq.vocab.corpora import sample
+from veco_fairseq.vocab.parallel import in_parallel
+
+
+def measure(
+    models: dict[str, Path], corpora: dict[str, list[Path]], lines: int, workers: int
+) -> dict[str, dict[str, float]]:
+    """The ALP of every model on every language's text (equation 1), by language and the model's name.
+
+    Args:
+        models: unigram models by name.
+        corpora: files by language.
+        lines: of a language, at most.
+        workers: languages at a time.
+
+    Raises:
+        UserError: a model or text is missing or damaged, or a model is no unigram model.
+    """
+    for path in models.values():
+        model = sentencepiece_model_pb2.ModelProto.FromString(load_sentencepiece(path).serialized_model_proto())
+        trainer = model.trainer_spec
+        if trainer.model_type != trainer.UNIGRAM:
+            raise UserError(f"{path}: is no unigram model, which alone has probabilities")
+        if not trainer.split_by_whitespace or trainer.treat_whitespace_as_suffix or not model.normalizer_spec.add_dummy_prefix:
+            raise UserError(f"{path}: its words don't begin with a space of their own, as is expected here")
+    calls = {name: partial(_measure_language, models, paths, lines) for name, paths in corpora.items()}
+    found = dict(in_parallel(calls, workers))
+    return {name: found[name] for name in corpora}
+
+
+def _measure_language(models: dict[str, Path], paths: list[Path], most: int) -> dict[str, float]:
+    lines, _ = sample(paths, most)
+    alp = {}
+    for name, path in models.items():
+        model = load_sentencepiece(path)
+        words = words_of(lines, model)
+        bare = without_normaliser(sentencepiece_model_pb2.ModelProto.FromString(model.serialized_model_proto()))
+        alp[name] = average_log_probability(count_pieces(words, bare), words.sentences)
+    return alp
+
+
+def write_comparison(alp: dict[str, dict[str, float]], output: Path | None) -> str:
+    """Several models' ALP by language, as a table; with an output folder as alp.tsv and, as Figure 4, alp.png, too."""
+    names = list(next(iter(alp.values())))
+    rows = [("language", *names)]
+    rows += [(language, *(f"{of[name]:.2f}" for name in names)) for language, of in alp.items()]
+    table = "".join("\t".join(row) + "\n" for row in rows)
+    if output is not None:
+        from veco_fairseq.plots import plot_bars
+
+        write_text(output / "alp.tsv", table)
+        bars = {name: {language: -of[name] for language, of in alp.items()} for name in names}
+        plot_bars(bars, "-ALP (shorter is better)", "Average log probability of a sentence", output / "alp.png")
+    return table
+
+
+def named_models(arguments: list[str]) -> dict[str, Path]:
+    """The models of ``NAME=MODEL`` arguments; one without a name has its file's.
+
+    Raises:
+        UserError: two have the same name.
+    """
+    models: dict[str, Path] = {}
+    for argument in arguments:
+        name, equals, path = argument.partition("=")
+        name, path = (name, path) if equals else (Path(argument).name, argument)
+        if name in models:
+            raise UserError(f"--alp {argument}: {name} is there already: name them, NAME=MODEL")
+        models[name] = Path(path)
+    return models
