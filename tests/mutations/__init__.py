@@ -17,17 +17,21 @@ REPOSITORY = Path(__file__).resolve().parent.parent.parent
 FOLDER = Path(__file__).resolve().parent
 
 # Areas, and where their code is; the first pattern that a file matches counts.
-AREAS: Dict[str, Tuple[str, ...]] = {
+AREAS: dict[str, tuple[str, ...]] = {
     "criterions": ("veco_fairseq/criterions/*.py",),
-    "modules": ("veco_fairseq/modules/*.py",),
+    "modules": ("veco_fairseq/modules/*.py", "veco_fairseq/optim/*.py"),
     "models": ("veco_fairseq/models/*.py",),
-    "data": ("veco_fairseq/data/*.py",),
-    "tasks": ("veco_fairseq/tasks/*.py",),
+    "data": ("veco_fairseq/data/*.py", "veco_fairseq/data/prepare/*.py"),
+    "tasks": ("veco_fairseq/tasks/*.py", "veco_fairseq/cost/*.py"),
     "checkpoints": ("veco_fairseq/checkpoints/*.py",),
     "vocabulary": ("veco_fairseq/vocab/*.py",),
     "understanding": ("veco_fairseq/understanding/*.py",),
-    "retrieval and alignment": ("veco_fairseq/retrieval/*.py", "veco_fairseq/alignment/*.py", "veco_fairseq/inference/states.py"),
-    "fairseq": tuple(f"veco_fairseq/{name}.py" for name in ("compat", "guard", "borders", "stopping", "resuming", "memory")),
+    "retrieval and alignment": ("veco_fairseq/retrieval/*.py", "veco_fairseq/alignment/*.py", "veco_fairseq/inference/*.py"),
+    "fairseq": ("veco_fairseq/compat/*.py", "veco_fairseq/options/*.py"),
+    "commands": ("veco_fairseq/commands/*.py", "scripts/*", "veco_fairseq/*.py"),
+    "recipes": ("data-bin-recipes/*.sh", "data-bin-recipes/**/*.sh", "data-bin-recipes/**/*.py"),
+}
+py" for name in ("compat", "guard", "borders", "stopping", "resuming", "memory")),
     "commands": ("scripts/*", "veco_fairseq/*.py"),
     "recipes": ("data-bin-recipes/*.sh", "data-bin-recipes/**/*.sh", "data-bin-recipes/**/*.py"),
 }
