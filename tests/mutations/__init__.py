@@ -31,10 +31,6 @@ AREAS: dict[str, tuple[str, ...]] = {
     "commands": ("veco_fairseq/commands/*.py", "scripts/*", "veco_fairseq/*.py"),
     "recipes": ("data-bin-recipes/*.sh", "data-bin-recipes/**/*.sh", "data-bin-recipes/**/*.py"),
 }
-py" for name in ("compat", "guard", "borders", "stopping", "resuming", "memory")),
-    "commands": ("scripts/*", "veco_fairseq/*.py"),
-    "recipes": ("data-bin-recipes/*.sh", "data-bin-recipes/**/*.sh", "data-bin-recipes/**/*.py"),
-}
 
 
 class Change(NamedTuple):
