@@ -3,7 +3,7 @@
 """The options that say what becomes of a data root. Nothing here needs PyTorch."""
 
 from dataclasses import dataclass, field, fields
-from typing import get_args
+from typing import Optional, get_args
 
 from veco_fairseq.arguments import Parser
 
@@ -12,13 +12,13 @@ from veco_fairseq.arguments import Parser
 class DataOptions:
     """What of a data root is trained on, and how; lengths are in tokens, ``<s>`` and ``</s>`` included."""
 
-    data: str | None = field(
+    data: Optional[str] = field(
         default=None, metadata={"help": "data root (dict.txt, mono/, bitext/); several joined with ':' are shards"}
     )
-    mono_langs: str | None = field(
+    mono_langs: Optional[str] = field(
         default=None, metadata={"help": "comma-separated languages of ROOT/mono (default: all found)"}
     )
-    bitext_pairs: str | None = field(
+    bitext_pairs: Optional[str] = field(
         default=None, metadata={"help": "comma-separated pairs src-tgt of ROOT/bitext (default: all found)"}
     )
     mono_alpha: float = field(
@@ -41,13 +41,13 @@ class DataOptions:
         default=128,
         metadata={"help": "tokens of a side of a bitext pair at most; longer pairs are dropped (paper: 128)"},
     )
-    mono_batch_size: int | None = field(
+    mono_batch_size: Optional[int] = field(
         default=None, metadata={"help": "monolingual pairs a worker and batch at most (paper: 1024 over 64 workers)"}
     )
-    bitext_batch_size: int | None = field(
+    bitext_batch_size: Optional[int] = field(
         default=None, metadata={"help": "bitext pairs a worker and batch at most (paper: 4096 over 64 workers)"}
     )
-    updates_per_epoch: int | None = field(
+    updates_per_epoch: Optional[int] = field(
         default=None, metadata={"help": "updates of an epoch (default: those that the larger kind of data needs for one pass)"}
     )
     no_tlm: bool = field(default=False, metadata={"help": "leave TLM out on bitext (paper: it is in)"})
