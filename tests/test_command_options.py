@@ -51,7 +51,7 @@ COMMANDS = {
     "align.py": (
         "a.pt --source s --target t".split(),
         {"alignment.words.align": [[(0, 1)]], "alignment.words.usual_layer": 2, "alignment.gold.read_gold": [1],
-         "alignment.gold.figures": {"AER": 0.25}, "checkpoints.pretrained.load_pretrained": MODEL,
+         "alignment.gold.figures": {"AER": 0.25}, "inference.pretrained.load_pretrained": MODEL,
          "inference.states.chosen_layers": [5], "files.read_translations": (["a"], ["b"])},
         {
             "--source x": {"read_translations.source": P("x")},
@@ -72,7 +72,7 @@ COMMANDS = {
     "retrieve.py tatoeba": (
         "a.pt --pairs n=s,t".split(),
         {"retrieval.tatoeba.evaluate": {"n": {0: (0.5, 0.25)}}, "retrieval.tatoeba.read_pair": ("n", "sides"), "inference.states.chosen_layers": [5],
-         "checkpoints.pretrained.load_pretrained": MODEL},
+         "inference.pretrained.load_pretrained": MODEL},
         {
             "": {"load_pretrained.checkpoint": P("a.pt"), "load_pretrained.gpu": True},
             "--pairs m=a,b": {"read_pair.argument": "m=a,b"},
@@ -90,7 +90,7 @@ COMMANDS = {
          "retrieval.search.candidates": (1, 2), "retrieval.mining.mine": MINED,
          "retrieval.mining.best_threshold": 0.4, "retrieval.mining.figures": {"F1": 0.5}, "retrieval.mining.write_pairs": None,
          "retrieval.states.sentence_states": ["states"], "inference.states.chosen_layers": [3, 5],
-         "checkpoints.pretrained.load_pretrained": MODEL},
+         "inference.pretrained.load_pretrained": MODEL},
         {
             "": {"sentence_states.layers": [[5], [5]], "best_threshold.gold": {("1", "1")}, "candidates.score": "csls"},
             "--source x": {"read_sentences.path": [P("x"), P("t")]},
@@ -194,7 +194,7 @@ COMMANDS = {
     ),
     "label_with_teacher.py": (
         "a.pt --input f/i --output o.conllu".split(),
-        {"understanding.evaluation.label": [["X"]], "understanding.evaluation.load_finetuned": None,
+        {"inference.evaluation.label": [["X"]], "inference.finetuned.load_finetuned": None,
          "understanding.teaching.read_words": [["a"]], "understanding.teaching.ids_like": ["seven"],
          "understanding.teaching.write_conllu": None},
         {
@@ -209,7 +209,7 @@ COMMANDS = {
     ),
     "plot_attention.py": (
         "a.pt --source one --target two --output o.png".split(),
-        {"plots.plot_attention": None, "checkpoints.pretrained.load_pretrained": MODEL},
+        {"plots.plot_attention": None, "inference.pretrained.load_pretrained": MODEL},
         {
             "--source x": {"model.encode": [call("x"), call("two")]},
             "--target x": {"model.encode": [call("one"), call("x")]},
@@ -261,7 +261,7 @@ COMMANDS = {
     "vocap.py": (
         "--corpora c --size 90 --output o".split(),
         {"vocab.corpora.find_corpora": {"aa": ["f"]}, "vocab.vocap.Options": None, "vocab.vocap.make_vocabulary": "",
-         "vocab.vocap.measure": {}, "vocab.vocap.write_comparison": "", "vocab.vocap.named_models": {"n": "m"}, "data.prepare.text.default_workers": 6},
+         "vocab.comparison.measure": {}, "vocab.comparison.write_comparison": "", "vocab.comparison.named_models": {"n": "m"}, "data.prepare.text.default_workers": 6},
         {
             "": {"Options.workers": 6},
             "--corpora d e": {"find_corpora.arguments": ["d", "e"]},
@@ -301,8 +301,8 @@ COMMANDS = {
     ),
     "evaluate_xtreme.py run": (
         "a.pt --data d".split(),
-        {"understanding.evaluation.evaluate": mock.Mock(figures={"de": {"f1": 1.0}}, alone={}),
-         "understanding.evaluation.load_finetuned": None, "understanding.evaluation.write_predictions": None,
+        {"inference.evaluation.evaluate": mock.Mock(figures={"de": {"f1": 1.0}}, alone={}),
+         "inference.finetuned.load_finetuned": None, "inference.evaluation.write_predictions": None,
          "understanding.xtreme.table": "", "understanding.xtreme.Result": None},
         {
             "= a.pt b.pt --data d": {"load_finetuned.checkpoint": [P("a.pt"), P("b.pt")]},

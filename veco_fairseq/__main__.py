@@ -44,11 +44,10 @@ def completion(shell: str) -> str:
         end_with(f"completion {shell}: shtab knows {', '.join(shtab.SUPPORTED_SHELLS)}")
     whole = Parser(prog="veco")
     commands = whole.add_subparsers()
-    plots = commands.add_parser("plot").add_subparsers()
-    for name in NAMES:
+    plots = commands.add_parser("plot", help="pictures").add_subparsers()
+    for name, what in (item for of_purpose in GROUPS.values() for item in of_purpose.items()):
         group, _, last = name.rpartition(" ")
-        of_command = (plots if group else commands).add_parser(last)
-        module(name).add_arguments(of_command)
+        module(name).add_arguments((plots if group else commands).add_parser(last, help=what))
     return shtab.complete(whole, shell)
 
 
@@ -69,8 +68,16 @@ def main() -> NoReturn:
     name = " ".join(words[:size])
     if name not in NAMES:
         group = [known for known in NAMES if known.startswith(f"{words[0]} ")]
-        near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.5) or difflib.get_close_matches(words[0], NAMES, n=1, cutoff=0.5)
-        hint = f"give {' or '.join(group)}" if group and size > len(words) else f"did you mean {near[0]}?" if near else "veco --help lists all"
+        near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.5) or difflib.get_close_matches(
+            words[0], NAMES, n=1, cutoff=0.5
+        )
+        hint = (
+            f"give {' or '.join(group)}"
+            if group and size > len(words)
+            else f"did you mean {near[0]}?"
+            if near
+            else "veco --help lists all"
+        )
         end_with(f"{name}: no such command: {hint}")
     sys.argv = [f"veco {name}", *words[size:]]
     start(name)

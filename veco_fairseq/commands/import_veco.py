@@ -30,7 +30,7 @@ def add_arguments(parser: Parser) -> None:
         help="with --target-lang: what translate.py translates, with these languages' tokens, as the authors do; "
         "fairseq-generate and fairseq-train take them from -s and -t",
     )
-    add("--target-lang", metavar="LANG")
+    add("--target-lang", metavar="LANG", help="see --source-lang")
     add(
         "--trust-checkpoint",
         action="store_true",

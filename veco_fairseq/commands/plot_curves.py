@@ -14,8 +14,8 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--metric", nargs="+", default=["loss"], metavar="NAME", help="as in the log (default: loss)")
     parser.add_argument("--train", action="store_true", help="of training, not of validation")
     parser.add_argument("--label", type=str, help="of the y axis (default: the metric)")
-    parser.add_argument("--title", type=str, default="Learning curves")
-    parser.add_argument("--output", type=OUTPUT, required=True, metavar="PNG")
+    parser.add_argument("--title", type=str, default="Learning curves", help="of the picture (default: %(default)s)")
+    parser.add_argument("--output", type=OUTPUT, required=True, metavar="PNG", help="the picture to write")
 
 
 def main(args: argparse.Namespace) -> None:

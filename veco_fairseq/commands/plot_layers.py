@@ -13,8 +13,10 @@ def add_arguments(parser: Parser) -> None:
     """The command's options."""
     parser.add_argument("figures", type=NAMED_INPUTS, nargs="+", metavar="NAME=FILE", help="a model's name and its file")
     parser.add_argument("--pair", default="mean", metavar="NAME", help="of --pairs (default: mean, that of all)")
-    parser.add_argument("--title", type=str, default="Retrieval by layer (0: the embeddings)")
-    parser.add_argument("--output", required=True, type=OUTPUT, metavar="PNG")
+    parser.add_argument(
+        "--title", type=str, default="Retrieval by layer (0: the embeddings)", help="of the picture (default: %(default)s)"
+    )
+    parser.add_argument("--output", required=True, type=OUTPUT, metavar="PNG", help="the picture to write")
 
 
 def main(args: argparse.Namespace) -> None:

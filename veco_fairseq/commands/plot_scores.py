@@ -31,8 +31,8 @@ def add_arguments(parser: Parser) -> None:
         "scores", type=NAMED_INPUTS, nargs="+", metavar="GROUP/NAME=FILE", help="a bar's group and name, and its file"
     )
     parser.add_argument("--metric", choices=METRICS, default="sacrebleu", help="(default: %(default)s)")
-    parser.add_argument("--title", type=str, default="Test sets")
-    parser.add_argument("--output", required=True, type=OUTPUT, metavar="PNG")
+    parser.add_argument("--title", type=str, default="Test sets", help="of the picture (default: %(default)s)")
+    parser.add_argument("--output", required=True, type=OUTPUT, metavar="PNG", help="the picture to write")
 
 
 def main(args: argparse.Namespace) -> None:

@@ -1,0 +1,150 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""``veco``: its commands, its help, its completion, and that nothing heavy is loaded in vain."""
+
+import subprocess
+import sys
+
+import pytest
+from conftest import REPOSITORY
+
+from veco_fairseq import __main__ as veco
+from veco_fairseq.commands import GROUPS, MODULES, module, parser
+
+NAMES = [name for commands in GROUPS.values() for name in commands]
+HEAVY = ("torch", "fairseq", "transformers", "matplotlib", "pandas", "omegaconf")
+# Runs veco with the arguments after it, and then tells what was loaded.
+TELL = f"""
+import atexit, sys
+atexit.register(lambda: print("LOADED", *sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr))
+from veco_fairseq.__main__ main
+sys.argv[0] = "veco"
+main()
+""".replace("__main__ main", "__main__ import main")
+
+
+def tell(*arguments, **options):
+    words = [str(argument) for argument in arguments]
+    return subprocess.run(
+        [sys.executable, "-c", TELL, *words], capture_output=True, text=True, timeout=120, cwd=REPOSITORY, **options
+    )
+
+
+def test_every_module_is_a_command_and_every_script_a_shim():
+    modules = {path.stem for path in (REPOSITORY / "veco_fairseq/commands").glob("*.py")} - {"__init__"}
+    assert modules == {MODULES.get(name, name.replace("-", "_").replace(" ", "_")) for name in NAMES}
+    shims = [
+        path for path in (REPOSITORY / "scripts").glob("*.py") if "from veco_fairseq.commands import start" in path.read_text()
+    ]
+    started = {path.read_text().rsplit('start("', 1)[1].split('"')[0] for path in shims}
+    assert started == set(NAMES) and len(shims) == len(NAMES)
+    assert all(len(path.read_text().splitlines()) == 8 for path in shims)
+
+
+def test_the_overview_names_every_command_once(capsys, monkeypatch):
+    for words, code in (([], 2), (["--help"], 0)):
+        monkeypatch.setattr(sys, "argv", ["veco", *words])
+        with pytest.raises(SystemExit) as end:
+            veco.main()
+        assert end.value.code == code
+        lines = [line.split("  ")[1] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+        assert lines == NAMES
+
+
+@pytest.mark.parametrize("words, said", [
+    ("trnslate", "trnslate: no such command: did you mean translate?"),
+    ("convert_to_seq2seq", "convert_to_seq2seq: no such command: did you mean convert?"),
+    ("plot", "plot: no such command: give plot curves or plot scores or plot layers or plot attention"),
+    ("plot curve", "plot curve: no such command: did you mean plot curves?"),
+    ("xyzzy", "xyzzy: no such command: veco --help lists all"),
+    ("completion nosuch", "completion nosuch: "),
+    ("score", "the following arguments are required: --reference, --lang"),
+    ("score --hypothesis missing --reference missing --lang de", "missing: no such file"),
+])  # fmt: skip
+def test_a_mistake_is_one_line(words, said):
+    result = tell(*words.split())
+    line = "\n".join(line for line in result.stderr.splitlines() if not line.startswith("LOADED"))
+    assert result.returncode in (1, 2) and "\n" not in line and said in line and line.startswith("veco")
+
+
+def test_the_version_is_the_packages():
+    from importlib.metadata import version
+
+    assert tell("--version").stdout.strip() == f"veco_fairseq {version('veco_fairseq')}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_loads_nothing_heavy(name):
+    """``--help`` of a command, by importing its module and making its parser in a process that has loaded nothing."""
+    code = f"""
+import sys
+from veco_fairseq.commands import parser
+parser({name!r}, "veco").format_help()
+print(*sorted(set({HEAVY!r}) & set(sys.modules)))"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=REPOSITORY)
+    assert (result.stdout.strip(), result.stderr) == ("", "")
+
+
+def test_every_option_has_a_help_text():
+    def missing(of):
+        for action in of._actions:
+            yield from (
+                (option for choice in (action.choices or {}) for option in missing(action.choices[choice]))
+                if isinstance(action.choices, dict) and hasattr(next(iter(action.choices.values())), "_actions")
+                else ()
+            )
+            if action.help is None and action.dest != "command":
+                yield action.option_strings or action.dest
+
+    assert {name: list(missing(parser(name, "veco"))) for name in NAMES} == {name: [] for name in NAMES}
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("texts")
+    lines = [f"{a}{b}l {b}{c} {a}{c}e" for a in "bdgkpt" for b in "aeiou" for c in "lmn"]
+    for lang in ("aa", "bb"):
+        (folder / f"train.{lang}").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_commands_without_a_model_need_no_pytorch(texts):
+    """prepare, encode, trim-vocab, vocap and score, from text to their results."""
+    aa, bb, root = texts / "train.aa", texts / "train.bb", texts / "root"
+    model = root / "sentencepiece.bpe.model"
+    commands = [
+        (
+            "prepare",
+            "--mono",
+            f"aa={aa}",
+            "--bitext",
+            f"aa-bb={aa},{bb}",
+            "--valid-lines",
+            2,
+            "--vocab-size",
+            28,
+            "--output",
+            root,
+        ),
+        ("encode", "--sentencepiece", model, "--inputs", aa, "--outputs", texts / "pieces"),
+        ("trim-vocab", aa, "--sentencepiece", model, "--keep", 24, "--output", texts / "small"),
+        ("score", "--hypothesis", aa, "--reference", bb, "--lang", "de"),
+        ("vocap", "--corpora", texts / "corpora", "--alp", f"one={model}"),
+    ]
+    (texts / "corpora").mkdir()
+    (texts / "corpora/aa.txt").write_text(aa.read_text())
+    for command in commands:
+        result = tell(*command)
+        assert result.returncode == 0, result.stderr
+        assert result.stderr.splitlines()[-1] == "LOADED", command[0]
+    assert (root / "bitext/aa-bb/train.aa-bb.aa.bin").is_file() and (texts / "small/dict.txt").is_file()
+
+
+def test_completion_knows_commands_and_options():
+    pytest.importorskip("shtab")
+    result = tell("completion", "bash")
+    assert result.returncode == 0 and result.stderr.splitlines()[-1] == "LOADED"
+    for word in ("translate", "export-ct2", "attention", "--decoder-layers", "--bitext-mask-prob", "tatoeba"):
+        assert word in result.stdout
+    checked = subprocess.run(["bash", "-n"], input=result.stdout, text=True, capture_output=True)
+    assert (checked.returncode, checked.stderr) == (0, "")
