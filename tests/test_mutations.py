@@ -3,7 +3,7 @@
 """The measurement of what the tests notice: which tests are run, in which order, and how the table counts."""
 
 from mutations import AREAS, REPOSITORY, Change
-from mutations.reach import lines_before
+from mutations.reach import Reach, at_import, lines_before
 from mutations.report import table
 from mutations.running import in_order
 
@@ -19,6 +19,20 @@ def test_lines_are_followed_to_where_they_stand_now():
 def test_quick_tests_are_run_first_and_those_of_a_file_together():
     seconds = {"a.py::long": 60.0, "a.py::quick": 0.5, "b.py::one": 1.5, "b.py::two": 0.1, "c.py::long": 9.0}
     assert in_order(set(seconds), seconds) == ["a.py::quick", "b.py::two", "b.py::one", "c.py::long", "a.py::long"]
+    looking = {"b.py::one", "c.py::long"}  # at the module that is changed
+    assert in_order(set(seconds), seconds, looking) == ["b.py::one", "b.py::two", "a.py::quick", "c.py::long", "a.py::long"]
+
+
+def test_what_is_run_as_a_file_is_imported_is_every_importers(tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text("A = 1\n\n\ndef f(b=2):\n    return b\n\n\nclass C:\n    d = 3\n")
+    assert [at_import(path, [line]) for line in (1, 4, 5, 9)] == [True, True, False, True]
+    (tmp_path / "tests").mkdir()
+    for name, text in (("one", "from veco_fairseq.a.module import A"), ("two", "from veco_fairseq.a import other, module"), ("no", "x")):
+        (tmp_path / f"tests/test_{name}.py").write_text(text + "\n")
+    reach = Reach(tmp_path, tmp_path / "notes")
+    reach.seconds = {f"test_{name}.py::test": 1.0 for name in ("one", "two", "no")}
+    assert reach.importers("veco_fairseq/a/module.py") == {"test_one.py::test", "test_two.py::test"}
 
 
 def test_a_change_is_known_wherever_its_line_stands():

@@ -9,7 +9,7 @@ import pytest
 from conftest import REPOSITORY
 
 from veco_fairseq import __main__ as veco
-from veco_fairseq.commands import GROUPS, MODULES, module, parser
+from veco_fairseq.commands import GROUPS, MODULES, parser
 
 NAMES = [name for commands in GROUPS.values() for name in commands]
 HEAVY = ("torch", "fairseq", "transformers", "matplotlib", "pandas", "omegaconf")

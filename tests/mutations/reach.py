@@ -5,10 +5,12 @@
 Every Python process that a test starts is measured, too, by coverage, whose context is the test's name.
 """
 
+import ast
 import difflib
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -141,18 +143,39 @@ class Reach:
                         self.failed.add(test)
 
     def of(self, file: str, lines: Iterable[int]) -> Set[str]:
-        """The tests that run any of these lines; of what is run once, as a file is imported, all that run the file.
+        """The tests that run any of these lines.
 
-        Of a recipe or a script also the tests of all files that speak of recipes, or of the script: bash and processes
-        with an environment of their own are not measured.
+        What is run once, as a file is imported, is no test's: of such lines all tests that run the file, and those whose
+        file imports it. Of a recipe or a script also the tests of all files that speak of recipes, or of the script: bash
+        and processes with an environment of their own are not measured.
         """
         of_file = self.tests.get(file, {})
         found = set().union(*(of_file.get(line, set()) for line in lines))
-        if len(found) < 2:  # whoever came first
-            found = set().union(*of_file.values())
+        if len(found) < 2 or at_import(self.suite / file, lines):
+            found = set().union(*of_file.values(), self.importers(file))
         name = "recipes" if file.startswith("data-bin-recipes/") else Path(file).name
         if not file.startswith("veco_fairseq/"):
-            files = (self.suite / "tests").glob("test_*.py")
-            speak = {path.name for path in files if name in path.read_text(encoding="utf-8")}
-            found |= {test for test in self.seconds if test.split("::")[0] in speak}
+            found |= self.speaking_of(name)
         return found - self.failed
+
+    def importers(self, file: str) -> Set[str]:
+        """The tests whose file imports a module: those that look at what it defines."""
+        module = Path(file).with_suffix("").as_posix().replace("/", ".")
+        parent, _, name = module.rpartition(".")
+        return self.speaking_of(f"from {module} import") | self.speaking_of(rf"from {parent} import [^\n]*\b{name}\b", pattern=True)
+
+    def speaking_of(self, text: str, pattern: bool = False) -> Set[str]:
+        """The tests whose file has this text, or a match of this pattern."""
+        files = {path.name: path.read_text(encoding="utf-8") for path in (self.suite / "tests").glob("test_*.py")}
+        speak = {name for name, content in files.items() if (re.search(text, content) if pattern else text in content)}
+        return {test for test in self.seconds if test.split("::")[0] in speak}
+
+
+def at_import(path: Path, lines: Iterable[int]) -> bool:
+    """Whether any of the lines stands outside of all functions of a module, where it is run once, by whoever comes first."""
+    if path.suffix != ".py":
+        return False
+    functions = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+                 if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]  # fmt: skip
+    inside = {line for node in functions for line in range(node.body[0].lineno, node.end_lineno + 1)}
+    return not inside.issuperset(lines)

@@ -48,13 +48,19 @@ def copy_repository(folder: Path) -> Path:
     return folder
 
 
-def in_order(tests: Set[str], seconds: Dict[str, float]) -> List[str]:
-    """Quick ones first, so that most changes are noticed soon; those of a file together, since they share fixtures."""
+def in_order(tests: Set[str], seconds: Dict[str, float], first: Set[str] = frozenset()) -> List[str]:
+    """Quick ones first, so that most changes are noticed soon; those of a file together, since they share fixtures.
+
+    Args:
+        tests: by name.
+        seconds: that they take.
+        first: of the quick ones, those that come before all others: which look at the changed module.
+    """
     slow = {test: seconds.get(test, 1) > QUICK for test in tests}
-    together: Dict[Tuple[bool, str], List[str]] = defaultdict(list)
+    together: Dict[Tuple[bool, bool, str], List[str]] = defaultdict(list)
     for test in tests:
-        together[slow[test], test.split("::")[0]].append(test)
-    of_file = sorted(together.items(), key=lambda item: (item[0][0], sum(seconds.get(name, 1) for name in item[1])))
+        together[slow[test], test not in first, test.split("::")[0]].append(test)
+    of_file = sorted(together.items(), key=lambda item: (*item[0][:2], sum(seconds.get(name, 1) for name in item[1])))
     return [name for _, names in of_file for name in sorted(names, key=lambda name: seconds.get(name, 1))]
 
 
@@ -64,7 +70,7 @@ def run(change: Change, suite: Path, reach: Reach, within: float = math.inf) -> 
     Args:
         within: seconds; of the tests, quick ones first, so many are run as take that long.
     """
-    tests = in_order(reach.of(change.file, change.lines), reach.seconds)
+    tests = in_order(reach.of(change.file, change.lines), reach.seconds, reach.importers(change.file))
     if not tests:
         return Outcome("not reached", "", 0, 0.0)
     ends = itertools.accumulate(reach.seconds.get(test, 1) for test in tests)
