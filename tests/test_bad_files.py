@@ -209,9 +209,10 @@ def test_a_changed_manifest_is_told(tmp_path):
             Manifest(tmp_path, "m.json", ())
 
 
-@pytest.mark.parametrize("damage", ["results/accuracy", "lang", "seeds", "number"])
+@pytest.mark.parametrize("damage", ["results/accuracy", "lang", "seeds", "number", "above", "below"])
 def test_figures_that_are_none_are_told(tmp_path, run, damage):
     content = {"lang": {"f1": 0.5, "lang": None}, "seeds": {"seeds": 0}, "number": {"seeds": [{"de": {"f1": "x"}}]},
+               "above": {"seeds": [{"de": {"f1": 100.5}}]}, "below": {"seeds": [{"de": {"f1": -0.5}}]},
                "results/accuracy": {"accuracy": {"de": {"1": 0.5}}}}[damage]  # fmt: skip
     (tmp_path / "x.json").write_text(json.dumps(content))
     line = error_line(run("scripts/evaluate_xtreme.py", "table", "bucc=x.json", cwd=tmp_path))

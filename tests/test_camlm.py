@@ -13,9 +13,10 @@ from conftest import random_lines, write_tokens
 from fairseq.logging import metrics
 
 from veco_fairseq.criterions.knn import KnnCamlmCriterion, KnnCamlmCriterionConfig
+from veco_fairseq.data.batches import shard
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.camlm import CamlmTask
-from veco_fairseq.tasks.camlm_options import CamlmTaskConfig
+from veco_fairseq.tasks.camlm_options import CamlmTaskConfig, check_options
 
 PAD, BOS, EOS = 1, 0, 2
 
@@ -289,6 +290,9 @@ def test_validation_logs_each_language_and_one_total(make_task, make_model):
     with metrics.aggregate() as agg:
         KnnCamlmCriterion.reduce_metrics(logs)
     values = agg.get_smoothed_values()
+    of_mono = sum(log["mono_tokens"] for log in logs) / sum(log["ntokens"] for log in logs)
+    assert values["mono_share"] == pytest.approx(of_mono, abs=1e-3) and values["bitext_share"] == pytest.approx(1 - of_mono, abs=1e-3)
+    assert 0.1 < of_mono < 0.9
     assert {"aa_mono_h_loss", "bb_mono_s_ppl", "aa-bb_bitext_tlm_acc", "mono_h_loss", "loss"} <= set(values)
     counts = [sum(log[f"{name}_mono_h_count"] for log in logs) for name in ("aa", "bb")]
     mean = np.average([values["aa_mono_h_loss"], values["bb_mono_h_loss"]], weights=counts)
@@ -396,7 +400,8 @@ def test_a_shard_that_is_missing_or_not_of_the_same_data_is_refused_at_the_start
         ({"mono_langs": "aa,aa"}, "named twice"),
         ({"mono_mask_prob": 0.0}, "--mono-mask-prob 0.0: must be above 0"),
         ({"bitext_mask_spread": 0.3}, "--bitext-mask-spread 0.3: must be from 0 to 0.25"),
-        ({"bitext_max_length": 2}, "--bitext-max-length 2: must be 4 at least"),
+        ({"bitext_max_length": 3}, "--bitext-max-length 3: must be 4 at least"),
+        ({"mono_max_length": 3}, "--mono-max-length 3: must be 4 at least"),
         ({"updates_per_epoch": 0}, "--updates-per-epoch 0"),
     ],
 )
@@ -423,3 +428,14 @@ def test_sequences_must_fit_the_position_table(make_task):
 def test_symbols_are_kept_in_the_state(make_task):
     task = make_task()
     assert task.state_dict()["symbols"] == task.dictionary.symbols and task.dictionary.symbols[-1] == "<mask>"
+
+
+def test_sequences_of_four_tokens_are_enough():
+    check_options(CamlmTaskConfig(data=".", mono_max_length=4, bitext_max_length=4))
+
+
+def test_every_worker_has_as_many_batches_to_validate():
+    batches = [[number] for number in range(7)]
+    assert [shard(batches, 3, worker, epoch=1) for worker in range(3)] == [
+        [[0], [3], [6]], [[1], [4], []], [[2], [5], []]]  # fmt: skip
+    assert shard(batches[:6], 3, 0, epoch=1) == [[0], [3]]

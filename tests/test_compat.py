@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What the plug-in changes in fairseq: run as commands, on a small stock translation model."""
 
+import argparse
 import io
 import math
 import os
@@ -31,7 +32,7 @@ from fairseq.tasks.translation import TranslationTask
 from test_reading import Malicious
 
 from veco_fairseq.cli import user_message
-from veco_fairseq.compat import checkpoints, mistakes, noise, workers
+from veco_fairseq.compat import checkpoints, command_line, mistakes, noise, precision, workers
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.camlm import CamlmTask
 
@@ -590,3 +591,26 @@ def test_nan_is_an_error_and_the_checkpoint_before_is_whole(copy_of, amp):
     result = train(folder, *amp, *options)
     assert "the gradients became NaN or infinite: lower --lr or raise --warmup-updates" in error_line(result)
     assert (folder / "ckpt/checkpoint_last.pt").read_bytes() == before
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_translation_with_amp_is_in_bf16_on_a_cpu(asked):
+    def main(cfg):
+        return torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+
+    cfg = SimpleNamespace(common=SimpleNamespace(cpu=False, amp=asked))
+    assert precision.translating(main)(cfg) == (asked, torch.bfloat16)
+
+
+def test_known_arguments_are_checked_where_others_are_left(monkeypatch):
+    """fairseq-train parses twice; the first time it gives what it does not know, too."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--beam", type=int, default=5)
+    for value in (5, 0):
+        found = argparse.Namespace(beam=value), ["--other"]
+        monkeypatch.setattr(command_line, "_fairseq_parse_args_and_arch", lambda *_, **__: found)
+        if value:
+            assert command_line.parse_args_and_arch(parser) is found
+        else:
+            with pytest.raises(UserError, match="--beam 0: must be at least 1"):
+                command_line.parse_args_and_arch(parser)

@@ -76,6 +76,15 @@ def test_every_dropout_of_the_encoder_is_cheap_and_attention_is_the_same_with_it
     assert not torch.allclose(model.plugged(x, model.unplugged(y), y)[real], expected[real], atol=1e-2)
 
 
+def test_a_cpu_is_not_left_to_pytorchs_numbers(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("fairseq's dropout was asked")
+
+    monkeypatch.setattr(FairseqDropout, "forward", refuse)
+    module = Dropout(0.3).train()
+    assert module(torch.ones(1000)).eq(0).any()
+
+
 def leaves_a_mark(x, p):
     """In place of dropout, so that it can be seen where it sits and with which probability."""
     return x * (1 - p) + 0.7 * p * torch.linspace(-1, 1, x.size(-1)).expand_as(x)

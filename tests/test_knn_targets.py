@@ -75,7 +75,7 @@ def test_neighbours_of_projected_embeddings():
 def test_the_subset_is_the_union_of_the_targets_and_their_neighbours():
     sampled = KnnTargetSampler(2, 10)(torch.tensor([[2, 3], [3, 2]]), TABLE)
     assert sampled.vocabulary.tokens.tolist() == [2, 3, 4]
-    assert (sampled.targets, sampled.looked_up, sampled.age) == (2, 2, 0)
+    assert (sampled.targets, sampled.looked_up, sampled.age) == (2, 2, 0) and sampled.seconds > 0
     # Of a token whose nearest is another the token itself is there all the same.
     assert KnnTargetSampler(1, 10)(torch.tensor([2]), TABLE).vocabulary.tokens.tolist() == [2, 4]
 

@@ -410,3 +410,13 @@ def test_what_cannot_be_trained(folder, pretrained, tmp_path):
     with pytest.raises(UserError, match="dev-en.tsv: no labels or answers, by which a checkpoint could be chosen"):
         load(data, split="valid")
     setup(data, pretrained, tmp_path).load_dataset("valid", training=False)  # to be predicted
+
+
+def test_a_batch_without_a_language_adds_nothing_to_its_sums():
+    task = NluTask.__new__(NluTask)
+    task.nlu_task, task.validation_langs = "tagging", ["de", "fr"]
+    task.predict = lambda batch, logits: None
+    task.sums = lambda found: {"de": {name: 3.0 for name in SUMS["tagging"]}}
+    sums = task.validation_sums({}, None)
+    assert {key: value for key, value in sums.items() if key.startswith("fr/")} == {f"fr/{name}": 0.0 for name in SUMS["tagging"]}
+    assert all(value == 3.0 for key, value in sums.items() if key.startswith("de/"))

@@ -127,3 +127,14 @@ def test_plot_attention(saved, tmp_path, drawn):
     assert labels(axes) == [pretrained.tokens(y[0]), pretrained.tokens(x[0])]  # x looks at y
     shown = torch.tensor(axes.images[0].get_array().tolist())
     assert torch.allclose(shown, pretrained.cross_attention(x, y, 2), atol=1e-5)
+
+
+@pytest.mark.parametrize("missing, message", [
+    ("sentencepiece.bpe.model", r"sentencepiece\.bpe\.model: no such file: it lies beside the checkpoint"),
+    ("checkpoint_last.pt", r"checkpoint_last\.pt.*no such"),
+])  # fmt: skip
+def test_what_is_missing_beside_a_checkpoint_is_named(tmp_path, make_model, missing, message):
+    saved = save_with_vocabulary(tmp_path, make_model, [f"{a}{b}n" for a in "bdg" for b in "aeiou"], 20)
+    (saved.parent / missing.replace("checkpoint_last.pt", saved.name)).unlink()
+    with pytest.raises(UserError, match=message.replace("checkpoint_last", saved.stem)):
+        load_pretrained(str(saved))

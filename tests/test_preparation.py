@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import re
 import runpy
 import signal
 import sys
@@ -245,7 +246,8 @@ def test_second_run_does_only_what_changed(tmp_path, vocabulary, capsys):
     )
     first = prepare_root(plan)
     before = times(tmp_path / "root")
-    capsys.readouterr()
+    seconds = re.findall(r"lines encoded in ([\d.]+) s", capsys.readouterr().out)
+    assert len(seconds) == 3 and all(float(took) < 300 for took in seconds)
     assert prepare_root(plan) == first
     assert times(tmp_path / "root") == before
     assert capsys.readouterr().out.count("already there") == 4

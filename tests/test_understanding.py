@@ -160,6 +160,22 @@ def test_a_sentence_pair_is_cut_at_its_longer_sentence(vocabulary, make_windows)
     assert window.target.tolist() == [IGNORE] and len(windows.notes.lines()) == 3
 
 
+@pytest.mark.parametrize("max_length", range(5, 16))
+def test_a_window_takes_as_many_whole_words_as_fit(make_windows, max_length):
+    windows = make_windows(["D", "N"], max_length=max_length)
+    words = ("the", "dog", "where", "cat", "sees", "a", "dog")
+    lengths = [min(len(windows.encode(word)), max_length - 2) for word in words]
+    expected, left = [], 0
+    for length in lengths:
+        if length > left:
+            expected.append(0)
+            left = max_length - 2
+        expected[-1] += 1
+        left -= length
+    made = windows(TaggedSentence("1", "f, line 1", words, ("D", "N") * 3 + ("D",)))
+    assert [len(window.target) for window in made] == expected
+
+
 @pytest.mark.parametrize("pooling", ["first", "mean"])
 def test_words_and_the_tokens_that_stand_for_them(make_windows, pooling):
     windows = make_windows(["D", "N"], max_length=10, word_pooling=pooling)
@@ -188,6 +204,11 @@ def test_a_long_context_is_read_in_windows_that_overlap(vocabulary, make_windows
     assert context[window.offsets[first][0] : window.offsets[last][1]] == "a cat are"
     assert text_of(vocabulary, window.tokens[first : last + 1]) == "a cat are"
 
+    for stride in range(1, 12):  # some of these windows begin inside the answer, and have none
+        for part in make_windows(max_length=asked + 4 + 20, stride=stride)(question):
+            first, last = part.target
+            assert first == last == 0 or context[part.offsets[first][0] : part.offsets[last][1]] == "a cat are"
+            assert first >= 0
     parts = make_windows(max_length=asked + 4 + 20, stride=8)(question)
     covered = {place for part in parts for span in part.offsets if span[0] >= 0 for place in range(*span)}
     assert covered >= {place for place, char in enumerate(context) if char != " "}

@@ -9,6 +9,7 @@ import math
 import random
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.vocab import sizes
 from veco_fairseq.vocab.allocation import allocate, sampling_probabilities
 from veco_fairseq.vocab.alp import Words, average_log_probability, count_pieces, without_normaliser, words_of
-from veco_fairseq.vocab.corpora import find_corpora, sample
+from veco_fairseq.vocab.corpora import drawn, find_corpora, sample
 from veco_fairseq.vocab.sizes import META, Vocabularies, all_sizes, shrink
 from veco_fairseq.vocab.union import union_model
 from veco_fairseq.vocab.vocap import Options, make_vocabulary
@@ -452,3 +453,32 @@ def test_all_real_text_round_trips(shared_data, tmp_path):
     count = check_round_trip(processor, lines_of_data(shared_data), of_corpus)
     print(f"{count:,} lines, {len(of_corpus):,} characters")
     assert count > 500_000
+
+
+def test_pieces_that_a_larger_vocabulary_drops_are_not_in_the_union():
+    of_size = {2: {"a": -1.0, "bb": -2.0}, 4: {"a": -1.0, "cc": -2.0, "dd": -3.0, "ee": -4.0}}
+    one = SimpleNamespace(sizes=[2, 4], alp=[-9.0, -5.0], instances=100, of_size=of_size.get)
+    two = SimpleNamespace(sizes=[2], alp=[-9.0], instances=100, of_size={2: {"a": -1.0, "zz": -2.0}}.get)
+    assert allocate({"one": one, "two": two}, 5, 0.7, 0.7).pieces == {"a", "cc", "dd", "ee", "zz"}
+
+
+@pytest.mark.parametrize("share, expected", [
+    (4, ["a", "b", "c", "d"]),
+    (2, ["b", "d"]),
+    (1, ["d"]),
+    (6, ["a", "b", "b", "c", "d", "d"]),
+    (8, ["a", "a", "b", "b", "c", "c", "d", "d"]),
+])  # fmt: skip
+def test_sentences_are_drawn_evenly_and_again_where_there_are_few(tmp_path, share, expected):
+    (tmp_path / "text").write_text("a\nb\n\nc\nd\n")
+    assert list(drawn([tmp_path / "text"], 4, share)) == expected
+
+
+@pytest.mark.parametrize("change", [{"alpha": -0.1}, {"beta": -0.1}, {"alpha": math.nan}, {"size": 0}, {"lines": 0}, {"workers": 0},
+                                    {"step": 51}, {"coverage": 0.89}, {"coverage": 1.01}])  # fmt: skip
+def test_numbers_from_python_are_checked_too(tmp_path, change):
+    good = Options({}, tmp_path, 10, largest=50, step=10, workers=1)
+    assert not good.joint and not good.train_every_size
+    ((name, value),) = change.items()
+    with pytest.raises(UserError, match=f"{name} {value}: must be"):
+        replace(good, **change)

@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import types
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from test_training import train  # noqa: F401  a fixture
 
 from veco_fairseq.checkpoints.huggingface import export_hf, import_transformers, largest_difference
 from veco_fairseq.checkpoints.xlmr import init_from
+from veco_fairseq.checkpoints.xlmr_files import _refuse_unknown
 from veco_fairseq.data.sentencepiece import dictionary_text, load_sentencepiece, ordinary_pieces, train_sentencepiece
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
@@ -300,3 +302,19 @@ def test_training_starts_from_it_once(make_root, train, folder, symbols, tmp_pat
     second = train(root, *options, "--max-update", "2")
     assert second.returncode == 0 and "--init-from: " not in second.stdout, second.stderr
     assert "no such file or folder" in error_line(train(root, *options, save_dir="new"))
+
+
+@pytest.mark.parametrize("count, words", [(1, "it has t0"), (3, "it has t0, t1, t2"), (4, "it has t0, t1, t2 and 1 more")])
+def test_tensors_of_another_model_are_named(count, words):
+    with pytest.raises(UserError) as refused:
+        _refuse_unknown(Path("a.pt"), [f"t{number}" for number in range(count)])
+    assert str(refused.value) == f"a.pt: is not XLM-R's: {words}"
+
+
+@needs_transformers
+def test_the_report_counts_every_parameter_once(folder, symbols, make_model):
+    model = make_model(dictionary_of(symbols), dim=DIM, layers=LAYERS)
+    groups = init_from(model.encoder, model.encoder.dictionary, HEADS, folder)
+    counted = {action: sum(group.parameters for group in groups if group.action == action) for action in ("copied", "new")}
+    new = sum(p.numel() for name, p in model.encoder.named_parameters() if ".encoder_attn" in name)
+    assert counted == {"copied": sum(p.numel() for p in model.encoder.parameters()) - new, "new": new}
