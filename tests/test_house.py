@@ -45,7 +45,13 @@ def room(path: Path) -> str:
 def imports(path: Path):
     """The rooms that a module imports, with the line; those that registering needs are :mod:`plugin`'s, see there."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names = [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        names = (
+            [node.module]
+            if isinstance(node, ast.ImportFrom)
+            else [a.name for a in node.names]
+            if isinstance(node, ast.Import)
+            else []
+        )
         if isinstance(node, ast.ImportFrom) and node.module == "veco_fairseq":
             names = [f"veco_fairseq.{alias.name}" for alias in node.names]
         for name in names:

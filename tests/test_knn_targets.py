@@ -11,12 +11,14 @@ from test_camlm import criterion_for, iterator, make_task  # noqa: F401  a fixtu
 from test_training import logged, train  # noqa: F401  a fixture
 from test_workers import EXACT, OPTIONS, close, launch, resume_exactly, weights  # noqa: F401  a fixture
 
-from veco_fairseq.criterions import knn as module
+from veco_fairseq.criterions import knn
 from veco_fairseq.criterions.knn import KnnTargetSampler
+from veco_fairseq.modules import nearest as module
 from veco_fairseq.modules.embedding import FactorizedEmbedding, TokenEmbedding
 from veco_fairseq.modules.nearest import nearest
 
 by_products = module._by_products
+
 
 def embeddings(table) -> TokenEmbedding:
     module = TokenEmbedding(*table.shape, 0)
@@ -243,7 +245,7 @@ def test_both_kinds_of_batch_are_looked_up_in_one_go(make_task, make_model, monk
     model, sample = make_model(task.dictionary).train(), next(iterator(task).next_epoch_itr())
     criterion = criterion_for(task, knn_targets=2).train()
     asked = []
-    monkeypatch.setattr(module, "nearest", lambda tokens, *rest: asked.append(tokens.tolist()) or nearest(tokens, *rest))
+    monkeypatch.setattr(knn, "nearest", lambda tokens, *rest: asked.append(tokens.tolist()) or nearest(tokens, *rest))
     criterion.begin_update(0, model, sample)
     logs = [criterion(model, half)[2] for half in sample.values()]
     everything = torch.cat([half["net_input"]["targets"].flatten() for half in sample.values()]).unique()
@@ -254,9 +256,9 @@ def test_both_kinds_of_batch_are_looked_up_in_one_go(make_task, make_model, monk
 def test_validation_is_over_the_whole_vocabulary(make_task, make_model):  # noqa: F811
     task = make_task()
     model, sample = make_model(task.dictionary), next(iterator(task).next_epoch_itr())["bitext"]
-    full, knn = (criterion_for(task, **options).eval() for options in ({}, {"knn_targets": 2}))
-    assert torch.equal(full(model, sample)[0], knn(model, sample)[0])
-    assert not knn.sampler.made_at.numel()
+    full, sampled = (criterion_for(task, **options).eval() for options in ({}, {"knn_targets": 2}))
+    assert torch.equal(full(model, sample)[0], sampled(model, sample)[0])
+    assert not sampled.sampler.made_at.numel()
 
 
 KNN = "--knn-targets 4 --knn-refresh 3 --knn-rest 5".split()
