@@ -5,4 +5,5 @@
 
 from veco_fairseq.commands import start
 
-start("average")
+if __name__ == "__main__":
+    start("average")

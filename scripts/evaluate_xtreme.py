@@ -5,4 +5,5 @@
 
 from veco_fairseq.commands import start
 
-start("evaluate")
+if __name__ == "__main__":
+    start("evaluate")

@@ -5,4 +5,5 @@
 
 from veco_fairseq.commands import start
 
-start("export-ct2")
+if __name__ == "__main__":
+    start("export-ct2")

@@ -5,4 +5,5 @@
 
 from veco_fairseq.commands import start
 
-start("inspect")
+if __name__ == "__main__":
+    start("inspect")

@@ -5,4 +5,5 @@
 
 from veco_fairseq.commands import start
 
-start("mend-fairseq")
+if __name__ == "__main__":
+    start("mend-fairseq")

@@ -5,4 +5,5 @@
 
 from veco_fairseq.commands import start
 
-start("plot attention")
+if __name__ == "__main__":
+    start("plot attention")

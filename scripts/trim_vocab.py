@@ -5,4 +5,5 @@
 
 from veco_fairseq.commands import start
 
-start("trim-vocab")
+if __name__ == "__main__":
+    start("trim-vocab")

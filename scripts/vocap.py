@@ -5,4 +5,5 @@
 
 from veco_fairseq.commands import start
 
-start("vocap")
+if __name__ == "__main__":
+    start("vocap")

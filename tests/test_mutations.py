@@ -35,6 +35,14 @@ def test_what_is_run_as_a_file_is_imported_is_every_importers(tmp_path):
     assert reach.importers("veco_fairseq/a/module.py") == {"test_one.py::test", "test_two.py::test"}
 
 
+def test_a_commands_tests_are_those_of_its_script():
+    reach = Reach(REPOSITORY, REPOSITORY / "no notes")
+    reach.seconds = {f"test_command_options.py::test[{words}]": 1.0 for words in ("score.py --lang de", "plot_scores.py", "import_veco.py --dict d")}
+    assert reach.named_after("veco_fairseq/commands/score.py") == {"test_command_options.py::test[score.py --lang de]"}
+    assert reach.named_after("veco_fairseq/commands/import_veco.py") == {"test_command_options.py::test[import_veco.py --dict d]"}
+    assert reach.named_after("veco_fairseq/commands/plot_scores.py") == {"test_command_options.py::test[plot_scores.py]"}
+
+
 def test_a_change_is_known_wherever_its_line_stands():
     """By file and lines, so that results and reasons are found again when code has moved."""
     path = "veco_fairseq/errors.py"

@@ -38,7 +38,7 @@ def test_every_module_is_a_command_and_every_script_a_shim():
     ]
     started = {path.read_text().rsplit('start("', 1)[1].split('"')[0] for path in shims}
     assert started == set(NAMES) and len(shims) == len(NAMES)
-    assert all(len(path.read_text().splitlines()) == 8 for path in shims)
+    assert all(len(path.read_text().splitlines()) == 9 for path in shims)
 
 
 def test_the_overview_names_every_command_once(capsys, monkeypatch):

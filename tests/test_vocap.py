@@ -478,7 +478,7 @@ def test_sentences_are_drawn_evenly_and_again_where_there_are_few(tmp_path, shar
                                     {"step": 51}, {"coverage": 0.89}, {"coverage": 1.01}])  # fmt: skip
 def test_numbers_from_python_are_checked_too(tmp_path, change):
     good = Options({}, tmp_path, 10, largest=50, step=10, workers=1)
-    assert not good.joint and not good.train_every_size
+    assert not good.joint and not good.every_size
     ((name, value),) = change.items()
     with pytest.raises(UserError, match=f"{name} {value}: must be"):
         replace(good, **change)

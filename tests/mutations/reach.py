@@ -164,11 +164,23 @@ class Reach:
         parent, _, name = module.rpartition(".")
         return self.speaking_of(f"from {module} import") | self.speaking_of(rf"from {parent} import [^\n]*\b{name}\b", pattern=True)
 
+    def named_after(self, file: str) -> Set[str]:
+        """The tests in whose name the file is, or, of a command's module, its script."""
+        names = {Path(file).name, *(path.name for path in (self.suite / "scripts").glob("*.py") if _starts(path, file))}
+        return {test for test in self.seconds if any(name in test for name in names)}
+
     def speaking_of(self, text: str, pattern: bool = False) -> Set[str]:
         """The tests whose file has this text, or a match of this pattern."""
         files = {path.name: path.read_text(encoding="utf-8") for path in (self.suite / "tests").glob("test_*.py")}
         speak = {name for name, content in files.items() if (re.search(text, content) if pattern else text in content)}
         return {test for test in self.seconds if test.split("::")[0] in speak}
+
+
+def _starts(script: Path, file: str) -> bool:
+    """Whether a script is the shim of a command's module."""
+    found = re.search(r'start\("(.+)"\)', script.read_text(encoding="utf-8"))
+    stem = Path(file).stem.removesuffix("_veco")
+    return bool(found) and "/commands/" in file and re.sub("[- ]", "_", found[1]) == stem
 
 
 def at_import(path: Path, lines: Iterable[int]) -> bool:

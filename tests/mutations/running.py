@@ -70,7 +70,8 @@ def run(change: Change, suite: Path, reach: Reach, within: float = math.inf) -> 
     Args:
         within: seconds; of the tests, quick ones first, so many are run as take that long.
     """
-    tests = in_order(reach.of(change.file, change.lines), reach.seconds, reach.importers(change.file))
+    first = reach.importers(change.file) | reach.named_after(change.file)
+    tests = in_order(reach.of(change.file, change.lines), reach.seconds, first)
     if not tests:
         return Outcome("not reached", "", 0, 0.0)
     ends = itertools.accumulate(reach.seconds.get(test, 1) for test in tests)
