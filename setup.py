@@ -41,7 +41,7 @@ setup(
         "tqdm",
     ],
     extras_require={
-        "test": ["ctranslate2", "pytest", "pytest-xdist", "tensorboardX", "transformers"],
+        "test": ["ctranslate2", "mypy", "pytest", "pytest-xdist", "ruff", "shtab", "tensorboardX", "transformers"],
         "mutations": ["cosmic-ray>=8.4", "coverage>=7.13"],
         "completion": ["shtab"],
         "fast": ["ctranslate2"],

@@ -134,7 +134,7 @@ def test_plot_attention(saved, tmp_path, drawn):
     ("checkpoint_last.pt", r"checkpoint_last\.pt.*no such"),
 ])  # fmt: skip
 def test_what_is_missing_beside_a_checkpoint_is_named(tmp_path, make_model, missing, message):
-    saved = save_with_vocabulary(tmp_path / "pretrained", make_model, [f"{a}{b}n" for a in "bdg" for b in "aeiou"], 20)
+    saved = save_with_vocabulary(tmp_path / "pretrained", make_model, [f"{a}{b}n" for a in "bdg" for b in "aeiou"], 16)
     (saved.parent / missing.replace("checkpoint_last.pt", saved.name)).unlink()
     with pytest.raises(UserError, match=message.replace("checkpoint_last", saved.stem)):
         load_pretrained(str(saved))
