@@ -6,8 +6,7 @@ import re
 import shlex
 
 import pytest
-from conftest import REPOSITORY
-from recipes import TABLE, UNDERSTANDING, Place, cases
+from recipes import RECIPES, SCRIPTS, TABLE, UNDERSTANDING, Place, cases
 
 EXPECTED = {part.split("\n", 1)[0].removeprefix("$ "): part.rstrip("\n") for part in TABLE.read_text().split("\n\n")}
 
@@ -29,8 +28,8 @@ def test_the_table_has_every_option_of_every_recipe():
         while "=" in words[0]:
             words.pop(0)
         given.setdefault(words[0], set()).update(word for word in words if word.startswith("--"))
-    for script in sorted((REPOSITORY / "data-bin-recipes").glob("**/*/*.sh")):
-        name = str(script.relative_to(REPOSITORY / "data-bin-recipes").with_suffix(""))
+    for script in SCRIPTS:
+        name = str(script.relative_to(RECIPES).with_suffix(""))
         usage = re.search(r"^# usage: (.*?)^#$", script.read_text(), re.MULTILINE | re.DOTALL)[1]
         options = set(re.findall(r"--[a-z]\S*[a-z]", usage))
         if name.endswith("/finetune") and name.split("/")[-2] in UNDERSTANDING.split():

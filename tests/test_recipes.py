@@ -5,23 +5,21 @@
 import gzip
 import json
 import subprocess
-from pathlib import Path
 
 import pytest
 import torch
 from conftest import error_line, lines_of
+from recipes import RECIPES, SCRIPTS
 
-RECIPES = Path(__file__).resolve().parent.parent / "data-bin-recipes"
-SCRIPTS = sorted(RECIPES.glob("*/**/*.sh"))
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "VECO_SKIP_SETUP": "1"}
 
 
 def bash(folder, script, *arguments):
-    """Run lines of bash that have sourced common.sh, in a recipe folder of their own with a space in its name."""
+    """Run lines of bash that have sourced steps.sh, in a recipe folder of their own with a space in its name."""
     recipe = folder / "my recipe"
     recipe.mkdir(exist_ok=True)
     path = recipe / "run.sh"
-    path.write_text(f"set -euo pipefail\nsource '{RECIPES}/common.sh'\n{script}\n", encoding="utf-8")
+    path.write_text(f"set -euo pipefail\nsource '{RECIPES}/lib/steps.sh'\n{script}\n", encoding="utf-8")
     return subprocess.run(["bash", path, *arguments], capture_output=True, text=True, env=ENVIRONMENT, cwd=recipe)
 
 

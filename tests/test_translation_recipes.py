@@ -61,7 +61,7 @@ def recipe(name, script, *arguments, code=0):
 
 def sourced(tmp_path, script):
     """Lines of bash that have sourced translation.sh, with OUT and options set."""
-    source = f"set -euo pipefail; source {REPOSITORY}/data-bin-recipes/translation.sh"
+    source = f"set -euo pipefail; source {REPOSITORY}/data-bin-recipes/lib/translation.sh"
     script = f"{source}; parse_options local= out={tmp_path} --; begin en de; {script}"
     environment = {**os.environ, "VECO_SKIP_SETUP": "1"}
     return subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment)
@@ -182,8 +182,7 @@ def test_talks_lose_their_tags(tmp_path):
     md5 = hashlib.md5((tmp_path / "de-en.tgz").read_bytes()).hexdigest()
     recipe_folder = tmp_path / "recipes/iwslt14.de-en"
     recipe_folder.mkdir(parents=True)
-    for name in ("common.sh", "published.sh", "translation.sh"):
-        (tmp_path / "recipes" / name).symlink_to(REPOSITORY / "data-bin-recipes" / name)
+    (tmp_path / "recipes/lib").symlink_to(REPOSITORY / "data-bin-recipes/lib")
     script = (REPOSITORY / "data-bin-recipes/iwslt14.de-en/prepare.sh").read_text()
     script = re.sub(r"archive http\S*/\$ARCHIVE \w+", f"archive file://{tmp_path}/$ARCHIVE {md5}", script)
     (recipe_folder / "prepare.sh").write_text(script.replace("\nprepare_task", ""))

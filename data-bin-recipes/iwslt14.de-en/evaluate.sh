@@ -10,7 +10,7 @@
 #   --name     what finetune.sh called it (default: veco)
 #   --average  so many checkpoints (default: 10)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../translation.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
 parse_options out= name=veco seed=1 average=10 lenpen=1.0 -- "$@"
 require_number seed average

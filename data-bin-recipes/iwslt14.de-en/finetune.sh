@@ -16,7 +16,7 @@
 #   --workers       GPUs on this machine (default: all; with `-- --cpu` one process)
 #   --nodes         machines, on each of which the command is run, as of scripts/launch.sh
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../translation.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
 finetune_options updates=30000 warmup=2000 lr=3e-4 batch-tokens=16384 save-every=500 \
     tie-self-attention=no -- "$@"

@@ -10,7 +10,7 @@
 #   --local       take {train,valid,test}.{de,en}, raw text, .gz or not, from this folder instead of downloading
 #   --keep        so many pieces of the vocabulary, those that the training text needs most (default: 0, all)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../translation.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
 parse_options out= pretrained= local= keep=0 -- "$@"
 require_number keep

@@ -11,7 +11,7 @@
 #
 # The options after `--` go to pre-training. Fine-tuning gets --cpu too, and, with --autocast bf16, fairseq's --amp.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
 parse_options out= src=en tgt=de seeds="1 2 3" long-lr=2e-3 -- "$@"
 src=${OPTIONS[src]} tgt=${OPTIONS[tgt]} seeds=${OPTIONS[seeds]} long_lr=${OPTIONS[long-lr]}

@@ -10,7 +10,7 @@
 #   --name        what finetune.sh called it (default: veco)
 #   --checkpoint  a file in the model's folder (default: checkpoint_last.pt)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
 parse_options out= src=en tgt=de name=veco seed=1 checkpoint=checkpoint_last.pt -- "$@"
 require_number seed

@@ -15,7 +15,7 @@
 #
 # `-- --save-interval-updates 100` keeps a checkpoint every 100 updates, for a curve.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
 parse_options out= src=en tgt=de arm=veco updates=454 lr=4e-3 seed=1 name= -- "$@"
 require_choice arm veco xlm random

@@ -9,7 +9,7 @@
 #   --local  take {train,val,test_2016_flickr}.LANG.gz from this folder instead of downloading them
 #   --src, --tgt  two of en, de, fr, cs (default: en and de)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
 URL=https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw
 # Of the texts, not of the compressed files: those may have been compressed anew.

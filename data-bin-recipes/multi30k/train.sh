@@ -14,7 +14,7 @@
 # to predict, and more of them on one side of a pair than on the other, make cross-attention learn to look soon
 # (bitext_s_loss below bitext_h_loss).
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
 parse_options out= src=en tgt=de objective=camlm updates=3600 seed=1 -- "$@"
 require_choice objective camlm mlm

@@ -16,7 +16,7 @@
 #   --pivot       (default: en)
 #   --vocab-size  (default: 16000)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/steps.sh"
 
 parse_options out= documents= captions= more= langs="de fr es ru zh cs mi tl" pivot=en vocab-size=16000 -- "$@"
 require_number vocab-size

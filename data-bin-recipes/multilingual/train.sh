@@ -16,7 +16,7 @@
 #
 # mlm.log, camlm.log and xlme[.NAME].log in --out are for scripts/plot_curves.py.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/pretraining.sh"
 
 parse_options out= init-from= xlm-updates=600 frozen-updates=200 updates=1000 xlme-updates=0 name= seed=1 -- "$@"
 require_number xlm-updates frozen-updates updates xlme-updates seed

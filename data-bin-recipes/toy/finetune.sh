@@ -9,7 +9,7 @@
 #   --out  the folder that prepare.sh and train.sh filled (default: data-bin/toy in the repository)
 #   --arm  what to start from: the VECO model, the XLM one with new cross-attention, or random weights
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
 parse_options out="$REPOSITORY/data-bin/toy" arm=veco updates=120 lr=1e-3 seed=1 -- "$@"
 require_choice arm veco xlm random

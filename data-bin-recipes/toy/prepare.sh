@@ -11,7 +11,7 @@
 #   --pairs          parallel sentences of pre-training; --mono: further sentences of each language
 #   --finetune-pairs the first so many of the parallel sentences are the training data of the translation
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
 parse_options out="$REPOSITORY/data-bin/toy" seed=1 words=60 pairs=8000 mono=3000 finetune-pairs=1000 \
     valid=250 test=250 vocab-size=400 -- "$@"

@@ -10,7 +10,7 @@
 # So few updates must do that half of the bitext's tokens are predicted (paper: a quarter), of one pair of languages,
 # without dropout.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
 parse_options out="$REPOSITORY/data-bin/toy" objective=camlm updates=300 seed=1 -- "$@"
 require_choice objective camlm mlm

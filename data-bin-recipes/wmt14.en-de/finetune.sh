@@ -16,7 +16,7 @@
 #   --workers       GPUs on this machine (default: all; with `-- --cpu` one process)
 #   --nodes         machines, on each of which the command is run, as of scripts/launch.sh
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../translation.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
 finetune_options updates=100000 warmup=16000 lr=1e-4 batch-tokens=65536 save-every=5000 \
     tie-self-attention=yes -- "$@"

@@ -29,7 +29,7 @@ AREAS: Dict[str, Tuple[str, ...]] = {
     "retrieval and alignment": ("veco_fairseq/retrieval/*.py", "veco_fairseq/alignment/*.py", "veco_fairseq/states.py"),
     "fairseq": tuple(f"veco_fairseq/{name}.py" for name in ("compat", "guard", "borders", "stopping", "resuming", "memory")),
     "commands": ("scripts/*", "veco_fairseq/*.py"),
-    "recipes": ("data-bin-recipes/*.sh", "data-bin-recipes/**/*.sh", "data-bin-recipes/**/*.py"),
+    "recipes": ("data-bin-recipes/**/*.sh", "data-bin-recipes/**/*.py"),
 }
 
 

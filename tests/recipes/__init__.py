@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 RECIPES = Path(__file__).resolve().parents[2] / "data-bin-recipes"
+SCRIPTS = sorted(path for path in RECIPES.glob("**/*.sh") if path.parent.name != "lib")
 TABLE = Path(__file__).with_name("commands.txt")
 PROGRAMS = ("python", "bash", "fairseq-train", "fairseq-preprocess", "fairseq-generate", "sacrebleu", "curl", "nproc",
             "sha256sum", "tar")  # fmt: skip
@@ -75,7 +76,7 @@ def cases() -> Iterator[str]:
         yield f"xtreme/{task}/finetune --out OUT --pretrained MODEL --epochs 1 --batches 2 -- --cpu"
         yield f"xtreme/{task}/evaluate --out OUT"
         yield f'xtreme/{task}/evaluate --out OUT --name mine --seeds "2 3" --from OTHER -- --cpu'
-    # what finetune.sh does with its options is of understanding.sh, and so the same for all tasks
+    # what finetune.sh does with its options is of lib/understanding.sh, and so the same for all tasks
     for arm in ("pretrained", "random"):
         for setting, plug in (("transfer", "out"), ("translate-train", "out"), ("translate-train", "in")):
             yield (f"xtreme/xnli/finetune --out OUT --pretrained MODEL --arm {arm} --setting {setting} --plug {plug} "
@@ -103,7 +104,7 @@ class Place:
         self.recipes = folder / "REPO/data-bin-recipes"
         shutil.copytree(RECIPES, self.recipes)
         # A download's checksum is written down, and every one is right.
-        with open(self.recipes / "published.sh", "a") as published:
+        with open(self.recipes / "lib/downloads.sh", "a") as published:
             published.write('\nis_file() { [[ -s $1 ]] && echo "# checksum $2" >>"$CALLS"; }\n')
         self.programs = folder / "bin"
         self.programs.mkdir()

@@ -12,7 +12,7 @@
 #
 # The figures go to scores/NAME.json.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
 parse_options out= pretrained= name=bucc layer= -- "$@"
 OUT=${OPTIONS[out]:-$REPOSITORY/data-bin/xtreme/$RECIPE}

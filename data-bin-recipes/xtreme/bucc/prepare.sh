@@ -12,7 +12,7 @@
 #            @-en.test); a language that has none is left out
 #   --langs  (default: de fr ru zh)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
 prepare_options dev=@-en.dev test=@-en.test langs="de fr ru zh" -- "$@"
 URL=https://comparable.limsi.fr/bucc2018

@@ -13,7 +13,7 @@
 #   --hold-out  the last N training examples are the dev set (default: 0, there is one)
 #   --langs     (default: XTREME's 40)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
 prepare_options hold-out=0 train=train-@.tsv dev=dev-@.tsv test=test-@.tsv \
     langs="af ar bg bn de el en es et eu fa fi fr he hi hu id it ja jv ka kk ko ml mr ms my nl pt ru sw ta te th tl tr ur vi yo zh" -- "$@"

@@ -13,7 +13,7 @@
 #   --hold-out  the last N training examples are the dev set (default: 0, there is one)
 #   --langs     (default: de en es fr ja ko zh)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
 prepare_options hold-out=0 train=train-@.tsv dev=dev-@.tsv test=test-@.tsv langs="de en es fr ja ko zh" -- "$@"
 archive https://storage.googleapis.com/paws/pawsx/x-final.tar.gz \

@@ -10,7 +10,7 @@
 #
 # The figures of every layer go to scores/NAME.json.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
 parse_options out= pretrained= name=tatoeba -- "$@"
 OUT=${OPTIONS[out]:-$REPOSITORY/data-bin/xtreme/$RECIPE}

@@ -9,7 +9,7 @@
 #   --local  take tatoeba.LANG-eng.{LANG,eng}, .gz or not, from this folder instead of downloading them
 #   --langs  of three letters (default: XTREME's 36); with --local one that is not there is left out
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
 prepare_options \
     langs="afr ara ben bul cmn deu ell est eus fin fra heb hin hun ind ita jav jpn kat kaz kor mal mar nld pes por rus spa swh tam tel tgl tha tur urd vie" -- "$@"

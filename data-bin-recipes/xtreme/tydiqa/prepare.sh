@@ -13,7 +13,7 @@
 #   --hold-out  the last N training questions are the dev set (default: 369, a tenth of English; with --local 0)
 #   --langs     (default: ar bn en fi id ko ru sw te)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
 prepare_options hold-out=0 train=train-@.json dev=dev-@.json test=test-@.json langs="ar bn en fi id ko ru sw te" -- "$@"
 archive https://storage.googleapis.com/tydiqa/v1.1/tydiqa-goldp-v1.1-train.json \

@@ -13,7 +13,7 @@
 #   --hold-out  the last N training examples are the dev set (default: 0, there is one)
 #   --langs     (default: XTREME's 33)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
 prepare_options hold-out=0 train=train-@.conllu dev=dev-@.conllu test=test-@.conllu \
     langs="af ar bg de el en es et eu fa fi fr he hi hu id it ja kk ko mr nl pt ru ta te th tl tr ur vi yo zh" -- "$@"

@@ -13,7 +13,7 @@
 #   --hold-out  the last N training examples are the dev set (default: 0, there is one)
 #   --langs     (default: ar bg de el en es fr hi ru sw th tr ur vi zh)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
 prepare_options hold-out=0 train=train-@.tsv dev=dev-@.tsv test=test-@.tsv langs="ar bg de el en es fr hi ru sw th tr ur vi zh" -- "$@"
 archive https://dl.fbaipublicfiles.com/XNLI/XNLI-1.0.zip \

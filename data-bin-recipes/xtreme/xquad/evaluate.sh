@@ -12,7 +12,7 @@
 #
 # The figures go to scores/NAME.json, what is predicted to predictions/NAME.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
 evaluate_options -- "$@"
 evaluate_task

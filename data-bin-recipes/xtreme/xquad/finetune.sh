@@ -17,7 +17,7 @@
 #              9e-6; 3 5 10; 16 32 64); a batch has so many examples, or with --plug in so many pairs of translations
 #   --workers  GPUs on this machine that share a batch (default: all; with `-- --cpu` one process)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
 finetune_options -- "$@"
 finetune_task --nlu-task span --max-length 384 --stride 128

@@ -15,7 +15,7 @@
 #   --translations  SQuAD's training set in other languages, of XTREME's public folder of translations:
 #               squad.translate.train.en-LANG.json for --setting translate-train (default: none)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
 prepare_options hold-out=0 train=train-@.json dev=dev-@.json test=test-@.json translations= langs="ar de el en es hi ru th tr vi zh" -- "$@"
 declare -A CHECKSUM=(

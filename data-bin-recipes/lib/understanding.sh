@@ -1,10 +1,10 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
 #
-# What the recipes of understanding tasks share: from their files and a pre-trained model to figures by language. To be
-# sourced as published.sh, which it sources.
+# Understanding: from a task's files and a pre-trained model to figures by language. It sources all that this needs.
 
-source "$(dirname "${BASH_SOURCE[0]}")/published.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/pretraining.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/downloads.sh"
 
 # prepare_options NAME=DEFAULT... -- "$@": reads prepare.sh's options, and sets OUT and LANGS; the recipe gives its file
 # names in --local and its languages.
@@ -51,19 +51,6 @@ squad() {
         [[ -e ${translations[0]} ]] || die "${OPTIONS[translations]}: has no squad.translate.train.en-LANG.json"
     fi
     unpacked squad-train.en.json squad-dev.en.json "$@" "${translations[@]}"
-}
-
-# unpack FOLDER ARCHIVE...: what is no archive is copied.
-unpack() {
-    local folder=$1 path
-    shift
-    mkdir -p "$folder"
-    for path; do
-        case $path in
-        *.zip | *.tar.* | *.tgz) python "$REPOSITORY/data-bin-recipes/unpack.py" "$path" "$folder" || return ;;
-        *) cp -- "$path" "$folder" || return ;;
-        esac
-    done
 }
 
 # matching PATTERN LANG: sets FILES, those in SOURCE of this pattern, in which @ stands for the language.

@@ -1,10 +1,31 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
 #
-# What the recipes of published translation tasks share: from raw text and a pre-trained model to BLEU. To be sourced
-# as published.sh, which it sources.
+# Translation: from raw text and a pre-trained model to BLEU. It sources all that this needs.
 
-source "$(dirname "${BASH_SOURCE[0]}")/published.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/pretraining.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/downloads.sh"
+
+# prepare_translation OUT SRC TGT SPLIT...: OUT/mt.SRC-TGT from the raw OUT/raw/SPLIT.{SRC,TGT}[.gz], with the
+# SentencePiece model and dictionary of VOCABULARY (default: OUT/pretrain); a split may be NAME=FILE_NAME
+# (train=finetune).
+prepare_translation() {
+    local out=$1 src=$2 tgt=$3 vocabulary=${VOCABULARY:-$1/pretrain} split lang file inputs=() outputs=() prefixes=()
+    shift 3
+    for split; do
+        for lang in "$src" "$tgt"; do
+            file=$out/raw/${split#*=}.$lang
+            [[ -e $file ]] || file=$file.gz
+            inputs+=("$file")
+            outputs+=("{}/${split%%=*}.$lang")
+        done
+        prefixes+=("--${split%%=*}pref" "$out/pieces.$src-$tgt/${split%%=*}")
+    done
+    step pieces "$out/pieces.$src-$tgt" python "$REPOSITORY/scripts/encode.py" \
+        --sentencepiece "$vocabulary/sentencepiece.bpe.model" --inputs "${inputs[@]}" --outputs "${outputs[@]}"
+    step binarise "$out/mt.$src-$tgt" on_all_processors fairseq-preprocess -s "$src" -t "$tgt" "${prefixes[@]}" \
+        --srcdict "$vocabulary/dict.txt" --tgtdict "$vocabulary/dict.txt" --destdir "{}"
+}
 
 # begin SRC TGT: sets SRC, TGT and OUT.
 begin() {
@@ -81,6 +102,36 @@ batch() {
     MAX_TOKENS=$(($1 / ($2 * UPDATE_FREQ)))
 }
 
+# run_name NAME SEED: what the checkpoints and scores of a fine-tuned model are called.
+run_name() { printf 'finetune.%s.s%s' "$1" "$2"; }
+
+# finetune OUT SRC TGT ARM NAME UPDATES LR SEED OPTION...
+# veco: from the camlm model; xlm: from the mlm model with new cross-attention; random: from nothing.
+finetune() {
+    local out=$1 src=$2 tgt=$3 arm=$4 name=$5 updates=$6 lr=$7 seed=$8 folder pretrained objective start=() new=()
+    shift 8
+    require "$out/mt.$src-$tgt" "run prepare.sh first"
+    if [[ $arm != random ]]; then
+        objective=camlm
+        [[ $arm == veco ]] || { objective=mlm && new=(--random-cross-attention --seed "$seed"); }
+        pretrained=$out/checkpoints/$objective/checkpoint_last.pt
+        require "$pretrained" "run train.sh --objective $objective first"
+        start=(--finetune-from-model "$out/converted/$arm.s$seed.pt")
+        step "conversion, $arm" "${start[1]}" python "$REPOSITORY/scripts/convert_to_seq2seq.py" \
+            --checkpoint "$pretrained" --output "${start[1]}" --decoder-layers 3 \
+            --dict "$out/mt.$src-$tgt/dict.$tgt.txt" "${new[@]}"
+    fi
+    folder=$out/checkpoints/$(run_name "$name" "$seed")
+    training "fine-tuning, $name" "$folder" fairseq-train "$out/mt.$src-$tgt" --distributed-world-size 1 \
+        --user-dir "$USER_DIR" --task translation --arch veco_mt_tiny --decoder-layers 3 "${start[@]}" \
+        --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
+        --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 1.0 --weight-decay 0.01 \
+        --lr "$lr" --lr-scheduler polynomial_decay --warmup-updates 50 \
+        --total-num-update "$updates" --max-update "$updates" --seed "$seed" \
+        --batch-size 128 --required-batch-size-multiple 1 \
+        --log-format simple --log-interval 20 --no-epoch-checkpoints --save-dir "$folder" "$@"
+}
+
 # finetune_options NAME=DEFAULT... -- "$@": reads finetune.sh's options; the recipe gives the settings that are its own.
 finetune_options() {
     parse_options out= pretrained= arm=veco decoder-layers=all layer-selection=last name= seed=1 max-tokens=4096 \
@@ -134,6 +185,20 @@ finetune_task() {
     else
         run "${command[@]}"
     fi
+}
+
+# evaluate OUT SRC TGT SPLIT NAME CHECKPOINT REFERENCE OPTION...: translate, with further options of fairseq-generate,
+# and score into OUT/scores/NAME.json.
+evaluate() {
+    local out=$1 src=$2 tgt=$3 split=$4 name=$5 checkpoint=$6 reference=$7 generated=$1/scores/$5.$4.out
+    shift 7
+    require "$checkpoint" "run finetune.sh first"
+    require "$reference" "run prepare.sh first"
+    step "translation, $name" "$generated" to_file "{}" fairseq-generate "$out/mt.$src-$tgt" --user-dir "$USER_DIR" \
+        --path "$checkpoint" --gen-subset "$split" --beam 5 --max-len-a 1.5 --max-len-b 20 --batch-size 128 \
+        --remove-bpe sentencepiece "$@"
+    python "$REPOSITORY/scripts/score.py" --generate-output "$generated" --reference "$reference" --lang "$tgt" \
+        --json "$out/scores/$name.json"
 }
 
 # evaluate_task: the mean of the last --average checkpoints translates the test set; both BLEUs.
