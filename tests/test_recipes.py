@@ -61,7 +61,7 @@ def test_bad_options(tmp_path, arguments, message):
 
 
 def test_options_and_what_follows_two_dashes(tmp_path):
-    script = 'parse_options size=1 kind= -- "$@"; printf "%s|" "${OPTIONS[size]}" "${OPTIONS[kind]}" "${EXTRA[@]}"'
+    script = 'PROGRAM=any; parse_options size=1 kind= -- "$@"; printf "%s|" "${OPTIONS[size]}" "${OPTIONS[kind]}" "${EXTRA[@]}"'
     result = bash(tmp_path, script, "--kind", "a b", "--", "--lr", "1 2")
     assert (result.stderr, result.stdout) == ("", "1|a b|--lr|1 2|")
 
@@ -176,7 +176,7 @@ def test_multi30k_refuses_a_text_that_is_not_multi30k(tmp_path):
         capture_output=True, text=True, env=ENVIRONMENT,
     )  # fmt: skip
     assert result.returncode == 1
-    assert result.stderr.startswith("multi30k/prepare.sh: error: train.en.gz: is not the text that this recipe")
+    assert result.stderr.startswith("multi30k/prepare.sh: error: train.en: is not the text that this recipe")
     assert not (tmp_path / "out/raw/train.en").exists()
 
 

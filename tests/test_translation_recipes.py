@@ -62,7 +62,7 @@ def recipe(name, script, *arguments, code=0):
 def sourced(tmp_path, script):
     """Lines of bash that have sourced translation.sh, with OUT and options set."""
     source = f"set -euo pipefail; source {REPOSITORY}/data-bin-recipes/lib/translation.sh"
-    script = f"{source}; parse_options local= out={tmp_path} --; begin en de; {script}"
+    script = f"{source}; SRC=en TGT=de; parse_options local= out= -- --out {tmp_path}; begin; {script}"
     environment = {**os.environ, "VECO_SKIP_SETUP": "1"}
     return subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment)
 
@@ -162,7 +162,7 @@ def test_a_part_of_another_file_is_not_resumed_for_ever(tmp_path, code, kept):
     ("", "--fp16 4"), ("--amp", " 4"), ("--cpu", " 1"), ("--cpu --amp", " 1"), ("--lr 1", "--fp16 4"),
 ])  # fmt: skip
 def test_device(tmp_path, extra, expected):
-    script = f"python() {{ echo 4; }}; parse_options workers=0 -- -- {extra}; choose_device"
+    script = f"python() {{ echo 4; }}; PROGRAM=any; parse_options workers=0 -- -- {extra}; choose_device"
     assert sourced(tmp_path, f'{script}; echo "${{DEVICE[*]}} $WORKERS"').stdout == f"{expected}\n"
 
 
@@ -245,7 +245,7 @@ def test_a_training_goes_on_on_other_machines(tmp_path):
 
     def finetune(rank, master):
         options = "updates=4 warmup=1 lr=1 batch-tokens=8 save-every=2 tie-self-attention=no"
-        given = f"--pretrained {tmp_path}/model --nodes 2 --node-rank {rank} --master {master}"
+        given = f"--out {tmp_path} --pretrained {tmp_path}/model --nodes 2 --node-rank {rank} --master {master}"
         return sourced(tmp_path, f"{STAND_INS} finetune_options {options} -- {given}; finetune_task")
 
     assert "fine-tuning, veco failed" in finetune(0, "first:1").stderr
@@ -264,7 +264,9 @@ def test_a_training_that_goes_on_is_evaluated_anew(tmp_path):
     (tmp_path / "raw/test.de").touch()
     folder = tmp_path / "checkpoints/finetune.veco.s1"
     folder.mkdir(parents=True)
-    script = f"{STAND_INS} parse_options name=veco seed=1 average=2 lenpen=1 --; evaluate_task"
+    for update in (1, 2):
+        (folder / f"checkpoint_1_{update}.pt").touch()
+    script = f"{STAND_INS} evaluate_options average=2 -- --out {tmp_path}; evaluate_task"
     for done in (False, False, True):
         if done:
             folder.with_name(f"{folder.name}.done").write_text("by this")

@@ -1,5 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
+# shellcheck shell=bash
 #
 # Texts from elsewhere: downloads that are checked and go on where they were interrupted, and what is in archives. To be
 # sourced after steps.sh.
@@ -62,4 +63,45 @@ unpack() {
         *) cp -- "$path" "$folder" || return ;;
         esac
     done
+}
+
+# Of a text --try takes so many lines: of what is to train on, and of the other splits.
+TRY_TRAIN=2000
+TRY_REST=20
+
+# lines_of SPLIT: how many lines to take of it; 0: all.
+lines_of() {
+    if ! trying; then
+        echo 0
+    elif [[ $1 == train ]]; then
+        echo $TRY_TRAIN
+    else
+        echo $TRY_REST
+    fi
+}
+
+# first LINES FILE...: the text of the files, .gz or not, one after the other, or so many lines of it.
+first() {
+    if (($1)); then
+        gzip -cdf -- "${@:2}" | awk -v lines="$1" 'NR <= lines' # head would end gzip by a signal
+    else
+        gzip -cdf -- "${@:2}"
+    fi
+}
+
+# has FOLDER NAME...: whether the folder has all of these files, plain or .gz.
+has() {
+    local folder=$1 name
+    shift
+    for name; do
+        [[ -n $folder && (-e $folder/$name || -e $folder/$name.gz) ]] || return 1
+    done
+}
+
+# find_text FOLDER NAME NEEDED: sets FILE, the plain file if there is one and else the .gz; NEEDED says what the folder
+# must have.
+find_text() {
+    has "$1" "$2" || die "$1/$2[.gz]: is not there: $3"
+    FILE=$1/$2
+    [[ -e $FILE ]] || FILE+=.gz
 }

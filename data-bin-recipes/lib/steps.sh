@@ -1,9 +1,9 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
+# shellcheck shell=bash
 #
 # Options and steps: what every recipe begins with. To be sourced, in bash 4.4 or newer, after `set -euo pipefail`. It sets
-# REPOSITORY and RECIPE (the name of the recipe's folder), and puts the commands of .venv first on PATH.
-# VECO_SKIP_SETUP=1 leaves the installation as it is.
+# REPOSITORY and RECIPE (the name of the recipe's folder). VECO_SKIP_SETUP=1 leaves the installation as it is.
 
 REPOSITORY=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 RECIPE=$(basename "$(cd "$(dirname "$0")" && pwd)")
@@ -18,33 +18,104 @@ die() {
     exit 1
 }
 
-# parse_options NAME=DEFAULT... -- "$@"
-# Fills OPTIONS[NAME] from `--NAME VALUE` arguments, and EXTRA with what stands after a `--` of the user's.
-# --help prints the comment at the head of the calling script.
+# about NAME VALUE TEXT: what --help says of the option --NAME VALUE, in every script that has it. Without a VALUE it
+# stands alone.
+declare -A ABOUT=()
+about() { ABOUT[$1]="--$1${2:+ $2}"$'\n'"$3"; }
+
+about out DIR "the folder of everything that the recipe makes (default: one of the recipe's name in data-bin/ of the \
+repository; with --try its name ends in .try)"
+about local DIR "take the texts from this folder, plain or .gz, instead of downloading them"
+about try "" "make everything small, to see all steps in minutes on a CPU: a part of the texts, a tiny model, few updates; \
+what you give as an option still counts"
+about seed N "of all random numbers"
+about name NAME "what to call the model, to keep several apart"
+
+# parse_options NAME=DEFAULT... [NAME...] -- "$@"
+# Fills OPTIONS[NAME] from `--NAME VALUE` arguments, or with 1 from a `--NAME` that stands alone, GIVEN[NAME] too, and
+# EXTRA with what stands after a `--` of the user's, for PROGRAM; then sets up what is missing. --help prints the comment
+# at the head of the calling script, and what is said about its options.
+PROGRAM=
 parse_options() {
-    declare -gA OPTIONS=()
+    declare -gA OPTIONS=() GIVEN=()
     declare -ga EXTRA=()
-    local names=()
+    local names=() flags=" " name
     while [[ $1 != -- ]]; do
-        OPTIONS[${1%%=*}]=${1#*=}
-        names+=("--${1%%=*}")
+        name=${1%%=*}
+        OPTIONS[$name]=${1#"$name"}
+        OPTIONS[$name]=${OPTIONS[$name]#=}
+        [[ $1 == *=* ]] || flags+="$name "
+        names+=("--$name")
         shift
     done
     shift
     while (($#)); do
+        name=${1#--}
         case $1 in
-        --) EXTRA=("${@:2}"); break ;;
+        --)
+            [[ -n $PROGRAM || $# == 1 ]] || die "--: no program here takes further options: leave out $2"
+            EXTRA=("${@:2}")
+            break ;;
         -h | --help)
-            awk 'NR > 3 && !/^#/ { exit } NR > 3 { sub(/^# ?/, ""); print }' "$0"
+            print_help "${names[@]#--}"
             exit 0 ;;
         --*)
-            [[ -v OPTIONS[${1#--}] ]] || die "$1: no such option (there are ${names[*]})"
-            (($# > 1)) || die "$1: needs a value"
-            OPTIONS[${1#--}]=$2
-            shift 2 ;;
+            [[ -v OPTIONS[$name] ]] || die "$1: no such option (there are ${names[*]})"
+            if [[ $flags == *" $name "* ]]; then
+                OPTIONS[$name]=1
+            else
+                (($# > 1)) || die "$1: needs a value"
+                OPTIONS[$name]=$2
+                shift
+            fi
+            GIVEN[$name]=1
+            shift ;;
         *) die "$1: stands alone, where an option is expected (there are ${names[*]})" ;;
         esac
     done
+    set_up
+}
+
+# print_help NAME...: for the options of these names.
+print_help() {
+    local name text usage line
+    awk 'NR > 3 && !/^#/ { exit } NR > 3 { sub(/^# ?/, ""); print }' "$0"
+    line="usage: $(basename "$0")" usage=
+    for name in "$@" ${PROGRAM:+--}; do
+        text="[${ABOUT[$name]:-}]"
+        [[ $name != -- ]] || text="[-- OPTIONS OF $PROGRAM]"
+        text=${text/$'\n'*/]}
+        if ((${#line} + ${#text} > 110)); then
+            usage+=$line$'\n' line="      "
+        fi
+        line+=" $text"
+    done
+    printf '\n%s\n' "$usage$line"
+    for name; do
+        text=${ABOUT[$name]#*$'\n'}
+        [[ -z ${OPTIONS[$name]} ]] || text+=" (default: ${OPTIONS[$name]})"
+        printf '\n  %s\n' "${ABOUT[$name]%%$'\n'*}"
+        fold -s -w 110 <<<"$text" | sed 's/ *$//; s/^/      /'
+    done
+}
+
+# trying: whether --try is given.
+trying() { [[ -n ${OPTIONS[try]:-} ]]; }
+
+# in_try NAME=VALUE...: with --try, these instead of the defaults.
+in_try() {
+    local option
+    trying || return 0
+    for option; do
+        [[ -v GIVEN[${option%%=*}] ]] || OPTIONS[${option%%=*}]=${option#*=}
+    done
+}
+
+# choose_out NAME: sets OUT, by default of this name in data-bin.
+choose_out() {
+    OUT=${OPTIONS[out]}
+    [[ -n $OUT ]] || OUT=$REPOSITORY/data-bin/$1
+    [[ -n ${OPTIONS[out]} ]] || ! trying || OUT+=.try
 }
 
 # require_number NAME...: these options must be whole numbers.
@@ -183,7 +254,7 @@ training() {
     local name=$1 folder=$2
     shift 2
     same_training "$folder" "$@"
-    REMAKE= step "$name" "$folder" "$@"
+    REMAKE='' step "$name" "$folder" "$@"
 }
 
 # to_file FILE COMMAND...: run COMMAND with its standard output in FILE.
@@ -196,9 +267,12 @@ to_file() {
 # on_all_processors COMMAND...: with their number, which is no part of what is made, as --workers.
 on_all_processors() { run "$@" --workers "$(nproc)"; }
 
-if [[ -z ${VECO_SKIP_SETUP:-} && -f $REPOSITORY/scripts/setup.sh ]]; then
-    bash "$REPOSITORY/scripts/setup.sh"
-fi
-if [[ -d $REPOSITORY/.venv/bin ]]; then
-    PATH=$REPOSITORY/.venv/bin:$PATH
-fi
+# set_up: makes or mends .venv, and puts its commands first on PATH.
+set_up() {
+    if [[ -z ${VECO_SKIP_SETUP:-} && -f $REPOSITORY/scripts/setup.sh ]]; then
+        bash "$REPOSITORY/scripts/setup.sh"
+    fi
+    if [[ -d $REPOSITORY/.venv/bin ]]; then
+        PATH=$REPOSITORY/.venv/bin:$PATH
+    fi
+}
