@@ -259,6 +259,64 @@ def test_a_training_goes_on_on_other_machines(tmp_path):
     assert (tmp_path / "log").read_text().count("\n") == 3
 
 
+@pytest.mark.parametrize("left, average, told, taken", [
+    (["1_10", "1_20", "2_30"], 2, "", "--num-update-checkpoints 2"),
+    (["1_10", "1_20", "last"], 10, "not of 10 checkpoints: finetune.sh has left 2", "--num-update-checkpoints 2"),
+    (["best", "last"], 10, "of no checkpoints: finetune.sh has left checkpoint_last.pt alone", "s1/checkpoint_last.pt"),
+    (["best"], 10, "of no checkpoints: finetune.sh has left checkpoint_best.pt alone", "s1/checkpoint_best.pt"),
+    (["1_10", "last"], 0, "", "s1/checkpoint_last.pt"),
+])  # fmt: skip
+def test_a_short_training_is_evaluated(tmp_path, left, average, told, taken):
+    """... by the checkpoints that it has left, and it is said which."""
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/test.de").touch()
+    folder = tmp_path / "checkpoints/finetune.veco.s1"
+    folder.mkdir(parents=True)
+    for name in left:
+        (folder / f"checkpoint_{name}.pt").touch()
+    stand_ins = f"""{STAND_INS}
+        python() {{ echo "$*" >>{tmp_path}/log; touch "${{@: -1}}"; }}; fairseq-generate() {{ echo "$*" >>{tmp_path}/log; }}"""
+    script = f"{stand_ins}\n evaluate_options average={average} -- --out {tmp_path}; evaluate_task"
+    result = sourced(tmp_path, script)
+    assert result.returncode == 0, result.stderr
+    assert taken in (tmp_path / "log").read_text()
+    assert told in result.stdout and ("checkpoints: finetune.sh has left" in result.stdout) == bool(told)
+    if told:  # what it advises are options of finetune.sh
+        advised = re.findall(r"--[a-z-]+", re.search(r"finetune.sh has left .*", result.stdout)[0])
+        for name in (*RECIPES, "toy", "multi30k"):
+            assert advised and set(advised) <= set(re.findall(r"--[a-z-]+", recipe(name, "finetune.sh", "--help"))), name
+
+
+def test_a_folder_without_checkpoints_is_one_line(tmp_path):
+    (tmp_path / "checkpoints/finetune.veco.s1").mkdir(parents=True)
+    result = sourced(tmp_path, f"evaluate_options average=10 -- --out {tmp_path}; evaluate_task")
+    assert result.returncode == 1 and "checkpoint_best.pt: is not there: run finetune.sh first\n" in result.stderr
+
+
+def test_try_needs_nothing(tmp_path):
+    """A made-up text, a tiny model of it, a few updates, BLEU."""
+    given = ("--try", "--out", tmp_path / "out")
+    told = recipe("wmt14.en-de", "prepare.sh", *given)
+    assert "[text] made up instead of downloaded" in told and "[download" not in told
+    lines = [len((tmp_path / f"out/raw/{split}.de").read_text().splitlines()) for split in ("train", "valid", "test")]
+    assert lines == [2000, 20, 20]
+    recipe("wmt14.en-de", "finetune.sh", *given, "--updates", 2, "--save-every", 1)
+    told = recipe("wmt14.en-de", "evaluate.sh", *given)
+    assert "not of 10 checkpoints: finetune.sh has left 2" in told and "sacreBLEU" in told
+
+
+def test_try_takes_the_beginning_of_a_local_text(tmp_path, local, pretrained):
+    """... plain or .gz, in the order in which the files are looked for; a model of one's own is not pre-trained again."""
+    (local / "valid.en").write_text("".join(f"{line}\n" for line in text("en", "valid") * 3))
+    (local / "valid.de.gz").write_bytes(gzip.compress(b"not this\n"))
+    (local / "valid.de").write_text("".join(f"{line}\n" for line in text("de", "valid") * 3))
+    out = tmp_path / "out"
+    told = recipe("wmt14.en-de", "prepare.sh", "--try", "--out", out, "--local", local, "--pretrained", pretrained)
+    assert "pre-training" not in told and not (out / "checkpoints").exists()
+    assert (out / "raw/train.de").read_text().splitlines() == text("de", "train")
+    assert (out / "raw/valid.de").read_text().splitlines() == (text("de", "valid") * 3)[:20]
+
+
 def test_a_training_that_goes_on_is_evaluated_anew(tmp_path):
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/test.de").touch()

@@ -18,7 +18,7 @@ about workers N "GPUs of this machine (default: all; with \`-- --cpu\` one proce
 train_options() {
     PROGRAM=fairseq-train
     parse_options out= objective=camlm name= seed=1 try "$@"
-    in_try updates=$TRY_UPDATES warmup=10
+    in_try updates=20 warmup=5
     require_choice objective camlm mlm
     require_number updates warmup seed
 }

@@ -156,7 +156,7 @@ run_name() { printf 'finetune.%s.s%s' "$1" "$2"; }
 finetune_own_options() {
     PROGRAM=fairseq-train
     parse_options out= arm=veco name= seed=1 warmup=50 save-every=0 try "$@"
-    in_try updates=30 warmup=10
+    in_try updates=15 warmup=5
     require_choice arm veco xlm random
     require_number seed updates warmup save-every
     begin
