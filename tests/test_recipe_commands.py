@@ -6,8 +6,7 @@ import re
 import shlex
 
 import pytest
-from conftest import REPOSITORY
-from recipes import TABLE, UNDERSTANDING, Place, cases
+from recipes import RECIPES, SCRIPTS, TABLE, TRANSLATION, UNDERSTANDING, Place, cases, help_of, show, shown
 
 EXPECTED = {part.split("\n", 1)[0].removeprefix("$ "): part.rstrip("\n") for part in TABLE.read_text().split("\n\n")}
 
@@ -22,6 +21,49 @@ def test_the_recipe_runs_these_commands(place, case):
     assert place.call(case).rstrip("\n") == EXPECTED[case]
 
 
+@pytest.mark.parametrize("recipe, case, names", list(shown()), ids=lambda value: value if isinstance(value, str) else "")
+def test_the_readme_shows_the_whole_command(place, recipe, case, names):
+    """... as the recipe runs it; what differs is to be copied from here."""
+    text = (RECIPES / recipe / "README.md").read_text(encoding="utf-8")
+    blocks = show(place.call(case), names)
+    assert blocks
+    for block in blocks:
+        assert f"\n{block}" in text, f"{recipe}/README.md does not have:\n{block}"
+
+
+def test_recipes_of_a_kind_have_the_same_options():
+    def options(recipe, step):
+        return re.findall(r"\[(--[a-z-]+)", help_of(RECIPES / recipe / f"{step}.sh"))
+
+    translation = [task for task in TRANSLATION.split()]
+    understanding = [f"xtreme/{task}" for task in UNDERSTANDING.split()]
+    for recipes, step, extra in (
+        (translation, "prepare", set()), (translation, "finetune", set()), (translation, "evaluate", set()),
+        (["toy", "multi30k"], "train", {"--src", "--tgt"}), (["toy", "multi30k"], "finetune", {"--src", "--tgt"}),
+        (["wmt14.en-de", "toy", "multi30k"], "evaluate", {"--src", "--tgt"}), (understanding, "prepare", {"--translations"}),
+        (understanding, "finetune", set()), (understanding, "evaluate", set()),
+    ):  # fmt: skip
+        assert len({frozenset(set(options(recipe, step)) - extra) for recipe in recipes}) == 1, (recipes, step)
+    for script in SCRIPTS:
+        if script.stem != "compare":
+            given = set(re.findall(r"\[(--[a-z-]+)", help_of(script)))
+            assert given >= {"--out", "--try"}, script
+            assert script.stem == "prepare" or given & {"--seed", "--pretrained"}, script
+            assert script.stem != "prepare" or script.parent.name == "toy" or "--local" in given, script
+
+
+def test_every_option_says_the_same_everywhere():
+    """... but for its default; a few mean another thing in one recipe."""
+    texts = {}
+    for script in SCRIPTS:
+        for name, text in re.findall(r"^  (--[a-z-]+).*\n((?:      .*\n)+)", help_of(script), re.MULTILINE):
+            text = re.sub(r"\s+", " ", text.strip())
+            assert text, (script, name)
+            texts.setdefault(name, {})[re.sub(r" \(default: [^()]*\)$", "", text)] = script
+    different = {name: list(said) for name, said in texts.items() if len(said) > 1}
+    assert set(different) <= {"--arm", "--name", "--local", "--updates", "--langs", "--test", "--seed", "--seeds"}, different
+
+
 def test_the_table_has_every_option_of_every_recipe():
     given = {}
     for case in cases():
@@ -29,10 +71,9 @@ def test_the_table_has_every_option_of_every_recipe():
         while "=" in words[0]:
             words.pop(0)
         given.setdefault(words[0], set()).update(word for word in words if word.startswith("--"))
-    for script in sorted((REPOSITORY / "data-bin-recipes").glob("**/*/*.sh")):
-        name = str(script.relative_to(REPOSITORY / "data-bin-recipes").with_suffix(""))
-        usage = re.search(r"^# usage: (.*?)^#$", script.read_text(), re.MULTILINE | re.DOTALL)[1]
-        options = set(re.findall(r"--[a-z]\S*[a-z]", usage))
+    for script in SCRIPTS:
+        name = str(script.relative_to(RECIPES).with_suffix(""))
+        options = set(re.findall(r"\[(--[a-z-]+)", help_of(script)))
         if name.endswith("/finetune") and name.split("/")[-2] in UNDERSTANDING.split():
             given[name] |= given["xtreme/xnli/finetune"]
         assert options and options <= given[name], f"{name}: {options - given[name]}"
@@ -48,8 +89,12 @@ def test_a_training_that_goes_on_keeps_its_log(place, monkeypatch):
 
 def commands(beginning: str) -> list:
     """The commands of all cases that begin so, in words."""
-    return [shlex.split(line) for case, told in EXPECTED.items() if case.startswith(beginning)
-            for line in told.splitlines() if line[:2] not in ("$ ", "# ", "! ", "> ")]  # fmt: skip
+    return [words for case in EXPECTED if case.startswith(beginning) for words in commands_of(case)]
+
+
+def commands_of(case: str) -> list:
+    """The commands of a case, in words."""
+    return [shlex.split(line) for line in EXPECTED[case].splitlines() if line[:2] not in ("$ ", "# ", "! ", "> ")]
 
 
 def of(words: list, option: str):
@@ -86,9 +131,10 @@ def test_arms_of_the_published_tasks(task):
         assert ("--random-cross-attention" in conversion) == (arm == "xlm") and of(conversion, "--seed") == "2"
         start = None if arm == "random" else of(conversion, "--output")
         assert of(training, "--finetune-from-model") == start and (of(training, "--seed"), of(training, "--workers")) == ("2", "4")
-    generate = [words for words in commands(f"{task}/evaluate --out OUT") if words[0] == "fairseq-generate"]
+    ran = commands_of(f"{task}/evaluate --out OUT") + commands(f"{task}/evaluate --out OUT --name mine")
+    generate = [words for words in ran if words[0] == "fairseq-generate"]
     assert [(of(words, "--beam"), of(words, "--lenpen")) for words in generate] == [("5", "1.0"), ("4", "0.6")]
-    average = [words for words in commands(f"{task}/evaluate --out OUT") if words[1].endswith("average_checkpoints.py")]
+    average = [words for words in ran if words[1].endswith("average_checkpoints.py")]
     assert [of(words, "--num-update-checkpoints") for words in average] == ["10", "3"]
     assert [of(words, "--path") for words in generate] == [of(words, "--output") for words in average]
 

@@ -5,23 +5,21 @@
 import gzip
 import json
 import subprocess
-from pathlib import Path
 
 import pytest
 import torch
 from conftest import error_line, lines_of
+from recipes import RECIPES, SCRIPTS
 
-RECIPES = Path(__file__).resolve().parent.parent / "data-bin-recipes"
-SCRIPTS = sorted(RECIPES.glob("*/**/*.sh"))
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "VECO_SKIP_SETUP": "1"}
 
 
 def bash(folder, script, *arguments):
-    """Run lines of bash that have sourced common.sh, in a recipe folder of their own with a space in its name."""
+    """Run lines of bash that have sourced steps.sh, in a recipe folder of their own with a space in its name."""
     recipe = folder / "my recipe"
     recipe.mkdir(exist_ok=True)
     path = recipe / "run.sh"
-    path.write_text(f"set -euo pipefail\nsource '{RECIPES}/common.sh'\n{script}\n", encoding="utf-8")
+    path.write_text(f"set -euo pipefail\nsource '{RECIPES}/lib/steps.sh'\n{script}\n", encoding="utf-8")
     return subprocess.run(["bash", path, *arguments], capture_output=True, text=True, env=ENVIRONMENT, cwd=recipe)
 
 
@@ -63,9 +61,67 @@ def test_bad_options(tmp_path, arguments, message):
 
 
 def test_options_and_what_follows_two_dashes(tmp_path):
-    script = 'parse_options size=1 kind= -- "$@"; printf "%s|" "${OPTIONS[size]}" "${OPTIONS[kind]}" "${EXTRA[@]}"'
+    script = 'PROGRAM=any; parse_options size=1 kind= -- "$@"; printf "%s|" "${OPTIONS[size]}" "${OPTIONS[kind]}" "${EXTRA[@]}"'
     result = bash(tmp_path, script, "--kind", "a b", "--", "--lr", "1 2")
     assert (result.stderr, result.stdout) == ("", "1|a b|--lr|1 2|")
+
+
+def test_nothing_may_follow_two_dashes_where_no_program_takes_it(tmp_path):
+    result = bash(tmp_path, 'parse_options size=1 -- "$@"', "--", "--cpu")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "my recipe/run.sh: error: --: no program here takes further options: leave out --cpu\n"
+
+
+@pytest.mark.parametrize("given, expected", [
+    ((), "5||"), (("--try",), "1|1|.try"), (("--size", "5", "--try"), "5|1|.try"), (("--try", "--size", "7"), "7|1|.try"),
+    (("--try", "--out", "there"), "1|1|there"), (("--out", "there"), "5||there"),
+])  # fmt: skip
+def test_try_makes_small_what_was_not_given(tmp_path, given, expected):
+    script = """parse_options out= size=5 try -- "$@"; in_try size=1; choose_out x
+        [[ $OUT != */data-bin/x* ]] || OUT=${OUT#*/data-bin/x}; printf "%s|%s|%s" "${OPTIONS[size]}" "${OPTIONS[try]}" "$OUT" """
+    result = bash(tmp_path, script, *given)
+    assert (result.stderr, result.stdout) == ("", expected)
+
+
+def test_a_text_is_taken_plain_or_compressed(tmp_path):
+    script = f"source '{RECIPES}/lib/downloads.sh'; for name; do find_text . $name 'both are needed'; first 2 $FILE; done"
+    folder = tmp_path / "my recipe"
+    folder.mkdir()
+    (folder / "a").write_text("1\n2\n3\n")
+    (folder / "a.gz").write_bytes(gzip.compress(b"not this\n"))
+    (folder / "b.gz").write_bytes(gzip.compress(b"4\n5\n6"))
+    assert bash(tmp_path, script, "a", "b").stdout == "1\n2\n4\n5\n"
+    missing = bash(tmp_path, script, "a", "c")
+    assert (missing.returncode, missing.stderr) == (1, "my recipe/run.sh: error: ./c[.gz]: is not there: both are needed\n")
+
+
+def test_multi30k_takes_plain_files(tmp_path):
+    result = subprocess.run(
+        ["bash", RECIPES / "multi30k/prepare.sh", "--out", tmp_path / "out", "--local", tmp_path],
+        capture_output=True, text=True, env=ENVIRONMENT,
+    )  # fmt: skip
+    name = "train.en[.gz]: is not there: --local needs {train,val,test_2016_flickr}.{en,de}, plain or .gz"
+    assert result.returncode == 1 and f"/{name}\n" in result.stderr and result.stderr.count("\n") == 1
+    (tmp_path / "train.en").write_text("A man.\n")
+    result = subprocess.run(result.args, capture_output=True, text=True, env=ENVIRONMENT)
+    assert result.stderr.startswith("multi30k/prepare.sh: error: train.en: is not the text that this recipe")
+
+
+@pytest.mark.parametrize("name, text, options, expected", [
+    ("a.tsv", "a b\tc\t0\nd\te\t1\n", ["--first", "1"], "a b\tc\t0\n"),
+    ("a.tsv", "x\ty\tlabel\na\tb\t0\nc\td\t1\n", ["--first", "1"], "x\ty\tlabel\na\tb\t0\n"),
+    ("a.tsv", "a b\tc\t0\n", ["--first", "5"], "a b\tc\t0\n"),
+    ("a.tsv", "a b\tc\t0\nd\te\t1\n", ["--text"], "a b c 0\nd e 1\n"),
+    ("a.tsv", "a\tB\nb\tO\n\nc\tO\n\n", ["--text"], "a b\nc\n"),
+    ("a.conllu", "# x\n1\ta\t_\tX\n2\tb\t_\tX\n\n# y\n1\tc\t_\tX\n\n", ["--text"], "a b\nc\n"),
+    ("a.conllu", "1\ta\n\n1\tb\n\n", ["--first", "1"], "1\ta\n\n"),
+    ("a.source", "a b\nc\n", ["--text"], "a b\nc\n"),
+    ("a.json", json.dumps({"data": [{"paragraphs": [{"context": "a\nb", "qas": []}]}]}), ["--text"], "a b\n"),
+])  # fmt: skip
+def test_examples_for_a_try(tmp_path, run, name, text, options, expected):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    result = run("data-bin-recipes/xtreme/examples.py", tmp_path / name, *options)
+    assert (result.stderr, result.stdout) == ("", expected)
 
 
 COPY = 'step first a.out cp "$1" a.out; step second b.out to_file "{}" cat a.out'
@@ -178,7 +234,7 @@ def test_multi30k_refuses_a_text_that_is_not_multi30k(tmp_path):
         capture_output=True, text=True, env=ENVIRONMENT,
     )  # fmt: skip
     assert result.returncode == 1
-    assert result.stderr.startswith("multi30k/prepare.sh: error: train.en.gz: is not the text that this recipe")
+    assert result.stderr.startswith("multi30k/prepare.sh: error: train.en: is not the text that this recipe")
     assert not (tmp_path / "out/raw/train.en").exists()
 
 

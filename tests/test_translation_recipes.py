@@ -61,8 +61,8 @@ def recipe(name, script, *arguments, code=0):
 
 def sourced(tmp_path, script):
     """Lines of bash that have sourced translation.sh, with OUT and options set."""
-    source = f"set -euo pipefail; source {REPOSITORY}/data-bin-recipes/translation.sh"
-    script = f"{source}; parse_options local= out={tmp_path} --; begin en de; {script}"
+    source = f"set -euo pipefail; source {REPOSITORY}/data-bin-recipes/lib/translation.sh"
+    script = f"{source}; SRC=en TGT=de; parse_options local= out= -- --out {tmp_path}; begin; {script}"
     environment = {**os.environ, "VECO_SKIP_SETUP": "1"}
     return subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment)
 
@@ -162,7 +162,7 @@ def test_a_part_of_another_file_is_not_resumed_for_ever(tmp_path, code, kept):
     ("", "--fp16 4"), ("--amp", " 4"), ("--cpu", " 1"), ("--cpu --amp", " 1"), ("--lr 1", "--fp16 4"),
 ])  # fmt: skip
 def test_device(tmp_path, extra, expected):
-    script = f"python() {{ echo 4; }}; parse_options workers=0 -- -- {extra}; choose_device"
+    script = f"python() {{ echo 4; }}; PROGRAM=any; parse_options workers=0 -- -- {extra}; choose_device"
     assert sourced(tmp_path, f'{script}; echo "${{DEVICE[*]}} $WORKERS"').stdout == f"{expected}\n"
 
 
@@ -182,8 +182,7 @@ def test_talks_lose_their_tags(tmp_path):
     md5 = hashlib.md5((tmp_path / "de-en.tgz").read_bytes()).hexdigest()
     recipe_folder = tmp_path / "recipes/iwslt14.de-en"
     recipe_folder.mkdir(parents=True)
-    for name in ("common.sh", "published.sh", "translation.sh"):
-        (tmp_path / "recipes" / name).symlink_to(REPOSITORY / "data-bin-recipes" / name)
+    (tmp_path / "recipes/lib").symlink_to(REPOSITORY / "data-bin-recipes/lib")
     script = (REPOSITORY / "data-bin-recipes/iwslt14.de-en/prepare.sh").read_text()
     script = re.sub(r"archive http\S*/\$ARCHIVE \w+", f"archive file://{tmp_path}/$ARCHIVE {md5}", script)
     (recipe_folder / "prepare.sh").write_text(script.replace("\nprepare_task", ""))
@@ -246,7 +245,7 @@ def test_a_training_goes_on_on_other_machines(tmp_path):
 
     def finetune(rank, master):
         options = "updates=4 warmup=1 lr=1 batch-tokens=8 save-every=2 tie-self-attention=no"
-        given = f"--pretrained {tmp_path}/model --nodes 2 --node-rank {rank} --master {master}"
+        given = f"--out {tmp_path} --pretrained {tmp_path}/model --nodes 2 --node-rank {rank} --master {master}"
         return sourced(tmp_path, f"{STAND_INS} finetune_options {options} -- {given}; finetune_task")
 
     assert "fine-tuning, veco failed" in finetune(0, "first:1").stderr
@@ -260,12 +259,72 @@ def test_a_training_goes_on_on_other_machines(tmp_path):
     assert (tmp_path / "log").read_text().count("\n") == 3
 
 
+@pytest.mark.parametrize("left, average, told, taken", [
+    (["1_10", "1_20", "2_30"], 2, "", "--num-update-checkpoints 2"),
+    (["1_10", "1_20", "last"], 10, "not of 10 checkpoints: finetune.sh has left 2", "--num-update-checkpoints 2"),
+    (["best", "last"], 10, "of no checkpoints: finetune.sh has left checkpoint_last.pt alone", "s1/checkpoint_last.pt"),
+    (["best"], 10, "of no checkpoints: finetune.sh has left checkpoint_best.pt alone", "s1/checkpoint_best.pt"),
+    (["1_10", "last"], 0, "", "s1/checkpoint_last.pt"),
+])  # fmt: skip
+def test_a_short_training_is_evaluated(tmp_path, left, average, told, taken):
+    """... by the checkpoints that it has left, and it is said which."""
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/test.de").touch()
+    folder = tmp_path / "checkpoints/finetune.veco.s1"
+    folder.mkdir(parents=True)
+    for name in left:
+        (folder / f"checkpoint_{name}.pt").touch()
+    stand_ins = f"""{STAND_INS}
+        python() {{ echo "$*" >>{tmp_path}/log; touch "${{@: -1}}"; }}; fairseq-generate() {{ echo "$*" >>{tmp_path}/log; }}"""
+    script = f"{stand_ins}\n evaluate_options average={average} -- --out {tmp_path}; evaluate_task"
+    result = sourced(tmp_path, script)
+    assert result.returncode == 0, result.stderr
+    assert taken in (tmp_path / "log").read_text()
+    assert told in result.stdout and ("checkpoints: finetune.sh has left" in result.stdout) == bool(told)
+    if told:  # what it advises are options of finetune.sh
+        advised = re.findall(r"--[a-z-]+", re.search(r"finetune.sh has left .*", result.stdout)[0])
+        for name in (*RECIPES, "toy", "multi30k"):
+            assert advised and set(advised) <= set(re.findall(r"--[a-z-]+", recipe(name, "finetune.sh", "--help"))), name
+
+
+def test_a_folder_without_checkpoints_is_one_line(tmp_path):
+    (tmp_path / "checkpoints/finetune.veco.s1").mkdir(parents=True)
+    result = sourced(tmp_path, f"evaluate_options average=10 -- --out {tmp_path}; evaluate_task")
+    assert result.returncode == 1 and "checkpoint_best.pt: is not there: run finetune.sh first\n" in result.stderr
+
+
+def test_try_needs_nothing(tmp_path):
+    """A made-up text, a tiny model of it, a few updates, BLEU."""
+    given = ("--try", "--out", tmp_path / "out")
+    told = recipe("wmt14.en-de", "prepare.sh", *given)
+    assert "[text] made up instead of downloaded" in told and "[download" not in told
+    lines = [len((tmp_path / f"out/raw/{split}.de").read_text().splitlines()) for split in ("train", "valid", "test")]
+    assert lines == [2000, 20, 20]
+    recipe("wmt14.en-de", "finetune.sh", *given, "--updates", 2, "--save-every", 1)
+    told = recipe("wmt14.en-de", "evaluate.sh", *given)
+    assert "not of 10 checkpoints: finetune.sh has left 2" in told and "sacreBLEU" in told
+
+
+def test_try_takes_the_beginning_of_a_local_text(tmp_path, local, pretrained):
+    """... plain or .gz, in the order in which the files are looked for; a model of one's own is not pre-trained again."""
+    (local / "valid.en").write_text("".join(f"{line}\n" for line in text("en", "valid") * 3))
+    (local / "valid.de.gz").write_bytes(gzip.compress(b"not this\n"))
+    (local / "valid.de").write_text("".join(f"{line}\n" for line in text("de", "valid") * 3))
+    out = tmp_path / "out"
+    told = recipe("wmt14.en-de", "prepare.sh", "--try", "--out", out, "--local", local, "--pretrained", pretrained)
+    assert "pre-training" not in told and not (out / "checkpoints").exists()
+    assert (out / "raw/train.de").read_text().splitlines() == text("de", "train")
+    assert (out / "raw/valid.de").read_text().splitlines() == (text("de", "valid") * 3)[:20]
+
+
 def test_a_training_that_goes_on_is_evaluated_anew(tmp_path):
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/test.de").touch()
     folder = tmp_path / "checkpoints/finetune.veco.s1"
     folder.mkdir(parents=True)
-    script = f"{STAND_INS} parse_options name=veco seed=1 average=2 lenpen=1 --; evaluate_task"
+    for update in (1, 2):
+        (folder / f"checkpoint_1_{update}.pt").touch()
+    script = f"{STAND_INS} evaluate_options average=2 -- --out {tmp_path}; evaluate_task"
     for done in (False, False, True):
         if done:
             folder.with_name(f"{folder.name}.done").write_text("by this")

@@ -12,7 +12,7 @@ import zipfile
 import pytest
 from conftest import REPOSITORY
 
-unpack = runpy.run_path(str(REPOSITORY / "data-bin-recipes/unpack.py"))["main"]
+unpack = runpy.run_path(str(REPOSITORY / "data-bin-recipes/lib/unpack.py"))["main"]
 
 
 def make_tar(path, *members):
@@ -100,7 +100,7 @@ def test_a_damaged_archive_is_one_line(folder, tmp_path, name, damage):
 
 
 def test_unpack_in_a_recipe(folder, tmp_path):
-    source = f"set -euo pipefail; source {REPOSITORY}/data-bin-recipes/understanding.sh; OUT={tmp_path}; step unpacking {folder}"
+    source = f"set -euo pipefail; source {REPOSITORY}/data-bin-recipes/lib/understanding.sh; OUT={tmp_path}; step unpacking {folder}"
     environment = {**os.environ, "VECO_SKIP_SETUP": "1"}
 
     def run(path):

@@ -2,26 +2,12 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
 # Fine-tune a pre-trained model on IWSLT14 German-English (VECO, Table 5).
-#
-# usage: finetune.sh [--out DIR] --pretrained FILE [--arm veco|xlm|random] [--decoder-layers N|all]
-#                    [--layer-selection last|first|I,J,...] [--tie-self-attention yes|no] [--name NAME] [--seed N]
-#                    [--updates N] [--warmup N] [--lr X] [--batch-tokens N] [--max-tokens N] [--save-every N]
-#                    [--workers N] [--nodes N --node-rank I --master HOST:PORT] [-- OPTIONS OF fairseq-train]
-#
-#   --out           the folder that prepare.sh filled (default: data-bin/iwslt14.de-en in the repository)
-#   --arm           veco: all of the pre-trained model; xlm: without its cross-attention; random: only its shape
-#   --decoder-layers, --layer-selection, --tie-self-attention  as of convert_to_seq2seq.py (defaults: all, last, no)
-#   --name          what to call it, when an arm is trained in more than one way (default: the arm)
-#   --batch-tokens  of an update over all workers (default: 16384); --max-tokens: of a worker's batch at most (4096)
-#   --workers       GPUs on this machine (default: all; with `-- --cpu` one process)
-#   --nodes         machines, on each of which the command is run, as of scripts/launch.sh
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../translation.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
+SRC=de TGT=en
 finetune_options updates=30000 warmup=2000 lr=3e-4 batch-tokens=16384 save-every=500 \
     tie-self-attention=no -- "$@"
-begin de en
 # The paper doesn't give its settings: these are the usual ones for a set of this size.
 finetune_task --label-smoothing 0.1 --dropout 0.3 --attention-dropout 0.1 --clip-norm 1.0 --weight-decay 0.01 \
-    --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 \
-    --warmup-updates "${OPTIONS[warmup]}" --save-interval-updates "${OPTIONS[save-every]}" --keep-interval-updates 10
+    --adam-betas '(0.9, 0.98)' --adam-eps 1e-6

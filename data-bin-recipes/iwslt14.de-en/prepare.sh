@@ -2,20 +2,11 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
 # Fetch IWSLT14 German-English (TED talks, 170,000 pairs), and make its data with a pre-trained model's vocabulary.
-#
-# usage: prepare.sh [--out DIR] --pretrained FILE [--local DIR] [--keep N]
-#
-#   --out         folder for everything (default: data-bin/iwslt14.de-en in the repository)
-#   --pretrained  the pre-trained checkpoint, beside which its sentencepiece.bpe.model and dict.txt stand
-#   --local       take {train,valid,test}.{de,en}, raw text, .gz or not, from this folder instead of downloading
-#   --keep        so many pieces of the vocabulary, those that the training text needs most (default: 0, all)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../translation.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
-parse_options out= pretrained= local= keep=0 -- "$@"
-require_number keep
-begin de en
-require_pretrained
+SRC=de TGT=en
+prepare_options -- "$@"
 
 ARCHIVE=de-en.tgz
 # An MD5, since a SHA-256 of it is not published: nobody can make another file of a given MD5, only two files of one.

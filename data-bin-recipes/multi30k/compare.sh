@@ -4,21 +4,19 @@
 # A comparison: VECO, XLM and random initialisation fine-tuned alike, and random
 # initialisation trained as much longer as pre-training took, in counted operations.
 #
-# usage: compare.sh [--out DIR] [--src LANG] [--tgt LANG] [--seeds "1 2 3"] [--long-lr X] [-- OPTIONS OF fairseq-train]
-#
-#   --out      the folder that prepare.sh filled (default: data-bin/multi30k.SRC-TGT in the repository)
-#   --long-lr  learning rate of the longer random arm (default: 2e-3; try some first with finetune.sh --name)
-#
 # The options after `--` go to pre-training. Fine-tuning gets --cpu too, and, with --autocast bf16, fairseq's --amp.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
+about seeds "\"N ...\"" "of the fine-tunings"
+about long-lr X "learning rate of the longer random arm; try some first with finetune.sh --name"
+PROGRAM=fairseq-train
 parse_options out= src=en tgt=de seeds="1 2 3" long-lr=2e-3 -- "$@"
-src=${OPTIONS[src]} tgt=${OPTIONS[tgt]} seeds=${OPTIONS[seeds]} long_lr=${OPTIONS[long-lr]}
-out=${OPTIONS[out]:-$REPOSITORY/data-bin/multi30k.$src-$tgt}
+begin
+seeds=${OPTIONS[seeds]} long_lr=${OPTIONS[long-lr]}
 export VECO_SKIP_SETUP=1
 recipe=$REPOSITORY/data-bin-recipes/multi30k
-common=(--out "$out" --src "$src" --tgt "$tgt")
+common=(--out "$OUT" --src "$SRC" --tgt "$TGT")
 pretraining=("${EXTRA[@]}") device=()
 [[ " ${EXTRA[*]} " != *" --cpu "* ]] || device+=(--cpu)
 [[ " ${EXTRA[*]} " != *" --autocast bf16 "* ]] || device+=(--amp)
@@ -35,17 +33,17 @@ done
 # The longer arm: pre-training's operations on top of fine-tuning's.
 first=${seeds%% *}
 updates=$(python "$REPOSITORY/scripts/count_operations.py" --equal \
-    "$out/checkpoints/$(run_name random "$first")/checkpoint_last.pt" "$out/checkpoints/camlm/checkpoint_last.pt")
+    "$OUT/checkpoints/$(run_name random "$first")/checkpoint_last.pt" "$OUT/checkpoints/camlm/checkpoint_last.pt")
 for seed in $seeds; do
     run bash "$recipe/finetune.sh" "${common[@]}" --arm random --name long --seed "$seed" --updates "$updates" \
         --lr "$long_lr" -- "${device[@]}" --save-interval-updates 500
 done
 for seed in $seeds; do
     for name in veco xlm random long; do
-        for checkpoint in "$out/checkpoints/$(run_name $name "$seed")"/checkpoint_{[0-9]*,last}.pt; do
+        for checkpoint in "$OUT/checkpoints/$(run_name $name "$seed")"/checkpoint_{[0-9]*,last}.pt; do
             run bash "$recipe/evaluate.sh" "${common[@]}" --name $name --seed "$seed" \
                 --checkpoint "$(basename "$checkpoint")" >/dev/null
         done
     done
 done
-python "$recipe/table.py" "$out"
+python "$recipe/table.py" "$OUT"

@@ -2,14 +2,8 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
 # Fetch Multi30k (image captions, task 1) and make its data: a pre-training root of one pair, and translation data.
-#
-# usage: prepare.sh [--out DIR] [--local DIR] [--src LANG] [--tgt LANG] [--vocab-size N]
-#
-#   --out    folder for everything (default: data-bin/multi30k.SRC-TGT in the repository)
-#   --local  take {train,val,test_2016_flickr}.LANG.gz from this folder instead of downloading them
-#   --src, --tgt  two of en, de, fr, cs (default: en and de)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
 URL=https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw
 # Of the texts, not of the compressed files: those may have been compressed anew.
@@ -29,39 +23,42 @@ d53827e469b0a1ca8d57e9e26b2b64c4bc4b33f5479c7b03ae87ae5c882c3e33 val.cs
 SHA256
 )
 
-parse_options out= local= src=en tgt=de vocab-size=8000 -- "$@"
+parse_options out= local= src=en tgt=de vocab-size=8000 try -- "$@"
+in_try vocab-size=$TRY_PIECES
 require_choice src en de fr cs
 require_choice tgt en de fr cs
 require_number vocab-size
-src=${OPTIONS[src]} tgt=${OPTIONS[tgt]}
-[[ $src != "$tgt" ]] || die "--src and --tgt are both $src"
-out=${OPTIONS[out]:-$REPOSITORY/data-bin/multi30k.$src-$tgt}
+[[ ${OPTIONS[src]} != "${OPTIONS[tgt]}" ]] || die "--src and --tgt are both ${OPTIONS[src]}"
+begin
 
-# fetch NAME FILE: the text of NAME.gz, checked, uncompressed to FILE.
+# fetch NAME FILE LINES: the text of this name, checked, to FILE; all of it, or so many lines.
 fetch() {
-    local name=$1 file=$2 expected
+    local name=$1 file=$2 lines=$3 expected
     if [[ -n ${OPTIONS[local]} ]]; then
-        require "${OPTIONS[local]}/$name.gz" "--local must be a folder with Multi30k's raw files"
-        gzip -dc "${OPTIONS[local]}/$name.gz" >"$file" || return
+        find_text "${OPTIONS[local]}" "$name" "--local needs {train,val,test_2016_flickr}.{$SRC,$TGT}, plain or .gz"
+        first 0 "$FILE" >"$file" || return
     else
         curl --fail --silent --show-error --location --retry 3 --max-time 600 "$URL/$name.gz" | gzip -dc >"$file" ||
             die "$URL/$name.gz: cannot be downloaded: try again, or fetch the files otherwise and give --local DIR"
     fi
     expected=$(awk -v name="$name" '$2 == name { print $1 }' <<<"$CHECKSUMS")
     [[ $(sha256sum <"$file" | cut -d ' ' -f 1) == "$expected" ]] ||
-        die "$name.gz: is not the text that this recipe was made for (its SHA-256 should be $expected)"
+        die "$name: is not the text that this recipe was made for (its SHA-256 should be $expected)"
+    if ((lines)); then
+        first "$lines" "$file" >"$file.first" && mv -- "$file.first" "$file"
+    fi
 }
 
 for split in train val test_2016_flickr; do
-    for lang in "$src" "$tgt"; do
-        step "text, $split.$lang" "$out/raw/$split.$lang" fetch "$split.$lang" "{}"
+    for lang in "$SRC" "$TGT"; do
+        step "text, $split.$lang" "$OUT/raw/$split.$lang" fetch "$split.$lang" "{}" "$(lines_of $split)"
     done
 done
 
 # Captions are independent of each other, so there are no documents for the monolingual half. The command finds
 # out by itself what is there already. The text has few different characters: all of them get a piece.
-python "$REPOSITORY/scripts/prepare_root.py" --bitext "$src-$tgt=$out/raw/train.$src,$out/raw/train.$tgt" \
-    --bitext-valid "$src-$tgt=$out/raw/val.$src,$out/raw/val.$tgt" --valid-lines 0 \
-    --vocab-size "${OPTIONS[vocab-size]}" --character-coverage 1 --output "$out/pretrain"
+python "$REPOSITORY/scripts/prepare_root.py" --bitext "$SRC-$TGT=$OUT/raw/train.$SRC,$OUT/raw/train.$TGT" \
+    --bitext-valid "$SRC-$TGT=$OUT/raw/val.$SRC,$OUT/raw/val.$TGT" --valid-lines 0 \
+    --vocab-size "${OPTIONS[vocab-size]}" --character-coverage 1 --output "$OUT/pretrain"
 
-prepare_translation "$out" "$src" "$tgt" train valid=val test=test_2016_flickr
+prepare_translation train valid=val test=test_2016_flickr

@@ -2,47 +2,30 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
 # A data root of many languages: documents of each, and the translations of each with a pivot language.
-#
-# usage: prepare.sh [--out DIR] --documents DIR [--captions DIR] [--more "PREFIX ..."] [--langs "de fr ..."]
-#                   [--pivot LANG] [--vocab-size N]
-#
-#   --documents   {train,valid}.LANG[.gz]: line N is the same verse in every language, a blank line between chapters;
-#                 monolingual text as it is, bitext without the blank lines
-#   --captions    {train,val}.LANG[.gz], as Multi30k's: more bitext, for the languages that it has
-#   --more        more bitext to train on: PREFIX.LANG[.gz] for all languages, or PREFIX.PIVOT-LANG.{PIVOT,LANG}[.gz];
-#                 what a language has not is left out
-#   --out         where everything goes (default: data-bin/multilingual in the repository)
-#   --langs       beside the pivot (default: de fr es ru zh cs mi tl)
-#   --pivot       (default: en)
-#   --vocab-size  (default: 16000)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
-parse_options out= documents= captions= more= langs="de fr es ru zh cs mi tl" pivot=en vocab-size=16000 -- "$@"
+about local DIR "the folder with {train,valid}.LANG, plain or .gz (needed): line N is the same verse in every language, \
+with a blank line between chapters; monolingual text as it is, bitext without the blank lines"
+about documents DIR "the same"
+about captions DIR "{train,val}.LANG, plain or .gz, as Multi30k's: more bitext, for the languages that it has"
+about more "\"PREFIX ...\"" "more bitext to train on: PREFIX.LANG for all languages, or PREFIX.PIVOT-LANG.{PIVOT,LANG}, plain \
+or .gz; what a language has not is left out"
+about langs "\"LANG ...\"" "the languages beside the pivot"
+about pivot LANG "the language that all others are paired with"
+parse_options out= local= documents= captions= more= langs="de fr es ru zh cs mi tl" pivot=en vocab-size=16000 try -- "$@"
+in_try vocab-size=$((4 * TRY_PIECES))
 require_number vocab-size
-out=${OPTIONS[out]:-$REPOSITORY/data-bin/multilingual} pivot=${OPTIONS[pivot]}
-[[ -n ${OPTIONS[documents]} ]] || die "--documents is needed: the folder with {train,valid}.LANG"
-
-# text DIR NAME: the text of DIR/NAME or DIR/NAME.gz.
-text() {
-    if [[ -e $1/$2 ]]; then cat "$1/$2"; else gzip -dc "$1/$2.gz"; fi
-}
-
-# has DIR NAME...
-has() {
-    local folder=$1 name
-    shift
-    for name; do
-        [[ -n $folder && (-e $folder/$name || -e $folder/$name.gz) ]] || return 1
-    done
-}
+choose_out multilingual
+out=$OUT pivot=${OPTIONS[pivot]} documents=${OPTIONS[local]:-${OPTIONS[documents]}}
+[[ -n $documents ]] || die "--local is needed: the folder with {train,valid}.LANG, plain or .gz"
 
 # sources LANG OTHER PAIR SPLIT: sets FILES, what of LANG has a translation in OTHER: verses, captions and, to train on,
 # more.
 sources() {
     local lang=$1 other=$2 pair=$3 split=$4 prefix folder name
     FILES=()
-    file "${OPTIONS[documents]}" "$split.$lang"
+    file "$documents" "$split.$lang"
     if has "${OPTIONS[captions]}" "train.$lang" "train.$other"; then
         file "${OPTIONS[captions]}" "${split/valid/val}.$lang"
     fi
@@ -59,17 +42,17 @@ sources() {
 
 # file DIR NAME: one more of FILES.
 file() {
-    local path=$1/$2
-    [[ -e $path ]] || path=$path.gz
-    FILES+=("$path")
+    find_text "$1" "$2" "it has the text of another language"
+    FILES+=("$FILE")
 }
 
-# side FILE...: the first without its blank lines, and the others; a last line without its end gets one.
+# side LINES FILE...: of each the text, or so many lines; the first without its blank lines; a last line without its end
+# gets one.
 side() {
-    local file
-    gzip -cdf -- "$1" | grep -v '^$' || return
-    for file in "${@:2}"; do
-        gzip -cdf -- "$file" | sed '$a\' || return
+    local lines=$1 file
+    first "$lines" "$2" | grep -v '^$' || return
+    for file in "${@:3}"; do
+        first "$lines" "$file" | sed '$a\' || return
     done
 }
 
@@ -81,8 +64,8 @@ done
 mono=() mono_valid=() bitext=() bitext_valid=()
 for lang in "$pivot" ${OPTIONS[langs]}; do
     for split in train valid; do
-        has "${OPTIONS[documents]}" "$split.$lang" || die "${OPTIONS[documents]}/$split.$lang[.gz]: is not there"
-        step "documents, $split.$lang" "$out/raw/$split.$lang" to_file "{}" text "${OPTIONS[documents]}" "$split.$lang"
+        find_text "$documents" "$split.$lang" "--local needs {train,valid}.LANG, plain or .gz, of the pivot and of --langs"
+        step "documents, $split.$lang" "$out/raw/$split.$lang" to_file "{}" first "$(lines_of $split)" "$FILE"
     done
     mono+=("$lang=$out/raw/train.$lang")
     mono_valid+=("$lang=$out/raw/valid.$lang")
@@ -90,9 +73,9 @@ for lang in "$pivot" ${OPTIONS[langs]}; do
     pair=$pivot-$lang
     for split in train valid; do
         sources "$pivot" "$lang" "$pair" $split
-        step "pairs, $split.$pair.$pivot" "$out/raw/$split.$pair.$pivot" to_file "{}" side "${FILES[@]}"
+        step "pairs, $split.$pair.$pivot" "$out/raw/$split.$pair.$pivot" to_file "{}" side "$(lines_of $split)" "${FILES[@]}"
         sources "$lang" "$pivot" "$pair" $split
-        step "pairs, $split.$pair.$lang" "$out/raw/$split.$pair.$lang" to_file "{}" side "${FILES[@]}"
+        step "pairs, $split.$pair.$lang" "$out/raw/$split.$pair.$lang" to_file "{}" side "$(lines_of $split)" "${FILES[@]}"
     done
     bitext+=("$pair=$out/raw/train.$pair.$pivot,$out/raw/train.$pair.$lang")
     bitext_valid+=("$pair=$out/raw/valid.$pair.$pivot,$out/raw/valid.$pair.$lang")

@@ -3,27 +3,28 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 # Pre-train as the paper does: VECO from an XLM-R, its cross-attention alone at first, then everything.
 #
-# usage: train.sh [--out DIR] [--init-from XLMR] [--xlm-updates N] [--frozen-updates N] [--updates N]
-#                 [--xlme-updates N] [--name NAME] [--seed N] [-- OPTIONS OF fairseq-train]
-#
-#   --out             the folder that prepare.sh filled (default: data-bin/multilingual in the repository)
-#   --init-from       an XLM-R of veco_tiny's size; without it one is trained first, with MLM and TLM, and exported
-#   --xlm-updates     of that training (default: 600); 0: the VECO starts from nothing
-#   --frozen-updates  of the cross-attention alone (default: 200)
-#   --updates         of the VECO, those included (default: 1000); 0: no VECO
-#   --xlme-updates    of an XLM-E on the same data, from nothing (default: 0, none)
-#   --name            of an XLM-E with other options, whose checkpoints are then in checkpoints/xlme.NAME
-#
 # mlm.log, camlm.log and xlme[.NAME].log in --out are for scripts/plot_curves.py.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/pretraining.sh"
 
-parse_options out= init-from= xlm-updates=600 frozen-updates=200 updates=1000 xlme-updates=0 name= seed=1 -- "$@"
-require_number xlm-updates frozen-updates updates xlme-updates seed
-out=${OPTIONS[out]:-$REPOSITORY/data-bin/multilingual} seed=${OPTIONS[seed]} xlmr=${OPTIONS[init-from]}
-options=(--mono-batch-size 16 --bitext-batch-size 32 --max-tokens 8192 --mono-max-length 128 --bitext-max-length 96
+about init-from XLMR "an XLM-R of veco_tiny's size; without it one is trained first, with MLM and TLM, and exported"
+about xlm-updates N "of that training; 0: the VECO starts from nothing"
+about frozen-updates N "of the cross-attention alone, at first"
+about updates N "of the VECO, those included; 0: no VECO"
+about xlme-updates N "of an XLM-E on the same data, from nothing"
+about name NAME "of an XLM-E with other options, whose checkpoints are then in checkpoints/xlme.NAME"
+PROGRAM=fairseq-train
+parse_options out= init-from= xlm-updates=600 frozen-updates=200 updates=1000 xlme-updates=0 warmup=100 name= \
+    seed=1 try -- "$@"
+in_try xlm-updates=20 frozen-updates=10 updates=20 warmup=10
+require_number xlm-updates frozen-updates updates xlme-updates warmup seed
+choose_out multilingual
+out=$OUT seed=${OPTIONS[seed]} xlmr=${OPTIONS[init-from]}
+mono=16 bitext=32
+! trying || mono=4 bitext=8
+options=(--mono-batch-size "$mono" --bitext-batch-size "$bitext" --max-tokens 8192 --mono-max-length 128 --bitext-max-length 96
     --bitext-mask-prob 0.5 --bitext-mask-spread 0.5 --lr 2e-3 --dropout 0 --attention-dropout 0
-    --updates-per-epoch 200 --log-format json)
+    --updates-per-epoch 200 --warmup-updates "${OPTIONS[warmup]}" --log-format json)
 start=()
 # log FILE COMMAND...: run COMMAND, and add what it prints to FILE, too. (SIGTERM would not get past a pipe.)
 log() { "${@:2}" > >(tee -a "$1") 2>&1; }

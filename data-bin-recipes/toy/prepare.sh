@@ -2,22 +2,21 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
 # Generate the toy corpus and make its data: a pre-training root of three languages, and aa -> bb for translation.
-#
-# usage: prepare.sh [--out DIR] [--seed N] [--words N] [--pairs N] [--mono N] [--finetune-pairs N] [--valid N]
-#                   [--test N] [--vocab-size N]
-#
-#   --out            folder for everything (default: data-bin/toy in the repository)
-#   --words          content words of each language
-#   --pairs          parallel sentences of pre-training; --mono: further sentences of each language
-#   --finetune-pairs the first so many of the parallel sentences are the training data of the translation
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
-parse_options out="$REPOSITORY/data-bin/toy" seed=1 words=60 pairs=8000 mono=3000 finetune-pairs=1000 \
-    valid=250 test=250 vocab-size=400 -- "$@"
+about words N "content words of each language"
+about pairs N "parallel sentences of pre-training"
+about mono N "further sentences of each language"
+about finetune-pairs N "the first so many of the parallel sentences are the training data of the translation"
+about valid N "sentences of the validation set"
+about test N "sentences of the test set"
+SRC=aa TGT=bb
+parse_options out= seed=1 words=60 pairs=8000 mono=3000 finetune-pairs=1000 valid=250 test=250 vocab-size=400 try -- "$@"
+in_try pairs=$TRY_TRAIN mono=500 valid=$TRY_REST test=$TRY_REST
 require_number seed words pairs mono finetune-pairs valid test vocab-size
-out=${OPTIONS[out]}
-raw=$out/raw
+begin
+raw=$OUT/raw
 
 sizes=()
 for name in seed words pairs mono finetune-pairs valid test; do
@@ -36,6 +35,6 @@ for pair in aa-bb aa-cc bb-cc; do
 done
 python "$REPOSITORY/scripts/prepare_root.py" --mono "${mono[@]}" --bitext "${bitext[@]}" --bitext-valid "${valid[@]}" \
     --valid-lines "${OPTIONS[valid]}" --vocab-size "${OPTIONS[vocab-size]}" --character-coverage 1 \
-    --output "$out/pretrain"
+    --output "$OUT/pretrain"
 
-prepare_translation "$out" aa bb train=finetune valid test
+prepare_translation train=finetune valid test

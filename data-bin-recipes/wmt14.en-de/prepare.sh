@@ -2,20 +2,11 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
 # Fetch WMT14 English-German (4.5 million pairs), and make its data with a pre-trained model's vocabulary.
-#
-# usage: prepare.sh [--out DIR] --pretrained FILE [--local DIR] [--keep N]
-#
-#   --out         folder for everything (default: data-bin/wmt14.en-de in the repository)
-#   --pretrained  the pre-trained checkpoint, beside which its sentencepiece.bpe.model and dict.txt stand
-#   --local       take {train,valid,test}.{en,de}, raw text, .gz or not, from this folder instead of downloading
-#   --keep        so many pieces of the vocabulary, those that the training text needs most (default: 0, all)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../translation.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
-parse_options out= pretrained= local= keep=0 -- "$@"
-require_number keep
-begin en de
-require_pretrained
+SRC=en TGT=de
+prepare_options -- "$@"
 
 # The corpora of WMT14, as files with a checksum; newstest2013 and newstest2014 (all 3,003 sentences) are sacreBLEU's.
 URL=https://huggingface.co/datasets/wmt

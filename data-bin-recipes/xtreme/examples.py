@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Print some of the examples of a .tsv, .conllu or .json file (of SQuAD's format), in its own format."""
+"""Print some of the examples of a .tsv, .conllu or .json file (of SQuAD's format), in its own format; or the text of any."""
 
 import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Callable, Dict, List
+from typing import Callable, Dict, Iterator, List
 
 
 def main() -> None:
@@ -16,12 +16,16 @@ def main() -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--last", type=int, metavar="N", help="the last N examples")
     which.add_argument("--but-last", type=int, metavar="N", help="all others")
+    which.add_argument("--first", type=int, metavar="N", help="the first N examples, or all if there are fewer")
+    which.add_argument("--text", action="store_true", help="the text of all examples, an example or a paragraph a line")
     which.add_argument("--ids", metavar="PREFIX", help="questions whose ids begin so")
     args = parser.parse_args()
 
     def keep(examples: List) -> List:
         if args.ids is not None:
             kept = [example for example in examples if str(example["id"]).startswith(args.ids)]
+        elif args.first is not None:
+            return examples[: args.first]
         else:
             kept = examples[-args.last :] if args.last else examples[: -args.but_last]
         if not 0 < len(kept) < len(examples):
@@ -32,9 +36,25 @@ def main() -> None:
     try:
         text = args.file.read_bytes().decode("utf-8")  # lines end at \n alone
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
-        print(formats[args.file.suffix](text, keep), end="")
+        if args.text:
+            print("".join(f"{line}\n" for line in texts(text, args.file.suffix)), end="")
+        else:
+            print(formats[args.file.suffix](text, keep), end="")
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
         sys.exit(f"examples.py: error: {args.file}: cannot be read ({type(error).__name__}: {error})")
+
+
+def texts(text: str, suffix: str) -> Iterator[str]:
+    """What one can read in a file: sentences, or the passages of questions."""
+    if suffix == ".json":
+        passages = [paragraph["context"] for article in json.loads(text)["data"] for paragraph in article["paragraphs"]]
+        yield from (" ".join(passage.split()) for passage in passages)
+    elif suffix == ".conllu" or (suffix == ".tsv" and "\n\n" in text):  # a word a line
+        for block in text.strip("\n").split("\n\n"):
+            words = [line.split("\t") for line in block.split("\n") if "\t" in line]
+            yield " ".join(cells[1 if suffix == ".conllu" else 0] for cells in words)
+    else:
+        yield from (line.replace("\t", " ") for line in text.strip("\n").split("\n"))
 
 
 def questions(text: str, keep: Callable[[List], List]) -> str:

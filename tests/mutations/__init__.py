@@ -29,7 +29,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "retrieval and alignment": ("veco_fairseq/retrieval/*.py", "veco_fairseq/alignment/*.py", "veco_fairseq/inference/*.py"),
     "fairseq": ("veco_fairseq/compat/*.py", "veco_fairseq/options/*.py"),
     "commands": ("veco_fairseq/commands/*.py", "scripts/*", "veco_fairseq/*.py"),
-    "recipes": ("data-bin-recipes/*.sh", "data-bin-recipes/**/*.sh", "data-bin-recipes/**/*.py"),
+    "recipes": ("data-bin-recipes/**/*.sh", "data-bin-recipes/**/*.py"),
 }
 
 

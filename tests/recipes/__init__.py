@@ -14,8 +14,10 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Dict, List, Tuple
 
 RECIPES = Path(__file__).resolve().parents[2] / "data-bin-recipes"
+SCRIPTS = sorted(path for path in RECIPES.glob("**/*.sh") if path.parent.name != "lib")
 TABLE = Path(__file__).with_name("commands.txt")
 PROGRAMS = ("python", "bash", "fairseq-train", "fairseq-preprocess", "fairseq-generate", "sacrebleu", "curl", "nproc",
             "sha256sum", "tar")  # fmt: skip
@@ -28,15 +30,25 @@ def cases() -> Iterator[str]:
     """Every call: SCRIPT OPTION..., after VARIABLE=VALUE of its environment. OUT, MODEL and LOCAL are made by the test."""
     yield "toy/prepare --out OUT"
     yield ("toy/prepare --out OUT --seed 2 --words 3 --pairs 4 --mono 5 --finetune-pairs 6 --valid 7 --test 8 --vocab-size 9")
+    yield "toy/prepare --out OUT --try --words 5"
     yield "toy/train --out OUT"
+    yield "toy/train --out OUT --try --name mine --warmup 3"
     yield "toy/train --out OUT --objective mlm --updates 3 --seed 2 -- --cpu --bitext-mask-prob 0.25"
     for arm in ("veco", "xlm", "random"):
         yield f"toy/finetune --out OUT --arm {arm} --updates 3 --lr 4e-4 --seed 2 -- --cpu --label-smoothing 0.2"
         yield f"multi30k/finetune --out OUT --src de --tgt fr --arm {arm} --updates 3 --lr 5e-4 --seed 2 --name mine -- --cpu"
     yield "toy/finetune --out OUT"
+    yield "toy/finetune --out OUT --try --name mine --warmup 3 --save-every 20"
+    yield "toy/evaluate --out OUT"
+    yield "toy/evaluate --out OUT --try --name mine --seed 2 --average 3 --lenpen 0.6 -- --beam 4"
+    yield "toy/evaluate --out OUT --checkpoint checkpoint_1_100.pt"
     yield "multi30k/prepare --out OUT --local LOCAL"
     yield "multi30k/prepare --out OUT --local LOCAL --src cs --tgt fr --vocab-size 3"
     yield "multi30k/prepare --out OUT --src de --tgt en"
+    yield "multi30k/prepare --out OUT --local LOCAL --try"
+    yield "multi30k/train --out OUT --try --name mine --warmup 3"
+    yield "multi30k/finetune --out OUT --try --warmup 3 --save-every 20"
+    yield "multi30k/evaluate --out OUT --try --average 3 --lenpen 0.6 -- --beam 4"
     yield "multi30k/train --out OUT"
     yield "multi30k/train --out OUT --src de --tgt fr --objective mlm --updates 3 --seed 2 -- --cpu --lr 1"
     yield "multi30k/finetune --out OUT"
@@ -47,7 +59,10 @@ def cases() -> Iterator[str]:
     yield 'multilingual/prepare --out OUT --documents LOCAL --langs "de fr"'
     yield ('multilingual/prepare --out OUT --documents LOCAL --captions LOCAL --more "LOCAL/more LOCAL/news" --langs "en fr" '
            "--pivot de --vocab-size 3")  # fmt: skip
+    yield 'multilingual/prepare --out OUT --local LOCAL --langs "de fr" --try'
     yield "multilingual/train --out OUT"
+    yield "multilingual/train --out OUT --try"
+    yield "multilingual/train --out OUT --try --xlm-updates 0 --warmup 3 --updates 4"
     yield ("multilingual/train --out OUT --xlm-updates 0 --updates 3 --frozen-updates 2 --xlme-updates 4 --name mine --seed 2 "
            "-- --cpu --lr 1")  # fmt: skip
     yield "multilingual/train --out OUT --init-from LOCAL --frozen-updates 2 --updates 3 --xlme-updates 4"
@@ -62,6 +77,14 @@ def cases() -> Iterator[str]:
                f"--tie-self-attention {'yes' if task.startswith('iwslt') else 'no'} -- --cpu --dropout 0.2")  # fmt: skip
         yield (f"VECO_NODE_RANK=1 VECO_MASTER=a:1 {task}/finetune --out OUT --pretrained MODEL --workers 2 --nodes 3 "
                f"--node-rank 0 --master b:2 -- --amp")  # fmt: skip
+        yield f"{task}/prepare --out OUT --try"
+        yield f"{task}/prepare --out OUT --try --local LOCAL"
+        yield f"{task}/prepare --out OUT --try --local LOCAL --pretrained MODEL"
+        yield f"{task}/finetune --out OUT --try"
+        yield f"{task}/finetune --out OUT --try --updates 4 --pretrained MODEL -- --cpu"
+        yield f"{task}/evaluate --out OUT --average 30 --try"
+        yield f"{task}/evaluate --out OUT --checkpoint checkpoint_1_100.pt"
+        yield f"{task}/evaluate --out OUT --name short"
         yield f"{task}/evaluate --out OUT"
         yield f"{task}/evaluate --out OUT --name mine --seed 2 --average 3 --lenpen 0.6 -- --beam 4"
     for task in UNDERSTANDING.split():
@@ -72,9 +95,12 @@ def cases() -> Iterator[str]:
                '--langs "en de"')  # fmt: skip
         yield f"xtreme/{task}/prepare --out OUT --local LOCAL --dev t.@.{suffix} --langs de"
         yield f"xtreme/{task}/finetune --out OUT --pretrained MODEL --epochs 1 --batches 2 -- --cpu"
+        yield f"xtreme/{task}/prepare --out OUT --try --local LOCAL --hold-out 3 --langs en"
+        yield f"xtreme/{task}/finetune --out OUT --try --seed 2 -- --cpu"
         yield f"xtreme/{task}/evaluate --out OUT"
+        yield f"xtreme/{task}/evaluate --out OUT --try --seed 1"
         yield f'xtreme/{task}/evaluate --out OUT --name mine --seeds "2 3" --from OTHER -- --cpu'
-    # what finetune.sh does with its options is of understanding.sh, and so the same for all tasks
+    # what finetune.sh does with its options is of lib/understanding.sh, and so the same for all tasks
     for arm in ("pretrained", "random"):
         for setting, plug in (("transfer", "out"), ("translate-train", "out"), ("translate-train", "in")):
             yield (f"xtreme/xnli/finetune --out OUT --pretrained MODEL --arm {arm} --setting {setting} --plug {plug} "
@@ -90,8 +116,62 @@ def cases() -> Iterator[str]:
     yield "xtreme/bucc/evaluate --out OUT --pretrained MODEL --name mine --layer 3 -- --cpu"
     yield 'xtreme/tatoeba/prepare --out OUT --langs "deu fra"'
     yield "xtreme/tatoeba/prepare --out OUT --local LOCAL --langs deu"
+    yield "xtreme/bucc/prepare --out OUT --try --local LOCAL --dev bucc.@ --test bucc.@ --langs de"
+    yield "xtreme/bucc/evaluate --out OUT --try"
+    yield "xtreme/tatoeba/prepare --out OUT --try --local LOCAL --langs deu"
+    yield "xtreme/tatoeba/evaluate --out OUT --try"
     yield "xtreme/tatoeba/evaluate --out OUT --pretrained MODEL"
     yield "xtreme/tatoeba/evaluate --out OUT --pretrained MODEL --name mine -- --cpu"
+
+
+def shown() -> Iterator[Tuple[str, str, Dict[str, str]]]:
+    """Of each README the call whose commands it shows, and what stands there in place of the test's folders."""
+    names = {"REPO/": "", "MODEL": "$model"}
+    for recipe, step in (("toy", "train"), ("toy", "finetune"), ("multi30k", "train"), ("multi30k", "finetune"),
+                         ("multilingual", "train")):  # fmt: skip
+        folder = {"multi30k": "multi30k.en-de"}.get(recipe, recipe)
+        yield recipe, f"{recipe}/{step} --out OUT", {**names, "OUT": f"data-bin/{folder}"}
+    layers = ",".join(map(str, range(24)))
+    shapes = {"iwslt14.de-en": "--task translation --arch veco_mt_small --decoder-layers 6"}
+    large = f"--task translation --arch veco_transformer_large --decoder-layers 24 --tie-self-attention {layers}"
+    for task in TRANSLATION.split():
+        case = f"GPUS=1 SHAPE={shlex.quote(shapes.get(task, large))} {task}/finetune --out OUT --pretrained MODEL"
+        yield task, case, {**names, "OUT": f"data-bin/{task}"}
+    for task in UNDERSTANDING.split():
+        case = f"GPUS=1 xtreme/{task}/finetune --out OUT --pretrained MODEL --lrs 1e-5 --epochs 3 --batches 32"
+        yield f"xtreme/{task}", case, {**names, "OUT": f"data-bin/xtreme/{task}"}
+    for task in ("bucc", "tatoeba"):
+        yield f"xtreme/{task}", f"xtreme/{task}/evaluate --out OUT --pretrained MODEL", {**names, "OUT": f"data-bin/xtreme/{task}"}
+
+
+def show(told: str, names: Dict[str, str]) -> List[str]:
+    """The trainings of a part of the table, or what it retrieves by, as a README shows them: wrapped, below each other."""
+    blocks = []
+    for line in told.splitlines():
+        for name, instead in names.items():
+            line = re.sub(rf"\b{name}" if name.isupper() else name, lambda _, instead=instead: instead, line)
+        words = [word if word in ("$model",) else shlex.quote(word).replace("'$model'", "$model") for word in shlex.split(line)]
+        if words[0] != "fairseq-train" and "scripts/retrieve.py" not in words:
+            continue
+        rows = ["    "]
+        for group in grouped(words):
+            if len(rows[-1]) + len(group) > 110:
+                rows[-1] += "\\"
+                rows.append(" " * 8)
+            rows[-1] += f"{group} "
+        blocks.append("\n".join(row.rstrip() for row in rows) + "\n")
+    return blocks
+
+
+def grouped(words: List[str]) -> List[str]:
+    """Options with their values."""
+    groups = [words[0]]
+    for word in words[1:]:
+        if word.startswith("--") or groups[-1].startswith("--") is False:
+            groups.append(word)
+        else:
+            groups[-1] += f" {word}"
+    return groups
 
 
 class Place:
@@ -102,7 +182,7 @@ class Place:
         self.recipes = folder / "REPO/data-bin-recipes"
         shutil.copytree(RECIPES, self.recipes)
         # A download's checksum is written down, and every one is right.
-        with open(self.recipes / "published.sh", "a") as published:
+        with open(self.recipes / "lib/downloads.sh", "a") as published:
             published.write('\nis_file() { [[ -s $1 ]] && echo "# checksum $2" >>"$CALLS"; }\n')
         self.programs = folder / "bin"
         self.programs.mkdir()
@@ -159,6 +239,11 @@ class Place:
                 for seed in (1, 2, 3, 5):
                     for checkpoint in ("last", "1_100"):
                         self.write(f"OUT/checkpoints/finetune.{name}.s{seed}/checkpoint_{checkpoint}.pt")
+            if script.split("/")[0] in TRANSLATION.split():  # which take the mean of several
+                for number in range(2, 12):
+                    self.write(f"OUT/checkpoints/finetune.veco.s1/checkpoint_1_{number}00.pt")
+                    self.write(f"OUT/checkpoints/finetune.mine.s2/checkpoint_1_{number}00.pt")
+                self.write("OUT/checkpoints/finetune.short.s1/checkpoint_last.pt")
             for place, name, seed in (("OUT", "transfer.out", 1), ("OTHER", "mine", 2), ("OTHER", "mine", 3)):
                 self.write(f"{place}/checkpoints/{name}.s{seed}/checkpoint_best.pt")
             for name in ("test.de", "test.en", "test.fr", "test_2016_flickr.de", "test_2016_flickr.fr"):
@@ -186,6 +271,12 @@ class Place:
         told = "".join(f"{line}\n" for line in lines)
         told = told.replace(f"{self.folder}/", "").replace("PRETRAINED/model.pt", "MODEL")
         return f"$ {case}\n{told}"
+
+
+def help_of(script: Path) -> str:
+    """What ``--help`` prints."""
+    environment = {"PATH": "/usr/bin:/bin", "VECO_SKIP_SETUP": "1"}
+    return subprocess.run(["bash", script, "--help"], capture_output=True, text=True, env=environment, check=True).stdout
 
 
 def table(folder: Path) -> str:

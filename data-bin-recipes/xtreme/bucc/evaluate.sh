@@ -3,21 +3,15 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 # Find the translations in BUCC's texts with the sentences' mean-pooled states, with the threshold that is best on the
 # dev set; F1 by language.
-#
-# usage: evaluate.sh [--out DIR] --pretrained FILE [--name NAME] [--layer N] [-- OPTIONS OF retrieve.py bucc]
-#
-#   --out    the folder that prepare.sh filled (default: data-bin/xtreme/bucc in the repository)
-#   --name   what to call it (default: bucc)
-#   --layer  whose states (default: the last)
-#
-# The figures go to scores/NAME.json.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
-parse_options out= pretrained= name=bucc layer= -- "$@"
-OUT=${OPTIONS[out]:-$REPOSITORY/data-bin/xtreme/$RECIPE}
+PROGRAM="retrieve.py bucc"
+parse_options out= pretrained= name=bucc layer= try -- "$@"
+begin
 require_pretrained
 require "$OUT/data" "run prepare.sh first"
+small_model_of_data
 layer=() results=()
 [[ -z ${OPTIONS[layer]} ]] || layer=(--layer "${OPTIONS[layer]}")
 

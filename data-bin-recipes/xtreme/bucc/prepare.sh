@@ -3,16 +3,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 # Fetch BUCC 2018: two texts of German, French, Russian or Chinese and English each, in which some sentences are
 # translations of each other. As in XTREME the sample is the dev set, and the training set the test set.
-#
-# usage: prepare.sh [--out DIR] [--local DIR] [--dev PATTERN] [--test PATTERN] [--langs "LANG ..."]
-#
-#   --out    folder for everything (default: data-bin/xtreme/bucc in the repository)
-#   --local  take the files from this folder instead of downloading them
-#   --dev, --test  their names there before .LANG, .en and .gold, @ for the language, .gz or not (defaults: @-en.dev,
-#            @-en.test); a language that has none is left out
-#   --langs  (default: de fr ru zh)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
 prepare_options dev=@-en.dev test=@-en.test langs="de fr ru zh" -- "$@"
 URL=https://comparable.limsi.fr/bucc2018

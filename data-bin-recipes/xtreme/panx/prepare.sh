@@ -2,18 +2,8 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
 # Fetch named entities, WikiAnn in its balanced split: 40 languages, up to 20,000 sentences each.
-#
-# usage: prepare.sh [--out DIR] [--local DIR] [--train PATTERN] [--dev PATTERN] [--test PATTERN] [--hold-out N]
-#                   [--langs "LANG ..."]
-#
-#   --out       folder for everything (default: data-bin/xtreme/panx in the repository)
-#   --local     take the files from this folder instead of downloading them
-#   --train, --dev, --test  their names there, @ for the language, .gz or not (defaults:
-#               train-@.tsv, dev-@.tsv, test-@.tsv); a language that has none is left out
-#   --hold-out  the last N training examples are the dev set (default: 0, there is one)
-#   --langs     (default: XTREME's 40)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
 prepare_options hold-out=0 train=train-@.tsv dev=dev-@.tsv test=test-@.tsv \
     langs="af ar bg bn de el en es et eu fa fi fr he hi hu id it ja jv ka kk ko ml mr ms my nl pt ru sw ta te th tl tr ur vi yo zh" -- "$@"

@@ -2,20 +2,15 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
 # Which share of Tatoeba's sentences is nearest to its own translation, by the cosine of mean-pooled states.
-#
-# usage: evaluate.sh [--out DIR] --pretrained FILE [--name NAME] [-- OPTIONS OF retrieve.py tatoeba]
-#
-#   --out   the folder that prepare.sh filled (default: data-bin/xtreme/tatoeba in the repository)
-#   --name  what to call it (default: tatoeba)
-#
-# The figures of every layer go to scores/NAME.json.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
-parse_options out= pretrained= name=tatoeba -- "$@"
-OUT=${OPTIONS[out]:-$REPOSITORY/data-bin/xtreme/$RECIPE}
+PROGRAM="retrieve.py tatoeba"
+parse_options out= pretrained= name=tatoeba try -- "$@"
+begin
 require_pretrained
 require "$OUT/data" "run prepare.sh first"
+small_model_of_data
 pairs=()
 for source in "$OUT"/data/test-*.source; do
     require "$source" "run prepare.sh first"

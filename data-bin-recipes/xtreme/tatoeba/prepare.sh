@@ -2,14 +2,8 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
 # Fetch Tatoeba: up to 1,000 sentences in each of 36 languages with their translations into English.
-#
-# usage: prepare.sh [--out DIR] [--local DIR] [--langs "LANG ..."]
-#
-#   --out    folder for everything (default: data-bin/xtreme/tatoeba in the repository)
-#   --local  take tatoeba.LANG-eng.{LANG,eng}, .gz or not, from this folder instead of downloading them
-#   --langs  of three letters (default: XTREME's 36); with --local one that is not there is left out
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
 prepare_options \
     langs="afr ara ben bul cmn deu ell est eus fin fra heb hin hun ind ita jav jpn kat kaz kor mal mar nld pes por rus spa swh tam tel tgl tha tur urd vie" -- "$@"

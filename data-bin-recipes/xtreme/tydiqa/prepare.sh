@@ -2,18 +2,8 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
 # Fetch TyDiQA-GoldP: training sets and, as test sets, its dev sets of 9 languages.
-#
-# usage: prepare.sh [--out DIR] [--local DIR] [--train PATTERN] [--dev PATTERN] [--test PATTERN] [--hold-out N]
-#                   [--langs "LANG ..."]
-#
-#   --out       folder for everything (default: data-bin/xtreme/tydiqa in the repository)
-#   --local     take the files from this folder instead of downloading them
-#   --train, --dev, --test  their names there, @ for the language, .gz or not (defaults:
-#               train-@.json, dev-@.json, test-@.json); a language that has none is left out
-#   --hold-out  the last N training questions are the dev set (default: 369, a tenth of English; with --local 0)
-#   --langs     (default: ar bn en fi id ko ru sw te)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
 prepare_options hold-out=0 train=train-@.json dev=dev-@.json test=test-@.json langs="ar bn en fi id ko ru sw te" -- "$@"
 archive https://storage.googleapis.com/tydiqa/v1.1/tydiqa-goldp-v1.1-train.json \

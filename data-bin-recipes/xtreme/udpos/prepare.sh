@@ -2,18 +2,8 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
 # Fetch parts of speech, Universal Dependencies 2.5: all treebanks of a language together, as in XTREME.
-#
-# usage: prepare.sh [--out DIR] [--local DIR] [--train PATTERN] [--dev PATTERN] [--test PATTERN] [--hold-out N]
-#                   [--langs "LANG ..."]
-#
-#   --out       folder for everything (default: data-bin/xtreme/udpos in the repository)
-#   --local     take the files from this folder instead of downloading them
-#   --train, --dev, --test  their names there, @ for the language, .gz or not (defaults:
-#               train-@.conllu, dev-@.conllu, test-@.conllu); a language that has none is left out
-#   --hold-out  the last N training examples are the dev set (default: 0, there is one)
-#   --langs     (default: XTREME's 33)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
 prepare_options hold-out=0 train=train-@.conllu dev=dev-@.conllu test=test-@.conllu \
     langs="af ar bg de el en es et eu fa fi fr he hi hu id it ja kk ko mr nl pt ru ta te th tl tr ur vi yo zh" -- "$@"

@@ -2,18 +2,8 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
 # Fetch XNLI, with the translations of its training set: 392,702 pairs in each of 15 languages.
-#
-# usage: prepare.sh [--out DIR] [--local DIR] [--train PATTERN] [--dev PATTERN] [--test PATTERN] [--hold-out N]
-#                   [--langs "LANG ..."]
-#
-#   --out       folder for everything (default: data-bin/xtreme/xnli in the repository)
-#   --local     take the files from this folder instead of downloading them
-#   --train, --dev, --test  their names there, @ for the language, .gz or not (defaults:
-#               train-@.tsv, dev-@.tsv, test-@.tsv); a language that has none is left out
-#   --hold-out  the last N training examples are the dev set (default: 0, there is one)
-#   --langs     (default: ar bg de el en es fr hi ru sw th tr ur vi zh)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../../understanding.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
 prepare_options hold-out=0 train=train-@.tsv dev=dev-@.tsv test=test-@.tsv langs="ar bg de el en es fr hi ru sw th tr ur vi zh" -- "$@"
 archive https://dl.fbaipublicfiles.com/XNLI/XNLI-1.0.zip \

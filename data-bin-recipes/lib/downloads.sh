@@ -1,29 +1,9 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
+# shellcheck shell=bash
 #
-# What the recipes of published data sets share: downloads, and the pre-trained model that they begin with. To be
-# sourced as common.sh, which it sources.
-
-source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
-
-# require_pretrained: sets PRETRAINED.
-require_pretrained() {
-    PRETRAINED=${OPTIONS[pretrained]}
-    [[ -n $PRETRAINED ]] || die "--pretrained is needed: a checkpoint of pre-training"
-    require "$PRETRAINED" "--pretrained must be a checkpoint of pre-training"
-}
-
-# choose_device: sets WORKERS (of --workers, by default all GPUs of this machine) and DEVICE, options of fairseq-train.
-choose_device() {
-    local extra=" ${EXTRA[*]} "
-    WORKERS=${OPTIONS[workers]} DEVICE=(--fp16)
-    [[ $extra != *" --cpu "* && $extra != *" --amp "* ]] || DEVICE=() # fairseq takes one of the two
-    if ((WORKERS == 0)); then
-        WORKERS=1
-        [[ $extra == *" --cpu "* ]] || WORKERS=$(python -c 'import torch; print(torch.cuda.device_count())')
-    fi
-    ((WORKERS)) || die "no GPU here: add -- --cpu to train on the processor"
-}
+# Texts from elsewhere: downloads that are checked and go on where they were interrupted, and what is in archives. To be
+# sourced after steps.sh.
 
 # is_file FILE CHECKSUM: whether FILE has this SHA-256 or, of 32 digits, MD5; "any" is for a commit's files, without one.
 is_file() {
@@ -70,4 +50,58 @@ member() {
 shutil.copyfileobj(zipfile.ZipFile(sys.argv[1]).open(sys.argv[2]), sys.stdout.buffer)' "$OUT/downloads/$1" "$2" ;;
     *) tar -xOf "$OUT/downloads/$1" "$2" ;;
     esac | "${unpack[@]}"
+}
+
+# unpack FOLDER ARCHIVE...: what is no archive is copied.
+unpack() {
+    local folder=$1 path
+    shift
+    mkdir -p "$folder"
+    for path; do
+        case $path in
+        *.zip | *.tar.* | *.tgz) python "$REPOSITORY/data-bin-recipes/lib/unpack.py" "$path" "$folder" || return ;;
+        *) cp -- "$path" "$folder" || return ;;
+        esac
+    done
+}
+
+# Of a text --try takes so many lines: of what is to train on, and of the other splits.
+TRY_TRAIN=2000
+TRY_REST=20
+
+# lines_of SPLIT: how many lines to take of it; 0: all.
+lines_of() {
+    if ! trying; then
+        echo 0
+    elif [[ $1 == train ]]; then
+        echo $TRY_TRAIN
+    else
+        echo $TRY_REST
+    fi
+}
+
+# first LINES FILE...: the text of the files, .gz or not, one after the other, or so many lines of it.
+first() {
+    if (($1)); then
+        gzip -cdf -- "${@:2}" | awk -v lines="$1" 'NR <= lines' # head would end gzip by a signal
+    else
+        gzip -cdf -- "${@:2}"
+    fi
+}
+
+# has FOLDER NAME...: whether the folder has all of these files, plain or .gz.
+has() {
+    local folder=$1 name
+    shift
+    for name; do
+        [[ -n $folder && (-e $folder/$name || -e $folder/$name.gz) ]] || return 1
+    done
+}
+
+# find_text FOLDER NAME NEEDED: sets FILE, the plain file if there is one and else the .gz; NEEDED says what the folder
+# must have.
+find_text() {
+    has "$1" "$2" || die "$1/$2[.gz]: is not there: $3"
+    FILE=$1/$2
+    [[ -e $FILE ]] || FILE+=.gz
 }

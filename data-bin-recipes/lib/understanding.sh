@@ -1,17 +1,48 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
+# shellcheck shell=bash
 #
-# What the recipes of understanding tasks share: from their files and a pre-trained model to figures by language. To be
-# sourced as published.sh, which it sources.
+# Understanding: from a task's files and a pre-trained model to figures by language. It sources all that this needs.
 
-source "$(dirname "${BASH_SOURCE[0]}")/published.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/pretraining.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/downloads.sh"
+
+about train PATTERN "the names of the training files in --local, plain or .gz, with @ for the language; a language that has \
+none is left out"
+about dev PATTERN "likewise of the development set"
+about test PATTERN "likewise of the test set"
+about hold-out N "the last N training examples are the development set; 0: there is one"
+about langs "\"LANG ...\"" "the languages to take"
+about translations DIR "SQuAD's training set in other languages, squad.translate.train.en-LANG.json of XTREME's public \
+folder of translations, for --setting translate-train (default: none)"
+about arm "pretrained|random" "random: only the vocabulary of the pre-trained model"
+about arch ARCH "veco_nlu_SIZE, of the pre-trained model's size"
+about setting "transfer|translate-train" "transfer: train on English; translate-train: on all languages"
+about plug "out|in" "in: predict a sentence from [H; S], with its translation; needs translate-train"
+about name NAME "what to call the model, to keep several apart (default: SETTING.PLUG, or random.SETTING.PLUG)"
+about seeds "\"N ...\"" "several seeds, for mean and standard deviation"
+about seed N "one seed, instead of --seeds"
+about lrs "\"X ...\"" "the grid's learning rates (default: 5e-6 8e-6 1e-5 2e-5 3e-5, of translate-train 5e-6 6e-6 7e-6 8e-6 9e-6)"
+about epochs "\"N ...\"" "the grid's numbers of epochs"
+about batches "\"N ...\"" "the grid's batch sizes: examples, with --plug in pairs of translations"
+about from DIR "the folder of another task, whose model to evaluate here (default: --out)"
+about layer N "whose states (default: the last)"
+
+# Of a set --try takes so many examples: to train on, and of the other splits.
+TRY_TRAIN=200
+TRY_REST=50
+TRY_PIECES=2000
+
+# begin: sets OUT.
+begin() { choose_out "xtreme/$RECIPE"; }
 
 # prepare_options NAME=DEFAULT... -- "$@": reads prepare.sh's options, and sets OUT and LANGS; the recipe gives its file
 # names in --local and its languages.
 prepare_options() {
     local argument lang
-    parse_options out= local= "$@"
-    OUT=${OPTIONS[out]:-$REPOSITORY/data-bin/xtreme/$RECIPE} MADE=()
+    parse_options out= local= try "$@"
+    begin
+    MADE=()
     read -ra LANGS <<<"${OPTIONS[langs]}"
     [[ ! -v OPTIONS[hold-out] ]] || require_number hold-out
     if [[ -n ${OPTIONS[local]} ]]; then
@@ -53,19 +84,6 @@ squad() {
     unpacked squad-train.en.json squad-dev.en.json "$@" "${translations[@]}"
 }
 
-# unpack FOLDER ARCHIVE...: what is no archive is copied.
-unpack() {
-    local folder=$1 path
-    shift
-    mkdir -p "$folder"
-    for path; do
-        case $path in
-        *.zip | *.tar.* | *.tgz) python "$REPOSITORY/data-bin-recipes/unpack.py" "$path" "$folder" || return ;;
-        *) cp -- "$path" "$folder" || return ;;
-        esac
-    done
-}
-
 # matching PATTERN LANG: sets FILES, those in SOURCE of this pattern, in which @ stands for the language.
 matching() {
     local pattern=${1//@/$2}
@@ -73,14 +91,11 @@ matching() {
     FILES=("${FILES[@]/#/$SOURCE/}")
 }
 
-# together FILE...: their text, .gz or not.
-together() { gzip -cdf -- "$@"; }
-
 # examples SPLIT SUFFIX PATTERN [COMMAND...]: OUT/data/SPLIT-LANG.SUFFIX of each language that has such files in SOURCE,
 # as COMMAND prints it of them; of --local as they are, with the pattern of --SPLIT. With --hold-out N the last N
 # training examples are the dev set.
 examples() {
-    local split=$1 suffix=$2 pattern=$3 folder=$OUT/data lang target without=() found=() lines=() advice=
+    local split=$1 suffix=$2 pattern=$3 held=0 lang whole part without=() found=() lines=() advice=
     shift 3
     if [[ -n ${OPTIONS[local]} ]]; then
         pattern=${OPTIONS[$split]}
@@ -88,10 +103,10 @@ examples() {
             die "--$split $pattern: has no @ for the language: put one in, or give --langs LANG"
         set --
     fi
-    (($#)) || set -- together
+    (($#)) || set -- first 0
     if ((${OPTIONS[hold-out]:-0})); then
         [[ $split != dev ]] || return 0
-        [[ $split != train ]] || folder=$OUT/raw
+        [[ $split != train ]] || held=${OPTIONS[hold-out]}
     fi
     for lang in "${LANGS[@]}"; do
         matching "$pattern" "$lang"
@@ -101,19 +116,25 @@ examples() {
         fi
         [[ $suffix == conllu || ${#FILES[@]} == 1 ]] ||
             die "${FILES[*]}: are several files of one language, and --$split must match one"
-        found+=("$lang") target=$folder/$split-$lang.$suffix
+        found+=("$lang") part=$OUT/data/$split-$lang.$suffix whole=$part
+        ((held == 0)) || whole=$OUT/raw/$split-$lang.$suffix
+        if trying && [[ $suffix == @(tsv|conllu|json) ]]; then
+            step "$split set, $lang" "$OUT/whole/$split-$lang.$suffix" to_file "{}" "${@//@/$lang}" "${FILES[@]}"
+            step "some of the $split set, $lang" "$whole" to_file "{}" \
+                some "$OUT/whole/$split-$lang.$suffix" --first $(($(lines_of "$split") + held))
+        else
+            step "$split set, $lang" "$whole" to_file "{}" "${@//@/$lang}" "${FILES[@]}"
+        fi
         MADE+=("$split-$lang.$suffix")
-        step "$split set, $lang" "$target" to_file "{}" "${@//@/$lang}" "${FILES[@]}"
-        if [[ $folder == "$OUT/raw" ]]; then
-            step "what is left to train on, $lang" "$OUT/data/train-$lang.$suffix" to_file "{}" \
-                some "$target" --but-last "${OPTIONS[hold-out]}"
-            step "dev set, $lang" "$OUT/data/dev-$lang.$suffix" to_file "{}" some "$target" --last "${OPTIONS[hold-out]}"
+        if ((held)); then
+            step "what is left to train on, $lang" "$part" to_file "{}" some "$whole" --but-last "$held"
+            step "dev set, $lang" "$OUT/data/dev-$lang.$suffix" to_file "{}" some "$whole" --last "$held"
             MADE+=("dev-$lang.$suffix")
-            lines+=("$(wc -l <"$target")")
+            lines+=("$(wc -l <"$whole")")
         fi
     done
     [[ $split != dev ]] || advice="; --hold-out N takes it from the training set"
-    ((${#found[@]})) || die "$SOURCE: has no $split set: no file $pattern[.gz], with a language for @ (${LANGS[*]})$advice"
+    ((${#found[@]})) || die "$SOURCE: has no $split set: no file ${pattern}[.gz], with a language for @ (${LANGS[*]})$advice"
     ((${#without[@]} == 0)) || say "no $split set of ${without[*]}"
     (($(printf '%s\n' "${lines[@]}" | sort -u | wc -l) < 2)) ||
         say "the training sets differ in length: their rows are no translations of each other, for --plug out alone"
@@ -131,22 +152,56 @@ tidy() {
 # some FILE OPTION...: those of its examples, as xtreme/examples.py has them.
 some() { python "$REPOSITORY/data-bin-recipes/xtreme/examples.py" "$@"; }
 
+# small_model_of_data: with --try and without --pretrained, a tiny VECO of the texts in OUT/data.
+small_model_of_data() {
+    local file lang texts=()
+    [[ -z ${OPTIONS[pretrained]} ]] && trying || return 0
+    rm -rf -- "$OUT/text"
+    mkdir -p "$OUT/text"
+    for file in "$OUT"/data/*-*.*; do
+        case $file in
+        *.done | *.gold) continue ;;
+        *.eng | *.en) lang=en ;;
+        *) lang=$(basename "$file") && lang=${lang#*-} && lang=${lang%.*} ;;
+        esac
+        some "$file" --text >>"$OUT/text/$lang" || exit
+    done
+    for file in "$OUT"/text/*; do
+        texts+=("$(basename "$file")=$file")
+    done
+    small_model --mono "${texts[@]}" --valid-lines 20
+}
+
+# require_seeds: --seed is --seeds, of one.
+require_seeds() {
+    OPTIONS[seeds]=${OPTIONS[seed]:-${OPTIONS[seeds]}}
+    require_numbers seeds
+}
+
+# require_numbers NAME...: these options must be whole numbers with spaces between them.
+require_numbers() {
+    local name
+    for name; do
+        [[ ${OPTIONS[$name]} =~ ^[0-9]+(\ +[0-9]+)*$ ]] || die "--$name ${OPTIONS[$name]}: must be whole numbers"
+    done
+}
+
 # finetune_options NAME=DEFAULT... -- "$@": reads finetune.sh's options. The grid is the paper's (appendix C).
 finetune_options() {
-    parse_options out= pretrained= arm=pretrained arch=veco_nlu_base setting=transfer plug=out name= seeds=1 lrs= \
-        epochs="3 5 10" batches="16 32 64" workers=0 "$@"
-    local name
+    PROGRAM=fairseq-train
+    parse_options out= pretrained= arm=pretrained arch=veco_nlu_base setting=transfer plug=out name= seeds=1 seed= lrs= \
+        epochs="3 5 10" batches="16 32 64" workers=0 try "$@"
+    in_try arch=veco_nlu_tiny lrs=5e-4 epochs=2 batches=16
     require_choice arm pretrained random
     require_choice setting transfer translate-train
     require_choice plug out in
     require_number workers
-    for name in seeds epochs batches; do
-        [[ ${OPTIONS[$name]} =~ ^[0-9]+(\ +[0-9]+)*$ ]] || die "--$name ${OPTIONS[$name]}: must be whole numbers"
-    done
-    require_pretrained
-    OUT=${OPTIONS[out]:-$REPOSITORY/data-bin/xtreme/$RECIPE}
+    require_seeds
+    require_numbers epochs batches
+    begin
     [[ ${OPTIONS[setting]}.${OPTIONS[plug]} != transfer.in ]] ||
         die "--plug in: needs translations to train on: give --setting translate-train"
+    require_pretrained
 }
 
 # finetune_task OPTION...: train every point of the grid, with further options of fairseq-train, and keep the one that
@@ -155,6 +210,7 @@ finetune_task() {
     local name=${OPTIONS[setting]}.${OPTIONS[plug]} lrs=${OPTIONS[lrs]} seed folder batch
     local start=(--finetune-from-model "$PRETRAINED") langs=() launch command
     require "$OUT/data" "run prepare.sh first"
+    small_model_of_data
     choose_device
     launch=(fairseq-train --distributed-world-size 1) # else it takes all GPUs
     ((WORKERS == 1)) || launch=(bash "$REPOSITORY/scripts/launch.sh" --workers "$WORKERS" --)
@@ -214,10 +270,12 @@ grid() {
     ((${#failed[@]} == 0)) || die "$folder: ${failed[*]}: failed, see the lines above; the best of the others is there"
 }
 
-# evaluate_options NAME=DEFAULT... -- "$@": reads evaluate.sh's options.
+# evaluate_options -- "$@": reads evaluate.sh's options.
 evaluate_options() {
-    parse_options out= name=transfer.out seeds=1 from= "$@"
-    OUT=${OPTIONS[out]:-$REPOSITORY/data-bin/xtreme/$RECIPE}
+    PROGRAM="evaluate_xtreme.py run"
+    parse_options out= name=transfer.out seeds=1 seed= from= try "$@"
+    require_seeds
+    begin
 }
 
 # evaluate_task OPTION...: figures by language of the test set, over all seeds, with options of evaluate_xtreme.py run.

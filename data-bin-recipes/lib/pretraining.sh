@@ -1,0 +1,80 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# shellcheck shell=bash
+#
+# Pre-trained models: to train one, or to begin with one. It sources steps.sh.
+
+source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
+
+about pretrained FILE "a checkpoint of pre-training, beside which its sentencepiece.bpe.model and dict.txt stand \
+(needed; with --try the recipe makes one)"
+about objective "camlm|mlm" "camlm: VECO; mlm: the XLM baseline, the same without the S terms"
+about updates N "how many updates to train"
+about warmup N "updates until the highest learning rate is reached"
+about vocab-size N "how many pieces the vocabulary gets"
+about workers N "GPUs of this machine (default: all; with \`-- --cpu\` one process)"
+
+# train_options NAME=DEFAULT... -- "$@": reads train.sh's options.
+train_options() {
+    PROGRAM=fairseq-train
+    parse_options out= objective=camlm name= seed=1 try "$@"
+    in_try updates=20 warmup=5
+    require_choice objective camlm mlm
+    require_number updates warmup seed
+}
+
+# pretrain OUT OBJECTIVE[.NAME] UPDATES SEED OPTION...: checkpoints in OUT/checkpoints/OBJECTIVE[.NAME].
+# camlm: VECO; mlm: XLM; xlme: XLM-E. The options give learning rate and warm-up.
+pretrain() {
+    local out=$1 name=$2 objective=${2%%.*} updates=$3 seed=$4 model
+    shift 4
+    require "$out/pretrain/dict.txt" "run prepare.sh first"
+    model=(--criterion camlm --objective "$objective" --arch veco_tiny)
+    [[ $objective != xlme ]] || model=(--criterion replaced_token --arch xlme_tiny)
+    training "pre-training, $name" "$out/checkpoints/$name" fairseq-train "$out/pretrain" --distributed-world-size 1 \
+        --user-dir "$USER_DIR" --task camlm "${model[@]}" \
+        --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 1.0 --weight-decay 0.01 \
+        --lr-scheduler polynomial_decay \
+        --total-num-update "$updates" --max-update "$updates" --seed "$seed" \
+        --log-format simple --log-interval 20 --no-epoch-checkpoints \
+        --save-dir "$out/checkpoints/$name" "$@"
+}
+
+# Of what --try pre-trains: pieces of the vocabulary, and updates.
+TRY_PIECES=1000
+TRY_UPDATES=40
+
+# small_model OPTION...: with --try and without --pretrained, a tiny VECO of the texts that these options of
+# prepare_root.py name.
+small_model() {
+    [[ -z ${OPTIONS[pretrained]} ]] && trying || return 0
+    python "$REPOSITORY/scripts/prepare_root.py" "$@" --vocab-size "$TRY_PIECES" --character-coverage 0.99 \
+        --output "$OUT/pretrain"
+    pretrain "$OUT" camlm "$TRY_UPDATES" 1 --mono-batch-size 8 --bitext-batch-size 16 --max-tokens 2048 \
+        --mono-max-length 64 --bitext-max-length 64 --bitext-mask-prob 0.5 --lr 2e-3 --warmup-updates 10
+}
+# require_pretrained: sets PRETRAINED: --pretrained or, with --try, what small_model makes.
+require_pretrained() {
+    PRETRAINED=${OPTIONS[pretrained]}
+    if [[ -z $PRETRAINED ]] && trying; then
+        PRETRAINED=$OUT/checkpoints/camlm/checkpoint_last.pt
+        return
+    fi
+    [[ -n $PRETRAINED ]] || die "--pretrained is needed: a checkpoint of pre-training"
+    require "$PRETRAINED" "--pretrained must be a checkpoint of pre-training"
+}
+
+# choose_device: sets WORKERS (of --workers, by default all GPUs of this machine) and DEVICE, options of fairseq-train.
+choose_device() {
+    local extra=" ${EXTRA[*]} "
+    WORKERS=${OPTIONS[workers]} DEVICE=(--fp16)
+    [[ $extra != *" --cpu "* && $extra != *" --amp "* ]] || DEVICE=() # fairseq takes one of the two
+    if ((WORKERS == 0)); then
+        WORKERS=1
+        [[ $extra == *" --cpu "* ]] || WORKERS=$(python -c 'import torch; print(torch.cuda.device_count())')
+    fi
+    if ((WORKERS == 0)) && trying; then
+        WORKERS=1 DEVICE=(--cpu)
+    fi
+    ((WORKERS)) || die "no GPU here: add -- --cpu to train on the processor"
+}

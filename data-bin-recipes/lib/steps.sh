@@ -1,0 +1,278 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# shellcheck shell=bash
+#
+# Options and steps: what every recipe begins with. To be sourced, in bash 4.4 or newer, after `set -euo pipefail`. It sets
+# REPOSITORY and RECIPE (the name of the recipe's folder). VECO_SKIP_SETUP=1 leaves the installation as it is.
+
+REPOSITORY=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+RECIPE=$(basename "$(cd "$(dirname "$0")" && pwd)")
+USER_DIR=$REPOSITORY/veco_fairseq
+export PYTHONPATH="$REPOSITORY${PYTHONPATH:+:$PYTHONPATH}"
+
+say() { printf '%s\n' "$*"; }
+
+# die MESSAGE: end with one line on standard error.
+die() {
+    printf '%s: error: %s\n' "$RECIPE/$(basename "$0")" "$*" >&2
+    exit 1
+}
+
+# about NAME VALUE TEXT: what --help says of the option --NAME VALUE, in every script that has it. Without a VALUE it
+# stands alone.
+declare -A ABOUT=()
+about() { ABOUT[$1]="--$1${2:+ $2}"$'\n'"$3"; }
+
+about out DIR "the folder of everything that the recipe makes (default: one of the recipe's name in data-bin/ of the \
+repository; with --try its name ends in .try)"
+about local DIR "take the texts from this folder, plain or .gz, instead of downloading them"
+about try "" "make everything small, to see all steps in minutes on a CPU: a part of the texts, a tiny model, few updates; \
+what you give as an option still counts"
+about seed N "of all random numbers"
+about name NAME "what to call the model, to keep several apart"
+
+# parse_options NAME=DEFAULT... [NAME...] -- "$@"
+# Fills OPTIONS[NAME] from `--NAME VALUE` arguments, or with 1 from a `--NAME` that stands alone, GIVEN[NAME] too, and
+# EXTRA with what stands after a `--` of the user's, for PROGRAM; then sets up what is missing. --help prints the comment
+# at the head of the calling script, and what is said about its options.
+PROGRAM=
+parse_options() {
+    declare -gA OPTIONS=() GIVEN=()
+    declare -ga EXTRA=()
+    local names=() flags=" " name
+    while [[ $1 != -- ]]; do
+        name=${1%%=*}
+        OPTIONS[$name]=${1#"$name"}
+        OPTIONS[$name]=${OPTIONS[$name]#=}
+        [[ $1 == *=* ]] || flags+="$name "
+        names+=("--$name")
+        shift
+    done
+    shift
+    while (($#)); do
+        name=${1#--}
+        case $1 in
+        --)
+            [[ -n $PROGRAM || $# == 1 ]] || die "--: no program here takes further options: leave out $2"
+            EXTRA=("${@:2}")
+            break ;;
+        -h | --help)
+            print_help "${names[@]#--}"
+            exit 0 ;;
+        --*)
+            [[ -v OPTIONS[$name] ]] || die "$1: no such option (there are ${names[*]})"
+            if [[ $flags == *" $name "* ]]; then
+                OPTIONS[$name]=1
+            else
+                (($# > 1)) || die "$1: needs a value"
+                OPTIONS[$name]=$2
+                shift
+            fi
+            GIVEN[$name]=1
+            shift ;;
+        *) die "$1: stands alone, where an option is expected (there are ${names[*]})" ;;
+        esac
+    done
+    set_up
+}
+
+# print_help NAME...: for the options of these names.
+print_help() {
+    local name text usage line
+    awk 'NR > 3 && !/^#/ { exit } NR > 3 { sub(/^# ?/, ""); print }' "$0"
+    line="usage: $(basename "$0")" usage=
+    for name in "$@" ${PROGRAM:+--}; do
+        text="[${ABOUT[$name]:-}]"
+        [[ $name != -- ]] || text="[-- OPTIONS OF $PROGRAM]"
+        text=${text/$'\n'*/]}
+        if ((${#line} + ${#text} > 110)); then
+            usage+=$line$'\n' line="      "
+        fi
+        line+=" $text"
+    done
+    printf '\n%s\n' "$usage$line"
+    for name; do
+        text=${ABOUT[$name]#*$'\n'}
+        [[ -z ${OPTIONS[$name]} ]] || text+=" (default: ${OPTIONS[$name]})"
+        printf '\n  %s\n' "${ABOUT[$name]%%$'\n'*}"
+        fold -s -w 110 <<<"$text" | sed 's/ *$//; s/^/      /'
+    done
+}
+
+# trying: whether --try is given.
+trying() { [[ -n ${OPTIONS[try]:-} ]]; }
+
+# in_try NAME=VALUE...: with --try, these instead of the defaults.
+in_try() {
+    local option
+    trying || return 0
+    for option; do
+        [[ -v GIVEN[${option%%=*}] ]] || OPTIONS[${option%%=*}]=${option#*=}
+    done
+}
+
+# choose_out NAME: sets OUT, by default of this name in data-bin.
+choose_out() {
+    OUT=${OPTIONS[out]}
+    [[ -n $OUT ]] || OUT=$REPOSITORY/data-bin/$1
+    [[ -n ${OPTIONS[out]} ]] || ! trying || OUT+=.try
+}
+
+# require_number NAME...: these options must be whole numbers.
+require_number() {
+    local name
+    for name; do
+        [[ ${OPTIONS[$name]} =~ ^[0-9]+$ ]] || die "--$name ${OPTIONS[$name]}: must be a whole number"
+    done
+}
+
+# require_positive NAME...: these must be whole numbers from 1 on.
+require_positive() {
+    local name
+    require_number "$@"
+    for name; do
+        [[ ${OPTIONS[$name]} == *[1-9]* ]] || die "--$name ${OPTIONS[$name]}: must be 1 or more"
+    done
+}
+
+# require_choice NAME CHOICE...: this option must be one of the choices.
+require_choice() {
+    local name=$1 choice
+    shift
+    for choice; do
+        [[ ${OPTIONS[$name]} == "$choice" ]] && return
+    done
+    die "--$name ${OPTIONS[$name]}: must be one of: $*"
+}
+
+# require PATH MESSAGE: end if there is no such file or folder.
+require() { [[ -e $1 ]] || die "$1: is not there: $2"; }
+
+# identity OUTPUT COMMAND...: the words of a command, and a checksum of each that is a file, was made by a step or is a
+# prefix of files in a step's folder, but for its own output.
+identity() {
+    local output=$1 word file files
+    shift
+    printf '%q ' "$@"
+    for word; do
+        [[ $word != "$output" && $word != "$output"/* ]] || continue
+        for file in "$word" "$word.done" "$word/preparation.json"; do
+            if [[ -f $file ]]; then
+                cksum <"$file" | tr '\n' ' '
+                continue 2
+            fi
+        done
+        files=("$word".*)
+        [[ ! -f ${word%/*}.done || -e $word || ! -f ${files[0]} ]] || cat -- "${files[@]}" | cksum | tr '\n' ' '
+    done
+}
+
+# run COMMAND...: while it is a program, SIGTERM goes on to it (a training saves), and then ends the script with 143.
+run() {
+    local child code=0 terminated=
+    [[ $(type -t "$1") == file ]] || { "$@"; return; }
+    (trap - INT && exec "$@") & # in the background it would ignore Ctrl-C
+    child=$!
+    trap 'terminated=1; kill "$child" 2>/dev/null || :' TERM
+    wait "$child" || code=$?
+    while [[ -n $terminated ]] && kill -0 "$child" 2>/dev/null; do # the signal has ended only the wait
+        wait "$child" || :
+    done
+    trap - TERM
+    [[ -z $terminated ]] || exit 143
+    return $code
+}
+
+# is_made OUTPUT IDENTITY: whether a step has made it of just this.
+is_made() { [[ -e $1 && -f $1.done && $(<"$1.done") == "$2" ]]; }
+
+# step NAME OUTPUT COMMAND...
+# Run COMMAND to make OUTPUT (a file or a folder), unless it is there and was made by the same command from the
+# same files. `{}` in COMMAND stands for a temporary name, which becomes OUTPUT at the end; without `{}` COMMAND
+# writes OUTPUT itself, and can be interrupted and started again. After a step that was run, all later steps of
+# the script run too.
+REMAKE=
+step() {
+    local name=$1 output=$2 started=$SECONDS word words=() made_from
+    shift 2
+    made_from=$(identity "$output" "$@")
+    if [[ -z $REMAKE ]] && is_made "$output" "$made_from"; then
+        say "[$name] already there: $output"
+        return
+    fi
+    REMAKE=1
+    say "[$name] makes $output"
+    mkdir -p "$(dirname "$output")"
+    rm -rf -- "$output.done" "$output.partial"
+    for word; do
+        words+=("${word//'{}'/"$output.partial"}")
+    done
+    run "${words[@]}" || die "$name failed (exit code $?): see the lines above"
+    if [[ $* == *'{}'* ]]; then
+        rm -rf -- "$output"
+        mv -- "$output.partial" "$output"
+    fi
+    [[ -e $output ]] || die "$name ended without making $output"
+    printf '%s' "$made_from" >"$output.done"
+    say "[$name] done in $((SECONDS - started)) s"
+}
+
+# await NAME OUTPUT COMMAND...
+# Wait until the first machine has run this step; all machines share the folder.
+AWAIT_SECONDS=600
+await() {
+    local name=$1 output=$2 started made_from
+    shift 2
+    made_from=$(identity "$output" "$@")
+    started=$SECONDS
+    say "[$name] waits for the first machine to make $output"
+    until is_made "$output" "$made_from"; do
+        ((SECONDS - started < AWAIT_SECONDS)) ||
+            die "$name: the first machine has not made $output after $AWAIT_SECONDS s: see what it says, and start again"
+        sleep 1
+    done
+}
+
+# same_training FOLDER COMMAND...: refuse to go on in a folder of checkpoints with other options or other data, which
+# would mix two experiments.
+same_training() {
+    local folder=$1 begun trained
+    shift
+    begun=$(identity "$folder" "$@")
+    for trained in "$folder"/checkpoint_*.pt "$folder"/*/{checkpoint_*.pt,score}; do
+        if [[ -e $trained && -f $folder.begun && $(<"$folder.begun") != "$begun" ]]; then
+            die "$folder: was trained with other options or data: remove it, or choose another --out or --name"
+        fi
+    done
+    mkdir -p "$folder"
+    printf '%s' "$begun" >"$folder.begun"
+}
+
+# training NAME FOLDER COMMAND...
+# A step that trains into FOLDER and resumes from its last checkpoint.
+training() {
+    local name=$1 folder=$2
+    shift 2
+    same_training "$folder" "$@"
+    REMAKE='' step "$name" "$folder" "$@"
+}
+
+# to_file FILE COMMAND...: run COMMAND with its standard output in FILE.
+to_file() {
+    local file=$1
+    shift
+    run "$@" >"$file"
+}
+
+# on_all_processors COMMAND...: with their number, which is no part of what is made, as --workers.
+on_all_processors() { run "$@" --workers "$(nproc)"; }
+
+# set_up: makes or mends .venv, and puts its commands first on PATH.
+set_up() {
+    if [[ -z ${VECO_SKIP_SETUP:-} && -f $REPOSITORY/scripts/setup.sh ]]; then
+        bash "$REPOSITORY/scripts/setup.sh"
+    fi
+    if [[ -d $REPOSITORY/.venv/bin ]]; then
+        PATH=$REPOSITORY/.venv/bin:$PATH
+    fi
+}

@@ -1,0 +1,305 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# shellcheck shell=bash
+#
+# Translation: from raw text and a pre-trained model to BLEU. It sources all that this needs.
+
+source "$(dirname "${BASH_SOURCE[0]}")/pretraining.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/downloads.sh"
+
+# prepare_translation SPLIT...: OUT/mt.SRC-TGT from OUT/raw/SPLIT.{SRC,TGT}, with the SentencePiece model and dictionary
+# of VOCABULARY (default: OUT/pretrain); a split may be NAME=FILE_NAME (train=finetune).
+VOCABULARY=
+prepare_translation() {
+    local vocabulary=${VOCABULARY:-$OUT/pretrain} pieces=$OUT/pieces.$SRC-$TGT split lang inputs=() outputs=() prefixes=()
+    for split; do
+        for lang in "$SRC" "$TGT"; do
+            inputs+=("$OUT/raw/${split#*=}.$lang")
+            outputs+=("{}/${split%%=*}.$lang")
+        done
+        prefixes+=("--${split%%=*}pref" "$pieces/${split%%=*}")
+    done
+    step pieces "$pieces" python "$REPOSITORY/scripts/encode.py" \
+        --sentencepiece "$vocabulary/sentencepiece.bpe.model" --inputs "${inputs[@]}" --outputs "${outputs[@]}"
+    step binarise "$OUT/mt.$SRC-$TGT" on_all_processors fairseq-preprocess -s "$SRC" -t "$TGT" "${prefixes[@]}" \
+        --srcdict "$vocabulary/dict.txt" --tgtdict "$vocabulary/dict.txt" --destdir "{}"
+}
+
+about src LANG "the language to translate from"
+about tgt LANG "the language to translate into"
+about keep N "so many pieces of the vocabulary, those that the training text needs most; 0: all"
+about arm "veco|xlm|random" "veco: all of the pre-trained model; xlm: without its cross-attention (where the recipe \
+pre-trains, the model of --objective mlm), which is new; random: random weights"
+about name NAME "what to call the model, to keep several of one arm apart; finetune.sh takes the name of the arm otherwise"
+about lr X "the highest learning rate"
+about decoder-layers "N|all" "as of convert_to_seq2seq.py"
+about layer-selection "last|first|I,J,..." "as of convert_to_seq2seq.py"
+about tie-self-attention "yes|no" "as of convert_to_seq2seq.py"
+about batch-tokens N "tokens of an update over all workers"
+about max-tokens N "tokens of a worker's batch at most"
+about save-every N "updates from one checkpoint to the next, of which the last ten are kept"
+about nodes N "machines, on each of which the same command is run, as of scripts/launch.sh"
+about node-rank I "which of the machines this is, from 0 on"
+about master HOST:PORT "the first machine, as of scripts/launch.sh"
+about average N "translate with the mean of so many of the last checkpoints; 0: with the last one"
+about checkpoint FILE "translate with this file of the model's folder instead"
+about lenpen X "length penalty of the search"
+
+# begin: sets OUT, and SRC and TGT where they are options.
+begin() {
+    local folder=$RECIPE
+    if [[ -v OPTIONS[src] ]]; then
+        SRC=${OPTIONS[src]} TGT=${OPTIONS[tgt]}
+        folder+=.$SRC-$TGT
+    fi
+    choose_out "$folder"
+}
+
+# prepare_options -- "$@": reads prepare.sh's options, of a recipe that begins with a pre-trained model; SRC and TGT are
+# the recipe's. With --try and without --local the text is made up.
+prepare_options() {
+    parse_options out= pretrained= local= keep=0 try "$@"
+    require_number keep
+    begin
+    VOCABULARY=$OUT/vocabulary
+    require_pretrained
+    if trying && [[ -z ${OPTIONS[local]} ]]; then
+        say "[text] made up instead of downloaded: give --local DIR to try a text of your own"
+        OPTIONS[local]=$OUT/made-up TRY_PIECES=400
+        step "made-up text" "${OPTIONS[local]}" made_up "{}"
+    fi
+}
+
+# made_up FOLDER: two of the toy corpus's languages under the names of SRC and TGT.
+made_up() {
+    local split
+    python "$REPOSITORY/data-bin-recipes/toy/generate.py" --output "$1" --pairs $TRY_TRAIN --mono 1 \
+        --finetune-pairs 1 --valid $TRY_REST --test $TRY_REST || return
+    for split in train valid test; do
+        mv -- "$1/$split.aa" "$1/$split.$SRC"
+        mv -- "$1/$split.bb" "$1/$split.$TGT"
+    done
+}
+
+# members LANG ARCHIVE NAME ARCHIVE NAME...: these files, one after the other; @ in a NAME stands for LANG.
+members() {
+    local lang=$1
+    shift
+    while (($#)); do
+        member "$1" "${2//@/$lang}" || return
+        shift 2
+    done
+}
+
+# test_sets LANG NAME...: that side of these sets of sacreBLEU's, which it downloads and checks.
+test_sets() {
+    local lang=$1 side=src name
+    [[ $lang == "$SRC" ]] || side=ref
+    shift
+    for name; do
+        sacrebleu --test-set "$name" --language-pair "$SRC-$TGT" --echo $side || return
+    done
+}
+
+# raw SPLIT COMMAND ARGUMENT...: OUT/raw/SPLIT.LANG for both languages, from --local or what COMMAND LANG ARGUMENT...
+# prints.
+raw() {
+    local split=$1 make=$2 lang sides=()
+    shift 2
+    for lang in "$SRC" "$TGT"; do
+        if [[ -n ${OPTIONS[local]} ]]; then
+            find_text "${OPTIONS[local]}" "$split.$lang" "--local needs {train,valid,test}.{$SRC,$TGT}, plain or .gz"
+            step "text, $split.$lang" "$OUT/raw/$split.$lang" to_file "{}" first "$(lines_of "$split")" "$FILE"
+        else
+            step "text, $split.$lang" "$OUT/raw/$split.$lang" to_file "{}" "$make" "$lang" "$@"
+        fi
+        sides+=("$(awk 'END { print NR }' "$OUT/raw/$split.$lang")") # wc leaves out a last line without its end
+        ((sides[-1])) || die "$OUT/raw/$split.$lang: is empty"
+    done
+    ((sides[0] == sides[1])) ||
+        die "$split: ${sides[0]} lines of $SRC and ${sides[1]} of $TGT: line N must be a translation of line N"
+}
+
+# copy_vocabulary FROM TO: a pre-trained model's SentencePiece model and dictionary.
+copy_vocabulary() { mkdir -p "$2" && cp -- "$1/sentencepiece.bpe.model" "$1/dict.txt" "$2"; }
+
+# prepare_task: translation data of OUT/raw with the pre-trained model's vocabulary, or with --keep N pieces of it.
+prepare_task() {
+    local folder file raw=$OUT/raw
+    small_model --bitext "$SRC-$TGT=$raw/train.$SRC,$raw/train.$TGT" \
+        --bitext-valid "$SRC-$TGT=$raw/valid.$SRC,$raw/valid.$TGT" --valid-lines 0
+    folder=$(dirname "$PRETRAINED")
+    for file in sentencepiece.bpe.model dict.txt; do
+        require "$folder/$file" "pre-training leaves it beside its checkpoints"
+    done
+    if ((OPTIONS[keep])); then
+        step vocabulary "$VOCABULARY" python "$REPOSITORY/scripts/trim_vocab.py" "$OUT/raw/train.$SRC" \
+            "$OUT/raw/train.$TGT" --sentencepiece "$folder/sentencepiece.bpe.model" --keep "${OPTIONS[keep]}" \
+            --output "{}"
+    else
+        step vocabulary "$VOCABULARY" copy_vocabulary "$folder" "{}"
+    fi
+    prepare_translation train valid test
+}
+
+# batch TOKENS WORKERS LIMIT: sets MAX_TOKENS of a worker's batch, at most LIMIT, and UPDATE_FREQ, so that an update has
+# TOKENS in all.
+batch() {
+    UPDATE_FREQ=$((($1 + $2 * $3 - 1) / ($2 * $3)))
+    MAX_TOKENS=$(($1 / ($2 * UPDATE_FREQ)))
+}
+
+# run_name NAME SEED: what the checkpoints and scores of a fine-tuned model are called.
+run_name() { printf 'finetune.%s.s%s' "$1" "$2"; }
+
+# finetune_own_options NAME=DEFAULT... -- "$@": reads finetune.sh's options, of a recipe that pre-trains a veco_tiny.
+finetune_own_options() {
+    PROGRAM=fairseq-train
+    parse_options out= arm=veco name= seed=1 warmup=50 save-every=0 try "$@"
+    in_try updates=15 warmup=5
+    require_choice arm veco xlm random
+    require_number seed updates warmup save-every
+    begin
+}
+
+# finetune_own OPTION...: convert and train; the options of fairseq-train before the user's own.
+# veco: from the camlm model; xlm: from the mlm model with new cross-attention; random: from nothing.
+finetune_own() {
+    local name=${OPTIONS[name]:-${OPTIONS[arm]}} updates=${OPTIONS[updates]}
+    local arm=${OPTIONS[arm]} seed=${OPTIONS[seed]}
+    local data=$OUT/mt.$SRC-$TGT folder pretrained objective start=() new=() save=()
+    require "$data" "run prepare.sh first"
+    if [[ $arm != random ]]; then
+        objective=camlm
+        [[ $arm == veco ]] || { objective=mlm && new=(--random-cross-attention --seed "$seed"); }
+        pretrained=$OUT/checkpoints/$objective/checkpoint_last.pt
+        require "$pretrained" "run train.sh --objective $objective first"
+        start=(--finetune-from-model "$OUT/converted/$arm.s$seed.pt")
+        step "conversion, $arm" "${start[1]}" python "$REPOSITORY/scripts/convert_to_seq2seq.py" \
+            --checkpoint "$pretrained" --output "${start[1]}" --decoder-layers 3 \
+            --dict "$data/dict.$TGT.txt" "${new[@]}"
+    fi
+    ((OPTIONS[save-every] == 0)) || save=(--save-interval-updates "${OPTIONS[save-every]}" --keep-interval-updates 10)
+    folder=$OUT/checkpoints/$(run_name "$name" "$seed")
+    training "fine-tuning, $name" "$folder" fairseq-train "$data" --distributed-world-size 1 \
+        --user-dir "$USER_DIR" --task translation --arch veco_mt_tiny --decoder-layers 3 "${start[@]}" \
+        --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
+        --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 1.0 --weight-decay 0.01 \
+        --lr "${OPTIONS[lr]}" --lr-scheduler polynomial_decay --warmup-updates "${OPTIONS[warmup]}" \
+        --total-num-update "$updates" --max-update "$updates" --seed "$seed" \
+        --batch-size 128 --required-batch-size-multiple 1 \
+        --log-format simple --log-interval 20 --no-epoch-checkpoints --save-dir "$folder" "${save[@]}" \
+        "$@" "${EXTRA[@]}"
+}
+
+# finetune_options NAME=DEFAULT... -- "$@": reads finetune.sh's options; the recipe gives the settings that are its own.
+finetune_options() {
+    PROGRAM=fairseq-train
+    parse_options out= pretrained= arm=veco decoder-layers=all layer-selection=last name= seed=1 max-tokens=4096 \
+        workers=0 nodes=1 node-rank="${VECO_NODE_RANK:-${SLURM_NODEID:-0}}" master="${VECO_MASTER:-}" try "$@"
+    in_try updates=40 warmup=10 lr=1e-3 batch-tokens=1000 max-tokens=1000 save-every=10
+    require_choice arm veco xlm random
+    require_choice tie-self-attention yes no
+    require_number seed updates warmup save-every workers node-rank
+    require_positive batch-tokens max-tokens nodes
+    begin
+    require_pretrained
+}
+
+# finetune_task OPTION...: convert and train; the options of fairseq-train before the user's own.
+finetune_task() {
+    local name=${OPTIONS[name]:-${OPTIONS[arm]}} data=$OUT/mt.$SRC-$TGT
+    local arm=${OPTIONS[arm]} seed=${OPTIONS[seed]} workers nodes=${OPTIONS[nodes]} start=()
+    local command conversion model folder shape
+    require "$data" "run prepare.sh first"
+    choose_device
+    workers=$WORKERS
+    batch "${OPTIONS[batch-tokens]}" $((workers * nodes)) "${OPTIONS[max-tokens]}"
+
+    model=$OUT/converted/$name.s$seed.pt folder=$OUT/checkpoints/$(run_name "$name" "$seed")
+    conversion=(python "$REPOSITORY/scripts/convert_to_seq2seq.py" --checkpoint "$PRETRAINED" --output "$model"
+        --decoder-layers "${OPTIONS[decoder-layers]}" --layer-selection "${OPTIONS[layer-selection]}"
+        --dict "$data/dict.$TGT.txt" --seed "$seed")
+    [[ $arm != xlm ]] || conversion+=(--random-cross-attention)
+    [[ ${OPTIONS[tie-self-attention]} != yes ]] || conversion+=(--tie-self-attention)
+    if ((OPTIONS[node-rank] == 0)); then
+        step "conversion, $name" "$model" "${conversion[@]}"
+    else
+        await "conversion, $name" "$model" "${conversion[@]}"
+    fi
+    read -ra shape < <(
+        python -c 'import json, sys; print(json.load(open(sys.argv[1]))["finetune_options"])' "$model.json")
+    [[ $arm == random ]] || start=(--finetune-from-model "$model")
+    command=(fairseq-train --distributed-world-size 1) # else it takes all GPUs
+    if ((workers * nodes > 1)); then
+        command=(bash "$REPOSITORY/scripts/launch.sh" --workers "$workers" --nodes "$nodes" --)
+        # no options, which would make it another training on other machines
+        export VECO_NODE_RANK=${OPTIONS[node-rank]} VECO_MASTER=${OPTIONS[master]}
+    fi
+    command+=("$data" --user-dir "$USER_DIR" "${shape[@]}" "${start[@]}" "${DEVICE[@]}"
+        --criterion label_smoothed_cross_entropy --optimizer adam --lr-scheduler polynomial_decay
+        --max-tokens "$MAX_TOKENS" --update-freq "$UPDATE_FREQ"
+        --lr "${OPTIONS[lr]}" --total-num-update "${OPTIONS[updates]}" --max-update "${OPTIONS[updates]}" --seed "$seed"
+        --no-epoch-checkpoints --log-interval 100 --save-dir "$folder" "$@"
+        --warmup-updates "${OPTIONS[warmup]}" --save-interval-updates "${OPTIONS[save-every]}"
+        --keep-interval-updates 10 "${EXTRA[@]}")
+    if ((OPTIONS[node-rank] == 0)); then
+        training "fine-tuning, $name" "$folder" "${command[@]}"
+    elif is_made "$folder" "$(identity "$folder" "${command[@]}")"; then # the first machine would not come
+        say "[fine-tuning, $name] already there: $folder"
+    else
+        run "${command[@]}"
+    fi
+}
+
+# evaluate NAME CHECKPOINT: translate the test set, with the user's options of fairseq-generate, and score into
+# OUT/scores/NAME.json. TEST is the test set's name in OUT/raw.
+TEST="test"
+evaluate() {
+    local name=$1 checkpoint=$2 generated=$OUT/scores/$1.test.out reference=$OUT/raw/$TEST.$TGT
+    require "$checkpoint" "run finetune.sh first"
+    require "$reference" "run prepare.sh first"
+    step "translation, $name" "$generated" to_file "{}" fairseq-generate "$OUT/mt.$SRC-$TGT" --user-dir "$USER_DIR" \
+        --path "$checkpoint" --gen-subset test --beam 5 --max-len-a 1.5 --max-len-b 20 --batch-size 128 \
+        --remove-bpe sentencepiece --lenpen "${OPTIONS[lenpen]}" "${EXTRA[@]}"
+    python "$REPOSITORY/scripts/score.py" --generate-output "$generated" --reference "$reference" --lang "$TGT" \
+        --json "$OUT/scores/$name.json"
+}
+
+# evaluate_options NAME=DEFAULT... -- "$@": reads evaluate.sh's options.
+evaluate_options() {
+    PROGRAM=fairseq-generate
+    parse_options out= name=veco seed=1 checkpoint= lenpen=1.0 try "$@"
+    require_number seed average
+    begin
+}
+
+# evaluate_task: the mean of the last --average checkpoints, or the one that is asked for, translates the test set; both
+# BLEUs. A short training leaves fewer checkpoints, or the last one alone.
+evaluate_task() {
+    local run folder name checkpoint=${OPTIONS[checkpoint]} count=${OPTIONS[average]} saved=()
+    run=$(run_name "${OPTIONS[name]}" "${OPTIONS[seed]}")
+    folder=$OUT/checkpoints/$run name=$run
+    require "$folder" "run finetune.sh first"
+    [[ -e $folder.done ]] || REMAKE=1 # while it is trained, its last checkpoints change
+    if [[ -n $checkpoint ]] || ((count == 0)); then
+        checkpoint=$folder/${checkpoint:-checkpoint_last.pt}
+        name+=.$(basename "$checkpoint" .pt)
+    else
+        mapfile -t saved < <(compgen -G "$folder/checkpoint_[0-9]*_[0-9]*.pt")
+        if ((${#saved[@]})); then
+            if ((${#saved[@]} < count)); then
+                say "[average, $run] not of $count checkpoints: finetune.sh has left ${#saved[@]} (--save-every, --updates)"
+                count=${#saved[@]}
+            fi
+            checkpoint=$OUT/checkpoints/$run.average.pt
+            step "average, $run" "$checkpoint" python "$REPOSITORY/scripts/average_checkpoints.py" --inputs "$folder" \
+                --num-update-checkpoints "$count" --output "$checkpoint"
+        else
+            checkpoint=$folder/checkpoint_last.pt
+            [[ -e $checkpoint ]] || checkpoint=$folder/checkpoint_best.pt
+            say "[average, $run] of no checkpoints: finetune.sh has left $(basename "$checkpoint") alone (--save-every, --updates)"
+        fi
+    fi
+    evaluate "$name" "$checkpoint"
+}
