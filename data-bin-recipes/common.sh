@@ -239,6 +239,8 @@ run_name() { printf 'finetune.%s.s%s' "$1" "$2"; }
 
 # finetune OUT SRC TGT ARM NAME UPDATES LR SEED OPTION...
 # veco: from the camlm model; xlm: from the mlm model with new cross-attention; random: from nothing.
+# DECODER_LAYERS is the number of the decoder's layers; a recipe may set it.
+DECODER_LAYERS=3
 finetune() {
     local out=$1 src=$2 tgt=$3 arm=$4 name=$5 updates=$6 lr=$7 seed=$8 folder pretrained objective start=() new=()
     shift 8
@@ -250,12 +252,12 @@ finetune() {
         require "$pretrained" "run train.sh --objective $objective first"
         start=(--finetune-from-model "$out/converted/$arm.s$seed.pt")
         step "conversion, $arm" "${start[1]}" python "$REPOSITORY/scripts/convert_to_seq2seq.py" \
-            --checkpoint "$pretrained" --output "${start[1]}" --decoder-layers 3 \
+            --checkpoint "$pretrained" --output "${start[1]}" --decoder-layers "$DECODER_LAYERS" \
             --dict "$out/mt.$src-$tgt/dict.$tgt.txt" "${new[@]}"
     fi
     folder=$out/checkpoints/$(run_name "$name" "$seed")
     training "fine-tuning, $name" "$folder" fairseq-train "$out/mt.$src-$tgt" --distributed-world-size 1 \
-        --user-dir "$USER_DIR" --task translation --arch veco_mt_tiny --decoder-layers 3 "${start[@]}" \
+        --user-dir "$USER_DIR" --task translation --arch veco_mt_tiny --decoder-layers "$DECODER_LAYERS" "${start[@]}" \
         --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
         --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 1.0 --weight-decay 0.01 \
         --lr "$lr" --lr-scheduler polynomial_decay --warmup-updates 50 \

@@ -11,9 +11,11 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
-parse_options out="$REPOSITORY/data-bin/toy" arm=veco updates=120 lr=1e-3 seed=1 -- "$@"
+parse_options out="$REPOSITORY/data-bin/toy" arm=veco updates=100 lr=2e-3 seed=1 -- "$@"
 require_choice arm veco xlm random
 require_number updates seed
 out=${OPTIONS[out]} name=$(run_name "${OPTIONS[arm]}" "${OPTIONS[seed]}")
-finetune "$out" aa bb "${OPTIONS[arm]}" "${OPTIONS[arm]}" "${OPTIONS[updates]}" "${OPTIONS[lr]}" "${OPTIONS[seed]}" "${EXTRA[@]}"
+DECODER_LAYERS=2 # as many as train.sh's encoder has
+finetune "$out" aa bb "${OPTIONS[arm]}" "${OPTIONS[arm]}" "${OPTIONS[updates]}" "${OPTIONS[lr]}" "${OPTIONS[seed]}" \
+    --encoder-layers 2 "${EXTRA[@]}"
 evaluate "$out" aa bb test "$name" "$out/checkpoints/$name/checkpoint_last.pt" "$out/raw/test.bb"

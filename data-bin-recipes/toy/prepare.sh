@@ -13,8 +13,8 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
-parse_options out="$REPOSITORY/data-bin/toy" seed=1 words=60 pairs=8000 mono=3000 finetune-pairs=1000 \
-    valid=250 test=250 vocab-size=400 -- "$@"
+parse_options out="$REPOSITORY/data-bin/toy" seed=1 words=24 pairs=8000 mono=3000 finetune-pairs=300 \
+    valid=250 test=250 vocab-size=300 -- "$@"
 require_number seed words pairs mono finetune-pairs valid test vocab-size
 out=${OPTIONS[out]}
 raw=$out/raw
