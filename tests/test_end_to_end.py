@@ -31,6 +31,7 @@ def test_toy_recipe_and_report(tmp_path, run, drawn):
     pretraining = recipe("train.sh", "--out", out, "--updates", 3, "--", "--cpu")
     assert "bitext_tlm_loss" in pretraining
     (out / "logs").mkdir()
+    (out / "logs/pretraining.log").write_text(pretraining)
     for arm in ("veco", "random"):
         log = recipe("finetune.sh", "--out", out, "--arm", arm, "--updates", 2, "--", "--cpu")
         (out / "logs" / f"finetuning-{arm}.log").write_text(log)
@@ -44,15 +45,22 @@ def test_toy_recipe_and_report(tmp_path, run, drawn):
         scores = json.loads((out / f"scores/finetune.{arm}.s1.json").read_text())
         assert score == round(scores["sacrebleu"]["score"], 2)
     assert report["seconds"] == {"pretraining": 2.0} and report["finetuning_updates"] == 2
-    assert report["parameters"] > 1_500_000 and "| random weights |" in (out / "report.md").read_text()
+    h, s = (read_curve(out / "logs/pretraining.log", f"bitext_{term}_loss")[-1][1] for term in "hs")
+    assert report["bits"] == {"h": h, "s": s}
+    assert f"S is {abs(h - s):.2f} bits {'below' if h >= s else 'above'} H: the cross-attention has not yet learnt to look." in (
+        out / "report.md").read_text()  # after 3 updates
+    assert report["parameters"] > 1_000_000 and "| random weights |" in (out / "report.md").read_text()
     curve, attention = drawn("scripts/demo_report.py", out)
-    expected = [("from VECO", "veco"), ("from random weights", "random")]
+    expected = [(f"{name} (at the end {report['bleu'][arm]:.1f} BLEU)", arm)
+                for name, arm in (("from VECO", "veco"), ("from random weights", "random"))]  # fmt: skip
     assert lines_of(curve) == {name: read_curve(out / f"logs/finetuning-{arm}.log", "ppl") for name, arm in expected}
     first = [(out / f"raw/test.{lang}").read_text().splitlines()[0] for lang in ("aa", "bb")]
     columns, rows = ("".join(label.get_text() for label in ticks) for ticks in (attention.get_xticklabels(), attention.get_yticklabels()))
-    assert curve.get_yscale() == "log"
+    assert curve.get_yscale() == "log" and "perplexity" in curve.get_ylabel() and "updates" in curve.get_xlabel()
+    assert attention.get_ylabel() == "attends from (x, in bb)" and attention.get_xlabel() == "attends to (y, in aa)"
     pretrained = load_pretrained(str(out / "checkpoints/camlm/checkpoint_last.pt"))
-    weights = pretrained.cross_attention(*(pretrained.encode(line) for line in reversed(first)))  # bb looks at aa
+    weights = pretrained.cross_attention(*(pretrained.encode(line) for line in reversed(first)), 1)  # bb looks at aa
+    assert "last layer (1)" in attention.get_title()
     assert torch.allclose(torch.tensor(attention.images[0].get_array().tolist()), weights, atol=1e-5)
     assert [columns, rows] == [f"<s>\u2581{line.replace(' ', chr(0x2581))}</s>" for line in first]
     assert {"learning_curve.png", "attention.png"} <= {path.name for path in out.iterdir()}
@@ -61,7 +69,7 @@ def test_toy_recipe_and_report(tmp_path, run, drawn):
     counted = run("scripts/count_operations.py", checkpoint, "--sample-updates", "1")
     assert "3 updates x " in counted.stdout and counted.stderr == ""
     picture = ("--source", "a b", "--target", "c", "--output", tmp_path / "x.png")
-    assert "layers 0 to 2" in error_line(run("scripts/plot_attention.py", checkpoint, *picture, "--layer", "3"))
+    assert "layers 0 to 1" in error_line(run("scripts/plot_attention.py", checkpoint, *picture, "--layer", "2"))
     finetuned = out / "checkpoints/finetune.veco.s1/checkpoint_last.pt"
     assert "sentencepiece.bpe.model: no such file" in error_line(run("scripts/plot_attention.py", finetuned, *picture))
     # fairseq's limit of a length depends on the batch, unless it is a constant

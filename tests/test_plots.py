@@ -121,10 +121,14 @@ def test_plot_attention(saved, tmp_path, drawn):
     both = pretrained.join(pretrained.encode("ban abt"), pretrained.encode("dun"))
     x, y = pretrained.encode("ban abt"), pretrained.encode("dun")
     assert labels(axes) == [pretrained.tokens(both[0])] * 2
+    assert [axes.get_ylabel(), axes.get_xlabel()] == ["attends from (x and y)", "attends to (x and y)"]
+    assert axes.get_title() == "Self-attention over a pair, layer 1"  # the middle one
     shown = torch.tensor(axes.images[0].get_array().tolist())
     assert torch.allclose(shown, pretrained.self_attention(both, 1), atol=1e-5) and (tmp_path / "x.png").exists()
     (axes,) = drawn(*command, "--attention", "cross", "--layer", "2", "--output", tmp_path / "x.png")
     assert labels(axes) == [pretrained.tokens(y[0]), pretrained.tokens(x[0])]  # x looks at y
+    assert [axes.get_ylabel(), axes.get_xlabel()] == ["attends from (x)", "attends to (y)"]
+    assert axes.get_title() == "VECO cross-attention, layer 2"
     shown = torch.tensor(axes.images[0].get_array().tolist())
     assert torch.allclose(shown, pretrained.cross_attention(x, y, 2), atol=1e-5)
 

@@ -118,13 +118,19 @@ def plot_bars(bars: dict[str, dict[str, float]], ylabel: str, title: str, output
 
 
 def plot_attention(
-    weights: torch.Tensor, rows: Sequence[str], columns: Sequence[str], *, title: str, output: Path
+    weights: torch.Tensor, rows: Sequence[str], columns: Sequence[str], *, title: str, output: Path, names: Sequence[str] = "xy",
 ) -> None:
-    """A heat map of attention weights, (rows, columns): each row's token looks at the columns' tokens."""
+    """A heat map of attention weights, (rows, columns): each row's token looks at the columns' tokens.
+
+    Args:
+        names: what the axes call the rows' sentence and the columns'.
+    """
     figure, axes = plt.subplots(figsize=(2 + 0.35 * len(columns), 1.5 + 0.35 * len(rows)))
     image = axes.imshow(weights, cmap="Greys", vmin=0)
     axes.set_xticks(range(len(columns)), columns, rotation=60, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(rows)), rows)
+    axes.set_xlabel(f"attends to ({names[1]})")
+    axes.set_ylabel(f"attends from ({names[0]})")
     axes.set_title(title, fontsize=10)
     figure.colorbar(image, ax=axes, fraction=0.046, label="attention weight")
     _save(figure, output)

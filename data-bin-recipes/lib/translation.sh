@@ -162,6 +162,9 @@ finetune_own_options() {
     begin
 }
 
+# DECODER_LAYERS is the number of layers of the decoder; a recipe may set it.
+DECODER_LAYERS=3
+
 # finetune_own OPTION...: convert and train; the options of fairseq-train before the user's own.
 # veco: from the camlm model; xlm: from the mlm model with new cross-attention; random: from nothing.
 finetune_own() {
@@ -176,13 +179,13 @@ finetune_own() {
         require "$pretrained" "run train.sh --objective $objective first"
         start=(--finetune-from-model "$OUT/converted/$arm.s$seed.pt")
         step "conversion, $arm" "${start[1]}" python "$REPOSITORY/scripts/convert_to_seq2seq.py" \
-            --checkpoint "$pretrained" --output "${start[1]}" --decoder-layers 3 \
+            --checkpoint "$pretrained" --output "${start[1]}" --decoder-layers "$DECODER_LAYERS" \
             --dict "$data/dict.$TGT.txt" "${new[@]}"
     fi
     ((OPTIONS[save-every] == 0)) || save=(--save-interval-updates "${OPTIONS[save-every]}" --keep-interval-updates 10)
     folder=$OUT/checkpoints/$(run_name "$name" "$seed")
     training "fine-tuning, $name" "$folder" fairseq-train "$data" --distributed-world-size 1 \
-        --user-dir "$USER_DIR" --task translation --arch veco_mt_tiny --decoder-layers 3 "${start[@]}" \
+        --user-dir "$USER_DIR" --task translation --arch veco_mt_tiny --decoder-layers "$DECODER_LAYERS" "${start[@]}" \
         --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
         --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 1.0 --weight-decay 0.01 \
         --lr "${OPTIONS[lr]}" --lr-scheduler polynomial_decay --warmup-updates "${OPTIONS[warmup]}" \

@@ -6,8 +6,9 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
 SRC=aa TGT=bb
-finetune_own_options updates=120 lr=1e-3 -- "$@"
-finetune_own
+finetune_own_options updates=100 lr=2e-3 -- "$@"
+DECODER_LAYERS=2 # as many as train.sh's encoder has
+finetune_own --encoder-layers 2
 OPTIONS[lenpen]=1.0 EXTRA=()
 name=$(run_name "${OPTIONS[name]:-${OPTIONS[arm]}}" "${OPTIONS[seed]}")
 evaluate "$name" "$OUT/checkpoints/$name/checkpoint_last.pt"

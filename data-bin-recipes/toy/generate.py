@@ -316,10 +316,10 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write to")
     for name, default, text in (
         ("seed", 1, "of the languages and all sentences"),
-        ("words", 60, "content words of each language, not counting inflection"),
+        ("words", 24, "content words of each language, not counting inflection"),
         ("pairs", 8000, "sentences of train.*, the same in all languages"),
         ("mono", 3000, "sentences of mono.*, others in each language, a blank line between documents"),
-        ("finetune-pairs", 1000, "the first so many of train.*, as finetune.*"),
+        ("finetune-pairs", 300, "the first so many of train.*, as finetune.*"),
         ("valid", 250, "sentences of valid.*"),
         ("test", 250, "sentences of test.*"),
     ):

@@ -12,7 +12,7 @@ about finetune-pairs N "the first so many of the parallel sentences are the trai
 about valid N "sentences of the validation set"
 about test N "sentences of the test set"
 SRC=aa TGT=bb
-parse_options out= seed=1 words=60 pairs=8000 mono=3000 finetune-pairs=1000 valid=250 test=250 vocab-size=400 try -- "$@"
+parse_options out= seed=1 words=24 pairs=8000 mono=3000 finetune-pairs=300 valid=250 test=250 vocab-size=300 try -- "$@"
 in_try pairs=$TRY_TRAIN mono=500 valid=$TRY_REST test=$TRY_REST
 require_number seed words pairs mono finetune-pairs valid test vocab-size
 begin

@@ -31,8 +31,10 @@ def main(args: argparse.Namespace) -> None:
     rows, columns = pretrained.encode(args.source), pretrained.encode(args.target)
     if args.attention == "self":
         rows = columns = pretrained.join(rows, columns)
-        weights, title = pretrained.self_attention(rows, args.layer), "Self-attention over a pair"
+        weights, title, names = pretrained.self_attention(rows, args.layer), "Self-attention over a pair", ("x and y",) * 2
     else:
-        weights, title = pretrained.cross_attention(rows, columns, args.layer), "VECO cross-attention"
-    plot_attention(weights, pretrained.tokens(rows[0]), pretrained.tokens(columns[0]), title=title, output=args.output)
+        weights, title, names = pretrained.cross_attention(rows, columns, args.layer), "VECO cross-attention", "xy"
+    title = f"{title}, layer {pretrained.layer_number(args.layer)}"
+    tokens = pretrained.tokens(rows[0]), pretrained.tokens(columns[0])
+    plot_attention(weights, *tokens, title=title, names=names, output=args.output)
     print(f"wrote {args.output}")

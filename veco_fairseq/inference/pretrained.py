@@ -50,7 +50,7 @@ class PretrainedModel(NamedTuple):
         if not self.model.encoder.sentence_encoder.cross_attention:
             raise UserError("--attention cross: the model has no cross-attention: give --attention self")
         attention: list[Tensor] = []
-        layer = self._layer(layer)
+        layer = self.layer_number(layer)
         self.model.plugged(query, self.model.unplugged(memory), memory, attention=attention)
         return attention[layer][0]
 
@@ -68,7 +68,7 @@ class PretrainedModel(NamedTuple):
         Raises:
             UserError: there is no such layer.
         """
-        layer = self.model.encoder.sentence_encoder.layers[self._layer(layer)]
+        layer = self.model.encoder.sentence_encoder.layers[self.layer_number(layer)]
         inputs: list[Tensor] = []
         hook = layer.register_forward_pre_hook(lambda module, arguments: inputs.append(arguments[0]))
         try:
@@ -82,7 +82,8 @@ class PretrainedModel(NamedTuple):
         """``<s> x </s> </s> y </s>`` as in TLM, (1, length of both), of two that :meth:`encode` made."""
         return torch.cat([x, x[:, -1:], y[:, 1:]], 1)
 
-    def _layer(self, layer: int | None) -> int:
+    def layer_number(self, layer: int | None = None) -> int:
+        """``layer``, counted from 0, the middle one by default; a UserError if there is no such layer."""
         layers = len(self.model.encoder.sentence_encoder.layers)
         layer = layers // 2 if layer is None else layer
         if not 0 <= layer < layers:
