@@ -30,13 +30,27 @@ def parse_arguments() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--kills", type=int, default=100, metavar="N", help="how many (default: %(default)s)")
-    add("--inside-saves", type=int, default=30, metavar="N",
-        help="so many of them while a checkpoint is being written (default: %(default)s)")
+    add(
+        "--inside-saves",
+        type=int,
+        default=30,
+        metavar="N",
+        help="so many of them while a checkpoint is being written (default: %(default)s)",
+    )
     add("--seed", type=int, default=1, metavar="N", help="of the corpus, the signals and the moments (default: 1)")
-    add("--kinds", nargs="+", metavar="KIND",
-        help="of training: camlm, xlm, knn, xlme, frozen, translation, classification, tagging, span, preparation, ... (default: all)")
-    add("--folder", type=Path, default=Path("kills-out"), metavar="DIR",
-        help="for the corpus, the trainings and the results so far (default: %(default)s)")
+    add(
+        "--kinds",
+        nargs="+",
+        metavar="KIND",
+        help="of training: camlm, xlm, knn, xlme, frozen, translation, classification, tagging, span, preparation, ... (default: all)",
+    )
+    add(
+        "--folder",
+        type=Path,
+        default=Path("kills-out"),
+        metavar="DIR",
+        help="for the corpus, the trainings and the results so far (default: %(default)s)",
+    )
     add("--json", type=Path, metavar="FILE", help="write the table and every kill there, too")
     add("--only", type=int, nargs="+", metavar="NUMBER", help="make only these kills again, and print their results")
     return parser.parse_args()

@@ -4,7 +4,6 @@
 """Write the demo's report.json, report.md and two pictures from what its stages left."""
 
 import json
-from typing import Dict
 
 from veco_fairseq.arguments import INPUT, Parser
 from veco_fairseq.cli import run
@@ -16,7 +15,7 @@ ARMS = ("veco", "random")
 LEARNT = 0.3  # bits: so much below H, S is no chance
 
 
-def verdict(bits: Dict[str, float]) -> str:
+def verdict(bits: dict[str, float]) -> str:
     """What H and S, bits a hidden token, say of the cross-attention, which S has and H has not."""
     below = round(bits["h"] - bits["s"], 2)
     learnt = "has learnt" if below >= LEARNT else "has not yet learnt"

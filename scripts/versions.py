@@ -7,8 +7,8 @@ With "lowest" these are the lower bounds, exactly, of what has one; with "newest
 """
 
 import argparse
+from collections.abc import Iterable, Iterator
 from importlib.metadata import requires
-from typing import Iterable, Iterator
 
 from packaging.requirements import Requirement
 

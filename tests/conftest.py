@@ -112,9 +112,7 @@ def make_root(tmp_path):
                 write_tokens(root / "mono" / lang / split, text)
             for pair in bitext:
                 for lang in pair.split("-"):
-                    write_tokens(
-                        root / "bitext" / pair / f"{split}.{pair}.{lang}", random_lines(rng, count, types=types)
-                    )
+                    write_tokens(root / "bitext" / pair / f"{split}.{pair}.{lang}", random_lines(rng, count, types=types))
         return root
 
     return make

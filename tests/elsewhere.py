@@ -9,7 +9,8 @@ waited for the device: where Python needs a number, or how many elements a mask 
 
 import json
 import sys
-from typing import Any, Callable, Dict, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.utils.data
@@ -56,7 +57,7 @@ class Elsewhere(torch.Tensor):
         return self.on_cpu.tolist()
 
 
-def dispatch(function: Callable, arguments: Sequence[Any], options: Dict[str, Any]) -> Any:
+def dispatch(function: Callable, arguments: Sequence[Any], options: dict[str, Any]) -> Any:
     """Compute on the CPU; the result is on the device if the inputs are, or if it is asked for there."""
     tensors = [leaf for leaf in tree_leaves((arguments, options)) if isinstance(leaf, torch.Tensor)]
     there = [tensor for tensor in tensors if isinstance(tensor, Elsewhere)]
@@ -82,7 +83,7 @@ def dispatch(function: Callable, arguments: Sequence[Any], options: Dict[str, An
     return return_and_correct_aliasing(function, arguments, options, result) if there else result
 
 
-def in_fp32(function: Callable, arguments: Sequence[Any], options: Dict[str, Any]) -> torch.Tensor:
+def in_fp32(function: Callable, arguments: Sequence[Any], options: dict[str, Any]) -> torch.Tensor:
     """A product of fp16 tensors, computed in fp32 and rounded."""
     out = options.pop("out", None)
     wide = [leaf.float() if isinstance(leaf, torch.Tensor) else leaf for leaf in arguments]

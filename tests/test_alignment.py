@@ -18,9 +18,7 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.inference.pretrained import load_pretrained
 
 WORDS = [a + b + c for a in "bdfgk" for b in "aeiou" for c in "lmnr"]
-LINES = [
-    " ".join(WORDS[(7 * number + 3 * place) % len(WORDS)] for place in range(number % 6 + 1)) for number in range(48)
-]
+LINES = [" ".join(WORDS[(7 * number + 3 * place) % len(WORDS)] for place in range(number % 6 + 1)) for number in range(48)]
 SOURCE, TARGET = LINES[:24], LINES[26:] + LINES[24:26]  # of different lengths
 
 
@@ -61,7 +59,9 @@ def test_marginals_and_optimality():
     cost, a, b = torch.from_numpy(rng.random((1, 3, 4))), mass(0.5, 0.3, 0.2), mass(0.1, 0.2, 0.3, 0.4)
     plan = sinkhorn(cost, a, b, regularisation=0.2, iterations=200)
     assert torch.allclose(plan.sum(2), a) and torch.allclose(plan.sum(1), b)
-    assert torch.allclose(sinkhorn(cost, a, b, regularisation=0.2, iterations=1).sum(1), b)  # the columns from the first iteration on
+    assert torch.allclose(
+        sinkhorn(cost, a, b, regularisation=0.2, iterations=1).sum(1), b
+    )  # the columns from the first iteration on
     # At the optimum the objective's derivative, cost + regularisation (log A + 1), is a sum of a row's and a column's
     # part: whatever is moved around a rectangle changes nothing.
     slope = (cost + 0.2 * plan.log())[0]

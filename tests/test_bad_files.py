@@ -133,7 +133,9 @@ def test_long_lines_are_cut_between_words(monkeypatch):
 def test_fairseq_reads_a_dictionary_as_we_do(tmp_path, content, message):
     path = tmp_path / "dict.txt"
     path.write_text(f"{MARK}x\u0085 1\r\ny 1 #fairseq:overwrite\n", encoding="utf-8")
-    assert Dictionary.load(str(path)).symbols == read_dictionary(path).symbols == ["<s>", "<pad>", "</s>", "<unk>", "x\u0085", "y"]
+    assert (
+        Dictionary.load(str(path)).symbols == read_dictionary(path).symbols == ["<s>", "<pad>", "</s>", "<unk>", "x\u0085", "y"]
+    )
     path.write_text(content)
     for read in (Dictionary.load, read_dictionary):
         with pytest.raises(UserError, match=message):
@@ -231,6 +233,8 @@ def test_translation_data_without_targets_is_told(tmp_path):
     words = make_dictionary(mask=False)
     cfg = TranslationConfig(data=str(tmp_path), source_lang="aa", target_lang="bb", train_subset="train")
     cfg.dataset_impl = None
-    task = CheckedTranslationTask(SimpleNamespace(**{**vars(cfg), "required_seq_len_multiple": 1, "num_batch_buckets": 0}), words, words)
+    task = CheckedTranslationTask(
+        SimpleNamespace(**{**vars(cfg), "required_seq_len_multiple": 1, "num_batch_buckets": 0}), words, words
+    )
     with pytest.raises(UserError, match="its valid data has no bb"):
         task.load_dataset("valid")

@@ -33,7 +33,19 @@ def test_pretrain(run, tmp_path):
 
 def test_knn(run, tmp_path):
     options = "--arch veco_tiny --vocabulary 300 --tokens 64 --length 8 --updates 1 --rounds 1 --device cpu".split()
-    result = run("scripts/bench.py", "knn", *options, "--neighbours", "2", "--refresh", "5", "--rest", "9", "--json", tmp_path / "bench.json")
+    result = run(
+        "scripts/bench.py",
+        "knn",
+        *options,
+        "--neighbours",
+        "2",
+        "--refresh",
+        "5",
+        "--rest",
+        "9",
+        "--json",
+        tmp_path / "bench.json",
+    )
     assert result.returncode == 0, result.stderr
     figures = json.loads((tmp_path / "bench.json").read_text())
     plain, fused, few = (figures[name] for name in ("full softmax", "fused full softmax", "k-NN, k 2"))

@@ -24,51 +24,60 @@ from veco_fairseq.options import borders
 NAN, HUGE = float("nan"), 10**20
 
 
-@pytest.mark.parametrize("name, value, words", [
-    ("update_freq", [0], "--update-freq 0: must be at least 1"),
-    ("update_freq", [2, -1], "--update-freq -1: must be at least 1"),
-    ("update_freq", [], "--update-freq: is empty"),
-    ("log_interval", 0, "--log-interval 0: must be at least 1"),
-    ("encoder_layers", -1, "--encoder-layers -1: must be at least 1"),
-    ("encoder_attention_heads", 0, "--encoder-attention-heads 0: must be at least 1"),
-    ("dropout", 1.5, "--dropout 1.5: must be below 1"),
-    ("dropout", 1.0, "--dropout 1.0: must be below 1"),
-    ("seed", -1, "--seed -1: must be at least 0"),
-    ("num_workers", -1, "--num-workers -1: must be at least 0"),
-    ("mono_alpha", NAN, "--mono-alpha nan: must be a finite number"),
-    ("max_tokens", HUGE, f"--max-tokens {HUGE}: must be at most 2147483647"),
-    ("an_option_of_tomorrow", HUGE, f"--an-option-of-tomorrow {HUGE}: must be at most 2147483647"),
-    ("another_of_tomorrow", NAN, "--another-of-tomorrow nan: must be a finite number"),
-    ("lr", [1e-3, float("inf")], "--lr inf: must be a finite number"),
-    ("max_tokens", 2.5, "--max-tokens 2.5: must be a whole number"),
-    ("beam", True, "--beam True: must be a whole number"),
-    ("dropout", "a", "--dropout a: is no number"),
-    ("table_dim", 0, "--embed-dim 0: must be at least 1"),
-    ("adam_betas", "(0.9, 1.0)", "--adam-betas (0.9, 1.0): must be two numbers from 0 to below 1"),
-    ("adam_betas", "(0.9,", "--adam-betas (0.9,: must be two numbers"),
-    ("adam_betas", [0.9], "--adam-betas [0.9]: must be two numbers"),
-    ("adaptive_softmax_cutoff", [], "--adaptive-softmax-cutoff []: must be growing numbers"),
-    ("adaptive_softmax_cutoff", "5,-1", "--adaptive-softmax-cutoff 5,-1: must be growing numbers"),
-    ("adaptive_softmax_cutoff", [7, 7], "--adaptive-softmax-cutoff [7, 7]: must be growing numbers"),
-    ("lr_period_updates", 1e-320, "--lr-period-updates 1e-320: must be at least 1, or -1 for one period"),
-    ("model_overrides", "{'a'", "--model-overrides {'a': must be like"),
-    ("eval_bleu_args", "[]", "--eval-bleu-args []: must be like"),
-])
+@pytest.mark.parametrize(
+    "name, value, words",
+    [
+        ("update_freq", [0], "--update-freq 0: must be at least 1"),
+        ("update_freq", [2, -1], "--update-freq -1: must be at least 1"),
+        ("update_freq", [], "--update-freq: is empty"),
+        ("log_interval", 0, "--log-interval 0: must be at least 1"),
+        ("encoder_layers", -1, "--encoder-layers -1: must be at least 1"),
+        ("encoder_attention_heads", 0, "--encoder-attention-heads 0: must be at least 1"),
+        ("dropout", 1.5, "--dropout 1.5: must be below 1"),
+        ("dropout", 1.0, "--dropout 1.0: must be below 1"),
+        ("seed", -1, "--seed -1: must be at least 0"),
+        ("num_workers", -1, "--num-workers -1: must be at least 0"),
+        ("mono_alpha", NAN, "--mono-alpha nan: must be a finite number"),
+        ("max_tokens", HUGE, f"--max-tokens {HUGE}: must be at most 2147483647"),
+        ("an_option_of_tomorrow", HUGE, f"--an-option-of-tomorrow {HUGE}: must be at most 2147483647"),
+        ("another_of_tomorrow", NAN, "--another-of-tomorrow nan: must be a finite number"),
+        ("lr", [1e-3, float("inf")], "--lr inf: must be a finite number"),
+        ("max_tokens", 2.5, "--max-tokens 2.5: must be a whole number"),
+        ("beam", True, "--beam True: must be a whole number"),
+        ("dropout", "a", "--dropout a: is no number"),
+        ("table_dim", 0, "--embed-dim 0: must be at least 1"),
+        ("adam_betas", "(0.9, 1.0)", "--adam-betas (0.9, 1.0): must be two numbers from 0 to below 1"),
+        ("adam_betas", "(0.9,", "--adam-betas (0.9,: must be two numbers"),
+        ("adam_betas", [0.9], "--adam-betas [0.9]: must be two numbers"),
+        ("adaptive_softmax_cutoff", [], "--adaptive-softmax-cutoff []: must be growing numbers"),
+        ("adaptive_softmax_cutoff", "5,-1", "--adaptive-softmax-cutoff 5,-1: must be growing numbers"),
+        ("adaptive_softmax_cutoff", [7, 7], "--adaptive-softmax-cutoff [7, 7]: must be growing numbers"),
+        ("lr_period_updates", 1e-320, "--lr-period-updates 1e-320: must be at least 1, or -1 for one period"),
+        ("model_overrides", "{'a'", "--model-overrides {'a': must be like"),
+        ("eval_bleu_args", "[]", "--eval-bleu-args []: must be like"),
+    ],
+)
 def test_an_option_beyond_its_border(name, value, words):
     with pytest.raises(UserError) as caught:
         borders.check_options({name: value})
     assert str(caught.value).startswith(words)
 
 
-@pytest.mark.parametrize("chosen, words", [
-    ({"encoder_embed_dim": 192, "encoder_attention_heads": 5}, "--encoder-attention-heads 5: must divide --encoder-embed-dim 192"),
-    ({"max_len_a": 0.0, "max_len_b": 0, "min_len": 1}, "--max-len-a 0 and --max-len-b 0: must allow 1 tokens at least"),
-    ({"max_len_a": 0.5, "max_len_b": 0, "min_len": 1}, "--max-len-a 0.5 and --max-len-b 0: must allow 1 tokens"),
-    ({"max_len_a": 1.0, "max_len_b": 2, "min_len": 4}, "--max-len-a 1 and --max-len-b 2: must allow 4 tokens"),
-    ({"shard_id": 2, "num_shards": 2}, "--shard-id 2: must be below --num-shards, 2"),
-    ({"beam": 2, "nbest": 3}, "--nbest 3: must be at most --beam 2"),
-    ({"beam": 5, "diverse_beam_groups": 2}, "--diverse-beam-groups 2: must divide --beam 5"),
-])
+@pytest.mark.parametrize(
+    "chosen, words",
+    [
+        (
+            {"encoder_embed_dim": 192, "encoder_attention_heads": 5},
+            "--encoder-attention-heads 5: must divide --encoder-embed-dim 192",
+        ),
+        ({"max_len_a": 0.0, "max_len_b": 0, "min_len": 1}, "--max-len-a 0 and --max-len-b 0: must allow 1 tokens at least"),
+        ({"max_len_a": 0.5, "max_len_b": 0, "min_len": 1}, "--max-len-a 0.5 and --max-len-b 0: must allow 1 tokens"),
+        ({"max_len_a": 1.0, "max_len_b": 2, "min_len": 4}, "--max-len-a 1 and --max-len-b 2: must allow 4 tokens"),
+        ({"shard_id": 2, "num_shards": 2}, "--shard-id 2: must be below --num-shards, 2"),
+        ({"beam": 2, "nbest": 3}, "--nbest 3: must be at most --beam 2"),
+        ({"beam": 5, "diverse_beam_groups": 2}, "--diverse-beam-groups 2: must divide --beam 5"),
+    ],
+)
 def test_options_that_do_not_go_together(chosen, words):
     with pytest.raises(UserError) as caught:
         borders.check_options(chosen)
@@ -88,11 +97,14 @@ CAMLM = ["root", "--task", "camlm", "--arch", "veco_tiny", "--criterion", "camlm
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("arguments, words", [
-    (["--dropout", "1.5"], "--dropout 1.5: must be below 1"),
-    (["--encoder-attention-heads", "5"], "--encoder-attention-heads 5: must divide --encoder-embed-dim 192"),
-    (["--save-dir", ""], "--save-dir: is empty: give a value, or take it away"),
-])
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--dropout", "1.5"], "--dropout 1.5: must be below 1"),
+        (["--encoder-attention-heads", "5"], "--encoder-attention-heads 5: must divide --encoder-embed-dim 192"),
+        (["--save-dir", ""], "--save-dir: is empty: give a value, or take it away"),
+    ],
+)
 def test_fairseq_commands_refuse_it(arguments, words):
     with pytest.raises(UserError) as caught:
         options.parse_args_and_arch(options.get_training_parser(), [*CAMLM, *arguments])
@@ -100,13 +112,16 @@ def test_fairseq_commands_refuse_it(arguments, words):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("arguments, words", [
-    (["--max-tokens", "x"], "argument --max-tokens: invalid int value: 'x'"),
-    (["--lr", "("], "argument --lr: (: must be numbers, joined with commas"),
-    (["--update-freq", "1.5"], "argument --update-freq: 1.5: must be whole numbers, joined with commas"),
-    (["--max-tok", "8"], "unrecognized arguments: --max-tok 8"),
-    (["--no\nsuch"], "unrecognized arguments: --no such"),
-])
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--max-tokens", "x"], "argument --max-tokens: invalid int value: 'x'"),
+        (["--lr", "("], "argument --lr: (: must be numbers, joined with commas"),
+        (["--update-freq", "1.5"], "argument --update-freq: 1.5: must be whole numbers, joined with commas"),
+        (["--max-tok", "8"], "unrecognized arguments: --max-tok 8"),
+        (["--no\nsuch"], "unrecognized arguments: --no such"),
+    ],
+)
 def test_fairseq_commands_say_so_in_one_line(capsys, monkeypatch, arguments, words):
     monkeypatch.setattr(sys, "argv", ["fairseq-train"])
     with pytest.raises(SystemExit) as end:

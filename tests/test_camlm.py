@@ -193,9 +193,7 @@ def test_masks_follow_seed_epoch_and_index_alone(make_task, make_root):
             original = torch.where(batch["targets"].ne(PAD), batch["targets"], batch["tokens"])
             for row in range(original.size(1)):
                 text = tuple(original[:, row][original[:, row].ne(PAD)].tolist())
-                masks.setdefault(text, []).append(
-                    tuple(map(tuple, batch["targets"][:, row].ne(PAD).nonzero().tolist()))
-                )
+                masks.setdefault(text, []).append(tuple(map(tuple, batch["targets"][:, row].ne(PAD).nonzero().tolist())))
         return masks
 
     first, second, third = (masks_by_text(epoch) for epoch in runs[0])
@@ -256,8 +254,7 @@ def test_two_workers_share_an_epoch(make_task, make_root):
     root = make_root()
     whole = flatten(iterator(make_task(root, updates_per_epoch=6, update_freq=[2])).next_epoch_itr())
     parts = [
-        flatten(iterator(make_task(root, updates_per_epoch=6), num_shards=2, shard_id=shard).next_epoch_itr())
-        for shard in (0, 1)
+        flatten(iterator(make_task(root, updates_per_epoch=6), num_shards=2, shard_id=shard).next_epoch_itr()) for shard in (0, 1)
     ]
     assert len(whole) == 24 and [len(part) for part in parts] == [12, 12]
     interleaved = [half for a, b in zip(zip(*[iter(parts[0])] * 2), zip(*[iter(parts[1])] * 2)) for half in (*a, *b)]
@@ -273,12 +270,12 @@ def test_validation_covers_every_pair_once_by_language(make_task):
     for sample in samples:
         ((kind, half),) = sample.items()
         pairs[half["name"]] = pairs.get(half["name"], 0) + half["nsentences"]
-    assert pairs == {
-        source.name: len(source) for stream in task.dataset("valid").streams.values() for source in stream.sources
-    }
+    assert pairs == {source.name: len(source) for stream in task.dataset("valid").streams.values() for source in stream.sources}
     again = list(iterator(task, "valid").next_epoch_itr(shuffle=False))
-    assert all(torch.equal(a["net_input"]["tokens"], b["net_input"]["tokens"]) for (_, a), (_, b) in zip(*(
-        [(k, h) for s in run for k, h in s.items()] for run in (samples, again))))
+    assert all(
+        torch.equal(a["net_input"]["tokens"], b["net_input"]["tokens"])
+        for (_, a), (_, b) in zip(*([(k, h) for s in run for k, h in s.items()] for run in (samples, again)))
+    )
 
 
 def test_validation_logs_each_language_and_one_total(make_task, make_model):
@@ -291,7 +288,9 @@ def test_validation_logs_each_language_and_one_total(make_task, make_model):
         KnnCamlmCriterion.reduce_metrics(logs)
     values = agg.get_smoothed_values()
     of_mono = sum(log["mono_tokens"] for log in logs) / sum(log["ntokens"] for log in logs)
-    assert values["mono_share"] == pytest.approx(of_mono, abs=1e-3) and values["bitext_share"] == pytest.approx(1 - of_mono, abs=1e-3)
+    assert values["mono_share"] == pytest.approx(of_mono, abs=1e-3) and values["bitext_share"] == pytest.approx(
+        1 - of_mono, abs=1e-3
+    )
     assert 0.1 < of_mono < 0.9
     assert {"aa_mono_h_loss", "bb_mono_s_ppl", "aa-bb_bitext_tlm_acc", "mono_h_loss", "loss"} <= set(values)
     counts = [sum(log[f"{name}_mono_h_count"] for log in logs) for name in ("aa", "bb")]

@@ -434,5 +434,5 @@ def options_of(command):
 def test_no_option_is_missing():
     scripts = {path.name for path in (REPOSITORY / "scripts").glob("*.py")}
     assert scripts == {command.split()[0] for command in COMMANDS} | set(ELSEWHERE)
-    for command, (base, _, options) in COMMANDS.items():
+    for command, (_base, _, options) in COMMANDS.items():
         assert options_of(command) <= {word for words in options for word in words.split()}, command

@@ -54,8 +54,24 @@ def run(command: str, *arguments, **how) -> subprocess.CompletedProcess:
 
 def train(folder: Path, *arguments, arch="transformer_tiny", save_dir="ckpt", **how) -> subprocess.CompletedProcess:
     return run(
-        "fairseq-train", folder / "data", "--arch", arch, "--optimizer", "adam", "--lr", "1e-3", "--max-tokens", "300",
-        "--save-dir", save_dir, "--num-workers", "0", "--no-epoch-checkpoints", *arguments, cwd=folder, **how,
+        "fairseq-train",
+        folder / "data",
+        "--arch",
+        arch,
+        "--optimizer",
+        "adam",
+        "--lr",
+        "1e-3",
+        "--max-tokens",
+        "300",
+        "--save-dir",
+        save_dir,
+        "--num-workers",
+        "0",
+        "--no-epoch-checkpoints",
+        *arguments,
+        cwd=folder,
+        **how,
     )
 
 
@@ -79,9 +95,20 @@ def trained(tmp_path_factory):
             lines = [" ".join(f"w{rng.randrange(30)}" for _ in range(rng.randint(3, 8))) for _ in range(count)]
             (folder / f"{split}.{lang}").write_text("\n".join(lines) + "\n")
     subprocess.run(
-        [COMMANDS / "fairseq-preprocess", "-s", "de", "-t", "en", "--joined-dictionary", "--destdir", "data",
-         *(word for split in ("train", "valid", "test") for word in (f"--{split}pref", split))],
-        cwd=folder, check=True, capture_output=True,
+        [
+            COMMANDS / "fairseq-preprocess",
+            "-s",
+            "de",
+            "-t",
+            "en",
+            "--joined-dictionary",
+            "--destdir",
+            "data",
+            *(word for split in ("train", "valid", "test") for word in (f"--{split}pref", split)),
+        ],
+        cwd=folder,
+        check=True,
+        capture_output=True,
     )
     result = train(folder, "--max-update", "3", *EVAL_BLEU, env={})  # all that a process of its own prints
     assert result.returncode == 0, result.stderr
@@ -158,13 +185,19 @@ def test_damaged_last_checkpoint_falls_back_loudly(copy_of, damage, words):
     assert "Loaded checkpoint ckpt/checkpoint_best.pt (epoch 2 @ 3 updates)" in result.stdout
 
 
-@pytest.mark.parametrize("words, line", [
-    ("--sampling-topk requires --sampling", "--sampling-topk requires --sampling: take one of them away, or give what is missing"),
-    ("Unknown post_process option: -1", "--remove-bpe -1: is no kind of pieces"),
-    ("Unknown post_process option: ", "--remove-bpe : is no kind of pieces"),
-    ("\n\n  Please install xFormers.", "--encoder-xformers-att-config and --decoder-xformers-att-config need"),
-    ("cannot specify cutoff larger than vocab size", "--adaptive-softmax-cutoff: is larger than the vocabulary"),
-])
+@pytest.mark.parametrize(
+    "words, line",
+    [
+        (
+            "--sampling-topk requires --sampling",
+            "--sampling-topk requires --sampling: take one of them away, or give what is missing",
+        ),
+        ("Unknown post_process option: -1", "--remove-bpe -1: is no kind of pieces"),
+        ("Unknown post_process option: ", "--remove-bpe : is no kind of pieces"),
+        ("\n\n  Please install xFormers.", "--encoder-xformers-att-config and --decoder-xformers-att-config need"),
+        ("cannot specify cutoff larger than vocab size", "--adaptive-softmax-cutoff: is larger than the vocabulary"),
+    ],
+)
 def test_fairseqs_words_for_options(words, line):
     assert mistakes.mistake(AssertionError(words)).startswith(line)
 
@@ -234,7 +267,10 @@ def test_full_disk_keeps_the_checkpoints_before(copy_of):
     limit = len(before) // 2
     # a limit on the size of a file stands in for a disk with so much room
     result = train(
-        copy_of, "--max-update", "4", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        copy_of,
+        "--max-update",
+        "4",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )
     line = error_line(result)
     assert "cannot be written (File too large; " in line and "free some space" in line
@@ -299,16 +335,21 @@ BATCH = ("--max-tokens", "300")
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("arguments, words", [
-    (["none", *BATCH], "none: no such file or folder: check the path"),
-    (["none", "-s", "de", "-t", "en", *BATCH], "none/dict.de.txt: no such file or folder: check the path"),
-    (["data", "-s", "de", "-t", "fr", *BATCH], "data/dict.fr.txt: no such file or folder: check the path"),
-    ([".", *BATCH], "the data folder names no pair of languages: check it, or give -s LANG -t LANG"),
-    (["data", "--valid-subset", "dev", *BATCH],
-     "data: has no dev data of these languages: check the folder, -s and -t, or make it with fairseq-preprocess"),
-    (["data", "--finetune-from-model", "none.pt", *BATCH], "none.pt: no such checkpoint: check --finetune-from-model"),
-    (["data"], "no batch size: give --max-tokens N"),
-])
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["none", *BATCH], "none: no such file or folder: check the path"),
+        (["none", "-s", "de", "-t", "en", *BATCH], "none/dict.de.txt: no such file or folder: check the path"),
+        (["data", "-s", "de", "-t", "fr", *BATCH], "data/dict.fr.txt: no such file or folder: check the path"),
+        ([".", *BATCH], "the data folder names no pair of languages: check it, or give -s LANG -t LANG"),
+        (
+            ["data", "--valid-subset", "dev", *BATCH],
+            "data: has no dev data of these languages: check the folder, -s and -t, or make it with fairseq-preprocess",
+        ),
+        (["data", "--finetune-from-model", "none.pt", *BATCH], "none.pt: no such checkpoint: check --finetune-from-model"),
+        (["data"], "no batch size: give --max-tokens N"),
+    ],
+)
 def test_mistakes_of_training(trained, tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(trained)
     options_too = ["--cpu", "--arch", "transformer_tiny", "--optimizer", "adam", "--save-dir", str(tmp_path / "ckpt")]
@@ -319,10 +360,13 @@ def test_mistakes_of_training(trained, tmp_path, monkeypatch, arguments, words):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("arguments, words", [
-    (["data", "--path", "none.pt"], "none.pt: no such checkpoint: check --path"),
-    (["data"], "no model: give --path CHECKPOINT"),
-])
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["data", "--path", "none.pt"], "none.pt: no such checkpoint: check --path"),
+        (["data"], "no model: give --path CHECKPOINT"),
+    ],
+)
 def test_mistakes_of_generating(trained, monkeypatch, arguments, words):
     monkeypatch.chdir(trained)
     args = options.parse_args_and_arch(options.get_generation_parser(), [*arguments, "--cpu"])
@@ -334,12 +378,28 @@ def test_mistakes_of_generating(trained, monkeypatch, arguments, words):
 @pytest.mark.filterwarnings("ignore:data_utils.filter_by_size is deprecated")
 def test_a_line_that_is_too_long_for_the_model(trained, tmp_path):
     (tmp_path / "a.txt").write_text("w1 w2\n" + "w3 w4 " * 600 + "\n")
-    options = ("data", "--path", "ckpt/checkpoint_last.pt", "-s", "de", "-t", "en", "--buffer-size", "9", "--input", tmp_path / "a.txt")
+    options = (
+        "data",
+        "--path",
+        "ckpt/checkpoint_last.pt",
+        "-s",
+        "de",
+        "-t",
+        "en",
+        "--buffer-size",
+        "9",
+        "--input",
+        tmp_path / "a.txt",
+    )
     words = error_line(run("fairseq-interactive", *options, cwd=trained), "fairseq-interactive")
-    assert words.startswith(f"{tmp_path}/a.txt: the line that begins with 'w3 w4 w3 w4 w3 w4 w3 w4 w3 w4 ' has more than 1024 tokens")
+    assert words.startswith(
+        f"{tmp_path}/a.txt: the line that begins with 'w3 w4 w3 w4 w3 w4 w3 w4 w3 w4 ' has more than 1024 tokens"
+    )
     with pytest.raises(Exception) as caught:
         data_utils.filter_by_size(np.array([0, 1]), ListDataset([torch.ones(2), torch.ones(9)], np.array([2, 9])), 8, True)
-    assert mistakes.mistake(caught.value).startswith("sentence 1 of the data, counted from 0, has 9 tokens, and the model takes 8: ")
+    assert mistakes.mistake(caught.value).startswith(
+        "sentence 1 of the data, counted from 0, has 9 tokens, and the model takes 8: "
+    )
 
 
 def test_mistakes_in_a_dictionary(tmp_path):
@@ -407,10 +467,13 @@ def fail_with_fairseq_error(rank):
     raise FileNotFoundError("Dataset not found: train (data)")
 
 
-@pytest.mark.parametrize("worker, words", [
-    (fail_with_user_error, "data/x: bad"),
-    (fail_with_fairseq_error, "data: has no train data of these languages"),
-])
+@pytest.mark.parametrize(
+    "worker, words",
+    [
+        (fail_with_user_error, "data/x: bad"),
+        (fail_with_fairseq_error, "data: has no train data of these languages"),
+    ],
+)
 def test_error_in_a_spawned_worker(worker, words):
     # fairseq trains on several GPUs in spawned processes; forked here, to be quick: the error comes back alike
     with pytest.raises(torch.multiprocessing.ProcessRaisedException) as caught:

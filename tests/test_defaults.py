@@ -60,7 +60,9 @@ GENERATORS = {"tiny": 1, "base": 4, "large": 6, "xl": 8}
 def test_a_command_has_the_documented_defaults(command):
     actions = parser_of((f"scripts/{command.split()[0]}", *command.split()[1:]))._actions
     given = {action.option_strings[-1]: action.default for action in actions if action.option_strings}
-    shown = " ".join(f"{option} {value}" for option, value in given.items() if value not in (None, argparse.SUPPRESS) and value is not False)
+    shown = " ".join(
+        f"{option} {value}" for option, value in given.items() if value not in (None, argparse.SUPPRESS) and value is not False
+    )
     assert shown == DEFAULTS[command]
 
 
@@ -83,7 +85,9 @@ def test_the_function_has_the_commands_default(command):
             if parameter and name in places and defaults.get(option) not in (None, []):
                 module, _, function = (PACKAGE + places[name]).rpartition(".")
                 theirs = inspect.signature(getattr(importlib.import_module(module), function)).parameters[parameter].default
-                assert theirs in (inspect.Parameter.empty, defaults[option]), f"{place}: {theirs}, and {option} {defaults[option]}"
+                assert theirs in (inspect.Parameter.empty, defaults[option]), (
+                    f"{place}: {theirs}, and {option} {defaults[option]}"
+                )
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.__name__)

@@ -67,7 +67,9 @@ def test_stages_logs_and_seconds(demo, tmp_path):
     assert (out / "seconds.tsv").read_text().count("data\t") == 2
 
 
-@pytest.mark.parametrize("fails, stage, after", [("train.sh", "pretraining", "finetune.sh"), ("--arm random", "finetuning-random", "demo_report.py")])
+@pytest.mark.parametrize(
+    "fails, stage, after", [("train.sh", "pretraining", "finetune.sh"), ("--arm random", "finetuning-random", "demo_report.py")]
+)
 def test_a_stage_that_fails_ends_the_demo(demo, tmp_path, fails, stage, after):
     (tmp_path / "fails").write_text(fails)
     result, calls = demo("--out", "out")
@@ -89,4 +91,8 @@ def test_bad_options(demo, tmp_path, arguments, message):
 def test_without_an_option_it_writes_into_demo_out(demo, tmp_path):
     assert demo()[1][-1] == f"demo_report.py {tmp_path / 'demo-out'}"
     result, calls = demo("--help")
-    assert result.stdout.startswith("The whole way on the embedded toy corpus") and "does nothing twice." in result.stdout and not calls
+    assert (
+        result.stdout.startswith("The whole way on the embedded toy corpus")
+        and "does nothing twice." in result.stdout
+        and not calls
+    )

@@ -58,7 +58,10 @@ def test_what_is_missing_or_does_not_fit_is_told(tmp_path, monkeypatch):
 def test_nothing_heavy_is_loaded_unless_asked_for(run):
     code = "import sys; from veco_fairseq.__main__ import main; sys.argv = ['veco', 'doctor']\ntry: main()\nexcept SystemExit as end: print(end.code, sorted({'torch', 'fairseq', 'numpy'} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=REPOSITORY)
-    assert result.stdout.splitlines()[-2:] == ["nothing is missing; doctor --load also loads fairseq and PyTorch, which takes seconds", "0 []"]
+    assert result.stdout.splitlines()[-2:] == [
+        "nothing is missing; doctor --load also loads fairseq and PyTorch, which takes seconds",
+        "0 []",
+    ]
 
 
 def test_python_3_14_needs_a_mended_fairseq(monkeypatch):

@@ -47,15 +47,19 @@ def test_toy_recipe_and_report(tmp_path, run, drawn):
     assert report["seconds"] == {"pretraining": 2.0} and report["finetuning_updates"] == 2
     h, s = (read_curve(out / "logs/pretraining.log", f"bitext_{term}_loss")[-1][1] for term in "hs")
     assert report["bits"] == {"h": h, "s": s}
-    assert f"S is {abs(h - s):.2f} bits {'below' if h >= s else 'above'} H: the cross-attention has not yet learnt to look." in (
-        out / "report.md").read_text()  # after 3 updates
+    assert (
+        f"S is {abs(h - s):.2f} bits {'below' if h >= s else 'above'} H: the cross-attention has not yet learnt to look."
+        in (out / "report.md").read_text()
+    )  # after 3 updates
     assert report["parameters"] > 1_000_000 and "| random weights |" in (out / "report.md").read_text()
     curve, attention = drawn("scripts/demo_report.py", out)
     expected = [(f"{name} (at the end {report['bleu'][arm]:.1f} BLEU)", arm)
                 for name, arm in (("from VECO", "veco"), ("from random weights", "random"))]  # fmt: skip
     assert lines_of(curve) == {name: read_curve(out / f"logs/finetuning-{arm}.log", "ppl") for name, arm in expected}
     first = [(out / f"raw/test.{lang}").read_text().splitlines()[0] for lang in ("aa", "bb")]
-    columns, rows = ("".join(label.get_text() for label in ticks) for ticks in (attention.get_xticklabels(), attention.get_yticklabels()))
+    columns, rows = (
+        "".join(label.get_text() for label in ticks) for ticks in (attention.get_xticklabels(), attention.get_yticklabels())
+    )
     assert curve.get_yscale() == "log" and "perplexity" in curve.get_ylabel() and "updates" in curve.get_xlabel()
     assert attention.get_ylabel() == "attends from (x, in bb)" and attention.get_xlabel() == "attends to (y, in aa)"
     pretrained = load_pretrained(str(out / "checkpoints/camlm/checkpoint_last.pt"))

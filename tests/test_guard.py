@@ -170,17 +170,20 @@ def test_the_evaluated_options_are_known(calls):
     assert literals.EVALUATED == found | {"encoder_xformers_att_config", "decoder_xformers_att_config"}
 
 
-@pytest.mark.parametrize("text, value", [
-    ("[0.0003]", [0.0003]),
-    ("1e-3", 1e-3),
-    (" 4,2 ", (4, 2)),
-    ("(0.9, 0.98)", (0.9, 0.98)),
-    ("-1", -1),
-    ("{'name': 'linformer', 'ratio': 4}", {"name": "linformer", "ratio": 4}),
-    ("[(512, 10, 5)] + [(512, 3, 2)] * 2 + [(512,2,2)]", [(512, 10, 5), (512, 3, 2), (512, 3, 2), (512, 2, 2)]),
-    ("3 * [7] + [2 * 5]", [7, 7, 7, 10]),
-    ("None", None),
-])
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("[0.0003]", [0.0003]),
+        ("1e-3", 1e-3),
+        (" 4,2 ", (4, 2)),
+        ("(0.9, 0.98)", (0.9, 0.98)),
+        ("-1", -1),
+        ("{'name': 'linformer', 'ratio': 4}", {"name": "linformer", "ratio": 4}),
+        ("[(512, 10, 5)] + [(512, 3, 2)] * 2 + [(512,2,2)]", [(512, 10, 5), (512, 3, 2), (512, 3, 2), (512, 2, 2)]),
+        ("3 * [7] + [2 * 5]", [7, 7, 7, 10]),
+        ("None", None),
+    ],
+)
 def test_literals(text, value):
     if text != "3 * [7] + [2 * 5]":
         assert value == eval(text)  # what fairseq would have had
@@ -190,11 +193,28 @@ def test_literals(text, value):
             guard.evaluate(text)
 
 
-@pytest.mark.parametrize("text", [
-    "__import__('os').mkdir('x')", "open('x', 'w')", "(lambda: 1)()", "[x for x in (1,)]", "f'{1}'", "().__class__", "a",
-    "(" * 300 + ")" * 300, "[0] * 10**9", "[0] * 100000 * 100000", "'a' * 99999999", "b'a' * 99999999", "[1] * [2]", "1 +",
-    "\0", "", "1" * 5000,
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').mkdir('x')",
+        "open('x', 'w')",
+        "(lambda: 1)()",
+        "[x for x in (1,)]",
+        "f'{1}'",
+        "().__class__",
+        "a",
+        "(" * 300 + ")" * 300,
+        "[0] * 10**9",
+        "[0] * 100000 * 100000",
+        "'a' * 99999999",
+        "b'a' * 99999999",
+        "[1] * [2]",
+        "1 +",
+        "\0",
+        "",
+        "1" * 5000,
+    ],
+)
 def test_nothing_else_is_evaluated(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="is no literal") as caught:
@@ -218,7 +238,9 @@ def test_fairseqs_own_code_runs_no_canary(tmp_path):
         MultiheadAttention(8, 2, xformers_att_config=canary(tmp_path))
     options = Namespace(adaptive_softmax_cutoff=canary(tmp_path), share_decoder_input_output_embed=False, decoder=Namespace())
     with pytest.raises(UserError, match=r"transformer_decoder, line"):
-        TransformerDecoderBase.build_output_projection(Namespace(output_embed_dim=4), options, range(10), torch.nn.Embedding(10, 4))
+        TransformerDecoderBase.build_output_projection(
+            Namespace(output_embed_dim=4), options, range(10), torch.nn.Embedding(10, 4)
+        )
     assert not list(tmp_path.iterdir())
 
 

@@ -178,9 +178,7 @@ def test_converted_models_are_equal(half, checkpoints, tmp_path, keep_lm_head):
     for name, tensor in state["model"].items():
         torch.testing.assert_close(tensor, expected["model"][name], atol=1e-6, rtol=1e-6)
     assert reports[0]["groups"] == reports[1]["groups"] and reports[1]["notes"] == []
-    assert reports[0]["notes"] == [
-        "--embed-dim: token embeddings (45 x 6) times projection (16 x 6): 45 x 16, the same outputs"
-    ]
+    assert reports[0]["notes"] == ["--embed-dim: token embeddings (45 x 6) times projection (16 x 6): 45 x 16, the same outputs"]
     sources, targets = tokens(3, 8, seed=4), tokens(3, 7, seed=5)
     states = half.plugged(targets, half.unplugged(sources), sources)
     if keep_lm_head:

@@ -22,9 +22,22 @@ def installed(tmp_path_factory):
     for name in ("setup.py", "veco_fairseq", "tests"):
         (source / name).symlink_to(REPOSITORY / name)
     subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation",
-         "--target", folder / "site", source],
-        check=True, capture_output=True, text=True,
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-index",
+            "--no-deps",
+            "--no-build-isolation",
+            "--target",
+            folder / "site",
+            source,
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     return folder / "site"
 
@@ -54,12 +67,38 @@ def test_user_dir_by_name_from_another_folder(installed, make_root, tmp_path):
         (installed / "fairseq" / path.name).symlink_to(path)
     root = make_root()
     result = subprocess.run(
-        [sys.executable, "-m", "fairseq_cli.train", root, "--user-dir", "veco_fairseq", "--task", "camlm",
-         "--criterion", "camlm", "--arch", "veco_tiny", "--optimizer", "adam", "--max-tokens", "64",
-         "--mono-max-length", "32", "--bitext-max-length", "16", "--max-update", "1", "--cpu", "--no-save",
-         "--disable-validation"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=300,
+        [
+            sys.executable,
+            "-m",
+            "fairseq_cli.train",
+            root,
+            "--user-dir",
+            "veco_fairseq",
+            "--task",
+            "camlm",
+            "--criterion",
+            "camlm",
+            "--arch",
+            "veco_tiny",
+            "--optimizer",
+            "adam",
+            "--max-tokens",
+            "64",
+            "--mono-max-length",
+            "32",
+            "--bitext-max-length",
+            "16",
+            "--max-update",
+            "1",
+            "--cpu",
+            "--no-save",
+            "--disable-validation",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert (result.returncode, result.stderr) == (0, "")
     assert "num_updates: 1 >= max_update: 1" in result.stdout
@@ -69,7 +108,11 @@ def test_printed_path_is_the_package(installed, tmp_path):
     # what the README says for every case in which the name is not enough
     result = subprocess.run(
         [sys.executable, "-c", "import veco_fairseq; print(veco_fairseq.__path__[0])"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(installed)}, capture_output=True, text=True, timeout=300,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert result.stdout == f"{installed / 'veco_fairseq'}\n", result.stderr
 
@@ -85,7 +128,5 @@ def test_transformers_loads_its_models():
     # what README's export makes is for it; a torchaudio that does not load beside this torch would break it
     code = "from transformers import XLMRobertaForMaskedLM; print(XLMRobertaForMaskedLM.__name__)"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # no stand-ins
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd="/", timeout=300
-    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd="/", timeout=300)
     assert result.stdout == "XLMRobertaForMaskedLM\n", result.stderr

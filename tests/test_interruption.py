@@ -65,7 +65,7 @@ def test_killed_again_and_again(make_root, start, run, options, tmp_path, worker
     root, options = make_root(), [*options, "--num-workers", workers]
     whole = logged(run("fairseq-train", root, *OPTIONS, *options, "--save-dir", tmp_path / "whole"), "train_inner")
     moments, log = random.Random(int(workers)), tmp_path / "killed.log"
-    for text in ("num_updates\": \"3\"", "Preparing to save checkpoint for epoch 2 @ 6", "begin training epoch 3"):
+    for text in ('num_updates": "3"', "Preparing to save checkpoint for epoch 2 @ 6", "begin training epoch 3"):
         process = start(root, *options, save_dir="killed")
         wait_for(text, log, process)
         time.sleep(moments.uniform(0, 0.1))
@@ -90,7 +90,7 @@ def test_sigterm_saves_and_has_its_own_exit_code(make_root, start, run, options,
     options = [option if option != "2" else "100" for option in options] + ["--num-workers", "1"]
     run("fairseq-train", root, *OPTIONS, *options, "--save-dir", tmp_path / "whole")
     process = start(root, *options, save_dir="told")
-    wait_for("num_updates\": \"3\"", tmp_path / "told.log", process)
+    wait_for('num_updates": "3"', tmp_path / "told.log", process)
     (os.killpg if everybody else os.kill)(process.pid, signal.SIGTERM)
     assert process.wait(60) == 128 + signal.SIGTERM
     log = (tmp_path / "told.log").read_text()

@@ -117,7 +117,7 @@ def test_differences_of_files(folders):
 def log(*losses, first=1, **others):
     """The lines of updates with these losses."""
     return "".join(
-        f'2026 | INFO | train_inner | {json.dumps({"loss": loss, "num_updates": str(update), "epoch": 1, **others})}\n'
+        f"2026 | INFO | train_inner | {json.dumps({'loss': loss, 'num_updates': str(update), 'epoch': 1, **others})}\n"
         for update, loss in enumerate(losses, start=first)
     )
 
@@ -135,9 +135,7 @@ def test_where_it_went_on():
     before = log("9.1", "8.2") + saved + log("7.3", first=3)
     assert list(resume_differences(before, log("7.3", first=3))) == []
     for first in (1, 2, 5):
-        assert list(resume_differences(before, log("9.1", first=first))) == [
-            f"went on with update {first}; saved were 2, done 3"
-        ]
+        assert list(resume_differences(before, log("9.1", first=first))) == [f"went on with update {first}; saved were 2, done 3"]
     told = log("9.1", "8.2") + "SIGTERM: saved after update 1; the same command goes on from here"
     assert list(resume_differences(told, log("8.2", first=2))) == ["told to end, it saved after update 1, and had done 2"]
 

@@ -51,9 +51,7 @@ def test_neighbours_are_exact_under_autocast(monkeypatch, spread, certain):
         table -= 1
     monkeypatch.setitem(module.ROWS_A_BLOCK, "cpu", 128)  # three blocks, the last one smaller
     again = []
-    monkeypatch.setattr(
-        module, "_by_products", lambda queries, *rest: again.append(len(queries)) or by_products(queries, *rest)
-    )
+    monkeypatch.setattr(module, "_by_products", lambda queries, *rest: again.append(len(queries)) or by_products(queries, *rest))
     with torch.autocast("cpu", torch.bfloat16):
         found = nearest(torch.arange(40), embeddings(table), 5)
     exact = (table[:40].double() @ table.double().t()).topk(5).indices
@@ -102,7 +100,9 @@ def test_rows_that_are_there_are_not_looked_at_again_before_their_time():
     sampler.update = 2
     assert sampler(torch.tensor([1]), other).vocabulary.tokens.tolist() == [0, 1]
     sampler.update = 3
-    assert sampler(torch.tensor([1]), other).vocabulary.tokens.tolist() == sorted({1, *nearest(torch.tensor([1]), other, 2)[0].tolist()})
+    assert sampler(torch.tensor([1]), other).vocabulary.tokens.tolist() == sorted(
+        {1, *nearest(torch.tensor([1]), other, 2)[0].tolist()}
+    )
 
 
 def test_state_is_taken_over_but_not_with_another_k():

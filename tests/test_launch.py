@@ -14,7 +14,11 @@ while [[ $1 != --no-python ]]; do printf '%s ' "$1"; shift; done
 echo
 RANK=5 LOCAL_RANK=1 exec "${@:2}"
 """
-PROGRAMS = {"torchrun": TORCHRUN, "fairseq-train": '#!/bin/bash\necho "$@"\nexit ${EXIT:-0}\n', "python": "#!/bin/bash\necho ${GPUS:-0}\n"}
+PROGRAMS = {
+    "torchrun": TORCHRUN,
+    "fairseq-train": '#!/bin/bash\necho "$@"\nexit ${EXIT:-0}\n',
+    "python": "#!/bin/bash\necho ${GPUS:-0}\n",
+}
 OURS = "--ddp-backend legacy_ddp --distributed-world-size {} --distributed-no-spawn --distributed-init-method env://"
 
 

@@ -37,9 +37,7 @@ def results(function, scale, autocast=False, dtype=torch.float32):
     return nll.detach(), correct, *(p.grad for p in parameters)
 
 
-@pytest.fixture(
-    params=[(2**26, 8192), (3 * VOCABULARY, 7), (1, VOCABULARY - 1)], ids=["one chunk", "3 rows, 7 tokens", "1 row"]
-)
+@pytest.fixture(params=[(2**26, 8192), (3 * VOCABULARY, 7), (1, VOCABULARY - 1)], ids=["one chunk", "3 rows, 7 tokens", "1 row"])
 def chunk(request, monkeypatch):
     for name, value in zip(("LOGITS_A_CHUNK", "TOKENS_A_BLOCK"), request.param):
         monkeypatch.setattr(module, name, value)
@@ -50,8 +48,10 @@ def chunk(request, monkeypatch):
 def test_equals_torch(chunk, scale):
     for actual, expected in zip(results(masked_loss, scale), results(plain, scale), strict=True):
         assert actual.dtype == expected.dtype
-        assert torch.allclose(actual, expected, rtol=1e-4, atol=1e-5) if actual.is_floating_point() else (
-            torch.equal(actual, expected)
+        assert (
+            torch.allclose(actual, expected, rtol=1e-4, atol=1e-5)
+            if actual.is_floating_point()
+            else (torch.equal(actual, expected))
         )
 
 
@@ -125,9 +125,7 @@ def by_liger(monkeypatch):
     return calls
 
 
-@pytest.mark.parametrize(
-    "scale, times", [(torch.tensor(2.5), 1), (torch.linspace(-1, 1, ROWS), 2)], ids=["equal", "different"]
-)
+@pytest.mark.parametrize("scale, times", [(torch.tensor(2.5), 1), (torch.linspace(-1, 1, ROWS), 2)], ids=["equal", "different"])
 @pytest.mark.parametrize("autocast", [False, True], ids=["fp32", "bf16"])
 def test_liger_equals_torch(by_liger, monkeypatch, scale, times, autocast):
     monkeypatch.setattr(module, "LOGITS_A_CHUNK", 4 * VOCABULARY)

@@ -55,11 +55,11 @@ def test_a_copy_that_shares_the_file_is_left_alone(released, tmp_path):
 def test_the_mended_function_reads_optional_types_however_they_print(released):
     mending.mend(released.parent.parent)
     read = runpy.run_path(str(released))["interpret_dc_type"]
-    for of in (int, list[str], typing.Dict[str, int]):
+    for of in (int, list[str], dict[str, int]):
         # on every Python the last one of the built-in types prints as 3.14 prints them all
-        for optional in (typing.Optional[of], typing.Union[None, of], of | None):
+        for optional in (typing.Optional[of], typing.Union[None, of], of | None):  # noqa: UP007, UP045
             assert read(optional) == of
-    for other in (int, typing.Union[int, str], typing.Dict[str, None], typing.Tuple[int, None]):
+    for other in (int, typing.Union[int, str], dict[str, None], tuple[int, None]):  # noqa: UP007
         assert read(other) == other
     assert read(typing.Any) is str
 

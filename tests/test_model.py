@@ -96,9 +96,7 @@ def by_decoder_layers(model, x, y, memory):
     for ours in model.encoder.sentence_encoder.layers:
         layer = TransformerDecoderLayerBase(cfg).train(model.training)
         layer.load_state_dict(ours.state_dict(), strict=True)
-        states, _, _ = layer(
-            states, memory.transpose(0, 1), encoder_padding_mask=y.eq(PAD), self_attn_padding_mask=x.eq(PAD)
-        )
+        states, _, _ = layer(states, memory.transpose(0, 1), encoder_padding_mask=y.eq(PAD), self_attn_padding_mask=x.eq(PAD))
     return states.transpose(0, 1)
 
 

@@ -28,7 +28,11 @@ def test_what_is_run_as_a_file_is_imported_is_every_importers(tmp_path):
     path.write_text("A = 1\n\n\ndef f(b=2):\n    return b\n\n\nclass C:\n    d = 3\n")
     assert [at_import(path, [line]) for line in (1, 4, 5, 9)] == [True, True, False, True]
     (tmp_path / "tests").mkdir()
-    for name, text in (("one", "from veco_fairseq.a.module import A"), ("two", "from veco_fairseq.a import other, module"), ("no", "x")):
+    for name, text in (
+        ("one", "from veco_fairseq.a.module import A"),
+        ("two", "from veco_fairseq.a import other, module"),
+        ("no", "x"),
+    ):
         (tmp_path / f"tests/test_{name}.py").write_text(text + "\n")
     reach = Reach(tmp_path, tmp_path / "notes")
     reach.seconds = {f"test_{name}.py::test": 1.0 for name in ("one", "two", "no")}
@@ -37,7 +41,10 @@ def test_what_is_run_as_a_file_is_imported_is_every_importers(tmp_path):
 
 def test_a_commands_tests_are_those_of_its_script():
     reach = Reach(REPOSITORY, REPOSITORY / "no notes")
-    reach.seconds = {f"test_command_options.py::test[{words}]": 1.0 for words in ("score.py --lang de", "plot_scores.py", "import_veco.py --dict d")}
+    reach.seconds = {
+        f"test_command_options.py::test[{words}]": 1.0
+        for words in ("score.py --lang de", "plot_scores.py", "import_veco.py --dict d")
+    }
     assert reach.named_after("veco_fairseq/commands/score.py") == {"test_command_options.py::test[score.py --lang de]"}
     assert reach.named_after("veco_fairseq/commands/import_veco.py") == {"test_command_options.py::test[import_veco.py --dict d]"}
     assert reach.named_after("veco_fairseq/commands/plot_scores.py") == {"test_command_options.py::test[plot_scores.py]"}

@@ -79,7 +79,9 @@ def start(folder, make_model):
             "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "32", "--max-positions", "128", "--finetune-from-model", pretrained,
             "--optimizer", "adam", "--batch-size", "4", *KINDS[nlu_task], *more,
         ]  # fmt: skip
-        cfg = convert_namespace_to_omegaconf(fairseq_options.parse_args_and_arch(parser, [str(word).replace("FOLDER", str(folder)) for word in words]))
+        cfg = convert_namespace_to_omegaconf(
+            fairseq_options.parse_args_and_arch(parser, [str(word).replace("FOLDER", str(folder)) for word in words])
+        )
         task = setup_task(cfg.task)
         torch.manual_seed(1)
         model = task.build_model(cfg.model)
@@ -189,8 +191,19 @@ def test_no_option_of_understanding_is_missing():
 def translator(*words):
     """A model of two encoder layers and two of the decoder."""
     parser = fairseq_options.get_training_parser("translation")
-    sizes = ["--encoder-layers", "2", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "32", "--encoder-attention-heads", "2"]
-    args = fairseq_options.parse_args_and_arch(parser, ["data", "--task", "translation", "--arch", "veco_transformer_tiny", *sizes, *words])
+    sizes = [
+        "--encoder-layers",
+        "2",
+        "--encoder-embed-dim",
+        "16",
+        "--encoder-ffn-embed-dim",
+        "32",
+        "--encoder-attention-heads",
+        "2",
+    ]
+    args = fairseq_options.parse_args_and_arch(
+        parser, ["data", "--task", "translation", "--arch", "veco_transformer_tiny", *sizes, *words]
+    )
     dictionary = make_dictionary(mask=False)
     return build_model(args, SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary))
 

@@ -47,9 +47,7 @@ def test_bars(tmp_path, monkeypatch):
     bars = {"last": {"en-de": 30.0, "en-fr": 40.0}, "first": {"en-fr": 35.0}}
     plot_bars(bars, "BLEU", "title", tmp_path / "bars.png")
     axes = plt.gcf().axes[0]
-    last, first = (
-        sorted((bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in drawn) for drawn in axes.containers
-    )
+    last, first = (sorted((bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in drawn) for drawn in axes.containers)
     assert [round(place) for place, _ in last] == [0, 1] and [height for _, height in last] == [30.0, 40.0]
     assert [(round(place), height) for place, height in first] == [(1, 35.0)]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["en-de", "en-fr"]
@@ -61,7 +59,10 @@ def test_plot_scores(tmp_path, run, drawn):
     score.write_text(json.dumps({"sacrebleu": {"score": 30.0}, "tokenised_bleu": {"score": 29.0}}))
     first.write_text(json.dumps({"sacrebleu": {"score": 25.5}}))
     (axes,) = drawn("scripts/plot_scores.py", f"en-de/last 3={score}", f"en-de/first={first}", "--output", tmp_path / "bars.png")
-    assert {bars.get_label(): [bar.get_height() for bar in bars] for bars in axes.containers} == {"last 3": [30.0], "first": [25.5]}
+    assert {bars.get_label(): [bar.get_height() for bar in bars] for bars in axes.containers} == {
+        "last 3": [30.0],
+        "first": [25.5],
+    }
     assert [label.get_text() for label in axes.get_xticklabels()] == ["en-de"] and (tmp_path / "bars.png").exists()
     (axes,) = drawn("scripts/plot_scores.py", f"a/b={score}", "--metric", "tokenised_bleu", "--output", tmp_path / "bars.png")
     assert [bar.get_height() for bar in axes.containers[0]] == [29.0] and "okenised" in axes.get_ylabel()

@@ -143,7 +143,9 @@ def test_vocabulary_lines_are_shared_among_languages(tmp_path):
 def test_another_choice_makes_the_vocabulary_anew(tmp_path, change):
     """What a finished step was made from is compared: with it, there would be the old vocabulary in silence."""
     x = write_lines(tmp_path / "x.txt", ["a b", "", "c d"])
-    plan = Plan(tmp_path / "root", parse_parts([f"xx={x}"], []), valid_lines=0, vocab_size=9, vocab_lines=30, character_coverage=0.95)
+    plan = Plan(
+        tmp_path / "root", parse_parts([f"xx={x}"], []), valid_lines=0, vocab_size=9, vocab_lines=30, character_coverage=0.95
+    )
     made_from = preparation._vocabulary_inputs(plan)
     assert preparation._vocabulary_inputs(replace(plan, workers=3)) == made_from
     assert preparation._vocabulary_inputs(replace(plan, **change)) != made_from
@@ -213,8 +215,17 @@ def test_validation_files_instead_of_held_out_lines(tmp_path, vocabulary):
         write_lines(path, lines)
     a, b, va, vb, m, vm = files
     # The validation files are named the other way round than the training files.
-    reports = prepare_root(plan_with(vocabulary, tmp_path / "root", [f"xx={m}"], [f"xx-yy={a},{b}"], valid_lines=3,
-                                     mono_valid=[f"xx={vm}"], bitext_valid=[f"yy-xx={vb},{va}"]))
+    reports = prepare_root(
+        plan_with(
+            vocabulary,
+            tmp_path / "root",
+            [f"xx={m}"],
+            [f"xx-yy={a},{b}"],
+            valid_lines=3,
+            mono_valid=[f"xx={vm}"],
+            bitext_valid=[f"yy-xx={vb},{va}"],
+        )
+    )
     root = tmp_path / "root"
     assert decoded(root / "mono/xx/train", vocabulary) == x[:4]
     assert decoded(root / "mono/xx/valid", vocabulary) == x[4:]
@@ -241,9 +252,7 @@ def test_second_run_does_only_what_changed(tmp_path, vocabulary, capsys):
     x = write_lines(tmp_path / "x", text_lines("xx", 30))
     y = write_lines(tmp_path / "y", text_lines("yy", 30))
     pair = write_lines(tmp_path / "px", text_lines("xx", 9)), write_lines(tmp_path / "py", text_lines("yy", 9))
-    plan = plan_with(
-        vocabulary, tmp_path / "root", [f"xx={x}", f"yy={y}"], [f"xx-yy={pair[0]},{pair[1]}"], valid_lines=3
-    )
+    plan = plan_with(vocabulary, tmp_path / "root", [f"xx={x}", f"yy={y}"], [f"xx-yy={pair[0]},{pair[1]}"], valid_lines=3)
     first = prepare_root(plan)
     before = times(tmp_path / "root")
     seconds = re.findall(r"lines encoded in ([\d.]+) s", capsys.readouterr().out)
@@ -256,9 +265,7 @@ def test_second_run_does_only_what_changed(tmp_path, vocabulary, capsys):
     reports = prepare_root(plan)
     assert reports["mono/yy"]["splits"]["train"]["yy"]["lines"] == 28
     changed = {name for name, when in times(tmp_path / "root").items() if before[name] != when}
-    assert changed == {f"mono/yy/{name}" for name in ("train.bin", "train.idx", "valid.bin", "valid.idx")} | {
-        MANIFEST_NAME
-    }
+    assert changed == {f"mono/yy/{name}" for name in ("train.bin", "train.idx", "valid.bin", "valid.idx")} | {MANIFEST_NAME}
 
 
 def test_changed_pair_is_refused_before_anything_is_touched(tmp_path, vocabulary):

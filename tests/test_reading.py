@@ -41,8 +41,10 @@ def save(path: Path, **state) -> Path:
 def test_reads_tensors_and_the_allowed_types(tmp_path):
     kinds = ("bool", "uint8", "int32", "int64", "float16", "float32", "float64")
     path = save(
-        tmp_path / "a.pt", args=argparse.Namespace(arch="veco_tiny"),
-        arrays=[np.ones(2, kind) for kind in kinds], numbers=[np.dtype(kind).type(1) for kind in kinds],
+        tmp_path / "a.pt",
+        args=argparse.Namespace(arch="veco_tiny"),
+        arrays=[np.ones(2, kind) for kind in kinds],
+        numbers=[np.dtype(kind).type(1) for kind in kinds],
     )
     state = read_checkpoint(path)
     assert state["model"]["weight"].tolist() == [0, 1, 2]
@@ -94,15 +96,18 @@ def test_harmless_type_that_is_not_allowed_is_named(tmp_path):
     assert read_checkpoint(path, trust=True)["date"] == datetime.date(2021, 8, 1)
 
 
-@pytest.mark.parametrize("damage", [
-    lambda whole: whole[: len(whole) // 2],
-    lambda whole: whole[:-30],
-    lambda whole: whole[:10],
-    lambda whole: b"\0" * len(whole),
-    lambda whole: b"Not Found\n",
-    lambda whole: b"<html></html>",
-    lambda whole: b"version https://git-lfs.github.com/spec/v1\n",
-])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda whole: whole[: len(whole) // 2],
+        lambda whole: whole[:-30],
+        lambda whole: whole[:10],
+        lambda whole: b"\0" * len(whole),
+        lambda whole: b"Not Found\n",
+        lambda whole: b"<html></html>",
+        lambda whole: b"version https://git-lfs.github.com/spec/v1\n",
+    ],
+)
 def test_damaged_file_is_told_with_its_size(tmp_path, damage):
     path = save(tmp_path / "a.pt", more=torch.zeros(1000))
     content = damage(path.read_bytes())
@@ -167,13 +172,16 @@ def interrupted():
     raise KeyboardInterrupt  # not by a signal: where the tests run in the background, SIGINT is ignored
 
 
-@pytest.mark.parametrize("main, code, words", [
-    (lambda: None, 0, ""),
-    (lambda: 7, 7, ""),
-    (wrapped_user_error, 1, "command: error: a.txt, line 3: bad\n"),
-    (lambda: open("/nowhere/at/all"), 1, "command: error: /nowhere/at/all: no such file or folder: check the path\n"),
-    (interrupted, 130, "command: interrupted\n"),
-])
+@pytest.mark.parametrize(
+    "main, code, words",
+    [
+        (lambda: None, 0, ""),
+        (lambda: 7, 7, ""),
+        (wrapped_user_error, 1, "command: error: a.txt, line 3: bad\n"),
+        (lambda: open("/nowhere/at/all"), 1, "command: error: /nowhere/at/all: no such file or folder: check the path\n"),
+        (interrupted, 130, "command: interrupted\n"),
+    ],
+)
 def test_run_ends_in_one_line(monkeypatch, capsys, log_level, main, code, words):
     monkeypatch.setattr(sys, "argv", ["some/command"])
     with pytest.raises(SystemExit) as caught:
@@ -190,6 +198,9 @@ def test_run_is_quiet_when_its_reader_goes_away():
     code = "from veco_fairseq.cli import run; run(lambda: [print('a line') for _ in range(100000)] and None)"
     result = subprocess.run(
         ["bash", "-c", 'set -o pipefail; "$0" -c "$1" | head -1', sys.executable, code],
-        cwd=REPOSITORY, capture_output=True, text=True, timeout=60,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert (result.returncode, result.stdout, result.stderr) == (141, "a line\n", "")

@@ -125,12 +125,17 @@ def test_three_arms_differ_in_where_they_start_alone(recipe):
 
 @pytest.mark.parametrize("task", ["wmt14.en-de", "wmt14.en-fr", "iwslt14.de-en"])
 def test_arms_of_the_published_tasks(task):
-    arms = {arm: commands(f"GPUS=4 {task}/finetune --out OUT --pretrained MODEL --arm {arm}") for arm in ("veco", "xlm", "random")}
+    arms = {
+        arm: commands(f"GPUS=4 {task}/finetune --out OUT --pretrained MODEL --arm {arm}") for arm in ("veco", "xlm", "random")
+    }
     for arm, ran in arms.items():
         (conversion,), (training,) = ([words for words in ran if name in words[1]] for name in ("convert", "launch.sh"))
         assert ("--random-cross-attention" in conversion) == (arm == "xlm") and of(conversion, "--seed") == "2"
         start = None if arm == "random" else of(conversion, "--output")
-        assert of(training, "--finetune-from-model") == start and (of(training, "--seed"), of(training, "--workers")) == ("2", "4")
+        assert of(training, "--finetune-from-model") == start and (of(training, "--seed"), of(training, "--workers")) == (
+            "2",
+            "4",
+        )
     ran = commands_of(f"{task}/evaluate --out OUT") + commands(f"{task}/evaluate --out OUT --name mine")
     generate = [words for words in ran if words[0] == "fairseq-generate"]
     assert [(of(words, "--beam"), of(words, "--lenpen")) for words in generate] == [("5", "1.0"), ("4", "0.6")]
@@ -147,7 +152,9 @@ def test_arms_of_understanding(setting):
         assert [of(words, "--seed") for words in ran] == ["2", "3"]
         for words in ran:
             assert of(words, "--finetune-from-model") == (None if arm == "random" else "MODEL")
-            assert of(words, "--plug") == setting.split()[-1] and of(words, "--train-langs") == ("en" if "transfer" in setting else None)
+            assert of(words, "--plug") == setting.split()[-1] and of(words, "--train-langs") == (
+                "en" if "transfer" in setting else None
+            )
 
 
 def test_the_threshold_is_the_development_sets():

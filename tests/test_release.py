@@ -121,7 +121,15 @@ def test_task_makes_the_batches_of_stock_fairseq_with_language_tokens(tmp_path):
 def test_fairseq_generate_and_translate(tmp_path, model, run):
     """The same hypotheses as stock fairseq's beam search that begins and ends with the target's token."""
     checkpoint, dictionary = released(tmp_path / "theirs", model)
-    import_release(checkpoint, dictionary, tmp_path / "ours.pt", decoder_layers=None, layer_selection="last", source_lang="en", target_lang="de")
+    import_release(
+        checkpoint,
+        dictionary,
+        tmp_path / "ours.pt",
+        decoder_layers=None,
+        layer_selection="last",
+        source_lang="en",
+        target_lang="de",
+    )
     write_data(tmp_path)
     generate = ("fairseq-generate", tmp_path, "--user-dir", "veco_fairseq", "--path", tmp_path / "ours.pt", "-s", "en",
                 "-t", "de", "--beam", "2", "--max-len-b", "9", "--max-len-a", "0", "--cpu")  # fmt: skip
@@ -253,7 +261,9 @@ def test_bad_input(tmp_path, model, run):
     both = error_line(run(*command, "--pretraining", "--decoder-layers", "3"))
     assert "--pretraining: has no translation model to choose --decoder-layers of" in both
     with pytest.raises(UserError, match=r"no language token \[fr\] \(there are: \[de\], \[en\]\)"):
-        import_release(checkpoint, dictionary, output, decoder_layers=None, layer_selection="last", source_lang="en", target_lang="fr")
+        import_release(
+            checkpoint, dictionary, output, decoder_layers=None, layer_selection="last", source_lang="en", target_lang="fr"
+        )
     with pytest.raises(UserError, match="the checkpoint has 11 layers"):
         import_release(checkpoint, dictionary, output, decoder_layers=12)
     small = tmp_path / "small.txt"

@@ -22,9 +22,7 @@ from veco_fairseq.retrieval.tatoeba import read_pair
 
 PAD = make_dictionary().pad()
 WORDS = [a + b + c for a in "bdfgk" for b in "aeiou" for c in "lmnr"]
-LINES = [
-    " ".join(WORDS[(7 * number + 3 * place) % len(WORDS)] for place in range(number % 5 + 1)) for number in range(30)
-]
+LINES = [" ".join(WORDS[(7 * number + 3 * place) % len(WORDS)] for place in range(number % 5 + 1)) for number in range(30)]
 
 
 @pytest.fixture

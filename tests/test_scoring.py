@@ -49,7 +49,7 @@ def test_brevity_penalty_and_no_smoothing_of_tokenised_bleu():
 
 
 def test_lang_chooses_the_tokenisation():
-    """"Nr." before a number is one token in German, two in French; sacreBLEU splits Chinese into characters."""
+    """ "Nr." before a number is one token in German, two in French; sacreBLEU splits Chinese into characters."""
     hypothesis, reference = ["ja die Nr. 5 ist heute rot"], ["ja die Nr 5 ist heute rot"]
     german, french = (score(hypothesis, reference, lang=lang)["tokenised_bleu"]["score"] for lang in ("de", "fr"))
     assert german == pytest.approx(100 * (6 / 7 * 4 / 6 * 2 / 5 * 1 / 4) ** 0.25)
@@ -82,7 +82,7 @@ def test_confidence_and_paired_test():
     references = [" ".join(rng.choices("abcdef", k=9)) for _ in range(100)]
 
     def noisy(share):
-        return [" ".join(rng.choice("abcdef") if rng.random() < share else w for w in l.split()) for l in references]
+        return [" ".join(rng.choice("abcdef") if rng.random() < share else w for w in line.split()) for line in references]
 
     better, worse = noisy(0.2), noisy(0.5)
     result = score(better, references, lang="en", samples=200, baseline=worse)["tokenised_bleu"]
@@ -104,8 +104,15 @@ def test_confidence_and_paired_test():
 def test_generate_output_in_the_order_of_the_test_set(tmp_path):
     lines = [
         "2026-01-01 | INFO | fairseq_cli.generate | D-9 is no hypothesis here",
-        "S-2\t▁c", "T-2\tc", "H-2\t-0.1\t▁drei", "D-2\t-0.1\tdrei\tmit Tab", "P-2\t-0.1 -0.2",
-        "D-0\t-0.5\teins", "D-0\t-0.9\tanders", "D-10\t-1\telf", "D-1\t-0.3\t",
+        "S-2\t▁c",
+        "T-2\tc",
+        "H-2\t-0.1\t▁drei",
+        "D-2\t-0.1\tdrei\tmit Tab",
+        "P-2\t-0.1 -0.2",
+        "D-0\t-0.5\teins",
+        "D-0\t-0.9\tanders",
+        "D-10\t-1\telf",
+        "D-1\t-0.3\t",
         *(f"D-{number}\t-1\tn{number}" for number in range(9, 2, -1)),
         "Generate test with beam=5: BLEU4 = 1.0",
     ]

@@ -79,8 +79,11 @@ class Sandbox:
 
     def run(self, *arguments: str, script: str = "setup.sh", **environment: str) -> subprocess.CompletedProcess:
         environment = {
-            "PATH": str(self.tools), "HOME": str(self.repository), "VECO_PYTHON": str(self.python),
-            "FAKE_CALLS": str(self.calls_file), **environment,
+            "PATH": str(self.tools),
+            "HOME": str(self.repository),
+            "VECO_PYTHON": str(self.python),
+            "FAKE_CALLS": str(self.calls_file),
+            **environment,
         }
         command = ["bash", str(self.repository / "scripts" / script), *arguments]
         return subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, timeout=60)
@@ -173,11 +176,14 @@ def test_no_python_at_all(sandbox):
     assert "install uv" in line and not sandbox.venv.exists()
 
 
-@pytest.mark.parametrize("versions, taken", [
-    ({"python3": "3.9", "python3.12": "3.10", "python3.13": "3.13"}, "python3.13"),
-    ({"python3": "3.14", "python3.11": "3.11", "python3.14": "3.14"}, "python3.11"),
-    ({"python3": "3.14"}, "python3"),
-])
+@pytest.mark.parametrize(
+    "versions, taken",
+    [
+        ({"python3": "3.9", "python3.12": "3.10", "python3.13": "3.13"}, "python3.13"),
+        ({"python3": "3.14", "python3.11": "3.11", "python3.14": "3.14"}, "python3.11"),
+        ({"python3": "3.14"}, "python3"),
+    ],
+)
 def test_the_first_supported_python_is_taken(sandbox, versions, taken):
     for name, version in versions.items():
         sandbox.interpreter(name, f"{version} venv headers /prefix")
@@ -186,13 +192,21 @@ def test_the_first_supported_python_is_taken(sandbox, versions, taken):
     assert f"making .venv with {taken} " in result.stdout, result.stderr
 
 
-@pytest.mark.parametrize("facts, compiler, missing, debian, fedora", [
-    ("- -", False, "a C++ compiler, the headers of Python 3.13, the venv module of Python 3.13",
-     "g++ python3.13-dev python3.13-venv", "gcc-c++ python3-devel python3-libs"),
-    ("venv -", True, "the headers of Python 3.13", "python3.13-dev", "python3-devel"),
-    ("venv headers", False, "a C++ compiler", "g++", "gcc-c++"),
-    ("- headers", True, "the venv module of Python 3.13", "python3.13-venv", "python3-libs"),
-])
+@pytest.mark.parametrize(
+    "facts, compiler, missing, debian, fedora",
+    [
+        (
+            "- -",
+            False,
+            "a C++ compiler, the headers of Python 3.13, the venv module of Python 3.13",
+            "g++ python3.13-dev python3.13-venv",
+            "gcc-c++ python3-devel python3-libs",
+        ),
+        ("venv -", True, "the headers of Python 3.13", "python3.13-dev", "python3-devel"),
+        ("venv headers", False, "a C++ compiler", "g++", "gcc-c++"),
+        ("- headers", True, "the venv module of Python 3.13", "python3.13-venv", "python3-libs"),
+    ],
+)
 def test_all_that_is_missing_in_one_line(sandbox, facts, compiler, missing, debian, fedora):
     if compiler:
         sandbox.compiler()
@@ -254,14 +268,17 @@ def test_no_compiler_is_needed_where_there_is_a_wheel(sandbox):
         assert sandbox.run(FAKE_FACTS="3.12 venv - /prefix").returncode == 0
 
 
-@pytest.mark.parametrize("words, told", [
-    ("Could not find a version that satisfies the requirement torch", "a download failed"),
-    ("HTTPSConnectionPool: Read timed out.", "a download failed"),
-    ("[Errno 28] No space left on device", "the disk is full"),
-    ("Failed building wheel for fairseq-fixed", "could not be compiled"),
-    ("THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.", "is not the file that"),
-    ("something else", "could not install a package"),
-])
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        ("Could not find a version that satisfies the requirement torch", "a download failed"),
+        ("HTTPSConnectionPool: Read timed out.", "a download failed"),
+        ("[Errno 28] No space left on device", "the disk is full"),
+        ("Failed building wheel for fairseq-fixed", "could not be compiled"),
+        ("THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.", "is not the file that"),
+        ("something else", "could not install a package"),
+    ],
+)
 def test_failed_installation(sandbox, words, told):
     sandbox.compiler()
     line = error_line(sandbox.run(FAKE_INSTALL_FAILS=words))
@@ -297,14 +314,17 @@ def test_a_fairseq_that_cannot_be_mended(sandbox):
     assert "its making was cut off" in sandbox.run().stdout
 
 
-@pytest.mark.parametrize("arguments, called", [
-    ([], "-m not slow tests"),
-    (["-k", "a b"], "-m not slow tests -k a b"),
-    (["-m", "slow"], "tests -m slow"),
-    (["-mslow", "--maxfail=1"], "tests -mslow --maxfail=1"),
-    (["--maxfail=1"], "-m not slow tests --maxfail=1"),
-    (["scripts/setup.sh::test_one", "-x"], "-m not slow scripts/setup.sh::test_one -x"),  # a path that is there
-])
+@pytest.mark.parametrize(
+    "arguments, called",
+    [
+        ([], "-m not slow tests"),
+        (["-k", "a b"], "-m not slow tests -k a b"),
+        (["-m", "slow"], "tests -m slow"),
+        (["-mslow", "--maxfail=1"], "tests -mslow --maxfail=1"),
+        (["--maxfail=1"], "-m not slow tests --maxfail=1"),
+        (["scripts/setup.sh::test_one", "-x"], "-m not slow scripts/setup.sh::test_one -x"),  # a path that is there
+    ],
+)
 def test_test_sh_sets_up_and_hands_its_arguments_to_pytest(sandbox, arguments, called):
     sandbox.compiler()
     result = sandbox.run(*arguments, script="test.sh")

@@ -112,8 +112,12 @@ ROWS = {
         "--bitext-mask-spread 0.2": other_losses,
         "--mono-max-length 8": more_pairs,
         "--bitext-max-length 6": lambda log, usual: log.text.count("(0 dropped)") < usual.text.count("(0 dropped)"),
-        "--mono-batch-size 2": lambda log, usual: log.of("mono_pairs") == 2 and log.of("bitext_pairs") == usual.of("bitext_pairs"),
-        "--bitext-batch-size 3": lambda log, usual: log.of("bitext_pairs") == 3 and log.of("mono_pairs") == usual.of("mono_pairs"),
+        "--mono-batch-size 2": lambda log, usual: (
+            log.of("mono_pairs") == 2 and log.of("bitext_pairs") == usual.of("bitext_pairs")
+        ),
+        "--bitext-batch-size 3": lambda log, usual: (
+            log.of("bitext_pairs") == 3 and log.of("mono_pairs") == usual.of("mono_pairs")
+        ),
         "--updates-per-epoch 3": says("an epoch is 3 updates of 1 x (mono + bitext)"),
         "--update-freq 2": says("an epoch is 5 updates of 2 x (mono + bitext)"),
         "--no-tlm": says(never=["bitext_tlm_loss"]),

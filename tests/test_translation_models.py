@@ -55,11 +55,7 @@ def test_encoder_takes_the_unplugged_pretraining_model(size):
     ARCH_CONFIG_REGISTRY[f"veco_{size}"](args)
     with torch.device("meta"):
         veco = VecoEncoder(args, make_dictionary()).sentence_encoder
-    unplugged = {
-        name: tensor.shape
-        for name, tensor in veco.state_dict().items()
-        if "encoder_attn" not in name
-    }
+    unplugged = {name: tensor.shape for name, tensor in veco.state_dict().items() if "encoder_attn" not in name}
     assert {name: tensor.shape for name, tensor in translation.items()} == unplugged
     assert unplugged["embed_positions.weight"] == (514, SIZES[size][1])
 
@@ -84,9 +80,18 @@ def test_positions_default_to_512_for_model_and_task():
 
 def test_command_line_wins():
     given = {
-        "encoder_layers": 2, "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 48, "encoder_attention_heads": 2,
-        "decoder_layers": 1, "decoder_ffn_embed_dim": 40, "decoder_attention_heads": 8, "activation_fn": "relu",
-        "dropout": 0.3, "attention_dropout": 0.0, "max_source_positions": 1024, "max_target_positions": 77,
+        "encoder_layers": 2,
+        "encoder_embed_dim": 32,
+        "encoder_ffn_embed_dim": 48,
+        "encoder_attention_heads": 2,
+        "decoder_layers": 1,
+        "decoder_ffn_embed_dim": 40,
+        "decoder_attention_heads": 8,
+        "activation_fn": "relu",
+        "dropout": 0.3,
+        "attention_dropout": 0.0,
+        "max_source_positions": 1024,
+        "max_target_positions": 77,
     }
     arguments = [part for name, value in given.items() for part in ("--" + name.replace("_", "-"), str(value))]
     args = parse("--arch", "veco_mt_large", *arguments)

@@ -116,9 +116,12 @@ def test_downloads_are_encrypted_and_checked():
     """Over https alone; by SHA-256, by a commit, or, the one archive of which no SHA-256 is known, by MD5."""
     scripts = [path.read_text() for path in (REPOSITORY / "data-bin-recipes").rglob("*.sh")]
     assert not [line for script in scripts for line in script.splitlines() if re.search(r"\b(http|ftp)://", line)]
-    by_md5 = [line for script in scripts for line in script.splitlines() if re.search(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])", line)]
+    by_md5 = [
+        line for script in scripts for line in script.splitlines() if re.search(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])", line)
+    ]
     assert [re.search(r"https://\S+", line)[0] for line in by_md5] == [
-        "https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/$ARCHIVE"]
+        "https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/$ARCHIVE"
+    ]
     for script in scripts:
         if re.search(r"^ *archive .* any$", script, re.MULTILINE):
             assert re.search(r"^URL=https://raw\.githubusercontent\.com/\S+/[0-9a-f]{40}/", script, re.MULTILINE)

@@ -77,7 +77,9 @@ def test_bad_input(run, tmp_path):
 def test_standard_input_is_utf_8_without_its_mark_and_lines_end_at_line_feeds_alone(monkeypatch):
     seen = []
     monkeypatch.setattr("veco_fairseq.inference.translator.Translator", lambda *positional, **named: None)
-    monkeypatch.setattr("veco_fairseq.inference.translator.translate_stream", lambda translator, lines, *rest: seen.extend(lines) or [])
+    monkeypatch.setattr(
+        "veco_fairseq.inference.translator.translate_stream", lambda translator, lines, *rest: seen.extend(lines) or []
+    )
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\ufeffä\rb\nc".encode()), encoding="latin-1"))
     monkeypatch.setattr(sys, "argv", ["translate.py", "a.pt"])
     monkeypatch.setattr(logging, "raiseExceptions", False)

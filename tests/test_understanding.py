@@ -105,8 +105,12 @@ def test_questions_with_and_without_answer(tmp_path):
         ("train-en.tsv", "a\tX\nb\n", "tagging", "line 2: has 1 columns, not a word and its tag"),
         ("train-en.json", "{", "span", "line 1: is not JSON"),
         ("train-en.json", '{"data": [{}]}', "span", "'paragraphs' is missing"),
-        ("train-en.json", '{"data": [{"paragraphs": [{"context": null, "qas": [{"id": "q", "question": "?"}]}]}]}',
-         "span", "question q: is not in SQuAD's format: texts are strings"),
+        (
+            "train-en.json",
+            '{"data": [{"paragraphs": [{"context": null, "qas": [{"id": "q", "question": "?"}]}]}]}',
+            "span",
+            "question q: is not in SQuAD's format: texts are strings",
+        ),
     ],
     ids=["ragged pairs", "one column", "empty", "conllu", "ragged tags", "no json", "no squad", "null"],
 )
@@ -412,7 +416,9 @@ def test_answers_as_mlqa_counts_them():
     assert metrics.of_answer("黑豹队308", ["黑豹"], metric="mlqa", lang="zh")["f1"] == pytest.approx(2 / 3)
 
 
-@pytest.mark.parametrize("lang, gold, exact", [("de", "der Hund", 1), ("en", "der Hund", 0), ("en", "the Hund", 1), ("es", "el Hund", 1)])
+@pytest.mark.parametrize(
+    "lang, gold, exact", [("de", "der Hund", 1), ("en", "der Hund", 0), ("en", "the Hund", 1), ("es", "el Hund", 1)]
+)
 def test_each_language_has_its_own_articles_in_mlqa(lang, gold, exact):
     """And SQuAD's metric English ones everywhere."""
     question = Question("1", "f", "?", gold, ((0, gold),))

@@ -86,8 +86,9 @@ def test_a_link_in_a_zip_is_a_file(folder, tmp_path):
     assert not (folder / "way").is_symlink()
 
 
-@pytest.mark.parametrize("damage", [lambda whole: whole[:40], lambda whole: b"<html>", lambda whole: b"",
-                                    lambda whole: whole[:-30] + bytes(30)])
+@pytest.mark.parametrize(
+    "damage", [lambda whole: whole[:40], lambda whole: b"<html>", lambda whole: b"", lambda whole: whole[:-30] + bytes(30)]
+)
 @pytest.mark.parametrize("name", ["a.zip", "a.tar.gz", "a.tgz", "a.tar.bz2"])
 def test_a_damaged_archive_is_one_line(folder, tmp_path, name, damage):
     path = (make_zip if name == "a.zip" else lambda path, name: make_tar(path, (name, FILE, "")))(tmp_path / name, "x")
@@ -100,7 +101,9 @@ def test_a_damaged_archive_is_one_line(folder, tmp_path, name, damage):
 
 
 def test_unpack_in_a_recipe(folder, tmp_path):
-    source = f"set -euo pipefail; source {REPOSITORY}/data-bin-recipes/lib/understanding.sh; OUT={tmp_path}; step unpacking {folder}"
+    source = (
+        f"set -euo pipefail; source {REPOSITORY}/data-bin-recipes/lib/understanding.sh; OUT={tmp_path}; step unpacking {folder}"
+    )
     environment = {**os.environ, "VECO_SKIP_SETUP": "1"}
 
     def run(path):

@@ -375,7 +375,22 @@ def test_a_data_root_is_nobodys_output(corpora, run, tmp_path):
         (None, ["--alp", "x", "--lines", "0"], "--lines 0: must be at least 1"),
         (None, ["--alp", "nowhere.model"], "nowhere.model: no such file"),
     ],
-    ids=["folder", "file", "size", "zero", "step", "alpha", "encoding", "empty", "name", "no file", "twice", "is a folder", "lines", "model"],
+    ids=[
+        "folder",
+        "file",
+        "size",
+        "zero",
+        "step",
+        "alpha",
+        "encoding",
+        "empty",
+        "name",
+        "no file",
+        "twice",
+        "is a folder",
+        "lines",
+        "model",
+    ],
 )
 def test_bad_input_ends_in_one_line(corpora, run, tmp_path, spoil, options, message):
     if spoil:

@@ -97,13 +97,21 @@ def test_xnli(published, tmp_path):
     (out / "data/train-fr.tsv").write_text("A\tB\tneutral\n")  # of one's own
     assert prepare("xnli", "--langs", "de en").count("already there") == 2 + 1 + 6
     prepare("xnli", "--langs", "en")
-    assert sorted(path.name for path in (out / "data").glob("*.tsv")) == ["dev-en.tsv", "test-en.tsv", "train-en.tsv", "train-fr.tsv"]
+    assert sorted(path.name for path in (out / "data").glob("*.tsv")) == [
+        "dev-en.tsv",
+        "test-en.tsv",
+        "train-en.tsv",
+        "train-fr.tsv",
+    ]
 
 
 def test_pawsx(published, tmp_path):
     folder, prepare = published
     head = "id\tsentence1\tsentence2\tlabel\n"
-    files = {"x-final__de__translated_train.tsv": f"{head}1\ta\tb\t0\n2\n3\tc\td\t1\n4\tNS\td\t1\n5\td\tNS\t1\n", "x-final__en__train.tsv": f"{head}1\ta\tb\t0\n"}
+    files = {
+        "x-final__de__translated_train.tsv": f"{head}1\ta\tb\t0\n2\n3\tc\td\t1\n4\tNS\td\t1\n5\td\tNS\t1\n",
+        "x-final__en__train.tsv": f"{head}1\ta\tb\t0\n",
+    }
     for lang in ("de", "en"):
         files |= {f"x-final__{lang}__{split}_2k.tsv": f"{head}5\ta\tb\t1\n" for split in ("dev", "test")}
     archive(folder / "x-final.tar.gz", **files)
@@ -209,7 +217,9 @@ def local(tmp_path):
     folder.mkdir()
     for split, count in (("dev", 40), ("test_a", 10)):
         for lang in ("en", "de"):
-            rows = (f"{'yes' if row % 2 else 'no'} {WORDS[row]} {lang}\t{WORDS[row + 9]}\t{'ab'[row % 2]}\n" for row in range(count))
+            rows = (
+                f"{'yes' if row % 2 else 'no'} {WORDS[row]} {lang}\t{WORDS[row + 9]}\t{'ab'[row % 2]}\n" for row in range(count)
+            )
             (folder / f"{split}-{lang}.tsv").write_text("".join(rows))
     subprocess.run(["gzip", folder / "dev-de.tsv"], check=True)
     return folder
@@ -226,7 +236,20 @@ def test_from_local_files_to_figures_by_language(tmp_path, local, make_model):
 
     finetune = ("--out", out, "--pretrained", pretrained, "--arch", "veco_nlu_tiny", "--setting", "translate-train", "--plug", "in",
                 "--lrs", "0 2e-2", "--epochs", 2, "--batches", 4)  # fmt: skip
-    shape = ("--", "--cpu", "--encoder-layers", 3, "--encoder-embed-dim", 16, "--encoder-ffn-embed-dim", 32, "--max-positions", 64, "--max-length", 32)
+    shape = (
+        "--",
+        "--cpu",
+        "--encoder-layers",
+        3,
+        "--encoder-embed-dim",
+        16,
+        "--encoder-ffn-embed-dim",
+        32,
+        "--max-positions",
+        64,
+        "--max-length",
+        32,
+    )
     told = recipe("xnli", "finetune", *finetune, *shape)
     assert told.count("on the dev sets; best of") == 2
     folder = out / "checkpoints/translate-train.in.s1"
@@ -263,7 +286,9 @@ def test_the_papers_grid(task, expected, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "model.pt").touch()
     (tmp_path / "fairseq-train").write_text(f'#!/bin/bash\nprintf "%s " "$@" >>{tmp_path}/calls; echo >>{tmp_path}/calls\n')
-    (tmp_path / "python").write_text('#!/bin/bash\n[[ $2 == *batch64.epochs10.lr9e-6 ]] && exit 9\nmkdir -p "$2"; touch "$2/score"\n')
+    (tmp_path / "python").write_text(
+        '#!/bin/bash\n[[ $2 == *batch64.epochs10.lr9e-6 ]] && exit 9\nmkdir -p "$2"; touch "$2/score"\n'
+    )
     for name in ("fairseq-train", "python"):
         (tmp_path / name).chmod(0o755)
     arguments = ("--out", tmp_path, "--pretrained", tmp_path / "model.pt", "--setting", "translate-train", "--", "--cpu")
@@ -283,7 +308,9 @@ def test_the_papers_grid(task, expected, tmp_path):
 def test_a_point_that_diverged_is_left_out_and_a_killed_training_ends_the_grid(code, calls, message, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "model.pt").touch()
-    (tmp_path / "fairseq-train").write_text(f'#!/bin/bash\necho "$@" >>{tmp_path}/calls\n[[ "$*" != *"--lr 2 "* ]] || exit {code}\n')
+    (tmp_path / "fairseq-train").write_text(
+        f'#!/bin/bash\necho "$@" >>{tmp_path}/calls\n[[ "$*" != *"--lr 2 "* ]] || exit {code}\n'
+    )
     (tmp_path / "python").write_text('#!/bin/bash\nmkdir -p "$2"; touch "$2/score" "$3/grid.json"\n')
     for name in ("fairseq-train", "python"):
         (tmp_path / name).chmod(0o755)

@@ -18,9 +18,7 @@ from veco_fairseq.errors import SYSTEM_ERRORS, UserError
 Path_ = str | Path
 
 # How torch's zip writer and safetensors put a full disk into words, when they don't raise the OSError itself.
-WRITE_FAILED = re.compile(
-    r"PytorchStreamWriter failed|file write failed|unexpected pos \d+ vs \d+|iostream error|I/O error"
-)
+WRITE_FAILED = re.compile(r"PytorchStreamWriter failed|file write failed|unexpected pos \d+ vs \d+|iostream error|I/O error")
 
 
 def write_failure(error: Exception) -> str | None:
@@ -116,7 +114,7 @@ def read_lines(path: Path_) -> Iterator[str]:
     number = 0
     try:
         with gzip.open(path, "rb") if Path(path).suffix == ".gz" else open(path, "rb") as file:
-            for number, line in enumerate(decoded_lines(file, path), start=1):
+            for number, line in enumerate(decoded_lines(file, path), start=1):  # noqa: B007  the error tells it
                 yield line
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{path}: damaged after line {number} ({error}): fetch or compress it again") from error

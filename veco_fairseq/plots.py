@@ -118,7 +118,13 @@ def plot_bars(bars: dict[str, dict[str, float]], ylabel: str, title: str, output
 
 
 def plot_attention(
-    weights: torch.Tensor, rows: Sequence[str], columns: Sequence[str], *, title: str, output: Path, names: Sequence[str] = "xy",
+    weights: torch.Tensor,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    title: str,
+    output: Path,
+    names: Sequence[str] = "xy",
 ) -> None:
     """A heat map of attention weights, (rows, columns): each row's token looks at the columns' tokens.
 

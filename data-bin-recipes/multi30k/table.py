@@ -12,7 +12,6 @@ import re
 import statistics
 from collections import defaultdict
 from pathlib import Path
-from typing import Dict, List, Tuple
 
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.cli import run
@@ -21,7 +20,7 @@ from veco_fairseq.errors import UserError
 NAME = re.compile(r"finetune\.(?P<arm>.+)\.s(?P<seed>\d+)\.checkpoint_(?:\d+_(?P<updates>\d+)|last)\.json")
 
 
-Runs = Dict[Tuple[str, str], Dict[str, float]]  # (arm, seed) -> updates ("last" for the end) -> sacreBLEU
+Runs = dict[tuple[str, str], dict[str, float]]  # (arm, seed) -> updates ("last" for the end) -> sacreBLEU
 
 
 def read_scores(folder: Path) -> Runs:
@@ -37,7 +36,7 @@ def read_scores(folder: Path) -> Runs:
     return runs
 
 
-def curves_of(runs: Runs, checkpoints: Path) -> Dict[str, List[Tuple[int, float]]]:
+def curves_of(runs: Runs, checkpoints: Path) -> dict[str, list[tuple[int, float]]]:
     """(updates, sacreBLEU) of every run with several scores; the checkpoint tells at which update the end was."""
     curves = {}
     for (arm, seed), points in runs.items():
@@ -52,7 +51,7 @@ def curves_of(runs: Runs, checkpoints: Path) -> Dict[str, List[Tuple[int, float]
     return curves
 
 
-def cell(scores: List[float]) -> str:
+def cell(scores: list[float]) -> str:
     """The mean over the seeds, with the standard deviation and the number of seeds where there are several."""
     if len(scores) < 2:
         return f"{scores[0]:.1f}" if scores else ""
@@ -65,7 +64,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, metavar="PNG", help="draw BLEU over the updates, too")
     args = parser.parse_args()
     runs = read_scores(args.out / "scores")
-    scores: Dict[str, Dict[str, List[float]]] = defaultdict(lambda: defaultdict(list))
+    scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for (arm, _), points_of_run in runs.items():
         for updates, score in points_of_run.items():
             scores[arm][updates].append(score)

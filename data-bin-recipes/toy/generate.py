@@ -17,9 +17,9 @@ reaches 100 BLEU.
 
 import argparse
 import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 LANGUAGES = ("aa", "bb", "cc")
 # Of 100 content words so many are of each category; with them come a few function words.
@@ -44,7 +44,7 @@ class NounPhrase:
     noun: str
     plural: bool = False
     definite: bool = True
-    adjectives: Tuple[str, ...] = ()
+    adjectives: tuple[str, ...] = ()
 
     @property
     def is_name(self) -> bool:
@@ -59,25 +59,25 @@ class Clause:
     tense: int  # 0 past, 1 present, 2 future
     negated: bool
     subject: NounPhrase
-    object: Optional[NounPhrase] = None
-    recipient: Optional[NounPhrase] = None
-    place: Optional[NounPhrase] = None
-    adverb: Optional[str] = None
+    object: NounPhrase | None = None
+    recipient: NounPhrase | None = None
+    place: NounPhrase | None = None
+    adverb: str | None = None
 
 
 @dataclass(frozen=True)
 class Meaning:
     """One clause, or two joined by a conjunction or subordinator; a statement or a question."""
 
-    clauses: Tuple[Clause, ...]
-    joined_by: Optional[str] = None
+    clauses: tuple[Clause, ...]
+    joined_by: str | None = None
     question: bool = False
 
 
-def make_stems(sounds: str, lemmas: Sequence[str], rng: random.Random) -> Dict[str, str]:
+def make_stems(sounds: str, lemmas: Sequence[str], rng: random.Random) -> dict[str, str]:
     """A stem of its own for each lemma; function words are short."""
     onsets, vowels, codas = SOUNDS[sounds]
-    stems: Dict[str, str] = {}
+    stems: dict[str, str] = {}
     for lemma in lemmas:
         syllables = 1 if lemma.split("_")[0] in FUNCTION_WORDS else rng.choice((1, 2, 2, 2, 3))
         stem = ""
@@ -100,7 +100,7 @@ class Language:
         loanwords: stems that are not the language's own.
     """
 
-    def __init__(self, code: str, lemmas: Sequence[str], rng: random.Random, loanwords: Dict[str, str]):
+    def __init__(self, code: str, lemmas: Sequence[str], rng: random.Random, loanwords: dict[str, str]):
         self.stems = {name: name for name in NAMES} | make_stems(code, lemmas, rng) | loanwords
         self.kind = {lemma: rng.randrange(6) for lemma in [*lemmas, *NAMES]}  # gender and class follow from it
 
@@ -114,7 +114,7 @@ class Aa(Language):
     def gender(self, noun: str) -> str:
         return "oa"[self.kind[noun] % 2]
 
-    def phrase(self, np: NounPhrase) -> List[str]:
+    def phrase(self, np: NounPhrase) -> list[str]:
         if np.is_name:
             return [np.noun]
         ending = self.gender(np.noun) + ("s" if np.plural else "")
@@ -122,7 +122,7 @@ class Aa(Language):
         noun = self.stems[np.noun] + ("es" if np.plural else "")
         return [article, *(self.stems[a] + ending for a in np.adjectives), noun]
 
-    def clause(self, clause: Clause) -> List[str]:
+    def clause(self, clause: Clause) -> list[str]:
         words = self.phrase(clause.subject) + (["ne"] if clause.negated else [])
         tense = ("ave", "a", "iro")[clause.tense]
         words.append(self.stems[clause.verb] + tense + ("n" if clause.subject.plural else ""))
@@ -144,7 +144,7 @@ class Aa(Language):
 class Bb(Language):
     """Subject-object-verb, case endings, adjectives after the noun."""
 
-    def phrase(self, np: NounPhrase, case: str) -> List[str]:
+    def phrase(self, np: NounPhrase, case: str) -> list[str]:
         # Two declensions: a noun of the second has another vowel in its case ending.
         vowel = "ei"[self.kind[np.noun] // 3]
         ending = {"subject": "", "object": vowel + "t", "recipient": vowel + "su", "place": vowel + "mme"}[case]
@@ -153,7 +153,7 @@ class Bb(Language):
         noun = self.stems[np.noun] + ("or" if np.plural else "") + ("an" if np.definite else "") + ending
         return [noun, *(self.stems[a] + ("ur" if np.plural else "") + ending for a in np.adjectives)]
 
-    def clause(self, clause: Clause) -> List[str]:
+    def clause(self, clause: Clause) -> list[str]:
         words = [self.stems[clause.adverb]] if clause.adverb else []
         words += self.phrase(clause.subject, "subject")
         for case, np in (("place", clause.place), ("recipient", clause.recipient), ("object", clause.object)):
@@ -182,14 +182,14 @@ class Cc(Language):
     def prefix(self, np: NounPhrase) -> str:
         return self.PREFIXES[1 if np.is_name else self.kind[np.noun] % 3][np.plural]
 
-    def phrase(self, np: NounPhrase) -> List[str]:
+    def phrase(self, np: NounPhrase) -> list[str]:
         if np.is_name:
             return [np.noun]
         prefix = self.prefix(np)
         words = [prefix + self.stems[np.noun], *(prefix + self.stems[a] for a in np.adjectives)]
         return words + ([prefix + "le"] if np.definite else [])
 
-    def clause(self, clause: Clause) -> List[str]:
+    def clause(self, clause: Clause) -> list[str]:
         tense = ("li", "na", "ta")[clause.tense]
         words = [("ha" if clause.negated else "") + self.prefix(clause.subject) + tense + self.stems[clause.verb]]
         words += self.phrase(clause.subject)
@@ -217,7 +217,7 @@ class Author:
 
     def __init__(self, lemmas: Sequence[str], rng: random.Random):
         self.rng = rng
-        self.by_category: Dict[str, List[str]] = {}
+        self.by_category: dict[str, list[str]] = {}
         for lemma in lemmas:
             self.by_category.setdefault(lemma.rsplit("_", 1)[0], []).append(lemma)
 
@@ -245,8 +245,9 @@ class Author:
         if category == "thing" and self.rng.random() < 0.12:
             return NounPhrase(self.hero)
         adjectives = tuple(self.on_topic("adjective") for _ in range(self.rng.choice((0, 0, 0, 1))))
-        return NounPhrase(self.on_topic(category), self.rng.random() < 0.35, self.rng.random() < 0.6,
-                          tuple(dict.fromkeys(adjectives)))
+        return NounPhrase(
+            self.on_topic(category), self.rng.random() < 0.35, self.rng.random() < 0.6, tuple(dict.fromkeys(adjectives))
+        )
 
     def clause(self, simple: bool) -> Clause:
         chance = self.rng.random
@@ -280,12 +281,11 @@ class Corpus:
         loans = [lemma for lemma in self.lemmas if lemma.split("_")[0] in LOANED][::LOAN_STEP]
         loanwords = make_stems("loanwords", loans, random.Random(f"{seed} loanwords"))
         self.languages = [
-            kind(code, self.lemmas, random.Random(f"{seed} {code}"), loanwords)
-            for kind, code in zip((Aa, Bb, Cc), LANGUAGES)
+            kind(code, self.lemmas, random.Random(f"{seed} {code}"), loanwords) for kind, code in zip((Aa, Bb, Cc), LANGUAGES)
         ]
-        self.seen: Set[str] = set()
+        self.seen: set[str] = set()
 
-    def documents(self, split: str, sentences: int) -> List[List[Tuple[str, ...]]]:
+    def documents(self, split: str, sentences: int) -> list[list[tuple[str, ...]]]:
         """Documents of 5 to 12 sentences (the last may be shorter), each sentence in all languages."""
         rng = random.Random(f"{self.seed} {split}")
         author = Author(self.lemmas, rng)
@@ -306,7 +306,7 @@ class Corpus:
         return documents
 
 
-def write(path: Path, documents: List[List[str]], blank_lines: bool) -> None:
+def write(path: Path, documents: list[list[str]], blank_lines: bool) -> None:
     separator = "\n\n" if blank_lines else "\n"
     path.write_text(separator.join("\n".join(document) for document in documents) + "\n", encoding="utf-8")
 

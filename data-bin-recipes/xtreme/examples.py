@@ -6,8 +6,8 @@
 import argparse
 import json
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
     which.add_argument("--ids", metavar="PREFIX", help="questions whose ids begin so")
     args = parser.parse_args()
 
-    def keep(examples: List) -> List:
+    def keep(examples: list) -> list:
         if args.ids is not None:
             kept = [example for example in examples if str(example["id"]).startswith(args.ids)]
         elif args.first is not None:
@@ -29,10 +29,12 @@ def main() -> None:
         else:
             kept = examples[-args.last :] if args.last else examples[: -args.but_last]
         if not 0 < len(kept) < len(examples):
-            sys.exit(f"examples.py: error: {args.file}: {len(kept):,} of its {len(examples):,} examples would be kept: give another number")
+            sys.exit(
+                f"examples.py: error: {args.file}: {len(kept):,} of its {len(examples):,} examples would be kept: give another number"
+            )
         return kept
 
-    formats: Dict[str, Callable] = {".json": questions, ".conllu": sentences, ".tsv": rows}
+    formats: dict[str, Callable] = {".json": questions, ".conllu": sentences, ".tsv": rows}
     try:
         text = args.file.read_bytes().decode("utf-8")  # lines end at \n alone
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
@@ -57,7 +59,7 @@ def texts(text: str, suffix: str) -> Iterator[str]:
         yield from (line.replace("\t", " ") for line in text.strip("\n").split("\n"))
 
 
-def questions(text: str, keep: Callable[[List], List]) -> str:
+def questions(text: str, keep: Callable[[list], list]) -> str:
     data = json.loads(text)
     paragraphs = [paragraph for article in data["data"] for paragraph in article["paragraphs"]]
     kept = set(map(id, keep([entry for paragraph in paragraphs for entry in paragraph["qas"]])))
@@ -69,11 +71,11 @@ def questions(text: str, keep: Callable[[List], List]) -> str:
     return json.dumps(data, ensure_ascii=False) + "\n"
 
 
-def sentences(text: str, keep: Callable[[List], List]) -> str:
+def sentences(text: str, keep: Callable[[list], list]) -> str:
     return "".join(f"{block}\n\n" for block in keep(text.strip("\n").split("\n\n")))
 
 
-def rows(text: str, keep: Callable[[List], List]) -> str:
+def rows(text: str, keep: Callable[[list], list]) -> str:
     if "\n\n" in text:  # a word a line
         return sentences(text, keep)
     first, *lines = text.rstrip("\n").split("\n")

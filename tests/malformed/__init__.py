@@ -30,9 +30,9 @@ damage bytes and texts, and :func:`malformed.damage.each`, which makes cases of 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 # fairseq's commands, before any module here brings the plug-in: as where --user-dir does

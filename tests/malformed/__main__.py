@@ -61,7 +61,9 @@ def table(counts: dict[str, Counter]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="cases whose KIND: NAME has it (or one of several)")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="TEXT", help="cases whose KIND: NAME has it (or one of several)"
+    )
     parser.add_argument("--each", type=int, metavar="N", help="so many of each kind, drawn by the seed")
     parser.add_argument("--skip", type=int, default=0, metavar="N", help="the first so many, to go on after these")
     parser.add_argument("--together", type=int, default=2, metavar="N", help="commands at a time (default: 2)")
@@ -84,7 +86,9 @@ def main() -> int:
             counts.setdefault(case.kind, Counter())["failed" if failure else min(result.code, 1)] += 1
             if failure or args.verbose:
                 said = error_lines(result.err)[:1] or ["exit code 0"]
-                print(f"{'FAILED ' if failure else ''}{case.kind}: {case.name} ({seconds:.1f} s): {failure or said[0]}", flush=True)
+                print(
+                    f"{'FAILED ' if failure else ''}{case.kind}: {case.name} ({seconds:.1f} s): {failure or said[0]}", flush=True
+                )
             if failure:
                 failures.append({"kind": case.kind, "name": case.name, "why": failure, "command": case.command,
                                  "out": result.out[-3000:], "err": result.err[-3000:]})  # fmt: skip

@@ -136,7 +136,9 @@ def token_files(rng: random.Random, good: Path) -> Iterator[Case]:
                 for suffix in (".idx", ".bin"):
                     (folder / f"{path}{suffix}").unlink()
 
-            yield Case(".bin", f"translation: {path}: neither is there", TRAIN[1], TRAIN[2], neither, refused=True, names=("valid",))
+            yield Case(
+                ".bin", f"translation: {path}: neither is there", TRAIN[1], TRAIN[2], neither, refused=True, names=("valid",)
+            )
         how["check"] = known_ids(path, types + of_root)
         damaged = (*wrong_ids(ids, rng, types + of_root), *damage.cut(ids, rng, 5), *damage.flip(ids, rng, 12),
                    *damage.swap(ids, rng, 4), *damage.other_kinds(rng))  # fmt: skip

@@ -114,7 +114,7 @@ def cases(rng: random.Random, good: Path) -> Iterator[Case]:
             option = action.option_strings[-1]
             shared = seen.get(option, 0)
             seen[option] = shared + 1
-            for number, (value, refused) in enumerate(values_of(action, rng)):
+            for _number, (value, refused) in enumerate(values_of(action, rng)):
                 if not shared or rng.random() < 0.15:
                     yield case(f"options of fairseq, {name}", command, option, value, needs, refused)
     for command, needs in SCRIPTS:
@@ -130,4 +130,6 @@ ENDS = ("--max-epoch", "2")  # also where --max-update 0 sets no end
 def case(kind: str, command: tuple[str, ...], option: str, value: str, needs: tuple[str, ...], refused: bool) -> Case:
     text = value if len(value) < 50 else f"{value[:5]}... ({len(value)})"
     name = f"{' '.join(command[1:2]) if command[1] in ('tatoeba', 'bucc', 'run') else ''} {option} {text!r}".strip()
-    return Case(kind, name, (*command, *ENDS * (command[0] == "fairseq-train"), f"{option}={value}"), needs, refused=refused, leaves=LEFT)
+    return Case(
+        kind, name, (*command, *ENDS * (command[0] == "fairseq-train"), f"{option}={value}"), needs, refused=refused, leaves=LEFT
+    )

@@ -94,7 +94,11 @@ def checkpoints(rng: random.Random, good: Path) -> Iterator[Case]:
         )),
     ):  # fmt: skip
         content = (good / path).read_bytes()
-        how = {"names": (LAST,), "leaves": ("ckpt/*", "camlm/dict.txt"), "changes": (f"camlm/{LAST}", "camlm/dict.txt", "camlm/*.model")}
+        how = {
+            "names": (LAST,),
+            "leaves": ("ckpt/*", "camlm/dict.txt"),
+            "changes": (f"camlm/{LAST}", "camlm/dict.txt", "camlm/*.model"),
+        }
         whole = [*damage.flip(content, rng, 30), *damage.swap(content, rng, 12), *records(content, rng)]
         for what, change in whole:
             for name, command, needs in [uses[rng.randrange(len(uses))]]:
@@ -131,7 +135,9 @@ def hugging_face(rng: random.Random, good: Path) -> Iterator[Case]:
         yield from damage.each("safetensors", path, damaged, use, **how, refused=True)
     header = json.loads(content[8 : 8 + length])
     for what, changed in damage.wrong_json(json.dumps(header).encode(), rng, 25):
-        yield from damage.each("safetensors", path, iter([(what, struct.pack("<Q", len(changed)) + changed + content[8 + length :])]), use, **how)
+        yield from damage.each(
+            "safetensors", path, iter([(what, struct.pack("<Q", len(changed)) + changed + content[8 + length :])]), use, **how
+        )
     damaged = [*damage.cut(content, rng, 8), *damage.other_kinds(rng), *damage.no_file(path)]
     yield from damage.each("safetensors", path, iter(damaged), use, **{**how, "names": ("hf",)}, refused=True)
     yield from damage.each("safetensors", path, damage.flip(content, rng, 10, 0, 8 + length), use, **how)
@@ -192,7 +198,11 @@ def stages(rng: random.Random, good: Path) -> Iterator[Case]:
         yield from damage.each("stages", path, damage.no_file(path), [use], **how)
     for path in ("vocap/languages/aa.npz", "vocap/languages/aa.model"):
         content = (good / path).read_bytes()
-        how = {"names": ("aa.npz", "aa.model", "vocap"), "changes": ("vocap/*", "vocap/**/*"), "leaves": ("vocap/*", "vocap/**/*")}
+        how = {
+            "names": ("aa.npz", "aa.model", "vocap"),
+            "changes": ("vocap/*", "vocap/**/*"),
+            "leaves": ("vocap/*", "vocap/**/*"),
+        }
 
         def again(folder: Path, path=path, change=b"") -> None:
             (folder / path).write_bytes(change)
@@ -210,7 +220,10 @@ def logs(rng: random.Random, good: Path) -> Iterator[Case]:
         content = (good / path).read_bytes()
         text = content.decode()
         place = text.index("| valid on") if "| valid on" in text else text.index('"valid_loss"')
-        uses = [("curves", commands.curves(path), ("logs",)), ("curves of training", (*commands.curves(path), "--train"), ("logs",))]
+        uses = [
+            ("curves", commands.curves(path), ("logs",)),
+            ("curves of training", (*commands.curves(path), "--train"), ("logs",)),
+        ]
         damaged = [*damage.flip(content, rng, 20, place, place + 400), *damage.cut(content, rng, 8), *odd(text, rng),
                    ("cut within the validation", content[: place + 60]), ("loss nan", text.replace('"valid_loss": "', '"valid_loss": "nan').encode()),
                    ("a number of 500 digits", text.replace("loss ", "loss " + "9" * 500).encode()),

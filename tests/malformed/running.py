@@ -102,7 +102,9 @@ def child(command: tuple[str, ...], folder: Path, streams: tuple[Path, Path], st
         sys.stdin, sys.stdout, sys.stderr = (open(number, "r" if number == 0 else "w") for number in range(3))
         root = logging.getLogger()
         root.handlers = [logging.StreamHandler(sys.stdout)]
-        root.handlers[0].setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s", "%Y-%m-%d %H:%M:%S"))
+        root.handlers[0].setFormatter(
+            logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s", "%Y-%m-%d %H:%M:%S")
+        )
         root.setLevel("INFO")
         os.environ.update(environment)
         os.chdir(folder)
@@ -134,7 +136,7 @@ def child(command: tuple[str, ...], folder: Path, streams: tuple[Path, Path], st
 def digests(folder: Path) -> dict[str, str]:
     """The files below a folder with what they hold; folders and links by what they are."""
     found = {}
-    for root, folders, files in os.walk(folder):
+    for root, _folders, files in os.walk(folder):
         for name in files:
             path = Path(root, name)
             held = hashlib.blake2b(path.read_bytes()).hexdigest() if path.is_file() and os.access(path, os.R_OK) else "?"

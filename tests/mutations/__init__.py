@@ -10,8 +10,9 @@ by_hand.jsonl, was written from the code without a look at the tests. reasons.js
 import difflib
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Tuple
+from typing import NamedTuple
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 FOLDER = Path(__file__).resolve().parent
@@ -48,12 +49,12 @@ class Change(NamedTuple):
     area: str
     file: str
     code: str
-    lines: Tuple[int, ...]
+    lines: tuple[int, ...]
     what: str
     origin: str
 
     @property
-    def diff(self) -> List[str]:
+    def diff(self) -> list[str]:
         """The lines that change, as ``- old`` and ``+ new``."""
         old = (REPOSITORY / self.file).read_text(encoding="utf-8").splitlines()
         changed = difflib.unified_diff(old, self.code.splitlines(), n=0, lineterm="")
@@ -76,13 +77,15 @@ def by_hand() -> Iterator[Change]:
         file = REPOSITORY / change["file"]
         code = file.read_text(encoding="utf-8") if file.exists() else ""
         if code.count(change["old"]) != 1:
-            raise SystemExit(f"by_hand.jsonl, line {number}: {change['file']} does not have {change['old']!r} once: mend the line")
+            raise SystemExit(
+                f"by_hand.jsonl, line {number}: {change['file']} does not have {change['old']!r} once: mend the line"
+            )
         first = code[: code.index(change["old"])].count("\n") + 1
         lines = tuple(range(first, first + change["old"].count("\n") + 1))
         code = code.replace(change["old"], change["new"])
         yield Change(change["area"], change["file"], code, lines, change["what"], "hand")
 
 
-def reasons() -> Dict[str, str]:
+def reasons() -> dict[str, str]:
     """Key -> why the change makes no difference to a user."""
     return {entry["key"]: entry["why"] for entry in json.loads((FOLDER / "reasons.json").read_text(encoding="utf-8"))}

@@ -10,7 +10,6 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Dict
 
 from mutations import AREAS, Change, by_hand, reasons
 from mutations.reach import Reach, measure
@@ -27,12 +26,20 @@ except ImportError as error:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for copies, notes and results; goes on with what is there")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="for copies, notes and results; goes on with what is there"
+    )
     parser.add_argument("--area", action="append", choices=list(AREAS), help="(or several; default: all)")
     parser.add_argument("--tool", type=int, default=15, metavar="N", help="changes of an area that the tool makes (default: 15)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--hand", type=int, metavar="N", help="of those made by hand, drawn by the seed (default: all)")
-    parser.add_argument("--skip", type=int, default=0, metavar="N", help="leave out the first N of an area and a kind, which a run before has tried")
+    parser.add_argument(
+        "--skip",
+        type=int,
+        default=0,
+        metavar="N",
+        help="leave out the first N of an area and a kind, which a run before has tried",
+    )
     parser.add_argument("--together", type=int, default=2, metavar="N", help="runs at a time (default: 2)")
     parser.add_argument("--within", type=float, default=math.inf, metavar="S",
                         help="of each change's tests, quick ones first, those that take so many seconds (default: all)")  # fmt: skip
@@ -51,12 +58,17 @@ def main() -> int:
             with open(results_file, "a", encoding="utf-8") as file:
                 file.write(json.dumps(result, ensure_ascii=False) + "\n")
             if result["how"] != "noticed" and result["key"] not in known:
-                print(f"{result['how']}: {result['file']}:{result['line']} [{result['key']}] {result['what']}", *result["diff"], sep="\n    ", flush=True)
+                print(
+                    f"{result['how']}: {result['file']}:{result['line']} [{result['key']}] {result['what']}",
+                    *result["diff"],
+                    sep="\n    ",
+                    flush=True,
+                )
     print(table(list(results.values()), known))
     return 0
 
 
-def run_all(args: argparse.Namespace, out: Path, results: Dict[str, dict]):
+def run_all(args: argparse.Namespace, out: Path, results: dict[str, dict]):
     """Those that were not run yet, or not noticed, as they end."""
     areas = args.area or list(AREAS)
     hand, changes = list(by_hand()), []

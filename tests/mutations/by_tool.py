@@ -4,8 +4,8 @@
 
 import ast
 import random
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Dict, Iterator, List, Set, Tuple
 
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
@@ -19,13 +19,13 @@ UNLIKELY = ("_Is", "_IsNot", "_Pow", "_RShift", "_LShift", "_BitOr", "_BitAnd", 
 BENCHMARKS = ("benchmarks", "kills")  # of speeds and kills themselves
 
 
-def operators() -> List[str]:
+def operators() -> list[str]:
     return sorted(name for name in operator_names() if not name.endswith(UNLIKELY))
 
 
-def of_no_interest(code: str) -> Set[Tuple[int, int]]:
+def of_no_interest(code: str) -> set[tuple[int, int]]:
     """(line, column) of all in annotations, docstrings and __all__, whose change is none."""
-    places: Set[Tuple[int, int]] = set()
+    places: set[tuple[int, int]] = set()
 
     def leave_out(node: ast.AST) -> None:
         for part in ast.walk(node):
@@ -41,11 +41,11 @@ def of_no_interest(code: str) -> Set[Tuple[int, int]]:
     return places
 
 
-def places(file: Path) -> Dict[Tuple[int, int], List[Tuple[str, int]]]:
+def places(file: Path) -> dict[tuple[int, int], list[tuple[str, int]]]:
     """(line, column) -> the operators that change something there, each with the number of its occurrence."""
     code = file.read_text(encoding="utf-8")
     left_out, tree = of_no_interest(code), get_ast(code)
-    found: Dict[Tuple[int, int], List[Tuple[str, int]]] = {}
+    found: dict[tuple[int, int], list[tuple[str, int]]] = {}
     for name in operators():
         operator, occurrence = get_operator(name)(), 0
         for node in ast_nodes(tree):

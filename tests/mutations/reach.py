@@ -15,8 +15,8 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Dict, Iterable, List, Set
 
 SETTINGS = """[run]
 parallel = true
@@ -49,7 +49,7 @@ def pytest_runtest_logreport(report) -> None:
             file.write(json.dumps([report.nodeid, report.duration, report.outcome]) + "\n")
 
 
-def digests(suite: Path) -> Dict[str, str]:
+def digests(suite: Path) -> dict[str, str]:
     """Test file -> what tells whether it has changed."""
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted((suite / "tests").glob("test_*.py"))}
 
@@ -80,9 +80,9 @@ def measure(suite: Path, notes: Path, together: int) -> None:
     (folder / "measured.json").write_text(json.dumps(about), encoding="utf-8")
 
 
-def lines_before(old: List[str], new: List[str]) -> Dict[int, List[int]]:
+def lines_before(old: list[str], new: list[str]) -> dict[int, list[int]]:
     """Old line -> the lines, from 1 on, that stand in its place now; where lines were put in, those of their neighbours."""
-    found: Dict[int, List[int]] = defaultdict(list)
+    found: dict[int, list[int]] = defaultdict(list)
     for kind, i1, i2, j1, j2 in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind == "equal":
             for i, j in zip(range(i1, i2), range(j1, j2)):
@@ -93,7 +93,7 @@ def lines_before(old: List[str], new: List[str]) -> Dict[int, List[int]]:
     return found
 
 
-def folders(notes: Path) -> List[Path]:
+def folders(notes: Path) -> list[Path]:
     """Those of measurements that came to their end, the newest last."""
     return sorted(path.parent for path in notes.glob("*/measured.json"))
 
@@ -109,16 +109,16 @@ class Reach:
 
     def __init__(self, suite: Path, notes: Path):
         self.suite = suite
-        self.tests: Dict[str, Dict[int, Set[str]]] = defaultdict(lambda: defaultdict(set))
-        self.seconds: Dict[str, float] = {}
-        self.failed: Set[str] = set()
-        known: Set[str] = set()  # test files of newer measurements
+        self.tests: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+        self.seconds: dict[str, float] = {}
+        self.failed: set[str] = set()
+        known: set[str] = set()  # test files of newer measurements
         for folder in reversed(folders(notes)):
             about = json.loads((folder / "measured.json").read_text(encoding="utf-8"))
             self._add(folder, known)
             known.update(about["tests"])
 
-    def _add(self, folder: Path, known: Set[str]) -> None:
+    def _add(self, folder: Path, known: set[str]) -> None:
         """A measurement, without the test files that are known already; code may have moved within its file since."""
         import coverage
 
@@ -142,7 +142,7 @@ class Reach:
                     if outcome == "failed":
                         self.failed.add(test)
 
-    def of(self, file: str, lines: Iterable[int]) -> Set[str]:
+    def of(self, file: str, lines: Iterable[int]) -> set[str]:
         """The tests that run any of these lines.
 
         What is run once, as a file is imported, is no test's: of such lines all tests that run the file, and those whose
@@ -158,18 +158,20 @@ class Reach:
             found |= self.speaking_of(name)
         return found - self.failed
 
-    def importers(self, file: str) -> Set[str]:
+    def importers(self, file: str) -> set[str]:
         """The tests whose file imports a module: those that look at what it defines."""
         module = Path(file).with_suffix("").as_posix().replace("/", ".")
         parent, _, name = module.rpartition(".")
-        return self.speaking_of(f"from {module} import") | self.speaking_of(rf"from {parent} import [^\n]*\b{name}\b", pattern=True)
+        return self.speaking_of(f"from {module} import") | self.speaking_of(
+            rf"from {parent} import [^\n]*\b{name}\b", pattern=True
+        )
 
-    def named_after(self, file: str) -> Set[str]:
+    def named_after(self, file: str) -> set[str]:
         """The tests in whose name the file is, or, of a command's module, its script."""
         names = {Path(file).name, *(path.name for path in (self.suite / "scripts").glob("*.py") if _starts(path, file))}
         return {test for test in self.seconds if any(name in test for name in names)}
 
-    def speaking_of(self, text: str, pattern: bool = False) -> Set[str]:
+    def speaking_of(self, text: str, pattern: bool = False) -> set[str]:
         """The tests whose file has this text, or a match of this pattern."""
         files = {path.name: path.read_text(encoding="utf-8") for path in (self.suite / "tests").glob("test_*.py")}
         speak = {name for name, content in files.items() if (re.search(text, content) if pattern else text in content)}

@@ -3,15 +3,14 @@
 """The table by area."""
 
 from collections import Counter, defaultdict
-from typing import Dict, List
 
 from mutations import AREAS
 
 
-def table(results: List[dict], known: Dict[str, str]) -> str:
+def table(results: list[dict], known: dict[str, str]) -> str:
     """A row for each area: its changes, and of those that make a difference how many were noticed."""
     rows = [("area", "changes", "no difference", "noticed", "unnoticed", "score")]
-    counts: Dict[str, Counter] = defaultdict(Counter)
+    counts: dict[str, Counter] = defaultdict(Counter)
     for result in results:
         how = result["how"]
         if how != "noticed":
@@ -22,5 +21,11 @@ def table(results: List[dict], known: Dict[str, str]) -> str:
         of_area = counts[area]
         different = of_area["noticed"] + of_area["unnoticed"]
         score = f"{100 * of_area['noticed'] / different:.0f}%" if different else "-"
-        rows.append((area, *(str(n) for n in (of_area.total(), of_area["no difference"], of_area["noticed"], of_area["unnoticed"])), score))
+        rows.append(
+            (
+                area,
+                *(str(n) for n in (of_area.total(), of_area["no difference"], of_area["noticed"], of_area["unnoticed"])),
+                score,
+            )
+        )
     return "\n".join("| " + " | ".join(row) + " |" for row in (rows[0], ["---"] * 6, *rows[1:]))

@@ -13,7 +13,7 @@ import sys
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Set, Tuple
+from typing import NamedTuple
 
 from mutations import REPOSITORY, Change
 from mutations.reach import Reach
@@ -48,7 +48,7 @@ def copy_repository(folder: Path) -> Path:
     return folder
 
 
-def in_order(tests: Set[str], seconds: Dict[str, float], first: Set[str] = frozenset()) -> List[str]:
+def in_order(tests: set[str], seconds: dict[str, float], first: set[str] = frozenset()) -> list[str]:
     """Quick ones first, so that most changes are noticed soon; those of a file together, since they share fixtures.
 
     Args:
@@ -57,7 +57,7 @@ def in_order(tests: Set[str], seconds: Dict[str, float], first: Set[str] = froze
         first: of the quick ones, those that come before all others: which look at the changed module.
     """
     slow = {test: seconds.get(test, 1) > QUICK for test in tests}
-    together: Dict[Tuple[bool, bool, str], List[str]] = defaultdict(list)
+    together: dict[tuple[bool, bool, str], list[str]] = defaultdict(list)
     for test in tests:
         together[slow[test], test not in first, test.split("::")[0]].append(test)
     of_file = sorted(together.items(), key=lambda item: (*item[0][:2], sum(seconds.get(name, 1) for name in item[1])))
@@ -94,7 +94,9 @@ def run(change: Change, suite: Path, reach: Reach, within: float = math.inf) -> 
         )  # fmt: skip
         try:
             said = process.communicate(timeout=60 + PATIENCE * expected)[0]
-            failed = [line.split(" - ")[0].split(" ", 1)[1] for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+            failed = [
+                line.split(" - ")[0].split(" ", 1)[1] for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))
+            ]
             by = failed[0] if failed else f"exit code {process.returncode}"
             if process.returncode in (4, 5):  # pytest's, for tests that it does not find
                 raise RuntimeError(f"{change.file}: its tests cannot be run: {said[-500:]}")

@@ -14,7 +14,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Dict, List, Tuple
 
 RECIPES = Path(__file__).resolve().parents[2] / "data-bin-recipes"
 SCRIPTS = sorted(path for path in RECIPES.glob("**/*.sh") if path.parent.name != "lib")
@@ -124,7 +123,7 @@ def cases() -> Iterator[str]:
     yield "xtreme/tatoeba/evaluate --out OUT --pretrained MODEL --name mine -- --cpu"
 
 
-def shown() -> Iterator[Tuple[str, str, Dict[str, str]]]:
+def shown() -> Iterator[tuple[str, str, dict[str, str]]]:
     """Of each README the call whose commands it shows, and what stands there in place of the test's folders."""
     names = {"REPO/": "", "MODEL": "$model"}
     for recipe, step in (("toy", "train"), ("toy", "finetune"), ("multi30k", "train"), ("multi30k", "finetune"),
@@ -141,10 +140,14 @@ def shown() -> Iterator[Tuple[str, str, Dict[str, str]]]:
         case = f"GPUS=1 xtreme/{task}/finetune --out OUT --pretrained MODEL --lrs 1e-5 --epochs 3 --batches 32"
         yield f"xtreme/{task}", case, {**names, "OUT": f"data-bin/xtreme/{task}"}
     for task in ("bucc", "tatoeba"):
-        yield f"xtreme/{task}", f"xtreme/{task}/evaluate --out OUT --pretrained MODEL", {**names, "OUT": f"data-bin/xtreme/{task}"}
+        yield (
+            f"xtreme/{task}",
+            f"xtreme/{task}/evaluate --out OUT --pretrained MODEL",
+            {**names, "OUT": f"data-bin/xtreme/{task}"},
+        )
 
 
-def show(told: str, names: Dict[str, str]) -> List[str]:
+def show(told: str, names: dict[str, str]) -> list[str]:
     """The trainings of a part of the table, or what it retrieves by, as a README shows them: wrapped, below each other."""
     blocks = []
     for line in told.splitlines():
@@ -163,7 +166,7 @@ def show(told: str, names: Dict[str, str]) -> List[str]:
     return blocks
 
 
-def grouped(words: List[str]) -> List[str]:
+def grouped(words: list[str]) -> list[str]:
     """Options with their values."""
     groups = [words[0]]
     for word in words[1:]:
@@ -262,7 +265,9 @@ class Place:
         arguments = [re.sub(r"^(OUT|OTHER|LOCAL)\b|(?<= )LOCAL\b", rf"{self.folder}/\g<0>", word) for word in arguments]
         arguments = [str(self.folder / "PRETRAINED/model.pt") if word == "MODEL" else word for word in arguments]
         command = ["/bin/bash", str(self.recipes / f"{script}.sh"), *arguments]
-        result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=self.folder, stdin=subprocess.DEVNULL)
+        result = subprocess.run(
+            command, capture_output=True, text=True, env=environment, cwd=self.folder, stdin=subprocess.DEVNULL
+        )
         lines = [line.rstrip() for line in (self.folder / "calls").read_text().splitlines()]
         lines += [f"! {line}" for line in result.stderr.splitlines()]
         for made in sorted(self.folder.glob("OUT/raw/*.*")) + sorted(self.folder.glob("OUT/data/*.*")):

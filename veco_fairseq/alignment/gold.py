@@ -53,8 +53,7 @@ def read_gold(path: Path_, source: Sequence[str], target: Sequence[str], first: 
                 if not 0 <= word < count:
                     advice = "" if first else " (--gold-from-1 if its words are numbered from 1)"
                     raise UserError(
-                        f"{path}, line {number}: {text}: the {side} sentence has words {first} to {count - 1 + first}"
-                        f"{advice}"
+                        f"{path}, line {number}: {text}: the {side} sentence has words {first} to {count - 1 + first}{advice}"
                     )
             gold.possible.add(link)
             if match[2] == "-":

@@ -2,7 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Optimal transport with entropic regularisation, and the links in its plan."""
 
-
 import torch
 from torch import Tensor
 

@@ -176,7 +176,9 @@ def generate_job(args: Namespace) -> dict:
         search = Search(args.length, args.length, args.beam, args.batch_size)
     if args.job == "fairseq":
         return with_fairseq(checkpoint, data, pieces, lines, search=search, device=args.device)
-    return with_ctranslate2(args.folder / name, pieces, lines, search=search, device=args.device, inter_threads=args.inter_threads)
+    return with_ctranslate2(
+        args.folder / name, pieces, lines, search=search, device=args.device, inter_threads=args.inter_threads
+    )
 
 
 def generate_table(title: str, results: dict, args: Namespace) -> dict:
@@ -195,7 +197,10 @@ def generate_table(title: str, results: dict, args: Namespace) -> dict:
         if args.reference:
             found["bleu"] = score(rounds[0]["translations"], list(read_lines(args.reference)), lang=args.lang)["sacrebleu"]
             bleu = f"{found['bleu']['score']:.2f}"
-        print(f"{name:22} {found['sentences_a_second']:12.2f} {found['ratio']:11.2f} {1000 * found['latency']:9.0f} "
-              f"{bleu:>10} {found['other']:12}", flush=True)
+        print(
+            f"{name:22} {found['sentences_a_second']:12.2f} {found['ratio']:11.2f} {1000 * found['latency']:9.0f} "
+            f"{bleu:>10} {found['other']:12}",
+            flush=True,
+        )
         figures[name] = found
     return figures

@@ -18,9 +18,7 @@ EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 
 
-def last_checkpoints(
-    folder: Path_, count: int, name: "re.Pattern[str]", upper_bound: int | None = None
-) -> list[Path]:
+def last_checkpoints(folder: Path_, count: int, name: "re.Pattern[str]", upper_bound: int | None = None) -> list[Path]:
     """The last ``count`` checkpoints of a save folder, the newest first.
 
     Args:
@@ -41,8 +39,7 @@ def last_checkpoints(
         if name is UPDATE:
             kind, keep, but = "updates", "--keep-interval-updates", " (fairseq saves none of them at an epoch's end)"
         raise UserError(
-            f"{folder}: has {len(chosen)} checkpoints of {kind}, not {count}: ask for fewer, or train with {keep} "
-            f"{count}{but}"
+            f"{folder}: has {len(chosen)} checkpoints of {kind}, not {count}: ask for fewer, or train with {keep} {count}{but}"
         )
     return [numbers[number] for number in chosen]
 

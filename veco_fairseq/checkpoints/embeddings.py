@@ -19,7 +19,6 @@ MAX_NEW_SHARE = 0.01  # of the dictionary may be tokens that pre-training did no
 PADDING_SYMBOL = re.compile(r"madeupword\d{4,}")  # fairseq-preprocess rounds a dictionary's size up with them
 
 
-
 def token_rows(
     pretrained: Pretrained, target: Dictionary, path: Path_ | None, allow_new_tokens: bool
 ) -> tuple[dict["re.Pattern[str]", Tensor], list[Group]]:

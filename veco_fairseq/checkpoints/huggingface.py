@@ -163,9 +163,7 @@ def _write_tokenizer(pretrained: Pretrained, folder: Path) -> list[str]:
         return [f"no tokenizer: the model's tokens are not those of {model} in their order"]
     shutil.copyfile(model, folder / MODEL_NAME)
     longest = pretrained.model.max_positions
-    _write_json(
-        folder / "tokenizer_config.json", {"tokenizer_class": "XLMRobertaTokenizer", "model_max_length": longest}
-    )
+    _write_json(folder / "tokenizer_config.json", {"tokenizer_class": "XLMRobertaTokenizer", "model_max_length": longest})
     return []
 
 
@@ -210,9 +208,7 @@ def largest_difference(checkpoint: Path_, folder: Path_, trust: bool = False) ->
     pretrained = discriminator(saved)
     dictionary = dictionary_of(pretrained.symbols)
     nlu_task = str(getattr(pretrained.task, "nlu_task", ""))
-    task = SimpleNamespace(
-        source_dictionary=dictionary, nlu_task=nlu_task, labels=pretrained.labels, plug_in=False
-    )
+    task = SimpleNamespace(source_dictionary=dictionary, nlu_task=nlu_task, labels=pretrained.labels, plug_in=False)
     head = _head(pretrained)
     ours = ARCH_MODEL_REGISTRY[saved.model.arch].build_model(saved.model, task).eval()
     ours.load_state_dict(saved.weights)

@@ -137,7 +137,7 @@ def _targets(row: Row, match: "re.Match[str]", chosen: Sequence[int]) -> list[st
     """The new names of the key that ``match`` is of: none, one, or one for every decoder layer that took it."""
     if row.target is None:
         return []
-    rest = match.string[match.end():]
+    rest = match.string[match.end() :]
     if not match.groups():
         return [row.target + rest]
     layer = int(match.group(1))
@@ -160,9 +160,7 @@ def _dropped_because(row: Row, chosen: Sequence[int]) -> str:
     return f"of the layers other than {', '.join(map(str, chosen))}"
 
 
-def check_weights(
-    path: Path_, weights: dict[str, Tensor], unknown: dict[str, Tensor], expected: dict[str, torch.Size]
-) -> None:
+def check_weights(path: Path_, weights: dict[str, Tensor], unknown: dict[str, Tensor], expected: dict[str, torch.Size]) -> None:
     """Compare the renamed tensors with the model to be built.
 
     Raises:

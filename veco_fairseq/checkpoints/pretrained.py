@@ -110,9 +110,7 @@ def fold(pretrained: Pretrained) -> Pretrained:
 def refuse_relative_position_bias(pretrained: Pretrained, target: str) -> None:
     """Raise UserError if the model has what ``target`` has no place for."""
     if getattr(pretrained.model, "relative_position_bias", False):
-        raise UserError(
-            f"{pretrained.path}: was pre-trained with --relative-position-bias, which {target} has no place for"
-        )
+        raise UserError(f"{pretrained.path}: was pre-trained with --relative-position-bias, which {target} has no place for")
 
 
 def _namespace(options: Any) -> Namespace | None:

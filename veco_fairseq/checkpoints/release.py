@@ -243,7 +243,7 @@ def _renamed(weights: dict[str, Tensor], side: str, kept: list[int]) -> dict[str
         if layer is None and name.startswith(f"{side}."):
             found[name] = tensor
         elif layer and layer[0] == side:
-            rest = name[LAYER.match(name).end():]
+            rest = name[LAYER.match(name).end() :]
             for new in (place for place, old in enumerate(kept) if old == layer[1]):
                 found[f"{side}.layers.{new}.{rest}"] = tensor.clone()
     return found

@@ -88,7 +88,9 @@ def convert_to_seq2seq(
             extras["tie_self_attention"] = ",".join(map(str, chosen))
         config = translation_config(pretrained.model, len(chosen), extras, dictionary)
         left_out = _left_out(random_cross_attention, keep_lm_head)
-        weights, unknown, moved = map_weights(pretrained, chosen, rows=rows, dropped=left_out, tie_self_attention=tie_self_attention)
+        weights, unknown, moved = map_weights(
+            pretrained, chosen, rows=rows, dropped=left_out, tie_self_attention=tie_self_attention
+        )
         groups = moved + groups
         if random_cross_attention:
             groups.append(_add_random_cross_attention(weights, config["model"], seed))
@@ -192,9 +194,7 @@ def finetune_options(model: Namespace, decoder_layers: int, extras: dict[str, An
     return " ".join(["--task translation --arch", preset] + _flags(differing))
 
 
-def translation_config(
-    model: Namespace, decoder_layers: int, extras: dict[str, Any], dictionary: Path_ | None
-) -> dict[str, Any]:
+def translation_config(model: Namespace, decoder_layers: int, extras: dict[str, Any], dictionary: Path_ | None) -> dict[str, Any]:
     """The options that ``fairseq-train --task translation`` would have stored, as fairseq's own parser makes them."""
     preset, values = translation_options(model, decoder_layers, extras)
     data = "." if dictionary is None else str(Path(dictionary).parent)

@@ -188,9 +188,7 @@ def _hugging_face_symbols(folder: Path) -> list[str]:
                 raise TypeError("tokens that are no text")
             return symbols
         except (ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                f"{folder / 'tokenizer.json'}: is damaged or no unigram tokenizer: fetch it again"
-            ) from error
+            raise UserError(f"{folder / 'tokenizer.json'}: is damaged or no unigram tokenizer: fetch it again") from error
     raise UserError(f"{folder}: has neither {MODEL_NAME} nor tokenizer.json, which name the tokens: put one there")
 
 
@@ -206,9 +204,7 @@ def _read_fairseq(path: Path) -> XlmR:
         for name, tensor in state["model"].items()
     }
     left_out = {
-        name: tensor.numel()
-        for name, tensor in tensors.items()
-        if FAIRSEQ_LEFT_OUT.match(name) or CROSS_ATTENTION.match(name)
+        name: tensor.numel() for name, tensor in tensors.items() if FAIRSEQ_LEFT_OUT.match(name) or CROSS_ATTENTION.match(name)
     }
     prefix = "encoder."
     weights = _split_projections({name[len(prefix) :]: t for name, t in tensors.items() if name not in left_out})

@@ -134,14 +134,19 @@ def install() -> None:
 
     found = resolve_name("fairseq:__version__")
     if found != FAIRSEQ:
-        raise UserError(f"fairseq {found} is installed, and this plug-in changes parts of {FAIRSEQ}: pip install fairseq-fixed=={FAIRSEQ}")
+        raise UserError(
+            f"fairseq {found} is installed, and this plug-in changes parts of {FAIRSEQ}: pip install fairseq-fixed=={FAIRSEQ}"
+        )
     del fairseq_train
     from veco_fairseq.compat import guard, noise
 
     noise.quiet_known_warnings()
     guard.install()
     # All before the first is made, since each module keeps what is there when it is imported.
-    replacements = [resolve_name(f"veco_fairseq{patch.replacement}" if patch.replacement.startswith(".") else patch.replacement) for patch in PATCHES]
+    replacements = [
+        resolve_name(f"veco_fairseq{patch.replacement}" if patch.replacement.startswith(".") else patch.replacement)
+        for patch in PATCHES
+    ]
     for patch, replacement in zip(PATCHES, replacements, strict=True):
         make(patch, replacement)
     logging.raiseExceptions = False  # a log that cannot be written is no reason to stop, nor for a traceback a line

@@ -57,9 +57,7 @@ def load_checkpoint_to_cpu(
             state = _fairseq_load_checkpoint_to_cpu(path, arg_overrides, load_on_all_ranks)
     except KeyError as error:
         # fairseq takes what has no optimizer_history for a checkpoint of 2017 and looks for that one's keys
-        raise UserError(
-            f"{path}: is not a whole fairseq checkpoint: it has no {error}; give one of fairseq-train"
-        ) from error
+        raise UserError(f"{path}: is not a whole fairseq checkpoint: it has no {error}; give one of fairseq-train") from error
     finally:
         torch.load = torch_load
     _architecture_of[path] = getattr((state.get("cfg") or {}).get("model"), "_name", None)
@@ -124,7 +122,7 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
                 raise
             if message is None:
                 with making_sense_of(candidate, "go on from another one, or begin anew in another --save-dir"):
-                    raise error.__context__ or error  # fairseq's trainer hides why the model's part cannot be loaded
+                    raise error.__context__ or error from None  # fairseq's trainer hides why the model's part cannot be loaded
             advice = "give the options that it was trained with" + (", or another --save-dir" if is_last else "")
             raise UserError(
                 f"{candidate}: does not fit the model asked for (--arch {_architecture_of.get(candidate)} in the file, "
@@ -134,7 +132,7 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
 
 def older_checkpoints(folder: str, filename: str) -> list[str]:
     """The checkpoints with the same suffix beside ``filename`` that a training can go on from, newest first."""
-    suffix = os.path.basename(filename)[len("checkpoint_last"):]
+    suffix = os.path.basename(filename)[len("checkpoint_last") :]
     pattern = re.compile(rf"checkpoint(\d+|_\d+_\d+|_best){re.escape(suffix)}")
     names = os.listdir(folder) if os.path.isdir(folder) else []
     paths = [os.path.join(folder, name) for name in names if pattern.fullmatch(name)]
@@ -157,9 +155,7 @@ def misfit(error: BaseException) -> str | None:
         keys = re.search(rf"{kind} key\(s\) in state_dict: (.*?)\. ?$", text, re.MULTILINE)
         if keys:
             parts.append(f"{kind.lower()} " + _few(keys[1].replace('"', "").split(", ")))
-    shapes = re.findall(
-        r"size mismatch for (\S+): .*?torch\.Size\(\[(.*?)\]\) from.*?torch\.Size\(\[(.*?)\]\)", text, re.DOTALL
-    )
+    shapes = re.findall(r"size mismatch for (\S+): .*?torch\.Size\(\[(.*?)\]\) from.*?torch\.Size\(\[(.*?)\]\)", text, re.DOTALL)
     if shapes:
         differences = [f"{key} [{there}] in the file, [{here}] here" for key, there, here in shapes]
         parts.append("other shapes: " + _few(differences))

@@ -1,6 +1,7 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Token files, dictionaries and texts of fairseq, whose damage is told before anything is made of them."""
+
 import os
 from pathlib import Path
 

@@ -17,40 +17,66 @@ MISTAKES = (
     (r"--path required for generation!", "no model: give --path CHECKPOINT"),
     (r"Model file not found: (.+)", "{0}: no such checkpoint: check --path"),
     (r"--finetune-from-model (.+) does not exist", "{0}: no such checkpoint: check --finetune-from-model"),
-    (r"Dataset not found: (\S+) \((.*)\)",
-     "{1}: has no {0} data of these languages: check the folder, -s and -t, or make it with fairseq-preprocess"),
-    (r"Could not infer language pair, please provide it explicitly",
-     "the data folder names no pair of languages: check it, or give -s LANG -t LANG"),
-    (r"Source and target must contain the same number of examples",
-     "the data have not as many sentences of one language as of the other: make them from texts of as many lines"),
-    (r"(Criterion|Optimizer) does not match; please reset the optimizer \(--reset-optimizer\)\. (\S+) vs (\S+)",
-     "the checkpoint was trained with {1}, not {2}: give the same one, or --reset-optimizer"),
-    (r"'NoneType' object has no attribute 'xla_device'",
-     "--bf16 is for TPUs in fairseq: give --autocast bf16 in pre-training and understanding, and --amp elsewhere"),
+    (
+        r"Dataset not found: (\S+) \((.*)\)",
+        "{1}: has no {0} data of these languages: check the folder, -s and -t, or make it with fairseq-preprocess",
+    ),
+    (
+        r"Could not infer language pair, please provide it explicitly",
+        "the data folder names no pair of languages: check it, or give -s LANG -t LANG",
+    ),
+    (
+        r"Source and target must contain the same number of examples",
+        "the data have not as many sentences of one language as of the other: make them from texts of as many lines",
+    ),
+    (
+        r"(Criterion|Optimizer) does not match; please reset the optimizer \(--reset-optimizer\)\. (\S+) vs (\S+)",
+        "the checkpoint was trained with {1}, not {2}: give the same one, or --reset-optimizer",
+    ),
+    (
+        r"'NoneType' object has no attribute 'xla_device'",
+        "--bf16 is for TPUs in fairseq: give --autocast bf16 in pre-training and understanding, and --amp elsewhere",
+    ),
     (r"(out of memory .* tokens)$", "{0}: lower --max-tokens, or add --checkpoint-activations"),
-    (r"DataLoader worker \(pid\(?s?\)? ([\d, ]+)\) (?:is|was) killed by signal: (\w+|\d+)",
-     "the data loader's process {0} was killed ({1}): if memory ran out, lower --num-workers; start the same command "
-     "again, and it goes on from its last checkpoint"),
-    (r"DataLoader worker \(pid\(?s?\)? ([\d, ]+)\) exited unexpectedly",
-     "the data loader's process {0} was killed: if memory ran out, lower --num-workers; start the same command again, "
-     "and it goes on from its last checkpoint"),
+    (
+        r"DataLoader worker \(pid\(?s?\)? ([\d, ]+)\) (?:is|was) killed by signal: (\w+|\d+)",
+        "the data loader's process {0} was killed ({1}): if memory ran out, lower --num-workers; start the same command "
+        "again, and it goes on from its last checkpoint",
+    ),
+    (
+        r"DataLoader worker \(pid\(?s?\)? ([\d, ]+)\) exited unexpectedly",
+        "the data loader's process {0} was killed: if memory ran out, lower --num-workers; start the same command again, "
+        "and it goes on from its last checkpoint",
+    ),
     (r"CUDA out of memory", "out of memory: lower --max-tokens, and raise --update-freq as much"),
-    (r"gradients are Nan/Inf",
-     "the gradients became NaN or infinite: lower --lr or raise --warmup-updates, and go on from a checkpoint before"),
-    (r"--share-all-embeddings requires a joined dictionary",
-     "the two languages' dict.LANG.txt differ, and this model has one for both: make the data with --srcdict and "
-     "--tgtdict of the model, or --joined-dictionary"),
-    (r"'list' object has no attribute 'split'",
-     "--encoder-layers-to-keep and --decoder-layers-to-keep do not work in this version of fairseq: take them away; "
-     "convert_to_seq2seq.py chooses layers"),
-    (r"Size of sample #(\d+) is invalid \(=(.*)\) since max_positions=(.*), skip this example",
-     "sentence {0} of the data, counted from 0, has {1} tokens, and the model takes {2}: shorten it, or give "
-     "--skip-invalid-size-inputs-valid-test"),
+    (
+        r"gradients are Nan/Inf",
+        "the gradients became NaN or infinite: lower --lr or raise --warmup-updates, and go on from a checkpoint before",
+    ),
+    (
+        r"--share-all-embeddings requires a joined dictionary",
+        "the two languages' dict.LANG.txt differ, and this model has one for both: make the data with --srcdict and "
+        "--tgtdict of the model, or --joined-dictionary",
+    ),
+    (
+        r"'list' object has no attribute 'split'",
+        "--encoder-layers-to-keep and --decoder-layers-to-keep do not work in this version of fairseq: take them away; "
+        "convert_to_seq2seq.py chooses layers",
+    ),
+    (
+        r"Size of sample #(\d+) is invalid \(=(.*)\) since max_positions=(.*), skip this example",
+        "sentence {0} of the data, counted from 0, has {1} tokens, and the model takes {2}: shorten it, or give "
+        "--skip-invalid-size-inputs-valid-test",
+    ),
     (r"(Valid paths .* will be ignored\. .*)", "{0}"),
-    (r"Please install xFormers",
-     "--encoder-xformers-att-config and --decoder-xformers-att-config need the package xformers: take them away"),
-    (r"(?s)Unknown post_process option:(.*)",
-     "--remove-bpe {0}: is no kind of pieces that fairseq knows: give sentencepiece, subword_nmt or another of its kinds"),
+    (
+        r"Please install xFormers",
+        "--encoder-xformers-att-config and --decoder-xformers-att-config need the package xformers: take them away",
+    ),
+    (
+        r"(?s)Unknown post_process option:(.*)",
+        "--remove-bpe {0}: is no kind of pieces that fairseq knows: give sentencepiece, subword_nmt or another of its kinds",
+    ),
     (r"cannot specify cutoff larger than vocab size", "--adaptive-softmax-cutoff: is larger than the vocabulary: lower it"),
     # fairseq's own checks of options that do not go together, such as "--sampling-topk requires --sampling"
     (r"^(--[a-z][a-z-]+ .*)$", "{0}: take one of them away, or give what is missing"),
@@ -78,6 +104,7 @@ def one_line_errors(previous: Callable) -> Callable:
 
     The process ends with exit code 1 in both cases, which is Python's for an exception.
     """
+
     def hook(kind, error, traceback) -> None:
         message = mistake(error)
         if isinstance(error, KeyboardInterrupt):  # before the training, or in another command

@@ -1,6 +1,7 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Several workers, and the data loaders' processes."""
+
 import multiprocessing
 import os
 import signal
@@ -88,9 +89,7 @@ def forked(get_iterator: Callable) -> Callable:
     """
 
     def loader(*args: Any, num_workers: int = 0, **options: Any) -> DataLoader:
-        return DataLoader(
-            *args, num_workers=num_workers, multiprocessing_context="fork" if num_workers else None, **options
-        )
+        return DataLoader(*args, num_workers=num_workers, multiprocessing_context="fork" if num_workers else None, **options)
 
     @wraps(get_iterator)
     def get_forked_iterator(*args: Any, **kwargs: Any) -> Any:

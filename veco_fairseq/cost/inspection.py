@@ -71,8 +71,7 @@ def _memory(largest: dict, streams: dict, model: Namespace, dictionary: Dictiona
     kind, memory = max(needs.items(), key=lambda item: item[1].total)
     pairs, length = largest[kind]
     yield (
-        f"{model.arch}: {memory.parameters // BYTES_A_PARAMETER:,} parameters; "
-        f"with gradients and Adam {_gib(memory.parameters)}"
+        f"{model.arch}: {memory.parameters // BYTES_A_PARAMETER:,} parameters; with gradients and Adam {_gib(memory.parameters)}"
     )
     yield (
         f"memory of a worker, about: {_gib(memory.total)}, of it {_gib(memory.activations)} of activations and "
@@ -118,6 +117,4 @@ def _examples(dataset: PretrainingDataset, dictionary: Dictionary, count: int) -
                 draw = np.array([(identity, 0, index)], dtype=DRAW)
                 batch: dict[str, Tensor] = dataset[SampleIndex(**{kind: draw})][kind]["net_input"]
                 for side, ids in zip("xy", batch["tokens"][:, 0]):
-                    yield f"  {source.name} {side}: " + " ".join(
-                        dictionary[int(i)] for i in ids if i != dictionary.pad()
-                    )
+                    yield f"  {source.name} {side}: " + " ".join(dictionary[int(i)] for i in ids if i != dictionary.pad())

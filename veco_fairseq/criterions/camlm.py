@@ -78,7 +78,9 @@ class CamlmCriterion(PretrainingCriterion):
         sample_size = len(predictions["h"].nll)
         sums = {
             f"{sample['kind']}_{branch}": {
-                "nll": of.nll.detach().sum(), "correct": of.correct.sum(), "count": len(of.nll)
+                "nll": of.nll.detach().sum(),
+                "correct": of.correct.sum(),
+                "count": len(of.nll),
             }  # fmt: skip
             for branch, of in predictions.items()
         }

@@ -213,9 +213,7 @@ class KnnCamlmCriterionConfig(CamlmCriterionConfig):
             "--knn-rest others (VoCap's k-NN target sampling; 50 there); in validation over all tokens (default: always)"
         },
     )
-    knn_refresh: int = field(
-        default=1000, metadata={"help": "look a target's neighbours up again after so many updates"}
-    )
+    knn_refresh: int = field(default=1000, metadata={"help": "look a target's neighbours up again after so many updates"})
     knn_rest: int = field(
         default=8192,
         metadata={

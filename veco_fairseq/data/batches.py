@@ -40,9 +40,7 @@ class TrainingBatches:
         offset: of the first sample of this worker.
     """
 
-    def __init__(
-        self, plans: dict[str, StreamPlan], count: int, *, num_shards: int, shard_id: int, epoch: int, offset: int = 0
-    ):
+    def __init__(self, plans: dict[str, StreamPlan], count: int, *, num_shards: int, shard_id: int, epoch: int, offset: int = 0):
         self.plans, self.count, self.epoch = plans, count, epoch
         self.num_shards, self.shard_id, self.offset = num_shards, shard_id, offset
 
@@ -61,7 +59,11 @@ class TrainingBatches:
         """batches[offset:], which is all that fairseq's sampler asks of a resumed epoch."""
         assert isinstance(item, slice) and item.stop is None and item.step is None
         return TrainingBatches(
-            self.plans, self.count, num_shards=self.num_shards, shard_id=self.shard_id, epoch=self.epoch,
+            self.plans,
+            self.count,
+            num_shards=self.num_shards,
+            shard_id=self.shard_id,
+            epoch=self.epoch,
             offset=self.offset + item.start,
         )
 
@@ -80,9 +82,7 @@ def validation_batches(dataset: PretrainingDataset, max_tokens: int, options) ->
     return batches
 
 
-def shard(
-    batches: list[list[SampleIndex]], num_shards: int, shard_id: int, epoch: int
-) -> list[list[SampleIndex]]:
+def shard(batches: list[list[SampleIndex]], num_shards: int, shard_id: int, epoch: int) -> list[list[SampleIndex]]:
     """One worker's part of ``batches``, the same every epoch, filled up so that all workers have as many."""
     part = batches[shard_id::num_shards]
     return part + [[]] * (math.ceil(len(batches) / num_shards) - len(part))

@@ -2,7 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Masking of one sequence, reproducible from its random generator alone."""
 
-
 from typing import NamedTuple
 
 import numpy as np

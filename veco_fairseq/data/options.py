@@ -25,18 +25,14 @@ class DataOptions:
         default=0.5, metadata={"help": "languages are sampled with p ~ (their share of sentences)^alpha (paper: 0.5)"}
     )
     bitext_alpha: float = field(default=0.5, metadata={"help": "the same for pairs (paper: silent)"})
-    mono_mask_prob: float = field(
-        default=0.15, metadata={"help": "share of monolingual tokens to predict (paper: 0.15)"}
-    )
+    mono_mask_prob: float = field(default=0.15, metadata={"help": "share of monolingual tokens to predict (paper: 0.15)"})
     bitext_mask_prob: float = field(default=0.25, metadata={"help": "share of bitext tokens to predict (paper: 0.25)"})
     bitext_mask_spread: float = field(
         default=0.0,
         metadata={"help": "of every bitext pair predict a share of x that is up to this much larger or smaller, and a "
                   "share of y that is as much smaller or larger: the fuller side is then translated (paper: 0)"},
     )  # fmt: skip
-    mono_max_length: int = field(
-        default=512, metadata={"help": "tokens of a monolingual segment at most (paper: 512)"}
-    )
+    mono_max_length: int = field(default=512, metadata={"help": "tokens of a monolingual segment at most (paper: 512)"})
     bitext_max_length: int = field(
         default=128,
         metadata={"help": "tokens of a side of a bitext pair at most; longer pairs are dropped (paper: 128)"},

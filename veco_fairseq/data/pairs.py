@@ -6,7 +6,6 @@ A source of pairs has a name, a number of sentences (for language sampling), ``l
 (pairs, 2) of x's and y's tokens with ``<s>`` and ``</s>``, and gives pair i as two id tensors without them.
 """
 
-
 import numpy as np
 import torch
 from fairseq.data.token_block_utils_fast import _get_slice_indices_fast

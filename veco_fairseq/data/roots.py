@@ -46,7 +46,7 @@ def find_languages(root: Path, split: str) -> dict[str, Path]:
 
 
 def find_pairs(root: Path, split: str) -> dict[str, tuple[Path, Path]]:
-    """"src-tgt" -> prefixes of both sides' token files, for the pairs of ROOT/bitext that have this split.
+    """ "src-tgt" -> prefixes of both sides' token files, for the pairs of ROOT/bitext that have this split.
 
     One file is enough here, too.
     """

@@ -44,9 +44,7 @@ def find_sources(root: Path, split: str, options) -> dict[str, dict[str, Any]]:
     mono, bitext = roots.find_languages(root, split), roots.find_pairs(root, split)
     found = {
         "mono": {name: mono[name] for name in roots.choose(mono, options.mono_langs, "--mono-langs", root / "mono")},
-        "bitext": {
-            name: bitext[name] for name in roots.choose(bitext, options.bitext_pairs, "--bitext-pairs", root / "bitext")
-        },
+        "bitext": {name: bitext[name] for name in roots.choose(bitext, options.bitext_pairs, "--bitext-pairs", root / "bitext")},
     }
     if not any(found.values()):
         raise UserError(
@@ -56,7 +54,9 @@ def find_sources(root: Path, split: str, options) -> dict[str, dict[str, Any]]:
     return found
 
 
-def load_streams(root: Path, split: str, options, dictionary: Dictionary, masker: Callable[..., Masker] = Masker) -> dict[str, Stream]:
+def load_streams(
+    root: Path, split: str, options, dictionary: Dictionary, masker: Callable[..., Masker] = Masker
+) -> dict[str, Stream]:
     """The streams of a root that have this split.
 
     Args:

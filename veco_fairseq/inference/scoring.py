@@ -98,7 +98,10 @@ def score(
     except RuntimeError as error:  # Japanese and Korean need their own tokenisers
         raise UserError(f"--lang {lang}: {' '.join(str(error).split())}") from error
     signature = "of sacreBLEU, see the signature"
-    result = {"sacrebleu": _result(detokenised, systems, references, tokeniser=signature, samples=samples), "lines": len(references)}
+    result = {
+        "sacrebleu": _result(detokenised, systems, references, tokeniser=signature, samples=samples),
+        "lines": len(references),
+    }
     if code in WITHOUT_SPACES:
         return result
     # What multi-bleu.perl -lc gives on Moses-tokenised text: it doesn't smooth, so neither is it done here.

@@ -81,9 +81,7 @@ class Translator:
         ends = 2 if hasattr(self.task, "source_token") else 1
         self.max_pieces = min(one.encoder.max_positions() for one in self.models) - ends
 
-    def translate(
-        self, lines: Sequence[str], note: Callable[[int, str], None] = lambda number, words: None
-    ) -> list[str]:
+    def translate(self, lines: Sequence[str], note: Callable[[int, str], None] = lambda number, words: None) -> list[str]:
         """The translation of every line, in their order; an empty line's is empty.
 
         A line of more pieces than the model has positions is translated in parts, cut after sentences or, where one is
@@ -160,7 +158,7 @@ def translate_stream(
     """Translate ``buffer_size`` lines at a time, within which they are sorted by length; yields in their order."""
     lines, done = iter(lines), 0
     while window := list(islice(lines, buffer_size)):
-        yield from translator.translate(window, lambda number, words: note(f"line {done + number + 1}: {words}"))
+        yield from translator.translate(window, lambda number, words, before=done: note(f"line {before + number + 1}: {words}"))
         done += len(window)
 
 

@@ -90,9 +90,7 @@ class VecoNluModel(VecoModel):
             action="store_true",
             help="let S's gradient flow into the H that the cross-attention looks at (in pre-training it does not)",
         )
-        parser.add_argument(
-            "--head-dropout", type=float, metavar="P", help="dropout in the head (default: that of --dropout)"
-        )
+        parser.add_argument("--head-dropout", type=float, metavar="P", help="dropout in the head (default: that of --dropout)")
 
     @classmethod
     def build_model(cls, args, task) -> "VecoNluModel":

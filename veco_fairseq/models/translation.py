@@ -24,9 +24,7 @@ class VecoTransformerDecoder(TransformerDecoder):
         super().build_output_projection(args, dictionary, embed_tokens)
         if getattr(self.args, "keep_lm_head", False):
             weight = self.output_projection.weight
-            self.output_projection = RobertaLMHead(
-                self.output_embed_dim, len(dictionary), self.args.activation_fn, weight
-            )
+            self.output_projection = RobertaLMHead(self.output_embed_dim, len(dictionary), self.args.activation_fn, weight)
 
 
 @register_model("veco_transformer")

@@ -49,8 +49,12 @@ class VecoEncoder(RobertaEncoder):
         return VecoTransformerEncoder(args, dictionary, embed_tokens)
 
     def forward(
-        self, tokens: Tensor, memory: Tensor | None = None, memory_tokens: Tensor | None = None,
-        attention: list[Tensor] | None = None, token_embeddings: Tensor | None = None,
+        self,
+        tokens: Tensor,
+        memory: Tensor | None = None,
+        memory_tokens: Tensor | None = None,
+        attention: list[Tensor] | None = None,
+        token_embeddings: Tensor | None = None,
     ) -> Tensor:
         """H(tokens), or S(tokens | memory): see :class:`VecoTransformerEncoder`."""
         padding_mask = None if memory is None else memory_tokens.eq(self.dictionary.pad())
@@ -172,7 +176,6 @@ class VecoModel(PretrainingModel):
             if tlm_tokens is not None:
                 branches["tlm"] = (self.unplugged(tlm_tokens, *of_joined), tlm_targets)
             return predict(branches, output, pad)
-
 
     def kept_states(self, apart: Tensor, joined: Tensor | None) -> list[Tensor]:
         """H, S and TLM's states, as :meth:`forward` computes them."""

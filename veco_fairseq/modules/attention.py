@@ -40,6 +40,4 @@ def attend(
     # PyTorch's attention draws its own numbers for dropout, which are dear on a CPU. Where keys and values are said to be
     # static, fairseq's MultiheadAttention does without PyTorch's, and asks its dropout_module, whose numbers are cheap.
     without_kernel = query.device.type == "cpu" and attention.training and attention.dropout_module.p > 0
-    return attention(
-        query, memory, memory, key_padding_mask=padding_mask, need_weights=need_weights, static_kv=without_kernel
-    )
+    return attention(query, memory, memory, key_padding_mask=padding_mask, need_weights=need_weights, static_kv=without_kernel)

@@ -2,7 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Token embeddings, and the look-up of tokens in a table that the LM head uses, too."""
 
-
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

@@ -2,7 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The LM head over the table of the token embeddings."""
 
-
 import torch.nn.functional as F
 from fairseq.models.roberta.model import RobertaLMHead
 from torch import Tensor

@@ -80,12 +80,12 @@ class _MaskedLoss(torch.autograd.Function):
         return *gradients, None, None
 
 
-def _computed(
-    rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, needed, scale: Tensor | None = None, draw=None
-):
+def _computed(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, needed, scale: Tensor | None = None, draw=None):
     """NLL, correctness, the tokens that ``draw`` gives, and the gradients of the sum of ``scale`` * NLL ``needed``."""
     if draw is None and liger.serves(rows):
-        nll, correct, gradients = liger.fused_loss(rows, weight, bias, gold, needed=needed, scale=scale, logits_a_chunk=LOGITS_A_CHUNK)
+        nll, correct, gradients = liger.fused_loss(
+            rows, weight, bias, gold, needed=needed, scale=scale, logits_a_chunk=LOGITS_A_CHUNK
+        )
         return nll, correct, None, gradients
     return _by_chunks(rows, weight, bias, gold, needed=needed, scale=scale, draw=draw)
 

@@ -83,6 +83,5 @@ def predict(branches: dict[str, tuple[Tensor, Tensor]], output: OutputLayer, pad
     from_x = [first.eq(0) if others[1:] else torch.zeros_like(first, dtype=torch.bool) for first, *others in places]
     counts = list(map(len, from_x))
     return {
-        name: MaskedPrediction(*of_branch)
-        for name, *of_branch in zip(branches, nll.split(counts), correct.split(counts), from_x)
+        name: MaskedPrediction(*of_branch) for name, *of_branch in zip(branches, nll.split(counts), correct.split(counts), from_x)
     }

@@ -46,8 +46,7 @@ def evaluate(
     for name, sides in pairs.items():
         x, y = (sentence_states(pretrained, lines, layers=layers, max_tokens=max_tokens, name=str(path)) for path, lines in sides)
         figures[name] = {
-            str(layer): tuple(map(accuracy, candidates(of_x, of_y, score, neighbours)))
-            for layer, of_x, of_y in zip(layers, x, y)
+            str(layer): tuple(map(accuracy, candidates(of_x, of_y, score, neighbours))) for layer, of_x, of_y in zip(layers, x, y)
         }
         _print(name, figures[name])
     if len(figures) > 1:

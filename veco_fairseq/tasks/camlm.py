@@ -193,9 +193,7 @@ class CamlmTask(VecoTask):
         self.dataset_to_epoch_iter[dataset] = iterator
         return iterator
 
-    def _batches_made_from(
-        self, dataset: PretrainingDataset, max_tokens: int, num_shards: int, epoch: int
-    ) -> dict[str, Any]:
+    def _batches_made_from(self, dataset: PretrainingDataset, max_tokens: int, num_shards: int, epoch: int) -> dict[str, Any]:
         """All that decides on an epoch's batches, by option."""
         made_from = {
             "number of workers": num_shards, "--max-tokens": max_tokens, "--update-freq": self._update_freq(epoch)

@@ -39,9 +39,7 @@ def check_options(cfg) -> None:
         )
     for name in ("mono_max_length", "bitext_max_length"):
         if getattr(cfg, name) < 4:
-            raise UserError(
-                f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be 4 at least, <s> and </s> included"
-            )
+            raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be 4 at least, <s> and </s> included")
     for name in ("mono_batch_size", "bitext_batch_size", "updates_per_epoch"):
         if getattr(cfg, name) is not None and getattr(cfg, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be 1 at least")

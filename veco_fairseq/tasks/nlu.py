@@ -64,20 +64,16 @@ class NluTaskConfig(FairseqDataclass):
         metadata={"help": "languages to train on, joined with commas: en alone for cross-lingual transfer (default: "
                   "all that have a training set, translate-train-all)"},
     )  # fmt: skip
-    valid_langs: Optional[str] = field(
-        default=None, metadata={"help": "languages to validate on (default: all that have a set)"}
-    )
+    valid_langs: Optional[str] = field(default=None, metadata={"help": "languages to validate on (default: all that have a set)"})
     pivot_lang: str = field(
         default="en",
-        metadata={"help": "with --plug in: the language whose file has the others' translations; its own are in the "
-                  "file of the first other language in alphabetical order"},
+        metadata={
+            "help": "with --plug in: the language whose file has the others' translations; its own are in the "
+            "file of the first other language in alphabetical order"
+        },
     )
-    max_length: int = field(
-        default=128, metadata={"help": "tokens of a sequence at most (XTREME: 128; of questions 384)"}
-    )
-    stride: int = field(
-        default=128, metadata={"help": "of a long context: tokens from one window's beginning to the next one's"}
-    )
+    max_length: int = field(default=128, metadata={"help": "tokens of a sequence at most (XTREME: 128; of questions 384)"})
+    stride: int = field(default=128, metadata={"help": "of a long context: tokens from one window's beginning to the next one's"})
     word_pooling: ChoiceEnum(["first", "mean"]) = field(
         default="first", metadata={"help": "what a word's tag is predicted from: its first token, or their mean"}
     )
@@ -204,7 +200,13 @@ class NluTask(VecoTask):
         cfg = self.cfg
         pooling = str(cfg.word_pooling)
         return Windows(
-            self.dictionary, self.pieces, self.labels, max_length=cfg.max_length, stride=cfg.stride, word_pooling=pooling, notes=notes
+            self.dictionary,
+            self.pieces,
+            self.labels,
+            max_length=cfg.max_length,
+            stride=cfg.stride,
+            word_pooling=pooling,
+            notes=notes,
         )
 
     def _rows(self, path: Path, lang: str, *, training: bool, wanted: bool, notes: Notes) -> Rows:
@@ -259,7 +261,7 @@ def _chosen(files: dict[str, Path], wanted: Optional[str], cfg: NluTaskConfig, s
     if not files:
         raise UserError(
             f"{cfg.data}: has no {split} set of --nlu-task {cfg.nlu_task}: files such as {split}-en."
-            f"{ {'classification': 'tsv', 'tagging': 'conllu', 'span': 'json'}[str(cfg.nlu_task)]}"
+            f"{ {'classification': 'tsv', 'tagging': 'conllu', 'span': 'json'}[str(cfg.nlu_task)] }"
         )
     langs = wanted.split(",") if wanted else list(files)
     for lang in langs:

@@ -103,9 +103,7 @@ class VecoTranslationTask(CheckedTranslationTask):
         super().__init__(cfg, src_dict, tgt_dict)
         for dictionary, lang in ((src_dict, cfg.source_lang), (tgt_dict, cfg.target_lang)):
             if not has_language_token(dictionary, lang):
-                raise UserError(
-                    f"[{lang}]: is not in the dictionary: --task veco_translation needs it; try --task translation"
-                )
+                raise UserError(f"[{lang}]: is not in the dictionary: --task veco_translation needs it; try --task translation")
         if cfg.num_batch_buckets > 0 or cfg.truncate_source:
             option = "--truncate-source" if cfg.truncate_source else "--num-batch-buckets"
             raise UserError(f"{option}: cannot be had with language tokens; leave it away")

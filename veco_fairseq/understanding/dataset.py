@@ -105,9 +105,7 @@ class UnderstandingDataset(FairseqDataset):
         self.nlu_task = nlu_task
         self.pad = pad
         self.seed = seed
-        lengths = [
-            [len(window.tokens) for side in (item.x, item.y) if side for window in side.windows] for item in items
-        ]
+        lengths = [[len(window.tokens) for side in (item.x, item.y) if side for window in side.windows] for item in items]
         self.sizes = np.array([max(of_item) for of_item in lengths])  # the longest window, which the model must hold
         self.tokens = np.array([len(of_item) * max(of_item) for of_item in lengths])  # with padding
         self.max_tokens: int | None = None

@@ -95,9 +95,7 @@ def spans(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     return found
 
 
-def of_answer(
-    predicted: str, gold: Sequence[str], *, metric: str = "squad", lang: str = "en", no_answer: bool = False
-) -> Sums:
+def of_answer(predicted: str, gold: Sequence[str], *, metric: str = "squad", lang: str = "en", no_answer: bool = False) -> Sums:
     """A question: against the gold answer that fits best.
 
     Args:
@@ -140,9 +138,7 @@ ARTICLES = {
 
 def mlqa_words(text: str, lang: str) -> list[str]:
     """The words that MLQA compares in a language."""
-    text = "".join(
-        char for char in text.lower() if char not in string.punctuation and unicodedata.category(char)[0] != "P"
-    )
+    text = "".join(char for char in text.lower() if char not in string.punctuation and unicodedata.category(char)[0] != "P")
     if lang in ARTICLES:
         text = re.sub(ARTICLES[lang], " ", text)
     if lang == "zh":

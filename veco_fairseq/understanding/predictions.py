@@ -74,9 +74,7 @@ def best_answer(side: Side, logits: Tensor, no_answer: bool) -> str:
     return "" if no_answer and nothing > best else answer
 
 
-def sums_by_language(
-    found: Sequence[Prediction], nlu_task: str, answer_metric: str, no_answer: bool = False
-) -> dict[str, Sums]:
+def sums_by_language(found: Sequence[Prediction], nlu_task: str, answer_metric: str, no_answer: bool = False) -> dict[str, Sums]:
     """The sums of :data:`veco_fairseq.understanding.metrics.SUMS`, of the examples that have a gold label.
 
     Args:

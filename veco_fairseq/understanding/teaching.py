@@ -43,9 +43,7 @@ def ids_like(originals: Path, translations: Path, count: int) -> list[str]:
     return ids
 
 
-def write_conllu(
-    path: Path, ids: Sequence[str], sentences: Sequence[Sequence[str]], tags: Sequence[Sequence[str]]
-) -> None:
+def write_conllu(path: Path, ids: Sequence[str], sentences: Sequence[Sequence[str]], tags: Sequence[Sequence[str]]) -> None:
     """Sentences with their ids, words and tags as CoNLL-U."""
     empty = "\t_" * 6
     blocks = []

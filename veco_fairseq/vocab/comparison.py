@@ -17,9 +17,7 @@ from veco_fairseq.vocab.corpora import sample
 from veco_fairseq.vocab.parallel import in_parallel
 
 
-def measure(
-    models: dict[str, Path], corpora: dict[str, list[Path]], lines: int, workers: int
-) -> dict[str, dict[str, float]]:
+def measure(models: dict[str, Path], corpora: dict[str, list[Path]], lines: int, workers: int) -> dict[str, dict[str, float]]:
     """The ALP of every model on every language's text (equation 1), by language and the model's name.
 
     Args:

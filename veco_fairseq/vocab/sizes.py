@@ -141,7 +141,9 @@ def _train(lines: Sequence[str], size: int, coverage: float) -> sentencepiece_mo
     except UserError as error:
         if "too few" not in str(error):
             raise
-        raise UserError(f"--largest {size:,}: fewer than the text has characters: raise it, or lower --character-coverage") from error
+        raise UserError(
+            f"--largest {size:,}: fewer than the text has characters: raise it, or lower --character-coverage"
+        ) from error
     return sentencepiece_model_pb2.ModelProto.FromString(serialised)
 
 

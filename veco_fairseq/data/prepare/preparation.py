@@ -39,7 +39,6 @@ SECONDS_BETWEEN_PROGRESS = 10.0
 SECONDS_BETWEEN_MARKS = 30.0  # what a kill loses at most
 
 
-
 def equal_shares(lines: dict[str, int], limit: int) -> dict[str, int]:
     """How many lines of each language to take: the same for all, but no more than it has, together ``limit``."""
     shares = {}
@@ -119,9 +118,7 @@ def prepare_root(plan: Plan) -> dict[str, dict[str, Any]]:
         say("vocabulary: already there")
     else:
         _make_vocabulary(plan, surveys, manifest, vocabulary_from)
-    encoder = Encoder(
-        load_sentencepiece(plan.output / MODEL_NAME), read_symbols(plan.output / DICT_NAME), plan.workers
-    )
+    encoder = Encoder(load_sentencepiece(plan.output / MODEL_NAME), read_symbols(plan.output / DICT_NAME), plan.workers)
     if (encoder.ids == encoder.unk).mean() > 0.5:
         say("warning: most pieces of the SentencePiece model are not in the dictionary: do they belong together?")
     for part in plan.parts:

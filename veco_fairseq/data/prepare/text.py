@@ -21,7 +21,6 @@ def default_workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-
 @dataclass
 class Part:
     """One folder of the root: a language (one side) or a pair of them (two sides)."""
