@@ -35,7 +35,7 @@ def test_recipes_of_a_kind_have_the_same_options():
     def options(recipe, step):
         return re.findall(r"\[(--[a-z-]+)", help_of(RECIPES / recipe / f"{step}.sh"))
 
-    translation = [task for task in TRANSLATION.split()]
+    translation = TRANSLATION.split()
     understanding = [f"xtreme/{task}" for task in UNDERSTANDING.split()]
     for recipes, step, extra in (
         (translation, "prepare", set()), (translation, "finetune", set()), (translation, "evaluate", set()),

@@ -153,7 +153,7 @@ def show(told: str, names: dict[str, str]) -> list[str]:
     for line in told.splitlines():
         for name, instead in names.items():
             line = re.sub(rf"\b{name}" if name.isupper() else name, lambda _, instead=instead: instead, line)
-        words = [word if word in ("$model",) else shlex.quote(word).replace("'$model'", "$model") for word in shlex.split(line)]
+        words = ["$model" if word == "$model" else shlex.quote(word) for word in shlex.split(line)]
         if words[0] != "fairseq-train" and "scripts/retrieve.py" not in words:
             continue
         rows = ["    "]
@@ -170,7 +170,7 @@ def grouped(words: list[str]) -> list[str]:
     """Options with their values."""
     groups = [words[0]]
     for word in words[1:]:
-        if word.startswith("--") or groups[-1].startswith("--") is False:
+        if word.startswith("--") or not groups[-1].startswith("--"):
             groups.append(word)
         else:
             groups[-1] += f" {word}"
