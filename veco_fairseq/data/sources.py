@@ -55,7 +55,7 @@ def find_sources(root: Path, split: str, options) -> dict[str, dict[str, Any]]:
 
 
 def load_streams(
-    root: Path, split: str, options, dictionary: Dictionary, masker: Callable[..., Masker] = Masker
+    root: Path, split: str, options, dictionary: Dictionary, *, masker: Callable[..., Masker] = Masker
 ) -> dict[str, Stream]:
     """The streams of a root that have this split.
 

@@ -26,7 +26,7 @@ def kernel(x: Tensor, memory: Tensor | None) -> AbstractContextManager:
 
 
 def attend(
-    attention: MultiheadAttention, query: Tensor, memory: Tensor, padding_mask: Tensor | None, need_weights: bool = False
+    attention: MultiheadAttention, query: Tensor, memory: Tensor, padding_mask: Tensor | None, *, need_weights: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of ``query`` over ``memory``; nothing is causal.
 

@@ -133,7 +133,7 @@ class CamlmTask(VecoTask):
         paths = utils.split_paths(self.cfg.data)
         root = Path(paths[(epoch - 1) % len(paths)])
         masker = Masker if self.criterion is None else self.criterion.masker
-        streams = load_streams(root, split, self.cfg, self.dictionary, masker)
+        streams = load_streams(root, split, self.cfg, self.dictionary, masker=masker)
         for kind, stream in streams.items():
             for source in stream.sources:
                 logger.info(
