@@ -33,7 +33,7 @@ def main(args: argparse.Namespace) -> None:
         rows = columns = pretrained.join(rows, columns)
         weights, title, names = pretrained.self_attention(rows, args.layer), "Self-attention over a pair", ("x and y",) * 2
     else:
-        weights, title, names = pretrained.cross_attention(rows, columns, args.layer), "VECO cross-attention", "xy"
+        weights, title, names = pretrained.cross_attention(rows, columns, args.layer), "VECO cross-attention", ("x", "y")
     title = f"{title}, layer {pretrained.layer_number(args.layer)}"
     tokens = pretrained.tokens(rows[0]), pretrained.tokens(columns[0])
     plot_attention(weights, *tokens, title=title, names=names, output=args.output)

@@ -3,6 +3,7 @@
 """Make a pre-training data root from raw text: vocabulary, held-out lines, token files; resumable."""
 
 import argparse
+from typing import Any
 
 from veco_fairseq.arguments import COUNT, FROM_0, INPUT, NAMED_INPUTS, WORKERS, Number, Parser, PathArgument
 
@@ -12,7 +13,7 @@ ROOT = PathArgument(writes=("dict.txt", "sentencepiece.bpe.model", "preparation.
 
 def add_arguments(parser: Parser) -> None:
     """The command's options."""
-    many = {"type": NAMED_INPUTS, "nargs": "+", "action": "extend", "default": []}
+    many: dict[str, Any] = {"type": NAMED_INPUTS, "nargs": "+", "action": "extend", "default": []}
     mono, pair = "LANG=FILE", "SRC-TGT=FILE,FILE"
     parser.add_argument("--mono", **many, metavar=mono, help="text (or .gz), a blank line between documents")
     parser.add_argument("--bitext", **many, metavar=pair, help="two files, line N a translation of line N")

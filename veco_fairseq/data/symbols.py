@@ -18,10 +18,10 @@ OVERWRITE = " #fairseq:overwrite"
 
 
 class Entry(NamedTuple):
-    """A line of a dict.txt: the token, its count, and whether it may be there already, and then replaces that one."""
+    """A line of a dict.txt: the token, how often it occurs, and whether it may be there already, and then replaces that one."""
 
     token: str
-    count: int
+    number: int
     overwrite: bool
 
 
