@@ -224,7 +224,7 @@ COMMANDS = {
         {"plots.plot_curves": None, "plots.read_curve": [(1, 2.0)]},
         {
             "= n=l m=k --output o.png": {"read_curve.log": ["l", "k"], "plot_curves.curves": {"n": [(1, 2.0)], "m": [(1, 2.0)]}},
-            "--metric ppl loss": {"read_curve.metric": ["ppl", "loss"], "plot_curves.ylabel": "ppl, loss",
+            "--metric ppl loss": {"read_curve.metric": ["ppl", "loss"], "plot_curves.ylabel": "ppl (perplexity), loss (bits)",
                                   "plot_curves.curves": {"n ppl": [(1, 2.0)], "n loss": [(1, 2.0)]}},
             "--train": {"read_curve.training": True},
             "--label y": {"plot_curves.ylabel": "y"},

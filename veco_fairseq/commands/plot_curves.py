@@ -13,9 +13,16 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("logs", type=NAMED_INPUTS, nargs="+", metavar="NAME=FILE", help="a curve's name and its log")
     parser.add_argument("--metric", nargs="+", default=["loss"], metavar="NAME", help="as in the log (default: loss)")
     parser.add_argument("--train", action="store_true", help="of training, not of validation")
-    parser.add_argument("--label", type=str, help="of the y axis (default: the metric)")
+    parser.add_argument("--label", type=str, help="of the y axis (default: the metric and its unit)")
     parser.add_argument("--title", type=str, default="Learning curves", help="of the picture (default: %(default)s)")
     parser.add_argument("--output", type=OUTPUT, required=True, metavar="PNG", help="the picture to write")
+
+
+def with_unit(metric: str) -> str:
+    """A metric of the log, and what it is counted in."""
+    last = metric.rsplit("_", 1)[-1]
+    unit = {"loss": "bits", "ppl": "perplexity", "acc": "share that is right", "score": "%"}.get(last)
+    return f"{metric} ({unit})" if unit else metric
 
 
 def main(args: argparse.Namespace) -> None:
@@ -29,5 +36,5 @@ def main(args: argparse.Namespace) -> None:
         for name, _, file in (log.partition("=") for log in args.logs)
         for metric in args.metric
     }
-    plot_curves(curves, ylabel=args.label or ", ".join(args.metric), title=args.title, output=args.output)
+    plot_curves(curves, ylabel=args.label or ", ".join(map(with_unit, args.metric)), title=args.title, output=args.output)
     print(f"wrote {args.output}")

@@ -22,7 +22,6 @@ from veco_fairseq.compat.mistakes import mistake
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import write_failure
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Reading. fairseq's torch.load names no weights_only: safe by default from torch 2.6 on, but not before, nor with
 # TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD; and what it raises for a bad file tells the user nothing.
 
@@ -168,7 +167,6 @@ def _few(items: list[str], limit: int = 2) -> str:
     return ", ".join(items[:limit]) + (f" and {len(items) - limit} more" if len(items) > limit else "")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Writing. fairseq writes checkpoint_best.pt and its like under a temporary name, but copies checkpoint_last.pt in
 # place: killed in the copy, a run has no last checkpoint any more. A failed write it repeats twice into the same
 # open file, which cannot mend it, and logs a traceback; it leaves the temporary file on the full disk.
@@ -233,9 +231,6 @@ def copy(src_path: str, dst_path: str, overwrite: bool = False) -> str:
         os.replace(temporary, dst_path)
     return dst_path
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# A metric that no validation has.
 
 _fairseq_get_valid_stats = fairseq_cli.train.get_valid_stats
 

@@ -8,9 +8,6 @@ from collections.abc import Callable
 
 from veco_fairseq.cli import print_error, program_name, user_message
 
-# ---------------------------------------------------------------------------------------------------------------------
-# One line for a mistake of the user's, in place of a traceback through fairseq.
-
 # fairseq's own words for it, and ours: what is wrong, where, and what to do. "{0}" is the first group.
 MISTAKES = (
     (r"Must specify batch size either with --max-tokens or --batch-size", "no batch size: give --max-tokens N"),

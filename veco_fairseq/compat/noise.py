@@ -1,13 +1,13 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Warnings that every fairseq command prints and no user can do anything about."""
+"""Warnings that every fairseq command prints and no user can do anything about.
+
+All of them come after ``--user-dir`` was imported. Each pattern matches one message; what the user's own code warns of is
+left alone.
+"""
 
 import logging
 import warnings
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Warnings that every fairseq command prints and no user can do anything about. All of them come after
-# --user-dir was imported. Each pattern matches one message; what the user's own code warns of is left alone.
 
 NOISE = (
     # message (from its start), category, module that it is laid at

@@ -1,6 +1,10 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Mixed precision: ``--amp`` on a CPU, too, and on a GPU with gradients that are unscaled once."""
+"""Mixed precision: ``--amp`` on a CPU, too, and on a GPU with gradients that are unscaled once.
+
+fairseq's ``--amp`` opens CUDA's autocast alone, which does nothing on a CPU. On a GPU it unscales the gradients before it
+clips them, but steps with another object, for which torch unscales them once more.
+"""
 
 from collections.abc import Callable
 from functools import wraps
@@ -9,13 +13,7 @@ import torch
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
 from fairseq.tasks import FairseqTask
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Mixed precision. fairseq's --amp opens CUDA's autocast alone, which does nothing on a CPU. On a GPU it unscales the
-# gradients before it clips them, but steps with another object, for which torch unscales them once more.
-
 _fairseq_train_step = FairseqTask.train_step
-
-
 _fairseq_amp_clip_grad_norm = AMPOptimizer.clip_grad_norm
 
 

@@ -1,6 +1,11 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Several workers, and the data loaders' processes."""
+"""Several workers, and the data loaders' processes.
+
+fairseq's default averages the gradients in every backward pass, of which ``--task camlm`` has two an update, and breaks
+where a parameter gets none. A worker out of memory drops its batch, and the others, which count on it, hang or add up what
+does not belong together.
+"""
 
 import multiprocessing
 import os
@@ -20,14 +25,7 @@ from torch.utils.data._utils import signal_handling
 from veco_fairseq.compat.hooks import NamesDdpBackend
 from veco_fairseq.errors import UserError
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Several workers. fairseq's default averages the gradients in every backward pass, of which --task camlm has two an
-# update, and breaks where a parameter gets none. A worker out of memory drops its batch, and the others, which count on
-# it, hang or add up what does not belong together.
-
 _fairseq_trainer_init = Trainer.__init__
-
-
 _fairseq_trainer_train_step = Trainer.train_step
 
 

@@ -27,10 +27,12 @@ class PretrainingCriterion(FairseqCriterion):
             (whose likeliest prediction is right), and what the criterion knows to log besides.
         masker: what makes a :class:`veco_fairseq.data.masking.Masker`, of the dictionary, the id of ``<mask>``, and the share
             of the tokens to predict: how this objective hides them.
+        loss_is: what the log's ``loss`` is, in a sentence for a reader who sees it for the first time.
     """
 
     terms: dict[str, list[str]] = {}
     masker: Callable[..., Masker] = Masker
+    loss_is = ""
 
     def begin_update(self, update: int, model, sample: dict[str, dict]) -> None:
         """What the batches of a sample need together, before they are trained with in turn; here nothing.

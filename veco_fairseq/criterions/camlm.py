@@ -38,6 +38,10 @@ class CamlmCriterion(PretrainingCriterion):
     ``--criterion camlm`` is this with the options of :mod:`veco_fairseq.criterions.knn`.
     """
 
+    loss_is = (
+        "the sum of a masked token's bits by H and by S, and on bitext by TLM: at first each term is near the bits of the whole "
+        "vocabulary, and the sum twice or three times as much; mono_h_loss, bitext_s_loss and so on are the terms"
+    )
     terms = {term: ["nll", "correct", "count"] for term in TERMS}
 
     def __init__(self, cfg: CamlmCriterionConfig, task):

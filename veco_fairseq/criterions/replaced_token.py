@@ -56,6 +56,10 @@ class ReplacedTokenCriterion(PretrainingCriterion):
         **{term: ["nll", "correct", "count", "replaced", "called", "found"] for term in DISCRIMINATOR},
     }
 
+    loss_is = (
+        "the generator's bits of a masked token, and --discriminator-weight times the discriminator's of a token: mono_mlm_loss, "
+        "mono_mrtd_loss and so on are the terms"
+    )
     masker = staticmethod(partial(Masker, corruption=ALL_MASKED))
 
     def __init__(self, cfg: ReplacedTokenCriterionConfig, task):

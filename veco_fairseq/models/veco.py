@@ -109,7 +109,9 @@ class VecoModel(PretrainingModel):
             if not THETA_C.search(name):
                 parameter.requires_grad_(not frozen)
         trained = sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
-        logger.info(f"{'only cross-attention is' if frozen else 'all parameters are'} trained: {trained:,} parameters")
+        which = "only cross-attention is" if frozen else "all parameters are"
+        jump = "" if frozen else "; TLM joins the loss, which becomes larger by it"
+        logger.info(f"{which} trained: {trained:,} parameters{jump}")
 
     def plugged(
         self, tokens: Tensor, memory: Tensor, memory_tokens: Tensor, *, attention: list[Tensor] | None = None,

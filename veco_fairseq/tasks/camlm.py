@@ -124,6 +124,8 @@ class CamlmTask(VecoTask):
                 "has no cross-attention: take one of the two away"
             )
         self.criterion = super().build_criterion(cfg, from_checkpoint)
+        if self.criterion.loss_is and not from_checkpoint:
+            logger.info(f"loss in this log is {self.criterion.loss_is}")
         return self.criterion
 
     # Data
