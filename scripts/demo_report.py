@@ -64,8 +64,9 @@ def main() -> None:
 
 Signature: `{report["signature"]}`. The pre-trained model has {report["parameters"]:,} parameters.
 
-At the end of pre-training {verdict(bits)}. (Of a hidden token of the validation pairs aa-bb, H predicts with
-{bits["h"]:.2f} bits from its own sentence alone, and S with {bits["s"]:.2f} bits from the translation too.)
+At the end of pre-training {verdict(bits)}. (A token that is hidden
+costs H, which sees the rest of its own sentence, {bits["h"]:.2f} bits, and S, which sees the translation too, {bits["s"]:.2f};
+both are means over the validation pairs aa-bb.)
 
 Seconds: {", ".join(f"{stage} {took:.0f}" for stage, took in seconds.items())}.
 
