@@ -46,3 +46,13 @@ def test_refuses_what_training_refuses(run, make_root):
 def test_options_of_a_generator_are_refused_for_veco(run, make_root):
     result = run("scripts/inspect_data.py", make_root(), "--arch", "veco_tiny", "--generator-layers", 3)
     assert "--generator-layers: is an option of --arch xlme_*, not of veco_tiny" in error_line(result)
+
+
+def test_every_root_is_inspected(make_root, run, tmp_path):
+    first = make_root()
+    second = first.rename(tmp_path / "second")
+    first = make_root()
+    result = run("scripts/inspect_data.py", f"{first}:{second}", "--arch", "veco_tiny")
+    assert result.returncode == 0, result.stderr
+    parts = [result.stdout.index(f"{root}:\n") for root in (first, second)]
+    assert parts[0] == 0 and result.stdout[: parts[1]].count("\n") == result.stdout[parts[1] :].count("\n")

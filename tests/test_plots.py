@@ -128,6 +128,8 @@ def test_plot_attention(saved, tmp_path, drawn):
     assert torch.allclose(shown, pretrained.self_attention(both, 1), atol=1e-5) and (tmp_path / "x.png").exists()
     (axes,) = drawn(*command, "--attention", "cross", "--layer", "2", "--output", tmp_path / "x.png")
     assert labels(axes) == [pretrained.tokens(y[0]), pretrained.tokens(x[0])]  # x looks at y
+    width, height = (len(tokens[0]) for tokens in (y, x))  # a third of an inch for each token
+    assert axes.figure.get_size_inches().tolist() == pytest.approx([2 + 0.35 * width, 1.5 + 0.35 * height])
     assert [axes.get_ylabel(), axes.get_xlabel()] == ["attends from (x)", "attends to (y)"]
     assert axes.get_title() == "VECO cross-attention, layer 2"
     shown = torch.tensor(axes.images[0].get_array().tolist())

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ case "$*" in
         if [[ -n "${FAKE_INSTALL_FAILS:-}" && "$*" == *veco-setup.rest* ]]; then echo "ERROR: $FAKE_INSTALL_FAILS"; exit 1; fi ;;
     *"pip cache list"*) echo "${FAKE_CACHE:-}" ;;
     *"pip show"*) exit 1 ;;
-    *mend_fairseq.py) if [[ -n "${FAKE_MEND_FAILS:-}" ]]; then echo "mend_fairseq.py: error: $FAKE_MEND_FAILS" >&2; exit 1; fi ;;
+    *"-m veco_fairseq mend-fairseq") if [[ -n "${FAKE_MEND_FAILS:-}" ]]; then echo "veco mend-fairseq: error: $FAKE_MEND_FAILS" >&2; exit 1; fi ;;
     *"versions.py lowest") echo torch==2.6 ;;
     *" uninstall "*) echo "$@" >>"$FAKE_CALLS" ;;
     *pytest*) echo "pytest called with: $*; OMP_NUM_THREADS=$OMP_NUM_THREADS" ;;
@@ -41,8 +42,14 @@ class Sandbox:
 
     def __init__(self, folder: Path):
         self.repository = folder / "a repository"
-        (self.repository / "scripts").mkdir(parents=True)
-        for name in ("scripts/setup.sh", "scripts/test.sh", "scripts/requirements.lock", "scripts/mend_fairseq.py", "setup.py"):
+        for name in (
+            "scripts/setup.sh",
+            "scripts/test.sh",
+            "scripts/requirements.lock",
+            "veco_fairseq/commands/mend_fairseq.py",
+            "setup.py",
+        ):
+            (self.repository / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(REPOSITORY / name, self.repository / name)
         self.python = folder / "stand in"
         self.python.write_text(STAND_IN)
@@ -358,3 +365,15 @@ def test_the_lock_pins_every_dependency_with_its_hashes():
     # wheels of each supported Python, on two kinds of processors and macOS: some 20 files
     assert all(len(pins[name]) > 12 for name in ("torch", "numpy", "sentencepiece", "ctranslate2"))
     assert "torchaudio" not in pins
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="there is no flock to wait with")
+def test_a_set_up_waits_for_another_one(sandbox):
+    """Both would install into one .venv."""
+    sandbox.compiler()
+    lock = sandbox.repository / ".venv.lock"
+    with subprocess.Popen(["flock", lock, "-c", "echo held; sleep 1.5"], stdout=subprocess.PIPE, text=True) as other:
+        other.stdout.readline()
+        started = time.monotonic()
+        assert sandbox.run().returncode == 0
+        assert time.monotonic() - started > 1 and sandbox.venv.is_dir()

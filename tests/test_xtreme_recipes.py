@@ -113,10 +113,12 @@ def test_pawsx(published, tmp_path):
         "x-final__en__train.tsv": f"{head}1\ta\tb\t0\n",
     }
     for lang in ("de", "en"):
-        files |= {f"x-final__{lang}__{split}_2k.tsv": f"{head}5\ta\tb\t1\n" for split in ("dev", "test")}
+        files |= {f"x-final__{lang}__{split}_2k.tsv": f"{head}{number}\ta\tb\t1\n" for number, split in ((5, "dev"), (6, "test"))}
     archive(folder / "x-final.tar.gz", **files)
     prepare("pawsx")
     assert ids(tmp_path / "pawsx", "train", "classification") == {"de": ["1", "3"], "en": ["1"]}
+    for split, number in (("dev", "5"), ("test", "6")):
+        assert ids(tmp_path / "pawsx", split, "classification") == {"de": [number], "en": [number]}
 
 
 def test_udpos(published, tmp_path):
