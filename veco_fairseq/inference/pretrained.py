@@ -102,7 +102,9 @@ def load_pretrained(checkpoint: str, gpu: bool = False) -> PretrainedModel:
     """
     folder = Path(checkpoint).parent
     spm = folder / "sentencepiece.bpe.model"
-    if Path(checkpoint).is_file() and not spm.is_file():
+    if not Path(checkpoint).is_file():
+        raise UserError(f"{checkpoint}: no such checkpoint")
+    if not spm.is_file():
         raise UserError(f"{spm}: no such file: it lies beside the checkpoint and in the data root; copy it there")
     overrides = {"data": str(folder), "vocabulary": str(folder), "mono_langs": None, "bitext_pairs": None}
     models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
