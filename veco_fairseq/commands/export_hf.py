@@ -25,6 +25,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
+    from veco_fairseq import plugin  # noqa: F401  registers the models, of which one is built to compare
     from veco_fairseq.checkpoints.huggingface import export_hf, largest_difference
     from veco_fairseq.checkpoints.skeleton import making_sense_of
 
