@@ -40,8 +40,8 @@ MODELS = {
     "veco_nlu": ("understanding", RobertaModel),
     "veco_transformer": ("translation with --keep-lm-head or --tie-self-attention", TransformerModel),
 }
-WITH_ROBERTA = """The options of fairseq's RoBERTa change any of these numbers: `--encoder-layers`, `--encoder-embed-dim`, `--dropout`
-and others. This project adds:"""
+WITH_ROBERTA = """The options of fairseq's RoBERTa change any of these numbers: `--encoder-layers`, `--dropout` and others.
+This project adds:"""
 
 
 def value_of(action: argparse.Action) -> str:
@@ -110,8 +110,8 @@ def names(registered) -> set[str]:
 def architectures(model: str, prefix: str) -> list[str]:
     """A table of the architectures of a model, by their functions' docstrings."""
     found = [name for name in ARCH_MODEL_INV_REGISTRY[model] if name.startswith(prefix)]
-    texts = [" ".join(ARCH_CONFIG_REGISTRY[name].__doc__.split()).replace("``", "`") for name in found]
-    return ["| architecture | |", "| --- | --- |", *(f"| `{name}` | {text} |" for name, text in zip(found, texts)), ""]
+    texts = {name: " ".join(ARCH_CONFIG_REGISTRY[name].__doc__.split()).replace("``", "`") for name in found}
+    return ["| architecture | |", "| --- | --- |", *(f"| `{name}` | {text} |" for name, text in texts.items()), ""]
 
 
 def page() -> str:

@@ -51,8 +51,8 @@ def answer(request: Path) -> int:
     if child == 0:
         code = 1
         try:
-            for number, name, mode in ((0, "in", os.O_RDONLY), (1, "out", os.O_WRONLY | os.O_CREAT), (2, "err", os.O_WRONLY | os.O_CREAT)):
-                os.dup2(os.open(request / name, mode, 0o600), number)
+            for number, name in enumerate(("in", "out", "err")):
+                os.dup2(os.open(request / name, os.O_WRONLY | os.O_CREAT if number else os.O_RDONLY, 0o600), number)
             sys.stdin = open(0)
             os.chdir(where)
             start(words)
