@@ -14,7 +14,7 @@ def add_arguments(parser: Parser) -> None:
         type=INPUT,
         required=True,
         metavar="PRETRAINED",
-        help="of fairseq-train --task camlm, or of --task veco_nlu --plug out",
+        help="a checkpoint of --task camlm, or of --task veco_nlu --plug out",
     )
     parser.add_argument("--output", type=NEW_FOLDER, required=True, metavar="DIR", help="the folder to make")
     parser.add_argument(
