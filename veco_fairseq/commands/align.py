@@ -10,27 +10,35 @@ from veco_fairseq.arguments import COUNT, INPUT, OUTPUT, POSITIVE, Number, Parse
 def add_arguments(parser: Parser) -> None:
     """The command's options."""
     add = parser.add_argument
-    add("checkpoint", type=INPUT, help="of --task camlm, dict.txt and sentencepiece.bpe.model beside it")
-    add("--source", type=INPUT, required=True, metavar="FILE", help="a sentence a line, spaces between its words, .gz or not")
-    add("--target", type=INPUT, required=True, metavar="FILE", help="their translations, likewise")
+    add("checkpoint", type=INPUT, help="of --task camlm, with its dict.txt and sentencepiece.bpe.model beside it")
+    add(
+        "--source",
+        type=INPUT,
+        required=True,
+        metavar="FILE",
+        help="one sentence a line, with spaces between its words; .gz or not",
+    )
+    add("--target", type=INPUT, required=True, metavar="FILE", help="their translations, in the same form")
     add(
         "--output", type=OUTPUT, metavar="FILE", help="links i-j, words numbered from 0 (default: standard output, unless --gold)"
     )
     add("--gold", type=INPUT, metavar="FILE", help="print the alignment error rate against its links: i-j sure, ipj possible")
-    add("--gold-from-1", action="store_true", help="--gold numbers the words from 1")
+    add("--gold-from-1", action="store_true", help="the words of --gold are numbered from 1")
     add("--layer", metavar="N", help="states after the N-th layer; 0: the embeddings (default: 9 of 12, as in the "
         "paper, or the middle one of another model)")  # fmt: skip
     add("--apart", action="store_true", help="encode each sentence by itself (default: the pair in one sequence)")
-    add("--regularisation", type=POSITIVE, default=1.0, metavar="X", help="of the entropy (default: 1, the authors')")
+    add(
+        "--regularisation", type=POSITIVE, default=1.0, metavar="X", help="weight of the entropy (default: 1, the authors' value)"
+    )
     add(
         "--iterations",
         type=Number(int, least=1, most=10_000),
         default=2,
         metavar="N",
-        help="of Sinkhorn's algorithm (default: 2, the authors')",
+        help="iterations of Sinkhorn's algorithm (default: 2, the authors' value)",
     )
-    add("--max-tokens", type=COUNT, default=8192, metavar="N", help="a batch (default: %(default)s)")
-    add("--cpu", action="store_true", help="even if there is a GPU")
+    add("--max-tokens", type=COUNT, default=8192, metavar="N", help="tokens of a batch (default: %(default)s)")
+    add("--cpu", action="store_true", help="use the CPU even if there is a GPU")
 
 
 def main(args: argparse.Namespace) -> None:

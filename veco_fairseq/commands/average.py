@@ -14,9 +14,16 @@ def add_arguments(parser: Parser) -> None:
     add("--inputs", type=INPUT, required=True, nargs="+", metavar="DIR", help="the --save-dir of a training, or checkpoint files")
     add("--output", type=OUTPUT, required=True, metavar="FILE", help="the checkpoint to write")
     last = parser.add_mutually_exclusive_group()
-    last.add_argument("--num-update-checkpoints", type=COUNT, metavar="N", help="the last N of --save-interval-updates")
-    last.add_argument("--num-epoch-checkpoints", type=COUNT, metavar="N", help="the last N of epochs")
-    add("--checkpoint-upper-bound", type=FROM_0, metavar="U", help="with one of these: none after update or epoch U")
+    last.add_argument(
+        "--num-update-checkpoints", type=COUNT, metavar="N", help="average the last N that --save-interval-updates has saved"
+    )
+    last.add_argument("--num-epoch-checkpoints", type=COUNT, metavar="N", help="average those of the last N epochs")
+    add(
+        "--checkpoint-upper-bound",
+        type=FROM_0,
+        metavar="U",
+        help="with one of these two: leave out checkpoints after update or epoch U",
+    )
     add(
         "--trust-checkpoint",
         action="store_true",

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Measure speed and memory, ours and the peers' in turn in one run, and print their ratio."""
+"""Measure speed and memory of this project and of its peers, in turn in one run, and print the ratio."""
 
 import argparse
 import json
@@ -12,8 +12,8 @@ from veco_fairseq.arguments import COUNT, INPUT, OUTPUT, SIZE, WORKERS, Parser
 def add_arguments(parser: Parser) -> None:
     """The command's options."""
     commands = parser.add_subparsers(dest="command", required=True)
-    pretrain = commands.add_parser("pretrain", help="training, VECO's or XLM-E's, beside fairseq's masked_lm")
-    pretrain.add_argument("--profile", action="store_true", help="only where the time of our update goes, by operation")
+    pretrain = commands.add_parser("pretrain", help="training of VECO or XLM-E, beside fairseq's masked_lm")
+    pretrain.add_argument("--profile", action="store_true", help="only tell which operations an update spends its time in")
     data = commands.add_parser("data", help="one loader process, beside the training that it feeds")
     knn = commands.add_parser("knn", help="a training step with k-NN target sampling, beside the full softmax")
     knn.add_argument(
@@ -22,71 +22,84 @@ def add_arguments(parser: Parser) -> None:
         nargs="+",
         default=[5, 25, 50, 100],
         metavar="K",
-        help="of k-NN target sampling (default: 5 25 50 100)",
+        help="neighbours of k-NN target sampling (default: 5 25 50 100)",
     )
-    knn.add_argument("--refresh", type=COUNT, default=1000, metavar="N", help="its --knn-refresh (default: %(default)s)")
-    knn.add_argument("--rest", type=COUNT, default=8192, metavar="N", help="its --knn-rest (default: %(default)s)")
+    knn.add_argument("--refresh", type=COUNT, default=1000, metavar="N", help="value of --knn-refresh (default: %(default)s)")
+    knn.add_argument("--rest", type=COUNT, default=8192, metavar="N", help="value of --knn-rest (default: %(default)s)")
     for command in (pretrain, data, knn):
         command.add_argument(
-            "--arch", default="veco_base" if command is knn else "veco_small", help="of the model (default: %(default)s)"
+            "--arch", default="veco_base" if command is knn else "veco_small", help="architecture (default: %(default)s)"
         )
-        command.add_argument("--tokens", type=COUNT, default=4096, metavar="N", help="of a batch (default: %(default)s)")
-        command.add_argument("--length", type=COUNT, default=128, metavar="N", help="of a side (default: %(default)s)")
-        command.add_argument("--updates", type=COUNT, default=3, metavar="N", help="timed a round (default: %(default)s)")
+        command.add_argument("--tokens", type=COUNT, default=4096, metavar="N", help="tokens of a batch (default: %(default)s)")
+        command.add_argument("--length", type=COUNT, default=128, metavar="N", help="tokens of a side (default: %(default)s)")
+        command.add_argument(
+            "--updates", type=COUNT, default=3, metavar="N", help="updates that are timed in a round (default: %(default)s)"
+        )
     head = commands.add_parser("head", help="the LM head's projection and loss, beside PyTorch's plain ones")
-    head.add_argument("--rows", type=COUNT, default=8192, metavar="N", help="masked tokens (default: %(default)s)")
-    head.add_argument("--dim", type=SIZE, default=768, metavar="N", help="of the model (default: %(default)s)")
+    head.add_argument("--rows", type=COUNT, default=8192, metavar="N", help="number of masked tokens (default: %(default)s)")
+    head.add_argument("--dim", type=SIZE, default=768, metavar="N", help="dimensions of the model (default: %(default)s)")
     head.add_argument(
         "--plain-rows",
         type=COUNT,
         default=1024,
         metavar="N",
-        help="for the comparison with the plain loss, whose logits must fit (default: %(default)s)",
+        help="masked tokens of the comparison with the plain loss, whose logits must fit into memory (default: %(default)s)",
     )
     attention = commands.add_parser("attention", help="PyTorch's fused and plain attention, by length and type")
-    attention.add_argument("--arch", default="veco_small", help="whose heads (default: %(default)s)")
-    attention.add_argument("--tokens", type=COUNT, default=2048, metavar="N", help="of a batch (default: %(default)s)")
+    attention.add_argument("--arch", default="veco_small", help="architecture whose heads are taken (default: %(default)s)")
+    attention.add_argument("--tokens", type=COUNT, default=2048, metavar="N", help="tokens of a batch (default: %(default)s)")
     attention.add_argument(
         "--lengths",
         type=COUNT,
         nargs="+",
         default=[16, 32, 64, 128, 256, 512],
         metavar="N",
-        help="of the sequences (default: 16 to 512)",
+        help="lengths of the sequences (default: 16 to 512)",
     )
     start = commands.add_parser("start", help="how long getting ready takes, and how much memory, with much data")
-    start.add_argument("--languages", type=COUNT, default=50, metavar="N", help="(default: %(default)s)")
-    start.add_argument("--pairs", type=COUNT, default=879, metavar="N", help="of languages (default: %(default)s)")
+    start.add_argument("--languages", type=COUNT, default=50, metavar="N", help="number of languages (default: %(default)s)")
+    start.add_argument("--pairs", type=COUNT, default=879, metavar="N", help="pairs of languages (default: %(default)s)")
     start.add_argument(
         "--sentences",
         type=COUNT,
         default=1_000_000,
         metavar="N",
-        help="of the largest language and pair; the k-th has a k-th of them (default: %(default)s)",
+        help="sentences of the largest language and pair; the k-th largest has a k-th of them (default: %(default)s)",
     )
     start.add_argument("--root", type=Path, help=argparse.SUPPRESS)
     read = commands.add_parser("read", help="reading a checkpoint with its checks, beside torch.load alone")
-    read.add_argument("--arch", default="veco_large", help="of random weights (default: %(default)s)")
+    read.add_argument("--arch", default="veco_large", help="architecture, with random weights (default: %(default)s)")
     read.add_argument("--file", type=INPUT, metavar="FILE", help="a checkpoint instead of random weights")
     generate = commands.add_parser("generate", help="translation with fairseq, beside CTranslate2")
-    generate.add_argument("--arch", default="veco_large", help="of random weights (default: %(default)s)")
+    generate.add_argument("--arch", default="veco_large", help="architecture, with random weights (default: %(default)s)")
     generate.add_argument(
-        "--decoder-layers", type=COUNT, nargs="+", default=[3, 6, 24], metavar="N", help="of random weights (default: 3 6 24)"
+        "--decoder-layers",
+        type=COUNT,
+        nargs="+",
+        default=[3, 6, 24],
+        metavar="N",
+        help="layers of the decoders (default: 3 6 24)",
     )
-    generate.add_argument("--sentences", type=COUNT, default=50, metavar="N", help="random ones (default: %(default)s)")
     generate.add_argument(
-        "--length", type=COUNT, default=25, metavar="N", help="of random sentences and their translations (default: %(default)s)"
+        "--sentences", type=COUNT, default=50, metavar="N", help="number of random sentences (default: %(default)s)"
+    )
+    generate.add_argument(
+        "--length", type=COUNT, default=25, metavar="N", help="tokens of random sentences and translations (default: %(default)s)"
     )
     generate.add_argument("--checkpoint", type=INPUT, metavar="FILE", help="a trained model instead of random weights")
-    generate.add_argument("--data", type=INPUT, metavar="DIR", help="... with its dict.LANG.txt")
-    generate.add_argument("--sentencepiece", type=INPUT, metavar="MODEL", help="... and its SentencePiece model")
-    generate.add_argument("--source", type=INPUT, metavar="FILE", help="raw text for it, and ...")
-    generate.add_argument("--reference", type=INPUT, metavar="FILE", help="... its translation, for BLEU")
-    generate.add_argument("--lang", default="de", metavar="CODE", help="of the reference (default: %(default)s)")
-    generate.add_argument("--beam", type=COUNT, default=5, metavar="N", help="(default: %(default)s)")
-    generate.add_argument("--batch-size", type=COUNT, default=32, metavar="N", help="sentences (default: %(default)s)")
+    generate.add_argument("--data", type=INPUT, metavar="DIR", help="the folder with the dict.LANG.txt of --checkpoint")
+    generate.add_argument("--sentencepiece", type=INPUT, metavar="MODEL", help="the SentencePiece model of --checkpoint")
+    generate.add_argument("--source", type=INPUT, metavar="FILE", help="raw text that --checkpoint translates")
+    generate.add_argument("--reference", type=INPUT, metavar="FILE", help="the translation of --source, for BLEU")
+    generate.add_argument("--lang", default="de", metavar="CODE", help="language of the reference (default: %(default)s)")
+    generate.add_argument("--beam", type=COUNT, default=5, metavar="N", help="hypotheses of the search (default: %(default)s)")
+    generate.add_argument("--batch-size", type=COUNT, default=32, metavar="N", help="sentences of a batch (default: %(default)s)")
     generate.add_argument(
-        "--quantization", nargs="+", default=["float32", "int8"], metavar="TYPE", help="of CTranslate2 (default: float32 int8)"
+        "--quantization",
+        nargs="+",
+        default=["float32", "int8"],
+        metavar="TYPE",
+        help="types of CTranslate2 (default: float32 int8)",
     )
     generate.add_argument(
         "--inter-threads",
@@ -96,14 +109,20 @@ def add_arguments(parser: Parser) -> None:
     )
     generate.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     for command in (pretrain, data, head, knn):
-        command.add_argument("--autocast", choices=["none", "bf16"], default="none", help="of ours, or of both heads")
+        command.add_argument(
+            "--autocast", choices=["none", "bf16"], default="none", help="precision of this project's model, or of both heads"
+        )
     for command in (pretrain, data, head, knn, read):
-        command.add_argument("--vocabulary", type=COUNT, default=250_002, metavar="N", help="(default: %(default)s)")
-    generate.add_argument("--vocabulary", type=COUNT, default=40_000, metavar="N", help="random (default: %(default)s)")
+        command.add_argument(
+            "--vocabulary", type=COUNT, default=250_002, metavar="N", help="tokens of the vocabulary (default: %(default)s)"
+        )
+    generate.add_argument("--vocabulary", type=COUNT, default=40_000, metavar="N", help="random tokens (default: %(default)s)")
     for command in (pretrain, data, head, knn, attention, start, read, generate):
-        command.add_argument("--rounds", type=COUNT, default=3, metavar="N", help="(default: %(default)s)")
-        command.add_argument("--threads", type=WORKERS, metavar="N", help="of a CPU (default: PyTorch's)")
-        command.add_argument("--device", choices=["cpu", "cuda"], help="(default: a GPU, if there is one)")
+        command.add_argument(
+            "--rounds", type=COUNT, default=3, metavar="N", help="how often each one is measured (default: %(default)s)"
+        )
+        command.add_argument("--threads", type=WORKERS, metavar="N", help="threads on a CPU (default: PyTorch's number)")
+        command.add_argument("--device", choices=["cpu", "cuda"], help="where to measure (default: a GPU, if there is one)")
         command.add_argument("--json", type=OUTPUT, metavar="FILE", help="write the figures there, too")
         command.add_argument("--job", help=argparse.SUPPRESS)  # one measurement in a process of its own
 

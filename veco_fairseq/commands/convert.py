@@ -54,7 +54,7 @@ def add_arguments(parser: Parser) -> None:
         action="store_true",
         help="unpickle a checkpoint that needs more than tensors and plain values: it can then run any code",
     )
-    add("--seed", type=SEED, default=1, metavar="N", help="of everything newly initialised (default: 1)")
+    add("--seed", type=SEED, default=1, metavar="N", help="seed of everything that is newly initialised (default: 1)")
 
 
 def main(args: argparse.Namespace) -> None:

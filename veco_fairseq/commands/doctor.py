@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Print versions, processor, GPU and bf16 support, and what is missing or does not fit: to send along with a question."""
+"""Print versions, processor, GPU and bf16 support, and what is missing or does not fit. Send it along with a question."""
 
 import argparse
 import importlib
@@ -28,7 +28,7 @@ NOT_NEEDED = ("torchaudio",)
 
 def add_arguments(parser: Parser) -> None:
     """The command's options."""
-    parser.add_argument("--load", action="store_true", help="load fairseq and PyTorch, too, for what is installed and broken")
+    parser.add_argument("--load", action="store_true", help="also load fairseq and PyTorch, to find what is installed and broken")
 
 
 def version(package: str) -> str | None:

@@ -19,27 +19,29 @@ def add_arguments(parser: Parser) -> None:
         type=INPUT,
         nargs="+",
         metavar="CKPT",
-        help="of --task veco_nlu, dict.txt and sentencepiece.bpe.model beside it; several are seeds",
+        help="of --task veco_nlu, with its dict.txt and sentencepiece.bpe.model beside it; several are seeds",
     )
-    one.add_argument("--data", required=True, type=DATA, metavar="DIR", help="files SPLIT-LANG.{tsv,conllu,json}")
-    one.add_argument("--split", default="test", help="(default: %(default)s)")
-    one.add_argument("--langs", metavar="L,L,...", help="(default: all that are there)")
+    one.add_argument(
+        "--data", required=True, type=DATA, metavar="DIR", help="the folder of the files SPLIT-LANG.{tsv,conllu,json}"
+    )
+    one.add_argument("--split", default="test", help="the set to predict (default: %(default)s)")
+    one.add_argument("--langs", metavar="L,L,...", help="languages (default: all that are there)")
     one.add_argument("--answer-metric", choices=["squad", "mlqa"], help="what of an answer counts (default: as trained)")
-    one.add_argument("--max-tokens", type=COUNT, default=8192, metavar="N", help="a batch (default: %(default)s)")
+    one.add_argument("--max-tokens", type=COUNT, default=8192, metavar="N", help="tokens of a batch (default: %(default)s)")
     one.add_argument(
         "--predictions",
         type=NEW_FILES,
         metavar="DIR",
-        help="write what is predicted there, of several checkpoints in folders 1, 2, ...",
+        help="write the predictions there, those of several checkpoints into folders 1, 2, ...",
     )
-    one.add_argument("--cpu", action="store_true", help="even if there is a GPU")
+    one.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     all_tasks = commands.add_parser("table", help="put tasks together, with their average")
     all_tasks.add_argument(
         "results",
         type=NAMED_INPUTS,
         nargs="+",
         metavar="TASK=FILE,...",
-        help="JSON of run, or of retrieve.py, for BUCC of each language; tasks: xnli, pawsx, udpos, "
+        help="JSON of run, or of veco retrieve (for BUCC one of each language); tasks: xnli, pawsx, udpos, "
         "panx, xquad, mlqa, tydiqa, bucc, tatoeba",
     )
     all_tasks.add_argument(

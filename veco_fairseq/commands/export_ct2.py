@@ -15,7 +15,7 @@ def add_arguments(parser: Parser) -> None:
     add("--checkpoint", type=INPUT, required=True, metavar="FILE", help="of fairseq-train --task translation --arch veco_mt_*")
     add("--output", type=NEW_FOLDER, required=True, metavar="DIR", help="the folder to make")
     add("--data", type=INPUT, metavar="DIR", help="the folder with dict.LANG.txt (default: where the checkpoint was trained)")
-    add("--quantization", choices=QUANTIZATIONS, default="float32", help="(default: %(default)s)")
+    add("--quantization", choices=QUANTIZATIONS, default="float32", help="type of the weights (default: %(default)s)")
     add("--sentencepiece", type=INPUT, metavar="MODEL", help="a SentencePiece model to put into the folder")
 
 

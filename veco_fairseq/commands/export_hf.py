@@ -14,7 +14,7 @@ def add_arguments(parser: Parser) -> None:
         type=INPUT,
         required=True,
         metavar="PRETRAINED",
-        help="of fairseq-train --task camlm, or of --task veco_nlu --plug out",
+        help="a checkpoint of --task camlm, or of --task veco_nlu --plug out",
     )
     parser.add_argument("--output", type=NEW_FOLDER, required=True, metavar="DIR", help="the folder to make")
     parser.add_argument(
@@ -25,6 +25,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
+    from veco_fairseq import plugin  # noqa: F401  registers the models, of which one is built to compare
     from veco_fairseq.checkpoints.huggingface import export_hf, largest_difference
     from veco_fairseq.checkpoints.skeleton import making_sense_of
 

@@ -27,7 +27,7 @@ def add_arguments(parser: Parser) -> None:
     add(
         "--source-lang",
         metavar="LANG",
-        help="with --target-lang: what translate.py translates, with these languages' tokens, as the authors do; "
+        help="with --target-lang: what veco translate translates, with these languages' tokens, as the authors do; "
         "fairseq-generate and fairseq-train take them from -s and -t",
     )
     add("--target-lang", metavar="LANG", help="see --source-lang")

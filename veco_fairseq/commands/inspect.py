@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Check a data root and show what --task camlm would do with it: sizes, sampling, batches, parameters, memory."""
+"""Check a data root, and show what --task camlm would do with it: sizes, sampling, batches, parameters and memory."""
 
 import argparse
 from pathlib import Path
@@ -13,17 +13,19 @@ from veco_fairseq.errors import UserError
 def add_arguments(parser: Parser) -> None:
     """The command's options."""
     add_data_options(parser)
-    parser.add_argument("--max-tokens", type=COUNT, default=16384, metavar="N", help="of a batch (default: %(default)s)")
-    parser.add_argument("--arch", default="veco_small", help="whose memory to tell (default: %(default)s)")
+    parser.add_argument("--max-tokens", type=COUNT, default=16384, metavar="N", help="tokens of a batch (default: %(default)s)")
+    parser.add_argument("--arch", default="veco_small", help="the model whose memory is estimated (default: %(default)s)")
     parser.add_argument(
         "--embed-dim", dest="table_dim", type=COUNT, metavar="N", help="as in training (default: the model's width)"
     )
-    parser.add_argument("--autocast", choices=["none", "bf16"], default="none", help="(default: %(default)s)")
-    parser.add_argument("--checkpoint-activations", action="store_true", help="as in training, for the memory")
-    parser.add_argument("--relative-position-bias", action="store_true", help="likewise")
-    parser.add_argument("--generator-layers", type=COUNT, metavar="L", help="of an xlme_*, as in training")
-    parser.add_argument("--generator-embeddings", choices=["shared", "own"], help="likewise")
-    parser.add_argument("--examples", type=FROM_0, default=0, metavar="N", help="masked pairs to show of each")
+    parser.add_argument("--autocast", choices=["none", "bf16"], default="none", help="as in training (default: %(default)s)")
+    parser.add_argument("--checkpoint-activations", action="store_true", help="as in training")
+    parser.add_argument("--relative-position-bias", action="store_true", help="as in training")
+    parser.add_argument("--generator-layers", type=COUNT, metavar="L", help="as in training, of an xlme_*")
+    parser.add_argument("--generator-embeddings", choices=["shared", "own"], help="as in training")
+    parser.add_argument(
+        "--examples", type=FROM_0, default=0, metavar="N", help="masked pairs to show of each language and pair (default: 0)"
+    )
 
 
 def main(args: argparse.Namespace) -> None:

@@ -10,9 +10,15 @@ from veco_fairseq.errors import UserError
 
 def add_arguments(parser: Parser) -> None:
     """The command's options."""
-    parser.add_argument("teacher", type=INPUT, metavar="CKPT", help="of --task veco_nlu --nlu-task tagging")
-    parser.add_argument("--input", required=True, type=INPUT, metavar="FILE", help="a sentence a line, .gz or not")
-    parser.add_argument("--tokenize", metavar="LANG", help="cut it into words as Moses does (default: at spaces)")
+    parser.add_argument(
+        "teacher", type=INPUT, metavar="CKPT", help="a tagger, a checkpoint of --task veco_nlu --nlu-task tagging"
+    )
+    parser.add_argument(
+        "--input", required=True, type=INPUT, metavar="FILE", help="the translations, one sentence a line, .gz or not"
+    )
+    parser.add_argument(
+        "--tokenize", metavar="LANG", help="cut the text into words as Moses does for this language (default: at spaces)"
+    )
     parser.add_argument(
         "--like",
         type=INPUT,
@@ -20,9 +26,11 @@ def add_arguments(parser: Parser) -> None:
         help="the tagged originals, .conllu or .tsv, as many: the sentences get their ids, by which "
         "--plug in finds a sentence's translation",
     )
-    parser.add_argument("--output", required=True, type=OUTPUT, metavar="FILE.conllu", help="such as train-de.conllu")
-    parser.add_argument("--max-tokens", type=COUNT, default=8192, metavar="N", help="a batch (default: %(default)s)")
-    parser.add_argument("--cpu", action="store_true", help="even if there is a GPU")
+    parser.add_argument(
+        "--output", required=True, type=OUTPUT, metavar="FILE.conllu", help="the file to write, such as train-de.conllu"
+    )
+    parser.add_argument("--max-tokens", type=COUNT, default=8192, metavar="N", help="tokens of a batch (default: %(default)s)")
+    parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
 
 
 def main(args: argparse.Namespace) -> None:

@@ -12,9 +12,7 @@ from veco_fairseq.arguments import FROM_0, INPUT, OUTPUT, Parser
 
 def add_arguments(parser: Parser) -> None:
     """The command's options."""
-    parser.add_argument(
-        "checkpoint", type=INPUT, help="of fairseq-train --task camlm, with dict.txt and sentencepiece.bpe.model beside it"
-    )
+    parser.add_argument("checkpoint", type=INPUT, help="of --task camlm, with its dict.txt and sentencepiece.bpe.model beside it")
     parser.add_argument("--source", required=True, metavar="TEXT", help="the sentence that looks (rows)")
     parser.add_argument("--target", required=True, metavar="TEXT", help="the sentence that is looked at (columns)")
     parser.add_argument("--layer", type=FROM_0, metavar="N", help="counted from 0 (default: the middle one, as in the paper)")

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Draw accuracy of retrieval by layer, a line a model, from what retrieve.py tatoeba --json left."""
+"""Draw the accuracy of retrieval by layer, one line for each model, from what veco retrieve tatoeba --json has written."""
 
 import argparse
 from pathlib import Path

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Draw bars from what score.py --json left, one of a colour in every group: BLEU of systems by language pair."""
+"""Draw bars from what veco score --json has written: BLEU of systems by language pair, each system in its own colour."""
 
 import argparse
 from collections import defaultdict
@@ -13,7 +13,7 @@ METRICS = {"sacrebleu": "sacreBLEU", "tokenised_bleu": "case-insensitive tokenis
 
 
 def read_score(path: Path, metric: str) -> float:
-    """A score of score.py's JSON file."""
+    """A score of a JSON file of veco score."""
     from veco_fairseq.files import read_json
 
     try:
@@ -22,7 +22,7 @@ def read_score(path: Path, metric: str) -> float:
             raise ValueError("no score from 0 to 100")
         return score
     except (ValueError, OverflowError, LookupError, TypeError) as error:
-        raise UserError(f"{path}: has no {metric}: is it a file of score.py --json?") from error
+        raise UserError(f"{path}: has no {metric}: is it a file of veco score --json?") from error
 
 
 def add_arguments(parser: Parser) -> None:

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Make a pre-training data root from raw text: vocabulary, held-out lines, token files; resumable."""
+"""Make a pre-training data root from raw text: vocabulary, held-out lines and token files. It can be interrupted."""
 
 import argparse
 from typing import Any
@@ -15,8 +15,8 @@ def add_arguments(parser: Parser) -> None:
     """The command's options."""
     many: dict[str, Any] = {"type": NAMED_INPUTS, "nargs": "+", "action": "extend", "default": []}
     mono, pair = "LANG=FILE", "SRC-TGT=FILE,FILE"
-    parser.add_argument("--mono", **many, metavar=mono, help="text (or .gz), a blank line between documents")
-    parser.add_argument("--bitext", **many, metavar=pair, help="two files, line N a translation of line N")
+    parser.add_argument("--mono", **many, metavar=mono, help="one sentence a line, a blank line between documents; .gz or not")
+    parser.add_argument("--bitext", **many, metavar=pair, help="two files whose line N is each other's translation")
     parser.add_argument(
         "--valid-lines",
         type=FROM_0,
@@ -26,15 +26,15 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--mono-valid", **many, metavar=mono, help="validation text, instead of held-out lines")
     parser.add_argument("--bitext-valid", **many, metavar=pair, help="validation pairs, instead of held-out ones")
-    parser.add_argument("--sentencepiece", type=INPUT, metavar="MODEL", help="SentencePiece model to use")
-    parser.add_argument("--dict", type=INPUT, metavar="DICT", help="fairseq dictionary that belongs to it")
-    parser.add_argument("--vocab-size", type=COUNT, metavar="N", help="or train one with N pieces, on all languages")
+    parser.add_argument("--sentencepiece", type=INPUT, metavar="MODEL", help="the SentencePiece model to use, with --dict")
+    parser.add_argument("--dict", type=INPUT, metavar="DICT", help="the fairseq dictionary that belongs to --sentencepiece")
+    parser.add_argument("--vocab-size", type=COUNT, metavar="N", help="instead: train a vocabulary of N pieces on all languages")
     parser.add_argument(
         "--vocab-lines",
         type=COUNT,
         default=2_000_000,
         metavar="N",
-        help="on at most N lines, in equal shares of the languages (default: %(default)s)",
+        help="train it on at most N lines, in equal shares of the languages (default: %(default)s)",
     )
     parser.add_argument(
         "--character-coverage",
@@ -43,7 +43,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="SHARE",
         help="share of the text's characters that the vocabulary must have (default: %(default)s)",
     )
-    parser.add_argument("--output", type=ROOT, required=True, metavar="ROOT", help="folder of the data root")
+    parser.add_argument("--output", type=ROOT, required=True, metavar="ROOT", help="the folder to make")
     parser.add_argument("--workers", type=WORKERS, metavar="W", help="threads (default: all processors)")
 
 

@@ -12,10 +12,12 @@ from veco_fairseq.errors import UserError
 def add_arguments(parser: Parser) -> None:
     """The command's options."""
     commands = parser.add_subparsers(dest="command", required=True)
-    tatoeba = commands.add_parser("tatoeba", help="which share of sentences is nearest to its own translation")
-    bucc = commands.add_parser("bucc", help="which pairs of two texts are translations")
+    tatoeba = commands.add_parser("tatoeba", help="the share of sentences that are nearest to their own translation")
+    bucc = commands.add_parser("bucc", help="the pairs of two texts that are translations")
     for command in (tatoeba, bucc):
-        command.add_argument("checkpoint", type=INPUT, help="of --task camlm, dict.txt and sentencepiece.bpe.model beside it")
+        command.add_argument(
+            "checkpoint", type=INPUT, help="of --task camlm, with its dict.txt and sentencepiece.bpe.model beside it"
+        )
     tatoeba.add_argument(
         "--pairs",
         type=NAMED_INPUTS,
@@ -29,7 +31,7 @@ def add_arguments(parser: Parser) -> None:
         "--layers", nargs="+", metavar="N", help="states after the N-th layer; 0: the embeddings (default: all of them)"
     )
     bucc.add_argument("--source", required=True, type=INPUT, metavar="FILE", help="lines ID<TAB>sentence, .gz or not")
-    bucc.add_argument("--target", required=True, type=INPUT, metavar="FILE", help="likewise")
+    bucc.add_argument("--target", required=True, type=INPUT, metavar="FILE", help="lines of the same form")
     bucc.add_argument("--gold", type=INPUT, metavar="FILE", help="lines ID<TAB>ID, for F1")
     bucc.add_argument(
         "--threshold",
@@ -37,8 +39,8 @@ def add_arguments(parser: Parser) -> None:
         metavar="X",
         help="keep pairs of at least this score (default: that of the best F1, which needs --gold)",
     )
-    bucc.add_argument("--layer", metavar="N", help="as in tatoeba (default: the last)")
-    bucc.add_argument("--lang", default="all", metavar="L", help="what to call the figures in --json")
+    bucc.add_argument("--layer", metavar="N", help="states after the N-th layer; 0: the embeddings (default: the last)")
+    bucc.add_argument("--lang", default="all", metavar="L", help="the language's name in --json (default: all)")
     bucc.add_argument("--output", type=OUTPUT, metavar="FILE", help="write the pairs there, score<TAB>ID<TAB>ID")
     for command in (tatoeba, bucc):
         command.add_argument(
@@ -47,10 +49,14 @@ def add_arguments(parser: Parser) -> None:
             choices=["cosine", "csls", "ratio"],
             help="cosine, or a margin against sentences that are near to all (default: %(default)s)",
         )
-        command.add_argument("--neighbours", type=COUNT, default=10, metavar="K", help="(default: %(default)s)")
-        command.add_argument("--max-tokens", type=COUNT, default=8192, metavar="N", help="a batch (default: %(default)s)")
+        command.add_argument(
+            "--neighbours", type=COUNT, default=10, metavar="K", help="nearest sentences of csls and ratio (default: %(default)s)"
+        )
+        command.add_argument(
+            "--max-tokens", type=COUNT, default=8192, metavar="N", help="tokens of a batch (default: %(default)s)"
+        )
         command.add_argument("--json", type=OUTPUT, metavar="FILE", help="write the figures there, too")
-        command.add_argument("--cpu", action="store_true", help="even if there is a GPU")
+        command.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
 
 
 def main(args: argparse.Namespace) -> None:

@@ -20,8 +20,8 @@ def add_arguments(parser: Parser) -> None:
         help="what fairseq-generate printed (--remove-bpe sentencepiece), instead of --hypothesis",
     )
     parser.add_argument("--reference", type=INPUT, required=True, metavar="FILE", help="detokenised text, as many lines")
-    parser.add_argument("--lang", required=True, metavar="CODE", help="language of both, for the tokenisation: de")
-    parser.add_argument("--split-compounds", action="store_true", help="for tokenised BLEU, cut words at their hyphens")
+    parser.add_argument("--lang", required=True, metavar="CODE", help="language of both texts, for the tokenisation, such as de")
+    parser.add_argument("--split-compounds", action="store_true", help="cut words at their hyphens for tokenised BLEU")
     parser.add_argument(
         "--bootstrap",
         type=Number(int, least=0, most=1_000_000),

@@ -1,8 +1,8 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Translate raw text from standard input, a sentence a line, to raw text on standard output.
+"""Translate raw text from standard input, one sentence a line, to raw text on standard output.
 
-The order of the lines is kept, and empty lines; a line of more pieces than the model takes is translated in parts.
+The lines keep their order, and empty lines stay. A line of more pieces than the model takes is translated in parts.
 """
 
 import argparse
@@ -20,15 +20,27 @@ def add_arguments(parser: Parser) -> None:
         "--sentencepiece",
         type=INPUT,
         metavar="MODEL",
-        help="(default: sentencepiece.bpe.model beside the checkpoint or the data)",
+        help="SentencePiece model (default: sentencepiece.bpe.model beside the checkpoint or the data)",
     )
     add("--data", type=INPUT, metavar="DIR", help="the folder with dict.LANG.txt (default: where the checkpoint was trained)")
-    add("--beam", type=Number(int, least=1, most=10_000), default=5, metavar="N", help="(default: %(default)s)")
+    add(
+        "--beam",
+        type=Number(int, least=1, most=10_000),
+        default=5,
+        metavar="N",
+        help="hypotheses of the search (default: %(default)s)",
+    )
     add("--lenpen", type=LENGTH_PENALTY, default=1.0, metavar="P", help="length penalty (default: %(default)s)")
-    add("--max-len-a", type=NOT_NEGATIVE, default=1.5, metavar="A", help="at most A pieces for one of the source, and ...")
-    add("--max-len-b", type=FROM_0, default=20, metavar="B", help="... B more (defaults: 1.5 and 20)")
-    add("--batch-size", type=COUNT, default=64, metavar="N", help="sentences a batch (default: %(default)s)")
-    add("--max-tokens", type=COUNT, default=8192, metavar="N", help="source pieces a batch (default: %(default)s)")
+    add(
+        "--max-len-a",
+        type=NOT_NEGATIVE,
+        default=1.5,
+        metavar="A",
+        help="a translation has at most A times the source's pieces and B more (default: %(default)s)",
+    )
+    add("--max-len-b", type=FROM_0, default=20, metavar="B", help="see --max-len-a (default: %(default)s)")
+    add("--batch-size", type=COUNT, default=64, metavar="N", help="sentences of a batch (default: %(default)s)")
+    add("--max-tokens", type=COUNT, default=8192, metavar="N", help="source pieces of a batch (default: %(default)s)")
     add(
         "--buffer-size",
         type=COUNT,
@@ -36,8 +48,8 @@ def add_arguments(parser: Parser) -> None:
         metavar="N",
         help="lines to read before they are sorted by length and translated (default: %(default)s; 1: one by one)",
     )
-    add("--amp", action="store_true", help="in bf16 where that is safe")
-    add("--cpu", action="store_true", help="even if there is a GPU")
+    add("--amp", action="store_true", help="compute in bf16 where that is safe")
+    add("--cpu", action="store_true", help="use the CPU even if there is a GPU")
 
 
 def main(args: argparse.Namespace) -> None:

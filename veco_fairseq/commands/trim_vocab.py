@@ -2,8 +2,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Make a smaller vocabulary for translation, of the pieces that its training texts need most.
 
-Writes a SentencePiece model and its dict.txt, for encode.py, fairseq-preprocess --srcdict and --tgtdict, and
-convert_to_seq2seq.py --dict.
+Writes a SentencePiece model and its dict.txt, for veco encode, fairseq-preprocess --srcdict and --tgtdict, and
+veco convert --dict.
 """
 
 import argparse

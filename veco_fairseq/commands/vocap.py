@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Make one vocabulary for many languages with VoCap, or measure vocabularies (ALP); resumable."""
+"""Make one vocabulary for many languages with VoCap, or measure vocabularies (ALP). It can be interrupted."""
 
 import argparse
 
@@ -26,18 +26,24 @@ def add_arguments(parser: Parser) -> None:
     add("--alpha", type=EXPONENT, default=0.7, help="exponent of the languages' sizes (default: %(default)s)")
     add("--beta", type=EXPONENT, default=0.7, help="exponent of their probabilities (default: %(default)s)")
     add("--output", type=FOLDER, metavar="DIR", help="folder for model, dict.txt, table, picture and all stages")
-    add("--step", type=COUNT, default=1000, metavar="N", help="pieces given at a time (default: %(default)s)")
-    add("--largest", type=COUNT, default=50_000, metavar="N", help="of a language's vocabularies (default: %(default)s)")
-    add("--lines", type=COUNT, default=1_000_000, metavar="N", help="to read of a language (default: %(default)s)")
+    add("--step", type=COUNT, default=1000, metavar="N", help="pieces that a language gets at a time (default: %(default)s)")
+    add(
+        "--largest",
+        type=COUNT,
+        default=50_000,
+        metavar="N",
+        help="pieces of a language's largest vocabulary (default: %(default)s)",
+    )
+    add("--lines", type=COUNT, default=1_000_000, metavar="N", help="lines to read of a language (default: %(default)s)")
     add(
         "--character-coverage",
         type=Number(above=0, most=1),
         default=1.0,
         metavar="SHARE",
-        help="share of a language's characters in the vocabulary (default: %(default)s; of web text take 0.9995)",
+        help="share of a language's characters in the vocabulary (default: %(default)s; 0.9995 suits web text)",
     )
     add("--train-every-size", action="store_true", help="train a model of each size, as the paper does")
-    add("--joint", action="store_true", help="train one model on all text, too, in DIR/joint")
+    add("--joint", action="store_true", help="also train one model on all text, in DIR/joint")
     add("--alp", nargs="+", metavar="NAME=MODEL", help="instead: print the ALP of SentencePiece models by language")
     add(
         "--workers",
