@@ -4,6 +4,7 @@
 
 import gzip
 import json
+import shutil
 import subprocess
 
 import pytest
@@ -211,6 +212,20 @@ def test_training_is_resumed_and_other_options_are_refused(tmp_path):
     assert refused.stderr == (
         "my recipe/run.sh: error: model: was trained with other options or data: remove it, or choose another --out or --name\n"
     )
+
+
+def test_a_training_that_is_made_anew_and_stopped_is_not_done(tmp_path):
+    """Its folder was removed, and what notes that it was done is beside it."""
+    folder = tmp_path / "my recipe"
+    folder.mkdir()
+    (folder / "ok").touch()
+    assert bash(tmp_path, TRAIN, "2").returncode == 0
+    shutil.rmtree(folder / "model")
+    (folder / "ok").unlink()
+    assert bash(tmp_path, TRAIN, "2").returncode == 1 and (folder / "model/log").exists()
+    (folder / "ok").touch()
+    assert "already there" not in bash(tmp_path, TRAIN, "2").stdout
+    assert (folder / "model/log").read_text() == "2\n2\n"
 
 
 @pytest.mark.parametrize("call", ["training train model ./train", "step translation out to_file out ./train"])

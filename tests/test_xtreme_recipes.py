@@ -346,3 +346,19 @@ def test_bad_input(task, script, arguments, message, tmp_path):
     given = [argument.format(tmp_path) for argument in arguments]
     refused = recipe(task, script, "--out", tmp_path / "out", *given, code=1)
     assert message in refused and refused.count("\n") == 1
+
+
+# How many languages each task has in XTREME (Hu et al., 2020, table 1); those of named entities are all 40.
+LANGUAGES = {"bucc": 4, "mlqa": 7, "panx": 40, "pawsx": 7, "tatoeba": 36, "tydiqa": 9, "udpos": 33, "xnli": 15, "xquad": 11}
+
+
+@pytest.mark.parametrize("task", LANGUAGES)
+def test_every_language_of_xtreme_is_prepared(task):
+    def languages(of):
+        text = (RECIPES / f"xtreme/{of}/prepare.sh").read_text(encoding="utf-8")
+        return re.search(r'langs="([a-z ]+)"', text)[1].split()
+
+    found = languages(task)
+    assert len(set(found)) == len(found) == LANGUAGES[task]
+    if task != "tatoeba":  # whose codes have three letters
+        assert set(found) <= set(languages("panx"))

@@ -244,6 +244,7 @@ same_training() {
             die "$folder: was trained with other options or data: remove it, or choose another --out or --name"
         fi
     done
+    [[ -e $folder ]] || rm -f -- "$folder.done" # of a training whose folder was removed
     mkdir -p "$folder"
     printf '%s' "$begun" >"$folder.begun"
 }
