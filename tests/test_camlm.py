@@ -21,17 +21,25 @@ from veco_fairseq.tasks.camlm_options import CamlmTaskConfig, check_options
 PAD, BOS, EOS = 1, 0, 2
 
 
-@pytest.fixture
-def make_task(make_root):
+def task_maker(make_root, criterion=None):
+    """Tasks whose data is hidden as ``criterion`` does it."""
+
     def make(root=None, **options) -> CamlmTask:
         options = {"seed": 3, "update_freq": [1], "save_dir": "unused", "mono_max_length": 16, **options}
         cfg = CamlmTaskConfig(data=str(root or make_root()), **options)
         task = CamlmTask.setup_task(cfg)
+        task.criterion = criterion
         task.load_dataset("train")
         task.load_dataset("valid")
+        task.criterion = None
         return task
 
     return make
+
+
+@pytest.fixture
+def make_task(make_root):
+    return task_maker(make_root)
 
 
 def iterator(task, split="train", **options):

@@ -22,6 +22,7 @@ from veco_fairseq.inference.pretrained import load_pretrained
 from veco_fairseq.models.base import architecture
 from veco_fairseq.models.veco import VecoEncoder
 from veco_fairseq.modules.embedding import FactorizedEmbedding, TokenEmbedding
+from veco_fairseq.modules.prediction import OutputLayer, predict
 from veco_fairseq.retrieval.states import sentence_states
 
 TABLE = "encoder.sentence_encoder.embed_tokens.weight"
@@ -151,7 +152,7 @@ def test_parameters_memory_and_operations(half, ordinary):
     states, operations = torch.randn(1, 10, DIM), []
     for model in (half, ordinary):
         with counter() as counted, torch.no_grad():
-            model.predict({"h": (states, torch.full((1, 10), 5))})
+            predict({"h": (states, torch.full((1, 10), 5))}, OutputLayer(model.encoder.lm_head, model.encoder.lm_head.weight), 1)
         operations.append(counted.get_total_flops() - 2 * 10 * DIM * DIM)  # of the dense layer
     assert operations == [2 * 10 * TABLE_DIM * (vocabulary + DIM), 2 * 10 * DIM * vocabulary]
 

@@ -16,6 +16,7 @@ from veco_fairseq.cost.memory import Batch, kept_for_the_backward_pass, training
 from veco_fairseq.errors import UserError
 from veco_fairseq.models.base import architecture
 from veco_fairseq.models.veco import VecoModel, veco_large
+from veco_fairseq.modules.prediction import OutputLayer, predict
 
 PAD = 1
 
@@ -188,7 +189,9 @@ def test_s_treats_the_memory_as_a_constant(make_model):
     model.zero_grad()
     for side in (0, 1):
         states = model.plugged(corrupted[side], memory[1 - side], corrupted[1 - side])
-        model.predict({"s": (states, targets[side])})["s"].nll.sum().backward()
+        predict({"s": (states, targets[side])}, OutputLayer(model.encoder.lm_head, model.encoder.lm_head.weight), 1)[
+            "s"
+        ].nll.sum().backward()
     expected = gradients(model)
     actual = loss_gradients(model, "s", stop_gradient=True)
     assert actual.keys() == expected.keys()
@@ -218,7 +221,9 @@ def test_memory_of_x_is_h_of_y(make_model):
         ("s", model.plugged(x, model.unplugged(y), y), True),
         ("s", model.plugged(y, model.unplugged(x), x), False),
     ):
-        expected = model.predict({"s": (states, targets[0 if of_x else 1])})["s"].nll
+        expected = predict(
+            {"s": (states, targets[0 if of_x else 1])}, OutputLayer(model.encoder.lm_head, model.encoder.lm_head.weight), 1
+        )["s"].nll
         actual = predictions[branch].nll[predictions[branch].from_x.eq(of_x)]
         assert torch.allclose(actual, expected, atol=1e-5)
 
