@@ -73,7 +73,7 @@ prepare_options() {
 # made_up FOLDER: two of the toy corpus's languages under the names of SRC and TGT.
 made_up() {
     local split
-    python "$REPOSITORY/data-bin-recipes/toy/generate.py" --output "$1" --pairs $TRY_TRAIN --mono 1 \
+    python "$REPOSITORY/data-bin-recipes/toy/generate.py" --output "$1" --words 60 --pairs $TRY_TRAIN --mono 1 \
         --finetune-pairs 1 --valid $TRY_REST --test $TRY_REST || return
     for split in train valid test; do
         mv -- "$1/$split.aa" "$1/$split.$SRC"

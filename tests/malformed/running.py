@@ -45,9 +45,9 @@ def prepare() -> None:
 
     torch.set_num_threads(1)
     utils.import_user_module(Namespace(user_dir=str(REPOSITORY / "veco_fairseq")))
-    for module in ("plots", "scoring", "operations", "translator", "alignment.words", "checkpoints.averaging",
-                   "checkpoints.ct2", "checkpoints.huggingface", "checkpoints.release", "data.inspection",
-                   "data.preparation", "retrieval.tatoeba", "understanding.evaluation", "understanding.teaching",
+    for module in ("plots", "inference.scoring", "cost.flops", "inference.translator", "alignment.words", "checkpoints.averaging",
+                   "checkpoints.ct2", "checkpoints.huggingface", "checkpoints.release", "cost.inspection",
+                   "data.prepare.preparation", "retrieval.tatoeba", "inference.evaluation", "understanding.teaching",
                    "understanding.xtreme", "vocab.vocap"):  # fmt: skip
         importlib.import_module(f"veco_fairseq.{module}")
     # And what these import when they come to it, which would take every command seconds.
