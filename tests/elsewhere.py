@@ -7,6 +7,7 @@ as a GPU's are, and there is one fp32 copy of all parameters (``--fp16``). At th
 waited for the device: where Python needs a number, or how many elements a mask chooses.
 """
 
+# ruff: noqa: I001
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -14,8 +15,8 @@ from typing import Any
 
 import torch
 import torch.utils.data
-from fairseq import utils
 from fairseq_cli import train  # before all of fairseq: it sets up the log
+from fairseq import utils
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend

@@ -48,7 +48,16 @@ def modules(folder: Path) -> set:
 
 def test_every_module_is_shipped_and_no_test(installed):
     assert modules(installed / "veco_fairseq") == modules(REPOSITORY / "veco_fairseq")
-    assert sorted(path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")) == ["veco_fairseq"]
+    assert sorted(path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")) == ["bin", "veco_fairseq"]
+    assert [path.name for path in (installed / "bin").iterdir()] == ["veco"]
+
+
+def test_the_command_works_outside_the_repository(installed, tmp_path):
+    result = subprocess.run(
+        [sys.executable, installed / "bin/veco", "doctor"], capture_output=True, text=True, timeout=60, cwd=tmp_path,
+        env={"PYTHONPATH": str(installed), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert result.returncode == 0 and "nothing is missing" in result.stdout, result.stdout + result.stderr
 
 
 def test_metadata_names_the_dependencies(installed):
