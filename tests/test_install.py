@@ -48,7 +48,7 @@ def modules(folder: Path) -> set:
 
 def test_every_module_is_shipped_and_no_test(installed):
     assert modules(installed / "veco_fairseq") == modules(REPOSITORY / "veco_fairseq")
-    assert sorted(path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")) == ["veco_fairseq"]
+    assert sorted(path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")) == ["bin", "veco_fairseq"]
 
 
 def test_metadata_names_the_dependencies(installed):
