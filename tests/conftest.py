@@ -49,7 +49,7 @@ LAYERS = 12  # more than nine: layers.1 and layers.11 must not be taken for one 
 SHARED_DATA = Path(os.environ.get("VECO_SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
 
 # Files whose tests take minutes are begun first, so that no process is left alone with one at the end.
-LONGEST = ("end_to_end", "translation_recipes", "training", "interruption", "workers", "bench")
+LONGEST = ("docs", "end_to_end", "translation_recipes", "training", "interruption", "workers", "bench")
 
 
 def pytest_collection_modifyitems(items) -> None:

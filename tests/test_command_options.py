@@ -343,7 +343,7 @@ COMMANDS = {
 ELSEWHERE = {
     "bench.py": "test_bench.py", "check_kills.py": "test_kills.py", "inspect_data.py": "test_inspection.py",
     "plot_layers.py": "test_plots.py", "plot_scores.py": "test_plots.py", "demo_report.py": "no options", "doctor.py": "test_doctor.py",
-    "mend_fairseq.py": "no options", "versions.py": "test_mending.py",
+    "make_options.py": "no options", "mend_fairseq.py": "no options", "versions.py": "test_mending.py",
 }  # fmt: skip
 
 

@@ -41,7 +41,7 @@ DEFAULTS = {
     "plot_scores.py": "--metric sacrebleu --title Test sets",
 }
 WITHOUT = {"export_hf.py", "average_checkpoints.py", "encode.py", "score.py", "trim_vocab.py", "bench.py", "demo_report.py", "doctor.py",
-           "mend_fairseq.py", "versions.py"}  # fmt: skip
+           "make_options.py", "mend_fairseq.py", "versions.py"}  # fmt: skip
 # VECO: table 8; VoCap: section 4.1; XLM-E: section 4.1 and appendix; XTREME's lengths.
 CONFIGS = {
     CamlmTaskConfig: {"mono_alpha": 0.5, "bitext_alpha": 0.5, "mono_mask_prob": 0.15, "bitext_mask_prob": 0.25, "bitext_mask_spread": 0.0,

@@ -33,6 +33,8 @@ HOW = re.compile(r"bash (run|run slow|\(.+\))")
 SMALLER = (
     (r"(generate\.py --output \S+)", r"\1 --pairs 400 --finetune-pairs 64 --valid 24 --test 16 --mono 120"),
     (r"--(valid-lines) \d+", r"--\1 24"),
+    (r"--(vocab-size) \d+", r"--\1 200"),
+    (r"--(keep) \d+", r"--\1 150"),
     (r"--(max-update|total-num-update) \d+", r"--\1 4"),
     (r"--(warmup-updates|save-interval-updates|log-interval|freeze-backbone-updates) \d+", r"--\1 1"),
     (r"--(max-epoch) \d+", r"--\1 1"),
@@ -120,7 +122,7 @@ class Shell:
                 ["bash", "-c", HANDED + block], cwd=self.folder, env=self.environment, pass_fds=(self.ask, self.answer),
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600,
             )  # fmt: skip
-            assert result.returncode == 0, f"{document}:\n{block}\n{result.stdout[-4000:]}"
+            assert result.returncode == 0, f"{document}: {block.splitlines()[0]} ...: {result.stdout[-1500:]}"
 
     def close(self) -> None:
         os.close(self.ask), os.close(self.answer)
