@@ -47,6 +47,9 @@ def test_a_commands_tests_are_those_of_its_script():
     }
     assert reach.named_after("veco_fairseq/commands/score.py") == {"test_command_options.py::test[score.py --lang de]"}
     assert reach.named_after("veco_fairseq/commands/import_veco.py") == {"test_command_options.py::test[import_veco.py --dict d]"}
+    reach.seconds |= {"test_xtreme_recipes.py::test_pawsx": 1.0, "test_toy_corpus.py::test_sizes": 1.0}
+    assert reach.named_after("data-bin-recipes/xtreme/pawsx/prepare.sh") == {"test_xtreme_recipes.py::test_pawsx"}
+    assert reach.named_after("data-bin-recipes/toy/generate.py") == {"test_toy_corpus.py::test_sizes"}
     assert reach.named_after("veco_fairseq/commands/plot_scores.py") == {"test_command_options.py::test[plot_scores.py]"}
 
 

@@ -30,6 +30,7 @@ source =
     {suite}/scripts
 """
 
+EVERY_RECIPES = {"prepare", "train", "finetune", "evaluate", "xtreme", "lib", "data-bin-recipes"}
 CODE = ("veco_fairseq", "scripts")
 
 
@@ -167,7 +168,10 @@ class Reach:
         )
 
     def named_after(self, file: str) -> set[str]:
-        """The tests in whose name the file is, or, of a command's module, its script."""
+        """The tests in whose name the file is, or, of a command's module, its script; of a recipe, its folder."""
+        if file.startswith("data-bin-recipes/"):
+            names = {Path(file).parent.name.partition(".")[0], Path(file).stem} - EVERY_RECIPES
+            return {test for test in self.seconds if any(name in test for name in names)}
         names = {Path(file).name, *(path.name for path in (self.suite / "scripts").glob("*.py") if _starts(path, file))}
         return {test for test in self.seconds if any(name in test for name in names)}
 
