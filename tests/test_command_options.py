@@ -114,6 +114,7 @@ COMMANDS = {
         "--checkpoint a.pt --output o.pt --decoder-layers 3".split(),
         {"checkpoints.seq2seq.convert_to_seq2seq": {}, "checkpoints.seq2seq.report_lines": []},
         {
+            "": {"convert_to_seq2seq.allow_new_tokens": False, "convert_to_seq2seq.trust": False, "convert_to_seq2seq.seed": 1},
             "--checkpoint b.pt": {"convert_to_seq2seq.checkpoint": P("b.pt")},
             "--output p.pt": {"convert_to_seq2seq.output": P("p.pt")},
             "--decoder-layers 2": {"convert_to_seq2seq.decoder_layers": 2},
@@ -170,8 +171,8 @@ COMMANDS = {
         {
             "": {"encode_text.source": [P("a"), P("b")], "encode_text.target": [P("c"), P("d")], "encode_text.workers": [6, 6]},
             "--sentencepiece n": {"encode_text.model": [P("n")] * 2},
-            "= --sentencepiece m --inputs b a --outputs c d": {
-                "encode_text.source": [P("b"), P("a")], "encode_text.target": [P("c"), P("d")]},
+            "= --sentencepiece m --inputs b a --outputs d c": {
+                "encode_text.source": [P("b"), P("a")], "encode_text.target": [P("d"), P("c")]},
             "--inputs e --outputs f": {"encode_text.source": P("e"), "encode_text.target": P("f")},
             "--workers 5": {"encode_text.workers": [5, 5]},
         },

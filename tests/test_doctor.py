@@ -28,6 +28,9 @@ def test_conflicts_and_what_to_do():
     assert conflicts(good) == []
     (both,) = conflicts({**good, "fairseq": "0.12.2"})
     assert "pip uninstall fairseq" in both
+    for other in ("0.12.3", "0.12.3.2", "0.13"):
+        (line,) = conflicts({**good, "fairseq-fixed": other})
+        assert line == f"fairseq-fixed {other}: this plug-in changes parts of 0.12.3.1: install that one"
     (none,) = conflicts({**good, "fairseq-fixed": None})
     assert "setup.sh" in none
 

@@ -35,6 +35,8 @@ def test_generator_of_its_own_embeddings_has_more_parameters(run, make_root):
 def test_refuses_what_training_refuses(run, make_root):
     root = make_root()
     assert "there is veco_tiny" in error_line(run("scripts/inspect_data.py", root, "--arch", "veco_huge"))
+    spread = run("scripts/inspect_data.py", root, "--bitext-mask-spread", "0.3")
+    assert "--bitext-mask-spread 0.3: must be from 0 to 0.25" in error_line(spread)
     assert "--mono-langs zz" in error_line(run("scripts/inspect_data.py", root, "--mono-langs", "zz"))
     assert "--mono-alpha -1" in error_line(run("scripts/inspect_data.py", root, "--mono-alpha", "-1"))
     assert "--bitext-mask-prob 0" in error_line(run("scripts/inspect_data.py", root, "--bitext-mask-prob", "0"))

@@ -33,7 +33,7 @@ SENTENCES = ["the dog sees the cat", "who sees the cat", "a dog and a cat are he
 def make_nlu(nlu_task="classification", outputs=3, plug_in=False, seed=1, **options) -> VecoNluModel:
     torch.manual_seed(seed)
     args = Namespace(
-        arch="veco_nlu_tiny", encoder_layers=options.pop("encoder_layers", 3), encoder_embed_dim=16, encoder_ffn_embed_dim=32,
+        arch=options.pop("arch", "veco_nlu_tiny"), encoder_layers=options.pop("encoder_layers", 3), encoder_embed_dim=16, encoder_ffn_embed_dim=32,
         encoder_attention_heads=4, max_positions=64, dropout=0.0, attention_dropout=0.0, **options,
     )  # fmt: skip
     task = SimpleNamespace(

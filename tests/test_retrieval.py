@@ -199,3 +199,12 @@ def test_the_files_of_bucc(tmp_path):
 ])  # fmt: skip
 def test_a_batch_holds_so_many_tokens_with_padding(max_tokens, batches):
     assert list(by_length([2, 1, 3, 7], max_tokens)) == batches
+
+
+def test_layers_are_chosen_by_number_and_the_last_one_is_one_of_them(saved):
+    pretrained = load_pretrained(str(saved))
+    assert chosen_layers(pretrained, None, "--layers") == [0, 1, 2, 3]
+    assert chosen_layers(pretrained, ["3", "0"], "--layers") == [3, 0]
+    for word in ("4", "-1", "x"):
+        with pytest.raises(UserError, match=f"--layers {word}: the model has layers 1 to 3, and 0 for the embeddings"):
+            chosen_layers(pretrained, [word], "--layers")

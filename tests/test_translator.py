@@ -11,7 +11,8 @@ import pytest
 import torch
 from conftest import REPOSITORY, error_line
 
-from veco_fairseq.inference.translator import Translator, split, translate_stream
+from veco_fairseq.data.sentencepiece import MODEL_NAME, train_sentencepiece
+from veco_fairseq.inference.translator import Translator, _pieces, split, translate_stream
 
 
 @pytest.mark.parametrize(
@@ -109,3 +110,20 @@ def test_with_a_buffer_of_one_line_each_translation_comes_out_at_once(monkeypatc
         runpy.run_path(str(REPOSITORY / "scripts/translate.py"), run_name="__main__")
     assert seen == [b"a\n" if size == 1 else b""] and written.getvalue() == b"a\nb\n"
     assert capsys.readouterr().err == "of a long line\n"
+
+
+def test_the_model_beside_the_checkpoint_goes_before_the_datas(tmp_path):
+    """Both folders have one; the checkpoint's is the one that its training put there."""
+    own, other = (train_sentencepiece(text_of(letters), 16, character_coverage=1.0) for letters in ("abcd", "efgh"))
+    for name, model in (("checkpoint", own), ("data", other)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / MODEL_NAME).write_bytes(model)
+    folders = [tmp_path / "checkpoint", tmp_path / "data"]
+    assert _pieces(None, folders, []).serialized_model_proto() == own
+    assert _pieces(None, folders[::-1], []).serialized_model_proto() == other
+    (tmp_path / "checkpoint" / MODEL_NAME).unlink()
+    assert _pieces(None, folders, []).serialized_model_proto() == other
+
+
+def text_of(letters):
+    return [f"{a}{b}{c} {c}{a}" for a in letters for b in letters for c in letters]
