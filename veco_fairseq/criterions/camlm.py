@@ -39,8 +39,8 @@ class CamlmCriterion(PretrainingCriterion):
     """
 
     loss_is = (
-        "the sum of a masked token's bits by H and by S, and on bitext by TLM: at first each term is near the bits of the whole "
-        "vocabulary, and the sum twice or three times as much; mono_h_loss, bitext_s_loss and so on are the terms"
+        "a sum of terms, in bits a masked token: by H, by S, and on bitext by TLM, as far as they are trained; each term has its "
+        "own figure beside it"
     )
     terms = {term: ["nll", "correct", "count"] for term in TERMS}
 

@@ -57,8 +57,8 @@ class ReplacedTokenCriterion(PretrainingCriterion):
     }
 
     loss_is = (
-        "the generator's bits of a masked token, and --discriminator-weight times the discriminator's of a token: mono_mlm_loss, "
-        "mono_mrtd_loss and so on are the terms"
+        "a sum of terms: the generator's bits of a masked token, and --discriminator-weight times the discriminator's of a token; "
+        "each term has its own figure beside it"
     )
     masker = staticmethod(partial(Masker, corruption=ALL_MASKED))
 
