@@ -74,3 +74,12 @@ def test_every_room_has_a_floor():
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_no_module_is_too_long(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_docstring_says_what_a_function_does_before_what_it_is_made_from(path):
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    texts = [
+        ast.get_docstring(node) or "" for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, kinds)
+    ]
+    assert not [text for text in texts if text.startswith(("fairseq's", "fairseq-interactive's", "fairseq-generate's"))]

@@ -20,13 +20,12 @@ from fairseq_cli import preprocess
 
 from veco_fairseq.data.pairs import AdjacentSegments, BitextPairs
 from veco_fairseq.data.prepare import growing, preparation
-from veco_fairseq.data.prepare.preparation import prepare_root
+from veco_fairseq.data.prepare.preparation import MANIFEST_NAME, prepare_root
 from veco_fairseq.data.prepare.text import Plan, Survey, is_spread, parse_parts, survey_mono
 from veco_fairseq.data.roots import load_tokens
 from veco_fairseq.data.sentencepiece import Encoder, dictionary_text, encode_text, load_sentencepiece, train_sentencepiece
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
-from veco_fairseq.manifest import MANIFEST_NAME
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LETTERS = {"xx": "abcdefg", "yy": "uvwxyz"}

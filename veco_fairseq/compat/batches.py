@@ -17,7 +17,7 @@ _fairseq_batch_by_size = data_utils.batch_by_size
 
 
 def batch_by_size(indices, *args, **kwargs) -> list[np.ndarray]:
-    """fairseq's, with the sentences that it leaves out at the end as one more batch.
+    """Make batches by size, with the sentences that fairseq leaves out at the end as one more.
 
     Of a set whose size is no multiple of --required-batch-size-multiple (8 by default), these are up to 7 sentences; a set
     of 7 "is empty".
@@ -49,7 +49,7 @@ def get_train_iterator(trainer: Trainer, epoch: int, *args, **kwargs) -> EpochBa
 
 
 def _of_whole_run(trainer: Trainer, epoch: int, *args, load_dataset: bool = True, **kwargs) -> EpochBatchIterator:
-    """fairseq's; but a run that is resumed in a later epoch makes its batches as those of epoch 1 were made.
+    """The iterator of an epoch; a run that is resumed in a later one makes its batches as those of epoch 1 were made.
 
     fairseq groups sentences into batches by a seed of the epoch for which the iterator is built, and keeps that
     iterator for all later epochs, which have the same batches in other orders. Built in epoch 3, it would have others.
@@ -75,7 +75,7 @@ def _of_whole_run(trainer: Trainer, epoch: int, *args, load_dataset: bool = True
 def iterator_for_epoch(
     iterator: EpochBatchIterator, epoch: int, shuffle: bool, fix_batches_to_gpus: bool | None = None, offset: int = 0
 ):
-    """fairseq's; the order is the one asked for in the middle of a run, too.
+    """The batches of an epoch, in the order that was asked for in the middle of a run, too.
 
     fairseq's loader, kept for all epochs, goes on unshuffled after ``--curriculum``, and a resumed epoch forgets
     ``--fix-batches-to-gpus`` (here: None, as :func:`load_epoch_state` left it).
@@ -112,7 +112,7 @@ def _checksum(iterator: EpochBatchIterator) -> str:
 
 
 def epoch_state(iterator: EpochBatchIterator) -> dict[str, Any]:
-    """fairseq's; in the middle of an epoch with :func:`made_from`, and with ``--fix-batches-to-gpus``."""
+    """What a checkpoint keeps; in the middle of an epoch with :func:`made_from`, and with ``--fix-batches-to-gpus``."""
     state = _fairseq_epoch_state(iterator)
     if not state["iterations_in_epoch"]:
         return state
@@ -121,7 +121,7 @@ def epoch_state(iterator: EpochBatchIterator) -> dict[str, Any]:
 
 
 def load_epoch_state(iterator: EpochBatchIterator, state: dict[str, Any]) -> None:
-    """fairseq's, if it can go on with the epoch of a checkpoint: at the same place of other batches it would not.
+    """Go on in the epoch of a checkpoint, if it can: at the same place of other batches it would not be the same epoch.
 
     Raises:
         UserError: in the middle of the epoch, whose other batches would not be those that it was begun with.

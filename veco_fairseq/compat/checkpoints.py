@@ -43,7 +43,7 @@ _fairseq_trainer_load_checkpoint = Trainer.load_checkpoint
 def load_checkpoint_to_cpu(
     path: str, arg_overrides: dict[str, Any] | None = None, load_on_all_ranks: bool = False
 ) -> dict[str, Any]:
-    """fairseq's, on what :func:`read_checkpoint` reads.
+    """Load a checkpoint as fairseq does, from what :func:`read_checkpoint` reads.
 
     Raises:
         UserError: see :func:`read_checkpoint`; or the checkpoint lacks what fairseq-train writes beside the model.
@@ -65,7 +65,7 @@ def load_checkpoint_to_cpu(
 
 
 def load_model_ensemble_and_task(filenames: list[str], *args, **kwargs):
-    """fairseq's (generate, interactive, validate), with a line for a model that its checkpoint does not fit.
+    """Load models for generate, interactive and validate, with a line for one that its checkpoint does not fit.
 
     Raises:
         UserError: a file is missing or bad, or its tensors do not fit the model, as with another dictionary.
@@ -83,7 +83,7 @@ def load_model_ensemble_and_task(filenames: list[str], *args, **kwargs):
 
 
 def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
-    """fairseq's, with five changes.
+    """Load what a training goes on from, with five changes.
 
     - A ``--restore-file`` that does not exist is an error: fairseq goes on from random weights.
     - A damaged checkpoint_last.pt is passed over, loudly, for the newest one beside it that can be read.
@@ -201,7 +201,7 @@ _fairseq_move_to_cpu = utils.move_to_cpu
 
 
 def move_to_cpu(sample: Any) -> Any:
-    """fairseq's, for saving; tensors that are one (tied weights) stay one, and are saved once, from a GPU, too."""
+    """Move what is to be saved; tensors that are one (tied weights) stay one, and are saved once, from a GPU, too."""
     moved: dict[Any, torch.Tensor] = {}
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
@@ -214,7 +214,7 @@ def move_to_cpu(sample: Any) -> Any:
 
 
 def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) -> None:
-    """fairseq's, with its temporary file removed and one line when the file cannot be written."""
+    """Save; where the file cannot be written, the temporary one is removed, and the error is one line."""
     with whole_file_or_none(filename):
         _fairseq_torch_persistent_save(obj, filename, async_write)
 
@@ -236,7 +236,7 @@ _fairseq_get_valid_stats = fairseq_cli.train.get_valid_stats
 
 
 def get_valid_stats(cfg, trainer: Trainer, stats: dict[str, Any], *args) -> dict[str, Any]:
-    """fairseq's, where ``--best-checkpoint-metric`` is one of the validation's figures."""
+    """The figures of a validation, if ``--best-checkpoint-metric`` is one of them."""
     metric = cfg.checkpoint.best_checkpoint_metric
     if metric not in stats:
         raise UserError(f"--best-checkpoint-metric {metric}: validation has {', '.join(stats)}")

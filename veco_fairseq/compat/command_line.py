@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""fairseq's command lines, with errors of one line and values within their borders."""
+"""The command lines of fairseq's commands: errors of one line, and values within their borders."""
 
 import argparse
 import ast
@@ -19,7 +19,7 @@ _fairseq_parse_args_and_arch = fairseq_options.parse_args_and_arch
 
 
 def parse_args_and_arch(parser: argparse.ArgumentParser, *args, **kwargs):
-    """fairseq's, with errors of one line, and values within their borders.
+    """Parse a command line of fairseq's, with errors of one line, and values within their borders.
 
     Raises:
         UserError: see :func:`check_options`; or the value of an option is empty.

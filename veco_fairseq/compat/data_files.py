@@ -20,14 +20,14 @@ _fairseq_infer_dataset_impl = indexed_dataset.infer_dataset_impl
 
 
 def make_dataset(path: str, impl: str, fix_lua_indexing: bool = False, dictionary: Dictionary | None = None):
-    """fairseq's; of its usual token files :func:`load_tokens`."""
+    """Open a data set; usual token files by :func:`load_tokens`."""
     if impl == "mmap" and MMapIndexedDataset.exists(path):
         return load_tokens(path, dictionary)
     return _fairseq_make_dataset(path, impl, fix_lua_indexing, dictionary)
 
 
 def dataset_exists(path: str, impl: str | None) -> bool:
-    """fairseq's, which takes one file without the other for none.
+    """Whether there is a token file; fairseq takes one file of the two without the other for none.
 
     Raises:
         UserError: the index or the tokens are missing, and the other is there.
@@ -41,7 +41,7 @@ def dataset_exists(path: str, impl: str | None) -> bool:
 
 
 def infer_dataset_impl(path: str) -> str | None:
-    """fairseq's, which takes a file that is none of its formats for one of 2017.
+    """The format of a token file; fairseq takes what is none of its formats for one of 2017.
 
     Raises:
         UserError: it is none.
@@ -60,7 +60,7 @@ def open_chunk(chunk: Chunker) -> ChunkLineIterator:
 
 
 def add_from_file(dictionary: Dictionary, file) -> None:
-    """fairseq's ``Dictionary.add_from_file``, in whose place this is; of a file's name :func:`add_dictionary`."""
+    """Add the tokens of a dict.txt, by :func:`add_dictionary` if the file is given by its name."""
     if isinstance(file, (str, Path)):
         add_dictionary(dictionary, file)
     else:

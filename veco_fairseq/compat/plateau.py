@@ -23,7 +23,7 @@ PLATEAU = ("num_bad_epochs", "cooldown_counter")  # what fairseq forgets
 
 
 def plateau_state(scheduler: ReduceLROnPlateauLRSchedule) -> dict[str, Any]:
-    """fairseq's, with the number of validations in vain."""
+    """What a checkpoint keeps of the scheduler, with the number of validations in vain."""
     return {**_fairseq_plateau_state(scheduler), **{name: getattr(scheduler.lr_scheduler, name) for name in PLATEAU}}
 
 
@@ -33,7 +33,7 @@ def load_plateau_state(scheduler: ReduceLROnPlateauLRSchedule, state: dict[str, 
 
 
 def plateau_step(scheduler: ReduceLROnPlateauLRSchedule, epoch: int, val_loss: float | None = None) -> float:
-    """fairseq's at the end of an epoch; nothing where a training is resumed inside of one, and fairseq calls it, too."""
+    """End an epoch; do nothing where a training is resumed inside of one, and fairseq calls this, too."""
     if val_loss is None and scheduler.lr_scheduler.last_epoch:
         return scheduler.optimizer.get_lr()
     return _fairseq_plateau_step(scheduler, epoch, val_loss)

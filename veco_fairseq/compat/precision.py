@@ -23,7 +23,7 @@ def amp(model: torch.nn.Module, optimizer: FairseqOptimizer) -> torch.autocast:
 
 
 def train_step(task: FairseqTask, sample, model, criterion, optimizer, *args, **kwargs):
-    """fairseq's, on a CPU, too; backward is not under autocast, which PyTorch advises against."""
+    """Train on a batch under autocast, on a CPU, too; backward is not under it, which PyTorch advises against."""
 
     def forward(model, sample):
         with amp(model, optimizer):
@@ -33,13 +33,13 @@ def train_step(task: FairseqTask, sample, model, criterion, optimizer, *args, **
 
 
 def amp_step(optimizer: AMPOptimizer) -> None:
-    """fairseq's, with the object whose gradients were unscaled."""
+    """Step with the object whose gradients were unscaled."""
     optimizer.scaler.step(optimizer.optimizer)
     optimizer.scaler.update()
 
 
 def amp_clip_grad_norm(optimizer: AMPOptimizer, *args, **kwargs):
-    """fairseq's; without a loss scale to lower (on a CPU) a NaN is an error, not a step of the optimizer."""
+    """Clip the gradients; without a loss scale to lower (on a CPU) a NaN is an error, not a step of the optimizer."""
     if optimizer.scaler.is_enabled():
         return _fairseq_amp_clip_grad_norm(optimizer, *args, **kwargs)
     norm = optimizer.fp32_optimizer.clip_grad_norm(*args, **kwargs)
@@ -49,7 +49,7 @@ def amp_clip_grad_norm(optimizer: AMPOptimizer, *args, **kwargs):
 
 
 def translating(main: Callable) -> Callable:
-    """fairseq-generate's or fairseq-interactive's ``main``; with ``--amp``, which they ignore, in bf16 where safe."""
+    """Make a ``main`` of fairseq-generate or fairseq-interactive that heeds ``--amp``: in bf16 where that is safe."""
 
     @wraps(main)
     def translate(cfg, *args):

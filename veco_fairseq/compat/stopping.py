@@ -41,7 +41,7 @@ def highest(trainer: Trainer, number: float) -> float:
 
 
 def load_checkpoint(cfg, trainer: Trainer, **options):
-    """fairseq's, in a folder that is this training's alone, and with nothing left to train if it was finished.
+    """Begin in a folder that is this training's alone, with nothing left to train if it was finished.
 
     A finished training would be trained for one more update at each start. From here on SIGTERM and Ctrl-C are noted.
 
@@ -90,14 +90,14 @@ def finished(trainer: Trainer, next_epoch: int) -> str | None:
 
 
 def early_stopping() -> Callable:
-    """fairseq's function for ``--patience``, which keeps its count as attributes: ``best`` and ``num_runs``."""
+    """The function of fairseq's for ``--patience``, which keeps its count as attributes: ``best`` and ``num_runs``."""
     main = sys.modules["__main__"]
     as_main = getattr(main.__spec__, "name", None) == fairseq_train.__name__  # python -m fairseq_cli.train
     return (main if as_main else fairseq_train).should_stop_early
 
 
 def trainer_save_checkpoint(trainer: Trainer, filename: str, extra_state: dict):
-    """fairseq's, with the count of ``--patience``: without it a resumed training would end later."""
+    """Save, with the count of ``--patience``: without it a resumed training would end later."""
     count = {name: float(value) if name == "best" else int(value) for name, value in vars(early_stopping()).items()}
     return _fairseq_trainer_save_checkpoint(trainer, filename, {**extra_state, "early_stopping": count})
 
@@ -128,7 +128,7 @@ def note(number: int, frame) -> None:
 
 
 def validate_and_save(cfg, trainer: Trainer, task, epoch_itr, *args):
-    """fairseq's, after every update; but told to end, it saves checkpoint_last.pt and ends with 128 + the signal's number.
+    """Validate and save what is due after an update; told to end, save checkpoint_last.pt and end with 128 + the signal's number.
 
     What is due after this update anyway (at the end of an epoch) is done after saving: without its validation, neither
     the best checkpoint nor --patience would be those of an uninterrupted training. All workers end together, since a

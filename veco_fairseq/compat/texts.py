@@ -20,7 +20,7 @@ def standard_input() -> Iterator[str]:
 
 
 def buffered_read(input: str, buffer_size: int) -> Iterator[list[str]]:
-    """fairseq-interactive's: so many lines at a time of a file, or of standard input (``-``).
+    """Read for fairseq-interactive: so many lines at a time of a file, or of standard input (``-``).
 
     Raises:
         UserError: see :func:`veco_fairseq.files.read_lines`.
@@ -31,7 +31,7 @@ def buffered_read(input: str, buffer_size: int) -> Iterator[list[str]]:
 
 
 def naming_long_lines(make_batches: Callable) -> Callable:
-    """fairseq-interactive's ``make_batches``, with the line that is too long for the model in its error."""
+    """Make a ``make_batches`` of fairseq-interactive whose error has the line that is too long for the model."""
 
     def batches(lines: list[str], cfg, *args) -> Iterator:
         try:

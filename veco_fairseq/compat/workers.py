@@ -39,7 +39,7 @@ def no_fully_sharded(*args):
 
 
 def trainer_init(trainer: Trainer, cfg, task: FairseqTask, *args, **kwargs) -> None:
-    """fairseq's; a task with ``ddp_backend`` replaces fairseq's default by it.
+    """Make a trainer; a task with ``ddp_backend`` replaces fairseq's default by it.
 
     Raises:
         UserError: another one was asked for than such a task can be trained with.
@@ -54,7 +54,7 @@ def trainer_init(trainer: Trainer, cfg, task: FairseqTask, *args, **kwargs) -> N
 
 
 def trainer_train_step(trainer: Trainer, samples, raise_oom: bool = False):
-    """fairseq's; out of memory, one of several workers ends, and with it all."""
+    """Make an update; out of memory, one of several workers ends, and with it all."""
     return _fairseq_trainer_train_step(trainer, samples, raise_oom or trainer.data_parallel_world_size > 1)
 
 

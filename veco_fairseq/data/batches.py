@@ -89,7 +89,7 @@ def shard(batches: list[list[SampleIndex]], num_shards: int, shard_id: int, epoc
 
 
 class PlannedBatchIterator(EpochBatchIterator):
-    """fairseq's epoch iterator over planned samples, which are in their final order already.
+    """An epoch's iterator over planned samples, which are in their final order already.
 
     Args:
         dataset: the samples' maker.

@@ -27,7 +27,7 @@ AGAIN = "run fairseq-preprocess (or prepare_root.py) again"
 
 
 class TokenFile(MMapIndexedDataset):
-    """fairseq's, but mapped without reading it through first, which every loader process would do, for minutes.
+    """A token file, mapped without reading it through first, which fairseq does in every loader process, for minutes.
 
     A sentence is looked at as it is read.
 

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""fairseq's dictionaries: read, made of a checkpoint's symbols, and compared."""
+"""Dictionaries of fairseq's: read, made of a checkpoint's symbols, and compared."""
 
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest

@@ -17,7 +17,7 @@ from veco_fairseq.errors import UserError
 
 
 class VecoTransformerDecoder(TransformerDecoder):
-    """fairseq's, whose output projection can be pre-training's whole LM head."""
+    """A decoder whose output projection can be pre-training's whole LM head."""
 
     def build_output_projection(self, args, dictionary, embed_tokens) -> None:
         """The stock projection, or with ``--keep-lm-head`` dense layer, activation and LayerNorm before it."""
@@ -29,7 +29,7 @@ class VecoTransformerDecoder(TransformerDecoder):
 
 @register_model("veco_transformer")
 class VecoTransformer(TransformerModel):
-    """fairseq's ``transformer`` with ``--keep-lm-head`` and ``--tie-self-attention``.
+    """A ``transformer`` of fairseq's with ``--keep-lm-head`` and ``--tie-self-attention``.
 
     Raises:
         UserError: the layers to tie are not as many as the decoder's, or not there, or of another shape.

@@ -11,7 +11,7 @@ VALUES = 2**16  # of a random number
 
 
 class Dropout(FairseqDropout):
-    """fairseq's dropout; on a CPU it cuts four 16-bit numbers out of each of the generator's.
+    """Dropout; on a CPU it cuts four 16-bit numbers out of each of the generator's.
 
     PyTorch draws one for every element, which took 14% of an update there (docs/performance.md). The probability is
     exact to 1/65,536.

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 
 class TokenEmbedding(nn.Embedding):
-    """fairseq's ``Embedding``, normal with standard deviation dim^-0.5, whose table the LM head takes as it is."""
+    """Token embeddings whose table the LM head takes as it is: normal with standard deviation dim^-0.5, as fairseq's."""
 
     def __init__(self, tokens: int, dim: int, padding_idx: int):
         super().__init__(tokens, dim, padding_idx)

@@ -14,7 +14,7 @@ from veco_fairseq.modules.layer import VecoLayer
 
 
 class VecoTransformerEncoder(TransformerEncoder):
-    """fairseq's Transformer encoder made of :class:`VecoLayer`.
+    """A Transformer encoder, fairseq's, made of :class:`VecoLayer`.
 
     Unplugged it is XLM-R, parameter for parameter; the parameters' names are XLM-R's too.
     """

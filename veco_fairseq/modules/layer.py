@@ -40,7 +40,7 @@ class VecoLayer(TransformerDecoderLayerBase):
             self.activation_fn = F.gelu
 
     def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
-        """fairseq's, or with ``--relative-position-bias`` XLM-E's."""
+        """The self-attention of fairseq's decoder layer, or with ``--relative-position-bias`` XLM-E's."""
         if not getattr(cfg, "relative_position_bias", False):
             return super().build_self_attention(embed_dim, cfg, add_bias_kv, add_zero_attn)
         return BiasedSelfAttention(

@@ -64,7 +64,7 @@ class GatedRelativePositionBias(nn.Module):
 
 
 class BiasedSelfAttention(MultiheadAttention):
-    """fairseq's self-attention with the bias, as an additive mask of PyTorch's scaled_dot_product_attention.
+    """Self-attention with the bias, which is an additive mask of PyTorch's scaled_dot_product_attention.
 
     Of PyTorch's kernels, the fused one of GPUs takes a mask that has a gradient, that of CPUs only without gradient.
     """

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""fairseq's Adam in one pass over parameters, gradients and moments, by PyTorch's fused kernel."""
+"""Adam in one pass over parameters, gradients and moments, by PyTorch's fused kernel, with fairseq's formula."""
 
 import math
 from collections import defaultdict
@@ -15,7 +15,7 @@ _fairseq_step = Adam.step
 
 
 def step(optimizer: Adam, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
-    """fairseq's ``Adam.step`` on fp32 parameters; on others, and with AMSGrad, fairseq's own.
+    """Make a step of fairseq's Adam: in one pass on fp32 parameters, and by fairseq's code on others and with AMSGrad.
 
     fairseq's makes eight passes, each a kernel of its own for every parameter: thousands of launches on a GPU, and on a
     CPU a multiple of the bytes. The state is the same, so that either goes on from the other's checkpoint.

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""fairseq's translation with a look at what a checkpoint was trained for, and with the authors' language tokens."""
+"""Translation, with a look at what a checkpoint was trained for, and with the authors' language tokens."""
 
 import logging
 from itertools import chain
@@ -39,7 +39,7 @@ class CheckedTranslationTask(TranslationTask):
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
-        """fairseq's task, with language tokens where the dictionaries have them."""
+        """Make the task, with language tokens where the dictionaries have them."""
         task = super().setup_task(cfg, **kwargs)
         if cls is not CheckedTranslationTask:
             return task
@@ -53,7 +53,7 @@ class CheckedTranslationTask(TranslationTask):
         return task
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
-        """fairseq's, which takes missing translations for none, and fails with the first batch.
+        """Load a set; fairseq takes missing translations for none, and fails with the first batch.
 
         Raises:
             UserError: the set is to be trained or validated on, and has no target side.
@@ -111,7 +111,7 @@ class VecoTranslationTask(CheckedTranslationTask):
         self.target_token = tgt_dict.index(f"[{cfg.target_lang}]")
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
-        """fairseq's, with the language tokens."""
+        """Load a set, and append the language tokens."""
         super().load_dataset(split, epoch, combine, **kwargs)
         pairs = self.datasets[split]
         pairs.src = AppendTokenDataset(pairs.src, self.source_token)
@@ -128,19 +128,19 @@ class VecoTranslationTask(CheckedTranslationTask):
         return super().build_dataset_for_inference(tokens, [len(source) for source in tokens], constraints)
 
     def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, prefix_allowed_tokens_fn=None):
-        """fairseq's, which begins and ends with the target's language token."""
+        """Make a beam search that begins and ends with the target's language token."""
         more = {**(extra_gen_cls_kwargs or {}), "eos": self.target_token}
         return super().build_generator(models, args, seq_gen_cls, more, prefix_allowed_tokens_fn)
 
     def inference_step(self, *args, **kwargs):
-        """fairseq's; hypotheses end in ``</s>``, which everything that prints them leaves out."""
+        """Translate a batch; hypotheses end in ``</s>``, which everything that prints them leaves out."""
         hypotheses = super().inference_step(*args, **kwargs)
         for hypothesis in chain.from_iterable(hypotheses):
             hypothesis["tokens"] = self._with_eos(hypothesis["tokens"])
         return hypotheses
 
     def _inference_with_bleu(self, generator, sample, model):
-        """fairseq's (``--eval-bleu``), which would count the token as a word that is always right."""
+        """Translate and count for ``--eval-bleu`` without the token, which fairseq would count as a word that is always right."""
         return super()._inference_with_bleu(generator, {**sample, "target": self._with_eos(sample["target"])}, model)
 
     def _with_eos(self, tokens):

@@ -123,7 +123,7 @@ class UnderstandingDataset(FairseqDataset):
         return np.minimum(self.tokens[indices], self.max_tokens or self.tokens.max())
 
     def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
-        """fairseq's; an item of more tokens than ``max_tokens``, a long context's windows, is a batch of its own."""
+        """Make batches by size; an item of more tokens than ``max_tokens``, a long context's windows, is a batch of its own."""
         self.max_tokens = max_tokens
         return super().batch_by_size(indices, max_tokens, max_sentences, required_batch_size_multiple)
 
