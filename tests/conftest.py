@@ -42,7 +42,7 @@ torch.set_num_threads(1)  # as in scripts/test.sh: a fork of a process with thre
 REPOSITORY = Path(__file__).resolve().parent.parent
 import_user_module.memo = {str(REPOSITORY / "veco_fairseq")}  # --user-dir of a fork has been imported
 # What stands in for slow imports, in this process by pytest.ini.
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(REPOSITORY / "tests/quick"), os.getenv("PYTHONPATH"))))
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(REPOSITORY / "tests/stubs"), os.getenv("PYTHONPATH"))))
 LAYERS = 12  # more than nine: layers.1 and layers.11 must not be taken for one another
 
 # Real text, which is not part of the repository: tests that need it skip where it is missing.
