@@ -102,6 +102,8 @@ PATCHES = (
     # Workers
     Patch(f"{TRAINER}.__init__", ".compat.workers:trainer_init",
           "its default for several workers takes neither two backward passes an update nor parameters without a gradient"),
+    Patch("fairseq.distributed.utils:distributed_main", ".compat.workers:distributed_main",
+          "a worker that has ended well can abort in its last moment: 'terminate called without an active exception'"),
     Patch(f"{TRAINER}.train_step", ".compat.workers:trainer_train_step",
           "a worker out of memory drops its batch, and the others hang"),
     Patch("torch.utils.data._utils.signal_handling:_set_worker_signal_handlers",

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 import torch.utils.data
+from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from torch.utils.data import DataLoader
@@ -25,6 +26,7 @@ from torch.utils.data._utils import signal_handling
 from veco_fairseq.compat.hooks import NamesDdpBackend
 from veco_fairseq.errors import UserError
 
+_fairseq_distributed_main = distributed_utils.distributed_main
 _fairseq_trainer_init = Trainer.__init__
 _fairseq_trainer_train_step = Trainer.train_step
 
@@ -51,6 +53,13 @@ def trainer_init(trainer: Trainer, cfg, task: FairseqTask, *args, **kwargs) -> N
     elif wanted and asked not in (wanted, "no_c10d"):  # its other name
         raise refusal_of_backend(asked)
     _fairseq_trainer_init(trainer, cfg, task, *args, **kwargs)
+
+
+def distributed_main(*args, **kwargs) -> None:
+    """Run a worker to its end, and take its process group down: its threads may not outlive Python."""
+    _fairseq_distributed_main(*args, **kwargs)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def trainer_train_step(trainer: Trainer, samples, raise_oom: bool = False):
