@@ -81,26 +81,6 @@ made_up() {
     done
 }
 
-# members LANG ARCHIVE NAME ARCHIVE NAME...: these files, one after the other; @ in a NAME stands for LANG.
-members() {
-    local lang=$1
-    shift
-    while (($#)); do
-        member "$1" "${2//@/$lang}" || return
-        shift 2
-    done
-}
-
-# test_sets LANG NAME...: that side of these sets of sacreBLEU's, which it downloads and checks.
-test_sets() {
-    local lang=$1 side=src name
-    [[ $lang == "$SRC" ]] || side=ref
-    shift
-    for name; do
-        sacrebleu --test-set "$name" --language-pair "$SRC-$TGT" --echo $side || return
-    done
-}
-
 # raw SPLIT COMMAND ARGUMENT...: OUT/raw/SPLIT.LANG for both languages, from --local or what COMMAND LANG ARGUMENT...
 # prints.
 raw() {
