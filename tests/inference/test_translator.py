@@ -6,10 +6,10 @@ import io
 import logging
 import runpy
 import sys
+from unittest import mock
 
 import pytest
-import torch
-from conftest import REPOSITORY, error_line
+from conftest import REPOSITORY, error_line, make_dictionary
 
 from veco_fairseq.data.sentencepiece import MODEL_NAME, train_sentencepiece
 from veco_fairseq.inference.translator import Translator, _pieces, split, translate_stream
@@ -59,12 +59,15 @@ def test_order_empty_lines_and_long_ones(translator):
     assert list(translate_stream(translator, [], 2, notes.append)) == []
 
 
-def test_batches(translator):
-    """Every sentence once, like lengths together, within both limits, a sentence beyond them by itself."""
+def test_batches_are_within_both_limits(translator, monkeypatch):
+    """``</s>`` counts; what the batches are is test_encode's."""
     translator.batch_size, translator.max_tokens = 3, 20
-    lengths = torch.tensor([3, 9, 4, 30, 2, 2, 5, 10])
-    batches = list(translator._batches(lengths))
-    assert batches == [[3], [7, 1], [6, 2, 0], [4, 5]]
+    translator.task = mock.Mock(source_dictionary=make_dictionary())
+    asked = mock.Mock(return_value=[])
+    monkeypatch.setattr("veco_fairseq.inference.translator.by_length", asked)
+    Translator._translate(translator, [["a", "b"], ["x"]])
+    (lengths, *limits), _ = asked.call_args
+    assert lengths.tolist() == [3, 2] and limits == [20, 3]
 
 
 def test_bad_input(run, tmp_path):
