@@ -27,6 +27,6 @@ def by_length(lengths: Sequence[int], max_tokens: int, max_sentences: int | None
         yield batch.tolist()
 
 
-def padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> Tensor:
+def padded(rows: Sequence[Sequence[int] | np.ndarray], pad: int, device: torch.device) -> Tensor:
     """Ids as a batch, (rows, length of the longest), padded on the right."""
     return data_utils.collate_tokens([torch.as_tensor(row) for row in rows], pad).to(device)

@@ -36,7 +36,7 @@ class PretrainedModel(NamedTuple):
         """``<s> text </s>`` as ids, (1, length)."""
         return self.batch(self.sequences([text]))
 
-    def batch(self, rows: Sequence[Sequence[int]]) -> Tensor:
+    def batch(self, rows: Sequence[Sequence[int] | np.ndarray]) -> Tensor:
         """Ids as a batch, (rows, length of the longest), padded on the right, where the model computes."""
         return padded(rows, self.dictionary.pad(), next(self.model.parameters()).device)
 
