@@ -130,3 +130,19 @@ def test_the_model_beside_the_checkpoint_goes_before_the_datas(tmp_path):
 
 def text_of(letters):
     return [f"{a}{b}{c} {c}{a}" for a in letters for b in letters for c in letters]
+
+
+@pytest.mark.parametrize("token, longest", [(False, 6), (True, 5)])
+def test_a_line_must_fit_every_model_of_an_ensemble(monkeypatch, tmp_path, token, longest):
+    """With ``</s>``, and with a language token where the task has one."""
+    models = [mock.MagicMock(), mock.MagicMock()]
+    for model, positions in zip(models, (10, 7)):
+        model.to.return_value.eval.return_value = model
+        model.encoder.max_positions.return_value = positions
+    names = ["build_dataset_for_inference", "source_dictionary", "target_dictionary", "build_generator"]
+    loaded = models, mock.MagicMock(), mock.Mock(spec=names + ["source_token"] * token)
+    monkeypatch.setattr("fairseq.checkpoint_utils.load_model_ensemble_and_task", lambda *_, **__: loaded)
+    checkpoints = [tmp_path / "a.pt", tmp_path / "b.pt"]
+    for path in checkpoints:
+        path.touch()
+    assert Translator(checkpoints, model=mock.sentinel.pieces).max_pieces == longest
