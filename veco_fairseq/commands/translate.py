@@ -23,6 +23,7 @@ def add_arguments(parser: Parser) -> None:
         help="SentencePiece model (default: sentencepiece.bpe.model beside the checkpoint or the data)",
     )
     add("--data", type=INPUT, metavar="DIR", help="the folder with dict.LANG.txt (default: where the checkpoint was trained)")
+    add("--to", metavar="LANG", help="the language to translate into, of a model for many directions")
     add(
         "--beam",
         type=Number(int, least=1, most=10_000),
@@ -71,6 +72,7 @@ def main(args: argparse.Namespace) -> None:
         max_tokens=args.max_tokens,
         bf16=args.amp,
         cpu=args.cpu,
+        to=args.to,
     )
     for line in translate_stream(translator, standard_input(), args.buffer_size, lambda n: print(n, file=sys.stderr)):
         sys.stdout.buffer.write(line.encode("utf-8") + b"\n")

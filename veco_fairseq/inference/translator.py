@@ -37,9 +37,10 @@ class Translator:
         max_tokens: padded source pieces a batch at most.
         bf16: compute in bf16 where that is safe.
         cpu: do not use a GPU that is there.
+        to: the language to translate into, of a model for many.
 
     Raises:
-        UserError: a file is missing, damaged or of another model.
+        UserError: a file is missing, damaged or of another model, or the model needs ``to``, or does not know it.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Translator:
         bf16: bool = False,
         cpu: bool = False,
         min_len: int = 1,
+        to: str | None = None,
     ):
         for path in checkpoints:
             if not Path(path).is_file():
@@ -68,6 +70,7 @@ class Translator:
         if not hasattr(self.task, "build_dataset_for_inference") or not hasattr(models[0], "decoder"):
             kind = type(models[0]).__name__
             raise UserError(f"{checkpoints[0]}: is a {kind}, not a translation model: convert it first")
+        _choose_target(self.task, checkpoints[0], to)
         dictionaries = self.task.source_dictionary, self.task.target_dictionary
         self.pieces = _pieces(model, [Path(checkpoints[0]).parent, Path(str(config.task.data))], dictionaries)
         self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
@@ -78,9 +81,9 @@ class Translator:
         lengths = {"max_len_a": max_len_a, "max_len_b": max_len_b, "min_len": min_len}
         options = GenerationConfig(beam=beam, lenpen=lenpen, **lengths)
         self.generator = self.task.build_generator(self.models, options)
-        # </s> ends every source, and after it there may be a language token
-        ends = 2 if hasattr(self.task, "source_token") else 1
-        self.max_pieces = min(one.encoder.max_positions() for one in self.models) - ends
+        # </s> ends every source, and there may be a language token
+        beside = getattr(self.task, "tokens_beside", 1)
+        self.max_pieces = min(one.encoder.max_positions() for one in self.models) - beside
 
     def translate(self, lines: Sequence[str], note: Callable[[int, str], None] = lambda number, words: None) -> list[str]:
         """The translation of every line, in their order; an empty line's is empty.
@@ -150,6 +153,20 @@ def translate_stream(
     while window := list(islice(lines, buffer_size)):
         yield from translator.translate(window, lambda number, words, before=done: note(f"line {before + number + 1}: {words}"))
         done += len(window)
+
+
+def _choose_target(task, checkpoint: Path_, to: str | None) -> None:
+    """Tell a task of many directions the language to translate into; another has no choice.
+
+    Raises:
+        UserError: with the languages that there are.
+    """
+    if hasattr(task, "choose_target"):
+        if to is None:
+            raise UserError(f"{checkpoint}: translates into {', '.join(task.targets)}: choose one with --to")
+        task.choose_target(to)
+    elif to is not None:
+        raise UserError(f"--to {to}: {checkpoint} has no token for it: it translates in one direction alone: take --to away")
 
 
 def _pieces(model, folders: Sequence[Path], dictionaries: Sequence[Dictionary]) -> sentencepiece.SentencePieceProcessor:
