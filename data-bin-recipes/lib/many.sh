@@ -9,9 +9,13 @@ source "$(dirname "${BASH_SOURCE[0]}")/translation.sh"
 about langs "\"LANG ...\"" "the languages, each of which is translated into each other"
 about zero-shot "\"SRC-TGT ...\"" "directions that are not trained, and scored all the same"
 
+about directions "\"SRC-TGT ...\"" "these alone (default: all of --langs, but in training those of --zero-shot)"
+about alpha X "directions are drawn in proportion to their number of sentences to the power of X"
+
 # many: sets LANGS; PAIRS, each two languages once; DIRECTIONS, both of each pair; TRAINED, those without the zero-shot ones.
 many() {
-    local pair direction i j
+    local direction i j
+    in_try langs="en de fr"
     read -ra LANGS <<<"${OPTIONS[langs]}"
     ((${#LANGS[@]} > 1)) || die "--langs ${OPTIONS[langs]}: give two languages or more"
     PAIRS=() DIRECTIONS=() TRAINED=()
@@ -23,11 +27,17 @@ many() {
         done
     done
     for direction in ${OPTIONS[zero-shot]}; do
-        [[ " ${DIRECTIONS[*]} " == *" $direction "* ]] ||
-            die "--zero-shot $direction: must be one of: ${DIRECTIONS[*]}"
+        if [[ " ${DIRECTIONS[*]} " != *" $direction "* ]]; then
+            [[ ! -v GIVEN[zero-shot] ]] || die "--zero-shot $direction: must be one of: ${DIRECTIONS[*]}"
+            OPTIONS[zero-shot]=${OPTIONS[zero-shot]//"$direction"/} # the default, of other languages
+        fi
     done
     for direction in "${DIRECTIONS[@]}"; do
         is_zero_shot "$direction" || TRAINED+=("$direction")
+    done
+    for direction in ${OPTIONS[directions]:-}; do
+        [[ " ${DIRECTIONS[*]} " == *" $direction "* ]] ||
+            die "--directions $direction: must be one of: ${DIRECTIONS[*]}"
     done
     ((${#TRAINED[@]})) || die "--zero-shot ${OPTIONS[zero-shot]}: leaves nothing to train"
 }

@@ -22,11 +22,12 @@ d53827e469b0a1ca8d57e9e26b2b64c4bc4b33f5479c7b03ae87ae5c882c3e33 val.cs
 SHA256
 )
 
-# fetch NAME FILE LINES: the text of this name, checked, to FILE; all of it, or so many lines.
+# fetch NAME FILE LINES: the text of this name, checked, to FILE; all of it, or so many lines. LANGS are the recipe's.
 fetch() {
-    local name=$1 file=$2 lines=$3 expected
+    local name=$1 file=$2 lines=$3 expected langs
     if [[ -n ${OPTIONS[local]} ]]; then
-        find_text "${OPTIONS[local]}" "$name" "--local needs {train,val,test_2016_flickr}.LANG, plain or .gz"
+        langs=$(IFS=, && printf '%s' "${LANGS[*]}")
+        find_text "${OPTIONS[local]}" "$name" "--local needs {train,val,test_2016_flickr}.{$langs}, plain or .gz"
         first 0 "$FILE" >"$file" || return
     else
         curl --fail --silent --show-error --location --retry 3 --max-time 600 "$MULTI30K/$name.gz" | gzip -dc >"$file" ||

@@ -16,6 +16,11 @@ in_try vocab-size=$TRY_PIECES
 require_number vocab-size
 choose_out many-to-many
 many
+if [[ -z ${OPTIONS[local]} ]]; then
+    for lang in "${LANGS[@]}"; do
+        [[ " en de fr cs " == *" $lang "* ]] || die "--langs ${OPTIONS[langs]}: Multi30k has en de fr cs: give --local DIR for $lang"
+    done
+fi
 
 # text SPLIT LANG FILE: that text, of --local or of Multi30k.
 text() {

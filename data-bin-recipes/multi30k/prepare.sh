@@ -14,8 +14,9 @@ require_number vocab-size
 [[ ${OPTIONS[src]} != "${OPTIONS[tgt]}" ]] || die "--src and --tgt are both ${OPTIONS[src]}"
 begin
 
+LANGS=("$SRC" "$TGT")
 for split in train val test_2016_flickr; do
-    for lang in "$SRC" "$TGT"; do
+    for lang in "${LANGS[@]}"; do
         step "text, $split.$lang" "$OUT/raw/$split.$lang" fetch "$split.$lang" "{}" "$(lines_of $split)"
     done
 done
