@@ -107,7 +107,7 @@ def test_texts_that_are_no_translations_are_told(tmp_path, source, target, numbe
 def test_a_teachers_tags_are_written_as_conllu_alone(tmp_path, run):
     (tmp_path / "text").write_text("a b\n")
     command = ("scripts/label_with_teacher.py", tmp_path / "text", "--input", tmp_path / "text", "--output")
-    assert "is written as CoNLL-U: call it ....conllu" in error_line(run(*command, tmp_path / "train-de.tsv"))
+    assert "is written as CoNLL-U: choose a name that ends in .conllu" in error_line(run(*command, tmp_path / "train-de.tsv"))
 
 
 def test_long_lines_are_cut_between_words(monkeypatch):

@@ -20,11 +20,11 @@ class CamlmCriterionConfig(FairseqDataclass):
 
     objective: ChoiceEnum(["camlm", "mlm"]) = field(
         default="camlm",
-        metadata={"help": "camlm: VECO; mlm: the same without the S terms, that is XLM (the baseline)"},
+        metadata={"help": "camlm: VECO; mlm: the same without the S terms, which is XLM (the baseline)"},
     )
     no_stop_gradient: bool = field(
         default=False,
-        metadata={"help": "let the S terms' gradient flow into the H that is attended to (paper: it does not)"},
+        metadata={"help": "let the gradient of the S terms flow into the H that they attend to (paper: it does not)"},
     )
 
 

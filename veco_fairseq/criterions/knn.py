@@ -209,16 +209,17 @@ class KnnCamlmCriterionConfig(CamlmCriterionConfig):
     knn_targets: Optional[int] = field(
         default=None,
         metadata={
-            "help": "in training, softmax over the batch's targets, the K nearest neighbours of each in the embeddings, and "
-            "--knn-rest others (VoCap's k-NN target sampling; 50 there); in validation over all tokens (default: always)"
+            "help": "train with a softmax over the batch's targets, the N nearest neighbours of each in the embeddings, and "
+            "--knn-rest other tokens: VoCap's k-NN target sampling, with 50. Validation is over all tokens (default: "
+            "training, too)"
         },
     )
-    knn_refresh: int = field(default=1000, metadata={"help": "look a target's neighbours up again after so many updates"})
+    knn_refresh: int = field(default=1000, metadata={"help": "look up a target's neighbours again after this many updates"})
     knn_rest: int = field(
         default=8192,
         metadata={
-            "help": "tokens drawn at random for each batch to stand for all others, so that the softmax's sum is in "
-            "expectation that over all tokens (paper: 0, with which nothing keeps rare tokens' logits down)"
+            "help": "tokens drawn at random for each batch to stand for all others. They make the softmax's sum right in "
+            "expectation, and keep the logits of rare tokens down (paper: 0)"
         },
     )
 

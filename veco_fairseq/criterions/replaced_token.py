@@ -26,11 +26,11 @@ class ReplacedTokenCriterionConfig(FairseqDataclass):
     """Options of the criterion."""
 
     discriminator_weight: float = field(
-        default=50.0, metadata={"help": "lambda, the weight of MRTD and TRTD beside MLM and TLM (paper: 50)"}
+        default=50.0, metadata={"help": "lambda: the weight of MRTD and TRTD, where MLM and TLM have 1 (paper: 50)"}
     )
     no_trtd: bool = field(
         default=False,
-        metadata={"help": "leave TRTD out: of concatenated pairs only the generator learns, by TLM (paper: it is in)"},
+        metadata={"help": "leave out TRTD: only the generator learns from concatenated pairs, by TLM (paper: TRTD is used)"},
     )
 
 

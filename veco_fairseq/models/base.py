@@ -39,7 +39,7 @@ class PretrainingModel(RobertaModel):
         parser.add_argument(
             "--autocast",
             choices=["none", "bf16"],
-            help="compute in this precision where it is safe, on CPU and GPU; parameters, gradients and the loss "
+            help="compute in this precision where that is safe, on CPU and GPU; parameters, gradients and the loss "
             "stay in fp32 (default: none)",
         )
         parser.add_argument(
@@ -47,19 +47,19 @@ class PretrainingModel(RobertaModel):
             dest="table_dim",  # fairseq takes an "embed_dim" for the width of encoder and decoder
             type=int,
             metavar="N",
-            help="dimensions of the token embeddings, which are projected to the model's width, and the LM head's "
-            "states back (VoCap: half of the width where the vocabulary is doubled; default: the width)",
+            help="dimensions of the token embeddings. They are projected to the model's width, and the LM head's states "
+            "are projected back (VoCap: half the width, with twice the vocabulary; default: the width)",
         )
         parser.add_argument(
             "--checkpoint-activations",
             action="store_true",
-            help="keep only the layers' inputs and compute the rest again in the backward pass: a third more "
-            "operations, a fraction of the memory",
+            help="keep only the layers' inputs, and compute the rest again in the backward pass: a third more "
+            "operations for a fraction of the memory",
         )
         parser.add_argument(
             "--relative-position-bias",
             action="store_true",
-            help="XLM-E's gated relative position bias in all self-attention, besides the absolute positions",
+            help="add XLM-E's gated relative position bias to all self-attention; the absolute positions stay",
         )
 
     @classmethod

@@ -88,7 +88,7 @@ class VecoNluModel(VecoModel):
         parser.add_argument(
             "--attach-memory",
             action="store_true",
-            help="let S's gradient flow into the H that the cross-attention looks at (in pre-training it does not)",
+            help="let the gradient of S flow into the H that it attends to (pre-training does not)",
         )
         parser.add_argument("--head-dropout", type=float, metavar="P", help="dropout in the head (default: that of --dropout)")
 

@@ -53,12 +53,12 @@ class VecoTransformer(TransformerModel):
         parser.add_argument(
             "--keep-lm-head",
             action="store_true",
-            help="the decoder ends in pre-training's LM head, with its dense layer, LayerNorm and bias",
+            help="end the decoder in pre-training's LM head, with its dense layer, LayerNorm and bias",
         )
         parser.add_argument(
             "--tie-self-attention",
             metavar="I,J,...",
-            help="the encoder layers, from 0, whose self-attention the decoder layers share (VECO, section 6.1)",
+            help="encoder layers, counted from 0, whose self-attention the decoder layers share (VECO, section 6.1)",
         )
 
     @classmethod

@@ -82,14 +82,14 @@ class VecoModel(PretrainingModel):
             "--init-from",
             metavar="XLMR",
             help="start from XLM-R: a fairseq checkpoint (dict.txt beside it), or a Hugging Face folder or .safetensors "
-            "file; all but the cross-attention is copied",
+            "file. Everything but the cross-attention is copied",
         )
         parser.add_argument(
             "--freeze-backbone-updates",
             type=int,
             metavar="N",
-            help="train the cross-attention alone for the first N updates, and everything from then on: for a start "
-            "from XLM-R (default: 0)",
+            help="after a start from XLM-R: train only the cross-attention for the first N updates, and everything after "
+            "them (default: 0)",
         )
 
     @classmethod

@@ -89,13 +89,13 @@ class XlmeModel(PretrainingModel):
             "--generator-layers",
             type=int,
             metavar="L",
-            help="layers of the generator, which has the discriminator's size otherwise (paper: base 4, large 6, XL 8)",
+            help="layers of the generator, which is otherwise of the discriminator's size (paper: base 4, large 6, XL 8)",
         )
         parser.add_argument(
             "--generator-embeddings",
             choices=["shared", "own"],
-            help="shared: generator and discriminator have one table of tokens and one of positions, which both train "
-            "(default, as ELECTRA; the paper is silent); own: each has its own",
+            help="shared: generator and discriminator train one table of tokens and one of positions (default, as in "
+            "ELECTRA; the paper is silent); own: each has its own tables",
         )
 
     @classmethod

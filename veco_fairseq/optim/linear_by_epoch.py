@@ -16,7 +16,7 @@ from veco_fairseq.errors import UserError
 class LinearByEpochConfig(FairseqDataclass):
     """Options of the schedule."""
 
-    warmup_ratio: float = field(default=0.1, metadata={"help": "share of all updates in which the learning rate rises"})
+    warmup_ratio: float = field(default=0.1, metadata={"help": "share of all updates during which the learning rate rises"})
     lr: list[float] = II("optimization.lr")
     max_epoch: int = II("optimization.max_epoch")
     update_freq: list[int] = II("optimization.update_freq")

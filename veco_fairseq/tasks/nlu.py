@@ -44,44 +44,48 @@ class NluTaskConfig(FairseqDataclass):
 
     data: Optional[str] = field(
         default=None,
-        metadata={"help": "the folder of the raw files {train,dev,test}-LANG.{tsv,conllu,json}, .gz or not"},
+        metadata={"help": "folder of the raw files {train,dev,test}-LANG.{tsv,conllu,json}, plain or .gz"},
     )
     nlu_task: ChoiceEnum(list(NLU_TASKS)) = field(
         default="classification",
-        metadata={"help": "classification of sentence pairs, tagging of words, or span: answers to questions"},
+        metadata={"help": "classification: sentence pairs; tagging: words; span: answers to questions"},
     )
     plug: ChoiceEnum(["in", "out"]) = field(
         default="out",
-        metadata={"help": "in: predict from [H; S], with the cross-attention over the translation; out: from H"},
+        metadata={"help": "in: predict from [H; S], with cross-attention to the translation; out: predict from H"},
     )
     vocabulary: Optional[str] = field(
         default=None,
-        metadata={"help": "the folder of dict.txt and sentencepiece.bpe.model (default: that of --finetune-from-model, "
+        metadata={"help": "folder of dict.txt and sentencepiece.bpe.model (default: that of --finetune-from-model, "
                   "or else --save-dir)"},
     )  # fmt: skip
     train_langs: Optional[str] = field(
         default=None,
-        metadata={"help": "languages to train on, joined with commas: en alone for cross-lingual transfer (default: "
-                  "all that have a training set, translate-train-all)"},
+        metadata={"help": "comma-separated languages to train on: en alone for cross-lingual transfer (default: all that "
+                  "have a training set, for translate-train-all)"},
     )  # fmt: skip
-    valid_langs: Optional[str] = field(default=None, metadata={"help": "languages to validate on (default: all that have a set)"})
+    valid_langs: Optional[str] = field(
+        default=None, metadata={"help": "comma-separated languages to validate on (default: all found)"}
+    )
     pivot_lang: str = field(
         default="en",
         metadata={
-            "help": "with --plug in: the language whose file has the others' translations; its own are in the "
-            "file of the first other language in alphabetical order"
+            "help": "with --plug in: the language that the other files are translations of; its own translations come "
+            "from the first other language in alphabetical order"
         },
     )
-    max_length: int = field(default=128, metadata={"help": "tokens of a sequence at most (XTREME: 128; of questions 384)"})
-    stride: int = field(default=128, metadata={"help": "of a long context: tokens from one window's beginning to the next one's"})
+    max_length: int = field(default=128, metadata={"help": "longest sequence, in tokens (XTREME: 128, and 384 for questions)"})
+    stride: int = field(
+        default=128, metadata={"help": "tokens from the start of one window of a long context to the start of the next"}
+    )
     word_pooling: ChoiceEnum(["first", "mean"]) = field(
-        default="first", metadata={"help": "what a word's tag is predicted from: its first token, or their mean"}
+        default="first", metadata={"help": "predict a word's tag from its first token, or from the mean of its tokens"}
     )
     no_answer: bool = field(
-        default=False, metadata={"help": "questions may have no answer (else those are left out of training)"}
+        default=False, metadata={"help": "questions may have no answer; without this option, training leaves such questions out"}
     )
     answer_metric: ChoiceEnum(["squad", "mlqa"]) = field(
-        default="squad", metadata={"help": "what of an answer counts: as SQuAD defines it, or MLQA for each language"}
+        default="squad", metadata={"help": "how to compare answers: by SQuAD's rules, or by MLQA's for each language"}
     )
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
     save_dir: str = II("checkpoint.save_dir")
