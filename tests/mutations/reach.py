@@ -50,9 +50,15 @@ def pytest_runtest_logreport(report) -> None:
             file.write(json.dumps([report.nodeid, report.duration, report.outcome]) + "\n")
 
 
+def test_files(suite: Path) -> dict[str, Path]:
+    """Where pytest finds tests, by the name that it gives a file."""
+    tests = suite / "tests"
+    return {path.relative_to(tests).as_posix(): path for path in sorted(tests.rglob("test_*.py"))}
+
+
 def digests(suite: Path) -> dict[str, str]:
     """Test file -> what tells whether it has changed."""
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted((suite / "tests").glob("test_*.py"))}
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in test_files(suite).items()}
 
 
 def measure(suite: Path, notes: Path, together: int) -> None:
@@ -177,7 +183,7 @@ class Reach:
 
     def speaking_of(self, text: str, pattern: bool = False) -> set[str]:
         """The tests whose file has this text, or a match of this pattern."""
-        files = {path.name: path.read_text(encoding="utf-8") for path in (self.suite / "tests").glob("test_*.py")}
+        files = {name: path.read_text(encoding="utf-8") for name, path in test_files(self.suite).items()}
         speak = {name for name, content in files.items() if (re.search(text, content) if pattern else text in content)}
         return {test for test in self.seconds if test.split("::")[0] in speak}
 

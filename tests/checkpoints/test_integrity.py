@@ -1,0 +1,179 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Flipped bits and weights that are no numbers are noticed wherever a checkpoint is read."""
+
+import argparse
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from support.commands import COMMANDS, Command
+
+from veco_fairseq.checkpoints import integrity
+from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint, read_tensors
+from veco_fairseq.errors import UserError
+
+
+def save(path: Path, **options) -> Path:
+    """A checkpoint with a tied tensor, options, and an optimizer's state: data/0 to data/3."""
+    table = torch.arange(5000.0)
+    state = {
+        "args": None,
+        "cfg": {"model": argparse.Namespace(mixed=[torch.arange(3)])},
+        "model": {"embed.weight": table, "out.weight": table.view(50, 100), "bias": torch.tensor([1.5, -2])},
+        "last_optimizer_state": {"state": {0: {"exp_avg": torch.full((700,), 0.25)}}},
+    }
+    torch.save(state, path, **options)
+    return path
+
+
+def places(path: Path) -> dict:
+    """Where the bytes of each record begin and end."""
+    found = {}
+    with zipfile.ZipFile(path) as archive, open(path, "rb") as file:
+        for info in archive.infolist():
+            file.seek(info.header_offset + 26)
+            lengths = file.read(4)
+            start = info.header_offset + 30 + sum(int.from_bytes(lengths[i : i + 2], "little") for i in (0, 2))
+            found[info.filename.partition("/")[2]] = (start, start + info.file_size)
+    return found
+
+
+def flip(path: Path, at: int, bit: int = 0) -> None:
+    with open(path, "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ (1 << bit)]))
+
+
+NAMES = {"data/0": "cfg.model.mixed.0", "data/1": "model.embed.weight", "data/2": "model.bias",
+         "data/3": "last_optimizer_state.state.0.exp_avg"}  # fmt: skip
+
+
+@pytest.mark.parametrize("record", NAMES)
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_flipped_bit_in_a_tensor_is_noticed(tmp_path, record, mapped):
+    path = save(tmp_path / "a.pt")
+    read_checkpoint(path, mapped=mapped)
+    first, end = places(path)[record]
+    for at, bit in ((first, 0), ((first + end) // 2, 3), (end - 1, 7)):
+        flip(path, at, bit)
+        if mapped and record == "data/3":
+            read_checkpoint(path, mapped=True)  # the optimizer's is not used then, and 2/3 of a file
+        else:
+            with pytest.raises(DamagedCheckpoint) as caught:
+                read_checkpoint(path, mapped=mapped)
+            assert str(caught.value).startswith(f"{path}: is damaged: bytes of {NAMES[record]} (a/{record}) are not")
+        flip(path, at, bit)
+    assert read_checkpoint(path, mapped=mapped)["model"]["bias"].tolist() == [1.5, -2]
+
+
+def test_a_record_that_is_shorter_than_its_tensor_is_noticed(tmp_path):
+    """In a file that somebody put together anew, whose checksums are right."""
+    path = save(tmp_path / "a.pt")
+    with zipfile.ZipFile(path) as archive:
+        records = {name: archive.read(name) for name in archive.namelist()}
+    name = max(records, key=lambda name: len(records[name]) if "/data/" in name else 0)
+    records[name] = records[name][:-4]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for each, content in records.items():
+            archive.writestr(each, content)
+    with pytest.raises(DamagedCheckpoint, match=r"a\.pt: (is damaged|cannot be read)"):
+        read_checkpoint(path)
+
+
+def test_any_flipped_bit_of_the_small_records_is_damage(tmp_path):
+    """Of the pickle, for example: one flip in the name of a type must not be told as a type that is not allowed."""
+    path = save(tmp_path / "a.pt")
+    first, end = places(path)["data.pkl"]
+    for at in range(first, end, 5):
+        flip(path, at, at % 8)
+        with pytest.raises(DamagedCheckpoint):
+            read_checkpoint(path)
+        flip(path, at, at % 8)
+    read_checkpoint(path)
+
+
+def test_a_flipped_directory_is_damage_or_harmless(tmp_path):
+    path = save(tmp_path / "a.pt")
+    whole = read_checkpoint(path)
+    directory = max(end for _, end in places(path).values())
+    refused = 0
+    for at in range(directory, path.stat().st_size, 7):
+        flip(path, at, at % 8)
+        try:
+            found = read_checkpoint(path)["model"]
+            assert all(torch.equal(found[name], whole["model"][name]) for name in whole["model"])  # a date, for example
+        except DamagedCheckpoint:
+            refused += 1
+        flip(path, at, at % 8)
+    assert refused > 20
+
+
+def test_a_file_saved_without_checksums_is_read(tmp_path):
+    torch.serialization.set_crc32_options(False)
+    try:
+        path = save(tmp_path / "a.pt")
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert read_checkpoint(path)["model"]["bias"].tolist() == [1.5, -2]
+    old = save(tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    assert read_checkpoint(old, mapped=True)["model"]["bias"].tolist() == [1.5, -2]
+
+
+def test_where_the_order_of_the_records_is_another_one_all_are_checked(tmp_path, monkeypatch):
+    path = save(tmp_path / "a.pt")
+    monkeypatch.setattr(integrity, "tensors_of", lambda state: iter(()))
+    read_checkpoint(path, mapped=True)
+    flip(path, places(path)["data/3"][0])
+    with pytest.raises(DamagedCheckpoint, match=r"bytes of a/data/3 are not those"):
+        read_checkpoint(path, mapped=True)
+
+
+def test_a_flip_in_hugging_faces_file(tmp_path):
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({"a": torch.ones(9), "b": torch.zeros(9)}, path)
+    flip(path, places(path)["data/1"][0])
+    with pytest.raises(DamagedCheckpoint, match=r"bytes of b \(pytorch_model/data/1\)"):
+        read_tensors(path)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_tensor_that_is_no_number_is_named(tmp_path, bad, dtype):
+    weight = torch.arange(70000.0).to(dtype).clamp(max=1000)
+    weight[[4, 69999]] = bad
+    model = {"count": torch.tensor(3), "none": torch.zeros(0), "good": torch.ones(3), "layers.1.fc1.weight": weight}
+    torch.save({"model": model, "last_optimizer_state": {"a": torch.tensor(bad)}}, tmp_path / "a.pt")
+    words = r"its tensor layers\.1\.fc1\.weight holds NaN or infinity \(2 of 70,000 values\)"
+    with pytest.raises(UserError, match=words):
+        read_checkpoint(tmp_path / "a.pt")
+    with pytest.raises(UserError, match=words):
+        read_checkpoint(tmp_path / "a.pt", mapped=True)
+    torch.save(model, tmp_path / "pytorch_model.bin")
+    with pytest.raises(UserError, match=words):
+        read_tensors(tmp_path / "pytorch_model.bin")
+    weight[[4, 69999]] = 65000  # as large as fp16 goes
+    torch.save({"model": model}, tmp_path / "a.pt")
+    read_checkpoint(tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_takes_a_model_that_is_no_number(tmp_path, make_model, run, command):
+    command = Command(command, tmp_path, make_model)
+    state = torch.load(command.checkpoint)
+    state["model"]["encoder.sentence_encoder.layers.1.fc1.bias"][3] = float("nan")
+    torch.save(state, command.checkpoint)
+    line = command.error_line(run)
+    words = "its tensor encoder.sentence_encoder.layers.1.fc1.bias holds NaN or infinity (1 of 32 values)"
+    assert f"{command.checkpoint}: {words}" in line
+
+
+def test_reading_is_in_one_place():
+    """What reads a checkpoint, or a file of Hugging Face's, otherwise than reading.py would check nothing."""
+    package = Path(integrity.__file__).parent.parent
+    found = {(path.name, call) for path in package.rglob("*.py") for call in ("torch.load(", "safe_open(", "load_file(")
+             if call in path.read_text()}  # fmt: skip
+    assert found == {("reading.py", "torch.load("), ("xlmr_files.py", "safe_open(")}

@@ -1,0 +1,195 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Reading checkpoints: what is taken, what is refused, and what the user is told."""
+
+import argparse
+import datetime
+import logging
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import REPOSITORY
+from support.malicious import Malicious
+
+from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
+from veco_fairseq.cli import run
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import read_lines
+
+
+def save(path: Path, **state) -> Path:
+    torch.save({"model": {"weight": torch.arange(3.0)}, **state}, path)
+    return path
+
+
+def test_reads_tensors_and_the_allowed_types(tmp_path):
+    kinds = ("bool", "uint8", "int32", "int64", "float16", "float32", "float64")
+    path = save(
+        tmp_path / "a.pt",
+        args=argparse.Namespace(arch="veco_tiny"),
+        arrays=[np.ones(2, kind) for kind in kinds],
+        numbers=[np.dtype(kind).type(1) for kind in kinds],
+    )
+    state = read_checkpoint(path)
+    assert state["model"]["weight"].tolist() == [0, 1, 2]
+    assert state["args"].arch == "veco_tiny"
+    assert [str(array.dtype) for array in state["arrays"]] == list(kinds)
+    assert [str(number.dtype) for number in state["numbers"]] == list(kinds)
+
+
+def test_reads_numpy_1_names_of_the_same_types(tmp_path):
+    # the same length, so that the pickle inside stays whole: numpy 1 writes numpy.core, torch reads it from a zip
+    path = save(tmp_path / "a.pt", array=np.ones(2))
+    state = pickle.loads(pickle.dumps(np.ones(2), 2).replace(b"numpy._core.multiarray", b"numpy.core.multiarray"))
+    assert state.tolist() == [1, 1]  # numpy itself still knows the old name
+    legacy = tmp_path / "legacy.pt"
+    torch.save({"model": {}, "array": np.ones(2)}, legacy, _use_new_zipfile_serialization=False)
+    content = legacy.read_bytes()
+    assert b"numpy._core.multiarray" in content
+    legacy.write_bytes(content.replace(b"numpy._core.multiarray", b"numpy.core.multiarray"))
+    assert read_checkpoint(legacy)["array"].tolist() == read_checkpoint(path)["array"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_malicious_pickle_is_refused_and_does_not_run(tmp_path, zipped):
+    trace = tmp_path / "it ran"
+    path = tmp_path / "evil.pt"
+    torch.save({"model": {}, "extra": Malicious(trace)}, path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(UserError, match=r"evil\.pt: refused: it holds posix\.mkdir.*--trust-checkpoint"):
+        read_checkpoint(path)
+    assert not trace.exists()
+    read_checkpoint(path, trust=True)  # the user's own word: it would have run
+    assert trace.exists()
+
+
+def test_environment_cannot_weaken_it(tmp_path, monkeypatch):
+    trace = tmp_path / "it ran"
+    path = save(tmp_path / "evil.pt", extra=Malicious(trace))
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    with pytest.raises(UserError, match="refused"):
+        read_checkpoint(path)
+    assert not trace.exists()
+    torch.load(path)  # what the variable does to a load that leaves it to the default
+    assert trace.exists()
+
+
+def test_harmless_type_that_is_not_allowed_is_named(tmp_path):
+    path = save(tmp_path / "a.pt", date=datetime.date(2021, 8, 1))
+    with pytest.raises(UserError, match=r"refused: it holds datetime\.date,"):
+        read_checkpoint(path)
+    assert read_checkpoint(path, trust=True)["date"] == datetime.date(2021, 8, 1)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda whole: whole[: len(whole) // 2],
+        lambda whole: whole[:-30],
+        lambda whole: whole[:10],
+        lambda whole: b"\0" * len(whole),
+        lambda whole: b"Not Found\n",
+        lambda whole: b"<html></html>",
+        lambda whole: b"version https://git-lfs.github.com/spec/v1\n",
+    ],
+)
+def test_damaged_file_is_told_with_its_size(tmp_path, damage):
+    path = save(tmp_path / "a.pt", more=torch.zeros(1000))
+    content = damage(path.read_bytes())
+    path.write_bytes(content)
+    with pytest.raises(DamagedCheckpoint) as caught:
+        read_checkpoint(path)
+    assert str(caught.value).startswith(f"{path}: cannot be read ({len(content):,} bytes): it is cut off, damaged")
+    assert "\n" not in str(caught.value)
+
+
+def test_other_bad_files(tmp_path):
+    with pytest.raises(UserError, match=r"none\.pt: no such checkpoint"):
+        read_checkpoint(tmp_path / "none.pt")
+    with pytest.raises(UserError, match="is a folder"):
+        read_checkpoint(tmp_path)
+    (tmp_path / "empty.pt").touch()
+    with pytest.raises(DamagedCheckpoint, match=r"is empty \(0 bytes\)"):
+        read_checkpoint(tmp_path / "empty.pt")
+    torch.save({"state_dict": {}, "epoch": 3}, tmp_path / "other.pt")
+    with pytest.raises(UserError, match=r'not a fairseq checkpoint: it has no "model" \(its keys: state_dict, epoch\)'):
+        read_checkpoint(tmp_path / "other.pt")
+    torch.save([1], tmp_path / "list.pt")
+    with pytest.raises(UserError, match=r'no "model" \(list\)'):
+        read_checkpoint(tmp_path / "list.pt")
+
+
+def test_read_lines_splits_at_newlines_alone(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes("eins\r\nzw\u2028ei\u0085\x0b\n\ndrei".encode())
+    assert list(read_lines(path)) == ["eins", "zw\u2028ei\u0085\x0b", "", "drei"]
+
+
+def test_read_lines_names_file_and_line(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(b"good\n" + "für".encode("latin-1") + b"\n")
+    lines = read_lines(path)
+    assert next(lines) == "good"
+    with pytest.raises(UserError, match=r"text, line 2: not UTF-8 \(byte 0xfc at 2\)"):
+        next(lines)
+    with pytest.raises(UserError, match="none: no such file or folder"):
+        next(read_lines(tmp_path / "none"))
+    with pytest.raises(UserError, match="is a folder"):
+        next(read_lines(tmp_path))
+
+
+@pytest.fixture
+def log_level():
+    """run() sets the root logger's level; the tests after this one are to have theirs."""
+    level = logging.getLogger().level
+    yield
+    logging.getLogger().setLevel(level)
+
+
+def wrapped_user_error():
+    try:
+        raise UserError("a.txt, line 3: bad")
+    except UserError:
+        raise Exception("wrapped, as fairseq's trainer does")
+
+
+def interrupted():
+    raise KeyboardInterrupt  # not by a signal: where the tests run in the background, SIGINT is ignored
+
+
+@pytest.mark.parametrize(
+    "main, code, words",
+    [
+        (lambda: None, 0, ""),
+        (lambda: 7, 7, ""),
+        (wrapped_user_error, 1, "command: error: a.txt, line 3: bad\n"),
+        (lambda: open("/nowhere/at/all"), 1, "command: error: /nowhere/at/all: no such file or folder: check the path\n"),
+        (interrupted, 130, "command: interrupted\n"),
+    ],
+)
+def test_run_ends_in_one_line(monkeypatch, capsys, log_level, main, code, words):
+    monkeypatch.setattr(sys, "argv", ["some/command"])
+    with pytest.raises(SystemExit) as caught:
+        run(main)
+    assert (caught.value.code, capsys.readouterr().err) == (code, words)
+
+
+def test_run_keeps_the_traceback_of_a_bug(log_level):
+    with pytest.raises(KeyError):
+        run(lambda: {}["key"])
+
+
+def test_run_is_quiet_when_its_reader_goes_away():
+    code = "from veco_fairseq.cli import run; run(lambda: [print('a line') for _ in range(100000)] and None)"
+    result = subprocess.run(
+        ["bash", "-c", 'set -o pipefail; "$0" -c "$1" | head -1', sys.executable, code],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (141, "a line\n", "")

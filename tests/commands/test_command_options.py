@@ -1,0 +1,110 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Every option of every command arrives where it is needed: with another value than the default.
+
+A command is run with the functions that do its work replaced by ones that write down what they are called with. What
+these functions do with it is tested with them.
+"""
+
+import importlib
+import inspect
+import os
+import runpy
+import sys
+import traceback
+
+import pytest
+from conftest import REPOSITORY
+from malformed.options import parser_of
+from support.command_table import COMMANDS, ELSEWHERE, MODEL, PACKAGE
+
+
+class Calls:
+    """Functions of the package that write down what they are called with."""
+
+    def __init__(self, monkeypatch, results):
+        self.made = {}
+        for place, result in results.items():
+            module, _, name = (PACKAGE + place).rpartition(".")
+            function = getattr(importlib.import_module(module), name)
+            monkeypatch.setattr(sys.modules[module], name, self.recorder(name, inspect.signature(function), result))
+
+    def recorder(self, name, signature, result):
+        def record(*positional, **named):
+            bound = signature.bind(*positional, **named)
+            bound.apply_defaults()
+            self.made.setdefault(name, []).append(bound.arguments)
+            return result
+
+        return record
+
+    def argument(self, place: str):
+        """What ``function.parameter`` was called with; of several calls that differ, or are two, a list."""
+        name, parameter = place.split(".")
+        values = [arguments[parameter] for arguments in self.made[name]]
+        return values[0] if len(values) == 1 else values
+
+
+def rows():
+    for command, (base, results, options) in COMMANDS.items():
+        for words, expected in options.items():
+            yield pytest.param(command, base, results, words, expected, id=f"{command} {words}".strip())
+
+
+def run_script(words, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [str(REPOSITORY / "scripts" / words[0]), *words[1:]])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    assert not end.value.code
+
+
+def in_a_fork(check):
+    """A command changes its process, such as its log."""
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            check()
+        except BaseException:
+            os.write(writing, traceback.format_exc().encode()[-60_000:])
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading) as told:
+        failure = told.read()
+    os.waitpid(child, 0)
+    assert not failure, failure
+
+
+@pytest.mark.parametrize("command, base, results, words, expected", list(rows()))
+def test_the_option_arrives(command, base, results, words, expected, tmp_path, monkeypatch, capsys):
+    def check():
+        arguments = words[2:].split() if words.startswith("= ") else [*base, *words.split()]
+        run_script([*command.split(), *arguments], monkeypatch)
+        printed = capsys.readouterr().out
+        for place, value in expected.items():
+            if place.endswith("stdout"):
+                assert (value in printed) == (place == "stdout")
+            elif place.startswith("model."):
+                assert getattr(MODEL, place[6:]).call_args_list == value
+            elif "." not in place:
+                assert (value or "") in (tmp_path / place).read_text()
+            else:
+                assert calls.argument(place) == value
+
+    monkeypatch.chdir(tmp_path)
+    MODEL.reset_mock()
+    calls = Calls(monkeypatch, results)
+    in_a_fork(check)
+
+
+def options_of(command):
+    """The option strings of a command, from its parser."""
+    actions = parser_of((f"scripts/{command.split()[0]}", *command.split()[1:]))._actions
+    return {option for action in actions for option in action.option_strings if option.startswith("--")} - {"--help"}
+
+
+def test_no_option_is_missing():
+    scripts = {path.name for path in (REPOSITORY / "scripts").glob("*.py")}
+    assert scripts == {command.split()[0] for command in COMMANDS} | set(ELSEWHERE)
+    for command, (_base, _, options) in COMMANDS.items():
+        assert options_of(command) <= {word for words in options for word in words.split()}, command

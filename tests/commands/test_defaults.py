@@ -1,0 +1,110 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What users get who give no options: the papers' values, the documented ones, and in Python the same as by command."""
+
+import argparse
+import importlib
+import inspect
+from dataclasses import fields
+
+import pytest
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from malformed.options import parser_of
+from support.command_table import COMMANDS, ELSEWHERE, PACKAGE
+
+from veco_fairseq.criterions.knn import KnnCamlmCriterionConfig
+from veco_fairseq.criterions.replaced_token import ReplacedTokenCriterionConfig
+from veco_fairseq.tasks.camlm_options import CamlmTaskConfig
+from veco_fairseq.tasks.nlu import NluTaskConfig
+
+# Of each command the options that have a default.
+DEFAULTS = {
+    "translate.py": "--beam 5 --lenpen 1.0 --max-len-a 1.5 --max-len-b 20 --batch-size 64 --max-tokens 8192 --buffer-size 4096",
+    "align.py": "--regularisation 1.0 --iterations 2 --max-tokens 8192",
+    "retrieve.py tatoeba": "--score cosine --neighbours 10 --max-tokens 8192",
+    "retrieve.py bucc": "--lang all --score csls --neighbours 10 --max-tokens 8192",
+    "convert_to_seq2seq.py": "--layer-selection last --seed 1",
+    "export_ct2.py": "--quantization float32",
+    "import_veco.py": "--layer-selection last",
+    "label_with_teacher.py": "--max-tokens 8192",
+    "plot_attention.py": "--attention cross",
+    "plot_curves.py": "--metric ['loss'] --title Learning curves",
+    "vocap.py": "--alpha 0.7 --beta 0.7 --step 1000 --largest 50000 --lines 1000000 --character-coverage 1.0",
+    "prepare_root.py": "--mono [] --bitext [] --mono-valid [] --bitext-valid [] --vocab-lines 2000000 --character-coverage 0.9998",
+    "evaluate_xtreme.py run": "--split test --max-tokens 8192",
+    "evaluate_xtreme.py table": "--layer -1",
+    "count_operations.py": "--sample-updates 20",
+    "check_kills.py": "--kills 100 --inside-saves 30 --seed 1 --folder kills-out",
+    "inspect_data.py": "--mono-alpha 0.5 --bitext-alpha 0.5 --mono-mask-prob 0.15 --bitext-mask-prob 0.25 --bitext-mask-spread 0.0 "
+    "--mono-max-length 512 --bitext-max-length 128 --max-tokens 16384 --arch veco_small --autocast none --examples 0",
+    "plot_layers.py": "--pair mean --title Retrieval by layer (0: the embeddings)",
+    "plot_scores.py": "--metric sacrebleu --title Test sets",
+}
+WITHOUT = {"export_hf.py", "average_checkpoints.py", "encode.py", "score.py", "trim_vocab.py", "bench.py", "demo_report.py", "doctor.py",
+           "make_options.py", "mend_fairseq.py", "versions.py"}  # fmt: skip
+# VECO: table 8; VoCap: section 4.1; XLM-E: section 4.1 and appendix; XTREME's lengths.
+CONFIGS = {
+    CamlmTaskConfig: {"mono_alpha": 0.5, "bitext_alpha": 0.5, "mono_mask_prob": 0.15, "bitext_mask_prob": 0.25, "bitext_mask_spread": 0.0,
+                      "mono_max_length": 512, "bitext_max_length": 128, "no_tlm": False},
+    KnnCamlmCriterionConfig: {"objective": "camlm", "no_stop_gradient": False, "knn_targets": None, "knn_refresh": 1000, "knn_rest": 8192},
+    ReplacedTokenCriterionConfig: {"discriminator_weight": 50.0, "no_trtd": False},
+    NluTaskConfig: {"nlu_task": "classification", "plug": "out", "pivot_lang": "en", "max_length": 128, "stride": 128,
+                    "word_pooling": "first", "no_answer": False, "answer_metric": "squad"},
+}  # fmt: skip
+# Layers, width, heads; the FFN is four times as wide. XLM-E's tables 8 and 9 have the generator's layers.
+SIZES = {"tiny": (3, 192, 4), "small": (6, 768, 12), "base": (12, 768, 12), "large": (24, 1024, 16), "xl": (48, 1536, 24)}
+GENERATORS = {"tiny": 1, "base": 4, "large": 6, "xl": 8}
+
+
+@pytest.mark.parametrize("command", DEFAULTS)
+def test_a_command_has_the_documented_defaults(command):
+    actions = parser_of((f"scripts/{command.split()[0]}", *command.split()[1:]))._actions
+    given = {action.option_strings[-1]: action.default for action in actions if action.option_strings}
+    shown = " ".join(
+        f"{option} {value}" for option, value in given.items() if value not in (None, argparse.SUPPRESS) and value is not False
+    )
+    assert shown == DEFAULTS[command]
+
+
+def test_no_command_is_missing():
+    scripts = {command.split()[0] for command in (*COMMANDS, *ELSEWHERE)}
+    assert scripts == {command.split()[0] for command in DEFAULTS} | WITHOUT
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_function_has_the_commands_default(command):
+    """Whoever calls Python gets what the command gives."""
+    _, results, options = COMMANDS[command]
+    actions = parser_of((f"scripts/{command.split()[0]}", *command.split()[1:]))._actions
+    defaults = {action.option_strings[-1]: action.default for action in actions if action.option_strings}
+    places = {place.rpartition(".")[2]: place for place in results}
+    for words, expected in options.items():
+        option = words.split()[0] if words else ""
+        for place in expected if len([word for word in words.split() if word.startswith("--")]) == 1 else ():
+            name, _, parameter = place.partition(".")
+            if parameter and name in places and defaults.get(option) not in (None, []):
+                module, _, function = (PACKAGE + places[name]).rpartition(".")
+                theirs = inspect.signature(getattr(importlib.import_module(module), function)).parameters[parameter].default
+                assert theirs in (inspect.Parameter.empty, defaults[option]), (
+                    f"{place}: {theirs}, and {option} {defaults[option]}"
+                )
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.__name__)
+def test_training_has_the_papers_defaults(config):
+    assert {field.name: field.default for field in fields(config) if field.name in CONFIGS[config]} == CONFIGS[config]
+
+
+@pytest.mark.parametrize("arch", [name for name in ARCH_CONFIG_REGISTRY if name.startswith(("veco_", "xlme_"))])
+def test_sizes_and_dropout_of_an_architecture(arch):
+    options = argparse.Namespace()
+    ARCH_CONFIG_REGISTRY[arch](options)
+    family, _, size = arch.rpartition("_")
+    layers, dim, heads = SIZES[size]
+    sides = ["encoder", "decoder"] if family in ("veco_mt", "veco_transformer") else ["encoder"]
+    for side in sides:
+        found = [getattr(options, f"{side}_{name}") for name in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")]
+        assert found == [layers, dim, 4 * dim, heads]
+    assert (options.dropout, options.attention_dropout, options.activation_dropout) == (0.1, 0.1, 0.0)
+    assert options.activation_fn == "gelu" and getattr(options, "max_positions", options.max_source_positions) == 512
+    assert getattr(options, "generator_layers", None) == (GENERATORS[size] if family == "xlme" else None)

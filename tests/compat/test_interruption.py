@@ -1,0 +1,103 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Training that is killed, at any moment, and started again ends where an undisturbed one ends."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import REPOSITORY
+from support.training import OPTIONS, logged
+
+UPDATES = 14
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a training in the background; its log is save_dir + ".log"."""
+    processes = []
+
+    def start(root, *options, save_dir):
+        command = [Path(sys.executable).parent / "fairseq-train", root, *OPTIONS, "--save-dir", tmp_path / save_dir]
+        with open(tmp_path / f"{save_dir}.log", "a") as log:
+            process = subprocess.Popen(
+                [*map(str, command), *options], cwd=REPOSITORY, stdout=log, stderr=log, start_new_session=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )  # fmt: skip
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def wait_for(text: str, log: Path, process, seconds: float = 120) -> str:
+    deadline = time.time() + seconds
+    while not re.search(text, log.read_text()):
+        assert process.poll() is None and time.time() < deadline, log.read_text()[-2000:]
+        time.sleep(0.01)
+    return log.read_text()
+
+
+def weights(folder: Path):
+    return torch.load(folder / "checkpoint_last.pt")["model"]
+
+
+@pytest.fixture
+def options():
+    return f"--updates-per-epoch 5 --save-interval-updates 2 --max-update {UPDATES} --disable-validation".split()
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_killed_again_and_again(make_root, start, run, options, tmp_path, workers):
+    """With -9, while it computes or saves, in the middle of an epoch or at its end."""
+    root, options = make_root(), [*options, "--num-workers", workers]
+    whole = logged(run("fairseq-train", root, *OPTIONS, *options, "--save-dir", tmp_path / "whole"), "train_inner")
+    moments, log = random.Random(int(workers)), tmp_path / "killed.log"
+    for text in ('num_updates": "3"', "Preparing to save checkpoint for epoch 2 @ 6", "begin training epoch 3"):
+        process = start(root, *options, save_dir="killed")
+        wait_for(text, log, process)
+        time.sleep(moments.uniform(0, 0.1))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    rest = run("fairseq-train", root, *OPTIONS, *options, "--save-dir", tmp_path / "killed")
+    assert rest.returncode == 0, rest.stderr
+    keys = ("loss", "mono_s_loss", "bitext_tlm_loss", "gnorm", "num_updates")
+    expected = {line["num_updates"]: [line[key] for key in keys] for line in whole}
+    for line in logged(rest, "train_inner"):
+        assert [line[key] for key in keys] == expected[line["num_updates"]]
+    final, undisturbed = (weights(tmp_path / name) for name in ("killed", "whole"))
+    assert all(torch.equal(final[name], undisturbed[name]) for name in undisturbed)
+    left = {path.name for path in (tmp_path / "killed").iterdir()} - {path.name for path in (tmp_path / "whole").iterdir()}
+    assert not left, "what is left of a killed save is cleared away by the next one"
+
+
+@pytest.mark.parametrize("everybody", [False, True], ids=["the trainer", "its loaders too"])
+def test_sigterm_saves_and_has_its_own_exit_code(make_root, start, run, options, tmp_path, everybody):
+    """Sent to one process, as kill does, or to all of them, as SLURM does."""
+    root = make_root()
+    options = [option if option != "2" else "100" for option in options] + ["--num-workers", "1"]
+    run("fairseq-train", root, *OPTIONS, *options, "--save-dir", tmp_path / "whole")
+    process = start(root, *options, save_dir="told")
+    wait_for('num_updates": "3"', tmp_path / "told.log", process)
+    (os.killpg if everybody else os.kill)(process.pid, signal.SIGTERM)
+    assert process.wait(60) == 128 + signal.SIGTERM
+    log = (tmp_path / "told.log").read_text()
+    update = int(re.search(r"SIGTERM: saved after update (\d+); the same command goes on from here", log)[1])
+    assert 3 <= update < UPDATES and "Traceback" not in log
+    assert torch.load(tmp_path / "told/checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == update
+    rest = logged(run("fairseq-train", root, *OPTIONS, *options, "--save-dir", tmp_path / "told"), "train_inner")
+    assert [int(line["num_updates"]) for line in rest] == list(range(update + 1, UPDATES + 1))
+    final, undisturbed = (weights(tmp_path / name) for name in ("told", "whole"))
+    assert all(torch.equal(final[name], undisturbed[name]) for name in undisturbed)

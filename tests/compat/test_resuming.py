@@ -1,0 +1,119 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Every kind of training, stopped in its second and again in its third epoch, goes on to the last digit."""
+
+import json
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import save_with_vocabulary
+from support.nlu import SENTENCES, write_pairs
+from support.resuming import in_fork, slow, train_here
+
+KEYS = ("loss", "gnorm", "lr", "num_updates", "epoch")
+
+
+def train(*command, save_dir: Path, workers: int = 1) -> list:
+    """Train in ``save_dir``; what it logged of each update."""
+    log = save_dir.with_suffix(".json")
+    common = ["--cpu", "--optimizer", "adam", "--save-dir", save_dir, "--log-format", "json",
+              "--log-interval", "1", "--save-interval-updates", "1"]  # fmt: skip
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"tcp://localhost:{free.getsockname()[1]}"
+    together = ["--distributed-world-size", workers, "--distributed-no-spawn", "--distributed-init-method", address,
+                "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"] if workers > 1 else []  # fmt: skip
+    processes = []
+    for rank in range(workers):
+        rank_too = ["--distributed-rank", rank] if workers > 1 else []
+        only_first = ["--log-file", log] if rank == 0 else []
+        processes.append(in_fork(train_here, [*command, *common, *together, *rank_too, *only_first]))
+    for process in processes:
+        process.join(120)
+        assert process.exitcode == 0
+    lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith('{"epoch"')]
+    logged = [tuple(line[key] for key in KEYS) for line in lines if "num_updates" in line]
+    return list(dict.fromkeys(logged))  # in its second epoch fairseq writes all lines twice into the file
+
+
+@pytest.fixture(scope="module")
+def make(translation, tmp_path_factory):
+    """The arguments of each kind of training."""
+    folder = tmp_path_factory.mktemp("others")
+    stock = ["--arch", "transformer_tiny", "--lr", "1e-3", "--dropout", "0.1", "--max-tokens", "200"]
+
+    def make(kind, make_root, make_model):
+        if kind == "translation":
+            return [translation / "one", *stock]
+        if kind == "shards":
+            return [f"{translation / 'one'}:{translation / 'two'}", *stock]
+        if kind == "nlu":
+            pretrained = folder / "pretrained/checkpoint_best.pt"
+            if not pretrained.exists():
+                save_with_vocabulary(pretrained.parent, make_model, SENTENCES * 3, 22, max_positions=128)
+                write_pairs(folder / "pairs", rows=40)
+            return [folder / "pairs", "--task", "veco_nlu", "--criterion", "veco_nlu", "--arch", "veco_nlu_tiny",
+                    "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "32", "--max-positions", "128", "--plug", "in",
+                    "--finetune-from-model", pretrained, "--lr", "0.003", "--lr-scheduler", "linear_by_epoch",
+                    "--batch-size", "8"]  # fmt: skip
+        model = {
+            "camlm": ["--arch", "veco_tiny", "--criterion", "camlm"],
+            "mlm": ["--arch", "veco_tiny", "--criterion", "camlm", "--objective", "mlm"],
+            "xlme": ["--arch", "xlme_tiny", "--criterion", "replaced_token", "--generator-layers", "1"],
+        }[kind]
+        return [make_root(), "--task", "camlm", *model, "--encoder-layers", "2", "--encoder-embed-dim", "16", "--lr", "1e-3",
+                "--encoder-attention-heads", "2", "--max-tokens", "400", "--mono-max-length", "16"]  # fmt: skip
+
+    return make
+
+
+@pytest.mark.parametrize("kind, loaders, workers, more", [
+    ("translation", 0, 1, "--curriculum 1 --update-freq 1,2"),
+    ("translation", 2, 2, "--skip-remainder-batch"),
+    ("nlu", 2, 1, ""),
+    ("camlm", 2, 1, "--update-freq 1,2"),
+    ("xlme", 0, 2, ""),
+    slow("translation", 0, 1, ""),
+    slow("translation", 2, 1, ""),
+    slow("translation", 0, 1, "--update-ordered-indices-seed --batch-size 7"),
+    slow("translation", 0, 1, "--update-epoch-batch-itr True"),
+    slow("translation", 0, 1, "--grouped-shuffling --upsample-primary 2"),
+    slow("shards", 0, 1, ""),
+    slow("nlu", 0, 2, ""),
+    slow("camlm", 0, 2, ""),
+    slow("mlm", 2, 1, ""),
+    slow("xlme", 2, 1, ""),
+])  # fmt: skip
+def test_resumes_to_the_last_digit(make, make_root, make_model, tmp_path, kind, loaders, workers, more):
+    """The second stop is of a run that was resumed itself."""
+    command = [*make(kind, make_root, make_model), "--num-workers", loaders, "--max-epoch", "3", *more.split()]
+    command += ["--no-epoch-checkpoints", "--disable-validation"]
+    whole = train(*command, save_dir=tmp_path / "whole", workers=workers)
+    before = tmp_path / "whole"
+    for epoch in (2, 3):
+        of_epoch = [line for line in whole if line[-1] == epoch]
+        assert len(of_epoch) >= 2, "there is something between the stop and the end of the epoch"
+        stop = int(of_epoch[0][-2])
+        resumed = tmp_path / f"resumed{epoch}"
+        resumed.mkdir()
+        shutil.copyfile(before / f"checkpoint_{epoch}_{stop}.pt", resumed / "checkpoint_last.pt")
+        assert train(*command, save_dir=resumed, workers=workers) == whole[stop:]
+        before = resumed
+    final, undisturbed = (torch.load(folder / "checkpoint_last.pt")["model"] for folder in (before, tmp_path / "whole"))
+    assert all(torch.equal(final[name], undisturbed[name]) for name in undisturbed)
+
+
+def test_the_scheduler_of_a_plateau_knows_what_was_validated(make, make_root, make_model, tmp_path):
+    """No validation is better by 99%: after two in vain, of epochs 2 and 3, the rate is halved."""
+    command = [*make("mlm", make_root, make_model), "--updates-per-epoch", "2", "--max-epoch", "4", "--num-workers", "0",
+               *"--lr-scheduler reduce_lr_on_plateau --lr-threshold 0.99 --lr-patience 1 --lr-shrink 0.5".split()]  # fmt: skip
+    whole = train(*command, save_dir=tmp_path / "whole")
+    assert [line[2] for line in whole] == ["0.001"] * 6 + ["0.0005"] * 2
+    for epoch in (2, 3):
+        resumed = tmp_path / f"resumed{epoch}"
+        resumed.mkdir()
+        shutil.copyfile(tmp_path / f"whole/checkpoint{epoch}.pt", resumed / "checkpoint_last.pt")
+        assert train(*command, save_dir=resumed) == whole[2 * epoch :]

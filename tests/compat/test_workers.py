@@ -1,0 +1,52 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Several workers, started by scripts/launch.sh: the same training as one worker's."""
+
+import shutil
+
+import pytest
+import torch
+from conftest import error_line
+from support.training import EXACT, OPTIONS, close, logged, resume_exactly, weights
+
+
+def test_two_workers_equal_one_that_accumulates(make_root, launch, run, tmp_path):
+    root = make_root()
+    one = run("fairseq-train", root, *OPTIONS, *EXACT, "--update-freq", "2", "--save-dir", tmp_path / "one")
+    options = [*EXACT, "--save-interval-updates", "3", "--num-workers", "1"]
+    two = launch(root, *OPTIONS, *options, "--save-dir", tmp_path / "two")
+    for tag in ("train_inner", "valid"):
+        ours, theirs = logged(two, tag), logged(one, tag)
+        ours = [line for line in ours if tag == "train_inner" or line["valid_num_updates"] in ("4", "6")]
+        keys = [key for key in theirs[0] if key.endswith(("loss", "acc", "num_updates"))]
+        assert len(ours) == len(theirs) >= 2
+        for mine, other in zip(ours, theirs, strict=True):
+            assert [float(mine[key]) for key in keys] == pytest.approx([float(other[key]) for key in keys], abs=2e-3)
+    assert close(weights(tmp_path / "two"), weights(tmp_path / "one"))
+
+    resume_exactly(launch, root, options, tmp_path)
+
+    # With another number of workers the rest of an epoch would be other batches.
+    for change, message in (
+        (["--update-freq", "2"], "number of workers was 2 and is 1; --update-freq was 1 and is 2"),
+        (["--max-tokens", "500"], "number of workers was 2 and is 1; --max-tokens was 400 and is 500"),
+    ):
+        shutil.copyfile(tmp_path / "two/checkpoint_1_3.pt", tmp_path / "resumed/checkpoint_last.pt")
+        refused = run("fairseq-train", root, *OPTIONS, *EXACT, *change, "--save-dir", tmp_path / "resumed")
+        assert f"in the middle of epoch 1, whose other batches cannot be the same any more: {message}" in error_line(refused)
+
+
+def test_frozen_and_one_sided_batches_do_not_hang(make_root, launch, tmp_path):
+    """A phase without most gradients, a root with bitext alone, and fewer validation batches than workers."""
+    root = make_root()
+    options = [*OPTIONS, *EXACT, "--num-workers", "0"]
+    logged(launch(root, *options, "--objective", "mlm", "--save-dir", tmp_path / "mlm"), "train_inner")
+    shutil.rmtree(root / "mono")
+    start = ["--init-from", tmp_path / "mlm/checkpoint_last.pt", "--freeze-backbone-updates", "3"]
+    lines = logged(launch(root, *options, *start, "--save-dir", tmp_path / "frozen", workers=3), "train_inner")
+    assert len(lines) == 6 and ["bitext_tlm_loss" in line for line in lines] == [False] * 3 + [True] * 3
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_no_gpu(run):
+    assert "no GPU here: add --cpu" in error_line(run("bash", "scripts/launch.sh", "data"))

@@ -1,0 +1,56 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Counted operations against formulas, and what count_operations.py makes of them."""
+
+import runpy
+import sys
+
+import pytest
+import torch
+from conftest import REPOSITORY
+
+from veco_fairseq.cost.flops import Operations, count_operations, counter
+
+
+def counted(function) -> int:
+    with counter() as operations:
+        function()
+    return operations.get_total_flops()
+
+
+def test_attention_is_counted_on_a_cpu_too():
+    """With and without dropout PyTorch takes different paths; the operations are q k^T, p v, and twice that back."""
+    batch, heads, length, dim = 2, 3, 16, 8
+    q = torch.randn(batch, heads, length, dim, requires_grad=True)
+    product = 2 * batch * heads * length * length * dim
+    attention = torch.nn.functional.scaled_dot_product_attention
+    assert counted(lambda: attention(q, q, q)) == 2 * product
+    assert counted(lambda: attention(q, q, q, dropout_p=0.1).sum().backward()) == 6 * product
+    # The fused kernel keeps no attention weights and computes q k^T again.
+    assert counted(lambda: attention(q, q, q).sum().backward()) == 7 * product
+
+
+def test_an_update_of_three_batches_costs_three(make_root, train, tmp_path):  # noqa: F811
+    """--update-freq; and so does the error of the mean."""
+    options = ["--objective", "mlm", "--no-tlm", "--max-update", "2", "--num-workers", "0", "--mono-max-length", "16"]
+    assert train(make_root(), *options).returncode == 0
+    path = tmp_path / "checkpoints/checkpoint_last.pt"
+    path = path if path.exists() else next(tmp_path.rglob("checkpoint_last.pt"))
+    one = count_operations(str(path), 3)
+    state = torch.load(path)
+    state["cfg"]["optimization"]["update_freq"] = [3]
+    torch.save(state, path)
+    three = count_operations(str(path), 3)
+    assert (one.updates, three.updates) == (2, 2) and three.per_update == 3 * one.per_update > 0
+    assert three.error == pytest.approx(3 * one.error) and one.total == 2 * one.per_update
+
+
+def test_equal_operations_are_in_updates_of_the_first(monkeypatch, capsys):
+    runs = {"a.pt": Operations(10, 2.0, 0.1), "b.pt": Operations(5, 8.0, 0.1)}  # 20 and 40
+    monkeypatch.setattr("veco_fairseq.cost.flops.count_operations", lambda checkpoint, sample: runs[checkpoint])
+    monkeypatch.setattr("logging.raiseExceptions", False)
+    for arguments, updates in ((["a.pt", "b.pt"], 30), (["b.pt", "a.pt"], 8)):  # 60 / 2 and 60 / 8
+        monkeypatch.setattr(sys, "argv", ["count_operations.py", *arguments, "--equal"])
+        with pytest.raises(SystemExit):
+            runpy.run_path(str(REPOSITORY / "scripts/count_operations.py"), run_name="__main__")
+        assert capsys.readouterr().out == f"{updates}\n"

@@ -1,0 +1,139 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Dropout with cheap random numbers: its distribution, and that attention uses it and nothing else changes."""
+
+from argparse import Namespace
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import make_dictionary
+from fairseq.models.roberta import RobertaModel
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from support.models import by_decoder_layers, tokens
+
+from veco_fairseq.modules.dropout import Dropout
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_drops_its_share_and_scales_the_rest(p, dtype):
+    torch.manual_seed(3)
+    x = torch.full((100, 1001), 2.0, dtype=dtype, requires_grad=True)
+    y = Dropout(p)(x)
+    assert len(y.unique()) == 2
+    assert y[y != 0].float().mean().item() == pytest.approx(2 / (1 - p), rel=4e-3)
+    dropped = y.eq(0)
+    deviation = (p * (1 - p) / x.numel()) ** 0.5
+    assert abs(dropped.float().mean().item() - p) < 4 * deviation
+    y.sum().backward()
+    assert torch.equal(x.grad.eq(0), dropped) and torch.equal(x.grad * 2, y.detach())
+
+
+def test_neighbours_are_independent():
+    """Four numbers come from one: each pair of places in it drops together as often as by chance."""
+    torch.manual_seed(3)
+    dropped = Dropout(0.5)(torch.ones(100_000, 4)).eq(0).float()
+    together = dropped.T @ dropped / len(dropped)
+    expected = torch.full((4, 4), 0.25) + 0.25 * torch.eye(4)
+    assert torch.allclose(together, expected, atol=4 * (0.25 * 0.75 / len(dropped)) ** 0.5)
+    along = (dropped[1:] * dropped[:-1]).mean(0)
+    assert torch.allclose(along, torch.full((4,), 0.25), atol=0.006)
+
+
+@pytest.mark.parametrize("p, training, expected", [(0.5, False, 1), (0.0, True, 1), (1.0, True, 0), (1e-9, True, 1)])
+def test_the_ends(p, training, expected):
+    module = Dropout(p).train(training)
+    assert torch.equal(module(torch.ones(7)), torch.full((7,), float(expected)))
+
+
+def test_the_generator_decides():
+    x = torch.ones(50, 3)
+    torch.manual_seed(5)
+    first = Dropout(0.3)(x)
+    assert not torch.equal(Dropout(0.3)(x), first)
+    torch.manual_seed(5)
+    assert torch.equal(Dropout(0.3)(x), first)
+
+
+def test_every_dropout_of_the_encoder_is_cheap_and_attention_is_the_same_with_it(make_model):
+    """Nearly no dropout makes training's attention do without PyTorch's kernel, and is no dropout."""
+    model = make_model()
+    found = [module for module in model.encoder.sentence_encoder.modules() if isinstance(module, FairseqDropout)]
+    assert len(found) > 6 and {type(module) for module in found} == {Dropout}
+    x, y = tokens(3, 9), tokens(3, 7, seed=1)
+    with torch.no_grad():
+        expected = model.plugged(x, model.unplugged(y), y)
+    for layer in model.encoder.sentence_encoder.layers:
+        for attention in (layer.self_attn, layer.encoder_attn):
+            attention.dropout_module.p = 1e-9
+    model.train()
+    real = x.ne(1)
+    assert torch.allclose(model.plugged(x, model.unplugged(y), y)[real], expected[real], atol=1e-5)
+    for layer in model.encoder.sentence_encoder.layers:
+        layer.self_attn.dropout_module.p = 0.5
+    assert not torch.allclose(model.plugged(x, model.unplugged(y), y)[real], expected[real], atol=1e-2)
+
+
+def test_a_cpu_is_not_left_to_pytorchs_numbers(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("fairseq's dropout was asked")
+
+    monkeypatch.setattr(FairseqDropout, "forward", refuse)
+    module = Dropout(0.3).train()
+    assert module(torch.ones(1000)).eq(0).any()
+
+
+def leaves_a_mark(x, p):
+    """In place of dropout, so that it can be seen where it sits and with which probability."""
+    return x * (1 - p) + 0.7 * p * torch.linspace(-1, 1, x.size(-1)).expand_as(x)
+
+
+@pytest.fixture
+def marked(monkeypatch):
+    """Both kinds of dropout module, and PyTorch's attention kernel, which has one of its own."""
+
+    def forward(module, x, *_, **__):
+        return leaves_a_mark(x, module.p) if module.training else x
+
+    def attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, **_):
+        weights = q @ k.transpose(-1, -2) / q.size(-1) ** 0.5
+        weights = weights if attn_mask is None else weights + attn_mask
+        return leaves_a_mark(weights.softmax(-1), dropout_p) @ v
+
+    for kind in (FairseqDropout, Dropout):
+        monkeypatch.setattr(kind, "forward", forward)
+    monkeypatch.setattr(F, "scaled_dot_product_attention", attention)
+    monkeypatch.setattr(F, "dropout", lambda x, p=0.5, training=True, inplace=False: leaves_a_mark(x, p) if training else x)
+
+
+PROBABILITIES = {"dropout": 0.1, "attention_dropout": 0.25, "activation_dropout": 0.4}
+
+
+@pytest.fixture
+def with_dropouts(make_model):
+    model = make_model()
+    args = Namespace(**{**vars(model.args), **PROBABILITIES})
+    ours = type(model).build_model(args, SimpleNamespace(source_dictionary=make_dictionary()))
+    ours.load_state_dict(model.state_dict())
+    return ours.train()
+
+
+def test_unplugged_it_sits_where_robertas_does(with_dropouts, marked):
+    model = with_dropouts
+    roberta = RobertaModel.build_model(model.args, SimpleNamespace(source_dictionary=make_dictionary()))
+    roberta.load_state_dict({k: v for k, v in model.state_dict().items() if ".encoder_attn" not in k})
+    ids = tokens(4, 11)
+    expected, _ = roberta.train()(ids, features_only=True)
+    assert (model.unplugged(ids) - expected)[ids.ne(1)].abs().max() < 1e-5
+    model.eval()
+    assert (model.unplugged(ids) - expected)[ids.ne(1)].abs().max() > 0.1
+
+
+def test_plugged_it_sits_where_a_decoder_layers_does(with_dropouts, marked):
+    model = with_dropouts
+    x, y = tokens(4, 11, seed=1), tokens(4, 9, seed=2, shortest=4)
+    memory = model.unplugged(y)
+    difference = model.plugged(x, memory, y) - by_decoder_layers(model, x, y, memory)
+    assert difference[x.ne(1)].abs().max() < 1e-5

@@ -1,0 +1,165 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Every recipe runs the commands that its table has; and what the comparisons rest on, read from that table."""
+
+import re
+import shlex
+
+import pytest
+
+from recipes import RECIPES, SCRIPTS, TABLE, TRANSLATION, UNDERSTANDING, Place, cases, help_of, show, shown
+
+EXPECTED = {part.split("\n", 1)[0].removeprefix("$ "): part.rstrip("\n") for part in TABLE.read_text().split("\n\n")}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return Place(tmp_path_factory.mktemp("recipes"))
+
+
+@pytest.mark.parametrize("case", list(cases()))
+def test_the_recipe_runs_these_commands(place, case):
+    assert place.call(case).rstrip("\n") == EXPECTED[case]
+
+
+@pytest.mark.parametrize("recipe, case, names", list(shown()), ids=lambda value: value if isinstance(value, str) else "")
+def test_the_readme_shows_the_whole_command(place, recipe, case, names):
+    """... as the recipe runs it; what differs is to be copied from here."""
+    text = (RECIPES / recipe / "README.md").read_text(encoding="utf-8")
+    blocks = show(place.call(case), names)
+    assert blocks
+    for block in blocks:
+        assert f"\n{block}" in text, f"{recipe}/README.md does not have:\n{block}"
+
+
+def test_recipes_of_a_kind_have_the_same_options():
+    def options(recipe, step):
+        return re.findall(r"\[(--[a-z-]+)", help_of(RECIPES / recipe / f"{step}.sh"))
+
+    translation = TRANSLATION.split()
+    understanding = [f"xtreme/{task}" for task in UNDERSTANDING.split()]
+    for recipes, step, extra in (
+        (translation, "prepare", set()), (translation, "finetune", set()), (translation, "evaluate", set()),
+        (["toy", "multi30k"], "train", {"--src", "--tgt"}), (["toy", "multi30k"], "finetune", {"--src", "--tgt"}),
+        (["wmt14.en-de", "toy", "multi30k"], "evaluate", {"--src", "--tgt"}), (understanding, "prepare", {"--translations"}),
+        (understanding, "finetune", set()), (understanding, "evaluate", set()),
+    ):  # fmt: skip
+        assert len({frozenset(set(options(recipe, step)) - extra) for recipe in recipes}) == 1, (recipes, step)
+    for script in SCRIPTS:
+        if script.stem != "compare":
+            given = set(re.findall(r"\[(--[a-z-]+)", help_of(script)))
+            assert given >= {"--out", "--try"}, script
+            assert script.stem == "prepare" or given & {"--seed", "--pretrained"}, script
+            assert script.stem != "prepare" or script.parent.name == "toy" or "--local" in given, script
+
+
+def test_every_option_says_the_same_everywhere():
+    """... but for its default; a few mean another thing in one recipe."""
+    texts = {}
+    for script in SCRIPTS:
+        for name, text in re.findall(r"^  (--[a-z-]+).*\n((?:      .*\n)+)", help_of(script), re.MULTILINE):
+            text = re.sub(r"\s+", " ", text.strip())
+            assert text, (script, name)
+            texts.setdefault(name, {})[re.sub(r" \(default: [^()]*\)$", "", text)] = script
+    different = {name: list(said) for name, said in texts.items() if len(said) > 1}
+    assert set(different) <= {"--arm", "--name", "--local", "--updates", "--langs", "--test", "--seed", "--seeds"}, different
+
+
+def test_the_table_has_every_option_of_every_recipe():
+    given = {}
+    for case in cases():
+        words = shlex.split(case.split(" -- ")[0])
+        while "=" in words[0]:
+            words.pop(0)
+        given.setdefault(words[0], set()).update(word for word in words if word.startswith("--"))
+    for script in SCRIPTS:
+        name = str(script.relative_to(RECIPES).with_suffix(""))
+        options = set(re.findall(r"\[(--[a-z-]+)", help_of(script)))
+        if name.endswith("/finetune") and name.split("/")[-2] in UNDERSTANDING.split():
+            given[name] |= given["xtreme/xnli/finetune"]
+        assert options and options <= given[name], f"{name}: {options - given[name]}"
+
+
+def test_a_training_that_goes_on_keeps_its_log(place, monkeypatch):
+    """Of which the learning curve is drawn."""
+    fill = place.fill
+    monkeypatch.setattr(place, "fill", lambda script: fill(script) or place.write("OUT/camlm.log", "update 1"))
+    place.call("multilingual/train --out OUT --xlm-updates 0")
+    assert (place.folder / "OUT/camlm.log").read_text().startswith("update 1\n")
+
+
+def commands(beginning: str) -> list:
+    """The commands of all cases that begin so, in words."""
+    return [words for case in EXPECTED if case.startswith(beginning) for words in commands_of(case)]
+
+
+def commands_of(case: str) -> list:
+    """The commands of a case, in words."""
+    return [shlex.split(line) for line in EXPECTED[case].splitlines() if line[:2] not in ("$ ", "# ", "! ", "> ")]
+
+
+def of(words: list, option: str):
+    """The value that counts of an option in a command: its last one."""
+    places = [place for place, word in enumerate(words) if word == option]
+    return words[places[-1] + 1] if places else None
+
+
+def trainings(beginning: str) -> list:
+    return [words for words in commands(beginning) if words[0] == "fairseq-train" or "launch.sh" in words[1]]
+
+
+@pytest.mark.parametrize("recipe", ["toy/finetune --out OUT", "multi30k/finetune --out OUT --src de --tgt fr"])
+def test_three_arms_differ_in_where_they_start_alone(recipe):
+    arms = {arm: trainings(f"{recipe} --arm {arm}")[0] for arm in ("veco", "xlm", "random")}
+    conversions = {arm: [words for words in commands(f"{recipe} --arm {arm}") if words[1].endswith("convert_to_seq2seq.py")]
+                   for arm in arms}  # fmt: skip
+    assert not conversions["random"] and "--finetune-from-model" not in arms["random"]
+    for arm, objective in (("veco", "camlm"), ("xlm", "mlm")):
+        (conversion,) = conversions[arm]
+        assert of(conversion, "--checkpoint") == f"OUT/checkpoints/{objective}/checkpoint_last.pt"
+        assert of(conversion, "--output") == of(arms[arm], "--finetune-from-model")
+        assert ("--random-cross-attention" in conversion) == (arm == "xlm")
+    assert of(conversions["xlm"][0], "--seed") == "2"  # else all seeds would share one random cross-attention
+    rest = [re.sub(r"--finetune-from-model \S+ |finetune\.\w+\.s2", "", " ".join(words)) for words in arms.values()]
+    assert len(set(rest)) == 1
+
+
+@pytest.mark.parametrize("task", ["wmt14.en-de", "wmt14.en-fr", "iwslt14.de-en"])
+def test_arms_of_the_published_tasks(task):
+    arms = {
+        arm: commands(f"GPUS=4 {task}/finetune --out OUT --pretrained MODEL --arm {arm}") for arm in ("veco", "xlm", "random")
+    }
+    for arm, ran in arms.items():
+        (conversion,), (training,) = ([words for words in ran if name in words[1]] for name in ("convert", "launch.sh"))
+        assert ("--random-cross-attention" in conversion) == (arm == "xlm") and of(conversion, "--seed") == "2"
+        start = None if arm == "random" else of(conversion, "--output")
+        assert of(training, "--finetune-from-model") == start and (of(training, "--seed"), of(training, "--workers")) == (
+            "2",
+            "4",
+        )
+    ran = commands_of(f"{task}/evaluate --out OUT") + commands(f"{task}/evaluate --out OUT --name mine")
+    generate = [words for words in ran if words[0] == "fairseq-generate"]
+    assert [(of(words, "--beam"), of(words, "--lenpen")) for words in generate] == [("5", "1.0"), ("4", "0.6")]
+    average = [words for words in ran if words[1].endswith("average_checkpoints.py")]
+    assert [of(words, "--num-update-checkpoints") for words in average] == ["10", "3"]
+    assert [of(words, "--path") for words in generate] == [of(words, "--output") for words in average]
+
+
+@pytest.mark.parametrize("setting", ["transfer --plug out", "translate-train --plug out", "translate-train --plug in"])
+def test_arms_of_understanding(setting):
+    found = {arm: trainings(f"xtreme/xnli/finetune --out OUT --pretrained MODEL --arm {arm} --setting {setting}")
+             for arm in ("pretrained", "random")}  # fmt: skip
+    for arm, ran in found.items():
+        assert [of(words, "--seed") for words in ran] == ["2", "3"]
+        for words in ran:
+            assert of(words, "--finetune-from-model") == (None if arm == "random" else "MODEL")
+            assert of(words, "--plug") == setting.split()[-1] and of(words, "--train-langs") == (
+                "en" if "transfer" in setting else None
+            )
+
+
+def test_the_threshold_is_the_development_sets():
+    dev, _, test, table = commands("xtreme/bucc/evaluate --out OUT --pretrained MODEL --name mine")
+    assert "/dev-" in of(dev, "--source") and not [word for word in dev if word.startswith("--threshold")]
+    assert "/test-" in of(test, "--source") and "--threshold=-0.25" in test
+    assert of(test, "--json") in table[3]

@@ -1,0 +1,117 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The toy corpus: its three grammars on sentences worked out by hand, and what its splits promise."""
+
+import importlib.util
+import random
+import subprocess
+import sys
+
+import pytest
+
+from recipes import RECIPES
+
+
+@pytest.fixture(scope="module")
+def toy():
+    """data-bin-recipes/toy/generate.py as a module."""
+    specification = importlib.util.spec_from_file_location("toy_generate", RECIPES / "toy" / "generate.py")
+    module = importlib.util.module_from_spec(specification)
+    sys.modules["toy_generate"] = module  # dataclasses look their own module up
+    specification.loader.exec_module(module)
+    yield module
+    del sys.modules["toy_generate"]
+
+
+@pytest.fixture
+def languages(toy):
+    """The three languages with stems that are their lemmas' names, and the noun dog of kind 0, cat of kind 5."""
+    lemmas = ["dog", "cat", "big", "old", "see", "give", "garden", "today", "subordinator_0"]
+    kinds = zip(toy.LANGUAGES, (toy.Aa, toy.Bb, toy.Cc))
+    made = {code: kind(code, lemmas, random.Random(1), {}) for code, kind in kinds}
+    for language in made.values():
+        language.stems.update({lemma: lemma for lemma in lemmas}, subordinator_0="because")
+        language.kind.update(dog=0, cat=5, garden=1, Bram=3)
+    return made
+
+
+def test_word_order_agreement_and_case(toy, languages):
+    dogs = toy.NounPhrase("dog", plural=True, definite=True, adjectives=("big",))
+    cat = toy.NounPhrase("cat", definite=False, adjectives=("old",))
+    garden = toy.NounPhrase("garden")
+    meaning = toy.Meaning((toy.Clause("see", 0, True, dogs, object=cat, place=garden, adverb="today"),), question=True)
+    # The big dogs did not see an old cat in the garden today?
+    assert languages["aa"].sentence(meaning) == "los bigos doges ne seeaven una olda cat en la garden today ?"
+    assert languages["bb"].sentence(meaning) == ("today dogoran bigur gardenanemme catit oldit seenokdueg ka ?")
+    assert languages["cc"].sentence(meaning) == ("je havilisee vidog vibig vile ocat oold ndi mugarden mule today ?")
+
+
+def test_two_clauses_and_names(toy, languages):
+    give = toy.Clause("give", 2, False, toy.NounPhrase("Bram"), toy.NounPhrase("cat"), toy.NounPhrase("dog"))
+    see = toy.Clause("see", 1, False, toy.NounPhrase("cat", plural=True), toy.NounPhrase("Bram"))
+    meaning = toy.Meaning((give, see), "subordinator_0")
+    # Bram will give the cat to the dog because the cats see Bram.
+    assert languages["aa"].sentence(meaning) == "Bram giveiro la cat di lo dog because las cates seean Bram ."
+    # The subordinate clause comes first in bb.
+    assert languages["bb"].sentence(meaning) == ("catoran Bramit seeeg because Bram doganesu catanit givevasha .")
+    assert languages["cc"].sentence(meaning) == ("mutagive Bram ocat ole kwa kidog kile because amanasee amacat amale Bram .")
+
+
+def generate(folder, *options):
+    sizes = ["--pairs", "120", "--mono", "90", "--finetune-pairs", "50", "--valid", "20", "--test", "30"]
+    return subprocess.run(
+        [sys.executable, RECIPES / "toy" / "generate.py", "--output", folder, *sizes, *options],
+        capture_output=True, text=True,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    assert generate(folder).returncode == 0
+    return folder
+
+
+def lines(path):
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+@pytest.mark.parametrize("lang", ["aa", "bb", "cc"])
+def test_sizes_lengths_and_no_sentence_twice(corpus, lang):
+    splits = {name: lines(corpus / f"{name}.{lang}") for name in ("train", "valid", "test", "mono", "finetune")}
+    mono = [line for line in splits["mono"] if line]
+    assert [len(splits[name]) for name in ("train", "valid", "test", "finetune")] == [120, 20, 30, 50]
+    assert splits["finetune"] == splits["train"][:50]
+    sentences = splits["train"] + splits["valid"] + splits["test"] + mono
+    assert len(mono) == 90 and len(set(sentences)) == 260
+    assert all(4 <= len(line.split()) <= 10 for line in sentences)
+    documents = [document.split("\n") for document in "\n".join(splits["mono"]).split("\n\n")]
+    assert all(5 <= len(document) <= 12 for document in documents[:-1])
+
+
+def test_no_sentence_comes_twice_where_there_are_few(toy):
+    """Of so few words many are drawn again: a test sentence must not be one of training."""
+    corpus = toy.Corpus(1, 4)
+    texts = [texts[0] for split in ("test", "train") for document in corpus.documents(split, 400) for texts in document]
+    assert len(texts) == len(set(texts)) == 800
+
+
+def test_same_seed_same_corpus(corpus, tmp_path):
+    for options in ((), ("--seed", "2")):
+        folder = tmp_path / "-".join(("again", *options))
+        assert generate(folder, *options).returncode == 0
+        same = [(folder / path.name).read_bytes() == path.read_bytes() for path in corpus.iterdir()]
+        assert len(same) == 15
+        assert all(same) if not options else not any(same)
+
+
+def test_more_sentences_do_not_change_the_language_or_the_test_set(corpus, tmp_path):
+    assert generate(tmp_path, "--pairs", "200").returncode == 0
+    assert lines(tmp_path / "test.bb") == lines(corpus / "test.bb")
+    assert lines(tmp_path / "train.bb")[:100] == lines(corpus / "train.bb")[:100]
+
+
+def test_sizes_that_do_not_fit_are_refused(tmp_path):
+    result = generate(tmp_path, "--finetune-pairs", "121")
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1].endswith("sizes must be 1 or more, and --finetune-pairs at most --pairs")

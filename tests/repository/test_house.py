@@ -1,0 +1,65 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The rooms of the package: imports go down only, no module is too long, and commands load nothing heavy in vain."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from conftest import REPOSITORY
+from support.house import FLOORS
+
+PACKAGE = REPOSITORY / "veco_fairseq"
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+LONGEST = 300
+
+
+def modules():
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path):
+    """The rooms that a module imports, with the line; those that registering needs are :mod:`plugin`'s, see there."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = (
+            [node.module]
+            if isinstance(node, ast.ImportFrom)
+            else [a.name for a in node.names]
+            if isinstance(node, ast.Import)
+            else []
+        )
+        if isinstance(node, ast.ImportFrom) and node.module == "veco_fairseq":
+            names = [f"veco_fairseq.{alias.name}" for alias in node.names]
+        for name in names:
+            if name and name.startswith("veco_fairseq."):
+                yield name.split(".")[1], node.lineno
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_go_down_only(path):
+    upwards = [(other, line) for other, line in imports(path) if FLOOR.get(other, 99) < FLOOR[room(path)]]
+    # A plug-in registers itself when a task or a model is imported: these two folders import plugin.py.
+    allowed = {"plugin"} if path.name == "__init__.py" and room(path) in ("tasks", "models") else set()
+    assert not [found for found in upwards if found[0] not in allowed]
+
+
+def test_every_room_has_a_floor():
+    assert {room(path) for path in modules()} == set(FLOOR)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_module_is_too_long(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_docstring_says_what_a_function_does_before_what_it_is_made_from(path):
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    texts = [
+        ast.get_docstring(node) or "" for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, kinds)
+    ]
+    assert not [text for text in texts if text.startswith(("fairseq's", "fairseq-interactive's", "fairseq-generate's"))]
