@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Generate the toy corpus: documents in three invented languages that say the same, from one small grammar.
+"""Generate the toy corpus: documents in three invented languages that say the same things.
 
 A sentence starts as a meaning (who does what to whom, when, where) and is put into words by three grammars:
 
@@ -10,9 +10,8 @@ A sentence starts as a meaning (who does what to whom, when, where) and is put i
         nouns, no articles or prepositions; subordinate clauses first
     cc  verb-subject-object; noun classes marked by prefixes on noun, adjective and verb; article last
 
-Each language has word forms of its own, but for proper names and loanwords, and even those take other endings:
-hardly a word can be translated by copying. But the translation is a function of the meaning, and a good enough model
-reaches 100 BLEU.
+The languages share only proper names and loanwords, and even those take different endings, so copying translates hardly
+a word. Every sentence has exactly one translation, so a good enough model reaches 100 BLEU.
 """
 
 import argparse
@@ -22,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LANGUAGES = ("aa", "bb", "cc")
-# Of 100 content words so many are of each category; with them come a few function words.
+# How many of 100 content words are of each category; a few function words are added.
 SHARES = {"thing": 36, "place": 9, "intransitive": 9, "transitive": 17, "ditransitive": 6, "adjective": 16, "adverb": 7}
 LOANED, LOAN_STEP = ("thing", "place", "adjective"), 2  # every second of these is a loanword
 FUNCTION_WORDS = {"conjunction": 2, "subordinator": 3}
@@ -75,7 +74,7 @@ class Meaning:
 
 
 def make_stems(sounds: str, lemmas: Sequence[str], rng: random.Random) -> dict[str, str]:
-    """A stem of its own for each lemma; function words are short."""
+    """Make a stem for each lemma; function words are short."""
     onsets, vowels, codas = SOUNDS[sounds]
     stems: dict[str, str] = {}
     for lemma in lemmas:
@@ -95,7 +94,7 @@ class Language:
 
     Args:
         code: one of LANGUAGES.
-        lemmas: what there are words for.
+        lemmas: the meanings that the language has words for.
         rng: the source of all stems and genders; the same state gives the same language.
         loanwords: stems that are not the language's own.
     """
@@ -222,12 +221,12 @@ class Author:
             self.by_category.setdefault(lemma.rsplit("_", 1)[0], []).append(lemma)
 
     def pick(self, category: str) -> str:
-        """A lemma of the category; the first ones are the more frequent, as in real text."""
+        """Draw a lemma of the category; the first ones are more frequent, as in real text."""
         lemmas = self.by_category[category]
         return self.rng.choices(lemmas, [1 / (rank + 4) for rank in range(len(lemmas))])[0]
 
     def document(self, sentences: int) -> Iterator[Meaning]:
-        """Endless meanings about the same topic (the caller takes as many as it wants)."""
+        """Yield meanings about one topic without end; the caller takes as many as it wants."""
         self.topic = {
             "thing": [self.pick("thing") for _ in range(4)],
             "place": [self.pick("place") for _ in range(2)],
@@ -271,7 +270,7 @@ class Author:
 
 
 class Corpus:
-    """The languages, and all sentences made so far: none is made twice, so that no split knows another's."""
+    """The languages, and all sentences made so far. No sentence is made twice, so the splits share none."""
 
     def __init__(self, seed: int, words: int):
         # String seeds: the languages do not change with the number of sentences, nor with the order of the splits.
@@ -286,7 +285,7 @@ class Corpus:
         self.seen: set[str] = set()
 
     def documents(self, split: str, sentences: int) -> list[list[tuple[str, ...]]]:
-        """Documents of 5 to 12 sentences (the last may be shorter), each sentence in all languages."""
+        """Make documents of 5 to 12 sentences (the last may be shorter), each sentence in all languages."""
         rng = random.Random(f"{self.seed} {split}")
         author = Author(self.lemmas, rng)
         documents = []
@@ -315,11 +314,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Generate the toy corpus.", allow_abbrev=False)
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write to")
     for name, default, text in (
-        ("seed", 1, "of the languages and all sentences"),
+        ("seed", 1, "seed of the languages and all sentences"),
         ("words", 24, "content words of each language, not counting inflection"),
         ("pairs", 8000, "sentences of train.*, the same in all languages"),
-        ("mono", 3000, "sentences of mono.*, others in each language, a blank line between documents"),
-        ("finetune-pairs", 300, "the first so many of train.*, as finetune.*"),
+        ("mono", 3000, "sentences of mono.*, different ones in each language, with a blank line between documents"),
+        ("finetune-pairs", 300, "sentences of finetune.*, the first ones of train.*"),
         ("valid", 250, "sentences of valid.*"),
         ("test", 250, "sentences of test.*"),
     ):
