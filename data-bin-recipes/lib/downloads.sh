@@ -106,3 +106,23 @@ find_text() {
     FILE=$1/$2
     [[ -e $FILE ]] || FILE+=.gz
 }
+
+# members LANG ARCHIVE NAME ARCHIVE NAME...: print these files, one after the other; @ in a NAME stands for LANG.
+members() {
+    local lang=$1
+    shift
+    while (($#)); do
+        member "$1" "${2//@/$lang}" || return
+        shift 2
+    done
+}
+
+# test_sets LANG NAME...: print one side of these test sets of sacreBLEU, which downloads and checks them.
+test_sets() {
+    local lang=$1 side=src name
+    [[ $lang == "$SRC" ]] || side=ref
+    shift
+    for name; do
+        sacrebleu --test-set "$name" --language-pair "$SRC-$TGT" --echo $side || return
+    done
+}

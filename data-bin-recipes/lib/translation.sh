@@ -81,26 +81,6 @@ made_up() {
     done
 }
 
-# members LANG ARCHIVE NAME ARCHIVE NAME...: print these files, one after the other; @ in a NAME stands for LANG.
-members() {
-    local lang=$1
-    shift
-    while (($#)); do
-        member "$1" "${2//@/$lang}" || return
-        shift 2
-    done
-}
-
-# test_sets LANG NAME...: print the side of this language of sacreBLEU's test sets; sacreBLEU downloads and checks them.
-test_sets() {
-    local lang=$1 side=src name
-    [[ $lang == "$SRC" ]] || side=ref
-    shift
-    for name; do
-        sacrebleu --test-set "$name" --language-pair "$SRC-$TGT" --echo $side || return
-    done
-}
-
 # raw SPLIT COMMAND ARGUMENT...: make OUT/raw/SPLIT.LANG for both languages, from --local or from the output of COMMAND
 # LANG ARGUMENT...
 raw() {

@@ -2,7 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Options at and beyond their borders, outputs that are inputs, and checkpoints made by hand."""
 
-import copy
 import os
 import subprocess
 import sys
@@ -11,12 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import REPOSITORY, make_dictionary, save_pretrained
+from conftest import REPOSITORY
 from fairseq import options
 
 from veco_fairseq.arguments import COUNT, FINITE, INPUT, OUTPUT, REPORTED, Input, Number, Output, Parser, require_apart
-from veco_fairseq.checkpoints.reading import read_checkpoint
-from veco_fairseq.checkpoints.skeleton import check_moments, making_sense_of
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
 from veco_fairseq.options import borders
@@ -220,86 +217,6 @@ def test_paths_are_not_empty(capsys):
         with pytest.raises(SystemExit):
             parser.parse_args([option, ""])
         assert f"argument {option}: is an empty path: name a file or folder\n" in capsys.readouterr().err
-
-
-@pytest.fixture
-def good(tmp_path, make_model):
-    """A checkpoint's state, as fairseq-train writes it."""
-    path = save_pretrained(tmp_path / "good.pt", make_model(arch="veco_tiny"), make_dictionary().symbols)
-    return torch.load(path, weights_only=True)
-
-
-def put(state, *way, value):
-    *keys, last = way
-    part = state
-    for key in keys:
-        part = getattr(part, key) if isinstance(part, Namespace) else part[key]
-    if isinstance(part, Namespace):
-        setattr(part, last, value)
-    else:
-        part[last] = value
-
-
-def test_parts_of_a_checkpoint(good, tmp_path):
-    path = tmp_path / "a.pt"
-    torch.save(good, path)
-    read_checkpoint(path)
-    table = "encoder.sentence_encoder.embed_tokens.weight"
-    for way, value, words in (
-        (["cfg"], 7, "its cfg is 7, and must be a dict"),
-        (["cfg", "model"], [1], "its cfg, model is a list, and must be a dict"),
-        (["cfg", "model", "dropout"], 1.5, "its options: --dropout 1.5: must be below 1"),
-        (["cfg", "model", "encoder_layers"], -1, "its options: --encoder-layers -1: must be at least 1"),
-        (["cfg", "model", "encoder_layers"], [], "its options: --encoder-layers []: must be a whole number"),
-        (["cfg", "criterion", "_name"], True, "its cfg, criterion, _name is True, and must be a name"),
-        (["args"], "text", "its args is 'text', and must be a dict"),
-        (["task_state"], [], "its task_state is a list, and must be a dict"),
-        (["task_state", "symbols"], "abc", "its task_state, symbols is 'abc', and must be a list"),
-        (["task_state", "symbols", 5], 3, "its task_state, symbols, 5 is 3, and must be a string"),
-        (["task_state", "languages"], ["en"], "its task_state, languages is a list, and must be two strings"),
-        (["model", table], 1.0, f"its model, {table} is 1.0, and must be a tensor"),
-        (["model", table], torch.ones(3, dtype=torch.int64), "is a tensor of int64"),
-        (["model", table], torch.ones(3, dtype=torch.complex64), "is a tensor of complex64"),
-        (["model", table], torch.ones(3).to_sparse(), "is a tensor of torch.sparse_coo"),
-        (["model", 3], torch.ones(3), "its model, the name of a tensor is 3, and must be a string"),
-        (["optimizer_history"], {}, "its optimizer_history is a dict, and must be a list"),
-        (["optimizer_history", 0], None, "its optimizer_history, 0 is a NoneType, and must be a dict"),
-        (["optimizer_history", 0, "num_updates"], -1, "num_updates is -1, and must be a number of updates"),
-        (["optimizer_history", 0, "num_updates"], 1.5, "num_updates is 1.5, and must be a whole number"),
-        (["extra_state"], [], "its extra_state is a list"),
-        (["extra_state", "train_iterator"], 3, "its extra_state, train_iterator is 3, and must be a dict"),
-        (["extra_state", "train_iterator", "epoch"], 0, "train_iterator, epoch is 0, and must be a whole number of at least 1"),
-        (["extra_state", "train_iterator", "epoch"], True, "train_iterator, epoch is True, and must be a whole number"),
-        (["last_optimizer_state"], 3, "its last_optimizer_state is 3"),
-        (["last_optimizer_state"], {"state": {0: 1}}, "its last_optimizer_state, state, 0 is 1, and must be a dict"),
-        (["last_optimizer_state"], {"param_groups": [1]}, "param_groups, 0 is 1, and must be a dict with params"),
-    ):
-        state = copy.deepcopy(good)
-        put(state, *way, value=value)
-        torch.save(state, path)
-        with pytest.raises(UserError) as caught:
-            read_checkpoint(path)
-        assert str(caught.value).startswith(f"{path}: ") and words in str(caught.value)
-
-
-def test_moments_of_another_shape():
-    weight = torch.nn.Parameter(torch.ones(2, 3))
-    optimizer = torch.optim.Adam([weight])
-    optimizer.state[weight] = {"step": 1, "exp_avg": torch.ones(2, 3), "exp_avg_sq": torch.ones(2, 3)}
-    check_moments("a.pt", optimizer)
-    optimizer.state[weight]["exp_avg_sq"] = torch.ones(3, 2)
-    with pytest.raises(UserError, match=r"a\.pt: its last_optimizer_state has exp_avg_sq of \[3, 2\] for .* \[2, 3\]"):
-        check_moments("a.pt", optimizer)
-
-
-def test_making_sense_of_a_file():
-    with pytest.raises(UserError, match=r"a\.pt: cannot be used \(KeyError: 'x'\): give one"):
-        with making_sense_of("a.pt"):
-            {}["x"]
-    for error in (UserError("known"), FileNotFoundError(2, "no", "file"), MemoryError()):
-        with pytest.raises(type(error)):
-            with making_sense_of("a.pt"):
-                raise error
 
 
 def test_a_full_disk_while_torch_writes(tmp_path):

@@ -2,10 +2,11 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The toy corpus: its three grammars on sentences worked out by hand, and what its splits promise."""
 
-import importlib.util
+import importlib
 import random
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,13 +15,12 @@ from recipes import RECIPES
 
 @pytest.fixture(scope="module")
 def toy():
-    """data-bin-recipes/toy/generate.py as a module."""
-    specification = importlib.util.spec_from_file_location("toy_generate", RECIPES / "toy" / "generate.py")
-    module = importlib.util.module_from_spec(specification)
-    sys.modules["toy_generate"] = module  # dataclasses look their own module up
-    specification.loader.exec_module(module)
-    yield module
-    del sys.modules["toy_generate"]
+    """The names of data-bin-recipes/toy/grammar.py and generate.py."""
+    sys.path.insert(0, str(RECIPES / "toy"))
+    yield SimpleNamespace(**{**vars(importlib.import_module("grammar")), **vars(importlib.import_module("generate"))})
+    sys.path.remove(str(RECIPES / "toy"))
+    for name in ("grammar", "generate"):
+        del sys.modules[name]
 
 
 @pytest.fixture

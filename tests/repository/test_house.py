@@ -3,6 +3,7 @@
 """The rooms of the package: imports go down only, no module is too long, and commands load nothing heavy in vain."""
 
 import ast
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -51,9 +52,18 @@ def test_every_room_has_a_floor():
     assert {room(path) for path in modules()} == set(FLOOR)
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_no_module_is_too_long(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST
+def test_no_file_of_code_is_too_long():
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py", "*.sh"]
+    files = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.split()
+    assert len(files) > 300
+    lengths = {file: len((REPOSITORY / file).read_text(encoding="utf-8").splitlines()) for file in files}
+    assert {file: length for file, length in lengths.items() if length > LONGEST} == {}
+
+
+def test_tests_stand_in_rooms_of_the_same_names():
+    """Or with the harness, the recipes or the repository that they test."""
+    folders = {path.relative_to(REPOSITORY / "tests").parts[0] for path in (REPOSITORY / "tests").rglob("test_*.py")}
+    assert folders - set(FLOOR) == {"malformed", "mutations", "recipes", "repository"}
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -2,9 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Readers, windows and figures of the understanding tasks, against what was worked out by hand."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 import sentencepiece
@@ -14,117 +11,19 @@ from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.sentencepiece import ordinary_pieces, train_sentencepiece
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
-from veco_fairseq.inference.evaluation import Evaluated, write_predictions
-from veco_fairseq.understanding import metrics
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, by_window, paired
 from veco_fairseq.understanding.examples import (
     Question,
     SentencePair,
     TaggedSentence,
-    find_files,
-    read_examples,
-    without_text,
 )
-from veco_fairseq.understanding.predictions import Prediction, best_answer, sums_by_language
+from veco_fairseq.understanding.predictions import best_answer
 from veco_fairseq.understanding.windows import IGNORE, Notes, Window, Windows
-from veco_fairseq.understanding.xtreme import Result, spread, summary
 
 TEXT = ["the dog sees the cat .", "who sees the cat ?", "a dog and a cat are here .", "where is the dog ?"] * 3
 
 
-def write(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
 # Readers
-
-
-def test_sentence_pairs_without_and_with_names_of_columns(tmp_path):
-    plain = write(tmp_path / "train-en.tsv", "A dog .\tA cat .\tneutral\nIt is\tIt was\tContradiction\n")
-    assert read_examples(plain, "en", "classification") == [
-        SentencePair("row 1", f"{plain}, line 1", "A dog .", "A cat .", "neutral"),
-        SentencePair("row 2", f"{plain}, line 2", "It is", "It was", "contradiction"),
-    ]
-    header = "pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score\n7\tA\tB\tENTAILMENT\t4.5\n"
-    sick = write(tmp_path / "train-nl.tsv", header)
-    assert read_examples(sick, "nl", "classification") == [SentencePair("7", f"{sick}, line 2", "A", "B", "entailment")]
-    xnli = write(tmp_path / "train-fr.tsv", "\ufeffpremise\thypo\tlabel\nA\tB\tcontradictory\n")
-    read = [SentencePair("row 1", f"{xnli}, line 2", "A", "B", "contradiction")]
-    assert read_examples(xnli, "fr", "classification") == read
-    unlabelled = write(tmp_path / "test-en.tsv", "A\tB\n")
-    assert read_examples(unlabelled, "en", "classification")[0].label is None
-
-
-def test_conllu_takes_words_and_leaves_out_ranges_and_empty_nodes(tmp_path):
-    def row(number, word, tag):
-        return "\t".join([number, word, "_", tag, *["_"] * 6])
-
-    path = write(tmp_path / "train-de.conllu", "\n".join([
-        "# sent_id = s9", row("1-2", "im", "_"), row("1", "in", "ADP"), row("2", "dem", "DET"), row("2.1", "x", "X"),
-        "", "# text = Haus", row("1", "Haus", "NOUN"), "",
-    ]))  # fmt: skip
-    assert read_examples(path, "de", "tagging") == [
-        TaggedSentence("s9", f"{path}, line 1", ("in", "dem"), ("ADP", "DET")),
-        TaggedSentence("", f"{path}, line 7", ("Haus",), ("NOUN",)),
-    ]
-
-
-def test_wikiann_lines_lose_their_language(tmp_path):
-    path = write(tmp_path / "train-de.tsv", "# sent_id = s1\nde:Haus\tO\nde:de\tB-LOC\n\nen:x O\n")
-    first, second = read_examples(path, "de", "tagging")
-    assert (first.id, first.words, first.tags) == ("s1", ("Haus", "de"), ("O", "B-LOC"))
-    assert (second.id, second.words, second.tags) == ("", ("en:x",), ("O",))
-    untagged = read_examples(write(tmp_path / "test-de.tsv", "Haus\nde\n\nx\n"), "de", "tagging")
-    assert [(sentence.words, sentence.tags) for sentence in untagged] == [(("Haus", "de"), ()), (("x",), ())]
-
-
-def squad(path: Path, *questions) -> Path:
-    entries = [{"context": context, "qas": [{"id": name, "question": asked, **more}]}
-               for name, context, asked, more in questions]  # fmt: skip
-    return write(path, json.dumps({"data": [{"paragraphs": entries}]}))
-
-
-def test_questions_with_and_without_answer(tmp_path):
-    path = squad(
-        tmp_path / "train-en.json",
-        ("q1", "the dog sees", "who sees ?", {"answers": [{"text": "dog", "answer_start": 4}]}),
-        ("q2", "the dog", "where ?", {"answers": [{"text": "dog", "answer_start": 4}], "is_impossible": True}),
-        ("q3", "the dog", "why ?", {"answers": [{"text": "", "answer_start": 0}]}),
-    )
-    assert [question.answers for question in read_examples(path, "en", "span")] == [((4, "dog"),), (), ()]
-
-
-@pytest.mark.parametrize(
-    "name, content, nlu_task, message",
-    [
-        ("train-en.tsv", "a\tb\tc\na\tb\n", "classification", "line 2: has 2 columns, and line 1 has 3"),
-        ("train-en.tsv", "a\n", "classification", "line 1: has 1 columns"),
-        ("train-en.tsv", "", "classification", "has no examples"),
-        ("train-en.conllu", "1\ta\tX\n", "tagging", "line 1: has 3 columns, not the 10 of CoNLL-U"),
-        ("train-en.tsv", "a\tX\nb\n", "tagging", "line 2: has 1 columns, not a word and its tag"),
-        ("train-en.json", "{", "span", "line 1: is not JSON"),
-        ("train-en.json", '{"data": [{}]}', "span", "'paragraphs' is missing"),
-        (
-            "train-en.json",
-            '{"data": [{"paragraphs": [{"context": null, "qas": [{"id": "q", "question": "?"}]}]}]}',
-            "span",
-            "question q: is not in SQuAD's format: texts are strings",
-        ),
-    ],
-    ids=["ragged pairs", "one column", "empty", "conllu", "ragged tags", "no json", "no squad", "null"],
-)
-def test_bad_files(tmp_path, name, content, nlu_task, message):
-    with pytest.raises(UserError, match=message):
-        read_examples(write(tmp_path / name, content), "en", nlu_task)
-
-
-def test_two_files_of_a_language(tmp_path):
-    path = write(tmp_path / "dev-en.tsv", "a\tb\t0\n")
-    assert find_files(tmp_path, "valid", "classification") == {"en": path}
-    write(tmp_path / "valid-en.tsv", "a\tb\t0\n")
-    with pytest.raises(UserError, match="are both the valid set of en"):
-        find_files(tmp_path, "valid", "classification")
 
 
 # Windows
@@ -367,93 +266,3 @@ def test_rows_that_are_no_translations_of_each_other():
 
 
 # Figures
-
-
-def test_spans_as_conlleval_counts_them():
-    tags = ["B-PER", "I-PER", "B-PER", "O", "I-LOC", "I-LOC", "I-ORG", "B-LOC"]
-    assert metrics.spans(tags) == {("PER", 0, 1), ("PER", 2, 2), ("LOC", 4, 5), ("ORG", 6, 6), ("LOC", 7, 7)}
-
-
-def test_parts_of_speech_are_runs_of_one_tag():
-    """A run is a span; SYM and SCONJ are each their own, since an S is a span of one word to the script."""
-    tags = ["NOUN", "NOUN", "INTJ", "INTJ", "ADP", "SYM", "SYM", "SCONJ", "CCONJ", "X", "X"]
-    assert metrics.spans(tags) == {("NOUN", 0, 1), ("INTJ", 2, 3), ("ADP", 4, 4), ("SYM", 5, 5), ("SYM", 6, 6),
-                                   ("SCONJ", 7, 7), ("CCONJ", 8, 8), ("X", 9, 10)}  # fmt: skip
-
-
-def test_f1_of_tags_and_the_accuracy_beside_it():
-    sums = metrics.of_tags(["B-PER", "O", "O", "B-LOC"], ["B-PER", "I-PER", "O", "B-LOC"])
-    assert sums == {"correct": 1, "predicted": 2, "gold": 2, "right": 3, "words": 4}
-    assert metrics.figures(sums) == {"f1": 50, "accuracy": 75} and metrics.score(sums) == 50
-    sums = metrics.of_tags(["NOUN", "VERB", "X"], ["NOUN", "NOUN", "X"])  # two words right; X alone of 3 and 2 spans
-    assert metrics.figures(sums) == {"f1": pytest.approx(40), "accuracy": pytest.approx(200 / 3)}
-    assert metrics.score(sums) == pytest.approx(40)
-    assert Result([{"de": metrics.figures(sums)}]).average() == pytest.approx(40)  # in XTREME's mean over tasks
-
-
-def test_no_answer_is_lost_where_questions_share_an_id(tmp_path):
-    questions = [Question(name, "", "", "a b c", ()) for name in ("q", "r", "q")]
-    found = [Prediction(Side("en", question, []), answer) for question, answer in zip(questions, "abc")]
-    (path,) = write_predictions(Evaluated("span", {"en": found}, {}), tmp_path, "test")
-    assert path.name == "test-en.json" and json.loads(path.read_text()) == {"q": "a", "r": "b", "q#2": "c"}
-
-
-def test_answers_as_squad_counts_them():
-    # "cat sat" and "cat": one word in common of 2 and 1: F1 = 2 * 1 / 3
-    sums = metrics.of_answer("The cat!", ["a cat sat", "dog"])
-    assert sums == {"f1": pytest.approx(2 / 3), "exact": 0, "count": 1}
-    assert metrics.of_answer("The cat!", ["dog", "cat"]) == {"f1": 1, "exact": 1, "count": 1}
-    assert metrics.of_answer("", [], no_answer=True) == {"f1": 1, "exact": 1, "count": 1}
-    assert metrics.of_answer("cat", [], no_answer=True) == {"f1": 0, "exact": 0, "count": 1}
-    assert metrics.score({"f1": 3.0, "exact": 1.0, "count": 4.0}) == 50
-
-
-def test_answers_as_mlqa_counts_them():
-    assert metrics.mlqa_words("Der Hund, „Rex“", "de") == ["hund", "rex"]
-    assert metrics.squad_words("Der Hund, „Rex“") == ["der", "hund", "„rex“"]
-    # three characters and a number against two of the characters: F1 = 2 * 2 / (4 + 2)
-    assert metrics.mlqa_words("黑豹队，308", "zh") == ["黑", "豹", "队", "308"]
-    assert metrics.of_answer("黑豹队308", ["黑豹"], metric="mlqa", lang="zh")["f1"] == pytest.approx(2 / 3)
-
-
-@pytest.mark.parametrize(
-    "lang, gold, exact", [("de", "der Hund", 1), ("en", "der Hund", 0), ("en", "the Hund", 1), ("es", "el Hund", 1)]
-)
-def test_each_language_has_its_own_articles_in_mlqa(lang, gold, exact):
-    """And SQuAD's metric English ones everywhere."""
-    question = Question("1", "f", "?", gold, ((0, gold),))
-    found = [Prediction(Side(lang, question, []), "Hund")]
-    assert sums_by_language(found, "span", "mlqa")[lang]["exact"] == exact
-    assert sums_by_language(found, "span", "squad")[lang]["exact"] == (gold == "the Hund")
-
-
-def test_the_papers_averages():
-    """Table 2: VECO plugged in, translate-train-all, 81.0; XLM-R, cross-lingual transfer, 68.1."""
-
-    def row(*values):
-        names = ("xnli", "pawsx", "udpos", "panx", "xquad", "mlqa", "tydiqa", "bucc", "tatoeba")
-        results = {}
-        for name, value in zip(names, values):
-            figures = dict(zip(("f1", "exact"), value)) if isinstance(value, tuple) else {"f1": value}
-            results[name] = Result([{"all": figures}])
-        return summary(results)["average"]
-
-    plugged_in = row(84.3, 92.8, 79.8, 71.0, (83.9, 70.9), (77.5, 59.3), (79.4, 63.7), 92.6, 91.1)
-    assert plugged_in == pytest.approx(81.0, abs=0.05)
-    xlmr = row(79.2, 86.4, 72.6, 65.4, (76.6, 60.8), (71.6, 53.2), (65.1, 45.0), 66.0, 57.3)
-    assert xlmr == pytest.approx(68.1, abs=0.05)
-
-
-def test_seeds_have_a_mean_and_a_spread():
-    result = Result([{"de": {"f1": 10.0}, "fr": {"f1": 30.0}}, {"de": {"f1": 20.0}, "fr": {"f1": 30.0}}])
-    assert result.of("f1", "mean") == [20, 25] and result.average() == 22.5
-    assert spread(result.of("f1", "de")) == "15.0 ± 7.1"
-
-
-def test_training_keeps_what_pairs_examples_and_no_text():
-    pair = without_text(SentencePair("1", "f, line 1", "a dog", "a cat", "neutral"))
-    assert pair == SentencePair("1", "f, line 1", "", "", "neutral")  # labels of translations are compared
-    tagged = without_text(TaggedSentence("s", "f, line 2", ("a", "dog"), ("DET", "NOUN")))
-    assert tagged == TaggedSentence("s", "f, line 2", (), ())
-    question = without_text(Question("q", "f, question q", "who ?", "a dog", ((2, "dog"),)))
-    assert question == Question("q", "f, question q", "", "", ())

@@ -1,0 +1,101 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Training and translation in bf16 on a CPU, and gradients that are no numbers."""
+
+import math
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.optim import AMPOptimizer
+from support.stock import copy_of, error_line, run, train, trained  # noqa: F401  fixtures
+
+from veco_fairseq.compat import precision
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_gradients_that_are_no_numbers_are_an_error_under_amp_without_a_scale(value):
+    """On a CPU there is no scale to lower. Clipping would turn an infinite gradient into zeros and a NaN."""
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), [
+        "data", "--task", "translation", "--arch", "transformer_tiny", "--optimizer", "adam", "--lr", "1", "--amp",
+    ]))  # fmt: skip
+    parameter = torch.nn.Parameter(torch.zeros(3))
+    optimizer = AMPOptimizer.build_optimizer(cfg, [parameter])
+    optimizer._grad_scaler = torch.amp.GradScaler("cpu", enabled=False)
+    optimizer.backward((parameter * torch.tensor([1.0, value, 3.0])).sum())
+    with pytest.raises(FloatingPointError, match="Nan/Inf"):
+        optimizer.clip_grad_norm(1.0)
+
+
+def test_amp_on_a_cpu_computes_in_bf16_and_resumes(trained, tmp_path):
+    """Near fp32's loss, but not equal to it; parameters in fp32; nothing said of CUDA."""
+    losses = {}
+    for amp in ((), ("--amp",)):
+        folder = tmp_path / f"ckpt{len(amp)}"
+        for updates in ("3", "6"):
+            options = ("--max-update", updates, "--log-format", "json", "--log-interval", "1", "--save-dir", folder)
+            result = train(trained, *amp, *options)
+            assert result.returncode == 0 and result.stderr == ""
+        losses[amp] = [float(loss) for loss in re.findall(r'train_inner \| .*?"loss": "([\d.]+)"', result.stdout)]
+        weights = torch.load(folder / "checkpoint_last.pt")["model"]
+        assert all(tensor.dtype == torch.float32 for tensor in weights.values())
+    assert len(losses[()]) == len(losses["--amp",]) == 3 and losses[()] != losses["--amp",]
+    assert losses[()] == pytest.approx(losses["--amp",], rel=0.02)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_amp_unscales_gradients_once():
+    """Adam with a large epsilon, whose steps tell the size of gradients, takes the same one with a loss scale."""
+    steps = []
+    for scaled in (False, True):
+        cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), [
+            "data", "--task", "translation", "--arch", "transformer_tiny", "--optimizer", "adam", "--adam-eps", "1",
+            "--lr", "1", "--amp",
+        ]))  # fmt: skip
+        parameter = torch.nn.Parameter(torch.zeros(2))
+        optimizer = AMPOptimizer.build_optimizer(cfg, [parameter])
+        optimizer._grad_scaler = torch.amp.GradScaler("cpu", init_scale=128.0, enabled=scaled)
+        optimizer.backward((parameter * torch.tensor([1.0, 3.0])).sum())
+        optimizer.clip_grad_norm(0)
+        optimizer.step()
+        steps.append(parameter.detach().clone())
+    assert steps[0].abs().min() > 0 and torch.equal(*steps)
+
+
+@pytest.mark.parametrize("command", ["fairseq-generate", "fairseq-interactive"])
+def test_amp_translates_in_bf16(trained, command):
+    """Near fp32's log-probabilities, but not equal to them."""
+    data = ["--input", "test.de"] if command == "fairseq-interactive" else ["--max-tokens", "100"]
+    scores = {}
+    for amp in ((), ("--amp",)):
+        options = ("--path", "ckpt/checkpoint_last.pt", "-s", "de", "-t", "en", "--beam", "1", "--max-len-b", "3")
+        result = run(command, "data", *data, *options, *amp, cwd=trained)
+        assert result.returncode == 0, result.stderr
+        # the first token's, before which the two can have chosen nothing else
+        scores[amp] = [float(score) for score in re.findall(r"^P-\d+\t(\S+)", result.stdout, re.MULTILINE)]
+    assert len(scores[()]) == len(scores["--amp",]) == 8 and scores[()] != scores["--amp",]
+    assert scores[()] == pytest.approx(scores["--amp",], rel=0.02)
+
+
+@pytest.mark.parametrize("amp", [(), ("--amp",)], ids=["fp32", "amp"])
+def test_nan_is_an_error_and_the_checkpoint_before_is_whole(copy_of, amp):
+    """With an absurd learning rate the second update's loss is no number; nothing of it is saved."""
+    folder = copy_of
+    before = (folder / "ckpt/checkpoint_last.pt").read_bytes()
+    options = ("--max-update", "9", "--reset-optimizer", "--lr", "1e30", "--disable-validation", "--no-save")
+    result = train(folder, *amp, *options)
+    assert "the gradients became NaN or infinite: lower --lr or raise --warmup-updates" in error_line(result)
+    assert (folder / "ckpt/checkpoint_last.pt").read_bytes() == before
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_translation_with_amp_is_in_bf16_on_a_cpu(asked):
+    def main(cfg):
+        return torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+
+    cfg = SimpleNamespace(common=SimpleNamespace(cpu=False, amp=asked))
+    assert precision.translating(main)(cfg) == (asked, torch.bfloat16)

@@ -1,0 +1,200 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Preparation that is repeated, interrupted or killed does what is left, to the same bytes."""
+
+import gzip
+import os
+import re
+import signal
+
+import pytest
+from fairseq.data.indexed_dataset import MMapIndexedDataset
+from support.preparation import (
+    decoded,
+    plan_with,
+    text_lines,
+    vocabulary,  # noqa: F401  fixtures
+    write_lines,
+)
+
+from veco_fairseq.data.prepare import growing, preparation
+from veco_fairseq.data.prepare.preparation import MANIFEST_NAME, prepare_root
+from veco_fairseq.data.sentencepiece import Encoder
+from veco_fairseq.errors import UserError
+
+
+def times(root):
+    return {path.relative_to(root).as_posix(): path.stat().st_mtime_ns for path in root.rglob("*.*") if path.is_file()}
+
+
+def test_second_run_does_only_what_changed(tmp_path, vocabulary, capsys):
+    x = write_lines(tmp_path / "x", text_lines("xx", 30))
+    y = write_lines(tmp_path / "y", text_lines("yy", 30))
+    pair = write_lines(tmp_path / "px", text_lines("xx", 9)), write_lines(tmp_path / "py", text_lines("yy", 9))
+    plan = plan_with(vocabulary, tmp_path / "root", [f"xx={x}", f"yy={y}"], [f"xx-yy={pair[0]},{pair[1]}"], valid_lines=3)
+    first = prepare_root(plan)
+    before = times(tmp_path / "root")
+    seconds = re.findall(r"lines encoded in ([\d.]+) s", capsys.readouterr().out)
+    assert len(seconds) == 3 and all(float(took) < 300 for took in seconds)
+    assert prepare_root(plan) == first
+    assert times(tmp_path / "root") == before
+    assert capsys.readouterr().out.count("already there") == 4
+
+    write_lines(y, text_lines("yy", 31))
+    reports = prepare_root(plan)
+    assert reports["mono/yy"]["splits"]["train"]["yy"]["lines"] == 28
+    changed = {name for name, when in times(tmp_path / "root").items() if before[name] != when}
+    assert changed == {f"mono/yy/{name}" for name in ("train.bin", "train.idx", "valid.bin", "valid.idx")} | {MANIFEST_NAME}
+
+
+def test_changed_pair_is_refused_before_anything_is_touched(tmp_path, vocabulary):
+    x, y = write_lines(tmp_path / "x", text_lines("xx", 30)), write_lines(tmp_path / "y", text_lines("yy", 30))
+    plan = plan_with(vocabulary, tmp_path / "root", [f"xx={x}"], [f"xx-yy={x},{y}"], valid_lines=3)
+    prepare_root(plan)
+    before = times(tmp_path / "root")
+    write_lines(x, text_lines("xx", 29))
+    with pytest.raises(UserError, match=r"x has 29 lines and .*y has 30"):
+        prepare_root(plan)
+    before.pop(MANIFEST_NAME)
+    assert before.items() <= times(tmp_path / "root").items()
+
+
+def test_validation_files_go_when_they_are_no_longer_asked_for(tmp_path, vocabulary):
+    x = write_lines(tmp_path / "x", text_lines("xx", 30))
+    prepare_root(plan_with(vocabulary, tmp_path / "root", [f"xx={x}"], valid_lines=3))
+    assert (tmp_path / "root/mono/xx/valid.idx").exists()
+    prepare_root(plan_with(vocabulary, tmp_path / "root", [f"xx={x}"], valid_lines=0))
+    assert sorted(path.name for path in (tmp_path / "root/mono/xx").iterdir()) == ["train.bin", "train.idx"]
+    assert len(MMapIndexedDataset(str(tmp_path / "root/mono/xx/train"))) == 30
+
+
+def test_removed_or_truncated_file_is_made_again(tmp_path, vocabulary):
+    x = write_lines(tmp_path / "x", text_lines("xx", 30))
+    plan = plan_with(vocabulary, tmp_path / "root", [f"xx={x}"])
+    prepare_root(plan)
+    tokens = tmp_path / "root/mono/xx/train.bin"
+    content = tokens.read_bytes()
+    tokens.write_bytes(content[:10])
+    prepare_root(plan)
+    assert tokens.read_bytes() == content
+
+
+def test_interrupted_step_has_no_file_under_its_name_and_goes_through_the_second_time(tmp_path, vocabulary, monkeypatch):
+    x = write_lines(tmp_path / "x", text_lines("xx", 30))
+    plan = plan_with(vocabulary, tmp_path / "root", [f"xx={x}"], valid_lines=3)
+    encode = Encoder.__call__
+    calls = []
+
+    def interrupted(self, lines):
+        calls.append(lines)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return encode(self, lines)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation, "LINES_A_BATCH", 10)
+        patch.setattr(Encoder, "__call__", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            prepare_root(plan)
+    assert [path.name for path in (tmp_path / "root/mono/xx").iterdir() if not path.name.startswith(".")] == []
+    # What a killed process could not clean up is cleaned up by the next one.
+    (tmp_path / "root/mono/xx/.train.bin.1.tmp").touch()
+    prepare_root(plan)
+    assert len(MMapIndexedDataset(str(tmp_path / "root/mono/xx/train"))) == 27
+    assert len(list((tmp_path / "root/mono/xx").iterdir())) == 4
+
+
+def killed(plan, at: str, number: int) -> int:
+    """Make the root in a fork that is killed with -9 when ``at`` is called for the ``number``-th time (0: never).
+
+    Returns how many lines it encoded.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        calls = {"encode": 0, "finish": 0}
+        originals = {"encode": Encoder.__call__, "finish": growing.GrowingTokens.finish}
+
+        def counted(name):
+            def call(self, *lines):
+                calls[name] += 1
+                if name == at and calls[name] == number:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                result = originals[name](self, *lines)
+                os.write(writer, b"." * len(lines[0]) if lines else b"")
+                return result
+
+            return call
+
+        Encoder.__call__, growing.GrowingTokens.finish = counted("encode"), counted("finish")
+        preparation.LINES_A_BATCH, preparation.SECONDS_BETWEEN_MARKS = 10, 0
+        try:
+            prepare_root(plan)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        lines = len(pipe.read())
+    status = os.waitpid(child, 0)[1]
+    assert os.waitstatus_to_exitcode(status) == (-signal.SIGKILL if number else 0)
+    return lines
+
+
+@pytest.mark.parametrize("stops", [
+    [("encode", 3)], [("encode", 2), ("encode", 3), ("encode", 9)], [("encode", 13), ("finish", 1)], [("finish", 2)],
+    [("finish", 4)], [("encode", 16)],
+], ids=str)  # fmt: skip
+def test_killed_inside_a_file_goes_on_there(tmp_path, vocabulary, stops):
+    """The same bytes in the end, and nothing encoded twice but the batch that a kill cut off."""
+    x, y = text_lines("xx", 93), text_lines("yy", 93)
+    x[40] = y[17] = ""
+    a, b = write_lines(tmp_path / "a", x), tmp_path / "b.gz"
+    b.write_bytes(gzip.compress("".join(f"{line}\n" for line in y).encode()))
+    plans = [plan_with(vocabulary, tmp_path / root, [f"xx={a}"], [f"xx-yy={a},{b}"], valid_lines=7)
+             for root in ("whole", "root")]  # fmt: skip
+    prepare_root(plans[0])
+    lines = sum(killed(plans[1], at, number) for at, number in stops) + killed(plans[1], "", 0)
+    roots = [{path.relative_to(plan.output): path.read_bytes() for path in plan.output.rglob("*") if path.is_file()}
+             for plan in plans]  # fmt: skip
+    assert roots[0] == roots[1] and len(roots[0]) == 15
+    assert 93 + 2 * 91 <= lines <= 93 + 2 * 91 + 10 * sum(at == "encode" for at, _ in stops)
+
+
+def test_text_that_changed_in_between_is_encoded_anew(tmp_path, vocabulary):
+    source = write_lines(tmp_path / "x", text_lines("xx", 55))
+    plan = plan_with(vocabulary, tmp_path / "root", [f"xx={source}"], valid_lines=3)
+    killed(plan, "encode", 4)
+    write_lines(source, text_lines("xx", 55, seed=1))
+    assert killed(plan, "", 0) == 55
+    assert decoded(tmp_path / "root/mono/xx/train", vocabulary) == text_lines("xx", 55, seed=1)[:52]
+
+
+def test_files_that_were_cut_in_between_are_made_anew(tmp_path, vocabulary):
+    source = write_lines(tmp_path / "x", text_lines("xx", 55))
+    plan = plan_with(vocabulary, tmp_path / "root", [f"xx={source}"])
+    killed(plan, "encode", 4)
+    (hidden, _) = growing.hidden_paths(tmp_path / "root/mono/xx/train")
+    hidden.write_bytes(hidden.read_bytes()[:-1])
+    assert killed(plan, "", 0) == 55
+    assert decoded(tmp_path / "root/mono/xx/train", vocabulary) == text_lines("xx", 55)
+
+
+def test_a_full_disk_ends_in_one_line_and_goes_on(tmp_path, vocabulary, monkeypatch):
+    source = write_lines(tmp_path / "x", text_lines("xx", 55))
+    plan = plan_with(vocabulary, tmp_path / "root", [f"xx={source}"])
+    mark, marks = growing.GrowingTokens.mark, []
+
+    def full(self):
+        marks.append(self.lines)
+        if len(marks) == 3:
+            raise OSError(28, "No space left on device")
+        return mark(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation, "LINES_A_BATCH", 10)
+        patch.setattr(preparation, "SECONDS_BETWEEN_MARKS", 0)
+        patch.setattr(growing.GrowingTokens, "mark", full)
+        with pytest.raises(UserError, match=r"root/mono/xx: cannot be written \(No space left on device\): free some"):
+            prepare_root(plan)
+    assert killed(plan, "", 0) == 35

@@ -1,0 +1,95 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Downloads are encrypted, checked and unpacked; what they hold becomes plain text."""
+
+import gzip
+import hashlib
+import os
+import re
+import subprocess
+import tarfile
+import zipfile
+
+import pytest
+from conftest import REPOSITORY
+from support.sourced import sourced
+
+
+def test_downloads_are_encrypted_and_checked():
+    """Over https alone; by SHA-256, by a commit, or, the one archive of which no SHA-256 is known, by MD5."""
+    scripts = [path.read_text() for path in (REPOSITORY / "data-bin-recipes").rglob("*.sh")]
+    assert not [line for script in scripts for line in script.splitlines() if re.search(r"\b(http|ftp)://", line)]
+    by_md5 = [
+        line for script in scripts for line in script.splitlines() if re.search(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])", line)
+    ]
+    assert [re.search(r"https://\S+", line)[0] for line in by_md5] == [
+        "https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/$ARCHIVE"
+    ]
+    for script in scripts:
+        if re.search(r"^ *archive .* any$", script, re.MULTILINE):
+            assert re.search(r"^URL=https://raw\.githubusercontent\.com/\S+/[0-9a-f]{40}/", script, re.MULTILINE)
+
+
+def test_archives_are_checked_and_unpacked(tmp_path):
+    """curl takes file: addresses, too, so that nothing has to be fetched."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("x/news.de-en.en", "one\n")
+        archive.writestr("giga.en.gz", gzip.compress(b"two\n"))
+    (tmp_path / "talks.en").write_text("three\n")
+    with tarfile.open(tmp_path / "b.tgz", "w:gz") as archive:
+        archive.add(tmp_path / "talks.en", "de-en/talks.en")
+    sums = {name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in ("a.zip", "b.tgz")}
+    calls = "".join(f"archive file://{tmp_path}/{name} {checksum};" for name, checksum in sums.items())
+    members = "to_file all members en a.zip x/news.de-en.@ a.zip giga.@.gz b.tgz de-en/talks.@; cat all"
+    result = sourced(tmp_path / "out", f"cd {tmp_path}; {calls} {members}")
+    assert result.returncode == 0 and result.stdout.endswith("one\ntwo\nthree\n"), result.stderr
+    assert "already there" in sourced(tmp_path / "out", calls).stdout
+
+    wrong = sourced(tmp_path / "other", f"archive file://{tmp_path}/a.zip {'0' * 32}")
+    assert wrong.returncode == 1 and "a.zip: is not the file that this recipe was made for" in wrong.stderr
+    assert list((tmp_path / "other/downloads").iterdir()) == []
+    missing = sourced(tmp_path / "other", f"archive file://{tmp_path}/c.zip {'0' * 32}")
+    assert missing.returncode == 1 and "give --local DIR" in missing.stderr
+    members = "members en a.zip x/none.@ a.zip giga.@.gz"
+    broken = sourced(tmp_path / "out", f"cd {tmp_path}; step text raw.en to_file '{{}}' {members}")
+    assert broken.returncode == 1 and not (tmp_path / "raw.en").exists()
+
+
+@pytest.mark.parametrize(("code", "kept"), [(22, False), (56, True)], ids=["HTTP 416", "connection lost"])
+def test_a_part_of_another_file_is_not_resumed_for_ever(tmp_path, code, kept):
+    incoming = tmp_path / "downloads/a.zip.incoming"
+    incoming.parent.mkdir()
+    incoming.write_text("other")
+    result = sourced(tmp_path, f"curl() {{ return {code}; }}; archive http://none/a.zip {'0' * 32}")
+    assert "cannot be downloaded: try again" in result.stderr and incoming.exists() == kept
+
+
+def test_talks_lose_their_tags(tmp_path):
+    folder = tmp_path / "de-en"
+    folder.mkdir()
+    for lang in ("de", "en"):
+        lines = ["<url>http://x</url>", "<title>A title</title>", *(f" {lang} sentence {n} < 3 " for n in range(46))]
+        lines[-3] += "\0 "  # for which grep would take it for no text
+        (folder / f"train.tags.de-en.{lang}").write_text("".join(f"{line}\n" for line in lines))
+        for name in ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012"):
+            (folder / f"IWSLT14.{name}.de-en.{lang}.xml").write_text(
+                f'<doc><title>x</title>\n<seg id="1"> {lang} of {name}. </seg>\n</doc>\n'
+            )
+    with tarfile.open(tmp_path / "de-en.tgz", "w:gz") as archive:
+        archive.add(folder, "de-en")
+    md5 = hashlib.md5((tmp_path / "de-en.tgz").read_bytes()).hexdigest()
+    recipe_folder = tmp_path / "recipes/iwslt14.de-en"
+    recipe_folder.mkdir(parents=True)
+    (tmp_path / "recipes/lib").symlink_to(REPOSITORY / "data-bin-recipes/lib")
+    script = (REPOSITORY / "data-bin-recipes/iwslt14.de-en/prepare.sh").read_text()
+    script = re.sub(r"archive http\S*/\$ARCHIVE \w+", f"archive file://{tmp_path}/$ARCHIVE {md5}", script)
+    (recipe_folder / "prepare.sh").write_text(script.replace("\nprepare_task", ""))
+    (tmp_path / "model.pt").touch()
+    out = tmp_path / "out"
+    command = ["bash", recipe_folder / "prepare.sh", "--out", out, "--pretrained", tmp_path / "model.pt"]
+    result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "VECO_SKIP_SETUP": "1"})
+    assert result.returncode == 0, result.stderr
+    train, valid, test = ((out / f"raw/{split}.de").read_text().splitlines() for split in ("train", "valid", "test"))
+    assert len(train) == 44 and train[0] == "de sentence 0 < 3"
+    assert valid == ["de sentence 22 < 3", "de sentence 45 < 3"]
+    assert test[:2] == ["de of TED.dev2010.", "de of TEDX.dev2012."] and len(test) == 5

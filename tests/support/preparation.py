@@ -1,0 +1,55 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Generated text, its vocabulary and plans of preparation."""
+
+import random
+
+import pytest
+from fairseq.data.indexed_dataset import MMapIndexedDataset
+
+from veco_fairseq.data.prepare.text import Plan, parse_parts
+from veco_fairseq.data.sentencepiece import dictionary_text, load_sentencepiece, train_sentencepiece
+
+LETTERS = {"xx": "abcdefg", "yy": "uvwxyz"}
+
+
+def text_lines(language, count, seed=0):
+    """``count`` lines of random words over the language's letters, the same for the same seed."""
+    rng = random.Random(f"{language} {seed}")
+    words = ["".join(rng.choices(LETTERS[language], k=rng.randint(2, 5))) for _ in range(60)]
+    return [" ".join(rng.choices(words, k=rng.randint(3, 8))) for _ in range(count)]
+
+
+def write_lines(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    """A SentencePiece model of both languages with 80 pieces, and its dictionary."""
+    folder = tmp_path_factory.mktemp("vocabulary")
+    lines = text_lines("xx", 300) + text_lines("yy", 300)
+    (folder / "spm.model").write_bytes(train_sentencepiece(lines, 80, character_coverage=1.0))
+    model = load_sentencepiece(folder / "spm.model")
+    (folder / "dict.txt").write_text(dictionary_text(model, folder / "spm.model"), encoding="utf-8")
+    return folder
+
+
+def plan_with(vocabulary, output, mono=(), bitext=(), valid_lines=0, **options):
+    parts = parse_parts(mono, bitext, options.pop("mono_valid", ()), options.pop("bitext_valid", ()))
+    files = {"sentencepiece": vocabulary / "spm.model", "dictionary": vocabulary / "dict.txt"}
+    return Plan(output=output, parts=parts, valid_lines=valid_lines, workers=2, **files, **options)
+
+
+def decoded(prefix, vocabulary):
+    """The lines in a token file, through the dictionary's text and SentencePiece, not through our tables."""
+    rows = (vocabulary / "dict.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    symbols = ["<s>", "<pad>", "</s>", "<unk>"] + [row.split(" ")[0] for row in rows]
+    model = load_sentencepiece(vocabulary / "spm.model")
+    lines = []
+    for item in MMapIndexedDataset(str(prefix)):
+        pieces = [symbols[i] for i in item.tolist()]
+        assert pieces[-1] == "</s>"
+        lines.append(model.decode(pieces[:-1]))
+    return lines

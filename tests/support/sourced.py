@@ -1,0 +1,16 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The shell functions of the translation recipes, by themselves."""
+
+import os
+import subprocess
+
+from conftest import REPOSITORY
+
+
+def sourced(tmp_path, script):
+    """Lines of bash that have sourced translation.sh, with OUT and options set."""
+    source = f"set -euo pipefail; source {REPOSITORY}/data-bin-recipes/lib/translation.sh"
+    script = f"{source}; SRC=en TGT=de; parse_options local= out= -- --out {tmp_path}; begin; {script}"
+    environment = {**os.environ, "VECO_SKIP_SETUP": "1"}
+    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment)

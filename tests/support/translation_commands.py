@@ -1,0 +1,153 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The commands of translation with each of their options: a part of support/command_table.py."""
+
+from pathlib import Path
+from unittest import mock
+
+from veco_fairseq.checkpoints.averaging import EPOCH, UPDATE
+
+P = Path
+TRANSLATION = {
+    "translate.py": (
+        ["a.pt"],
+        {"inference.translator.Translator": None, "inference.translator.translate_stream": []},
+        {
+            "b.pt": {"Translator.checkpoints": [P("a.pt"), P("b.pt")]},
+            "--sentencepiece m": {"Translator.model": P("m")},
+            "--data d": {"Translator.data": P("d")},
+            "--beam 3": {"Translator.beam": 3},
+            "--lenpen 0.6": {"Translator.lenpen": 0.6},
+            "--max-len-a 1.1": {"Translator.max_len_a": 1.1},
+            "--max-len-b 7": {"Translator.max_len_b": 7},
+            "--batch-size 9": {"Translator.batch_size": 9},
+            "--max-tokens 99": {"Translator.max_tokens": 99},
+            "--buffer-size 11": {"translate_stream.buffer_size": 11},
+            "--amp": {"Translator.bf16": True},
+            "--cpu": {"Translator.cpu": True},
+        },
+    ),
+    "convert_to_seq2seq.py": (
+        "--checkpoint a.pt --output o.pt --decoder-layers 3".split(),
+        {"checkpoints.seq2seq.convert_to_seq2seq": {}, "checkpoints.seq2seq.report_lines": []},
+        {
+            "": {"convert_to_seq2seq.allow_new_tokens": False, "convert_to_seq2seq.trust": False, "convert_to_seq2seq.seed": 1},
+            "--checkpoint b.pt": {"convert_to_seq2seq.checkpoint": P("b.pt")},
+            "--output p.pt": {"convert_to_seq2seq.output": P("p.pt")},
+            "--decoder-layers 2": {"convert_to_seq2seq.decoder_layers": 2},
+            "--decoder-layers 0": {"convert_to_seq2seq.decoder_layers": 0},
+            "--decoder-layers all": {"convert_to_seq2seq.decoder_layers": None},
+            "--layer-selection first": {"convert_to_seq2seq.layer_selection": "first"},
+            "--dict d": {"convert_to_seq2seq.dictionary": P("d")},
+            "--random-cross-attention": {"convert_to_seq2seq.random_cross_attention": True},
+            "--keep-lm-head": {"convert_to_seq2seq.keep_lm_head": True},
+            "--tie-self-attention": {"convert_to_seq2seq.tie_self_attention": True},
+            "--allow-new-tokens": {"convert_to_seq2seq.allow_new_tokens": True},
+            "--trust-checkpoint": {"convert_to_seq2seq.trust": True},
+            "--seed 7": {"convert_to_seq2seq.seed": 7},
+        },
+    ),
+    "export_ct2.py": (
+        "--checkpoint a.pt --output o".split(),
+        {"checkpoints.ct2.export_ct2": None},
+        {
+            "--checkpoint b.pt": {"export_ct2.checkpoint": P("b.pt")},
+            "--output p": {"export_ct2.output": P("p")},
+            "--data d": {"export_ct2.data": P("d")},
+            "--quantization int8": {"export_ct2.quantization": "int8"},
+            "--sentencepiece m": {"export_ct2.sentencepiece": P("m")},
+        },
+    ),
+    "export_hf.py": (
+        "--checkpoint a.pt --output o".split(),
+        {
+            "checkpoints.huggingface.export_hf": mock.Mock(notes=["a note"], dropped=1, folder="o"),
+            "checkpoints.huggingface.largest_difference": 0.5,
+        },
+        {
+            "": {"stdout": "a note"},
+            "--checkpoint b.pt": {"export_hf.checkpoint": P("b.pt"), "largest_difference.checkpoint": P("b.pt")},
+            "--output p": {"export_hf.output": P("p")},
+            "--trust-checkpoint": {"export_hf.trust": True, "largest_difference.trust": True},
+        },
+    ),
+    "average_checkpoints.py": (
+        "--output o.pt".split(),
+        {"checkpoints.averaging.average_checkpoints": None, "checkpoints.averaging.last_checkpoints": [P("x.pt"), P("y.pt")]},
+        {
+            "--inputs a.pt b.pt": {"average_checkpoints.paths": [P("a.pt"), P("b.pt")]},
+            "--inputs a.pt --output p.pt": {"average_checkpoints.output": P("p.pt")},
+            "--inputs d --num-update-checkpoints 3": {
+                "last_checkpoints.count": 3,
+                "last_checkpoints.name": UPDATE,
+                "average_checkpoints.paths": [P("x.pt"), P("y.pt")],
+            },
+            "--inputs d --num-epoch-checkpoints 4": {"last_checkpoints.count": 4, "last_checkpoints.name": EPOCH},
+            "--inputs d --num-epoch-checkpoints 4 --checkpoint-upper-bound 7": {"last_checkpoints.upper_bound": 7},
+            "--inputs a.pt --trust-checkpoint": {"average_checkpoints.trust": True},
+        },
+    ),
+    "encode.py": (
+        "--sentencepiece m --inputs a b --outputs c d".split(),
+        {"data.sentencepiece.encode_text": 3, "data.prepare.text.default_workers": 6},
+        {
+            "": {"encode_text.source": [P("a"), P("b")], "encode_text.target": [P("c"), P("d")], "encode_text.workers": [6, 6]},
+            "--sentencepiece n": {"encode_text.model": [P("n")] * 2},
+            "= --sentencepiece m --inputs b a --outputs d c": {
+                "encode_text.source": [P("b"), P("a")],
+                "encode_text.target": [P("d"), P("c")],
+            },
+            "--inputs e --outputs f": {"encode_text.source": P("e"), "encode_text.target": P("f")},
+            "--workers 5": {"encode_text.workers": [5, 5]},
+        },
+    ),
+    "import_veco.py": (
+        "--checkpoint a.pt --dict d --output o.pt".split(),
+        {
+            "checkpoints.release.import_release": {},
+            "checkpoints.release.back_to_pretraining": [],
+            "checkpoints.seq2seq.report_lines": [],
+        },
+        {
+            "--checkpoint b.pt": {"import_release.checkpoint": P("b.pt")},
+            "--dict e": {"import_release.dictionary": P("e")},
+            "--output p.pt": {"import_release.output": P("p.pt")},
+            "--pretraining": {"back_to_pretraining.checkpoint": P("a.pt"), "back_to_pretraining.output": P("o.pt")},
+            "--pretraining --trust-checkpoint": {"back_to_pretraining.trust": True},
+            "--decoder-layers 2": {"import_release.decoder_layers": 2},
+            "--layer-selection first": {"import_release.layer_selection": "first"},
+            "--source-lang en --target-lang de": {"import_release.source_lang": "en", "import_release.target_lang": "de"},
+            "--trust-checkpoint": {"import_release.trust": True},
+        },
+    ),
+    "score.py": (
+        "--hypothesis h --reference r --lang de".split(),
+        {"inference.scoring.score_files": {"a": 1}, "inference.scoring.score_lines": []},
+        {
+            "--hypothesis x": {"score_files.hypothesis": P("x"), "score_files.generated": False},
+            "= --generate-output g --reference r --lang de": {"score_files.hypothesis": P("g"), "score_files.generated": True},
+            "--reference x": {"score_files.reference": P("x")},
+            "--lang fr": {"score_files.lang": "fr"},
+            "--split-compounds": {"score_files.split_compounds": True},
+            "--bootstrap 7": {"score_files.samples": 7},
+            "--baseline b": {"score_files.baseline": P("b")},
+            "--json j": {"j": '"a": 1'},
+        },
+    ),
+    "trim_vocab.py": (
+        "a b --sentencepiece m --keep 9 --output o".split(),
+        {
+            "data.sentencepiece.load_sentencepiece": "model",
+            "data.sentencepiece.write_vocabulary": None,
+            "data.prepare.text.default_workers": 6,
+            "data.sentencepiece.trim": mock.Mock(model=b"m", dictionary=b"d", kept=1, pieces=2, share=0.5),
+        },
+        {
+            "": {"trim.corpora": [P("a"), P("b")], "trim.workers": 6, "trim.model": "model"},
+            "--sentencepiece n": {"load_sentencepiece.path": P("n")},
+            "--keep 7": {"trim.keep": 7},
+            "--output p": {"write_vocabulary.folder": P("p")},
+            "--workers 5": {"trim.workers": 5},
+        },
+    ),
+}

@@ -1,0 +1,119 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Readers of the tasks' files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.understanding.examples import (
+    Question,
+    SentencePair,
+    TaggedSentence,
+    find_files,
+    read_examples,
+    without_text,
+)
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_sentence_pairs_without_and_with_names_of_columns(tmp_path):
+    plain = write(tmp_path / "train-en.tsv", "A dog .\tA cat .\tneutral\nIt is\tIt was\tContradiction\n")
+    assert read_examples(plain, "en", "classification") == [
+        SentencePair("row 1", f"{plain}, line 1", "A dog .", "A cat .", "neutral"),
+        SentencePair("row 2", f"{plain}, line 2", "It is", "It was", "contradiction"),
+    ]
+    header = "pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score\n7\tA\tB\tENTAILMENT\t4.5\n"
+    sick = write(tmp_path / "train-nl.tsv", header)
+    assert read_examples(sick, "nl", "classification") == [SentencePair("7", f"{sick}, line 2", "A", "B", "entailment")]
+    xnli = write(tmp_path / "train-fr.tsv", "\ufeffpremise\thypo\tlabel\nA\tB\tcontradictory\n")
+    read = [SentencePair("row 1", f"{xnli}, line 2", "A", "B", "contradiction")]
+    assert read_examples(xnli, "fr", "classification") == read
+    unlabelled = write(tmp_path / "test-en.tsv", "A\tB\n")
+    assert read_examples(unlabelled, "en", "classification")[0].label is None
+
+
+def test_conllu_takes_words_and_leaves_out_ranges_and_empty_nodes(tmp_path):
+    def row(number, word, tag):
+        return "\t".join([number, word, "_", tag, *["_"] * 6])
+
+    path = write(tmp_path / "train-de.conllu", "\n".join([
+        "# sent_id = s9", row("1-2", "im", "_"), row("1", "in", "ADP"), row("2", "dem", "DET"), row("2.1", "x", "X"),
+        "", "# text = Haus", row("1", "Haus", "NOUN"), "",
+    ]))  # fmt: skip
+    assert read_examples(path, "de", "tagging") == [
+        TaggedSentence("s9", f"{path}, line 1", ("in", "dem"), ("ADP", "DET")),
+        TaggedSentence("", f"{path}, line 7", ("Haus",), ("NOUN",)),
+    ]
+
+
+def test_wikiann_lines_lose_their_language(tmp_path):
+    path = write(tmp_path / "train-de.tsv", "# sent_id = s1\nde:Haus\tO\nde:de\tB-LOC\n\nen:x O\n")
+    first, second = read_examples(path, "de", "tagging")
+    assert (first.id, first.words, first.tags) == ("s1", ("Haus", "de"), ("O", "B-LOC"))
+    assert (second.id, second.words, second.tags) == ("", ("en:x",), ("O",))
+    untagged = read_examples(write(tmp_path / "test-de.tsv", "Haus\nde\n\nx\n"), "de", "tagging")
+    assert [(sentence.words, sentence.tags) for sentence in untagged] == [(("Haus", "de"), ()), (("x",), ())]
+
+
+def squad(path: Path, *questions) -> Path:
+    entries = [{"context": context, "qas": [{"id": name, "question": asked, **more}]}
+               for name, context, asked, more in questions]  # fmt: skip
+    return write(path, json.dumps({"data": [{"paragraphs": entries}]}))
+
+
+def test_questions_with_and_without_answer(tmp_path):
+    path = squad(
+        tmp_path / "train-en.json",
+        ("q1", "the dog sees", "who sees ?", {"answers": [{"text": "dog", "answer_start": 4}]}),
+        ("q2", "the dog", "where ?", {"answers": [{"text": "dog", "answer_start": 4}], "is_impossible": True}),
+        ("q3", "the dog", "why ?", {"answers": [{"text": "", "answer_start": 0}]}),
+    )
+    assert [question.answers for question in read_examples(path, "en", "span")] == [((4, "dog"),), (), ()]
+
+
+@pytest.mark.parametrize(
+    "name, content, nlu_task, message",
+    [
+        ("train-en.tsv", "a\tb\tc\na\tb\n", "classification", "line 2: has 2 columns, and line 1 has 3"),
+        ("train-en.tsv", "a\n", "classification", "line 1: has 1 columns"),
+        ("train-en.tsv", "", "classification", "has no examples"),
+        ("train-en.conllu", "1\ta\tX\n", "tagging", "line 1: has 3 columns, not the 10 of CoNLL-U"),
+        ("train-en.tsv", "a\tX\nb\n", "tagging", "line 2: has 1 columns, not a word and its tag"),
+        ("train-en.json", "{", "span", "line 1: is not JSON"),
+        ("train-en.json", '{"data": [{}]}', "span", "'paragraphs' is missing"),
+        (
+            "train-en.json",
+            '{"data": [{"paragraphs": [{"context": null, "qas": [{"id": "q", "question": "?"}]}]}]}',
+            "span",
+            "question q: is not in SQuAD's format: texts are strings",
+        ),
+    ],
+    ids=["ragged pairs", "one column", "empty", "conllu", "ragged tags", "no json", "no squad", "null"],
+)
+def test_bad_files(tmp_path, name, content, nlu_task, message):
+    with pytest.raises(UserError, match=message):
+        read_examples(write(tmp_path / name, content), "en", nlu_task)
+
+
+def test_two_files_of_a_language(tmp_path):
+    path = write(tmp_path / "dev-en.tsv", "a\tb\t0\n")
+    assert find_files(tmp_path, "valid", "classification") == {"en": path}
+    write(tmp_path / "valid-en.tsv", "a\tb\t0\n")
+    with pytest.raises(UserError, match="are both the valid set of en"):
+        find_files(tmp_path, "valid", "classification")
+
+
+def test_training_keeps_what_pairs_examples_and_no_text():
+    pair = without_text(SentencePair("1", "f, line 1", "a dog", "a cat", "neutral"))
+    assert pair == SentencePair("1", "f, line 1", "", "", "neutral")  # labels of translations are compared
+    tagged = without_text(TaggedSentence("s", "f, line 2", ("a", "dog"), ("DET", "NOUN")))
+    assert tagged == TaggedSentence("s", "f, line 2", (), ())
+    question = without_text(Question("q", "f, question q", "who ?", "a dog", ((2, "dog"),)))
+    assert question == Question("q", "f, question q", "", "", ())

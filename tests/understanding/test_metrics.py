@@ -1,0 +1,97 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Figures of the tasks as the official scripts count them, and the papers' averages."""
+
+import json
+
+import pytest
+
+from veco_fairseq.inference.evaluation import Evaluated, write_predictions
+from veco_fairseq.understanding import metrics
+from veco_fairseq.understanding.dataset import Side
+from veco_fairseq.understanding.examples import (
+    Question,
+)
+from veco_fairseq.understanding.predictions import Prediction, sums_by_language
+from veco_fairseq.understanding.xtreme import Result, spread, summary
+
+
+def test_spans_as_conlleval_counts_them():
+    tags = ["B-PER", "I-PER", "B-PER", "O", "I-LOC", "I-LOC", "I-ORG", "B-LOC"]
+    assert metrics.spans(tags) == {("PER", 0, 1), ("PER", 2, 2), ("LOC", 4, 5), ("ORG", 6, 6), ("LOC", 7, 7)}
+
+
+def test_parts_of_speech_are_runs_of_one_tag():
+    """A run is a span; SYM and SCONJ are each their own, since an S is a span of one word to the script."""
+    tags = ["NOUN", "NOUN", "INTJ", "INTJ", "ADP", "SYM", "SYM", "SCONJ", "CCONJ", "X", "X"]
+    assert metrics.spans(tags) == {("NOUN", 0, 1), ("INTJ", 2, 3), ("ADP", 4, 4), ("SYM", 5, 5), ("SYM", 6, 6),
+                                   ("SCONJ", 7, 7), ("CCONJ", 8, 8), ("X", 9, 10)}  # fmt: skip
+
+
+def test_f1_of_tags_and_the_accuracy_beside_it():
+    sums = metrics.of_tags(["B-PER", "O", "O", "B-LOC"], ["B-PER", "I-PER", "O", "B-LOC"])
+    assert sums == {"correct": 1, "predicted": 2, "gold": 2, "right": 3, "words": 4}
+    assert metrics.figures(sums) == {"f1": 50, "accuracy": 75} and metrics.score(sums) == 50
+    sums = metrics.of_tags(["NOUN", "VERB", "X"], ["NOUN", "NOUN", "X"])  # two words right; X alone of 3 and 2 spans
+    assert metrics.figures(sums) == {"f1": pytest.approx(40), "accuracy": pytest.approx(200 / 3)}
+    assert metrics.score(sums) == pytest.approx(40)
+    assert Result([{"de": metrics.figures(sums)}]).average() == pytest.approx(40)  # in XTREME's mean over tasks
+
+
+def test_no_answer_is_lost_where_questions_share_an_id(tmp_path):
+    questions = [Question(name, "", "", "a b c", ()) for name in ("q", "r", "q")]
+    found = [Prediction(Side("en", question, []), answer) for question, answer in zip(questions, "abc")]
+    (path,) = write_predictions(Evaluated("span", {"en": found}, {}), tmp_path, "test")
+    assert path.name == "test-en.json" and json.loads(path.read_text()) == {"q": "a", "r": "b", "q#2": "c"}
+
+
+def test_answers_as_squad_counts_them():
+    # "cat sat" and "cat": one word in common of 2 and 1: F1 = 2 * 1 / 3
+    sums = metrics.of_answer("The cat!", ["a cat sat", "dog"])
+    assert sums == {"f1": pytest.approx(2 / 3), "exact": 0, "count": 1}
+    assert metrics.of_answer("The cat!", ["dog", "cat"]) == {"f1": 1, "exact": 1, "count": 1}
+    assert metrics.of_answer("", [], no_answer=True) == {"f1": 1, "exact": 1, "count": 1}
+    assert metrics.of_answer("cat", [], no_answer=True) == {"f1": 0, "exact": 0, "count": 1}
+    assert metrics.score({"f1": 3.0, "exact": 1.0, "count": 4.0}) == 50
+
+
+def test_answers_as_mlqa_counts_them():
+    assert metrics.mlqa_words("Der Hund, „Rex“", "de") == ["hund", "rex"]
+    assert metrics.squad_words("Der Hund, „Rex“") == ["der", "hund", "„rex“"]
+    # three characters and a number against two of the characters: F1 = 2 * 2 / (4 + 2)
+    assert metrics.mlqa_words("黑豹队，308", "zh") == ["黑", "豹", "队", "308"]
+    assert metrics.of_answer("黑豹队308", ["黑豹"], metric="mlqa", lang="zh")["f1"] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(
+    "lang, gold, exact", [("de", "der Hund", 1), ("en", "der Hund", 0), ("en", "the Hund", 1), ("es", "el Hund", 1)]
+)
+def test_each_language_has_its_own_articles_in_mlqa(lang, gold, exact):
+    """And SQuAD's metric English ones everywhere."""
+    question = Question("1", "f", "?", gold, ((0, gold),))
+    found = [Prediction(Side(lang, question, []), "Hund")]
+    assert sums_by_language(found, "span", "mlqa")[lang]["exact"] == exact
+    assert sums_by_language(found, "span", "squad")[lang]["exact"] == (gold == "the Hund")
+
+
+def test_the_papers_averages():
+    """Table 2: VECO plugged in, translate-train-all, 81.0; XLM-R, cross-lingual transfer, 68.1."""
+
+    def row(*values):
+        names = ("xnli", "pawsx", "udpos", "panx", "xquad", "mlqa", "tydiqa", "bucc", "tatoeba")
+        results = {}
+        for name, value in zip(names, values):
+            figures = dict(zip(("f1", "exact"), value)) if isinstance(value, tuple) else {"f1": value}
+            results[name] = Result([{"all": figures}])
+        return summary(results)["average"]
+
+    plugged_in = row(84.3, 92.8, 79.8, 71.0, (83.9, 70.9), (77.5, 59.3), (79.4, 63.7), 92.6, 91.1)
+    assert plugged_in == pytest.approx(81.0, abs=0.05)
+    xlmr = row(79.2, 86.4, 72.6, 65.4, (76.6, 60.8), (71.6, 53.2), (65.1, 45.0), 66.0, 57.3)
+    assert xlmr == pytest.approx(68.1, abs=0.05)
+
+
+def test_seeds_have_a_mean_and_a_spread():
+    result = Result([{"de": {"f1": 10.0}, "fr": {"f1": 30.0}}, {"de": {"f1": 20.0}, "fr": {"f1": 30.0}}])
+    assert result.of("f1", "mean") == [20, 25] and result.average() == 22.5
+    assert spread(result.of("f1", "de")) == "15.0 ± 7.1"
