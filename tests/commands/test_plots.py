@@ -35,9 +35,9 @@ def test_read_curve(tmp_path, lines):
     log.write_text("\n".join([*lines, "noise", *lines[1:]]) + "\n")
     assert read_curve(log, "loss") == [(40, 5.5)]
     assert read_curve(log, "loss", training=True) == [(20, 11.9), (40, 8)]
-    with pytest.raises(UserError, match="no validation of it has bleu .there is: "):
+    with pytest.raises(UserError, match="no validation in it has bleu .there is: "):
         read_curve(log, "bleu")
-    with pytest.raises(UserError, match="no line on training of it has bleu .there is: "):
+    with pytest.raises(UserError, match="no training line in it has bleu .there is: "):
         read_curve(log, "bleu", training=True)
 
 

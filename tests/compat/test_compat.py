@@ -47,7 +47,7 @@ def test_warnings_of_the_users_own_code_are_left_alone():
     [
         (
             "--sampling-topk requires --sampling",
-            "--sampling-topk requires --sampling: take one of them away, or give what is missing",
+            "--sampling-topk requires --sampling: leave out one of them, or give what is missing",
         ),
         ("Unknown post_process option: -1", "--remove-bpe -1: is no kind of pieces"),
         ("Unknown post_process option: ", "--remove-bpe : is no kind of pieces"),

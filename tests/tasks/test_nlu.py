@@ -267,6 +267,6 @@ def test_what_cannot_be_trained(folder, pretrained, tmp_path):
         with pytest.raises(UserError, match=re.escape(message)):
             load(**{"data": data, **given})
     (data / "dev-en.tsv").write_text("".join(f"{sentence}\t{sentence}\n" for sentence in SENTENCES))
-    with pytest.raises(UserError, match="dev-en.tsv: no labels or answers, by which a checkpoint could be chosen"):
+    with pytest.raises(UserError, match="dev-en.tsv: has no labels or answers to choose a checkpoint by"):
         load(data, split="valid")
     setup(data, pretrained, tmp_path).load_dataset("valid", training=False)  # to be predicted

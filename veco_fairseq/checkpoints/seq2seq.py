@@ -144,7 +144,7 @@ def _check_parts(pretrained: Pretrained, random_cross_attention: bool, keep_lm_h
             f"{pretrained.path}: the model has no cross-attention to convert: --random-cross-attention starts a new one"
         )
     if keep_lm_head and not pretrained.has_lm_head:
-        raise UserError(f"--keep-lm-head: the model of {pretrained.path} has no LM head: take it away")
+        raise UserError(f"--keep-lm-head: the model of {pretrained.path} has no LM head: leave it out")
 
 
 def _left_out(random_cross_attention: bool, keep_lm_head: bool) -> dict["re.Pattern[str]", str]:

@@ -42,7 +42,7 @@ def main(args: argparse.Namespace) -> None:
     of_translation = {"decoder_layers": None, "layer_selection": "last", "source_lang": None, "target_lang": None}
     given = [f"--{name.replace('_', '-')}" for name, default in of_translation.items() if getattr(args, name) != default]
     if args.pretraining and given:
-        raise UserError(f"--pretraining: makes no translation model, which {given[0]} is for: take one of them away")
+        raise UserError(f"--pretraining: makes no translation model, which {given[0]} is for: leave out one of them")
     if (args.source_lang is None) != (args.target_lang is None):
         raise UserError("--source-lang and --target-lang: give both or none")
     from veco_fairseq.checkpoints.release import back_to_pretraining, import_release

@@ -35,7 +35,7 @@ def parse_args_and_arch(parser: argparse.ArgumentParser, *args, **kwargs):
     for action in parser._actions:  # its defaults may be empty
         if chosen.get(action.dest) == "" and action.default != "" and action.dest not in MAY_BE_EMPTY:
             name = action.option_strings[0] if action.option_strings else f"the argument {action.dest}"
-            raise UserError(f"{name}: is empty: give a value, or take it away")
+            raise UserError(f"{name}: is empty: give a value, or leave it out")
     check_options(chosen)
     return found
 

@@ -76,7 +76,7 @@ MISTAKES = (
     ),
     (r"cannot specify cutoff larger than vocab size", "--adaptive-softmax-cutoff: is larger than the vocabulary: lower it"),
     # fairseq's own checks of options that do not go together, such as "--sampling-topk requires --sampling"
-    (r"^(--[a-z][a-z-]+ .*)$", "{0}: take one of them away, or give what is missing"),
+    (r"^(--[a-z][a-z-]+ .*)$", "{0}: leave out one of them, or give what is missing"),
 )
 
 

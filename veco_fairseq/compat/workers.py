@@ -32,7 +32,7 @@ _fairseq_trainer_train_step = Trainer.train_step
 
 
 def refusal_of_backend(backend: str) -> UserError:
-    return UserError(f"--ddp-backend {backend}: of fairseq's, only legacy_ddp can be had with this plug-in: take it away")
+    return UserError(f"--ddp-backend {backend}: of fairseq's, only legacy_ddp can be had with this plug-in: leave it out")
 
 
 def no_fully_sharded(*args):

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The options that say what becomes of a data root. Nothing here needs PyTorch."""
+"""The options for training on a data root. Nothing here needs PyTorch."""
 
 from dataclasses import dataclass, field, fields
 from typing import Optional, get_args
@@ -10,7 +10,7 @@ from veco_fairseq.arguments import Parser
 
 @dataclass
 class DataOptions:
-    """What of a data root is trained on, and how; lengths are in tokens, ``<s>`` and ``</s>`` included."""
+    """The options for training on a data root; lengths are in tokens, with ``<s>`` and ``</s>``."""
 
     data: Optional[str] = field(
         default=None, metadata={"help": "data root (dict.txt, mono/, bitext/); join several with ':' to use them as shards"}
@@ -50,7 +50,7 @@ class DataOptions:
 
 
 def add_data_options(parser: Parser) -> None:
-    """The options of :class:`DataOptions`, as fairseq-train has them; the data root is a positional argument."""
+    """Add the options of :class:`DataOptions` as fairseq-train has them; the data root is a positional argument."""
     group = parser.add_argument_group("options of the task")
     for option in fields(DataOptions):
         kind = next(iter(get_args(option.type)), option.type)
