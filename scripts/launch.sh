@@ -61,7 +61,7 @@ for argument; do
 done
 [[ -z $plugin || -d $plugin ]] || fail "--user-dir $plugin: no such folder"
 [[ -z $backend || $backend == legacy_ddp ]] ||
-    fail "--ddp-backend $backend: of fairseq's, only legacy_ddp handles parameters without a gradient: leave it out"
+    fail "--ddp-backend $backend: only fairseq's legacy_ddp handles parameters without a gradient: leave it out"
 
 gpus=0
 [[ -n $cpu ]] || gpus=$(python -c 'import torch; print(torch.cuda.device_count())') ||

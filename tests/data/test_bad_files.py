@@ -64,7 +64,7 @@ def test_fairseq_interactive_reads_as_we_do(tmp_path):
 
 @pytest.mark.parametrize("name, content, message", [
     ("train.bb", b"a\xff\n", r"train\.bb, line 1: not UTF-8"),
-    ("valid.aa", b"a\nb\rc\n", r"valid\.aa, line 2: has a carriage return within"),
+    ("valid.aa", b"a\nb\rc\n", r"valid\.aa, line 2: has a carriage return"),
     ("test.bb", None, r"test\.bb: no such file"),
 ])  # fmt: skip
 def test_fairseq_preprocess_looks_at_all_texts_first(tmp_path, name, content, message):

@@ -259,7 +259,7 @@ def test_what_cannot_be_trained(folder, pretrained, tmp_path):
             "data": tmp_path / "empty", "nlu_task": "tagging"
         },
         "has no train set of fr; there is en": {"train_langs": "fr"},
-        "--max-length 100: must be 196 at least": {"nlu_task": "span", "max_length": 100},
+        "--max-length 100: must be at least 196": {"nlu_task": "span", "max_length": 100},
         "nowhere: has no dict.txt and sentencepiece.bpe.model": {"vocabulary": "nowhere"},
         "has no test set of de; there is en": {"split": "test", "valid_langs": "de"},
     }.items():  # fmt: skip

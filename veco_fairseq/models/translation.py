@@ -29,7 +29,7 @@ class VecoTransformerDecoder(TransformerDecoder):
 
 @register_model("veco_transformer")
 class VecoTransformer(TransformerModel):
-    """fairseq's ``transformer`` with ``--keep-lm-head`` and ``--tie-self-attention``.
+    """A ``transformer`` of fairseq with ``--keep-lm-head`` and ``--tie-self-attention``.
 
     Raises:
         UserError: the number of layers to tie differs from the decoder's, or a layer does not exist or has another shape.
@@ -38,7 +38,7 @@ class VecoTransformer(TransformerModel):
     def __init__(self, args, encoder, decoder):
         super().__init__(args, encoder, decoder)
         for layer, number in zip(decoder.layers, tied_layers(args)):
-            # Share the projections and not the module, whose name finds its cached states: layers can share one encoder layer.
+            # Only the projections are shared: a module's name finds its cached states, and layers can share one encoder layer.
             for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
                 setattr(layer.self_attn, name, getattr(encoder.layers[number].self_attn, name))
 
