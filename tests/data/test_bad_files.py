@@ -218,7 +218,7 @@ def test_figures_that_are_none_are_told(tmp_path, run, damage):
                "results/accuracy": {"accuracy": {"de": {"1": 0.5}}}}[damage]  # fmt: skip
     (tmp_path / "x.json").write_text(json.dumps(content))
     line = error_line(run("scripts/evaluate_xtreme.py", "table", "bucc=x.json", cwd=tmp_path))
-    assert "x.json: is not of evaluate_xtreme.py run or retrieve.py" in line
+    assert "x.json: is not from veco evaluate run or veco retrieve" in line
 
 
 def test_a_log_that_is_cut_off_is_read_as_far_as_it_goes(tmp_path):

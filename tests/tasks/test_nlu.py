@@ -144,7 +144,7 @@ def test_tags_are_learnt_and_given_to_translations(folder, pretrained, tmp_path)
         read_words(tmp_path / "de.txt", "de")
     (tmp_path / "de.txt").write_text("Das ist ein Hund.\n")
     assert read_words(tmp_path / "de.txt", "de") == [["Das", "ist", "ein", "Hund", "."]]
-    with pytest.raises(UserError, match="has 1 sentences, and .*de.txt 2 lines"):
+    with pytest.raises(UserError, match="has 1 sentences, but .*de.txt has 2 lines"):
         ids_like(tmp_path / "train-de.conllu", tmp_path / "de.txt", 2)
 
 
@@ -229,7 +229,7 @@ def test_what_is_looked_at_does_not_depend_on_the_languages_asked_for(folder, pr
     (data / "test-en.tsv").unlink()  # a pivot that is not there is said, too
     alone = evaluate(Finetuned(model, setup(data, pretrained, tmp_path, valid_langs="fr", **options)), "test").alone
     assert alone == {"fr": 6}
-    assert "test fr: 6 without translation, for there is no file of en (--pivot-lang) (first: " in caplog.text
+    assert "test fr: 6 without translation, since there is no file of en (--pivot-lang) (first: " in caplog.text
 
 
 def test_training_on_one_language_looks_at_the_same_translations(folder, pretrained, tmp_path):

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Raw text in, raw text out, with a fine-tuned fairseq translation model."""
+"""Translates raw text to raw text with a fine-tuned fairseq translation model."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,14 +29,14 @@ class Translator:
 
     Args:
         checkpoints: of ``fairseq-train --task translation``, or averages of them.
-        model: the SentencePiece model, a file or loaded; default: that beside the first checkpoint, or in the data
+        model: the SentencePiece model, as a file or loaded; by default the one beside the first checkpoint or in the data
             folder.
-        data: the folder with the dictionaries; default: the one that the checkpoint was trained on.
-        beam, lenpen, max_len_a, max_len_b, min_len: as of ``fairseq-generate``.
-        batch_size: sentences a batch at most.
-        max_tokens: padded source pieces a batch at most.
+        data: the folder of the dictionaries; by default the training data's.
+        beam, lenpen, max_len_a, max_len_b, min_len: as in ``fairseq-generate``.
+        batch_size: most sentences in a batch.
+        max_tokens: most padded source pieces in a batch.
         bf16: compute in bf16 where that is safe.
-        cpu: do not use a GPU that is there.
+        cpu: use the CPU even if there is a GPU.
 
     Raises:
         UserError: a file is missing, damaged or of another model.
@@ -78,19 +78,19 @@ class Translator:
         lengths = {"max_len_a": max_len_a, "max_len_b": max_len_b, "min_len": min_len}
         options = GenerationConfig(beam=beam, lenpen=lenpen, **lengths)
         self.generator = self.task.build_generator(self.models, options)
-        # </s> ends every source, and after it there may be a language token
+        # every source ends with </s>, and perhaps a language token after it
         ends = 2 if hasattr(self.task, "source_token") else 1
         self.max_pieces = min(one.encoder.max_positions() for one in self.models) - ends
 
     def translate(self, lines: Sequence[str], note: Callable[[int, str], None] = lambda number, words: None) -> list[str]:
-        """The translation of every line, in their order; an empty line's is empty.
+        """Return the translation of every line, in their order; an empty line stays empty.
 
-        A line of more pieces than the model has positions is translated in parts, cut after sentences or, where one is
-        too long, between words.
+        A line with more pieces than the model has positions is translated in parts. It is cut after sentences or, if a
+        sentence is too long, between words.
 
         Args:
             lines: raw text.
-            note: told the index of such a line, and what was done.
+            note: called with the index of such a line, and what was done.
         """
         parts: list[tuple[int, list[str]]] = []
         for number, pieces in enumerate(self.pieces.encode(list(lines), out_type=str)):
@@ -108,7 +108,7 @@ class Translator:
     @torch.inference_mode()
     def _translate(self, sources: Sequence[list[str]]) -> list[str]:
         dictionary = self.task.source_dictionary
-        # As fairseq-preprocess divides a line: a piece can hold a character that separates words there (U+0085).
+        # Divided as in fairseq-preprocess: a piece can hold a character that separates words there (U+0085).
         words = [tokenize_line(" ".join(source)) for source in sources]
         ids = [torch.tensor([*map(dictionary.index, line), dictionary.eos()]) for line in words]
         lengths = torch.tensor([len(source) for source in ids])
@@ -131,7 +131,7 @@ class Translator:
 
 
 def split(pieces: list[str], longest: int) -> Iterator[list[str]]:
-    """Cut pieces into parts of at most ``longest``: after the last sentence that fits, else before the last word."""
+    """Cut pieces into parts of at most ``longest``: after the last sentence that fits, otherwise before the last word."""
     while len(pieces) > longest:
         starts = [i for i in range(1, longest + 1) if pieces[i].startswith("▁")]
         after_sentences = [i for i in starts if SENTENCE_END.search(pieces[i - 1])]
@@ -145,7 +145,7 @@ def split(pieces: list[str], longest: int) -> Iterator[list[str]]:
 def translate_stream(
     translator: Translator, lines: Iterable[str], buffer_size: int, note: Callable[[str], None]
 ) -> Iterator[str]:
-    """Translate ``buffer_size`` lines at a time, within which they are sorted by length; yields in their order."""
+    """Translate ``buffer_size`` lines at a time, sorted by length, and yield the translations in the lines' order."""
     lines, done = iter(lines), 0
     while window := list(islice(lines, buffer_size)):
         yield from translator.translate(window, lambda number, words, before=done: note(f"line {before + number + 1}: {words}"))
@@ -157,7 +157,7 @@ def _pieces(model, folders: Sequence[Path], dictionaries: Sequence[Dictionary]) 
         return model
     path = next((folder / MODEL_NAME for folder in folders if (folder / MODEL_NAME).exists()), None) if model is None else model
     if path is None:
-        raise UserError(f"{MODEL_NAME}: is neither in {folders[0]} nor in {folders[1]}: name it with --sentencepiece")
+        raise UserError(f"{MODEL_NAME}: is neither in {folders[0]} nor in {folders[1]}: give --sentencepiece MODEL")
     pieces = load_sentencepiece(path)
     for dictionary in dictionaries:
         require_own_pieces(pieces, path, dictionary.symbols)
