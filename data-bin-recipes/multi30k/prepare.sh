@@ -6,7 +6,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
 URL=https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw
-# Of the texts, not of the compressed files: those may have been compressed anew.
+# These are of the texts, not of the compressed files, which may have been compressed anew.
 CHECKSUMS=$(cat <<'SHA256'
 45adb85f688de8407fddcbe1b36dca15d12aab868149b337e2576f2d6d2ff8d8 test_2016_flickr.cs
 4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16 test_2016_flickr.de
@@ -31,7 +31,7 @@ require_number vocab-size
 [[ ${OPTIONS[src]} != "${OPTIONS[tgt]}" ]] || die "--src and --tgt are both ${OPTIONS[src]}"
 begin
 
-# fetch NAME FILE LINES: the text of this name, checked, to FILE; all of it, or so many lines.
+# fetch NAME FILE LINES: write the text of this name to FILE, and check it; 0 LINES: all of it.
 fetch() {
     local name=$1 file=$2 lines=$3 expected
     if [[ -n ${OPTIONS[local]} ]]; then
@@ -39,7 +39,7 @@ fetch() {
         first 0 "$FILE" >"$file" || return
     else
         curl --fail --silent --show-error --location --retry 3 --max-time 600 "$URL/$name.gz" | gzip -dc >"$file" ||
-            die "$URL/$name.gz: cannot be downloaded: try again, or fetch the files otherwise and give --local DIR"
+            die "$URL/$name.gz: cannot be downloaded: try again, or get the files in another way and give --local DIR"
     fi
     expected=$(awk -v name="$name" '$2 == name { print $1 }' <<<"$CHECKSUMS")
     [[ $(sha256sum <"$file" | cut -d ' ' -f 1) == "$expected" ]] ||
@@ -55,8 +55,8 @@ for split in train val test_2016_flickr; do
     done
 done
 
-# Captions are independent of each other, so there are no documents for the monolingual half. The command finds
-# out by itself what is there already. The text has few different characters: all of them get a piece.
+# Captions are independent of each other, so there are no documents for the monolingual half. The command skips what is
+# there already. The text has few different characters, so all of them get a piece.
 python "$REPOSITORY/scripts/prepare_root.py" --bitext "$SRC-$TGT=$OUT/raw/train.$SRC,$OUT/raw/train.$TGT" \
     --bitext-valid "$SRC-$TGT=$OUT/raw/val.$SRC,$OUT/raw/val.$TGT" --valid-lines 0 \
     --vocab-size "${OPTIONS[vocab-size]}" --character-coverage 1 --output "$OUT/pretrain"

@@ -262,7 +262,7 @@ def test_bad_input(tmp_path, model, run):
     command = ("scripts/import_veco.py", "--checkpoint", checkpoint, "--dict", dictionary, "--output", output)
     assert "give both or none" in error_line(run(*command, "--source-lang", "en"))
     both = error_line(run(*command, "--pretraining", "--decoder-layers", "3"))
-    assert "--pretraining: has no translation model to choose --decoder-layers of" in both
+    assert "--pretraining: makes no translation model, which --decoder-layers is for" in both
     with pytest.raises(UserError, match=r"no language token \[fr\] \(there are: \[de\], \[en\]\)"):
         import_release(
             checkpoint, dictionary, output, decoder_layers=None, layer_selection="last", source_lang="en", target_lang="fr"

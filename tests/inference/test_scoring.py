@@ -74,7 +74,7 @@ def test_a_language_without_spaces_has_no_tokenised_bleu(lang, tokeniser):
     result = score([texts[0]], [texts[1]], lang=lang)
     assert f"tok:{tokeniser}" in result["sacrebleu"]["signature"] and "tokenised_bleu" not in result
     assert result["sacrebleu"]["score"] == pytest.approx(100 * (3 / 4 * 2 / 3 * 1 / 2 * 1 / 2) ** 0.25)
-    assert score_lines(result)[2].startswith("case-insensitive tokenised BLEU: none, for Moses does not cut")
+    assert score_lines(result)[2].startswith("case-insensitive tokenised BLEU: none, since Moses does not tokenise")
 
 
 def test_compounds_are_split_by_hand():

@@ -2,9 +2,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Translate raw text from standard input, one sentence a line, to raw text on standard output.
 
-The lines keep their order, and empty lines stay. A line of more pieces than the model takes is translated in parts.
-With --prefixes or --constraints a line has columns with a tab between them: SOURCE, PREFIX, CONSTRAINT, CONSTRAINT...
-With --nbest or --alignment the columns of the output have " ||| " between them: NUMBER, TEXT, LINKS, SCORE.
+The lines keep their order, and empty lines stay. A line with more pieces than the model takes is translated in parts.
+With --prefixes or --constraints the columns of a line are separated by tabs: SOURCE, PREFIX, CONSTRAINT, CONSTRAINT...
+With --nbest or --alignment the columns of the output are separated by " ||| ": NUMBER, TEXT, LINKS, SCORE.
 """
 
 import argparse
@@ -15,16 +15,16 @@ from veco_fairseq.errors import UserError
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     add = parser.add_argument
-    add("checkpoints", type=INPUT, nargs="+", metavar="CHECKPOINT", help="a fine-tuned model, or several: an ensemble")
+    add("checkpoints", type=INPUT, nargs="+", metavar="CHECKPOINT", help="a fine-tuned model; several make an ensemble")
     add(
         "--sentencepiece",
         type=INPUT,
         metavar="MODEL",
         help="SentencePiece model (default: sentencepiece.bpe.model beside the checkpoint or the data)",
     )
-    add("--data", type=INPUT, metavar="DIR", help="the folder with dict.LANG.txt (default: where the checkpoint was trained)")
+    add("--data", type=INPUT, metavar="DIR", help="the folder of dict.LANG.txt (default: the training data's)")
     add(
         "--beam",
         type=Number(int, least=1, most=10_000),
@@ -52,7 +52,7 @@ def add_arguments(parser: Parser) -> None:
         type=NOT_NEGATIVE,
         default=1.5,
         metavar="A",
-        help="a translation has at most A times the source's pieces and B more (default: %(default)s)",
+        help="a translation has at most A times as many pieces as the source, plus B (default: %(default)s)",
     )
     add("--max-len-b", type=FROM_0, default=20, metavar="B", help="see --max-len-a (default: %(default)s)")
     add("--batch-size", type=COUNT, default=64, metavar="N", help="sentences of a batch (default: %(default)s)")
@@ -63,7 +63,7 @@ def add_arguments(parser: Parser) -> None:
         type=COUNT,
         default=4096,
         metavar="N",
-        help="lines to read before they are sorted by length and translated (default: %(default)s; 1: one by one)",
+        help="lines to read before sorting them by length and translating them (default: %(default)s; 1: one by one)",
     )
     add("--amp", action="store_true", help="compute in bf16 where that is safe")
     add("--cpu", action="store_true", help="use the CPU even if there is a GPU")

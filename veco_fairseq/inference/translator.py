@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Raw text in, raw text out, with a fine-tuned fairseq translation model."""
+"""Translates raw text to raw text with a fine-tuned fairseq translation model."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -40,7 +40,7 @@ class Translator:
 
     Args:
         checkpoints: of ``fairseq-train --task translation``, or averages of them.
-        model: the SentencePiece model, a file or loaded; default: that beside the first checkpoint, or in the data
+        model: the SentencePiece model, as a file or loaded; by default the one beside the first checkpoint or in the data
             folder.
         data: the folder with the dictionaries; default: the one that the checkpoint was trained on.
         search: its options, as of ``fairseq-generate``.
@@ -100,8 +100,8 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         """The translations of every line, in their order, the best first; of an empty line one that is empty.
 
-        A line of more pieces than the model has positions is translated in parts, cut after sentences or, where one is
-        too long, between words.
+        A line with more pieces than the model has positions is translated in parts. It is cut after sentences or, if a
+        sentence is too long, between words.
 
         Args:
             requests: lines, of raw text.
@@ -190,7 +190,7 @@ def _pieces(model, folders: Sequence[Path], dictionaries: Sequence[Dictionary]) 
         return model
     path = next((folder / MODEL_NAME for folder in folders if (folder / MODEL_NAME).exists()), None) if model is None else model
     if path is None:
-        raise UserError(f"{MODEL_NAME}: is neither in {folders[0]} nor in {folders[1]}: name it with --sentencepiece")
+        raise UserError(f"{MODEL_NAME}: is neither in {folders[0]} nor in {folders[1]}: give --sentencepiece MODEL")
     pieces = load_sentencepiece(path)
     for dictionary in dictionaries:
         require_own_pieces(pieces, path, dictionary.symbols)
