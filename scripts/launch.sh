@@ -50,7 +50,7 @@ for argument; do
     --user-dir=*) plugin=${argument#*=} ;;
     --user-dir) plugin=next ;;
     --distributed-* | --device-id* | --nprocs-per-node*)
-        fail "$argument: this command sets fairseq's distributed options itself: take it away" ;;
+        fail "$argument: this command sets fairseq's distributed options itself: leave it out" ;;
     --ddp-backend=*) backend=${argument#*=} ;;
     --ddp-backend) backend=next ;;
     fairseq-train | torchrun) fail "$argument: give only the arguments of fairseq-train, not the command" ;;
@@ -61,7 +61,7 @@ for argument; do
 done
 [[ -z $plugin || -d $plugin ]] || fail "--user-dir $plugin: no such folder"
 [[ -z $backend || $backend == legacy_ddp ]] ||
-    fail "--ddp-backend $backend: of fairseq's, only legacy_ddp handles parameters without a gradient: take it away"
+    fail "--ddp-backend $backend: only fairseq's legacy_ddp handles parameters without a gradient: leave it out"
 
 gpus=0
 [[ -n $cpu ]] || gpus=$(python -c 'import torch; print(torch.cuda.device_count())') ||

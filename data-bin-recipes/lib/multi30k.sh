@@ -5,7 +5,7 @@
 # Multi30k's texts (image captions, task 1), checked. To be sourced after downloads.sh.
 
 MULTI30K=https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw
-# Of the texts, not of the compressed files: those may have been compressed anew.
+# These are of the texts, not of the compressed files, which may have been compressed anew.
 MULTI30K_CHECKSUMS=$(cat <<'SHA256'
 45adb85f688de8407fddcbe1b36dca15d12aab868149b337e2576f2d6d2ff8d8 test_2016_flickr.cs
 4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16 test_2016_flickr.de
@@ -22,7 +22,7 @@ d53827e469b0a1ca8d57e9e26b2b64c4bc4b33f5479c7b03ae87ae5c882c3e33 val.cs
 SHA256
 )
 
-# fetch NAME FILE LINES: the text of this name, checked, to FILE; all of it, or so many lines. LANGS are the recipe's.
+# fetch NAME FILE LINES: write the text of this name to FILE, and check it; 0 LINES: all of it. LANGS are the recipe's.
 fetch() {
     local name=$1 file=$2 lines=$3 expected langs
     if [[ -n ${OPTIONS[local]} ]]; then
@@ -31,7 +31,7 @@ fetch() {
         first 0 "$FILE" >"$file" || return
     else
         curl --fail --silent --show-error --location --retry 3 --max-time 600 "$MULTI30K/$name.gz" | gzip -dc >"$file" ||
-            die "$MULTI30K/$name.gz: cannot be downloaded: try again, or fetch the files otherwise and give --local DIR"
+            die "$MULTI30K/$name.gz: cannot be downloaded: try again, or get the files in another way and give --local DIR"
     fi
     expected=$(awk -v name="$name" '$2 == name { print $1 }' <<<"$MULTI30K_CHECKSUMS")
     [[ $(sha256sum <"$file" | cut -d ' ' -f 1) == "$expected" ]] ||

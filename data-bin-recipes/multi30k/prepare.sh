@@ -21,8 +21,8 @@ for split in train val test_2016_flickr; do
     done
 done
 
-# Captions are independent of each other, so there are no documents for the monolingual half. The command finds
-# out by itself what is there already. The text has few different characters: all of them get a piece.
+# Captions are independent of each other, so there are no documents for the monolingual half. The command skips what is
+# there already. The text has few different characters, so all of them get a piece.
 python "$REPOSITORY/scripts/prepare_root.py" --bitext "$SRC-$TGT=$OUT/raw/train.$SRC,$OUT/raw/train.$TGT" \
     --bitext-valid "$SRC-$TGT=$OUT/raw/val.$SRC,$OUT/raw/val.$TGT" --valid-lines 0 \
     --vocab-size "${OPTIONS[vocab-size]}" --character-coverage 1 --output "$OUT/pretrain"

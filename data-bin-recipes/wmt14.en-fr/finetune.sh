@@ -8,6 +8,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 SRC=en TGT=fr
 finetune_options updates=100000 warmup=16000 lr=2e-4 batch-tokens=262144 save-every=5000 \
     tie-self-attention=yes -- "$@"
-# Label smoothing, dropout, clipping and Adam are those of the authors' script; the paper doesn't give them.
+# Label smoothing, dropout, clipping and Adam are from the authors' script; the paper does not give them.
 finetune_task --label-smoothing 0.2 --dropout 0.3 --attention-dropout 0.1 --clip-norm 0.1 --weight-decay 0.01 \
     --adam-betas '(0.9, 0.999)' --adam-eps 1e-8

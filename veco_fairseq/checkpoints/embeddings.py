@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""What has a row for every token in a translation model: pre-training's rows, matched by token."""
+"""Tensors with a row for every token of a translation model: they get pre-training's rows, matched by token."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -18,30 +18,30 @@ from veco_fairseq.data.symbols import NO_PIECE, TARGET_TOKEN, require_own_pieces
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 
-MAX_NEW_SHARE = 0.01  # of the dictionary may be tokens that pre-training did not have
+MAX_NEW_SHARE = 0.01  # of the dictionary's tokens may be new to pre-training
 PADDING_SYMBOL = re.compile(r"madeupword\d{4,}")  # fairseq-preprocess rounds a dictionary's size up with them
 
 
 def token_rows(
     pretrained: Pretrained, target: Dictionary, path: Path_ | None, allow_new_tokens: bool, *, new_tokens: str = "mean"
 ) -> tuple[dict["re.Pattern[str]", Tensor], list[Group]]:
-    """The rows of the translation dictionary's tokens, matched by token, never by number.
+    """Return the rows of the translation dictionary's tokens, matched by token, never by number.
 
     Args:
         pretrained: has the embeddings, (tokens of pre-training, dim), and the LM head's bias, (tokens).
         target: the translation data's dictionary.
         path: of ``target``, for messages.
-        allow_new_tokens: take more than 1% of tokens that pre-training did not have.
+        allow_new_tokens: accept more than 1% of tokens that pre-training did not have.
         new_tokens: "mean": such a token gets the mean of the rows of the pieces that spelt it in pre-training, and
             a token ``<2LANG>`` the row of ``<s>``, in whose place it stands; "random": random rows.
 
     Returns:
-        By the pattern of their name, embeddings, (tokens of ``target``, dim), and bias, (tokens of ``target``); and
-        the report's groups about the rows of the embeddings.
+        By the pattern of their name, embeddings, (tokens of ``target``, dim), and bias, (tokens of ``target``); and the
+        report's groups about the rows of the embeddings.
 
     Raises:
-        UserError: the dictionary has too many new tokens, the checkpoint's own does not fit its embeddings, or the
-            SentencePiece model beside the checkpoint is damaged or another one.
+        UserError: the dictionary has too many new tokens, the checkpoint's own dictionary does not fit its embeddings, or
+            the SentencePiece model beside the checkpoint is damaged or another one.
     """
     old = _source_embeddings(pretrained)
     row_of = {symbol: row for row, symbol in enumerate(pretrained.symbols)}
@@ -50,7 +50,7 @@ def token_rows(
     _check_new_tokens(new, len(new) - len(padding), target, path=path, pretrained=pretrained, allow=allow_new_tokens)
     kept = [symbol for symbol in target.symbols if symbol in row_of]
     here, there = [target.indices[symbol] for symbol in kept], [row_of[symbol] for symbol in kept]
-    std = old.size(1) ** -0.5  # as pre-training and fairseq's transformer start them
+    std = old.size(1) ** -0.5  # as in pre-training and in fairseq's transformer
     table = torch.empty(len(target), old.size(1))
     table[here] = old[there].float()
     table[[target.indices[symbol] for symbol in new]] = torch.randn(len(new), old.size(1)) * std
@@ -111,8 +111,8 @@ def _source_embeddings(pretrained: Pretrained) -> Tensor:
         raise UserError(f"{pretrained.path}: {EMBEDDINGS} is missing; expected a VECO checkpoint")
     if old.size(0) != len(pretrained.symbols):
         raise UserError(
-            f"{pretrained.path}: {old.size(0):,} rows of token embeddings, but {len(pretrained.symbols):,} tokens in "
-            "its dictionary (task_state, symbols); write it again with --task camlm"
+            f"{pretrained.path}: has {old.size(0):,} rows of token embeddings, but {len(pretrained.symbols):,} tokens in "
+            "its dictionary (task_state, symbols): write it again with --task camlm"
         )
     return old
 
@@ -120,7 +120,7 @@ def _source_embeddings(pretrained: Pretrained) -> Tensor:
 def _check_new_tokens(
     new: Sequence[str], counted: int, target: Dictionary, *, path: Path_ | None, pretrained: Pretrained, allow: bool
 ) -> None:
-    """Refuse a dictionary that is not pre-training's; the symbols that round up its size don't count."""
+    """Refuse a dictionary that is not pre-training's; symbols that only round up its size do not count."""
     if allow or counted <= MAX_NEW_SHARE * len(target):
         return
     ordinary = [symbol for symbol in new if not PADDING_SYMBOL.fullmatch(symbol)]

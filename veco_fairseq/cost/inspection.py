@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""What training would do with a data root, told before any training."""
+"""Shows what training would do with a data root, without training."""
 
 import math
 from argparse import Namespace
@@ -24,16 +24,16 @@ COLUMNS = ("kind", "name", "sentences", "documents", "pairs", "dropped", "tokens
 def inspect_root(root: Path, options, max_tokens: int, *, model: Namespace, examples: int = 0) -> Iterator[str]:
     """Yield the lines of a report: each split's languages and pairs, the batch plan, masked examples, and the memory.
 
-    Everything is read by the same code as in training, so that what training would refuse is refused here.
+    Training's own code reads everything, so this refuses what training would refuse.
 
     Args:
         options: the task's (:class:`veco_fairseq.tasks.camlm_options.CamlmTaskConfig`).
         max_tokens: of a batch, as ``--max-tokens``.
-        model: options of the model, as :func:`veco_fairseq.models.base.architecture` gives them.
-        examples: of each language and pair to show.
+        model: the model's options, from :func:`veco_fairseq.models.base.architecture`.
+        examples: the number to show for each language and pair.
 
     Raises:
-        UserError: what training would refuse.
+        UserError: training would refuse the data or the options.
     """
     dictionary = roots.load_dictionary(root)
     yield f"dictionary: {len(dictionary):,} types, <mask> included"

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""One sample a worker and update: a monolingual and a bitext batch side by side (VECO, "alternately sample")."""
+"""Samples: for each worker and update, a monolingual and a bitext batch (VECO, "alternately sample")."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,13 +22,13 @@ class SampleIndex(NamedTuple):
 
 
 class PretrainingDataset(FairseqDataset):
-    """Makes the batches that a plan asks for: ``dataset[SampleIndex]`` is {"mono": batch, "bitext": batch}.
+    """Makes the planned batches: ``dataset[SampleIndex]`` is {"mono": batch, "bitext": batch}.
 
-    Masks depend on the seed and the draw alone, so that it does not matter which process makes a batch.
+    Masks depend only on the seed and the draw, so any process can make a batch.
 
     Args:
-        streams: by kind; a missing kind is missing in the samples.
-        dictionary: whose ``<s>``, ``</s>`` and ``<pad>`` are used.
+        streams: by kind; samples lack a kind that is missing here.
+        dictionary: has the ``<s>``, ``</s>`` and ``<pad>`` to use.
         seed: of the masks.
     """
 
@@ -43,7 +43,7 @@ class PretrainingDataset(FairseqDataset):
         return {kind: self._batch(kind, draws) for kind, draws in drawn.items()}
 
     def collater(self, samples: list[dict]) -> dict:
-        """A sample is a batch already; without one (a worker with nothing left to validate) it is empty."""
+        """Return the sample, which is a batch already, or an empty batch for a worker with nothing left to validate."""
         return samples[0] if samples else {}
 
     def _batch(self, kind: str, draws: np.ndarray) -> dict:
@@ -65,7 +65,7 @@ class PretrainingDataset(FairseqDataset):
         }
 
     def _masked(self, kind: str, draw) -> list[tuple[Tensor, Tensor]]:
-        """(corrupted, targets) of x and of y, each ``<s> ... </s>``."""
+        """Return (corrupted, targets) of x and of y, each ``<s> ... </s>``."""
         stream = self.streams[kind]
         rng = np.random.default_rng((self.seed, KINDS.index(kind), *(int(field) for field in draw)))
         bos, eos = torch.tensor([self.dictionary.bos()]), torch.tensor([self.dictionary.eos()])
@@ -74,7 +74,7 @@ class PretrainingDataset(FairseqDataset):
         return [stream.masker(torch.cat([bos, side.long(), eos]), rng, of_x * more) for side, of_x in zip(pair, (1, -1))]
 
     def _concatenate(self, x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """``<s> x </s> </s> y </s>``, with the same masks as in CA-MLM."""
+        """Return ``<s> x </s> </s> y </s>``, with the same masks as in CA-MLM."""
         separator = torch.tensor([self.dictionary.eos()])
         nothing = torch.tensor([self.dictionary.pad()])
         return torch.cat([x[0], separator, y[0][1:]]), torch.cat([x[1], nothing, y[1][1:]])

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Work on several languages at a time, each in a process of its own."""
+"""Works on several languages at a time, each in its own process."""
 
 import multiprocessing
 import os
@@ -15,17 +15,17 @@ from veco_fairseq.errors import UserError
 
 
 def in_parallel(calls: dict[str, Callable[[], Any]], workers: int) -> Iterator[tuple[str, Any]]:
-    """(name, result) of every call, each in one of so many processes, as they end; one worker is this process.
+    """Run calls in ``workers`` processes, and yield (name, result) as each ends; one worker is this process.
 
-    When a call fails no other is begun, and those that are running still end; then its error is raised.
+    When a call fails, no other call begins, and the running ones end; then its error is raised.
 
     Raises:
-        UserError: a process was killed; and what the calls raise.
+        UserError: a process was killed. Errors of the calls are raised as they are.
     """
     if workers == 1:
         yield from ((name, call()) for name, call in calls.items())
         return
-    context = multiprocessing.get_context("spawn")  # SentencePiece's and PyTorch's threads do not survive a fork
+    context = multiprocessing.get_context("spawn")  # threads of SentencePiece and PyTorch do not survive a fork
     workers = max(1, min(workers, len(calls)))
     failure: BaseException | None = None
     with ProcessPoolExecutor(workers, context, initializer=_end_with_the_parent) as pool:
@@ -51,7 +51,7 @@ def in_parallel(calls: dict[str, Callable[[], Any]], workers: int) -> Iterator[t
 
 
 def _end_with_the_parent() -> None:
-    """Of a worker: Ctrl-C is for the parent to answer, and nothing goes on when it is gone."""
+    """Let a worker ignore Ctrl-C, which the parent handles, and end when the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 

@@ -2,10 +2,10 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """From raw text to a data root: SentencePiece vocabulary, held-out lines, token files.
 
-The root is laid out as :mod:`veco_fairseq.data.roots` reads it. Every part of it (the vocabulary, each
-language, each pair) is one step: ``ROOT/preparation.json`` notes what a step was made from, and a step
-whose inputs and options are the same as then is not done again. A step that was stopped in the middle of
-its text goes on there (:mod:`veco_fairseq.data.prepare.growing`).
+The root has the layout of :mod:`veco_fairseq.data.roots`. Every part of it (the vocabulary, each language, each pair) is
+one step. ``ROOT/preparation.json`` notes what each step was made from, and a step with the same inputs and options is not
+done again. A step that was interrupted in the middle of its text goes on there
+(:mod:`veco_fairseq.data.prepare.growing`).
 """
 
 import time
@@ -36,11 +36,11 @@ from veco_fairseq.manifest import Manifest, checksum, fingerprint
 
 MANIFEST_NAME = "preparation.json"
 SECONDS_BETWEEN_PROGRESS = 10.0
-SECONDS_BETWEEN_MARKS = 30.0  # what a kill loses at most
+SECONDS_BETWEEN_MARKS = 30.0  # the work that a kill can lose
 
 
 def equal_shares(lines: dict[str, int], limit: int) -> dict[str, int]:
-    """How many lines of each language to take: the same for all, but no more than it has, together ``limit``."""
+    """Return how many lines of each language to take: ``limit`` in all, equal shares, but no more than a language has."""
     shares = {}
     for position, language in enumerate(sorted(lines, key=lambda name: (lines[name], name))):
         shares[language] = min(lines[language], limit // (len(lines) - position))
@@ -49,7 +49,7 @@ def equal_shares(lines: dict[str, int], limit: int) -> dict[str, int]:
 
 
 def training_lines(plan: Plan, surveys: dict[str, Survey]) -> Iterator[str]:
-    """The lines that the vocabulary is learnt from: those of the training split, at most ``plan.vocab_lines``."""
+    """Yield the lines to learn the vocabulary from: lines of the training split, at most ``plan.vocab_lines``."""
     totals = Counter()
     for part in plan.parts:
         for language in part.languages:
@@ -62,13 +62,13 @@ def training_lines(plan: Plan, surveys: dict[str, Survey]) -> Iterator[str]:
                 if line.strip():
                     if split == "train" and is_spread(seen[language], shares[language], totals[language]):
                         yield line
-                    # Lines of validation files are not among the totals.
+                    # The totals do not count lines of validation files.
                     seen[language] += split == "train" or not part.valid
 
 
 @dataclass
 class Counts:
-    """What was written of one side of one split. Tokens are pieces, without </s>."""
+    """Counts of what was written for one side of one split. Tokens are pieces, without </s>."""
 
     lines: int = 0
     documents: int = 0
@@ -90,17 +90,17 @@ def say(message: str) -> None:
 
 
 def prepare_root(plan: Plan) -> dict[str, dict[str, Any]]:
-    """Make the root, or what is missing of it; return each step's report.
+    """Make the root, or the parts of it that are missing; return each step's report.
 
     Raises:
-        UserError: anything that is wrong with the input, or a full disk; the files of a failed step have hidden names.
+        UserError: the input is wrong, or the disk is full; the files of a failed step have hidden names.
     """
     manifest = Manifest(plan.output, MANIFEST_NAME, (DICT_NAME,))
     vocabulary_from = _vocabulary_inputs(plan)
     vocabulary_is_done = manifest.is_done("vocabulary", vocabulary_from)
     if not vocabulary_is_done:
         _refuse_left_over_parts(plan, manifest)
-    # All inputs are read once before anything is written: an error in the last file should not come after an hour.
+    # All inputs are read once before anything is written, so that an error in the last file shows at once.
     progress = Progress(plan.output)
     surveys = {}
     for part in plan.parts:
@@ -111,7 +111,7 @@ def prepare_root(plan: Plan) -> dict[str, dict[str, Any]]:
             surveys[part.name] = Survey(**known) if known else _survey(part, plan)
             progress.surveys[part.name] = [text, asdict(surveys[part.name])]
     if not manifest.path.exists():
-        manifest.save()  # from here on the root is ours, whatever interrupts us
+        manifest.save()  # from here on the folder is known as a root, whatever interrupts this run
     if surveys:
         progress.save()
     if vocabulary_is_done:
@@ -130,8 +130,8 @@ def prepare_root(plan: Plan) -> dict[str, dict[str, Any]]:
                 _encode_part(part, plan, surveys[part.name], encoder, manifest=manifest, made_from=made_from, progress=progress)
             except OSError as error:
                 raise UserError(
-                    f"{plan.output / part.name}: cannot be written ({error.strerror}): free some space and start the same "
-                    "command again: it goes on from here"
+                    f"{plan.output / part.name}: cannot be written ({error.strerror}): free some space and run the same "
+                    "command again, which goes on from here"
                 ) from error
         for path in (plan.output / part.name).glob(".*.part.tmp"):
             path.unlink()
@@ -164,7 +164,7 @@ def _refuse_left_over_parts(plan: Plan, manifest: Manifest) -> None:
     if left_over:
         raise UserError(
             f"{plan.output}: {', '.join(left_over)} would be left over from another vocabulary: "
-            "name it too, remove the folder, or choose another --output"
+            "also name it, remove the folder, or choose another --output"
         )
 
 
@@ -180,7 +180,7 @@ def _survey(part: Part, plan: Plan) -> Survey:
         survey_mono(part.valid[0], 0)
     survey = survey_mono(part.train[0], valid_lines)
     if survey.cut:
-        say(f"{part.name}: one document (no blank line before the held-out lines): it is cut for validation")
+        say(f"{part.name}: is one document (no blank line before the held-out lines), so it is cut for validation")
     return survey
 
 
@@ -206,7 +206,7 @@ def _encode_part(
     part: Part, plan: Plan, survey: Survey, encoder: Encoder, *, manifest: Manifest, made_from: dict[str, Any],
     progress: Progress,
 ) -> None:  # fmt: skip
-    """Write the token files of all sides and splits of a part, in one pass over its text, or in what is left of it."""
+    """Write the token files of all sides and splits of a part, in one pass over its text or over the rest of it."""
     splits = ("train", "valid") if plan.valid_lines or part.valid else ("train",)
     prefixes = {(split, side): plan.output / part.prefix(split, side)
                 for split in splits for side in range(len(part.languages))}  # fmt: skip
@@ -266,7 +266,7 @@ def _encode_part(
 
 
 def report_table(reports: dict[str, dict[str, Any]]) -> str:
-    """The reports of :func:`prepare_root` as a table: a row for each part, split and language."""
+    """Return the reports of :func:`prepare_root` as a table with a row for each part, split and language."""
     rows = [("part", "split", "language", "lines", "documents", "dropped", "tokens", "unknown", "unknown %")]
     for part, report in sorted(reports.items()):
         for split, languages in report.get("splits", {}).items():
