@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class VecoMultilingualTranslationConfig(TranslationConfig):
-    """fairseq's options of translation, and these."""
+    """The options of the task: those of fairseq's translation, and these."""
 
     lang_pairs: Optional[str] = field(
         default=None,
@@ -78,7 +78,7 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
         super().__init__(cfg, src_dict, tgt_dict)
         refuse_fixed_lengths(cfg)
         if cfg.load_alignments:
-            raise UserError("--load-alignments: cannot be had with many directions; leave it away")
+            raise UserError("--load-alignments: does not work with many directions: leave it out")
         self.directions = directions_of(cfg)
         self.targets = sorted({direction.split("-")[1] for direction in self.directions})
         self.state.merge_state_dict({"lang_pairs": self.directions})
@@ -111,7 +111,7 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
     # Checkpoints
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Of a model to translate with."""
+        """Check the state of a model to translate with."""
         directions = state_dict.get("lang_pairs")
         if directions is None and state_dict.get("languages"):
             raise UserError("the checkpoint is of one direction: give --task translation instead")
@@ -161,7 +161,7 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
         return prepend(task.datasets[split], self.tgt_dict.index(target_token(cfg.target_lang)))
 
     def get_batch_iterator(self, dataset, *args, **kwargs):
-        """Batches; those to train on tell what they are made from, for a training that is resumed."""
+        """Make batches; those to train on tell what they are made from, for a training that is resumed."""
         iterator = super().get_batch_iterator(dataset, *args, **kwargs)
         if dataset is self.datasets.get(self.cfg.train_subset):
             iterator.made_from = {
@@ -172,7 +172,7 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
     # Translating
 
     def choose_target(self, lang: str) -> None:
-        """The language to translate into.
+        """Choose the language to translate into.
 
         Raises:
             UserError: the model was not trained for it.
@@ -182,7 +182,7 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
         self.cfg.target_lang = lang
 
     def build_dataset_for_inference(self, src_tokens, src_lengths, constraints=None):
-        """Sources with the token of the chosen language; ``src_tokens`` end in ``</s>``."""
+        """Make a set of sources with the token of the chosen language; ``src_tokens`` end in ``</s>``."""
         if not self.cfg.target_lang:
             raise UserError(f"the language to translate into is missing: choose one of {', '.join(self.targets)} (-t)")
         token = self.tgt_dict.index(target_token(self.cfg.target_lang))
@@ -192,7 +192,7 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
     # Validation
 
     def valid_step(self, sample, model, criterion):
-        """fairseq's, with what it logs once more under the direction's name; all workers log the same keys."""
+        """Log what fairseq does, and once more under the direction's name; all workers log the same keys."""
         loss, sample_size, log = super().valid_step(sample, model, criterion)
         here = sample.get("direction")
         by_direction = {
@@ -203,7 +203,7 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
         return loss, sample_size, {**log, **by_direction}
 
     def reduce_metrics(self, logging_outputs: list[dict[str, Any]], criterion) -> None:
-        """fairseq's, and loss, perplexity and BLEU of each direction that there is something of."""
+        """Log what fairseq does, and loss, perplexity and BLEU of each direction that there is something of."""
         super().reduce_metrics(logging_outputs, criterion)
         for name in self.directions:
             marked = [key for key in next(iter(logging_outputs), {}) if key.startswith(f"{name}:")]
@@ -213,7 +213,7 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
 
 
 def directions_of(cfg: VecoMultilingualTranslationConfig) -> list[str]:
-    """Those of the options: the one of -s and -t, or those of --lang-pairs."""
+    """Return the directions of the options: the one of -s and -t, or those of --lang-pairs."""
     if cfg.source_lang and cfg.target_lang:
         return [f"{cfg.source_lang}-{cfg.target_lang}"]
     return parse_directions("--lang-pairs", cfg.lang_pairs) if cfg.lang_pairs else []
