@@ -207,6 +207,7 @@ def run_here(command, cwd, timeout=300, stdin=None) -> subprocess.CompletedProce
                 sys.argv = command
                 os.chdir(cwd)
                 if command[0].endswith(".py"):
+                    sys.path.insert(0, str(Path(command[0]).parent))
                     runpy.run_path(command[0], run_name="__main__")
                 else:
                     fairseq_here(Path(command[0]).name.removeprefix("fairseq-"))

@@ -31,7 +31,8 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "use and judge it": {
         "translate": "raw text to raw text",
-        "score": "BLEU of a translation",
+        "score": "BLEU and chrF of a translation",
+        "comet": "COMET of a translation",
         "retrieve": "translations found by the sentences' states",
         "align": "words aligned with their translations",
         "evaluate": "understanding by language, and XTREME's table",

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Score a translation: sacreBLEU with its signature, and case-insensitive tokenised BLEU."""
+"""Score a translation: sacreBLEU and chrF with their signatures, and case-insensitive tokenised BLEU."""
 
 import argparse
 import json

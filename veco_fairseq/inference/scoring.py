@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""BLEU as the paper reports it: detokenised sacreBLEU and case-insensitive tokenised BLEU (VECO, section 5.1)."""
+"""Scores of translations: the paper's two BLEUs, detokenised and tokenised (VECO, section 5.1), and chrF."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 from sacremoses import MosesTokenizer
 
@@ -63,7 +64,7 @@ def score(
     samples: int = 0,
     baseline: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Return both kinds of BLEU of a system's output.
+    """Return both kinds of BLEU, and chrF, of a system's output.
 
     Args:
         hypotheses: detokenised text, one sentence each.
@@ -75,10 +76,10 @@ def score(
         baseline: another system's output, for a paired bootstrap test.
 
     Returns:
-        ``{"sacrebleu": {...}, "tokenised_bleu": {...}, "lines": int}``, each BLEU with "score", "signature", "tokeniser"
-        and "details" (precisions, brevity penalty, lengths). With ``samples`` there are also "mean" and "interval", half
-        the width of the 95% interval. With a ``baseline`` there are also "baseline", its BLEU, and "p". Languages without
-        spaces have no "tokenised_bleu", since a sentence would be one or two tokens.
+        ``{"sacrebleu": {...}, "chrf": {...}, "tokenised_bleu": {...}, "lines": int}``, each with "score", "signature"
+        and "details" (of BLEU precisions, brevity penalty, lengths), each BLEU with "tokeniser"; with ``samples`` also
+        "mean" and "interval", half the width of the 95% interval; with a ``baseline`` also "baseline", its score, and
+        "p". There is no "tokenised_bleu" of a language without spaces: each sentence would be a token or two.
 
     Raises:
         UserError: the numbers of sentences differ, there is nothing to score, or the language needs another package.
@@ -98,6 +99,7 @@ def score(
     signature = "of sacreBLEU, see the signature"
     result = {
         "sacrebleu": _result(detokenised, systems, references, tokeniser=signature, samples=samples),
+        "chrf": _result(CHRF(), systems, references, samples=samples),
         "lines": len(references),
     }
     if code in WITHOUT_SPACES:
@@ -118,35 +120,36 @@ def tokenise(lines: Sequence[str], lang: str, split_compounds: bool = False) -> 
 
 
 def _result(
-    metric: BLEU, systems: Sequence[Sequence[str]], references: Sequence[str], *, tokeniser: str, samples: int
+    metric: Metric, systems: Sequence[Sequence[str]], references: Sequence[str], *, samples: int, tokeniser: str | None = None
 ) -> dict[str, Any]:
     found = metric.corpus_score(systems[0], [references], n_bootstrap=samples or 1)
-    result = {"score": found.score, "signature": str(metric.get_signature()), "tokeniser": tokeniser}
-    result["details"] = str(found)
+    result = {"score": found.score, "signature": str(metric.get_signature()), "details": str(found)}
+    if tokeniser is not None:
+        result["tokeniser"] = tokeniser
     if samples:
         result.update(mean=float(found._mean), interval=float(found._ci))
     if len(systems) > 1:
         named = [("baseline", systems[1]), ("system", systems[0])]
-        _, tested = PairedTest(named, {"BLEU": metric}, [references], test_type="bs", n_samples=samples)()
-        # sacreBLEU counts the resamples with a larger difference; a system compared with itself has none
-        p = 1.0 if systems[0] == systems[1] else tested["BLEU"][1].p_value
-        result.update(baseline=tested["BLEU"][0].score, p=p)
+        _, tested = PairedTest(named, {found.name: metric}, [references], test_type="bs", n_samples=samples)()
+        # sacreBLEU counts the resamples with a larger difference, of which the same system twice has none
+        p = 1.0 if systems[0] == systems[1] else tested[found.name][1].p_value
+        result.update(baseline=tested[found.name][0].score, p=p)
     return result
 
 
 def score_lines(result: dict[str, Any]) -> list[str]:
-    """Return both kinds of BLEU for people, with the signature of the first and the tokenisation of the second."""
-    names = (("sacrebleu", "sacreBLEU"), ("tokenised_bleu", "case-insensitive tokenised BLEU"))
+    """Return the scores for people, with sacreBLEU's signatures and the tokenisation."""
+    names = (("sacrebleu", "sacreBLEU"), ("chrf", "chrF2"), ("tokenised_bleu", "case-insensitive tokenised BLEU"))
     lines = []
     for key, name in names:
         if key not in result:
             lines.append(f"{name}: none, since Moses does not tokenise a language without spaces: use sacreBLEU")
             continue
-        bleu = result[key]
-        interval = f" ± {bleu['interval']:.2f}" if "interval" in bleu else ""
-        test = f", baseline {bleu['baseline']:.2f}, p = {bleu['p']:.4f}" if "p" in bleu else ""
-        told = f"{bleu['signature']}  (tokenisation: {bleu['tokeniser']})"
-        lines.append(f"{name} {bleu['score']:.2f}{interval}{test}  {told}")
+        found = result[key]
+        interval = f" ± {found['interval']:.2f}" if "interval" in found else ""
+        test = f", baseline {found['baseline']:.2f}, p = {found['p']:.4f}" if "p" in found else ""
+        tokenisation = f"  (tokenisation: {found['tokeniser']})" if "tokeniser" in found else ""
+        lines.append(f"{name} {found['score']:.2f}{interval}{test}  {found['signature']}{tokenisation}")
     return lines
 
 
