@@ -1,8 +1,8 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Score a translation by COMET, which is installed into an environment of its own when it is first used.
+"""Score a translation by COMET; the first call installs COMET into its own environment.
 
-The environment takes 3 GB, and the model that COMET downloads 2 GB.
+The environment takes 3 GB, and the model that COMET downloads takes 2 GB.
 """
 
 import argparse
@@ -16,20 +16,20 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "veco
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     system = parser.add_mutually_exclusive_group(required=True)
     system.add_argument("--hypothesis", type=INPUT, metavar="FILE", help="detokenised text, one sentence a line")
     system.add_argument("--generate-output", type=INPUT, metavar="FILE",
                         help="what fairseq-generate printed (--remove-bpe sentencepiece), instead of --hypothesis")  # fmt: skip
     add = parser.add_argument
-    add("--source", type=INPUT, required=True, metavar="FILE", help="what was translated, as many lines")
-    add("--reference", type=INPUT, required=True, metavar="FILE", help="detokenised text, as many lines")
+    add("--source", type=INPUT, required=True, metavar="FILE", help="the source text, with as many lines")
+    add("--reference", type=INPUT, required=True, metavar="FILE", help="detokenised text with as many lines")
     add("--model", default="Unbabel/wmt22-comet-da", metavar="NAME", help="COMET's model, or a checkpoint (default: %(default)s)")
     add("--environment", type=Path, default=None, metavar="DIR",
-        help="the folder that COMET is installed into (default: veco_fairseq/comet in the user's cache)")  # fmt: skip
+        help="folder of COMET's environment (default: veco_fairseq/comet in the user's cache)")  # fmt: skip
     add("--gpus", type=FROM_0, default=0, metavar="N", help="GPUs to use (default: %(default)s)")
     add("--batch-size", type=COUNT, default=16, metavar="N", help="sentences of a batch (default: %(default)s)")
-    add("--json", type=OUTPUT, metavar="FILE", help="write the score there too")
+    add("--json", type=OUTPUT, metavar="FILE", help="also write the score to this file")
 
 
 def main(args: argparse.Namespace) -> None:

@@ -36,17 +36,19 @@ def add_arguments(parser: Parser) -> None:
     add("--nbest", type=COUNT, default=1, metavar="N",
         help="print the N best translations of a line, each with the line's number, from 0, and its score: the natural "
         "logarithm of its probability divided by LENGTH**LENPEN (default: the best one alone)")  # fmt: skip
-    add("--sampling", action="store_true", help="draw the translation's pieces at random instead of searching for the best ones")
+    add(
+        "--sampling", action="store_true", help="draw the pieces of translations at random instead of searching for the best ones"
+    )
     add("--sampling-topk", type=COUNT, metavar="K", help="draw from the K likeliest pieces (default: from all)")
-    add("--sampling-topp", type=SHARE, metavar="P", help="draw from the likeliest pieces that have a probability of P together")
+    add("--sampling-topp", type=SHARE, metavar="P", help="draw from the likeliest pieces that together have the probability P")
     add("--temperature", type=POSITIVE, default=1.0, metavar="T",
         help="divide the logits by T: below 1 makes likely pieces likelier (default: %(default)s)")  # fmt: skip
-    add("--seed", type=SEED, default=1, metavar="N", help="of what is drawn (default: %(default)s)")
+    add("--seed", type=SEED, default=1, metavar="N", help="seed of --sampling (default: %(default)s)")
     add("--constraints", choices=["ordered", "unordered"],
-        help="each translation holds the constraints of its line, in their order or in any")  # fmt: skip
-    add("--prefixes", action="store_true", help="each translation begins with the prefix of its line")
+        help="make each translation contain the constraints of its line, in their order or in any order")  # fmt: skip
+    add("--prefixes", action="store_true", help="make each translation begin with the prefix of its line")
     add("--alignment", action="store_true",
-        help="print which word of the source each word of the translation looks at, as I-J, from 0")  # fmt: skip
+        help="print word links I-J, from 0: word J of the translation looks most at word I of the source")  # fmt: skip
     add("--lenpen", type=LENGTH_PENALTY, default=1.0, metavar="P", help="length penalty (default: %(default)s)")
     add(
         "--max-len-a",
@@ -117,10 +119,10 @@ def main(args: argparse.Namespace) -> None:
 def check(args: argparse.Namespace) -> None:
     """Raise UserError for options that do not go together."""
     if args.nbest > args.beam:
-        raise UserError(f"--nbest {args.nbest}: a search with --beam {args.beam} finds {args.beam} at most: give a larger --beam")
+        raise UserError(f"--nbest {args.nbest}: a search with --beam {args.beam} finds at most {args.beam}: give a larger --beam")
     if (args.sampling_topk or args.sampling_topp) and not args.sampling:
         raise UserError("--sampling-topk and --sampling-topp: go with --sampling")
     if args.sampling_topk and args.sampling_topp:
-        raise UserError("--sampling-topk and --sampling-topp: give one of the two")
+        raise UserError("--sampling-topk and --sampling-topp: give only one of them")
     if args.sampling and args.constraints:
-        raise UserError("--sampling and --constraints: constraints need a search: leave one of the two away")
+        raise UserError("--sampling and --constraints: constraints need a search: leave out one of the two")

@@ -15,7 +15,7 @@ from veco_fairseq.cost.memory import BYTES_A_PARAMETER, Batch, training_memory
 from veco_fairseq.data import roots
 from veco_fairseq.data.batches import make_plans
 from veco_fairseq.data.dataset import PretrainingDataset, SampleIndex
-from veco_fairseq.data.plan import DRAW
+from veco_fairseq.data.plan import EXAMPLE
 from veco_fairseq.data.sources import load_streams
 
 COLUMNS = ("kind", "name", "sentences", "documents", "pairs", "dropped", "tokens", "unknown", "longest", "sampled")
@@ -114,7 +114,7 @@ def _examples(dataset: PretrainingDataset, dictionary: Dictionary, count: int) -
     for kind, stream in dataset.streams.items():
         for identity, source in enumerate(stream.sources):
             for index in range(min(count, len(source))):
-                draw = np.array([(identity, 0, index)], dtype=DRAW)
-                batch: dict[str, Tensor] = dataset[SampleIndex(**{kind: draw})][kind]["net_input"]
+                example = np.array([(identity, 0, index)], dtype=EXAMPLE)
+                batch: dict[str, Tensor] = dataset[SampleIndex(**{kind: example})][kind]["net_input"]
                 for side, ids in zip("xy", batch["tokens"][:, 0]):
                     yield f"  {source.name} {side}: " + " ".join(dictionary[int(i)] for i in ids if i != dictionary.pad())

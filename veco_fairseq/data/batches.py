@@ -10,7 +10,7 @@ import numpy as np
 from fairseq.data.iterators import EpochBatchIterator
 
 from veco_fairseq.data.dataset import PretrainingDataset, SampleIndex
-from veco_fairseq.data.plan import DRAW, StreamPlan
+from veco_fairseq.data.plan import EXAMPLE, StreamPlan
 from veco_fairseq.data.sources import Stream
 
 
@@ -74,11 +74,11 @@ def validation_batches(dataset: PretrainingDataset, max_tokens: int, options) ->
     for kind, stream in dataset.streams.items():
         for identity, source in enumerate(stream.sources):
             (plan,) = make_plans({kind: stream._replace(sources=[source])}, options, max_tokens).values()
-            everything = np.zeros(len(source), dtype=DRAW)
+            everything = np.zeros(len(source), dtype=EXAMPLE)
             everything["index"] = np.arange(len(source))
-            for draws in plan.cut(everything):
-                draws["source"] = identity
-                batches.append([SampleIndex(**{kind: draws})])
+            for examples in plan.cut(everything):
+                examples["source"] = identity
+                batches.append([SampleIndex(**{kind: examples})])
     return batches
 
 

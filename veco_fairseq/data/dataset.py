@@ -15,7 +15,7 @@ from veco_fairseq.data.sources import Stream
 
 
 class SampleIndex(NamedTuple):
-    """What a sample is made of: draws (:data:`veco_fairseq.data.plan.DRAW`) by kind; None where a kind is missing."""
+    """The pairs of a sample (:data:`veco_fairseq.data.plan.EXAMPLE`) by kind; None where a kind is missing."""
 
     mono: np.ndarray | None = None
     bitext: np.ndarray | None = None
@@ -24,7 +24,7 @@ class SampleIndex(NamedTuple):
 class PretrainingDataset(FairseqDataset):
     """Makes the planned batches: ``dataset[SampleIndex]`` is {"mono": batch, "bitext": batch}.
 
-    Masks depend only on the seed and the draw, so any process can make a batch.
+    Masks depend only on the seed and the example, so any process can make a batch.
 
     Args:
         streams: by kind; samples lack a kind that is missing here.
@@ -39,37 +39,37 @@ class PretrainingDataset(FairseqDataset):
         return sum(len(source) for stream in self.streams.values() for source in stream.sources)
 
     def __getitem__(self, index: SampleIndex) -> dict[str, dict]:
-        drawn = {kind: draws for kind, draws in zip(KINDS, index) if draws is not None}
-        return {kind: self._batch(kind, draws) for kind, draws in drawn.items()}
+        chosen = {kind: examples for kind, examples in zip(KINDS, index) if examples is not None}
+        return {kind: self._batch(kind, examples) for kind, examples in chosen.items()}
 
     def collater(self, samples: list[dict]) -> dict:
         """Return the sample, which is a batch already, or an empty batch for a worker with nothing left to validate."""
         return samples[0] if samples else {}
 
-    def _batch(self, kind: str, draws: np.ndarray) -> dict:
+    def _batch(self, kind: str, examples: np.ndarray) -> dict:
         stream = self.streams[kind]
-        sides = [self._masked(kind, draw) for draw in draws]
+        sides = [self._masked(kind, example) for example in examples]
         pairs = [side for position in (0, 1) for side in (pair[position] for pair in sides)]  # all x, then all y
-        tokens, targets = (self._collate(column).view(2, len(draws), -1) for column in zip(*pairs))
+        tokens, targets = (self._collate(column).view(2, len(examples), -1) for column in zip(*pairs))
         net_input = {"tokens": tokens, "targets": targets}
         if stream.tlm:
             joined = [self._concatenate(x, y) for x, y in sides]
             net_input["tlm_tokens"], net_input["tlm_targets"] = (self._collate(column) for column in zip(*joined))
-        names = {stream.sources[identity].name for identity in np.unique(draws["source"])}
+        names = {stream.sources[identity].name for identity in np.unique(examples["source"])}
         return {
             "kind": kind,
             "name": names.pop() if len(names) == 1 else None,
             "net_input": net_input,
-            "nsentences": len(draws),
+            "nsentences": len(examples),
             "ntokens": int(tokens.ne(self.dictionary.pad()).sum()),
         }
 
-    def _masked(self, kind: str, draw) -> list[tuple[Tensor, Tensor]]:
+    def _masked(self, kind: str, example) -> list[tuple[Tensor, Tensor]]:
         """Return (corrupted, targets) of x and of y, each ``<s> ... </s>``."""
         stream = self.streams[kind]
-        rng = np.random.default_rng((self.seed, KINDS.index(kind), *(int(field) for field in draw)))
+        rng = np.random.default_rng((self.seed, KINDS.index(kind), *(int(field) for field in example)))
         bos, eos = torch.tensor([self.dictionary.bos()]), torch.tensor([self.dictionary.eos()])
-        pair = stream.sources[draw["source"]][draw["index"]]
+        pair = stream.sources[example["source"]][example["index"]]
         more = stream.mask_spread * rng.uniform(-1, 1) if stream.mask_spread else 0.0
         return [stream.masker(torch.cat([bos, side.long(), eos]), rng, of_x * more) for side, of_x in zip(pair, (1, -1))]
 

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""COMET (Rei et al., 2020), a neural metric, through an environment of its own: it wants other versions than fairseq."""
+"""Runs COMET (Rei et al., 2020), a neural metric, in its own environment, since it needs other versions than fairseq."""
 
 import re
 import subprocess
@@ -18,15 +18,15 @@ _SCORE = re.compile(r"score: (-?\d+\.\d+)\s*$")
 
 
 def make_environment(folder: Path) -> Path:
-    """Install COMET into a virtual environment, unless it is there; gives the path of ``comet-score``.
+    """Install COMET into a virtual environment, unless it is there, and return the path of ``comet-score``.
 
     Raises:
-        UserError: it cannot be installed.
+        UserError: COMET cannot be installed.
     """
     program, done = folder / "bin/comet-score", folder / "comet.version"
     if done.is_file() and done.read_text() == VERSION and program.is_file():
         return program
-    print(f"{folder}: COMET is installed there, once; it takes some minutes and 3 GB", file=sys.stderr)
+    print(f"{folder}: installing COMET there, once; this takes some minutes and 3 GB", file=sys.stderr)
     for command in (
         [sys.executable, "-m", "venv", "--clear", folder],
         [folder / "bin/pip", "install", f"unbabel-comet=={VERSION}"],
@@ -49,22 +49,22 @@ def comet_score(
     gpus: int = 0,
     batch_size: int = 16,
 ) -> dict[str, Any]:
-    """The system's score, and what it was computed by.
+    """Return the system's score, and the model and version that computed it.
 
     Args:
-        environment: the folder that COMET is in, or is installed into.
-        sources, hypotheses, references: as many lines each.
+        environment: the folder of COMET's environment, which is made if it does not exist.
+        sources, hypotheses, references: the same number of lines each.
         model: its name at Hugging Face, or a checkpoint.
-        gpus: how many to use.
-        batch_size: sentences.
+        gpus: the number of GPUs to use.
+        batch_size: sentences of a batch.
 
     Raises:
-        UserError: the texts differ in length or are empty, or COMET fails or cannot be installed.
+        UserError: the numbers of lines differ, the texts are empty, or COMET fails or cannot be installed.
     """
     if not len(sources) == len(hypotheses) == len(references):
         raise UserError(
             f"{len(sources):,} sources, {len(hypotheses):,} hypotheses and {len(references):,} references: "
-            "every line must have its counterparts"
+            "there must be one of each for every line"
         )
     if not sources:
         raise UserError("the texts are empty: there is nothing to score")

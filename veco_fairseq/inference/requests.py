@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""What is asked of a translator, and what it answers: sources with prefixes and constraints, hypotheses with links."""
+"""Input and output of a translator: sources with prefixes and constraints, and hypotheses with word links."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,8 +17,8 @@ class Request(NamedTuple):
 
     Attributes:
         source: its text; an empty one has an empty translation.
-        prefix: what the translation begins with.
-        constraints: words or phrases that the translation holds (Post and Vilar, 2018).
+        prefix: the beginning of the translation.
+        constraints: words or phrases that the translation must contain (Post and Vilar, 2018).
     """
 
     source: str
@@ -30,10 +30,10 @@ class Hypothesis(NamedTuple):
     """A translation.
 
     Attributes:
-        text: of it, detokenised.
+        text: the detokenised translation.
         score: the natural logarithm of its probability, divided by its number of pieces to the power of ``lenpen``.
-        links: (word of the source, word of the translation), from 0: for every piece of the translation the source piece
-            that the last decoder layer's cross-attention looks at most, the mean over the heads.
+        links: (word of the source, word of the translation), from 0. Each piece of the translation is linked to the source
+            piece that the last decoder layer's cross-attention looks at most, in the mean over the heads.
     """
 
     text: str
@@ -42,7 +42,7 @@ class Hypothesis(NamedTuple):
 
 
 def read_requests(lines: Iterable[str], *, prefixes: bool = False, constraints: bool = False) -> Iterator[Request]:
-    """Requests from lines of the columns that there are: ``SOURCE [<tab> PREFIX] [<tab> CONSTRAINT]...``."""
+    """Yield requests from lines with the columns ``SOURCE [<tab> PREFIX] [<tab> CONSTRAINT]...``."""
     for line in lines:
         source, *columns = line.split("\t") if prefixes or constraints else [line]
         prefix = columns.pop(0) if prefixes and columns else ""
@@ -50,7 +50,7 @@ def read_requests(lines: Iterable[str], *, prefixes: bool = False, constraints: 
 
 
 def split(pieces: list[str], longest: int) -> Iterator[list[str]]:
-    """Cut pieces into parts of at most ``longest``: after the last sentence that fits, else before the last word."""
+    """Cut pieces into parts of at most ``longest``: after the last sentence that fits, otherwise before the last word."""
     while len(pieces) > longest:
         starts = [i for i in range(1, longest + 1) if pieces[i].startswith(WORD_START)]
         after_sentences = [i for i in starts if SENTENCE_END.search(pieces[i - 1])]
@@ -62,10 +62,10 @@ def split(pieces: list[str], longest: int) -> Iterator[list[str]]:
 
 
 def word_links(attention: Tensor, source: Sequence[str], target: Sequence[str]) -> list[tuple[int, int]]:
-    """The words that a translation's pieces look at.
+    """Return the links between the words of a translation and those that its pieces look at.
 
     Args:
-        attention: (source tokens, translation tokens), of which the first are the pieces.
+        attention: (source tokens, translation tokens); the pieces come first in both.
         source, target: pieces.
     """
     x, y = word_numbers(source), word_numbers(target)
@@ -74,7 +74,7 @@ def word_links(attention: Tensor, source: Sequence[str], target: Sequence[str]) 
 
 
 def word_numbers(pieces: Sequence[str]) -> list[int]:
-    """The number of the word that each piece is of, from 0."""
+    """Return the number of each piece's word, from 0."""
     numbers, number, empty = [], -1, True
     for piece in pieces:
         if piece.startswith(WORD_START) and not (empty and number >= 0) or number < 0:
@@ -85,11 +85,11 @@ def word_numbers(pieces: Sequence[str]) -> list[int]:
 
 
 def join_parts(parts: Sequence[Hypothesis], words: Sequence[int]) -> Hypothesis:
-    """The translation of a line whose parts were translated one by one.
+    """Join the translations of a line's parts.
 
     Args:
-        parts: their hypotheses of one rank.
-        words: of each part of the source, their number.
+        parts: the parts' hypotheses of one rank.
+        words: the number of words in each part of the source.
     """
     links, before_x, before_y = [], 0, 0
     for part, count in zip(parts, words):
@@ -100,13 +100,13 @@ def join_parts(parts: Sequence[Hypothesis], words: Sequence[int]) -> Hypothesis:
 
 
 def in_lines(number: int, hypotheses: Sequence[Hypothesis], *, nbest: bool, alignment: bool) -> Iterator[str]:
-    """Hypotheses as Moses and Marian print them, with " ||| " between the columns.
+    """Yield lines for hypotheses as Moses and Marian print them, with " ||| " between the columns.
 
     Args:
         number: of the line, from 0.
-        hypotheses: of it, the best first.
-        nbest: all of them, each with the number before it and its score behind it; else the first one alone.
-        alignment: also the links, as ``i-j``.
+        hypotheses: of this line, the best first.
+        nbest: print all of them, each with the line's number before it and its score after it; otherwise only the first.
+        alignment: also print the links, as ``i-j``.
     """
     for text, score, links in hypotheses if nbest else hypotheses[:1]:
         columns = [text]

@@ -28,7 +28,7 @@ SEARCH = GenerationConfig(beam=5, max_len_a=1.5, max_len_b=20)
 
 
 class Part(NamedTuple):
-    """What is translated in one go: the pieces of a line, of its prefix, and of each of its constraints."""
+    """One input of the search: the pieces of a line or a part of it, of its prefix, and of each of its constraints."""
 
     source: list[str]
     prefix: list[str]
@@ -42,14 +42,14 @@ class Translator:
         checkpoints: of ``fairseq-train --task translation``, or averages of them.
         model: the SentencePiece model, as a file or loaded; by default the one beside the first checkpoint or in the data
             folder.
-        data: the folder with the dictionaries; default: the one that the checkpoint was trained on.
-        search: its options, as of ``fairseq-generate``.
-        batch_size: sentences a batch at most.
-        max_tokens: padded source pieces a batch at most.
+        data: the folder of the dictionaries; by default the training data's.
+        search: options of the search, as in ``fairseq-generate``.
+        batch_size: most sentences in a batch.
+        max_tokens: most padded source pieces in a batch.
         bf16: compute in bf16 where that is safe.
-        cpu: do not use a GPU that is there.
-        seed: of what is drawn, if the search draws.
-        to: the language to translate into, of a model for many.
+        cpu: use the CPU even if there is a GPU.
+        seed: of sampling.
+        to: the language to translate into, of a model for many directions.
 
     Raises:
         UserError: a file is missing, damaged or of another model, or the model needs ``to``, or does not know it.
@@ -90,25 +90,25 @@ class Translator:
         self.search = search
         utils.set_torch_seed(seed)
         self.generator = self.task.build_generator(self.models, search)
-        # </s> ends every source, and there may be a language token
+        # every source ends with </s>, and may have a language token
         beside = getattr(self.task, "tokens_beside", 1)
         self.max_pieces = min(one.encoder.max_positions() for one in self.models) - beside
 
     def translate(self, lines: Sequence[str], note: Callable[[int, str], None] = lambda number, words: None) -> list[str]:
-        """The best translation of every line; see :meth:`hypotheses`."""
+        """Return the best translation of every line; see :meth:`hypotheses`."""
         return [best[0].text for best in self.hypotheses([Request(line) for line in lines], note)]
 
     def hypotheses(
         self, requests: Sequence[Request], note: Callable[[int, str], None] = lambda number, words: None
     ) -> list[list[Hypothesis]]:
-        """The translations of every line, in their order, the best first; of an empty line one that is empty.
+        """Return the translations of every line, in their order, the best first; an empty line has an empty one.
 
         A line with more pieces than the model has positions is translated in parts. It is cut after sentences or, if a
         sentence is too long, between words.
 
         Args:
             requests: lines, of raw text.
-            note: told the index of such a line, and what was done.
+            note: called with the index of such a line, and what was done.
 
         Raises:
             UserError: a line with constraints is too long.
@@ -136,7 +136,7 @@ class Translator:
         return joined
 
     def encode(self, texts: Sequence[str]) -> list[list[str]]:
-        """The pieces of texts, divided as fairseq-preprocess divides a line: a piece can hold U+0085, which separates words."""
+        """Return the pieces of texts, divided as fairseq-preprocess does: a piece can hold U+0085, which separates words."""
         return [tokenize_line(" ".join(pieces)) for pieces in self.pieces.encode(list(texts), out_type=str)]
 
     @torch.inference_mode()
@@ -181,7 +181,7 @@ class Translator:
 def translate_stream(
     translator: Translator, requests: Iterable[Request], buffer_size: int, note: Callable[[str], None]
 ) -> Iterator[list[Hypothesis]]:
-    """Translate ``buffer_size`` lines at a time, within which they are sorted by length; yields in their order."""
+    """Translate ``buffer_size`` lines at a time, sorted by length, and yield the translations in the lines' order."""
     requests, done = iter(requests), 0
     while window := list(islice(requests, buffer_size)):
         yield from translator.hypotheses(window, lambda number, words, before=done: note(f"line {before + number + 1}: {words}"))
