@@ -5,8 +5,8 @@
 import pytest
 import sentencepiece
 import torch
-from conftest import save_with_vocabulary
-from support.converted import load
+from conftest import make_dictionary, save_pretrained, save_with_vocabulary
+from support.converted import encode, load
 
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq, report_lines
@@ -62,6 +62,24 @@ def test_a_token_gets_the_mean_of_what_spelt_it(checkpoint, convert):
     assert "4 of 18 tokens were not in pre-training ('▁ab', 'ca', '▁d▁d', 'aß'), each the mean of the rows of" in new[1]
     assert "3 of 18 tokens were not in pre-training ('ß', '[de]', 'madeupword0000'; 1 of them only round" in new[2]
     assert len(new) == 3
+
+
+@torch.no_grad()
+def test_a_source_with_its_target_is_to_the_encoder_what_it_was_in_pretraining(make_model, tmp_path):
+    """``<2de> x </s>`` is ``<s> x </s>``, before anything is trained."""
+    old = make_dictionary()
+    pretrained = make_model(old, layers=2, arch="veco_tiny")
+    checkpoint = save_pretrained(tmp_path / "pretrained.pt", pretrained, old.symbols)
+    path = tmp_path / "dict.txt"
+    path.write_text("".join(f"{token} 1\n" for token in [*old.symbols[4:-1], "<2de>"]), encoding="utf-8")
+    convert_to_seq2seq(checkpoint, tmp_path / "mt.pt", 1, dictionary=path, allow_new_tokens=True)
+    words = read_dictionary(path)
+    model = load(tmp_path / "mt.pt", words)[0]
+    sources = torch.tensor([[words.bos(), 5, 9, 7, words.eos()], [words.bos(), 11, 12, 13, words.eos()]])
+    expected = pretrained.unplugged(sources)
+    sources[:, 0] = words.index("<2de>")
+    found = encode(model, sources)["encoder_out"][0].transpose(0, 1)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_the_bias_of_the_head_likewise(checkpoint, convert):

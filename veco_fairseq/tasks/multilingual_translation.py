@@ -105,7 +105,6 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
                     f"{path}: {what} {paths[0]}: all languages share one: make the data with --srcdict and --tgtdict of it"
                 )
         require_target_tokens(dictionary, sorted({direction.split("-")[1] for direction in directions}), paths[0])
-        logger.info(f"{len(directions)} directions, one dictionary of {len(dictionary):,} types: {', '.join(directions)}")
         return cls(cfg, dictionary, dictionary)
 
     # Checkpoints
@@ -149,6 +148,7 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
             return
         dataset = DirectionsDataset(parts, self.cfg.alpha if training else None, self.cfg.seed)
         if training:
+            logger.info(f"dictionary of all {len(self.directions)} directions: {len(self.src_dict):,} types")
             drawn = zip(dataset.names, dataset.pairs_of, dataset.draws)
             logger.info("an epoch has " + ", ".join(f"{name} {draws:,} of {pairs:,}" for name, pairs, draws in drawn))
         self.datasets[split] = dataset
