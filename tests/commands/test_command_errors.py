@@ -24,7 +24,7 @@ ERRORS = {
     "encode.py --sentencepiece a.pt --inputs b.pt --outputs b.pt": "would overwrite --inputs",
     "score.py --hypothesis a.pt --reference b.pt --lang de --bootstrap 1": "--bootstrap 1: give a number of resamples",
     "score.py --hypothesis a.pt --reference b.pt --lang de --json b.pt": "would overwrite --reference",
-    "translate.py a.pt --max-len-a 0 --max-len-b 0": "--max-len-a 0 and --max-len-b 0: must allow 1 tokens",
+    "translate.py a.pt --max-len-a 0 --max-len-b 0": "--max-len-a 0 and --max-len-b 0: must allow at least 1 tokens",
     "translate.py a.pt --nbest 6": "--nbest 6: a search with --beam 5 finds at most 5",
     "translate.py a.pt --sampling-topk 6": "go with --sampling",
     "translate.py a.pt --sampling --sampling-topk 6 --sampling-topp 0.5": "give only one of them",
