@@ -29,5 +29,6 @@ import veco_fairseq.models.veco  # noqa: E402
 import veco_fairseq.models.xlme  # noqa: E402
 import veco_fairseq.optim.linear_by_epoch  # noqa: E402
 import veco_fairseq.tasks.camlm  # noqa: E402
+import veco_fairseq.tasks.multilingual_translation  # noqa: E402
 import veco_fairseq.tasks.nlu  # noqa: E402
 import veco_fairseq.tasks.translation  # noqa: E402, F401

@@ -145,12 +145,16 @@ finetune_own_options() {
 # DECODER_LAYERS is the number of layers of the decoder; a recipe may set it.
 DECODER_LAYERS=3
 
+# The task of fairseq-train, and the folder of its data (default: that of SRC and TGT); a recipe may set them.
+TASK=translation
+DATA=
+
 # finetune_own OPTION...: convert and train, with these options of fairseq-train before the user's own. The arm veco starts
 # from the camlm model, xlm from the mlm model with new cross-attention, random from nothing.
 finetune_own() {
     local name=${OPTIONS[name]:-${OPTIONS[arm]}} updates=${OPTIONS[updates]}
     local arm=${OPTIONS[arm]} seed=${OPTIONS[seed]}
-    local data=$OUT/mt.$SRC-$TGT folder pretrained objective start=() new=() save=()
+    local data=${DATA:-$OUT/mt.$SRC-$TGT} folder pretrained objective start=() new=() save=()
     require "$data" "run prepare.sh first"
     if [[ $arm != random ]]; then
         objective=camlm
@@ -165,7 +169,7 @@ finetune_own() {
     ((OPTIONS[save-every] == 0)) || save=(--save-interval-updates "${OPTIONS[save-every]}" --keep-interval-updates 10)
     folder=$OUT/checkpoints/$(run_name "$name" "$seed")
     training "fine-tuning, $name" "$folder" fairseq-train "$data" --distributed-world-size 1 \
-        --user-dir "$USER_DIR" --task translation --arch veco_mt_tiny --decoder-layers "$DECODER_LAYERS" "${start[@]}" \
+        --user-dir "$USER_DIR" --task "$TASK" --arch veco_mt_tiny --decoder-layers "$DECODER_LAYERS" "${start[@]}" \
         --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
         --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 1.0 --weight-decay 0.01 \
         --lr "${OPTIONS[lr]}" --lr-scheduler polynomial_decay --warmup-updates "${OPTIONS[warmup]}" \
@@ -236,13 +240,13 @@ finetune_task() {
 }
 
 # evaluate NAME CHECKPOINT: translate the test set with the user's options of fairseq-generate, and write the score to
-# OUT/scores/NAME.json. TEST is the test set's name in OUT/raw.
-TEST="test"
+# OUT/scores/NAME.json. TEST is the test set's name in OUT/raw; OF, such as .de-en, ends the name.
+TEST="test" OF=
 evaluate() {
-    local name=$1 checkpoint=$2 generated=$OUT/scores/$1.test.out reference=$OUT/raw/$TEST.$TGT
+    local name=$1$OF checkpoint=$2 generated=$OUT/scores/$1$OF.test.out reference=$OUT/raw/$TEST.$TGT
     require "$checkpoint" "run finetune.sh first"
     require "$reference" "run prepare.sh first"
-    step "translation, $name" "$generated" to_file "{}" fairseq-generate "$OUT/mt.$SRC-$TGT" --user-dir "$USER_DIR" \
+    step "translation, $name" "$generated" to_file "{}" fairseq-generate "${DATA:-$OUT/mt.$SRC-$TGT}" --user-dir "$USER_DIR" \
         --path "$checkpoint" --gen-subset test --beam 5 --max-len-a 1.5 --max-len-b 20 --batch-size 128 \
         --remove-bpe sentencepiece --lenpen "${OPTIONS[lenpen]}" "${EXTRA[@]}"
     python "$REPOSITORY/scripts/score.py" --generate-output "$generated" --reference "$reference" --lang "$TGT" \

@@ -26,7 +26,7 @@ DEFAULTS = {
     "align.py": "--regularisation 1.0 --iterations 2 --max-tokens 8192",
     "retrieve.py tatoeba": "--score cosine --neighbours 10 --max-tokens 8192",
     "retrieve.py bucc": "--lang all --score csls --neighbours 10 --max-tokens 8192",
-    "convert_to_seq2seq.py": "--layer-selection last --seed 1",
+    "convert_to_seq2seq.py": "--layer-selection last --new-tokens mean --seed 1",
     "export_ct2.py": "--quantization float32",
     "import_veco.py": "--layer-selection last",
     "label_with_teacher.py": "--max-tokens 8192",

@@ -134,7 +134,11 @@ def test_a_line_must_fit_every_model_of_an_ensemble(monkeypatch, tmp_path, token
         model.to.return_value.eval.return_value = model
         model.encoder.max_positions.return_value = positions
     names = ["build_dataset_for_inference", "source_dictionary", "target_dictionary", "build_generator"]
-    loaded = models, mock.MagicMock(), mock.Mock(spec=names + ["source_token"] * token)
+    loaded = (
+        models,
+        mock.MagicMock(),
+        mock.Mock(spec=names + ["tokens_beside"] * token, **({"tokens_beside": 2} if token else {})),
+    )
     monkeypatch.setattr("fairseq.checkpoint_utils.load_model_ensemble_and_task", lambda *_, **__: loaded)
     checkpoints = [tmp_path / "a.pt", tmp_path / "b.pt"]
     for path in checkpoints:

@@ -161,7 +161,7 @@ def import_release(
         if f"{side}.version" in expected:
             weights.setdefault(f"{side}.version", torch.tensor([3.0]))
     check_weights(release.path, weights, {}, expected)
-    command = finetune_options(release.model, len(chosen), {})
+    command = finetune_options(release.model, len(chosen), {}, target=target)
     report = {
         "checkpoint": str(release.path),
         "output": str(output),

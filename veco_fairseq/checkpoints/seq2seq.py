@@ -31,6 +31,7 @@ from veco_fairseq.checkpoints.mapping import HEAD_BIAS, HEAD_TRANSFORM, Group, c
 from veco_fairseq.checkpoints.names import CROSS_ATTENTION
 from veco_fairseq.checkpoints.pretrained import Pretrained, read_pretrained, refuse_relative_position_bias
 from veco_fairseq.data.roots import MASK
+from veco_fairseq.data.symbols import TARGET_TOKEN
 from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_output
@@ -47,6 +48,7 @@ def convert_to_seq2seq(
     keep_lm_head: bool = False,
     tie_self_attention: bool = False,
     allow_new_tokens: bool = False,
+    new_tokens: str = "mean",
     trust: bool = False,
     seed: int = 1,
 ) -> dict[str, Any]:
@@ -63,6 +65,7 @@ def convert_to_seq2seq(
         tie_self_attention: share each decoder layer's self-attention with the encoder layer that it comes from; the model
             is then a ``veco_transformer_*``.
         allow_new_tokens: accept a dictionary even if more than 1% of its tokens are new.
+        new_tokens: "mean" or "random", see :func:`veco_fairseq.checkpoints.embeddings.token_rows`.
         trust: unpickle a file that holds more than tensors and plain values.
         seed: of everything that is newly initialised.
 
@@ -83,7 +86,7 @@ def convert_to_seq2seq(
         target = dictionary_of(symbol for symbol in pretrained.symbols if symbol != MASK)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        rows, groups = token_rows(pretrained, target, dictionary, allow_new_tokens)
+        rows, groups = token_rows(pretrained, target, dictionary, allow_new_tokens, new_tokens=new_tokens)
         extras = {"keep_lm_head": True} if keep_lm_head else {}
         if tie_self_attention:
             extras["tie_self_attention"] = ",".join(map(str, chosen))
@@ -186,13 +189,14 @@ def _flags(values: dict[str, Any]) -> list[str]:
     return [part for name, value in flags for part in ([name] if value == "True" else [name, value])]
 
 
-def finetune_options(model: Namespace, decoder_layers: int, extras: dict[str, Any]) -> str:
-    """Return the options of ``fairseq-train`` that build the converted model: the preset, and what differs from it."""
+def finetune_options(model: Namespace, decoder_layers: int, extras: dict[str, Any], *, target: Dictionary) -> str:
+    """Return the options of ``fairseq-train`` for the converted model: the task, the preset and what differs from it."""
     preset, values = translation_options(model, decoder_layers, extras)
     defaults = Namespace()
     ARCH_CONFIG_REGISTRY[preset](defaults)
     differing = {n: v for n, v in values.items() if n == "decoder_layers" or v != getattr(defaults, n, None)}
-    return " ".join(["--task translation --arch", preset] + _flags(differing))
+    task = "veco_multilingual_translation" if any(map(TARGET_TOKEN.fullmatch, target.symbols)) else "translation"
+    return " ".join([f"--task {task} --arch", preset] + _flags(differing))
 
 
 def translation_config(model: Namespace, decoder_layers: int, extras: dict[str, Any], dictionary: Path_ | None) -> dict[str, Any]:
@@ -251,7 +255,7 @@ def _report(
         "decoder_layers_from": chosen,
         "pretraining_tokens": len(pretrained.symbols),
         "tokens": len(target),
-        "finetune_options": finetune_options(pretrained.model, len(chosen), extras),
+        "finetune_options": finetune_options(pretrained.model, len(chosen), extras, target=target),
         "groups": [group._asdict() for group in groups],
         "notes": notes,
     }

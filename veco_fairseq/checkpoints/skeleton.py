@@ -32,7 +32,7 @@ PARTS: dict[str, dict[str, tuple[type, ...]]] = {
          "task", "criterion", "optimizer", "lr_scheduler", "bpe", "tokenizer", "ema"), GROUP
     ),
     "task_state": {"symbols": (list,), "source_symbols": (list,), "labels": (list,), "languages": (list,),
-                   "neighbours": (dict,)},
+                   "lang_pairs": (list,), "neighbours": (dict,)},
     "extra_state": {"train_iterator": (dict,), "metrics": (list, dict), "previous_training_time": NUMBER,
                     "val_loss": (*NUMBER, type(None)), "best": (*NUMBER, type(None))},
     "extra_state, train_iterator": {"epoch": (int,), "iterations_in_epoch": (int,), "shuffle": (bool,), "version": (int,),
@@ -40,7 +40,7 @@ PARTS: dict[str, dict[str, tuple[type, ...]]] = {
     "last_optimizer_state": {"state": (dict,), "param_groups": (list,), "loss_scale": NUMBER},
 }  # fmt: skip
 OF_AN_UPDATE = {"criterion_name": (str,), "optimizer_name": (str,), "lr_scheduler_state": (dict,), "num_updates": (int,)}
-STRINGS = ("symbols", "source_symbols", "labels")
+STRINGS = ("symbols", "source_symbols", "labels", "lang_pairs")
 ADVICE = "give one as fairseq-train writes it"
 
 

@@ -51,6 +51,14 @@ def add_arguments(parser: Parser) -> None:
         help="take a dictionary even if more than 1%% of its tokens were not in pre-training",
     )
     add(
+        "--new-tokens",
+        choices=("mean", "random"),
+        default="mean",
+        help="rows of tokens that were not in pre-training: the mean of the rows of the pieces that spell it with "
+        "sentencepiece.bpe.model beside the checkpoint (of a token <2LANG>, the row of <s>), or random ones "
+        "(default: %(default)s)",
+    )
+    add(
         "--trust-checkpoint",
         action="store_true",
         help="unpickle a checkpoint that holds more than tensors and plain values; such a file can run any code",
@@ -73,6 +81,7 @@ def main(args: argparse.Namespace) -> None:
             keep_lm_head=args.keep_lm_head,
             tie_self_attention=args.tie_self_attention,
             allow_new_tokens=args.allow_new_tokens,
+            new_tokens=args.new_tokens,
             trust=args.trust_checkpoint,
             seed=args.seed,
         )

@@ -25,6 +25,7 @@ def add_arguments(parser: Parser) -> None:
         help="SentencePiece model (default: sentencepiece.bpe.model beside the checkpoint or the data)",
     )
     add("--data", type=INPUT, metavar="DIR", help="the folder of dict.LANG.txt (default: the training data's)")
+    add("--to", metavar="LANG", help="the language to translate into, of a model for many directions")
     add(
         "--beam",
         type=Number(int, least=1, most=10_000),
@@ -98,6 +99,7 @@ def main(args: argparse.Namespace) -> None:
         bf16=args.amp,
         cpu=args.cpu,
         seed=args.seed,
+        to=args.to,
     )
     requests = read_requests(standard_input(), prefixes=args.prefixes, constraints=args.constraints is not None)
     with tqdm(unit=" lines", disable=None, leave=False) as progress:

@@ -131,6 +131,15 @@ def ordinary_pieces(model: sentencepiece.SentencePieceProcessor) -> list[str]:
     return [model.id_to_piece(i) for i in range(len(model)) if not (model.is_unknown(i) or model.is_control(i))]
 
 
+def spell(model: sentencepiece.SentencePieceProcessor, pieces: Sequence[str]) -> list[list[str]]:
+    """Each of another model's pieces as pieces of this one, which together have just its characters."""
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model.serialized_model_proto())
+    proto.normalizer_spec.add_dummy_prefix = False  # it begins with a space if its ▁ says so
+    proto.normalizer_spec.remove_extra_whitespaces = False
+    exact = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
+    return exact.encode([piece.replace("▁", " ") for piece in pieces], out_type=str)
+
+
 def dictionary_text(model: sentencepiece.SentencePieceProcessor, path: Path) -> str:
     """Return dict.txt for the model in ``path``: a line ``piece 1`` for each ordinary piece, in the model's order.
 

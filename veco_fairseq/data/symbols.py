@@ -13,8 +13,15 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, read_lines
 
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")  # fairseq puts them before the file's
-NO_PIECE = re.compile(r"<mask>|\[\w+\]|madeupword\d+")  # tokens of a dictionary that are no pieces of text
+TARGET_TOKEN = re.compile(r"<2([^<>\s]+)>")
+# Tokens of a dictionary that are no pieces of text.
+NO_PIECE = re.compile(rf"<mask>|\[\w+\]|madeupword\d+|{TARGET_TOKEN.pattern}")
 OVERWRITE = " #fairseq:overwrite"
+
+
+def target_token(lang: str) -> str:
+    """The token before a source that is to be translated into this language (Johnson et al., 2017)."""
+    return f"<2{lang}>"
 
 
 class Entry(NamedTuple):

@@ -49,9 +49,10 @@ class Translator:
         bf16: compute in bf16 where that is safe.
         cpu: use the CPU even if there is a GPU.
         seed: of sampling.
+        to: the language to translate into, of a model for many directions.
 
     Raises:
-        UserError: a file is missing, damaged or of another model.
+        UserError: a file is missing, damaged or of another model, or the model needs ``to``, or does not know it.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Translator:
         bf16: bool = False,
         cpu: bool = False,
         seed: int = 1,
+        to: str | None = None,
     ):
         for path in checkpoints:
             if not Path(path).is_file():
@@ -77,6 +79,7 @@ class Translator:
         if not hasattr(self.task, "build_dataset_for_inference") or not hasattr(models[0], "decoder"):
             kind = type(models[0]).__name__
             raise UserError(f"{checkpoints[0]}: is a {kind}, not a translation model: convert it first")
+        _choose_target(self.task, checkpoints[0], to)
         dictionaries = self.task.source_dictionary, self.task.target_dictionary
         self.pieces = _pieces(model, [Path(checkpoints[0]).parent, Path(str(config.task.data))], dictionaries)
         self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
@@ -87,9 +90,9 @@ class Translator:
         self.search = search
         utils.set_torch_seed(seed)
         self.generator = self.task.build_generator(self.models, search)
-        # every source ends with </s>, and perhaps a language token after it
-        ends = 2 if hasattr(self.task, "source_token") else 1
-        self.max_pieces = min(one.encoder.max_positions() for one in self.models) - ends
+        # every source ends with </s>, and may have a language token
+        beside = getattr(self.task, "tokens_beside", 1)
+        self.max_pieces = min(one.encoder.max_positions() for one in self.models) - beside
 
     def translate(self, lines: Sequence[str], note: Callable[[int, str], None] = lambda number, words: None) -> list[str]:
         """Return the best translation of every line; see :meth:`hypotheses`."""
@@ -183,6 +186,20 @@ def translate_stream(
     while window := list(islice(requests, buffer_size)):
         yield from translator.hypotheses(window, lambda number, words, before=done: note(f"line {before + number + 1}: {words}"))
         done += len(window)
+
+
+def _choose_target(task, checkpoint: Path_, to: str | None) -> None:
+    """Tell a task of many directions the language to translate into; another has no choice.
+
+    Raises:
+        UserError: with the languages that there are.
+    """
+    if hasattr(task, "choose_target"):
+        if to is None:
+            raise UserError(f"{checkpoint}: translates into {', '.join(task.targets)}: choose one with --to")
+        task.choose_target(to)
+    elif to is not None:
+        raise UserError(f"--to {to}: {checkpoint} has no token for it: it translates in one direction alone: take --to away")
 
 
 def _pieces(model, folders: Sequence[Path], dictionaries: Sequence[Dictionary]) -> sentencepiece.SentencePieceProcessor:

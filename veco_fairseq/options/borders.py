@@ -77,7 +77,7 @@ BORDERS: dict[str, Number] = {
         (Number(least=1), "t_mult"),
         (Number(least=-1), "min_lr stop_min_lr warmup_init_lr diversity_rate"),
         (Number(least=-1, most=1), "sampling_topp"),
-        (EXPONENT, "mono_alpha bitext_alpha"),
+        (EXPONENT, "mono_alpha bitext_alpha alpha"),
         # Translation
         (Number(int, least=1, most=10_000), "beam"),
         (LENGTH_PENALTY, "lenpen lenpen_mt"),

@@ -27,9 +27,14 @@ class CheckedTranslationTask(TranslationTask):
     ``fairseq-interactive`` take ``translation`` unless told otherwise, and the authors' models translate badly without
     the tokens.
 
+    Attributes:
+        tokens_beside: that a source has beside its pieces: ``</s>``.
+
     Raises:
         UserError: the checkpoint has another dictionary or direction.
     """
+
+    tokens_beside = 1
 
     def __init__(self, cfg, src_dict, tgt_dict):
         super().__init__(cfg, src_dict, tgt_dict)
@@ -80,12 +85,21 @@ class CheckedTranslationTask(TranslationTask):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Check the state of a model to translate with."""
         source, target = self.cfg.source_lang, self.cfg.target_lang
+        if state_dict.get("lang_pairs"):
+            raise UserError("the checkpoint is one of many directions: add --task veco_multilingual_translation")
         if source != target and state_dict.get("languages") == [target, source]:
             raise UserError(f"the checkpoint translates from {target} to {source}: check -s {source} and -t {target}")
         self.resume_task_state(state_dict, "the checkpoint")
 
 
 TASK_REGISTRY["translation"] = CheckedTranslationTask
+
+
+def refuse_fixed_lengths(cfg: TranslationConfig) -> None:
+    """Refuse options that fix the lengths of sentences before their language tokens are there."""
+    if cfg.num_batch_buckets > 0 or cfg.truncate_source:
+        option = "--truncate-source" if cfg.truncate_source else "--num-batch-buckets"
+        raise UserError(f"{option}: does not work with language tokens: leave it out")
 
 
 @register_task("veco_translation", dataclass=TranslationConfig)
@@ -100,14 +114,14 @@ class VecoTranslationTask(CheckedTranslationTask):
             lengths without the tokens.
     """
 
+    tokens_beside = 2
+
     def __init__(self, cfg, src_dict, tgt_dict):
         super().__init__(cfg, src_dict, tgt_dict)
         for dictionary, lang in ((src_dict, cfg.source_lang), (tgt_dict, cfg.target_lang)):
             if not has_language_token(dictionary, lang):
                 raise UserError(f"[{lang}]: is not in the dictionary: --task veco_translation needs it; try --task translation")
-        if cfg.num_batch_buckets > 0 or cfg.truncate_source:
-            option = "--truncate-source" if cfg.truncate_source else "--num-batch-buckets"
-            raise UserError(f"{option}: does not work with language tokens: leave it out")
+        refuse_fixed_lengths(cfg)
         self.source_token = src_dict.index(f"[{cfg.source_lang}]")
         self.target_token = tgt_dict.index(f"[{cfg.target_lang}]")
 
