@@ -50,7 +50,7 @@ def test_a_failure_of_comets(scorer, said, code):
 
 def test_texts_of_other_lengths_or_none(scorer):
     folder = scorer()
-    with pytest.raises(UserError, match="2 sources, 1 hypotheses and 1 references: every line"):
+    with pytest.raises(UserError, match="2 sources, 1 hypotheses and 1 references: there must be one"):
         comet.comet_score(folder, ["a", "b"], ["c"], ["d"])
     with pytest.raises(UserError, match="the texts are empty"):
         comet.comet_score(folder, [], [], [])
@@ -78,7 +78,7 @@ chmod +x {folder}/bin/pip
     (folder / "comet.version").write_text("1.0")
     comet.make_environment(folder)
     assert calls.read_text().splitlines() == 3 * once
-    assert "is installed there, once" in capfd.readouterr().err
+    assert "installing COMET there, once" in capfd.readouterr().err
 
 
 def test_unequal_files_end_in_one_line_before_anything_is_installed(run, tmp_path):
