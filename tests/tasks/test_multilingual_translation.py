@@ -153,3 +153,17 @@ def test_what_is_validated_may_lack_a_direction(directions, run, tmp_path):
     assert {key for key in logged(result, "valid")[-1] if "-" in key} == {
         f"valid_{name}_{key}" for name in ("aa-bb", "bb-aa") for key in ("loss", "ppl")
     }
+
+
+@pytest.mark.slow
+def test_two_workers_validate_as_one(directions, launch, run, tmp_path):
+    """... also when one of them has a batch less: 5 batches of at most 18 pairs, of three directions."""
+    result = launch(directions, *MANY, "--lang-pairs", ",".join(ALL[:3]), "--batch-size", 18, "--max-update", 2, "--save-dir", tmp_path, "--eval-bleu",
+                    "--eval-bleu-args", '{"beam": 2, "max_len_a": 1, "max_len_b": 3}', "--ddp-backend", "legacy_ddp")  # fmt: skip
+    found = logged(result, "valid")[-1]
+    alone = run("fairseq-validate", directions, *TASK, "--path", tmp_path / "checkpoint_last.pt", "--batch-size", 18, "--cpu",
+                "--log-format", "json")  # fmt: skip
+    (line,) = re.findall(r"\| valid \| (\{.*\})", alone.stderr + alone.stdout)
+    line = json.loads(line)
+    keys = [key for key in line if re.search("_(loss|ppl|bleu)$", key)]
+    assert len(keys) == 3 * 3 + 4 and all(found[key] == line[key] for key in keys)
