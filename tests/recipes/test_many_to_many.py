@@ -4,9 +4,10 @@
 
 import os
 import subprocess
+import sys
 
 import pytest
-from conftest import REPOSITORY, run_here
+from conftest import REPOSITORY
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from support.shell import ENVIRONMENT
 
@@ -25,8 +26,9 @@ def recipe(script, *arguments, code=0):
 @pytest.mark.slow
 def test_from_three_texts_to_a_table(tmp_path):
     text, out = tmp_path / "text", tmp_path / "out"
-    run_here([str(RECIPES / "toy/generate.py"), "--output", str(text), "--words", "20", "--pairs", "150", "--valid", "20",
-              "--test", "13"], REPOSITORY)  # fmt: skip
+    generate = [sys.executable, RECIPES / "toy/generate.py", "--output", text, "--words", "20", "--pairs", "150", "--valid", "20",
+                "--test", "13", "--finetune-pairs", "1"]  # fmt: skip
+    subprocess.run(generate, check=True, env=ENVIRONMENT | {"PYTHONPATH": str(REPOSITORY)}, stdout=subprocess.DEVNULL)
     common = ("--out", out, "--langs", "aa bb cc", "--zero-shot", "bb-cc")
     recipe("prepare.sh", *common, "--local", text, "--vocab-size", 150)
     dictionaries = [read_dictionary(out / f"mt/dict.{lang}.txt") for lang in ("aa", "bb", "cc")]

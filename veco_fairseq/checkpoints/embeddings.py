@@ -47,7 +47,8 @@ def token_rows(
     row_of = {symbol: row for row, symbol in enumerate(pretrained.symbols)}
     new = [symbol for symbol in target.symbols if symbol not in row_of]
     padding = [symbol for symbol in new if PADDING_SYMBOL.fullmatch(symbol)]
-    _check_new_tokens(new, len(new) - len(padding), target, path=path, pretrained=pretrained, allow=allow_new_tokens)
+    words = [symbol for symbol in new if not (PADDING_SYMBOL.fullmatch(symbol) or TARGET_TOKEN.fullmatch(symbol))]
+    _check_new_tokens(words, target, path=path, pretrained=pretrained, allow=allow_new_tokens)
     kept = [symbol for symbol in target.symbols if symbol in row_of]
     here, there = [target.indices[symbol] for symbol in kept], [row_of[symbol] for symbol in kept]
     std = old.size(1) ** -0.5  # as in pre-training and in fairseq's transformer
@@ -117,16 +118,18 @@ def _source_embeddings(pretrained: Pretrained) -> Tensor:
     return old
 
 
-def _check_new_tokens(
-    new: Sequence[str], counted: int, target: Dictionary, *, path: Path_ | None, pretrained: Pretrained, allow: bool
-) -> None:
-    """Refuse a dictionary that is not pre-training's; symbols that only round up its size do not count."""
-    if allow or counted <= MAX_NEW_SHARE * len(target):
+def _check_new_tokens(new: Sequence[str], target: Dictionary, *, path: Path_ | None, pretrained: Pretrained, allow: bool) -> None:
+    """Refuse a dictionary that is not pre-training's.
+
+    Args:
+        new: its new tokens, without those that round up its size or name a target language.
+        target, path, pretrained, allow: see :func:`token_rows`.
+    """
+    if allow or len(new) <= MAX_NEW_SHARE * len(target):
         return
-    ordinary = [symbol for symbol in new if not PADDING_SYMBOL.fullmatch(symbol)]
     raise UserError(
-        f"{path}: {counted:,} of its {len(target):,} tokens are not among the {len(pretrained.symbols):,} of "
-        f"{pretrained.path} ({_some(ordinary)}): prepare the data with pre-training's SentencePiece model and dict.txt "
+        f"{path}: {len(new):,} of its {len(target):,} tokens are not among the {len(pretrained.symbols):,} of "
+        f"{pretrained.path} ({_some(new)}): prepare the data with pre-training's SentencePiece model and dict.txt "
         "(fairseq-preprocess --srcdict), or add --allow-new-tokens"
     )
 
