@@ -40,7 +40,7 @@ DEFAULTS = {
     "plot_layers.py": "--pair mean --title Retrieval by layer (0: the embeddings)",
     "plot_scores.py": "--metric sacrebleu --title Test sets",
 }
-WITHOUT = {"export_hf.py", "average_checkpoints.py", "encode.py", "score.py", "trim_vocab.py", "bench.py", "demo_report.py", "doctor.py",
+WITHOUT = {"export_hf.py", "average_checkpoints.py", "binarize.py", "encode.py", "score.py", "trim_vocab.py", "bench.py", "demo_report.py", "doctor.py",
            "make_options.py", "mend_fairseq.py", "versions.py"}  # fmt: skip
 # VECO: table 8; VoCap: section 4.1; XLM-E: section 4.1 and appendix; XTREME's lengths.
 CONFIGS = {

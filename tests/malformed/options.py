@@ -97,6 +97,7 @@ SCRIPTS = (
     (commands.inspect(), ("root",)),
     (commands.prepare(), ("raw",)),
     (commands.encode(), ("raw", "root")),
+    (commands.binarize(), ("raw", "root")),
     (commands.translate(), ("mt", "bin")),
     (commands.align(), ("camlm", "raw")),
     (commands.tatoeba(), ("camlm", "raw")),

@@ -47,6 +47,7 @@ FILES = (
 FOLDERS = (
     (commands.trim(), ("raw", "root"), "--output", ("root",)),
     (commands.prepare_with_vocabulary(), ("raw", "root"), "--output", ("root",)),
+    (commands.binarize("--dict", "bin/dict.aa.txt"), ("raw", "root", "bin"), "--destdir", ("bin",)),
     (EXPORT, ("camlm",), "--output", ("camlm", "."),),
     (commands.evaluate("classification"), ("classification-model", "classification"), "--predictions",
      ("classification", ".")),
@@ -62,6 +63,7 @@ WRITERS = (
     (commands.trim(), ("raw", "root"), 240_000),
     (commands.prepare(), ("raw",), 240_000),
     (commands.prepare_with_vocabulary(), ("raw", "root"), 20_000),
+    (commands.binarize(), ("raw", "root"), 5_000),
     (commands.vocap(), ("raw",), 240_000),
     (TAGGED, ("tagging-model", "raw"), 2_000),
     (commands.bucc(), ("camlm", "bucc"), 300),

@@ -1,0 +1,60 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The commands that get text ready, with each of their options; see :mod:`support.command_table`."""
+
+from pathlib import Path
+from unittest import mock
+
+P = Path
+TEXT = {
+    "binarize.py": (
+        "-s en -t de --trainpref a --sentencepiece m --dict d --destdir o".split(),
+        {
+            "data.prepare.binarizing.binarize": {},
+            "data.prepare.binarizing.parse_splits": "splits",
+            "data.prepare.text.default_workers": 6,
+        },
+        {
+            "": {"binarize.splits": "splits", "binarize.workers": 6, "parse_splits.train": "a", "parse_splits.valid": None},
+            "--source-lang fr": {"parse_splits.source": "fr", "parse_splits.target": "de"},
+            "--target-lang fr": {"parse_splits.source": "en", "parse_splits.target": "fr"},
+            "--trainpref b": {"parse_splits.train": "b"},
+            "--validpref b,c": {"parse_splits.valid": "b,c", "parse_splits.test": None},
+            "--testpref b,c": {"parse_splits.test": "b,c", "parse_splits.valid": None},
+            "--sentencepiece n": {"binarize.model": P("n")},
+            "--dict e": {"binarize.dictionary": P("e")},
+            "--destdir p": {"binarize.destination": P("p")},
+            "--workers 5": {"binarize.workers": 5},
+        },
+    ),
+    "encode.py": (
+        "--sentencepiece m --inputs a b --outputs c d".split(),
+        {"data.sentencepiece.encode_text": 3, "data.prepare.text.default_workers": 6},
+        {
+            "": {"encode_text.source": [P("a"), P("b")], "encode_text.target": [P("c"), P("d")], "encode_text.workers": [6, 6]},
+            "--sentencepiece n": {"encode_text.model": [P("n")] * 2},
+            "= --sentencepiece m --inputs b a --outputs d c": {
+                "encode_text.source": [P("b"), P("a")],
+                "encode_text.target": [P("d"), P("c")],
+            },
+            "--inputs e --outputs f": {"encode_text.source": P("e"), "encode_text.target": P("f")},
+            "--workers 5": {"encode_text.workers": [5, 5]},
+        },
+    ),
+    "trim_vocab.py": (
+        "a b --sentencepiece m --keep 9 --output o".split(),
+        {
+            "data.sentencepiece.load_sentencepiece": "model",
+            "data.sentencepiece.write_vocabulary": None,
+            "data.prepare.text.default_workers": 6,
+            "data.sentencepiece.trim": mock.Mock(model=b"m", dictionary=b"d", kept=1, pieces=2, share=0.5),
+        },
+        {
+            "": {"trim.corpora": [P("a"), P("b")], "trim.workers": 6, "trim.model": "model"},
+            "--sentencepiece n": {"load_sentencepiece.path": P("n")},
+            "--keep 7": {"trim.keep": 7},
+            "--output p": {"write_vocabulary.folder": P("p")},
+            "--workers 5": {"trim.workers": 5},
+        },
+    ),
+}
