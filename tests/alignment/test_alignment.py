@@ -105,7 +105,7 @@ def expected_links(pretrained, x, y, layer, apart):
     roberta.load_state_dict({k: v for k, v in model.state_dict().items() if ".encoder_attn" not in k}, strict=True)
     ids, words = [], []
     for line in (x, y):
-        pieces = [pretrained.pieces.encode(word, out_type=str) for word in line.split()]
+        pieces = [pretrained.encoder.model.encode(word, out_type=str) for word in line.split()]
         ids.append([dictionary.index(piece) for word in pieces for piece in word])
         words.append([number for number, word in enumerate(pieces) for _ in word])
     sequences = [[0, *side, 2] for side in ids] if apart else [[0, *ids[0], 2, 2, *ids[1], 2]]

@@ -144,10 +144,10 @@ def test_loss_equals_the_equations(make_task, fixed_samples, options):
 
 def test_figures_by_hand():
     """Two masked tokens of 1 and 2 bits; five tokens, three of them replaced, two called so, one of these rightly."""
-    logit = math.log(3)  # probability 3/4: 0.415 bits if right, and 2 if wrong
+    sure, unsure = math.log(3), math.log(3 / 2)  # probability 3/4: log2(4/3) bits if right, and 2 if wrong; 3/5: log2(5/2)
     detection = Detection(
         torch.tensor([math.log(2), math.log(4)]), torch.tensor([True, False]),
-        torch.tensor([-logit, logit, -logit, -logit, logit]), torch.tensor([False, True, True, True, False]),
+        torch.tensor([-sure, sure, -unsure, -sure, unsure]), torch.tensor([False, True, True, True, False]),
     )  # fmt: skip
     task = SimpleNamespace(cfg=SimpleNamespace(no_tlm=False), target_dictionary=None, validation_names=["aa", "bb"])
     sample = {"kind": "mono", "name": "aa", "ntokens": 5, "nsentences": 1, "net_input": {}}
@@ -156,7 +156,7 @@ def test_figures_by_hand():
     with metrics.aggregate(new_root=True) as agg:
         ReplacedTokenCriterion.reduce_metrics([log, log])
     values = agg.get_smoothed_values()
-    detection_loss = (2 * math.log2(4 / 3) + 3 * 2) / 5
+    detection_loss = (2 * math.log2(4 / 3) + 2 * math.log2(5 / 2) + 2) / 5
     for name in ("", "aa_"):
         assert values[f"{name}mono_mlm_loss"] == 1.5 and values[f"{name}mono_mlm_acc"] == 0.5
         assert values[f"{name}mono_mrtd_loss"] == pytest.approx(detection_loss, abs=1e-3)

@@ -6,10 +6,10 @@ import io
 import logging
 import runpy
 import sys
+from unittest import mock
 
 import pytest
-import torch
-from conftest import REPOSITORY, error_line
+from conftest import REPOSITORY, error_line, make_dictionary
 
 from veco_fairseq.data.sentencepiece import MODEL_NAME, train_sentencepiece
 from veco_fairseq.inference.translator import Translator, _pieces, split, translate_stream
@@ -59,12 +59,15 @@ def test_order_empty_lines_and_long_ones(translator):
     assert list(translate_stream(translator, [], 2, notes.append)) == []
 
 
-def test_batches(translator):
-    """Every sentence once, like lengths together, within both limits, a sentence beyond them by itself."""
+def test_batches_are_within_both_limits(translator, monkeypatch):
+    """``</s>`` counts; what the batches are is test_encode's."""
     translator.batch_size, translator.max_tokens = 3, 20
-    lengths = torch.tensor([3, 9, 4, 30, 2, 2, 5, 10])
-    batches = list(translator._batches(lengths))
-    assert batches == [[3], [7, 1], [6, 2, 0], [4, 5]]
+    translator.task = mock.Mock(source_dictionary=make_dictionary())
+    asked = mock.Mock(return_value=[])
+    monkeypatch.setattr("veco_fairseq.inference.translator.by_length", asked)
+    Translator._translate(translator, [["a", "b"], ["x"]])
+    (lengths, *limits), _ = asked.call_args
+    assert lengths.tolist() == [3, 2] and limits == [20, 3]
 
 
 def test_bad_input(run, tmp_path):
@@ -127,3 +130,19 @@ def test_the_model_beside_the_checkpoint_goes_before_the_datas(tmp_path):
 
 def text_of(letters):
     return [f"{a}{b}{c} {c}{a}" for a in letters for b in letters for c in letters]
+
+
+@pytest.mark.parametrize("token, longest", [(False, 6), (True, 5)])
+def test_a_line_must_fit_every_model_of_an_ensemble(monkeypatch, tmp_path, token, longest):
+    """With ``</s>``, and with a language token where the task has one."""
+    models = [mock.MagicMock(), mock.MagicMock()]
+    for model, positions in zip(models, (10, 7)):
+        model.to.return_value.eval.return_value = model
+        model.encoder.max_positions.return_value = positions
+    names = ["build_dataset_for_inference", "source_dictionary", "target_dictionary", "build_generator"]
+    loaded = models, mock.MagicMock(), mock.Mock(spec=names + ["source_token"] * token)
+    monkeypatch.setattr("fairseq.checkpoint_utils.load_model_ensemble_and_task", lambda *_, **__: loaded)
+    checkpoints = [tmp_path / "a.pt", tmp_path / "b.pt"]
+    for path in checkpoints:
+        path.touch()
+    assert Translator(checkpoints, model=mock.sentinel.pieces).max_pieces == longest

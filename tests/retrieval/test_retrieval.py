@@ -12,8 +12,7 @@ from conftest import error_line, make_dictionary, save_with_vocabulary
 from fairseq.models.roberta import RobertaModel
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.inference.pretrained import load_pretrained
-from veco_fairseq.inference.states import by_length, chosen_layers
+from veco_fairseq.inference.pretrained import chosen_layers, load_pretrained
 from veco_fairseq.retrieval import search
 from veco_fairseq.retrieval.mining import Pair, best_threshold, figures, mine, read_gold, read_sentences
 from veco_fairseq.retrieval.search import Candidates, accuracy, candidates
@@ -188,17 +187,6 @@ def test_the_files_of_bucc(tmp_path):
     text.write_text("")
     with pytest.raises(UserError, match="x: is empty"):
         read_sentences(text)
-
-
-@pytest.mark.parametrize("max_tokens, batches", [
-    (1, [[1], [0], [2], [3]]),
-    (5, [[1, 0], [2], [3]]),
-    (9, [[1, 0, 2], [3]]),  # 3 of 3
-    (8, [[1, 0], [2], [3]]),
-    (100, [[1, 0, 2, 3]]),
-])  # fmt: skip
-def test_a_batch_holds_so_many_tokens_with_padding(max_tokens, batches):
-    assert list(by_length([2, 1, 3, 7], max_tokens)) == batches
 
 
 def test_layers_are_chosen_by_number_and_the_last_one_is_one_of_them(saved):

@@ -30,7 +30,7 @@ COMMANDS = {
             "alignment.gold.read_gold": [1],
             "alignment.gold.figures": {"AER": 0.25},
             "inference.pretrained.load_pretrained": MODEL,
-            "inference.states.chosen_layers": [5],
+            "inference.pretrained.chosen_layers": [5],
             "files.read_translations": (["a"], ["b"]),
         },
         {
@@ -54,7 +54,7 @@ COMMANDS = {
         {
             "retrieval.tatoeba.evaluate": {"n": {0: (0.5, 0.25)}},
             "retrieval.tatoeba.read_pair": ("n", "sides"),
-            "inference.states.chosen_layers": [5],
+            "inference.pretrained.chosen_layers": [5],
             "inference.pretrained.load_pretrained": MODEL,
         },
         {
@@ -79,7 +79,7 @@ COMMANDS = {
             "retrieval.mining.figures": {"F1": 0.5},
             "retrieval.mining.write_pairs": None,
             "retrieval.states.sentence_states": ["states"],
-            "inference.states.chosen_layers": [3, 5],
+            "inference.pretrained.chosen_layers": [3, 5],
             "inference.pretrained.load_pretrained": MODEL,
         },
         {

@@ -13,11 +13,10 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from veco_fairseq.alignment.transport import mutual, sinkhorn
-from veco_fairseq.data.prepare.text import default_workers
-from veco_fairseq.data.sentencepiece import Encoder
 from veco_fairseq.errors import UserError
+from veco_fairseq.inference.encode import by_length
 from veco_fairseq.inference.pretrained import PretrainedModel
-from veco_fairseq.inference.states import by_length, layer_states, padded
+from veco_fairseq.inference.states import layer_states
 
 Links = list[tuple[int, int]]  # (word of x, word of y), from 0
 SMALLEST = 1e-6  # of a similarity, whose logarithm is the cost
@@ -93,8 +92,7 @@ def _sentences(pretrained: PretrainedModel, lines: Sequence[str], name: str) -> 
         if not words:
             raise UserError(f"{name}, line {number}: is empty: leave the pair out of both files (and of the gold file)")
     vocabulary = list(dict.fromkeys(word for words in texts for word in words))
-    encoder = Encoder(pretrained.pieces, pretrained.dictionary.symbols, default_workers())
-    pieces = dict(zip(vocabulary, map(np.ndarray.tolist, encoder.words(vocabulary))))
+    pieces = dict(zip(vocabulary, map(np.ndarray.tolist, pretrained.encoder.words(vocabulary))))
     return [
         Sentence(
             [piece for word in words for piece in pieces[word]],
@@ -131,7 +129,7 @@ def _states(
     xs, ys = zip(*pairs)
 
     def states(rows: list[list[int]]) -> Tensor:
-        return layer_states(pretrained.model, padded(rows, pretrained))[layer].float()
+        return layer_states(pretrained.model, pretrained.batch(rows))[layer].float()
 
     if apart:
         of_x, of_y = (states([[bos, *sentence.ids, eos] for sentence in side]) for side in (xs, ys))

@@ -45,8 +45,7 @@ def main(args: argparse.Namespace) -> None:
     from veco_fairseq.alignment.gold import figures, read_gold
     from veco_fairseq.alignment.words import align, pharaoh, usual_layer
     from veco_fairseq.files import atomic_output, read_translations
-    from veco_fairseq.inference.pretrained import load_pretrained
-    from veco_fairseq.inference.states import chosen_layers
+    from veco_fairseq.inference.pretrained import chosen_layers, load_pretrained
 
     texts = read_translations(args.source, args.target)
     golds = args.gold and read_gold(args.gold, *texts, first=int(args.gold_from_1))

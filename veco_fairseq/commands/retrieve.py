@@ -73,8 +73,7 @@ def main(args: argparse.Namespace) -> None:
 
 def run_tatoeba(args: argparse.Namespace) -> dict:
     """Print and return the accuracies."""
-    from veco_fairseq.inference.pretrained import load_pretrained
-    from veco_fairseq.inference.states import chosen_layers
+    from veco_fairseq.inference.pretrained import chosen_layers, load_pretrained
     from veco_fairseq.retrieval.tatoeba import evaluate, read_pair
 
     pairs = dict(map(read_pair, args.pairs))
@@ -88,8 +87,7 @@ def run_tatoeba(args: argparse.Namespace) -> dict:
 
 def run_bucc(args: argparse.Namespace) -> dict:
     """Write the pairs, and print and return threshold and F1."""
-    from veco_fairseq.inference.pretrained import load_pretrained
-    from veco_fairseq.inference.states import chosen_layers
+    from veco_fairseq.inference.pretrained import chosen_layers, load_pretrained
     from veco_fairseq.retrieval import mining
     from veco_fairseq.retrieval.search import candidates
     from veco_fairseq.retrieval.states import sentence_states

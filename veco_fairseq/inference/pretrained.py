@@ -2,18 +2,22 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """A pre-trained model, ready to look into."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import sentencepiece
+import numpy as np
 import torch
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from torch import Tensor
 
-from veco_fairseq.data.sentencepiece import load_sentencepiece
+from veco_fairseq.data.prepare.text import default_workers
+from veco_fairseq.data.sentencepiece import Encoder, load_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces
 from veco_fairseq.errors import UserError
+from veco_fairseq.inference.encode import padded
+from veco_fairseq.inference.states import layer_states
 from veco_fairseq.models.base import PretrainingModel
 
 
@@ -22,12 +26,19 @@ class PretrainedModel(NamedTuple):
 
     model: PretrainingModel
     dictionary: Dictionary
-    pieces: sentencepiece.SentencePieceProcessor
+    encoder: Encoder
+
+    def sequences(self, lines: Sequence[str]) -> list[np.ndarray]:
+        """``<s> line </s>`` as ids, (length,), of each line."""
+        return [np.append(self.dictionary.bos(), ids) for ids in self.encoder(list(lines))]
 
     def encode(self, text: str) -> Tensor:
         """``<s> text </s>`` as ids, (1, length)."""
-        ids = [self.dictionary.index(piece) for piece in self.pieces.encode(text, out_type=str)]
-        return torch.tensor([[self.dictionary.bos(), *ids, self.dictionary.eos()]])
+        return self.batch(self.sequences([text]))
+
+    def batch(self, rows: Sequence[Sequence[int] | np.ndarray]) -> Tensor:
+        """Ids as a batch, (rows, length of the longest), padded on the right, where the model computes."""
+        return padded(rows, self.dictionary.pad(), next(self.model.parameters()).device)
 
     def tokens(self, ids: Tensor) -> list[str]:
         """The symbols of ``ids``, (length,)."""
@@ -68,14 +79,9 @@ class PretrainedModel(NamedTuple):
         Raises:
             UserError: there is no such layer.
         """
-        layer = self.model.encoder.sentence_encoder.layers[self.layer_number(layer)]
-        inputs: list[Tensor] = []
-        hook = layer.register_forward_pre_hook(lambda module, arguments: inputs.append(arguments[0]))
-        try:
-            self.model.unplugged(tokens)
-        finally:
-            hook.remove()
-        _, weights = layer.self_attn(*3 * inputs, need_weights=True)
+        layer = self.layer_number(layer)
+        states = layer_states(self.model, tokens)[layer].transpose(0, 1)  # before the layer
+        _, weights = self.model.encoder.sentence_encoder.layers[layer].self_attn(states, states, states, need_weights=True)
         return weights[0]
 
     def join(self, x: Tensor, y: Tensor) -> Tensor:
@@ -111,6 +117,23 @@ def load_pretrained(checkpoint: str, gpu: bool = False) -> PretrainedModel:
     if not isinstance(models[0], PretrainingModel):
         raise UserError(f"{checkpoint}: is a {type(models[0]).__name__}, not a pre-trained VECO or XLM-E")
     pieces = load_sentencepiece(spm)
-    require_own_pieces(pieces, spm, task.source_dictionary.symbols)
+    symbols = task.source_dictionary.symbols
+    require_own_pieces(pieces, spm, symbols)
     device = "cuda" if gpu and torch.cuda.is_available() else "cpu"
-    return PretrainedModel(models[0].eval().to(device), task.source_dictionary, pieces)
+    encoder = Encoder(pieces, symbols, default_workers())
+    return PretrainedModel(models[0].eval().to(device), task.source_dictionary, encoder)
+
+
+def chosen_layers(pretrained: PretrainedModel, wanted: Sequence[str] | None, option: str) -> list[int]:
+    """The layers' numbers, from the words of an option; none: all, with the embeddings.
+
+    Raises:
+        UserError: there is no such layer.
+    """
+    depth = len(pretrained.model.encoder.sentence_encoder.layers)
+    if wanted is None:
+        return list(range(depth + 1))
+    for word in wanted:
+        if not word.isdecimal() or int(word) > depth:
+            raise UserError(f"{option} {word}: the model has layers 1 to {depth}, and 0 for the embeddings")
+    return [int(word) for word in wanted]

@@ -19,6 +19,7 @@ from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
+from veco_fairseq.inference.encode import by_length
 
 SENTENCE_END = re.compile(r"[.!?…。！？؟।]['\")\]»”’]*$")
 
@@ -113,7 +114,7 @@ class Translator:
         lengths = torch.tensor([len(source) for source in ids])
         dataset = self.task.build_dataset_for_inference(ids, lengths)
         results: list[str] = [""] * len(ids)
-        for batch in self._batches(lengths):
+        for batch in by_length(lengths, self.max_tokens, self.batch_size):
             sample = dataset.collater([dataset[i] for i in batch])
             if self.device.type == "cuda":
                 sample = utils.move_to_cuda(sample)
@@ -122,17 +123,6 @@ class Translator:
             for i, hypotheses in zip(sample["id"].tolist(), found):
                 results[i] = self._text(hypotheses[0]["tokens"])
         return results
-
-    def _batches(self, lengths: torch.Tensor) -> Iterator[list[int]]:
-        """Sentences of like length together, the longest first, so that memory runs out at once or never."""
-        batch: list[int] = []
-        for i in lengths.argsort(descending=True, stable=True).tolist():
-            if batch and (len(batch) == self.batch_size or (len(batch) + 1) * lengths[batch[0]] > self.max_tokens):
-                yield batch
-                batch = []
-            batch.append(i)
-        if batch:
-            yield batch
 
     def _text(self, tokens: torch.Tensor) -> str:
         dictionary = self.task.target_dictionary

@@ -5,13 +5,15 @@
 import sys
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
+from veco_fairseq.inference.encode import by_length
 from veco_fairseq.inference.pretrained import PretrainedModel
-from veco_fairseq.inference.states import by_length, layer_states, padded
+from veco_fairseq.inference.states import layer_states
 from veco_fairseq.models.base import PretrainingModel
 
 
@@ -45,18 +47,18 @@ def sentence_states(
     Returns:
         (layers asked for, sentences, dim), fp32.
     """
-    model, dictionary = pretrained.model, pretrained.dictionary
+    model, eos = pretrained.model, pretrained.dictionary.eos()
     longest = model.encoder.max_positions()
-    ids, cut = [], 0
-    for pieces in pretrained.pieces.encode(list(lines), out_type=str):
-        cut += len(pieces) > longest - 2
-        ids.append([dictionary.bos(), *map(dictionary.index, pieces[: longest - 2]), dictionary.eos()])
+    ids = pretrained.sequences(lines)
+    cut = [number for number, line in enumerate(ids) if len(line) > longest]
+    for number in cut:
+        ids[number] = np.append(ids[number][: longest - 1], eos)
     states = torch.empty(len(layers), len(lines), model.args.encoder_embed_dim)
     with tqdm(total=len(lines), desc=name, unit=" lines", disable=None, leave=False) as progress:
         for batch in by_length([len(line) for line in ids], max_tokens):
-            pooled = pooled_states(model, padded([ids[number] for number in batch], pretrained))[list(layers)]
+            pooled = pooled_states(model, pretrained.batch([ids[number] for number in batch]))[list(layers)]
             states[:, batch] = F.normalize(pooled, dim=-1).cpu()
             progress.update(len(batch))
     if cut:
-        print(f"{name}: {cut:,} lines are longer than the model has positions, and were cut", file=sys.stderr)
+        print(f"{name}: {len(cut):,} lines are longer than the model has positions, and were cut", file=sys.stderr)
     return states

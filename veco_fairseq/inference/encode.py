@@ -1,0 +1,32 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Sequences of ids in batches of like length, for every command that computes states or translates."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from fairseq.data import data_utils
+from torch import Tensor
+
+
+def by_length(lengths: Sequence[int], max_tokens: int, max_sentences: int | None = None) -> Iterator[list[int]]:
+    """The places of sequences of like length, a batch at a time; the longest come first, so that memory runs out at once.
+
+    Args:
+        lengths: in tokens.
+        max_tokens: of a batch, with padding; a longer sequence is a batch of its own.
+        max_sentences: of a batch.
+    """
+    lengths = np.asarray(lengths, dtype=np.int64)
+    order = np.argsort(-lengths, kind="stable")
+    longer = int((lengths > max_tokens).sum())
+    yield from ([int(place)] for place in order[:longer])
+    rest = order[longer:]
+    for batch in data_utils.batch_by_size(rest, lengths.__getitem__, lengths[rest], max_tokens, max_sentences):
+        yield batch.tolist()
+
+
+def padded(rows: Sequence[Sequence[int] | np.ndarray], pad: int, device: torch.device) -> Tensor:
+    """Ids as a batch, (rows, length of the longest), padded on the right."""
+    return data_utils.collate_tokens([torch.as_tensor(row) for row in rows], pad).to(device)
