@@ -111,6 +111,7 @@ def child(command: tuple[str, ...], folder: Path, streams: tuple[Path, Path], st
         os.chdir(folder)
         if command[0].endswith(".py"):
             sys.argv = [str(REPOSITORY / command[0]), *command[1:]]
+            sys.path.insert(0, str(Path(sys.argv[0]).parent))  # as Python does, for what lies beside it
             runpy.run_path(sys.argv[0], run_name="__main__")
         else:
             sys.argv = [command[0], *command[1:]]
