@@ -70,22 +70,21 @@ def in_processes(
 def in_threads(call: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Generator[Result, None, None]:
     """As :func:`in_processes`, in threads: for calls that leave the interpreter to the others, as SentencePiece's do."""
     with ThreadPoolExecutor(workers) as pool:
-        yield from _in_order(pool, call, items, 2 * workers)
+        try:
+            yield from _in_order(pool, call, items, 2 * workers)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _in_order(pool: Executor, call: Callable[[Item], Result], items: Iterable[Item], ahead: int) -> Iterator[Result]:
     """The calls' results in the order of the items, of which so many are under way."""
     waiting: deque[Future[Result]] = deque()
-    try:
-        for item in items:
-            waiting.append(pool.submit(call, item))
-            if len(waiting) > ahead:
-                yield waiting.popleft().result()
-        while waiting:
+    for item in items:
+        waiting.append(pool.submit(call, item))
+        if len(waiting) > ahead:
             yield waiting.popleft().result()
-    finally:
-        for future in waiting:
-            future.cancel()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 @contextmanager

@@ -98,6 +98,7 @@ SCRIPTS = (
     (commands.prepare(), ("raw",)),
     (commands.encode(), ("raw", "root")),
     (commands.binarize(), ("raw", "root")),
+    (commands.clean(), ("raw", "root")),
     (commands.translate(), ("mt", "bin")),
     (commands.align(), ("camlm", "raw")),
     (commands.tatoeba(), ("camlm", "raw")),

@@ -5,6 +5,8 @@
 from pathlib import Path
 from unittest import mock
 
+from veco_fairseq.data.cleaning.rules import Options
+
 P = Path
 TEXT = {
     "binarize.py": (
@@ -25,6 +27,37 @@ TEXT = {
             "--dict e": {"binarize.dictionary": P("e")},
             "--destdir p": {"binarize.destination": P("p")},
             "--workers 5": {"binarize.workers": 5},
+        },
+    ),
+    "clean.py": (
+        "-s en -t de --inputs a b --outputs c d".split(),
+        {"data.cleaning.cleaning.clean": {}, "data.cleaning.cleaning.report_table": "", "data.prepare.text.default_workers": 6},
+        {
+            "": {
+                "clean.inputs": (P("a"), P("b")),
+                "clean.outputs": (P("c"), P("d")),
+                "clean.report": None,
+                "clean.workers": 6,
+                "clean.options": Options("en", "de"),
+            },
+            "--source-lang fr": {"clean.options": Options("fr", "de")},
+            "--target-lang fr": {"clean.options": Options("en", "fr")},
+            "--inputs x y": {"clean.inputs": (P("x"), P("y"))},
+            "--outputs x y": {"clean.outputs": (P("x"), P("y"))},
+            "--report r": {"clean.report": P("r")},
+            "--punctuation perl": {"clean.options": Options("en", "de", punctuation="perl")},
+            "--punctuation keep": {"clean.options": Options("en", "de", punctuation="keep")},
+            "--keep-controls": {"clean.options": Options("en", "de", controls=True)},
+            "--sentencepiece m": {"clean.options": Options("en", "de", sentencepiece=P("m"))},
+            "--min-length 2": {"clean.options": Options("en", "de", min_length=2)},
+            "--max-length 9": {"clean.options": Options("en", "de", max_length=9)},
+            "--max-ratio 1.5": {"clean.options": Options("en", "de", max_ratio=1.5)},
+            "--keep-copies": {"clean.options": Options("en", "de", copies=True)},
+            "--language-margin 0": {"clean.options": Options("en", "de", language_margin=0)},
+            "--language-margin 5": {"clean.options": Options("en", "de", language_margin=5)},
+            "--held-out x y": {"clean.options": Options("en", "de", held_out=(P("x"), P("y")))},
+            "--keep-duplicates": {"clean.options": Options("en", "de", duplicates=True)},
+            "--workers 5": {"clean.workers": 5},
         },
     ),
     "encode.py": (
