@@ -125,3 +125,16 @@ test_sets() {
         sacrebleu --test-set "$name" --language-pair "$SRC-$TGT" --echo $side || return
     done
 }
+
+# apostrophes LANG COMMAND ARGUMENT...: what COMMAND LANG ARGUMENT... prints, with apostrophes for right single quotation
+# marks.
+apostrophes() { "$2" "$1" "${@:3}" | sed "s/’/'/g"; }
+
+# to_translate LANG COMMAND ARGUMENT...: likewise the source; the reference stays as it is, or scores would not compare.
+to_translate() {
+    if [[ $1 == "$SRC" ]]; then
+        apostrophes "$@"
+    else
+        "$2" "$1" "${@:3}"
+    fi
+}
