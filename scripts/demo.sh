@@ -8,7 +8,7 @@
 # usage: demo.sh [--out DIR]          DIR (default: demo-out) gets report.md, report.json, learning_curve.png,
 #                                     attention.png, checkpoints/ and the full output of each stage in logs/
 #
-# Started again it goes on where it was interrupted, and does nothing twice.
+# The same command goes on where it was interrupted, and does nothing twice.
 set -euo pipefail
 
 repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
@@ -36,8 +36,8 @@ if ((${#device[@]})) && grep -qsE "avx512_bf16|amx_bf16" /proc/cpuinfo; then  # 
     pretraining+=(--autocast bf16) finetuning+=(--amp)
 fi
 
-# stage NAME COMMAND...: run it with its output in logs/NAME.log and a line of progress now and then on the screen;
-# seconds.tsv notes how long it took (of several runs the longest: the others found it partly done).
+# stage NAME COMMAND...: run COMMAND with its output in logs/NAME.log, and print a line of progress now and then.
+# seconds.tsv gets its time (of several runs the longest, since the others found a part done).
 stage() {
     local name=$1 started=$SECONDS
     shift

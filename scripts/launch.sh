@@ -5,10 +5,10 @@
 #
 # usage: launch.sh [--workers N] [--nodes N --node-rank I --master HOST:PORT] [--] ARGUMENTS OF fairseq-train
 #
-#   --workers    on this machine (default: its GPUs; with --cpu among the arguments, 2)
-#   --nodes      machines in all, on each of which this command is run (default: 1)
-#   --node-rank  the number of this one, from 0 on (default: VECO_NODE_RANK or SLURM_NODEID of the environment, if set)
-#   --master     a host and a free port of machine 0 that all of them reach (default: VECO_MASTER of the environment)
+#   --workers    number of workers on this machine (default: its GPUs; with --cpu among the arguments, 2)
+#   --nodes      number of machines; give this command on each (default: 1)
+#   --node-rank  number of this machine, from 0 (default: VECO_NODE_RANK or SLURM_NODEID of the environment, if set)
+#   --master     a host and a free port of machine 0 that all machines reach (default: VECO_MASTER of the environment)
 #
 # It ends with the exit code of the first worker that fails.
 set -euo pipefail
@@ -42,7 +42,7 @@ while (($#)); do
 done
 (($#)) || fail "no arguments for fairseq-train: launch.sh --workers 2 ROOT --user-dir veco_fairseq --task camlm ..."
 
-# What fairseq would start by itself: separate runs that write into one folder, or none at all.
+# Without this, fairseq starts separate runs that write into one folder, or no run at all.
 cpu="" backend="" plugin=""
 for argument; do
     case $argument in
@@ -50,7 +50,7 @@ for argument; do
     --user-dir=*) plugin=${argument#*=} ;;
     --user-dir) plugin=next ;;
     --distributed-* | --device-id* | --nprocs-per-node*)
-        fail "$argument: this command sets fairseq's distributed options itself: take it away" ;;
+        fail "$argument: this command sets fairseq's distributed options itself: leave it out" ;;
     --ddp-backend=*) backend=${argument#*=} ;;
     --ddp-backend) backend=next ;;
     fairseq-train | torchrun) fail "$argument: give only the arguments of fairseq-train, not the command" ;;
@@ -61,7 +61,7 @@ for argument; do
 done
 [[ -z $plugin || -d $plugin ]] || fail "--user-dir $plugin: no such folder"
 [[ -z $backend || $backend == legacy_ddp ]] ||
-    fail "--ddp-backend $backend: of fairseq's, only legacy_ddp handles parameters without a gradient: take it away"
+    fail "--ddp-backend $backend: only fairseq's legacy_ddp handles parameters without a gradient: leave it out"
 
 gpus=0
 [[ -n $cpu ]] || gpus=$(python -c 'import torch; print(torch.cuda.device_count())') ||
@@ -85,9 +85,9 @@ options=(--ddp-backend legacy_ddp --distributed-world-size $((workers * nodes)) 
     --distributed-init-method env://)
 [[ -z $cpu ]] || options+=(--distributed-backend gloo)
 
-# One thread for each worker, unless chosen otherwise: more would fight for the cores.
+# One thread for each worker, unless chosen otherwise, since more compete for the cores.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
-# Told to end, workers finish an update and save, for which torchrun leaves them 30 seconds by default.
+# After a signal, workers finish an update and save; torchrun leaves them 30 seconds by default.
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-280}
 exec torchrun "${rendezvous[@]}" --nproc_per_node "$workers" --no-python \
     bash -c 'exec fairseq-train "$@" --distributed-rank "$RANK" --device-id "$LOCAL_RANK"' fairseq-train \

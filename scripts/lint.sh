@@ -9,7 +9,7 @@
 set -euo pipefail
 
 if [[ $# -gt 1 || ($# -eq 1 && $1 != --fix) ]]; then
-    echo "lint.sh: error: $*: there is --fix alone" >&2
+    echo "lint.sh: error: $*: the only option is --fix" >&2
     exit 2
 fi
 repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"

@@ -32,7 +32,12 @@ project adds; `fairseq-train --help` tells fairseq's own. "Paper" is [VECO](http
 unless another one is named.
 """
 # What of fairseq-train is this project's: its heading, where its options come from, and whose options are left out.
-TASKS = {"camlm": "pre-training", "veco_nlu": "understanding", "translation": "translation (fairseq's own options)"}
+TASKS = {
+    "camlm": "pre-training",
+    "veco_nlu": "understanding",
+    "translation": "translation (fairseq's own options)",
+    "veco_multilingual_translation": "translation in many directions by one model, with the options of translation and these",
+}
 CRITERIONS = {"camlm": "VECO and XLM", "replaced_token": "XLM-E", "veco_nlu": "understanding"}
 MODELS = {
     "veco": ("VECO and XLM", RobertaModel),
@@ -125,7 +130,8 @@ def page() -> str:
             lines += of_command(name, command, " ".join((command.description or "").split()))
     lines += ["## fairseq-train --user-dir veco_fairseq", ""]
     for name, what in TASKS.items():
-        lines += [f"### --task {name}", "", f"For {what}.", "", *table(options_of(TASK_REGISTRY[name]))]
+        known = names(TASK_REGISTRY["translation"]) if name == "veco_multilingual_translation" else ()
+        lines += [f"### --task {name}", "", f"For {what}.", "", *table(options_of(TASK_REGISTRY[name]), known)]
     for name, what in CRITERIONS.items():
         lines += [f"### --criterion {name}", "", f"For {what}.", "", *table(options_of(CRITERION_REGISTRY[name]))]
     for name, (what, theirs) in MODELS.items():

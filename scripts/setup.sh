@@ -3,13 +3,13 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 #
 # Makes .venv in the repository, with the versions of scripts/requirements.lock and this package (editable).
-# Does nothing when it is up to date; a .venv whose making was cut off is made anew.
+# Does nothing when it is up to date; a .venv that was not finished is made again.
 #
 #   VECO_PYTHON=/path/to/python bash scripts/setup.sh     builds it from that interpreter (3.11 to 3.14)
 #   VECO_VERSIONS=lowest bash scripts/setup.sh            with the lowest versions that setup.py allows
-#   VECO_VERSIONS=newest bash scripts/setup.sh            with the newest versions there are of what setup.py names
+#   VECO_VERSIONS=newest bash scripts/setup.sh            with the newest versions of all packages in setup.py
 #
-# Where Python, or what it needs, is missing, and uv is on the PATH, uv brings Python 3.12.
+# If Python or something that it needs is missing, and uv is on the PATH, uv brings Python 3.12.
 set -euo pipefail
 
 repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"

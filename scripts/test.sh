@@ -3,8 +3,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 #
 # Sets up what is missing, then runs the tests: bash scripts/test.sh [pytest arguments]
-# A file (tests/data/test_plan.py) runs that file alone.
-# Tests marked slow are left out unless -m says otherwise (-m slow for them alone, -m "" for all).
+# With a file (tests/data/test_plan.py), only that file runs.
+# Tests marked slow are left out unless -m says otherwise (-m slow: only these; -m "": all).
 # VECO_PYTHON and VECO_VERSIONS (lowest, newest) choose the Python and the versions that it tests with: see setup.sh.
 set -euo pipefail
 

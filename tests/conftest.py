@@ -38,7 +38,7 @@ from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary
 from veco_fairseq.kills.processes import LOG_FORMAT
 from veco_fairseq.models.veco import VecoModel
 
-pytest_plugins = ("support.training", "support.pretraining", "support.resuming")  # fixtures
+pytest_plugins = ("support.training", "support.pretraining", "support.resuming", "support.directions")  # fixtures
 torch.set_num_threads(1)  # as in scripts/test.sh: a fork of a process with threads (run_here) would wait for them
 REPOSITORY = Path(__file__).resolve().parent.parent
 import_user_module.memo = {str(REPOSITORY / "veco_fairseq")}  # --user-dir of a fork has been imported
@@ -207,6 +207,7 @@ def run_here(command, cwd, timeout=300, stdin=None) -> subprocess.CompletedProce
                 sys.argv = command
                 os.chdir(cwd)
                 if command[0].endswith(".py"):
+                    sys.path.insert(0, str(Path(command[0]).parent))
                     runpy.run_path(command[0], run_name="__main__")
                 else:
                     fairseq_here(Path(command[0]).name.removeprefix("fairseq-"))

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""``veco COMMAND ...``, or ``python -m veco_fairseq COMMAND ...``."""
+"""The program ``veco COMMAND ...``, also ``python -m veco_fairseq COMMAND ...``."""
 
 import difflib
 import sys
@@ -13,22 +13,22 @@ from veco_fairseq.commands import GROUPS, start
 NAMES = [name for commands in GROUPS.values() for name in commands]
 USAGE = """usage: veco COMMAND ...
 
-Cross-lingual pre-training with VECO: all around fairseq-train --user-dir veco_fairseq.
+Cross-lingual pre-training with VECO: the commands beside fairseq-train --user-dir veco_fairseq.
 """
 
 
 def overview() -> str:
-    """What ``veco --help`` prints: the commands by what a user wants to do."""
+    """Return what ``veco --help`` prints: the commands, grouped by a user's jobs."""
     width = max(map(len, NAMES))
     lines = [USAGE]
     for purpose, commands in GROUPS.items():
         lines += [f"to {purpose}:", *(f"  {name:{width}}  {what}" for name, what in commands.items()), ""]
-    lines.append("veco COMMAND --help tells a command's options; veco completion bash prints a completion for the shell.")
+    lines.append("veco COMMAND --help prints a command's options; veco completion bash prints a completion for the shell.")
     return "\n".join(lines)
 
 
 def completion(shell: str) -> str:
-    """The completion of all commands for a shell, by shtab.
+    """Return a shell's completion of all commands, made by shtab.
 
     Raises:
         SystemExit: shtab is not installed, or knows no such shell.
@@ -76,7 +76,7 @@ def main() -> NoReturn:
             if group and size > len(words)
             else f"did you mean {near[0]}?"
             if near
-            else "veco --help lists all"
+            else "veco --help lists all commands"
         )
         end_with(f"{name}: no such command: {hint}")
     sys.argv = [f"veco {name}", *words[size:]]

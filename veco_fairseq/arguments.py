@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Command lines: numbers within their borders, paths that are apart, and errors of one line."""
+"""Command lines: numbers within borders, outputs that are no inputs, and errors of one line."""
 
 import argparse
 import fnmatch
@@ -15,16 +15,16 @@ from typing import Any, NamedTuple, NoReturn
 from veco_fairseq.cli import print_error
 from veco_fairseq.errors import UserError
 
-LARGEST = 2**31 - 1  # what fairseq, PyTorch and SentencePiece all take for a whole number
+LARGEST = 2**31 - 1  # the largest whole number that fairseq, PyTorch and SentencePiece all take
 
 
 class Number:
-    """A number within borders: an argument's type, and the check of a value that is there already.
+    """A number within borders: the type of an argument, and a check of values from elsewhere.
 
     Args:
         kind: int or float.
-        least, most: the borders, which belong to it; without them a whole number is one of 32 bits, and any is finite.
-        above, below: borders that do not.
+        least, most: borders, themselves allowed. Without them a whole number has 32 bits. All numbers are finite.
+        above, below: borders, themselves not allowed.
     """
 
     def __init__(
@@ -36,20 +36,20 @@ class Number:
         self.kind, self.least, self.most, self.above, self.below = kind, least, most, above, below
 
     def __call__(self, text: str) -> float:
-        """The number that ``text`` is; argparse.ArgumentTypeError if it is none of these."""
+        """Return ``text`` as a number; raise argparse.ArgumentTypeError if it is no number within the borders."""
         try:
             value = self.kind(text)
         except (ValueError, TypeError, OverflowError):
-            raise argparse.ArgumentTypeError(f"{short(text)}: is no {self.noun}") from None
+            raise argparse.ArgumentTypeError(f"{short(text)}: is not a {self.noun}") from None
         problem = self.problem(value)
         if problem is not None:
             raise argparse.ArgumentTypeError(f"{short(text)}: {problem}")
         return value
 
     def problem(self, value: Any) -> str | None:
-        """What ``value`` must be and is not, or None."""
+        """Return what ``value`` must be but is not, or None if nothing is wrong."""
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number or (self.kind is int and value != value // 1):  # NaN is never itself
+        if not is_number or (self.kind is int and value != value // 1):  # NaN is unequal to itself
             return f"must be a {self.noun}"
         if not math.isfinite(value):
             return f"must be a finite {self.noun}"
@@ -71,34 +71,34 @@ class Number:
 WHOLE = Number(int)
 COUNT = Number(int, least=1)
 FROM_0 = Number(int, least=0)
-SIZE = Number(int, least=1, most=65_536)  # a layer's: the largest model in print has 20,480
-WORKERS = Number(int, least=1, most=1024)  # threads or processes: more are a slip, and can stop the machine
+SIZE = Number(int, least=1, most=65_536)  # of a layer; the largest published model has 20,480
+WORKERS = Number(int, least=1, most=1024)  # threads or processes; more are a typo, and can stop the machine
 SEED = Number(int, least=0)
 FINITE = Number()
 NOT_NEGATIVE = Number(least=0)
 POSITIVE = Number(above=0)
 SHARE = Number(least=0, most=1)
-EXPONENT = Number(least=0, most=10)  # of shares, which all vanish in a larger one
-LENGTH_PENALTY = Number(least=-100, most=100)  # the exponent of a length, which overflows in a larger one
+EXPONENT = Number(least=0, most=10)  # of shares; a larger one makes all of them vanish
+LENGTH_PENALTY = Number(least=-100, most=100)  # the exponent of a length; a larger one overflows
 
 
 def short(text: Any) -> str:
-    """``text`` for a message, its middle left out where it is long."""
+    """Return ``text`` for a message, without its middle if it is long."""
     text = str(text)
     return text if len(text) <= 60 else f"{text[:40]}...{text[-10:]}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Paths. What a command writes must not be what it reads: after the rename the input is gone, with exit code 0.
+# Paths. A command must not write what it reads: the final rename would replace the input, with exit code 0.
 
 
 class Output(NamedTuple):
-    """What a command is going to write.
+    """A file or folder that a command is going to write.
 
     Attributes:
-        option: which named it.
+        option: the option that names it.
         path: the file or folder.
-        writes: of a folder, patterns of the names in it that are written; of a file, none.
+        writes: for a folder, patterns of the names that are written in it; for a file, none.
     """
 
     option: str
@@ -107,12 +107,12 @@ class Output(NamedTuple):
 
 
 class Input(NamedTuple):
-    """What a command reads.
+    """A file or folder that a command reads.
 
     Attributes:
-        option: which named it.
+        option: the option that names it.
         path: the file or folder.
-        whole: whether all of a folder is read, so that nothing may be written anywhere below it.
+        whole: whether all of a folder is read, so that nothing may be written below it.
     """
 
     option: str
@@ -121,13 +121,10 @@ class Input(NamedTuple):
 
 
 def require_apart(inputs: Iterable[Input], outputs: Iterable[Output]) -> None:
-    """Refuse outputs that are an input, by any of its names and links, or one another, or nothing that can be replaced.
-
-    Args:
-        inputs, outputs: what is read and what is written.
+    """Refuse an output that is an input (under any name or link), another output, or no ordinary file.
 
     Raises:
-        UserError: with both options.
+        UserError: names both options.
     """
     inputs = list(inputs)
     seen: dict[Path, str] = {}
@@ -138,7 +135,7 @@ def require_apart(inputs: Iterable[Input], outputs: Iterable[Output]) -> None:
         if path.exists() and not path.is_dir() and is_folder:
             raise UserError(f"{option} {path}: is a file, where a folder is needed")
         if path.exists() and not (path.is_dir() or path.is_file()):
-            raise UserError(f"{option} {path}: is no ordinary file, which it would be replaced by: choose another name")
+            raise UserError(f"{option} {path}: is no ordinary file, and would be replaced by one: choose another name")
         real = real_path(path)
         above = next((parent for parent in path.absolute().parents if parent.exists()), None)
         if above is not None and not above.is_dir():
@@ -155,15 +152,15 @@ def require_apart(inputs: Iterable[Input], outputs: Iterable[Output]) -> None:
 
 
 def real_path(path: Path) -> Path:
-    """The path without its links; UserError if they lead round in a circle."""
+    """Return the path with its links resolved; raise UserError if they lead round in a circle."""
     try:
         return path.resolve()
-    except (RuntimeError, OSError) as error:  # before Python 3.13, and from then on
+    except (RuntimeError, OSError) as error:  # RuntimeError before Python 3.13, OSError from then on
         raise UserError(f"{path}: is a link that leads to itself: name a file or folder") from error
 
 
 def _is_written(output: Output, read: Path) -> bool:
-    """Whether writing ``output`` replaces ``read``, or a part of it."""
+    """Return whether writing ``output`` replaces ``read`` or a part of it."""
     real, folder = real_path(Path(read)), real_path(output.path)
     if not output.writes:
         return folder == real or (output.path.exists() and read.exists() and os.path.samefile(output.path, read))
@@ -176,12 +173,13 @@ def _is_written(output: Output, read: Path) -> bool:
 
 
 class PathArgument:
-    """An argument's type: a path, which is not empty, and what the command does with it.
+    """The type of an argument that names a path, which must not be empty.
 
     Args:
-        writes: False: it is read; True: it is a file to write; or the patterns of a folder's names to write.
-        within: of an argument that is more than a path, such as NAME=FILE: the paths in it.
-        suffixes: of what is written beside a file, its name longer by one of these.
+        writes: False for a path that is read, True for a file that is written, or the patterns of names that are written
+            in a folder.
+        within: returns the paths in an argument that holds more than a path, such as NAME=FILE.
+        suffixes: files with these suffixes are written beside the file.
         whole: see :class:`Input`.
     """
 
@@ -192,7 +190,7 @@ class PathArgument:
         self.writes, self.within, self.suffixes, self.whole = writes, within, suffixes, whole
 
     def __call__(self, text: str) -> Path | str:
-        """The path, or the whole argument if there is more to it."""
+        """Return the path, or the whole argument if it holds more than a path."""
         if not all(part.strip() for part in ([text] if self.within is None else [text, *self.within(text)])):
             raise argparse.ArgumentTypeError("is an empty path: name a file or folder" + (f" in {text}" if text else ""))
         if "\0" in text:
@@ -200,13 +198,13 @@ class PathArgument:
         return Path(text) if self.within is None else text
 
     def paths(self, value: Path | str) -> list[Path]:
-        """The paths that an argument stands for."""
+        """Return the paths that an argument stands for."""
         found = [Path(value)] if self.within is None else [Path(part) for part in self.within(str(value))]
         return [*found, *(Path(f"{path}{suffix}") for path in found for suffix in self.suffixes)]
 
 
 def files_of(text: str) -> list[str]:
-    """The paths in ``NAME=FILE`` or ``NAME=FILE,FILE``; none if there is no name, which the command complains of."""
+    """Return the paths in ``NAME=FILE`` or ``NAME=FILE,FILE``; none without a name, which the command reports itself."""
     name, equals, files = text.partition("=")
     return files.split(",") if equals and not Path(files).is_file() else [files] if equals else []
 
@@ -216,26 +214,26 @@ DATA = PathArgument(whole=True)
 NAMED_INPUTS = PathArgument(within=files_of)
 OUTPUT = PathArgument(writes=True)
 REPORTED = PathArgument(writes=True, suffixes=(".json",))  # and its report
-NEW_FILES = PathArgument(writes=("*",))  # a folder whose files have names that the data decide on
+NEW_FILES = PathArgument(writes=("*",))  # a folder with files whose names depend on the data
 NEW_FOLDER = PathArgument(writes=("*",))
 VOCABULARY = PathArgument(writes=("dict.txt", "sentencepiece.bpe.model"))
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, with errors of one line, no abbreviations, and outputs that are apart from inputs.
+    """argparse's parser, with errors of one line, no abbreviations, and outputs that are no inputs.
 
-    An argument without a type is a name, which is not empty; free text, which may be, has the type str.
+    An argument without a type is a name and must not be empty. Free text, which may be empty, has the type str.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> NoReturn:
-        """See :func:`end_with`."""
+        """End with one line; see :func:`end_with`."""
         end_with(message)
 
     def parse_known_args(self, args=None, namespace=None):
-        """argparse's, for a parser and each of its sub-commands.
+        """Parse as argparse does, and check the paths; a parser of sub-commands calls this for each of them, too.
 
         Raises:
             UserError: see :func:`require_apart`.
@@ -247,7 +245,7 @@ class Parser(argparse.ArgumentParser):
             name = action.option_strings[-1] if action.option_strings else action.dest
             values = value if isinstance(value, list) else [] if value is None else [value]
             if role is None and "" in values:
-                self.error(f"argument {name}: is empty: give a value, or take it away")
+                self.error(f"argument {name}: is empty: give a value, or leave it out")
             if not isinstance(role, PathArgument):
                 continue
             for path in (path for one in values for path in role.paths(one)):
@@ -260,8 +258,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def end_with(message: str) -> NoReturn:
-    """Print argparse's error alone, which the usage of thirty lines would hide, and end with 2, as argparse does."""
-    message = re.sub(r"^argument (--[\w-]+): (?=\S+: (?:must|is) )", r"\1 ", message)  # as our own errors are
-    message = " ".join(message.split())  # a list of unknown or long arguments can be of any length and hold line ends
+    """Print argparse's error without the usage, whose thirty lines would hide it, and end with code 2, as argparse does."""
+    message = re.sub(r"^argument (--[\w-]+): (?=\S+: (?:must|is) )", r"\1 ", message)  # as in our own errors
+    message = " ".join(message.split())  # a list of arguments can be long and hold line ends
     print_error(message if len(message) <= 500 else f"{message[:400]} ... {message[-60:]}")
     sys.exit(2)

@@ -1,10 +1,10 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The one exception that a user is meant to see, and what to do about the system's."""
+"""The one exception that a user is meant to see, and advice for the system's errors."""
 
 import errno
 
-# The system's errors that are the user's to mend, and how. Any other one keeps its traceback.
+# The system's errors that the user can mend, and how. All others keep their traceback.
 SYSTEM_ERRORS = {
     errno.ENOENT: "no such file or folder: check the path",
     errno.EISDIR: "is a folder, where a file is needed",
@@ -18,15 +18,15 @@ SYSTEM_ERRORS = {
     errno.EDQUOT: "your disk quota is used up: free some space or choose another folder",
 }
 
-# Of these, those that say that nothing more can be written.
+# Those of them that mean that nothing more can be written.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class UserError(Exception):
-    """Bad input, told in one line: what is wrong, where (file, line, key), and what to do.
+    """Bad input. The message is one line: what is wrong, where (file, line, key), and what to do.
 
-    Every command of this project, and ``fairseq-*`` with this plug-in, ends on it with exit code 1
-    and the message alone on standard error: no traceback (see :mod:`veco_fairseq.compat`).
+    Every command of this project, and ``fairseq-*`` with this plug-in, then ends with exit code 1, and prints only the
+    message on standard error, without a traceback (see :mod:`veco_fairseq.compat`).
     """
 
     def __init__(self, message: str):

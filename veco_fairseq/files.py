@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Reading text, and writing files so that nobody ever sees half of one."""
+"""Text is read and checked; files are written so that nobody ever sees half of one."""
 
 import codecs
 import gzip
@@ -19,12 +19,12 @@ from veco_fairseq.errors import SYSTEM_ERRORS, UserError
 
 Path_ = str | Path
 
-# How torch's zip writer and safetensors put a full disk into words, when they don't raise the OSError itself.
+# How torch's zip writer and safetensors report a full disk when they do not raise the OSError itself.
 WRITE_FAILED = re.compile(r"PytorchStreamWriter failed|file write failed|unexpected pos \d+ vs \d+|iostream error|I/O error")
 
 
 def write_failure(error: Exception) -> str | None:
-    """Why a file could not be written, in a few words; None if that is not what happened."""
+    """Return in a few words why a file could not be written, or None if the error is another one."""
     if not isinstance(error, OSError) and not WRITE_FAILED.search(str(error)):
         return None
     cause = error if isinstance(error, OSError) else error.__context__
@@ -33,12 +33,12 @@ def write_failure(error: Exception) -> str | None:
 
 @contextmanager
 def atomic_output(path: Path_) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; rename it to ``path`` when the block ends well.
+    """Yield a temporary path beside ``path``; rename it to ``path`` when the block ends without an exception.
 
-    If the block raises, ``path`` is as it was before and the temporary file is gone.
+    If the block raises, ``path`` stays as it was, and the temporary file is removed.
 
     Raises:
-        UserError: the folder cannot be made, or the file cannot be written (a full disk, no right).
+        UserError: the folder cannot be made, or the file cannot be written (full disk, no permission).
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -60,10 +60,10 @@ def atomic_output(path: Path_) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: Path_) -> Iterator[Path]:
-    """As :func:`atomic_output` for a new folder: yields it, made, under a temporary name.
+    """Make a new folder under a temporary name and yield it; otherwise as :func:`atomic_output`.
 
     Raises:
-        UserError: ``path`` is there already (an empty folder may be), or cannot be written.
+        UserError: ``path`` exists and is not an empty folder, or cannot be written.
     """
     path = Path(path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -82,14 +82,14 @@ def atomic_folder(path: Path_) -> Iterator[Path]:
 def decoded_lines(file: BinaryIO, name: Path_) -> Iterator[str]:
     r"""Yield the lines of an open UTF-8 text without their line ends.
 
-    Lines end at ``\n`` (or ``\r\n``) alone, as fairseq and sentencepiece count them: U+0085 and U+2028 are part of
-    one. The mark that some editors put at the beginning of a text (U+FEFF) is left out; elsewhere it stays.
+    Lines end only at ``\n`` (or ``\r\n``), as fairseq and sentencepiece count them; U+0085 and U+2028 are part of a line.
+    The byte order mark (U+FEFF) at the beginning of a text is left out; elsewhere it stays.
 
     Args:
         name: of the text, for messages.
 
     Raises:
-        UserError: a line is not UTF-8, or has a NUL, as UTF-16 read as UTF-8 has (with its number, from 1).
+        UserError: a line is not UTF-8, or has a NUL, as in UTF-16 that is read as UTF-8; with the line's number, from 1.
     """
     for number, line in enumerate(file, start=1):
         try:
@@ -101,14 +101,14 @@ def decoded_lines(file: BinaryIO, name: Path_) -> Iterator[str]:
             ) from error
         if "\0" in text:
             raise UserError(
-                f"{name}, line {number}: has a NUL character at {text.index(chr(0)) + 1}: it is UTF-16 or no text; convert "
-                "the file, for example with iconv -f UTF-16 -t UTF-8, or remove these with tr -d '\\000'"
+                f"{name}, line {number}: has a NUL character at {text.index(chr(0)) + 1}: the file is UTF-16 or no text; "
+                "convert it, for example with iconv -f UTF-16 -t UTF-8, or remove the NULs with tr -d '\\000'"
             )
         yield (text if number > 1 else text.removeprefix("\ufeff")).rstrip("\r\n")
 
 
 def open_text(path: Path_) -> BinaryIO:
-    """The bytes of a text that is plain, .gz or .xz."""
+    """Open a text that is plain, .gz or .xz, as bytes."""
     openers: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
     return openers.get(Path(path).suffix, open)(path, "rb")
 
@@ -117,22 +117,22 @@ def read_lines(path: Path_) -> Iterator[str]:
     """Yield the lines of a UTF-8 text, plain, .gz or .xz, as :func:`decoded_lines` does.
 
     Raises:
-        UserError: there is no such file, it cannot be read or unpacked, or a line is not text.
+        UserError: the file does not exist or cannot be read or unpacked, or a line is not text.
     """
     number = 0
     try:
         with open_text(path) as file:
-            for number, line in enumerate(decoded_lines(file, path), start=1):  # noqa: B007  the error tells it
+            for number, line in enumerate(decoded_lines(file, path), start=1):  # noqa: B007  the error names it
                 yield line
     except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise UserError(f"{path}: damaged after line {number} ({error}): fetch or compress it again") from error
+        raise UserError(f"{path}: is damaged after line {number} ({error}): fetch or compress it again") from error
     except OSError as error:
         reason = SYSTEM_ERRORS.get(error.errno or 0, f"cannot be read ({error.strerror})")
         raise UserError(f"{path}: {reason}") from error
 
 
 def count_lines(path: Path_) -> int:
-    """How many lines :func:`read_lines` yields, in a tenth of its time; it looks at every byte, and raises the same."""
+    """Return how many lines :func:`read_lines` yields, in a tenth of its time; it checks every byte and raises the same."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     count, last = 0, b"\n"
     try:
@@ -148,7 +148,7 @@ def count_lines(path: Path_) -> int:
 
 
 def count_translations(*paths: Path_) -> int:
-    """How many lines each of these texts has, line N of the one the translation of line N of the others.
+    """Return how many lines each of these texts has; line N of one is the translation of line N of the others.
 
     Raises:
         UserError: they are empty or of different length, or as :func:`read_lines`.
@@ -166,11 +166,11 @@ def count_translations(*paths: Path_) -> int:
 
 
 def read_json(path: Path_) -> Any:
-    """What a JSON file holds.
+    """Return the content of a JSON file.
 
     Raises:
-        UserError: as :func:`read_lines`, or it is no JSON, or one that no command writes (with half a surrogate pair
-            as a character, or nested without end).
+        UserError: as :func:`read_lines`; or the file is no JSON, or holds half of a surrogate pair or very deep nesting,
+            which no command writes.
     """
     try:
         found = json.loads("\n".join(read_lines(path)))
@@ -179,14 +179,14 @@ def read_json(path: Path_) -> Any:
     except json.JSONDecodeError as error:
         raise UserError(f"{path}, line {error.lineno}: is not JSON ({error.msg}): it is damaged or another file") from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: is not JSON that can be read ({error}): it is damaged or another file") from error
+        raise UserError(f"{path}: cannot be read as JSON ({error}): it is damaged or another file") from error
 
 
 def read_translations(source: Path_, target: Path_) -> tuple[list[str], list[str]]:
-    """The lines of two texts, line N of the one the translation of line N of the other.
+    """Return the lines of two texts whose lines N are translations of each other.
 
     Raises:
-        UserError: they are empty or of different length, or as :func:`read_lines`.
+        UserError: as :func:`read_lines`; or the texts are empty or have different numbers of lines.
     """
     texts = list(read_lines(source)), list(read_lines(target))
     lines, others = map(len, texts)
@@ -197,6 +197,6 @@ def read_translations(source: Path_, target: Path_) -> tuple[list[str], list[str
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text in UTF-8, whole or not at all."""
+    """Write a text in UTF-8, either all of it or nothing."""
     with atomic_output(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""What a data root was made from: steps that are done are not done again."""
+"""Notes on what a folder was made from, so that finished steps are not done again."""
 
 import hashlib
 import json
@@ -11,29 +11,29 @@ from typing import Any
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output, read_json
 
-CHECKSUM = "sha256"  # of the steps, in the manifest's file
+CHECKSUM = "sha256"  # the key of the steps' checksum in the manifest's file
 
 
 def fingerprint(paths: Iterable[Path]) -> list[list[Any]]:
-    """Name, size and time of change of files: enough to notice that one was replaced, without reading it."""
+    """Return name, size and time of change of files; this shows that one was replaced without reading it."""
     return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
 
 
 def checksum(*contents: bytes) -> str:
-    """One checksum of several byte strings."""
+    """Return one checksum of several byte strings."""
     return hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents)).hexdigest()
 
 
 class Manifest:
-    """For each step, what it was made from, the sizes of its files, and its report.
+    """Notes for each step: what it was made from, the sizes of its files, and its report.
 
     Args:
         root: the folder of the files.
-        name: of the manifest in it.
-        results: files that nobody else may have made.
+        name: of the manifest in this folder.
+        results: files of the folder that only this command may have made.
 
     Raises:
-        UserError: the manifest is damaged, or there is a result and no manifest.
+        UserError: the manifest is damaged, or a result exists without a manifest.
     """
 
     def __init__(self, root: Path, name: str, results: Iterable[str]):
@@ -50,7 +50,7 @@ class Manifest:
                 raise UserError(f"{root}: holds a {result} that this command did not make: name another folder")
 
     def is_done(self, step: str, made_from: dict[str, Any]) -> bool:
-        """Whether the step was done with these inputs and its files are still as it left them."""
+        """Return whether the step was done with these inputs, and its files are still as it left them."""
         entry = self.steps.get(step)
         if entry is None or entry["made_from"] != json.loads(json.dumps(made_from)):
             return False
@@ -58,16 +58,16 @@ class Manifest:
         return all(path.is_file() and path.stat().st_size == entry["files"][name] for name, path in paths.items())
 
     def require_all(self, steps: Iterable[str]) -> None:
-        """Refuse to make these steps anew with another vocabulary, if others would keep the old one; UserError."""
+        """Refuse to make these steps with another vocabulary while other steps would keep the old one; UserError."""
         left_over = sorted(set(self.steps) - set(steps))
         if left_over:
             raise UserError(
                 f"{self.root}: {', '.join(left_over)} would be left over from another vocabulary: "
-                "name it too, remove the folder, or choose another one"
+                "also name it, remove the folder, or choose another one"
             )
 
     def start(self, step: str, files: Iterable[str] = ()) -> None:
-        """Forget the step and remove its old files: half new and half old ones must never be taken for a whole."""
+        """Forget the step and remove its old files, so that a mixture of new and old files never counts as done."""
         old = self.steps.pop(step, {"files": {}})["files"]
         self.save()
         for name in sorted({*old, *files}):
@@ -89,17 +89,17 @@ class Manifest:
 
 
 def _sound(held: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The steps of a manifest's file, if they are as they were written; an old one tells no checksum.
+    """Return the steps of a manifest's file after a check; an old file has no checksum.
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError: they are not.
+        ValueError, KeyError, TypeError, AttributeError: the steps are not as they were written.
     """
     steps = held["steps"]
     if held.get(CHECKSUM, checksum(_bytes(steps))) != checksum(_bytes(steps)):
         raise ValueError("another checksum")
     for step in steps.values():
         names = [Path(name) for name in step["files"]]
-        # They are removed when the step is done anew: none may lie elsewhere.
+        # These files are removed when the step is done again, so none may lie elsewhere.
         if any(name.is_absolute() or ".." in name.parts for name in names) or not isinstance(step["report"], dict):
             raise ValueError("no steps of ours")
     return steps

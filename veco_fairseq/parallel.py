@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Work on all processors: several calls side by side, or one call for each piece of a stream."""
+"""Works on all processors: on several calls at a time, or on the pieces of a stream."""
 
 import multiprocessing
 import os
@@ -21,12 +21,12 @@ Result = TypeVar("Result")
 
 
 def in_parallel(calls: dict[str, Callable[[], Any]], workers: int) -> Iterator[tuple[str, Any]]:
-    """(name, result) of every call, each in one of so many processes, as they end; one worker is this process.
+    """Run calls in ``workers`` processes, and yield (name, result) as each ends; one worker is this process.
 
-    When a call fails no other is begun, and those that are running still end; then its error is raised.
+    When a call fails, no other call begins, and the running ones end; then its error is raised.
 
     Raises:
-        UserError: a process was killed; and what the calls raise.
+        UserError: a process was killed. Errors of the calls are raised as they are.
     """
     if workers == 1:
         yield from ((name, call()) for name, call in calls.items())
@@ -50,13 +50,12 @@ def in_parallel(calls: dict[str, Callable[[], Any]], workers: int) -> Iterator[t
 def in_processes(
     make: Callable[[], Callable[[Item], Result]], items: Iterable[Item], workers: int
 ) -> Generator[Result, None, None]:
-    """``call(item)`` of every item, in their order, ``call`` being what ``make()`` returns in each process.
+    """Yield ``call(item)`` of every item, in their order; ``make()`` makes ``call`` in each process.
 
-    So many processes work on a few items more than they are; the rest is not read yet. One worker is this process, and so
-    it is where there is one item alone.
+    Only a few items more than there are processes are read ahead. One worker is this process, and so it is for one item.
 
     Raises:
-        UserError: a process was killed; and what the calls raise.
+        UserError: a process was killed. Errors of the calls are raised as they are.
     """
     items = iter(items)
     first = list(islice(items, 2))
@@ -68,7 +67,7 @@ def in_processes(
 
 
 def in_threads(call: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Generator[Result, None, None]:
-    """As :func:`in_processes`, in threads: for calls that leave the interpreter to the others, as SentencePiece's do."""
+    """Do the same as :func:`in_processes` in threads, for calls that release the interpreter's lock, as SentencePiece's do."""
     with ThreadPoolExecutor(workers) as pool:
         try:
             yield from _in_order(pool, call, items, 2 * workers)
@@ -77,7 +76,7 @@ def in_threads(call: Callable[[Item], Result], items: Iterable[Item], workers: i
 
 
 def _in_order(pool: Executor, call: Callable[[Item], Result], items: Iterable[Item], ahead: int) -> Iterator[Result]:
-    """The calls' results in the order of the items, of which so many are under way."""
+    """Yield the calls' results in the order of the items, of which so many are under way."""
     waiting: deque[Future[Result]] = deque()
     for item in items:
         waiting.append(pool.submit(call, item))
@@ -89,8 +88,8 @@ def _in_order(pool: Executor, call: Callable[[Item], Result], items: Iterable[It
 
 @contextmanager
 def _processes(workers: int, advice: str, begin: Callable | None = None, *arguments: Any) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end with this one, each begun by ``begin(*arguments)``; UserError if one was killed."""
-    context = multiprocessing.get_context("spawn")  # SentencePiece's and PyTorch's threads do not survive a fork
+    """Start processes that end with this one, each begun by ``begin(*arguments)``; UserError if one was killed."""
+    context = multiprocessing.get_context("spawn")  # threads of SentencePiece and PyTorch do not survive a fork
     with ProcessPoolExecutor(workers, context, initializer=_end_with_the_parent, initargs=(begin, *arguments)) as pool:
         try:
             yield pool
@@ -106,7 +105,7 @@ _here: Callable[[Any], Any]
 
 
 def _make_here(make: Callable[[], Callable[[Any], Any]]) -> None:
-    """Of a worker: what it does with each item."""
+    """Let a worker make what it calls with each item."""
     global _here
     _here = make()
 
@@ -116,7 +115,7 @@ def _call_here(item: Any) -> Any:
 
 
 def _end_with_the_parent(begin: Callable | None, *arguments: Any) -> None:
-    """Of a worker: Ctrl-C is for the parent to answer, and nothing goes on when it is gone."""
+    """Let a worker ignore Ctrl-C, which the parent handles, and end when the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Pictures: learning curves, bars and attention maps, as PNG."""
+"""Pictures as PNG: learning curves, bars and attention maps."""
 
 import json
 import logging
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# fairseq sets the root logger to DEBUG, and matplotlib would tell of every font that it looks at.
+# fairseq sets the root logger to DEBUG, and matplotlib would log every font that it looks at.
 logging.getLogger("matplotlib").setLevel(logging.ERROR)
 import matplotlib  # noqa: E402
 
@@ -23,15 +23,15 @@ from veco_fairseq.files import atomic_output, read_lines  # noqa: E402
 
 
 def read_curve(log: Path, metric: str, training: bool = False) -> list[tuple[int, float]]:
-    """(updates, value) of a metric from what fairseq-train printed, as ``simple`` or ``json`` lines.
+    """Read (updates, value) of a metric from what fairseq-train printed, in ``simple`` or ``json`` lines.
 
     Args:
-        log: the command's output, or its ``--log-file``.
-        metric: as "loss", "ppl" or "bitext_s_loss".
-        training: of training, every ``--log-interval`` updates, instead of validation.
+        log: a file with the command's output, as from ``| tee FILE``. A ``--log-file`` lacks these lines.
+        metric: such as "loss", "ppl" or "bitext_s_loss".
+        training: read the lines of training, one every ``--log-interval`` updates, instead of those of validation.
 
     Raises:
-        UserError: the file has no such metric (and which ones it has).
+        UserError: the file has no such metric; names the metrics that it has.
     """
     curve, seen = {}, set()
     for line in read_lines(log):
@@ -40,13 +40,13 @@ def read_curve(log: Path, metric: str, training: bool = False) -> list[tuple[int
         if metric in values and "num_updates" in values:
             curve[int(values["num_updates"])] = values[metric]
     if not curve:
-        kind = "line on training" if training else "validation"
-        raise UserError(f"{log}: no {kind} of it has {metric} (there is: {', '.join(sorted(seen)) or 'none'})")
+        kind = "training line" if training else "validation"
+        raise UserError(f"{log}: no {kind} in it has {metric} (there is: {', '.join(sorted(seen)) or 'none'})")
     return sorted(curve.items())
 
 
 def _training_values(line: str) -> dict[str, float]:
-    """The metrics of a line on training, by name; of other lines nothing."""
+    """Return the metrics of a line of training, by name; for other lines nothing."""
     _, found, values = line.partition("| train_inner | ")
     if not found:
         return {}
@@ -54,7 +54,7 @@ def _training_values(line: str) -> dict[str, float]:
 
 
 def _validation_values(line: str) -> dict[str, float]:
-    """The metrics of a line on validation, by name; of other lines nothing."""
+    """Return the metrics of a line of validation, by name; for other lines nothing."""
     if '{"epoch": ' in line and '"valid_num_updates"' in line:
         found = {key.removeprefix("valid_"): value for key, value in _object(line[line.index("{") :]).items()}
     elif "| valid on '" in line:
@@ -65,7 +65,7 @@ def _validation_values(line: str) -> dict[str, float]:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """A JSON object; nothing of a line that was cut off, as the last one of a killed training."""
+    """Return a JSON object; nothing for a line that is cut off, as the last one of a killed training."""
     try:
         return json.loads(text)
     except ValueError:
@@ -81,7 +81,7 @@ def plot_curves(
     curves: dict[str, list[tuple[int, float]]], *, ylabel: str, title: str, output: Path, log: bool = False,
     xlabel: str = "updates",
 ) -> None:  # fmt: skip
-    """One line a name over updates, or over what ``xlabel`` says; ``log`` for a logarithmic y axis."""
+    """Draw one line for each name over updates, or over what ``xlabel`` says; ``log`` makes the y axis logarithmic."""
     figure, axes = plt.subplots(figsize=(6.4, 4.0))
     for name, curve in curves.items():
         axes.plot(*zip(*curve), marker="o" if len(curve) < 50 else None, markersize=3, label=name)
@@ -98,10 +98,10 @@ def plot_curves(
 
 
 def plot_bars(bars: dict[str, dict[str, float]], ylabel: str, title: str, output: Path) -> None:
-    """Groups of bars with their values on top, a colour for each name.
+    """Draw groups of bars with their values on top, one colour for each name.
 
     Args:
-        bars: name -> group -> value; a name need not be in every group.
+        bars: name -> group -> value; a name may be missing in a group.
     """
     groups = list(dict.fromkeys(group for values in bars.values() for group in values))
     width = 0.8 / len(bars)
@@ -126,10 +126,10 @@ def plot_attention(
     output: Path,
     names: Sequence[str] = "xy",
 ) -> None:
-    """A heat map of attention weights, (rows, columns): each row's token looks at the columns' tokens.
+    """Draw a heat map of attention weights, (rows, columns): each row's token attends to the columns' tokens.
 
     Args:
-        names: what the axes call the rows' sentence and the columns'.
+        names: of the rows' and the columns' sentence, for the axes.
     """
     figure, axes = plt.subplots(figsize=(2 + 0.35 * len(columns), 1.5 + 0.35 * len(rows)))
     image = axes.imshow(weights, cmap="Greys", vmin=0)

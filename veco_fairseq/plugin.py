@@ -1,8 +1,8 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Prepares fairseq, and registers what is ours with it: tasks, models, criterions, and schedules of learning rates.
+"""Prepares fairseq, and registers the tasks, models, criterions and learning rate schedules of this package with it.
 
-``--user-dir veco_fairseq`` lets fairseq import ``tasks`` and ``models``, which import this.
+With ``--user-dir veco_fairseq``, fairseq imports ``tasks`` and ``models``, and these import this module.
 """
 
 import sys
@@ -19,7 +19,7 @@ if sys.version_info >= (3, 14):
 
 compat.install()
 
-# Each registers itself; here, after fairseq has been prepared.
+# Each module registers itself; fairseq has to be prepared before.
 import veco_fairseq.criterions.knn  # noqa: E402
 import veco_fairseq.criterions.nlu  # noqa: E402
 import veco_fairseq.criterions.replaced_token  # noqa: E402
@@ -29,5 +29,6 @@ import veco_fairseq.models.veco  # noqa: E402
 import veco_fairseq.models.xlme  # noqa: E402
 import veco_fairseq.optim.linear_by_epoch  # noqa: E402
 import veco_fairseq.tasks.camlm  # noqa: E402
+import veco_fairseq.tasks.multilingual_translation  # noqa: E402
 import veco_fairseq.tasks.nlu  # noqa: E402
 import veco_fairseq.tasks.translation  # noqa: E402, F401

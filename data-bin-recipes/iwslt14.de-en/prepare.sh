@@ -9,7 +9,7 @@ SRC=de TGT=en
 prepare_options -- "$@"
 
 ARCHIVE=de-en.tgz
-# An MD5, since a SHA-256 of it is not published: nobody can make another file of a given MD5, only two files of one.
+# No SHA-256 of it is published. An MD5 is enough: one can make two files with one MD5, but none with a given MD5.
 archive https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/$ARCHIVE 10936dfdf616504ddbd844e91b94ef4a
 
 # talks LANG: the sentences of the training talks, without the lines of metadata, which begin with a tag.

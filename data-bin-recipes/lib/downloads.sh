@@ -2,10 +2,11 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 # shellcheck shell=bash
 #
-# Texts from elsewhere: downloads that are checked and go on where they were interrupted, and what is in archives. To be
-# sourced after steps.sh.
+# Texts from elsewhere: downloads that are checked and go on where they were interrupted, and archives. Source this file
+# after steps.sh.
 
-# is_file FILE CHECKSUM: whether FILE has this SHA-256 or, of 32 digits, MD5; "any" is for a commit's files, without one.
+# is_file FILE CHECKSUM: whether FILE has this SHA-256, or MD5 if it has 32 digits. "any" is for the files of one commit,
+# which have no checksum.
 is_file() {
     local sum=sha256sum
     [[ $2 != any ]] || { [[ -s $1 ]]; return; }
@@ -13,17 +14,17 @@ is_file() {
     [[ -f $1 && $($sum <"$1" | cut -d ' ' -f 1) == "$2" ]]
 }
 
-# download URL CHECKSUM FILE: goes on where it was interrupted.
+# download URL CHECKSUM FILE: download and check a file; go on where an earlier call was interrupted.
 download() {
     local url=$1 checksum=$2 file=$3 incoming=${3%.partial}.incoming progress=--silent code=0
     [[ ! -t 2 ]] || progress=--progress-bar
-    [[ $checksum != any ]] || rm -f -- "$incoming" # half a file could not be told from a whole one
+    [[ $checksum != any ]] || rm -f -- "$incoming" # without a checksum, half a file looks like a whole one
     if ! is_file "$incoming" "$checksum"; then
         run curl --fail --show-error --location --retry 3 --continue-at - $progress --output "$incoming" "$url" ||
             code=$?
         if ((code)); then
-            [[ $code != @(22|33|36) ]] || rm -f -- "$incoming" # what the server won't go on from now, it never will
-            die "$url: cannot be downloaded: try again, or fetch the texts otherwise and give --local DIR"
+            [[ $code != @(22|33|36) ]] || rm -f -- "$incoming" # the server does not continue this file, and never will
+            die "$url: cannot be downloaded: try again, or get the texts in another way and give --local DIR"
         fi
         if ! is_file "$incoming" "$checksum"; then
             rm -f -- "$incoming"
@@ -33,14 +34,14 @@ download() {
     mv -- "$incoming" "$file"
 }
 
-# archive URL CHECKSUM [NAME]: OUT/downloads/NAME, unless the texts come from --local.
+# archive URL CHECKSUM [NAME]: download OUT/downloads/NAME, unless the texts come from --local.
 archive() {
     local name=${3:-${1##*/}}
     [[ -z ${OPTIONS[local]} ]] || return 0
     step "download, $name" "$OUT/downloads/$name" download "$1" "$2" "{}"
 }
 
-# member ARCHIVE NAME: a file in an archive of OUT/downloads, unpacked if it is a .gz.
+# member ARCHIVE NAME: print a file of an archive in OUT/downloads, unpacked if it is a .gz.
 member() {
     local unpack=(cat)
     [[ $2 != *.gz ]] || unpack=(gzip -dc)
@@ -52,7 +53,7 @@ shutil.copyfileobj(zipfile.ZipFile(sys.argv[1]).open(sys.argv[2]), sys.stdout.bu
     esac | "${unpack[@]}"
 }
 
-# unpack FOLDER ARCHIVE...: what is no archive is copied.
+# unpack FOLDER ARCHIVE...: unpack archives into a folder; other files are copied.
 unpack() {
     local folder=$1 path
     shift
@@ -65,11 +66,11 @@ unpack() {
     done
 }
 
-# Of a text --try takes so many lines: of what is to train on, and of the other splits.
+# Lines that --try takes of a training text, and of each other split.
 TRY_TRAIN=2000
 TRY_REST=20
 
-# lines_of SPLIT: how many lines to take of it; 0: all.
+# lines_of SPLIT: print how many lines to take of it; 0: all.
 lines_of() {
     if ! trying; then
         echo 0
@@ -80,10 +81,10 @@ lines_of() {
     fi
 }
 
-# first LINES FILE...: the text of the files, .gz or not, one after the other, or so many lines of it.
+# first LINES FILE...: print the text of the files, plain or .gz, one after the other, or only this many lines of it.
 first() {
     if (($1)); then
-        gzip -cdf -- "${@:2}" | awk -v lines="$1" 'NR <= lines' # head would end gzip by a signal
+        gzip -cdf -- "${@:2}" | awk -v lines="$1" 'NR <= lines' # head would kill gzip by a signal
     else
         gzip -cdf -- "${@:2}"
     fi
@@ -98,15 +99,15 @@ has() {
     done
 }
 
-# find_text FOLDER NAME NEEDED: sets FILE, the plain file if there is one and else the .gz; NEEDED says what the folder
-# must have.
+# find_text FOLDER NAME NEEDED: set FILE to the plain file if there is one, and to the .gz otherwise; NEEDED says what the
+# folder must have.
 find_text() {
     has "$1" "$2" || die "$1/$2[.gz]: is not there: $3"
     FILE=$1/$2
     [[ -e $FILE ]] || FILE+=.gz
 }
 
-# members LANG ARCHIVE NAME ARCHIVE NAME...: these files, one after the other; @ in a NAME stands for LANG.
+# members LANG ARCHIVE NAME ARCHIVE NAME...: print these files, one after the other; @ in a NAME stands for LANG.
 members() {
     local lang=$1
     shift
@@ -116,7 +117,7 @@ members() {
     done
 }
 
-# test_sets LANG NAME...: that side of these sets of sacreBLEU's, which it downloads and checks.
+# test_sets LANG NAME...: print one side of these test sets of sacreBLEU, which downloads and checks them.
 test_sets() {
     local lang=$1 side=src name
     [[ $lang == "$SRC" ]] || side=ref
@@ -126,11 +127,11 @@ test_sets() {
     done
 }
 
-# apostrophes LANG COMMAND ARGUMENT...: what COMMAND LANG ARGUMENT... prints, with apostrophes for right single quotation
-# marks.
+# apostrophes LANG COMMAND ARGUMENT...: print what COMMAND LANG ARGUMENT... prints, with apostrophes instead of right single
+# quotation marks.
 apostrophes() { "$2" "$1" "${@:3}" | sed "s/’/'/g"; }
 
-# to_translate LANG COMMAND ARGUMENT...: likewise the source; the reference stays as it is, or scores would not compare.
+# to_translate LANG COMMAND ARGUMENT...: do the same to the source alone: scores are compared with the published reference.
 to_translate() {
     if [[ $1 == "$SRC" ]]; then
         apostrophes "$@"

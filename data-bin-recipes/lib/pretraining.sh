@@ -2,19 +2,19 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 # shellcheck shell=bash
 #
-# Pre-trained models: to train one, or to begin with one. It sources steps.sh.
+# Pre-trained models: train one, or begin with one. This file sources steps.sh.
 
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 
-about pretrained FILE "a checkpoint of pre-training, beside which its sentencepiece.bpe.model and dict.txt stand \
+about pretrained FILE "a checkpoint of pre-training, with its sentencepiece.bpe.model and dict.txt beside it \
 (needed; with --try the recipe makes one)"
 about objective "camlm|mlm" "camlm: VECO; mlm: the XLM baseline, the same without the S terms"
-about updates N "how many updates to train"
-about warmup N "updates until the highest learning rate is reached"
-about vocab-size N "how many pieces the vocabulary gets"
-about workers N "GPUs of this machine (default: all; with \`-- --cpu\` one process)"
+about updates N "number of updates"
+about warmup N "updates until the learning rate is highest"
+about vocab-size N "pieces of the vocabulary"
+about workers N "GPUs of this machine to use (default: all; with \`-- --cpu\` one process)"
 
-# train_options NAME=DEFAULT... -- "$@": reads train.sh's options.
+# train_options NAME=DEFAULT... -- "$@": read the options of train.sh.
 train_options() {
     PROGRAM=fairseq-train
     parse_options out= objective=camlm name= seed=1 try "$@"
@@ -23,7 +23,7 @@ train_options() {
     require_number updates warmup seed
 }
 
-# pretrain OUT OBJECTIVE[.NAME] UPDATES SEED OPTION...: checkpoints in OUT/checkpoints/OBJECTIVE[.NAME].
+# pretrain OUT OBJECTIVE[.NAME] UPDATES SEED OPTION...: train into OUT/checkpoints/OBJECTIVE[.NAME].
 # camlm: VECO; mlm: XLM; xlme: XLM-E. The options give learning rate and warm-up.
 pretrain() {
     local out=$1 name=$2 objective=${2%%.*} updates=$3 seed=$4 model
@@ -40,11 +40,11 @@ pretrain() {
         --save-dir "$out/checkpoints/$name" "$@"
 }
 
-# Of what --try pre-trains: pieces of the vocabulary, and updates.
+# Pieces of the vocabulary, and updates, of the model that --try pre-trains.
 TRY_PIECES=1000
 TRY_UPDATES=40
 
-# small_model OPTION...: with --try and without --pretrained, a tiny VECO of the texts that these options of
+# small_model OPTION...: with --try and without --pretrained, pre-train a tiny VECO on the texts that these options of
 # prepare_root.py name.
 small_model() {
     [[ -z ${OPTIONS[pretrained]} ]] && trying || return 0
@@ -53,7 +53,8 @@ small_model() {
     pretrain "$OUT" camlm "$TRY_UPDATES" 1 --mono-batch-size 8 --bitext-batch-size 16 --max-tokens 2048 \
         --mono-max-length 64 --bitext-max-length 64 --bitext-mask-prob 0.5 --lr 2e-3 --warmup-updates 10
 }
-# require_pretrained: sets PRETRAINED: --pretrained or, with --try, what small_model makes.
+
+# require_pretrained: set PRETRAINED to --pretrained or, with --try, to what small_model makes.
 require_pretrained() {
     PRETRAINED=${OPTIONS[pretrained]}
     if [[ -z $PRETRAINED ]] && trying; then
@@ -64,11 +65,11 @@ require_pretrained() {
     require "$PRETRAINED" "--pretrained must be a checkpoint of pre-training"
 }
 
-# choose_device: sets WORKERS (of --workers, by default all GPUs of this machine) and DEVICE, options of fairseq-train.
+# choose_device: set WORKERS from --workers (by default all GPUs of this machine), and DEVICE, options of fairseq-train.
 choose_device() {
     local extra=" ${EXTRA[*]} "
     WORKERS=${OPTIONS[workers]} DEVICE=(--fp16)
-    [[ $extra != *" --cpu "* && $extra != *" --amp "* ]] || DEVICE=() # fairseq takes one of the two
+    [[ $extra != *" --cpu "* && $extra != *" --amp "* ]] || DEVICE=() # fairseq takes only one of these
     if ((WORKERS == 0)); then
         WORKERS=1
         [[ $extra == *" --cpu "* ]] || WORKERS=$(python -c 'import torch; print(torch.cuda.device_count())')

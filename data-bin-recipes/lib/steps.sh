@@ -2,8 +2,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 # shellcheck shell=bash
 #
-# Options and steps: what every recipe begins with. To be sourced, in bash 4.4 or newer, after `set -euo pipefail`. It sets
-# REPOSITORY and RECIPE (the name of the recipe's folder). VECO_SKIP_SETUP=1 leaves the installation as it is.
+# Options and steps, which every recipe begins with. Source this file in bash 4.4 or newer, after `set -euo pipefail`. It
+# sets REPOSITORY and RECIPE (the name of the recipe's folder). VECO_SKIP_SETUP=1 leaves the installation as it is.
 
 REPOSITORY=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 RECIPE=$(basename "$(cd "$(dirname "$0")" && pwd)")
@@ -18,23 +18,23 @@ die() {
     exit 1
 }
 
-# about NAME VALUE TEXT: what --help says of the option --NAME VALUE, in every script that has it. Without a VALUE it
-# stands alone.
+# about NAME VALUE TEXT: set what --help says about the option --NAME VALUE, in every script that has it. An option without
+# a VALUE stands alone.
 declare -A ABOUT=()
 about() { ABOUT[$1]="--$1${2:+ $2}"$'\n'"$3"; }
 
-about out DIR "the folder of everything that the recipe makes (default: one of the recipe's name in data-bin/ of the \
-repository; with --try its name ends in .try)"
+about out DIR "the folder for everything that the recipe makes (default: a folder named after the recipe \
+in data-bin/ of the repository; with --try its name ends in .try)"
 about local DIR "take the texts from this folder, plain or .gz, instead of downloading them"
-about try "" "make everything small, to see all steps in minutes on a CPU: a part of the texts, a tiny model, few updates; \
-what you give as an option still counts"
-about seed N "of all random numbers"
-about name NAME "what to call the model, to keep several apart"
+about try "" "make everything small, to see all steps in minutes on a CPU: some of the texts, a tiny model, few updates; \
+options that you give still count"
+about seed N "seed of all random numbers"
+about name NAME "the model's name, which keeps several apart"
 
 # parse_options NAME=DEFAULT... [NAME...] -- "$@"
-# Fills OPTIONS[NAME] from `--NAME VALUE` arguments, or with 1 from a `--NAME` that stands alone, GIVEN[NAME] too, and
-# EXTRA with what stands after a `--` of the user's, for PROGRAM; then sets up what is missing. --help prints the comment
-# at the head of the calling script, and what is said about its options.
+# Fill OPTIONS[NAME] from `--NAME VALUE` arguments, or with 1 from a `--NAME` that stands alone; set GIVEN[NAME] for each;
+# fill EXTRA with the user's arguments after `--`, which are for PROGRAM; then set up what is missing. --help prints the
+# comment at the head of the calling script, and the texts of its options.
 PROGRAM=
 parse_options() {
     declare -gA OPTIONS=() GIVEN=()
@@ -70,13 +70,13 @@ parse_options() {
             fi
             GIVEN[$name]=1
             shift ;;
-        *) die "$1: stands alone, where an option is expected (there are ${names[*]})" ;;
+        *) die "$1: is not an option (there are ${names[*]})" ;;
         esac
     done
     set_up
 }
 
-# print_help NAME...: for the options of these names.
+# print_help NAME...: print the script's help, with the options of these names.
 print_help() {
     local name text usage line
     awk 'NR > 3 && !/^#/ { exit } NR > 3 { sub(/^# ?/, ""); print }' "$0"
@@ -102,7 +102,7 @@ print_help() {
 # trying: whether --try is given.
 trying() { [[ -n ${OPTIONS[try]:-} ]]; }
 
-# in_try NAME=VALUE...: with --try, these instead of the defaults.
+# in_try NAME=VALUE...: with --try, take these values instead of the defaults.
 in_try() {
     local option
     trying || return 0
@@ -111,14 +111,14 @@ in_try() {
     done
 }
 
-# choose_out NAME: sets OUT, by default of this name in data-bin.
+# choose_out NAME: set OUT, by default the folder of this name in data-bin.
 choose_out() {
     OUT=${OPTIONS[out]}
     [[ -n $OUT ]] || OUT=$REPOSITORY/data-bin/$1
     [[ -n ${OPTIONS[out]} ]] || ! trying || OUT+=.try
 }
 
-# require_number NAME...: these options must be whole numbers.
+# require_number NAME...: end unless these options are whole numbers.
 require_number() {
     local name
     for name; do
@@ -126,7 +126,7 @@ require_number() {
     done
 }
 
-# require_positive NAME...: these must be whole numbers from 1 on.
+# require_positive NAME...: end unless these are whole numbers from 1 on.
 require_positive() {
     local name
     require_number "$@"
@@ -135,7 +135,7 @@ require_positive() {
     done
 }
 
-# require_choice NAME CHOICE...: this option must be one of the choices.
+# require_choice NAME CHOICE...: end unless this option is one of the choices.
 require_choice() {
     local name=$1 choice
     shift
@@ -148,8 +148,8 @@ require_choice() {
 # require PATH MESSAGE: end if there is no such file or folder.
 require() { [[ -e $1 ]] || die "$1: is not there: $2"; }
 
-# identity OUTPUT COMMAND...: the words of a command, and a checksum of each that is a file, was made by a step or is a
-# prefix of files that steps made, or of files in a step's folder, but for its own output.
+# identity OUTPUT COMMAND...: print the words of a command, and a checksum of each word that is a file, was made by a step,
+# or is a prefix of files that steps made or of files in a step's folder. The command's own output is left out.
 identity() {
     local output=$1 word file files made
     shift
@@ -168,15 +168,15 @@ identity() {
     done
 }
 
-# run COMMAND...: while it is a program, SIGTERM goes on to it (a training saves), and then ends the script with 143.
+# run COMMAND...: run it. If it is a program, SIGTERM is passed on to it (a training saves), and the script ends with 143.
 run() {
     local child code=0 terminated=
     [[ $(type -t "$1") == file ]] || { "$@"; return; }
-    (trap - INT && exec "$@") & # in the background it would ignore Ctrl-C
+    (trap - INT && exec "$@") & # without the trap, a program in the background ignores Ctrl-C
     child=$!
     trap 'terminated=1; kill "$child" 2>/dev/null || :' TERM
     wait "$child" || code=$?
-    while [[ -n $terminated ]] && kill -0 "$child" 2>/dev/null; do # the signal has ended only the wait
+    while [[ -n $terminated ]] && kill -0 "$child" 2>/dev/null; do # the signal has ended the wait, not the program
         wait "$child" || :
     done
     trap - TERM
@@ -184,14 +184,13 @@ run() {
     return $code
 }
 
-# is_made OUTPUT IDENTITY: whether a step has made it of just this.
+# is_made OUTPUT IDENTITY: whether a step with this identity has made OUTPUT.
 is_made() { [[ -e $1 && -f $1.done && $(<"$1.done") == "$2" ]]; }
 
 # step NAME OUTPUT COMMAND...
-# Run COMMAND to make OUTPUT (a file or a folder), unless it is there and was made by the same command from the
-# same files. `{}` in COMMAND stands for a temporary name, which becomes OUTPUT at the end; without `{}` COMMAND
-# writes OUTPUT itself, and can be interrupted and started again. After a step that was run, all later steps of
-# the script run too.
+# Run COMMAND to make OUTPUT (a file or a folder), unless OUTPUT is there and was made by the same command from the same
+# files. `{}` in COMMAND stands for a temporary name, which becomes OUTPUT at the end. Without `{}`, COMMAND writes OUTPUT
+# itself, and can be interrupted and started again. When a step has run, all later steps of the script run, too.
 REMAKE=
 step() {
     local name=$1 output=$2 started=$SECONDS word words=() made_from
@@ -229,13 +228,13 @@ await() {
     say "[$name] waits for the first machine to make $output"
     until is_made "$output" "$made_from"; do
         ((SECONDS - started < AWAIT_SECONDS)) ||
-            die "$name: the first machine has not made $output after $AWAIT_SECONDS s: see what it says, and start again"
+            die "$name: the first machine has not made $output after $AWAIT_SECONDS s: see its output, and start again"
         sleep 1
     done
 }
 
-# same_training FOLDER COMMAND...: refuse to go on in a folder of checkpoints with other options or other data, which
-# would mix two experiments.
+# same_training FOLDER COMMAND...: end if the folder has checkpoints of other options or other data, so that two
+# experiments are never mixed.
 same_training() {
     local folder=$1 begun trained
     shift
@@ -245,7 +244,7 @@ same_training() {
             die "$folder: was trained with other options or data: remove it, or choose another --out or --name"
         fi
     done
-    [[ -e $folder ]] || rm -f -- "$folder.done" # of a training whose folder was removed
+    [[ -e $folder ]] || rm -f -- "$folder.done" # a training whose folder was removed is not done
     mkdir -p "$folder"
     printf '%s' "$begun" >"$folder.begun"
 }
@@ -266,10 +265,10 @@ to_file() {
     run "$@" >"$file"
 }
 
-# on_all_processors COMMAND...: with their number, which is no part of what is made, as --workers.
+# on_all_processors COMMAND...: run COMMAND with --workers, whose number is no part of the step's identity.
 on_all_processors() { run "$@" --workers "$(nproc)"; }
 
-# set_up: makes or mends .venv, and puts its commands first on PATH.
+# set_up: make or mend .venv, and put its commands first on PATH.
 set_up() {
     if [[ -z ${VECO_SKIP_SETUP:-} && -f $REPOSITORY/scripts/setup.sh ]]; then
         bash "$REPOSITORY/scripts/setup.sh"

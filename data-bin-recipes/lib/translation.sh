@@ -2,17 +2,17 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 # shellcheck shell=bash
 #
-# Translation: from raw text and a pre-trained model to BLEU. It sources all that this needs.
+# Translation: from raw text and a pre-trained model to BLEU. This file sources what it needs.
 
 source "$(dirname "${BASH_SOURCE[0]}")/pretraining.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/downloads.sh"
 
-# text SPLIT: sets TEXT, the texts of this name without .LANG: cleaned ones, if cleaned has made them, or those of OUT/raw.
+# text SPLIT: set TEXT to the texts of this name, without .LANG: those that clean has made, or those of OUT/raw.
 declare -A CLEANED=()
 text() { TEXT=$OUT/${CLEANED[$1]:-raw}/$1; }
 
-# prepare_translation SPLIT...: OUT/mt.SRC-TGT from the texts of these splits, with the SentencePiece model and dictionary
-# of VOCABULARY (default: OUT/pretrain); a split may be NAME=FILE_NAME (train=finetune).
+# prepare_translation SPLIT...: make OUT/mt.SRC-TGT from the texts of these splits, with the SentencePiece model and
+# dictionary of VOCABULARY (default: OUT/pretrain). A split may be NAME=FILE_NAME (train=finetune).
 VOCABULARY=
 prepare_translation() {
     local vocabulary=${VOCABULARY:-$OUT/pretrain} split prefixes=()
@@ -27,26 +27,26 @@ prepare_translation() {
 
 about src LANG "the language to translate from"
 about tgt LANG "the language to translate into"
-about keep N "so many pieces of the vocabulary, those that the training text needs most; 0: all"
-about arm "veco|xlm|random" "veco: all of the pre-trained model; xlm: without its cross-attention (where the recipe \
-pre-trains, the model of --objective mlm), which is new; random: random weights"
-about name NAME "what to call the model, to keep several of one arm apart; finetune.sh takes the name of the arm otherwise"
+about keep N "keep this many pieces of the vocabulary, those that the training text needs most; 0: keep all"
+about arm "veco|xlm|random" "veco: the whole pre-trained model; xlm: the pre-trained model with new cross-attention (where \
+the recipe pre-trains, the model of --objective mlm); random: random weights"
+about name NAME "the model's name, which keeps several of one arm apart; without it finetune.sh takes the arm's name"
 about lr X "the highest learning rate"
-about decoder-layers "N|all" "as of convert_to_seq2seq.py"
-about layer-selection "last|first|I,J,..." "as of convert_to_seq2seq.py"
-about tie-self-attention "yes|no" "as of convert_to_seq2seq.py"
-about batch-tokens N "tokens of an update over all workers"
-about max-tokens N "tokens of a worker's batch at most"
-about save-every N "updates from one checkpoint to the next, of which the last ten are kept"
-about nodes N "machines, on each of which the same command is run, as of scripts/launch.sh"
-about node-rank I "which of the machines this is, from 0 on"
-about master HOST:PORT "the first machine, as of scripts/launch.sh"
-about average N "translate with the mean of so many of the last checkpoints; 0: with the last one"
+about decoder-layers "N|all" "layers of the decoder (see veco convert --help)"
+about layer-selection "last|first|I,J,..." "pre-trained layers that the decoder takes (see veco convert --help)"
+about tie-self-attention "yes|no" "share the encoder's self-attention with the decoder (see veco convert --help)"
+about batch-tokens N "tokens of an update, over all workers"
+about max-tokens N "most tokens in a worker's batch"
+about save-every N "updates from one checkpoint to the next; the last ten are kept"
+about nodes N "number of machines; give the same command on each (see scripts/launch.sh --help)"
+about node-rank I "number of this machine, from 0"
+about master HOST:PORT "address of the first machine (see scripts/launch.sh --help)"
+about average N "translate with the mean of this many of the last checkpoints; 0: with the last one"
 about checkpoint FILE "translate with this file of the model's folder instead"
 about lenpen X "length penalty of the search"
 about split-compounds "" "cut words at their hyphens before tokenised BLEU is counted, as some papers on WMT14 do"
 
-# begin: sets OUT, and SRC and TGT where they are options.
+# begin: set OUT, and SRC and TGT where they are options.
 begin() {
     local folder=$RECIPE
     if [[ -v OPTIONS[src] ]]; then
@@ -56,8 +56,8 @@ begin() {
     choose_out "$folder"
 }
 
-# prepare_options -- "$@": reads prepare.sh's options, of a recipe that begins with a pre-trained model; SRC and TGT are
-# the recipe's. With --try and without --local the text is made up.
+# prepare_options -- "$@": read the options of prepare.sh, in a recipe that begins with a pre-trained model. The recipe has
+# set SRC and TGT. With --try and without --local the text is generated.
 prepare_options() {
     parse_options out= pretrained= local= keep=0 try "$@"
     require_number keep
@@ -65,13 +65,13 @@ prepare_options() {
     VOCABULARY=$OUT/vocabulary
     require_pretrained
     if trying && [[ -z ${OPTIONS[local]} ]]; then
-        say "[text] made up instead of downloaded: give --local DIR to try a text of your own"
+        say "[text] generated instead of downloaded: give --local DIR to try a text of your own"
         OPTIONS[local]=$OUT/made-up TRY_PIECES=400
         step "made-up text" "${OPTIONS[local]}" made_up "{}"
     fi
 }
 
-# made_up FOLDER: two of the toy corpus's languages under the names of SRC and TGT.
+# made_up FOLDER: generate two of the toy corpus's languages, under the names of SRC and TGT.
 made_up() {
     local split
     python "$REPOSITORY/data-bin-recipes/toy/generate.py" --output "$1" --words 60 --pairs $TRY_TRAIN --mono 1 \
@@ -82,8 +82,8 @@ made_up() {
     done
 }
 
-# raw SPLIT COMMAND ARGUMENT...: OUT/raw/SPLIT.LANG for both languages, from --local or what COMMAND LANG ARGUMENT...
-# prints.
+# raw SPLIT COMMAND ARGUMENT...: make OUT/raw/SPLIT.LANG for both languages, from --local or from the output of COMMAND
+# LANG ARGUMENT...
 raw() {
     local split=$1 make=$2 lang sides=()
     shift 2
@@ -101,10 +101,10 @@ raw() {
         die "$split: ${sides[0]} lines of $SRC and ${sides[1]} of $TGT: line N must be a translation of line N"
 }
 
-# copy_vocabulary FROM TO: a pre-trained model's SentencePiece model and dictionary.
+# copy_vocabulary FROM TO: copy a pre-trained model's SentencePiece model and dictionary.
 copy_vocabulary() { mkdir -p "$2" && cp -- "$1/sentencepiece.bpe.model" "$1/dict.txt" "$2"; }
 
-# find_vocabulary: sets FOLDER, where the pre-trained model's vocabulary is; with --try there may be one to make first.
+# find_vocabulary: set FOLDER to the folder of the pre-trained model's vocabulary; with --try, make a small model first.
 FOLDER=
 find_vocabulary() {
     local file raw=$OUT/raw
@@ -117,7 +117,8 @@ find_vocabulary() {
     done
 }
 
-# clean SPLIT OPTION...: OUT/clean/SPLIT.LANG, of the pairs with 1 to 250 pieces a side; the options of veco clean say more.
+# clean SPLIT OPTION...: make OUT/clean/SPLIT.LANG from the pairs of OUT/raw with 1 to 250 pieces a side, with further options
+# of veco clean.
 clean() {
     local split=$1
     shift
@@ -130,7 +131,7 @@ clean() {
     CLEANED[$split]=clean
 }
 
-# prepare_task: translation data with the pre-trained model's vocabulary, or with --keep N pieces of it.
+# prepare_task: make translation data with the pre-trained model's vocabulary, or with --keep N pieces of it.
 prepare_task() {
     find_vocabulary
     if ((OPTIONS[keep])); then
@@ -143,17 +144,17 @@ prepare_task() {
     prepare_translation train valid test
 }
 
-# batch TOKENS WORKERS LIMIT: sets MAX_TOKENS of a worker's batch, at most LIMIT, and UPDATE_FREQ, so that an update has
+# batch TOKENS WORKERS LIMIT: set MAX_TOKENS of a worker's batch, at most LIMIT, and UPDATE_FREQ, so that an update has
 # TOKENS in all.
 batch() {
     UPDATE_FREQ=$((($1 + $2 * $3 - 1) / ($2 * $3)))
     MAX_TOKENS=$(($1 / ($2 * UPDATE_FREQ)))
 }
 
-# run_name NAME SEED: what the checkpoints and scores of a fine-tuned model are called.
+# run_name NAME SEED: print the name of a fine-tuned model's checkpoints and scores.
 run_name() { printf 'finetune.%s.s%s' "$1" "$2"; }
 
-# finetune_own_options NAME=DEFAULT... -- "$@": reads finetune.sh's options, of a recipe that pre-trains a veco_tiny.
+# finetune_own_options NAME=DEFAULT... -- "$@": read the options of finetune.sh, in a recipe that pre-trains a veco_tiny.
 finetune_own_options() {
     PROGRAM=fairseq-train
     parse_options out= arm=veco name= seed=1 warmup=50 save-every=0 try "$@"
@@ -166,12 +167,16 @@ finetune_own_options() {
 # DECODER_LAYERS is the number of layers of the decoder; a recipe may set it.
 DECODER_LAYERS=3
 
-# finetune_own OPTION...: convert and train; the options of fairseq-train before the user's own.
-# veco: from the camlm model; xlm: from the mlm model with new cross-attention; random: from nothing.
+# The task of fairseq-train, and the folder of its data (default: that of SRC and TGT); a recipe may set them.
+TASK=translation
+DATA=
+
+# finetune_own OPTION...: convert and train, with these options of fairseq-train before the user's own. The arm veco starts
+# from the camlm model, xlm from the mlm model with new cross-attention, random from nothing.
 finetune_own() {
     local name=${OPTIONS[name]:-${OPTIONS[arm]}} updates=${OPTIONS[updates]}
     local arm=${OPTIONS[arm]} seed=${OPTIONS[seed]}
-    local data=$OUT/mt.$SRC-$TGT folder pretrained objective start=() new=() save=()
+    local data=${DATA:-$OUT/mt.$SRC-$TGT} folder pretrained objective start=() new=() save=()
     require "$data" "run prepare.sh first"
     if [[ $arm != random ]]; then
         objective=camlm
@@ -186,7 +191,7 @@ finetune_own() {
     ((OPTIONS[save-every] == 0)) || save=(--save-interval-updates "${OPTIONS[save-every]}" --keep-interval-updates 10)
     folder=$OUT/checkpoints/$(run_name "$name" "$seed")
     training "fine-tuning, $name" "$folder" fairseq-train "$data" --distributed-world-size 1 \
-        --user-dir "$USER_DIR" --task translation --arch veco_mt_tiny --decoder-layers "$DECODER_LAYERS" "${start[@]}" \
+        --user-dir "$USER_DIR" --task "$TASK" --arch veco_mt_tiny --decoder-layers "$DECODER_LAYERS" "${start[@]}" \
         --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
         --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 1.0 --weight-decay 0.01 \
         --lr "${OPTIONS[lr]}" --lr-scheduler polynomial_decay --warmup-updates "${OPTIONS[warmup]}" \
@@ -196,7 +201,7 @@ finetune_own() {
         "$@" "${EXTRA[@]}"
 }
 
-# finetune_options NAME=DEFAULT... -- "$@": reads finetune.sh's options; the recipe gives the settings that are its own.
+# finetune_options NAME=DEFAULT... -- "$@": read the options of finetune.sh; the recipe gives its own settings.
 finetune_options() {
     PROGRAM=fairseq-train
     parse_options out= pretrained= arm=veco layer-selection=last name= seed=1 max-tokens=4096 \
@@ -210,7 +215,7 @@ finetune_options() {
     require_pretrained
 }
 
-# finetune_task OPTION...: convert and train; the options of fairseq-train before the user's own.
+# finetune_task OPTION...: convert and train, with these options of fairseq-train before the user's own.
 finetune_task() {
     local name=${OPTIONS[name]:-${OPTIONS[arm]}} data=$OUT/mt.$SRC-$TGT
     local arm=${OPTIONS[arm]} seed=${OPTIONS[seed]} workers nodes=${OPTIONS[nodes]} start=()
@@ -234,10 +239,10 @@ finetune_task() {
     read -ra shape < <(
         python -c 'import json, sys; print(json.load(open(sys.argv[1]))["finetune_options"])' "$model.json")
     [[ $arm == random ]] || start=(--finetune-from-model "$model")
-    command=(fairseq-train --distributed-world-size 1) # else it takes all GPUs
+    command=(fairseq-train --distributed-world-size 1) # without this it takes all GPUs
     if ((workers * nodes > 1)); then
         command=(bash "$REPOSITORY/scripts/launch.sh" --workers "$workers" --nodes "$nodes" --)
-        # no options, which would make it another training on other machines
+        # These are no options: other machines would make it another training.
         export VECO_NODE_RANK=${OPTIONS[node-rank]} VECO_MASTER=${OPTIONS[master]}
     fi
     command+=("$data" --user-dir "$USER_DIR" "${shape[@]}" "${start[@]}" "${DEVICE[@]}"
@@ -249,21 +254,21 @@ finetune_task() {
         --keep-interval-updates 10 "${EXTRA[@]}")
     if ((OPTIONS[node-rank] == 0)); then
         training "fine-tuning, $name" "$folder" "${command[@]}"
-    elif is_made "$folder" "$(identity "$folder" "${command[@]}")"; then # the first machine would not come
+    elif is_made "$folder" "$(identity "$folder" "${command[@]}")"; then # the first machine does not train again
         say "[fine-tuning, $name] already there: $folder"
     else
         run "${command[@]}"
     fi
 }
 
-# evaluate NAME CHECKPOINT: translate the test set, with the user's options of fairseq-generate, and score into
-# OUT/scores/NAME.json. TEST is the test set's name in OUT/raw.
-TEST="test"
+# evaluate NAME CHECKPOINT: translate the test set with the user's options of fairseq-generate, and write the score to
+# OUT/scores/NAME.json. TEST is the test set's name in OUT/raw; OF, such as .de-en, ends the name.
+TEST="test" OF=
 evaluate() {
-    local name=$1 checkpoint=$2 generated=$OUT/scores/$1.test.out reference=$OUT/raw/$TEST.$TGT compounds=()
+    local name=$1$OF checkpoint=$2 generated=$OUT/scores/$1$OF.test.out reference=$OUT/raw/$TEST.$TGT compounds=()
     require "$checkpoint" "run finetune.sh first"
     require "$reference" "run prepare.sh first"
-    step "translation, $name" "$generated" to_file "{}" fairseq-generate "$OUT/mt.$SRC-$TGT" --user-dir "$USER_DIR" \
+    step "translation, $name" "$generated" to_file "{}" fairseq-generate "${DATA:-$OUT/mt.$SRC-$TGT}" --user-dir "$USER_DIR" \
         --path "$checkpoint" --gen-subset test --beam 5 --max-len-a 1.5 --max-len-b 20 --batch-size 128 \
         --remove-bpe sentencepiece --lenpen "${OPTIONS[lenpen]}" "${EXTRA[@]}"
     [[ -z ${OPTIONS[split-compounds]:-} ]] || compounds=(--split-compounds)
@@ -271,7 +276,7 @@ evaluate() {
         --json "$OUT/scores/$name.json" "${compounds[@]}"
 }
 
-# evaluate_options NAME=DEFAULT... -- "$@": reads evaluate.sh's options.
+# evaluate_options NAME=DEFAULT... -- "$@": read the options of evaluate.sh.
 evaluate_options() {
     PROGRAM=fairseq-generate
     parse_options out= name=veco seed=1 checkpoint= lenpen=1.0 split-compounds try "$@"
@@ -279,14 +284,14 @@ evaluate_options() {
     begin
 }
 
-# evaluate_task: the mean of the last --average checkpoints, or the one that is asked for, translates the test set; both
-# BLEUs. A short training leaves fewer checkpoints, or the last one alone.
+# evaluate_task: translate the test set with the mean of the last --average checkpoints, or with --checkpoint, and print
+# both kinds of BLEU. A short training leaves fewer checkpoints, or only the last one.
 evaluate_task() {
     local run folder name checkpoint=${OPTIONS[checkpoint]} count=${OPTIONS[average]} saved=()
     run=$(run_name "${OPTIONS[name]}" "${OPTIONS[seed]}")
     folder=$OUT/checkpoints/$run name=$run
     require "$folder" "run finetune.sh first"
-    [[ -e $folder.done ]] || REMAKE=1 # while it is trained, its last checkpoints change
+    [[ -e $folder.done ]] || REMAKE=1 # the last checkpoints of a running training change
     if [[ -n $checkpoint ]] || ((count == 0)); then
         checkpoint=$folder/${checkpoint:-checkpoint_last.pt}
         name+=.$(basename "$checkpoint" .pt)
@@ -294,7 +299,7 @@ evaluate_task() {
         mapfile -t saved < <(compgen -G "$folder/checkpoint_[0-9]*_[0-9]*.pt")
         if ((${#saved[@]})); then
             if ((${#saved[@]} < count)); then
-                say "[average, $run] not of $count checkpoints: finetune.sh has left ${#saved[@]} (--save-every, --updates)"
+                say "[average, $run] of ${#saved[@]} checkpoints, not $count: finetune.sh has left no more (--save-every, --updates)"
                 count=${#saved[@]}
             fi
             checkpoint=$OUT/checkpoints/$run.average.pt
@@ -303,7 +308,7 @@ evaluate_task() {
         else
             checkpoint=$folder/checkpoint_last.pt
             [[ -e $checkpoint ]] || checkpoint=$folder/checkpoint_best.pt
-            say "[average, $run] of no checkpoints: finetune.sh has left $(basename "$checkpoint") alone (--save-every, --updates)"
+            say "[average, $run] of no checkpoints: finetune.sh has left only $(basename "$checkpoint") (--save-every, --updates)"
         fi
     fi
     evaluate "$name" "$checkpoint"

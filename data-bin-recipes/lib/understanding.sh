@@ -2,42 +2,42 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 # shellcheck shell=bash
 #
-# Understanding: from a task's files and a pre-trained model to figures by language. It sources all that this needs.
+# Understanding: from a task's files and a pre-trained model to figures by language. This file sources what it needs.
 
 source "$(dirname "${BASH_SOURCE[0]}")/pretraining.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/downloads.sh"
 
-about train PATTERN "the names of the training files in --local, plain or .gz, with @ for the language; a language that has \
-none is left out"
-about dev PATTERN "likewise of the development set"
-about test PATTERN "likewise of the test set"
-about hold-out N "the last N training examples are the development set; 0: there is one"
+about train PATTERN "names of the training files in --local, plain or .gz, with @ for the language; a language without such \
+a file is left out"
+about dev PATTERN "likewise for the development set"
+about test PATTERN "likewise for the test set"
+about hold-out N "take the last N training examples as the development set; 0: there is a development set"
 about langs "\"LANG ...\"" "the languages to take"
-about translations DIR "SQuAD's training set in other languages, squad.translate.train.en-LANG.json of XTREME's public \
-folder of translations, for --setting translate-train (default: none)"
-about arm "pretrained|random" "random: only the vocabulary of the pre-trained model"
+about translations DIR "folder of SQuAD's training set in other languages, squad.translate.train.en-LANG.json from XTREME's \
+public folder of translations, for --setting translate-train (default: none)"
+about arm "pretrained|random" "pretrained: start from the pre-trained model; random: take only its vocabulary"
 about arch ARCH "veco_nlu_SIZE, of the pre-trained model's size"
 about setting "transfer|translate-train" "transfer: train on English; translate-train: on all languages"
 about plug "out|in" "in: predict a sentence from [H; S], with its translation; needs translate-train"
-about name NAME "what to call the model, to keep several apart (default: SETTING.PLUG, or random.SETTING.PLUG)"
-about seeds "\"N ...\"" "several seeds, for mean and standard deviation"
+about name NAME "the model's name, which keeps several apart (default: SETTING.PLUG, or random.SETTING.PLUG)"
+about seeds "\"N ...\"" "seeds, several for mean and standard deviation"
 about seed N "one seed, instead of --seeds"
-about lrs "\"X ...\"" "the grid's learning rates (default: 5e-6 8e-6 1e-5 2e-5 3e-5, of translate-train 5e-6 6e-6 7e-6 8e-6 9e-6)"
+about lrs "\"X ...\"" "the grid's learning rates (default: 5e-6 8e-6 1e-5 2e-5 3e-5, for translate-train 5e-6 6e-6 7e-6 8e-6 9e-6)"
 about epochs "\"N ...\"" "the grid's numbers of epochs"
-about batches "\"N ...\"" "the grid's batch sizes: examples, with --plug in pairs of translations"
-about from DIR "the folder of another task, whose model to evaluate here (default: --out)"
-about layer N "whose states (default: the last)"
+about batches "\"N ...\"" "the grid's batch sizes, in examples; with --plug in, in pairs of translations"
+about from DIR "evaluate the model in this folder of another task (default: --out)"
+about layer N "take the states of this layer (default: the last)"
 
-# Of a set --try takes so many examples: to train on, and of the other splits.
+# Examples that --try takes of a training set, and of each other split.
 TRY_TRAIN=200
 TRY_REST=50
 TRY_PIECES=2000
 
-# begin: sets OUT.
+# begin: set OUT.
 begin() { choose_out "xtreme/$RECIPE"; }
 
-# prepare_options NAME=DEFAULT... -- "$@": reads prepare.sh's options, and sets OUT and LANGS; the recipe gives its file
-# names in --local and its languages.
+# prepare_options NAME=DEFAULT... -- "$@": read the options of prepare.sh, and set OUT and LANGS. The recipe gives its
+# languages and the names of its files in --local.
 prepare_options() {
     local argument lang
     parse_options out= local= try "$@"
@@ -54,13 +54,13 @@ prepare_options() {
         [[ $argument != -- ]] || break
         [[ $argument == langs=* ]] || continue
         for lang in "${LANGS[@]}"; do
-            [[ " ${argument#langs=} " == *" $lang "* ]] || die "--langs $lang: is none of ${argument#langs=}"
+            [[ " ${argument#langs=} " == *" $lang "* ]] || die "--langs $lang: must be one of ${argument#langs=}"
         done
     done
 }
 
-# unpacked ARCHIVE...: sets SOURCE: --local, or the folder with what these archives hold; without a / before it, a name
-# is one of OUT/downloads.
+# unpacked ARCHIVE...: set SOURCE to --local, or to the folder that these archives are unpacked into. A name that does not
+# begin with / is one of OUT/downloads.
 unpacked() {
     local name paths=()
     SOURCE=${OPTIONS[local]:-$OUT/unpacked}
@@ -72,7 +72,7 @@ unpacked() {
     step unpacking "$SOURCE" unpack "{}" "${paths[@]}"
 }
 
-# squad ARCHIVE...: as unpacked, with SQuAD 1.1 and the translations of its training set that --translations has.
+# squad ARCHIVE...: as unpacked, and also with SQuAD 1.1 and the translations of its training set in --translations.
 squad() {
     local url=https://rajpurkar.github.io/SQuAD-explorer/dataset translations=()
     archive $url/train-v1.1.json 3527663986b8295af4f7fcdff1ba1ff3f72d07d61a20f487cb238a6ef92fd955 squad-train.en.json
@@ -84,16 +84,16 @@ squad() {
     unpacked squad-train.en.json squad-dev.en.json "$@" "${translations[@]}"
 }
 
-# matching PATTERN LANG: sets FILES, those in SOURCE of this pattern, in which @ stands for the language.
+# matching PATTERN LANG: set FILES to the files in SOURCE that match this pattern, in which @ stands for the language.
 matching() {
     local pattern=${1//@/$2}
     mapfile -t FILES < <(cd "$SOURCE" && { compgen -G "$pattern" || compgen -G "$pattern.gz"; } | sort)
     FILES=("${FILES[@]/#/$SOURCE/}")
 }
 
-# examples SPLIT SUFFIX PATTERN [COMMAND...]: OUT/data/SPLIT-LANG.SUFFIX of each language that has such files in SOURCE,
-# as COMMAND prints it of them; of --local as they are, with the pattern of --SPLIT. With --hold-out N the last N
-# training examples are the dev set.
+# examples SPLIT SUFFIX PATTERN [COMMAND...]: make OUT/data/SPLIT-LANG.SUFFIX for each language that has such files in
+# SOURCE, from what COMMAND prints of them. Files of --local are taken as they are, with the pattern of --SPLIT. With
+# --hold-out N the last N training examples are the dev set.
 examples() {
     local split=$1 suffix=$2 pattern=$3 held=0 lang whole part without=() found=() lines=() advice=
     shift 3
@@ -115,7 +115,7 @@ examples() {
             continue
         fi
         [[ $suffix == conllu || ${#FILES[@]} == 1 ]] ||
-            die "${FILES[*]}: are several files of one language, and --$split must match one"
+            die "${FILES[*]}: are several files of one language: --$split must match only one"
         found+=("$lang") part=$OUT/data/$split-$lang.$suffix whole=$part
         ((held == 0)) || whole=$OUT/raw/$split-$lang.$suffix
         if trying && [[ $suffix == @(tsv|conllu|json) ]]; then
@@ -135,12 +135,12 @@ examples() {
     done
     [[ $split != dev ]] || advice="; --hold-out N takes it from the training set"
     ((${#found[@]})) || die "$SOURCE: has no $split set: no file ${pattern}[.gz], with a language for @ (${LANGS[*]})$advice"
-    ((${#without[@]} == 0)) || say "no $split set of ${without[*]}"
+    ((${#without[@]} == 0)) || say "no $split set for ${without[*]}"
     (($(printf '%s\n' "${lines[@]}" | sort -u | wc -l) < 2)) ||
-        say "the training sets differ in length: their rows are no translations of each other, for --plug out alone"
+        say "the training sets differ in length, so their rows are not translations of each other: use --plug out"
 }
 
-# tidy: what an earlier call with other options left in OUT/data goes.
+# tidy: remove what an earlier call with other options has left in OUT/data.
 tidy() {
     local file name
     for file in "$OUT"/data/*.done; do
@@ -149,10 +149,10 @@ tidy() {
     done
 }
 
-# some FILE OPTION...: those of its examples, as xtreme/examples.py has them.
+# some FILE OPTION...: print some of its examples; xtreme/examples.py has the options.
 some() { python "$REPOSITORY/data-bin-recipes/xtreme/examples.py" "$@"; }
 
-# small_model_of_data: with --try and without --pretrained, a tiny VECO of the texts in OUT/data.
+# small_model_of_data: with --try and without --pretrained, pre-train a tiny VECO on the texts in OUT/data.
 small_model_of_data() {
     local file lang texts=()
     [[ -z ${OPTIONS[pretrained]} ]] && trying || return 0
@@ -172,13 +172,13 @@ small_model_of_data() {
     small_model --mono "${texts[@]}" --valid-lines 20
 }
 
-# require_seeds: --seed is --seeds, of one.
+# require_seeds: take --seed as the only one of --seeds, and end unless they are numbers.
 require_seeds() {
     OPTIONS[seeds]=${OPTIONS[seed]:-${OPTIONS[seeds]}}
     require_numbers seeds
 }
 
-# require_numbers NAME...: these options must be whole numbers with spaces between them.
+# require_numbers NAME...: end unless these options are whole numbers with spaces between them.
 require_numbers() {
     local name
     for name; do
@@ -186,7 +186,7 @@ require_numbers() {
     done
 }
 
-# finetune_options NAME=DEFAULT... -- "$@": reads finetune.sh's options. The grid is the paper's (appendix C).
+# finetune_options NAME=DEFAULT... -- "$@": read the options of finetune.sh. The grid is the paper's (appendix C).
 finetune_options() {
     PROGRAM=fairseq-train
     parse_options out= pretrained= arm=pretrained arch=veco_nlu_base setting=transfer plug=out name= seeds=1 seed= lrs= \
@@ -204,18 +204,18 @@ finetune_options() {
     require_pretrained
 }
 
-# finetune_task OPTION...: train every point of the grid, with further options of fairseq-train, and keep the one that
-# is best on the mean over the dev languages: OUT/checkpoints/NAME.sSEED/checkpoint_best.pt.
+# finetune_task OPTION...: train every point of the grid, with further options of fairseq-train, and keep the one with the
+# best mean over the dev languages: OUT/checkpoints/NAME.sSEED/checkpoint_best.pt.
 finetune_task() {
     local name=${OPTIONS[setting]}.${OPTIONS[plug]} lrs=${OPTIONS[lrs]} seed folder batch
     local start=(--finetune-from-model "$PRETRAINED") langs=() launch command
     require "$OUT/data" "run prepare.sh first"
     small_model_of_data
     choose_device
-    launch=(fairseq-train --distributed-world-size 1) # else it takes all GPUs
+    launch=(fairseq-train --distributed-world-size 1) # without this it takes all GPUs
     ((WORKERS == 1)) || launch=(bash "$REPOSITORY/scripts/launch.sh" --workers "$WORKERS" --)
     for batch in ${OPTIONS[batches]}; do
-        ((batch % WORKERS == 0)) || die "--batches $batch: cannot be shared by $WORKERS workers: give --workers N"
+        ((batch % WORKERS == 0)) || die "--batches $batch: cannot be divided among $WORKERS workers: give --workers N"
     done
     if [[ ${OPTIONS[arm]} == random ]]; then
         start=(--vocabulary "$(dirname "$PRETRAINED")")
@@ -240,7 +240,7 @@ finetune_task() {
     done
 }
 
-# grid FOLDER RATES COMMAND...: each point that has no score yet.
+# grid FOLDER RATES COMMAND...: train each point that has no score yet.
 grid() {
     local folder=$1 lrs=$2 batch epochs lr point code failed=()
     shift 2
@@ -257,7 +257,7 @@ grid() {
                 code=0
                 run "$@" --batch-size $((batch / WORKERS)) --max-epoch "$epochs" --lr "$lr" --save-dir "$point" ||
                     code=$?
-                if ((code)); then # one that diverged is no reason to leave out the others
+                if ((code)); then # a training that diverges does not stop the others
                     ((code < 128)) && [[ -e $folder/grid.json ]] ||
                         die "fine-tuning failed (exit code $code): see the lines above"
                     failed+=("$(basename "$point")")
@@ -267,10 +267,10 @@ grid() {
             done
         done
     done
-    ((${#failed[@]} == 0)) || die "$folder: ${failed[*]}: failed, see the lines above; the best of the others is there"
+    ((${#failed[@]} == 0)) || die "$folder: ${failed[*]}: failed, see the lines above; the best of the others is kept"
 }
 
-# evaluate_options -- "$@": reads evaluate.sh's options.
+# evaluate_options -- "$@": read the options of evaluate.sh.
 evaluate_options() {
     PROGRAM="evaluate_xtreme.py run"
     parse_options out= name=transfer.out seeds=1 seed= from= try "$@"
@@ -278,7 +278,8 @@ evaluate_options() {
     begin
 }
 
-# evaluate_task OPTION...: figures by language of the test set, over all seeds, with options of evaluate_xtreme.py run.
+# evaluate_task OPTION...: print figures by language on the test set, over all seeds, with options of evaluate_xtreme.py
+# run.
 evaluate_task() {
     local name=${OPTIONS[name]} from=${OPTIONS[from]:-$OUT} seed point checkpoint checkpoints=()
     require "$OUT/data" "run prepare.sh first"
@@ -287,7 +288,8 @@ evaluate_task() {
         require "$checkpoint" "run finetune.sh first"
         checkpoints+=("$checkpoint")
         for point in "$from/checkpoints/$name.s$seed"/*/; do
-            [[ -f $point/score ]] || say "$(basename "$point") of $name.s$seed is not finished: the best of the others"
+            [[ -f $point/score ]] ||
+                say "$(basename "$point") of $name.s$seed is not finished: this evaluates the best of the others"
         done
     done
     rm -rf -- "$OUT/predictions/$name"

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 
 def leaves(name: str) -> bool:
-    """Whether a path of an archive is outside the folder that it is unpacked into."""
+    """Return whether a path of an archive is outside the folder that it is unpacked into."""
     path = PurePosixPath(name.replace("\\", "/"))
     return path.is_absolute() or ".." in path.parts
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-# A comparison: VECO, XLM and random initialisation fine-tuned alike, and random
-# initialisation trained as much longer as pre-training took, in counted operations.
+# Compare VECO, XLM and random initialisation, all fine-tuned alike, and random
+# initialisation trained longer, by as many operations as pre-training took.
 #
 # The options after `--` go to pre-training. Fine-tuning gets --cpu too, and, with --autocast bf16, fairseq's --amp.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
-about seeds "\"N ...\"" "of the fine-tunings"
-about long-lr X "learning rate of the longer random arm; try some first with finetune.sh --name"
+about seeds "\"N ...\"" "seeds of fine-tuning"
+about long-lr X "learning rate of the longer training from random initialisation; try some first with finetune.sh --name"
 PROGRAM=fairseq-train
 parse_options out= src=en tgt=de seeds="1 2 3" long-lr=2e-3 -- "$@"
 begin

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The scores that evaluate.sh left in a folder, as a Markdown table: sacreBLEU by arm and updates, over the seeds.
+"""Print the scores that evaluate.sh left in a folder as a Markdown table: sacreBLEU by arm and updates, over the seeds.
 
---plot draws the arms that have several checkpoints' scores, each seed by itself.
+--plot draws the arms that have scores of several checkpoints, one curve a seed.
 """
 
 import argparse
@@ -24,7 +24,7 @@ Runs = dict[tuple[str, str], dict[str, float]]  # (arm, seed) -> updates ("last"
 
 
 def read_scores(folder: Path) -> Runs:
-    """What evaluate.sh left there."""
+    """Read what evaluate.sh has left there."""
     runs: Runs = defaultdict(dict)
     for path in sorted(folder.glob("*.json")):
         name = NAME.fullmatch(path.name)
@@ -37,7 +37,7 @@ def read_scores(folder: Path) -> Runs:
 
 
 def curves_of(runs: Runs, checkpoints: Path) -> dict[str, list[tuple[int, float]]]:
-    """(updates, sacreBLEU) of every run with several scores; the checkpoint tells at which update the end was."""
+    """Return (updates, sacreBLEU) of every run with several scores; the checkpoint says at which update the run ended."""
     curves = {}
     for (arm, seed), points in runs.items():
         if len(points) > 1:
@@ -52,7 +52,7 @@ def curves_of(runs: Runs, checkpoints: Path) -> dict[str, list[tuple[int, float]
 
 
 def cell(scores: list[float]) -> str:
-    """The mean over the seeds, with the standard deviation and the number of seeds where there are several."""
+    """Return the mean over the seeds, with standard deviation and number of seeds if there are several."""
     if len(scores) < 2:
         return f"{scores[0]:.1f}" if scores else ""
     return f"{statistics.mean(scores):.1f} ± {statistics.stdev(scores):.1f} ({len(scores)})"
@@ -61,7 +61,7 @@ def cell(scores: list[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("out", type=Path, help="the folder of the recipe's scripts")
-    parser.add_argument("--plot", type=Path, metavar="PNG", help="draw BLEU over the updates, too")
+    parser.add_argument("--plot", type=Path, metavar="PNG", help="also draw BLEU over the updates")
     args = parser.parse_args()
     runs = read_scores(args.out / "scores")
     scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))

@@ -3,9 +3,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 # Pre-train a veco_tiny on Multi30k's training pairs; 907 updates are one epoch.
 #
-# A model this small does not overfit in four epochs, so that it has no dropout. Many small batches, half of the tokens
-# to predict, and more of them on one side of a pair than on the other, make cross-attention learn to look soon
-# (bitext_s_loss below bitext_h_loss).
+# A model this small does not overfit in four epochs, so it has no dropout. Cross-attention learns to look soon
+# (bitext_s_loss below bitext_h_loss) with many small batches, and with half of the tokens masked, more of them on one side
+# of a pair than on the other.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 

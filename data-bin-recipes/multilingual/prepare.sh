@@ -8,11 +8,11 @@ source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 about local DIR "the folder with {train,valid}.LANG, plain or .gz (needed): line N is the same verse in every language, \
 with a blank line between chapters; monolingual text as it is, bitext without the blank lines"
 about documents DIR "the same"
-about captions DIR "{train,val}.LANG, plain or .gz, as Multi30k's: more bitext, for the languages that it has"
+about captions DIR "folder of {train,val}.LANG, plain or .gz, such as Multi30k's: more bitext for its languages"
 about more "\"PREFIX ...\"" "more bitext to train on: PREFIX.LANG for all languages, or PREFIX.PIVOT-LANG.{PIVOT,LANG}, plain \
 or .gz; what a language has not is left out"
-about langs "\"LANG ...\"" "the languages beside the pivot"
-about pivot LANG "the language that all others are paired with"
+about langs "\"LANG ...\"" "all languages but the pivot"
+about pivot LANG "the language that is paired with all others"
 parse_options out= local= documents= captions= more= langs="de fr es ru zh cs mi tl" pivot=en vocab-size=16000 try -- "$@"
 in_try vocab-size=$((4 * TRY_PIECES))
 require_number vocab-size

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-# Pre-train as the paper does: VECO from an XLM-R, its cross-attention alone at first, then everything.
+# Pre-train as the paper does: VECO starts from an XLM-R, trains its cross-attention alone at first, then everything.
 #
-# mlm.log, camlm.log and xlme[.NAME].log in --out are for scripts/plot_curves.py.
+# veco plot curves draws mlm.log, camlm.log and xlme[.NAME].log in --out.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/pretraining.sh"
 
-about init-from XLMR "an XLM-R of veco_tiny's size; without it one is trained first, with MLM and TLM, and exported"
-about xlm-updates N "of that training; 0: the VECO starts from nothing"
-about frozen-updates N "of the cross-attention alone, at first"
-about updates N "of the VECO, those included; 0: no VECO"
-about xlme-updates N "of an XLM-E on the same data, from nothing"
-about name NAME "of an XLM-E with other options, whose checkpoints are then in checkpoints/xlme.NAME"
+about init-from XLMR "an XLM-R of veco_tiny's size; without it the script first trains one, with MLM and TLM, and exports it"
+about xlm-updates N "updates of that training; 0: the VECO starts from nothing"
+about frozen-updates N "first updates of the VECO, which train the cross-attention alone"
+about updates N "updates of the VECO, with these first ones; 0: no VECO"
+about xlme-updates N "updates of an XLM-E on the same data, from nothing; 0: no XLM-E"
+about name NAME "name of an XLM-E with other options; its checkpoints are in checkpoints/xlme.NAME"
 PROGRAM=fairseq-train
 parse_options out= init-from= xlm-updates=600 frozen-updates=200 updates=1000 xlme-updates=0 warmup=100 name= \
     seed=1 try -- "$@"
@@ -26,7 +26,7 @@ options=(--mono-batch-size "$mono" --bitext-batch-size "$bitext" --max-tokens 81
     --bitext-mask-prob 0.5 --bitext-mask-spread 0.5 --lr 2e-3 --dropout 0 --attention-dropout 0
     --updates-per-epoch 200 --warmup-updates "${OPTIONS[warmup]}" --log-format json)
 start=()
-# log FILE COMMAND...: run COMMAND, and add what it prints to FILE, too. (SIGTERM would not get past a pipe.)
+# log FILE COMMAND...: run COMMAND, and also append what it prints to FILE. (A pipe would not pass SIGTERM on.)
 log() { "${@:2}" > >(tee -a "$1") 2>&1; }
 if [[ -z $xlmr ]] && ((OPTIONS[xlm-updates])); then
     xlmr=$out/xlmr
@@ -40,8 +40,8 @@ if ((OPTIONS[updates])); then
 fi
 if ((OPTIONS[xlme-updates])); then
     xlme=xlme${OPTIONS[name]:+.${OPTIONS[name]}}
-    # ELECTRA's masks, and the paper's learning rate: with 1e-3 a discriminator of this size learns slower, with 2e-3
-    # nothing.
+    # ELECTRA's masks, and the paper's learning rate: a discriminator of this size learns more slowly with 1e-3, and nothing
+    # with 2e-3.
     options+=(--bitext-mask-prob 0.15 --bitext-mask-spread 0 --lr 5e-4 "${EXTRA[@]}")
     log "$out/$xlme.log" pretrain "$out" "$xlme" "${OPTIONS[xlme-updates]}" "$seed" "${options[@]}"
 fi

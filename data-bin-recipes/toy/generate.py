@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Generate the toy corpus: documents in three invented languages that say the same (see grammar.py)."""
+"""Generate the toy corpus: documents in three invented languages that say the same things (see grammar.py)."""
 
 import argparse
 import random
@@ -37,12 +37,12 @@ class Author:
             self.by_category.setdefault(lemma.rsplit("_", 1)[0], []).append(lemma)
 
     def pick(self, category: str) -> str:
-        """A lemma of the category; the first ones are the more frequent, as in real text."""
+        """Draw a lemma of the category; the first ones are more frequent, as in real text."""
         lemmas = self.by_category[category]
         return self.rng.choices(lemmas, [1 / (rank + 4) for rank in range(len(lemmas))])[0]
 
     def document(self, sentences: int) -> Iterator[Meaning]:
-        """Endless meanings about the same topic (the caller takes as many as it wants)."""
+        """Yield meanings about one topic without end; the caller takes as many as it wants."""
         self.topic = {
             "thing": [self.pick("thing") for _ in range(4)],
             "place": [self.pick("place") for _ in range(2)],
@@ -86,7 +86,7 @@ class Author:
 
 
 class Corpus:
-    """The languages, and all sentences made so far: none is made twice, so that no split knows another's."""
+    """The languages, and all sentences made so far. No sentence is made twice, so the splits share none."""
 
     def __init__(self, seed: int, words: int):
         # String seeds: the languages do not change with the number of sentences, nor with the order of the splits.
@@ -101,7 +101,7 @@ class Corpus:
         self.seen: set[str] = set()
 
     def documents(self, split: str, sentences: int) -> list[list[tuple[str, ...]]]:
-        """Documents of 5 to 12 sentences (the last may be shorter), each sentence in all languages."""
+        """Make documents of 5 to 12 sentences (the last may be shorter), each sentence in all languages."""
         rng = random.Random(f"{self.seed} {split}")
         author = Author(self.lemmas, rng)
         documents = []
@@ -130,11 +130,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Generate the toy corpus.", allow_abbrev=False)
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write to")
     for name, default, text in (
-        ("seed", 1, "of the languages and all sentences"),
+        ("seed", 1, "seed of the languages and all sentences"),
         ("words", 24, "content words of each language, not counting inflection"),
         ("pairs", 8000, "sentences of train.*, the same in all languages"),
-        ("mono", 3000, "sentences of mono.*, others in each language, a blank line between documents"),
-        ("finetune-pairs", 300, "the first so many of train.*, as finetune.*"),
+        ("mono", 3000, "sentences of mono.*, different ones in each language, with a blank line between documents"),
+        ("finetune-pairs", 300, "sentences of finetune.*, the first ones of train.*"),
         ("valid", 250, "sentences of valid.*"),
         ("test", 250, "sentences of test.*"),
     ):

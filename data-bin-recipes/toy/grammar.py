@@ -1,15 +1,14 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The three grammars of the toy corpus, which put a meaning (who does what to whom, when, where) into words.
+"""The three grammars of the toy corpus; each puts a meaning (who does what to whom, when, where) into words.
 
     aa  subject-verb-object; article and adjectives before the noun, agreeing in gender and number; prepositions
     bb  subject-object-verb; adjectives after the noun, agreeing in case; case endings, a suffix for definite
         nouns, no articles or prepositions; subordinate clauses first
     cc  verb-subject-object; noun classes marked by prefixes on noun, adjective and verb; article last
 
-Each language has word forms of its own, but for proper names and loanwords, and even those take other endings:
-hardly a word can be translated by copying. But the translation is a function of the meaning, and a good enough model
-reaches 100 BLEU.
+The languages share only proper names and loanwords, and even those take different endings, so copying translates hardly
+a word. Every sentence has exactly one translation, so a good enough model reaches 100 BLEU.
 """
 
 import random
@@ -17,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LANGUAGES = ("aa", "bb", "cc")
-# Of 100 content words so many are of each category; with them come a few function words.
+# How many of 100 content words are of each category; a few function words are added.
 SHARES = {"thing": 36, "place": 9, "intransitive": 9, "transitive": 17, "ditransitive": 6, "adjective": 16, "adverb": 7}
 LOANED, LOAN_STEP = ("thing", "place", "adjective"), 2  # every second of these is a loanword
 FUNCTION_WORDS = {"conjunction": 2, "subordinator": 3}
@@ -70,7 +69,7 @@ class Meaning:
 
 
 def make_stems(sounds: str, lemmas: Sequence[str], rng: random.Random) -> dict[str, str]:
-    """A stem of its own for each lemma; function words are short."""
+    """Make a stem for each lemma; function words are short."""
     onsets, vowels, codas = SOUNDS[sounds]
     stems: dict[str, str] = {}
     for lemma in lemmas:
@@ -90,7 +89,7 @@ class Language:
 
     Args:
         code: one of LANGUAGES.
-        lemmas: what there are words for.
+        lemmas: the meanings that the language has words for.
         rng: the source of all stems and genders; the same state gives the same language.
         loanwords: stems that are not the language's own.
     """

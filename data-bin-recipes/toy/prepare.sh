@@ -6,9 +6,9 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
 about words N "content words of each language"
-about pairs N "parallel sentences of pre-training"
+about pairs N "parallel sentences for pre-training"
 about mono N "further sentences of each language"
-about finetune-pairs N "the first so many of the parallel sentences are the training data of the translation"
+about finetune-pairs N "fine-tune on this many of the parallel sentences, the first ones"
 about valid N "sentences of the validation set"
 about test N "sentences of the test set"
 SRC=aa TGT=bb
@@ -24,7 +24,7 @@ for name in seed words pairs mono finetune-pairs valid test; do
 done
 step corpus "$raw" python "$REPOSITORY/data-bin-recipes/toy/generate.py" --output "{}" "${sizes[@]}"
 
-# This command finds out by itself what is there already.
+# This command skips what is there already.
 mono=() bitext=() valid=()
 for lang in aa bb cc; do
     mono+=("$lang=$raw/mono.$lang")

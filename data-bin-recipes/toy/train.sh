@@ -3,9 +3,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 # Pre-train a veco_tiny of two layers on the toy corpus.
 #
-# So few updates must do that half of the bitext's tokens are predicted (paper: a quarter), and more of them on one side
-# of a pair than on the other, of one pair of languages, without dropout. With two layers instead of three the
-# cross-attention learns to look in the same updates and less time.
+# To make so few updates enough, half of the bitext's tokens are masked (paper: a quarter), more of them on one side of a
+# pair than on the other; there is one language pair, and no dropout. With two layers instead of three, the cross-attention
+# learns to look in as many updates and less time.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/pretraining.sh"
 

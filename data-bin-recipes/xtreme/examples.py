@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Print some of the examples of a .tsv, .conllu or .json file (of SQuAD's format), in its own format; or the text of any."""
+"""Print some examples of a .tsv, .conllu or .json file (in SQuAD's format), in the file's format; or print its text."""
 
 import argparse
 import json
@@ -17,8 +17,8 @@ def main() -> None:
     which.add_argument("--last", type=int, metavar="N", help="the last N examples")
     which.add_argument("--but-last", type=int, metavar="N", help="all others")
     which.add_argument("--first", type=int, metavar="N", help="the first N examples, or all if there are fewer")
-    which.add_argument("--text", action="store_true", help="the text of all examples, an example or a paragraph a line")
-    which.add_argument("--ids", metavar="PREFIX", help="questions whose ids begin so")
+    which.add_argument("--text", action="store_true", help="the text of all examples, one example or paragraph a line")
+    which.add_argument("--ids", metavar="PREFIX", help="questions whose ids begin with PREFIX")
     args = parser.parse_args()
 
     def keep(examples: list) -> list:
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def texts(text: str, suffix: str) -> Iterator[str]:
-    """What one can read in a file: sentences, or the passages of questions."""
+    """Yield the text in a file: sentences, or the passages of questions."""
     if suffix == ".json":
         passages = [paragraph["context"] for article in json.loads(text)["data"] for paragraph in article["paragraphs"]]
         yield from (" ".join(passage.split()) for passage in passages)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Of a grid's runs keep the checkpoint with the best score on the dev sets, and every run's score.
+"""Keep the checkpoint with the best score on the dev sets of all runs of a grid, and every run's score.
 
 usage: keep_better.py RUN FOLDER
 
-RUN/checkpoint_best.pt goes to FOLDER, with its vocabulary, if it is better than the one there; FOLDER/grid.json has the
-scores. The run's checkpoints are removed, and RUN/score written. Killed at any time, it can be started again.
+RUN/checkpoint_best.pt goes to FOLDER, with its vocabulary, if it is better than the one there. FOLDER/grid.json has the
+scores. The run's checkpoints are removed, and RUN/score is written. After a kill at any time, the script can run again.
 """
 
 import json

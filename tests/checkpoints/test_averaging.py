@@ -54,7 +54,7 @@ def test_the_last_ones(tmp_path):
 
 def test_other_models_are_refused(tmp_path):
     first, more = save(tmp_path / "1.pt", 1), save(tmp_path / "2.pt", 2, d=torch.ones(1))
-    with pytest.raises(UserError, match=r"2.pt: is of another model than .*1.pt: 1 tensors differ .* \(d\)"):
+    with pytest.raises(UserError, match=r"2.pt: has another model than .*1.pt: 1 tensors differ .* \(d\)"):
         average([first, more])
     for path, languages in ((first, ["en", "de"]), (more, ["de", "en"])):
         state = torch.load(path)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import error_line, make_dictionary, write_tokens
+from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.transformer import TransformerModel
 from fairseq.sequence_generator import SequenceGenerator
@@ -159,7 +160,9 @@ def test_fairseq_generate_and_translate(tmp_path, model, run):
         (hypotheses,) = generator.generate([without_mask], sample)
         expected = symbols.string(hypotheses[0]["tokens"], extra_symbols_to_ignore={44})
         assert found[f"H-{number}"] == expected
-    ours = Translator([tmp_path / "ours.pt"], model=Words(), data=tmp_path, beam=2, max_len_a=0, max_len_b=9, cpu=True)
+    ours = Translator(
+        [tmp_path / "ours.pt"], model=Words(), data=tmp_path, search=GenerationConfig(beam=2, max_len_a=0, max_len_b=9), cpu=True
+    )
     assert ours.translate(["w1 w2 w3", "w4", "w5 w6"]) == [found[f"H-{number}"] for number in range(3)]
 
 
@@ -259,7 +262,7 @@ def test_bad_input(tmp_path, model, run):
     command = ("scripts/import_veco.py", "--checkpoint", checkpoint, "--dict", dictionary, "--output", output)
     assert "give both or none" in error_line(run(*command, "--source-lang", "en"))
     both = error_line(run(*command, "--pretraining", "--decoder-layers", "3"))
-    assert "--pretraining: has no translation model to choose --decoder-layers of" in both
+    assert "--pretraining: makes no translation model, which --decoder-layers is for" in both
     with pytest.raises(UserError, match=r"no language token \[fr\] \(there are: \[de\], \[en\]\)"):
         import_release(
             checkpoint, dictionary, output, decoder_layers=None, layer_selection="last", source_lang="en", target_lang="fr"

@@ -193,7 +193,7 @@ def cut_off(folder):
     (remove("config.json"), r"config\.json: no such file"),
     (remove("sentencepiece.bpe.model"), "neither sentencepiece.bpe.model nor tokenizer.json"),
     (lambda folder: (folder / "config.json").write_text("{"), r"config\.json, line 1: is not JSON"),
-    (change_config(model_type="bert"), "is of a model of type bert"),
+    (change_config(model_type="bert"), "describes a model of type bert"),
     (change_config(num_attention_heads=2), "2 attention heads, here 4"),
     (cut_off, r"model\.safetensors: cannot be read"),
     (lambda folder: (folder / "model.safetensors").write_bytes(b""), r"model\.safetensors: cannot be read"),
@@ -211,7 +211,7 @@ def test_bad_folders(spoil, message, folder, symbols, make_model):
 @needs_transformers
 @pytest.mark.parametrize(("options", "message"), [
     ({"layers": 2}, "layers.2.fc1.bias is there alone"),
-    ({"dim": 32}, r"is of another size: lm_head.dense.bias \(16,\), here \(32,\)"),
+    ({"dim": 32}, r"has another size: lm_head.dense.bias \(16,\), here \(32,\)"),
     ({"max_positions": 128}, r"66 positions, here 130 \(lower --max-positions\)"),
 ])  # fmt: skip
 def test_other_sizes(options, message, folder, symbols, make_model):
@@ -255,7 +255,7 @@ def test_training_starts_from_it_once(make_root, train, folder, symbols, tmp_pat
 def test_tensors_of_another_model_are_named(count, words):
     with pytest.raises(UserError) as refused:
         _refuse_unknown(Path("a.pt"), [f"t{number}" for number in range(count)])
-    assert str(refused.value) == f"a.pt: is not XLM-R's: {words}"
+    assert str(refused.value) == f"a.pt: is not XLM-R: {words}"
 
 
 @needs_transformers

@@ -12,6 +12,7 @@ import os
 import runpy
 import sys
 import traceback
+from functools import reduce
 
 import pytest
 from conftest import REPOSITORY
@@ -39,9 +40,9 @@ class Calls:
         return record
 
     def argument(self, place: str):
-        """What ``function.parameter`` was called with; of several calls that differ, or are two, a list."""
-        name, parameter = place.split(".")
-        values = [arguments[parameter] for arguments in self.made[name]]
+        """What ``function.parameter``, or an attribute of it, was called with; of several calls a list."""
+        name, parameter, *attributes = place.split(".")
+        values = [reduce(getattr, attributes, arguments[parameter]) for arguments in self.made[name]]
         return values[0] if len(values) == 1 else values
 
 

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import inspect
 from dataclasses import fields
+from functools import reduce
 
 import pytest
 from fairseq.models import ARCH_CONFIG_REGISTRY
@@ -19,11 +20,13 @@ from veco_fairseq.tasks.nlu import NluTaskConfig
 
 # Of each command the options that have a default.
 DEFAULTS = {
-    "translate.py": "--beam 5 --lenpen 1.0 --max-len-a 1.5 --max-len-b 20 --batch-size 64 --max-tokens 8192 --buffer-size 4096",
+    "comet.py": "--model Unbabel/wmt22-comet-da --gpus 0 --batch-size 16",
+    "translate.py": "--beam 5 --nbest 1 --temperature 1.0 --seed 1 --lenpen 1.0 --max-len-a 1.5 --max-len-b 20 --batch-size 64 "
+    "--max-tokens 8192 --buffer-size 4096",
     "align.py": "--regularisation 1.0 --iterations 2 --max-tokens 8192",
     "retrieve.py tatoeba": "--score cosine --neighbours 10 --max-tokens 8192",
     "retrieve.py bucc": "--lang all --score csls --neighbours 10 --max-tokens 8192",
-    "convert_to_seq2seq.py": "--layer-selection last --seed 1",
+    "convert_to_seq2seq.py": "--layer-selection last --new-tokens mean --seed 1",
     "export_ct2.py": "--quantization float32",
     "import_veco.py": "--layer-selection last",
     "label_with_teacher.py": "--max-tokens 8192",
@@ -82,10 +85,11 @@ def test_the_function_has_the_commands_default(command):
     for words, expected in options.items():
         option = words.split()[0] if words else ""
         for place in expected if len([word for word in words.split() if word.startswith("--")]) == 1 else ():
-            name, _, parameter = place.partition(".")
-            if parameter and name in places and defaults.get(option) not in (None, []):
+            name, *path = place.split(".")
+            if path and name in places and defaults.get(option) not in (None, []):
                 module, _, function = (PACKAGE + places[name]).rpartition(".")
-                theirs = inspect.signature(getattr(importlib.import_module(module), function)).parameters[parameter].default
+                parameters = inspect.signature(getattr(importlib.import_module(module), function)).parameters
+                theirs = reduce(getattr, path[1:], parameters[path[0]].default)
                 assert theirs in (inspect.Parameter.empty, defaults[option]), (
                     f"{place}: {theirs}, and {option} {defaults[option]}"
                 )

@@ -35,9 +35,9 @@ def test_read_curve(tmp_path, lines):
     log.write_text("\n".join([*lines, "noise", *lines[1:]]) + "\n")
     assert read_curve(log, "loss") == [(40, 5.5)]
     assert read_curve(log, "loss", training=True) == [(20, 11.9), (40, 8)]
-    with pytest.raises(UserError, match="no validation of it has bleu .there is: "):
+    with pytest.raises(UserError, match="no validation in it has bleu .there is: "):
         read_curve(log, "bleu")
-    with pytest.raises(UserError, match="no line on training of it has bleu .there is: "):
+    with pytest.raises(UserError, match="no training line in it has bleu .there is: "):
         read_curve(log, "bleu", training=True)
 
 
@@ -84,7 +84,7 @@ def test_accuracies_by_layer(tmp_path, run, drawn):
     assert lines_of(axes) == {"VECO": [(0, pytest.approx(15)), (10, pytest.approx(40))]} and axes.get_xlabel() == "layer"
     assert (tmp_path / "layers.png").exists()
     file.write_text('{"accuracy": {"mean": {"last": [0.1, 0.2]}}}')
-    assert "is not a file of retrieve.py tatoeba --json" in error_line(run(*command))
+    assert "is not a file of veco retrieve tatoeba --json" in error_line(run(*command))
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_plot_attention(saved, tmp_path, drawn):
 
 
 @pytest.mark.parametrize("missing, message", [
-    ("sentencepiece.bpe.model", r"sentencepiece\.bpe\.model: no such file: it lies beside the checkpoint"),
+    ("sentencepiece.bpe.model", r"sentencepiece\.bpe\.model: no such file: it must be beside the checkpoint"),
     ("checkpoint_last.pt", r"checkpoint_last\.pt: no such checkpoint"),
 ])  # fmt: skip
 def test_what_is_missing_beside_a_checkpoint_is_named(tmp_path, make_model, missing, message):

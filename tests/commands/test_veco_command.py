@@ -56,7 +56,7 @@ def test_the_overview_names_every_command_once(capsys, monkeypatch):
     ("convert_to_seq2seq", "convert_to_seq2seq: no such command: did you mean convert?"),
     ("plot", "plot: no such command: give plot curves or plot scores or plot layers or plot attention"),
     ("plot curve", "plot curve: no such command: did you mean plot curves?"),
-    ("xyzzy", "xyzzy: no such command: veco --help lists all"),
+    ("xyzzy", "xyzzy: no such command: veco --help lists all commands"),
     ("completion nosuch", "completion nosuch: "),
     ("score", "the following arguments are required: --reference, --lang"),
     ("score --hypothesis missing --reference missing --lang de", "missing: no such file"),

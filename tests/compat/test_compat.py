@@ -47,10 +47,10 @@ def test_warnings_of_the_users_own_code_are_left_alone():
     [
         (
             "--sampling-topk requires --sampling",
-            "--sampling-topk requires --sampling: take one of them away, or give what is missing",
+            "--sampling-topk requires --sampling: leave out one of them, or give what is missing",
         ),
-        ("Unknown post_process option: -1", "--remove-bpe -1: is no kind of pieces"),
-        ("Unknown post_process option: ", "--remove-bpe : is no kind of pieces"),
+        ("Unknown post_process option: -1", "--remove-bpe -1: fairseq does not know such pieces"),
+        ("Unknown post_process option: ", "--remove-bpe : fairseq does not know such pieces"),
         ("\n\n  Please install xFormers.", "--encoder-xformers-att-config and --decoder-xformers-att-config need"),
         ("cannot specify cutoff larger than vocab size", "--adaptive-softmax-cutoff: is larger than the vocabulary"),
     ],
@@ -128,7 +128,7 @@ def test_a_line_that_is_too_long_for_the_model(trained, tmp_path):
     with pytest.raises(Exception) as caught:
         data_utils.filter_by_size(np.array([0, 1]), ListDataset([torch.ones(2), torch.ones(9)], np.array([2, 9])), 8, True)
     assert mistakes.mistake(caught.value).startswith(
-        "sentence 1 of the data, counted from 0, has 9 tokens, and the model takes 8: "
+        "sentence 1 of the data, counted from 0, has 9 tokens, but the model takes 8: "
     )
 
 
@@ -149,7 +149,7 @@ def test_mistakes_in_the_number_of_sentences():
     words = Dictionary()
     with pytest.raises(AssertionError) as caught:
         LanguagePairDataset([torch.ones(1)] * 2, [1, 1], words, [torch.ones(1)], [1], words)
-    assert "not as many sentences of one language as of the other" in mistakes.mistake(caught.value)
+    assert "more sentences of one language than of the other" in mistakes.mistake(caught.value)
 
 
 def test_bugs_keep_their_traceback(capsys):

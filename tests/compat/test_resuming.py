@@ -40,7 +40,7 @@ def train(*command, save_dir: Path, workers: int = 1) -> list:
 
 
 @pytest.fixture(scope="module")
-def make(translation, tmp_path_factory):
+def make(translation, directions, tmp_path_factory):
     """The arguments of each kind of training."""
     folder = tmp_path_factory.mktemp("others")
     stock = ["--arch", "transformer_tiny", "--lr", "1e-3", "--dropout", "0.1", "--max-tokens", "200"]
@@ -48,6 +48,8 @@ def make(translation, tmp_path_factory):
     def make(kind, make_root, make_model):
         if kind == "translation":
             return [translation / "one", *stock]
+        if kind == "directions":
+            return [directions, *stock, "--task", "veco_multilingual_translation", "--alpha", "0.3"]
         if kind == "shards":
             return [f"{translation / 'one'}:{translation / 'two'}", *stock]
         if kind == "nlu":
@@ -73,6 +75,7 @@ def make(translation, tmp_path_factory):
 @pytest.mark.parametrize("kind, loaders, workers, more", [
     ("translation", 0, 1, "--curriculum 1 --update-freq 1,2"),
     ("translation", 2, 2, "--skip-remainder-batch"),
+    ("directions", 0, 2, ""),
     ("nlu", 2, 1, ""),
     ("camlm", 2, 1, "--update-freq 1,2"),
     ("xlme", 0, 2, ""),
@@ -81,6 +84,7 @@ def make(translation, tmp_path_factory):
     slow("translation", 0, 1, "--update-ordered-indices-seed --batch-size 7"),
     slow("translation", 0, 1, "--update-epoch-batch-itr True"),
     slow("translation", 0, 1, "--grouped-shuffling --upsample-primary 2"),
+    slow("directions", 2, 1, ""),
     slow("shards", 0, 1, ""),
     slow("nlu", 0, 2, ""),
     slow("camlm", 0, 2, ""),

@@ -133,7 +133,7 @@ def test_a_second_run_into_the_folder_is_refused(commands, tmp_path, kind):
         wait_for("begin training epoch 1|Start iterating", tmp_path / "first")
         second = run_here([*command, "--max-update", "1"], tmp_path / "second")
         line = second.splitlines()[-1]
-        assert line.startswith(f"fairseq-train: error: {tmp_path}/save: process {first.pid} trains into this folder already")
+        assert line.startswith(f"fairseq-train: error: {tmp_path}/save: process {first.pid} already trains into this folder")
         assert second.startswith("1\n") and "Traceback" not in second
         assert run_here([*command, "--max-update", "1", "--no-save"], tmp_path / "third").startswith("0\n")
     finally:
@@ -151,7 +151,7 @@ def test_the_holder_on_another_host_is_named(tmp_path, monkeypatch):
 
     holder = in_fork(hold)
     wait_for("", tmp_path / "held")
-    with pytest.raises(UserError, match=f"process {holder.pid} on node7 trains into this folder already"):
+    with pytest.raises(UserError, match=f"process {holder.pid} on node7 already trains into this folder"):
         lock.lock_folder(tmp_path)
     holder.kill()
     holder.join()
@@ -258,7 +258,7 @@ def test_fully_sharded_is_refused_where_training_begins(commands, tmp_path):
         log = run_here(command, tmp_path / kind)
         assert log.startswith("1\n") and log.splitlines()[-1].startswith("fairseq-train: error: --ddp-backend fully_sharded: ")
     log = run_here(commands("camlm", "--save-dir", tmp_path / "save", "--ddp-backend", "slowmo"), tmp_path / "slowmo")
-    assert log.splitlines()[-1].startswith("fairseq-train: error: --ddp-backend slowmo: of fairseq's, only legacy_ddp")
+    assert log.splitlines()[-1].startswith("fairseq-train: error: --ddp-backend slowmo: only fairseq's legacy_ddp")
 
 
 def test_amp_is_off_in_backward():

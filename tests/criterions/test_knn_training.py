@@ -31,7 +31,7 @@ def test_resumes_with_the_same_table(make_root, train, run, tmp_path):  # noqa: 
     assert set(torch.load(tmp_path / "average.pt")["task_state"]) == {"symbols"}
     # Another k begins with an empty table, and says so; none at all is as good.
     other = train(root, "--knn-targets", "6", "--max-update", "9", save_dir="part")
-    assert "all neighbours are looked up anew" in other.stdout
+    assert "all neighbours are looked up again" in other.stdout
     logged(train(root, "--max-update", "11", save_dir="part"), "train_inner")
 
 

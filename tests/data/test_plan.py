@@ -122,9 +122,9 @@ def test_permutation_mixes():
     assert abs(np.corrcoef(values, permuted(np.arange(size), size, (8,)))[0, 1]) < 0.01
 
 
-def test_pools_are_small_and_together_everything(monkeypatch):
-    """With pools far smaller than a pass: each pair once a pass, exact epochs, and every pool by itself."""
-    monkeypatch.setattr(module, "POOL", 100)
+def test_megabatches_are_small_and_together_everything(monkeypatch):
+    """With megabatches far smaller than a pass: each pair once a pass, exact epochs, and every megabatch alone."""
+    monkeypatch.setattr(module, "MEGABATCH", 100)
     half = plan(900, 100, alpha=1.0)
     assert half.pairs == 1000
     batches = list(half.epoch(1, half.batches_per_pass))
@@ -132,17 +132,17 @@ def test_pools_are_small_and_together_everything(monkeypatch):
     drawn = np.concatenate(batches)
     keys, times = np.unique(drawn[["source", "index"]], return_counts=True)
     assert times.max() <= 2 and len(keys) > 900
-    monkeypatch.setattr(module, "POOL", 2**20)
+    monkeypatch.setattr(module, "MEGABATCH", 2**20)
     assert abs(plan(900, 100, alpha=1.0).batches_per_pass - half.batches_per_pass) < 0.2 * half.batches_per_pass
 
 
-def test_every_pool_is_shuffled_anew():
+def test_every_megabatch_is_shuffled_anew():
     """Pairs of one length, so that the order of a batch is the shuffle's."""
     half = plan(400)
     half.sources[0].lengths[:] = 5
     orders = []
     for number in (0, 1):
-        places = {int(index): place for place, index in enumerate(half._draws(number, 100)["index"])}
-        orders.append([places[int(index)] for batch in half._pool(number, 100) for index in batch["index"]])
+        places = {int(index): place for place, index in enumerate(half._examples(number, 100)["index"])}
+        orders.append([places[int(index)] for batch in half._megabatch(number, 100) for index in batch["index"]])
     assert sorted(orders[0]) == sorted(orders[1]) == list(range(100)) and list(range(100)) not in orders
     assert np.mean(np.array(orders[0]) == np.array(orders[1])) < 0.1

@@ -6,7 +6,7 @@ import gzip
 from dataclasses import replace
 
 import pytest
-from fairseq.data.indexed_dataset import MMapIndexedDataset
+from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dtype
 from fairseq.options import get_preprocessing_parser
 from fairseq_cli import preprocess
 from support.preparation import (
@@ -19,6 +19,7 @@ from support.preparation import (
 
 from veco_fairseq.data.pairs import AdjacentSegments, BitextPairs
 from veco_fairseq.data.prepare import preparation
+from veco_fairseq.data.prepare.growing import smallest_type
 from veco_fairseq.data.prepare.preparation import prepare_root
 from veco_fairseq.data.prepare.text import Plan, Survey, is_spread, parse_parts, survey_mono
 from veco_fairseq.data.roots import load_tokens
@@ -215,3 +216,8 @@ def test_a_line_of_a_hundred_thousand_words(tmp_path, vocabulary):
 
 
 # Command ---------------------------------------------------------------------------------------------
+
+
+def test_the_integer_type_is_fairseqs():
+    sizes = (5, 65_499, 65_500, 250_002)
+    assert [smallest_type(size) for size in sizes] == [best_fitting_int_dtype(size) for size in sizes]

@@ -26,8 +26,8 @@ from veco_fairseq.errors import UserError
     [
         ({"mono": ["xx"]}, "--mono xx: must have the form LANG=FILE"),
         ({"mono": ["xx="]}, "must have the form LANG=FILE"),
-        ({"mono": ["x.x=FILE"]}, "'x.x' is no language code"),
-        ({"mono": ["../xx=FILE"]}, "'../xx' is no language code"),
+        ({"mono": ["x.x=FILE"]}, "'x.x' is not a language code"),
+        ({"mono": ["../xx=FILE"]}, "'../xx' is not a language code"),
         ({"mono": ["x-y=FILE"]}, "must have the form LANG=FILE"),
         ({"mono": ["xx=FILE", "xx=FILE"]}, "xx is given twice"),
         ({"mono": ["xx=gone"]}, "gone: no such file (--mono xx)"),
@@ -59,8 +59,8 @@ def bad_text(tmp_path, name, content):
         ("empty", b"", 0, "empty: holds no text"),
         ("blank", b"\n \n", 0, "blank: holds no text"),
         ("latin1", "gut\nsch\u00f6n\n".encode("latin-1"), 0, "latin1, line 2: not UTF-8"),
-        ("plain.gz", b"abc\n", 0, "plain.gz: damaged"),
-        ("short.gz", gzip.compress(b"abc\n" * 1000, mtime=0)[:-10], 0, "short.gz: damaged after line"),
+        ("plain.gz", b"abc\n", 0, "plain.gz: is damaged"),
+        ("short.gz", gzip.compress(b"abc\n" * 1000, mtime=0)[:-10], 0, "short.gz: is damaged after line"),
         ("few", b"a\nb\n\n", 2, "few: has 2 usable lines, too few to hold out --valid-lines 2"),
     ],
 )

@@ -52,7 +52,7 @@ def test_whole_file_is_read_here_and_in_a_loader_process(prefix):
     (".idx", 26 + 8, "<i", 0, r"train\.idx: is damaged \(sentence 3 of 0 tokens\)"),
     (".idx", 26 + 12, "<i", 2, r"train\.bin: has 20 bytes where its index says 18"),
     (".idx", 26 + 16 + 16, "<q", 14, r"train\.idx: is damaged \(the place of sentence 3\)"),
-    (".bin", 8, "<H", 13, r"train\.bin, sentence 2: has token 13, and the dictionary 13 tokens"),
+    (".bin", 8, "<H", 13, r"train\.bin, sentence 2: has token 13, but the dictionary has 13 tokens"),
     (".bin", 16, "<H", 65535, r"train\.bin, sentence 4: has token 65,535"),
 ])  # fmt: skip
 def test_damage_is_told(prefix, suffix, place, format, number, message):
@@ -129,7 +129,7 @@ def test_training_and_inspection_end_in_one_line(make_root, run):
     root = make_root()
     changed(root / "mono/bb/train.bin", 0, "<H", 45)
     options = ("--mono-max-length", "32", "--bitext-max-length", "32", "--max-tokens", "512", "--arch", "veco_tiny")
-    expected = r"mono/bb/train\.bin, sentence 1: has token 45, and the dictionary 45 tokens"
+    expected = r"mono/bb/train\.bin, sentence 1: has token 45, but the dictionary has 45 tokens"
     assert re.search(expected, error_line(run("scripts/inspect_data.py", root, *options)))
     trained = run("fairseq-train", root, "--user-dir", "veco_fairseq", "--task", "camlm", "--criterion", "camlm", *options,
                   "--optimizer", "adam", "--lr", "0.001", "--max-update", "2", "--cpu", "--no-save")  # fmt: skip

@@ -70,7 +70,7 @@ def test_bad_input(texts, tmp_path):
     (tmp_path / "empty").touch()
     with pytest.raises(UserError, match="empty: hold no text"):
         trim(model, [tmp_path / "empty"], 30, workers=1)
-    with pytest.raises(UserError, match="--keep 8: the texts have 9 different characters: keep as many"):
+    with pytest.raises(UserError, match="--keep 8: the texts have 9 different characters: keep at least as many"):
         trim(model, [texts / "src"], 8, workers=1)
     prefix = tmp_path / "bpe"
     sentencepiece.SentencePieceTrainer.train(
@@ -89,7 +89,7 @@ def test_command(run, texts, tmp_path):
     for name in ("checkpoint_best.pt", "mono", "bitext"):  # whose vocabulary it is
         (tmp_path / f"held {name}" / name).mkdir(parents=True)
         line = error_line(run(*command, "--keep", "20", "--output", tmp_path / f"held {name}"))
-        assert f"holds {name}, whose vocabulary the new one would replace" in line
+        assert f"holds {name}, and the new vocabulary would replace its own" in line
     line = error_line(run("scripts/trim_vocab.py", "none", *command[2:], "--keep", "30", "--output", tmp_path / "new"))
     assert "none: no such file" in line and not (tmp_path / "new").exists()
 

@@ -9,7 +9,7 @@ import re
 
 import pytest
 from conftest import error_line
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics import BLEU, CHRF
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference.scoring import read_generate_output, score, score_files, score_lines, tokenise
@@ -41,6 +41,16 @@ def test_sacrebleu_by_hand():
     assert result["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
 
 
+def test_chrf_by_hand():
+    """Without spaces abcd and abce: of 4 to 1 characters 3/4, 2/3, 1/2 and 0 match on both sides; orders 5 and 6 do not count."""
+    result = score(["ab cd"], ["a bce"], lang="en")["chrf"]
+    assert result["score"] == pytest.approx(100 * (3 / 4 + 2 / 3 + 1 / 2 + 0) / 4)
+    assert result["signature"].startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
+    longer = score(["ab"], ["ab cd"], lang="en")["chrf"]  # all that is there is right: precision 1, recall 2/4 and 1/3
+    precision, recall = 1, (2 / 4 + 1 / 3) / 2
+    assert longer["score"] == pytest.approx(100 * 5 * precision * recall / (4 * precision + recall))
+
+
 def test_brevity_penalty_and_no_smoothing_of_tokenised_bleu():
     """All n-grams match, 5 tokens for 7; and without any four in common BLEU is 0, as multi-bleu has it."""
     result = score(["a b c d e"], ["a b c d e f g"], lang="en")["tokenised_bleu"]
@@ -64,7 +74,7 @@ def test_a_language_without_spaces_has_no_tokenised_bleu(lang, tokeniser):
     result = score([texts[0]], [texts[1]], lang=lang)
     assert f"tok:{tokeniser}" in result["sacrebleu"]["signature"] and "tokenised_bleu" not in result
     assert result["sacrebleu"]["score"] == pytest.approx(100 * (3 / 4 * 2 / 3 * 1 / 2 * 1 / 2) ** 0.25)
-    assert score_lines(result)[1].startswith("case-insensitive tokenised BLEU: none, for Moses does not cut")
+    assert score_lines(result)[2].startswith("case-insensitive tokenised BLEU: none, since Moses does not tokenise")
 
 
 def test_compounds_are_split_by_hand():
@@ -95,6 +105,8 @@ def test_confidence_and_paired_test():
     assert result["interval"] == pytest.approx(half, rel=0.3) and abs(result["mean"] - result["score"]) < half
     assert result["baseline"] == pytest.approx(metric.corpus_score(worse, [references]).score)
     others = [score(better, references, lang="en", baseline=lines)["tokenised_bleu"]["p"] for lines in (noisy(0.2), better)]
+    chrf = score(better, references, lang="en", samples=200, baseline=worse)["chrf"]
+    assert chrf["baseline"] == pytest.approx(CHRF().corpus_score(worse, [references]).score) and chrf["p"] < 0.01
     assert result["p"] < 0.01 and others[0] > 0.05 and others[1] == 1
     assert re.match(r"sacreBLEU \d+\.\d\d ± \d\.\d\d, baseline \d+\.\d\d, p = 0\.00", score_lines(
         score(better, references, lang="en", samples=200, baseline=worse)

@@ -10,25 +10,11 @@ from unittest import mock
 
 import pytest
 from conftest import REPOSITORY, error_line, make_dictionary
+from fairseq.dataclass.configs import GenerationConfig
 
 from veco_fairseq.data.sentencepiece import MODEL_NAME, train_sentencepiece
-from veco_fairseq.inference.translator import Translator, _pieces, split, translate_stream
-
-
-@pytest.mark.parametrize(
-    "text, longest, parts",
-    [
-        ("▁a b ▁c", 3, ["▁a b ▁c"]),
-        ("▁a ▁b . ▁c ▁d ▁e", 4, ["▁a ▁b .", "▁c ▁d ▁e"]),  # after a sentence
-        ("▁a . ▁b . ▁c ▁d", 5, ["▁a . ▁b .", "▁c ▁d"]),  # after the last that fits
-        ("▁a ▁b c d ▁e", 3, ["▁a", "▁b c d", "▁e"]),  # before a word
-        ("▁a b c d e", 2, ["▁a b", "c d", "e"]),  # a word that is too long
-        ('▁a ." ▁b ▁c', 3, ['▁a ."', "▁b ▁c"]),
-        ("", 3, []),
-    ],
-)
-def test_split(text, longest, parts):
-    assert [" ".join(part) for part in split(text.split(), longest)] == parts
+from veco_fairseq.inference.requests import Hypothesis, Request
+from veco_fairseq.inference.translator import Part, Translator, _pieces, translate_stream
 
 
 class Upper:
@@ -46,15 +32,21 @@ class Upper:
 def translator():
     translator = Translator.__new__(Translator)
     translator.pieces, translator.max_pieces = Upper(), 6
-    translator._translate = lambda sources: [Upper().decode(source).upper() for source in sources]
+    translator._translate = lambda parts: [
+        [Hypothesis(Upper().decode(part.source).upper() + mark, -float(len(part.source)), [(0, 0)]) for mark in ("", "!")]
+        for part in parts
+    ]
     return translator
 
 
 def test_order_empty_lines_and_long_ones(translator):
     lines = ["ab", "", "abc def gh", "x", ""]
     notes = []
-    found = list(translate_stream(translator, iter(lines), 2, notes.append))
-    assert found == ["AB", "", "ABC DEF GH", "X", ""]
+    found = list(translate_stream(translator, map(Request, lines), 2, notes.append))
+    assert [best.text for best, *_ in found] == ["AB", "", "ABC DEF GH", "X", ""] == translator.translate(lines)
+    # in two parts of five and three pieces, each translated as a whole: "abc def" has two words
+    assert found[2] == [Hypothesis("ABC DEF GH", -4.0, [(0, 0), (2, 2)]), Hypothesis("ABC DEF! GH!", -4.0, [(0, 0), (2, 2)])]
+    assert found[1] == [Hypothesis("", 0.0, [])]
     assert notes == ["line 3: 8 pieces, the model takes 6: translated in 2 parts"]
     assert list(translate_stream(translator, [], 2, notes.append)) == []
 
@@ -62,10 +54,11 @@ def test_order_empty_lines_and_long_ones(translator):
 def test_batches_are_within_both_limits(translator, monkeypatch):
     """``</s>`` counts; what the batches are is test_encode's."""
     translator.batch_size, translator.max_tokens = 3, 20
-    translator.task = mock.Mock(source_dictionary=make_dictionary())
+    translator.task = mock.Mock(source_dictionary=make_dictionary(), target_dictionary=make_dictionary())
+    translator.search = GenerationConfig()
     asked = mock.Mock(return_value=[])
     monkeypatch.setattr("veco_fairseq.inference.translator.by_length", asked)
-    Translator._translate(translator, [["a", "b"], ["x"]])
+    Translator._translate(translator, [Part(["a", "b"], [], []), Part(["x"], [], [])])
     (lengths, *limits), _ = asked.call_args
     assert lengths.tolist() == [3, 2] and limits == [20, 3]
 
@@ -82,7 +75,8 @@ def test_standard_input_is_utf_8_without_its_mark_and_lines_end_at_line_feeds_al
     seen = []
     monkeypatch.setattr("veco_fairseq.inference.translator.Translator", lambda *positional, **named: None)
     monkeypatch.setattr(
-        "veco_fairseq.inference.translator.translate_stream", lambda translator, lines, *rest: seen.extend(lines) or []
+        "veco_fairseq.inference.translator.translate_stream",
+        lambda translator, requests, *rest: seen.extend(request.source for request in requests) or [],
     )
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\ufeffä\rb\nc".encode()), encoding="latin-1"))
     monkeypatch.setattr(sys, "argv", ["translate.py", "a.pt"])
@@ -100,9 +94,9 @@ def test_with_a_buffer_of_one_line_each_translation_comes_out_at_once(monkeypatc
 
     def translations(translator, lines, buffer_size, note):
         note("of a long line")
-        yield "a"
+        yield [Hypothesis("a", 0.0, [])]
         seen.append(written.getvalue())
-        yield "b"
+        yield [Hypothesis("b", 0.0, [])]
 
     monkeypatch.setattr("veco_fairseq.inference.translator.Translator", lambda *positional, **named: None)
     monkeypatch.setattr("veco_fairseq.inference.translator.translate_stream", translations)
@@ -140,7 +134,11 @@ def test_a_line_must_fit_every_model_of_an_ensemble(monkeypatch, tmp_path, token
         model.to.return_value.eval.return_value = model
         model.encoder.max_positions.return_value = positions
     names = ["build_dataset_for_inference", "source_dictionary", "target_dictionary", "build_generator"]
-    loaded = models, mock.MagicMock(), mock.Mock(spec=names + ["source_token"] * token)
+    loaded = (
+        models,
+        mock.MagicMock(),
+        mock.Mock(spec=names + ["tokens_beside"] * token, **({"tokens_beside": 2} if token else {})),
+    )
     monkeypatch.setattr("fairseq.checkpoint_utils.load_model_ensemble_and_task", lambda *_, **__: loaded)
     checkpoints = [tmp_path / "a.pt", tmp_path / "b.pt"]
     for path in checkpoints:

@@ -65,7 +65,7 @@ def main() -> int:
         "--only", action="append", default=[], metavar="TEXT", help="cases whose KIND: NAME has it (or one of several)"
     )
     parser.add_argument("--each", type=int, metavar="N", help="so many of each kind, drawn by the seed")
-    parser.add_argument("--skip", type=int, default=0, metavar="N", help="the first so many, to go on after these")
+    parser.add_argument("--skip", type=int, default=0, metavar="N", help="leave out the first N, to go on after them")
     parser.add_argument("--together", type=int, default=2, metavar="N", help="commands at a time (default: 2)")
     parser.add_argument("--good", type=Path, metavar="DIR", help="keep the good files there, and take those that are")
     parser.add_argument("--verbose", action="store_true", help="tell how each case ended")

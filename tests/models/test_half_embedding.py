@@ -251,7 +251,7 @@ def test_training_and_what_reads_its_checkpoint(make_root, train, run, tmp_path)
     assert count[0] - count[1] == 45 * 96 - 192 * 96
     assert "--embed-dim 193: must be from 1 to 192" in error_line(run(*inspect, "--embed-dim", "193"))
     assert "--embed-dim 17: must be" in error_line(train(root, *options, "--embed-dim", "17", save_dir="new"))
-    assert "does not fit the model asked for" in error_line(train(root, *options[2:], "--max-update", "3"))
+    assert "does not fit the chosen model" in error_line(train(root, *options[2:], "--max-update", "3"))
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,15 @@ def test_memory_is_what_the_model_takes():
     assert training_memory(with_checkpoints, make_dictionary(), Batch(3, 8, 0.25, True)).activations < memory.activations / 5
 
 
+@pytest.mark.parametrize("arch, tlm, predictions", [("veco_tiny", True, 3), ("veco_tiny", False, 2), ("xlme_tiny", True, 1)])
+def test_memory_of_the_loss_by_hand(arch, tlm, predictions):
+    """Four states of 192 fp32 numbers and the logits of a predicted token; the table's gradient."""
+    dictionary = make_dictionary()
+    memory = training_memory(architecture(arch), dictionary, Batch(3, 8, 0.25, tlm=tlm))
+    rows = predictions * 2 * 3 * 8 // 4
+    assert memory.loss == 4 * (4 * rows * 192 + rows * len(dictionary) + len(dictionary) * 192)
+
+
 def test_unknown_architecture():
     with pytest.raises(UserError, match="--arch transformer: there is veco_tiny"):
         architecture("transformer")

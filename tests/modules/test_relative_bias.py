@@ -232,7 +232,7 @@ def test_what_has_no_place_for_it_refuses(make_model, tmp_path):
         export_hf(path, tmp_path / "hf")
     with pytest.raises(UserError, match="--relative-position-bias, which fairseq's transformer has no place for"):
         convert_to_seq2seq(path, tmp_path / "mt.pt", 2)
-    with pytest.raises(UserError, match="--relative-position-bias: XLM-R has none: take it away, or --init-from"):
+    with pytest.raises(UserError, match="--relative-position-bias: XLM-R has none: leave it out, or --init-from"):
         make_model(relative_position_bias=True, init_from="xlmr")
     assert not (tmp_path / "hf").exists() and not (tmp_path / "mt.pt").exists()
 

@@ -98,7 +98,9 @@ def run(change: Change, suite: Path, reach: Reach, within: float = math.inf) -> 
                 line.split(" - ")[0].split(" ", 1)[1] for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))
             ]
             by = failed[0] if failed else f"exit code {process.returncode}"
-            if process.returncode in (4, 5):  # pytest's, for tests that it does not find
+            if process.returncode == 4 and "while loading conftest" in said:  # the package cannot be imported
+                by = "no import"
+            elif process.returncode in (4, 5):  # pytest's, for tests that it does not find
                 raise RuntimeError(f"{change.file}: its tests cannot be run: {said[-500:]}")
             how = "unnoticed" if process.returncode == 0 else "noticed"
         except subprocess.TimeoutExpired:

@@ -41,7 +41,7 @@ NAN, HUGE = float("nan"), 10**20
         ("lr", [1e-3, float("inf")], "--lr inf: must be a finite number"),
         ("max_tokens", 2.5, "--max-tokens 2.5: must be a whole number"),
         ("beam", True, "--beam True: must be a whole number"),
-        ("dropout", "a", "--dropout a: is no number"),
+        ("dropout", "a", "--dropout a: is not a number"),
         ("table_dim", 0, "--embed-dim 0: must be at least 1"),
         ("adam_betas", "(0.9, 1.0)", "--adam-betas (0.9, 1.0): must be two numbers from 0 to below 1"),
         ("adam_betas", "(0.9,", "--adam-betas (0.9,: must be two numbers"),
@@ -67,9 +67,9 @@ def test_an_option_beyond_its_border(name, value, words):
             {"encoder_embed_dim": 192, "encoder_attention_heads": 5},
             "--encoder-attention-heads 5: must divide --encoder-embed-dim 192",
         ),
-        ({"max_len_a": 0.0, "max_len_b": 0, "min_len": 1}, "--max-len-a 0 and --max-len-b 0: must allow 1 tokens at least"),
-        ({"max_len_a": 0.5, "max_len_b": 0, "min_len": 1}, "--max-len-a 0.5 and --max-len-b 0: must allow 1 tokens"),
-        ({"max_len_a": 1.0, "max_len_b": 2, "min_len": 4}, "--max-len-a 1 and --max-len-b 2: must allow 4 tokens"),
+        ({"max_len_a": 0.0, "max_len_b": 0, "min_len": 1}, "--max-len-a 0 and --max-len-b 0: must allow at least 1 tokens"),
+        ({"max_len_a": 0.5, "max_len_b": 0, "min_len": 1}, "--max-len-a 0.5 and --max-len-b 0: must allow at least 1 tokens"),
+        ({"max_len_a": 1.0, "max_len_b": 2, "min_len": 4}, "--max-len-a 1 and --max-len-b 2: must allow at least 4 tokens"),
         ({"shard_id": 2, "num_shards": 2}, "--shard-id 2: must be below --num-shards, 2"),
         ({"beam": 2, "nbest": 3}, "--nbest 3: must be at most --beam 2"),
         ({"beam": 5, "diverse_beam_groups": 2}, "--diverse-beam-groups 2: must divide --beam 5"),
@@ -99,7 +99,7 @@ CAMLM = ["root", "--task", "camlm", "--arch", "veco_tiny", "--criterion", "camlm
     [
         (["--dropout", "1.5"], "--dropout 1.5: must be below 1"),
         (["--encoder-attention-heads", "5"], "--encoder-attention-heads 5: must divide --encoder-embed-dim 192"),
-        (["--save-dir", ""], "--save-dir: is empty: give a value, or take it away"),
+        (["--save-dir", ""], "--save-dir: is empty: give a value, or leave it out"),
     ],
 )
 def test_fairseq_commands_refuse_it(arguments, words):
@@ -144,12 +144,12 @@ def test_numbers_of_our_commands(capsys, monkeypatch):
     for arguments, words in (
         (["--beam", "0"], "--beam 0: must be at least 1"),
         (["--beam", "9" * 20], f"--beam {'9' * 20}: must be at most 2147483647"),
-        (["--beam", "1.0"], "--beam 1.0: is no whole number"),
+        (["--beam", "1.0"], "--beam 1.0: is not a whole number"),
         (["--score", "nan"], "--score nan: must be a finite number"),
         (["--score", "1e999"], "--score 1e999: must be a finite number"),
         (["--share", "0"], "--share 0: must be above 0"),
         (["--share", "1.01"], "--share 1.01: must be at most 1"),
-        (["--lang", ""], "argument --lang: is empty: give a value, or take it away"),
+        (["--lang", ""], "argument --lang: is empty: give a value, or leave it out"),
         (["--bea", "1"], "unrecognized arguments: --bea 1"),
     ):
         with pytest.raises(SystemExit) as end:

@@ -15,6 +15,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from recipes.showing import show  # noqa: F401
+
 RECIPES = Path(__file__).resolve().parents[2] / "data-bin-recipes"
 SCRIPTS = sorted(path for path in RECIPES.glob("**/*.sh") if path.parent.name != "lib")
 TABLE = Path(__file__).with_name("commands.txt")
@@ -57,6 +59,24 @@ def cases() -> Iterator[str]:
     yield "multi30k/evaluate --out OUT --src de --tgt fr --name random --seed 2 --checkpoint checkpoint_1_100.pt"
     yield "multi30k/compare --out OUT"
     yield 'multi30k/compare --out OUT --src de --tgt fr --seeds "3 5" --long-lr 7e-4 -- --cpu --autocast bf16'
+    yield "many-to-many/prepare --out OUT --local LOCAL"
+    yield 'many-to-many/prepare --out OUT --langs "de en" --zero-shot de-en --vocab-size 3'
+    yield "many-to-many/prepare --out OUT --local LOCAL --try"
+    yield 'many-to-many/prepare --out OUT --langs "de sw"'
+    yield 'many-to-many/prepare --out OUT --langs "de en" --zero-shot de-fr'
+    yield "many-to-many/train --out OUT"
+    yield "many-to-many/train --out OUT --try --objective mlm --name mine --warmup 3 --seed 2 -- --cpu"
+    yield "many-to-many/train --out OUT --updates 3"
+    yield "many-to-many/finetune --out OUT"
+    yield ('many-to-many/finetune --out OUT --langs "de fr en" --zero-shot fr-de --alpha 1 --arm xlm --name mine --updates 3 '
+           "--lr 5e-4 --warmup 2 --save-every 20 --seed 2 -- --cpu")  # fmt: skip
+    yield 'many-to-many/finetune --out OUT --directions "en-de de-en" --arm random --try'
+    yield 'many-to-many/finetune --out OUT --directions "en-de de-nl"'
+    yield 'many-to-many/finetune --out OUT --langs "de en" --zero-shot "de-en en-de"'
+    yield 'many-to-many/evaluate --out OUT --langs "de en" --zero-shot de-en'
+    yield "many-to-many/evaluate --out OUT --try"
+    yield ("many-to-many/evaluate --out OUT --directions en-cs --name mine --seed 2 --checkpoint checkpoint_1_100.pt --lenpen 0.6 "
+           "--average 2 -- --beam 4")  # fmt: skip
     yield 'multilingual/prepare --out OUT --documents LOCAL --langs "de fr"'
     yield ('multilingual/prepare --out OUT --documents LOCAL --captions LOCAL --more "LOCAL/more LOCAL/news" --langs "en fr" '
            "--pivot de --vocab-size 3")  # fmt: skip
@@ -129,7 +149,7 @@ def shown() -> Iterator[tuple[str, str, dict[str, str]]]:
     """Of each README the call whose commands it shows, and what stands there in place of the test's folders."""
     names = {"REPO/": "", "MODEL": "$model"}
     for recipe, step in (("toy", "train"), ("toy", "finetune"), ("multi30k", "train"), ("multi30k", "finetune"),
-                         ("multilingual", "train")):  # fmt: skip
+                         ("many-to-many", "train"), ("many-to-many", "finetune"), ("multilingual", "train")):  # fmt: skip
         folder = {"multi30k": "multi30k.en-de"}.get(recipe, recipe)
         yield recipe, f"{recipe}/{step} --out OUT", {**names, "OUT": f"data-bin/{folder}"}
     shapes = {"iwslt14.de-en": "--task translation --arch veco_mt_small --decoder-layers 6"}
@@ -148,36 +168,6 @@ def shown() -> Iterator[tuple[str, str, dict[str, str]]]:
         )
 
 
-def show(told: str, names: dict[str, str]) -> list[str]:
-    """The trainings of a part of the table, or what it retrieves by, as a README shows them: wrapped, below each other."""
-    blocks = []
-    for line in told.splitlines():
-        for name, instead in names.items():
-            line = re.sub(rf"\b{name}" if name.isupper() else name, lambda _, instead=instead: instead, line)
-        words = ["$model" if word == "$model" else shlex.quote(word) for word in shlex.split(line)]
-        if words[0] != "fairseq-train" and "scripts/retrieve.py" not in words:
-            continue
-        rows = ["    "]
-        for group in grouped(words):
-            if len(rows[-1]) + len(group) > 110:
-                rows[-1] += "\\"
-                rows.append(" " * 8)
-            rows[-1] += f"{group} "
-        blocks.append("\n".join(row.rstrip() for row in rows) + "\n")
-    return blocks
-
-
-def grouped(words: list[str]) -> list[str]:
-    """Options with their values."""
-    groups = [words[0]]
-    for word in words[1:]:
-        if word.startswith("--") or not groups[-1].startswith("--"):
-            groups.append(word)
-        else:
-            groups[-1] += f" {word}"
-    return groups
-
-
 class Place:
     """Folders for the calls: the recipes in a repository without .venv, stand-ins, a model and texts."""
 
@@ -194,7 +184,7 @@ class Place:
             shutil.copy(Path(__file__).with_name("stand-in"), self.programs / name)
         for name in ("dict.txt", "sentencepiece.bpe.model", "model.pt"):
             self.write(f"PRETRAINED/{name}")
-        checksums = re.findall(r"^([0-9a-f]{64}) (\S+)$", (RECIPES / "multi30k/prepare.sh").read_text(), re.MULTILINE)
+        checksums = re.findall(r"^([0-9a-f]{64}) (\S+)$", (RECIPES / "lib/multi30k.sh").read_text(), re.MULTILINE)
         for checksum, name in checksums:
             self.write(f"LOCAL/{name}.gz", checksum)
         for lang in ("de", "fr", "en", "cs"):
@@ -226,11 +216,16 @@ class Place:
         """What earlier scripts leave in OUT."""
         for name in ("OUT", "OTHER"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
+        if script == "many-to-many/prepare":
+            self.write("OUT/pretrain/sentencepiece.bpe.model")
+            self.write("OUT/pretrain/dict.txt")
         if script.endswith("/prepare"):
             return
         self.write("OUT/pretrain/dict.txt")
         for pair in ("aa-bb", "en-de", "de-fr", "en-fr", "de-en"):
             self.write(f"OUT/mt.{pair}/dict.{pair[3:]}.txt")
+        for lang in ("en", "de"):
+            self.write(f"OUT/mt/dict.{lang}.txt")
         for objective in ("camlm", "mlm"):
             self.write(f"OUT/checkpoints/{objective}/checkpoint_last.pt")
         if script.endswith("/train"):
@@ -250,7 +245,7 @@ class Place:
                 self.write("OUT/checkpoints/finetune.short.s1/checkpoint_last.pt")
             for place, name, seed in (("OUT", "transfer.out", 1), ("OTHER", "mine", 2), ("OTHER", "mine", 3)):
                 self.write(f"{place}/checkpoints/{name}.s{seed}/checkpoint_best.pt")
-            for name in ("test.de", "test.en", "test.fr", "test_2016_flickr.de", "test_2016_flickr.fr"):
+            for name in ("test.de", "test.en", "test.fr", "test.cs", "test_2016_flickr.de", "test_2016_flickr.fr"):
                 self.write(f"OUT/raw/{name}")
 
     def call(self, case: str) -> str:

@@ -64,6 +64,16 @@ def test_a_part_of_another_file_is_not_resumed_for_ever(tmp_path, code, kept):
     assert "cannot be downloaded: try again" in result.stderr and incoming.exists() == kept
 
 
+def test_a_file_without_a_checksum_is_fetched_from_its_beginning_and_is_not_empty(tmp_path):
+    (tmp_path / "empty.txt").touch()
+    result = sourced(tmp_path / "out", f"archive file://{tmp_path}/empty.txt any")
+    assert result.returncode == 1 and "empty.txt" in result.stderr and list((tmp_path / "out/downloads").iterdir()) == []
+    (tmp_path / "whole.txt").write_text("whole\n")
+    (tmp_path / "out/downloads/whole.txt.incoming").write_text("hal")  # nobody could tell what it is the half of
+    assert sourced(tmp_path / "out", f"archive file://{tmp_path}/whole.txt any").returncode == 0
+    assert (tmp_path / "out/downloads/whole.txt").read_text() == "whole\n"
+
+
 def test_talks_lose_their_tags(tmp_path):
     folder = tmp_path / "de-en"
     folder.mkdir()

@@ -32,6 +32,23 @@ def test_a_grid_whose_scores_are_all_0_has_a_best(tmp_path, run):
     assert (tmp_path / "grid/checkpoint_best.pt").exists() and (tmp_path / "grid/dict.txt").read_text() == "grid/a"
 
 
+def test_table_of_directions(tmp_path, run):
+    scores = tmp_path / "scores"
+    scores.mkdir()
+    for name, score in (("veco.s1.checkpoint_last.en-de", 20.0), ("veco.s2.checkpoint_last.en-de", 21.0), ("veco.s1.de-fr", 8.04),
+                        ("veco.s1.checkpoint_1_100.de-en", 25.25), ("en-de.s1.checkpoint_last.en-de", 30.0)):  # fmt: skip
+        (scores / f"finetune.{name}.json").write_text(json.dumps({"sacrebleu": {"score": score}}))
+    table = "data-bin-recipes/many-to-many/table.py"
+    assert run(table, tmp_path, "--zero-shot", "de-fr fr-de").stdout.splitlines() == [
+        "| direction | en-de | veco |",
+        "| --- | --- | --- |",
+        "| de-en |  | 25.2 |",
+        "| en-de | 30.0 | 20.5 |",
+        "| de-fr, zero-shot |  | 8.0 |",
+    ]
+    assert "no scores: run evaluate.sh first" in error_line(run(table, tmp_path / "none"))
+
+
 def test_table_of_scores(tmp_path, run, drawn):
     scores = tmp_path / "scores"
     scores.mkdir()

@@ -40,7 +40,7 @@ def test_script_has_help_and_refuses_an_unknown_option(script, tmp_path):
         (["--size", "3x"], "--size 3x: must be a whole number"),
         (["--size", "00"], "--size 00: must be 1 or more"),
         (["--kind", "z"], "--kind z: must be one of: x y"),
-        (["stray"], "stray: stands alone, where an option is expected (there are --size --kind)"),
+        (["stray"], "stray: is not an option (there are --size --kind)"),
     ],
 )
 def test_bad_options(tmp_path, arguments, message):

@@ -32,7 +32,7 @@ def test_from_local_files_to_figures_by_language(tmp_path, local, make_model):
     pretrained = save_with_vocabulary(tmp_path / "pretrained", make_model, ["yes no en de", *WORDS], 44)
     out = tmp_path / "out"
     prepare = ("--out", out, "--local", local, "--train", "dev-@.tsv", "--test", "test_a-@.tsv")
-    assert "no dev set of" in recipe("xnli", "prepare", *prepare, "--dev", "dev-@.tsv", "--langs", "de en sw")
+    assert "no dev set for" in recipe("xnli", "prepare", *prepare, "--dev", "dev-@.tsv", "--langs", "de en sw")
     recipe("xnli", "prepare", *prepare, "--hold-out", 8)
     assert [len(rows) for rows in ids(out, "dev", "classification").values()] == [8, 8]
     assert ids(out, "train", "classification")["de"][-1] == "row 32"
@@ -106,7 +106,7 @@ def test_the_papers_grid(task, expected, tmp_path):
 
 @pytest.mark.parametrize("code, calls, message", [
     (143, 2, "fine-tuning failed (exit code 143): see the lines above"),
-    (1, 3, "batch4.epochs2.lr2: failed, see the lines above; the best of the others is there"),
+    (1, 3, "batch4.epochs2.lr2: failed, see the lines above; the best of the others is kept"),
 ])  # fmt: skip
 def test_a_point_that_diverged_is_left_out_and_a_killed_training_ends_the_grid(code, calls, message, tmp_path):
     (tmp_path / "data").mkdir()
@@ -131,7 +131,7 @@ def test_a_point_that_diverged_is_left_out_and_a_killed_training_ends_the_grid(c
         ("xnli", "prepare", ("--local", "{0}/none"), "none: is not there: --local must be the folder with the task's files"),
         ("xnli", "prepare", ("--local", "{0}"), "has no train set: no file train-@.tsv[.gz], with a language for @ (ar bg"),
         ("xnli", "prepare", ("--local", "{0}", "--train", "t.tsv"), "--train t.tsv: has no @ for the language"),
-        ("xnli", "prepare", ("--langs", "en xx"), "--langs xx: is none of ar bg"),
+        ("xnli", "prepare", ("--langs", "en xx"), "--langs xx: must be one of ar bg"),
         ("mlqa", "prepare", ("--local", "{0}", "--translations", "{0}"), "--translations: is for downloads"),
         ("xnli", "finetune", ("--pretrained", "{0}/model.pt", "--epochs", "3 x"), "--epochs 3 x: must be whole numbers"),
         ("udpos", "prepare", ("--hold-out", "x"), "--hold-out x: must be a whole number"),

@@ -31,7 +31,7 @@ def test_every_numbered_equation_has_a_row():
 
 def test_every_room_is_in_the_table():
     rooms = {room for floor in FLOORS for room in floor} - {"__init__"}
-    table = TEXT[TEXT.index("| floor |") : TEXT.index("## VECO in half an hour")]
+    table = TEXT[TEXT.index("| layer |") : TEXT.index("## VECO in half an hour")]
     assert {
         name.strip("/").removesuffix(".py")
         for line in table.splitlines()[2:]

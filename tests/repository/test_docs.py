@@ -192,6 +192,7 @@ def test_options_are_there():
         ("camlm", "camlm", "veco_tiny", "polynomial_decay"), ("camlm", "replaced_token", "xlme_tiny", "fixed"),
         ("veco_nlu", "veco_nlu", "veco_nlu_tiny", "linear_by_epoch"),
         ("translation", "label_smoothed_cross_entropy", "veco_transformer_tiny", "polynomial_decay"),
+        ("veco_multilingual_translation", "label_smoothed_cross_entropy", "veco_mt_tiny", "polynomial_decay"),
     ):  # fmt: skip
         chosen = ["--task", task, "--criterion", criterion, "--arch", arch, "--lr-scheduler", scheduler]
         train |= all_options(options.get_training_parser(task), [*words, *chosen])

@@ -87,7 +87,7 @@ def test_toy_recipe_and_report(tmp_path, run, drawn):
     assert translated.stdout.splitlines() == read_generate_output(tmp_path / "generated") and translated.stderr == ""
     assert not (tmp_path / "x.png").exists()
     log = out / "logs/finetuning-veco.log"
-    assert "no validation of it has bleu" in error_line(
+    assert "no validation in it has bleu" in error_line(
         run("scripts/plot_curves.py", f"a={log}", "--metric", "bleu", "--output", tmp_path / "x.png")
     )
 

@@ -70,7 +70,7 @@ def test_threads_patience_and_exit_code_are_the_users(launch):
 @pytest.mark.parametrize("words, message", [
     ("GPUS=2 --workers 3 data", "--workers 3: there are 2 GPUs here"),
     ("data", "no GPU here: add --cpu to train on the processor"),
-    ("data --cpu --ddp-backend=pytorch_ddp", "--ddp-backend pytorch_ddp: of fairseq's, only legacy_ddp"),
+    ("data --cpu --ddp-backend=pytorch_ddp", "--ddp-backend pytorch_ddp: only fairseq's legacy_ddp"),
     ("data --cpu --user-dir=nowhere", "--user-dir nowhere: no such folder"),
     ("--nodes 0 data --cpu", "--node-rank 0: must be from 0 to -1 (--nodes 0)"),
     ("--nodes 2 --master here data --cpu", "--master HOST:PORT is needed with --nodes 2"),
@@ -87,7 +87,7 @@ def test_more_refusals(launch, words, message):
     (["--workers"], "--workers: needs a value"),
     (["fairseq-train", "data", "--cpu"], "give only the arguments of fairseq-train"),
     (["data", "--cpu", "--distributed-world-size", "2"], "--distributed-world-size: this command sets"),
-    (["data", "--cpu", "--ddp-backend", "pytorch_ddp"], "--ddp-backend pytorch_ddp: of fairseq's, only legacy_ddp"),
+    (["data", "--cpu", "--ddp-backend", "pytorch_ddp"], "--ddp-backend pytorch_ddp: only fairseq's legacy_ddp"),
     (["data", "--cpu", "--user-dir", "/nonexistent"], "--user-dir /nonexistent: no such folder"),
     (["--nodes", "2", "--node-rank", "2", "data", "--cpu"], "--node-rank 2: must be from 0 to 1"),
     (["--nodes", "2", "data", "--cpu"], "--master HOST:PORT is needed with --nodes 2"),

@@ -182,7 +182,7 @@ def test_the_files_of_bucc(tmp_path):
         read_gold(gold, ["x-1"], ["y-2"])
     text = tmp_path / "x"
     text.write_text("x-1\tone\nx-1\ttwo\n")
-    with pytest.raises(UserError, match="x, line 2: the id x-1 comes a second time"):
+    with pytest.raises(UserError, match="x, line 2: the id x-1 is there twice"):
         read_sentences(text)
     text.write_text("")
     with pytest.raises(UserError, match="x: is empty"):

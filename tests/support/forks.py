@@ -37,6 +37,7 @@ def start(words: list[str]) -> None:
         logging.root.handlers.clear()
         runpy.run_module("veco_fairseq", run_name="__main__")
     elif program.endswith(".py"):
+        sys.path.insert(0, str(Path(program).resolve().parent))
         runpy.run_path(program, run_name="__main__")
     else:
         name = program.removeprefix("fairseq-")

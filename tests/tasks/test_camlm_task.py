@@ -191,7 +191,7 @@ def test_a_shard_that_is_missing_or_not_of_the_same_data_is_refused_at_the_start
     with pytest.raises(UserError, match="--mono-langs bb: not in .*second"):
         make_task(f"{first}:{second}", mono_langs="aa,bb")
     (second / "dict.txt").write_text("other 1\n")
-    with pytest.raises(UserError, match="second.dict.txt: is another dictionary than .*first's"):
+    with pytest.raises(UserError, match="second.dict.txt: differs from .*first's"):
         make_task(f"{first}:{second}")
     shutil.rmtree(second / "mono")
     shutil.rmtree(second / "bitext")
@@ -207,8 +207,8 @@ def test_a_shard_that_is_missing_or_not_of_the_same_data_is_refused_at_the_start
         ({"mono_langs": "aa,aa"}, "named twice"),
         ({"mono_mask_prob": 0.0}, "--mono-mask-prob 0.0: must be above 0"),
         ({"bitext_mask_spread": 0.3}, "--bitext-mask-spread 0.3: must be from 0 to 0.25"),
-        ({"bitext_max_length": 3}, "--bitext-max-length 3: must be 4 at least"),
-        ({"mono_max_length": 3}, "--mono-max-length 3: must be 4 at least"),
+        ({"bitext_max_length": 3}, "--bitext-max-length 3: must be at least 4"),
+        ({"mono_max_length": 3}, "--mono-max-length 3: must be at least 4"),
         ({"updates_per_epoch": 0}, "--updates-per-epoch 0"),
     ],
 )

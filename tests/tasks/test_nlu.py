@@ -144,7 +144,7 @@ def test_tags_are_learnt_and_given_to_translations(folder, pretrained, tmp_path)
         read_words(tmp_path / "de.txt", "de")
     (tmp_path / "de.txt").write_text("Das ist ein Hund.\n")
     assert read_words(tmp_path / "de.txt", "de") == [["Das", "ist", "ein", "Hund", "."]]
-    with pytest.raises(UserError, match="has 1 sentences, and .*de.txt 2 lines"):
+    with pytest.raises(UserError, match="has 1 sentences, but .*de.txt has 2 lines"):
         ids_like(tmp_path / "train-de.conllu", tmp_path / "de.txt", 2)
 
 
@@ -229,7 +229,7 @@ def test_what_is_looked_at_does_not_depend_on_the_languages_asked_for(folder, pr
     (data / "test-en.tsv").unlink()  # a pivot that is not there is said, too
     alone = evaluate(Finetuned(model, setup(data, pretrained, tmp_path, valid_langs="fr", **options)), "test").alone
     assert alone == {"fr": 6}
-    assert "test fr: 6 without translation, for there is no file of en (--pivot-lang) (first: " in caplog.text
+    assert "test fr: 6 without translation, since there is no file of en (--pivot-lang) (first: " in caplog.text
 
 
 def test_training_on_one_language_looks_at_the_same_translations(folder, pretrained, tmp_path):
@@ -259,7 +259,7 @@ def test_what_cannot_be_trained(folder, pretrained, tmp_path):
             "data": tmp_path / "empty", "nlu_task": "tagging"
         },
         "has no train set of fr; there is en": {"train_langs": "fr"},
-        "--max-length 100: must be 196 at least": {"nlu_task": "span", "max_length": 100},
+        "--max-length 100: must be at least 196": {"nlu_task": "span", "max_length": 100},
         "nowhere: has no dict.txt and sentencepiece.bpe.model": {"vocabulary": "nowhere"},
         "has no test set of de; there is en": {"split": "test", "valid_langs": "de"},
     }.items():  # fmt: skip
@@ -267,6 +267,6 @@ def test_what_cannot_be_trained(folder, pretrained, tmp_path):
         with pytest.raises(UserError, match=re.escape(message)):
             load(**{"data": data, **given})
     (data / "dev-en.tsv").write_text("".join(f"{sentence}\t{sentence}\n" for sentence in SENTENCES))
-    with pytest.raises(UserError, match="dev-en.tsv: no labels or answers, by which a checkpoint could be chosen"):
+    with pytest.raises(UserError, match="dev-en.tsv: has no labels or answers to choose a checkpoint by"):
         load(data, split="valid")
     setup(data, pretrained, tmp_path).load_dataset("valid", training=False)  # to be predicted

@@ -81,7 +81,7 @@ def test_questions_with_and_without_answer(tmp_path):
 @pytest.mark.parametrize(
     "name, content, nlu_task, message",
     [
-        ("train-en.tsv", "a\tb\tc\na\tb\n", "classification", "line 2: has 2 columns, and line 1 has 3"),
+        ("train-en.tsv", "a\tb\tc\na\tb\n", "classification", "line 2: has 2 columns, but line 1 has 3"),
         ("train-en.tsv", "a\n", "classification", "line 1: has 1 columns"),
         ("train-en.tsv", "", "classification", "has no examples"),
         ("train-en.conllu", "1\ta\tX\n", "tagging", "line 1: has 3 columns, not the 10 of CoNLL-U"),

@@ -133,12 +133,12 @@ def test_saved_vocabularies_are_the_same_and_damaged_ones_are_told(tmp_path):
     whole = (tmp_path / "x.npz").read_bytes()
     for spoilt in (whole[:200], whole[:100] + bytes(byte ^ 0x55 for byte in whole[100:300]) + whole[300:]):
         (tmp_path / "x.npz").write_bytes(spoilt)
-        with pytest.raises(UserError, match="x.npz: damaged: remove it, and run the command again"):
+        with pytest.raises(UserError, match="x.npz: is damaged: remove it, and run the command again"):
             Vocabularies.load(tmp_path / "x.npz")
 
 
 def test_too_many_characters_for_the_largest_size():
-    with pytest.raises(UserError, match="--largest 5: fewer than the text has characters"):
+    with pytest.raises(UserError, match="--largest 5: is below the number of the text.s characters"):
         all_sizes(text(1), 1, largest=5, step=1, coverage=1.0)
 
 
@@ -189,7 +189,7 @@ def test_the_union_is_what_reaches_the_size_and_its_last_pieces_are_clipped():
     assert found.pieces == {"x", "yy", "zz", "a00", "b00", "a01", "a02", "a03"}
     # All of both are 3 + 9 + 9.
     assert len(allocate(languages, 100, 0.7, 0.7).pieces) == 21
-    with pytest.raises(UserError, match="--size 6: too few: the smallest vocabularies of 1 of 2 languages alone have 7"):
+    with pytest.raises(UserError, match="--size 6: is too small: the smallest vocabularies of 1 of 2 languages already have 7"):
         allocate(languages, 3, 0.7, 0.7)
 
 

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Links that people have set, sure and possible ones, and how found ones compare."""
+"""Links set by people, sure and possible ones, and figures of found links against them."""
 
 import re
 from collections.abc import Sequence
@@ -26,20 +26,20 @@ class Gold(NamedTuple):
 
 
 def read_gold(path: Path_, source: Sequence[str], target: Sequence[str], first: int = 0) -> list[Gold]:
-    """The links of lines ``i-j`` (sure) and ``ipj`` (possible), spaces between them; a line may have none.
+    """Read links from lines of ``i-j`` (sure) and ``ipj`` (possible), with spaces between them; a line may be empty.
 
     Args:
-        source, target: the sentences, of words with spaces between them.
+        source, target: the sentences, with spaces between words.
         first: the number of the first word, 0 or 1.
 
     Raises:
-        UserError: there are more or fewer lines than sentences, something is no link, a sentence has no such word, or
-            no link at all is a sure one.
+        UserError: the numbers of lines and sentences differ, a text is no link, a sentence has no such word, or no link
+            is sure.
     """
     lines = list(read_lines(path))
     if len(lines) != len(source):
         advice = "line N must have the links of pair N"
-        raise UserError(f"{path}: has {len(lines):,} lines, and there are {len(source):,} pairs of sentences: {advice}")
+        raise UserError(f"{path}: has {len(lines):,} lines, but there are {len(source):,} pairs of sentences: {advice}")
     golds = []
     for number, (line, *sentences) in enumerate(zip(lines, source, target), start=1):
         words = [len(split_words(sentence)) for sentence in sentences]
@@ -60,19 +60,19 @@ def read_gold(path: Path_, source: Sequence[str], target: Sequence[str], first: 
                 gold.sure.add(link)
         golds.append(gold)
     if not any(gold.sure for gold in golds):
-        raise UserError(f"{path}: has no sure link, i-j, and without one there is no recall")
+        raise UserError(f"{path}: has no sure link i-j, and recall needs one")
     return golds
 
 
 def figures(found: Sequence[Links], golds: Sequence[Gold]) -> dict[str, float]:
-    """Alignment error rate, precision and recall over all sentences' links (XLM-E, equation 10; Och and Ney 2003).
+    """Return alignment error rate, precision and recall over all links (XLM-E, equation 10; Och and Ney 2003).
 
     With the found links A, the sure ones S and the possible ones P, which include S:
     AER = 1 - (|A & S| + |A & P|) / (|A| + |S|), precision = |A & P| / |A|, recall = |A & S| / |S|.
 
     Args:
-        found: of each sentence, no link twice.
-        golds: of the same sentences, with a sure link in one of them at least.
+        found: the links of each sentence, none twice.
+        golds: of the same sentences, with at least one sure link.
     """
     a, s = sum(map(len, found)), sum(len(gold.sure) for gold in golds)
     in_s = sum(len(gold.sure.intersection(links)) for links, gold in zip(found, golds, strict=True))

@@ -1,24 +1,24 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Optimal transport with entropic regularisation, and the links in its plan."""
+"""Optimal transport with entropic regularisation, and the links that its plan gives."""
 
 import torch
 from torch import Tensor
 
 
 def sinkhorn(cost: Tensor, x_mass: Tensor, y_mass: Tensor, *, regularisation: float, iterations: int) -> Tensor:
-    """The plan A that takes the mass of x to y at the least cost, sum of A (cost + regularisation log A).
+    """Return the plan A that moves the mass of x to y at the least cost, sum of A (cost + regularisation log A).
 
-    It is A = diag(u) K diag(v) with K = exp(-cost / regularisation), where u = x_mass / K v and v = y_mass / K' u are
-    computed in turn, u first, from v = y_mass (Sinkhorn's algorithm; Peyré and Cuturi 2019, section 4.2). All of it in
-    logarithms, so that a small regularisation does not underflow.
+    The plan is A = diag(u) K diag(v) with K = exp(-cost / regularisation). u = x_mass / K v and v = y_mass / K' u are
+    computed in turn, u first, from v = y_mass (Sinkhorn's algorithm; Peyré and Cuturi 2019, section 4.2). Everything is
+    in logarithms, so that a small regularisation does not underflow.
 
     Args:
         cost: (batch, n, m), finite.
-        x_mass: (batch, n), y_mass: (batch, m): not negative, of the same sum; 0 for padding, which the plan leaves out.
-        regularisation: more than 0; the nearer to 0, the nearer to the cheapest plan, and the more iterations it takes.
-        iterations: at least 1, each of u and of v: the plan's columns sum to ``y_mass`` from the first on, its rows to
-            ``x_mass`` in the end.
+        x_mass: (batch, n), y_mass: (batch, m): not negative, with equal sums; 0 for padding, which the plan leaves out.
+        regularisation: above 0; a smaller one gives a cheaper plan, and needs more iterations.
+        iterations: at least 1, each of u and of v. The plan's columns sum to ``y_mass`` after each iteration, its rows to
+            ``x_mass`` only in the limit.
 
     Returns:
         (batch, n, m).
@@ -33,13 +33,13 @@ def sinkhorn(cost: Tensor, x_mass: Tensor, y_mass: Tensor, *, regularisation: fl
 
 
 def mutual(plan: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The links i-j where j has the most of row i and i the most of column j: the forward and the backward alignment's.
+    """Return the links i-j where j is the largest in row i, and i in column j: those of both directions' alignments.
 
     Args:
-        plan: (batch, n, m), with nothing in the rows and columns of padding, which are therefore in no link.
+        plan: (batch, n, m), with 0 in the rows and columns of padding, so that these have no links.
 
     Returns:
-        The links' places in the batch, their i and their j, each (links).
+        The links' sentence in the batch, their i, and their j, each (links).
     """
     forward, backward = plan.argmax(2), plan.argmax(1)  # (batch, n), (batch, m)
     places, i = (backward.gather(1, forward) == torch.arange(plan.size(1), device=plan.device)).nonzero(as_tuple=True)

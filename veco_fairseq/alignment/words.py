@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The words of sentences and of their translations, aligned."""
+"""Aligns the words of sentences with those of their translations."""
 
 import re
 from collections.abc import Sequence
@@ -23,19 +23,19 @@ SMALLEST = 1e-6  # of a similarity, whose logarithm is the cost
 
 
 class Sentence(NamedTuple):
-    """A sentence's pieces: their ids, without ``<s>`` and ``</s>``, and the number of the word that each is of."""
+    """A sentence's pieces: their ids, without ``<s>`` and ``</s>``, and the number of each one's word."""
 
     ids: list[int]
     words: list[int]
 
 
 def split_words(line: str) -> list[str]:
-    """A line's words, between spaces and tabs: a no-break space, say, can be part of a word."""
+    """Split a line at spaces and tabs; a no-break space, for instance, can be part of a word."""
     return re.findall(r"[^ \t]+", line)
 
 
 def usual_layer(pretrained: PretrainedModel) -> int:
-    """The layer of XLM-E's alignments, 9 of 12 (section 4.6), or the middle one of a model of another depth."""
+    """Return the layer of XLM-E's alignments, 9 of 12 (section 4.6), or the middle one if the depth is another."""
     depth = len(pretrained.model.encoder.sentence_encoder.layers)
     return 9 if depth == 12 else (depth + 1) // 2
 
@@ -45,24 +45,24 @@ def align(
     pretrained: PretrainedModel, source: Sequence[str], target: Sequence[str], *, layer: int, apart: bool = False,
     regularisation: float = 1.0, iterations: int = 2, max_tokens: int = 8192, names: tuple[str, str] = ("x", "y"),
 ) -> list[Links]:  # fmt: skip
-    """The links between the words of each source line and those of the target line of the same number.
+    """Return the links between the words of each source line and those of its target line.
 
-    Pieces i and j with states h_i and h_j have the cost -log max(1e-6, h_i . h_j), each side's pieces share a mass of
-    1, and i is linked to the j that most of it goes to if most of what comes to j is from i. Words are linked if any of
-    their pieces are.
+    Pieces i and j with states h_i and h_j have the cost -log max(1e-6, h_i . h_j), and the pieces of each side share a
+    mass of 1. Pieces i and j are linked if most of i's mass goes to j, and most of j's mass comes from i. Words are linked
+    if any of their pieces are.
 
-    XLM-E (section 4.6) names the method and the layer alone; the rest is as in the aligner that XLM-Align's authors
-    have released: both sentences in one sequence, inner products, a regularisation of 1, 2 iterations, links of both
-    directions alone. Three things differ: the sequence is that of TLM, with two ``</s>`` between the sentences, as the
-    model has seen it; rows are scaled before columns; and a side has a mass of 1 instead of each piece, since both
-    sides must have the same (the plan is theirs times a number).
+    XLM-E (section 4.6) gives only the method and the layer. Everything else is as in the released aligner of XLM-Align:
+    both sentences in one sequence, inner products, a regularisation of 1, 2 iterations, and only links that both
+    directions have. Three things differ. The sequence is that of TLM, with two ``</s>`` between the sentences, as in
+    training. Rows are scaled before columns. And each side, not each piece, has a mass of 1, since both sides must have
+    the same; the plan is the released aligner's times a constant.
 
     Args:
         pretrained: on the device to compute on.
-        source, target: as many lines, of words with spaces between them.
+        source, target: equally many lines, with spaces between words.
         layer: 0 for the embeddings, n for the states after the n-th layer.
-        apart: compute the states of each sentence by itself, where x does not see y.
-        regularisation, iterations: as of :func:`sinkhorn`.
+        apart: encode each sentence alone, so that x does not see y.
+        regularisation, iterations: as in :func:`sinkhorn`.
         max_tokens: of a batch, with padding.
         names: of the texts, for the messages.
 
@@ -110,21 +110,21 @@ def _check_lengths(
         lengths = [len(x.ids) + 2, len(y.ids) + 2]
         if not apart and sum(lengths) > longest:
             raise UserError(
-                f"{names[0]}, line {number}: has with its translation {sum(lengths):,} tokens, and the model positions "
-                f"for {longest:,}: shorten it, leave it out, or encode the sentences --apart"
+                f"{names[0]}, line {number}: has {sum(lengths):,} tokens with its translation, but the model has "
+                f"{longest:,} positions: shorten it, leave it out, or encode the sentences --apart"
             )
         for length, name in zip(lengths, names):
             if length > longest:
                 raise UserError(
-                    f"{name}, line {number}: has {length:,} tokens, and the model positions for {longest:,}: shorten "
-                    "it, or leave it out"
+                    f"{name}, line {number}: has {length:,} tokens, but the model has {longest:,} positions: shorten it, "
+                    "or leave it out"
                 )
 
 
 def _states(
     pretrained: PretrainedModel, pairs: Sequence[tuple[Sentence, Sentence]], layer: int, apart: bool
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The states of each x's pieces and of each y's, (pieces, dim) each, fp32."""
+    """Return the states of each x's pieces and of each y's, (pieces, dim) each, fp32."""
     bos, eos = pretrained.dictionary.bos(), pretrained.dictionary.eos()
     xs, ys = zip(*pairs)
 
@@ -144,11 +144,11 @@ def _states(
 
 
 def _with_mass(states: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Sentences' states as a batch, (batch, length, dim), and their shares of a mass of 1, (batch, length)."""
+    """Return sentences' states as a batch, (batch, length, dim), and their shares of a mass of 1, (batch, length)."""
     masses = [pieces.new_full((len(pieces),), 1 / len(pieces)) for pieces in states]
     return pad_sequence(states, batch_first=True), pad_sequence(masses, batch_first=True)
 
 
 def pharaoh(found: Sequence[Links]) -> str:
-    """A line of ``i-j`` for each sentence, words numbered from 0."""
+    """Return a line of ``i-j`` for each sentence, with words numbered from 0."""
     return "".join(" ".join(f"{i}-{j}" for i, j in links) + "\n" for links in found)

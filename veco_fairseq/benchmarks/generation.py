@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import build_model
 
 from veco_fairseq.benchmarks.turns import command_of, in_turn
@@ -84,8 +85,8 @@ def export(checkpoint: Path, data: Path, output: Path, quantization: str) -> dic
 def with_fairseq(checkpoint: Path, data: Path, pieces, lines: list[str], *, search: Search, device: str) -> dict[str, Any]:
     """Translate with fairseq's beam search; see :func:`timed`."""
     translator = Translator(
-        [checkpoint], model=pieces, data=data, beam=search.beam, max_len_a=0, max_len_b=search.longest, batch_size=search.batch_size,
-        max_tokens=10**6, cpu=device == "cpu", min_len=search.shortest,
+        [checkpoint], model=pieces, data=data, batch_size=search.batch_size, max_tokens=10**6, cpu=device == "cpu",
+        search=GenerationConfig(beam=search.beam, max_len_a=0, max_len_b=search.longest, min_len=search.shortest),
     )  # fmt: skip
     return timed(translator.translate, lines)
 

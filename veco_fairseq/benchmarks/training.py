@@ -28,7 +28,7 @@ from veco_fairseq.criterions.base import PretrainingCriterion
 from veco_fairseq.criterions.knn import KnnCamlmCriterion, KnnCamlmCriterionConfig
 from veco_fairseq.criterions.replaced_token import ReplacedTokenCriterion, ReplacedTokenCriterionConfig
 from veco_fairseq.data.dataset import PretrainingDataset, SampleIndex
-from veco_fairseq.data.plan import DRAW
+from veco_fairseq.data.plan import EXAMPLE
 from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.sources import Stream
 from veco_fairseq.data.vocabulary import dictionary_of
@@ -115,9 +115,9 @@ def random_samples(sizes: Sizes, symbols: Dictionary) -> list[dict[str, dict]]:
     dataset = PretrainingDataset(streams, symbols, seed=1)
     samples = []
     for update in range(sizes.updates + 1):
-        draws = np.zeros(pairs, dtype=DRAW)
-        draws["epoch"], draws["index"] = update, np.arange(pairs)
-        samples.append(dataset[SampleIndex(draws, draws)])
+        examples = np.zeros(pairs, dtype=EXAMPLE)
+        examples["epoch"], examples["index"] = update, np.arange(pairs)
+        samples.append(dataset[SampleIndex(examples, examples)])
     return samples
 
 

@@ -1,11 +1,11 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Checkpoints: reading, conversion, averaging, imports and exports; see docs/api.md."""
+"""Checkpoints: read, convert, average, import and export them; see docs/api.md."""
 
 from importlib import import_module
 from typing import Any
 
-# Loaded when they are asked for: reading a checkpoint needs no model.
+# Loaded when first used, since reading a checkpoint needs no model.
 _MODULES = {
     "reading": ("read_checkpoint",),
     "seq2seq": ("convert_to_seq2seq", "report_lines"),

@@ -13,22 +13,22 @@ from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_output
 
-# fairseq's names of the checkpoints of epochs, and of updates within them.
+# fairseq's names for checkpoints of epochs, and of updates within them.
 EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 
 
 def last_checkpoints(folder: Path_, count: int, name: "re.Pattern[str]", upper_bound: int | None = None) -> list[Path]:
-    """The last ``count`` checkpoints of a save folder, the newest first.
+    """Return the last ``count`` checkpoints of a save folder, the newest first.
 
     Args:
         folder: of ``--save-dir``.
         count: how many.
         name: :data:`UPDATE` or :data:`EPOCH`.
-        upper_bound: none after this update or epoch.
+        upper_bound: the last update or epoch to take.
 
     Raises:
-        UserError: there is no such folder, or it has fewer.
+        UserError: there is no such folder, or it has fewer checkpoints.
     """
     if not Path(folder).is_dir():
         raise UserError(f"{folder}: no such folder: give --inputs the --save-dir of a training")
@@ -45,14 +45,14 @@ def last_checkpoints(folder: Path_, count: int, name: "re.Pattern[str]", upper_b
 
 
 def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
-    """The mean of the models of ``paths``, with the options and the dictionary of the first.
+    """Return the mean of the models in ``paths``, with the options and the dictionary of the first one.
 
-    One tensor at a time is read of every file, so that the memory is that of one model whatever their number, and
-    summed up in fp64; tensors that are one in the first file (tied weights) are one in the result.
+    One tensor at a time is read from all files and summed up in fp64. So memory holds one model, however many files there
+    are. Tensors that are one in the first file (tied weights) are one in the result.
 
     Args:
-        paths: checkpoints of one training; the first gives all that is not averaged.
-        trust: as of :func:`read_checkpoint`.
+        paths: checkpoints of one training; everything that is not averaged comes from the first.
+        trust: as in :func:`read_checkpoint`.
 
     Returns:
         A checkpoint without the state of the optimizer.
@@ -70,7 +70,7 @@ def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
         differing = sorted(name for name in shapes[0].keys() | shape.keys() if shape.get(name) != shapes[0].get(name))
         if differing:
             raise UserError(
-                f"{path}: is of another model than {paths[0]}: {len(differing)} tensors differ in name or shape "
+                f"{path}: has another model than {paths[0]}: {len(differing)} tensors differ in name or shape "
                 f"({differing[0]}): average checkpoints of one training"
             )
     means: dict[Any, torch.Tensor] = {}
@@ -85,7 +85,7 @@ def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
 
 
 def _vocabulary(state: dict[str, Any]) -> dict[str, Any]:
-    """What the task keeps but for the neighbours of k-NN target sampling, which each checkpoint has its own of."""
+    """Return the task's state without the neighbours of k-NN target sampling, which differ in each checkpoint."""
     return {key: value for key, value in (state.get("task_state") or {}).items() if key != "neighbours"}
 
 

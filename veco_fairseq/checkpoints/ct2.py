@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""A translation model for CTranslate2, by CTranslate2's own converter."""
+"""Writes a translation model for CTranslate2, by CTranslate2's own converter."""
 
 import shutil
 from argparse import Namespace
@@ -27,16 +27,16 @@ def export_ct2(
     """Write a folder that ``ctranslate2.Translator`` loads; its sources and targets are SentencePiece's pieces.
 
     Args:
-        checkpoint: of ``fairseq-train --task translation --arch veco_mt_*``, or an average of such.
+        checkpoint: of ``fairseq-train --task translation --arch veco_mt_*``, or an average of such checkpoints.
         output: the folder to make.
-        data: the folder with the dictionaries; default: the one that the checkpoint was trained on.
+        data: the folder of the dictionaries; by default the training data's.
         quantization: one of :data:`QUANTIZATIONS`.
         sentencepiece: a model to put into the folder.
 
     Raises:
-        UserError: the checkpoint cannot be read or is no stock translation model, the dictionaries are not there or
-            have language tokens (see :mod:`veco_fairseq.tasks.translation`),
-            CTranslate2 is not installed, or the folder is there and not empty.
+        UserError: the checkpoint cannot be read or is no ordinary translation model, the dictionaries do not exist or
+            have language tokens (see :mod:`veco_fairseq.tasks.translation`), CTranslate2 is not installed, or the folder
+            exists and is not empty.
     """
     try:
         from ctranslate2.converters import FairseqConverter

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The unplugged encoder, pre-trained or fine-tuned, as a folder of Hugging Face's XLM-RoBERTa."""
+"""Writes the plugged-out encoder, pre-trained or fine-tuned, as a folder of Hugging Face's XLM-RoBERTa."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ from veco_fairseq.files import Path_, atomic_folder
 
 
 class Head(NamedTuple):
-    """What stands on the encoder: Hugging Face's class for it, and our names and theirs (as in ``xlmr.NAMES``)."""
+    """A head on the encoder: Hugging Face's class for it, and our names and theirs (as in ``xlmr.NAMES``)."""
 
     architecture: str
     names: dict[str, str]
@@ -48,11 +48,11 @@ HEADS = {
 
 
 class Export(NamedTuple):
-    """What :func:`export_hf` did.
+    """The result of :func:`export_hf`.
 
     Attributes:
         folder: the output.
-        dropped: the number of parameters of the cross-attention, which XLM-R has no place for.
+        dropped: the number of parameters of the cross-attention, which XLM-R does not have.
         notes: lines for the user.
     """
 
@@ -62,18 +62,17 @@ class Export(NamedTuple):
 
 
 def export_hf(checkpoint: Path_, output: Path_, trust: bool = False) -> Export:
-    """Write the unplugged encoder and its head, with the tokenizer's files.
+    """Write the plugged-out encoder and its head, with the tokenizer's files.
 
     Args:
-        checkpoint: of ``--task camlm``, which becomes an XLMRobertaForMaskedLM, or, of XLM-E, an XLMRobertaModel; or of
-            ``--task veco_nlu --plug out``, which becomes one of :data:`HEADS`; its SentencePiece model is looked for
-            beside it.
+        checkpoint: of ``--task camlm``, which becomes an XLMRobertaForMaskedLM, or an XLMRobertaModel from XLM-E; or of
+            ``--task veco_nlu --plug out``, which becomes one of :data:`HEADS`. Its SentencePiece model must be beside it.
         output: the folder to make.
         trust: see :func:`veco_fairseq.checkpoints.reading.read_checkpoint`.
 
     Raises:
-        UserError: the checkpoint cannot be read or is another model's, it has a relative position bias or a head
-            that needs the cross-attention, or the folder is there and not empty.
+        UserError: the checkpoint cannot be read or has another model, it has a relative position bias or a head that
+            needs the cross-attention, or the folder exists and is not empty.
     """
     output = Path(output)
     with atomic_folder(output) as folder:
@@ -81,8 +80,8 @@ def export_hf(checkpoint: Path_, output: Path_, trust: bool = False) -> Export:
         refuse_relative_position_bias(pretrained, "Hugging Face's XLM-RoBERTa")
         if getattr(pretrained.task, "plug", "out") == "in":
             raise UserError(
-                f"{checkpoint}: was fine-tuned with --plug in, and Hugging Face's XLM-RoBERTa has no cross-attention: "
-                "fine-tune with --plug out for it"
+                f"{checkpoint}: was fine-tuned with --plug in, but Hugging Face's XLM-RoBERTa has no cross-attention: "
+                "fine-tune with --plug out"
             )
         unknown = [name for name in pretrained.weights if not name.startswith(("encoder.", "head."))]
         if unknown:
@@ -101,7 +100,7 @@ def export_hf(checkpoint: Path_, output: Path_, trust: bool = False) -> Export:
 
 
 def _tensors(pretrained: Pretrained) -> dict[str, Tensor]:
-    """Hugging Face's names: their tensors, contiguous, in fp32."""
+    """Return the tensors by Hugging Face's names, contiguous, in fp32."""
     table = {f"encoder.{ours}": theirs for ours, theirs in names(pretrained.model.encoder_layers).items()}
     head = _head(pretrained)
     if head is not MASKED_LM:
@@ -113,7 +112,7 @@ def _tensors(pretrained: Pretrained) -> dict[str, Tensor]:
         if ours not in pretrained.weights:
             raise UserError(f"{pretrained.path}: {ours} is missing; expected a checkpoint of this project")
         tensors[theirs] = pretrained.weights[ours].float().contiguous()
-    # One token type, added to every token: nothing.
+    # Hugging Face adds one token type to every token: it is zero.
     tensors[TOKEN_TYPES] = torch.zeros(1, pretrained.model.encoder_embed_dim)
     return {name.removeprefix("roberta."): t for name, t in tensors.items()} if head is NO_HEAD else tensors
 
@@ -155,7 +154,7 @@ def _config(pretrained: Pretrained, tensors: dict[str, Tensor]) -> dict[str, Any
 
 
 def _write_tokenizer(pretrained: Pretrained, folder: Path) -> list[str]:
-    """The files of XLMRobertaTokenizer, if its ids are the model's; lines for the user if not."""
+    """Write the files of XLMRobertaTokenizer if its ids are the model's; otherwise return lines for the user."""
     model = pretrained.path.with_name(MODEL_NAME)
     if not model.is_file():
         return [f"no tokenizer: {model} is not there"]
@@ -172,10 +171,10 @@ def _write_json(path: Path, value: dict[str, Any]) -> None:
 
 
 def import_transformers() -> Any | None:
-    """The transformers package, if it is installed.
+    """Import and return the transformers package, or None if it is not installed.
 
-    It imports torchaudio wherever that is installed. ``scripts/setup.sh`` leaves it out, but pip installs one with
-    fairseq-fixed that cannot be loaded beside every build of torch: it is hidden meanwhile.
+    transformers imports torchaudio if that is installed. ``scripts/setup.sh`` leaves torchaudio out, but pip installs a
+    version with fairseq-fixed that not every build of torch can load. So torchaudio is hidden during the import.
     """
     hidden = "torchaudio" not in sys.modules
     if hidden:
@@ -183,7 +182,7 @@ def import_transformers() -> Any | None:
     try:
         import transformers
 
-        transformers.XLMRobertaForMaskedLM  # noqa: B018  transformers imports its models when they are named
+        transformers.XLMRobertaForMaskedLM  # noqa: B018  transformers imports a model when it is named
         return transformers
     except ImportError:
         return None
@@ -194,9 +193,9 @@ def import_transformers() -> Any | None:
 
 @torch.no_grad()
 def largest_difference(checkpoint: Path_, folder: Path_, trust: bool = False) -> float | None:
-    """Between the outputs of the unplugged model and of the folder loaded by transformers, on random tokens.
+    """Compare the outputs of the plugged-out model, and of the folder loaded by transformers, on random tokens.
 
-    The outputs are logits, or, without a head, the last layer's states.
+    The outputs are logits or, without a head, the last layer's states.
 
     Returns:
         The largest absolute difference; None if transformers is not installed.

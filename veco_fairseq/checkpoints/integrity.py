@@ -1,9 +1,9 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Whether a checkpoint's bytes are those that were written, and its weights are numbers.
+"""Checks that a checkpoint's bytes are those that were written, and that its weights are numbers.
 
-A file of torch.save is a zip archive, which keeps a CRC-32 of each record; torch itself does not look at them when it
-reads. Older formats have none: those of torch before 1.6, and safetensors.
+torch.save writes a zip archive with a CRC-32 of each record, but torch does not check these when it reads. The format of
+torch before 1.6 and safetensors have no checksums.
 """
 
 import os
@@ -21,11 +21,11 @@ from torch import Tensor
 
 from veco_fairseq.errors import UserError
 
-CHUNK = 1 << 20  # bytes at a time: they are summed up where the processor's cache still has them
+CHUNK = 1 << 20  # bytes at a time, few enough to stay in the processor's cache
 
 
 class WrongBytes(Exception):
-    """A record has another CRC-32 than was written; ``record`` is its :class:`zipfile.ZipInfo`."""
+    """A record's CRC-32 is not the one that was written; ``record`` is its :class:`zipfile.ZipInfo`."""
 
     def __init__(self, record: zipfile.ZipInfo):
         super().__init__(f"{record.filename}: its CRC-32 is not what was written")
@@ -33,7 +33,7 @@ class WrongBytes(Exception):
 
 
 class WrongSize(Exception):
-    """A record has fewer or more bytes than its tensor."""
+    """A record does not have as many bytes as its tensor."""
 
 
 class Records:
@@ -63,9 +63,9 @@ class Records:
             WrongBytes: of the first record that differs.
         """
         if self.have_crc:
-            # the largest first, so that no thread is left alone with it at the end
+            # the largest first, so that no thread is still busy with it at the end
             largest_first = sorted(records, key=lambda record: record.file_size, reverse=True)
-            own = threading.local()  # an archive for each thread: they would wait for one another at a common one
+            own = threading.local()  # an archive for each thread, since threads would wait for each other at one
 
             def begin() -> None:
                 own.archive = zipfile.ZipFile(self.path)
@@ -75,12 +75,12 @@ class Records:
                     pass
 
     def of_state(self, state: Any) -> dict[str, zipfile.ZipInfo]:
-        """The record of each storage in what was loaded, by the name of its first tensor, as ``model.a.weight``.
+        """Return the record of each storage in a loaded state, by the name of its first tensor, as ``model.a.weight``.
 
-        torch.save numbers the storages as it comes to them. Empty if this is not so here.
+        torch.save numbers the storages in the order in which it meets them. The result is empty if this is not so here.
 
         Raises:
-            WrongSize: a storage is of a size that no record has.
+            WrongSize: a storage has a size that no record has.
         """
         names: dict[int, str] = {}
         sizes: list[int] = []
@@ -114,7 +114,7 @@ def _is_tensor(record: zipfile.ZipInfo) -> bool:
 
 
 def tensors_of(state: Any) -> Iterator[tuple[str, Tensor]]:
-    """The tensors in a nest of dicts, lists and options, in their order, each with its place, as ``model.a.weight``."""
+    """Yield the tensors in nested dicts, lists and options, in their order, with their names, as ``model.a.weight``."""
     seen = set()
     left = [("", state)]
     while left:
@@ -130,23 +130,23 @@ def tensors_of(state: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def check_finite(path: str | Path, tensors: Mapping[str, Any]) -> None:
-    """Refuse weights that are no numbers, of which nothing can be made.
+    """Refuse weights that are no numbers.
 
     Raises:
-        UserError: a tensor holds NaN or infinity; it is named.
+        UserError: a tensor holds NaN or infinity; names the tensor.
     """
     looked_at = set()
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or not tensor.numel():
             continue
-        place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)  # tied ones once
+        place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)  # check tied ones once
         if place in looked_at:
             continue
         looked_at.add(place)
-        lowest, highest = tensor.detach().aminmax()  # one pass, and NaN comes through
+        lowest, highest = tensor.detach().aminmax()  # one pass, which keeps NaN
         if not (lowest.isfinite() and highest.isfinite()):
             count = int((~tensor.detach().isfinite()).sum())
             raise UserError(
-                f"{path}: its tensor {name} holds NaN or infinity ({count:,} of {tensor.numel():,} values), so that "
-                "nothing can be made of the model: its training diverged; use a checkpoint from before"
+                f"{path}: its tensor {name} holds NaN or infinity ({count:,} of {tensor.numel():,} values), so the model "
+                "is useless: its training diverged; use an earlier checkpoint"
             )

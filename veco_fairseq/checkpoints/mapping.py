@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""What every tensor of a pre-trained VECO becomes in a translation model (VECO, section 3)."""
+"""Maps the tensors of a pre-trained VECO to those of a translation model (VECO, section 3)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ from veco_fairseq.files import Path_
 
 
 class Row(NamedTuple):
-    """One row of the table of names: the matched span of a key becomes ``target``.
+    """One row of the table of names: ``target`` replaces the matched part of a name.
 
     Attributes:
         pattern: anchored; its group, if it has one, is the pre-trained layer's number.
-        target: the new beginning, "{}" standing for the new layer's number; nothing: the tensor is dropped.
+        target: the new beginning, with "{}" for the new layer's number; None drops the tensor.
         what: the tensors' name in the report.
     """
 
@@ -67,9 +67,9 @@ class Group(NamedTuple):
     Attributes:
         action: "copied", "tied", "dropped" or "new".
         what: the tensors.
-        source: where they come from, or how they are initialised, or why they are dropped.
-        tensors: how many, each counted once however many names it has; 0 for rows of a table.
-        parameters: how many.
+        source: where they come from, how they are initialised, or why they are dropped.
+        tensors: their number, each counted once even if it has several names; 0 for rows of a table.
+        parameters: the number of parameters.
     """
 
     action: str
@@ -96,12 +96,12 @@ def map_weights(
     Args:
         pretrained: the tensors.
         chosen: the pre-trained layer of every decoder layer.
-        rows: by the pattern of a tensor with a row for every token, the rows to use instead.
-        dropped: by the pattern of tensors to leave out, why.
-        tie_self_attention: the decoder's is the encoder's own tensors, so that the file has them once.
+        rows: the rows for tensors with a row for every token, by the pattern of their names.
+        dropped: the reasons to leave out tensors, by the pattern of their names.
+        tie_self_attention: take the encoder's own tensors for the decoder's, so that the file has them once.
 
     Returns:
-        The translation model's tensors, those whose names the table doesn't have, and the report's groups.
+        The translation model's tensors, the tensors whose names the table does not have, and the report's groups.
     """
     weights: dict[str, Tensor] = {}
     unknown: dict[str, Tensor] = {}
@@ -134,7 +134,7 @@ def map_weights(
 
 
 def _targets(row: Row, match: "re.Match[str]", chosen: Sequence[int]) -> list[str]:
-    """The new names of the key that ``match`` is of: none, one, or one for every decoder layer that took it."""
+    """Return the new names of the matched tensor: none, one, or one for every decoder layer that takes it."""
     if row.target is None:
         return []
     rest = match.string[match.end() :]
@@ -161,10 +161,10 @@ def _dropped_because(row: Row, chosen: Sequence[int]) -> str:
 
 
 def check_weights(path: Path_, weights: dict[str, Tensor], unknown: dict[str, Tensor], expected: dict[str, torch.Size]) -> None:
-    """Compare the renamed tensors with the model to be built.
+    """Compare the renamed tensors with the model that they are for.
 
     Raises:
-        UserError: with everything that is missing, unexpected or of another shape.
+        UserError: names everything that is missing, unexpected, or of another shape.
     """
     problems = [f"{name} is missing, expected {tuple(expected[name])}" for name in expected if name not in weights]
     problems += [f"{name} {tuple(tensor.shape)} is unexpected" for name, tensor in unknown.items()]

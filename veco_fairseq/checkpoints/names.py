@@ -10,4 +10,4 @@ EMBEDDINGS = "encoder.sentence_encoder.embed_tokens.weight"
 PROJECTION = "encoder.sentence_encoder.embed_tokens.project.weight"
 LM_HEAD = "encoder.lm_head."
 TIED_HEAD = "encoder.lm_head.weight"  # the embeddings again
-PRETRAINING_ALONE = re.compile(r"^(?:generator|detection_head)\.")  # of XLM-E: what is not the discriminator's
+PRETRAINING_ALONE = re.compile(r"^(?:generator|detection_head)\.")  # of XLM-E, beside the discriminator

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""A pre-training checkpoint: its tensors and options, or the model, ready to look into."""
+"""Reads a checkpoint of pre-training: its tensors, options and dictionary."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -15,17 +15,17 @@ from veco_fairseq.files import Path_
 
 
 class Pretrained(NamedTuple):
-    """What a pre-training checkpoint holds for us.
+    """The content of a pre-training checkpoint.
 
     Attributes:
         path: the file.
         weights: its state dict.
         model: its model options.
         symbols: its dictionary, in id order.
-        objective: the criterion's objective, "camlm" or "mlm"; empty if the file doesn't say, as XLM-E's.
+        objective: the criterion's objective, "camlm" or "mlm"; empty if the file does not say, as with XLM-E.
         task: its task options.
-        labels: of an understanding task, its classes or tags.
-        notes: lines for the user on what is not as in the file.
+        labels: the classes or tags of an understanding task.
+        notes: lines for the user on what differs from the file.
     """
 
     path: Path
@@ -52,13 +52,12 @@ def read_pretrained(path: Path_, trust: bool = False, plain: bool = True) -> Pre
     Args:
         path: the file.
         trust: see :func:`veco_fairseq.checkpoints.reading.read_checkpoint`.
-        plain: an encoder with an ordinary table of embeddings in any case, for what knows no other model: see
-            :func:`discriminator` and :func:`fold`.
+        plain: always return an encoder with an ordinary table of embeddings: see :func:`discriminator` and :func:`fold`.
 
     Raises:
-        UserError: it cannot be read, or is another model's; the message says which.
+        UserError: the file cannot be read, or has another model; the message names it.
     """
-    state = read_checkpoint(path, trust, mapped=True)  # the optimizer's part is not looked at
+    state = read_checkpoint(path, trust, mapped=True)  # the optimizer's part is not used
     wanted = "expected a VECO checkpoint or an XLM-E, as fairseq-train --task camlm writes them"
     config = state.get("cfg") or {}
     model = _namespace(config.get("model") or state.get("args"))
@@ -76,9 +75,9 @@ def read_pretrained(path: Path_, trust: bool = False, plain: bool = True) -> Pre
 
 
 def discriminator(pretrained: Pretrained) -> Pretrained:
-    """Of XLM-E what is kept after pre-training: the discriminator, an encoder without LM head and cross-attention.
+    """Return XLM-E's discriminator, an encoder without LM head and cross-attention, which is kept after pre-training.
 
-    Tables that the generator shares are saved under its names and the discriminator's, and stay under these.
+    Tables that both models share are saved under the names of both, and keep the discriminator's.
     """
     kept = {name: tensor for name, tensor in pretrained.weights.items() if not PRETRAINING_ALONE.match(name)}
     if len(kept) == len(pretrained.weights):
@@ -91,7 +90,7 @@ def discriminator(pretrained: Pretrained) -> Pretrained:
 
 
 def fold(pretrained: Pretrained) -> Pretrained:
-    """A model of ``--embed-dim`` (VoCap, section 3.2) as one without: with the same outputs, and an ordinary table.
+    """Turn a model with ``--embed-dim`` (VoCap, section 3.2) into one with an ordinary table and the same outputs.
 
     The table, (tokens, embed dim), and its projection P, (dim, embed dim), are multiplied: table P^T, (tokens, dim).
     """
@@ -108,19 +107,19 @@ def fold(pretrained: Pretrained) -> Pretrained:
 
 
 def refuse_relative_position_bias(pretrained: Pretrained, target: str) -> None:
-    """Raise UserError if the model has what ``target`` has no place for."""
+    """Raise UserError if the model has a relative position bias, which ``target`` has no place for."""
     if getattr(pretrained.model, "relative_position_bias", False):
         raise UserError(f"{pretrained.path}: was pre-trained with --relative-position-bias, which {target} has no place for")
 
 
 def _namespace(options: Any) -> Namespace | None:
-    """Options by attribute, whichever way they were saved."""
+    """Return the options as attributes, however they were saved."""
     return Namespace(**options) if isinstance(options, dict) else options
 
 
 def _check_is_ours(path: Path_, weights: dict[str, Tensor], arch: str, wanted: str) -> None:
-    """Tell a checkpoint of another model by its names, and say what it is."""
-    # The head is that of an understanding task, which has a cross-attention only if it is plugged in.
+    """Recognise a checkpoint of another model by its names, and refuse it with the model's name."""
+    # The head of an understanding task has a cross-attention only if it is plugged in.
     if any(CROSS_ATTENTION.match(name) or name.startswith(("detection_head.", "head.")) for name in weights):
         return
     if any(name.startswith("decoder.layers.") for name in weights):

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Reading checkpoints without running the code that a pickle can hold."""
+"""Reads checkpoints without running the code that a pickle can hold."""
 
 import argparse
 import errno
@@ -28,19 +28,19 @@ except ImportError:  # numpy 1
 
 
 class DamagedCheckpoint(UserError):
-    """The file is there and cannot be read: empty, cut off or overwritten. Another copy may well be whole."""
+    """The file exists but cannot be read: it is empty, cut off or overwritten. Another copy may be whole."""
 
 
 def allowed_types() -> list[Callable | tuple[Callable, str]]:
-    """All that a checkpoint may hold beside tensors and plain values, as torch's add_safe_globals takes it.
+    """Return what a checkpoint may hold beside tensors and plain values, for torch's add_safe_globals.
 
-    - argparse.Namespace: fairseq-train keeps its command line in one, as everybody's checkpoints do.
-    - numpy's arrays and numbers: the metrics of ``--eval-bleu`` are such, and are kept for resuming.
+    - argparse.Namespace: fairseq-train keeps its command line in one.
+    - numpy's arrays and numbers: the metrics of ``--eval-bleu``, which are kept for resuming.
 
     Making any of these runs no code of the file's choice.
     """
     kinds = (np.bool_, np.uint8, np.int32, np.int64, np.float16, np.float32, np.float64)
-    # A name of its own where numpy 1 and 2 write different ones: each must read the other's checkpoints.
+    # numpy 1 and 2 write different names, and each must read the other's checkpoints.
     renamed = [
         (function, f"numpy.{core}.multiarray.{name}")
         for name, function in (("_reconstruct", multiarray._reconstruct), ("scalar", multiarray.scalar))
@@ -49,10 +49,10 @@ def allowed_types() -> list[Callable | tuple[Callable, str]]:
     return [argparse.Namespace, np.ndarray, np.dtype, *renamed, *(type(np.dtype(kind)) for kind in kinds)]
 
 
-# For the whole process: fairseq's own reading and its broadcasts between workers need them as well.
+# For the whole process: fairseq's own reading, and its broadcasts between workers, need them, too.
 torch.serialization.add_safe_globals(allowed_types())
 
-# torch's words for "this pickle asks for more than is allowed", with the name of what it asks for.
+# torch's messages for a pickle that needs more than is allowed, with the name of what it needs.
 REFUSED = re.compile(
     r"GLOBAL (\S+) was not an allowed global|unsupported GLOBAL (\S+) whose module|"
     r"allowlisted via `add_safe_globals`,? but got (<class '\S+'>|\S+)|"
@@ -60,7 +60,7 @@ REFUSED = re.compile(
 )
 
 
-ZIP = b"PK\3\4"  # how torch tells its format from the one before 1.6
+ZIP = b"PK\3\4"  # the first bytes of torch's format since 1.6
 OPTIMIZER = "last_optimizer_state."
 
 
@@ -69,18 +69,18 @@ def read_checkpoint(path: str | Path, trust: bool = False, mapped: bool = False)
 
     Args:
         path: the file.
-        trust: unpickle whatever the file holds, though that can run any code: only when the user says so
+        trust: unpickle whatever the file holds, although that can run any code; only when the user says so
             (``--trust-checkpoint``).
-        mapped: map the file instead of reading it, where its format allows: a tensor takes memory once it is looked
-            at, and the system may take that back. The optimizer's state is not to be used then: it is not checked.
+        mapped: map the file instead of reading it, if its format allows it. A tensor then takes memory only when it is
+            used. Do not use the optimizer's state then, since it is not checked.
 
     Raises:
-        DamagedCheckpoint: the file is empty, cut off or damaged, or (unless it is of torch before 1.6, whose format
-            has no checksums) a byte of it is another one than was written.
-        UserError: the file is missing, or no fairseq checkpoint (it has no "model"), or a part of it is not what it
-            must be (:func:`~veco_fairseq.checkpoints.skeleton.check_skeleton`), or its model has a tensor with NaN or
-            infinity, or it needs more than :func:`allowed_types` and is not trusted, or an option holds what fairseq
-            would run as code (:func:`veco_fairseq.options.literals.check_options`).
+        DamagedCheckpoint: the file is empty, cut off or damaged, or a byte differs from what was written. (The format of
+            torch before 1.6 has no checksums to find this by.)
+        UserError: the file is missing; it is no fairseq checkpoint, since it has no "model"; a part of it has a wrong
+            type (:func:`~veco_fairseq.checkpoints.skeleton.check_skeleton`); its model has a tensor with NaN or infinity;
+            it needs more than :func:`allowed_types` and is not trusted; or an option holds what fairseq would run as code
+            (:func:`veco_fairseq.options.literals.check_options`).
     """
     state = _load(Path(path), trust, mapped)
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
@@ -93,7 +93,7 @@ def read_checkpoint(path: str | Path, trust: bool = False, mapped: bool = False)
 
 
 def read_tensors(path: str | Path) -> dict[str, torch.Tensor]:
-    """Read a plain state dict, as Hugging Face's pytorch_model.bin is one; errors as in :func:`read_checkpoint`."""
+    """Read a plain state dict, such as Hugging Face's pytorch_model.bin; errors as in :func:`read_checkpoint`."""
     state = _load(Path(path), trust=False)
     if not isinstance(state, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
         raise UserError(f"{path}: holds more than tensors: expected the pytorch_model.bin of a Hugging Face folder")
@@ -108,12 +108,12 @@ def _load(path: Path, trust: bool, mapped: bool = False) -> Any:
         with open(path, "rb") as file:
             records = Records(path) if file.read(4) == ZIP else None
         if records:
-            records.check(records.others)  # before anything is made of them
+            records.check(records.others)  # before anything is made from them
         mapped = mapped and records is not None
         with nullcontext(path) if mapped else open(path, "rb") as file, warnings.catch_warnings():
-            # torch remarks on a pickle protocol that is not its own: a file that matters fails for a better reason
+            # torch warns of other pickle protocols; a file for which this matters fails with a better message
             warnings.filterwarnings("ignore", message="Detected pickle protocol")
-            # always explicit: the default is another one before torch 2.6, and an environment variable changes it
+            # always explicit, since the default changed with torch 2.6, and an environment variable changes it, too
             state = torch.load(file, map_location="cpu", weights_only=not trust, mmap=mapped)
         if records:
             _check_tensors(path, records, state, mapped)
@@ -125,10 +125,10 @@ def _load(path: Path, trust: bool, mapped: bool = False) -> Any:
 
 
 def _check_tensors(path: Path, records: Records, state: Any, mapped: bool) -> None:
-    """Compare the CRC-32 of the tensors: of all, or, of a mapped checkpoint, of those that are not the optimizer's.
+    """Compare the CRC-32 of all tensors; in a mapped checkpoint, without those of the optimizer.
 
     Raises:
-        DamagedCheckpoint: bytes of a tensor are other ones than were written; it is named.
+        DamagedCheckpoint: bytes of a tensor are not those that were written; names the tensor.
     """
     try:
         of_state = records.of_state(state)
@@ -147,7 +147,7 @@ def _check_tensors(path: Path, records: Records, state: Any, mapped: bool) -> No
 
 
 def _failure(path: Path, error: Exception) -> UserError:
-    """Why ``path`` could not be read, and what to do."""
+    """Return an error that says why ``path`` could not be read, and what to do."""
     # A damaged file can fail with an OSError, too, without the name of a file (seen: EINVAL of a seek).
     if isinstance(error, OSError) and error.filename is not None:
         if error.errno == errno.ENOENT:
@@ -157,7 +157,7 @@ def _failure(path: Path, error: Exception) -> UserError:
     if refused is not None:
         return UserError(
             f"{path}: refused: it holds {refused}, and loading that could run code; if you trust whoever made it, "
-            "the commands in scripts/ read it with --trust-checkpoint"
+            "the veco commands read it with --trust-checkpoint"
         )
     return DamagedCheckpoint(
         f"{path}: cannot be read ({os.path.getsize(path):,} bytes): it is cut off, damaged or no checkpoint "
@@ -166,12 +166,12 @@ def _failure(path: Path, error: Exception) -> UserError:
 
 
 def refused_type(error: Exception) -> str | None:
-    """The type for which torch refused a pickle, or None if ``error`` has another reason."""
+    """Return the type for which torch refused a pickle, or None if ``error`` has another reason."""
     match = REFUSED.search(str(error)) if isinstance(error, pickle.UnpicklingError) else None
     return None if match is None else next(group for group in match.groups() if group)
 
 
 def _first_words(error: Exception) -> str:
-    """The kind of an error and the start of what it says, less torch's advice to the programmer."""
+    """Return an error's type and the start of its message, without torch's advice to programmers."""
     text = re.split(r"[.\n]", str(error).strip(), maxsplit=1)[0].strip()
     return type(error).__name__ if text in ("", "Weights only load failed") else f"{type(error).__name__}: {text[:80]}"

@@ -35,16 +35,16 @@ HEADS = re.compile(r"^classification_heads\.")
 
 
 class Release(NamedTuple):
-    """What the file holds.
+    """The content of the authors' file.
 
     Attributes:
-        path: of it.
+        path: the file.
         weights: by name, in fp32, without embeddings.
         embeddings: (tokens, dim), shared by encoder, decoder and output.
-        symbols: of the rows, in their order.
-        model: sizes, as the options of pre-training.
+        symbols: the tokens of the rows, in their order.
+        model: the sizes, as options of pre-training.
         depths: layers of encoder and decoder.
-        dropped: tensors with no place here.
+        dropped: tensors that are not used here.
     """
 
     path: Path
@@ -61,11 +61,11 @@ def read_release(checkpoint: Path_, dictionary: Path_, trust: bool = False) -> R
 
     Args:
         checkpoint: their ``model.pt``, or one fine-tuned with their code.
-        dictionary: the dict.txt of the data it was trained on, language tokens at its end.
-        trust: unpickle a file that needs more than tensors and plain values.
+        dictionary: the dict.txt of its training data, with the language tokens at the end.
+        trust: unpickle a file that holds more than tensors and plain values.
 
     Raises:
-        UserError: a file is missing, damaged or of another model, or dictionary and checkpoint do not fit each other.
+        UserError: a file is missing, damaged or of another model, or dictionary and checkpoint do not belong together.
     """
     words = read_dictionary(dictionary)
     state = read_checkpoint(checkpoint, trust, mapped=True)
@@ -80,11 +80,11 @@ def read_release(checkpoint: Path_, dictionary: Path_, trust: bool = False) -> R
             raise UserError(f"{checkpoint}: {name} is not encoder.embed_tokens.weight: they must be tied")
     symbols = list(words.symbols)
     if len(embeddings) == len(symbols) + 1:
-        symbols.append(MASK)  # theirs is the last row, and not in dict.txt
+        symbols.append(MASK)  # the authors' mask is the last row, and not in dict.txt
     if len(embeddings) != len(symbols):
         raise UserError(
             f"{dictionary}: {len(words):,} tokens with fairseq's four, but {checkpoint} has {len(embeddings):,} rows "
-            f"of embeddings: they must be as many, or one more for {MASK}; give the dict.txt of the model's training"
+            f"of embeddings: there must be one row a token, and perhaps one for {MASK}: give the dict.txt of the model's training"
         )
     depths = {side: _depth(weights, side, checkpoint) for side in ("encoder", "decoder")}
     options = state.get("args") or (state.get("cfg") or {}).get("model") or Namespace()
@@ -114,20 +114,20 @@ def import_release(
     target_lang: str | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Write the authors' model as a translation model of this project's layout, ``--arch veco_mt_*``.
+    """Write the authors' model as a translation model in this project's layout, ``--arch veco_mt_*``.
 
     Args:
-        checkpoint, dictionary, trust: as of :func:`read_release`.
-        output: the file to write; beside it ``output`` + ".json" gets the report.
-        decoder_layers: how many of the decoder's layers to keep; none: all of them.
-        layer_selection: which: "last", "first" or numbers from 0 in the new decoder's order.
-        source_lang, target_lang: of the language tokens, for what takes its task from the checkpoint.
+        checkpoint, dictionary, trust: as in :func:`read_release`.
+        output: the file to write; ``output`` + ".json" gets the report.
+        decoder_layers: how many of the decoder's layers to keep; None for all.
+        layer_selection: which layers: "last", "first", or numbers from 0 in the new decoder's order.
+        source_lang, target_lang: of the language tokens, for programs that take their task from the checkpoint.
 
     Returns:
         The report, as in the JSON file.
 
     Raises:
-        UserError: as of :func:`read_release`, or a choice does not fit the model.
+        UserError: as in :func:`read_release`; or a choice does not fit the model.
     """
     release = read_release(checkpoint, dictionary, trust)
     target = read_dictionary(dictionary)
@@ -161,7 +161,7 @@ def import_release(
         if f"{side}.version" in expected:
             weights.setdefault(f"{side}.version", torch.tensor([3.0]))
     check_weights(release.path, weights, {}, expected)
-    command = finetune_options(release.model, len(chosen), {})
+    command = finetune_options(release.model, len(chosen), {}, target=target)
     report = {
         "checkpoint": str(release.path),
         "output": str(output),
@@ -177,13 +177,13 @@ def import_release(
 
 
 def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, trust: bool = False) -> list[Group]:
-    """Write the authors' model in the layout of ``--task camlm``, to be pre-trained further.
+    """Write the authors' model in the layout of ``--task camlm``, for more pre-training.
 
-    That is possible for one that has not been fine-tuned, in which encoder and decoder still have one self-attention
-    and FFN. The LM head's dense layer, LayerNorm and bias are not in the file: they are newly initialised.
+    The model must not have been fine-tuned: encoder and decoder must still have the same self-attention and FFN. The LM
+    head's dense layer, LayerNorm and bias are not in the file, and are newly initialised.
 
     Raises:
-        UserError: as of :func:`read_release`, or the two sides differ.
+        UserError: as in :func:`read_release`; or the two sides differ.
     """
     release = read_release(checkpoint, dictionary, trust)
     _check_sides_are_one(release)
@@ -236,7 +236,7 @@ def _depth(weights: dict[str, Tensor], side: str, path: Path_) -> int:
 
 
 def _renamed(weights: dict[str, Tensor], side: str, kept: list[int]) -> dict[str, Tensor]:
-    """The tensors of a side; new layer i is old layer ``kept[i]``, of which there can be several."""
+    """Return the tensors of a side; new layer i is old layer ``kept[i]``, which can be there more than once."""
     found = {}
     for name, tensor in weights.items():
         layer = _layer(name)

@@ -1,10 +1,10 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""From a pre-trained VECO to a fairseq translation model (VECO, section 3, "Plug-in" for generation).
+"""Converts a pre-trained VECO to a fairseq translation model (VECO, section 3, "Plug-in" for generation).
 
-Encoder layer i takes self-attention and FFN of pre-trained layer i; decoder layer j takes self-attention,
-cross-attention and FFN of the layer chosen for j. Sources and targets share one embedding table and one
-position scheme, so that the encoder computes H and the decoder, but for its causal mask, S.
+Encoder layer i takes self-attention and FFN of pre-trained layer i. Decoder layer j takes self-attention, cross-attention
+and FFN of the layer chosen for j. Sources and targets share one embedding table and one kind of positions. So the encoder
+computes H, and the decoder, apart from its causal mask, S.
 """
 
 import copy
@@ -31,6 +31,7 @@ from veco_fairseq.checkpoints.mapping import HEAD_BIAS, HEAD_TRANSFORM, Group, c
 from veco_fairseq.checkpoints.names import CROSS_ATTENTION
 from veco_fairseq.checkpoints.pretrained import Pretrained, read_pretrained, refuse_relative_position_bias
 from veco_fairseq.data.roots import MASK
+from veco_fairseq.data.symbols import TARGET_TOKEN
 from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_output
@@ -47,42 +48,45 @@ def convert_to_seq2seq(
     keep_lm_head: bool = False,
     tie_self_attention: bool = False,
     allow_new_tokens: bool = False,
+    new_tokens: str = "mean",
     trust: bool = False,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Write the translation model that starts from a pre-training checkpoint.
+    """Write a translation model that starts from a pre-training checkpoint.
 
     Args:
         checkpoint: of ``--task camlm``.
-        output: the file to write; beside it ``output`` + ".json" gets the report.
-        decoder_layers: the decoder's depth, at most pre-training's; none: as many layers as that.
-        layer_selection: which pre-trained layers: "last", "first" or numbers from 0 in the decoder's order, "3,5".
-        dictionary: dict.txt of the translation data; default: pre-training's without ``<mask>``.
-        random_cross_attention: initialise the cross-attention anew (the XLM-R-initialised baseline; for XLM-E).
-        keep_lm_head: the decoder ends in pre-training's LM head (a model of its own, ``veco_transformer_*``).
-        tie_self_attention: a decoder layer shares the self-attention of the encoder layer it comes from (likewise).
-        allow_new_tokens: take a dictionary of which more than 1% is new.
-        trust: unpickle a file that needs more than tensors and plain values.
-        seed: of what is newly initialised.
+        output: the file to write; ``output`` + ".json" gets the report.
+        decoder_layers: the decoder's depth, at most pre-training's; None for pre-training's.
+        layer_selection: which pre-trained layers: "last", "first", or numbers from 0 in the decoder's order, "3,5".
+        dictionary: dict.txt of the translation data; by default pre-training's without ``<mask>``.
+        random_cross_attention: initialise the cross-attention at random (the XLM-R-initialised baseline; for XLM-E).
+        keep_lm_head: end the decoder in pre-training's LM head; the model is then a ``veco_transformer_*``.
+        tie_self_attention: share each decoder layer's self-attention with the encoder layer that it comes from; the model
+            is then a ``veco_transformer_*``.
+        allow_new_tokens: accept a dictionary even if more than 1% of its tokens are new.
+        new_tokens: "mean" or "random", see :func:`veco_fairseq.checkpoints.embeddings.token_rows`.
+        trust: unpickle a file that holds more than tensors and plain values.
+        seed: of everything that is newly initialised.
 
     Returns:
         The report, as in the JSON file.
 
     Raises:
-        UserError: a file is missing, damaged or something else, or the options do not fit the checkpoint.
+        UserError: a file is missing, damaged or of another kind, or the options do not fit the checkpoint.
     """
     _check_output(checkpoint, output)
-    # The small things first, so that a typing error does not wait for a large file.
+    # The small files first, so that a typo does not wait for a large file.
     target = None if dictionary is None else read_dictionary(dictionary)
     pretrained = read_pretrained(checkpoint, trust)
     refuse_relative_position_bias(pretrained, "fairseq's transformer")
     _check_parts(pretrained, random_cross_attention, keep_lm_head)
     chosen = choose_layers(layer_selection, decoder_layers, pretrained.model.encoder_layers)
-    if target is None:  # translation has no use for <mask>
+    if target is None:  # translation does not need <mask>
         target = dictionary_of(symbol for symbol in pretrained.symbols if symbol != MASK)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        rows, groups = token_rows(pretrained, target, dictionary, allow_new_tokens)
+        rows, groups = token_rows(pretrained, target, dictionary, allow_new_tokens, new_tokens=new_tokens)
         extras = {"keep_lm_head": True} if keep_lm_head else {}
         if tie_self_attention:
             extras["tie_self_attention"] = ",".join(map(str, chosen))
@@ -101,22 +105,22 @@ def convert_to_seq2seq(
 
 
 def report_lines(report: dict[str, Any]) -> list[str]:
-    """The report for people, one line for each group of tensors, and how to go on."""
+    """Return the report for people: one line for each group of tensors, and the options to go on with."""
     lines = [str(Group(**group)) for group in report["groups"]]
     lines += [f"note     {note}" for note in report["notes"]]
     return lines + [f"wrote    {report['output']}; fine-tune with {report['finetune_options']}"]
 
 
 def choose_layers(selection: str, wanted: int | None, available: int) -> list[int]:
-    """The pre-trained layer of every decoder layer (VECO, Table 4).
+    """Return the pre-trained layer of every decoder layer (VECO, Table 4).
 
     Args:
-        selection: "last", "first" or numbers from 0, "3,5", in the decoder's order.
-        wanted: how many decoder layers; none: as many as there are.
-        available: how many layers were pre-trained.
+        selection: "last", "first", or numbers from 0, "3,5", in the decoder's order.
+        wanted: the number of decoder layers; None for all.
+        available: the number of pre-trained layers.
 
     Raises:
-        UserError: it asks for layers that there are not.
+        UserError: a chosen layer does not exist.
     """
     wanted = available if wanted is None else wanted
     has = f"the checkpoint has {available} layers, 0 to {available - 1}"
@@ -138,17 +142,17 @@ def choose_layers(selection: str, wanted: int | None, available: int) -> list[in
 
 
 def _check_parts(pretrained: Pretrained, random_cross_attention: bool, keep_lm_head: bool) -> None:
-    """Raise UserError for what is to be taken from a model that does not have it, as XLM-E's discriminator."""
+    """Raise UserError if the model lacks a part to convert, as XLM-E's discriminator does."""
     if not (pretrained.has_cross_attention or random_cross_attention):
         raise UserError(
             f"{pretrained.path}: the model has no cross-attention to convert: --random-cross-attention starts a new one"
         )
     if keep_lm_head and not pretrained.has_lm_head:
-        raise UserError(f"--keep-lm-head: the model of {pretrained.path} has no LM head: take it away")
+        raise UserError(f"--keep-lm-head: the model of {pretrained.path} has no LM head: leave it out")
 
 
 def _left_out(random_cross_attention: bool, keep_lm_head: bool) -> dict["re.Pattern[str]", str]:
-    """What the converted model does not take from pre-training, and why."""
+    """Return what the converted model does not take from pre-training, and why."""
     reasons = {}
     if random_cross_attention:
         reasons[CROSS_ATTENTION] = "--random-cross-attention"
@@ -158,12 +162,12 @@ def _left_out(random_cross_attention: bool, keep_lm_head: bool) -> dict["re.Patt
 
 
 def translation_options(model: Namespace, decoder_layers: int, extras: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The preset for a pre-trained model, and its size as the options of fairseq's transformer.
+    """Return the preset for a pre-trained model, and its size as options of fairseq's transformer.
 
     Args:
         model: pre-training's options.
         decoder_layers: of the translation model.
-        extras: the options of ``veco_transformer_*``; if there are none it is a stock model.
+        extras: the options of ``veco_transformer_*``; without any, the model is fairseq's own.
     """
     family = "veco_transformer_" if extras else "veco_mt_"
     preset = re.sub(r"^(?:veco|xlme)_", family, getattr(model, "arch", ""))
@@ -185,17 +189,18 @@ def _flags(values: dict[str, Any]) -> list[str]:
     return [part for name, value in flags for part in ([name] if value == "True" else [name, value])]
 
 
-def finetune_options(model: Namespace, decoder_layers: int, extras: dict[str, Any]) -> str:
-    """The options of ``fairseq-train`` that build the converted model: the preset and what differs from it."""
+def finetune_options(model: Namespace, decoder_layers: int, extras: dict[str, Any], *, target: Dictionary) -> str:
+    """Return the options of ``fairseq-train`` for the converted model: the task, the preset and what differs from it."""
     preset, values = translation_options(model, decoder_layers, extras)
     defaults = Namespace()
     ARCH_CONFIG_REGISTRY[preset](defaults)
     differing = {n: v for n, v in values.items() if n == "decoder_layers" or v != getattr(defaults, n, None)}
-    return " ".join(["--task translation --arch", preset] + _flags(differing))
+    task = "veco_multilingual_translation" if any(map(TARGET_TOKEN.fullmatch, target.symbols)) else "translation"
+    return " ".join([f"--task {task} --arch", preset] + _flags(differing))
 
 
 def translation_config(model: Namespace, decoder_layers: int, extras: dict[str, Any], dictionary: Path_ | None) -> dict[str, Any]:
-    """The options that ``fairseq-train --task translation`` would have stored, as fairseq's own parser makes them."""
+    """Return the options that ``fairseq-train --task translation`` would store, made by fairseq's own parser."""
     preset, values = translation_options(model, decoder_layers, extras)
     data = "." if dictionary is None else str(Path(dictionary).parent)
     arguments = [data, "--task", "translation", "--arch", preset] + _flags(values)
@@ -204,7 +209,7 @@ def translation_config(model: Namespace, decoder_layers: int, extras: dict[str, 
 
 
 def _add_random_cross_attention(weights: dict[str, Tensor], model: Namespace, seed: int) -> Group:
-    """Initialise every decoder layer's cross-attention as fairseq's stock transformer does."""
+    """Initialise every decoder layer's cross-attention as fairseq's transformer does."""
     config = TransformerConfig.from_namespace(model)
     added = []
     for number in range(config.decoder.layers):
@@ -219,7 +224,7 @@ def _add_random_cross_attention(weights: dict[str, Tensor], model: Namespace, se
 
 
 def expected_shapes(model: Namespace, dictionary: Dictionary) -> dict[str, torch.Size]:
-    """Name and shape of every tensor of fairseq's translation model with these options (takes no memory)."""
+    """Return name and shape of every tensor of fairseq's translation model with these options, without using memory."""
     task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
     with torch.device("meta"):
         stock = build_model(copy.copy(model), task)
@@ -240,8 +245,8 @@ def _report(
     cross_attention_is_new = any(group.action == "new" and group.tensors for group in groups)
     if pretrained.objective == "mlm" and not cross_attention_is_new:
         notes.append(
-            "pre-trained with --objective mlm, so that the cross-attention copied here was never trained; "
-            "--random-cross-attention gives the baseline of the paper"
+            "pre-trained with --objective mlm, so the copied cross-attention was never trained; "
+            "--random-cross-attention gives the paper's baseline"
         )
     return {
         "checkpoint": str(pretrained.path),
@@ -250,7 +255,7 @@ def _report(
         "decoder_layers_from": chosen,
         "pretraining_tokens": len(pretrained.symbols),
         "tokens": len(target),
-        "finetune_options": finetune_options(pretrained.model, len(chosen), extras),
+        "finetune_options": finetune_options(pretrained.model, len(chosen), extras, target=target),
         "groups": [group._asdict() for group in groups],
         "notes": notes,
     }
@@ -266,7 +271,7 @@ def _check_output(checkpoint: Path_, output: Path_) -> None:
 def write_translation_model(
     output: Path_, weights: dict[str, Tensor], config: dict[str, Any], *, target: Dictionary, report: dict[str, Any]
 ) -> None:
-    """Write what fairseq's trainer and generator look for in a checkpoint, and the report beside it."""
+    """Write a checkpoint with what fairseq's trainer and generator need, and the report beside it."""
     history = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
     state = {
         "args": None,

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""What a checkpoint is made of, checked when it is read: a file that torch can read may hold anything in any place."""
+"""Checks the parts of a checkpoint when it is read, since a file that torch can read may hold anything anywhere."""
 
 import logging
 import math
@@ -20,8 +20,8 @@ from veco_fairseq.options.borders import check_options
 logger = logging.getLogger(__name__)
 
 GROUP = (Mapping, Namespace, type(None))
-NUMBER = (int, float, torch.Tensor)  # what several workers have added up is a tensor
-# Of a checkpoint and its parts: what each is, if it is there. fairseq-train writes them all; others write fewer.
+NUMBER = (int, float, torch.Tensor)  # a sum over several workers is a tensor
+# The types of a checkpoint's parts, if they are there. fairseq-train writes all of them; other programs write fewer.
 PARTS: dict[str, dict[str, tuple[type, ...]]] = {
     "": {
         "args": GROUP, "cfg": GROUP, "model": (dict,), "criterion": (dict, type(None)), "optimizer_history": (list,),
@@ -32,7 +32,7 @@ PARTS: dict[str, dict[str, tuple[type, ...]]] = {
          "task", "criterion", "optimizer", "lr_scheduler", "bpe", "tokenizer", "ema"), GROUP
     ),
     "task_state": {"symbols": (list,), "source_symbols": (list,), "labels": (list,), "languages": (list,),
-                   "neighbours": (dict,)},
+                   "lang_pairs": (list,), "neighbours": (dict,)},
     "extra_state": {"train_iterator": (dict,), "metrics": (list, dict), "previous_training_time": NUMBER,
                     "val_loss": (*NUMBER, type(None)), "best": (*NUMBER, type(None))},
     "extra_state, train_iterator": {"epoch": (int,), "iterations_in_epoch": (int,), "shuffle": (bool,), "version": (int,),
@@ -40,19 +40,19 @@ PARTS: dict[str, dict[str, tuple[type, ...]]] = {
     "last_optimizer_state": {"state": (dict,), "param_groups": (list,), "loss_scale": NUMBER},
 }  # fmt: skip
 OF_AN_UPDATE = {"criterion_name": (str,), "optimizer_name": (str,), "lr_scheduler_state": (dict,), "num_updates": (int,)}
-STRINGS = ("symbols", "source_symbols", "labels")
+STRINGS = ("symbols", "source_symbols", "labels", "lang_pairs")
 ADVICE = "give one as fairseq-train writes it"
 
 
 def check_skeleton(path: Path_, state: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint of which a part is not what it must be; parts that are not there are not missed.
+    """Refuse a checkpoint with a part of a wrong type; parts may be missing.
 
     Args:
         path: its file.
-        state: what it holds.
+        state: its content.
 
     Raises:
-        UserError: with the part, and what it is.
+        UserError: names the part, and what it is.
     """
     for where, parts in PARTS.items():
         part: Any = state
@@ -93,7 +93,7 @@ def _of(part: Any, key: str) -> Any:
 
 
 def _check_kind(path: Path_, part: Any, name: str, *, kinds: tuple[type, ...], where: str) -> None:
-    """Of a part that is there, if it is there: a bool is no number here."""
+    """Refuse a part of another type, if the part is there; a bool does not count as a number."""
     is_there = name in part if isinstance(part, Mapping) else hasattr(part, name)
     value = _of(part, name)
     if is_there and (not isinstance(value, kinds) or isinstance(value, bool) and bool not in kinds):
@@ -118,7 +118,7 @@ def _check_tensors(path: Path_, tensors: Mapping[Any, Any], where: str) -> None:
         if not isinstance(tensor, torch.Tensor):
             raise _problem(path, f"{where}, {name}", "a tensor", tensor)
         plain = tensor.layout == torch.strided and not tensor.is_quantized and tensor.device.type == "cpu"
-        # A counter is a whole number; a weight is none.
+        # A counter may be a tensor of whole numbers; a weight may not.
         if not plain or not (tensor.is_floating_point() or tensor.numel() <= 1 and not tensor.is_complex()):
             kind = f"{tensor.dtype}".removeprefix("torch.") if plain else f"{tensor.layout} on {tensor.device}"
             raise UserError(f"{path}: its {where}, {name}, is a tensor of {kind}, and must be one of numbers: {ADVICE}")
@@ -155,25 +155,25 @@ def _check_optimizer(path: Path_, optimizer: Any) -> None:
 
 
 def check_moments(path: Path_, optimizer: torch.optim.Optimizer) -> None:
-    """Refuse the state of an optimizer whose tensors are not of the parameters' shapes, which PyTorch takes as it is.
+    """Refuse an optimizer's state whose tensors do not have the parameters' shapes; PyTorch does not check this.
 
     Args:
-        path: of the checkpoint that it was loaded from.
-        optimizer: PyTorch's, or fairseq's that is one.
+        path: the checkpoint that the state was loaded from.
+        optimizer: PyTorch's, or fairseq's subclass of it.
 
     Raises:
-        UserError: with the names and shapes.
+        UserError: names the tensors and shapes.
     """
     for parameter, state in getattr(optimizer, "state", {}).items():
         lacking = {"step", "exp_avg", "exp_avg_sq"} - state.keys() if state and isinstance(optimizer, Adam) else ()
         if lacking:
-            raise UserError(f"{path}: its last_optimizer_state has no {min(lacking)} of a parameter: {ADVICE}")
+            raise UserError(f"{path}: its last_optimizer_state has no {min(lacking)} for a parameter: {ADVICE}")
         for name, value in state.items():
             if name.startswith("exp_avg") and (not torch.is_tensor(value) or value.shape != parameter.shape):
                 found = list(value.shape) if torch.is_tensor(value) else type(value).__name__
                 raise UserError(
                     f"{path}: its last_optimizer_state has {name} of {found} for a parameter of {list(parameter.shape)}: "
-                    "it is another model's; go on without it with --reset-optimizer"
+                    "it belongs to another model; --reset-optimizer goes on without it"
                 )
         step = state.get("step", 0)
         if not torch.is_tensor(step) and (isinstance(step, bool) or not isinstance(step, int) or step < 0):
@@ -182,14 +182,14 @@ def check_moments(path: Path_, optimizer: torch.optim.Optimizer) -> None:
 
 @contextmanager
 def making_sense_of(paths: Path_, advice: str = ADVICE, but: type[Exception] = UserError) -> Iterator[None]:
-    """Any error within is a UserError, of a file whose contents fit neither one another nor what they say they are.
+    """Turn any error in the block into a UserError about a file whose content is inconsistent.
 
-    For what does nothing but use them. With LOGLEVEL=DEBUG the traceback is logged.
+    The block must do nothing but use that content. With LOGLEVEL=DEBUG the traceback is logged.
 
     Args:
         paths: the file's name.
         advice: what to do about it.
-        but: an error that somebody else knows better.
+        but: errors that are passed on as they are.
     """
     try:
         yield

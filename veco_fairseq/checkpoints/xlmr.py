@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""XLM-R to and from VECO's unplugged encoder: fairseq's checkpoints, and Hugging Face's folders and files."""
+"""Starts a VECO from XLM-R: from fairseq's checkpoints, and Hugging Face's folders and files."""
 
 import re
 from collections.abc import Iterable
@@ -20,19 +20,19 @@ from veco_fairseq.files import Path_
 
 @torch.no_grad()
 def init_from(encoder: torch.nn.Module, dictionary: Dictionary, heads: int, path: Path_) -> list[Group]:
-    """Start a VECO from XLM-R: everything but the cross-attention is copied, embeddings and LM head bias by token.
+    """Start a VECO from XLM-R: copy everything but the cross-attention, embeddings and LM head bias by token.
 
     Args:
         encoder: a :class:`veco_fairseq.models.veco.VecoEncoder`, newly initialised.
         dictionary: its tokens, with ``<mask>``.
-        heads: its attention heads, which no tensor tells.
+        heads: the number of its attention heads, which no tensor shows.
         path: see :func:`read_xlmr`.
 
     Returns:
-        What was copied, left out and is new, for the report.
+        What is copied, left out and new, for the report.
 
     Raises:
-        UserError: see :func:`read_xlmr`; or XLM-R's size is another one, or hardly a token is the same.
+        UserError: see :func:`read_xlmr`; or XLM-R has another size, or hardly any of the same tokens.
     """
     xlmr = read_xlmr(path)
     ours = {name: p for name, p in encoder.named_parameters() if not CROSS_ATTENTION.match(f"encoder.{name}")}
@@ -57,12 +57,12 @@ def init_from(encoder: torch.nn.Module, dictionary: Dictionary, heads: int, path
         if name in (EMBEDDINGS, HEAD_BIAS):
             parameter[here] = source[name][there]
         else:
-            parameter.copy_(source[name][: len(parameter)])  # of the positions, as many as there are
+            parameter.copy_(source[name][: len(parameter)])  # as many positions as the model has
     return list(_report(xlmr, encoder, ours, shared=len(shared), tokens=len(dictionary)))
 
 
 def _check_sizes(xlmr: XlmR, ours: dict[str, Tensor], heads: int) -> None:
-    """Refuse, in one line, an XLM-R of another size than the model's."""
+    """Refuse an XLM-R whose size is not the model's."""
     problems = [] if heads == xlmr.heads else [f"{xlmr.heads} attention heads, here {heads}"]
     for name in sorted(ours.keys() | xlmr.weights.keys()):
         mine, theirs = (tuple(t[name].shape) if name in t else None for t in (ours, xlmr.weights))
@@ -77,7 +77,7 @@ def _check_sizes(xlmr: XlmR, ours: dict[str, Tensor], heads: int) -> None:
     if problems:
         more = f"; and {len(problems) - 3} more differences" if len(problems) > 3 else ""
         raise UserError(
-            f"{xlmr.path}: is of another size: {'; '.join(problems[:3])}{more}: choose the --arch of its size "
+            f"{xlmr.path}: has another size: {'; '.join(problems[:3])}{more}: choose the --arch of its size "
             "(veco_base for XLM-R base, veco_large for large)"
         )
 

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""XLM-R's checkpoints, read alike whether they are fairseq's or Hugging Face's."""
+"""Reads XLM-R's checkpoints, fairseq's and Hugging Face's, into one form."""
 
 import re
 from argparse import Namespace
@@ -37,7 +37,7 @@ TOKEN_TYPES = "roberta.embeddings.token_type_embeddings.weight"
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 
 
-# Ours below "encoder.", and Hugging Face's; ".*" stands for weight and bias, "{}" for the layer.
+# Our names below "encoder.", and Hugging Face's; ".*" stands for weight and bias, "{}" for the layer.
 NAMES = (
     (EMBEDDINGS, "roberta.embeddings.word_embeddings.weight"),
     (POSITIONS, "roberta.embeddings.position_embeddings.weight"),
@@ -56,26 +56,26 @@ NAMES = (
 )
 
 
-# What Hugging Face has beside them: copies of tied tensors, and what masked language modelling has no use for.
+# Hugging Face's other tensors: copies of tied ones, and some that masked language modelling does not need.
 HF_TIED = {"lm_head.decoder.weight": EMBEDDINGS, "lm_head.decoder.bias": HEAD_BIAS}
 
 
 HF_LEFT_OUT = re.compile(r"(roberta\.)?(pooler\.|embeddings\.position_ids$)|classifier\.|qa_outputs\.")
 
 
-# And fairseq's.
+# fairseq's other tensors.
 FAIRSEQ_LEFT_OUT = re.compile(r"encoder\.sentence_encoder\.version$|.*_float_tensor$|classification_heads\.")
 
 
 class XlmR(NamedTuple):
-    """What a file of XLM-R holds.
+    """The content of a file of XLM-R.
 
     Attributes:
         path: the file.
         weights: by our names below "encoder.", without the tied projection; fp32.
         symbols: the vocabulary, in the order of the embeddings' rows.
         heads: the number of attention heads.
-        left_out: names of the tensors without a place, with their sizes.
+        left_out: names of the tensors that are not used, with their sizes.
     """
 
     path: Path
@@ -86,7 +86,7 @@ class XlmR(NamedTuple):
 
 
 def names(layers: int) -> dict[str, str]:
-    """:data:`NAMES` written out for so many layers: ours to Hugging Face's."""
+    """Return :data:`NAMES` written out for this many layers: our names to Hugging Face's."""
     table = {}
     for ours, theirs in NAMES:
         for layer in range(layers) if "{}" in ours else (0,):
@@ -102,7 +102,7 @@ def read_xlmr(path: Path_) -> XlmR:
     """Read XLM-R from a fairseq checkpoint or folder, a Hugging Face folder, or a .safetensors file of one.
 
     Raises:
-        UserError: something is missing or damaged, or has another model's names.
+        UserError: something is missing or damaged, or has the names of another model.
     """
     path = Path(path)
     if path.is_dir():
@@ -131,22 +131,22 @@ def _read_hugging_face(path: Path) -> XlmR:
     weights = {ours[name]: tensor for name, tensor in tensors.items() if name in ours}
     for name, twin in HF_TIED.items():
         if name in tensors and not (twin in weights and torch.equal(tensors[name], weights[twin])):
-            raise UserError(f"{path}: {name} is not tied to the embeddings, as XLM-R's is: this is another model")
+            raise UserError(f"{path}: {name} is not tied to the embeddings as in XLM-R: this is another model")
     left_out = {name: tensor.numel() for name, tensor in tensors.items() if HF_LEFT_OUT.match(name)}
     known = {*ours, *left_out, *HF_TIED, TOKEN_TYPES}
     _refuse_unknown(path, [name for name in tensors if name not in known])
     if POSITIONS in weights and TOKEN_TYPES in tensors and tensors[TOKEN_TYPES].any():
-        # fairseq's XLM-R has no token types, and Hugging Face's but one, which is added to every token: zeros, mostly.
+        # fairseq's XLM-R has no token types. Hugging Face's has one, which is added to every token and mostly zero.
         weights[POSITIONS] = weights[POSITIONS] + tensors[TOKEN_TYPES][0]
-        weights[POSITIONS][SPECIAL.index("<pad>")] = 0  # at padding, which is 0 before the first layer
+        weights[POSITIONS][SPECIAL.index("<pad>")] = 0  # padding is 0 before the first layer
     return XlmR(path, weights, _hugging_face_symbols(path.parent), config["num_attention_heads"], left_out)
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    """What of config.json matters.
+    """Return the values of config.json that matter here.
 
     Raises:
-        UserError: it is missing, damaged, or of another kind of model.
+        UserError: the file is missing or damaged, or describes another kind of model.
     """
     try:
         config = read_json(path)
@@ -154,7 +154,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     except (ValueError, AttributeError) as error:
         raise UserError(f"{path}: is damaged ({error}): fetch it again") from error
     if kind != "xlm-roberta" or config.get("hidden_act", "gelu") != "gelu":
-        raise UserError(f"{path}: is of a model of type {kind}, with {config.get('hidden_act')}; expected xlm-roberta")
+        raise UserError(f"{path}: describes a model of type {kind}, with {config.get('hidden_act')}; expected xlm-roberta")
     missing = [key for key in needed if not isinstance(config.get(key), int)]
     if missing:
         raise UserError(f"{path}: has no {missing[0]}: fetch it again")
@@ -167,12 +167,12 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}
     except (SafetensorError, OSError) as error:
         raise DamagedCheckpoint(f"{path}: cannot be read ({error}): fetch it again") from error
-    check_finite(path, tensors)  # of its bytes the format has no checksum
+    check_finite(path, tensors)  # the format has no checksum of its bytes
     return tensors
 
 
 def _hugging_face_symbols(folder: Path) -> list[str]:
-    """The vocabulary of XLMRobertaTokenizer, from sentencepiece.bpe.model or tokenizer.json.
+    """Return the vocabulary of XLMRobertaTokenizer, from sentencepiece.bpe.model or tokenizer.json.
 
     Raises:
         UserError: neither is there.
@@ -197,8 +197,8 @@ def _read_fairseq(path: Path) -> XlmR:
     options = (state.get("cfg") or {}).get("model") or state.get("args")
     options = Namespace(**options) if isinstance(options, dict) else options
     if getattr(options, "encoder_attention_heads", None) is None:
-        raise UserError(f"{path}: its options don't say --encoder-attention-heads: give a checkpoint of fairseq-train")
-    # The names of fairseq's first RoBERTa, as RobertaModel.upgrade_state_dict_named renames them.
+        raise UserError(f"{path}: its options lack --encoder-attention-heads: give a checkpoint of fairseq-train")
+    # Names of fairseq's first RoBERTa, which RobertaModel.upgrade_state_dict_named renames.
     tensors = {
         re.sub(r"^decoder\.", "encoder.", name).replace(".emb_layer_norm.", ".layernorm_embedding."): tensor.float()
         for name, tensor in state["model"].items()
@@ -212,14 +212,14 @@ def _read_fairseq(path: Path) -> XlmR:
     layers = 1 + max((int(number[1]) for number in numbers if number), default=-1)
     tied = weights.pop(TIED_HEAD, None)
     if tied is not None and not torch.equal(tied, weights.get(EMBEDDINGS, tied[:0])):
-        raise UserError(f"{path}: its {TIED_HEAD} is not tied to the embeddings, as XLM-R's is: this is another model")
+        raise UserError(f"{path}: its {TIED_HEAD} is not tied to the embeddings as in XLM-R: this is another model")
     _refuse_unknown(path, [prefix + name for name in weights if name not in names(layers)])
     symbols = (state.get("task_state") or {}).get("symbols") or load_dictionary(path.parent).symbols
     return XlmR(path, weights, list(symbols), options.encoder_attention_heads, left_out)
 
 
 def _split_projections(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The query, key and value projections of 2019's first checkpoints, which are one tensor there."""
+    """Split the query, key and value projections, which are one tensor in the first checkpoints of 2019."""
     split = {}
     for name, tensor in weights.items():
         found = re.fullmatch(r"(.*\.self_attn\.)in_proj_(weight|bias)", name)
@@ -233,4 +233,4 @@ def _split_projections(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 def _refuse_unknown(path: Path, unknown: list[str]) -> None:
     if unknown:
         more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-        raise UserError(f"{path}: is not XLM-R's: it has {', '.join(unknown[:3])}{more}")
+        raise UserError(f"{path}: is not XLM-R: it has {', '.join(unknown[:3])}{more}")

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The commands of ``veco``, one module each: its docstring says what it does, ``add_arguments`` and ``main`` do it.
+"""The commands of ``veco``, one module each: the docstring is its description; ``add_arguments`` and ``main`` run it.
 
 No module here imports PyTorch before its ``main`` needs it, so that ``--help`` comes at once.
 """
@@ -13,7 +13,7 @@ from typing import NoReturn
 from veco_fairseq.arguments import Parser
 from veco_fairseq.cli import run
 
-# What a user wants to do: the commands for it, each with what it is for in a few words.
+# Jobs of a user, with their commands and a few words on each.
 GROUPS: dict[str, dict[str, str]] = {
     "get data ready": {
         "prepare": "raw text to a data root: vocabulary, held-out lines, token files",
@@ -33,7 +33,8 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "use and judge it": {
         "translate": "raw text to raw text",
-        "score": "BLEU of a translation",
+        "score": "BLEU and chrF of a translation",
+        "comet": "COMET of a translation",
         "retrieve": "translations found by the sentences' states",
         "align": "words aligned with their translations",
         "evaluate": "understanding by language, and XTREME's table",
@@ -56,16 +57,16 @@ MODULES = {"import": "import_veco"}  # where the name is no name for a module
 
 
 def module(command: str) -> ModuleType:
-    """The module of a command such as "plot curves"."""
+    """Import the module of a command such as "plot curves"."""
     return import_module(f"{__name__}.{MODULES.get(command, command.replace('-', '_').replace(' ', '_'))}")
 
 
 def parser(command: str, program: str | None = None) -> Parser:
-    """The command's parser.
+    """Make the command's parser.
 
     Args:
         command: its name.
-        program: what to call it in usage and errors (default: as it was started).
+        program: its name in usage and errors (default: as it was started).
     """
     of_command = module(command)
     result = Parser(prog=program, description=of_command.__doc__)

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Align the words of sentences and of their translations, by optimal transport over a pre-trained model's states."""
+"""Align the words of sentences with those of their translations, by optimal transport over a pre-trained model's states."""
 
 import argparse
 
@@ -8,9 +8,9 @@ from veco_fairseq.arguments import COUNT, INPUT, OUTPUT, POSITIVE, Number, Parse
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     add = parser.add_argument
-    add("checkpoint", type=INPUT, help="of --task camlm, with its dict.txt and sentencepiece.bpe.model beside it")
+    add("checkpoint", type=INPUT, help="a checkpoint of --task camlm, with its dict.txt and sentencepiece.bpe.model beside it")
     add(
         "--source",
         type=INPUT,
@@ -22,11 +22,16 @@ def add_arguments(parser: Parser) -> None:
     add(
         "--output", type=OUTPUT, metavar="FILE", help="links i-j, words numbered from 0 (default: standard output, unless --gold)"
     )
-    add("--gold", type=INPUT, metavar="FILE", help="print the alignment error rate against its links: i-j sure, ipj possible")
+    add(
+        "--gold",
+        type=INPUT,
+        metavar="FILE",
+        help="print the alignment error rate against the links of this file: i-j sure, ipj possible",
+    )
     add("--gold-from-1", action="store_true", help="the words of --gold are numbered from 1")
     add("--layer", metavar="N", help="states after the N-th layer; 0: the embeddings (default: 9 of 12, as in the "
         "paper, or the middle one of another model)")  # fmt: skip
-    add("--apart", action="store_true", help="encode each sentence by itself (default: the pair in one sequence)")
+    add("--apart", action="store_true", help="encode each sentence alone (default: both in one sequence)")
     add(
         "--regularisation", type=POSITIVE, default=1.0, metavar="X", help="weight of the entropy (default: 1, the authors' value)"
     )

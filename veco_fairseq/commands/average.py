@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Average the last checkpoints of a training, or those that are listed, for fairseq-generate."""
+"""Average a training's last checkpoints, or the ones that are listed, for fairseq-generate."""
 
 import argparse
 
@@ -9,15 +9,15 @@ from veco_fairseq.errors import UserError
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     add = parser.add_argument
-    add("--inputs", type=INPUT, required=True, nargs="+", metavar="DIR", help="the --save-dir of a training, or checkpoint files")
+    add("--inputs", type=INPUT, required=True, nargs="+", metavar="DIR", help="a training's --save-dir, or checkpoint files")
     add("--output", type=OUTPUT, required=True, metavar="FILE", help="the checkpoint to write")
     last = parser.add_mutually_exclusive_group()
     last.add_argument(
-        "--num-update-checkpoints", type=COUNT, metavar="N", help="average the last N that --save-interval-updates has saved"
+        "--num-update-checkpoints", type=COUNT, metavar="N", help="average the last N checkpoints of --save-interval-updates"
     )
-    last.add_argument("--num-epoch-checkpoints", type=COUNT, metavar="N", help="average those of the last N epochs")
+    last.add_argument("--num-epoch-checkpoints", type=COUNT, metavar="N", help="average the checkpoints of the last N epochs")
     add(
         "--checkpoint-upper-bound",
         type=FROM_0,
@@ -27,7 +27,7 @@ def add_arguments(parser: Parser) -> None:
     add(
         "--trust-checkpoint",
         action="store_true",
-        help="read files that need more than tensors and plain values, which can run any code",
+        help="unpickle files that hold more than tensors and plain values; such files can run any code",
     )
 
 

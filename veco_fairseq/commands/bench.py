@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Measure speed and memory of this project and of its peers, in turn in one run, and print the ratio."""
+"""Measure the speed and memory of this project and of its peers, in turn in one run, and print the ratio."""
 
 import argparse
 import json
@@ -10,10 +10,10 @@ from veco_fairseq.arguments import COUNT, INPUT, OUTPUT, SIZE, WORKERS, Parser
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     commands = parser.add_subparsers(dest="command", required=True)
     pretrain = commands.add_parser("pretrain", help="training of VECO or XLM-E, beside fairseq's masked_lm")
-    pretrain.add_argument("--profile", action="store_true", help="only tell which operations an update spends its time in")
+    pretrain.add_argument("--profile", action="store_true", help="only print which operations take an update's time")
     data = commands.add_parser("data", help="one loader process, beside the training that it feeds")
     knn = commands.add_parser("knn", help="a training step with k-NN target sampling, beside the full softmax")
     knn.add_argument(
@@ -43,7 +43,7 @@ def add_arguments(parser: Parser) -> None:
         type=COUNT,
         default=1024,
         metavar="N",
-        help="masked tokens of the comparison with the plain loss, whose logits must fit into memory (default: %(default)s)",
+        help="masked tokens for the comparison with the plain loss, whose logits must fit into memory (default: %(default)s)",
     )
     attention = commands.add_parser("attention", help="PyTorch's fused and plain attention, by length and type")
     attention.add_argument("--arch", default="veco_small", help="architecture whose heads are taken (default: %(default)s)")
@@ -56,7 +56,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="N",
         help="lengths of the sequences (default: 16 to 512)",
     )
-    start = commands.add_parser("start", help="how long getting ready takes, and how much memory, with much data")
+    start = commands.add_parser("start", help="time and memory until the first batch is ready, with much data")
     start.add_argument("--languages", type=COUNT, default=50, metavar="N", help="number of languages (default: %(default)s)")
     start.add_argument("--pairs", type=COUNT, default=879, metavar="N", help="pairs of languages (default: %(default)s)")
     start.add_argument(
@@ -123,7 +123,7 @@ def add_arguments(parser: Parser) -> None:
         )
         command.add_argument("--threads", type=WORKERS, metavar="N", help="threads on a CPU (default: PyTorch's number)")
         command.add_argument("--device", choices=["cpu", "cuda"], help="where to measure (default: a GPU, if there is one)")
-        command.add_argument("--json", type=OUTPUT, metavar="FILE", help="write the figures there, too")
+        command.add_argument("--json", type=OUTPUT, metavar="FILE", help="also write the figures to this file")
         command.add_argument("--job", help=argparse.SUPPRESS)  # one measurement in a process of its own
 
 

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Make a fairseq translation model of a pre-trained VECO, to be fine-tuned with --finetune-from-model."""
+"""Convert a pre-trained VECO to a fairseq translation model, which --finetune-from-model takes."""
 
 import argparse
 
@@ -9,7 +9,7 @@ from veco_fairseq.cli import number_of_layers
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     add = parser.add_argument
     add("--checkpoint", type=INPUT, required=True, metavar="FILE", help="a checkpoint of fairseq-train --task camlm")
     add("--output", type=REPORTED, required=True, metavar="FILE", help="the file to write; FILE.json gets the report")
@@ -31,28 +31,37 @@ def add_arguments(parser: Parser) -> None:
     add(
         "--random-cross-attention",
         action="store_true",
-        help="initialise the cross-attention anew: the baseline initialised from XLM-R alone, or a start from XLM-E",
+        help="initialise the cross-attention at random: for the baseline initialised from XLM-R alone, or a start from XLM-E",
     )
     add(
         "--keep-lm-head",
         action="store_true",
-        help="the decoder ends in pre-training's LM head, dense layer, LayerNorm and bias included: a model of its "
-        "own, --arch veco_transformer_*, for fairseq alone",
+        help="end the decoder in pre-training's LM head, with its dense layer, LayerNorm and bias. The model is then one of "
+        "--arch veco_transformer_*, which only fairseq runs",
     )
     add(
         "--tie-self-attention",
         action="store_true",
-        help="a decoder layer shares the self-attention of the encoder layer that it comes from: likewise",
+        help="share each decoder layer's self-attention with the encoder layer that it comes from; likewise a model of "
+        "--arch veco_transformer_*",
     )
     add(
         "--allow-new-tokens",
         action="store_true",
-        help="take a dictionary of which more than 1%% of the tokens were not in pre-training",
+        help="take a dictionary even if more than 1%% of its tokens were not in pre-training",
+    )
+    add(
+        "--new-tokens",
+        choices=("mean", "random"),
+        default="mean",
+        help="rows of tokens that were not in pre-training: the mean of the rows of the pieces that spell it with "
+        "sentencepiece.bpe.model beside the checkpoint (of a token <2LANG>, the row of <s>), or random ones "
+        "(default: %(default)s)",
     )
     add(
         "--trust-checkpoint",
         action="store_true",
-        help="unpickle a checkpoint that needs more than tensors and plain values: it can then run any code",
+        help="unpickle a checkpoint that holds more than tensors and plain values; such a file can run any code",
     )
     add("--seed", type=SEED, default=1, metavar="N", help="seed of everything that is newly initialised (default: 1)")
 
@@ -72,6 +81,7 @@ def main(args: argparse.Namespace) -> None:
             keep_lm_head=args.keep_lm_head,
             tie_self_attention=args.tie_self_attention,
             allow_new_tokens=args.allow_new_tokens,
+            new_tokens=args.new_tokens,
             trust=args.trust_checkpoint,
             seed=args.seed,
         )

@@ -9,16 +9,16 @@ from veco_fairseq.arguments import INPUT, Number, Parser
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     parser.add_argument(
-        "checkpoints", type=INPUT, nargs="+", help="checkpoints of fairseq-train; their data must still be where it was"
+        "checkpoints", type=INPUT, nargs="+", help="checkpoints of fairseq-train, whose data is still where it was"
     )
     parser.add_argument(
         "--sample-updates",
         type=Number(int, least=1, most=1_000_000),
         default=20,
         metavar="N",
-        help="batches to count (default: 20); more of them make the error smaller",
+        help="batches to count (default: 20); more batches make the error smaller",
     )
     parser.add_argument(
         "--equal", action="store_true", help="print how many updates of the first run cost as much as all runs together"

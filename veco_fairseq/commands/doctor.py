@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Print versions, processor, GPU and bf16 support, and what is missing or does not fit. Send it along with a question."""
+"""Print versions, processor, GPU and bf16 support, and what is missing or does not fit. Send this along with a question."""
 
 import argparse
 import importlib
@@ -27,12 +27,12 @@ NOT_NEEDED = ("torchaudio",)
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     parser.add_argument("--load", action="store_true", help="also load fairseq and PyTorch, to find what is installed and broken")
 
 
 def version(package: str) -> str | None:
-    """The version that is installed, or none."""
+    """Return the installed version of a package, or None."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -40,7 +40,7 @@ def version(package: str) -> str | None:
 
 
 def processor() -> tuple[str, list[str]]:
-    """Its name, and which of :data:`BF16_FLAGS` it has."""
+    """Return the processor's name, and those of :data:`BF16_FLAGS` that it has."""
     name, flags = platform.processor() or platform.machine(), []
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
@@ -52,7 +52,7 @@ def processor() -> tuple[str, list[str]]:
 
 
 def report(load: bool) -> Iterator[tuple[str, str]]:
-    """(what, how it is), a line each; what PyTorch says of threads and GPUs, if it may be loaded."""
+    """Yield the lines of the report as (name, value); with ``load`` PyTorch tells the threads and GPUs."""
     yield "python", f"{platform.python_version()} ({sys.executable})"
     for package in PACKAGES:
         yield package, version(package) or "not installed"
@@ -66,7 +66,7 @@ def report(load: bool) -> Iterator[tuple[str, str]]:
 
 
 def gpus_of_driver() -> Iterator[tuple[str, str]]:
-    """What NVIDIA's driver says, without PyTorch."""
+    """Yield the GPUs that NVIDIA's driver lists, without PyTorch."""
     command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
     try:
         said = subprocess.run(command, capture_output=True, text=True, timeout=20).stdout
@@ -75,11 +75,11 @@ def gpus_of_driver() -> Iterator[tuple[str, str]]:
     for number, line in enumerate(said.splitlines()):
         yield f"GPU {number}", line.strip()
     if not said.strip():
-        yield "GPU", "none that NVIDIA's driver tells of"
+        yield "GPU", "NVIDIA's driver lists none"
 
 
 def gpus_of_pytorch() -> Iterator[tuple[str, str]]:
-    """What PyTorch can use."""
+    """Yield the threads and GPUs that PyTorch can use."""
     import torch
 
     yield "threads", f"{torch.get_num_threads()} in PyTorch"
@@ -92,7 +92,7 @@ def gpus_of_pytorch() -> Iterator[tuple[str, str]]:
 
 
 def misfits() -> Iterator[str]:
-    """What is missing of all that this package, fairseq-fixed and torchaudio ask for, or is there in a wrong version."""
+    """Yield each requirement of this package, fairseq-fixed and torchaudio that is missing or has a wrong version."""
     for package in ("veco_fairseq", "fairseq-fixed", "torchaudio"):
         for text in (metadata.requires(package) or []) if version(package) else []:
             asked = Requirement(text)
@@ -104,19 +104,19 @@ def misfits() -> Iterator[str]:
             elif not asked.specifier.contains(found, prereleases=True):
                 advice = f"pip install '{asked.name}{asked.specifier}'"
                 if package == "torchaudio":
-                    advice = "transformers loads no model meanwhile: pip uninstall torchaudio, which nothing here needs"
+                    advice = "until then transformers loads no model: pip uninstall torchaudio, which nothing here needs"
                 yield f"{asked.name} {found} does not fit {package}, which needs {asked.specifier}: {advice}"
 
 
 def conflicts(versions: dict[str, str | None]) -> list[str]:
-    """What is known not to work, each with what to do.
+    """Return what is known not to work, each with what to do.
 
     Args:
-        versions: of distributions, none for those that are not installed.
+        versions: of distributions; None for those that are not installed.
     """
     found = []
     if versions.get("fairseq"):
-        found.append("fairseq is installed beside fairseq-fixed, and one of them hides the other: pip uninstall fairseq, "
+        found.append("fairseq is installed beside fairseq-fixed, and one hides the other: pip uninstall fairseq, "
                      "then pip install --force-reinstall --no-deps fairseq-fixed==0.12.3.1")  # fmt: skip
     if versions.get("fairseq-fixed") not in ("0.12.3.1", None):
         found.append(f"fairseq-fixed {versions['fairseq-fixed']}: this plug-in changes parts of 0.12.3.1: install that one")
@@ -126,10 +126,10 @@ def conflicts(versions: dict[str, str | None]) -> list[str]:
 
 
 def unmended(versions: dict[str, str | None]) -> list[str]:
-    """fairseq on Python 3.14, if it was not mended.
+    """Return a line if fairseq is on Python 3.14 and has not been mended.
 
     Args:
-        versions: as of :func:`conflicts`.
+        versions: as in :func:`conflicts`.
     """
     if sys.version_info < (3, 14) or not versions.get("fairseq-fixed"):
         return []
@@ -140,7 +140,7 @@ def unmended(versions: dict[str, str | None]) -> list[str]:
 
 
 def unloadable(module: str) -> str | None:
-    """Why a module cannot be imported, in a line, or none if it can."""
+    """Return why a module cannot be imported, in one line, or None if it can."""
     try:
         importlib.import_module(module)
     except Exception as error:  # whatever is wrong with an installation
@@ -149,10 +149,10 @@ def unloadable(module: str) -> str | None:
 
 
 def failures(versions: dict[str, str | None]) -> list[str]:
-    """What is installed and cannot be imported, each with what to do.
+    """Return what is installed but cannot be imported, each with what to do.
 
     Args:
-        versions: as of :func:`conflicts`.
+        versions: as in :func:`conflicts`.
     """
     found = []
     if versions.get("fairseq-fixed") and (reason := unloadable("fairseq")):
@@ -163,7 +163,7 @@ def failures(versions: dict[str, str | None]) -> list[str]:
     if versions.get("torchaudio") and (reason := unloadable("torchaudio")):
         found.append(
             f"torchaudio {versions['torchaudio']} cannot be loaded beside torch {versions.get('torch')}, and transformers "
-            f"loads no model meanwhile ({reason}): pip uninstall torchaudio, which nothing here needs"
+            f"loads no model until then ({reason}): pip uninstall torchaudio, which nothing here needs"
         )
     return found
 

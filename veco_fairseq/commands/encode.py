@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Cut text into SentencePiece pieces, which fairseq-preprocess takes for translation data."""
+"""Cut text into SentencePiece pieces, as fairseq-preprocess takes it for translation data."""
 
 import argparse
 
@@ -9,9 +9,9 @@ from veco_fairseq.errors import UserError
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     parser.add_argument("--sentencepiece", type=INPUT, required=True, metavar="MODEL", help="pre-training's SentencePiece model")
-    parser.add_argument("--inputs", type=INPUT, nargs="+", required=True, metavar="FILE", help="raw text, .gz or not")
+    parser.add_argument("--inputs", type=INPUT, nargs="+", required=True, metavar="FILE", help="raw text, plain or .gz")
     parser.add_argument(
         "--outputs", type=OUTPUT, nargs="+", required=True, metavar="FILE", help="the files to write, as many as --inputs"
     )

@@ -11,7 +11,7 @@ from veco_fairseq.errors import UserError
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("run", help="predict a test set, and print the figures by language")
     one.add_argument(
@@ -19,20 +19,18 @@ def add_arguments(parser: Parser) -> None:
         type=INPUT,
         nargs="+",
         metavar="CKPT",
-        help="of --task veco_nlu, with its dict.txt and sentencepiece.bpe.model beside it; several are seeds",
+        help="a checkpoint of --task veco_nlu, with its dict.txt and sentencepiece.bpe.model beside it; give one for each seed",
     )
-    one.add_argument(
-        "--data", required=True, type=DATA, metavar="DIR", help="the folder of the files SPLIT-LANG.{tsv,conllu,json}"
-    )
+    one.add_argument("--data", required=True, type=DATA, metavar="DIR", help="folder of the files SPLIT-LANG.{tsv,conllu,json}")
     one.add_argument("--split", default="test", help="the set to predict (default: %(default)s)")
-    one.add_argument("--langs", metavar="L,L,...", help="languages (default: all that are there)")
-    one.add_argument("--answer-metric", choices=["squad", "mlqa"], help="what of an answer counts (default: as trained)")
+    one.add_argument("--langs", metavar="L,L,...", help="languages (default: all found)")
+    one.add_argument("--answer-metric", choices=["squad", "mlqa"], help="how to compare answers (default: as trained)")
     one.add_argument("--max-tokens", type=COUNT, default=8192, metavar="N", help="tokens of a batch (default: %(default)s)")
     one.add_argument(
         "--predictions",
         type=NEW_FILES,
         metavar="DIR",
-        help="write the predictions there, those of several checkpoints into folders 1, 2, ...",
+        help="write the predictions to this folder; those of several checkpoints go to its folders 1, 2, ...",
     )
     one.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     all_tasks = commands.add_parser("table", help="put tasks together, with their average")
@@ -41,7 +39,7 @@ def add_arguments(parser: Parser) -> None:
         type=NAMED_INPUTS,
         nargs="+",
         metavar="TASK=FILE,...",
-        help="JSON of run, or of veco retrieve (for BUCC one of each language); tasks: xnli, pawsx, udpos, "
+        help="JSON files of veco evaluate run or veco retrieve (for BUCC one for each language); tasks: xnli, pawsx, udpos, "
         "panx, xquad, mlqa, tydiqa, bucc, tatoeba",
     )
     all_tasks.add_argument(
@@ -49,12 +47,12 @@ def add_arguments(parser: Parser) -> None:
         type=WHOLE,
         default=-1,
         metavar="N",
-        help="of Tatoeba's layers (default: the last); the direction is XTREME's: English, the "
-        "target of each pair, looks for the other language",
+        help="Tatoeba's layer (default: the last). As in XTREME, English is the target of each pair and "
+        "searches the other language",
     )
-    all_tasks.add_argument("--plot", type=OUTPUT, metavar="PNG", help="bars of each task by language")
+    all_tasks.add_argument("--plot", type=OUTPUT, metavar="PNG", help="draw bars of each task by language")
     for command in (one, all_tasks):
-        command.add_argument("--json", type=OUTPUT, metavar="FILE", help="write the figures there")
+        command.add_argument("--json", type=OUTPUT, metavar="FILE", help="write the figures to this file")
 
 
 def main(args: argparse.Namespace) -> None:

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Write a fine-tuned translation model as a folder for CTranslate2, which translates faster (pip install ctranslate2)."""
+"""Write a fine-tuned translation model as a folder for CTranslate2, which is faster (pip install ctranslate2)."""
 
 import argparse
 
@@ -10,11 +10,17 @@ QUANTIZATIONS = ("float32", "bfloat16", "float16", "int8", "int8_float32", "int8
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     add = parser.add_argument
-    add("--checkpoint", type=INPUT, required=True, metavar="FILE", help="of fairseq-train --task translation --arch veco_mt_*")
+    add(
+        "--checkpoint",
+        type=INPUT,
+        required=True,
+        metavar="FILE",
+        help="a checkpoint of fairseq-train --task translation --arch veco_mt_*",
+    )
     add("--output", type=NEW_FOLDER, required=True, metavar="DIR", help="the folder to make")
-    add("--data", type=INPUT, metavar="DIR", help="the folder with dict.LANG.txt (default: where the checkpoint was trained)")
+    add("--data", type=INPUT, metavar="DIR", help="the folder of dict.LANG.txt (default: the training data's)")
     add("--quantization", choices=QUANTIZATIONS, default="float32", help="type of the weights (default: %(default)s)")
     add("--sentencepiece", type=INPUT, metavar="MODEL", help="a SentencePiece model to put into the folder")
 

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Write the unplugged encoder of a model, pre-trained or fine-tuned, as a Hugging Face XLM-RoBERTa folder."""
+"""Write the plugged-out encoder of a model, pre-trained or fine-tuned, as a Hugging Face XLM-RoBERTa folder."""
 
 import argparse
 
@@ -8,7 +8,7 @@ from veco_fairseq.arguments import INPUT, NEW_FOLDER, Parser
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     parser.add_argument(
         "--checkpoint",
         type=INPUT,
@@ -20,7 +20,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--trust-checkpoint",
         action="store_true",
-        help="read a file that needs more than tensors and plain values, which can run any code",
+        help="unpickle a file that holds more than tensors and plain values; such a file can run any code",
     )
 
 
@@ -38,6 +38,6 @@ def main(args: argparse.Namespace) -> None:
     with making_sense_of(args.checkpoint):
         difference = largest_difference(args.checkpoint, export.folder, args.trust_checkpoint)
     if difference is None:
-        print("transformers is not installed, so that the outputs were not compared: pip install transformers")
+        print("transformers is not installed, so the outputs were not compared: pip install transformers")
     else:
-        print(f"largest difference of an output to transformers' model: {difference:.1e}")
+        print(f"largest difference between an output and that of transformers' model: {difference:.1e}")

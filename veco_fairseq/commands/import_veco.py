@@ -10,7 +10,7 @@ from veco_fairseq.errors import UserError
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     add = parser.add_argument
     add(
         "--checkpoint", type=INPUT, required=True, metavar="FILE", help="the authors' model.pt, or one fine-tuned with their code"
@@ -27,14 +27,14 @@ def add_arguments(parser: Parser) -> None:
     add(
         "--source-lang",
         metavar="LANG",
-        help="with --target-lang: what veco translate translates, with these languages' tokens, as the authors do; "
+        help="with --target-lang: the languages whose tokens veco translate adds, as the authors do; "
         "fairseq-generate and fairseq-train take them from -s and -t",
     )
     add("--target-lang", metavar="LANG", help="see --source-lang")
     add(
         "--trust-checkpoint",
         action="store_true",
-        help="unpickle a checkpoint that needs more than tensors and plain values: it can then run any code",
+        help="unpickle a checkpoint that holds more than tensors and plain values; such a file can run any code",
     )
 
 
@@ -42,7 +42,7 @@ def main(args: argparse.Namespace) -> None:
     of_translation = {"decoder_layers": None, "layer_selection": "last", "source_lang": None, "target_lang": None}
     given = [f"--{name.replace('_', '-')}" for name, default in of_translation.items() if getattr(args, name) != default]
     if args.pretraining and given:
-        raise UserError(f"--pretraining: has no translation model to choose {given[0]} of: take one of them away")
+        raise UserError(f"--pretraining: makes no translation model, which {given[0]} is for: leave out one of them")
     if (args.source_lang is None) != (args.target_lang is None):
         raise UserError("--source-lang and --target-lang: give both or none")
     from veco_fairseq.checkpoints.release import back_to_pretraining, import_release

@@ -11,7 +11,7 @@ from veco_fairseq.errors import UserError
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     add_data_options(parser)
     parser.add_argument("--max-tokens", type=COUNT, default=16384, metavar="N", help="tokens of a batch (default: %(default)s)")
     parser.add_argument("--arch", default="veco_small", help="the model whose memory is estimated (default: %(default)s)")

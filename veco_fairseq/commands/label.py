@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Tag translations with a tagger that was trained on English: a training set for translate-train-all."""
+"""Tag translations with a tagger that was trained on English. This makes a training set for translate-train-all."""
 
 import argparse
 
@@ -9,12 +9,12 @@ from veco_fairseq.errors import UserError
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     parser.add_argument(
-        "teacher", type=INPUT, metavar="CKPT", help="a tagger, a checkpoint of --task veco_nlu --nlu-task tagging"
+        "teacher", type=INPUT, metavar="CKPT", help="a tagger: a checkpoint of --task veco_nlu --nlu-task tagging"
     )
     parser.add_argument(
-        "--input", required=True, type=INPUT, metavar="FILE", help="the translations, one sentence a line, .gz or not"
+        "--input", required=True, type=INPUT, metavar="FILE", help="the translations, one sentence a line, plain or .gz"
     )
     parser.add_argument(
         "--tokenize", metavar="LANG", help="cut the text into words as Moses does for this language (default: at spaces)"
@@ -23,7 +23,7 @@ def add_arguments(parser: Parser) -> None:
         "--like",
         type=INPUT,
         metavar="FILE",
-        help="the tagged originals, .conllu or .tsv, as many: the sentences get their ids, by which "
+        help="the tagged originals, .conllu or .tsv, one for each line: the translations get their ids, by which "
         "--plug in finds a sentence's translation",
     )
     parser.add_argument(
@@ -35,7 +35,7 @@ def add_arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace) -> None:
     if args.output.suffix != ".conllu":
-        raise UserError(f"--output {args.output}: is written as CoNLL-U: call it ....conllu")
+        raise UserError(f"--output {args.output}: is written as CoNLL-U: choose a name that ends in .conllu")
     from veco_fairseq.inference.evaluation import label
     from veco_fairseq.inference.finetuned import load_finetuned
     from veco_fairseq.understanding.teaching import ids_like, read_words, write_conllu

@@ -1,11 +1,10 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Mend the installed fairseq-fixed 0.12.3.1 for Python 3.14, on which it cannot be imported otherwise.
+"""Mend the installed fairseq-fixed 0.12.3.1, which cannot be imported on Python 3.14.
 
-It recognises an optional field of its options by the text typing.Optional[...], which Python prints as X | None from
-3.14 on, and so takes the union itself for the type to read the option with. The lines that are put in ask typing
-instead. A file that is not the released one is left as it is. Run it with the Python that fairseq is installed for;
-scripts/setup.sh does so for .venv.
+fairseq recognises an optional option by the text typing.Optional[...], but Python 3.14 prints that type as X | None.
+This command inserts a few lines that ask typing instead. It changes nothing but the released file. Run it with the
+Python that fairseq is installed for; scripts/setup.sh does so for .venv.
 """
 
 import argparse
@@ -36,7 +35,7 @@ INSERTED = """\
 
 
 def mended(source: str) -> str:
-    """The text of the file with the lines put in.
+    """Insert the lines into the file's text.
 
     Args:
         source: the released file's text.
@@ -45,13 +44,13 @@ def mended(source: str) -> str:
 
 
 def checksum(path: Path) -> str:
-    """SHA-256 of a text, its line ends as \\n."""
+    """Return the SHA-256 of a text file, with its line ends read as \\n."""
     text = path.read_bytes().decode("utf-8", errors="replace").replace("\r\n", "\n")
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def mend(fairseq: Path) -> str:
-    """Mend the file of a fairseq folder, and tell in a line what was done.
+    """Mend the file of a fairseq folder, and return a line that says what was done.
 
     Raises:
         UserError: the file is neither the released nor the mended one.
@@ -63,11 +62,11 @@ def mend(fairseq: Path) -> str:
     if found != RELEASED:
         raise UserError(
             f"{path}: is not fairseq-fixed 0.12.3.1's (SHA-256 {found[:12]}..., not {RELEASED[:12]}...): "
-            "pip install --force-reinstall --no-deps fairseq-fixed==0.12.3.1, and run it again"
+            "pip install --force-reinstall --no-deps fairseq-fixed==0.12.3.1, and run this command again"
         )
     content = path.read_bytes()
     source, ends = content.decode("utf-8").replace("\r\n", "\n"), "\r\n" if b"\r\n" in content else "\n"
-    # Through another file: pip and uv may share one with other environments or a cache by hard links.
+    # Write another file: pip and uv may share this one with other environments or a cache by hard links.
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_text(mended(source), encoding="utf-8", newline=ends)
     temporary.chmod(path.stat().st_mode)

@@ -2,7 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Draw where a sentence's tokens look in its translation: the cross-attention of a pre-trained VECO.
 
-Or, for an XLM or XLM-E, its self-attention over both, concatenated as in TLM (VECO, figure 1).
+For an XLM or XLM-E it is the self-attention over both sentences, concatenated as in TLM (VECO, figure 1).
 """
 
 import argparse
@@ -11,13 +11,15 @@ from veco_fairseq.arguments import FROM_0, INPUT, OUTPUT, Parser
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
-    parser.add_argument("checkpoint", type=INPUT, help="of --task camlm, with its dict.txt and sentencepiece.bpe.model beside it")
-    parser.add_argument("--source", required=True, metavar="TEXT", help="the sentence that looks (rows)")
+    """Add the command's options."""
+    parser.add_argument(
+        "checkpoint", type=INPUT, help="a checkpoint of --task camlm, with its dict.txt and sentencepiece.bpe.model beside it"
+    )
+    parser.add_argument("--source", required=True, metavar="TEXT", help="the sentence whose tokens look (rows)")
     parser.add_argument("--target", required=True, metavar="TEXT", help="the sentence that is looked at (columns)")
     parser.add_argument("--layer", type=FROM_0, metavar="N", help="counted from 0 (default: the middle one, as in the paper)")
     parser.add_argument("--attention", choices=["cross", "self"], default="cross",
-                        help="self: of both sentences, concatenated (default: cross)")  # fmt: skip
+                        help="self: over both sentences, concatenated (default: cross)")  # fmt: skip
     parser.add_argument("--output", type=OUTPUT, required=True, metavar="PNG", help="the picture to write")
 
 

@@ -9,17 +9,25 @@ from veco_fairseq.errors import UserError
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
-    parser.add_argument("logs", type=NAMED_INPUTS, nargs="+", metavar="NAME=FILE", help="a curve's name and its log")
-    parser.add_argument("--metric", nargs="+", default=["loss"], metavar="NAME", help="as in the log (default: loss)")
-    parser.add_argument("--train", action="store_true", help="of training, not of validation")
-    parser.add_argument("--label", type=str, help="of the y axis (default: the metric and its unit)")
-    parser.add_argument("--title", type=str, default="Learning curves", help="of the picture (default: %(default)s)")
+    """Add the command's options."""
+    parser.add_argument(
+        "logs",
+        type=NAMED_INPUTS,
+        nargs="+",
+        metavar="NAME=FILE",
+        help="a curve's name, and a file with what fairseq-train printed",
+    )
+    parser.add_argument(
+        "--metric", nargs="+", default=["loss"], metavar="NAME", help="names of metrics in the log (default: loss)"
+    )
+    parser.add_argument("--train", action="store_true", help="draw the lines of training, not those of validation")
+    parser.add_argument("--label", type=str, help="label of the y axis (default: the metric and its unit)")
+    parser.add_argument("--title", type=str, default="Learning curves", help="title of the picture (default: %(default)s)")
     parser.add_argument("--output", type=OUTPUT, required=True, metavar="PNG", help="the picture to write")
 
 
 def with_unit(metric: str) -> str:
-    """A metric of the log, and what it is counted in."""
+    """Return a metric of the log with its unit."""
     last = metric.rsplit("_", 1)[-1]
     unit = {"loss": "bits", "ppl": "perplexity", "acc": "share that is right", "score": "%"}.get(last)
     return f"{metric} ({unit})" if unit else metric

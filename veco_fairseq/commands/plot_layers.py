@@ -10,11 +10,11 @@ from veco_fairseq.errors import UserError
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
-    parser.add_argument("figures", type=NAMED_INPUTS, nargs="+", metavar="NAME=FILE", help="a model's name and its file")
-    parser.add_argument("--pair", default="mean", metavar="NAME", help="of --pairs (default: mean, that of all)")
+    """Add the command's options."""
+    parser.add_argument("figures", type=NAMED_INPUTS, nargs="+", metavar="NAME=FILE", help="a model's name, and its JSON file")
+    parser.add_argument("--pair", default="mean", metavar="NAME", help="a name of --pairs (default: mean, over all pairs)")
     parser.add_argument(
-        "--title", type=str, default="Retrieval by layer (0: the embeddings)", help="of the picture (default: %(default)s)"
+        "--title", type=str, default="Retrieval by layer (0: the embeddings)", help="title of the picture (default: %(default)s)"
     )
     parser.add_argument("--output", required=True, type=OUTPUT, metavar="PNG", help="the picture to write")
 

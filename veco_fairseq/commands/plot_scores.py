@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Draw bars from what veco score --json has written: BLEU of systems by language pair, each system in its own colour."""
+"""Draw what veco score --json has written as bars: BLEU by language pair, each system in its own colour."""
 
 import argparse
 from collections import defaultdict
@@ -13,7 +13,7 @@ METRICS = {"sacrebleu": "sacreBLEU", "tokenised_bleu": "case-insensitive tokenis
 
 
 def read_score(path: Path, metric: str) -> float:
-    """A score of a JSON file of veco score."""
+    """Read a score from a JSON file of veco score."""
     from veco_fairseq.files import read_json
 
     try:
@@ -26,12 +26,12 @@ def read_score(path: Path, metric: str) -> float:
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     parser.add_argument(
-        "scores", type=NAMED_INPUTS, nargs="+", metavar="GROUP/NAME=FILE", help="a bar's group and name, and its file"
+        "scores", type=NAMED_INPUTS, nargs="+", metavar="GROUP/NAME=FILE", help="a bar's group and name, and its JSON file"
     )
-    parser.add_argument("--metric", choices=METRICS, default="sacrebleu", help="(default: %(default)s)")
-    parser.add_argument("--title", type=str, default="Test sets", help="of the picture (default: %(default)s)")
+    parser.add_argument("--metric", choices=METRICS, default="sacrebleu", help="the score to draw (default: %(default)s)")
+    parser.add_argument("--title", type=str, default="Test sets", help="title of the picture (default: %(default)s)")
     parser.add_argument("--output", required=True, type=OUTPUT, metavar="PNG", help="the picture to write")
 
 

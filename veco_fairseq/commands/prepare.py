@@ -12,36 +12,40 @@ ROOT = PathArgument(writes=("dict.txt", "sentencepiece.bpe.model", "preparation.
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     many: dict[str, Any] = {"type": NAMED_INPUTS, "nargs": "+", "action": "extend", "default": []}
     mono, pair = "LANG=FILE", "SRC-TGT=FILE,FILE"
-    parser.add_argument("--mono", **many, metavar=mono, help="one sentence a line, a blank line between documents; .gz or not")
-    parser.add_argument("--bitext", **many, metavar=pair, help="two files whose line N is each other's translation")
+    parser.add_argument(
+        "--mono", **many, metavar=mono, help="text with one sentence a line and a blank line between documents, plain or .gz"
+    )
+    parser.add_argument("--bitext", **many, metavar=pair, help="two files whose lines N are translations of each other")
     parser.add_argument(
         "--valid-lines",
         type=FROM_0,
         required=True,
         metavar="N",
-        help="hold out N lines of each: whole documents from the end, or pairs spread over the file",
+        help="hold out N lines of each text: whole documents from its end, or pairs spread over the file",
     )
     parser.add_argument("--mono-valid", **many, metavar=mono, help="validation text, instead of held-out lines")
     parser.add_argument("--bitext-valid", **many, metavar=pair, help="validation pairs, instead of held-out ones")
     parser.add_argument("--sentencepiece", type=INPUT, metavar="MODEL", help="the SentencePiece model to use, with --dict")
     parser.add_argument("--dict", type=INPUT, metavar="DICT", help="the fairseq dictionary that belongs to --sentencepiece")
-    parser.add_argument("--vocab-size", type=COUNT, metavar="N", help="instead: train a vocabulary of N pieces on all languages")
+    parser.add_argument(
+        "--vocab-size", type=COUNT, metavar="N", help="instead of these two: train a vocabulary of N pieces on all languages"
+    )
     parser.add_argument(
         "--vocab-lines",
         type=COUNT,
         default=2_000_000,
         metavar="N",
-        help="train it on at most N lines, in equal shares of the languages (default: %(default)s)",
+        help="train the vocabulary on at most N lines, as many of each language (default: %(default)s)",
     )
     parser.add_argument(
         "--character-coverage",
         type=Number(above=0, most=1),
         default=0.9998,
         metavar="SHARE",
-        help="share of the text's characters that the vocabulary must have (default: %(default)s)",
+        help="share of the text's characters that the vocabulary must cover (default: %(default)s)",
     )
     parser.add_argument("--output", type=ROOT, required=True, metavar="ROOT", help="the folder to make")
     parser.add_argument("--workers", type=WORKERS, metavar="W", help="threads (default: all processors)")

@@ -10,13 +10,13 @@ from veco_fairseq.errors import UserError
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     commands = parser.add_subparsers(dest="command", required=True)
-    tatoeba = commands.add_parser("tatoeba", help="the share of sentences that are nearest to their own translation")
-    bucc = commands.add_parser("bucc", help="the pairs of two texts that are translations")
+    tatoeba = commands.add_parser("tatoeba", help="print the share of sentences that are nearest to their own translation")
+    bucc = commands.add_parser("bucc", help="find the sentences of two texts that are translations of each other")
     for command in (tatoeba, bucc):
         command.add_argument(
-            "checkpoint", type=INPUT, help="of --task camlm, with its dict.txt and sentencepiece.bpe.model beside it"
+            "checkpoint", type=INPUT, help="a checkpoint of --task camlm, with its dict.txt and sentencepiece.bpe.model beside it"
         )
     tatoeba.add_argument(
         "--pairs",
@@ -24,20 +24,20 @@ def add_arguments(parser: Parser) -> None:
         nargs="+",
         required=True,
         metavar="NAME=SRC,TGT",
-        help="texts whose line N is each other's translation, .gz or not; XTREME's figure is the "
-        "one to the source, with English as TGT",
+        help="two texts whose lines N are translations of each other, plain or .gz; XTREME reports the accuracy towards "
+        "the source, with English as TGT",
     )
     tatoeba.add_argument(
         "--layers", nargs="+", metavar="N", help="states after the N-th layer; 0: the embeddings (default: all of them)"
     )
-    bucc.add_argument("--source", required=True, type=INPUT, metavar="FILE", help="lines ID<TAB>sentence, .gz or not")
+    bucc.add_argument("--source", required=True, type=INPUT, metavar="FILE", help="lines ID<TAB>sentence, plain or .gz")
     bucc.add_argument("--target", required=True, type=INPUT, metavar="FILE", help="lines of the same form")
     bucc.add_argument("--gold", type=INPUT, metavar="FILE", help="lines ID<TAB>ID, for F1")
     bucc.add_argument(
         "--threshold",
         type=FINITE,
         metavar="X",
-        help="keep pairs of at least this score (default: that of the best F1, which needs --gold)",
+        help="keep pairs with at least this score (default: the one with the best F1, which needs --gold)",
     )
     bucc.add_argument("--layer", metavar="N", help="states after the N-th layer; 0: the embeddings (default: the last)")
     bucc.add_argument("--lang", default="all", metavar="L", help="the language's name in --json (default: all)")
@@ -47,15 +47,19 @@ def add_arguments(parser: Parser) -> None:
             "--score",
             default="cosine" if command is tatoeba else "csls",
             choices=["cosine", "csls", "ratio"],
-            help="cosine, or a margin against sentences that are near to all (default: %(default)s)",
+            help="cosine, or a margin: the cosine compared with those of the nearest sentences (default: %(default)s)",
         )
         command.add_argument(
-            "--neighbours", type=COUNT, default=10, metavar="K", help="nearest sentences of csls and ratio (default: %(default)s)"
+            "--neighbours",
+            type=COUNT,
+            default=10,
+            metavar="K",
+            help="nearest sentences for csls and ratio (default: %(default)s)",
         )
         command.add_argument(
             "--max-tokens", type=COUNT, default=8192, metavar="N", help="tokens of a batch (default: %(default)s)"
         )
-        command.add_argument("--json", type=OUTPUT, metavar="FILE", help="write the figures there, too")
+        command.add_argument("--json", type=OUTPUT, metavar="FILE", help="also write the figures to this file")
         command.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
 
 

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Score a translation: sacreBLEU with its signature, and case-insensitive tokenised BLEU."""
+"""Score a translation: sacreBLEU and chrF with their signatures, and case-insensitive tokenised BLEU."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ from veco_fairseq.errors import UserError
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     system = parser.add_mutually_exclusive_group(required=True)
     system.add_argument("--hypothesis", type=INPUT, metavar="FILE", help="detokenised text, one sentence a line")
     system.add_argument(
@@ -19,7 +19,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="FILE",
         help="what fairseq-generate printed (--remove-bpe sentencepiece), instead of --hypothesis",
     )
-    parser.add_argument("--reference", type=INPUT, required=True, metavar="FILE", help="detokenised text, as many lines")
+    parser.add_argument("--reference", type=INPUT, required=True, metavar="FILE", help="detokenised text with as many lines")
     parser.add_argument("--lang", required=True, metavar="CODE", help="language of both texts, for the tokenisation, such as de")
     parser.add_argument("--split-compounds", action="store_true", help="cut words at their hyphens for tokenised BLEU")
     parser.add_argument(
@@ -27,15 +27,15 @@ def add_arguments(parser: Parser) -> None:
         type=Number(int, least=0, most=1_000_000),
         default=0,
         metavar="N",
-        help="95%% confidence intervals from N resamples of the test set, such as 1000",
+        help="print 95%% confidence intervals from N resamples of the test set, such as 1000",
     )
     parser.add_argument(
         "--baseline",
         type=INPUT,
         metavar="FILE",
-        help="another system's output, of the same kind: a paired bootstrap test against it",
+        help="run a paired bootstrap test against another system's output, of the same format",
     )
-    parser.add_argument("--json", type=OUTPUT, metavar="FILE", help="write the scores there too")
+    parser.add_argument("--json", type=OUTPUT, metavar="FILE", help="also write the scores to this file")
 
 
 def main(args: argparse.Namespace) -> None:

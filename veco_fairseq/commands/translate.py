@@ -2,27 +2,30 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Translate raw text from standard input, one sentence a line, to raw text on standard output.
 
-The lines keep their order, and empty lines stay. A line of more pieces than the model takes is translated in parts.
+The lines keep their order, and empty lines stay. A line with more pieces than the model takes is translated in parts.
+With --prefixes or --constraints the columns of a line are separated by tabs: SOURCE, PREFIX, CONSTRAINT, CONSTRAINT...
+With --nbest or --alignment the columns of the output are separated by " ||| ": NUMBER, TEXT, LINKS, SCORE.
 """
 
 import argparse
 import sys
 
-from veco_fairseq.arguments import COUNT, FROM_0, INPUT, LENGTH_PENALTY, NOT_NEGATIVE, Number, Parser
+from veco_fairseq.arguments import COUNT, FROM_0, INPUT, LENGTH_PENALTY, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Number, Parser
 from veco_fairseq.errors import UserError
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     add = parser.add_argument
-    add("checkpoints", type=INPUT, nargs="+", metavar="CHECKPOINT", help="a fine-tuned model, or several: an ensemble")
+    add("checkpoints", type=INPUT, nargs="+", metavar="CHECKPOINT", help="a fine-tuned model; several make an ensemble")
     add(
         "--sentencepiece",
         type=INPUT,
         metavar="MODEL",
         help="SentencePiece model (default: sentencepiece.bpe.model beside the checkpoint or the data)",
     )
-    add("--data", type=INPUT, metavar="DIR", help="the folder with dict.LANG.txt (default: where the checkpoint was trained)")
+    add("--data", type=INPUT, metavar="DIR", help="the folder of dict.LANG.txt (default: the training data's)")
+    add("--to", metavar="LANG", help="the language to translate into, of a model for many directions")
     add(
         "--beam",
         type=Number(int, least=1, most=10_000),
@@ -30,49 +33,96 @@ def add_arguments(parser: Parser) -> None:
         metavar="N",
         help="hypotheses of the search (default: %(default)s)",
     )
+    add("--nbest", type=COUNT, default=1, metavar="N",
+        help="print the N best translations of a line, each with the line's number, from 0, and its score: the natural "
+        "logarithm of its probability divided by LENGTH**LENPEN (default: the best one alone)")  # fmt: skip
+    add(
+        "--sampling", action="store_true", help="draw the pieces of translations at random instead of searching for the best ones"
+    )
+    add("--sampling-topk", type=COUNT, metavar="K", help="draw from the K likeliest pieces (default: from all)")
+    add("--sampling-topp", type=SHARE, metavar="P", help="draw from the likeliest pieces that together have the probability P")
+    add("--temperature", type=POSITIVE, default=1.0, metavar="T",
+        help="divide the logits by T: below 1 makes likely pieces likelier (default: %(default)s)")  # fmt: skip
+    add("--seed", type=SEED, default=1, metavar="N", help="seed of --sampling (default: %(default)s)")
+    add("--constraints", choices=["ordered", "unordered"],
+        help="make each translation contain the constraints of its line, in their order or in any order")  # fmt: skip
+    add("--prefixes", action="store_true", help="make each translation begin with the prefix of its line")
+    add("--alignment", action="store_true",
+        help="print word links I-J, from 0: word J of the translation looks most at word I of the source")  # fmt: skip
     add("--lenpen", type=LENGTH_PENALTY, default=1.0, metavar="P", help="length penalty (default: %(default)s)")
     add(
         "--max-len-a",
         type=NOT_NEGATIVE,
         default=1.5,
         metavar="A",
-        help="a translation has at most A times the source's pieces and B more (default: %(default)s)",
+        help="a translation has at most A times as many pieces as the source, plus B (default: %(default)s)",
     )
     add("--max-len-b", type=FROM_0, default=20, metavar="B", help="see --max-len-a (default: %(default)s)")
     add("--batch-size", type=COUNT, default=64, metavar="N", help="sentences of a batch (default: %(default)s)")
-    add("--max-tokens", type=COUNT, default=8192, metavar="N", help="source pieces of a batch (default: %(default)s)")
+    add("--batch-tokens", "--max-tokens", type=COUNT, default=8192, metavar="N",
+        help="source pieces of a batch, with padding (default: %(default)s)")  # fmt: skip
     add(
         "--buffer-size",
         type=COUNT,
         default=4096,
         metavar="N",
-        help="lines to read before they are sorted by length and translated (default: %(default)s; 1: one by one)",
+        help="lines to read before sorting them by length and translating them (default: %(default)s; 1: one by one)",
     )
     add("--amp", action="store_true", help="compute in bf16 where that is safe")
     add("--cpu", action="store_true", help="use the CPU even if there is a GPU")
 
 
 def main(args: argparse.Namespace) -> None:
+    from fairseq.dataclass.configs import GenerationConfig
+    from tqdm import tqdm
+
     from veco_fairseq.compat.texts import standard_input
+    from veco_fairseq.inference.requests import in_lines, read_requests
     from veco_fairseq.inference.translator import Translator, translate_stream
     from veco_fairseq.options.borders import lengths
 
     for message in lengths({"max_len_a": args.max_len_a, "max_len_b": args.max_len_b, "min_len": 1}):
         raise UserError(message)
+    check(args)
+    search = GenerationConfig(
+        beam=args.beam, nbest=args.nbest, lenpen=args.lenpen, max_len_a=args.max_len_a, max_len_b=args.max_len_b,
+        sampling=args.sampling, sampling_topk=args.sampling_topk or -1, sampling_topp=args.sampling_topp or -1.0,
+        temperature=args.temperature, constraints=args.constraints,
+    )  # fmt: skip
     translator = Translator(
         args.checkpoints,
         model=args.sentencepiece,
         data=args.data,
-        beam=args.beam,
-        lenpen=args.lenpen,
-        max_len_a=args.max_len_a,
-        max_len_b=args.max_len_b,
+        search=search,
         batch_size=args.batch_size,
-        max_tokens=args.max_tokens,
+        max_tokens=args.batch_tokens,
         bf16=args.amp,
         cpu=args.cpu,
+        seed=args.seed,
+        to=args.to,
     )
-    for line in translate_stream(translator, standard_input(), args.buffer_size, lambda n: print(n, file=sys.stderr)):
-        sys.stdout.buffer.write(line.encode("utf-8") + b"\n")
-        if args.buffer_size == 1:
-            sys.stdout.buffer.flush()
+    requests = read_requests(standard_input(), prefixes=args.prefixes, constraints=args.constraints is not None)
+    with tqdm(unit=" lines", disable=None, leave=False) as progress:
+
+        def note(words: str) -> None:
+            progress.clear()
+            print(words, file=sys.stderr)
+
+        for number, hypotheses in enumerate(translate_stream(translator, requests, args.buffer_size, note)):
+            for line in in_lines(number, hypotheses, nbest=args.nbest > 1, alignment=args.alignment):
+                sys.stdout.buffer.write(line.encode("utf-8") + b"\n")
+            if args.buffer_size == 1:
+                sys.stdout.buffer.flush()
+            progress.update()
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raise UserError for options that do not go together."""
+    if args.nbest > args.beam:
+        raise UserError(f"--nbest {args.nbest}: a search with --beam {args.beam} finds at most {args.beam}: give a larger --beam")
+    if (args.sampling_topk or args.sampling_topp) and not args.sampling:
+        raise UserError("--sampling-topk and --sampling-topp: go with --sampling")
+    if args.sampling_topk and args.sampling_topp:
+        raise UserError("--sampling-topk and --sampling-topp: give only one of them")
+    if args.sampling and args.constraints:
+        raise UserError("--sampling and --constraints: constraints need a search: leave out one of the two")

@@ -1,9 +1,9 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Make a smaller vocabulary for translation, of the pieces that its training texts need most.
+"""Make a smaller vocabulary for translation, from the pieces that its training texts need most.
 
-Writes a SentencePiece model and its dict.txt, for veco encode, fairseq-preprocess --srcdict and --tgtdict, and
-veco convert --dict.
+The command writes a SentencePiece model and its dict.txt, for veco encode, fairseq-preprocess --srcdict and --tgtdict,
+and veco convert --dict.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from veco_fairseq.errors import UserError
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     add = parser.add_argument
     add("corpora", type=INPUT, nargs="+", metavar="CORPUS", help="raw training text of every language, plain or .gz")
     add("--sentencepiece", type=INPUT, required=True, metavar="MODEL", help="pre-training's SentencePiece model")
@@ -22,7 +22,7 @@ def add_arguments(parser: Parser) -> None:
         type=COUNT,
         required=True,
         metavar="N",
-        help="pieces to keep: every character of the texts, then the most frequent pieces",
+        help="pieces to keep: all characters of the texts first, then the most frequent pieces",
     )
     add("--output", type=VOCABULARY, required=True, metavar="DIR", help="the folder to write both files to")
     add("--workers", type=WORKERS, metavar="W", help="threads (default: all processors)")
@@ -35,12 +35,12 @@ def main(args: argparse.Namespace) -> None:
     held = next((path for name in ("mono", "bitext", "*.pt") for path in sorted(args.output.glob(name))), None)
     if held is not None:
         raise UserError(
-            f"--output {args.output}: holds {held.name}, whose vocabulary the new one would replace: choose another folder"
+            f"--output {args.output}: holds {held.name}, and the new vocabulary would replace its own: choose another folder"
         )
     workers = default_workers() if args.workers is None else args.workers
     trimmed = trim(load_sentencepiece(args.sentencepiece), args.corpora, args.keep, workers)
     write_vocabulary(args.output, trimmed.model, trimmed.dictionary)
     print(
         f"{args.output}: {trimmed.kept:,} of {trimmed.pieces:,} pieces, which are {trimmed.share:.2%} of the texts; "
-        "the rest is cut into smaller ones"
+        "the others are cut into smaller pieces"
     )

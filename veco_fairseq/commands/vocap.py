@@ -12,7 +12,7 @@ FOLDER = PathArgument(writes=("dict.txt", "sentencepiece.bpe.model", "*.tsv", "*
 
 
 def add_arguments(parser: Parser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     add = parser.add_argument
     add(
         "--corpora",
@@ -20,21 +20,21 @@ def add_arguments(parser: Parser) -> None:
         nargs="+",
         required=True,
         metavar="DIR|LANG=FILE",
-        help="a folder with a text or several (or .gz) of each language, LANG.txt or NAME.LANG, or files by language",
+        help="a folder with one or more texts of each language, LANG.txt or NAME.LANG, plain or .gz; or files by language",
     )
     add("--size", type=COUNT, metavar="T", help="pieces of the vocabulary")
     add("--alpha", type=EXPONENT, default=0.7, help="exponent of the languages' sizes (default: %(default)s)")
-    add("--beta", type=EXPONENT, default=0.7, help="exponent of their probabilities (default: %(default)s)")
+    add("--beta", type=EXPONENT, default=0.7, help="exponent of the languages' probabilities (default: %(default)s)")
     add("--output", type=FOLDER, metavar="DIR", help="folder for model, dict.txt, table, picture and all stages")
-    add("--step", type=COUNT, default=1000, metavar="N", help="pieces that a language gets at a time (default: %(default)s)")
+    add("--step", type=COUNT, default=1000, metavar="N", help="pieces to give to a language at a time (default: %(default)s)")
     add(
         "--largest",
         type=COUNT,
         default=50_000,
         metavar="N",
-        help="pieces of a language's largest vocabulary (default: %(default)s)",
+        help="largest vocabulary of one language, in pieces (default: %(default)s)",
     )
-    add("--lines", type=COUNT, default=1_000_000, metavar="N", help="lines to read of a language (default: %(default)s)")
+    add("--lines", type=COUNT, default=1_000_000, metavar="N", help="lines to read of each language (default: %(default)s)")
     add(
         "--character-coverage",
         type=Number(above=0, most=1),
@@ -44,12 +44,12 @@ def add_arguments(parser: Parser) -> None:
     )
     add("--train-every-size", action="store_true", help="train a model of each size, as the paper does")
     add("--joint", action="store_true", help="also train one model on all text, in DIR/joint")
-    add("--alp", nargs="+", metavar="NAME=MODEL", help="instead: print the ALP of SentencePiece models by language")
+    add("--alp", nargs="+", metavar="NAME=MODEL", help="instead of making one: print the ALP of SentencePiece models by language")
     add(
         "--workers",
         type=WORKERS,
         metavar="W",
-        help="languages at a time, each with its text in memory (default: all processors, at most 8)",
+        help="languages to work on at a time, each with its text in memory (default: all processors, at most 8)",
     )
 
 

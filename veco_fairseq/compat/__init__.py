@@ -1,8 +1,8 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""All that this plug-in changes in fairseq, one line a change with its reason; :func:`install` makes the changes.
+"""All changes that this plug-in makes to fairseq, one line a change with its reason; :func:`install` makes them.
 
-Each module here is one concern, and keeps what it replaces under the name ``_fairseq_...``.
+Each module here has one concern, and keeps the replaced functions under names ``_fairseq_...``.
 """
 
 import atexit
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from veco_fairseq.cli import finish_output
 from veco_fairseq.errors import UserError
 
-# The fairseq of 2024 that can be imported on Python 3.11 and later.
+# The release of 2024, which can be imported on Python 3.11 and later.
 FAIRSEQ = "0.12.3.1"
 
 
@@ -25,11 +25,11 @@ class Patch(NamedTuple):
     """One change.
 
     Attributes:
-        target: the name in fairseq, "module:attribute". Of a command's module (``fairseq_cli``) only the one that is
-            running is changed.
-        replacement: ours, "module:attribute", below ``veco_fairseq`` where it begins with a dot.
+        target: the name in fairseq, "module:attribute". Among the modules of commands (``fairseq_cli``), only that of
+            the running command is changed.
+        replacement: "module:attribute", below ``veco_fairseq`` if it begins with a dot.
         reason: what fairseq does without it.
-        wraps: the replacement is made from what it replaces: it is called with it.
+        wraps: whether the replacement is called with the original, and returns the new function.
     """
 
     target: str
@@ -48,32 +48,32 @@ FORKS = "the data loaders' processes import everything again where Python does n
 PATCHES = (
     # Options
     Patch("fairseq.options:parse_args_and_arch", ".compat.command_line:parse_args_and_arch",
-          "a value beyond its border ends in a traceback hours later, or in nothing at all"),
+          "a value beyond its border ends in a traceback hours later, or is ignored"),
     Patch("fairseq.dataclass.utils:eval_str_list", ".compat.command_line:eval_str_list", "a list of numbers is evaluated as code"),
     # Data
     Patch("fairseq.data.indexed_dataset:make_dataset", ".compat.data_files:make_dataset", "a damaged file is read as it is"),
-    Patch("fairseq.data.indexed_dataset:dataset_exists", ".compat.data_files:dataset_exists", "half a token file is none"),
+    Patch("fairseq.data.indexed_dataset:dataset_exists", ".compat.data_files:dataset_exists", "half a token file counts as none"),
     Patch("fairseq.data.indexed_dataset:infer_dataset_impl", ".compat.data_files:infer_dataset_impl",
-          "a file of no known format is taken for one of 2017"),
+          "a file of unknown format is read as one of 2017"),
     Patch("fairseq.data.dictionary:Dictionary.add_from_file", ".compat.data_files:add_from_file",
           "the error in a dict.txt names no line"),
     Patch("fairseq.file_chunker_utils:Chunker.__enter__", ".compat.data_files:open_chunk",
-          "the mark at the beginning of a text is a part of its first word"),
+          "the byte order mark of a text becomes part of its first word"),
     Patch("fairseq.data.data_utils:batch_by_size", ".compat.batches:batch_by_size",
           "up to seven sentences at the end of a test set are never translated"),
     # Checkpoints
     Patch("fairseq.checkpoint_utils:load_checkpoint_to_cpu", ".compat.checkpoints:load_checkpoint_to_cpu",
-          "a checkpoint can run code, and a bad one tells the user nothing"),
+          "a checkpoint can run code, and the error for a bad one tells the user nothing"),
     Patch("fairseq.checkpoint_utils:load_checkpoint", ".compat.stopping:load_checkpoint",
           "two trainings can save into one folder, and a finished one is trained for one more update"),
     Patch("fairseq.checkpoint_utils:load_model_ensemble_and_task", ".compat.checkpoints:load_model_ensemble_and_task",
-          "a model that does not fit its checkpoint is a traceback"),
+          "a model that does not fit its checkpoint ends in a traceback"),
     Patch("fairseq.checkpoint_utils:torch_persistent_save", ".compat.checkpoints:torch_persistent_save",
           "a temporary file is left on a full disk"),
     Patch("fairseq.checkpoint_utils:_torch_persistent_save", ".compat.checkpoints:save_once",
-          "a failed write is repeated into the same open file, which cannot mend it"),
+          "a failed write is repeated into the same open file, which cannot succeed"),
     Patch("fairseq.file_io:PathManager.copy", ".compat.checkpoints:copy",
-          "killed in the copy, a run has no checkpoint_last.pt any more"),
+          "a run that is killed during the copy has no checkpoint_last.pt any more"),
     Patch("fairseq.utils:move_to_cpu", ".compat.checkpoints:move_to_cpu", "tied weights are saved twice from a GPU"),
     Patch(f"{TRAINER}.load_checkpoint", ".compat.checkpoints:trainer_load_checkpoint",
           "a missing --restore-file is passed over, and a damaged checkpoint_last.pt ends the training"),
@@ -88,32 +88,32 @@ PATCHES = (
           wraps=True),
     Patch("fairseq.data.iterators:StreamingEpochBatchIterator._get_iterator_for_epoch", ".compat.workers:forked", FORKS,
           wraps=True),
-    Patch(f"{PLATEAU}.state_dict", ".compat.plateau:plateau_state", "the validations in vain are forgotten"),
-    Patch(f"{PLATEAU}.load_state_dict", ".compat.plateau:load_plateau_state", "the validations in vain are forgotten"),
-    Patch(f"{PLATEAU}.step", ".compat.plateau:plateau_step", "resumed inside an epoch, it ends an epoch too many"),
+    Patch(f"{PLATEAU}.state_dict", ".compat.plateau:plateau_state", "the count of validations without progress is lost"),
+    Patch(f"{PLATEAU}.load_state_dict", ".compat.plateau:load_plateau_state", "the count of validations without progress is lost"),
+    Patch(f"{PLATEAU}.step", ".compat.plateau:plateau_step", "after a resumption within an epoch, it counts one epoch too many"),
     # Precision, optimizer
     Patch("fairseq.tasks:FairseqTask.train_step", ".compat.precision:train_step", "--amp does nothing on a CPU"),
     Patch(f"{AMP}.step", ".compat.precision:amp_step", "on a GPU the gradients are unscaled twice"),
     Patch(f"{AMP}.clip_grad_norm", ".compat.precision:amp_clip_grad_norm",
-          "without a loss scale to lower, a NaN becomes a step of the optimizer"),
+          "without a loss scale to lower, a NaN reaches the optimizer's step"),
     Patch("fairseq.trainer:NanDetector", "contextlib:nullcontext",
-          "it looks for the first NaN with hooks that today's PyTorch calls otherwise, and fails on its own"),
+          "it looks for the first NaN with hooks that newer versions of PyTorch call differently, and fails itself"),
     Patch("fairseq.optim.adam:Adam.step", ".optim.fused_adam:step", "it makes eight passes over all parameters"),
     # Workers
     Patch(f"{TRAINER}.__init__", ".compat.workers:trainer_init",
-          "its default for several workers takes neither two backward passes an update nor parameters without a gradient"),
+          "its default for several workers allows neither two backward passes an update nor parameters without a gradient"),
     Patch("fairseq.distributed.utils:distributed_main", ".compat.workers:distributed_main",
-          "a worker that has ended well can abort in its last moment: 'terminate called without an active exception'"),
+          "a worker can abort at its very end: 'terminate called without an active exception'"),
     Patch(f"{TRAINER}.train_step", ".compat.workers:trainer_train_step",
           "a worker out of memory drops its batch, and the others hang"),
     Patch("torch.utils.data._utils.signal_handling:_set_worker_signal_handlers",
-          ".compat.workers:set_worker_signal_handlers", "a data loader that SIGTERM ends takes the training along"),
+          ".compat.workers:set_worker_signal_handlers", "a data loader that SIGTERM ends also ends the training"),
     # Commands
     Patch("fairseq_cli.train:fsdp_enable_wrap", ".compat.workers:no_fully_sharded", "nothing here was made for sharded models"),
     Patch("fairseq_cli.train:validate_and_save", ".compat.stopping:validate_and_save",
-          "told to end, a training loses what it did since its last checkpoint"),
+          "a training that is told to end loses its work since the last checkpoint"),
     Patch("fairseq_cli.train:get_valid_stats", ".compat.checkpoints:get_valid_stats",
-          "a --best-checkpoint-metric that validation does not have is a traceback"),
+          "a --best-checkpoint-metric that validation does not have ends in a traceback"),
     Patch("fairseq_cli.generate:_main", ".compat.precision:translating", "--amp is ignored", wraps=True),
     Patch("fairseq_cli.interactive:main", ".compat.precision:translating", "--amp is ignored", wraps=True),
     Patch("fairseq_cli.interactive:buffered_read", ".compat.texts:buffered_read", "its text is read in the locale's encoding"),
@@ -122,17 +122,17 @@ PATCHES = (
     Patch("fairseq_cli.preprocess:_build_dictionary", ".compat.texts:checked_first", "a bad text ends in half a data folder",
           wraps=True),
     Patch("fairseq_cli.preprocess:_make_all", ".compat.texts:checked_first", "a bad text ends in half a data folder", wraps=True),
-    Patch("sys:excepthook", ".compat.mistakes:one_line_errors", "a mistake of the user's is a traceback", wraps=True),
+    Patch("sys:excepthook", ".compat.mistakes:one_line_errors", "a user's mistake ends in a traceback", wraps=True),
 )  # fmt: skip
 
 
 def install() -> None:
-    """Make all the changes; once, before anything of fairseq is used.
+    """Make all changes; call this once, before anything of fairseq is used.
 
     Raises:
-        UserError: this is another fairseq than the one they were written for.
+        UserError: the changes were written for another version of fairseq.
     """
-    import fairseq_cli.train as fairseq_train  # before all of fairseq: it sets up the log
+    import fairseq_cli.train as fairseq_train  # before the rest of fairseq, since it sets up the log
 
     found = resolve_name("fairseq:__version__")
     if found != FAIRSEQ:
@@ -144,19 +144,19 @@ def install() -> None:
 
     noise.quiet_known_warnings()
     guard.install()
-    # All before the first is made, since each module keeps what is there when it is imported.
+    # Import all modules before the first change, since each keeps fairseq's functions as it finds them.
     replacements = [
         resolve_name(f"veco_fairseq{patch.replacement}" if patch.replacement.startswith(".") else patch.replacement)
         for patch in PATCHES
     ]
     for patch, replacement in zip(PATCHES, replacements, strict=True):
         make(patch, replacement)
-    logging.raiseExceptions = False  # a log that cannot be written is no reason to stop, nor for a traceback a line
+    logging.raiseExceptions = False  # a log that cannot be written must not stop a training, or print a traceback a line
     atexit.register(finish_output)
 
 
 def make(patch: Patch, replacement: Any) -> None:
-    """Put the replacement in its place."""
+    """Replace the target of a change."""
     module, path = patch.target.split(":")
     *owners, name = path.split(".")
     for owner in running(module) if module.startswith("fairseq_cli.") else [resolve_name(module)]:
@@ -168,7 +168,7 @@ def make(patch: Patch, replacement: Any) -> None:
 
 
 def running(command: str) -> Iterator[ModuleType]:
-    """The module of a command, where it was imported, by itself or as ``__main__`` (``python -m``)."""
+    """Yield the module of a command where it was imported, under its name or as ``__main__`` (``python -m``)."""
     if command in sys.modules:
         yield sys.modules[command]
     main = sys.modules["__main__"]

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""A training has the batches that were asked for, and a resumed one those of an uninterrupted one, in any epoch."""
+"""Makes sure that a training has the requested batches, and a resumed one the batches of an uninterrupted one."""
 
 import zlib
 from typing import Any
@@ -17,10 +17,10 @@ _fairseq_batch_by_size = data_utils.batch_by_size
 
 
 def batch_by_size(indices, *args, **kwargs) -> list[np.ndarray]:
-    """Make batches by size, with the sentences that fairseq leaves out at the end as one more.
+    """Make batches by size, and one more from the sentences that fairseq leaves out at the end.
 
-    Of a set whose size is no multiple of --required-batch-size-multiple (8 by default), these are up to 7 sentences; a set
-    of 7 "is empty".
+    fairseq leaves out up to 7 sentences if the size of a set is no multiple of --required-batch-size-multiple (8 by
+    default). For fairseq, a set of 7 sentences "is empty".
     """
     indices = np.fromiter(indices, dtype=np.int64)
     batches = list(_fairseq_batch_by_size(indices, *args, **kwargs)) if len(indices) else []
@@ -41,7 +41,7 @@ _fairseq_load_epoch_state = EpochBatchIterator.load_state_dict
 
 
 def get_train_iterator(trainer: Trainer, epoch: int, *args, **kwargs) -> EpochBatchIterator:
-    """The batches of :func:`_of_whole_run`; a scheduler that follows the epochs is told how many there are for a worker."""
+    """Return :func:`_of_whole_run`, and tell a scheduler that follows epochs the number of a worker's batches."""
     batches = _of_whole_run(trainer, epoch, *args, **kwargs)
     if isinstance(trainer.lr_scheduler, FollowsEpochs):
         trainer.lr_scheduler.set_batches(len(batches))
@@ -49,24 +49,24 @@ def get_train_iterator(trainer: Trainer, epoch: int, *args, **kwargs) -> EpochBa
 
 
 def _of_whole_run(trainer: Trainer, epoch: int, *args, load_dataset: bool = True, **kwargs) -> EpochBatchIterator:
-    """The iterator of an epoch; a run that is resumed in a later one makes its batches as those of epoch 1 were made.
+    """Return the iterator of an epoch; a run that is resumed in a later epoch makes the batches of epoch 1.
 
-    fairseq groups sentences into batches by a seed of the epoch for which the iterator is built, and keeps that
-    iterator for all later epochs, which have the same batches in other orders. Built in epoch 3, it would have others.
+    fairseq seeds the grouping into batches with the epoch for which it builds the iterator. Then it keeps this iterator
+    for all later epochs, which have the same batches in other orders. An iterator built in epoch 3 has other batches.
     """
     cfg, task = trainer.cfg.dataset, trainer.task
 
     def kept() -> bool:
-        """Whether fairseq keeps the iterator: not with a root for each epoch, or if the data forbid it."""
+        """Return whether fairseq keeps the iterator: not with a root for each epoch, nor if the data forbid it."""
         anew = kwargs.get("disable_iterator_cache") or cfg.update_epoch_batch_itr
         return not anew and (load_dataset or task.can_reuse_epoch_itr(task.dataset(cfg.train_subset)))
 
     first = 1 if kept() else epoch
     iterator = _fairseq_get_train_iterator(trainer, first, *args, load_dataset=load_dataset, **kwargs)
-    load_dataset = False  # it is loaded, and can be asked
+    load_dataset = False  # the data set is loaded now
     if first != epoch and not kept():
         return _fairseq_get_train_iterator(trainer, epoch, *args, load_dataset=True, **kwargs)
-    if iterator._cur_epoch_itr is None and iterator._next_epoch_itr is None:  # a new one, not that of the epoch before
+    if iterator._cur_epoch_itr is None and iterator._next_epoch_itr is None:  # a new iterator, not that of the epoch before
         iterator.epoch = epoch
         iterator.dataset.set_epoch(epoch)
     return iterator
@@ -75,10 +75,10 @@ def _of_whole_run(trainer: Trainer, epoch: int, *args, load_dataset: bool = True
 def iterator_for_epoch(
     iterator: EpochBatchIterator, epoch: int, shuffle: bool, fix_batches_to_gpus: bool | None = None, offset: int = 0
 ):
-    """The batches of an epoch, in the order that was asked for in the middle of a run, too.
+    """Return the batches of an epoch in the requested order, also in the middle of a run.
 
-    fairseq's loader, kept for all epochs, goes on unshuffled after ``--curriculum``, and a resumed epoch forgets
-    ``--fix-batches-to-gpus`` (here: None, as :func:`load_epoch_state` left it).
+    fairseq keeps one loader for all epochs, which stays unshuffled after ``--curriculum``. A resumed epoch also forgets
+    ``--fix-batches-to-gpus`` (here it is None, as :func:`load_epoch_state` has left it).
     """
     if fix_batches_to_gpus is not None:
         iterator.fix_batches_to_gpus = fix_batches_to_gpus
@@ -89,7 +89,7 @@ def iterator_for_epoch(
 
 
 def made_from(iterator: EpochBatchIterator) -> dict[str, Any]:
-    """All that decides on an epoch's batches, by option: the iterator's own ``made_from``, or what can be told of it."""
+    """Return what an epoch's batches depend on, by option: the iterator's ``made_from``, or what the iterator shows."""
     if isinstance(iterator, TellsMadeFrom):
         return iterator.made_from
     return {
@@ -101,7 +101,7 @@ def made_from(iterator: EpochBatchIterator) -> dict[str, Any]:
 
 
 def _checksum(iterator: EpochBatchIterator) -> str:
-    """Of the batches of all epochs, computed once for all saves: another --max-tokens or other data show in it."""
+    """Return a checksum of the batches of all epochs, computed once; it differs with another --max-tokens or other data."""
     batches = iterator.frozen_batches
     if getattr(iterator, "_checked", None) is not batches:
         value = zlib.crc32(np.ascontiguousarray(getattr(iterator.dataset, "sizes", ())))
@@ -112,7 +112,7 @@ def _checksum(iterator: EpochBatchIterator) -> str:
 
 
 def epoch_state(iterator: EpochBatchIterator) -> dict[str, Any]:
-    """What a checkpoint keeps; in the middle of an epoch with :func:`made_from`, and with ``--fix-batches-to-gpus``."""
+    """Return what a checkpoint keeps; in the middle of an epoch with :func:`made_from` and ``--fix-batches-to-gpus``."""
     state = _fairseq_epoch_state(iterator)
     if not state["iterations_in_epoch"]:
         return state
@@ -121,10 +121,10 @@ def epoch_state(iterator: EpochBatchIterator) -> dict[str, Any]:
 
 
 def load_epoch_state(iterator: EpochBatchIterator, state: dict[str, Any]) -> None:
-    """Go on in the epoch of a checkpoint, if it can: at the same place of other batches it would not be the same epoch.
+    """Go on in the epoch of a checkpoint, if its batches are the same.
 
     Raises:
-        UserError: in the middle of the epoch, whose other batches would not be those that it was begun with.
+        UserError: the checkpoint is in the middle of an epoch, whose batches would now be others.
     """
     then = state.get("made_from")
     if then and state["iterations_in_epoch"]:
@@ -133,7 +133,7 @@ def load_epoch_state(iterator: EpochBatchIterator, state: dict[str, Any]) -> Non
         if changes:
             raise UserError(
                 f"the checkpoint is in the middle of epoch {state['epoch']}, whose other batches cannot be the same any "
-                f"more: {'; '.join(changes)}: change it back, or begin anew with --reset-dataloader"
+                f"more: {'; '.join(changes)}: change it back, or begin the epoch again with --reset-dataloader"
             )
     iterator.fix_batches_to_gpus = state.get("fix_batches_to_gpus", False)
     _fairseq_load_epoch_state(iterator, state)

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Checkpoints are read safely, written whole or not at all, and told in one line where they do not fit."""
+"""Reads checkpoints safely, writes them whole or not at all, and says in one line how they do not fit."""
 
 import os
 import re
@@ -22,13 +22,13 @@ from veco_fairseq.compat.mistakes import mistake
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import write_failure
 
-# Reading. fairseq's torch.load names no weights_only: safe by default from torch 2.6 on, but not before, nor with
-# TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD; and what it raises for a bad file tells the user nothing.
+# Reading. fairseq calls torch.load without weights_only. This is safe from torch 2.6 on, but not before, nor with
+# TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD. And the errors for a bad file tell the user nothing.
 
 _fairseq_load_checkpoint_to_cpu = checkpoint_utils.load_checkpoint_to_cpu
 
 
-_architecture_of: dict[str, str | None] = {}  # of the checkpoints read, for the message when one does not fit
+_architecture_of: dict[str, str | None] = {}  # of the checkpoints read so far, for the message if one does not fit
 
 
 _task_state_of: dict[str, dict[str, Any]] = {}  # likewise, for the task to check (see trainer_load_checkpoint)
@@ -46,7 +46,7 @@ def load_checkpoint_to_cpu(
     """Load a checkpoint as fairseq does, from what :func:`read_checkpoint` reads.
 
     Raises:
-        UserError: see :func:`read_checkpoint`; or the checkpoint lacks what fairseq-train writes beside the model.
+        UserError: see :func:`read_checkpoint`; or the checkpoint lacks parts that fairseq-train writes beside the model.
     """
     state = read_checkpoint(PathManager.get_local_path(path))
     torch_load = torch.load
@@ -55,7 +55,7 @@ def load_checkpoint_to_cpu(
         with making_sense_of(path, but=KeyError):
             state = _fairseq_load_checkpoint_to_cpu(path, arg_overrides, load_on_all_ranks)
     except KeyError as error:
-        # fairseq takes what has no optimizer_history for a checkpoint of 2017 and looks for that one's keys
+        # fairseq reads a checkpoint without optimizer_history as one of 2017, and looks for keys of that time
         raise UserError(f"{path}: is not a whole fairseq checkpoint: it has no {error}; give one of fairseq-train") from error
     finally:
         torch.load = torch_load
@@ -65,7 +65,7 @@ def load_checkpoint_to_cpu(
 
 
 def load_model_ensemble_and_task(filenames: list[str], *args, **kwargs):
-    """Load models for generate, interactive and validate, with a line for one that its checkpoint does not fit.
+    """Load models for generate, interactive and validate; say in one line if a checkpoint does not fit its model.
 
     Raises:
         UserError: a file is missing or bad, or its tensors do not fit the model, as with another dictionary.
@@ -83,18 +83,18 @@ def load_model_ensemble_and_task(filenames: list[str], *args, **kwargs):
 
 
 def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
-    """Load what a training goes on from, with five changes.
+    """Load the checkpoint that a training goes on from, with five changes.
 
-    - A ``--restore-file`` that does not exist is an error: fairseq goes on from random weights.
-    - A damaged checkpoint_last.pt is passed over, loudly, for the newest one beside it that can be read.
-    - A checkpoint of another model is told in one line.
-    - A task may look at the ``task_state`` of the file and take it over (``resume_task_state``); fairseq keeps it from
-      it.
-    - Every worker reads the file: what fairseq sends from the first to the others is refused there, as more than
-      tensors and plain values.
+    - A ``--restore-file`` that does not exist is an error; fairseq would go on from random weights.
+    - A damaged checkpoint_last.pt is replaced, with a warning, by the newest checkpoint beside it that can be read.
+    - A checkpoint of another model ends in one line.
+    - A task may check the ``task_state`` of the file and take it over (``resume_task_state``); fairseq hides it from the
+      task.
+    - Every worker reads the file. fairseq would send the state from the first worker to the others, which refuse it,
+      since it is more than tensors and plain values.
 
     Raises:
-        UserError: the first four, and see :func:`read_checkpoint`.
+        UserError: see the first four changes, and :func:`read_checkpoint`.
     """
     cfg = trainer.cfg.checkpoint
     cfg.load_checkpoint_on_all_dp_ranks = True
@@ -120,17 +120,17 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
             if message is None and mistake(error) is not None:
                 raise
             if message is None:
-                with making_sense_of(candidate, "go on from another one, or begin anew in another --save-dir"):
-                    raise error.__context__ or error from None  # fairseq's trainer hides why the model's part cannot be loaded
+                with making_sense_of(candidate, "go on from another one, or begin again in another --save-dir"):
+                    raise error.__context__ or error from None  # fairseq's trainer hides why the model cannot be loaded
             advice = "give the options that it was trained with" + (", or another --save-dir" if is_last else "")
             raise UserError(
-                f"{candidate}: does not fit the model asked for (--arch {_architecture_of.get(candidate)} in the file, "
+                f"{candidate}: does not fit the chosen model (--arch {_architecture_of.get(candidate)} in the file, "
                 f"{getattr(trainer.cfg.model, '_name', None)} here): {message}; {advice}"
             ) from error
 
 
 def older_checkpoints(folder: str, filename: str) -> list[str]:
-    """The checkpoints with the same suffix beside ``filename`` that a training can go on from, newest first."""
+    """Return the checkpoints beside ``filename`` that a training can go on from, with the same suffix, newest first."""
     suffix = os.path.basename(filename)[len("checkpoint_last") :]
     pattern = re.compile(rf"checkpoint(\d+|_\d+_\d+|_best){re.escape(suffix)}")
     names = os.listdir(folder) if os.path.isdir(folder) else []
@@ -139,9 +139,9 @@ def older_checkpoints(folder: str, filename: str) -> list[str]:
 
 
 def misfit(error: BaseException) -> str | None:
-    """What does not fit when torch cannot load a state dict, a few of each kind; None if that is not the error.
+    """Return what does not fit when torch cannot load a state dict, a few of each kind; None for another error.
 
-    fairseq's trainer raises a bare Exception from it, so that torch's is searched in the chain.
+    fairseq's trainer raises a bare Exception from it, so torch's error is searched in the chain.
     """
     link: BaseException | None = error
     while link is not None and "Error(s) in loading state_dict for" not in str(link):
@@ -167,18 +167,18 @@ def _few(items: list[str], limit: int = 2) -> str:
     return ", ".join(items[:limit]) + (f" and {len(items) - limit} more" if len(items) > limit else "")
 
 
-# Writing. fairseq writes checkpoint_best.pt and its like under a temporary name, but copies checkpoint_last.pt in
-# place: killed in the copy, a run has no last checkpoint any more. A failed write it repeats twice into the same
-# open file, which cannot mend it, and logs a traceback; it leaves the temporary file on the full disk.
+# Writing. fairseq writes checkpoint_best.pt and similar files under a temporary name, but copies checkpoint_last.pt in
+# place: a run that is killed during the copy has no last checkpoint any more. It repeats a failed write twice into the
+# same open file, which cannot succeed, logs a traceback, and leaves the temporary file on the full disk.
 
 _fairseq_torch_persistent_save = checkpoint_utils.torch_persistent_save
 
 
 @contextmanager
 def whole_file_or_none(filename: str) -> Iterator[str]:
-    """Yield the temporary name FILENAME.tmp, which is gone afterwards; a failed write is a UserError.
+    """Yield the temporary name FILENAME.tmp, and remove that file afterwards; a failed write is a UserError.
 
-    The name is fairseq's, the same at each try, so that a killed run leaves one such file at most.
+    The name is fairseq's, and the same at each try, so a killed run leaves one such file at most.
     """
     temporary = filename + ".tmp"
     try:
@@ -190,7 +190,7 @@ def whole_file_or_none(filename: str) -> Iterator[str]:
         free = shutil.disk_usage(os.path.dirname(filename) or ".").free
         raise UserError(
             f"{filename}: cannot be written ({reason}; {free / 2**20:,.0f} MiB free there): free some space and "
-            "start the same command again; the checkpoints written before are whole"
+            "start the same command again; the earlier checkpoints are whole"
         ) from error
     finally:
         if os.path.exists(temporary):
@@ -201,7 +201,7 @@ _fairseq_move_to_cpu = utils.move_to_cpu
 
 
 def move_to_cpu(sample: Any) -> Any:
-    """Move what is to be saved; tensors that are one (tied weights) stay one, and are saved once, from a GPU, too."""
+    """Move a state to the CPU for saving; tied weights stay one tensor, and are saved once, also from a GPU."""
     moved: dict[Any, torch.Tensor] = {}
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
@@ -214,18 +214,18 @@ def move_to_cpu(sample: Any) -> Any:
 
 
 def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) -> None:
-    """Save; where the file cannot be written, the temporary one is removed, and the error is one line."""
+    """Save; if the file cannot be written, remove the temporary one, and raise an error of one line."""
     with whole_file_or_none(filename):
         _fairseq_torch_persistent_save(obj, filename, async_write)
 
 
 def save_once(obj: Any, file) -> None:
-    """torch.save, in place of fairseq's three tries with a traceback in the log."""
+    """Save with torch.save, instead of fairseq's three tries with a traceback in the log."""
     torch.save(obj, file)
 
 
 def copy(src_path: str, dst_path: str, overwrite: bool = False) -> str:
-    """PathManager.copy (checkpoint_last.pt and checkpoint_best.pt) through a temporary name."""
+    """Copy checkpoint_last.pt and checkpoint_best.pt through a temporary name, unlike PathManager.copy."""
     with whole_file_or_none(dst_path) as temporary:
         shutil.copyfile(src_path, temporary)
         os.replace(temporary, dst_path)

@@ -19,7 +19,7 @@ _fairseq_parse_args_and_arch = fairseq_options.parse_args_and_arch
 
 
 def parse_args_and_arch(parser: argparse.ArgumentParser, *args, **kwargs):
-    """Parse a command line of fairseq's, with errors of one line, and values within their borders.
+    """Parse a command line of fairseq, with errors of one line, and values within their borders.
 
     Raises:
         UserError: see :func:`check_options`; or the value of an option is empty.
@@ -35,15 +35,15 @@ def parse_args_and_arch(parser: argparse.ArgumentParser, *args, **kwargs):
     for action in parser._actions:  # its defaults may be empty
         if chosen.get(action.dest) == "" and action.default != "" and action.dest not in MAY_BE_EMPTY:
             name = action.option_strings[0] if action.option_strings else f"the argument {action.dest}"
-            raise UserError(f"{name}: is empty: give a value, or take it away")
+            raise UserError(f"{name}: is empty: give a value, or leave it out")
     check_options(chosen)
     return found
 
 
 def eval_str_list(text: Any, kind: type = float) -> list | None:
-    """The list that an argument such as ``--lr 1e-3,1e-4`` is; argparse.ArgumentTypeError if it is none.
+    """Return the list in an argument such as ``--lr 1e-3,1e-4``; raise argparse.ArgumentTypeError if it is none.
 
-    fairseq's ends in a SyntaxError for some, and cuts the point off a number that must be whole.
+    fairseq's function ends in a SyntaxError for some texts, and cuts fractions off numbers that must be whole.
     """
     if text is None:
         return None
@@ -55,5 +55,5 @@ def eval_str_list(text: Any, kind: type = float) -> list | None:
             if any(isinstance(one, bool) or not isinstance(one, (int, kind)) for one in values):
                 raise ValueError(text)
         return [kind(one) for one in values]
-    except Exception:  # literal_eval raises anything
+    except Exception:  # literal_eval raises many kinds
         raise argparse.ArgumentTypeError(f"{short(text)}: must be {noun}, joined with commas") from None

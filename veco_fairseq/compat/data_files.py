@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Token files, dictionaries and texts of fairseq, whose damage is told before anything is made of them."""
+"""Checks fairseq's token files, dictionaries and texts for damage before they are used."""
 
 import os
 from pathlib import Path
@@ -20,17 +20,17 @@ _fairseq_infer_dataset_impl = indexed_dataset.infer_dataset_impl
 
 
 def make_dataset(path: str, impl: str, fix_lua_indexing: bool = False, dictionary: Dictionary | None = None):
-    """Open a data set; usual token files by :func:`load_tokens`."""
+    """Open a data set, usual token files with :func:`load_tokens`."""
     if impl == "mmap" and MMapIndexedDataset.exists(path):
         return load_tokens(path, dictionary)
     return _fairseq_make_dataset(path, impl, fix_lua_indexing, dictionary)
 
 
 def dataset_exists(path: str, impl: str | None) -> bool:
-    """Whether there is a token file; fairseq takes one file of the two without the other for none.
+    """Return whether there is a token file; for fairseq, one of the two files without the other is none.
 
     Raises:
-        UserError: the index or the tokens are missing, and the other is there.
+        UserError: the index or the tokens are missing, but not both.
     """
     names = index_file_path(path), data_file_path(path)
     there = [os.path.lexists(name) for name in names]
@@ -41,10 +41,10 @@ def dataset_exists(path: str, impl: str | None) -> bool:
 
 
 def infer_dataset_impl(path: str) -> str | None:
-    """The format of a token file; fairseq takes what is none of its formats for one of 2017.
+    """Return the format of a token file; fairseq reads an unknown format as one of 2017.
 
     Raises:
-        UserError: it is none.
+        UserError: the format is unknown.
     """
     dataset_exists(path, None)
     found = _fairseq_infer_dataset_impl(path)
@@ -54,13 +54,13 @@ def infer_dataset_impl(path: str) -> str | None:
 
 
 def open_chunk(chunk: Chunker) -> ChunkLineIterator:
-    """``Chunker.__enter__``, which fairseq-preprocess reads by, without a mark at the beginning of the text."""
+    """Replace ``Chunker.__enter__``, by which fairseq-preprocess reads; skip a byte order mark at the beginning."""
     chunk.fd = open(chunk.path, encoding="utf-8-sig")
     return ChunkLineIterator(chunk.fd, chunk.start_offset, chunk.end_offset)
 
 
 def add_from_file(dictionary: Dictionary, file) -> None:
-    """Add the tokens of a dict.txt, by :func:`add_dictionary` if the file is given by its name."""
+    """Add the tokens of a dict.txt, with :func:`add_dictionary` if the file is given by its name."""
     if isinstance(file, (str, Path)):
         add_dictionary(dictionary, file)
     else:

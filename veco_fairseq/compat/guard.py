@@ -1,11 +1,11 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Where fairseq evaluates a string, a literal alone is read: no file and no option runs code.
+"""Lets fairseq evaluate only literals, so that no file and no option runs code.
 
 fairseq calls ``eval`` on strings of a checkpoint's options (``xformers_att_config``, ``adaptive_softmax_cutoff``,
-wav2vec's ``conv_feature_layers``, ...) and on the lines of some data sets. :func:`install` puts :func:`evaluate` in the
-place of that name in every module of fairseq, and :func:`check_options` refuses a checkpoint as soon as it is read.
-It also closes the one place where fairseq puts a file's name into a command line of the shell.
+wav2vec's ``conv_feature_layers``, ...) and on the lines of some data sets. :func:`install` replaces ``eval`` by
+:func:`evaluate` in every module of fairseq, and :func:`check_options` refuses a checkpoint as soon as it is read. This
+module also closes the one place where fairseq puts a file's name into a command line of the shell.
 """
 
 import importlib.machinery
@@ -24,11 +24,11 @@ PACKAGES = ("fairseq", "fairseq_cli")
 
 
 def evaluate(text: str, *_) -> Any:
-    """``eval`` for fairseq: of literals alone.
+    """Evaluate a literal, in place of fairseq's ``eval``.
 
     Raises:
-        UserError: it is no literal; the message names fairseq's line that wants it.
-        TypeError: it is no string, which fairseq counts on.
+        UserError: the text is no literal; names fairseq's line that evaluates it.
+        TypeError: it is no string, an error that fairseq relies on.
     """
     if not isinstance(text, str):
         raise TypeError("eval() arg 1 must be a string")
@@ -42,7 +42,7 @@ def evaluate(text: str, *_) -> Any:
 
 
 def _wanted_by(frame: FrameType | None) -> str:
-    """The line of fairseq for which a string is evaluated, past its helpers (``eval_str_list`` and such)."""
+    """Return the line of fairseq that evaluates a string, above helpers such as ``eval_str_list``."""
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module.partition(".")[0] in PACKAGES and not module.endswith(".utils"):
@@ -53,7 +53,7 @@ def _wanted_by(frame: FrameType | None) -> str:
 
 
 class _Guarded(importlib.machinery.SourceFileLoader):
-    """The loader of a module whose ``eval`` is :func:`evaluate` from its first line on."""
+    """Loads a module whose ``eval`` is :func:`evaluate` from its first line on."""
 
     def exec_module(self, module: ModuleType) -> None:
         module.eval = evaluate
@@ -73,7 +73,7 @@ class _Finder(MetaPathFinder):
 
 
 def refuse_fasta(dataset: FastaDataset, path: str) -> NoReturn:
-    """In place of fairseq's reading of protein sequences, which runs ``cat PATH | ...`` in a shell.
+    """Refuse protein sequences; fairseq reads them by running ``cat PATH | ...`` in a shell.
 
     Raises:
         UserError: always.
@@ -83,7 +83,7 @@ def refuse_fasta(dataset: FastaDataset, path: str) -> NoReturn:
 
 
 def install() -> None:
-    """Put :func:`evaluate` in the place of ``eval`` in all of fairseq: in what is imported, and what will be."""
+    """Replace ``eval`` by :func:`evaluate` in all modules of fairseq, imported now or later."""
     FastaDataset._build_index = refuse_fasta
     main = sys.modules["__main__"]
     running = getattr(main.__spec__, "name", None) or ""  # python -m fairseq_cli.validate

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""One training a folder: two that save into one would each overwrite the other's checkpoints."""
+"""Allows one training a folder, since two would overwrite each other's checkpoints."""
 
 import fcntl
 import logging
@@ -19,8 +19,8 @@ logger = logging.getLogger(__name__)
 def lock_folder(folder: str | Path) -> None:
     """Keep other trainings out of ``folder`` until this process ends, however it ends.
 
-    The lock is the kernel's (``lockf``, which NFS has, too): none is left by a killed process, and forked data loaders
-    do not inherit it. Where a file system has no locks, there is a warning.
+    The lock is the kernel's (``lockf``, which NFS also has). So a killed process leaves none, and forked data loaders do
+    not inherit it. If a file system has no locks, there is a warning.
 
     Raises:
         UserError: another process holds the lock.
@@ -35,8 +35,8 @@ def lock_folder(folder: str | Path) -> None:
         except (BlockingIOError, PermissionError) as error:
             holder = os.read(file, 300).decode(errors="replace").split()
             raise UserError(
-                f"{folder}: {_in_words(holder)} trains into this folder already: stop it first, wait for its end, or "
-                "give another --save-dir"
+                f"{folder}: {_in_words(holder)} already trains into this folder: stop it, wait for its end, or give "
+                "another --save-dir"
             ) from error
         except OSError as error:
             logger.warning(f"{folder}: cannot be locked ({error.strerror}): start no second training into it")
@@ -44,11 +44,11 @@ def lock_folder(folder: str | Path) -> None:
             return
         if path.exists() and os.path.samestat(os.fstat(file), path.stat()):
             break
-        os.close(file)  # its holder ended, and removed it, between our opening and our locking it
+        os.close(file)  # its holder ended and removed it after we opened it and before we locked it
     os.ftruncate(file, 0)
     os.pwrite(file, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
     _held[path] = file
-    Finalize(None, _release, (path,), exitpriority=0)  # atexit's are not called in the processes of several GPUs
+    Finalize(None, _release, (path,), exitpriority=0)  # the processes of several GPUs do not call atexit's functions
 
 
 def _in_words(holder: list[str]) -> str:
@@ -59,7 +59,7 @@ def _in_words(holder: list[str]) -> str:
 
 
 def _release(path: Path) -> None:
-    """Remove the file; after a kill it stays, and does no harm."""
+    """Remove the file; after a kill it stays, which does no harm."""
     if path in _held:
         path.unlink(missing_ok=True)
         os.close(_held.pop(path))

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""One line for a mistake of the user's, in place of a traceback through fairseq."""
+"""Prints one line for a user's mistake, instead of a traceback through fairseq."""
 
 import re
 import sys
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from veco_fairseq.cli import print_error, program_name, user_message
 
-# fairseq's own words for it, and ours: what is wrong, where, and what to do. "{0}" is the first group.
+# fairseq's messages, and ours: what is wrong, where, and what to do. "{0}" is the first group.
 MISTAKES = (
     (r"Must specify batch size either with --max-tokens or --batch-size", "no batch size: give --max-tokens N"),
     (r"--path required for generation!", "no model: give --path CHECKPOINT"),
@@ -24,7 +24,7 @@ MISTAKES = (
     ),
     (
         r"Source and target must contain the same number of examples",
-        "the data have not as many sentences of one language as of the other: make them from texts of as many lines",
+        "the data has more sentences of one language than of the other: make it from texts with equally many lines",
     ),
     (
         r"(Criterion|Optimizer) does not match; please reset the optimizer \(--reset-optimizer\)\. (\S+) vs (\S+)",
@@ -52,40 +52,40 @@ MISTAKES = (
     ),
     (
         r"--share-all-embeddings requires a joined dictionary",
-        "the two languages' dict.LANG.txt differ, and this model has one for both: make the data with --srcdict and "
+        "the two languages' dict.LANG.txt differ, but this model has one for both: make the data with --srcdict and "
         "--tgtdict of the model, or --joined-dictionary",
     ),
     (
         r"'list' object has no attribute 'split'",
-        "--encoder-layers-to-keep and --decoder-layers-to-keep do not work in this version of fairseq: take them away; "
-        "convert_to_seq2seq.py chooses layers",
+        "--encoder-layers-to-keep and --decoder-layers-to-keep do not work in this version of fairseq: leave them out; "
+        "veco convert chooses layers",
     ),
     (
         r"Size of sample #(\d+) is invalid \(=(.*)\) since max_positions=(.*), skip this example",
-        "sentence {0} of the data, counted from 0, has {1} tokens, and the model takes {2}: shorten it, or give "
+        "sentence {0} of the data, counted from 0, has {1} tokens, but the model takes {2}: shorten it, or give "
         "--skip-invalid-size-inputs-valid-test",
     ),
     (r"(Valid paths .* will be ignored\. .*)", "{0}"),
     (
         r"Please install xFormers",
-        "--encoder-xformers-att-config and --decoder-xformers-att-config need the package xformers: take them away",
+        "--encoder-xformers-att-config and --decoder-xformers-att-config need the package xformers: leave them out",
     ),
     (
         r"(?s)Unknown post_process option:(.*)",
-        "--remove-bpe {0}: is no kind of pieces that fairseq knows: give sentencepiece, subword_nmt or another of its kinds",
+        "--remove-bpe {0}: fairseq does not know such pieces: give sentencepiece, subword_nmt or another of its kinds",
     ),
     (r"cannot specify cutoff larger than vocab size", "--adaptive-softmax-cutoff: is larger than the vocabulary: lower it"),
     # fairseq's own checks of options that do not go together, such as "--sampling-topk requires --sampling"
-    (r"^(--[a-z][a-z-]+ .*)$", "{0}: take one of them away, or give what is missing"),
+    (r"^(--[a-z][a-z-]+ .*)$", "{0}: leave out one of them, or give what is missing"),
 )
 
 
 def mistake(error: BaseException) -> str | None:
-    """The one line for ``error``, or None if it is no known mistake of the user's."""
+    """Return the one line for ``error``, or None if it is no known mistake of the user."""
     message = user_message(error)
     if message is not None:
         return message
-    # a spawned worker's error (several GPUs) comes as the text of its traceback: its last line is the one
+    # the error of a spawned worker (several GPUs) is the text of its traceback, and the last line has the message
     text = re.sub(r"np\.int64\((\d+)\)", r"\1", str(error)).strip()
     if type(error).__name__ == "ProcessRaisedException":
         text = text.rsplit("\n", 1)[-1]
@@ -97,9 +97,9 @@ def mistake(error: BaseException) -> str | None:
 
 
 def one_line_errors(previous: Callable) -> Callable:
-    """An excepthook that prints ``fairseq-train: error: ...`` for the user's mistakes, and else is ``previous``.
+    """Return an excepthook that prints ``fairseq-train: error: ...`` for a user's mistake, and otherwise calls ``previous``.
 
-    The process ends with exit code 1 in both cases, which is Python's for an exception.
+    The process ends with exit code 1 in both cases, as Python does after an exception.
     """
 
     def hook(kind, error, traceback) -> None:

@@ -1,16 +1,16 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Warnings that every fairseq command prints and no user can do anything about.
+"""Silences warnings that every fairseq command prints, and that no user can do anything about.
 
-All of them come after ``--user-dir`` was imported. Each pattern matches one message; what the user's own code warns of is
-left alone.
+All of them come after ``--user-dir`` was imported. Each pattern matches one message, so warnings of the user's own code
+stay.
 """
 
 import logging
 import warnings
 
 NOISE = (
-    # message (from its start), category, module that it is laid at
+    # message (from its start), category, module that it names
     (r"hydra\.experimental\.(initialize|compose)\(\) is no longer experimental", UserWarning, ""),
     (r"\s*The version_base parameter is not specified", UserWarning, ""),
     (r"In 'config': Usage of deprecated keyword in package header '# @package _group_'", UserWarning, ""),

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""``--lr-scheduler reduce_lr_on_plateau`` goes on after a stop as if there had been none."""
+"""Lets ``--lr-scheduler reduce_lr_on_plateau`` go on after a stop as if there had been none."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ PLATEAU = ("num_bad_epochs", "cooldown_counter")  # what fairseq forgets
 
 
 def plateau_state(scheduler: ReduceLROnPlateauLRSchedule) -> dict[str, Any]:
-    """What a checkpoint keeps of the scheduler, with the number of validations in vain."""
+    """Return what a checkpoint keeps of the scheduler, with the number of validations without progress."""
     return {**_fairseq_plateau_state(scheduler), **{name: getattr(scheduler.lr_scheduler, name) for name in PLATEAU}}
 
 
@@ -33,14 +33,14 @@ def load_plateau_state(scheduler: ReduceLROnPlateauLRSchedule, state: dict[str, 
 
 
 def plateau_step(scheduler: ReduceLROnPlateauLRSchedule, epoch: int, val_loss: float | None = None) -> float:
-    """End an epoch; do nothing where a training is resumed inside of one, and fairseq calls this, too."""
+    """End an epoch; do nothing when a training is resumed within an epoch, where fairseq also calls this."""
     if val_loss is None and scheduler.lr_scheduler.last_epoch:
         return scheduler.optimizer.get_lr()
     return _fairseq_plateau_step(scheduler, epoch, val_loss)
 
 
 def end_epoch_of(extra_state: dict[str, Any], trainer: Trainer) -> None:
-    """Tell the scheduler the last epoch's validation, which fairseq does after it has saved."""
+    """Pass the last epoch's validation to the scheduler; fairseq does this only after it has saved."""
     place = extra_state["train_iterator"]
     if not place.get("iterations_in_epoch"):
         trainer.lr_step(place["epoch"] - 1, extra_state.get("val_loss"))

@@ -1,9 +1,9 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Mixed precision: ``--amp`` on a CPU, too, and on a GPU with gradients that are unscaled once.
+"""Mixed precision: ``--amp`` also works on a CPU, and on a GPU it unscales the gradients once.
 
-fairseq's ``--amp`` opens CUDA's autocast alone, which does nothing on a CPU. On a GPU it unscales the gradients before it
-clips them, but steps with another object, for which torch unscales them once more.
+fairseq's ``--amp`` only opens CUDA's autocast, which does nothing on a CPU. On a GPU it unscales the gradients before it
+clips them, but steps with another object, for which torch unscales them again.
 """
 
 from collections.abc import Callable
@@ -18,12 +18,12 @@ _fairseq_amp_clip_grad_norm = AMPOptimizer.clip_grad_norm
 
 
 def amp(model: torch.nn.Module, optimizer: FairseqOptimizer) -> torch.autocast:
-    """The context that ``--amp`` asks for: fp16 on a GPU, bf16 on a CPU; parameters, gradients and the loss in fp32."""
+    """Return the context for ``--amp``: fp16 on a GPU, bf16 on a CPU; parameters, gradients and the loss are in fp32."""
     return torch.autocast(next(model.parameters()).device.type, enabled=isinstance(optimizer, AMPOptimizer))
 
 
 def train_step(task: FairseqTask, sample, model, criterion, optimizer, *args, **kwargs):
-    """Train on a batch under autocast, on a CPU, too; backward is not under it, which PyTorch advises against."""
+    """Train on a batch under autocast, also on a CPU; backward runs outside it, as PyTorch advises."""
 
     def forward(model, sample):
         with amp(model, optimizer):
@@ -33,13 +33,13 @@ def train_step(task: FairseqTask, sample, model, criterion, optimizer, *args, **
 
 
 def amp_step(optimizer: AMPOptimizer) -> None:
-    """Step with the object whose gradients were unscaled."""
+    """Step with the object that has unscaled the gradients."""
     optimizer.scaler.step(optimizer.optimizer)
     optimizer.scaler.update()
 
 
 def amp_clip_grad_norm(optimizer: AMPOptimizer, *args, **kwargs):
-    """Clip the gradients; without a loss scale to lower (on a CPU) a NaN is an error, not a step of the optimizer."""
+    """Clip the gradients; on a CPU, where there is no loss scale to lower, a NaN is an error."""
     if optimizer.scaler.is_enabled():
         return _fairseq_amp_clip_grad_norm(optimizer, *args, **kwargs)
     norm = optimizer.fp32_optimizer.clip_grad_norm(*args, **kwargs)
@@ -49,7 +49,7 @@ def amp_clip_grad_norm(optimizer: AMPOptimizer, *args, **kwargs):
 
 
 def translating(main: Callable) -> Callable:
-    """Make a ``main`` of fairseq-generate or fairseq-interactive that heeds ``--amp``: in bf16 where that is safe."""
+    """Make a ``main`` of fairseq-generate or fairseq-interactive that follows ``--amp``: bf16 where that is safe."""
 
     @wraps(main)
     def translate(cfg, *args):

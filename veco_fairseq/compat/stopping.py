@@ -2,7 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """How a training begins in its folder, and how it ends: finished, told to end, or refused.
 
-Written for fairseq-fixed 0.12.3.1; :mod:`veco_fairseq.compat` puts it in place.
+This is written for fairseq-fixed 0.12.3.1; :mod:`veco_fairseq.compat` installs it.
 """
 
 import logging
@@ -29,7 +29,7 @@ _fairseq_trainer_save_checkpoint = Trainer.save_checkpoint
 
 
 def highest(trainer: Trainer, number: float) -> float:
-    """The largest of all workers' numbers, which all get: none goes on before all have come here."""
+    """Return the largest of all workers' numbers to all of them; every worker waits here for the others."""
     if trainer.data_parallel_world_size == 1:
         return number
     numbers = torch.tensor([float(number)], device=trainer.device)
@@ -41,9 +41,10 @@ def highest(trainer: Trainer, number: float) -> float:
 
 
 def load_checkpoint(cfg, trainer: Trainer, **options):
-    """Begin in a folder that is this training's alone, with nothing left to train if it was finished.
+    """Begin in a folder that belongs to this training alone; train nothing if the training was finished.
 
-    A finished training would be trained for one more update at each start. From here on SIGTERM and Ctrl-C are noted.
+    Without this, a finished training is trained for one more update at each start. From here on, SIGTERM and Ctrl-C are
+    noted.
 
     Raises:
         UserError: another training saves into the folder.
@@ -68,12 +69,12 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
             f"finished already, after {trainer.get_num_updates()} updates, by {reason}: nothing is trained or saved; to "
             "go on, raise it"
         )
-        trainer.cfg.optimization.max_epoch = -1  # of fairseq's loop over the epochs
+        trainer.cfg.optimization.max_epoch = -1  # ends fairseq's loop over the epochs
     return extra_state, iterator
 
 
 def finished(trainer: Trainer, next_epoch: int) -> str | None:
-    """The option by which a training that was loaded from its checkpoint has ended, if it has."""
+    """Return the option that has ended the training in this checkpoint, or None if it is not finished."""
     limits, updates = trainer.cfg.optimization, trainer.get_num_updates()
     if not updates:  # another model's checkpoint to start from
         return None
@@ -90,36 +91,36 @@ def finished(trainer: Trainer, next_epoch: int) -> str | None:
 
 
 def early_stopping() -> Callable:
-    """The function of fairseq's for ``--patience``, which keeps its count as attributes: ``best`` and ``num_runs``."""
+    """Return fairseq's function for ``--patience``, which keeps its count in its attributes ``best`` and ``num_runs``."""
     main = sys.modules["__main__"]
     as_main = getattr(main.__spec__, "name", None) == fairseq_train.__name__  # python -m fairseq_cli.train
     return (main if as_main else fairseq_train).should_stop_early
 
 
 def trainer_save_checkpoint(trainer: Trainer, filename: str, extra_state: dict):
-    """Save, with the count of ``--patience``: without it a resumed training would end later."""
+    """Save with the count of ``--patience``, without which a resumed training would end later."""
     count = {name: float(value) if name == "best" else int(value) for name, value in vars(early_stopping()).items()}
     return _fairseq_trainer_save_checkpoint(trainer, filename, {**extra_state, "early_stopping": count})
 
 
-# Being stopped. On SIGTERM (kill, SLURM's time limit, a reclaimed machine) and on Ctrl-C fairseq dies and loses what it
-# did since its last checkpoint.
+# Being stopped. On SIGTERM (kill, SLURM's time limit, a reclaimed machine) and on Ctrl-C, fairseq dies and loses its work
+# since the last checkpoint.
 
-_told = {"number": 0, "since": 0.0}  # the signal that was noted first, and when
+_told = {"number": 0, "since": 0.0}  # the first signal, and its time
 
 
 def note_signals() -> None:
-    """Note SIGTERM and Ctrl-C from here on, in the data loaders' processes, too, which inherit it.
+    """Note SIGTERM and Ctrl-C from here on, also in the data loaders' processes, which inherit this.
 
-    They must outlive it: SLURM and a terminal send it to every process of a job, and a loader that dies takes the
-    training along (see :mod:`veco_fairseq.loaders` for SIGTERM). They end with the training, as always.
+    These must survive the signal: SLURM and a terminal send it to every process of a job, and a loader that dies ends the
+    training (for SIGTERM see :mod:`veco_fairseq.compat.workers`). They end with the training, as always.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, note)
 
 
 def note(number: int, frame) -> None:
-    """A signal's handler; a second Ctrl-C, unless it is the launcher's copy of the first, ends the process at once."""
+    """Handle a signal; a second Ctrl-C ends the process at once, unless it is the launcher's copy of the first."""
     if not _told["number"]:
         _told.update(number=number, since=time.monotonic())
     elif number == signal.SIGINT and time.monotonic() - _told["since"] > 1:
@@ -128,11 +129,11 @@ def note(number: int, frame) -> None:
 
 
 def validate_and_save(cfg, trainer: Trainer, task, epoch_itr, *args):
-    """Validate and save what is due after an update; told to end, save checkpoint_last.pt and end with 128 + the signal's number.
+    """Validate and save what is due after an update; after a signal save checkpoint_last.pt and end with 128 + its number.
 
-    What is due after this update anyway (at the end of an epoch) is done after saving: without its validation, neither
-    the best checkpoint nor --patience would be those of an uninterrupted training. All workers end together, since a
-    launcher kills those that are left, and so the first one in the middle of its save.
+    A validation that is due after this update (at the end of an epoch) still runs after saving. Without it, the best
+    checkpoint and --patience would differ from those of an uninterrupted training. All workers end together: a launcher
+    kills the workers that are left, and could kill the first one while it saves.
     """
     number = int(highest(trainer, _told["number"]))
     if not number:

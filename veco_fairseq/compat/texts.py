@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Raw text in fairseq's own commands, read as everywhere here: UTF-8, without a mark at the beginning, lines of ``\\n``."""
+"""Reads raw text in fairseq's own commands as elsewhere here: UTF-8, no byte order mark, lines that end with ``\\n``."""
 
 import re
 import sys
@@ -15,12 +15,12 @@ from veco_fairseq.files import decoded_lines, read_lines
 
 
 def standard_input() -> Iterator[str]:
-    """The lines of standard input; errors as of :func:`veco_fairseq.files.decoded_lines`."""
+    """Yield the lines of standard input; errors as in :func:`veco_fairseq.files.decoded_lines`."""
     return decoded_lines(sys.stdin.buffer, "standard input")
 
 
 def buffered_read(input: str, buffer_size: int) -> Iterator[list[str]]:
-    """Read for fairseq-interactive: so many lines at a time of a file, or of standard input (``-``).
+    """Read for fairseq-interactive: ``buffer_size`` lines at a time from a file or from standard input (``-``).
 
     Raises:
         UserError: see :func:`veco_fairseq.files.read_lines`.
@@ -31,7 +31,7 @@ def buffered_read(input: str, buffer_size: int) -> Iterator[list[str]]:
 
 
 def naming_long_lines(make_batches: Callable) -> Callable:
-    """Make a ``make_batches`` of fairseq-interactive whose error has the line that is too long for the model."""
+    """Make a ``make_batches`` of fairseq-interactive whose error names the line that is too long for the model."""
 
     def batches(lines: list[str], cfg, *args) -> Iterator:
         try:
@@ -42,18 +42,18 @@ def naming_long_lines(make_batches: Callable) -> Callable:
                 raise
             source = "standard input" if cfg.interactive.input == "-" else cfg.interactive.input
             raise UserError(
-                f"{source}: the line that begins with {lines[int(found[1])][:30]!r} has more than {found[2]} tokens, which is "
-                "what the model takes: shorten it, or give --skip-invalid-size-inputs-valid-test"
+                f"{source}: the line that begins with {lines[int(found[1])][:30]!r} has more than the {found[2]} tokens that "
+                "the model takes: shorten it, or give --skip-invalid-size-inputs-valid-test"
             ) from error
 
     return batches
 
 
 def check_texts(args) -> None:
-    """Read all texts of a fairseq-preprocess once, before anything is made of the first.
+    """Read all texts of a fairseq-preprocess once, before anything is made from them.
 
     Raises:
-        UserError: one is missing or no UTF-8 text, or has a carriage return within a line, where fairseq would cut it.
+        UserError: a text is missing or not UTF-8, or has a carriage return within a line, where fairseq would cut it.
     """
     prefixes = [args.trainpref, *(args.validpref or "").split(","), *(args.testpref or "").split(",")]
     for prefix in filter(None, prefixes):
@@ -64,16 +64,16 @@ def check_texts(args) -> None:
             for number, line in enumerate(read_lines(path), start=1):
                 if "\r" in line:
                     raise UserError(
-                        f"{path}, line {number}: has a carriage return within, which ends a line for fairseq-preprocess: "
-                        "remove these with tr -d '\\r'"
+                        f"{path}, line {number}: has a carriage return, which ends a line for fairseq-preprocess: remove "
+                        "carriage returns with tr -d '\\r'"
                     )
 
 
-_checked: list[Any] = [None]  # the arguments whose texts were
+_checked: list[Any] = [None]  # the arguments whose texts are checked
 
 
 def checked_first(make: Callable) -> Callable:
-    """A function of fairseq-preprocess that makes a dictionary or data, once its texts were looked at."""
+    """Make a function of fairseq-preprocess, for a dictionary or data, that checks the texts first."""
 
     @wraps(make)
     def made(*positional, **options):

@@ -1,10 +1,10 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Several workers, and the data loaders' processes.
+"""Training with several workers, and the processes of data loaders.
 
-fairseq's default averages the gradients in every backward pass, of which ``--task camlm`` has two an update, and breaks
-where a parameter gets none. A worker out of memory drops its batch, and the others, which count on it, hang or add up what
-does not belong together.
+fairseq's default averages the gradients in every backward pass, but ``--task camlm`` has two passes an update. It also
+fails if a parameter gets no gradient. A worker that is out of memory drops its batch; the other workers wait for it, and
+hang or add up gradients of different batches.
 """
 
 import multiprocessing
@@ -32,19 +32,19 @@ _fairseq_trainer_train_step = Trainer.train_step
 
 
 def refusal_of_backend(backend: str) -> UserError:
-    return UserError(f"--ddp-backend {backend}: of fairseq's, only legacy_ddp can be had with this plug-in: take it away")
+    return UserError(f"--ddp-backend {backend}: only fairseq's legacy_ddp works with this plug-in: leave it out")
 
 
 def no_fully_sharded(*args):
-    """In place of fairseq's wrapper for ``--ddp-backend fully_sharded``: nothing here was made for sharded models."""
+    """Refuse ``--ddp-backend fully_sharded``, in place of fairseq's wrapper; nothing here supports sharded models."""
     raise refusal_of_backend("fully_sharded")
 
 
 def trainer_init(trainer: Trainer, cfg, task: FairseqTask, *args, **kwargs) -> None:
-    """Make a trainer; a task with ``ddp_backend`` replaces fairseq's default by it.
+    """Make a trainer; a task's ``ddp_backend`` replaces fairseq's default.
 
     Raises:
-        UserError: another one was asked for than such a task can be trained with.
+        UserError: the option asks for a backend that the task cannot be trained with.
     """
     wanted = task.ddp_backend if isinstance(task, NamesDdpBackend) else None
     asked = cfg.distributed_training.ddp_backend
@@ -56,14 +56,14 @@ def trainer_init(trainer: Trainer, cfg, task: FairseqTask, *args, **kwargs) -> N
 
 
 def distributed_main(*args, **kwargs) -> None:
-    """Run a worker to its end, and take its process group down: its threads may not outlive Python."""
+    """Run a worker to its end, and destroy its process group, whose threads must not outlive Python."""
     _fairseq_distributed_main(*args, **kwargs)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
 
 def trainer_train_step(trainer: Trainer, samples, raise_oom: bool = False):
-    """Make an update; out of memory, one of several workers ends, and with it all."""
+    """Make an update; if one of several workers is out of memory, it ends, and all others with it."""
     return _fairseq_trainer_train_step(trainer, samples, raise_oom or trainer.data_parallel_world_size > 1)
 
 
@@ -71,9 +71,9 @@ _torch_set_worker_signal_handlers = signal_handling._set_worker_signal_handlers
 
 
 def set_worker_signal_handlers() -> None:
-    """PyTorch's, called first in each loader's process; where the training notes SIGTERM, the loader heeds its own alone.
+    """Set PyTorch's handlers in a loader's process; if the training notes SIGTERM, obey only SIGTERM from the training.
 
-    That is the training's, whose Python ends all that it has started in this way.
+    The training's Python ends all its loaders with this signal.
     """
     if callable(signal.getsignal(signal.SIGTERM)):
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -82,14 +82,14 @@ def set_worker_signal_handlers() -> None:
 
 
 def end_when_the_training_says_so() -> None:
-    """Take the signals as they come, with their sender; exit code 0, as PyTorch's handler has it."""
+    """Wait for signals and check their sender; exit with code 0, as PyTorch's handler does."""
     while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
         pass
     os._exit(0)
 
 
 def forked(get_iterator: Callable) -> Callable:
-    """A ``_get_iterator_for_epoch`` of fairseq's whose DataLoader forks its processes.
+    """Make a ``_get_iterator_for_epoch`` whose DataLoader forks its processes.
 
     Args:
         get_iterator: the method, which makes a ``torch.utils.data.DataLoader`` and names no start method.

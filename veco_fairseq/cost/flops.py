@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Counting the operations of training, so that models can be compared at equal cost."""
+"""Counts the operations of training, so that models can be compared at equal cost."""
 
 import itertools
 import math
@@ -17,7 +17,7 @@ from veco_fairseq.errors import UserError
 
 
 def counter() -> FlopCounterMode:
-    """PyTorch's counter of operations, with the fused attention of CPUs, which it leaves out."""
+    """Return PyTorch's counter of operations, extended by the fused attention of CPUs."""
     attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
     formulas = {
@@ -28,12 +28,12 @@ def counter() -> FlopCounterMode:
 
 
 class Operations(NamedTuple):
-    """Of a training run.
+    """The operations of a training run.
 
     Attributes:
-        updates: that were done.
+        updates: the number of updates.
         per_update: floating-point operations of one, forward and backward, on average.
-        error: the standard error of that average, as not all batches were counted; not a number if one was.
+        error: the standard error of this average over the counted batches; NaN for one batch.
     """
 
     updates: int
@@ -48,13 +48,13 @@ class Operations(NamedTuple):
 def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
     """Count the matrix products of a run's first batches, and its updates.
 
-    PyTorch's own counter is used: a product of (m, k) and (k, n) is 2mkn operations; everything else is left out. Runs on
-    the same data with the same seed, batch sizes and updates an epoch are counted on the same batches, so that what
-    one costs beside the other is much surer than the error of each.
+    PyTorch's own counter is used: a product of (m, k) and (k, n) is 2mkn operations, and everything else is left out.
+    Runs on the same data with the same seed, batch sizes and updates an epoch are counted on the same batches. So the
+    ratio of their costs is much more exact than the error of each.
 
     Args:
-        checkpoint: of any model that fairseq-train trained on one worker, its data where it was.
-        sample_updates: batches to count and take the mean of, spread over an epoch.
+        checkpoint: of any model that fairseq-train has trained on one worker; its data is still where it was.
+        sample_updates: the number of batches to average over, spread over an epoch.
 
     Raises:
         UserError: the checkpoint or its data cannot be read.

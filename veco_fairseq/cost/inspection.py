@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""What training would do with a data root, told before any training."""
+"""Shows what training would do with a data root, without training."""
 
 import math
 from argparse import Namespace
@@ -15,7 +15,7 @@ from veco_fairseq.cost.memory import BYTES_A_PARAMETER, Batch, training_memory
 from veco_fairseq.data import roots
 from veco_fairseq.data.batches import make_plans
 from veco_fairseq.data.dataset import PretrainingDataset, SampleIndex
-from veco_fairseq.data.plan import DRAW
+from veco_fairseq.data.plan import EXAMPLE
 from veco_fairseq.data.sources import load_streams
 
 COLUMNS = ("kind", "name", "sentences", "documents", "pairs", "dropped", "tokens", "unknown", "longest", "sampled")
@@ -24,16 +24,16 @@ COLUMNS = ("kind", "name", "sentences", "documents", "pairs", "dropped", "tokens
 def inspect_root(root: Path, options, max_tokens: int, *, model: Namespace, examples: int = 0) -> Iterator[str]:
     """Yield the lines of a report: each split's languages and pairs, the batch plan, masked examples, and the memory.
 
-    Everything is read by the same code as in training, so that what training would refuse is refused here.
+    Training's own code reads everything, so this refuses what training would refuse.
 
     Args:
         options: the task's (:class:`veco_fairseq.tasks.camlm_options.CamlmTaskConfig`).
         max_tokens: of a batch, as ``--max-tokens``.
-        model: options of the model, as :func:`veco_fairseq.models.base.architecture` gives them.
-        examples: of each language and pair to show.
+        model: the model's options, from :func:`veco_fairseq.models.base.architecture`.
+        examples: the number to show for each language and pair.
 
     Raises:
-        UserError: what training would refuse.
+        UserError: training would refuse the data or the options.
     """
     dictionary = roots.load_dictionary(root)
     yield f"dictionary: {len(dictionary):,} types, <mask> included"
@@ -114,7 +114,7 @@ def _examples(dataset: PretrainingDataset, dictionary: Dictionary, count: int) -
     for kind, stream in dataset.streams.items():
         for identity, source in enumerate(stream.sources):
             for index in range(min(count, len(source))):
-                draw = np.array([(identity, 0, index)], dtype=DRAW)
-                batch: dict[str, Tensor] = dataset[SampleIndex(**{kind: draw})][kind]["net_input"]
+                example = np.array([(identity, 0, index)], dtype=EXAMPLE)
+                batch: dict[str, Tensor] = dataset[SampleIndex(**{kind: example})][kind]["net_input"]
                 for side, ids in zip("xy", batch["tokens"][:, 0]):
                     yield f"  {source.name} {side}: " + " ".join(dictionary[int(i)] for i in ids if i != dictionary.pad())

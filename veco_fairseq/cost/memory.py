@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""How much memory training takes, told without training."""
+"""Estimates the memory of training, without training."""
 
 from argparse import Namespace
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ BYTES_A_PARAMETER = 16
 
 
 class Batch(NamedTuple):
-    """A batch of one kind: so many pairs, of so many tokens a side, this share of them to predict; with TLM or not."""
+    """A batch of one kind: the number of pairs, tokens a side, the share of them to predict, and whether TLM is used."""
 
     pairs: int
     length: int
@@ -41,7 +41,7 @@ class Memory(NamedTuple):
 
 
 def kept_for_the_backward_pass(function: Callable[[], object], parameters: Iterable[Tensor]) -> int:
-    """The bytes that autograd keeps of a call besides the parameters, each storage counted once."""
+    """Return the bytes that autograd keeps of a call besides the parameters, each storage counted once."""
     storages = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -57,16 +57,15 @@ def kept_for_the_backward_pass(function: Callable[[], object], parameters: Itera
 
 
 def training_memory(args: Namespace, dictionary: Dictionary, batch: Batch) -> Memory:
-    """What an update with this largest batch takes, as on a CPU.
+    """Return the memory of an update with the largest batch, as on a CPU.
 
-    That is H, S and TLM together (VECO, section 4), or generator and discriminator (XLM-E, section 3).
-    The layers run on tensors without data, so that their part is exact; the allocator's waste and the libraries' own
-    memory come on top.
+    It is for H, S and TLM together (VECO, section 4), or generator and discriminator (XLM-E, section 3). The layers run on
+    tensors without data, so their part is exact. The allocator's waste and the libraries' own memory are not counted.
 
     Args:
-        args: model options, as :func:`veco_fairseq.models.base.architecture` gives them.
+        args: the model's options, from :func:`veco_fairseq.models.base.architecture`.
         dictionary: with ``<mask>``.
-        batch: the largest.
+        batch: the largest one.
     """
 
     def layers():

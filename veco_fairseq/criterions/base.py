@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""What the criterions of pre-training log alike: every term of the loss, by kind of batch, language and pair."""
+"""The log that the criterions of pre-training share: every term of the loss, by kind of batch, language and pair."""
 
 import math
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from torch import Tensor
 from veco_fairseq.data.masking import Masker
 from veco_fairseq.data.plan import KINDS
 
-# Of more languages and pairs than these, validation logs the loss alone, not every term's figures.
+# With more languages and pairs than this, validation logs only each one's loss, not the figures of all terms.
 SOURCES_IN_DETAIL = 20
 
 
@@ -23,11 +23,11 @@ class PretrainingCriterion(FairseqCriterion):
     """A loss of several terms, whose sums add up over batches and workers.
 
     Attributes:
-        terms: what is summed of each term, by its name: "nll" (nats), "count" (of what it is a sum over), "correct"
-            (whose likeliest prediction is right), and what the criterion knows to log besides.
-        masker: what makes a :class:`veco_fairseq.data.masking.Masker`, of the dictionary, the id of ``<mask>``, and the share
-            of the tokens to predict: how this objective hides them.
-        loss_is: what the log's ``loss`` is, in a sentence for a reader who sees it for the first time.
+        terms: the sums of each term, by its name: "nll" (nats), "count" (of summands), "correct" (right predictions), and
+            others that the criterion logs.
+        masker: makes this objective's :class:`veco_fairseq.data.masking.Masker` from the dictionary, the id of
+            ``<mask>``, and the share of the tokens to predict.
+        loss_is: explains the log's ``loss`` in one sentence, for a reader who sees it for the first time.
     """
 
     terms: dict[str, list[str]] = {}
@@ -35,29 +35,29 @@ class PretrainingCriterion(FairseqCriterion):
     loss_is = ""
 
     def begin_update(self, update: int, model, sample: dict[str, dict]) -> None:
-        """What the batches of a sample need together, before they are trained with in turn; here nothing.
+        """Prepare what the batches of a sample need together, before each is trained on; here nothing.
 
         Args:
-            update: its number.
-            model: to be trained.
+            update: the number of the update.
+            model: the model in training.
             sample: kind -> batch.
         """
 
     def task_state(self) -> dict[str, Any]:
-        """What checkpoints keep of the criterion, in the task's state; here nothing."""
+        """Return what checkpoints keep of the criterion, in the task's state; here nothing."""
         return {}
 
     def load_task_state(self, state: dict[str, Any]) -> None:
-        """Take over what :meth:`task_state` gave."""
+        """Take over a result of :meth:`task_state`."""
 
     def logging_output(self, sample: dict, sums: dict[str, dict], loss: Tensor, sample_size: int) -> dict:
-        """Sums, under the same keys on every worker, so that they can be added up.
+        """Return sums with the same keys on every worker, so that they can be added up.
 
         Args:
             sample: a batch of one kind, from :class:`veco_fairseq.data.dataset.PretrainingDataset`.
             sums: of the terms that the batch has, by name.
             loss: of the batch, nats.
-            sample_size: what fairseq divides its sum by.
+            sample_size: fairseq divides the sum of the losses by the sum of these.
         """
         log = {"loss": loss.detach(), "ntokens": sample["ntokens"], "nsentences": sample["nsentences"]}
         log["sample_size"] = sample_size
@@ -79,10 +79,10 @@ class PretrainingCriterion(FairseqCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict]) -> dict:
-        """Log the total and every term that there is something of; gives the sums."""
+        """Log the total and every term that occurred; return the sums."""
         total = {key: sum(log[key] for log in logging_outputs) for key in logging_outputs[0]}
         tensors = {key: value.double() for key, value in total.items() if torch.is_tensor(value)}
-        if tensors:  # from a GPU in one go
+        if tensors:  # copy all of them from a GPU at once
             total.update(zip(tensors, torch.stack(list(tensors.values())).tolist()))
         size = max(1, total["sample_size"])
         metrics.log_scalar("loss", total["loss"] / size / math.log(2), size, priority=10, round=3)
@@ -103,7 +103,7 @@ class PretrainingCriterion(FairseqCriterion):
 
     @classmethod
     def log_more(cls, term: str, total: dict) -> None:
-        """Log of a term, which may begin with a language's or pair's name, what is its own: its perplexity."""
+        """Log more figures of a term, here its perplexity; a term's name may begin with a language or pair."""
         metrics.log_derived(f"{term}_ppl", lambda meters: utils.get_perplexity(meters[f"{term}_loss"].avg), priority=21)
 
     @staticmethod

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""``--criterion camlm``: CA-MLM and TLM, or MLM and TLM alone (VECO, equation 1)."""
+"""``--criterion camlm``: CA-MLM and TLM, or only MLM and TLM (VECO, equation 1)."""
 
 from dataclasses import dataclass, field
 
@@ -16,26 +16,26 @@ TERMS = ("mono_h", "mono_s", "bitext_h", "bitext_s", "bitext_tlm")
 
 @dataclass
 class CamlmCriterionConfig(FairseqDataclass):
-    """Options of the criterion."""
+    """The criterion's options."""
 
     objective: ChoiceEnum(["camlm", "mlm"]) = field(
         default="camlm",
-        metadata={"help": "camlm: VECO; mlm: the same without the S terms, that is XLM (the baseline)"},
+        metadata={"help": "camlm: VECO; mlm: the same without the S terms, which is XLM (the baseline)"},
     )
     no_stop_gradient: bool = field(
         default=False,
-        metadata={"help": "let the S terms' gradient flow into the H that is attended to (paper: it does not)"},
+        metadata={"help": "let the gradient of the S terms flow into the H that they attend to (paper: it does not)"},
     )
 
 
 class CamlmCriterion(PretrainingCriterion):
     """Sums up the terms of one kind of batch; ``sample_size`` is the masked tokens of x and y, each counted once.
 
-    Logged for every term, in training and validation: ``loss`` (bits a masked token), ``ppl`` and ``acc`` (share of
-    masked tokens whose likeliest prediction is right); in validation also by language and pair, or of each its ``loss``
-    alone if there are more than :data:`~veco_fairseq.criterions.base.SOURCES_IN_DETAIL`.
+    The log has for every term, in training and validation, ``loss`` (bits a masked token), ``ppl``, and ``acc`` (share of
+    masked tokens whose likeliest prediction is right). Validation also has them by language and pair, or only each
+    one's ``loss`` if there are more than :data:`~veco_fairseq.criterions.base.SOURCES_IN_DETAIL`.
 
-    ``--criterion camlm`` is this with the options of :mod:`veco_fairseq.criterions.knn`.
+    ``--criterion camlm`` is this class with the options of :mod:`veco_fairseq.criterions.knn`.
     """
 
     loss_is = (
@@ -50,11 +50,11 @@ class CamlmCriterion(PretrainingCriterion):
         self.stop_gradient = not cfg.no_stop_gradient
 
     def vocabulary(self, model, sample: dict) -> Subset | None:
-        """The tokens that the softmax is over; none: all."""
+        """Return the tokens that the softmax is over; None for all."""
         return None
 
     def forward(self, model, sample, reduce: bool = True) -> tuple[Tensor, int, dict]:
-        """The loss of one batch of a sample (nats, summed), its sample size and what to log.
+        """Return the loss of one batch of a sample (nats, summed), its sample size, and the figures to log.
 
         Args:
             model: a :class:`veco_fairseq.models.veco.VecoModel`.

@@ -1,8 +1,8 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""``--criterion camlm`` with k-NN target sampling: a softmax over the tokens that are hard to tell from a batch's targets.
+"""``--criterion camlm`` with k-NN target sampling: a softmax over a batch's targets and the tokens most like them.
 
-VoCap, section 3.1. Without ``--knn-targets`` this is :class:`veco_fairseq.criterions.camlm.CamlmCriterion` as it is.
+VoCap, section 3.1. Without ``--knn-targets`` this is :class:`veco_fairseq.criterions.camlm.CamlmCriterion`.
 """
 
 import logging
@@ -28,14 +28,14 @@ logger = logging.getLogger(__name__)
 
 
 class Sampled(NamedTuple):
-    """A batch's part of the vocabulary, and what it cost.
+    """A batch's part of the vocabulary, and its cost.
 
     Attributes:
-        vocabulary: V' of equation 5 with the targets themselves, and tokens that stand for the rest.
-        targets: how many different targets the batch has.
-        looked_up: how many tokens' neighbours were looked up since the last batch, on all workers.
-        age: the sum over the targets of updates since theirs were.
-        seconds: that looking them up took.
+        vocabulary: V' of equation 5 with the targets themselves, and tokens that stand for all others.
+        targets: the number of different targets in the batch.
+        looked_up: the number of tokens whose neighbours were looked up since the last batch, on all workers.
+        age: the sum over the targets of the updates since their neighbours were looked up.
+        seconds: the time for looking them up.
     """
 
     vocabulary: Subset
@@ -46,27 +46,27 @@ class Sampled(NamedTuple):
 
 
 class KnnTargetSampler:
-    """The table of every token's ``k`` neighbours, and V' for a batch.
+    """Keeps a table of every token's ``k`` neighbours, and makes V' for a batch.
 
-    Algorithm 2 of the paper makes the whole table anew every ``refresh`` updates. Here a token's row is made when the
-    token is a target and its row is ``refresh`` updates old, or not there yet: no row that is used is older than in the
-    paper, nothing stalls, and what no batch has as a target costs nothing. All workers have the same table:
-    they make the rows that any of them needs together, each its share.
+    Algorithm 2 of the paper computes the whole table every ``refresh`` updates. Here a token's row is computed when the
+    token is a target, and its row is missing or ``refresh`` updates old. So no row in use is older than in the paper,
+    training never waits for the whole table, and tokens that are no targets cost nothing. All workers have the same
+    table. They share the work on the rows that any of them needs.
 
-    The paper's V' leaves out what is unlike a batch's targets, so that nothing keeps the logits of rare tokens down,
-    and in small batches most tokens are rare. ``rest`` tokens drawn at random from all others therefore stand for all
-    of them: with log(others / ``rest``) added to their logits the sum of the softmax is in expectation that over the
-    whole vocabulary (as the sampled softmax of Jean et al., 2015, corrects for its proposal).
+    The paper's V' leaves out all tokens unlike a batch's targets. Then nothing keeps the logits of rare tokens down, and
+    in small batches most tokens are rare. So ``rest`` tokens, drawn at random from all others, stand for all of them.
+    log(others / ``rest``) is added to their logits, so the softmax's sum is in expectation the sum over the whole
+    vocabulary. The sampled softmax of Jean et al. (2015) corrects for its proposal in the same way.
 
     Args:
-        k: neighbours of a token, itself among them as a rule; with as many as there are tokens it is the full softmax.
-        refresh: updates after which a row is made anew.
-        rest: tokens drawn for each batch; 0: V' alone, as in the paper.
+        k: neighbours of a token, usually with itself; if it is the number of tokens, this is the full softmax.
+        refresh: updates after which a row is computed again.
+        rest: tokens drawn for each batch; 0: only V', as in the paper.
     """
 
     def __init__(self, k: int, refresh: int, rest: int = 0):
         self.k, self.refresh, self.rest = k, refresh, rest
-        self.update = 0  # the current one, as the task sets it
+        self.update = 0  # the current update; the task sets it
         self.resumed: int | None = None  # the last update of the run whose state was loaded
         self.neighbours = torch.empty(0, 0, dtype=torch.int32)  # (vocabulary, k)
         self.made_at = torch.empty(0, dtype=torch.int32)  # (vocabulary): the update; -1 where there is no row yet
@@ -74,7 +74,7 @@ class KnnTargetSampler:
 
     @torch.no_grad()
     def look_up(self, targets: Tensor, embeddings: TokenEmbedding) -> None:
-        """Make the rows of these targets that are not there or too old: those of several batches in one go cost least.
+        """Compute the rows of these targets that are missing or too old; several batches at once are cheapest.
 
         Args:
             targets: masked tokens, any shape.
@@ -96,7 +96,7 @@ class KnnTargetSampler:
 
     @torch.no_grad()
     def __call__(self, targets: Tensor, embeddings: TokenEmbedding) -> Sampled:
-        """V' for a batch.
+        """Return V' for a batch.
 
         Args:
             targets: masked tokens of the batch, any shape.
@@ -117,7 +117,7 @@ class KnnTargetSampler:
         return self.k >= len(embeddings.weight)
 
     def _with_rest(self, subset: Tensor, vocabulary: int) -> Subset:
-        """The subset with :attr:`rest` of the other tokens."""
+        """Add :attr:`rest` of the other tokens to the subset."""
         is_other = torch.ones(vocabulary, dtype=torch.bool, device=subset.device)
         is_other[subset] = False
         others = is_other.nonzero().squeeze(1)
@@ -127,9 +127,9 @@ class KnnTargetSampler:
         return Subset(tokens, (order >= len(subset)) * offset)
 
     def _prepare(self, table: Tensor) -> None:
-        """Have room for this vocabulary, on its device, keeping what is known of it.
+        """Make room for this vocabulary on its device, and keep the known rows.
 
-        What was loaded is of another run, in which the embeddings were others, unless this update is its next one.
+        Loaded rows count only if this update follows theirs; otherwise they come from a run with other embeddings.
         """
         if self.resumed not in (None, self.update - 1):
             self.made_at = self.made_at[:0]
@@ -146,7 +146,7 @@ class KnnTargetSampler:
         return torch.full(size, -1, dtype=torch.int32, device=device)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The rows that there are: ``tokens`` (n), their ``neighbours`` (n, k) and ``made_at`` (n); and the update."""
+        """Return the known rows, ``tokens`` (n), their ``neighbours`` (n, k) and ``made_at`` (n), and the update."""
         tokens = self.made_at.ge(0).nonzero().squeeze(1)
         return {
             "tokens": tokens,
@@ -157,7 +157,7 @@ class KnnTargetSampler:
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> bool:
-        """Take the rows over; False, and nothing is, if they were made with another k."""
+        """Take the rows over, and return True; if they have another k, take nothing and return False."""
         vocabulary, neighbours = int(state["vocabulary"]), state["neighbours"]
         if vocabulary and neighbours.shape[1] != self.k:
             return False
@@ -174,7 +174,7 @@ def _workers() -> int:
 
 
 def _of_all_workers(tokens: Tensor) -> Tensor:
-    """The union of all workers' tokens, ascending."""
+    """Return the union of all workers' tokens, ascending."""
     if _workers() == 1:
         return tokens
     counts = [torch.zeros(1, dtype=torch.long, device=tokens.device) for _ in range(_workers())]
@@ -189,7 +189,7 @@ def _of_all_workers(tokens: Tensor) -> Tensor:
 
 
 def _made_together(tokens: Tensor, embeddings: TokenEmbedding, k: int) -> Tensor:
-    """:func:`nearest`, each worker making its share of the rows."""
+    """Return the result of :func:`nearest`; each worker computes its share of the rows."""
     workers = _workers()
     if workers == 1:
         return nearest(tokens, embeddings, k)
@@ -209,49 +209,50 @@ class KnnCamlmCriterionConfig(CamlmCriterionConfig):
     knn_targets: Optional[int] = field(
         default=None,
         metadata={
-            "help": "in training, softmax over the batch's targets, the K nearest neighbours of each in the embeddings, and "
-            "--knn-rest others (VoCap's k-NN target sampling; 50 there); in validation over all tokens (default: always)"
+            "help": "train with a softmax over the batch's targets, the N nearest neighbours of each in the embeddings, and "
+            "--knn-rest other tokens: VoCap's k-NN target sampling, with 50. Validation is over all tokens (default: "
+            "training, too)"
         },
     )
-    knn_refresh: int = field(default=1000, metadata={"help": "look a target's neighbours up again after so many updates"})
+    knn_refresh: int = field(default=1000, metadata={"help": "look up a target's neighbours again after this many updates"})
     knn_rest: int = field(
         default=8192,
         metadata={
-            "help": "tokens drawn at random for each batch to stand for all others, so that the softmax's sum is in "
-            "expectation that over all tokens (paper: 0, with which nothing keeps rare tokens' logits down)"
+            "help": "tokens drawn at random for each batch to stand for all others. They make the softmax's sum right in "
+            "expectation, and keep the logits of rare tokens down (paper: 0)"
         },
     )
 
 
 @register_criterion("camlm", dataclass=KnnCamlmCriterionConfig)
 class KnnCamlmCriterion(CamlmCriterion):
-    """CA-MLM and TLM whose softmax is, in training and with ``--knn-targets``, over a part of the vocabulary.
+    """CA-MLM and TLM; with ``--knn-targets``, the softmax of training is over part of the vocabulary.
 
-    Logged in training: ``knn_vocabulary`` (tokens of a batch's softmax), ``knn_looked_up`` (tokens whose neighbours were),
-    ``knn_ms`` (what that took), and ``knn_age`` (updates since the batch's targets were looked up); loss, ppl and acc of
-    training are then of a choice among these tokens, and not to be compared with validation's.
+    The log of training has ``knn_vocabulary`` (tokens in a batch's softmax), ``knn_looked_up`` (tokens whose neighbours
+    were looked up), ``knn_ms`` (the time for it), and ``knn_age`` (updates since the batch's targets were looked up).
+    Training's loss, ppl and acc are then about a choice among these tokens, and not comparable with validation's.
     """
 
     def __init__(self, cfg: KnnCamlmCriterionConfig, task):
         super().__init__(cfg, task)
         for option in ("knn_targets", "knn_refresh"):
             if getattr(cfg, option) is not None and getattr(cfg, option) < 1:
-                raise UserError(f"--{option.replace('_', '-')} {getattr(cfg, option)}: must be 1 at least")
+                raise UserError(f"--{option.replace('_', '-')} {getattr(cfg, option)}: must be at least 1")
         if cfg.knn_rest < 0:
-            raise UserError(f"--knn-rest {cfg.knn_rest}: must be 0 at least")
+            raise UserError(f"--knn-rest {cfg.knn_rest}: must be at least 0")
         self.sampler, self.sampled = None, None
         if cfg.knn_targets is not None:
             self.sampler = KnnTargetSampler(cfg.knn_targets, cfg.knn_refresh, cfg.knn_rest)
 
     def begin_update(self, update: int, model, sample: dict[str, dict]) -> None:
-        """Look up the neighbours of all batches' targets in one go."""
+        """Look up the neighbours of all batches' targets at once."""
         if self.sampler is not None:
             self.sampler.update = update
             targets = torch.cat([self._targets(batch) for batch in sample.values()])
             self._with_embeddings(self.sampler.look_up, model, targets)
 
     def vocabulary(self, model, sample: dict) -> Subset | None:
-        """V' of the batch, in training."""
+        """Return V' of the batch, in training."""
         self.sampled = None
         if self.sampler is not None and self.training:
             self.sampled = self._with_embeddings(self.sampler, model, self._targets(sample))
@@ -267,7 +268,7 @@ class KnnCamlmCriterion(CamlmCriterion):
         return targets[targets.ne(self.padding_idx)]
 
     def logging_output(self, sample: dict, sums: dict[str, dict], loss: Tensor, sample_size: int) -> dict:
-        """With the size and the cost of the batch's V'."""
+        """Return the sums, with the size and the cost of the batch's V'."""
         log = super().logging_output(sample, sums, loss, sample_size)
         if self.sampled is not None:
             vocabulary, targets, looked_up, age, seconds = self.sampled
@@ -287,11 +288,11 @@ class KnnCamlmCriterion(CamlmCriterion):
         return total
 
     def task_state(self) -> dict[str, Any]:
-        """The neighbours that were looked up."""
+        """Return the neighbours that were looked up."""
         return {} if self.sampler is None else {"neighbours": self.sampler.state_dict()}
 
     def load_task_state(self, state: dict[str, Any]) -> None:
-        """Take the neighbours over, unless they are of another ``--knn-targets``."""
+        """Take the neighbours over, unless they have another ``--knn-targets``."""
         neighbours = state.get("neighbours")
         if self.sampler is not None and neighbours and not self.sampler.load_state_dict(neighbours):
-            logger.info("--knn-targets is another than the checkpoint's: all neighbours are looked up anew")
+            logger.info("--knn-targets differs from the checkpoint's: all neighbours are looked up again")

@@ -18,7 +18,7 @@ from veco_fairseq.understanding.windows import IGNORE
 
 
 def mean_score(meters: dict[str, Any], langs: dict[str, list[str]]) -> float:
-    """The mean of the languages' scores, of those that have labels; 0 if none has.
+    """Return the mean of the scores of all languages that have labels; 0 if none has.
 
     Args:
         meters: fairseq's.
@@ -31,18 +31,18 @@ def mean_score(meters: dict[str, Any], langs: dict[str, list[str]]) -> float:
 
 @register_criterion("veco_nlu", dataclass=FairseqDataclass)
 class NluCriterion(FairseqCriterion):
-    """The NLL of what is to be predicted: labels, tags, or the answers' first and last tokens.
+    """The NLL of the labels, the tags, or the answers' first and last tokens.
 
-    Logged: ``loss`` (bits a prediction) and ``acc`` (share of right ones); in validation also each language's
-    ``LANG_score``, in per cent (accuracy, F1 of spans of tags, or the mean of F1 and exact match), and ``score``,
-    their mean, to choose a checkpoint by (``--best-checkpoint-metric score --maximize-best-checkpoint-metric``).
+    The log has ``loss`` (bits a prediction) and ``acc`` (share of right ones). Validation also has each language's
+    ``LANG_score`` in per cent (accuracy, F1 of spans of tags, or the mean of F1 and exact match), and ``score``, their
+    mean. Choose a checkpoint by it with ``--best-checkpoint-metric score --maximize-best-checkpoint-metric``.
     """
 
     def forward(self, model, sample, reduce: bool = True) -> tuple[Tensor, int, dict]:
-        """The loss of a batch (nats, summed), the number of its predictions and what to log."""
+        """Return the loss of a batch (nats, summed), the number of its predictions, and the figures to log."""
         logits = model(**sample["net_input"])
         target = sample["target"]
-        if logits.dim() == 3:  # of questions: over the places in the window, for the first and for the last token
+        if logits.dim() == 3:  # questions: over the positions in the window, for the first and for the last token
             padding = sample["net_input"]["tokens"].eq(self.task.source_dictionary.pad())
             logits = logits.masked_fill(padding.unsqueeze(-1), -math.inf).transpose(1, 2)
         flat, gold = logits.flatten(0, -2), target.flatten()
@@ -62,17 +62,17 @@ class NluCriterion(FairseqCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
-        """Log the loss, and the scores of what was validated."""
+        """Log the loss, and the scores of validation."""
         total = {key: sum(utils.item(log[key]) for log in logging_outputs) for key in logging_outputs[0]}
         size = max(1, total["sample_size"])
         metrics.log_scalar("loss", total["loss"] / size / math.log(2), size, priority=10, round=3)
         metrics.log_scalar("acc", total["correct"] / size, size, priority=20, round=4)
         langs: dict[str, list[str]] = {}
         for key, value in total.items():
-            if "/" in key:  # fairseq prints nothing that begins with "_"
+            if "/" in key:  # fairseq prints no name that begins with "_"
                 metrics.log_scalar_sum(f"_{key}", value)
                 langs.setdefault(key.split("/")[0], []).append(key.split("/")[1])
-        # Of the sums over all batches so far, since an F1 is no mean of the batches' F1.
+        # From the sums over all batches so far: an F1 is not the mean of the batches' F1.
         for lang, names in langs.items():
             metrics.log_derived(f"{lang}_score", partial(mean_score, langs={lang: names}), priority=30)
         if langs:

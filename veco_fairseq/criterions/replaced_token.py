@@ -15,22 +15,22 @@ from veco_fairseq.criterions.base import PretrainingCriterion
 from veco_fairseq.data.masking import ALL_MASKED, Masker
 from veco_fairseq.errors import UserError
 
-# "mlm" and "mrtd" are of sequences by themselves, "tlm" and "trtd" of concatenated pairs; with the task's --no-tlm the
-# sequences of bitext are by themselves, too.
+# "mlm" and "mrtd" are of single sequences, "tlm" and "trtd" of concatenated pairs. With the task's --no-tlm, bitext has
+# single sequences, too.
 GENERATOR = ("mono_mlm", "bitext_mlm", "bitext_tlm")
 DISCRIMINATOR = ("mono_mrtd", "bitext_mrtd", "bitext_trtd")
 
 
 @dataclass
 class ReplacedTokenCriterionConfig(FairseqDataclass):
-    """Options of the criterion."""
+    """The criterion's options."""
 
     discriminator_weight: float = field(
-        default=50.0, metadata={"help": "lambda, the weight of MRTD and TRTD beside MLM and TLM (paper: 50)"}
+        default=50.0, metadata={"help": "lambda: the weight of MRTD and TRTD, where MLM and TLM have 1 (paper: 50)"}
     )
     no_trtd: bool = field(
         default=False,
-        metadata={"help": "leave TRTD out: of concatenated pairs only the generator learns, by TLM (paper: it is in)"},
+        metadata={"help": "leave out TRTD: only the generator learns from concatenated pairs, by TLM (paper: TRTD is used)"},
     )
 
 
@@ -38,17 +38,18 @@ class ReplacedTokenCriterionConfig(FairseqDataclass):
 class ReplacedTokenCriterion(PretrainingCriterion):
     """The generator's and the discriminator's loss of one kind of batch; ``sample_size`` is the masked tokens.
 
-    Equations 1, 3 and 5 are sums over positions. ELECTRA, whose lambda of 50 the paper takes over, divides the
-    generator's by the number of masked tokens |M|, and the discriminator's by that of all tokens n. So does this: a
-    batch's loss is |M| times the sum of the two means, and fairseq divides by the |M| of all batches. With the sums as
-    they stand a lambda of 50 |M| / n would do the same.
+    Equations 1, 3 and 5 are sums over positions. The paper takes lambda = 50 from ELECTRA. ELECTRA divides the generator's
+    sum by the number of masked tokens |M|, and the discriminator's by the number of all tokens n. This class does the
+    same: a batch's loss is |M| times the sum of both means, and fairseq divides by the |M| of all batches. With the
+    equations' sums, a lambda of 50 |M| / n would give the same.
 
-    All tokens but padding are classified, ``<s>`` and ``</s>`` too; a sample that equals the original is an original.
+    All tokens but padding are classified, also ``<s>`` and ``</s>``. A sampled token that equals the original counts as
+    original.
 
-    Logged for the generator's terms, in training and validation: ``loss`` (bits a masked token), ``ppl`` and ``acc``
-    (share of masked tokens whose likeliest prediction is right). For the discriminator's: ``loss`` (bits a token),
-    ``acc``, ``precision`` and ``recall`` of "replaced" (0 where nothing is called so, or is), and ``replaced`` (the
-    share that is). In validation also by language and pair, as ``--criterion camlm`` does.
+    The log has for the generator's terms, in training and validation, ``loss`` (bits a masked token), ``ppl``, and
+    ``acc`` (share of masked tokens whose likeliest prediction is right). The discriminator's terms have ``loss`` (bits a
+    token), ``acc``, ``precision`` and ``recall`` of "replaced" (0 if no token is predicted as replaced, or none is), and
+    ``replaced`` (the share of replaced tokens). Validation also has them by language and pair, as ``--criterion camlm``.
     """
 
     terms = {
@@ -67,11 +68,11 @@ class ReplacedTokenCriterion(PretrainingCriterion):
         if cfg.discriminator_weight <= 0:
             raise UserError(f"--discriminator-weight {cfg.discriminator_weight}: must be above 0")
         if cfg.no_trtd and task.cfg.no_tlm:
-            raise UserError("--no-trtd: there is no TRTD with --no-tlm, which leaves pairs apart: take one away")
+            raise UserError("--no-trtd: there is no TRTD with --no-tlm, which does not concatenate pairs: leave out one")
         self.discriminator_weight, self.trtd = cfg.discriminator_weight, not cfg.no_trtd
 
     def forward(self, model, sample, reduce: bool = True) -> tuple[Tensor, int, dict]:
-        """The loss of one batch of a sample (nats), its sample size and what to log.
+        """Return the loss of one batch of a sample (nats), its sample size, and the figures to log.
 
         Args:
             model: a :class:`veco_fairseq.models.xlme.XlmeModel`.
@@ -104,7 +105,7 @@ class ReplacedTokenCriterion(PretrainingCriterion):
 
     @classmethod
     def log_more(cls, term: str, total: dict) -> None:
-        """Log precision, recall and the share of replaced tokens, if the term is the discriminator's."""
+        """Log precision, recall and the share of replaced tokens if the term is the discriminator's."""
         if f"{term}_found" not in total:
             super().log_more(term, total)
             return

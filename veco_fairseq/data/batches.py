@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Which batches a worker gets, in training and in validation."""
+"""The batches that a worker gets, in training and in validation."""
 
 import math
 from collections.abc import Iterator
@@ -10,12 +10,12 @@ import numpy as np
 from fairseq.data.iterators import EpochBatchIterator
 
 from veco_fairseq.data.dataset import PretrainingDataset, SampleIndex
-from veco_fairseq.data.plan import DRAW, StreamPlan
+from veco_fairseq.data.plan import EXAMPLE, StreamPlan
 from veco_fairseq.data.sources import Stream
 
 
 def make_plans(streams: dict[str, Stream], options, max_tokens: int) -> dict[str, StreamPlan]:
-    """The training plan of each stream; ``options`` and errors as in :func:`load_streams` and :class:`StreamPlan`."""
+    """Plan the training batches of each stream; ``options`` and errors as in :func:`load_streams` and :class:`StreamPlan`."""
     return {
         kind: StreamPlan(
             kind,
@@ -30,14 +30,14 @@ def make_plans(streams: dict[str, Stream], options, max_tokens: int) -> dict[str
 
 
 class TrainingBatches:
-    """The samples of an epoch for one worker: a sequence that plans as it is read and keeps no list.
+    """The samples of an epoch for one worker. They are planned as they are read, and never kept in a list.
 
     Args:
         plans: by kind.
-        count: of the samples of all workers.
-        num_shards, shard_id: the number of workers, and which one this is.
+        count: the number of samples of all workers.
+        num_shards, shard_id: the number of workers, and this worker's.
         epoch: from 1 on.
-        offset: of the first sample of this worker.
+        offset: the number of this worker's samples to leave out.
     """
 
     def __init__(self, plans: dict[str, StreamPlan], count: int, *, num_shards: int, shard_id: int, epoch: int, offset: int = 0):
@@ -56,7 +56,7 @@ class TrainingBatches:
                 yield [sample]
 
     def __getitem__(self, item: slice) -> "TrainingBatches":
-        """batches[offset:], which is all that fairseq's sampler asks of a resumed epoch."""
+        """Return batches[offset:], the only slice that fairseq's sampler asks for, in a resumed epoch."""
         assert isinstance(item, slice) and item.stop is None and item.step is None
         return TrainingBatches(
             self.plans,
@@ -69,34 +69,34 @@ class TrainingBatches:
 
 
 def validation_batches(dataset: PretrainingDataset, max_tokens: int, options) -> list[list[SampleIndex]]:
-    """Every pair of every source once, in batches of one source each, always with the same masks."""
+    """Return batches with every pair of every source once, one source a batch, and always the same masks."""
     batches = []
     for kind, stream in dataset.streams.items():
         for identity, source in enumerate(stream.sources):
             (plan,) = make_plans({kind: stream._replace(sources=[source])}, options, max_tokens).values()
-            everything = np.zeros(len(source), dtype=DRAW)
+            everything = np.zeros(len(source), dtype=EXAMPLE)
             everything["index"] = np.arange(len(source))
-            for draws in plan.cut(everything):
-                draws["source"] = identity
-                batches.append([SampleIndex(**{kind: draws})])
+            for examples in plan.cut(everything):
+                examples["source"] = identity
+                batches.append([SampleIndex(**{kind: examples})])
     return batches
 
 
 def shard(batches: list[list[SampleIndex]], num_shards: int, shard_id: int, epoch: int) -> list[list[SampleIndex]]:
-    """One worker's part of ``batches``, the same every epoch, filled up so that all workers have as many."""
+    """Return one worker's part of ``batches``, the same every epoch, filled up so that all workers have the same number."""
     part = batches[shard_id::num_shards]
     return part + [[]] * (math.ceil(len(batches) / num_shards) - len(part))
 
 
 class PlannedBatchIterator(EpochBatchIterator):
-    """An epoch's iterator over planned samples, which are in their final order already.
+    """An epoch's iterator over planned samples, which have their final order already.
 
     Args:
-        dataset: the samples' maker.
-        batches: a function of (number of workers, worker, epoch) that gives this worker's batches, as a sequence of
-            lists of one index, or of none where a worker has nothing left.
-        made_from: all that decides on the batches, by option; kept in the checkpoint, so that an epoch that was begun
-            with other batches is not gone on with (:func:`veco_fairseq.compat.batches.load_epoch_state`).
+        dataset: makes the samples.
+        batches: a function of (number of workers, worker, epoch) that returns this worker's batches, as a sequence of
+            lists of one index, or of no index where a worker has nothing left.
+        made_from: the options that the batches depend on. They are kept in the checkpoint: an epoch that began with other
+            batches cannot be resumed (:func:`veco_fairseq.compat.batches.load_epoch_state`).
         options: of :class:`EpochBatchIterator`.
     """
 
@@ -113,6 +113,6 @@ class PlannedBatchIterator(EpochBatchIterator):
 
     @property
     def first_batch(self) -> dict:
-        """The trainer's stand-in for a worker that has nothing to do."""
+        """Return the trainer's dummy batch for a worker that has nothing to do."""
         of_all = self.batches(num_shards=1, shard_id=0, epoch=self.epoch)
         return self.collate_fn([self.dataset[index] for index in next(iter(of_all))])

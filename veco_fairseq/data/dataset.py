@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""One sample a worker and update: a monolingual and a bitext batch side by side (VECO, "alternately sample")."""
+"""Samples: for each worker and update, a monolingual and a bitext batch (VECO, "alternately sample")."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,20 +15,20 @@ from veco_fairseq.data.sources import Stream
 
 
 class SampleIndex(NamedTuple):
-    """What a sample is made of: draws (:data:`veco_fairseq.data.plan.DRAW`) by kind; None where a kind is missing."""
+    """The pairs of a sample (:data:`veco_fairseq.data.plan.EXAMPLE`) by kind; None where a kind is missing."""
 
     mono: np.ndarray | None = None
     bitext: np.ndarray | None = None
 
 
 class PretrainingDataset(FairseqDataset):
-    """Makes the batches that a plan asks for: ``dataset[SampleIndex]`` is {"mono": batch, "bitext": batch}.
+    """Makes the planned batches: ``dataset[SampleIndex]`` is {"mono": batch, "bitext": batch}.
 
-    Masks depend on the seed and the draw alone, so that it does not matter which process makes a batch.
+    Masks depend only on the seed and the example, so any process can make a batch.
 
     Args:
-        streams: by kind; a missing kind is missing in the samples.
-        dictionary: whose ``<s>``, ``</s>`` and ``<pad>`` are used.
+        streams: by kind; samples lack a kind that is missing here.
+        dictionary: has the ``<s>``, ``</s>`` and ``<pad>`` to use.
         seed: of the masks.
     """
 
@@ -39,42 +39,42 @@ class PretrainingDataset(FairseqDataset):
         return sum(len(source) for stream in self.streams.values() for source in stream.sources)
 
     def __getitem__(self, index: SampleIndex) -> dict[str, dict]:
-        drawn = {kind: draws for kind, draws in zip(KINDS, index) if draws is not None}
-        return {kind: self._batch(kind, draws) for kind, draws in drawn.items()}
+        chosen = {kind: examples for kind, examples in zip(KINDS, index) if examples is not None}
+        return {kind: self._batch(kind, examples) for kind, examples in chosen.items()}
 
     def collater(self, samples: list[dict]) -> dict:
-        """A sample is a batch already; without one (a worker with nothing left to validate) it is empty."""
+        """Return the sample, which is a batch already, or an empty batch for a worker with nothing left to validate."""
         return samples[0] if samples else {}
 
-    def _batch(self, kind: str, draws: np.ndarray) -> dict:
+    def _batch(self, kind: str, examples: np.ndarray) -> dict:
         stream = self.streams[kind]
-        sides = [self._masked(kind, draw) for draw in draws]
+        sides = [self._masked(kind, example) for example in examples]
         pairs = [side for position in (0, 1) for side in (pair[position] for pair in sides)]  # all x, then all y
-        tokens, targets = (self._collate(column).view(2, len(draws), -1) for column in zip(*pairs))
+        tokens, targets = (self._collate(column).view(2, len(examples), -1) for column in zip(*pairs))
         net_input = {"tokens": tokens, "targets": targets}
         if stream.tlm:
             joined = [self._concatenate(x, y) for x, y in sides]
             net_input["tlm_tokens"], net_input["tlm_targets"] = (self._collate(column) for column in zip(*joined))
-        names = {stream.sources[identity].name for identity in np.unique(draws["source"])}
+        names = {stream.sources[identity].name for identity in np.unique(examples["source"])}
         return {
             "kind": kind,
             "name": names.pop() if len(names) == 1 else None,
             "net_input": net_input,
-            "nsentences": len(draws),
+            "nsentences": len(examples),
             "ntokens": int(tokens.ne(self.dictionary.pad()).sum()),
         }
 
-    def _masked(self, kind: str, draw) -> list[tuple[Tensor, Tensor]]:
-        """(corrupted, targets) of x and of y, each ``<s> ... </s>``."""
+    def _masked(self, kind: str, example) -> list[tuple[Tensor, Tensor]]:
+        """Return (corrupted, targets) of x and of y, each ``<s> ... </s>``."""
         stream = self.streams[kind]
-        rng = np.random.default_rng((self.seed, KINDS.index(kind), *(int(field) for field in draw)))
+        rng = np.random.default_rng((self.seed, KINDS.index(kind), *(int(field) for field in example)))
         bos, eos = torch.tensor([self.dictionary.bos()]), torch.tensor([self.dictionary.eos()])
-        pair = stream.sources[draw["source"]][draw["index"]]
+        pair = stream.sources[example["source"]][example["index"]]
         more = stream.mask_spread * rng.uniform(-1, 1) if stream.mask_spread else 0.0
         return [stream.masker(torch.cat([bos, side.long(), eos]), rng, of_x * more) for side, of_x in zip(pair, (1, -1))]
 
     def _concatenate(self, x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """``<s> x </s> </s> y </s>``, with the same masks as in CA-MLM."""
+        """Return ``<s> x </s> </s> y </s>``, with the same masks as in CA-MLM."""
         separator = torch.tensor([self.dictionary.eos()])
         nothing = torch.tensor([self.dictionary.pad()])
         return torch.cat([x[0], separator, y[0][1:]]), torch.cat([x[1], nothing, y[1][1:]])

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Masking of one sequence, reproducible from its random generator alone."""
+"""Masks for one sequence, which depend only on its random generator."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Corruption(NamedTuple):
-    """What becomes of the tokens to predict: so large a share is masked, and so large a one replaced; the rest stays."""
+    """The shares of the tokens to predict that are masked, and that are replaced at random. The others stay."""
 
     masked: float
     replaced: float
@@ -24,15 +24,15 @@ ALL_MASKED = Corruption(1.0, 0.0)
 class Masker:
     """Chooses tokens to predict and corrupts them (VECO, Table 8).
 
-    A share of the ordinary tokens, rounded at random and at least one a sequence, is to be predicted; of these
-    a share becomes ``<mask>``, one a random ordinary token, and the rest stays. Special tokens (``<unk>`` too) are never
-    chosen.
+    It chooses a share of a sequence's ordinary tokens, rounded at random, and at least one. A share of the chosen tokens
+    becomes ``<mask>``, another becomes a random ordinary token, and the others stay. Special tokens, also ``<unk>``, are
+    never chosen.
 
     Args:
-        dictionary: with ``<mask>`` as its last symbol; the ordinary tokens lie between the specials and it.
+        dictionary: with ``<mask>`` as its last symbol; the ordinary tokens lie between the specials and ``<mask>``.
         mask_index: the id of ``<mask>``.
         probability: the share to predict, in (0, 1].
-        corruption: of these.
+        corruption: of the tokens to predict.
     """
 
     def __init__(self, dictionary: Dictionary, mask_index: int, probability: float, corruption: Corruption = BERTS):
@@ -44,8 +44,8 @@ class Masker:
 
         Args:
             tokens: (length,), with ``<s>`` and ``</s>``.
-            rng: decides everything.
-            more: how much larger than ``probability`` the share is in this sequence.
+            rng: the only source of randomness.
+            more: added to ``probability`` for this sequence.
 
         Returns:
             The corrupted tokens, and the targets: the original token where one was chosen, padding elsewhere.

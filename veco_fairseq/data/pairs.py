@@ -2,8 +2,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The pairs (x, y) of VECO: adjacent segments of a document, and translations.
 
-A source of pairs has a name, a number of sentences (for language sampling), ``lengths``, an int32 array
-(pairs, 2) of x's and y's tokens with ``<s>`` and ``</s>``, and gives pair i as two id tensors without them.
+A source of pairs has a name, a number of sentences (for language sampling), and ``lengths``, an int32 array (pairs, 2)
+of x's and y's tokens with ``<s>`` and ``</s>``. ``source[i]`` is pair i as two tensors of ids without them.
 """
 
 import numpy as np
@@ -17,21 +17,21 @@ SPECIALS = 2  # <s> and </s> around every sequence
 
 
 class AdjacentSegments:
-    """Neighbouring segments of a document as pairs (VECO, section 4; packing is this project's decision).
+    """Neighbouring segments of a document as pairs (VECO, section 4; packing is this project's choice).
 
-    Consecutive lines are packed into segments of at most ``max_length`` tokens, never across a document's border
-    (a blank line); a line longer than that is cut. Neighbours pair up, each segment in one pair; a last lone
-    segment is halved, or dropped when it has fewer than two tokens.
+    Consecutive lines are packed into segments of at most ``max_length`` tokens. A segment never crosses the end of a
+    document (a blank line), and a longer line is cut. Neighbours form pairs, each segment in one pair. A last single
+    segment is halved, or dropped if it has fewer than two tokens.
 
-    Only offsets into the stream of the language's tokens are kept: one int64 a line and three a pair.
+    Memory holds only offsets into the language's tokens: one int64 a line and three a pair.
 
     Args:
         name: the language.
-        dataset: one line an item, each ending with ``</s>``; an item of ``</s>`` alone ends a document.
-        max_length: of a segment, in tokens, ``<s>`` and ``</s>`` included.
+        dataset: one line an item, each ending with ``</s>``; an item that is only ``</s>`` ends a document.
+        max_length: of a segment, in tokens, with ``<s>`` and ``</s>``.
 
     Attributes:
-        dropped: the number of lone segments of one token.
+        dropped: the number of single segments of one token.
         documents: the number of documents.
 
     Raises:
@@ -45,7 +45,7 @@ class AdjacentSegments:
         self.line_starts = np.zeros(len(tokens) + 1, dtype=np.int64)
         np.cumsum(tokens, out=self.line_starts[1:])
         segments = self._pack(tokens, max_length - SPECIALS)
-        # A document is named by the first token of its first line: the last border at or before a segment.
+        # The first token of its first line identifies a document: the last border at or before a segment.
         borders = np.unique(np.concatenate(([0], self.line_starts[1:][tokens == 0])))
         document = np.searchsorted(borders, segments[:, 0], side="right")
         self.documents = len(np.unique(document))
@@ -56,20 +56,20 @@ class AdjacentSegments:
 
     @staticmethod
     def _pack(tokens: np.ndarray, capacity: int) -> np.ndarray:
-        """Segments as (first token, last token + 1), from the lines' lengths; 0 ends a document."""
+        """Return segments as (first token, last token + 1), from the lines' lengths; 0 ends a document."""
         lines = tokens
         if tokens.max(initial=0) > capacity:  # cut over-long lines: all pieces are full but the last
             pieces = np.maximum(1, -(-tokens // capacity))
             lines = np.repeat(tokens, pieces)
             ordinal = np.arange(len(lines)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
             lines = np.minimum(capacity, lines - ordinal * capacity)
-        # fairseq's packer drops blocks of length 1, which may be half a pair here: so it counts in half tokens.
+        # fairseq's packer drops blocks of length 1, but here they may be half a pair. So it counts in half tokens.
         blocks = _get_slice_indices_fast(2 * lines, "complete_doc", 2 * capacity, 0)
         return np.asarray(blocks, dtype=np.int64).reshape(-1, 2) // 2
 
     @staticmethod
     def _pair_up(segments: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, int]:
-        """Pairs as (x's first token, y's first, y's last + 1), and the number of dropped segments."""
+        """Return pairs as (x's first token, y's first, y's last + 1), and the number of dropped segments."""
         first = np.searchsorted(document, document)  # of each segment, the document's first segment
         leads = np.flatnonzero((np.arange(len(segments)) - first) % 2 == 0)
         has_partner = np.zeros(len(leads), dtype=bool)
@@ -99,8 +99,8 @@ class BitextPairs:
     Args:
         name: "src-tgt".
         source, target: the two sides, line by line, each item ending with ``</s>``.
-        max_length: of a side, in tokens, ``<s>`` and ``</s>`` included; longer pairs are dropped, and so are
-            those with an empty side.
+        max_length: of a side, in tokens, with ``<s>`` and ``</s>``; longer pairs are dropped, and pairs with an empty
+            side, too.
 
     Attributes:
         dropped: the number of pairs dropped.

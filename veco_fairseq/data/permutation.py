@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""A random permutation of any size, computed place by place."""
+"""A random permutation of any size, computed one element at a time."""
 
 from collections.abc import Sequence
 
@@ -8,15 +8,15 @@ import numpy as np
 
 
 def permuted(positions: np.ndarray, size: int, key: Sequence[int]) -> np.ndarray:
-    """The elements at ``positions`` of a random permutation of 0 ... size - 1, which is never written down.
+    """Return the elements at ``positions`` of a random permutation of 0 ... size - 1, without computing the others.
 
-    A Feistel network permutes the numbers of the next even number of bits; what it sends beyond ``size`` is sent on
-    until it comes back (cycle walking; Black and Rogaway, CT-RSA 2002).
+    A Feistel network permutes the numbers of the next even number of bits. A result that is not below ``size`` is permuted
+    again until it is (cycle walking; Black and Rogaway, CT-RSA 2002).
 
     Args:
         positions: any number of integers below ``size``.
         size: of the permutation.
-        key: of the permutation: integers.
+        key: integers that choose the permutation.
 
     Returns:
         int64, of the shape of ``positions``.
@@ -36,7 +36,7 @@ def permuted(positions: np.ndarray, size: int, key: Sequence[int]) -> np.ndarray
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
-    """SplitMix64's finaliser: every bit of the result depends on every bit of the value."""
+    """Return SplitMix64's finaliser of each value: every bit of the result depends on every bit of the value."""
     values = (values ^ values >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ values >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return values ^ values >> np.uint64(31)

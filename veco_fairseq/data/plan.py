@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Which pairs make up which batch: a function of (seed, epoch, number) alone, planned without reading a token."""
+"""Plans the batches: a batch's pairs depend only on seed, epoch and number, and planning reads no token."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -12,17 +12,17 @@ from fairseq.data import data_utils
 from veco_fairseq.data.permutation import permuted
 from veco_fairseq.errors import UserError
 
-# One drawn pair: of which source, the how-manieth time it is drawn (its masks depend on that), and its number.
-DRAW = np.dtype([("source", np.int32), ("epoch", np.int32), ("index", np.int64)])
+# A sampled pair: its source, how often it was sampled before (its masks depend on that), and its number in the source.
+EXAMPLE = np.dtype([("source", np.int32), ("epoch", np.int32), ("index", np.int64)])
 
-# Pairs that are sorted by length together: 16 MiB of draws at a time, however many pairs there are.
-POOL = 2**20
+# Pairs that are sorted by length together: 16 MiB at a time, however many pairs there are.
+MEGABATCH = 2**20
 
 KINDS = ("mono", "bitext")
 
 
 def sampling_probabilities(sentences: Sequence[int], alpha: float) -> np.ndarray:
-    """p_l ~ (D_l / sum D)^alpha (VECO, section 4, after XLM), D in sentences."""
+    """Return p_l ~ (D_l / sum D)^alpha, with D in sentences (VECO, section 4, after XLM)."""
     shares = np.asarray(sentences, dtype=np.float64)
     weights = (shares / shares.sum()) ** alpha
     return weights / weights.sum()
@@ -32,22 +32,22 @@ def sampling_probabilities(sentences: Sequence[int], alpha: float) -> np.ndarray
 class StreamPlan:
     """The batches of one kind (monolingual or bitext).
 
-    Pairs are drawn in *pools*, from each source in proportion to its probability, and a pool's pairs of like length
-    make up batches. A source's draws continue from pool to pool through its own permutations, so that every pair is
-    drawn once before any of the same source is drawn again. A pool is a function of its number: nothing is kept of
-    it, nor of a permutation.
+    Pairs are sampled in *megabatches*, from each source in proportion to its probability. Pairs of similar length in a
+    megabatch form batches. Each source goes through its own permutations from megabatch to megabatch, so every pair is
+    sampled once before any pair of the same source is sampled again. A megabatch depends only on its number: neither
+    megabatches nor permutations are kept.
 
     Args:
         kind: "mono" or "bitext".
         sources: see :mod:`veco_fairseq.data.pairs`.
         alpha: of :func:`sampling_probabilities`.
-        max_tokens: cap on a batch's padded tokens, x and y together.
-        batch_size: cap on a batch's pairs, or None.
-        seed: of everything.
+        max_tokens: the most padded tokens in a batch, x and y together.
+        batch_size: the most pairs in a batch, or None.
+        seed: of all random numbers.
 
     Attributes:
-        probabilities: of each source, by which it is sampled.
-        batches_per_pass: the number of batches in which as many pairs are drawn as the sources have together.
+        probabilities: of sampling each source.
+        batches_per_pass: the number of batches with as many pairs as the sources have together.
 
     Raises:
         UserError: a pair does not fit ``max_tokens``.
@@ -69,8 +69,8 @@ class StreamPlan:
                 f"--max-tokens {self.max_tokens} cannot hold a {self.kind} pair of twice {longest} tokens: "
                 f"raise it to {2 * longest}, or lower --{self.kind}-max-length"
             )
-        size = min(self.pairs, POOL)
-        self.batches_per_pass = max(1, round(len(self._pool(0, size)) * self.pairs / size))
+        size = min(self.pairs, MEGABATCH)
+        self.batches_per_pass = max(1, round(len(self._megabatch(0, size)) * self.pairs / size))
 
     def __str__(self) -> str:
         shares = ", ".join(f"{s.name} {p:.4f}" for s, p in zip(self.sources, self.probabilities))
@@ -79,63 +79,63 @@ class StreamPlan:
     def _key(self, *key: int) -> tuple[int, ...]:
         return (self.seed, KINDS.index(self.kind), *key)
 
-    def _draws(self, number: int, size: float) -> np.ndarray:
-        """The draws of pool ``number``, when each has ``size`` pairs on average."""
+    def _examples(self, number: int, size: float) -> np.ndarray:
+        """Sample the pairs of megabatch ``number``; each megabatch has ``size`` pairs on average."""
         parts = []
         for identity, (source, probability) in enumerate(zip(self.sources, self.probabilities)):
             quota = probability * size
             positions = np.arange(int(number * quota), int((number + 1) * quota))
-            draws = np.empty(len(positions), dtype=DRAW)
-            draws["source"] = identity
-            draws["epoch"] = positions // len(source)
-            for epoch in np.unique(draws["epoch"]):
-                here = draws["epoch"] == epoch
+            examples = np.empty(len(positions), dtype=EXAMPLE)
+            examples["source"] = identity
+            examples["epoch"] = positions // len(source)
+            for epoch in np.unique(examples["epoch"]):
+                here = examples["epoch"] == epoch
                 key = self._key(identity, int(epoch))
-                draws["index"][here] = permuted(positions[here] % len(source), len(source), key)
-            parts.append(draws)
+                examples["index"][here] = permuted(positions[here] % len(source), len(source), key)
+            parts.append(examples)
         return np.concatenate(parts)
 
-    def _pool(self, number: int, size: float) -> list[np.ndarray]:
-        """The batches of a pool: pairs of like length together, in random order."""
-        draws = self._draws(number, size)
+    def _megabatch(self, number: int, size: float) -> list[np.ndarray]:
+        """Return the batches of a megabatch, each with pairs of similar length, in random order."""
+        examples = self._examples(number, size)
         rng = np.random.default_rng(self._key(len(self.sources), number))
-        batches = self.cut(draws[rng.permutation(len(draws))])
+        batches = self.cut(examples[rng.permutation(len(examples))])
         return [batches[i] for i in rng.permutation(len(batches))]
 
-    def cut(self, draws: np.ndarray) -> list[np.ndarray]:
-        """Batches of ``draws`` within both caps, from the shortest pairs to the longest."""
-        lengths = self._lengths(draws)
+    def cut(self, examples: np.ndarray) -> list[np.ndarray]:
+        """Cut pairs into batches within both limits, from the shortest pairs to the longest."""
+        lengths = self._lengths(examples)
         order = np.argsort(lengths, kind="stable")
         batches = data_utils.batch_by_size(
             order, None, 2 * lengths[order], max_tokens=self.max_tokens, max_sentences=self.batch_size
         )
-        return [draws[batch] for batch in batches]
+        return [examples[batch] for batch in batches]
 
-    def _lengths(self, draws: np.ndarray) -> np.ndarray:
-        """Of each pair's longer side."""
-        lengths = np.empty(len(draws), dtype=np.int64)
-        for identity in np.unique(draws["source"]):
-            here = draws["source"] == identity
-            lengths[here] = self.sources[identity].lengths[draws["index"][here]].max(axis=1)
+    def _lengths(self, examples: np.ndarray) -> np.ndarray:
+        """Return the length of each pair's longer side."""
+        lengths = np.empty(len(examples), dtype=np.int64)
+        for identity in np.unique(examples["source"]):
+            here = examples["source"] == identity
+            lengths[here] = self.sources[identity].lengths[examples["index"][here]].max(axis=1)
         return lengths
 
-    def longest(self, draws: np.ndarray) -> int:
-        """The length, in tokens, to which a batch of these draws is padded."""
-        return int(self._lengths(draws).max())
+    def longest(self, examples: np.ndarray) -> int:
+        """Return the length, in tokens, to which a batch of these pairs is padded."""
+        return int(self._lengths(examples).max())
 
     def epoch(self, epoch: int, count: int) -> Iterator[np.ndarray]:
-        """Exactly ``count`` batches for epoch ``epoch`` (from 1 on), each an array of :data:`DRAW`.
+        """Yield exactly ``count`` batches for epoch ``epoch`` (from 1 on), each an array of :data:`EXAMPLE`.
 
-        Every epoch has the same number of equal pools, with as many pairs as make ``count`` batches on average; what
-        a pool's batching leaves over is not drawn, and what is short is made up by halving batches.
+        Every epoch has the same number of equal megabatches, with as many pairs as make ``count`` batches on average.
+        Surplus batches of a megabatch are dropped; missing ones are made by halving batches.
         """
         pairs = count * self.pairs / self.batches_per_pass
-        pools = max(1, math.ceil(pairs / POOL))
-        # At least a pair a source and one more, so that rounding leaves no pool empty.
-        size = max(pairs / pools, len(self.sources) + 1)
-        for pool in range(pools):
-            wanted = (pool + 1) * count // pools - pool * count // pools
-            yield from _make_exactly(wanted, self._pool((epoch - 1) * pools + pool, size))
+        megabatches = max(1, math.ceil(pairs / MEGABATCH))
+        # At least a pair a source and one more, so that rounding leaves no megabatch empty.
+        size = max(pairs / megabatches, len(self.sources) + 1)
+        for megabatch in range(megabatches):
+            wanted = (megabatch + 1) * count // megabatches - megabatch * count // megabatches
+            yield from _make_exactly(wanted, self._megabatch((epoch - 1) * megabatches + megabatch, size))
 
 
 def _make_exactly(count: int, batches: list[np.ndarray]) -> list[np.ndarray]:

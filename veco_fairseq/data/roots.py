@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The data root of pre-training: which languages and pairs it holds, and their token files.
+"""The data root of pre-training: its languages and pairs, and their token files.
 
 Layout::
 
@@ -23,10 +23,10 @@ SUFFIXES = (".idx", ".bin")  # of a token file
 
 
 def load_dictionary(root: Path) -> Dictionary:
-    """ROOT/dict.txt with ``<mask>`` as its last symbol, as XLM-R has it.
+    """Load ROOT/dict.txt, with ``<mask>`` as the last symbol, as in XLM-R.
 
     Raises:
-        UserError: there is no such file, or it is not a dictionary.
+        UserError: the file does not exist or is not a dictionary.
     """
     path = Path(root) / DICT_NAME
     if not path.is_file():
@@ -37,16 +37,16 @@ def load_dictionary(root: Path) -> Dictionary:
 
 
 def find_languages(root: Path, split: str) -> dict[str, Path]:
-    """Language -> prefix of its token file, for the languages of ROOT/mono that have this split.
+    """Return language -> prefix of its token file, for the languages of ROOT/mono that have this split.
 
-    One of the two files is enough: that the other is missing is told where they are opened.
+    One of the two files is enough here; opening them reports the missing one.
     """
     prefixes = {path.with_suffix("") for suffix in SUFFIXES for path in Path(root).glob(f"mono/*/{split}{suffix}")}
     return {prefix.parent.name: prefix for prefix in sorted(prefixes)}
 
 
 def find_pairs(root: Path, split: str) -> dict[str, tuple[Path, Path]]:
-    """ "src-tgt" -> prefixes of both sides' token files, for the pairs of ROOT/bitext that have this split.
+    """Return "src-tgt" -> prefixes of both sides' token files, for the pairs of ROOT/bitext that have this split.
 
     One file is enough here, too.
     """
@@ -63,9 +63,12 @@ def find_pairs(root: Path, split: str) -> dict[str, tuple[Path, Path]]:
 
 
 def choose(found: Iterable[str], wanted: str | None, option: str, root: Path) -> list[str]:
-    """The names in the comma-separated ``wanted``, or all that were found.
+    """Return the names in the comma-separated ``wanted``, or all that were found.
 
-    A pair may be named either way round. Raises UserError for a name that is not there.
+    A pair may be named in either order.
+
+    Raises:
+        UserError: a name was not found, or is given twice.
     """
     found = list(found)
     if not wanted:

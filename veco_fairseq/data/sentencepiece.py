@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""SentencePiece models: trained, read, made smaller, and text as their pieces. Nothing here needs PyTorch."""
+"""SentencePiece models: train, read and trim them, and encode text. Nothing here needs PyTorch."""
 
 import io
 import re
@@ -26,18 +26,18 @@ DICT_NAME = "dict.txt"
 MASK = "<mask>"
 
 
-# A piece of these names would be taken for fairseq's (or this project's) own symbol of that name.
+# A piece with one of these names would be read as fairseq's (or this project's) own symbol.
 RESERVED = ("<s>", "<pad>", "</s>", "<unk>", MASK)
 
 
-# SentencePiece sums over threads in float: with another number of them the vocabulary could differ.
+# SentencePiece sums over threads in float, so another number of threads could give another vocabulary.
 TRAINING_THREADS = 16
 
 
 LINES_A_BATCH = 8192
 
 
-# Characters. The trainer's time grows with the square of a line's length: with 200,000 words in one it takes minutes.
+# In characters. The trainer's time grows with the square of a line's length: a line of 200,000 words takes minutes.
 LONGEST_LINE = 2**14
 
 
@@ -50,14 +50,16 @@ def train_sentencepiece(
     at_most: bool = False,
     option: str = "--vocab-size",
 ) -> bytes:
-    """A serialised unigram model of ``vocab_size`` pieces, <unk>, <s> and </s> among them; normalised as XLM-R's.
+    """Train a unigram model of ``vocab_size`` pieces, with <unk>, <s> and </s>; return it serialised.
+
+    The normalisation is XLM-R's.
 
     Args:
         lines: of text.
         vocab_size, character_coverage: SentencePiece's options.
-        quiet: without its progress.
-        at_most: fewer pieces where the text has not as many, instead of an error.
-        option: that the user gave the size with.
+        quiet: do not print the progress.
+        at_most: make fewer pieces where the text has not as many, instead of an error.
+        option: the user's option for the size, for messages.
 
     Raises:
         UserError: the text has too few different pieces for this size, or too many characters.
@@ -72,7 +74,7 @@ def train_sentencepiece(
             character_coverage=character_coverage,
             num_threads=TRAINING_THREADS,
             hard_vocab_limit=not at_most,
-            # Bytes. It leaves longer lines out, by default those above 4,192, which a paragraph of Hindi or Thai can have.
+            # In bytes. The trainer leaves out longer lines, by default those above 4,192: a paragraph of Hindi or Thai.
             max_sentence_length=4 * LONGEST_LINE,
             minloglevel=2 if quiet else 0,
         )
@@ -89,7 +91,7 @@ def train_sentencepiece(
 
 
 def _cut(lines: Iterable[str]) -> Iterator[str]:
-    """The lines, those above :data:`LONGEST_LINE` in parts: cut between words, of which the trainer counts each alone."""
+    """Yield the lines; those above :data:`LONGEST_LINE` in parts, cut between words, which the trainer counts one by one."""
     for line in lines:
         while len(line) > LONGEST_LINE:
             place = line.rfind(" ", 1, LONGEST_LINE)
@@ -100,10 +102,11 @@ def _cut(lines: Iterable[str]) -> Iterator[str]:
 
 
 def load_sentencepiece(path: Path_) -> sentencepiece.SentencePieceProcessor:
-    """The model in ``path``.
+    """Load the model in ``path``.
 
     Raises:
-        UserError: there is none, or it is damaged: what is cut off between two pieces can be read and has no settings.
+        UserError: there is none, or it is damaged. A file that is cut off between two pieces can be read, but has no
+            settings.
     """
     if not Path(path).is_file():
         raise UserError(f"{path}: {'is a folder' if Path(path).is_dir() else 'no such file'}")
@@ -111,25 +114,34 @@ def load_sentencepiece(path: Path_) -> sentencepiece.SentencePieceProcessor:
         content = Path(path).read_bytes()
         proto = sentencepiece_model_pb2.ModelProto.FromString(content)
         model = sentencepiece.SentencePieceProcessor(model_proto=content)
-        model.encode("a")  # some damage comes out only here
-        model.id_to_piece(list(range(len(model))))  # and bytes that are no text here
+        model.encode("a")  # some damage shows only here
+        model.id_to_piece(list(range(len(model))))  # and bytes that are no text show here
         whole = proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")
     except (RuntimeError, DecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not a SentencePiece model, or damaged: copy it again") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     if not whole:
-        raise UserError(f"{path}: a SentencePiece model that is cut off: copy it again")
+        raise UserError(f"{path}: is a SentencePiece model that is cut off: copy it again")
     return model
 
 
 def ordinary_pieces(model: sentencepiece.SentencePieceProcessor) -> list[str]:
-    """The pieces but for ``<unk>`` and control symbols, in the model's order."""
+    """Return the pieces without ``<unk>`` and control symbols, in the model's order."""
     return [model.id_to_piece(i) for i in range(len(model)) if not (model.is_unknown(i) or model.is_control(i))]
 
 
+def spell(model: sentencepiece.SentencePieceProcessor, pieces: Sequence[str]) -> list[list[str]]:
+    """Each of another model's pieces as pieces of this one, which together have just its characters."""
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model.serialized_model_proto())
+    proto.normalizer_spec.add_dummy_prefix = False  # it begins with a space if its ▁ says so
+    proto.normalizer_spec.remove_extra_whitespaces = False
+    exact = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
+    return exact.encode([piece.replace("▁", " ") for piece in pieces], out_type=str)
+
+
 def dictionary_text(model: sentencepiece.SentencePieceProcessor, path: Path) -> str:
-    """dict.txt for the model in ``path``: a line ``piece 1`` for each ordinary piece, in the model's order.
+    """Return dict.txt for the model in ``path``: a line ``piece 1`` for each ordinary piece, in the model's order.
 
     Raises:
         UserError: a piece has the name of one of fairseq's own symbols.
@@ -142,21 +154,21 @@ def dictionary_text(model: sentencepiece.SentencePieceProcessor, path: Path) -> 
 
 
 def write_vocabulary(folder: Path_, model: bytes, dictionary: bytes) -> None:
-    """Write a SentencePiece model and its dictionary under the names that every command looks for."""
+    """Write a SentencePiece model and its dictionary under the names that all commands look for."""
     for name, content in ((MODEL_NAME, model), (DICT_NAME, dictionary)):
         with atomic_output(Path(folder) / name) as temporary:
             temporary.write_bytes(content)
 
 
 class Trimmed(NamedTuple):
-    """What :func:`trim` keeps.
+    """The result of :func:`trim`.
 
     Attributes:
-        model: a serialised SentencePiece model of the kept pieces. What it has no piece for any more it cuts into
-            smaller ones, so that no character of the texts becomes unknown.
+        model: a serialised SentencePiece model of the kept pieces. It cuts other text into smaller pieces, so that no
+            character of the texts becomes unknown.
         dictionary: its dict.txt.
-        kept, pieces: how many pieces, of how many.
-        share: of the texts' pieces that are kept.
+        kept, pieces: the number of pieces that are kept, and of all pieces.
+        share: the share of the texts' pieces that are kept.
     """
 
     model: bytes
@@ -167,28 +179,28 @@ class Trimmed(NamedTuple):
 
 
 def trim(model: sentencepiece.SentencePieceProcessor, corpora: Sequence[Path_], keep: int, workers: int) -> Trimmed:
-    """Keep the pieces that texts need most: every character in them, and then the most frequent pieces.
+    """Keep the pieces that texts need most: all their characters first, then the most frequent pieces.
 
     Args:
-        model: of unigrams, pre-training's.
+        model: pre-training's unigram model.
         corpora: the translation data's training texts of every language, plain or .gz.
         keep: pieces to keep, beside ``<unk>``, control symbols and bytes.
         workers: threads.
 
     Raises:
-        UserError: a text is missing or not UTF-8, all are empty, they have more characters than ``keep``, or the model
-            is no unigram model, in which pieces are made of others.
+        UserError: a text is missing or not UTF-8, all texts are empty, they have more characters than ``keep``, or the
+            model is no unigram model: the pieces of other models are made of each other.
     """
     proto = sentencepiece_model_pb2.ModelProto.FromString(model.serialized_model_proto())
     if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
-        raise UserError("--sentencepiece: is no unigram model: in a BPE model the pieces are made of each other")
+        raise UserError("--sentencepiece: is no unigram model: the pieces of a BPE model are made of each other")
     counts = np.zeros(len(model), dtype=np.int64)
     for corpus in corpora:
         lines = read_lines(corpus)
         while batch := list(islice(lines, LINES_A_BATCH)):
             for pieces in model.encode(batch, num_threads=workers):
                 np.add.at(counts, pieces, 1)
-    # With byte fallback the pieces of single bytes spell what has no other piece: they stay, whatever the texts.
+    # With byte fallback the pieces of single bytes spell characters without a piece, so they always stay.
     special = (model.is_unknown, model.is_control, model.is_byte)
     ordinary = np.array([not any(is_it(i) for is_it in special) for i in range(len(model))])
     counts *= ordinary
@@ -197,7 +209,7 @@ def trim(model: sentencepiece.SentencePieceProcessor, corpora: Sequence[Path_], 
     seen = "".join(model.id_to_piece(int(i)) for i in np.flatnonzero(counts))
     characters = [i for i in map(model.piece_to_id, sorted(set(seen))) if ordinary[i]]
     if len(characters) > keep:
-        raise UserError(f"--keep {keep}: the texts have {len(characters):,} different characters: keep as many")
+        raise UserError(f"--keep {keep}: the texts have {len(characters):,} different characters: keep at least as many")
     need = counts.copy()
     need[characters] = counts.sum() + 1
     kept = [i for i in np.argsort(-need, kind="stable")[:keep] if need[i]]
@@ -212,9 +224,9 @@ def trim(model: sentencepiece.SentencePieceProcessor, corpora: Sequence[Path_], 
 
 
 def encode_text(model: Path, source: Path, target: Path, workers: int) -> int:
-    """Write the lines of ``source`` (plain or .gz) as space-separated pieces to ``target``; return their number.
+    """Write the lines of ``source`` (plain or .gz) as space-separated pieces to ``target``; return the number of lines.
 
-    This is the input of fairseq-preprocess, for translation data.
+    fairseq-preprocess makes translation data from such files.
     """
     processor = load_sentencepiece(model)
     lines = read_lines(source)
@@ -230,13 +242,13 @@ def encode_text(model: Path, source: Path, target: Path, workers: int) -> int:
 
 
 class Encoder:
-    """Lines -> fairseq ids with </s>, as fairseq-preprocess would make them from the lines' pieces.
+    """Turns lines into fairseq's ids with </s>, as fairseq-preprocess does with the lines' pieces.
 
-    SentencePiece encodes in threads of its own, so one process keeps all processors busy.
+    SentencePiece encodes in its own threads, so one process keeps all processors busy.
 
     Args:
-        model: of the pieces.
-        symbols: of the dictionary, by id; what is no symbol is ``<unk>``.
+        model: cuts the lines into pieces.
+        symbols: of the dictionary, by id; other pieces become ``<unk>``.
         workers: threads.
     """
 
@@ -281,6 +293,6 @@ class Encoder:
         return np.concatenate(parts), np.fromiter(map(len, parts), dtype=np.int32, count=len(parts))
 
     def words(self, words: Sequence[str]) -> list[np.ndarray]:
-        """Words -> the ids of each by itself, without </s>: <unk> for one of characters that SentencePiece drops."""
+        """Return the ids of each word on its own, without </s>; <unk> for a word whose characters SentencePiece drops."""
         encoded = self.model.encode(list(words), num_threads=self.workers)
         return [self.ids[np.array(pieces or [self.model.unk_id()], dtype=np.int64)] for pieces in encoded]

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Where the pairs of a data root come from: languages and pairs by name, and how those of one kind become a batch."""
+"""The sources of a data root's pairs: languages and pairs by name, and how the pairs of a kind become a batch."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,10 +20,10 @@ class Stream(NamedTuple):
 
     Attributes:
         sources: see :mod:`veco_fairseq.data.pairs`.
-        masker: of this kind.
-        tlm: also concatenate the pairs for TLM.
-        mask_spread: how far the share of x to predict may lie from the masker's; that of y lies as far on the other
-            side of it.
+        masker: masks the pairs of this kind.
+        tlm: whether the pairs are also concatenated for TLM.
+        mask_spread: how far the share of x to predict may differ from the masker's; y's share differs as far in the
+            other direction.
     """
 
     sources: Sequence
@@ -33,13 +33,13 @@ class Stream(NamedTuple):
 
 
 def find_sources(root: Path, split: str, options) -> dict[str, dict[str, Any]]:
-    """The token files of the languages and pairs to train on, by kind and name; nothing is read.
+    """Find the token files of the languages and pairs to train on, by kind and name, without reading them.
 
     Args:
         options: the task's (:class:`veco_fairseq.tasks.camlm_options.CamlmTaskConfig`).
 
     Raises:
-        UserError: a language or pair asked for is not there, or there is no data at all.
+        UserError: a language or pair in the options is not there, or there is no data at all.
     """
     mono, bitext = roots.find_languages(root, split), roots.find_pairs(root, split)
     found = {
@@ -57,15 +57,15 @@ def find_sources(root: Path, split: str, options) -> dict[str, dict[str, Any]]:
 def load_streams(
     root: Path, split: str, options, dictionary: Dictionary, *, masker: Callable[..., Masker] = Masker
 ) -> dict[str, Stream]:
-    """The streams of a root that have this split.
+    """Load the streams of a root that have this split.
 
     Args:
         options: the task's (:class:`veco_fairseq.tasks.camlm_options.CamlmTaskConfig`).
         dictionary: with ``<mask>``.
-        masker: the objective's, called with the dictionary, the id of ``<mask>``, and the share to predict.
+        masker: makes the objective's masker from the dictionary, the id of ``<mask>``, and the share to predict.
 
     Raises:
-        UserError: as :func:`find_sources`; or a file is damaged.
+        UserError: as in :func:`find_sources`; or a file is damaged.
     """
     found = find_sources(root, split, options)
     sources = {

@@ -12,13 +12,20 @@ from veco_fairseq.data.sentencepiece import ordinary_pieces
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, read_lines
 
-SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")  # which fairseq puts before those of the file
-NO_PIECE = re.compile(r"<mask>|\[\w+\]|madeupword\d+")  # tokens that a dictionary has beside those of the text
+SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")  # fairseq puts them before the file's
+TARGET_TOKEN = re.compile(r"<2([^<>\s]+)>")
+# Tokens of a dictionary that are no pieces of text.
+NO_PIECE = re.compile(rf"<mask>|\[\w+\]|madeupword\d+|{TARGET_TOKEN.pattern}")
 OVERWRITE = " #fairseq:overwrite"
 
 
+def target_token(lang: str) -> str:
+    """The token before a source that is to be translated into this language (Johnson et al., 2017)."""
+    return f"<2{lang}>"
+
+
 class Entry(NamedTuple):
-    """A line of a dict.txt: the token, how often it occurs, and whether it may be there already, and then replaces that one."""
+    """A line of a dict.txt: the token, how often it occurs, and whether it may replace an earlier one of the same name."""
 
     token: str
     number: int
@@ -26,14 +33,14 @@ class Entry(NamedTuple):
 
 
 def read_entries(path: Path_, known: Sequence[str] = SPECIALS) -> Iterator[Entry]:
-    """The lines of a dict.txt, read by the rules of fairseq's ``Dictionary.add_from_file``.
+    """Yield the lines of a dict.txt, read by the rules of fairseq's ``Dictionary.add_from_file``.
 
     Args:
         path: the file.
-        known: the tokens that there are before.
+        known: tokens that the dictionary has already.
 
     Raises:
-        UserError: it is missing, empty, not UTF-8, or a line is malformed or its token there twice.
+        UserError: the file is missing, empty or not UTF-8, a line is malformed, or a token is there twice.
     """
     seen = set(known)
     number = 0
@@ -56,27 +63,27 @@ def read_entries(path: Path_, known: Sequence[str] = SPECIALS) -> Iterator[Entry
 
 
 def read_symbols(path: Path_) -> list[str]:
-    """The tokens by id, fairseq's four first; errors as of :func:`read_entries`."""
+    """Return the tokens by id, fairseq's four first; errors as in :func:`read_entries`."""
     return [*SPECIALS, *(entry.token for entry in read_entries(path))]
 
 
 def require_own_pieces(model: sentencepiece.SentencePieceProcessor, path: Path_, symbols: Sequence[str]) -> None:
     """Refuse a SentencePiece model and a dictionary that do not belong together.
 
-    The model may have more pieces, as where the dictionary was made of a text; but three quarters of the tokens must be
-    its pieces (the others are characters that it does not know).
+    The model may have more pieces than the dictionary, which may be made from a text. But three quarters of the tokens
+    must be pieces of the model; the others are characters that it does not know.
 
     Args:
         model, path: the model, and its file for the message.
         symbols: of the dictionary, by id.
 
     Raises:
-        UserError: with both numbers.
+        UserError: names both numbers.
     """
     tokens = {token for token in symbols[len(SPECIALS) :] if not NO_PIECE.fullmatch(token)}
     shared = len(tokens.intersection(ordinary_pieces(model)))
     if shared < 0.75 * len(tokens):
         raise UserError(
             f"{path}: does not belong to the dictionary: only {shared:,} of its {len(tokens):,} tokens are pieces of this "
-            "SentencePiece model: put the one there that the dictionary was made with"
+            "SentencePiece model: replace it by the model that the dictionary was made with"
         )

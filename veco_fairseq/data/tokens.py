@@ -1,9 +1,9 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Token files of fairseq-preprocess, PREFIX.bin and PREFIX.idx, of which no damage gets as far as a model.
+"""Token files of fairseq-preprocess, PREFIX.bin and PREFIX.idx, checked so that damage never reaches a model.
 
-The index is looked through when a file is opened, and so is the beginning of the tokens; the rest, which may be
-100 GB, sentence by sentence as it is read.
+Opening a file checks the whole index and the beginning of the tokens. The other tokens, which may be 100 GB, are checked
+sentence by sentence as they are read.
 """
 
 import struct
@@ -22,21 +22,21 @@ MAGIC = MMapIndexedDataset.Index._HDR_MAGIC  # the first bytes of every index
 HEADER = struct.Struct(f"<{len(MAGIC)}sQBQ")  # magic, version, type of the ids, sentences
 BYTES_A_SENTENCE = 4 + 8  # its size and its place
 CHUNK = 2**24  # numbers at a time
-LOOKED_AT = 2**26  # bytes of the tokens that are looked at when a file is opened
+LOOKED_AT = 2**26  # bytes of the tokens that are checked when a file is opened
 AGAIN = "run fairseq-preprocess (or prepare_root.py) again"
 
 
 class TokenFile(MMapIndexedDataset):
-    """A token file, mapped without reading it through first, which fairseq does in every loader process, for minutes.
+    """A memory-mapped token file. fairseq's own class first reads all of it in every loader process, for minutes.
 
-    A sentence is looked at as it is read.
+    Each sentence is checked as it is read.
 
     Args:
         path: the prefix.
-        types: of the dictionary; none: any id will do.
+        types: the dictionary's number of tokens; without it any id is allowed.
 
     Raises:
-        UserError: when a sentence is read that has an id beyond the dictionary.
+        UserError: a sentence that is read has an id beyond the dictionary.
     """
 
     def __init__(self, path: str, types: int | None = None):
@@ -64,14 +64,14 @@ class TokenFile(MMapIndexedDataset):
 
     @property
     def ids(self) -> np.ndarray:
-        """All ids, mapped, not read."""
+        """Return all ids, mapped and not read."""
         return np.memmap(self.path, dtype=self._index.dtype, mode="r")
 
     def check(self, limit: int | None = None) -> None:
-        """Look at the ids of the first so many bytes, or at all of them.
+        """Check all ids, or those in the first ``limit`` bytes.
 
         Raises:
-            UserError: one is beyond the dictionary.
+            UserError: an id is beyond the dictionary.
         """
         ids = self.ids if limit is None else self.ids[: limit // self._index.dtype().itemsize]
         for start, chunk in _chunks(ids):
@@ -83,20 +83,20 @@ class TokenFile(MMapIndexedDataset):
     def _unknown(self, ids: np.ndarray, where: str) -> UserError:
         worst = int(ids.min()) if ids.min() < 0 else int(ids.max())
         return UserError(
-            f"{self.path}{where}: has token {worst:,}, and the dictionary {self.types:,} tokens: the file was made with "
-            f"another one or is damaged; {AGAIN}"
+            f"{self.path}{where}: has token {worst:,}, but the dictionary has {self.types:,} tokens: the file was made "
+            f"with another dictionary or is damaged; {AGAIN}"
         )
 
 
 def load_tokens(prefix: Path_, dictionary: Dictionary | None = None) -> TokenFile:
-    """The token file PREFIX.bin with its index PREFIX.idx, as fairseq-preprocess writes them.
+    """Load the token file PREFIX.bin with its index PREFIX.idx, as fairseq-preprocess writes them.
 
     Args:
-        dictionary: whose tokens it holds; without one, as of alignments, its numbers can be any.
+        dictionary: of the tokens; without one, as for alignments, any number is allowed.
 
     Raises:
-        UserError: one of the two is missing, empty or damaged, does not belong to the other, or has ids beyond the
-            dictionary; these last may be found as they are read.
+        UserError: one of the two files is missing, empty or damaged, they do not belong together, or an id is beyond the
+            dictionary; such an id may also be found later, when it is read.
     """
     index, tokens = (Path(f"{prefix}{suffix}") for suffix in (".idx", ".bin"))
     for path in (index, tokens):
@@ -122,7 +122,7 @@ def load_tokens(prefix: Path_, dictionary: Dictionary | None = None) -> TokenFil
 
 
 def _check_places(dataset: TokenFile, index: Path, shortest: int) -> None:
-    """Refuse an index whose sentences do not follow each other from the first byte of the tokens to the last."""
+    """Refuse an index whose sentences do not fill the tokens without gaps from the first byte to the last."""
     itemsize, end = dataset._index.dtype().itemsize, 0
     for start, sizes in _chunks(dataset.sizes):
         if sizes.min() < shortest:
@@ -139,6 +139,6 @@ def _check_places(dataset: TokenFile, index: Path, shortest: int) -> None:
 
 
 def _chunks(numbers: np.ndarray) -> Iterator[tuple]:
-    """Pieces of a mapped array with the place of their first number, so that it need not fit into memory."""
+    """Yield parts of a mapped array, with the position of their first number, so that it need not fit into memory."""
     for start in range(0, len(numbers), CHUNK):
         yield start, numbers[start : start + CHUNK]

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Dictionaries of fairseq's: read, made of a checkpoint's symbols, and compared."""
+"""Reads fairseq's dictionaries, makes them from a checkpoint's symbols, and compares them."""
 
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
@@ -13,20 +13,20 @@ from veco_fairseq.files import Path_
 
 
 def read_dictionary(path: Path_) -> Dictionary:
-    """Read a dict.txt as ``Dictionary.load`` does; errors as of :func:`veco_fairseq.data.symbols.read_entries`."""
+    """Read a dict.txt as ``Dictionary.load`` does; errors as in :func:`veco_fairseq.data.symbols.read_entries`."""
     dictionary = Dictionary()
     add_dictionary(dictionary, path)
     return dictionary
 
 
 def add_dictionary(dictionary: Dictionary, path: Path_) -> None:
-    """Add the tokens of a dict.txt; errors as of :func:`veco_fairseq.data.symbols.read_entries`."""
+    """Add the tokens of a dict.txt; errors as in :func:`veco_fairseq.data.symbols.read_entries`."""
     for token, count, overwrite in list(read_entries(path, dictionary.symbols)):
         dictionary.add_symbol(token, n=count, overwrite=overwrite)
 
 
 def dictionary_of(symbols: Iterable[str]) -> Dictionary:
-    """The dictionary that has these symbols, fairseq's own first, as a checkpoint keeps them."""
+    """Make the dictionary of these symbols, fairseq's own first, as a checkpoint keeps them."""
     dictionary = Dictionary()
     for symbol in symbols:
         dictionary.add_symbol(symbol)
@@ -34,15 +34,15 @@ def dictionary_of(symbols: Iterable[str]) -> Dictionary:
 
 
 def require_same_symbols(theirs: Sequence[str] | None, dictionary: Dictionary, checkpoint: str, data: Path_) -> None:
-    """Refuse a checkpoint of another dictionary, of the same size too: its rows would mean other tokens.
+    """Refuse a checkpoint of another dictionary, even one of the same size: its rows would mean other tokens.
 
     Args:
-        theirs: the checkpoint's tokens with fairseq's four; none if it doesn't tell.
+        theirs: the checkpoint's tokens with fairseq's four; None if it does not keep them.
         dictionary: of the data.
         checkpoint, data: their names.
 
     Raises:
-        UserError: with both sizes and the first token that differs.
+        UserError: names both sizes and the first token that differs.
     """
     ours = dictionary.symbols
     if theirs is None or list(theirs) == ours:
@@ -56,5 +56,5 @@ def require_same_symbols(theirs: Sequence[str] | None, dictionary: Dictionary, c
 
 
 def has_language_token(dictionary: Dictionary, lang: str) -> bool:
-    """Whether ``[lang]`` is one of its tokens, as in the authors' released dictionary."""
+    """Return whether ``[lang]`` is one of the tokens, as in the authors' released dictionary."""
     return f"[{lang}]" in dictionary

@@ -1,3 +1,3 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The models at work: their states, translations, and texts on the way in and out."""
+"""Models in use: their states, translations and scores, and texts on the way in and out."""

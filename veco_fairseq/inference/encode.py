@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Sequences of ids in batches of like length, for every command that computes states or translates."""
+"""Batches of sequences with similar lengths, for all commands that compute states or translate."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,11 +11,11 @@ from torch import Tensor
 
 
 def by_length(lengths: Sequence[int], max_tokens: int, max_sentences: int | None = None) -> Iterator[list[int]]:
-    """The places of sequences of like length, a batch at a time; the longest come first, so that memory runs out at once.
+    """Yield batches of indices of sequences with similar lengths, the longest first, so that memory runs out at once.
 
     Args:
         lengths: in tokens.
-        max_tokens: of a batch, with padding; a longer sequence is a batch of its own.
+        max_tokens: of a batch, with padding; a longer sequence gets its own batch.
         max_sentences: of a batch.
     """
     lengths = np.asarray(lengths, dtype=np.int64)
@@ -28,5 +28,5 @@ def by_length(lengths: Sequence[int], max_tokens: int, max_sentences: int | None
 
 
 def padded(rows: Sequence[Sequence[int] | np.ndarray], pad: int, device: torch.device) -> Tensor:
-    """Ids as a batch, (rows, length of the longest), padded on the right."""
+    """Return ids as a batch, (rows, length of the longest), padded on the right."""
     return data_utils.collate_tokens([torch.as_tensor(row) for row in rows], pad).to(device)

@@ -21,13 +21,13 @@ SUFFIX = {"classification": "txt", "tagging": "tsv", "span": "json"}
 
 
 class Evaluated(NamedTuple):
-    """What a model says of a split.
+    """A model's results on a split.
 
     Attributes:
         nlu_task: classification, tagging or span.
         predictions: by language, in the files' order.
         figures: language -> name -> per cent.
-        alone: of a plugged-in model, language -> number of examples that had no translation to look at.
+        alone: for a plugged-in model, language -> number of examples without a translation to attend to.
     """
 
     nlu_task: str
@@ -37,10 +37,10 @@ class Evaluated(NamedTuple):
 
 
 def evaluate(finetuned: Finetuned, split: str, max_tokens: int = 8192) -> Evaluated:
-    """Predict a split, with the translation plugged in where the model takes one and there is one.
+    """Predict a split; a model that takes translations gets them where there are any.
 
-    Whose translation that is, does not depend on the languages that are asked for; those without are counted, and on
-    standard error is where the first is.
+    An example's translation does not depend on the chosen languages. Examples without one are counted, and standard error
+    names the first.
 
     Raises:
         UserError: the data is bad.
@@ -58,7 +58,7 @@ def evaluate(finetuned: Finetuned, split: str, max_tokens: int = 8192) -> Evalua
 
 
 def label(teacher: Finetuned, sentences: Sequence[Sequence[str]], max_tokens: int = 8192) -> list[list[str]]:
-    """The tags that a tagger gives to the words of sentences: the silver labels of translations (section 5.1).
+    """Return a tagger's tags for the words of sentences: the silver labels of translations (section 5.1).
 
     Raises:
         UserError: the teacher is no tagger.
@@ -75,9 +75,9 @@ def label(teacher: Finetuned, sentences: Sequence[Sequence[str]], max_tokens: in
 
 
 def write_predictions(evaluated: Evaluated, folder: Path_, split: str) -> list[Path]:
-    """One file a language: a label a line; ``word<TAB>tag`` lines; or question id -> answer as JSON.
+    """Write one file for each language: a label a line; ``word<TAB>tag`` lines; or question id -> answer as JSON.
 
-    The second question of an id, as TyDiQA's training set has, is ID#2 there, and so on.
+    If an id occurs twice, as in TyDiQA's training set, the second question is ID#2, and so on.
 
     Returns:
         The files.

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""A model fine-tuned for understanding, ready to predict."""
+"""Loads a model fine-tuned for understanding, and predicts with it."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -19,18 +19,18 @@ from veco_fairseq.understanding.predictions import Prediction
 
 
 class Finetuned(NamedTuple):
-    """A fine-tuned model, where it computes, and its task."""
+    """A fine-tuned model, its device, and its task."""
 
     model: VecoNluModel
     task: NluTask
 
     @torch.inference_mode()
     def predict(self, dataset: UnderstandingDataset, max_tokens: int, name: str) -> list[Prediction]:
-        """What the model says of the examples, in their order.
+        """Return the model's predictions for the examples, in their order.
 
         Args:
             max_tokens: of a batch, with padding.
-            name: of the examples, for the line of progress.
+            name: of the examples, for the progress bar.
         """
         on_gpu = next(self.model.parameters()).is_cuda
         order = {id(item.x): place for place, item in enumerate(dataset.items)}
@@ -44,14 +44,14 @@ class Finetuned(NamedTuple):
 
 
 def load_finetuned(checkpoint: Path_, data: Path_, cpu: bool = False, **options) -> Finetuned:
-    """Load a checkpoint of ``--task veco_nlu``, dict.txt and sentencepiece.bpe.model beside it.
+    """Load a checkpoint of ``--task veco_nlu``, with the dict.txt and sentencepiece.bpe.model beside it.
 
     Args:
         data: the folder of the files to predict.
-        options: of the task, to have otherwise than in training.
+        options: of the task, where they differ from training.
 
     Raises:
-        UserError: the checkpoint is another model's or cannot be read, or the data is bad.
+        UserError: the checkpoint has another model or cannot be read, or the data is bad.
     """
     overrides = {"data": str(data), "vocabulary": str(Path(checkpoint).parent), "valid_langs": None, **options}
     if not Path(checkpoint).is_file():

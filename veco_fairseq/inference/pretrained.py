@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""A pre-trained model, ready to look into."""
+"""Loads a pre-trained model, and shows its attention."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,31 +22,31 @@ from veco_fairseq.models.base import PretrainingModel
 
 
 class PretrainedModel(NamedTuple):
-    """What a checkpoint folder of ``--task camlm`` holds."""
+    """The content of a checkpoint folder of ``--task camlm``."""
 
     model: PretrainingModel
     dictionary: Dictionary
     encoder: Encoder
 
     def sequences(self, lines: Sequence[str]) -> list[np.ndarray]:
-        """``<s> line </s>`` as ids, (length,), of each line."""
+        """Return the ids of ``<s> line </s>``, (length,), for each line."""
         return [np.append(self.dictionary.bos(), ids) for ids in self.encoder(list(lines))]
 
     def encode(self, text: str) -> Tensor:
-        """``<s> text </s>`` as ids, (1, length)."""
+        """Return the ids of ``<s> text </s>``, (1, length)."""
         return self.batch(self.sequences([text]))
 
     def batch(self, rows: Sequence[Sequence[int] | np.ndarray]) -> Tensor:
-        """Ids as a batch, (rows, length of the longest), padded on the right, where the model computes."""
+        """Return ids as a batch on the model's device, (rows, length of the longest), padded on the right."""
         return padded(rows, self.dictionary.pad(), next(self.model.parameters()).device)
 
     def tokens(self, ids: Tensor) -> list[str]:
-        """The symbols of ``ids``, (length,)."""
+        """Return the symbols of ``ids``, (length,)."""
         return [self.dictionary[int(i)] for i in ids]
 
     @torch.no_grad()
     def cross_attention(self, query: Tensor, memory: Tensor, layer: int | None = None) -> Tensor:
-        """Where ``query``'s tokens look in ``memory`` (VECO, equation 9), the mean over the heads.
+        """Return the cross-attention of ``query`` to ``memory`` (VECO, equation 9), as the mean over the heads.
 
         Args:
             query, memory: ids of one sequence each, (1, length).
@@ -67,10 +67,10 @@ class PretrainedModel(NamedTuple):
 
     @torch.no_grad()
     def self_attention(self, tokens: Tensor, layer: int | None = None) -> Tensor:
-        """Where a sequence's tokens look in itself (VECO, equations 2 and 3), the mean over the heads.
+        """Return a sequence's self-attention (VECO, equations 2 and 3), as the mean over the heads.
 
         Args:
-            tokens: ids of one sequence, (1, length), as of :meth:`join`.
+            tokens: ids of one sequence, (1, length), such as from :meth:`join`.
             layer: as in :meth:`cross_attention`.
 
         Returns:
@@ -85,11 +85,11 @@ class PretrainedModel(NamedTuple):
         return weights[0]
 
     def join(self, x: Tensor, y: Tensor) -> Tensor:
-        """``<s> x </s> </s> y </s>`` as in TLM, (1, length of both), of two that :meth:`encode` made."""
+        """Join two results of :meth:`encode` to ``<s> x </s> </s> y </s>`` as in TLM, (1, length of both)."""
         return torch.cat([x, x[:, -1:], y[:, 1:]], 1)
 
     def layer_number(self, layer: int | None = None) -> int:
-        """``layer``, counted from 0, the middle one by default; a UserError if there is no such layer."""
+        """Return ``layer``, counted from 0, by default the middle one; raise UserError if there is no such layer."""
         layers = len(self.model.encoder.sentence_encoder.layers)
         layer = layers // 2 if layer is None else layer
         if not 0 <= layer < layers:
@@ -101,17 +101,17 @@ def load_pretrained(checkpoint: str, gpu: bool = False) -> PretrainedModel:
     """Load a checkpoint of ``--task camlm`` with the dict.txt and sentencepiece.bpe.model beside it.
 
     Args:
-        gpu: to a GPU, if there is one.
+        gpu: use a GPU, if there is one.
 
     Raises:
-        UserError: one of the files is missing or damaged, or the checkpoint is of another model.
+        UserError: one of the files is missing or damaged, or the checkpoint has another model.
     """
     folder = Path(checkpoint).parent
     spm = folder / "sentencepiece.bpe.model"
     if not Path(checkpoint).is_file():
         raise UserError(f"{checkpoint}: no such checkpoint")
     if not spm.is_file():
-        raise UserError(f"{spm}: no such file: it lies beside the checkpoint and in the data root; copy it there")
+        raise UserError(f"{spm}: no such file: it must be beside the checkpoint: copy it there from the data root")
     overrides = {"data": str(folder), "vocabulary": str(folder), "mono_langs": None, "bitext_pairs": None}
     models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
     if not isinstance(models[0], PretrainingModel):
@@ -125,7 +125,7 @@ def load_pretrained(checkpoint: str, gpu: bool = False) -> PretrainedModel:
 
 
 def chosen_layers(pretrained: PretrainedModel, wanted: Sequence[str] | None, option: str) -> list[int]:
-    """The layers' numbers, from the words of an option; none: all, with the embeddings.
+    """Return the layers' numbers from the words of an option; for None all, with the embeddings.
 
     Raises:
         UserError: there is no such layer.

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""BLEU as the paper reports it: detokenised sacreBLEU and case-insensitive tokenised BLEU (VECO, section 5.1)."""
+"""Scores of translations: the paper's two BLEUs, detokenised and tokenised (VECO, section 5.1), and chrF."""
 
 import re
 from collections.abc import Sequence
@@ -8,15 +8,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 from sacremoses import MosesTokenizer
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
 
-# Languages written without spaces between words, which Moses does not cut into words, and sacreBLEU's tokeniser for
-# each: where it has none of its own for a language, characters.
+# Languages without spaces between words, which Moses does not tokenise, and sacreBLEU's tokeniser for each: characters,
+# where it has none for the language.
 WITHOUT_SPACES = {"zh": "zh", "ja": "ja-mecab", **dict.fromkeys(("bo", "dz", "km", "lo", "my", "th"), "char")}
 TWO_LETTERS = {"cmn": "zh", "yue": "zh", "zho": "zh", "jpn": "ja", "kor": "ko", "bod": "bo", "dzo": "dz", "khm": "km",
                "lao": "lo", "mya": "my", "tha": "th"}  # fmt: skip
@@ -35,10 +36,10 @@ def score_files(
     samples: int = 0,
     baseline: str | Path | None = None,
 ) -> dict[str, Any]:
-    """:func:`score` for files of one sentence a line, ``generated``: for the output of ``fairseq-generate``.
+    """Run :func:`score` on files with one sentence a line, or, if ``generated``, on the output of ``fairseq-generate``.
 
     Raises:
-        UserError: as :func:`score`, or a file cannot be read.
+        UserError: as in :func:`score`; or a file cannot be read.
     """
     references = list(read_lines(reference))
     systems = []
@@ -47,8 +48,8 @@ def score_files(
         if len(systems[-1]) != len(references):
             raise UserError(
                 f"{path} has {len(systems[-1]):,} sentences, but {reference} has {len(references):,}: "
-                "give the output for the whole test set (fairseq-generate --required-batch-size-multiple 1, or it can "
-                "leave out the end), and its references"
+                "give the output for the whole test set and its references (without --required-batch-size-multiple 1, "
+                "fairseq-generate can leave out the end)"
             )
     against = None if baseline is None else systems[1]
     return score(systems[0], references, lang=lang, split_compounds=split_compounds, samples=samples, baseline=against)
@@ -63,32 +64,30 @@ def score(
     samples: int = 0,
     baseline: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Both BLEUs of a system's output.
+    """Return both kinds of BLEU, and chrF, of a system's output.
 
     Args:
         hypotheses: detokenised text, one sentence each.
-        references: as many.
+        references: the same number of sentences.
         lang: the language's code; it chooses Moses' rules, and sacreBLEU's tokenisation of Chinese, Japanese, Korean
             and other languages without spaces (:data:`WITHOUT_SPACES`).
         split_compounds: for tokenised BLEU, cut words at their hyphens, as papers on WMT14 En-De do.
-        samples: bootstrap resamples of the test set for a confidence interval; 0: none.
-        baseline: another system's output, to be tested against by paired bootstrap resampling.
+        samples: bootstrap resamples of the test set for a confidence interval; 0 for none.
+        baseline: another system's output, for a paired bootstrap test.
 
     Returns:
-        ``{"sacrebleu": {...}, "tokenised_bleu": {...}, "lines": int}``, each BLEU with "score", "signature",
-        "tokeniser" and "details" (precisions, brevity penalty, lengths); with ``samples`` also "mean" and "interval",
-        half the width of the 95% interval; with a ``baseline`` also "baseline", its BLEU, and "p". There is no
-        "tokenised_bleu" of a language without spaces: each sentence would be a token or two.
+        ``{"sacrebleu": {...}, "chrf": {...}, "tokenised_bleu": {...}, "lines": int}``, each with "score", "signature"
+        and "details" (of BLEU precisions, brevity penalty, lengths), each BLEU with "tokeniser"; with ``samples`` also
+        "mean" and "interval", half the width of the 95% interval; with a ``baseline`` also "baseline", its score, and
+        "p". There is no "tokenised_bleu" of a language without spaces: each sentence would be a token or two.
 
     Raises:
-        UserError: the two differ in length, there is nothing to score, or the language needs another package.
+        UserError: the numbers of sentences differ, there is nothing to score, or the language needs another package.
     """
     systems = [list(hypotheses)] + ([] if baseline is None else [list(baseline)])
     for system in systems:
         if len(system) != len(references):
-            raise UserError(
-                f"{len(system):,} hypotheses for {len(references):,} references: every line must have its counterpart"
-            )
+            raise UserError(f"{len(system):,} hypotheses for {len(references):,} references: there must be one for each")
     if not any(line.strip() for line in references):
         raise UserError("the references are empty: there is nothing to score")
     code = re.split("[-_]", lang.lower())[0]
@@ -100,11 +99,12 @@ def score(
     signature = "of sacreBLEU, see the signature"
     result = {
         "sacrebleu": _result(detokenised, systems, references, tokeniser=signature, samples=samples),
+        "chrf": _result(CHRF(), systems, references, samples=samples),
         "lines": len(references),
     }
     if code in WITHOUT_SPACES:
         return result
-    # What multi-bleu.perl -lc gives on Moses-tokenised text: it doesn't smooth, so neither is it done here.
+    # As multi-bleu.perl -lc on Moses-tokenised text, which does not smooth.
     tokenised = BLEU(lowercase=True, tokenize="none", force=True, smooth_method="none")
     compounds = f"compounds {'' if split_compounds else 'not '}split"
     tokeniser = f"Moses' for '{lang}' (sacremoses {version('sacremoses')}), lower-cased, {compounds}"
@@ -113,54 +113,55 @@ def score(
 
 
 def tokenise(lines: Sequence[str], lang: str, split_compounds: bool = False) -> list[str]:
-    """Moses' tokens; compounds split as in the evaluation of Vaswani et al. (2017): a-b is a ##AT##-##AT## b."""
+    """Tokenise as Moses; split compounds as Vaswani et al. (2017) for evaluation: a-b becomes a ##AT##-##AT## b."""
     moses = MosesTokenizer(lang)
     texts = [moses.tokenize(line, return_str=True, escape=False) for line in lines]
     return [_COMPOUND.sub(r"\1 ##AT##-##AT## \2", text) for text in texts] if split_compounds else texts
 
 
 def _result(
-    metric: BLEU, systems: Sequence[Sequence[str]], references: Sequence[str], *, tokeniser: str, samples: int
+    metric: Metric, systems: Sequence[Sequence[str]], references: Sequence[str], *, samples: int, tokeniser: str | None = None
 ) -> dict[str, Any]:
     found = metric.corpus_score(systems[0], [references], n_bootstrap=samples or 1)
-    result = {"score": found.score, "signature": str(metric.get_signature()), "tokeniser": tokeniser}
-    result["details"] = str(found)
+    result = {"score": found.score, "signature": str(metric.get_signature()), "details": str(found)}
+    if tokeniser is not None:
+        result["tokeniser"] = tokeniser
     if samples:
         result.update(mean=float(found._mean), interval=float(found._ci))
     if len(systems) > 1:
         named = [("baseline", systems[1]), ("system", systems[0])]
-        _, tested = PairedTest(named, {"BLEU": metric}, [references], test_type="bs", n_samples=samples)()
+        _, tested = PairedTest(named, {found.name: metric}, [references], test_type="bs", n_samples=samples)()
         # sacreBLEU counts the resamples with a larger difference, of which the same system twice has none
-        p = 1.0 if systems[0] == systems[1] else tested["BLEU"][1].p_value
-        result.update(baseline=tested["BLEU"][0].score, p=p)
+        p = 1.0 if systems[0] == systems[1] else tested[found.name][1].p_value
+        result.update(baseline=tested[found.name][0].score, p=p)
     return result
 
 
 def score_lines(result: dict[str, Any]) -> list[str]:
-    """Both BLEUs for people, with the signature of the first and the tokenisation of the second."""
-    names = (("sacrebleu", "sacreBLEU"), ("tokenised_bleu", "case-insensitive tokenised BLEU"))
+    """Return the scores for people, with sacreBLEU's signatures and the tokenisation."""
+    names = (("sacrebleu", "sacreBLEU"), ("chrf", "chrF2"), ("tokenised_bleu", "case-insensitive tokenised BLEU"))
     lines = []
     for key, name in names:
         if key not in result:
-            lines.append(f"{name}: none, for Moses does not cut a language without spaces into words: use sacreBLEU")
+            lines.append(f"{name}: none, since Moses does not tokenise a language without spaces: use sacreBLEU")
             continue
-        bleu = result[key]
-        interval = f" ± {bleu['interval']:.2f}" if "interval" in bleu else ""
-        test = f", baseline {bleu['baseline']:.2f}, p = {bleu['p']:.4f}" if "p" in bleu else ""
-        told = f"{bleu['signature']}  (tokenisation: {bleu['tokeniser']})"
-        lines.append(f"{name} {bleu['score']:.2f}{interval}{test}  {told}")
+        found = result[key]
+        interval = f" ± {found['interval']:.2f}" if "interval" in found else ""
+        test = f", baseline {found['baseline']:.2f}, p = {found['p']:.4f}" if "p" in found else ""
+        tokenisation = f"  (tokenisation: {found['tokeniser']})" if "tokeniser" in found else ""
+        lines.append(f"{name} {found['score']:.2f}{interval}{test}  {found['signature']}{tokenisation}")
     return lines
 
 
 def read_generate_output(path: str | Path) -> list[str]:
-    """The hypotheses in what ``fairseq-generate`` printed, in the order of the test set.
+    """Read the hypotheses in the output of ``fairseq-generate``, in the order of the test set.
 
     Args:
         path: the standard output, whose lines ``D-<number><tab><score><tab><text>`` hold detokenised text
-            (``--remove-bpe sentencepiece``). Of several for one sentence (``--nbest``), the first, best one counts.
+            (``--remove-bpe sentencepiece``). If a sentence has several (``--nbest``), the first and best one counts.
 
     Raises:
-        UserError: it cannot be read, has no such lines, or some sentence has none.
+        UserError: the file cannot be read, has no such lines, or a sentence has none.
     """
     hypotheses: dict[int, str] = {}
     for line in read_lines(path):
@@ -173,7 +174,7 @@ def read_generate_output(path: str | Path) -> list[str]:
     if missing:
         some = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
         raise UserError(
-            f"{path}: no hypothesis for sentence {some} (counted from 0): fairseq-generate leaves out what is too "
-            "long, and the end of the test set unless --required-batch-size-multiple is 1"
+            f"{path}: no hypothesis for sentence {some} (counted from 0): fairseq-generate leaves out sentences that are "
+            "too long, and the end of the test set unless --required-batch-size-multiple is 1"
         )
     return [hypotheses[number] for number in sorted(hypotheses)]

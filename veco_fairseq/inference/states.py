@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The states of a pre-trained model's layers, unplugged."""
+"""The states of a pre-trained model's layers, plugged out."""
 
 from torch import Tensor
 
@@ -8,7 +8,7 @@ from veco_fairseq.models.base import PretrainingModel
 
 
 def layer_states(model: PretrainingModel, tokens: Tensor) -> list[Tensor]:
-    """The states of each sequence's tokens, unplugged, after the embeddings and after every layer.
+    """Return the states of each sequence's tokens, plugged out, after the embeddings and after every layer.
 
     Args:
         model: in eval mode.

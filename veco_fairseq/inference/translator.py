@@ -1,18 +1,20 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Raw text in, raw text out, with a fine-tuned fairseq translation model."""
+"""Translates raw text to raw text with a fine-tuned fairseq translation model."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import sentencepiece
 import torch
 from fairseq import checkpoint_utils, utils
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.configs import GenerationConfig
+from fairseq.token_generation_constraints import pack_constraints
 from fairseq.tokenizer import tokenize_line
+from torch import Tensor
 
 from veco_fairseq import plugin  # noqa: F401  safe reading of checkpoints
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
@@ -20,26 +22,37 @@ from veco_fairseq.data.symbols import require_own_pieces
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 from veco_fairseq.inference.encode import by_length
+from veco_fairseq.inference.requests import Hypothesis, Request, join_parts, split, word_links, word_numbers
 
-SENTENCE_END = re.compile(r"[.!?…。！？؟।]['\")\]»”’]*$")
+SEARCH = GenerationConfig(beam=5, max_len_a=1.5, max_len_b=20)
+
+
+class Part(NamedTuple):
+    """One input of the search: the pieces of a line or a part of it, of its prefix, and of each of its constraints."""
+
+    source: list[str]
+    prefix: list[str]
+    constraints: list[list[str]]
 
 
 class Translator:
-    """A model, or an ensemble, with its SentencePiece model and beam search.
+    """A model, or an ensemble, with its SentencePiece model and search.
 
     Args:
         checkpoints: of ``fairseq-train --task translation``, or averages of them.
-        model: the SentencePiece model, a file or loaded; default: that beside the first checkpoint, or in the data
+        model: the SentencePiece model, as a file or loaded; by default the one beside the first checkpoint or in the data
             folder.
-        data: the folder with the dictionaries; default: the one that the checkpoint was trained on.
-        beam, lenpen, max_len_a, max_len_b, min_len: as of ``fairseq-generate``.
-        batch_size: sentences a batch at most.
-        max_tokens: padded source pieces a batch at most.
+        data: the folder of the dictionaries; by default the training data's.
+        search: options of the search, as in ``fairseq-generate``.
+        batch_size: most sentences in a batch.
+        max_tokens: most padded source pieces in a batch.
         bf16: compute in bf16 where that is safe.
-        cpu: do not use a GPU that is there.
+        cpu: use the CPU even if there is a GPU.
+        seed: of sampling.
+        to: the language to translate into, of a model for many directions.
 
     Raises:
-        UserError: a file is missing, damaged or of another model.
+        UserError: a file is missing, damaged or of another model, or the model needs ``to``, or does not know it.
     """
 
     def __init__(
@@ -48,15 +61,13 @@ class Translator:
         *,
         model: Path_ | sentencepiece.SentencePieceProcessor | None = None,
         data: Path_ | None = None,
-        beam: int = 5,
-        lenpen: float = 1.0,
-        max_len_a: float = 1.5,
-        max_len_b: int = 20,
+        search: GenerationConfig = SEARCH,
         batch_size: int = 64,
         max_tokens: int = 8192,
         bf16: bool = False,
         cpu: bool = False,
-        min_len: int = 1,
+        seed: int = 1,
+        to: str | None = None,
     ):
         for path in checkpoints:
             if not Path(path).is_file():
@@ -68,6 +79,7 @@ class Translator:
         if not hasattr(self.task, "build_dataset_for_inference") or not hasattr(models[0], "decoder"):
             kind = type(models[0]).__name__
             raise UserError(f"{checkpoints[0]}: is a {kind}, not a translation model: convert it first")
+        _choose_target(self.task, checkpoints[0], to)
         dictionaries = self.task.source_dictionary, self.task.target_dictionary
         self.pieces = _pieces(model, [Path(checkpoints[0]).parent, Path(str(config.task.data))], dictionaries)
         self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
@@ -75,81 +87,119 @@ class Translator:
         self.models = [one.to(self.device).eval() for one in models]
         for one in self.models:
             one.prepare_for_inference_(config)
-        lengths = {"max_len_a": max_len_a, "max_len_b": max_len_b, "min_len": min_len}
-        options = GenerationConfig(beam=beam, lenpen=lenpen, **lengths)
-        self.generator = self.task.build_generator(self.models, options)
-        # </s> ends every source, and after it there may be a language token
-        ends = 2 if hasattr(self.task, "source_token") else 1
-        self.max_pieces = min(one.encoder.max_positions() for one in self.models) - ends
+        self.search = search
+        utils.set_torch_seed(seed)
+        self.generator = self.task.build_generator(self.models, search)
+        # every source ends with </s>, and may have a language token
+        beside = getattr(self.task, "tokens_beside", 1)
+        self.max_pieces = min(one.encoder.max_positions() for one in self.models) - beside
 
     def translate(self, lines: Sequence[str], note: Callable[[int, str], None] = lambda number, words: None) -> list[str]:
-        """The translation of every line, in their order; an empty line's is empty.
+        """Return the best translation of every line; see :meth:`hypotheses`."""
+        return [best[0].text for best in self.hypotheses([Request(line) for line in lines], note)]
 
-        A line of more pieces than the model has positions is translated in parts, cut after sentences or, where one is
-        too long, between words.
+    def hypotheses(
+        self, requests: Sequence[Request], note: Callable[[int, str], None] = lambda number, words: None
+    ) -> list[list[Hypothesis]]:
+        """Return the translations of every line, in their order, the best first; an empty line has an empty one.
+
+        A line with more pieces than the model has positions is translated in parts. It is cut after sentences or, if a
+        sentence is too long, between words.
 
         Args:
-            lines: raw text.
-            note: told the index of such a line, and what was done.
+            requests: lines, of raw text.
+            note: called with the index of such a line, and what was done.
+
+        Raises:
+            UserError: a line with constraints is too long.
         """
-        parts: list[tuple[int, list[str]]] = []
-        for number, pieces in enumerate(self.pieces.encode(list(lines), out_type=str)):
+        parts: list[Part] = []
+        places: list[list[int]] = [[] for _ in requests]
+        sources = self.encode([request.source for request in requests])
+        for number, (request, pieces) in enumerate(zip(requests, sources)):
             cut = list(split(pieces, self.max_pieces))
             if len(cut) > 1:
                 limits = f"{len(pieces):,} pieces, the model takes {self.max_pieces}"
+                if request.constraints:
+                    raise UserError(f"{request.source[:30]!r}...: has constraints and {limits}: shorten it")
                 note(number, f"{limits}: translated in {len(cut)} parts")
-            parts += [(number, part) for part in cut]
-        translated: list[list[str]] = [[] for _ in lines]
-        results = self._translate([part for _, part in parts])
-        for (number, _), text in zip(parts, results):
-            translated[number].append(text)
-        return [" ".join(texts) for texts in translated]
+            prefix, *constraints = self.encode([request.prefix, *request.constraints])
+            for source in cut:
+                places[number].append(len(parts))
+                parts.append(Part(source, prefix if source is cut[0] else [], constraints))
+        found = self._translate(parts)
+        joined = []
+        for own in places:
+            words = [max(word_numbers(parts[place].source)) + 1 for place in own]
+            ranks = list(zip(*(found[place] for place in own)))  # those of each rank
+            joined.append([join_parts(rank, words) for rank in ranks] or [Hypothesis("", 0.0, [])])
+        return joined
+
+    def encode(self, texts: Sequence[str]) -> list[list[str]]:
+        """Return the pieces of texts, divided as fairseq-preprocess does: a piece can hold U+0085, which separates words."""
+        return [tokenize_line(" ".join(pieces)) for pieces in self.pieces.encode(list(texts), out_type=str)]
 
     @torch.inference_mode()
-    def _translate(self, sources: Sequence[list[str]]) -> list[str]:
-        dictionary = self.task.source_dictionary
-        # As fairseq-preprocess divides a line: a piece can hold a character that separates words there (U+0085).
-        words = [tokenize_line(" ".join(source)) for source in sources]
-        ids = [torch.tensor([*map(dictionary.index, line), dictionary.eos()]) for line in words]
-        lengths = torch.tensor([len(source) for source in ids])
-        dataset = self.task.build_dataset_for_inference(ids, lengths)
-        results: list[str] = [""] * len(ids)
+    def _translate(self, parts: Sequence[Part]) -> list[list[Hypothesis]]:
+        source, target = self.task.source_dictionary, self.task.target_dictionary
+        ids = [torch.tensor([*map(source.index, part.source), source.eos()]) for part in parts]
+        prefixes = [torch.tensor([*map(target.index, part.prefix)], dtype=torch.long) for part in parts]
+        constraints = None
+        if self.search.constraints:
+            constraints = pack_constraints(
+                [[torch.tensor([*map(target.index, pieces)]) for pieces in part.constraints] for part in parts]
+            )
+        lengths = torch.tensor([len(tokens) for tokens in ids])
+        dataset = self.task.build_dataset_for_inference(ids, lengths, constraints=constraints)
+        results: list[list[Hypothesis]] = [[] for _ in parts]
         for batch in by_length(lengths, self.max_tokens, self.batch_size):
             sample = dataset.collater([dataset[i] for i in batch])
+            order = sample["id"].tolist()
+            prefix = data_utils.collate_tokens([prefixes[i] for i in order], target.pad())
+            sample["prefix"] = prefix if prefix.numel() else None
             if self.device.type == "cuda":
                 sample = utils.move_to_cuda(sample)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-                found = self.task.inference_step(self.generator, self.models, sample)
-            for i, hypotheses in zip(sample["id"].tolist(), found):
-                results[i] = self._text(hypotheses[0]["tokens"])
+                found = self.task.inference_step(
+                    self.generator, self.models, sample, prefix_tokens=sample["prefix"], constraints=sample.get("constraints")
+                )
+            for i, tokens, hypotheses in zip(order, sample["net_input"]["src_tokens"], found):
+                first = int(tokens.ne(source.pad()).nonzero()[0])  # sources are padded on the left
+                first += int(tokens[first] != ids[i][0])  # and may begin with a token of the task's
+                results[i] = [self._hypothesis(parts[i], one, first) for one in hypotheses[: self.search.nbest]]
         return results
 
-    def _text(self, tokens: torch.Tensor) -> str:
+    def _hypothesis(self, part: Part, found: dict, first: int) -> Hypothesis:
         dictionary = self.task.target_dictionary
         special = (dictionary.bos(), dictionary.pad(), dictionary.eos(), self.generator.eos)
-        return self.pieces.decode([dictionary[i] for i in tokens.tolist() if i not in special])
-
-
-def split(pieces: list[str], longest: int) -> Iterator[list[str]]:
-    """Cut pieces into parts of at most ``longest``: after the last sentence that fits, else before the last word."""
-    while len(pieces) > longest:
-        starts = [i for i in range(1, longest + 1) if pieces[i].startswith("▁")]
-        after_sentences = [i for i in starts if SENTENCE_END.search(pieces[i - 1])]
-        end = (after_sentences or starts or [longest])[-1]
-        yield pieces[:end]
-        pieces = pieces[end:]
-    if pieces:
-        yield pieces
+        pieces = [dictionary[i] for i in found["tokens"].tolist() if i not in special]
+        attention: Tensor | None = found.get("attention")
+        links = [] if attention is None or not attention.numel() else word_links(attention[first:], part.source, pieces)
+        return Hypothesis(self.pieces.decode(pieces), float(found["score"]), links)
 
 
 def translate_stream(
-    translator: Translator, lines: Iterable[str], buffer_size: int, note: Callable[[str], None]
-) -> Iterator[str]:
-    """Translate ``buffer_size`` lines at a time, within which they are sorted by length; yields in their order."""
-    lines, done = iter(lines), 0
-    while window := list(islice(lines, buffer_size)):
-        yield from translator.translate(window, lambda number, words, before=done: note(f"line {before + number + 1}: {words}"))
+    translator: Translator, requests: Iterable[Request], buffer_size: int, note: Callable[[str], None]
+) -> Iterator[list[Hypothesis]]:
+    """Translate ``buffer_size`` lines at a time, sorted by length, and yield the translations in the lines' order."""
+    requests, done = iter(requests), 0
+    while window := list(islice(requests, buffer_size)):
+        yield from translator.hypotheses(window, lambda number, words, before=done: note(f"line {before + number + 1}: {words}"))
         done += len(window)
+
+
+def _choose_target(task, checkpoint: Path_, to: str | None) -> None:
+    """Tell a task of many directions the language to translate into; another has no choice.
+
+    Raises:
+        UserError: with the languages that there are.
+    """
+    if hasattr(task, "choose_target"):
+        if to is None:
+            raise UserError(f"{checkpoint}: translates into {', '.join(task.targets)}: choose one with --to")
+        task.choose_target(to)
+    elif to is not None:
+        raise UserError(f"--to {to}: {checkpoint} has no token for it: it translates in one direction alone: take --to away")
 
 
 def _pieces(model, folders: Sequence[Path], dictionaries: Sequence[Dictionary]) -> sentencepiece.SentencePieceProcessor:
@@ -157,7 +207,7 @@ def _pieces(model, folders: Sequence[Path], dictionaries: Sequence[Dictionary]) 
         return model
     path = next((folder / MODEL_NAME for folder in folders if (folder / MODEL_NAME).exists()), None) if model is None else model
     if path is None:
-        raise UserError(f"{MODEL_NAME}: is neither in {folders[0]} nor in {folders[1]}: name it with --sentencepiece")
+        raise UserError(f"{MODEL_NAME}: is neither in {folders[0]} nor in {folders[1]}: give --sentencepiece MODEL")
     pieces = load_sentencepiece(path)
     for dictionary in dictionaries:
         require_own_pieces(pieces, path, dictionary.symbols)

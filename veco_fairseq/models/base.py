@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""What the models of pre-training share: XLM-R's layout and options, without the parts of RoBERTa that don't apply."""
+"""The base of the models of pre-training: XLM-R's layout and options, without the parts of RoBERTa that do not apply."""
 
 from argparse import Namespace
 from contextlib import AbstractContextManager, nullcontext
@@ -16,7 +16,7 @@ from veco_fairseq.errors import UserError
 
 
 class PretrainingModel(RobertaModel):
-    """An encoder that ``--task camlm`` trains, and what else its criterion needs.
+    """An encoder that ``--task camlm`` trains, with the methods that its criterion needs.
 
     Attributes:
         criterion: the name of the ``--criterion`` that trains it.
@@ -25,21 +25,21 @@ class PretrainingModel(RobertaModel):
     criterion = ""
 
     def __init__(self, args, encoder: FairseqEncoder):
-        # Not RobertaModel's: it would draw every weight anew with standard deviation 0.02, BERT's for 768 dimensions,
-        # which at 192 is a third of Xavier's. The modules' own initialisation, that of fairseq's Transformer, follows
-        # the width, and is what a randomly initialised veco_mt_* starts from, too.
+        # RobertaModel's own __init__ would initialise every weight with standard deviation 0.02. This is BERT's for 768
+        # dimensions, but at 192 a third of Xavier's. The modules' own initialisation, as in fairseq's Transformer, follows
+        # the width. A randomly initialised veco_mt_* starts from it, too.
         FairseqEncoderModel.__init__(self, encoder)
         self.args = args
         self.classification_heads = nn.ModuleDict()
 
     @staticmethod
     def add_args(parser) -> None:
-        """RoBERTa's options, and those that all models of pre-training have."""
+        """Add RoBERTa's options, and those of all models of pre-training."""
         RobertaModel.add_args(parser)
         parser.add_argument(
             "--autocast",
             choices=["none", "bf16"],
-            help="compute in this precision where it is safe, on CPU and GPU; parameters, gradients and the loss "
+            help="compute in this precision where that is safe, on CPU and GPU; parameters, gradients and the loss "
             "stay in fp32 (default: none)",
         )
         parser.add_argument(
@@ -47,19 +47,19 @@ class PretrainingModel(RobertaModel):
             dest="table_dim",  # fairseq takes an "embed_dim" for the width of encoder and decoder
             type=int,
             metavar="N",
-            help="dimensions of the token embeddings, which are projected to the model's width, and the LM head's "
-            "states back (VoCap: half of the width where the vocabulary is doubled; default: the width)",
+            help="dimensions of the token embeddings. They are projected to the model's width, and the LM head's states "
+            "are projected back (VoCap: half the width, with twice the vocabulary; default: the width)",
         )
         parser.add_argument(
             "--checkpoint-activations",
             action="store_true",
-            help="keep only the layers' inputs and compute the rest again in the backward pass: a third more "
-            "operations, a fraction of the memory",
+            help="keep only the layers' inputs, and compute the rest again in the backward pass: a third more "
+            "operations for a fraction of the memory",
         )
         parser.add_argument(
             "--relative-position-bias",
             action="store_true",
-            help="XLM-E's gated relative position bias in all self-attention, besides the absolute positions",
+            help="add XLM-E's gated relative position bias to all self-attention; the absolute positions stay",
         )
 
     @classmethod
@@ -67,29 +67,29 @@ class PretrainingModel(RobertaModel):
         return {}
 
     def autocast(self, device: torch.device) -> AbstractContextManager:
-        """The context that ``--autocast`` asks for; without it that of fairseq's ``--amp`` stays, if there is one."""
+        """Return the context for ``--autocast``; without that option, the context of fairseq's ``--amp`` stays, if any."""
         if self.args.autocast == "none":
             return nullcontext()
         return torch.autocast(device.type, torch.bfloat16)
 
     def freeze_backbone(self, frozen: bool) -> None:
-        """Nothing is frozen, unless a model says otherwise."""
+        """Freeze or unfreeze the backbone; here nothing is frozen."""
 
     def kept_states(self, apart: Tensor, joined: Tensor | None) -> list[Tensor]:
-        """The states of an update that the backward pass starts from, for an estimate of its memory.
+        """Return the states that the backward pass of an update starts from, for an estimate of its memory.
 
         Args:
-            apart: every x and y by itself, (2 * pairs, length).
-            joined: the concatenated pairs, (pairs, 2 * length), or none.
+            apart: every x and y as single sequences, (2 * pairs, length).
+            joined: the concatenated pairs, (pairs, 2 * length), or None.
         """
         raise NotImplementedError
 
     def predictions_of_a_token(self, tlm: bool) -> int:
-        """How often the LM head sees a masked token of a batch, with or without TLM."""
+        """Return how often the LM head sees a masked token of a batch, with or without TLM."""
         raise NotImplementedError
 
     def unplugged(self, tokens: Tensor, token_embeddings: Tensor | None = None) -> Tensor:
-        """H^L(tokens): (batch, length) -> (batch, length, dim), no cross-attention (VECO, equations 2-5).
+        """Return H^L(tokens), without cross-attention: (batch, length) -> (batch, length, dim) (VECO, equations 2-5).
 
         ``token_embeddings``, (batch, length, dim), are looked up unless given.
         """
@@ -97,13 +97,13 @@ class PretrainingModel(RobertaModel):
 
 
 def refuse_untied(args) -> None:
-    """Raise UserError for the option of RoBERTa's that no model here has."""
+    """Raise UserError for the one option of RoBERTa that no model here supports."""
     if args.untie_weights_roberta:
-        raise UserError("--untie-weights-roberta: the LM head shares the token embeddings here: take it away")
+        raise UserError("--untie-weights-roberta: the LM head shares the token embeddings here: leave it out")
 
 
 def encoder_architecture(args, layers: int, dim: int, heads: int) -> None:
-    """XLM-R's layout at the given size, where the command line has not chosen otherwise."""
+    """Set XLM-R's layout at the given size, where the command line has not chosen otherwise."""
     args.encoder_layers = getattr(args, "encoder_layers", layers)
     args.encoder_embed_dim = getattr(args, "encoder_embed_dim", dim)
     args.encoder_ffn_embed_dim = getattr(args, "encoder_ffn_embed_dim", 4 * dim)
@@ -119,7 +119,7 @@ def encoder_architecture(args, layers: int, dim: int, heads: int) -> None:
 
 
 def architecture(arch: str, **options) -> Namespace:
-    """The model options of an architecture of pre-training, where ``options`` have not chosen.
+    """Return the model options of an architecture of pre-training, changed by ``options``.
 
     Raises:
         UserError: there is no such architecture.

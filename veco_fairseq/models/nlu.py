@@ -21,7 +21,7 @@ from veco_fairseq.models.xlme import Discriminator
 
 logger = logging.getLogger(__name__)
 
-# By their names, the parts of a pre-trained model that have nothing to do here.
+# The parts of a pre-trained model that are not needed here, by name.
 PARTS = {"LM head": re.compile("^" + re.escape(LM_HEAD)), "generator and detection head": PRETRAINING_ALONE}
 
 
@@ -30,7 +30,7 @@ class TokenHead(nn.Module):
 
     Args:
         input_dim: of the features.
-        classes: outputs; 2, first and last token, for answers to questions.
+        classes: outputs; for answers to questions 2, for the first and the last token.
         dropout: on the features.
     """
 
@@ -45,11 +45,11 @@ class TokenHead(nn.Module):
 
 
 def mean_of_words(features: Tensor, words: Tensor) -> Tensor:
-    """The mean of the features of each word's tokens.
+    """Return the mean of the features of each word's tokens.
 
     Args:
         features: (rows, length, dim).
-        words: the word that each token stands for, or -1, (rows, length); of every word from 0 on there is a token.
+        words: the word of each token, or -1, (rows, length); every word from 0 on has a token.
 
     Returns:
         (words, dim).
@@ -65,9 +65,9 @@ def mean_of_words(features: Tensor, words: Tensor) -> Tensor:
 class VecoNluModel(VecoModel):
     """VECO, or XLM-E's discriminator, with a head for sentence pairs, tags or answers (VECO, section 3.1).
 
-    Plugged out the head sees H, and the model has no cross-attention, whatever was pre-trained. Plugged in it sees
-    [H; S], with S over the last-layer H of the sequence's translation, and without a translation [H; H]: what S is when
-    every layer's cross-attention is out.
+    Plugged out, the head sees H, and the model has no cross-attention even if the pre-trained one has. Plugged in, the
+    head sees [H; S]; S attends to the last-layer H of the sequence's translation. Without a translation it sees [H; H],
+    since S with every layer's cross-attention plugged out is H.
     """
 
     def __init__(self, args, encoder: VecoEncoder, *, nlu_task: str, outputs: int, plug_in: bool):
@@ -83,12 +83,12 @@ class VecoNluModel(VecoModel):
 
     @staticmethod
     def add_args(parser) -> None:
-        """VECO's options and the head's."""
+        """Add VECO's options and the head's."""
         VecoModel.add_args(parser)
         parser.add_argument(
             "--attach-memory",
             action="store_true",
-            help="let S's gradient flow into the H that the cross-attention looks at (in pre-training it does not)",
+            help="let the gradient of S flow into the H that it attends to (pre-training does not)",
         )
         parser.add_argument("--head-dropout", type=float, metavar="P", help="dropout in the head (default: that of --dropout)")
 
@@ -100,10 +100,10 @@ class VecoNluModel(VecoModel):
         return cls(args, encoder, nlu_task=task.nlu_task, outputs=outputs, plug_in=task.plug_in)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Take a pre-trained model, too: without :data:`PARTS`, and with this model's new head.
+        """Also accept a pre-trained model: leave out its :data:`PARTS`, and add this model's new head.
 
         Raises:
-            UserError: this model is plugged in, and there is no cross-attention.
+            UserError: this model is plugged in, but the pre-trained one has no cross-attention.
         """
         FairseqEncoderModel.upgrade_state_dict_named(self, state_dict, name)
         if self.plug_in and not any(map(THETA_C.search, state_dict)):
@@ -120,7 +120,7 @@ class VecoNluModel(VecoModel):
                 state_dict.setdefault(key, tensor)
 
     def features(self, tokens: Tensor, partner: Tensor) -> Tensor:
-        """H, or [H; S].
+        """Return H, or [H; S].
 
         Args:
             tokens: (rows, length).
@@ -142,15 +142,15 @@ class VecoNluModel(VecoModel):
         return torch.cat([hidden, mixed], dim=-1)
 
     def forward(self, tokens: Tensor, partner: Tensor, words: Tensor | None = None, **kwargs: Any) -> Tensor:
-        """Logits, fp32, of a batch of :class:`veco_fairseq.understanding.dataset.UnderstandingDataset`.
+        """Return the logits, fp32, for a batch of :class:`veco_fairseq.understanding.dataset.UnderstandingDataset`.
 
         Args:
             tokens, partner: as in :meth:`features`.
-            words: the word that each token stands for, or -1, (rows, length); of tags alone.
+            words: the word of each token, or -1, (rows, length); only for tags.
 
         Returns:
-            Of sentence pairs (rows, classes), of tags (words, classes), of questions (rows, length, 2): for being the
-            first and the last token of the answer.
+            (rows, classes) for sentence pairs, (words, classes) for tags, and (rows, length, 2) for questions: that a
+            token is the first, and that it is the last token of the answer.
         """
         with self.autocast(tokens.device):
             features = self.features(tokens, partner)

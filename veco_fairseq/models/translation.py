@@ -2,9 +2,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Translation models in the shape of a VECO encoder.
 
-``--arch veco_mt_{tiny,small,base,large}`` is fairseq's stock ``transformer`` with other defaults, so that what
-``scripts/convert_to_seq2seq.py`` writes is an ordinary fairseq translation model for every tool that takes one.
-``--arch veco_transformer_{tiny,small,base,large}`` is the same with what the stock model has no place for.
+``--arch veco_mt_{tiny,small,base,large}`` is fairseq's own ``transformer`` with other defaults. So ``veco convert`` writes
+an ordinary fairseq translation model, which all tools for such models take.
+``--arch veco_transformer_{tiny,small,base,large}`` adds parts that fairseq's model has no place for.
 """
 
 from argparse import ArgumentParser
@@ -20,7 +20,7 @@ class VecoTransformerDecoder(TransformerDecoder):
     """A decoder whose output projection can be pre-training's whole LM head."""
 
     def build_output_projection(self, args, dictionary, embed_tokens) -> None:
-        """The stock projection, or with ``--keep-lm-head`` dense layer, activation and LayerNorm before it."""
+        """Build fairseq's projection; with ``--keep-lm-head``, put dense layer, activation and LayerNorm before it."""
         super().build_output_projection(args, dictionary, embed_tokens)
         if getattr(self.args, "keep_lm_head", False):
             weight = self.output_projection.weight
@@ -29,16 +29,16 @@ class VecoTransformerDecoder(TransformerDecoder):
 
 @register_model("veco_transformer")
 class VecoTransformer(TransformerModel):
-    """A ``transformer`` of fairseq's with ``--keep-lm-head`` and ``--tie-self-attention``.
+    """A ``transformer`` of fairseq with ``--keep-lm-head`` and ``--tie-self-attention``.
 
     Raises:
-        UserError: the layers to tie are not as many as the decoder's, or not there, or of another shape.
+        UserError: the number of layers to tie differs from the decoder's, or a layer does not exist or has another shape.
     """
 
     def __init__(self, args, encoder, decoder):
         super().__init__(args, encoder, decoder)
         for layer, number in zip(decoder.layers, tied_layers(args)):
-            # Not the module, which knows by its name what it has attended to so far: layers can share one encoder layer.
+            # Only the projections are shared: a module's name finds its cached states, and layers can share one encoder layer.
             for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
                 setattr(layer.self_attn, name, getattr(encoder.layers[number].self_attn, name))
 
@@ -48,17 +48,17 @@ class VecoTransformer(TransformerModel):
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
-        """The transformer's options and two more."""
+        """Add the transformer's options and two more."""
         super().add_args(parser)
         parser.add_argument(
             "--keep-lm-head",
             action="store_true",
-            help="the decoder ends in pre-training's LM head, with its dense layer, LayerNorm and bias",
+            help="end the decoder in pre-training's LM head, with its dense layer, LayerNorm and bias",
         )
         parser.add_argument(
             "--tie-self-attention",
             metavar="I,J,...",
-            help="the encoder layers, from 0, whose self-attention the decoder layers share (VECO, section 6.1)",
+            help="encoder layers, counted from 0, whose self-attention the decoder layers share (VECO, section 6.1)",
         )
 
     @classmethod
@@ -67,7 +67,7 @@ class VecoTransformer(TransformerModel):
 
 
 def tied_layers(args) -> list[int]:
-    """The encoder layer of every decoder layer's self-attention, or none."""
+    """Return the encoder layer of every decoder layer's self-attention, or an empty list."""
     option = getattr(args, "tie_self_attention", None)
     if not option:
         return []
@@ -87,13 +87,13 @@ def tied_layers(args) -> list[int]:
 
 
 def _architecture(args, layers: int, dim: int, heads: int) -> None:
-    """The layout of pre-training on both sides, where the command line has not chosen otherwise.
+    """Set the layout of pre-training on both sides, where the command line has not chosen otherwise.
 
     Args:
-        args: the options; fairseq's parser leaves out those of the model that were not given, the two
-            ``max_*_positions`` among them, although the translation task knows them too. What is set here is
-            therefore the default, and the task gets the same positions as the model.
-        layers: of the encoder, and of the decoder unless ``--decoder-layers`` says otherwise.
+        args: the options. fairseq's parser leaves out model options that were not given, also the two
+            ``max_*_positions``, which the translation task has, too. So the values here are the defaults, and the task
+            gets the same positions as the model.
+        layers: of the encoder, and of the decoder without ``--decoder-layers``.
         dim: of the embeddings and states; the FFN is four times as wide.
         heads: of every attention.
     """
@@ -113,7 +113,7 @@ def _architecture(args, layers: int, dim: int, heads: int) -> None:
     args.share_decoder_input_output_embed = getattr(args, "share_decoder_input_output_embed", True)
     args.activation_fn = getattr(args, "activation_fn", "gelu")
     args.attention_dropout = getattr(args, "attention_dropout", 0.1)
-    # The stock defaults are the rest: dropout 0.1, post-LayerNorm, the decoder's width that of the encoder.
+    # fairseq's defaults do the rest: dropout 0.1, post-LayerNorm, a decoder as wide as the encoder.
     base_architecture(args)
 
 

@@ -36,8 +36,8 @@ class VecoEncoder(RobertaEncoder):
             return TokenEmbedding(vocab_size, embedding_dim, padding_idx)
         if self.args.init_from:
             raise UserError(
-                f"--embed-dim {table_dim}: XLM-R's token embeddings have the model's width, {embedding_dim}: take it "
-                "away, or --init-from"
+                f"--embed-dim {table_dim}: XLM-R's token embeddings have the model's width, {embedding_dim}: leave it "
+                "out, or --init-from"
             )
         return FactorizedEmbedding(vocab_size, embedding_dim, padding_idx, table_dim)
 
@@ -56,14 +56,14 @@ class VecoEncoder(RobertaEncoder):
         attention: list[Tensor] | None = None,
         token_embeddings: Tensor | None = None,
     ) -> Tensor:
-        """H(tokens), or S(tokens | memory): see :class:`VecoTransformerEncoder`."""
+        """Return H(tokens) or S(tokens | memory): see :class:`VecoTransformerEncoder`."""
         padding_mask = None if memory is None else memory_tokens.eq(self.dictionary.pad())
         return self.sentence_encoder(tokens, memory, padding_mask, attention, token_embeddings)
 
 
 @register_model("veco")
 class VecoModel(PretrainingModel):
-    """VECO (ACL 2021): one encoder, unplugged for H and plugged in for S, and one LM head for both.
+    """VECO (ACL 2021): one encoder, plugged out for H and plugged in for S, and one LM head for both.
 
     theta_c is every layer's cross-attention and LN_cross; theta_s is everything else.
     """
@@ -76,20 +76,20 @@ class VecoModel(PretrainingModel):
 
     @staticmethod
     def add_args(parser) -> None:
-        """The options of every model of pre-training and VECO's own."""
+        """Add the options of all models of pre-training, and VECO's own."""
         PretrainingModel.add_args(parser)
         parser.add_argument(
             "--init-from",
             metavar="XLMR",
             help="start from XLM-R: a fairseq checkpoint (dict.txt beside it), or a Hugging Face folder or .safetensors "
-            "file; all but the cross-attention is copied",
+            "file. Everything but the cross-attention is copied",
         )
         parser.add_argument(
             "--freeze-backbone-updates",
             type=int,
             metavar="N",
-            help="train the cross-attention alone for the first N updates, and everything from then on: for a start "
-            "from XLM-R (default: 0)",
+            help="after a start from XLM-R: train only the cross-attention for the first N updates, and everything after "
+            "them (default: 0)",
         )
 
     @classmethod
@@ -97,11 +97,11 @@ class VecoModel(PretrainingModel):
         veco_small(args)
         refuse_untied(args)
         if args.init_from and args.relative_position_bias:
-            raise UserError("--relative-position-bias: XLM-R has none: take it away, or --init-from")
+            raise UserError("--relative-position-bias: XLM-R has none: leave it out, or --init-from")
         return cls(args, VecoEncoder(args, task.source_dictionary))
 
     def freeze_backbone(self, frozen: bool) -> None:
-        """Let theta_s be constant, or train it again: no gradient is computed for what is frozen."""
+        """Freeze theta_s, so that no gradient is computed for it, or train it again."""
         if frozen == self.backbone_is_frozen:
             return
         self.backbone_is_frozen = frozen
@@ -117,14 +117,14 @@ class VecoModel(PretrainingModel):
         self, tokens: Tensor, memory: Tensor, memory_tokens: Tensor, *, attention: list[Tensor] | None = None,
         token_embeddings: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """S^L(tokens | memory) (equations 6-9).
+        """Return S^L(tokens | memory) (equations 6-9).
 
         Args:
             tokens: (batch, length).
             memory: H^L of the other sequences, (batch, memory length, dim).
-            memory_tokens: the other sequences, (batch, memory length), whose padding is not attended to.
+            memory_tokens: the other sequences, (batch, memory length); nothing attends to their padding.
             attention: a list that receives each layer's weights, (batch, length, memory length).
-            token_embeddings: those of ``tokens``, (batch, length, dim), if they have been looked up already.
+            token_embeddings: of ``tokens``, (batch, length, dim), if they have been looked up already.
 
         Returns:
             (batch, length, dim).
@@ -141,20 +141,20 @@ class VecoModel(PretrainingModel):
         stop_gradient: bool = True,
         vocabulary: Subset | None = None,
     ) -> dict[str, MaskedPrediction]:
-        """All predictions of one kind of batch: CA-MLM's from H and S, and TLM's (VECO, equation 1 and section 4).
+        """Return all predictions for one kind of batch: CA-MLM's from H and S, and TLM's (VECO, equation 1, section 4).
 
         Args:
             tokens: the masked pairs (x^, y^), (2, batch, length).
-            targets: the original tokens at the masked places, padding elsewhere, (2, batch, length).
+            targets: the original tokens at the masked positions, padding elsewhere, (2, batch, length).
             tlm_tokens: ``<s> x^ </s> </s> y^ </s>``, (batch, length of both), on bitext with TLM.
             tlm_targets: as ``targets``, for ``tlm_tokens``.
-            plug_in: compute S as well; without it this is XLM's MLM.
-            stop_gradient: let S treat H^L as a constant (section 2.2).
-            vocabulary: the tokens to choose the predictions from, with all targets; all tokens if none.
+            plug_in: also compute S; without it this is XLM's MLM.
+            stop_gradient: treat H^L as a constant in S (section 2.2).
+            vocabulary: the tokens to choose the predictions from, with all targets among them; None for all tokens.
 
         Returns:
-            The predictions by branch: "h", "s" (if plugged in), "tlm" (if given); while the backbone is frozen,
-            training computes "h" without gradient and no "tlm".
+            The predictions by branch: "h", "s" (if plugged in), "tlm" (if given). While the backbone is frozen, training
+            computes "h" without gradient, and no "tlm".
         """
         with self.autocast(tokens.device):
             both = tokens.flatten(0, 1)
@@ -171,7 +171,7 @@ class VecoModel(PretrainingModel):
                 mixed = self.plugged(both, memory, memory_tokens, token_embeddings=of_both).view_as(hidden)
                 branches["s"] = (mixed, targets)
             if self.backbone_is_frozen and self.training:
-                # S alone has something to train.
+                # Only S has something to train.
                 with torch.no_grad():
                     fixed = predict({"h": branches.pop("h")}, output, pad)
                 return {**fixed, **predict(branches, output, pad)}
@@ -180,13 +180,13 @@ class VecoModel(PretrainingModel):
             return predict(branches, output, pad)
 
     def kept_states(self, apart: Tensor, joined: Tensor | None) -> list[Tensor]:
-        """H, S and TLM's states, as :meth:`forward` computes them."""
+        """Return H, S and TLM's states, as :meth:`forward` computes them."""
         hidden = self.unplugged(apart)
         branches = [hidden, self.plugged(apart, hidden.detach(), apart)]
         return branches if joined is None else [*branches, self.unplugged(joined)]
 
     def predictions_of_a_token(self, tlm: bool) -> int:
-        """Once for each of H, S and TLM."""
+        """Return once for each of H, S and TLM."""
         return 3 if tlm else 2
 
 

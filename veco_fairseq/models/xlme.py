@@ -20,13 +20,13 @@ from veco_fairseq.modules.token_sampler import Draw
 
 
 class Detection(NamedTuple):
-    """What generator and discriminator made of a batch.
+    """The output of generator and discriminator for a batch.
 
     Attributes:
         nll: -log p_G(x_i | x^masked) of the masked tokens, nats, fp32, (masked).
         correct: whether the generator's likeliest token is the right one, (masked).
-        logits: the discriminator's, fp32, for having been replaced, of all tokens but padding, (tokens); or none.
-        replaced: whether they have been, (tokens); or none.
+        logits: the discriminator's logits for "replaced", fp32, of all tokens but padding, (tokens); or None.
+        replaced: whether these tokens are replaced, (tokens); or None.
     """
 
     nll: Tensor
@@ -43,14 +43,14 @@ class Generator(VecoEncoder):
 
 
 class Discriminator(Generator):
-    """The same without the LM head."""
+    """XLM-R without the LM head."""
 
     def build_lm_head(self, *args, **kwargs) -> None:
         return None
 
 
 class DetectionHead(nn.Module):
-    """ELECTRA's: a dense layer, the activation, and one logit a token (the paper says nothing of it)."""
+    """ELECTRA's head: a dense layer, the activation, and one logit a token (the paper does not describe it)."""
 
     def __init__(self, dim: int, activation_fn: str):
         super().__init__()
@@ -65,10 +65,10 @@ class DetectionHead(nn.Module):
 
 @register_model("xlme")
 class XlmeModel(PretrainingModel):
-    """XLM-E (ACL 2022): a generator that fills in masked tokens, and a discriminator that tells which are not original.
+    """XLM-E (ACL 2022): a generator fills in masked tokens, and a discriminator tells which tokens are not original.
 
-    The discriminator is ``encoder``, an ordinary XLM-R without an LM head, and what is kept in the end; ``generator``
-    and ``detection_head`` serve its pre-training alone.
+    The discriminator is ``encoder``, an ordinary XLM-R without an LM head. It is kept in the end; ``generator`` and
+    ``detection_head`` only serve its pre-training.
     """
 
     criterion = "replaced_token"
@@ -83,19 +83,19 @@ class XlmeModel(PretrainingModel):
 
     @staticmethod
     def add_args(parser) -> None:
-        """The options of every model of pre-training, which are the discriminator's, and the generator's."""
+        """Add the options of all models of pre-training, for the discriminator, and the generator's options."""
         PretrainingModel.add_args(parser)
         parser.add_argument(
             "--generator-layers",
             type=int,
             metavar="L",
-            help="layers of the generator, which has the discriminator's size otherwise (paper: base 4, large 6, XL 8)",
+            help="layers of the generator, which is otherwise of the discriminator's size (paper: base 4, large 6, XL 8)",
         )
         parser.add_argument(
             "--generator-embeddings",
             choices=["shared", "own"],
-            help="shared: generator and discriminator have one table of tokens and one of positions, which both train "
-            "(default, as ELECTRA; the paper is silent); own: each has its own",
+            help="shared: generator and discriminator train one table of tokens and one of positions (default, as in "
+            "ELECTRA; the paper is silent); own: each has its own tables",
         )
 
     @classmethod
@@ -113,13 +113,13 @@ class XlmeModel(PretrainingModel):
         tlm_targets: Tensor | None = None,
         discriminate: bool = True,
     ) -> Detection:
-        """One kind of batch: the concatenations on bitext with TLM, and else every x and y by itself.
+        """Run one kind of batch: concatenated pairs on bitext with TLM, single sequences x and y otherwise.
 
         Args:
-            tokens: pairs, (2, batch, length), with ``<mask>`` in all places to predict.
-            targets: the original tokens at the masked places, padding elsewhere, (2, batch, length).
-            tlm_tokens, tlm_targets: the same of concatenated pairs [e; f], (batch, length of both).
-            discriminate: or the generator's part alone.
+            tokens: pairs, (2, batch, length), with ``<mask>`` at all positions to predict.
+            targets: the original tokens at the masked positions, padding elsewhere, (2, batch, length).
+            tlm_tokens, tlm_targets: the same for concatenated pairs [e; f], (batch, length of both).
+            discriminate: whether to run the discriminator after the generator.
         """
         if tlm_tokens is None:
             tokens, targets = tokens.flatten(0, 1), targets.flatten(0, 1)
@@ -127,7 +127,7 @@ class XlmeModel(PretrainingModel):
             tokens, targets = tlm_tokens, tlm_targets
         pad = self.generator.dictionary.pad()
         chosen = targets.ne(pad)  # M
-        original = torch.where(chosen, targets, tokens)  # x, of which tokens is x^masked
+        original = torch.where(chosen, targets, tokens)  # x; tokens is x^masked
         with self.autocast(tokens.device):
             table, (embeddings,) = self.generator.sentence_encoder.embed_tokens.with_table(tokens)
             states = self.generator(tokens, token_embeddings=embeddings)
@@ -136,26 +136,26 @@ class XlmeModel(PretrainingModel):
             nll, correct, sampled = drawn_loss(rows, table, head.bias, gold, draw=draw)
             if not discriminate:
                 return Detection(nll, correct)
-            # Equations 2 and 4: x^corrupt, through which no gradient flows: a token has none.
+            # Equations 2 and 4: x^corrupt. No gradient flows through a token.
             corrupt = original.masked_scatter(chosen, sampled)
             real = original.ne(pad)
             logits = self.detection_head(self.unplugged(corrupt)[real])
         return Detection(nll, correct, logits.float(), corrupt.ne(original)[real])
 
     def kept_states(self, apart: Tensor, joined: Tensor | None) -> list[Tensor]:
-        """The generator's states and the discriminator's logits, as :meth:`forward` computes them."""
+        """Return the generator's states and the discriminator's logits, as :meth:`forward` computes them."""
         tokens = apart if joined is None else joined
         return [self.generator(tokens), self.detection_head(self.unplugged(tokens).flatten(0, 1))]
 
     def predictions_of_a_token(self, tlm: bool) -> int:
-        """Once, by the generator."""
+        """Return one, the generator's."""
         return 1
 
     def _draw(self, gold: Tensor) -> Draw:
-        """How to sample for the masked tokens ``gold``, (masked): among the ordinary tokens, as a mask hides no other.
+        """Return how to sample for the masked tokens ``gold``, (masked): only ordinary tokens, as masks hide no others.
 
-        In training the numbers are PyTorch's, whose generator fairseq seeds for each update, so that resumed training
-        draws the same; in validation they follow from the batch alone, so that it always has the same.
+        In training the random numbers are PyTorch's, which fairseq seeds for each update, so resumed training draws the
+        same tokens. In validation they depend only on the batch, so every validation draws the same tokens.
         """
         generator = None
         if not self.training:

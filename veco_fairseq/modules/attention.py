@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Which kernel computes an attention, and whose numbers its dropout draws: the same function at another speed."""
+"""Choices of kernel and dropout for attention, which change only its speed."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -9,12 +9,12 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-# Up to this length the attention of PyTorch 2.13 is faster unfused, in bf16 on a CPU: see docs/performance.md.
+# Up to this length, PyTorch 2.13's unfused attention is faster in bf16 on a CPU: see docs/performance.md.
 UNFUSED_LENGTH = 128
 
 
 def kernel(x: Tensor, memory: Tensor | None) -> AbstractContextManager:
-    """The context in which PyTorch computes attention fused or unfused, whichever is faster.
+    """Return the context in which PyTorch computes attention fused or unfused, whichever is faster.
 
     Args:
         x, memory: (length, batch, dim), as in :meth:`veco_fairseq.modules.layer.VecoLayer.forward`.
@@ -28,16 +28,16 @@ def kernel(x: Tensor, memory: Tensor | None) -> AbstractContextManager:
 def attend(
     attention: MultiheadAttention, query: Tensor, memory: Tensor, padding_mask: Tensor | None, *, need_weights: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """Attention of ``query`` over ``memory``; nothing is causal.
+    """Return the attention of ``query`` to ``memory``; nothing is causal.
 
     Args:
-        attention: with its projections and its dropout.
+        attention: has the projections and the dropout.
         query: (length, batch, dim).
         memory: keys and values, (memory length, batch, dim).
         padding_mask: (batch, memory length), true where ``memory`` is padding.
-        need_weights: also return them, the mean over the heads, (batch, length, memory length).
+        need_weights: also return the weights, as the mean over the heads, (batch, length, memory length).
     """
-    # PyTorch's attention draws its own numbers for dropout, which are dear on a CPU. Where keys and values are said to be
-    # static, fairseq's MultiheadAttention does without PyTorch's, and asks its dropout_module, whose numbers are cheap.
+    # PyTorch's attention draws its own numbers for dropout, which is slow on a CPU. With static keys and values, fairseq's
+    # MultiheadAttention does not call PyTorch's, and uses its dropout_module, whose numbers are cheap.
     without_kernel = query.device.type == "cpu" and attention.training and attention.dropout_module.p > 0
     return attention(query, memory, memory, key_padding_mask=padding_mask, need_weights=need_weights, static_kv=without_kernel)

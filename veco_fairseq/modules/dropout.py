@@ -7,18 +7,18 @@ import torch.nn as nn
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
-VALUES = 2**16  # of a random number
+VALUES = 2**16  # that a random number can have
 
 
 class Dropout(FairseqDropout):
-    """Dropout; on a CPU it cuts four 16-bit numbers out of each of the generator's.
+    """Dropout that, on a CPU, cuts each of the generator's numbers into four 16-bit numbers.
 
-    PyTorch draws one for every element, which took 14% of an update there (docs/performance.md). The probability is
-    exact to 1/65,536.
+    PyTorch draws one number for every element, which took 14% of an update on a CPU (docs/performance.md). The
+    probability is exact to 1/65,536.
     """
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
-        """x with a share of ``p`` of its elements 0 and the others scaled up, of the same mean; unchanged in inference."""
+        """Set a share ``p`` of x's elements to 0, and scale the others to keep the mean; in inference return x."""
         dropped = round(self.p * VALUES)
         if x.device.type != "cpu" or not (dropped and (self.training or self.apply_during_inference)):
             return super().forward(x, inplace)
@@ -28,7 +28,7 @@ class Dropout(FairseqDropout):
 
 
 def with_cheap_dropout(model: nn.Module) -> None:
-    """Exchange every :class:`FairseqDropout` in a model."""
+    """Replace every :class:`FairseqDropout` in a model by :class:`Dropout`."""
     for module in list(model.modules()):
         for name, child in module.named_children():
             if type(child) is FairseqDropout:

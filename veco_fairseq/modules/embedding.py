@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Token embeddings, and the look-up of tokens in a table that the LM head uses, too."""
+"""Token embeddings, and the look-up of tokens in a table that the LM head also uses."""
 
 import torch
 import torch.nn as nn
@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 
 class TokenEmbedding(nn.Embedding):
-    """Token embeddings whose table the LM head takes as it is: normal with standard deviation dim^-0.5, as fairseq's."""
+    """Token embeddings whose table is the LM head's. It starts normal with standard deviation dim^-0.5, as in fairseq."""
 
     def __init__(self, tokens: int, dim: int, padding_idx: int):
         super().__init__(tokens, dim, padding_idx)
@@ -18,19 +18,19 @@ class TokenEmbedding(nn.Embedding):
         nn.init.zeros_(self.weight[padding_idx])
 
     def project_in(self, rows: Tensor) -> Tensor:
-        """Token embeddings of the table's rows: (..., table's dim) -> (..., model's dim)."""
+        """Return the token embeddings of the table's rows: (..., table's dim) -> (..., model's dim)."""
         return rows
 
     def project_out(self, states: Tensor) -> Tensor:
-        """What is multiplied with the table for the logits: (..., model's dim) -> (..., table's dim)."""
+        """Return the rows whose product with the table is the logits: (..., model's dim) -> (..., table's dim)."""
         return states
 
     def with_table(self, *batches: Tensor, only: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
-        """The table, for the LM head, and the embeddings of each batch, in one look-up (see :func:`look_up`).
+        """Return the table for the LM head, and the embeddings of each batch, from one look-up (see :func:`look_up`).
 
         Args:
-            batches: ids, (batch, length), whose embeddings are (batch, length, model's dim).
-            only: the tokens whose rows alone are to be in the table, (n); all if none.
+            batches: ids, (batch, length); their embeddings are (batch, length, model's dim).
+            only: the tokens whose rows the table has, (n); None for all.
 
         Returns:
             (tokens, table's dim) or (n, table's dim), and the embeddings.
@@ -45,29 +45,29 @@ class TokenEmbedding(nn.Embedding):
 
 
 class FactorizedEmbedding(TokenEmbedding):
-    """Embeddings of fewer dimensions than the model's, projected in and out (VoCap, section 3.2).
+    """Embeddings with fewer dimensions than the model, projected in and out (VoCap, section 3.2).
 
     One projection P, (dim, table_dim), serves both ways: a token's embedding is e P^T, and the logits of a state h are
-    (h P) e^T. That is an ordinary table, e P^T, of low rank, at table_dim / dim of its parameters and operations.
+    (h P) e^T. This equals an ordinary table e P^T of low rank, with table_dim / dim of its parameters and operations.
 
-    P starts with orthonormal columns, which keep the lengths of what they project, so that e P^T has the standard
-    deviation that an ordinary table starts with, dim^-0.5, and the row of padding stays 0.
+    P starts with orthonormal columns, which keep lengths. So e P^T starts with the standard deviation of an ordinary
+    table, dim^-0.5, and the row of padding stays 0.
 
     Args:
         tokens: rows of the table.
-        dim: the model's.
+        dim: the model's width.
         padding_idx: the row of padding.
-        table_dim: the table's, below ``dim``.
+        table_dim: the table's width, below ``dim``.
     """
 
     def __init__(self, tokens: int, dim: int, padding_idx: int, table_dim: int):
         super().__init__(tokens, table_dim, padding_idx)
-        self.embedding_dim = dim  # of what comes out, from which fairseq derives positions and LayerNorm
+        self.embedding_dim = dim  # of the output; fairseq derives positions and LayerNorm from it
         self.project = nn.Linear(table_dim, dim, bias=False)
         nn.init.orthogonal_(self.project.weight)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Any shape -> (*ids.shape, model's dim)."""
+        """Return the embeddings: any shape -> (*ids.shape, model's dim)."""
         return self.project_in(super().forward(ids))
 
     def project_in(self, rows: Tensor) -> Tensor:
@@ -78,18 +78,17 @@ class FactorizedEmbedding(TokenEmbedding):
 
 
 def look_up(table: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows of ``ids``, and the table again, for the LM head.
+    """Return the rows of ``ids``, and the table again for the LM head.
 
-    The gradient of an ordinary look-up is a matrix of the table's size, to be filled with zeros and added to the
-    head's, however few tokens there are. Here the head's own gradient arrives in the backward pass, and takes the
-    rows' in.
+    The gradient of an ordinary look-up has the table's size: it is filled with zeros and added to the head's gradient,
+    even for few tokens. Here the backward pass receives the head's own gradient, and adds the rows to it.
 
     Args:
         table: (vocabulary, dim).
         ids: any shape.
 
     Returns:
-        (*ids.shape, dim), and (vocabulary, dim), which must have one use, with a gradient that is nobody else's.
+        (*ids.shape, dim), and (vocabulary, dim). The second must be used once, and its gradient by nothing else.
     """
     return _LookUp.apply(table, ids)
 
@@ -104,7 +103,7 @@ class _LookUp(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, of_rows, of_table):
         (ids,) = ctx.saved_tensors
-        # In 16 bits the additions to a frequent token's row would be lost to rounding.
+        # In 16 bits, rounding would lose the additions to a frequent token's row.
         total = of_table.to(torch.promote_types(of_table.dtype, torch.float32))
         total.index_add_(0, ids.flatten(), of_rows.flatten(0, -2).to(total.dtype))
         return total.to(of_table.dtype), None

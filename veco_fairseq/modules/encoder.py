@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The stack of VECO layers: XLM-R's encoder whose cross-attention is plugged in by giving it a memory."""
+"""The stack of VECO layers: XLM-R's encoder with a cross-attention that a memory plugs in."""
 
 from functools import partial
 
@@ -14,9 +14,9 @@ from veco_fairseq.modules.layer import VecoLayer
 
 
 class VecoTransformerEncoder(TransformerEncoder):
-    """A Transformer encoder, fairseq's, made of :class:`VecoLayer`.
+    """A Transformer encoder of fairseq with :class:`VecoLayer` as its layers.
 
-    Unplugged it is XLM-R, parameter for parameter; the parameters' names are XLM-R's too.
+    Plugged out it is XLM-R, with the same parameters and names.
     """
 
     cross_attention = True
@@ -24,7 +24,7 @@ class VecoTransformerEncoder(TransformerEncoder):
     def __init__(self, args, dictionary, embed_tokens):
         super().__init__(args, dictionary, embed_tokens)
         self.checkpoint_activations = args.checkpoint_activations
-        if args.relative_position_bias:  # as in T5 all layers have one table of distances; the gates are their own
+        if args.relative_position_bias:  # as in T5, all layers share one table of distances; each has its own gates
             biases = [layer.self_attn.relative_bias for layer in self.layers]
             for bias in biases:
                 bias.d = biases[0].d
@@ -41,15 +41,15 @@ class VecoTransformerEncoder(TransformerEncoder):
         attention: list[Tensor] | None = None,
         token_embeddings: Tensor | None = None,
     ) -> Tensor:
-        """H(tokens) without a memory, S(tokens | memory) with one (VECO, section 2.2).
+        """Return H(tokens) without a memory, and S(tokens | memory) with one (VECO, section 2.2).
 
         Args:
             tokens: (batch, length), padded on the right.
-            memory: H^L of the other sequences, (batch, memory length, dim). Every layer attends to this one
-                memory through its own key and value projections.
-            memory_padding_mask: (batch, memory length), true where it is padding.
+            memory: H^L of the other sequences, (batch, memory length, dim). Every layer attends to this one memory
+                through its own key and value projections.
+            memory_padding_mask: (batch, memory length), true where ``memory`` is padding.
             attention: a list that receives each layer's cross-attention weights.
-            token_embeddings: those of ``tokens``, (batch, length, dim), if they have been looked up already.
+            token_embeddings: of ``tokens``, (batch, length, dim), if they have been looked up already.
 
         Returns:
             The last layer's states, (batch, length, dim).
@@ -69,11 +69,11 @@ class VecoTransformerEncoder(TransformerEncoder):
         return x.transpose(0, 1)
 
     def upgrade_state_dict_named(self, state_dict, name: str):
-        """Nothing to upgrade: there is no older layout (and a decoder's layers have no method for it)."""
+        """Do nothing: there is no older layout, and a decoder's layers have no method for it."""
         return state_dict
 
 
 class UnpluggedTransformerEncoder(VecoTransformerEncoder):
-    """XLM-R's encoder: the same stack whose layers have no cross-attention at all."""
+    """XLM-R's encoder: the same stack with layers that have no cross-attention."""
 
     cross_attention = False

@@ -20,14 +20,13 @@ class VecoLayer(TransformerDecoderLayerBase):
         c = LN_cross(a + CrossAttn(q=a, kv=memory))     plugged in;  c = a when plugged out
         s' = LN_ffn(c + FFN(c))
 
-    The modules and their names are those of fairseq's decoder layer (``self_attn``, ``encoder_attn``, ...),
-    so that an XLM-R layer's tensors fit it by name and it fits a translation decoder's by name. Here nothing
-    is causal and nothing incremental, which leaves both attentions to PyTorch's kernels (but for training with
-    attention dropout on a CPU).
+    The modules have the names of fairseq's decoder layer (``self_attn``, ``encoder_attn``, ...). So the tensors of an XLM-R
+    layer fit this one by name, and its tensors fit a translation decoder's layer. Nothing here is causal or incremental,
+    so PyTorch's kernels compute both attentions, except in training with attention dropout on a CPU.
 
     Args:
-        cfg: a :class:`TransformerConfig`; the encoder's sizes are used, since VECO is one encoder.
-        cross_attention: false for a layer that has none to plug in: XLM-R's.
+        cfg: a :class:`TransformerConfig`; only the encoder's sizes are used, since VECO is one encoder.
+        cross_attention: False for a layer without cross-attention, as in XLM-R.
     """
 
     def __init__(self, cfg: TransformerConfig, cross_attention: bool = True):
@@ -36,11 +35,11 @@ class VecoLayer(TransformerDecoderLayerBase):
         for name in ("embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before", "xformers_att_config"):
             setattr(cfg.decoder, name, getattr(cfg.encoder, name))
         super().__init__(cfg, no_encoder_attn=not cross_attention)
-        if cfg.activation_fn == "gelu":  # fairseq's is the same, by way of a copy in fp32
+        if cfg.activation_fn == "gelu":  # fairseq's function is the same, but copies to fp32
             self.activation_fn = F.gelu
 
     def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
-        """The self-attention of fairseq's decoder layer, or with ``--relative-position-bias`` XLM-E's."""
+        """Build the self-attention of fairseq's decoder layer, or XLM-E's with ``--relative-position-bias``."""
         if not getattr(cfg, "relative_position_bias", False):
             return super().build_self_attention(embed_dim, cfg, add_bias_kv, add_zero_attn)
         return BiasedSelfAttention(
@@ -56,13 +55,12 @@ class VecoLayer(TransformerDecoderLayerBase):
         memory_padding_mask: Tensor | None = None,
         attention: list[Tensor] | None = None,
     ) -> Tensor:
-        """Equations 2-9 of the paper, then the FFN.
+        """Compute equations 2-9 of the paper, then the FFN.
 
         Args:
             x: the states of the layer below, (length, batch, dim).
             padding_mask: (batch, length), true where ``x`` is padding.
-            memory: H^L of the other sequence, (memory length, batch, dim); without it the cross-attention
-                is plugged out.
+            memory: H^L of the other sequence, (memory length, batch, dim); without it the cross-attention is plugged out.
             memory_padding_mask: (batch, memory length), true where ``memory`` is padding.
             attention: a list that receives the cross-attention's weights, (batch, length, memory length),
                 the mean over the heads.

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Liger's fused linear cross-entropy (Hsu et al., 2024) for the LM head, on GPUs that have ``liger-kernel``."""
+"""Liger's fused linear cross-entropy (Hsu et al., 2024) for the LM head, on GPUs with ``liger-kernel``."""
 
 import functools
 import inspect
@@ -12,7 +12,7 @@ from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
-# What its function is asked for. Since 0.8.5.
+# The arguments that its function must have, since 0.8.5.
 OPTIONS = {
     "bias", "reduction", "accum_dtype", "return_predicted_tokens", "compute_gradients", "weight_requires_grad",
     "token_grad_output", "chunk_mem_const",
@@ -20,7 +20,7 @@ OPTIONS = {
 
 
 def serves(rows: Tensor) -> bool:
-    """Whether Liger is to be asked: on a GPU, and not in fp16, where it rounds gradients before it scales them."""
+    """Return whether to use Liger: on a GPU, and not in fp16, where it rounds gradients before it scales them."""
     return rows.is_cuda and rows.dtype != torch.float16 and len(rows) > 0 and _function() is not None
 
 
@@ -51,22 +51,22 @@ def fused_loss(
     scale: Tensor | None,
     logits_a_chunk: int,
 ) -> tuple[Tensor, Tensor, list[Tensor | None]]:
-    """The NLL of each row's token, and the gradients of its sum.
+    """Return the NLL of each row's token, and the gradients of the sum.
 
-    Liger's function of the losses of single rows makes the logits a second time for the gradients. Its forward pass,
-    which is called here, makes both of the same logits.
+    Liger's function for the losses of single rows computes the logits twice, the second time for the gradients. Its
+    forward pass, which is called here, makes both from the same logits.
 
     Args:
         rows: (n, dim).
-        weight, bias: (vocabulary, dim) and (vocabulary), of any type; the products are computed in that of the rows.
+        weight, bias: (vocabulary, dim) and (vocabulary), of any type; the products are computed in the rows' type.
         gold: the right tokens, (n).
-        needed: whether the gradients of rows, weight and bias are.
-        scale: of each row's NLL in the gradients, (n); none: 1.
-        logits_a_chunk: at most so many are there at a time, while a row's are fewer.
+        needed: whether the gradients of rows, weight and bias are needed.
+        scale: the weight of each row's NLL in the gradients, (n); None for 1.
+        logits_a_chunk: the most logits in memory at a time, but at least those of one row.
 
     Returns:
         NLL in nats, fp32, (n); whether it is the likeliest token, (n); gradients, each of its parameter's type. The
-        weight's is added up in fp32 and rounded once to the type of the rows.
+        weight's gradient is added up in fp32 and rounded once to the rows' type.
     """
     n, dim = rows.shape
     nll, _, _, likeliest, *gradients = _function()(
@@ -80,7 +80,7 @@ def fused_loss(
         compute_gradients=any(needed),
         weight_requires_grad=needed[1],
         token_grad_output=scale,
-        # It takes as many rows as have so many times their own numbers in logits, rounded up to a power of two.
+        # Liger chooses its chunk of rows from this ratio of logits to a row's own numbers, rounded up to a power of two.
         chunk_mem_const=max(1, logits_a_chunk // (2 * n * dim)),
     )
     of_parameters = zip(gradients, needed, (rows, weight, bias))

@@ -10,17 +10,17 @@ from veco_fairseq.modules.embedding import TokenEmbedding
 
 
 class LMHead(RobertaLMHead):
-    """RoBERTa's, over the table of a :class:`TokenEmbedding`, whose dimensions can be fewer than the model's."""
+    """RoBERTa's LM head, over the table of a :class:`TokenEmbedding`, which can have fewer dimensions than the model."""
 
     def __init__(self, dim: int, tokens: int, *, activation_fn: str, table: Tensor | None, embedding: TokenEmbedding):
         super().__init__(dim, tokens, activation_fn, table)
-        self.project_out = embedding.project_out  # a method and no module, so that its weight has one name
+        self.project_out = embedding.project_out  # a method and not a module, so that its weight has one name
 
     def rows(self, states: Tensor) -> Tensor:
-        """What is multiplied with the table for the logits: (..., model's dim) -> (..., table's dim)."""
+        """Return the rows whose product with the table is the logits: (..., model's dim) -> (..., table's dim)."""
         return self.project_out(self.layer_norm(self.activation_fn(self.dense(states))))
 
     def forward(self, features: Tensor, masked_tokens: Tensor | None = None, **kwargs) -> Tensor:
-        """Logits, of the masked tokens alone if they are given: (..., model's dim) -> (..., tokens)."""
+        """Return the logits, only for the masked tokens if these are given: (..., model's dim) -> (..., tokens)."""
         rows = self.rows(features if masked_tokens is None else features[masked_tokens])
         return F.linear(rows, self.weight) + self.bias

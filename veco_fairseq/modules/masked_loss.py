@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Projection to the vocabulary and its cross-entropy in one, for vocabularies whose logits don't fit in memory."""
+"""Projection to the vocabulary and cross-entropy in one, for vocabularies whose logits do not fit into memory."""
 
 from collections.abc import Callable
 
@@ -10,19 +10,19 @@ from torch.autograd.function import once_differentiable
 
 from veco_fairseq.modules import liger
 
-# At most so many logits at a time: 512 MiB in fp32.
+# The most logits at a time: 512 MiB in fp32.
 LOGITS_A_CHUNK = 2**27
-# Of them a CPU multiplies so many tokens' at a time: the products stay small, and its copies of them in its cache.
+# The most tokens whose logits a CPU multiplies at a time: the products stay small, and copies of them stay in its cache.
 TOKENS_A_BLOCK = 8192
 
 
 def masked_loss(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor) -> tuple[Tensor, Tensor]:
-    """The NLL of each row's token under softmax(rows weight^T + bias), and whether it is the likeliest token.
+    """Return the NLL of each row's token under softmax(rows weight^T + bias), and whether it is the likeliest token.
 
-    Computed for :data:`LOGITS_A_CHUNK` logits at a time. The gradients are made from each chunk's logits while they
-    are there, in the forward pass, and scaled in the backward pass: no logit is kept, and none computed twice.
-    Under autocast the products are computed in its precision; logits, loss and weight gradient are in fp32. On a GPU
-    that has ``liger-kernel`` its kernels do this (:mod:`veco_fairseq.modules.liger`).
+    :data:`LOGITS_A_CHUNK` logits are computed at a time. The forward pass makes the gradients from each chunk's logits,
+    and the backward pass scales them. So no logit is kept, and none is computed twice. Under autocast the products are
+    computed in its precision; logits, loss and weight gradient are in fp32. On a GPU with ``liger-kernel`` its kernels do
+    this (:mod:`veco_fairseq.modules.liger`).
 
     Args:
         rows: (n, dim).
@@ -39,12 +39,13 @@ def masked_loss(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor) -> tup
 def drawn_loss(
     rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, draw: Callable[[Tensor, slice], Tensor] | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """:func:`masked_loss`, and a token for each row, drawn while its softmax is there.
+    """Return :func:`masked_loss`, and a token for each row, drawn while its softmax is in memory.
 
     Args:
         rows, weight, bias, gold: as in :func:`masked_loss`.
-        draw: called with the probabilities of a chunk, fp32, (rows of the chunk, vocabulary), not to be changed, and
-            with its place in ``rows``; gives a token for each: :class:`veco_fairseq.modules.token_sampler.Draw`.
+        draw: returns a token for each row of a chunk. It gets the chunk's probabilities, fp32, (rows of the chunk,
+            vocabulary), which it must not change, and its place in ``rows``. See
+            :class:`veco_fairseq.modules.token_sampler.Draw`.
 
     Returns:
         NLL, boolean and tokens, each (n); no tokens without ``draw``. There is no gradient through the tokens.
@@ -60,7 +61,7 @@ def drawn_loss(
 class _MaskedLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx, rows, weight, bias, gold, draw):
-        # In fp16 a gradient has to be scaled (by the loss scale) before it is rounded, so that it is made afterwards.
+        # In fp16 a gradient must be scaled (by the loss scale) before it is rounded, so it is made in the backward pass.
         needed = ctx.needs_input_grad[:3] if rows.dtype != torch.float16 else (False,) * 3
         nll, correct, drawn, gradients = _computed(rows, weight, bias, gold, needed=needed, draw=draw)
         ctx.save_for_backward(rows, weight, bias, gold)
@@ -81,7 +82,7 @@ class _MaskedLoss(torch.autograd.Function):
 
 
 def _computed(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, needed, scale: Tensor | None = None, draw=None):
-    """NLL, correctness, the tokens that ``draw`` gives, and the gradients of the sum of ``scale`` * NLL ``needed``."""
+    """Return NLL, correctness, the tokens of ``draw``, and the ``needed`` gradients of the sum of ``scale`` * NLL."""
     if draw is None and liger.serves(rows):
         nll, correct, gradients = liger.fused_loss(
             rows, weight, bias, gold, needed=needed, scale=scale, logits_a_chunk=LOGITS_A_CHUNK
@@ -91,7 +92,7 @@ def _computed(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, neede
 
 
 def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, needed, scale: Tensor | None, draw):
-    """The same without a kernel of its own."""
+    """Compute the same by chunks, without Liger's kernels."""
     w, b = weight.to(rows.dtype), bias.to(rows.dtype)
     block = TOKENS_A_BLOCK if rows.device.type == "cpu" else len(weight)
     weights, biases = w.split(block), b.split(block)
@@ -104,7 +105,7 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, need
     d_weight = torch.zeros(weight.shape, **in_fp32) if needed[1] else None
     d_bias = torch.zeros(bias.shape, **in_fp32) if needed[2] else None
     size = max(1, LOGITS_A_CHUNK // len(weight))
-    # The same memory for every chunk: fresh memory costs a CPU as much as what is computed in it.
+    # All chunks share memory: on a CPU, new memory costs as much time as the computation in it.
     chunk = (min(size, len(rows)), len(weight))
     logits_of_chunk = torch.empty(chunk, **in_fp32)
     rounded_of_chunk = None if rows.dtype == torch.float32 else torch.empty(chunk, **of_rows)

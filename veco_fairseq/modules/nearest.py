@@ -8,24 +8,24 @@ from torch import Tensor
 from veco_fairseq.modules.embedding import TokenEmbedding
 from veco_fairseq.modules.masked_loss import LOGITS_A_CHUNK
 
-# So many candidates for each neighbour have their products computed anew, after rounding.
+# Candidates for each neighbour whose products are computed again without rounding.
 CANDIDATES = 4
 
 
-# So many rows of the table are rounded at a time: on a CPU what its cache holds, else enough to be worth a kernel.
+# Rows of the table that are rounded at a time: on a CPU those that its cache holds, on a GPU enough for one kernel.
 ROWS_A_BLOCK = {"cpu": 2048, "cuda": 65536}
 
 
 @torch.no_grad()
 def nearest(tokens: Tensor, embeddings: TokenEmbedding, k: int) -> Tensor:
-    """Equation 6: for each token the ``k`` whose embeddings have the largest inner product with its own.
+    """Return for each token the ``k`` tokens whose embeddings have the largest inner product with its own (equation 6).
 
-    Exact, for :data:`~veco_fairseq.modules.masked_loss.LOGITS_A_CHUNK` products at a time. Under autocast most products
-    are computed in its precision, and those that matter in fp32.
+    The result is exact. :data:`~veco_fairseq.modules.masked_loss.LOGITS_A_CHUNK` products are computed at a time. Under
+    autocast most products are computed in its precision, and those that decide in fp32.
 
     Args:
         tokens: (n).
-        embeddings: of all tokens; with a projection, those that it makes of the table's rows.
+        embeddings: of all tokens; with a projection, the projected rows of the table count.
 
     Returns:
         (n, k), int32.
@@ -51,16 +51,16 @@ def _by_products(queries: Tensor, table: Tensor, k: int) -> Tensor:
 
 
 def _by_rounded_products(queries: Tensor, table: Tensor, k: int, precision: torch.dtype) -> Tensor:
-    """The same from the products of rounded numbers, which find candidates to be compared anew.
+    """Find candidates by the products of rounded numbers, and compare these again without rounding.
 
-    What is no candidate has a rounded product of at most the last candidate's. Its product is then at most that and the
-    error of rounding: with u the largest relative error of one number, 2u |q| |e| for the factors (and u^2), and u of
-    the product itself. Queries whose k-th neighbour is not above that are compared with the whole table. The table is
-    rounded a block at a time: on a CPU a rounded copy of it all costs more than the products.
+    A token that is no candidate has at most the rounded product of the last candidate. So its product is at most this
+    plus the error of rounding. With u the largest relative error of a number, the error is 2u |q| |e| (and u^2) for the
+    factors, and u of the product itself. Queries whose k-th neighbour is not above this bound are compared with the whole
+    table. The table is rounded block by block: on a CPU, a rounded copy of all of it costs more than the products.
 
     Args:
         queries, table: (n, dim) and (vocabulary, dim), fp32.
-        precision: what is rounded to.
+        precision: the type to round to.
     """
     rounded = queries.to(precision)
     products = rounded.new_empty(len(queries), len(table))

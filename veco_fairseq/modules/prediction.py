@@ -12,11 +12,11 @@ from veco_fairseq.modules.masked_loss import masked_loss
 
 
 class Subset(NamedTuple):
-    """The tokens that a softmax is over instead of all.
+    """The tokens of a softmax that is not over all tokens.
 
     Attributes:
         tokens: (n), ascending.
-        offsets: what is added to their logits, (n), fp32.
+        offsets: added to their logits, (n), fp32.
     """
 
     tokens: Tensor
@@ -24,7 +24,7 @@ class Subset(NamedTuple):
 
 
 class MaskedPrediction(NamedTuple):
-    """What the LM head made of the masked tokens, one entry each, x's before y's.
+    """The LM head's predictions of the masked tokens, one entry each, x's before y's.
 
     Attributes:
         nll: -log P(token), nats, fp32.
@@ -43,7 +43,7 @@ class OutputLayer(NamedTuple):
     Attributes:
         head: its dense layer, activation, LayerNorm and bias.
         table: the token embeddings, (tokens, table's dim).
-        vocabulary: the tokens that the table's rows are of, if not all; the softmax is over them.
+        vocabulary: the tokens of the table's rows, which the softmax is over; None for all.
     """
 
     head: LMHead
@@ -51,7 +51,7 @@ class OutputLayer(NamedTuple):
     vocabulary: Subset | None = None
 
     def nll(self, states: Tensor, gold: Tensor) -> tuple[Tensor, Tensor]:
-        """-log P(gold | state) in nats, fp32, (n), and whether gold is the likeliest token, (n).
+        """Return -log P(gold | state) in nats, fp32, (n), and whether gold is the likeliest token, (n).
 
         Args:
             states: (n, dim).
@@ -65,21 +65,21 @@ class OutputLayer(NamedTuple):
 
 
 def predict(branches: dict[str, tuple[Tensor, Tensor]], output: OutputLayer, pad: int) -> dict[str, MaskedPrediction]:
-    """The predictions of the masked tokens: on their rows only, and of all branches in one pass.
+    """Return the predictions of the masked tokens, computed only for their rows, and in one pass for all branches.
 
     Args:
-        branches: by name, states (2, batch, length, dim) for x and y, or (batch, length, dim), and targets of that shape
-            less dim: the original token where one is masked, else padding.
+        branches: by name, states (2, batch, length, dim) for x and y, or (batch, length, dim), and targets of this shape
+            without dim: the original token at masked positions, padding elsewhere.
         output: the softmax.
         pad: the id of padding.
     """
-    # To find the masked places waits for a GPU: once for all branches of the same targets.
+    # Finding the masked positions waits for the GPU, so it is done once for all branches with the same targets.
     found = {id(targets): targets.ne(pad).nonzero(as_tuple=True) for _, targets in branches.values()}
     places = [found[id(targets)] for _, targets in branches.values()]
     rows = torch.cat([states[place] for place, (states, _) in zip(places, branches.values())])
     gold = torch.cat([targets[place] for place, (_, targets) in zip(places, branches.values())])
     nll, correct = output.nll(rows, gold)
-    # A place begins with the side, or, in a concatenation, with the row.
+    # A position begins with the side or, in a concatenation, with the row.
     from_x = [first.eq(0) if others[1:] else torch.zeros_like(first, dtype=torch.bool) for first, *others in places]
     counts = list(map(len, from_x))
     return {

@@ -10,16 +10,16 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
-# The paper does not say how many d there are: these are the numbers of T5 (section 2.1), which it cites for the bias.
+# The paper does not give the number of d. These are T5's numbers (section 2.1), which it cites for the bias.
 BUCKETS = 32
 FARTHEST = 128
 
 
 def buckets(distances: Tensor) -> Tensor:
-    """T5's bucket of each distance i - j, from query i back to key j.
+    """Return T5's bucket of each distance i - j, from query i back to key j.
 
-    Half of the buckets are for keys that come after the query. Of each half, the first half has one distance each, and
-    the rest grow with the logarithm of the distance; from FARTHEST on there is one for all.
+    Half of the buckets are for keys after the query. In each half, the first buckets hold one distance each, and the
+    others grow with the logarithm of the distance. All distances from FARTHEST on share one bucket.
     """
     of_side, exact = BUCKETS // 2, BUCKETS // 4
     far = distances.abs()
@@ -29,14 +29,14 @@ def buckets(distances: Tensor) -> Tensor:
 
 
 class GatedRelativePositionBias(nn.Module):
-    """What is added to the scaled q_i . k_j before the softmax (XLM-E, section 3.3, equation 7)::
+    """The bias that is added to the scaled q_i . k_j before the softmax (XLM-E, section 3.3, equation 7)::
 
         g_update, g_reset = sigmoid(q_i . u), sigmoid(q_i . v)
         r~_{i-j} = w g_reset d_{i-j}
         r_{i-j} = d_{i-j} + g_update d_{i-j} + (1 - g_update) r~_{i-j}
 
-    which is d_{i-j} times a factor of query i's. The paper writes it for one head: every head has its own d, u, v and
-    w. d starts from 0, where the bias is none, u and v from 0 and w from 1: no random number is drawn.
+    This is d_{i-j} times a factor that depends on query i. The paper writes it for one head; here every head has its own
+    d, u, v and w. d, u and v start from 0, so that there is no bias, and w from 1. No random number is drawn.
 
     Args:
         heads: of the attention.
@@ -50,8 +50,8 @@ class GatedRelativePositionBias(nn.Module):
         self.w = nn.Parameter(torch.ones(heads))
 
     def forward(self, h: Tensor, q_proj: nn.Linear) -> Tensor:
-        """r, (batch, heads, length, length), of the states ``h``, (length, batch, dim), and W^Q of all heads."""
-        # q_i . u is linear in h_i: u goes through W^Q once, instead of all states again.
+        """Return r, (batch, heads, length, length), for the states ``h``, (length, batch, dim), and W^Q of all heads."""
+        # q_i . u is linear in h_i, so u is multiplied with W^Q once, instead of all states again.
         weight, bias = (part.unflatten(0, self.uv.shape[1:]) for part in (q_proj.weight, q_proj.bias))
         weight, bias = torch.einsum("ghk,hkd->ghd", self.uv, weight), (self.uv * bias).sum(-1)
         gates = torch.sigmoid(F.linear(h, weight.flatten(0, 1), bias.flatten()))  # (length, batch, 2 * heads)
@@ -64,9 +64,9 @@ class GatedRelativePositionBias(nn.Module):
 
 
 class BiasedSelfAttention(MultiheadAttention):
-    """Self-attention with the bias, which is an additive mask of PyTorch's scaled_dot_product_attention.
+    """Self-attention with the bias, given to PyTorch's scaled_dot_product_attention as an additive mask.
 
-    Of PyTorch's kernels, the fused one of GPUs takes a mask that has a gradient, that of CPUs only without gradient.
+    PyTorch's fused kernel for GPUs takes a mask with a gradient; its fused kernel for CPUs takes only one without.
     """
 
     def __init__(self, *args, **kwargs):
@@ -82,14 +82,14 @@ class BiasedSelfAttention(MultiheadAttention):
         need_weights: bool = True,
         static_kv: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """As fairseq's, with the arguments that :class:`veco_fairseq.modules.layer.VecoLayer` gives."""
+        """Compute fairseq's attention with the bias, for the arguments of :class:`veco_fairseq.modules.layer.VecoLayer`."""
         bias = self.relative_bias(query, self.q_proj)
         if key_padding_mask is not None:
             bias.masked_fill_(key_padding_mask[:, None, None], -math.inf)  # in place: one mask for both, not three
         bias = bias.flatten(0, 1)
         if not static_kv:
             return super().forward(query, key, value, need_weights=need_weights, attn_mask=bias)
-        # fairseq's own attention, which is asked for its dropout_module, adds no mask of several heads.
+        # fairseq's own attention, which uses its dropout_module, adds no mask of several heads.
         scores, v = super().forward(query, key, value, static_kv=True, before_softmax=True)
         weights = F.softmax(scores.add_(bias), dim=-1, dtype=torch.float32).type_as(scores)
         h = torch.bmm(self.dropout_module(weights), v)

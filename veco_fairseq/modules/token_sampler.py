@@ -7,19 +7,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# At most so many probabilities are added up at a time: 16 MiB in fp32 stay in a CPU's cache; a GPU is to be kept busy.
+# The most probabilities that are added up at a time: 16 MiB in fp32 stay in a CPU's cache; a GPU needs more to be busy.
 PROBABILITIES_A_PART = {"cpu": 2**22, "cuda": 2**26}
 
 
 class Draw(NamedTuple):
-    """What decides which tokens are drawn, besides their probabilities.
+    """Draws tokens by their probabilities and by given random numbers.
 
-    One number a token is enough: it is looked up in the running total of the probabilities. Which tokens come out does
-    not depend on how the rows are cut into chunks.
+    Each token takes one number, which is looked up in the running total of the probabilities. So the drawn tokens do not
+    depend on how the rows are cut into chunks.
 
     Attributes:
         numbers: uniform in [0, 1), (n).
-        first, last: tokens are drawn from ``first`` on and before ``last`` alone, in proportion to their probabilities.
+        first, last: only tokens from ``first`` to before ``last`` are drawn, in proportion to their probabilities.
     """
 
     numbers: Tensor
@@ -27,7 +27,7 @@ class Draw(NamedTuple):
     last: int
 
     def __call__(self, probabilities: Tensor, rows: slice) -> Tensor:
-        """A token for each row.
+        """Return a token for each row.
 
         Args:
             probabilities: (rows, vocabulary), fp32.
@@ -41,7 +41,7 @@ class Draw(NamedTuple):
         parts = []
         for of_part, numbers in zip(probabilities.split(size), self.numbers[rows].unsqueeze(1).split(size)):
             totals = of_part[:, self.first : self.last].cumsum(1)
-            # The first token whose running total is above; of numbers that are not finite, which training has no use
-            # for any more, it is the last one.
+            # The first token whose running total is above the number. If probabilities are not finite, it is the last one:
+            # training fails then anyway.
             parts.append(torch.searchsorted(totals, numbers * totals[:, -1:], right=True))
         return torch.cat(parts).squeeze(1).clamp(max=self.last - self.first - 1) + self.first

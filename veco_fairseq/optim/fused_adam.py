@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Adam in one pass over parameters, gradients and moments, by PyTorch's fused kernel, with fairseq's formula."""
+"""Adam with fairseq's formula, in one pass over parameters, gradients and moments by PyTorch's fused kernel."""
 
 import math
 from collections import defaultdict
@@ -15,16 +15,16 @@ _fairseq_step = Adam.step
 
 
 def step(optimizer: Adam, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
-    """Make a step of fairseq's Adam: in one pass on fp32 parameters, and by fairseq's code on others and with AMSGrad.
+    """Make a step of fairseq's Adam: in one pass for fp32 parameters, by fairseq's code for others and with AMSGrad.
 
-    fairseq's makes eight passes, each a kernel of its own for every parameter: thousands of launches on a GPU, and on a
-    CPU a multiple of the bytes. The state is the same, so that either goes on from the other's checkpoint.
+    fairseq's code makes eight passes, each with one kernel for every parameter: thousands of launches on a GPU, and a
+    multiple of the memory traffic on a CPU. The state is the same, so each can go on from the other's checkpoint.
 
-    With c = 1 - beta2^t, fairseq divides by sqrt(v) + eps and PyTorch by sqrt(v / c) + eps, so that PyTorch is given
+    With c = 1 - beta2^t, fairseq divides by sqrt(v) + eps, and PyTorch by sqrt(v / c) + eps. So PyTorch is given
     eps / sqrt(c).
 
     Returns:
-        What ``closure`` does.
+        The result of ``closure``.
     """
     trained = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     is_plain = all(p.dtype == p.grad.dtype == torch.float32 and not p.grad.is_sparse for p in trained)
@@ -46,7 +46,7 @@ def step(optimizer: Adam, closure: Callable[[], Tensor] | None = None) -> Tensor
 
 
 def _by_step(optimizer: Adam, parameters: list[Tensor]) -> dict[int, list[Tensor]]:
-    """The parameters with a gradient, by the number of their step, counted on: those that were frozen have fewer."""
+    """Count the step, and return the parameters with a gradient by their number of steps; frozen ones had fewer."""
     found = defaultdict(list)
     for p in parameters:
         if p.grad is None:

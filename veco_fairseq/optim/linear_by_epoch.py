@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""``--lr-scheduler linear_by_epoch``: for fine-tuning, whose length is given in epochs."""
+"""``--lr-scheduler linear_by_epoch``, for fine-tuning whose length is given in epochs."""
 
 import math
 from dataclasses import dataclass, field
@@ -14,9 +14,9 @@ from veco_fairseq.errors import UserError
 
 @dataclass
 class LinearByEpochConfig(FairseqDataclass):
-    """Options of the schedule."""
+    """The schedule's options."""
 
-    warmup_ratio: float = field(default=0.1, metadata={"help": "share of all updates in which the learning rate rises"})
+    warmup_ratio: float = field(default=0.1, metadata={"help": "share of all updates during which the learning rate rises"})
     lr: list[float] = II("optimization.lr")
     max_epoch: int = II("optimization.max_epoch")
     update_freq: list[int] = II("optimization.update_freq")
@@ -27,11 +27,11 @@ class LinearByEpochConfig(FairseqDataclass):
 class LinearByEpoch(FairseqLRScheduler):
     """The learning rate rises from 0 to ``--lr`` and falls to 0 at the end of ``--max-epoch``, both linearly.
 
-    As fairseq's ``polynomial_decay``, which however wants the number of updates. ``veco_fairseq.compat`` tells it how
-    many batches an epoch has (:meth:`set_batches`).
+    fairseq's ``polynomial_decay`` is the same, but needs the number of updates. Here ``veco_fairseq.compat`` passes in the
+    number of batches in an epoch (:meth:`set_batches`).
 
     Raises:
-        UserError: there is no ``--max-epoch``, or more than one ``--lr``, or the ratio is none.
+        UserError: ``--max-epoch`` is missing, there is more than one ``--lr``, or the ratio is not from 0 to 1.
     """
 
     def __init__(self, cfg: LinearByEpochConfig, optimizer):
@@ -45,7 +45,7 @@ class LinearByEpoch(FairseqLRScheduler):
         self.total = 0
 
     def set_batches(self, batches: int) -> None:
-        """An epoch has so many batches of a worker; ``--update-freq``, a number for each epoch, makes updates of them."""
+        """Set the number of a worker's batches in an epoch; ``--update-freq``, one for each epoch, turns it into updates."""
         freq = [*self.cfg.update_freq, *self.cfg.update_freq[-1:] * self.cfg.max_epoch][: self.cfg.max_epoch]
         whole = math.floor if self.cfg.skip_remainder_batch else math.ceil
         self.total = sum(whole(batches / number) for number in freq)
@@ -54,7 +54,7 @@ class LinearByEpoch(FairseqLRScheduler):
         return self.optimizer.get_lr()
 
     def step_update(self, num_updates: int) -> float:
-        """Set and return the learning rate after so many updates; 0 as long as an epoch's length isn't known."""
+        """Set and return the learning rate after this many updates; 0 while the length of an epoch is not known."""
         warmup = round(self.total * self.cfg.warmup_ratio)
         if num_updates < warmup:
             share = num_updates / warmup

@@ -1,9 +1,9 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The borders of fairseq's options and of this plug-in's, checked once for every command and checkpoint.
+"""The borders of fairseq's and this plug-in's options, checked once for every command and checkpoint.
 
-fairseq itself checks hardly any: a value beyond its border ends in a traceback from somewhere inside, hours later, or in
-nothing at all (``--mono-alpha nan``).
+fairseq itself checks hardly any. A value beyond its border ends in a traceback from deep inside, hours later, or goes
+unnoticed (``--mono-alpha nan``).
 """
 
 import argparse
@@ -31,16 +31,16 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.options.literals import EVALUATED
 
 OFF_OR_MORE = Number(int, least=-1)  # -1 switches it off
-PROBABILITY = Number(least=0, below=1)  # of dropping something: of 1, nothing is left to train
+PROBABILITY = Number(least=0, below=1)  # of dropping something; with 1, nothing is left to train
 LAYERS = Number(int, least=1, most=1_000)
 POSITIONS = Number(int, least=1, most=2**20)  # each has a row in a table
-PROCESSES = Number(int, least=0, most=1_024)  # more are a slip, and can stop the machine
+PROCESSES = Number(int, least=0, most=1_024)  # more are a typo, and can stop the machine
 MACHINES = Number(int, least=1, most=65_536)
 
 BORDERS: dict[str, Number] = {
     name: border
     for border, names in (
-        # Divisors, and what there must be one of at least
+        # Divisors, and numbers that must be at least 1
         (COUNT, "log_interval fp16_init_scale fp16_scale_window amp_init_scale amp_scale_window all_gather_list_size "
                 "max_tokens max_tokens_valid batch_size batch_size_valid required_batch_size_multiple "
                 "required_seq_len_multiple validate_interval max_valid_steps num_shards bucket_cap_mb localsgd_frequency "
@@ -77,7 +77,7 @@ BORDERS: dict[str, Number] = {
         (Number(least=1), "t_mult"),
         (Number(least=-1), "min_lr stop_min_lr warmup_init_lr diversity_rate"),
         (Number(least=-1, most=1), "sampling_topp"),
-        (EXPONENT, "mono_alpha bitext_alpha"),
+        (EXPONENT, "mono_alpha bitext_alpha alpha"),
         # Translation
         (Number(int, least=1, most=10_000), "beam"),
         (LENGTH_PENALTY, "lenpen lenpen_mt"),
@@ -87,7 +87,7 @@ BORDERS: dict[str, Number] = {
 LISTS = ("lr", "update_freq")  # a value an epoch
 
 
-# Options whose text fairseq takes for a Python or JSON value: what it must be, and how it is read.
+# Options whose text fairseq reads as a Python or JSON value: its type, an example, and how to read it.
 VALUES: dict[str, tuple[type, str, Callable[[str], Any]]] = {
     "model_overrides": (dict, "{'dropout': 0.1}", ast.literal_eval),
     "optimizer_overrides": (dict, "{'lr': 0.1}", ast.literal_eval),
@@ -100,21 +100,21 @@ MAY_BE_EMPTY = ("checkpoint_suffix", "replace_unk", "post_process", "eval_bleu_r
 
 
 def check_options(options: Mapping[str, Any], where: str = "") -> None:
-    """Refuse options beyond their borders, by themselves and together.
+    """Refuse options beyond their borders, each alone and in combination.
 
     Args:
-        options: by name, as fairseq has them; those that are None or refer to others, ``${...}``, are passed over.
-        where: what they are from, before the message, such as ``a.pt: its options: ``; of the command line nothing.
+        options: by fairseq's names; options that are None or refer to others, ``${...}``, are not checked.
+        where: the beginning of the message, such as ``a.pt: its options: ``; empty for the command line.
 
     Raises:
-        UserError: with the option, the value, and its border.
+        UserError: names the option, the value, and its border.
     """
     for message in _problems(options):
         raise UserError(f"{where}{message}")
 
 
 def option(name: str) -> str:
-    """The option as it is on the command line."""
+    """Return the option's name on the command line."""
     return "--embed-dim" if name == "table_dim" else f"--{name.replace('_', '-')}"
 
 
@@ -123,7 +123,7 @@ def _problems(options: Mapping[str, Any]) -> Iterator[str]:
         if value is None or isinstance(value, str) and value.startswith("${"):
             continue
         if isinstance(value, str) and name in EVALUATED and name not in ("adam_betas", "adaptive_softmax_cutoff", *VALUES):
-            continue  # other models' layers, as "[(512, 3)] * 20"
+            continue  # layers of other models, such as "[(512, 3)] * 20"
         if name in LISTS:
             if isinstance(value, (list, tuple)) and not value:
                 yield f"{option(name)}: is empty: give a value, or one for each epoch"
@@ -155,7 +155,7 @@ def _problems(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _problem(border: Number, value: Any) -> str | None:
-    if isinstance(value, str):  # what fairseq reads later, such as --total-num-update
+    if isinstance(value, str):  # fairseq converts it later, such as --total-num-update
         try:
             border(value)
         except argparse.ArgumentTypeError as error:
@@ -168,7 +168,7 @@ def _of_betas(value: Any) -> Iterator[str]:
     try:
         betas = ast.literal_eval(value) if isinstance(value, str) else value
         right = len(betas) == 2 and all(PROBABILITY.problem(beta) is None for beta in betas)
-    except Exception:  # literal_eval raises anything
+    except Exception:  # literal_eval raises many kinds
         right = False
     if not right:
         yield f"--adam-betas {short(value)}: must be two numbers from 0 to below 1, such as '(0.9, 0.98)'"
@@ -178,7 +178,7 @@ def _of_cutoff(value: Any) -> Iterator[str]:
     try:
         sizes = list(ast.literal_eval(value) if isinstance(value, str) else value)
         right = sizes and all(COUNT.problem(size) is None for size in sizes) and sizes == sorted(set(sizes))
-    except Exception:  # literal_eval raises anything
+    except Exception:  # literal_eval raises many kinds
         right = False
     if not right:
         yield f"--adaptive-softmax-cutoff {short(value)}: must be growing numbers of tokens, such as 1000,10000"
@@ -188,14 +188,14 @@ def _of_value(name: str, value: Any) -> Iterator[str]:
     kind, example, read = VALUES[name]
     try:
         right = isinstance(read(value) if isinstance(value, str) else value, kind)
-    except Exception:  # literal_eval raises anything
+    except Exception:  # literal_eval raises many kinds
         right = False
     if not right:
         yield f"{option(name)} {short(value)}: must be like {example}"
 
 
 def _together(options: Mapping[str, Any]) -> Iterator[str]:
-    """What two options must be to one another."""
+    """Yield what is wrong with combinations of options."""
     options = {name: value for name, value in options.items() if isinstance(value, (int, float))}
     for side in ("encoder", "decoder"):
         dim, heads = (options.get(f"{side}_{name}") for name in ("embed_dim", "attention_heads"))
@@ -213,10 +213,10 @@ def _together(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def lengths(options: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with the lengths of translations: the shortest source, of </s> alone, must get one that is allowed."""
+    """Yield what is wrong with the lengths of translations: even the shortest source, </s>, must get an allowed length."""
     a, b, least = (options.get(name) for name in ("max_len_a", "max_len_b", "min_len"))
     if None not in (a, b, least) and int(a + b) < max(1, least):
-        yield f"--max-len-a {a:g} and --max-len-b {b}: must allow {max(1, least)} tokens at least (--min-len {least})"
+        yield f"--max-len-a {a:g} and --max-len-b {b}: must allow at least {max(1, least)} tokens (--min-len {least})"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

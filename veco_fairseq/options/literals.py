@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""No option runs code: where fairseq evaluates a string, only a literal may stand."""
+"""Makes sure that no option runs code: strings that fairseq evaluates must be literals."""
 
 import ast
 import re
@@ -11,11 +11,11 @@ from typing import Any
 
 from veco_fairseq.errors import UserError
 
-# What a literal may grow to by "*": fairseq's own options repeat a layer some 20 times, and "[0] * 10**12" must not.
+# The most items that "*" may make: fairseq's own options repeat a layer some 20 times, but "[0] * 10**12" is refused.
 LONGEST = 10_000
 
 
-# The options that fairseq hands to eval, in the modules that importing fairseq imports (a test looks for others).
+# The options that fairseq gives to eval, in the modules that importing fairseq imports (a test looks for others).
 EVALUATED = frozenset((
     # any transformer
     "adaptive_input_cutoff", "adaptive_softmax_cutoff", "character_filters", "xformers_att_config",
@@ -32,19 +32,19 @@ EVALUATED = frozenset((
 ))  # fmt: skip
 
 
-# OmegaConf's ${resolver:arguments}, as against ${another.option}, which fairseq's own options have.
+# OmegaConf's ${resolver:arguments}, unlike ${another.option}, which fairseq's own options have.
 RESOLVER = re.compile(r"\$\{[^{}]*:")
 
 
-# What literal raises, on texts that are too long or too deep as well.
+# Errors of literal, also for texts that are too long or too deep.
 NO_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
 
 
 def literal(text: str) -> Any:
-    """The value of a Python literal; of sums and repetitions of such, too, as in ``[(512, 3)] * 20 + [(512, 2)]``.
+    """Return the value of a Python literal, or of sums and repetitions of literals, as in ``[(512, 3)] * 20 + [(512, 2)]``.
 
     Raises:
-        ValueError, SyntaxError, ... (NO_LITERAL): it is something else, such as a name or a call.
+        ValueError, SyntaxError, ... (NO_LITERAL): the text is something else, such as a name or a call.
     """
     return _value(ast.parse(text.strip(), mode="eval").body)
 
@@ -62,12 +62,12 @@ def _value(node: ast.expr) -> Any:
 
 
 def shown(text: str) -> str:
-    """The start of a text of unknown length and contents, in one line."""
+    """Return the start of a text of unknown length and content, in one line."""
     return repr(text[:60]) + ("..." if len(text) > 60 else "")
 
 
 def options_of(state: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The options in a checkpoint's ``cfg`` and ``args``, each with its place, as ``cfg.model.dropout``."""
+    """Yield the options in a checkpoint's ``cfg`` and ``args``, each with its path, as ``cfg.model.dropout``."""
     left = [(name, state.get(name)) for name in ("args", "cfg")]
     seen = set()
     while left:
@@ -82,11 +82,11 @@ def options_of(state: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def check_options(path: str | Path, state: dict[str, Any]) -> None:
-    """Refuse a checkpoint with code where fairseq evaluates an option, or with an interpolation that calls a resolver.
+    """Refuse a checkpoint with code in an option that fairseq evaluates, or with an interpolation that calls a resolver.
 
     Raises:
-        UserError: an option of :data:`EVALUATED` holds a string that is no literal, or any option one such as
-            ``${oc.env:HOME}``, for which OmegaConf would read the environment; it is named.
+        UserError: an option of :data:`EVALUATED` is a string but no literal, or any option is one like
+            ``${oc.env:HOME}``, for which OmegaConf would read the environment; names the option.
     """
     for place, value in options_of(state):
         if isinstance(value, str) and RESOLVER.search(value):
@@ -99,6 +99,6 @@ def check_options(path: str | Path, state: dict[str, Any]) -> None:
                 literal(value)
             except NO_LITERAL as error:
                 raise UserError(
-                    f"{path}: refused: its option {place} is {shown(value)}, which fairseq would evaluate, and only "
-                    "a literal may be evaluated (numbers, strings, lists, ...): do not use this file, or mend the option"
+                    f"{path}: refused: its option {place} is {shown(value)}, which fairseq would evaluate, but only a "
+                    "literal may be evaluated (numbers, strings, lists, ...): do not use this file, or mend the option"
                 ) from error

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Sentences that mean the same, found by their mean-pooled states: Tatoeba's accuracy and BUCC's mining.
+"""Finds sentences that mean the same by their mean-pooled states: Tatoeba's accuracy and BUCC's mining.
 
-As in XTREME (Hu et al. 2020) and XLM-E (section 4.2): nearest neighbours by cosine, or by a margin against hubs.
+As in XTREME (Hu et al. 2020) and XLM-E (section 4.2), the search is for nearest neighbours by cosine or by a margin.
 """

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Pairs of translations in two texts, as in BUCC."""
+"""Mines pairs of translations in two texts, as in BUCC."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ class Pair(NamedTuple):
 
 
 def mine(forward: Candidates, backward: Candidates) -> list[Pair]:
-    """The best candidate of every sentence on both sides, best first, no sentence twice (Artetxe and Schwenk 2019)."""
+    """Return the best candidates of all sentences on both sides, best first, no sentence twice (Artetxe and Schwenk 2019)."""
     scores, ys = forward.best()
     back_scores, xs = backward.best()
     pairs = zip(range(len(ys)), ys.tolist(), scores.tolist())
@@ -39,7 +39,7 @@ def mine(forward: Candidates, backward: Candidates) -> list[Pair]:
 
 
 def figures(kept: Sequence[Pair], gold: set[tuple[int, int]]) -> dict[str, float]:
-    """Precision, recall and F1 of mined pairs; ``gold`` has sentence numbers, and is not empty."""
+    """Return precision, recall and F1 of mined pairs; ``gold`` holds pairs of sentence numbers, and is not empty."""
     right = sum((pair.x, pair.y) in gold for pair in kept)
     return {
         "precision": right / max(1, len(kept)),
@@ -49,14 +49,14 @@ def figures(kept: Sequence[Pair], gold: set[tuple[int, int]]) -> dict[str, float
 
 
 def best_threshold(mined: Sequence[Pair], gold: set[tuple[int, int]]) -> float:
-    """The score that gives the best F1 when pairs of at least this score are kept, as BUCC's is tuned on its dev set.
+    """Return the threshold with the best F1, for pairs with at least this score; BUCC tunes it on its dev set.
 
-    It lies between the last pair that is kept and the first that isn't; ``mined`` is sorted, best first.
+    It lies between the last pair that is kept and the first that is not; ``mined`` is sorted, best first.
     """
     right = np.cumsum([(pair.x, pair.y) in gold for pair in mined])
     scores = np.array([pair.score for pair in mined])
     f1 = 2 * right / (np.arange(1, len(mined) + 1) + len(gold))
-    f1[:-1][scores[:-1] == scores[1:]] = -1  # pairs of one score are kept or left together
+    f1[:-1][scores[:-1] == scores[1:]] = -1  # pairs with equal scores are kept or dropped together
     last = int(f1.argmax())
     return float(scores[last : last + 2].mean())
 
@@ -66,7 +66,7 @@ def best_threshold(mined: Sequence[Pair], gold: set[tuple[int, int]]) -> float:
 
 
 def read_sentences(path: Path) -> dict[str, str]:
-    """id -> sentence, of lines ``ID<TAB>sentence``.
+    """Read id -> sentence from lines ``ID<TAB>sentence``.
 
     Raises:
         UserError: a line has no tab, an id comes twice, or the file is empty.
@@ -74,7 +74,7 @@ def read_sentences(path: Path) -> dict[str, str]:
     sentences: dict[str, str] = {}
     for number, (name, sentence) in _columns(path):
         if name in sentences:
-            raise UserError(f"{path}, line {number}: the id {name} comes a second time")
+            raise UserError(f"{path}, line {number}: the id {name} is there twice")
         sentences[name] = sentence
     if not sentences:
         raise UserError(f"{path}: is empty")
@@ -82,10 +82,10 @@ def read_sentences(path: Path) -> dict[str, str]:
 
 
 def read_gold(path: Path, x: Sequence[str], y: Sequence[str]) -> set[tuple[int, int]]:
-    """The pairs of lines ``ID<TAB>ID`` as numbers of the ids ``x`` and ``y``.
+    """Read pairs from lines ``ID<TAB>ID``, as positions in the ids ``x`` and ``y``.
 
     Raises:
-        UserError: a line has no tab or another id, or the file is empty.
+        UserError: a line has no tab or an unknown id, or the file is empty.
     """
     places = [{name: number for number, name in enumerate(names)} for names in (x, y)]
     gold = set()
@@ -100,7 +100,7 @@ def read_gold(path: Path, x: Sequence[str], y: Sequence[str]) -> set[tuple[int, 
 
 
 def _columns(path: Path) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Each line's number and two columns."""
+    """Yield each line's number and two columns."""
     for number, line in enumerate(read_lines(path), start=1):
         first, tab, second = line.partition("\t")
         if not tab:
@@ -109,7 +109,7 @@ def _columns(path: Path) -> Iterator[tuple[int, tuple[str, str]]]:
 
 
 def write_pairs(path: Path, pairs: Sequence[Pair], x: Sequence[str], y: Sequence[str]) -> None:
-    """Lines ``score<TAB>ID<TAB>ID``."""
+    """Write lines ``score<TAB>ID<TAB>ID``."""
     with atomic_output(path) as temporary:
         lines = (f"{pair.score:.6f}\t{x[pair.x]}\t{y[pair.y]}\n" for pair in pairs)
         temporary.write_text("".join(lines), encoding="utf-8")

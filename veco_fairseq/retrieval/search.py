@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Nearest neighbours, exactly, and their scores."""
+"""Exact search for nearest neighbours, and their scores."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ QUERIES_A_CHUNK, KEYS_A_CHUNK = 1024, 65536  # similarities at a time: 256 MiB
 
 
 def nearest(queries: Tensor, keys: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The ``k`` keys of the largest inner product with each query, exactly; by FAISS where it is installed.
+    """Return the ``k`` keys with the largest inner product with each query, exactly; by FAISS if it is installed.
 
     Args:
         queries: (n, dim).
@@ -32,7 +32,7 @@ def nearest(queries: Tensor, keys: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _nearest_by_chunks(queries: Tensor, keys: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """:func:`nearest` without FAISS: never more than a chunk of similarities at a time."""
+    """Compute :func:`nearest` without FAISS, with at most one chunk of similarities at a time."""
     results = []
     for chunk in queries.split(QUERIES_A_CHUNK):
         best, indices = chunk.new_empty(len(chunk), 0), torch.empty(len(chunk), 0, dtype=torch.long)
@@ -52,22 +52,22 @@ class Candidates(NamedTuple):
     indices: Tensor
 
     def best(self) -> tuple[Tensor, Tensor]:
-        """The best candidate's score and index, both (sentences)."""
+        """Return the best candidate's score and index, both (sentences)."""
         places = self.scores.argmax(1, keepdim=True)
         return self.scores.gather(1, places).squeeze(1), self.indices.gather(1, places).squeeze(1)
 
 
 def candidates(x: Tensor, y: Tensor, score: str = "csls", k: int = 10) -> tuple[Candidates, Candidates]:
-    """The ``k`` nearest neighbours of each x in y and of each y in x, scored.
+    """Return the ``k`` nearest neighbours of each x in y and of each y in x, with scores.
 
-    With r(x) the mean cosine of x and its k neighbours, which is high for a hub that is near to everything:
+    r(x) is the mean cosine of x and its k neighbours, which is high for a hub that is near to everything:
 
     - "cosine": cos(x, y)
     - "csls": 2 cos(x, y) - r(x) - r(y) (Conneau et al. 2018, equation 3)
     - "ratio": cos(x, y) / ((r(x) + r(y)) / 2) (Artetxe and Schwenk 2019, equation 2)
 
     Args:
-        x: (n, dim), of length 1; y: (m, dim), likewise.
+        x, y: (n, dim) and (m, dim), of length 1.
 
     Raises:
         UserError: there is no such score.
@@ -87,5 +87,5 @@ def candidates(x: Tensor, y: Tensor, score: str = "csls", k: int = 10) -> tuple[
 
 
 def accuracy(found: Candidates) -> float:
-    """The share of sentences whose best candidate is the one of the same number (Tatoeba)."""
+    """Return the share of sentences whose best candidate has the same number (Tatoeba)."""
     return found.best()[1].eq(torch.arange(len(found.indices))).float().mean().item()

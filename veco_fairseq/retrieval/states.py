@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The mean-pooled states of sentences."""
+"""Mean-pooled states of sentences."""
 
 import sys
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from veco_fairseq.models.base import PretrainingModel
 
 
 def pooled_states(model: PretrainingModel, tokens: Tensor) -> Tensor:
-    """The mean of each sequence's unplugged states, after the embeddings and after every layer.
+    """Return the mean of each sequence's plugged-out states, after the embeddings and after every layer.
 
     Args:
         model: in eval mode.
-        tokens: (batch, length), padded on the right; ``<s>`` and ``</s>`` count, padding doesn't.
+        tokens: (batch, length), padded on the right; ``<s>`` and ``</s>`` count, padding does not.
 
     Returns:
         (layers + 1, batch, dim), fp32: embeddings first, H^L last.
@@ -35,17 +35,17 @@ def pooled_states(model: PretrainingModel, tokens: Tensor) -> Tensor:
 def sentence_states(
     pretrained: PretrainedModel, lines: Sequence[str], *, layers: Sequence[int], max_tokens: int = 8192, name: str = ""
 ) -> Tensor:
-    """The mean-pooled states of raw text, of length 1; on standard error its progress, and how many lines were cut.
+    """Return the mean-pooled states of raw text, scaled to length 1; print progress, and the number of lines that are cut.
 
     Args:
         pretrained: on the device to compute on.
-        lines: sentences; what is longer than the model has positions is cut.
+        lines: sentences; a sentence that is longer than the model's positions is cut.
         layers: 0 for the embeddings, n for the states after the n-th layer.
         max_tokens: of a batch, with padding.
         name: of the text, for the messages.
 
     Returns:
-        (layers asked for, sentences, dim), fp32.
+        (number of ``layers``, sentences, dim), fp32.
     """
     model, eos = pretrained.model, pretrained.dictionary.eos()
     longest = model.encoder.max_positions()

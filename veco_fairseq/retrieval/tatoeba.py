@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Tatoeba: which share of sentences is nearest to its own translation, by layer."""
+"""Tatoeba: the share of sentences that are nearest to their own translation, by layer."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,10 +16,10 @@ Accuracies = dict[str, tuple[float, float]]  # layer -> to the target, and to th
 
 
 def read_pair(argument: str) -> tuple[str, Sides]:
-    """The name and the two texts of ``NAME=SRC,TGT``.
+    """Read the name and the two texts of ``NAME=SRC,TGT``.
 
     Raises:
-        UserError: it is none, or the texts are empty or of different length.
+        UserError: the argument has another form, or the texts are empty or have different numbers of lines.
     """
     name, equals, files = argument.partition("=")
     source, comma, target = files.partition(",")
@@ -36,9 +36,9 @@ def evaluate(
     """Print each pair's accuracies and their mean, and return them by name.
 
     Args:
-        pairs: as of :func:`read_pair`.
-        layers: as of :func:`sentence_states`.
-        score, neighbours: as of :func:`candidates`.
+        pairs: from :func:`read_pair`.
+        layers: as in :func:`sentence_states`.
+        score, neighbours: as in :func:`candidates`.
     """
     print(f"accuracy (%) by layer, to the target / to the source; score: {score}")
     print(f"{'':8} {' '.join(f'{layer:>13}' for layer in layers)}", flush=True)
@@ -61,10 +61,10 @@ def _print(name: str, of_pair: Accuracies) -> None:
 
 
 def read_accuracies(path: Path, pair: str) -> dict[int, tuple[float, float]]:
-    """A pair's accuracies by layer, to the target and to the source, from the file of ``retrieve.py tatoeba --json``.
+    """Read a pair's accuracies by layer, to the target and to the source, from ``veco retrieve tatoeba --json``.
 
     Raises:
-        UserError: it is no such file, or has no such pair.
+        UserError: the file is another one, or has no such pair.
     """
     try:
         pairs = read_json(path)["accuracy"]
@@ -75,4 +75,4 @@ def read_accuracies(path: Path, pair: str) -> dict[int, tuple[float, float]]:
             raise ValueError("no accuracies from 0 to 1")
         return accuracies
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise UserError(f"{path}: is not a file of retrieve.py tatoeba --json") from error
+        raise UserError(f"{path}: is not a file of veco retrieve tatoeba --json") from error

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""What pre-training and understanding share: one vocabulary for all languages."""
+"""The task that pre-training and understanding share, with one vocabulary for all languages."""
 
 from pathlib import Path
 
@@ -13,13 +13,13 @@ from veco_fairseq.data.sentencepiece import DICT_NAME, MODEL_NAME
 
 
 class VecoTask(FairseqTask):
-    """A task with a dictionary, whose symbols its checkpoints keep in ``task_state``.
+    """A task with one dictionary. Checkpoints keep its symbols in ``task_state``.
 
     Args:
         vocabulary: the folder of dict.txt and, if there is one, sentencepiece.bpe.model.
 
     Attributes:
-        ddp_backend: instead of fairseq's default, which takes neither parameters without a gradient nor several backward
+        ddp_backend: replaces fairseq's default, which allows neither parameters without a gradient nor several backward
             passes an update.
     """
 
@@ -40,8 +40,8 @@ class VecoTask(FairseqTask):
         return self.dictionary
 
     def begin_epoch(self, epoch: int, model) -> None:
-        """Put the dictionary and the SentencePiece model beside the checkpoints, so that they stand alone."""
+        """Copy the dictionary and the SentencePiece model to the checkpoints, so that these can be used alone."""
         if distributed_utils.get_global_rank() == 0:
             for name in (DICT_NAME, MODEL_NAME):
-                if (self.vocabulary / name).is_file():  # under one temporary name, so that kills leave one file at most
+                if (self.vocabulary / name).is_file():  # under a fixed temporary name, so that kills leave one file at most
                     PathManager.copy(str(self.vocabulary / name), str(Path(self.cfg.save_dir) / name), overwrite=True)

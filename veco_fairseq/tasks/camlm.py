@@ -40,7 +40,7 @@ class CamlmTask(VecoTask):
     of one language or pair. The checkpoint's ``task_state`` keeps the dictionary's symbols.
 
     Raises:
-        UserError: options or data that cannot be trained on.
+        UserError: the options or the data cannot be trained with.
     """
 
     def __init__(self, cfg: CamlmTaskConfig, dictionary: Dictionary):
@@ -56,43 +56,42 @@ class CamlmTask(VecoTask):
         check_options(cfg)
         first, *others = map(Path, utils.split_paths(cfg.data))
         dictionary = roots.load_dictionary(first)
-        for shard_root in others:  # now, and not when their epoch comes
+        for shard_root in others:  # check them now, and not when their epoch comes
             find_sources(shard_root, "train", cfg)
             if (shard_root / roots.DICT_NAME).exists() and roots.load_dictionary(shard_root) != dictionary:
-                raise UserError(f"{shard_root / roots.DICT_NAME}: is another dictionary than {first}'s: shards share one")
+                raise UserError(f"{shard_root / roots.DICT_NAME}: differs from {first}'s: shards need one dictionary")
         logger.info(f"dictionary: {len(dictionary):,} types, <mask> included")
         return cls(cfg, dictionary)
 
     def state_dict(self) -> dict[str, Any]:
-        """What checkpoints keep: the symbols, and what the criterion needs to go on."""
+        """Return what checkpoints keep: the symbols, and what the criterion needs to go on."""
         return {**super().state_dict(), **({} if self.criterion is None else self.criterion.task_state())}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.resume_task_state(state_dict, "the checkpoint")
 
     def resume_task_state(self, task_state: dict[str, Any], checkpoint: str) -> None:
-        """Go on with a checkpoint's; refuse one of another dictionary, of the same size too: its rows would mean other
-        tokens.
+        """Go on with a checkpoint's state; refuse one of another dictionary, even of the same size.
 
         Raises:
-            UserError: with both sizes and the first token that differs.
+            UserError: names both sizes and the first token that differs.
         """
         require_same_symbols(task_state.get("symbols"), self.dictionary, checkpoint, self.cfg.data)
         if self.criterion is not None:
             self.criterion.load_task_state(task_state)
 
     def build_model(self, cfg, from_checkpoint: bool = False):
-        """The model, if its position table holds the sequences that the options allow; from XLM-R, if asked for."""
+        """Build the model, from XLM-R with ``--init-from``; check that it has positions for the longest sequences."""
         model = super().build_model(cfg, from_checkpoint)
         self.arch, self.criterion_of_model = getattr(model.args, "arch", ""), model.criterion
         self.frozen_updates = model.args.freeze_backbone_updates
         if self.frozen_updates and not model.args.init_from and not from_checkpoint:
             raise UserError(
                 f"--freeze-backbone-updates {self.frozen_updates}: would freeze random weights: add --init-from XLMR, "
-                "or take it away"
+                "or leave it out"
             )
         if self.frozen_updates and self.cfg.fp16 and not self.cfg.memory_efficient_fp16:
-            # Its gradients land at the wrong places there, and what is frozen decays.
+            # The gradients would get to the wrong parameters, and frozen ones would decay.
             raise UserError(
                 f"--freeze-backbone-updates {self.frozen_updates}: fairseq's --fp16 trains one fp32 copy of all parameters, "
                 "of which none can be frozen: give --autocast bf16, --amp or --memory-efficient-fp16 instead of --fp16"
@@ -106,7 +105,7 @@ class CamlmTask(VecoTask):
                     f"{option} is {length} tokens, and the model has {model.max_positions()} positions: "
                     "lower it, or raise --max-positions"
                 )
-        # What a checkpoint is going to replace needs no start.
+        # With a checkpoint to go on from, no start is needed.
         if model.args.init_from and not from_checkpoint and not (Path(self.cfg.save_dir) / "checkpoint_last.pt").exists():
             heads = model.args.encoder_attention_heads
             for group in init_from(model.encoder, self.dictionary, heads, model.args.init_from):
@@ -114,14 +113,14 @@ class CamlmTask(VecoTask):
         return model
 
     def build_criterion(self, cfg, from_checkpoint: bool = False):
-        """The criterion, if it is the model's, and has something to train at first."""
+        """Build the criterion; check that it belongs to the model, and has something to train from the start."""
         name = getattr(cfg, "_name", None)
         if None not in (name, self.criterion_of_model) and name != self.criterion_of_model:
             raise UserError(f"--criterion {name}: --arch {self.arch} takes --criterion {self.criterion_of_model}")
         if self.frozen_updates and getattr(cfg, "objective", None) == "mlm":
             raise UserError(
                 f"--freeze-backbone-updates {self.frozen_updates}: leaves nothing to train with --objective mlm, which "
-                "has no cross-attention: take one of the two away"
+                "has no cross-attention: leave out one of the two"
             )
         self.criterion = super().build_criterion(cfg, from_checkpoint)
         if self.criterion.loss_is and not from_checkpoint:
@@ -131,7 +130,7 @@ class CamlmTask(VecoTask):
     # Data
 
     def load_dataset(self, split: str, combine: bool = False, task_cfg=None, epoch: int = 1, **kwargs) -> None:
-        """Index a split's pairs: one root, that of epoch ``epoch``, of those joined with ':'."""
+        """Index a split's pairs; of several roots joined with ':', those of the root for this epoch."""
         paths = utils.split_paths(self.cfg.data)
         root = Path(paths[(epoch - 1) % len(paths)])
         masker = Masker if self.criterion is None else self.criterion.masker
@@ -157,17 +156,17 @@ class CamlmTask(VecoTask):
         disable_iterator_cache: bool = False,
         **kwargs,
     ) -> PlannedBatchIterator:
-        """Sample samples, planned lazily for training and listed for validation.
+        """Return an iterator over samples, which are planned lazily for training and listed for validation.
 
         Args:
-            max_tokens: ``--max-tokens``: caps the padded tokens of x and y in each kind of batch of one worker.
+            max_tokens: ``--max-tokens``, the most padded tokens of x and y in each kind of batch of one worker.
             max_sentences: ``--batch-size``, which is refused.
 
-        The others are as in :meth:`fairseq.tasks.FairseqTask.get_batch_iterator`.
+        The other arguments are as in :meth:`fairseq.tasks.FairseqTask.get_batch_iterator`.
         """
         if max_sentences is not None:
             raise UserError(
-                "--batch-size is not for --task camlm, whose two kinds of batch have sizes of their own: "
+                "--batch-size is not for --task camlm, whose two kinds of batch have their own sizes: "
                 "use --mono-batch-size and --bitext-batch-size (and --max-tokens)"
             )
         if max_tokens is None:
@@ -196,7 +195,7 @@ class CamlmTask(VecoTask):
         return iterator
 
     def _batches_made_from(self, dataset: PretrainingDataset, max_tokens: int, num_shards: int, epoch: int) -> dict[str, Any]:
-        """All that decides on an epoch's batches, by option."""
+        """Return everything that an epoch's batches depend on, by option."""
         made_from = {
             "number of workers": num_shards, "--max-tokens": max_tokens, "--update-freq": self._update_freq(epoch)
         }  # fmt: skip
@@ -210,7 +209,7 @@ class CamlmTask(VecoTask):
         return self.cfg.update_freq[min(epoch, len(self.cfg.update_freq)) - 1]
 
     def _training_batches(self, dataset: PretrainingDataset, max_tokens: int, num_shards: int, epoch: int):
-        """A function of (number of workers, worker, epoch): see :class:`PlannedBatchIterator`."""
+        """Return a function of (number of workers, worker, epoch): see :class:`PlannedBatchIterator`."""
         plans = make_plans(dataset.streams, self.cfg, max_tokens)
         an_update = num_shards * self._update_freq(epoch)
         updates = self.cfg.updates_per_epoch or max(-(-plan.batches_per_pass // an_update) for plan in plans.values())
@@ -222,10 +221,10 @@ class CamlmTask(VecoTask):
     # Training
 
     def train_step(self, sample, model, criterion, optimizer, update_num: int, ignore_grad: bool = False):
-        """Forward and backward of each kind of batch in turn, so that only one's activations are in memory."""
+        """Run forward and backward for each kind of batch in turn, so that memory holds the activations of one."""
         model.train()
         model.set_num_updates(update_num)
-        # Here and not earlier: fairseq builds its optimizer over what can be trained before the first update.
+        # Not earlier: before the first update, fairseq builds its optimizer over the parameters that can be trained.
         model.freeze_backbone(update_num < self.frozen_updates)
         if not self.begun or self.begun[-1][0] != update_num:
             self.begun.append((update_num, time.monotonic()))
@@ -234,11 +233,11 @@ class CamlmTask(VecoTask):
         return self._add_up(sample, step)
 
     def valid_step(self, sample, model, criterion):
-        """The same without gradients."""
+        """Run forward for each kind of batch, without gradients."""
         return self._add_up(sample, partial(super().valid_step, model=model, criterion=criterion))
 
     def reduce_metrics(self, logging_outputs: list[dict], criterion) -> None:
-        """The criterion's, and in training ``hours_left``, at the rate of the last 100 updates."""
+        """Log the criterion's metrics, and in training ``hours_left`` at the speed of the last 100 updates."""
         super().reduce_metrics(logging_outputs, criterion)
         if criterion.training and self.cfg.max_update > 0 and len(self.begun) > 1:
             (first, then), (last, now) = self.begun[0], self.begun[-1]
@@ -257,7 +256,7 @@ class CamlmTask(VecoTask):
 
     @staticmethod
     def _add_up(sample: dict[str, dict], step):
-        """Sums of (loss, sample size, log) over the kinds of batch of a sample."""
+        """Return the sums of (loss, sample size, log) over the kinds of batch of a sample."""
         loss, sample_size, total = 0.0, 0, {}
         for kind in KINDS:
             if kind in sample:

@@ -16,7 +16,7 @@ from veco_fairseq.errors import UserError
 
 @dataclass
 class CamlmTaskConfig(DataOptions, FairseqDataclass):
-    """Options of the task."""
+    """The task's options."""
 
     seed: int = II("common.seed")
     update_freq: Any = II("optimization.update_freq")
@@ -27,7 +27,7 @@ class CamlmTaskConfig(DataOptions, FairseqDataclass):
 
 
 def check_options(cfg) -> None:
-    """Raise UserError for an option that cannot be right, whatever the data."""
+    """Raise UserError for an option that is wrong with any data."""
     for name in ("mono_mask_prob", "bitext_mask_prob"):
         if not 0 < getattr(cfg, name) <= 1:
             raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be above 0 and at most 1")
@@ -35,14 +35,14 @@ def check_options(cfg) -> None:
     if not 0 <= cfg.bitext_mask_spread <= most:
         raise UserError(
             f"--bitext-mask-spread {cfg.bitext_mask_spread}: must be from 0 to {most:g}, so that --bitext-mask-prob "
-            f"{cfg.bitext_mask_prob} and it stay between 0 and 1"
+            f"{cfg.bitext_mask_prob} plus or minus it is between 0 and 1"
         )
     for name in ("mono_max_length", "bitext_max_length"):
         if getattr(cfg, name) < 4:
-            raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be 4 at least, <s> and </s> included")
+            raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be at least 4, with <s> and </s>")
     for name in ("mono_batch_size", "bitext_batch_size", "updates_per_epoch"):
         if getattr(cfg, name) is not None and getattr(cfg, name) < 1:
-            raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be 1 at least")
+            raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be at least 1")
     paths = utils.split_paths(cfg.data or "")
     if not paths:
         raise UserError("the first argument, the data root, is missing")

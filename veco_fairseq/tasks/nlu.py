@@ -40,48 +40,52 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class NluTaskConfig(FairseqDataclass):
-    """Options of the task."""
+    """The task's options."""
 
     data: Optional[str] = field(
         default=None,
-        metadata={"help": "the folder of the raw files {train,dev,test}-LANG.{tsv,conllu,json}, .gz or not"},
+        metadata={"help": "folder of the raw files {train,dev,test}-LANG.{tsv,conllu,json}, plain or .gz"},
     )
     nlu_task: ChoiceEnum(list(NLU_TASKS)) = field(
         default="classification",
-        metadata={"help": "classification of sentence pairs, tagging of words, or span: answers to questions"},
+        metadata={"help": "classification: sentence pairs; tagging: words; span: answers to questions"},
     )
     plug: ChoiceEnum(["in", "out"]) = field(
         default="out",
-        metadata={"help": "in: predict from [H; S], with the cross-attention over the translation; out: from H"},
+        metadata={"help": "in: predict from [H; S], with cross-attention to the translation; out: predict from H"},
     )
     vocabulary: Optional[str] = field(
         default=None,
-        metadata={"help": "the folder of dict.txt and sentencepiece.bpe.model (default: that of --finetune-from-model, "
+        metadata={"help": "folder of dict.txt and sentencepiece.bpe.model (default: that of --finetune-from-model, "
                   "or else --save-dir)"},
     )  # fmt: skip
     train_langs: Optional[str] = field(
         default=None,
-        metadata={"help": "languages to train on, joined with commas: en alone for cross-lingual transfer (default: "
-                  "all that have a training set, translate-train-all)"},
+        metadata={"help": "comma-separated languages to train on: en alone for cross-lingual transfer (default: all that "
+                  "have a training set, for translate-train-all)"},
     )  # fmt: skip
-    valid_langs: Optional[str] = field(default=None, metadata={"help": "languages to validate on (default: all that have a set)"})
+    valid_langs: Optional[str] = field(
+        default=None, metadata={"help": "comma-separated languages to validate on (default: all found)"}
+    )
     pivot_lang: str = field(
         default="en",
         metadata={
-            "help": "with --plug in: the language whose file has the others' translations; its own are in the "
-            "file of the first other language in alphabetical order"
+            "help": "with --plug in: the language that the other files are translations of; its own translations come "
+            "from the first other language in alphabetical order"
         },
     )
-    max_length: int = field(default=128, metadata={"help": "tokens of a sequence at most (XTREME: 128; of questions 384)"})
-    stride: int = field(default=128, metadata={"help": "of a long context: tokens from one window's beginning to the next one's"})
+    max_length: int = field(default=128, metadata={"help": "longest sequence, in tokens (XTREME: 128, and 384 for questions)"})
+    stride: int = field(
+        default=128, metadata={"help": "tokens from the start of one window of a long context to the start of the next"}
+    )
     word_pooling: ChoiceEnum(["first", "mean"]) = field(
-        default="first", metadata={"help": "what a word's tag is predicted from: its first token, or their mean"}
+        default="first", metadata={"help": "predict a word's tag from its first token, or from the mean of its tokens"}
     )
     no_answer: bool = field(
-        default=False, metadata={"help": "questions may have no answer (else those are left out of training)"}
+        default=False, metadata={"help": "questions may have no answer; without this option, training leaves such questions out"}
     )
     answer_metric: ChoiceEnum(["squad", "mlqa"]) = field(
-        default="squad", metadata={"help": "what of an answer counts: as SQuAD defines it, or MLQA for each language"}
+        default="squad", metadata={"help": "how to compare answers: by SQuAD's rules, or by MLQA's for each language"}
     )
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
     save_dir: str = II("checkpoint.save_dir")
@@ -96,7 +100,7 @@ class NluTask(VecoTask):
     The checkpoint's ``task_state`` keeps the dictionary's symbols and the labels.
 
     Raises:
-        UserError: options or data that cannot be trained on.
+        UserError: the options or the data cannot be trained with.
     """
 
     def __init__(self, cfg: NluTaskConfig, dictionary: Dictionary, *, pieces, vocabulary: Path, labels: Sequence[str]):
@@ -115,12 +119,12 @@ class NluTask(VecoTask):
         if not Path(cfg.data).is_dir():
             raise UserError(f"{cfg.data}: no such folder: the first argument is the folder of the task's files")
         if cfg.stride < 1:
-            raise UserError(f"--stride {cfg.stride}: must be 1 at least")
+            raise UserError(f"--stride {cfg.stride}: must be at least 1")
         shortest = MAX_QUESTION + 4 + cfg.stride if str(cfg.nlu_task) == "span" else 8
         if cfg.max_length < shortest:
-            raise UserError(f"--max-length {cfg.max_length}: must be {shortest} at least, for this task and --stride")
+            raise UserError(f"--max-length {cfg.max_length}: must be at least {shortest}, for this task and --stride")
         vocabulary = _vocabulary(cfg)
-        # Of a checkpoint the labels come with its task_state.
+        # A checkpoint has its labels in its task_state.
         labels = [] if str(cfg.nlu_task) == "span" or kwargs.get("from_checkpoint") else _labels(cfg)
         pieces = load_sentencepiece(vocabulary / MODEL_NAME)
         dictionary = load_dictionary(vocabulary)
@@ -128,19 +132,19 @@ class NluTask(VecoTask):
         return cls(cfg, dictionary, pieces=pieces, vocabulary=vocabulary, labels=labels)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Of a checkpoint to predict with: its labels are the model's outputs."""
+        """Take the state of a checkpoint to predict with, whose labels are the model's outputs."""
         self.resume_task_state({"symbols": state_dict.get("symbols")}, "the checkpoint")
         self.labels = list(state_dict.get("labels", self.labels))
 
     def resume_task_state(self, task_state: dict[str, Any], checkpoint: str) -> None:
-        """Refuse a checkpoint of another dictionary, or of other labels."""
+        """Refuse a checkpoint with another dictionary or other labels."""
         require_same_symbols(task_state.get("symbols"), self.dictionary, checkpoint, self.vocabulary)
         theirs = task_state.get("labels", self.labels)
         if list(theirs) != self.labels:
-            raise UserError(f"{checkpoint}: has the labels {', '.join(theirs)}, and the data {', '.join(self.labels)}")
+            raise UserError(f"{checkpoint}: has the labels {', '.join(theirs)}, but the data has {', '.join(self.labels)}")
 
     def build_model(self, cfg, from_checkpoint: bool = False):
-        """The model, if its position table holds the sequences that the options allow."""
+        """Build the model; check that it has positions for the longest sequences."""
         model = super().build_model(cfg, from_checkpoint)
         if self.cfg.max_length > model.max_positions():
             raise UserError(f"--max-length {self.cfg.max_length}: the model has {model.max_positions()} positions")
@@ -152,12 +156,12 @@ class NluTask(VecoTask):
     # Data
 
     def load_dataset(self, split: str, combine: bool = False, training: Optional[bool] = None, **kwargs) -> None:
-        """Read and cut up a split in its languages.
+        """Read a split in its languages, and cut it into windows.
 
         Args:
-            training: whether to learn from it; by default from ``--train-subset``.
+            training: whether to learn from it (default: if it is ``--train-subset``).
         """
-        must_have_labels = training is None  # of a training; what is predicted may have none
+        must_have_labels = training is None  # data of a training needs labels; data to predict does not
         training = split == self.cfg.train_subset if training is None else training
         wanted = self.cfg.train_langs if training else self.cfg.valid_langs
         files = find_files(Path(self.cfg.data), split, self.nlu_task)
@@ -170,9 +174,9 @@ class NluTask(VecoTask):
         pairing = Pairing(files, self.cfg.pivot_lang, read, notes)
         sides = {lang: pairing.rows(lang).sides for lang in langs}
         unlabelled = (_has_nothing_to_learn(side, self.cfg.no_answer) for lang in langs for side in sides[lang])
-        if must_have_labels and not training and all(unlabelled):  # in training those are left out already
+        if must_have_labels and not training and all(unlabelled):  # training has left those out already
             names = ", ".join(str(files[lang]) for lang in langs)
-            raise UserError(f"{names}: no labels or answers, by which a checkpoint could be chosen: give a set with them")
+            raise UserError(f"{names}: has no labels or answers to choose a checkpoint by: give a set with them")
         if self.plug_in:
             items = list(chain.from_iterable(pairing.items(langs, training)))
         else:
@@ -182,7 +186,7 @@ class NluTask(VecoTask):
         if training and self.plug_in and not any(item.y for item in items):
             lang = next(lang for lang, of_lang in notes.items() if of_lang.counts)
             raise UserError(
-                f"--plug in: no example of {', '.join(langs)} has a translation, which would have the same id, or row "
+                f"--plug in: no example of {', '.join(langs)} has a translation, that is one with the same id or row "
                 f"({lang}: {notes[lang].lines()[0]}; --pivot-lang {self.cfg.pivot_lang})"
             )
         seed = self.cfg.seed if training else None
@@ -196,7 +200,7 @@ class NluTask(VecoTask):
             self.validation_langs = list(dict.fromkeys([*self.validation_langs, *langs]))
 
     def windows(self, notes: Notes) -> Windows:
-        """What makes the model's input of examples."""
+        """Return the object that turns examples into the model's input."""
         cfg = self.cfg
         pooling = str(cfg.word_pooling)
         return Windows(
@@ -210,7 +214,7 @@ class NluTask(VecoTask):
         )
 
     def _rows(self, path: Path, lang: str, *, training: bool, wanted: bool, notes: Notes) -> Rows:
-        """A language's examples; in training what is learnt from has a label, and no text any more."""
+        """Read a language's examples; for training only those with a label, and without their text."""
         windows = self.windows(notes)
         examples = read_examples(path, lang, self.nlu_task)
         sides = []
@@ -219,7 +223,7 @@ class NluTask(VecoTask):
             if training and wanted and _has_nothing_to_learn(side, self.cfg.no_answer):
                 notes.add("without label or answer, left out", example.where)
                 continue
-            if training:  # of some sets there are millions
+            if training:  # some sets have millions
                 side.example = without_text(example)
             sides.append(side)
         if not sides:
@@ -229,35 +233,35 @@ class NluTask(VecoTask):
     # Predictions
 
     def predict(self, batch: dict[str, Any], logits: Tensor) -> list[Prediction]:
-        """What the model says of a batch's examples."""
+        """Return the model's predictions for a batch's examples."""
         return list(predictions(batch, logits, nlu_task=self.nlu_task, labels=self.labels, no_answer=self.cfg.no_answer))
 
     def sums(self, found: list[Prediction]) -> dict[str, Sums]:
-        """What is right of the predictions, by language."""
+        """Return sums over the predictions that the scores follow from, by language."""
         return sums_by_language(found, self.nlu_task, str(self.cfg.answer_metric), self.cfg.no_answer)
 
     def validation_sums(self, batch: dict[str, Any], logits: Tensor) -> dict[str, float]:
-        """``LANG/NAME`` -> value, under the same keys for every batch."""
+        """Return ``LANG/NAME`` -> value, with the same keys for every batch."""
         found = self.sums(self.predict(batch, logits))
         return {f"{lang}/{name}": found.get(lang, {}).get(name, 0.0)
                 for lang in self.validation_langs for name in SUMS[self.nlu_task]}  # fmt: skip
 
 
 def _vocabulary(cfg: NluTaskConfig) -> Path:
-    """The folder of dict.txt and the SentencePiece model."""
+    """Return the folder of dict.txt and the SentencePiece model."""
     beside = cfg.finetune_from_model and Path(cfg.finetune_from_model).parent
     saved = Path(cfg.save_dir or "")
     folder = Path(cfg.vocabulary or beside or saved)
     if not (folder / DICT_NAME).is_file() or not (folder / MODEL_NAME).is_file():
         raise UserError(
-            f"{folder}: has no {DICT_NAME} and {MODEL_NAME}: give --finetune-from-model PRETRAINED with the two beside "
-            "it, or their folder as --vocabulary"
+            f"{folder}: has no {DICT_NAME} and {MODEL_NAME}: give --finetune-from-model PRETRAINED with both beside it, "
+            "or their folder as --vocabulary"
         )
     return folder
 
 
 def _chosen(files: dict[str, Path], wanted: Optional[str], cfg: NluTaskConfig, split: str) -> dict[str, Path]:
-    """The files of the languages that are wanted."""
+    """Return the files of the chosen languages."""
     if not files:
         raise UserError(
             f"{cfg.data}: has no {split} set of --nlu-task {cfg.nlu_task}: files such as {split}-en."
@@ -271,7 +275,7 @@ def _chosen(files: dict[str, Path], wanted: Optional[str], cfg: NluTaskConfig, s
 
 
 def _labels(cfg: NluTaskConfig) -> list[str]:
-    """The labels of the training sets, in the alphabet's order."""
+    """Return the labels of the training sets in alphabetical order."""
     files = find_files(Path(cfg.data), cfg.train_subset, str(cfg.nlu_task))
     labels = set()
     for lang, path in _chosen(files, cfg.train_langs, cfg, cfg.train_subset).items():
@@ -283,7 +287,7 @@ def _labels(cfg: NluTaskConfig) -> list[str]:
 def _has_nothing_to_learn(side: Side, no_answer: bool) -> bool:
     example = side.example
     if isinstance(example, Question):
-        # An answer that is not in the context is no reason to say that there is none.
+        # An answer that is missing in the context does not mean that the question has no answer.
         answered = any(window.target.any() for window in side.windows)
         return not (answered or (no_answer and not example.answers))
     return not (example.label if isinstance(example, SentencePair) else example.tags)

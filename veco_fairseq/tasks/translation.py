@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Translation, with a look at what a checkpoint was trained for, and with the authors' language tokens."""
+"""Translation that checks what a checkpoint was trained for, and knows the authors' language tokens."""
 
 import logging
 from itertools import chain
@@ -19,16 +19,22 @@ logger = logging.getLogger(__name__)
 
 
 class CheckedTranslationTask(TranslationTask):
-    """What ``--task translation`` is with this plug-in: fairseq's, without what it does in silence and to no good.
+    """``--task translation`` with this plug-in: fairseq's task, with checks for its silent failures.
 
-    A checkpoint keeps the dictionaries' symbols and the two languages in its ``task_state``. One of another dictionary
-    is refused, and one of the opposite direction, too, but for training. Where both dictionaries have their language's
-    token the task is :class:`VecoTranslationTask`: ``fairseq-generate`` and ``fairseq-interactive`` take
-    ``translation`` unless told otherwise, and a model of the authors' translates badly without the tokens.
+    A checkpoint keeps the dictionaries' symbols and both languages in its ``task_state``. A checkpoint with another
+    dictionary is refused, and, except for training, one of the opposite direction. If both dictionaries have their
+    language's token, the task is :class:`VecoTranslationTask`. This is the default because ``fairseq-generate`` and
+    ``fairseq-interactive`` take ``translation`` unless told otherwise, and the authors' models translate badly without
+    the tokens.
+
+    Attributes:
+        tokens_beside: that a source has beside its pieces: ``</s>``.
 
     Raises:
-        UserError: the checkpoint is of another dictionary or direction.
+        UserError: the checkpoint has another dictionary or direction.
     """
+
+    tokens_beside = 1
 
     def __init__(self, cfg, src_dict, tgt_dict):
         super().__init__(cfg, src_dict, tgt_dict)
@@ -39,7 +45,7 @@ class CheckedTranslationTask(TranslationTask):
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
-        """Make the task, with language tokens where the dictionaries have them."""
+        """Make the task, with language tokens if the dictionaries have them."""
         task = super().setup_task(cfg, **kwargs)
         if cls is not CheckedTranslationTask:
             return task
@@ -53,20 +59,20 @@ class CheckedTranslationTask(TranslationTask):
         return task
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
-        """Load a set; fairseq takes missing translations for none, and fails with the first batch.
+        """Load a set, and check that it has translations; without them, fairseq fails only with the first batch.
 
         Raises:
-            UserError: the set is to be trained or validated on, and has no target side.
+            UserError: a set for training or validation has no target side.
         """
         super().load_dataset(split, epoch, combine, **kwargs)
         if self.datasets[split].tgt is None and (split == self.cfg.train_subset or split.startswith("valid")):
             raise UserError(
-                f"{self.cfg.data}: its {split} data has no {self.cfg.target_lang}: run fairseq-preprocess again, on both "
+                f"{self.cfg.data}: its {split} data has no {self.cfg.target_lang}: run fairseq-preprocess again with both "
                 "languages"
             )
 
     def resume_task_state(self, task_state: dict[str, Any], checkpoint: str) -> None:
-        """Refuse a checkpoint of another dictionary, to train from or to translate with."""
+        """Refuse a checkpoint with another dictionary, for training and for translation."""
         of_target = task_state.get("symbols")
         of_both = (
             (task_state.get("source_symbols", of_target), self.src_dict, self.cfg.source_lang),
@@ -77,8 +83,10 @@ class CheckedTranslationTask(TranslationTask):
             require_same_symbols(symbols, dictionary, checkpoint, data / f"dict.{lang}.txt")
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Of a model to translate with."""
+        """Check the state of a model to translate with."""
         source, target = self.cfg.source_lang, self.cfg.target_lang
+        if state_dict.get("lang_pairs"):
+            raise UserError("the checkpoint is one of many directions: add --task veco_multilingual_translation")
         if source != target and state_dict.get("languages") == [target, source]:
             raise UserError(f"the checkpoint translates from {target} to {source}: check -s {source} and -t {target}")
         self.resume_task_state(state_dict, "the checkpoint")
@@ -87,26 +95,33 @@ class CheckedTranslationTask(TranslationTask):
 TASK_REGISTRY["translation"] = CheckedTranslationTask
 
 
+def refuse_fixed_lengths(cfg: TranslationConfig) -> None:
+    """Refuse options that fix the lengths of sentences before their language tokens are there."""
+    if cfg.num_batch_buckets > 0 or cfg.truncate_source:
+        option = "--truncate-source" if cfg.truncate_source else "--num-batch-buckets"
+        raise UserError(f"{option}: does not work with language tokens: leave it out")
+
+
 @register_task("veco_translation", dataclass=TranslationConfig)
 class VecoTranslationTask(CheckedTranslationTask):
-    """``translation`` for dictionaries with a token for each language, ``[en]``, placed as mBART's.
+    """``translation`` for dictionaries with a token for each language, such as ``[en]``, which stands where mBART has it.
 
-    Sources are ``x </s> [en]`` and targets ``y </s> [de]``: the target's token stands where ``</s>`` does otherwise, so
-    that the decoder begins with it, and a translation ends with it.
+    Sources are ``x </s> [en]`` and targets ``y </s> [de]``. The target's token plays the role of ``</s>``: the decoder
+    begins with it, and a translation ends with it.
 
     Raises:
-        UserError: a dictionary has no such token; ``--num-batch-buckets`` or ``--truncate-source``, which fix lengths
-            without the tokens.
+        UserError: a dictionary has no such token, or ``--num-batch-buckets`` or ``--truncate-source`` is given, which fix
+            lengths without the tokens.
     """
+
+    tokens_beside = 2
 
     def __init__(self, cfg, src_dict, tgt_dict):
         super().__init__(cfg, src_dict, tgt_dict)
         for dictionary, lang in ((src_dict, cfg.source_lang), (tgt_dict, cfg.target_lang)):
             if not has_language_token(dictionary, lang):
                 raise UserError(f"[{lang}]: is not in the dictionary: --task veco_translation needs it; try --task translation")
-        if cfg.num_batch_buckets > 0 or cfg.truncate_source:
-            option = "--truncate-source" if cfg.truncate_source else "--num-batch-buckets"
-            raise UserError(f"{option}: cannot be had with language tokens; leave it away")
+        refuse_fixed_lengths(cfg)
         self.source_token = src_dict.index(f"[{cfg.source_lang}]")
         self.target_token = tgt_dict.index(f"[{cfg.target_lang}]")
 
@@ -123,7 +138,7 @@ class VecoTranslationTask(CheckedTranslationTask):
         pairs.eos = self.target_token
 
     def build_dataset_for_inference(self, src_tokens, src_lengths, constraints=None):
-        """Sources with their language token; ``src_tokens`` end in ``</s>``."""
+        """Append the language token to the sources; ``src_tokens`` end in ``</s>``."""
         tokens = [source.new_tensor([*source.tolist(), self.source_token]) for source in src_tokens]
         return super().build_dataset_for_inference(tokens, [len(source) for source in tokens], constraints)
 
@@ -133,14 +148,14 @@ class VecoTranslationTask(CheckedTranslationTask):
         return super().build_generator(models, args, seq_gen_cls, more, prefix_allowed_tokens_fn)
 
     def inference_step(self, *args, **kwargs):
-        """Translate a batch; hypotheses end in ``</s>``, which everything that prints them leaves out."""
+        """Translate a batch; hypotheses end in ``</s>``, so that it is not printed."""
         hypotheses = super().inference_step(*args, **kwargs)
         for hypothesis in chain.from_iterable(hypotheses):
             hypothesis["tokens"] = self._with_eos(hypothesis["tokens"])
         return hypotheses
 
     def _inference_with_bleu(self, generator, sample, model):
-        """Translate and count for ``--eval-bleu`` without the token, which fairseq would count as a word that is always right."""
+        """Translate and count for ``--eval-bleu`` without the token, which would count as a word that is always right."""
         return super()._inference_with_bleu(generator, {**sample, "target": self._with_eos(sample["target"])}, model)
 
     def _with_eos(self, tokens):

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Batches of examples, alone or with their translations."""
+"""Batches of examples, with or without their translations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ class Side:
 
     Attributes:
         lang: its language.
-        example: as its file has it, in training without its text.
-        windows: what the model reads of it.
+        example: as in its file, in training without its text.
+        windows: the sequences that the model reads.
     """
 
     lang: str
@@ -34,12 +34,12 @@ class Side:
 
 @dataclass(slots=True)
 class Item:
-    """What is never apart in a batch: an example, and its translation for the cross-attention to look at.
+    """An example and the translation that its cross-attention looks at, which are always in one batch.
 
     Attributes:
-        x: what is to be predicted.
-        y: its translation, or none.
-        both: predict y, too, from x, as in training.
+        x: the example to predict.
+        y: its translation, or None.
+        both: also predict y, from x, as in training.
     """
 
     x: Side
@@ -48,17 +48,16 @@ class Item:
 
 
 def paired(xs: Sequence[Side], ys: Sequence[Side], both: bool, notes: Notes) -> list[Item]:
-    """Each x with the y of the same id, or without one alone.
+    """Return each x with the y of the same id, or alone if there is none.
 
     Raises:
-        UserError: two of the ys have one id, or two sentence pairs of the same id have different labels, so that the
-            ids mean nothing.
+        UserError: two of the ys have one id, or two sentence pairs with the same id have different labels.
     """
     by_id: dict[str, Side] = {}
     for y in ys:
         if y.example.id and by_id.setdefault(y.example.id, y) is not y:
             before = by_id[y.example.id].example.where
-            raise UserError(f"{y.example.where}: the id {y.example.id} was there before, at {before}")
+            raise UserError(f"{y.example.where}: the id {y.example.id} is there twice, first at {before}")
     items = []
     for x in xs:
         y = by_id.get(x.example.id)
@@ -75,7 +74,7 @@ def paired(xs: Sequence[Side], ys: Sequence[Side], both: bool, notes: Notes) -> 
 
 
 def by_window(item: Item) -> list[Item]:
-    """An item for each window: of x, with the window of y that is as far into its text, and what is left of y's."""
+    """Return an item for each window of x, with the window of y at the same number, and items for y's other windows."""
     xs, ys = ([Side(side.lang, side.example, [window]) for window in side.windows] if side else []
               for side in (item.x, item.y))  # fmt: skip
     if not ys:
@@ -89,15 +88,15 @@ def by_window(item: Item) -> list[Item]:
 class UnderstandingDataset(FairseqDataset):
     """Items of one split, in all its languages.
 
-    A batch has the rows (windows) of all its examples, and for each row in ``partner`` the row that its cross-attention
-    looks at, or -1 where it is plugged out.
+    A batch has the rows (windows) of all its examples. ``partner`` has for each row the row that its cross-attention
+    attends to, or -1 where it is plugged out.
 
     Args:
         items: the examples.
         nlu_task: classification, tagging or span.
-        pad: the padding's id.
-        seed: in training, for the order of items of one length; none: the order of the files, and batches know their
-            examples.
+        pad: the id of padding.
+        seed: in training, of the order of items with equal lengths; without it, items keep the order of the files, and
+            batches know their examples.
     """
 
     def __init__(self, items: list[Item], nlu_task: str, pad: int, seed: int | None = None):
@@ -106,7 +105,9 @@ class UnderstandingDataset(FairseqDataset):
         self.pad = pad
         self.seed = seed
         lengths = [[len(window.tokens) for side in (item.x, item.y) if side for window in side.windows] for item in items]
-        self.sizes = np.array([max(of_item) for of_item in lengths])  # the longest window, which the model must hold
+        self.sizes = np.array(
+            [max(of_item) for of_item in lengths]
+        )  # of the longest window, which the model must have positions for
         self.tokens = np.array([len(of_item) * max(of_item) for of_item in lengths])  # with padding
         self.max_tokens: int | None = None
 
@@ -123,7 +124,7 @@ class UnderstandingDataset(FairseqDataset):
         return np.minimum(self.tokens[indices], self.max_tokens or self.tokens.max())
 
     def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
-        """Make batches by size; an item of more tokens than ``max_tokens``, a long context's windows, is a batch of its own."""
+        """Make batches by size; an item with more tokens than ``max_tokens``, from a long context, gets its own batch."""
         self.max_tokens = max_tokens
         return super().batch_by_size(indices, max_tokens, max_sentences, required_batch_size_multiple)
 
@@ -131,22 +132,22 @@ class UnderstandingDataset(FairseqDataset):
         return int(self.sizes[index])
 
     def ordered_indices(self) -> np.ndarray:
-        """By length, so that batches have little padding; those of one length in a random order in training.
+        """Sort by length, so that batches have little padding; in training items of equal length are shuffled.
 
-        It is the same in every epoch, in which the batches come in another order: a resumed epoch has its own batches.
+        The order is the same in every epoch, so a resumed epoch has the same batches; only the batches' order changes.
         """
         order = np.arange(len(self)) if self.seed is None else np.random.default_rng(self.seed).permutation(len(self))
         return order[np.argsort(self.tokens[order], kind="stable")]
 
     def collater(self, items: list[Item]) -> dict[str, Any]:
-        """A batch.
+        """Make a batch.
 
         Returns:
-            ``net_input``: ``tokens``, (rows, length); ``partner``, (rows); for tags ``words``, (rows, length), the
-            batch's number of the word that a token stands for, or -1. ``target``: (rows), (words) or (rows, 2),
-            :data:`IGNORE` where nothing is to be predicted. ``rows``, but for training: of each predicted example the
-            side and its rows in the batch. ``id`` and ``ntokens``, ``nsentences`` as everywhere in fairseq. Empty
-            without items, as the last batch of one of several workers can be.
+            ``net_input``: ``tokens``, (rows, length); ``partner``, (rows); for tags ``words``, (rows, length), the number
+            in the batch of each token's word, or -1. ``target``: (rows), (words) or (rows, 2), :data:`IGNORE` where
+            nothing is predicted. ``rows``, except in training: each predicted example's side and its rows in the batch.
+            ``id``, ``ntokens`` and ``nsentences`` as in all of fairseq. The batch is empty without items, as one of
+            several workers' last batch can be.
         """
         if not items:
             return {}
@@ -183,7 +184,7 @@ class UnderstandingDataset(FairseqDataset):
         }
 
     def _words(self, windows: list[Window]) -> Tensor:
-        """Each window's words, numbered on through the batch."""
+        """Return each window's words, numbered through the batch."""
         numbered, count = [], 0
         for window in windows:
             numbered.append(np.where(window.words >= 0, window.words + count, -1))

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The tasks' files: rows of sentence pairs, tagged sentences, questions."""
+"""Reads the tasks' files: sentence pairs, tagged sentences, and questions."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -16,9 +16,9 @@ class SentencePair:
     """A row of XNLI or PAWS-X.
 
     Attributes:
-        id: shared by translations of the row: the file's own, or "row N".
-        where: the place in its file, for messages.
-        label: None where the file has none.
+        id: shared by the row's translations: the file's id, or "row N".
+        where: the file and line, for messages.
+        label: None if the file has none.
     """
 
     id: str
@@ -30,7 +30,7 @@ class SentencePair:
 
 @dataclass(frozen=True, slots=True)
 class TaggedSentence:
-    """A sentence of a treebank or of WikiAnn: as many tags as words, or none; without an id it is empty."""
+    """A sentence of a treebank or of WikiAnn, with a tag for each word or none; ``id`` may be empty."""
 
     id: str
     where: str
@@ -43,7 +43,7 @@ class Question:
     """A question on a context.
 
     Attributes:
-        answers: (first character in the context, text) each; none where the context does not answer it.
+        answers: (first character in the context, text) of each; empty if the context has no answer.
     """
 
     id: str
@@ -57,7 +57,7 @@ Example = SentencePair | TaggedSentence | Question
 
 
 def without_text(example: Example) -> Example:
-    """What training keeps of an example whose tokens are made: everything but the text."""
+    """Return what training keeps of an example once its tokens are made: everything but the text."""
     texts = {SentencePair: {"first": "", "second": ""}, TaggedSentence: {"words": (), "tags": ()},
              Question: {"question": "", "context": "", "answers": ()}}  # fmt: skip
     return replace(example, **texts[type(example)])
@@ -66,8 +66,8 @@ def without_text(example: Example) -> Example:
 # ---------------------------------------------------------------------------------------------------------------------
 # Sentence pairs
 
-# What the columns are called in the releases of PAWS-X, XNLI and SICK; a file without such a first row has the columns
-# sentence, sentence, label, as XTREME's.
+# Names of the columns in the releases of PAWS-X, XNLI and SICK. A file without a row of names has the columns sentence,
+# sentence, label, as XTREME's files.
 OTHER_NAMES = {"contradictory": "contradiction"}  # of a label, in XNLI's own training files
 COLUMNS = {
     "first": ("sentence1", "sentence_a", "premise"),
@@ -78,7 +78,7 @@ COLUMNS = {
 
 
 def read_sentence_pairs(path: Path, lang: str) -> Iterator[SentencePair]:
-    """The rows of a .tsv file, with or without a row of column names.
+    """Yield the rows of a .tsv file, with or without a row of column names.
 
     Raises:
         UserError: a row has another number of columns.
@@ -96,7 +96,7 @@ def read_sentence_pairs(path: Path, lang: str) -> Iterator[SentencePair]:
             if width not in (2, 3):
                 raise UserError(f"{path}, line 1: has {width} columns, not 2 sentences and a label, tabs between them")
         if len(cells) != width:
-            raise UserError(f"{path}, line {number}: has {len(cells)} columns, and line 1 has {width}")
+            raise UserError(f"{path}, line {number}: has {len(cells)} columns, but line 1 has {width}")
         label = cells[places["label"]].lower() if "label" in places else None
         row += 1
         name = cells[places["id"]] if "id" in places else f"row {row}"
@@ -106,7 +106,7 @@ def read_sentence_pairs(path: Path, lang: str) -> Iterator[SentencePair]:
 
 
 def _named_columns(cells: Sequence[str]) -> dict[str, int]:
-    """Where :data:`COLUMNS` are, if these are names of columns."""
+    """Return the positions of :data:`COLUMNS`, if these cells are names of columns."""
     found = {}
     for column, names in COLUMNS.items():
         for place, cell in enumerate(cells):
@@ -120,12 +120,12 @@ def _named_columns(cells: Sequence[str]) -> dict[str, int]:
 
 
 def read_conllu(path: Path, lang: str) -> Iterator[TaggedSentence]:
-    """Words and universal parts of speech (columns 2 and 4) of a CoNLL-U file.
+    """Yield sentences with words and universal parts of speech (columns 2 and 4) of a CoNLL-U file.
 
-    Multiword tokens (``1-2``) and empty nodes (``1.1``) are left out: their words are there.
+    Multiword tokens (``1-2``) and empty nodes (``1.1``) are left out, since their words have lines of their own.
 
     Raises:
-        UserError: a line has not ten columns.
+        UserError: a line does not have ten columns.
     """
     for place, block in _blocks(path):
         name, words, tags = None, [], []
@@ -145,12 +145,13 @@ def read_conllu(path: Path, lang: str) -> Iterator[TaggedSentence]:
 
 
 def read_tagged_lines(path: Path, lang: str) -> Iterator[TaggedSentence]:
-    """A word and its tag on each line, a blank line after each sentence; ``de:Haus`` is WikiAnn's way to say it.
+    """Yield sentences of a file with a word and its tag on each line, and a blank line after each sentence.
 
-    A test set may have the words alone, and a sentence begin with ``# sent_id = ...``.
+    WikiAnn writes a word as ``de:Haus``. A test set may have only words, and a sentence may begin with
+    ``# sent_id = ...``.
 
     Raises:
-        UserError: a line has another number of columns than the first, or not one or two.
+        UserError: a line does not have as many columns as the first, or not one or two.
     """
     columns = 0
     for place, block in _blocks(path):
@@ -162,7 +163,7 @@ def read_tagged_lines(path: Path, lang: str) -> Iterator[TaggedSentence]:
             cells = line.rstrip().split("\t") if "\t" in line else line.split()
             columns = columns or len(cells)
             if len(cells) != columns or columns > 2 or not all(cells):
-                wanted = "a word and its tag" if columns != 1 else "a word alone, as in the first line"
+                wanted = "a word and its tag" if columns != 1 else "only a word, as in the first line"
                 raise UserError(f"{path}, line {number}: has {len(cells)} columns, not {wanted}")
             words.append(cells[0].removeprefix(f"{lang}:") or cells[0])
             tags += [cell.strip() for cell in cells[1:]]
@@ -171,13 +172,13 @@ def read_tagged_lines(path: Path, lang: str) -> Iterator[TaggedSentence]:
 
 
 def _sentence_id(line: str) -> str:
-    """That of a line ``# sent_id = ...``, or nothing."""
+    """Return the id in a line ``# sent_id = ...``, or an empty text."""
     key, equals, value = line.partition("=")
     return value.strip() if equals and key.split() == ["#", "sent_id"] else ""
 
 
 def _blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The first line's number and the lines, of what stands between blank lines."""
+    """Yield the blocks between blank lines: the number of the first line, and the lines."""
     block: list[str] = []
     number = 0
     for number, line in enumerate(read_lines(path), start=1):
@@ -195,10 +196,10 @@ def _blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_questions(path: Path, lang: str) -> Iterator[Question]:
-    """The questions of a file in the format of SQuAD, versions 1 and 2.
+    """Yield the questions of a file in the format of SQuAD, version 1 or 2.
 
     Raises:
-        UserError: it is no JSON, or a key is missing.
+        UserError: the file is no JSON, or a key is missing.
     """
     data = read_json(path)
     try:
@@ -237,7 +238,7 @@ SPLITS = {"valid": ("valid", "dev")}  # other names of a split
 
 
 def find_files(folder: Path, split: str, nlu_task: str) -> dict[str, Path]:
-    """language -> file, of the files ``SPLIT-LANG.tsv`` (or .conllu, .json; or .gz of them) in a folder."""
+    """Return language -> file for the files ``SPLIT-LANG.tsv`` (or .conllu, .json; plain or .gz) in a folder."""
     names = "|".join(SPLITS.get(split, (split,)))
     suffixes = "|".join(READERS[nlu_task])
     pattern = re.compile(rf"(?:{names})-([\w-]+)\.(?:{suffixes})(?:\.gz)?")
@@ -252,14 +253,14 @@ def find_files(folder: Path, split: str, nlu_task: str) -> dict[str, Path]:
 
 
 def read_examples(path: Path, lang: str, nlu_task: str) -> list[Example]:
-    """All examples of a file.
+    """Read all examples of a file.
 
     Raises:
         UserError: the file is bad (see the readers), or empty.
     """
     suffix = path.name.removesuffix(".gz").rpartition(".")[2]
     if suffix not in READERS[nlu_task]:
-        raise UserError(f"{path}: is none of the files of --nlu-task {nlu_task}: *.{', *.'.join(READERS[nlu_task])}, .gz or not")
+        raise UserError(f"{path}: is not a file of --nlu-task {nlu_task}: *.{', *.'.join(READERS[nlu_task])}, plain or .gz")
     examples = list(READERS[nlu_task][suffix](path, lang))
     if not examples:
         raise UserError(f"{path}: has no examples")

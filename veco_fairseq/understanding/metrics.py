@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The tasks' figures, as sums over examples, so that batches, workers and languages can be added up."""
+"""The tasks' figures, computed from sums over examples, which can be added up over batches, workers and languages."""
 
 import re
 import string
@@ -11,16 +11,16 @@ from operator import eq
 
 Sums = dict[str, float]
 
-# What is summed for each kind of task. Of tags both the spans and the words.
+# The sums of each kind of task; for tags, of spans and of words.
 SUMS = {"classification": ("correct", "count"), "tagging": ("correct", "predicted", "gold", "right", "words"),
         "span": ("f1", "exact", "count")}  # fmt: skip
 
 
 def figures(sums: Sums) -> dict[str, float]:
-    """Per cent: "accuracy"; or "f1" (of spans of tags) and "accuracy" (of words); or "f1" and "exact" (of answers).
+    """Return figures in per cent: "accuracy" of labels; "f1" (of spans) and "accuracy" of tags; "f1" and "exact" of answers.
 
     Args:
-        sums: of :data:`SUMS`' kinds; zero if nothing was counted.
+        sums: of :data:`SUMS`; without any counts the figures are 0.
     """
     if "gold" in sums:
         f1 = 200 * sums["correct"] / max(1, sums["predicted"] + sums["gold"])
@@ -32,29 +32,29 @@ def figures(sums: Sums) -> dict[str, float]:
 
 
 def judged_by(names: Iterable[str]) -> list[str]:
-    """The figures whose mean a task is judged by, as XTREME does: tags by their F1, not by the accuracy beside it.
+    """Return the figures whose mean is a task's score in XTREME: for tags only F1, not the accuracy.
 
     Args:
-        names: those of :func:`figures`.
+        names: of the figures from :func:`figures`.
     """
     names = list(names)
     return [name for name in names if name != "accuracy" or "f1" not in names]
 
 
 def score(sums: Sums) -> float:
-    """One number: accuracy or F1, of answers the mean of F1 and exact match, as XTREME's averages have it."""
+    """Return one number, as in XTREME's averages: accuracy or F1, for answers the mean of F1 and exact match."""
     found = figures(sums)
     names = judged_by(found)
     return sum(found[name] for name in names) / len(names)
 
 
 def of_label(predicted: str, gold: str) -> Sums:
-    """A sentence pair."""
+    """Return the sums for a sentence pair."""
     return {"correct": float(predicted == gold), "count": 1.0}
 
 
 def of_tags(predicted: Sequence[str], gold: Sequence[str]) -> Sums:
-    """A sentence: its spans (see :func:`spans`), for XTREME's F1 of names and of parts of speech, and its words."""
+    """Return the sums for a sentence: its words, and its spans (see :func:`spans`) for XTREME's F1 of both tagging tasks."""
     mine, right = spans(predicted), spans(gold)
     return {
         "correct": float(len(mine & right)),
@@ -66,13 +66,13 @@ def of_tags(predicted: Sequence[str], gold: Sequence[str]) -> Sums:
 
 
 def spans(tags: Sequence[str]) -> set[tuple[str, int, int]]:
-    """(type, first word, last word) of each span, as conlleval and the seqeval 0.0.12 of XTREME count them.
+    """Return (type, first word, last word) of each span, as conlleval and XTREME's seqeval 0.0.12 count them.
 
-    The first letter of a tag says where in a span its word stands (B: it begins one, I: it is inside, E: it ends one,
-    S: it is one, O: it is in none), and what follows the last hyphen is the type. XTREME gives parts of speech to the
-    same script: a run of one tag is a span then, except that each SYM and each SCONJ is a span of its own, because of
-    its S. Later versions of seqeval drop the first letter of such tags, so that CCONJ and SCONJ are the same to them;
-    XTREME's test of its own script has the numbers of 0.0.12.
+    The first letter of a tag gives the word's position in a span (B: first, I: inside, E: last, S: the only word, O: in no
+    span). The text after the last hyphen is the type. XTREME gives parts of speech to the same script. Then a run of equal
+    tags is a span, except that each SYM and each SCONJ is its own span because of its S. Later versions of seqeval drop
+    the first letter of such tags, so that they confuse CCONJ and SCONJ. XTREME's test of its script has the numbers of
+    0.0.12.
     """
     found = set()
     first, before, kind_before = 0, "O", ""
@@ -96,16 +96,16 @@ def spans(tags: Sequence[str]) -> set[tuple[str, int, int]]:
 
 
 def of_answer(predicted: str, gold: Sequence[str], *, metric: str = "squad", lang: str = "en", no_answer: bool = False) -> Sums:
-    """A question: against the gold answer that fits best.
+    """Return the sums for a question, against the gold answer that fits best.
 
     Args:
-        predicted: the answer, or empty for none.
-        gold: the answers that are right; there is one at least, but for ``no_answer``.
-        metric: "squad" (Rajpurkar et al. 2016: also of XQuAD and TyDiQA) or "mlqa" (Lewis et al. 2020), which has each
-            language's articles, all of Unicode's punctuation, and takes each Chinese character for a word.
+        predicted: the answer; empty for none.
+        gold: the right answers, at least one without ``no_answer``.
+        metric: "squad" (Rajpurkar et al. 2016; also for XQuAD and TyDiQA) or "mlqa" (Lewis et al. 2020). MLQA knows each
+            language's articles and all of Unicode's punctuation, and counts each Chinese character as a word.
         lang: the language, for "mlqa".
-        no_answer: questions may have none, as in SQuAD 2.0, whose script gives full marks where neither side has a
-            word. Those of SQuAD 1.1 and MLQA give F1 0 then, for there is no word in common, and exact match 1.
+        no_answer: questions may have no answer, as in SQuAD 2.0. Its script gives full marks if neither side has a word.
+            The scripts of SQuAD 1.1 and MLQA then give F1 0, since no word is shared, and exact match 1.
     """
     words: Callable[[str], list[str]] = squad_words if metric == "squad" else lambda text: mlqa_words(text, lang)
     mine = words(predicted)
@@ -117,12 +117,12 @@ def of_answer(predicted: str, gold: Sequence[str], *, metric: str = "squad", lan
 
 
 def _overlap(mine: Sequence[str], right: Sequence[str]) -> float:
-    """The F1 of two bags of words."""
+    """Return the F1 of two bags of words."""
     return 2 * sum((Counter(mine) & Counter(right)).values()) / max(1, len(mine) + len(right))
 
 
 def squad_words(text: str) -> list[str]:
-    """The words that SQuAD compares: lower case, without ASCII punctuation and English articles."""
+    """Return the words that SQuAD compares: lower-cased, without ASCII punctuation and English articles."""
     text = text.lower().translate(str.maketrans("", "", string.punctuation))
     return re.sub(r"\b(a|an|the)\b", " ", text).split()
 
@@ -137,7 +137,7 @@ ARTICLES = {
 
 
 def mlqa_words(text: str, lang: str) -> list[str]:
-    """The words that MLQA compares in a language."""
+    """Return the words that MLQA compares in a language."""
     text = "".join(char for char in text.lower() if char not in string.punctuation and unicodedata.category(char)[0] != "P")
     if lang in ARTICLES:
         text = re.sub(ARTICLES[lang], " ", text)

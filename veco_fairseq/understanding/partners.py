@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Whose translation is looked at: a function of the data's folder alone, whatever languages are asked for."""
+"""Finds each example's translation, which depends only on the data's folder, not on the chosen languages."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,8 +14,8 @@ class Rows(NamedTuple):
     """A file's examples.
 
     Attributes:
-        sides: those that are kept.
-        count: of all.
+        sides: the examples that are kept.
+        count: the number of all examples.
     """
 
     sides: list[Side]
@@ -25,14 +25,14 @@ class Rows(NamedTuple):
 class Pairing:
     """Puts the examples of a split beside their translations.
 
-    A language's translations are in the pivot's file, the pivot's own in that of the first other language in
-    alphabetical order, both of all the files that are in the folder.
+    The pivot's file has the translations of all other languages. The pivot's own translations are in the file of the first
+    other language in alphabetical order. Both are among all files in the folder.
 
     Args:
-        files: language -> file of the split, all that are in the folder.
+        files: language -> file of the split, for all files in the folder.
         pivot: the language that the others are translations of.
-        read: the examples of a language's file.
-        notes: by language, receive what has no translation.
+        read: reads the examples of a language's file.
+        notes: by language; they receive the examples without a translation.
     """
 
     def __init__(self, files: dict[str, Path], pivot: str, read: Callable[[str], Rows], notes: dict[str, Notes]):
@@ -43,24 +43,24 @@ class Pairing:
         self.known: dict[str, Rows] = {}
 
     def rows(self, lang: str) -> Rows:
-        """A language's examples, read once."""
+        """Return a language's examples, which are read once."""
         if lang not in self.known:
             self.known[lang] = self.read(lang)
         return self.known[lang]
 
     def partner(self, lang: str) -> str | None:
-        """The language whose file has a language's translations; none if the folder has no such file."""
+        """Return the language whose file has a language's translations; None if the folder has no such file."""
         others = [self.pivot] if lang != self.pivot else sorted(set(self.files) - {self.pivot})
         return next((other for other in others if other in self.files), None)
 
     def items(self, langs: Sequence[str], training: bool) -> Iterator[list[Item]]:
-        """Every example of the languages with the translation to look at, or alone where there is none.
+        """Yield every example of the languages with its translation, or alone if there is none.
 
-        In training both sides of a pair are predicted, if both languages are asked for, so that most of the pivot's
-        examples are in the others' pairs already.
+        In training both sides of a pair are predicted if both languages are chosen. So most of the pivot's examples are in
+        the other languages' pairs already.
 
         Args:
-            langs: whose examples are to be predicted.
+            langs: the languages to predict.
         """
         both = training and self.pivot in langs
         in_pairs = set()
@@ -78,19 +78,19 @@ class Pairing:
                 yield self._beside(self.pivot, left, False)
 
     def _beside(self, lang: str, sides: list[Side], both: bool) -> list[Item]:
-        """A language's examples with their translations."""
+        """Return a language's examples with their translations."""
         if not sides:
             return []
         partner = self.partner(lang)
         if partner is None:
             wanted = f"{self.pivot} (--pivot-lang)" if lang != self.pivot else "another language"
             for side in sides:
-                self.notes[lang].add(f"without translation, for there is no file of {wanted}", side.example.where)
+                self.notes[lang].add(f"without translation, since there is no file of {wanted}", side.example.where)
             return [Item(side) for side in sides]
         return paired(sides, self._translations(lang, partner), both, self.notes[lang])
 
     def _translations(self, lang: str, partner: str) -> list[Side]:
-        """The partner's examples, if rows can be translations of each other: if there are as many, or they have ids."""
+        """Return the partner's examples if rows can be translations of each other: with equal numbers of rows, or ids."""
         mine, theirs = self.rows(lang), self.rows(partner)
         numbered = [side for side in (*mine.sides[:1], *theirs.sides[:1]) if side.example.id.startswith("row ")]
         if numbered and mine.count != theirs.count:

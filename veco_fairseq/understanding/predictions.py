@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""From logits to labels, tags and answers, and to their figures."""
+"""Turns logits into labels, tags and answers, and these into figures."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ LONGEST_ANSWER = 30  # tokens, as in SQuAD's and XTREME's baselines
 
 
 class Prediction(NamedTuple):
-    """What the model says of an example: a label, its words' tags, or an answer (empty: there is none)."""
+    """The model's prediction for an example: a label, its words' tags, or an answer (empty if there is none)."""
 
     side: Side
     value: str | list[str]
@@ -26,12 +26,12 @@ class Prediction(NamedTuple):
 def predictions(
     batch: dict[str, Any], logits: Tensor, *, nlu_task: str, labels: Sequence[str], no_answer: bool = False
 ) -> Iterator[Prediction]:
-    """The predictions of a batch of :class:`veco_fairseq.understanding.dataset.UnderstandingDataset`.
+    """Yield the predictions for a batch of :class:`veco_fairseq.understanding.dataset.UnderstandingDataset`.
 
     Args:
-        logits: as of :class:`veco_fairseq.models.nlu.VecoNluModel`.
+        logits: from :class:`veco_fairseq.models.nlu.VecoNluModel`.
         labels: the classes or tags, in the order of the model's outputs.
-        no_answer: a question may have none.
+        no_answer: whether a question may have no answer.
     """
     logits = logits.float().cpu()
     if nlu_task != "span":
@@ -49,12 +49,12 @@ def predictions(
 
 
 def best_answer(side: Side, logits: Tensor, no_answer: bool) -> str:
-    """The substring of the context whose first and last token have the highest sum of logits, over all windows.
+    """Return the substring of the context whose first and last token have the highest sum of logits in any window.
 
     Args:
         side: a question.
         logits: of its windows, (windows, length, 2).
-        no_answer: empty, if ``<s>`` for both is higher in every window.
+        no_answer: return an empty text if ``<s>`` for both is higher in every window.
     """
     best, answer, nothing = -float("inf"), "", float("inf")
     for window, (start, end) in zip(side.windows, logits.transpose(1, 2)):
@@ -75,10 +75,10 @@ def best_answer(side: Side, logits: Tensor, no_answer: bool) -> str:
 
 
 def sums_by_language(found: Sequence[Prediction], nlu_task: str, answer_metric: str, no_answer: bool = False) -> dict[str, Sums]:
-    """The sums of :data:`veco_fairseq.understanding.metrics.SUMS`, of the examples that have a gold label.
+    """Return the sums of :data:`veco_fairseq.understanding.metrics.SUMS` over the examples with a gold label.
 
     Args:
-        no_answer: a question without an answer has none, and is not one of an unlabelled set.
+        no_answer: a question without an answer counts as having none, and not as unlabelled.
     """
     total: dict[str, Sums] = defaultdict(lambda: dict.fromkeys(metrics.SUMS[nlu_task], 0.0))
     for prediction in found:

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Translations in, training sets with a teacher's tags out."""
+"""Makes training sets from translations and a teacher's tags."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,10 +14,10 @@ from veco_fairseq.understanding.examples import read_examples
 
 
 def read_words(path: Path, lang: str | None) -> list[list[str]]:
-    """The words of each line.
+    """Return the words of each line.
 
     Args:
-        lang: cut as the Moses tokenizer does for this language; none: at spaces.
+        lang: cut as the Moses tokenizer does for this language; None: at spaces.
 
     Raises:
         UserError: the file cannot be read, has no line, or a line has no word.
@@ -32,19 +32,19 @@ def read_words(path: Path, lang: str | None) -> list[list[str]]:
 
 
 def ids_like(originals: Path, translations: Path, count: int) -> list[str]:
-    """The ids of the tagged originals.
+    """Return the ids of the tagged originals.
 
     Raises:
-        UserError: they are not ``count``, or the file is bad.
+        UserError: their number is not ``count``, or the file is bad.
     """
     ids = [example.id for example in read_examples(originals, "", "tagging")]
     if len(ids) != count:
-        raise UserError(f"{originals}: has {len(ids):,} sentences, and {translations} {count:,} lines")
+        raise UserError(f"{originals}: has {len(ids):,} sentences, but {translations} has {count:,} lines")
     return ids
 
 
 def write_conllu(path: Path, ids: Sequence[str], sentences: Sequence[Sequence[str]], tags: Sequence[Sequence[str]]) -> None:
-    """Sentences with their ids, words and tags as CoNLL-U."""
+    """Write sentences with their ids, words and tags as CoNLL-U."""
     empty = "\t_" * 6
     blocks = []
     for name, words, of_words in zip(ids, sentences, tags):

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Examples as the model reads them: windows of tokens with what is to be predicted from them."""
+"""Turns examples into the model's input: windows of tokens with their targets."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,21 +13,21 @@ from fairseq.data import Dictionary
 from veco_fairseq.data.sentencepiece import Encoder
 from veco_fairseq.understanding.examples import Question, SentencePair, TaggedSentence
 
-IGNORE = -100  # the target of what has none, torch's
-MAX_QUESTION = 64  # tokens of a question at most, as in XTREME
+IGNORE = -100  # torch's target for positions without one
+MAX_QUESTION = 64  # the most tokens of a question, as in XTREME
 
 
 @dataclass(slots=True)
 class Window:
-    """A sequence that fits the model, ``<s> ... </s>``; what there is one of for each token, in 32 bits.
+    """A sequence ``<s> ... </s>`` that fits the model; arrays with an entry for each token have 32 bits.
 
     Attributes:
         tokens: (length).
-        target: what is to be predicted. A sentence pair: its label, (1). Tags: those of the window's words, (words).
-            A question: the answer's first and last token, (2), both 0, that of ``<s>``, if it is not here.
-        words: tags only: the word in the window that each token stands for, or -1, (length).
-        offsets: questions only: each token's first character in the context and the one after its last, or -1 where it
-            is no token of the context, (length, 2).
+        target: a sentence pair's label, (1); the tags of the window's words, (words); or the first and the last token of
+            a question's answer, (2), both 0, the position of ``<s>``, if the answer is not in this window.
+        words: for tags: the number in the window of each token's word, or -1, (length).
+        offsets: for questions: each token's first character in the context and the one after its last, or -1 for tokens
+            that are not of the context, (length, 2).
     """
 
     tokens: np.ndarray
@@ -38,32 +38,32 @@ class Window:
 
 @dataclass
 class Notes:
-    """How often something happened to the data, and where first."""
+    """Counts of what happened to the data, and where it happened first."""
 
     counts: Counter = field(default_factory=Counter)
     first: dict[str, str] = field(default_factory=dict)
 
     def add(self, what: str, where: str) -> None:
-        """One more of ``what``."""
+        """Count ``what`` once more."""
         self.counts[what] += 1
         self.first.setdefault(what, where)
 
     def lines(self) -> list[str]:
-        """One for each kind."""
+        """Return a line for each kind."""
         return [f"{count:,} {what} (first: {self.first[what]})" for what, count in self.counts.items()]
 
 
 class Windows:
-    """Makes windows of examples.
+    """Makes windows from examples.
 
     Args:
         dictionary: of the model.
         pieces: its SentencePiece model.
         labels: the classes or tags, in the order of the model's outputs.
-        max_length: tokens of a window, ``<s>`` and ``</s>`` included.
-        stride: of a long context: tokens from the beginning of a window to that of the next.
+        max_length: most tokens of a window, with ``<s>`` and ``</s>``.
+        stride: tokens from the start of one window of a long context to the start of the next.
         word_pooling: "first": a word's tag is predicted from its first token; "mean": from the mean of its tokens.
-        notes: receives what was cut and what does not fit.
+        notes: receives what is cut and what does not fit.
     """
 
     def __init__(
@@ -75,23 +75,23 @@ class Windows:
         self.ids = self.encoder.ids
         self.bos, self.eos = dictionary.bos(), dictionary.eos()
         self.classes = {label: number for number, label in enumerate(labels)}
-        self.targets: dict[int, np.ndarray] = {}  # of pairs: one for all of a class
+        self.targets: dict[int, np.ndarray] = {}  # for pairs: one for all examples of a class
         self.max_length = max_length
         self.stride = stride
         self.word_pooling = word_pooling
         self.notes = notes
 
     def __call__(self, example) -> list[Window]:
-        """The windows of an example: one of a sentence pair, one or more of others."""
+        """Return the windows of an example: one for a sentence pair, one or more for others."""
         make = {SentencePair: self.of_pair, TaggedSentence: self.of_words, Question: self.of_question}
         return make[type(example)](example)
 
     def encode(self, text: str) -> np.ndarray:
-        """The ids of a text, without ``<s>`` and ``</s>``."""
+        """Return the ids of a text, without ``<s>`` and ``</s>``."""
         return self.ids[np.array(self.pieces.encode(text), dtype=np.int64)]
 
     def join(self, *parts: np.ndarray) -> np.ndarray:
-        """``<s> a </s>``, or ``<s> a </s> </s> b </s>`` as XLM-R has it."""
+        """Return ``<s> a </s>``, or ``<s> a </s> </s> b </s>`` as in XLM-R."""
         first, *others = parts
         tokens = [[self.bos], first, [self.eos]]
         for part in others:
@@ -99,7 +99,7 @@ class Windows:
         return np.concatenate(tokens).astype(np.int32)
 
     def class_of(self, label: str | None, where: str) -> int:
-        """The number of a label; one that training did not have is noted, and can never be predicted."""
+        """Return the number of a label; note a label that training did not have, which is never predicted."""
         if label is None:
             return IGNORE
         if label not in self.classes:
@@ -107,7 +107,7 @@ class Windows:
         return self.classes.get(label, IGNORE)
 
     def of_pair(self, pair: SentencePair) -> list[Window]:
-        """``<s> first </s> </s> second </s>``, the longer of the two cut where it does not fit."""
+        """Return ``<s> first </s> </s> second </s>``; cut the longer one if they do not fit."""
         first, second = self.encode(pair.first), self.encode(pair.second)
         if not len(first) or not len(second):
             self.notes.add("with an empty sentence", pair.where)
@@ -122,7 +122,7 @@ class Windows:
         return [Window(self.join(first, second), target)]
 
     def of_words(self, sentence: TaggedSentence) -> list[Window]:
-        """As many whole words as fit into each window; every word is in one."""
+        """Return windows with as many whole words as fit; every word is in one window."""
         room = self.max_length - 2
         pieces = self.encoder.words(sentence.words)
         for number, piece in enumerate(pieces):
@@ -149,7 +149,7 @@ class Windows:
         return Window(self.join(np.concatenate(pieces)), target, words=np.array([-1, *words, -1], dtype=np.int32))
 
     def of_question(self, question: Question) -> list[Window]:
-        """``<s> question </s> </s> part of the context </s>``, the parts :attr:`stride` tokens apart."""
+        """Return windows ``<s> question </s> </s> part of the context </s>``, with parts :attr:`stride` tokens apart."""
         asked = self.encode(question.question)[:MAX_QUESTION]
         context, offsets = self._with_offsets(question.context)
         room = self.max_length - 4 - len(asked)
@@ -168,10 +168,10 @@ class Windows:
         return windows
 
     def _with_offsets(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """A text's ids and the characters that each stands for, without the space before it."""
+        """Return a text's ids, and the characters that each stands for, without the space before them."""
         pieces = self.pieces.encode(text, return_type="proto").pieces
         ids = self.ids[np.array([piece.id for piece in pieces], dtype=np.int64)]
-        # The surfaces add up to the text (the pieces don't, and their places are bytes'), but for spaces before it.
+        # The surfaces add up to the text without leading spaces. The pieces do not, and count their positions in bytes.
         offsets = np.zeros((len(pieces), 2), dtype=np.int64)
         end = len(text.encode()[: pieces[0].begin].decode()) if len(pieces) else 0
         for place, surface in enumerate(piece.surface for piece in pieces):
@@ -180,7 +180,7 @@ class Windows:
         return ids, offsets
 
     def _answer_tokens(self, question: Question, offsets: np.ndarray) -> tuple[int, int] | None:
-        """The first and the last token of the first answer that is in the context, or none."""
+        """Return the first and the last token of the first answer that is in the context, or None."""
         for start, text in question.answers:
             if question.context[start : start + len(text)] != text:
                 start = question.context.find(text)

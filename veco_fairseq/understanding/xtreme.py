@@ -21,8 +21,8 @@ class Result(NamedTuple):
     """A task's figures.
 
     Attributes:
-        seeds: of each model (seed) the figures by language.
-        note: what else the figures depend on: of retrieval the layer, the score and who looks for whom.
+        seeds: the figures by language, of each model (seed).
+        note: what else the figures depend on: for retrieval the layer, the score and the direction.
     """
 
     seeds: list[Figures]
@@ -30,45 +30,45 @@ class Result(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """The figures' names."""
+        """Return the names of the figures."""
         return list(next(iter(self.seeds[0].values())))
 
     @property
     def langs(self) -> list[str]:
-        """Languages that every model was evaluated on."""
+        """Return the languages that every model was evaluated on."""
         return [lang for lang in self.seeds[0] if all(lang in seed for seed in self.seeds)]
 
     def of(self, name: str, lang: str) -> list[float]:
-        """One figure of each seed; of lang "mean" its mean over the languages."""
+        """Return one figure of each seed; for lang "mean", its mean over the languages."""
         if lang == "mean":
             return [mean(seed[each][name] for each in self.langs) for seed in self.seeds]
         return [seed[lang][name] for seed in self.seeds]
 
     def average(self) -> float:
-        """What counts in XTREME's average: of answers the mean of F1 and exact match, of tags F1 alone."""
+        """Return the task's part of XTREME's average: for answers the mean of F1 and exact match, for tags only F1."""
         return mean(mean(self.of(name, "mean")) for name in judged_by(self.names))
 
 
 def read_results(paths: Sequence[Path], layer: int = -1) -> Result:
-    """What :func:`read_result` reads of several files with a language each, or of one.
+    """Read one file by :func:`read_result`, or join several files with a language each.
 
     Raises:
-        UserError: a language comes twice, or they are of different numbers of seeds.
+        UserError: a language is there twice, or the files have different numbers of seeds.
     """
     together, *others = (_checked(path, layer) for path in paths)
     for path, result in zip(paths[1:], others):
         if len(result.seeds) != len(together.seeds):
-            raise UserError(f"{path}: is of {len(result.seeds)} models, and {paths[0]} of {len(together.seeds)}")
+            raise UserError(f"{path}: has {len(result.seeds)} models, but {paths[0]} has {len(together.seeds)}")
         for seed, more in zip(together.seeds, result.seeds):
             if seed.keys() & more.keys():
-                raise UserError(f"{path}: has {', '.join(seed.keys() & more.keys())}, as a file before it")
+                raise UserError(f"{path}: has {', '.join(seed.keys() & more.keys())}, as an earlier file does")
             seed.update(more)
     notes = dict.fromkeys(result.note for result in (together, *others))
     return together._replace(note="; ".join(filter(None, notes)))
 
 
 def _checked(path: Path, layer: int) -> Result:
-    """What :func:`read_result` reads, if it is figures by language in per cent, the same ones of each."""
+    """Read one file by :func:`read_result`; check that it has the same figures, in per cent, for each language."""
     try:
         result = read_result(path, layer)
         if not all(isinstance(lang, str) for seed in result.seeds for lang in seed):
@@ -79,17 +79,17 @@ def _checked(path: Path, layer: int) -> Result:
             raise ValueError("other figures")
         return result
     except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
-        raise UserError(f"{path}: is not of evaluate_xtreme.py run or retrieve.py, with --json, or damaged") from error
+        raise UserError(f"{path}: is not from veco evaluate run or veco retrieve with --json, or is damaged") from error
 
 
 def read_result(path: Path, layer: int = -1) -> Result:
-    """What ``evaluate_xtreme.py run`` or ``retrieve.py`` wrote as JSON.
+    """Read the JSON of ``veco evaluate run`` or ``veco retrieve``.
 
     Args:
-        layer: of Tatoeba's accuracies by layer, which one; the last by default.
+        layer: of Tatoeba's accuracies; by default the last.
 
     Raises:
-        UserError: it is neither.
+        UserError: the file is from neither.
     """
     found = read_json(path)
     if not isinstance(found, dict):
@@ -97,25 +97,25 @@ def read_result(path: Path, layer: int = -1) -> Result:
     if "seeds" in found:
         result = Result(found["seeds"])
         if not all(result.seeds) or not result.langs:
-            raise UserError(f"{path}: has no figures: the test set had no labels, or the seeds no language in common")
+            raise UserError(f"{path}: has no figures: the test set had no labels, or no language is common to all seeds")
         return result
     score = f", by {found['score']}" if "score" in found else ""
     if "f1" in found:
-        tuned = ", with the threshold that is best for this very set" if found.get("tuned_here") else ""
+        tuned = ", with the threshold that is best for this same set" if found.get("tuned_here") else ""
         note = f"layer {found['layer']}{score}{tuned}" if "layer" in found else ""
         return Result([{found.get("lang", "all"): {"f1": 100 * found["f1"]}}], note)
     if "accuracy" in found:
         figures, chosen = _tatoeba(path, found["accuracy"], layer)
         note = f"layer {chosen}{score}: the target of a pair, English, looks for its source, as in XTREME"
         return Result([figures], note)
-    raise UserError(f"{path}: is not of evaluate_xtreme.py run or retrieve.py, with --json")
+    raise UserError(f"{path}: is not from veco evaluate run or veco retrieve with --json")
 
 
 def _tatoeba(path: Path, accuracies: dict[str, dict[str, Sequence[float]]], layer: int) -> tuple[Figures, str]:
-    """Of each pair the accuracy to the source, in per cent, and the layer.
+    """Return the accuracy to the source of each pair, in per cent, and the layer.
 
-    XTREME's third_party/evaluate_retrieval.py has the language as x and English as y of ``similarity_search(x, y)``,
-    which looks for each y among the xs. The pairs of ``retrieve.py`` are SRC,TGT with English for TGT.
+    In XTREME's third_party/evaluate_retrieval.py, the language is x and English is y of ``similarity_search(x, y)``, which
+    searches each y among the xs. The pairs of ``veco retrieve`` are SRC,TGT with English as TGT.
     """
     figures, layers = {}, {}
     for pair, by_layer in accuracies.items():
@@ -130,7 +130,7 @@ def _tatoeba(path: Path, accuracies: dict[str, dict[str, Sequence[float]]], laye
 
 
 def table(result: Result) -> str:
-    """Languages as columns; the mean over languages, and over seeds with its standard deviation, at the end."""
+    """Return a table with languages as columns, and at the end the mean over them; over seeds with standard deviation."""
     columns = [*result.langs, "mean"]
     rows = [["", *columns]]
     for name in result.names:
@@ -140,11 +140,11 @@ def table(result: Result) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    """The mean, with the standard deviation if there are several values."""
+    """Return the mean, with the standard deviation if there are several values."""
     return f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
 
 
 def summary(results: dict[str, Result]) -> dict[str, float]:
-    """Each task's average and, under "average", the mean over the tasks that are there."""
+    """Return each task's average and, under "average", the mean over these tasks."""
     averages = {task: result.average() for task, result in results.items()}
     return {**averages, "average": mean(averages.values())}

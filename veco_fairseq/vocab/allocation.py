@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Which of its vocabularies each language gets (VoCap, equations 2 and 3, algorithm 1)."""
+"""Chooses one of each language's vocabularies (VoCap, equations 2 and 3, algorithm 1)."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from veco_fairseq.vocab.sizes import META, Vocabularies
 
 @dataclass
 class Allocation:
-    """What :func:`allocate` chose.
+    """The choice of :func:`allocate`.
 
     Attributes:
         sizes: t_i by language.
-        pieces: the union of the languages' vocabularies, at most as many as were asked for.
-        clipped: how many pieces of the last step found no room.
+        pieces: the union of the languages' vocabularies, at most the requested number.
+        clipped: the number of pieces in the last step for which there was no room.
     """
 
     sizes: dict[str, int]
@@ -27,26 +27,26 @@ class Allocation:
 
 
 def sampling_probabilities(instances: dict[str, int], alpha: float) -> dict[str, float]:
-    """q_i by language from its number of instances n_i (equation 3)."""
+    """Return q_i by language, from its number of instances n_i (equation 3)."""
     smoothed = np.array(list(instances.values()), dtype=np.float64) ** alpha
     return dict(zip(instances, (smoothed / smoothed.sum()).tolist()))
 
 
 def allocate(vocabularies: dict[str, Vocabularies], total: int, alpha: float, beta: float) -> Allocation:
-    """Give the language that gains the most its next larger vocabulary, until the union has ``total`` pieces.
+    """Give the next larger vocabulary to the language that gains the most, until the union has ``total`` pieces.
 
-    The gain is q_i^beta (ALP(D_i, V_larger) - ALP(D_i, V)), as equation 2 has it (algorithm 1 as printed leaves q_i^beta
-    out). Every language's first vocabulary gains infinitely, since ALP(D_i, {}) is minus infinity. As ALP gains less with every
-    step, the greedy choice is the best one. Of the last step's pieces those that no other language has are clipped to
-    ``total``, the least probable ones first.
+    The gain is q_i^beta (ALP(D_i, V_larger) - ALP(D_i, V)), as in equation 2; algorithm 1 as printed lacks q_i^beta. Every
+    language's first vocabulary gains infinitely, since ALP(D_i, {}) is minus infinity. ALP gains less with every step, so
+    the greedy choice is the best one. If the last step exceeds ``total``, the least probable of its pieces that no other
+    language has are left out.
 
     Args:
         vocabularies: by language.
-        total: T less SentencePiece's three symbols: the pieces of the union.
-        alpha, beta: exponents: of the instances, and of q.
+        total: the pieces of the union: T without SentencePiece's three symbols.
+        alpha, beta: exponents of the instances and of q.
 
     Raises:
-        UserError: the languages' smallest vocabularies alone have more pieces.
+        UserError: the languages' smallest vocabularies already have more pieces.
     """
     probabilities = sampling_probabilities({name: of.instances for name, of in vocabularies.items()}, alpha)
     places = dict.fromkeys(vocabularies, -1)  # in the languages' sizes
@@ -70,20 +70,20 @@ def allocate(vocabularies: dict[str, Vocabularies], total: int, alpha: float, be
             holders[piece] -= 1
             if not holders[piece]:
                 del holders[piece]
-    # Of single characters none is clipped, or a text would have an unknown one.
+    # Single characters always stay, or a text would have an unknown one.
     own = [piece for piece in new if piece not in old and holders[piece] == 1 and len(piece) > 1]
     surplus = sorted(own, key=lambda piece: (new[piece], piece))[: max(0, len(holders) - total)]
     pieces = holders.keys() - set(surplus)
     begun = sum(place >= 0 for place in places.values())
     if begun < len(places) or len(pieces) > total:
         raise UserError(
-            f"--size {total + META:,}: too few: the smallest vocabularies of {begun} of {len(places)} languages alone have "
-            f"{len(holders) + META:,} pieces: raise it, or lower --step or --character-coverage"
+            f"--size {total + META:,}: is too small: the smallest vocabularies of {begun} of {len(places)} languages already "
+            f"have {len(holders) + META:,} pieces: raise it, or lower --step or --character-coverage"
         )
     sizes = {name: vocabularies[name].sizes[place] for name, place in places.items()}
     return Allocation(sizes, pieces, len(surplus))
 
 
 def _gain(of: Vocabularies, place: int) -> float:
-    """In ALP, of the vocabulary of this place over the one before."""
+    """Return the gain in ALP of the vocabulary at this place over the one before."""
     return np.inf if place == 0 else of.alp[place] - of.alp[place - 1]

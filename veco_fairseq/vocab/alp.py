@@ -10,18 +10,18 @@ import numpy as np
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
-SPACE = "\u2581"  # what SentencePiece writes for one, before a word
+SPACE = "\u2581"  # SentencePiece's sign for a space before a word
 WORDS_A_BATCH = 100_000
 
 
 @dataclass
 class Words:
-    """A corpus as its different words, normalised: no piece of a unigram model crosses a word's border.
+    """A corpus as its different words, normalised. Words are enough, since no piece of a unigram model crosses their ends.
 
     Attributes:
-        texts: the words, :data:`SPACE` in front.
-        counts: how often each is there, int64.
-        sentences: how many the corpus has.
+        texts: the words, with :data:`SPACE` in front.
+        counts: how often each word occurs, int64.
+        sentences: the number of sentences in the corpus.
     """
 
     texts: list[str]
@@ -30,7 +30,7 @@ class Words:
 
 
 def words_of(lines: Iterable[str], model: sentencepiece.SentencePieceProcessor) -> Words:
-    """The words of a corpus, normalised as ``model`` does; empty lines are no sentences."""
+    """Return the words of a corpus, normalised by ``model``; empty lines do not count as sentences."""
     counts, sentences = Counter(), 0
     for line in lines:
         normalised = model.normalize(line)
@@ -42,7 +42,7 @@ def words_of(lines: Iterable[str], model: sentencepiece.SentencePieceProcessor) 
 
 
 def without_normaliser(model: sentencepiece_model_pb2.ModelProto) -> sentencepiece.SentencePieceProcessor:
-    """The model as it is, for text that is normalised and has :data:`SPACE` already."""
+    """Return the model without its normaliser, for text that is normalised and has :data:`SPACE` already."""
     bare = sentencepiece_model_pb2.ModelProto.FromString(model.SerializeToString())
     normaliser = bare.normalizer_spec
     normaliser.name, normaliser.precompiled_charsmap = "identity", b""
@@ -51,14 +51,14 @@ def without_normaliser(model: sentencepiece_model_pb2.ModelProto) -> sentencepie
 
 
 def count_pieces(words: Words, bare: sentencepiece.SentencePieceProcessor) -> np.ndarray:
-    """How often each piece is in the corpus, int64: by its id, and after those each character that no piece has.
+    """Count how often each piece occurs in the corpus, int64: pieces by their ids, then characters without a piece.
 
-    An unknown character is a piece of its own: as one <unk> for all, the less a vocabulary could spell the better it
-    would look.
+    Each unknown character counts as its own piece. With one <unk> for all of them, a vocabulary would look better the
+    fewer characters it can spell.
 
     Args:
-        words: of :func:`words_of`.
-        bare: of :func:`without_normaliser`.
+        words: from :func:`words_of`.
+        bare: from :func:`without_normaliser`.
     """
     counts = np.zeros(len(bare), dtype=np.int64)
     unknown: dict[str, int] = Counter()
@@ -79,12 +79,12 @@ def count_pieces(words: Words, bare: sentencepiece.SentencePieceProcessor) -> np
 
 
 def average_log_probability(counts: np.ndarray, sentences: int) -> float:
-    """ALP(D, V), equation 1: the mean over sentences of the sum over their pieces of log p_uni(piece), in nats.
+    """Return ALP(D, V), equation 1: the mean over sentences of the sum over their pieces of log p_uni(piece), in nats.
 
-    p_uni is the pieces' distribution in the same corpus, so that their counts say it all.
+    p_uni is the pieces' distribution in the same corpus, so their counts are enough.
 
     Args:
-        counts: of every piece of V in the corpus D, of :func:`count_pieces`.
+        counts: of every piece of V in the corpus D, from :func:`count_pieces`.
         sentences: |D|.
     """
     seen = counts[counts > 0].astype(np.float64)

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Vocabularies compared by their average log probability (VoCap, section 2.1), by language."""
+"""Compares vocabularies by their average log probability (VoCap, section 2.1), by language."""
 
 from functools import partial
 from pathlib import Path
@@ -18,13 +18,13 @@ from veco_fairseq.vocab.corpora import sample
 
 
 def measure(models: dict[str, Path], corpora: dict[str, list[Path]], lines: int, workers: int) -> dict[str, dict[str, float]]:
-    """The ALP of every model on every language's text (equation 1), by language and the model's name.
+    """Return the ALP of every model on every language's text (equation 1), by language and the model's name.
 
     Args:
         models: unigram models by name.
         corpora: files by language.
-        lines: of a language, at most.
-        workers: languages at a time.
+        lines: the most lines of a language.
+        workers: the number of languages at a time.
 
     Raises:
         UserError: a model or text is missing or damaged, or a model is no unigram model.
@@ -33,9 +33,9 @@ def measure(models: dict[str, Path], corpora: dict[str, list[Path]], lines: int,
         model = sentencepiece_model_pb2.ModelProto.FromString(load_sentencepiece(path).serialized_model_proto())
         trainer = model.trainer_spec
         if trainer.model_type != trainer.UNIGRAM:
-            raise UserError(f"{path}: is no unigram model, which alone has probabilities")
+            raise UserError(f"{path}: is no unigram model: only these have probabilities")
         if not trainer.split_by_whitespace or trainer.treat_whitespace_as_suffix or not model.normalizer_spec.add_dummy_prefix:
-            raise UserError(f"{path}: its words don't begin with a space of their own, as is expected here")
+            raise UserError(f"{path}: its words do not begin with a space, which is needed here")
     calls = {name: partial(_measure_language, models, paths, lines) for name, paths in corpora.items()}
     found = dict(in_parallel(calls, workers))
     return {name: found[name] for name in corpora}
@@ -53,7 +53,7 @@ def _measure_language(models: dict[str, Path], paths: list[Path], most: int) -> 
 
 
 def write_comparison(alp: dict[str, dict[str, float]], output: Path | None) -> str:
-    """Several models' ALP by language, as a table; with an output folder as alp.tsv and, as Figure 4, alp.png, too."""
+    """Return several models' ALP by language as a table; with an output folder, write alp.tsv and alp.png (Figure 4)."""
     names = list(next(iter(alp.values())))
     rows = [("language", *names)]
     rows += [(language, *(f"{of[name]:.2f}" for name in names)) for language, of in alp.items()]
@@ -68,7 +68,7 @@ def write_comparison(alp: dict[str, dict[str, float]], output: Path | None) -> s
 
 
 def named_models(arguments: list[str]) -> dict[str, Path]:
-    """The models of ``NAME=MODEL`` arguments; one without a name has its file's.
+    """Return the models of ``NAME=MODEL`` arguments; a model without a name gets its file's.
 
     Raises:
         UserError: two have the same name.
@@ -78,6 +78,6 @@ def named_models(arguments: list[str]) -> dict[str, Path]:
         name, equals, path = argument.partition("=")
         name, path = (name, path) if equals else (Path(argument).name, argument)
         if name in models:
-            raise UserError(f"--alp {argument}: {name} is there already: name them, NAME=MODEL")
+            raise UserError(f"--alp {argument}: {name} is there twice: give names, NAME=MODEL")
         models[name] = Path(path)
     return models

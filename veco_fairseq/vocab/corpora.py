@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The texts that a vocabulary is made from: which files a language has, and which of their lines are read."""
+"""The texts that a vocabulary is made from: the files of each language, and the lines to read."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,14 +14,14 @@ CODE = re.compile(r"[a-z]{2,3}(_[A-Za-z]+)?")  # as in en, swh, zh_Hans
 
 
 def find_corpora(arguments: Sequence[str]) -> dict[str, list[Path]]:
-    """The files of each language, in its code's order, from folders and ``LANG=FILE`` arguments.
+    """Return the files of each language, sorted by its code, from folders and ``LANG=FILE`` arguments.
 
-    In a folder every file (but hidden ones) is a text, plain or .gz, of the language that its name ends with, .txt and
-    .gz left aside: en.txt, train.en, news.en.gz. Several of one language are read one after the other.
+    In a folder every file (except hidden ones) is a text, plain or .gz. Its name ends with its language, before .txt and
+    .gz: en.txt, train.en, news.en.gz. Several files of one language are read one after the other.
 
     Raises:
-        UserError: there is no such file or folder, a name ends with no language code, or a text is there packed and
-            unpacked.
+        UserError: a file or folder does not exist, a name does not end with a language code, or a text is there packed
+            and unpacked.
     """
     corpora: dict[str, list[Path]] = {}
     for argument in arguments:
@@ -53,32 +53,32 @@ def _language_of(path: Path) -> str:
     language = path.name.removesuffix(".gz").removesuffix(".txt").rpartition(".")[2]
     if not CODE.fullmatch(language):
         raise UserError(
-            f"--corpora {path.parent}: {path.name}: its name tells no language: call it LANG.txt or NAME.LANG (.gz), "
+            f"--corpora {path.parent}: {path.name}: its name has no language: call it LANG.txt or NAME.LANG (.gz), "
             "move it elsewhere, or give LANG=FILE"
         )
     return language
 
 
 def sentences(paths: Sequence[Path]) -> Iterator[str]:
-    """The lines that are not blank, of all files in turn."""
+    """Yield the lines that are not blank, of all files in turn."""
     return (line for path in paths for line in read_lines(path) if line.strip())
 
 
 def sample(paths: Sequence[Path], most: int) -> tuple[list[str], int]:
-    """At most so many sentences, spread evenly over the files, and how many there are.
+    """Return at most ``most`` sentences, spread evenly over the files, and the number of all sentences.
 
     Raises:
         UserError: there is none.
     """
     instances = sum(1 for _ in sentences(paths))
     if not instances:
-        raise UserError(f"{', '.join(map(str, paths))}: no text in it")
+        raise UserError(f"{', '.join(map(str, paths))}: holds no text")
     chosen = min(most, instances)
     return [line for i, line in enumerate(sentences(paths)) if is_spread(i, chosen, instances)], instances
 
 
 def drawn(paths: Sequence[Path], instances: int, share: int) -> Iterator[str]:
-    """``share`` of so many sentences, evenly; some of them several times where there are fewer."""
+    """Yield ``share`` of the ``instances`` sentences, evenly; if there are fewer, some of them several times."""
     for number, line in enumerate(sentences(paths)):
         for _ in range((number + 1) * share // instances - number * share // instances):
             yield line

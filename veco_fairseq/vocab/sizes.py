@@ -2,9 +2,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """A language's vocabularies of 1,000, 2,000, ... pieces, and the ALP of each.
 
-The paper trains a model for each of fifty sizes. Here one is trained, of the largest size, and made smaller step by step
-by what the trainer itself does to get to its size (Kudo, 2018): the pieces whose loss costs the corpus least
-likelihood go, and the others' probabilities are estimated anew. ``every_size`` trains them all, for comparison.
+The paper trains a model for each of fifty sizes. Here one model of the largest size is trained, and made smaller step by
+step, as the trainer itself gets to its size (Kudo, 2018): the pieces whose loss costs the corpus the least likelihood are
+removed, and the probabilities of the others are estimated again. ``every_size`` trains all models, for comparison.
 """
 
 import struct
@@ -24,11 +24,11 @@ from veco_fairseq.files import Path_, atomic_output
 from veco_fairseq.vocab.alp import Words, average_log_probability, count_pieces, without_normaliser, words_of
 
 NORMAL = sentencepiece_model_pb2.ModelProto.SentencePiece.NORMAL
-META = 3  # <unk>, <s>, </s>, which every model begins with
-# What reading a damaged .npz raises.
+META = 3  # every model begins with <unk>, <s>, </s>
+# Errors of reading a damaged .npz.
 DAMAGED = (OSError, ValueError, KeyError, IndexError, TypeError, EOFError, BadZipFile, NotImplementedError, RuntimeError,
            MemoryError, OverflowError, struct.error, zlib.error)  # fmt: skip
-UNSEEN = 0.5  # occurrences of a piece that has none, for its probability
+UNSEEN = 0.5  # counted for a piece that does not occur, for its probability
 
 
 @dataclass
@@ -37,11 +37,11 @@ class Vocabularies:
 
     Attributes:
         pieces: of all of them.
-        sizes: how many pieces each has (SentencePiece's three symbols are not counted).
-        scores: log probabilities, float32, (sizes, pieces); NaN where a vocabulary has not the piece.
+        sizes: the number of pieces of each, without SentencePiece's three symbols.
+        scores: log probabilities, float32, (sizes, pieces); NaN where a vocabulary does not have the piece.
         alp: of each on the language's corpus.
-        instances: sentences that the language has, n_i of equation 3.
-        words: the corpus that the ALPs are of.
+        instances: the language's number of sentences, n_i of equation 3.
+        words: the corpus of the ALPs.
     """
 
     pieces: list[str]
@@ -52,7 +52,7 @@ class Vocabularies:
     words: Words
 
     def of_size(self, size: int) -> dict:
-        """The vocabulary of ``size`` pieces: each with its log probability."""
+        """Return the vocabulary of ``size`` pieces, each with its log probability."""
         scores = self.scores[self.sizes.index(size)]
         return {self.pieces[i]: float(scores[i]) for i in np.flatnonzero(~np.isnan(scores))}
 
@@ -67,7 +67,7 @@ class Vocabularies:
 
     @classmethod
     def load(cls, path: Path_) -> "Vocabularies":
-        """What :meth:`save` wrote.
+        """Read a file of :meth:`save`.
 
         Raises:
             UserError: the file is damaged.
@@ -82,11 +82,11 @@ class Vocabularies:
                 raise ValueError("sizes that do not fit")
             return read
         except DAMAGED as error:
-            raise UserError(f"{path}: damaged: remove it, and run the command again") from error
+            raise UserError(f"{path}: is damaged: remove it, and run the command again") from error
 
 
 def _joined(texts: list[str]) -> np.ndarray:
-    """Texts without line ends as bytes, which numpy writes without pickling."""
+    """Join texts without line ends to bytes, which numpy writes without pickling."""
     return np.frombuffer("\n".join(texts).encode("utf-8"), dtype=np.uint8)
 
 
@@ -97,19 +97,19 @@ def _split(joined: np.ndarray) -> list[str]:
 def all_sizes(
     lines: Sequence[str], instances: int, *, largest: int, step: int, coverage: float, every_size: bool = False
 ) -> tuple[bytes, Vocabularies]:
-    """A language's vocabularies of ``step``, 2 ``step``, ... ``largest`` pieces, and the largest as a serialised model.
+    """Make a language's vocabularies of ``step``, 2 ``step``, ... ``largest`` pieces; also return the largest model, serialised.
 
-    Sizes below the number of the language's characters are left out; where the text has pieces for fewer than
-    ``largest``, the last vocabulary has all that there are.
+    Sizes below the number of the language's characters are left out. If the text has fewer than ``largest`` pieces, the
+    last vocabulary has all of them.
 
     Args:
         lines: of the language, not empty.
-        instances: n_i, which may be more than the lines.
-        coverage: share of the text's characters that the vocabularies must have.
+        instances: n_i, which may be larger than the number of lines.
+        coverage: the share of the text's characters that the vocabularies must cover.
         every_size: train a model for every size.
 
     Raises:
-        UserError: the text has more characters than ``largest``, or nothing in it.
+        UserError: the text has more characters than ``largest``, or is empty.
     """
     model = largest_model = _train(lines, largest, coverage)
     words = words_of(lines, sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString()))
@@ -135,20 +135,20 @@ def all_sizes(
 
 
 def _train(lines: Sequence[str], size: int, coverage: float) -> sentencepiece_model_pb2.ModelProto:
-    """A model of ``size`` pieces, or of as many as there are."""
+    """Train a model of ``size`` pieces, or of as many as there are."""
     try:
         serialised = train_sentencepiece(lines, size + META, character_coverage=coverage, at_most=True)
     except UserError as error:
         if "too few" not in str(error):
             raise
         raise UserError(
-            f"--largest {size:,}: fewer than the text has characters: raise it, or lower --character-coverage"
+            f"--largest {size:,}: is below the number of the text's characters: raise it, or lower --character-coverage"
         ) from error
     return sentencepiece_model_pb2.ModelProto.FromString(serialised)
 
 
 def _add_characters(model: sentencepiece_model_pb2.ModelProto, words: Words, coverage: float) -> None:
-    """If all are to be there, those of lines that the trainer left out: with the text <unk> in them, or its own marks."""
+    """With full coverage, add characters of lines that the trainer left out, as it does if they hold <unk> or its own marks."""
     if coverage < 1:
         return
     missing = set("".join(words.texts)) - {piece.piece for piece in model.pieces}
@@ -157,16 +157,16 @@ def _add_characters(model: sentencepiece_model_pb2.ModelProto, words: Words, cov
 
 
 def shrink(model: sentencepiece_model_pb2.ModelProto, counts: np.ndarray, words: Words, size: int):
-    """The model with its ``size`` most useful pieces, and their counts in the corpus.
+    """Return the model with only its ``size`` most useful pieces, and their counts in the corpus.
 
-    What a piece is worth is the likelihood that the corpus would lose if each of its occurrences became the piece's
-    next best segmentation (Kudo, 2018, section 3.2, as SentencePiece approximates it). Characters always stay.
+    A piece is worth the likelihood that the corpus would lose if each of its occurrences became the piece's next best
+    segmentation (Kudo, 2018, section 3.2, as SentencePiece approximates it). Characters always stay.
 
     Args:
-        model: of unigrams; a new one is returned.
+        model: a unigram model; a new one is returned.
         counts: of its pieces in the corpus, by id.
         words: the corpus.
-        size: pieces to keep, no fewer than there are characters.
+        size: pieces to keep, at least as many as there are characters.
     """
     worth = _worth(model, counts)
     kept = np.sort(np.argsort(-worth, kind="stable")[:size]) + META
@@ -179,7 +179,7 @@ def shrink(model: sentencepiece_model_pb2.ModelProto, counts: np.ndarray, words:
 
 
 def _worth(model: sentencepiece_model_pb2.ModelProto, counts: np.ndarray) -> np.ndarray:
-    """The likelihood that every ordinary piece is worth, by its place; infinite for characters."""
+    """Return the likelihood that every ordinary piece is worth, by its position; infinite for characters."""
     pieces = [piece.piece for piece in model.pieces[META:]]
     frequency, total = counts.tolist(), int(counts.sum())
     best = without_normaliser(model).nbest_encode(pieces, nbest_size=2)

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""One SentencePiece model of several languages' vocabularies."""
+"""Makes one SentencePiece model from several languages' vocabularies."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -14,15 +14,15 @@ from veco_fairseq.vocab.sizes import META, NORMAL
 def union_model(
     pieces: Iterable[str], scores: dict[str, dict[str, float]], probabilities: dict[str, float], like: bytes
 ) -> bytes:
-    """A serialised unigram model with the pieces, the most probable first.
+    """Return a serialised unigram model with these pieces, the most probable first.
 
-    A piece's probability is its probability in text of which language i is a share q_i.
+    A piece's probability is that in text in which language i has the share q_i.
 
     Args:
-        pieces: but for <unk>, <s> and </s>.
-        scores: by language, its pieces' log probabilities.
+        pieces: without <unk>, <s> and </s>.
+        scores: the pieces' log probabilities, by language.
         probabilities: q_i by language.
-        like: a serialised model, whose normalisation and first symbols the new one takes over.
+        like: a serialised model; the new one takes over its normalisation and first symbols.
     """
     mixture: dict[str, float] = defaultdict(float)
     for language, of_language in scores.items():

@@ -1,10 +1,10 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""From a text for each language to one vocabulary for all, every stage kept.
+"""Makes one vocabulary for all languages from a text of each, and keeps every stage.
 
-``languages/LANG.npz`` has a language's vocabularies of all sizes, ``languages/LANG.tsv`` what each gains over the one
-before, and ``languages/LANG.model`` is the largest of them; the rest is the result: the model, its dict.txt, and the
-allocated sizes as a table and a picture. What is there and was made from the same texts and options is not made again.
+``languages/LANG.npz`` has a language's vocabularies of all sizes, ``languages/LANG.tsv`` has what each gains over the one
+before, and ``languages/LANG.model`` is the largest of them. The other files are the result: the model, its dict.txt, and
+the allocated sizes as a table and a picture. A stage that was made from the same texts and options is not made again.
 """
 
 import time
@@ -45,18 +45,18 @@ KINDS = ("model", "tsv", "npz")  # of files of a language
 
 @dataclass
 class Options:
-    """What vocap.py was asked for.
+    """The options of ``veco vocap``.
 
     Attributes:
         corpora: the files of each language.
-        size: T: pieces of the vocabulary, <unk>, <s> and </s> among them.
+        size: T, the pieces of the vocabulary, with <unk>, <s> and </s>.
         alpha, beta: see :func:`~veco_fairseq.vocab.allocation.allocate`.
         largest, step: sizes of a language's vocabularies: ``step``, 2 ``step``, ... ``largest``.
-        lines: at most so many of a language are read (its number of instances counts all).
-        coverage: share of a language's characters that its vocabularies must have.
-        every_size: train a model for every size, as the paper.
-        joint: train one model on all languages' text, too, for comparison.
-        workers: languages at a time.
+        lines: the most lines to read of a language; its number of instances counts all.
+        coverage: the share of a language's characters that its vocabularies must cover.
+        every_size: train a model for every size, as in the paper.
+        joint: also train one model on all languages' text, for comparison.
+        workers: the number of languages at a time.
     """
 
     corpora: dict[str, list[Path]]
@@ -91,10 +91,10 @@ def require_positive(**numbers: int) -> None:
 
 
 def make_vocabulary(options: Options, say: Callable[[str], None]) -> str:
-    """Do what is not done yet; return the table of allocated sizes.
+    """Run the stages that are not done yet; return the table of allocated sizes.
 
     Raises:
-        UserError: anything that is wrong with texts, sizes or the output folder.
+        UserError: something is wrong with texts, sizes or the output folder.
     """
     manifest = Manifest(options.output, MANIFEST_NAME, (MODEL_NAME, DICT_NAME, TABLE, PICTURE, "languages"))
     manifest.save()
@@ -148,7 +148,7 @@ def _description(report: dict[str, Any], options: Options) -> str:
 
 
 def _make_language(options: Options, language: str) -> dict[str, Any]:
-    """One language's stage, in a process of its own."""
+    """Run one language's stage, in its own process."""
     started = time.time()
     lines, instances = sample(options.corpora[language], options.lines)
     try:
@@ -190,7 +190,7 @@ def _probabilities(vocabularies: dict[str, Vocabularies], alpha: float) -> dict[
 
 
 def _write_table(options: Options, vocabularies: dict[str, Vocabularies], allocation: Allocation) -> str:
-    """The table (as the paper's Table 9, with the ALP before and after the union) and the picture of it."""
+    """Write the table, as the paper's Table 9 with the ALP before and after the union, and its picture."""
     from veco_fairseq.plots import plot_bars
 
     probabilities = _probabilities(vocabularies, options.alpha)
@@ -212,7 +212,7 @@ def _write_table(options: Options, vocabularies: dict[str, Vocabularies], alloca
 def _make_joint(
     options: Options, vocabularies: dict[str, Vocabularies], *, manifest: Manifest, made_from: dict[str, Any], say
 ) -> None:
-    """One model of ``size`` pieces on sentences of which language i's are a share q_i, as before VoCap."""
+    """Train one model of ``size`` pieces on sentences with the share q_i of language i, as was usual before VoCap."""
     folder = options.output / "joint"
     files = [f"joint/{name}" for name in (MODEL_NAME, DICT_NAME)]
     if manifest.is_done("joint", made_from):

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-# Find the translations in BUCC's texts with the sentences' mean-pooled states, with the threshold that is best on the
-# dev set; F1 by language.
+# Find the translations in BUCC's texts by the sentences' mean-pooled states, with the threshold that is best on the dev
+# set, and print F1 by language.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 

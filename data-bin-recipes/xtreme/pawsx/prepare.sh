@@ -10,7 +10,7 @@ archive https://storage.googleapis.com/paws/pawsx/x-final.tar.gz \
     4146db499101d66e68ae4c8ed3cf9dadecd625f44b7d8cf3d4a0fe93afc4fd9f
 unpacked x-final.tar.gz
 
-# whole_rows FILE: those with all four columns, and a translation (NS stands for none).
+# whole_rows FILE: print the rows that have all four columns and a translation (NS stands for none).
 whole_rows() { awk -F '\t' 'NF == 4 && $2 != "NS" && $3 != "NS"' "$1"; }
 
 examples train tsv 'x-final/@/*train.tsv' whole_rows

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-# Which share of Tatoeba's sentences is nearest to its own translation, by the cosine of mean-pooled states.
+# Print the share of Tatoeba's sentences that are nearest to their own translation, by the cosine of mean-pooled states.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 

@@ -12,7 +12,7 @@ archive https://storage.googleapis.com/tydiqa/v1.1/tydiqa-goldp-v1.1-dev.json \
     b286e0f34bc7f52259359989716f369b160565bd12ad8f3a3e311f9b0dbad1c0
 unpacked tydiqa-goldp-v1.1-train.json tydiqa-goldp-v1.1-dev.json
 
-# questions_of LANG FILE: their ids begin with the language's name.
+# questions_of LANG FILE: print a language's questions, whose ids begin with its name.
 declare -A NAME=([ar]=arabic [bn]=bengali [en]=english [fi]=finnish [id]=indonesian [ko]=korean [ru]=russian
     [sw]=swahili [te]=telugu)
 questions_of() { some "$2" --ids "${NAME[$1]}-"; }

@@ -12,7 +12,7 @@ archive https://dl.fbaipublicfiles.com/XNLI/XNLI-MT-1.0.zip \
     f732517ba2fb1d550e9f3c2aabaef6017c91ee2dcec90e878f138764d224db05
 unpacked XNLI-1.0.zip XNLI-MT-1.0.zip
 
-# rows_of LANG FILE: of a file with all languages.
+# rows_of LANG FILE: print the rows of a language in a file with all languages.
 rows_of() { awk -F '\t' -v lang="$1" 'NR == 1 || $1 == lang' "$2"; }
 
 examples train tsv XNLI-MT-1.0/multinli/multinli.train.@.tsv

@@ -104,8 +104,8 @@ def clean(
             os.replace(part, output)
     except OSError as error:
         raise UserError(
-            f"{outputs[0]}: cannot be written ({error.strerror}): free some space and start the same command again: it goes "
-            "on from here"
+            f"{outputs[0]}: cannot be written ({error.strerror}): free some space and run the same command again, which "
+            "goes on from here"
         ) from error
     result = {
         "pairs": state.pairs, "kept": state.pairs - sum(state.dropped.values()),

@@ -122,8 +122,8 @@ def encode_rows(
                 growing.finish()
     except OSError as error:
         raise UserError(
-            f"{manifest.root / step.name}: cannot be written ({error.strerror}): free some space and start the same command "
-            "again: it goes on from here"
+            f"{manifest.root / step.name}: cannot be written ({error.strerror}): free some space and run the same command "
+            "again, which goes on from here"
         ) from error
     say(f"{step.name}: {done - clock.before:,} lines encoded in {time.time() - clock.started:.1f} s")
     return counts

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Token files that grow as text is encoded, and that a run goes on with after a kill."""
+"""Token files that grow as text is encoded, and can go on growing after a kill."""
 
 import json
 import os
@@ -14,12 +14,12 @@ import numpy as np
 from veco_fairseq.files import atomic_output
 
 PROGRESS_NAME = ".progress.json"
-# fairseq's index of a memory-mapped token file: this header, the sentences' lengths (int32), their places (int64). It is
-# written here, and not by fairseq, so that nothing waits for PyTorch to be imported.
+# fairseq's index of a memory-mapped token file: this header, the sentences' lengths (int32), their positions (int64). It
+# is written here, and not by fairseq, so that nothing has to import PyTorch.
 MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
 HEADER = struct.Struct(f"<{len(MAGIC)}sQBQ")  # magic, version, type of the ids, sentences
 CODES: dict[type, int] = {np.uint16: 8, np.uint32: 9}  # fairseq's numbers of the types
-SIZES_A_TIME = 2**20  # of an index, so that its memory does not depend on the number of lines
+SIZES_A_TIME = 2**20  # sizes of an index to copy at a time, so that memory does not depend on the number of lines
 
 
 class GrowingFile:
@@ -51,14 +51,14 @@ class GrowingFile:
 
 
 class GrowingTokens:
-    """A token file as ``fairseq-preprocess`` writes it, in memory that does not depend on its length.
+    """Writes a token file as ``fairseq-preprocess`` does, in memory that does not depend on its length.
 
-    Until :meth:`finish` it is two files with hidden names: the tokens, and the lines' lengths (int32).
+    Until :meth:`finish`, there are two files with hidden names: the tokens, and the lines' lengths (int32).
 
     Args:
-        prefix: of the .bin and .idx to be made.
-        vocabulary: the number of token types, which decides on the integers' size.
-        state: what :meth:`mark` returned, to go on from there; what was written after it is cut off.
+        prefix: of the .bin and .idx to make.
+        vocabulary: the number of token types, which decides the size of the integers.
+        state: a result of :meth:`mark` to go on from; everything written after it is cut off.
     """
 
     def __init__(self, prefix: Path, vocabulary: int, state: dict[str, int] | None = None):
@@ -74,7 +74,7 @@ class GrowingTokens:
         self.lines, self.tokens = self.lines + len(sizes), self.tokens + len(ids)
 
     def mark(self) -> dict[str, int]:
-        """Put all on the disk, and return the state to go on from."""
+        """Write everything to the disk, and return the state to go on from."""
         for file in self.files:
             file.mark()
         return {"lines": self.lines, "tokens": self.tokens}
@@ -84,7 +84,7 @@ class GrowingTokens:
             file.close()
 
     def finish(self) -> None:
-        """Make the index, and give the files their names: the index last; where there is one, all is there."""
+        """Make the index, and give the files their names, the index last: where it is, everything is complete."""
         self.close()
         tokens, sizes = hidden_paths(self.prefix)
         with atomic_output(f"{self.prefix}.idx") as temporary:
@@ -102,22 +102,22 @@ class GrowingTokens:
 
 
 def smallest_type(vocabulary: int) -> type:
-    """The integers that fairseq-preprocess takes for a vocabulary of this size."""
+    """Return the integer type that fairseq-preprocess takes for a vocabulary of this size."""
     return np.uint16 if vocabulary < 65_500 else np.uint32
 
 
 def hidden_paths(prefix: Path) -> list[Path]:
-    """Of the tokens and of the lengths, as long as they grow; the manifest takes them for stale, but for this module."""
+    """Return the paths of the growing tokens and lengths. Only this module knows them; the manifest removes them as stale."""
     return [prefix.with_name(f".{prefix.name}{suffix}.part.tmp") for suffix in (".bin", ".idx")]
 
 
 def lengths(lines: int, tokens: int, dtype) -> tuple[int, int]:
-    """Of the two files, in bytes."""
+    """Return the lengths of the two files, in bytes."""
     return tokens * np.dtype(dtype).itemsize, lines * 4
 
 
 def can_go_on(prefix: Path, vocabulary: int, state: dict[str, int]) -> bool:
-    """Whether the two files hold what ``state`` says; what was killed while it got its name has its hidden one again."""
+    """Return whether the two files hold what ``state`` says; undo a renaming that a kill has interrupted."""
     paths = hidden_paths(prefix)
     named = Path(f"{prefix}.bin")
     if named.exists() and not paths[0].exists():
@@ -128,10 +128,10 @@ def can_go_on(prefix: Path, vocabulary: int, state: dict[str, int]) -> bool:
 
 
 class Progress:
-    """What a run that was stopped in the middle has done.
+    """Notes on what an interrupted run has done.
 
     Args:
-        path: of its notes: ``ROOT/.progress.json`` of a data root.
+        path: the file of the notes: ``ROOT/.progress.json`` of a data root.
 
     Attributes:
         surveys: part -> ``[made_from, survey]``.
@@ -145,15 +145,15 @@ class Progress:
         try:
             self.surveys, self.part = json.loads(self.path.read_text(encoding="utf-8"))
         except (OSError, ValueError, TypeError):
-            pass  # none, or one that nobody can go on from
+            pass  # there is no file, or none to go on from
 
     def survey(self, name: str, made_from: dict[str, Any]) -> dict[str, Any] | None:
-        """The survey of a part's text, if that is still the same."""
+        """Return the survey of a part's text, if the text is still the same."""
         then, survey = self.surveys.get(name, (None, None))
         return survey if then == json.loads(json.dumps(made_from)) else None
 
     def begun(self, name: str, made_from: dict[str, Any]) -> dict[str, Any] | None:
-        """The state of a part, if it is the one that was being encoded, from the same text."""
+        """Return the state of a part, if it was being encoded, and from the same text."""
         same = self.part.get("name") == name and self.part.get("made_from") == json.loads(json.dumps(made_from))
         return self.part if same else None
 

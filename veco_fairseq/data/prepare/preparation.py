@@ -2,10 +2,10 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """From raw text to a data root: SentencePiece vocabulary, held-out lines, token files.
 
-The root is laid out as :mod:`veco_fairseq.data.roots` reads it. Every part of it (the vocabulary, each
-language, each pair) is one step: ``ROOT/preparation.json`` notes what a step was made from, and a step
-whose inputs and options are the same as then is not done again. A step that was stopped in the middle of
-its text goes on there (:mod:`veco_fairseq.data.prepare.growing`).
+The root has the layout of :mod:`veco_fairseq.data.roots`. Every part of it (the vocabulary, each language, each pair) is
+one step. ``ROOT/preparation.json`` notes what each step was made from, and a step with the same inputs and options is not
+done again. A step that was interrupted in the middle of its text goes on there
+(:mod:`veco_fairseq.data.prepare.growing`).
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ MANIFEST_NAME = "preparation.json"
 
 
 def equal_shares(lines: dict[str, int], limit: int) -> dict[str, int]:
-    """How many lines of each language to take: the same for all, but no more than it has, together ``limit``."""
+    """Return how many lines of each language to take: ``limit`` in all, equal shares, but no more than a language has."""
     shares = {}
     for position, language in enumerate(sorted(lines, key=lambda name: (lines[name], name))):
         shares[language] = min(lines[language], limit // (len(lines) - position))
@@ -43,7 +43,7 @@ def equal_shares(lines: dict[str, int], limit: int) -> dict[str, int]:
 
 
 def training_lines(plan: Plan, surveys: dict[str, Survey]) -> Iterator[str]:
-    """The lines that the vocabulary is learnt from: those of the training split, at most ``plan.vocab_lines``."""
+    """Yield the lines to learn the vocabulary from: lines of the training split, at most ``plan.vocab_lines``."""
     totals = Counter()
     for part in plan.parts:
         for language in part.languages:
@@ -56,22 +56,22 @@ def training_lines(plan: Plan, surveys: dict[str, Survey]) -> Iterator[str]:
                 if line.strip():
                     if split == "train" and is_spread(seen[language], shares[language], totals[language]):
                         yield line
-                    # Lines of validation files are not among the totals.
+                    # The totals do not count lines of validation files.
                     seen[language] += split == "train" or not part.valid
 
 
 def prepare_root(plan: Plan) -> dict[str, dict[str, Any]]:
-    """Make the root, or what is missing of it; return each step's report.
+    """Make the root, or the parts of it that are missing; return each step's report.
 
     Raises:
-        UserError: anything that is wrong with the input, or a full disk; the files of a failed step have hidden names.
+        UserError: the input is wrong, or the disk is full; the files of a failed step have hidden names.
     """
     manifest = Manifest(plan.output, MANIFEST_NAME, (DICT_NAME,))
     vocabulary_from = _vocabulary_inputs(plan)
     vocabulary_is_done = manifest.is_done("vocabulary", vocabulary_from)
     if not vocabulary_is_done:
         manifest.require_all({"vocabulary", *(part.name for part in plan.parts)})
-    # All inputs are read once before anything is written: an error in the last file should not come after an hour.
+    # All inputs are read once before anything is written, so that an error in the last file shows at once.
     progress = Progress(plan.output / PROGRESS_NAME)
     surveys = {}
     for part in plan.parts:
@@ -82,7 +82,7 @@ def prepare_root(plan: Plan) -> dict[str, dict[str, Any]]:
             surveys[part.name] = Survey(**known) if known else _survey(part, plan)
             progress.surveys[part.name] = [text, asdict(surveys[part.name])]
     if not manifest.path.exists():
-        manifest.save()  # from here on the root is ours, whatever interrupts us
+        manifest.save()  # from here on the folder is known as a root, whatever interrupts this run
     if surveys:
         progress.save()
     if vocabulary_is_done:
@@ -138,7 +138,7 @@ def _survey(part: Part, plan: Plan) -> Survey:
         survey_mono(part.valid[0], 0)
     survey = survey_mono(part.train[0], valid_lines)
     if survey.cut:
-        say(f"{part.name}: one document (no blank line before the held-out lines): it is cut for validation")
+        say(f"{part.name}: is one document (no blank line before the held-out lines), so it is cut for validation")
     return survey
 
 
@@ -162,7 +162,7 @@ def _make_vocabulary(plan: Plan, surveys: dict[str, Survey], manifest: Manifest,
 
 def _encode_part(part: Part, plan: Plan, survey: Survey, encoder: Encoder, *, step: Step, manifest: Manifest,
                  progress: Progress) -> None:  # fmt: skip
-    """Write the token files of all sides and splits of a part, in one pass over its text, or in what is left of it."""
+    """Write the token files of all sides and splits of a part, in one pass over its text or over the rest of it."""
     rows = split_rows(part, survey, plan.valid_lines)
     counts = encode_rows(step, rows, encoder, workers=plan.workers, manifest=manifest, progress=progress)
     report = {"rows": survey.rows, "dropped": survey.dropped, "splits": {}}
@@ -175,7 +175,7 @@ def _encode_part(part: Part, plan: Plan, survey: Survey, encoder: Encoder, *, st
 
 
 def report_table(reports: dict[str, dict[str, Any]]) -> str:
-    """The reports of :func:`prepare_root` as a table: a row for each part, split and language."""
+    """Return the reports of :func:`prepare_root` as a table with a row for each part, split and language."""
     rows = [("part", "split", "language", "lines", "documents", "dropped", "tokens", "unknown", "unknown %")]
     for part, report in sorted(reports.items()):
         for split, languages in report.get("splits", {}).items():

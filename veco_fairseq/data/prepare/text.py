@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The text that a data root is made from: which files, which lines are held out, which are left out."""
+"""The text that a data root is made from: its files, and the lines that are held out or left out."""
 
 import os
 import re
@@ -17,7 +17,7 @@ LANGUAGE = re.compile(r"[A-Za-z0-9_]+")
 
 
 def default_workers() -> int:
-    """The processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -39,7 +39,7 @@ class Part:
         return f"{'bitext' if self.is_pair else 'mono'}/{'-'.join(self.languages)}"
 
     def prefix(self, split: str, side: int) -> str:
-        """The token file of one side, below the root, without .bin and .idx."""
+        """Return the token file of one side, below the root, without .bin and .idx."""
         if not self.is_pair:
             return f"{self.name}/{split}"
         return f"{self.name}/{split}.{'-'.join(self.languages)}.{self.languages[side]}"
@@ -47,7 +47,7 @@ class Part:
 
 @dataclass
 class Plan:
-    """What prepare_root.py was asked for."""
+    """The options of ``veco prepare``."""
 
     output: Path
     parts: list[Part]
@@ -78,11 +78,11 @@ class Plan:
 def parse_parts(
     mono: Sequence[str], bitext: Sequence[str], mono_valid: Sequence[str] = (), bitext_valid: Sequence[str] = ()
 ) -> list[Part]:
-    """The parts named by ``LANG=FILE`` and ``SRC-TGT=FILE,FILE`` arguments, mono first.
+    """Return the parts in ``LANG=FILE`` and ``SRC-TGT=FILE,FILE`` arguments, monolingual ones first.
 
     Raises:
-        UserError: an argument has another form, a language has strange characters, something is named
-            twice, a validation file has no training file beside it, or a file is not there.
+        UserError: an argument has another form, a language has strange characters, something is named twice, a
+            validation file has no training file, or a file does not exist.
     """
     parts = {}
     for option, arguments, sides in (("--mono", mono, 1), ("--bitext", bitext, 2)):
@@ -103,13 +103,13 @@ def _parse_files(option: str, arguments: Sequence[str], sides: int) -> dict[tupl
     for argument in arguments:
         key, equals, value = argument.partition("=")
         languages = tuple(key.split("-"))
-        # A lone file may have a comma in its name; of two files the comma between them must be the only one.
+        # A single file may have a comma in its name; between two files must be the only comma.
         names = value.split(",") if sides == 2 else [value]
         if not equals or len(languages) != sides or len(names) != sides or not all(names):
             raise UserError(f"{option} {argument}: must have the form {wanted}")
         for language in languages:
             if not LANGUAGE.fullmatch(language):
-                raise UserError(f"{option} {argument}: '{language}' is no language code: use letters, digits and _")
+                raise UserError(f"{option} {argument}: '{language}' is not a language code: use letters, digits and _")
         if len(set(languages)) < sides:
             raise UserError(f"{option} {argument}: both sides are {languages[0]}")
         if any(set(languages) == set(other) for other in parsed):
@@ -122,19 +122,19 @@ def _parse_files(option: str, arguments: Sequence[str], sides: int) -> dict[tupl
 
 
 def is_spread(index: int, chosen: int, total: int) -> bool:
-    """Whether ``index`` is among ``chosen`` of ``total`` indices that lie evenly spread over them."""
+    """Return whether ``index`` is one of ``chosen`` indices that are spread evenly over ``total``."""
     return (index + 1) * chosen // total > index * chosen // total
 
 
 @dataclass
 class Survey:
-    """What one pass over a part's training files found, before anything is written.
+    """The result of one pass over a part's training files, before anything is written.
 
     Attributes:
         rows: lines (of each side) in the file, blank ones included.
         kept: lines of text; for a pair, the pairs without an empty side.
-        valid_start: for a language, the row where the held-out documents start (``rows`` when there are none).
-        cut: whether the held-out lines are a piece of a document, for want of a second document.
+        valid_start: for a language, the row where the held-out documents start (``rows`` if there are none).
+        cut: whether the held-out lines are part of a document, because there is no second one.
         dropped: rows of a pair with an empty side, in the training files and in the validation files.
     """
 
@@ -146,15 +146,15 @@ class Survey:
 
 
 def survey_mono(path: Path, valid_lines: int) -> Survey:
-    """Count, and find where the last whole documents with together ``valid_lines`` lines or more start.
+    """Count the lines, and find the start of the last whole documents that have ``valid_lines`` lines or more in all.
 
-    If that would leave no line for training, the document is cut before the last ``valid_lines`` lines.
+    If no line would be left for training, the document is cut before the last ``valid_lines`` lines.
 
     Raises:
-        UserError: no text, or not more lines of text than are to be held out.
+        UserError: there is no text, or not more lines of text than are to be held out.
     """
     rows = kept = in_documents = 0
-    documents = deque()  # [first row, lines] of the last documents: enough of them for valid_lines, no more
+    documents = deque()  # [first row, lines] of the last documents, just enough of them for valid_lines
     last_rows = deque(maxlen=max(valid_lines, 1))
     blank_before = True
     for row, line in enumerate(read_lines(path)):
@@ -184,7 +184,7 @@ def survey_bitext(paths: tuple[Path, ...], valid_lines: int) -> Survey:
     """Count the pairs, and those that have text on both sides.
 
     Raises:
-        UserError: unequal numbers of lines, no text, or not more pairs than are to be held out.
+        UserError: the numbers of lines differ, there is no text, or not more pairs than are to be held out.
     """
     counts = [0, 0]
     kept = 0
@@ -209,14 +209,14 @@ def _require_lines(path: Path, kept: int, valid_lines: int) -> None:
 
 
 def held_out(part: Part, valid_lines: int) -> int:
-    """The lines to hold out of the training files: none where validation files were given."""
+    """Return how many lines to hold out of the training files: none if there are validation files."""
     return 0 if part.valid else valid_lines
 
 
 def split_rows(part: Part, survey: Survey, valid_lines: int) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The rows that the part is made of, with their split: ``("train", (line,))`` or ``("valid", (line, line))``.
+    """Yield the rows of a part with their split: ``("train", (line,))`` or ``("valid", (line, line))``.
 
-    Pairs with an empty side are left out; blank lines of a language are document borders and stay.
+    Pairs with an empty side are left out. Blank lines of a language end documents, and stay.
     """
     valid_lines = held_out(part, valid_lines)
     kept = 0

@@ -1,0 +1,92 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""COMET's environment and command line, with stand-ins for Python and for ``comet-score``."""
+
+import pytest
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.inference import comet
+
+SCORER = """#!/bin/bash
+printf '%s\\n' "$@" >"{0}/arguments"
+while (($#)); do
+    case $1 in -s | -t | -r) cp "$2" "{0}/text$1" ;; esac
+    shift
+done
+echo "{1}"
+exit {2}
+"""
+
+
+@pytest.fixture
+def scorer(tmp_path):
+    def make(said="hyp.txt\tscore: 0.8321", code=0):
+        program = tmp_path / "bin/comet-score"
+        program.parent.mkdir()
+        program.write_text(SCORER.format(tmp_path, said, code))
+        program.chmod(0o755)
+        (tmp_path / "comet.version").write_text(comet.VERSION)
+        return tmp_path
+
+    return make
+
+
+def test_what_comet_is_asked(scorer, tmp_path):
+    texts = ["a\u0085b", "c"], ["d", ""], ["f", "g"]
+    found = comet.comet_score(scorer(), *texts, model="m", gpus=2, batch_size=7)
+    assert found == {"comet": {"score": 0.8321, "signature": "m|comet:2.2.7"}, "lines": 2}
+    for option, lines in zip("str", texts):
+        assert (tmp_path / f"text-{option}").read_text(encoding="utf-8") == "".join(f"{line}\n" for line in lines)
+    arguments = (tmp_path / "arguments").read_text().split("\n")
+    named = dict(zip(arguments, arguments[1:]))
+    assert [named[name] for name in ("--model", "--gpus", "--batch_size")] == ["m", "2", "7"] and "--only_system" in named
+
+
+@pytest.mark.parametrize("said, code", [("hyp.txt\tscore: 0.5", 1), ("no model", 0)])
+def test_a_failure_of_comets(scorer, said, code):
+    with pytest.raises(UserError, match=f"comet-score: ended with exit code {code} and no score"):
+        comet.comet_score(scorer(said, code), ["a"], ["b"], ["c"])
+
+
+def test_texts_of_other_lengths_or_none(scorer):
+    folder = scorer()
+    with pytest.raises(UserError, match="2 sources, 1 hypotheses and 1 references: there must be one"):
+        comet.comet_score(folder, ["a", "b"], ["c"], ["d"])
+    with pytest.raises(UserError, match="the texts are empty"):
+        comet.comet_score(folder, [], [], [])
+
+
+def test_comet_is_installed_once(tmp_path, monkeypatch, capfd):
+    python, calls, folder = tmp_path / "python", tmp_path / "calls", tmp_path / "environment"
+    pip = f'echo pip "$@" >>{calls}; [[ ! -e {tmp_path}/broken ]] && touch "${{0%/*}}/comet-score"'
+    python.write_text(f"""#!/bin/bash
+echo python "$@" >>{calls}
+rm -rf {folder}; mkdir -p {folder}/bin
+printf '%s\\n' '#!/bin/bash' '{pip}' >{folder}/bin/pip
+chmod +x {folder}/bin/pip
+""")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    (tmp_path / "broken").touch()
+    with pytest.raises(UserError, match="environment: COMET cannot be installed: .*unbabel-comet==2.2.7 ended with exit code 1"):
+        comet.make_environment(folder)
+    (tmp_path / "broken").unlink()
+    for _ in range(2):
+        assert comet.make_environment(folder) == folder / "bin/comet-score"
+    once = [f"python -m venv --clear {folder}", "pip install unbabel-comet==2.2.7"]
+    assert calls.read_text().splitlines() == 2 * once  # the one that failed, and one
+    (folder / "comet.version").write_text("1.0")
+    comet.make_environment(folder)
+    assert calls.read_text().splitlines() == 3 * once
+    assert "installing COMET there, once" in capfd.readouterr().err
+
+
+def test_unequal_files_end_in_one_line_before_anything_is_installed(run, tmp_path):
+    (tmp_path / "empty").touch()
+    for name, lines in (("source", 2), ("hypothesis", 1)):
+        (tmp_path / name).write_text("a\n" * lines)
+    command = ["scripts/comet.py", "--source", tmp_path / "source", "--hypothesis", tmp_path / "hypothesis", "--reference",
+               tmp_path / "source", "--environment", tmp_path / "environment", "--json", tmp_path / "scores.json"]  # fmt: skip
+    result = run(*command)
+    assert result.returncode == 1 and "2 sources, 1 hypotheses and 2 references" in result.stderr
+    assert not (tmp_path / "environment").exists() and not (tmp_path / "scores.json").exists()

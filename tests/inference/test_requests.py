@@ -1,0 +1,82 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Columns of requests and answers, parts of long lines, and links between words, worked out by hand."""
+
+import pytest
+import torch
+
+from veco_fairseq.inference.requests import (
+    Hypothesis,
+    Request,
+    in_lines,
+    join_parts,
+    read_requests,
+    split,
+    word_links,
+    word_numbers,
+)
+
+
+@pytest.mark.parametrize(
+    "text, longest, parts",
+    [
+        ("▁a b ▁c", 3, ["▁a b ▁c"]),
+        ("▁a ▁b . ▁c ▁d ▁e", 4, ["▁a ▁b .", "▁c ▁d ▁e"]),  # after a sentence
+        ("▁a . ▁b . ▁c ▁d", 5, ["▁a . ▁b .", "▁c ▁d"]),  # after the last that fits
+        ("▁a ▁b c d ▁e", 3, ["▁a", "▁b c d", "▁e"]),  # before a word
+        ("▁a b c d e", 2, ["▁a b", "c d", "e"]),  # a word that is too long
+        ('▁a ." ▁b ▁c', 3, ['▁a ."', "▁b ▁c"]),
+        ("", 3, []),
+    ],
+)
+def test_split(text, longest, parts):
+    assert [" ".join(part) for part in split(text.split(), longest)] == parts
+
+
+def test_columns():
+    lines = ["a b\tc", "a\t\td\t\te f", "a"]
+    assert list(read_requests(lines)) == [Request("a b\tc"), Request("a\t\td\t\te f"), Request("a")]
+    assert list(read_requests(lines, prefixes=True)) == [Request("a b", "c"), Request("a"), Request("a")]
+    constrained = [Request("a b", "", ("c",)), Request("a", "", ("d", "e f")), Request("a")]
+    assert list(read_requests(lines, constraints=True)) == constrained
+    both = [Request("a b", "c"), Request("a", "", ("d", "e f")), Request("a")]
+    assert list(read_requests(lines, prefixes=True, constraints=True)) == both
+
+
+@pytest.mark.parametrize("pieces, numbers", [
+    ("▁a b ▁c", [0, 0, 1]),
+    ("a ▁b", [0, 1]),  # the rest of a word
+    ("▁ a b ▁c ▁ d", [0, 0, 0, 1, 2, 2]),  # a space that is a piece of its own
+    ("", []),
+])  # fmt: skip
+def test_word_numbers(pieces, numbers):
+    assert word_numbers(pieces.split()) == numbers
+
+
+def test_links_are_of_the_source_piece_that_is_looked_at_most():
+    """Sources of 3 pieces and </s>, translations of 4 and </s>; the column of the third piece is largest at </s>."""
+    attention = torch.tensor([
+        [0.6, 0.1, 0.1, 0.2, 0.9],
+        [0.3, 0.2, 0.2, 0.5, 0.0],
+        [0.1, 0.6, 0.1, 0.3, 0.1],
+        [0.0, 0.1, 0.6, 0.0, 0.0],
+    ])  # fmt: skip
+    # words of x: "▁a b" and "▁c"; of y: "▁d", "▁e f" and "▁g"
+    assert word_links(attention, ["▁a", "b", "▁c"], ["▁d", "▁e", "f", "▁g"]) == [(0, 0), (0, 1), (0, 2), (1, 1)]
+    assert word_links(attention, [], ["▁d"]) == word_links(attention, ["▁a"], []) == []
+
+
+def test_parts_are_joined_with_their_words_one_after_the_other():
+    parts = [Hypothesis("x y", -1.0, [(0, 1), (2, 0)]), Hypothesis("z", -2.0, [(0, 0)])]
+    assert join_parts(parts, [3, 1]) == Hypothesis("x y z", -1.5, [(0, 1), (2, 0), (3, 2)])
+
+
+def test_lines_of_answers():
+    found = [Hypothesis("x y", -0.25, [(0, 1), (2, 0)]), Hypothesis("z", -1.23456, [])]
+    assert list(in_lines(3, found, nbest=False, alignment=False)) == ["x y"]
+    assert list(in_lines(3, found, nbest=False, alignment=True)) == ["x y ||| 0-1 2-0"]
+    assert list(in_lines(3, found, nbest=True, alignment=False)) == ["3 ||| x y ||| -0.2500", "3 ||| z ||| -1.2346"]
+    assert list(in_lines(3, found, nbest=True, alignment=True)) == [
+        "3 ||| x y ||| 0-1 2-0 ||| -0.2500",
+        "3 ||| z |||  ||| -1.2346",
+    ]

@@ -1,0 +1,141 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Searches of translate.py against fairseq-interactive's, with the same model of random weights."""
+
+import re
+
+import pytest
+import sentencepiece
+import torch
+from conftest import REPOSITORY, run_here, save_with_vocabulary
+from fairseq.dataclass.configs import GenerationConfig
+
+from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq
+from veco_fairseq.errors import UserError
+from veco_fairseq.inference.requests import Request, read_requests, word_numbers
+from veco_fairseq.inference.translator import Translator
+
+LINES = ["bal dem gim", "gul", "dol bem bal dil gan", "bin don"]
+LIMITS = {"max_len_a": 0, "max_len_b": 9}
+
+
+@pytest.fixture
+def model(tmp_path, make_model):
+    """A folder with a converted model, its vocabulary, and dictionaries by language."""
+    folder = tmp_path / "model"
+    lines = [f"{a}{b}{c} {d}{b}{c}" for a in "bdg" for b in "aeiou" for c in "lmn" for d in "gbd"]
+    pretrained = save_with_vocabulary(folder, make_model, lines, 30, layers=2)
+    for lang in ("de", "en"):
+        (folder / f"dict.{lang}.txt").write_bytes((folder / "dict.txt").read_bytes())
+    convert_to_seq2seq(pretrained, folder / "model.pt", 2, dictionary=folder / "dict.de.txt", random_cross_attention=True)
+    state = torch.load(folder / "model.pt", weights_only=True)
+    state["cfg"]["task"].update(source_lang="de", target_lang="en")
+    torch.save(state, folder / "model.pt")
+    return folder
+
+
+def interactive(folder, lines, *options):
+    """What fairseq-interactive finds: of each line hypotheses of text and score, in base 2."""
+    words = sentencepiece.SentencePieceProcessor(str(folder / "sentencepiece.bpe.model"))
+    encoded = ["\t".join(" ".join(words.encode(part, out_type=str)) for part in line.split("\t")) for line in lines]
+    command = ["fairseq-interactive", folder, "--beam", 3, "--path", folder / "model.pt", "-s", "de", "-t", "en", "--task", "translation",
+               "--remove-bpe", "sentencepiece", "--cpu", "--user-dir", REPOSITORY / "veco_fairseq", "--max-len-a", 0, "--max-len-b", 9, *options]  # fmt: skip
+    (folder / "lines").write_text("".join(f"{line}\n" for line in encoded))
+    with open(folder / "lines", "rb") as source:
+        result = run_here([str(word) for word in command], folder, stdin=source)
+    assert result.returncode == 0, result.stderr
+    found = [[] for _ in lines]
+    for number, score, text in re.findall(r"^D-(\d+)\t(\S+)\t(.*)$", result.stdout, re.MULTILINE):
+        found[int(number)].append((text, float(score)))
+    return found
+
+
+def ours(folder, requests, **search):
+    translator = Translator(
+        [folder / "model.pt"], data=folder, search=GenerationConfig(**{"beam": 3, **LIMITS, **search}), cpu=True
+    )
+    found = translator.hypotheses(requests)
+    return [[(one.text, one.score / torch.tensor(2.0).log().item()) for one in line] for line in found]
+
+
+def close(found, expected):
+    assert [[text for text, _ in line] for line in found] == [[text for text, _ in line] for line in expected]
+    scores = [torch.tensor([score for line in lines for _, score in line]) for lines in (found, expected)]
+    torch.testing.assert_close(*scores, atol=1e-3, rtol=1e-3)
+    assert len({text for line in found for text, _ in line}) > len(found)
+
+
+@pytest.mark.parametrize("nbest, lenpen", [(2, 0.4), (3, 1.7)])
+def test_hypotheses_and_their_scores(model, nbest, lenpen):
+    found = ours(model, [Request(line) for line in LINES], nbest=nbest, lenpen=lenpen)
+    assert [len(line) for line in found] == [nbest] * len(LINES)
+    close(found, interactive(model, LINES, "--nbest", nbest, "--lenpen", lenpen))
+
+
+@pytest.mark.parametrize("order", ["ordered", "unordered"])
+def test_constraints(model, order):
+    lines = ["bal dem gim\tgul\tbal", "gul", "dol bem bal dil gan\tdem"]
+    requests = list(read_requests(lines, constraints=True))
+    found = ours(model, requests, constraints=order, nbest=2)
+    for request, line in zip(requests, found):
+        words = line[0][0].replace(" ", "")
+        assert all(constraint in words for constraint in request.constraints)
+    close(found, interactive(model, lines, "--constraints", order, "--nbest", 2))
+
+
+def test_prefixes(model):
+    """Of different lengths, or none, which changes nothing."""
+    requests = [Request(LINES[0], "gul bal"), Request(LINES[1]), Request(LINES[2], "dem")]
+    free = ours(model, [request._replace(prefix="") for request in requests])
+    found = ours(model, requests)
+    assert found[0][0][0].startswith("gul bal") and found[2][0][0].startswith("dem")
+    assert not free[0][0][0].startswith("gul bal") and not free[2][0][0].startswith("dem")
+    assert found[1][0][0] == free[1][0][0] and found[1][0][1] == pytest.approx(free[1][0][1], abs=1e-5)
+
+
+def test_a_prefix_is_the_first_parts_and_constraints_are_no_long_lines(model):
+    line = " ".join(LINES * 12)
+    notes = []
+    translator = Translator([model / "model.pt"], data=model, search=GenerationConfig(beam=2, max_len_a=1, max_len_b=2), cpu=True)
+    (best,) = (found[0] for found in translator.hypotheses([Request(line, "gul")], lambda *note: notes.append(note)))
+    assert best.text.startswith("gul") and notes[0][0] == 0 and "translated in" in notes[0][1]
+    assert max(i for i, _ in best.links) > 40 and max(j for _, j in best.links) < len(best.text.split())
+    with pytest.raises(UserError, match="'bal dem gim gul dol bem bal di'...: has constraints and"):
+        translator.hypotheses([Request(line, constraints=("gul",))])
+
+
+def test_sampling_is_of_the_seed_and_its_options(model):
+    def sampled(seed, **search):
+        options = GenerationConfig(beam=2, nbest=2, sampling=True, **LIMITS, **search)
+        translator = Translator([model / "model.pt"], data=model, search=options, cpu=True, seed=seed)
+        return translator.hypotheses([Request(line) for line in LINES])
+
+    assert sampled(3) == sampled(3) != sampled(4)
+    greedy = ours(model, [Request(line) for line in LINES], beam=1)
+    assert sampled(3, temperature=2.0) != sampled(3)
+    for search in ({"sampling_topk": 1}, {"sampling_topp": 1e-6}):
+        assert [line[0].text for line in sampled(5, **search)] == [line[0][0] for line in greedy]
+
+
+def test_links_are_of_the_last_layers_cross_attention(model):
+    """Of a batch with padding, against the attention of the whole translation at once."""
+    translator = Translator([model / "model.pt"], data=model, search=GenerationConfig(beam=2, **LIMITS), cpu=True)
+    (network,), dictionary = translator.models, translator.task.target_dictionary
+    for request, best in zip(LINES, translator.hypotheses([Request(line) for line in LINES])):
+        source = torch.tensor([[*map(dictionary.index, translator.encode([request])[0]), 2]])
+        # the pieces that were found, once more: by a search with them as its prefix
+        pieces = found_pieces(translator, request)
+        target = torch.tensor([[2, *map(dictionary.index, pieces)]])
+        with torch.no_grad():
+            _, extra = network(source, torch.tensor([source.size(1)]), target)
+        looked_at = extra["attn"][0][0, : len(pieces), :-1].argmax(1).tolist()
+        x, y = word_numbers(translator.encode([request])[0]), word_numbers(pieces)
+        assert best[0].links == sorted({(x[place], y[j]) for j, place in enumerate(looked_at)})
+
+
+def found_pieces(translator, line):
+    """The pieces of the best hypothesis, from fairseq's own search on one sentence."""
+    dictionary = translator.task.source_dictionary
+    source = torch.tensor([[*map(dictionary.index, translator.encode([line])[0]), 2]])
+    sample = {"net_input": {"src_tokens": source, "src_lengths": torch.tensor([source.size(1)])}}
+    return [dictionary[i] for i in translator.generator.generate(translator.models, sample)[0][0]["tokens"].tolist() if i != 2]

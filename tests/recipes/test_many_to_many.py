@@ -1,0 +1,66 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The recipe of many directions, from three texts to a table of BLEU."""
+
+import os
+import subprocess
+
+import pytest
+from conftest import REPOSITORY, run_here
+from fairseq.data.indexed_dataset import MMapIndexedDataset
+from support.shell import ENVIRONMENT
+
+from recipes import RECIPES
+from veco_fairseq.data.vocabulary import read_dictionary
+
+
+def recipe(script, *arguments, code=0):
+    environment = {**os.environ, "VECO_SKIP_SETUP": "1", "OMP_NUM_THREADS": "1"}
+    command = ["bash", str(RECIPES / "many-to-many" / script), *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
+    assert result.returncode == code, result.stdout[-2000:] + result.stderr[-2000:]
+    return result.stdout if code == 0 else result.stderr
+
+
+@pytest.mark.slow
+def test_from_three_texts_to_a_table(tmp_path):
+    text, out = tmp_path / "text", tmp_path / "out"
+    run_here([str(RECIPES / "toy/generate.py"), "--output", str(text), "--words", "20", "--pairs", "150", "--valid", "20",
+              "--test", "13"], REPOSITORY)  # fmt: skip
+    common = ("--out", out, "--langs", "aa bb cc", "--zero-shot", "bb-cc")
+    recipe("prepare.sh", *common, "--local", text, "--vocab-size", 150)
+    dictionaries = [read_dictionary(out / f"mt/dict.{lang}.txt") for lang in ("aa", "bb", "cc")]
+    assert all(dictionary.symbols[-3:] == ["<2aa>", "<2bb>", "<2cc>"] for dictionary in dictionaries)
+    for pair in ("aa-bb", "aa-cc", "bb-cc"):  # bb-cc, too: cc-bb is trained
+        for split, count in (("train", 150), ("valid", 20), ("test", 13)):
+            assert len(MMapIndexedDataset(str(out / f"mt/{split}.{pair}.{pair[:2]}"))) == count
+    recipe("train.sh", "--out", out, "--updates", 2, "--", "--cpu")
+    recipe("finetune.sh", *common, "--updates", 2, "--", "--cpu")
+    told = recipe("evaluate.sh", *common, "--", "--cpu")
+    rows = [line.split("|")[1].strip() for line in told.splitlines() if line.startswith("| ")]
+    assert rows == ["direction", "---", "aa-bb", "aa-cc", "bb-aa", "cc-aa", "cc-bb", "bb-cc, zero-shot"]
+    recipe("finetune.sh", *common, "--updates", 1, "--directions", "aa-bb", "--name", "one", "--", "--cpu")
+    assert "| direction | one | veco |" in recipe("evaluate.sh", *common, "--directions", "aa-bb", "--name", "one", "--", "--cpu")
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["--langs", "en"], "--langs en: give two languages or more"),
+    (["--langs", "en de en"], "--langs en de en: en is there twice"),
+    (["--zero-shot", "en-nl"], "--zero-shot en-nl: must be one of: en-de de-en "),
+    (["--langs", "en nl", "--local", "LOCAL"], "LOCAL/train.en[.gz]: is not there: --local needs {train,val,test_2016_flickr}.{en,nl}"),
+])  # fmt: skip
+def test_bad_input(tmp_path, arguments, message):
+    arguments = [argument.replace("LOCAL", str(tmp_path)) for argument in arguments]
+    command = ["bash", RECIPES / "many-to-many/prepare.sh", "--out", tmp_path / "out", *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
+    assert result.returncode == 1 and result.stderr.startswith("many-to-many/prepare.sh: error: ")
+    assert message.replace("LOCAL", str(tmp_path)) in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_texts_of_unequal_length_are_refused(tmp_path):
+    for split in ("train", "valid", "test"):
+        for lang in ("aa", "bb"):
+            (tmp_path / f"{split}.{lang}").write_text("one\ntwo\n")
+    (tmp_path / "valid.bb").write_text("one\n")
+    error = recipe("prepare.sh", "--out", tmp_path / "out", "--langs", "aa bb", "--local", tmp_path, code=1)
+    assert error == "many-to-many/prepare.sh: error: valid: 2 lines of aa and 1 of bb: line N must be the same sentence in all\n"

@@ -1,0 +1,155 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Many directions in one model: trained, validated by direction, and translated with; each from the command line."""
+
+import json
+import re
+import shutil
+
+import pytest
+import torch
+from conftest import REPOSITORY, error_line, run_here
+from support.directions import MANY, SIZES
+from support.training import logged
+
+from veco_fairseq.inference.scoring import read_generate_output
+from veco_fairseq.inference.translator import Translator
+
+ALL = ["aa-bb", "bb-aa", "aa-cc", "cc-aa"]
+TASK = ("--user-dir", "veco_fairseq", "--task", "veco_multilingual_translation")
+
+
+@pytest.fixture(scope="module")
+def trained(directions, tmp_path_factory):
+    """A model of two epochs, and what was logged."""
+
+    folder = tmp_path_factory.mktemp("trained")
+    command = ["fairseq-train", directions, *MANY, "--max-tokens", 300, "--max-epoch", 2, "--log-interval", 1, "--eval-bleu",
+               "--eval-bleu-args", '{"beam": 2, "max_len_a": 1, "max_len_b": 3}', "--save-dir", folder,
+               "--save-interval-updates", 7, "--no-epoch-checkpoints"]  # fmt: skip
+    result = run_here([str(part) for part in command], REPOSITORY)
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    return folder, result
+
+
+def test_validation_tells_every_direction_and_all_together(directions, trained, run):
+    folder, result = trained
+    # the roots of 90 and 25 are as 1.8974 : 1; twice each of 230 in all
+    assert "an epoch has aa-bb 75 of 90, bb-aa 75 of 90, aa-cc 40 of 25, cc-aa 40 of 25" in result.stdout
+    found = logged(result, "valid")[-1]
+    together = {}
+    for name in ALL:  # each as fairseq has it for a set of one direction
+        alone = run("fairseq-validate", directions, *TASK, "-s", name[:2], "-t", name[3:], "--path",
+                    folder / "checkpoint_last.pt", "--max-tokens", 300, "--cpu", "--log-format", "json")  # fmt: skip
+        assert alone.returncode == 0, alone.stderr[-2000:]
+        (line,) = re.findall(r"\| valid \| (\{.*\})", alone.stderr + alone.stdout)
+        line = json.loads(line)
+        for metric in ("loss", "ppl", "bleu"):
+            assert line[f"valid_{metric}"] == found[f"valid_{name}_{metric}"], (name, metric)
+            assert float(line[f"valid_{metric}"]) > 0
+        together[float(line["valid_loss"])] = float(line["valid_wpb"])  # the set is one batch
+    mean = sum(loss * tokens for loss, tokens in together.items()) / sum(together.values())
+    assert abs(mean - float(found["valid_loss"])) < 0.002
+    assert {key for key in found if "-" in key} == {f"valid_{name}_{key}" for name in ALL for key in ("loss", "ppl", "bleu")}
+    assert not [key for line in logged(result, "train_inner") for key in line if "-" in key]
+
+
+@pytest.mark.parametrize("source, target, pair", [("bb", "aa", "aa-bb"), ("bb", "cc", "bb-cc")])
+def test_translate_gives_what_fairseq_generate_does(directions, trained, run, tmp_path, source, target, pair):
+    """... and what fairseq-interactive does, also of a direction without training; the token is the target's."""
+    checkpoint = trained[0] / "checkpoint_last.pt"
+    limits = ("--max-len-a", "0", "--max-len-b", "9", "--cpu")
+    generated = run("fairseq-generate", directions, *TASK, "-s", source, "-t", target, "--path", checkpoint,
+                    "--remove-bpe", "sentencepiece", *limits)  # fmt: skip
+    assert generated.returncode == 0, generated.stderr[-2000:]
+    (tmp_path / "generated").write_text(generated.stdout)
+    text = directions / f"test.{pair}.{source}.txt"
+    with open(text, "rb") as lines:
+        translated = run("scripts/translate.py", checkpoint, "--to", target, *limits, stdin=lines)
+    assert translated.stderr == "" and translated.stdout.splitlines() == read_generate_output(tmp_path / "generated")
+    assert len(translated.stdout.splitlines()) == SIZES["test"][pair]
+    sources = [line.split("\t")[1] for line in generated.stdout.splitlines() if line.startswith("S-")]
+    assert len(sources) == SIZES["test"][pair] and all(line.startswith(f"<2{target}>") for line in sources)
+    pieces = tmp_path / "pieces"
+    run("scripts/encode.py", "--sentencepiece", directions / "sentencepiece.bpe.model", "--inputs", text, "--outputs", pieces)
+    with open(pieces, "rb") as lines:
+        answered = run("fairseq-interactive", directions, *TASK, "-s", source, "-t", target, "--path", checkpoint, *limits,
+                       "--remove-bpe", "sentencepiece", stdin=lines)  # fmt: skip
+    assert re.findall(r"^D-\d+\t\S+\t(.*)$", answered.stdout, re.MULTILINE) == translated.stdout.splitlines()
+
+
+def test_the_token_tells_the_target(trained):
+    translators = {to: Translator([trained[0] / "checkpoint_last.pt"], to=to, cpu=True) for to in ("bb", "cc")}
+    for to, translator in translators.items():
+        assert translator.max_pieces == 510  # of 512 positions, beside the token and </s>
+        ids = torch.tensor([7, 9, 2])
+        (source,) = (item["source"] for item in translator.task.build_dataset_for_inference([ids], [3]))
+        assert [translator.task.source_dictionary[number] for number in source[:1]] == [f"<2{to}>"]
+        assert source[1:].tolist() == [7, 9, 2]
+
+
+def test_mistakes_in_translating_are_one_line(directions, trained, run, tmp_path):
+    checkpoint = trained[0] / "checkpoint_last.pt"
+    translate = ("scripts/translate.py", checkpoint, "--cpu")
+    assert error_line(run(*translate)).endswith("checkpoint_last.pt: translates into aa, bb, cc: choose one with --to")
+    assert "dd: the model does not translate into it, but into aa, bb, cc: choose one" in error_line(
+        run(*translate, "--to", "dd")
+    )
+    generate = ("fairseq-generate", directions, "--user-dir", "veco_fairseq", "--path", checkpoint, "--cpu")
+    assert "is one of many directions: add --task veco_multilingual_translation" in run(*generate, "-s", "aa", "-t", "bb").stderr
+    one = run("fairseq-train", directions, *MANY, "--task", "translation", "-s", "aa", "-t", "bb", "--max-tokens", 300,
+              "--max-update", 1, "--save-dir", tmp_path)  # fmt: skip
+    assert one.returncode == 0, one.stderr
+    single = tmp_path / "checkpoint_last.pt"
+    refused = run(*generate, *TASK[2:], "-s", "aa", "-t", "bb", "--path", single)
+    assert "the checkpoint is of one direction: give --task translation instead" in refused.stderr
+    message = error_line(run("scripts/translate.py", single, "--cpu", "--to", "bb"))
+    assert "--to bb: " in message and "translates in one direction alone: take --to away" in message
+
+
+def test_mistakes_in_training_are_one_line(directions, run, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(directions, data)
+
+    def refused(*options):
+        result = run("fairseq-train", data, *MANY, "--max-tokens", 300, "--save-dir", tmp_path / "save", *options)
+        assert result.returncode == 1 and result.stderr.count("\n") == 1, result.stderr
+        return result.stderr
+
+    assert "has no train data of bb-cc: check --lang-pairs" in refused("--lang-pairs", "aa-bb,bb-cc")
+    assert "--lang-pairs aa: 'aa' is no direction" in refused("--lang-pairs", "aa")
+    assert "name the directions to train twice: take -s and -t away" in refused("--lang-pairs", "aa-bb", "-s", "bb", "-t", "aa")
+    assert "--load-alignments: does not work with many directions" in refused("--load-alignments")
+    assert "--truncate-source: does not work with language tokens" in refused("--truncate-source")
+    assert "--alpha" in refused("--alpha", "nan")
+    assert "dict.dd.txt: is not there beside" in refused("--lang-pairs", "aa-dd")
+    text = (data / "dict.cc.txt").read_text()
+    (data / "dict.cc.txt").write_text(text.replace("<2cc> 1\n", ""))
+    assert "dict.cc.txt: is another dictionary than" in refused()
+    for lang in ("aa", "bb", "cc"):
+        (data / f"dict.{lang}.txt").write_text(text.replace("<2cc> 1\n", ""))
+    assert "has no token <2cc>: add the line '<2cc> 1' at its end, in every dict.LANG.txt" in refused()
+    for file in data.glob("train.*"):
+        file.unlink()
+    assert "has no train data of any pair of languages" in refused()
+
+
+@pytest.mark.parametrize("change", [("--alpha", "1"), ("--lang-pairs", "aa-bb,bb-aa"), ("--max-tokens", "200")])
+def test_an_epoch_cannot_go_on_with_other_batches(directions, trained, run, tmp_path, change):
+    shutil.copyfile(trained[0] / "checkpoint_1_7.pt", tmp_path / "checkpoint_last.pt")
+    result = run("fairseq-train", directions, *MANY, "--max-tokens", 300, "--save-dir", tmp_path, *change)
+    assert "the checkpoint is in the middle of epoch 1, whose other batches cannot be the same any more: " in error_line(result)
+    if change[0] != "--max-tokens":
+        assert f"{change[0]} was " in result.stderr and f" and is {change[1]}" in result.stderr
+
+
+def test_what_is_validated_may_lack_a_direction(directions, run, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(directions, data)
+    for file in data.glob("valid.aa-cc.*"):
+        file.unlink()
+    result = run("fairseq-train", data, *MANY, "--max-tokens", 300, "--max-update", 1, "--save-dir", tmp_path / "save")
+    assert "has no valid data of aa-cc, cc-aa" in result.stdout
+    assert {key for key in logged(result, "valid")[-1] if "-" in key} == {
+        f"valid_{name}_{key}" for name in ("aa-bb", "bb-aa") for key in ("loss", "ppl")
+    }

@@ -1,0 +1,47 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Score a translation by COMET; the first call installs COMET into its own environment.
+
+The environment takes 3 GB, and the model that COMET downloads takes 2 GB.
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+from veco_fairseq.arguments import COUNT, FROM_0, INPUT, OUTPUT, Parser
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "veco_fairseq/comet"
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the command's options."""
+    system = parser.add_mutually_exclusive_group(required=True)
+    system.add_argument("--hypothesis", type=INPUT, metavar="FILE", help="detokenised text, one sentence a line")
+    system.add_argument("--generate-output", type=INPUT, metavar="FILE",
+                        help="what fairseq-generate printed (--remove-bpe sentencepiece), instead of --hypothesis")  # fmt: skip
+    add = parser.add_argument
+    add("--source", type=INPUT, required=True, metavar="FILE", help="the source text, with as many lines")
+    add("--reference", type=INPUT, required=True, metavar="FILE", help="detokenised text with as many lines")
+    add("--model", default="Unbabel/wmt22-comet-da", metavar="NAME", help="COMET's model, or a checkpoint (default: %(default)s)")
+    add("--environment", type=Path, default=None, metavar="DIR",
+        help="folder of COMET's environment (default: veco_fairseq/comet in the user's cache)")  # fmt: skip
+    add("--gpus", type=FROM_0, default=0, metavar="N", help="GPUs to use (default: %(default)s)")
+    add("--batch-size", type=COUNT, default=16, metavar="N", help="sentences of a batch (default: %(default)s)")
+    add("--json", type=OUTPUT, metavar="FILE", help="also write the score to this file")
+
+
+def main(args: argparse.Namespace) -> None:
+    from veco_fairseq.files import atomic_output, read_lines
+    from veco_fairseq.inference.comet import comet_score
+    from veco_fairseq.inference.scoring import read_generate_output
+
+    texts = [list(read_lines(args.source))]
+    texts.append(read_generate_output(args.generate_output) if args.hypothesis is None else list(read_lines(args.hypothesis)))
+    texts.append(list(read_lines(args.reference)))
+    result = comet_score(args.environment or CACHE, *texts, model=args.model, gpus=args.gpus, batch_size=args.batch_size)
+    if args.json:
+        with atomic_output(args.json) as file:
+            file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(f"COMET {result['comet']['score']:.4f}  {result['comet']['signature']}")

@@ -1,0 +1,117 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Input and output of a translator: sources with prefixes and constraints, and hypotheses with word links."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+SENTENCE_END = re.compile(r"[.!?…。！？؟।]['\")\]»”’]*$")
+WORD_START = "▁"
+
+
+class Request(NamedTuple):
+    """A line to translate.
+
+    Attributes:
+        source: its text; an empty one has an empty translation.
+        prefix: the beginning of the translation.
+        constraints: words or phrases that the translation must contain (Post and Vilar, 2018).
+    """
+
+    source: str
+    prefix: str = ""
+    constraints: tuple[str, ...] = ()
+
+
+class Hypothesis(NamedTuple):
+    """A translation.
+
+    Attributes:
+        text: the detokenised translation.
+        score: the natural logarithm of its probability, divided by its number of pieces to the power of ``lenpen``.
+        links: (word of the source, word of the translation), from 0. Each piece of the translation is linked to the source
+            piece that the last decoder layer's cross-attention looks at most, in the mean over the heads.
+    """
+
+    text: str
+    score: float
+    links: list[tuple[int, int]]
+
+
+def read_requests(lines: Iterable[str], *, prefixes: bool = False, constraints: bool = False) -> Iterator[Request]:
+    """Yield requests from lines with the columns ``SOURCE [<tab> PREFIX] [<tab> CONSTRAINT]...``."""
+    for line in lines:
+        source, *columns = line.split("\t") if prefixes or constraints else [line]
+        prefix = columns.pop(0) if prefixes and columns else ""
+        yield Request(source, prefix, tuple(filter(None, columns)) if constraints else ())
+
+
+def split(pieces: list[str], longest: int) -> Iterator[list[str]]:
+    """Cut pieces into parts of at most ``longest``: after the last sentence that fits, otherwise before the last word."""
+    while len(pieces) > longest:
+        starts = [i for i in range(1, longest + 1) if pieces[i].startswith(WORD_START)]
+        after_sentences = [i for i in starts if SENTENCE_END.search(pieces[i - 1])]
+        end = (after_sentences or starts or [longest])[-1]
+        yield pieces[:end]
+        pieces = pieces[end:]
+    if pieces:
+        yield pieces
+
+
+def word_links(attention: Tensor, source: Sequence[str], target: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the links between the words of a translation and those that its pieces look at.
+
+    Args:
+        attention: (source tokens, translation tokens); the pieces come first in both.
+        source, target: pieces.
+    """
+    x, y = word_numbers(source), word_numbers(target)
+    looked_at = attention[: len(x), : len(y)].argmax(0).tolist() if x and y else []
+    return sorted({(x[place], word) for place, word in zip(looked_at, y)})
+
+
+def word_numbers(pieces: Sequence[str]) -> list[int]:
+    """Return the number of each piece's word, from 0."""
+    numbers, number, empty = [], -1, True
+    for piece in pieces:
+        if piece.startswith(WORD_START) and not (empty and number >= 0) or number < 0:
+            number, empty = number + 1, True
+        empty = empty and not piece.strip(WORD_START)
+        numbers.append(number)
+    return numbers
+
+
+def join_parts(parts: Sequence[Hypothesis], words: Sequence[int]) -> Hypothesis:
+    """Join the translations of a line's parts.
+
+    Args:
+        parts: the parts' hypotheses of one rank.
+        words: the number of words in each part of the source.
+    """
+    links, before_x, before_y = [], 0, 0
+    for part, count in zip(parts, words):
+        links += [(i + before_x, j + before_y) for i, j in part.links]
+        before_x, before_y = before_x + count, before_y + len(part.text.split())
+    score = sum(part.score for part in parts) / len(parts) if parts else 0.0
+    return Hypothesis(" ".join(part.text for part in parts), score, links)
+
+
+def in_lines(number: int, hypotheses: Sequence[Hypothesis], *, nbest: bool, alignment: bool) -> Iterator[str]:
+    """Yield lines for hypotheses as Moses and Marian print them, with " ||| " between the columns.
+
+    Args:
+        number: of the line, from 0.
+        hypotheses: of this line, the best first.
+        nbest: print all of them, each with the line's number before it and its score after it; otherwise only the first.
+        alignment: also print the links, as ``i-j``.
+    """
+    for text, score, links in hypotheses if nbest else hypotheses[:1]:
+        columns = [text]
+        if alignment:
+            columns.append(" ".join(f"{i}-{j}" for i, j in links))
+        if nbest:
+            columns = [str(number), *columns, f"{score:.4f}"]
+        yield " ||| ".join(columns)
