@@ -45,6 +45,7 @@ setup(
         "mutations": ["cosmic-ray>=8.4", "coverage>=7.13"],
         "completion": ["shtab"],
         "fast": ["ctranslate2"],
+        "languages": ["py3langid"],
         "gpu": ["liger-kernel>=0.8.5"],
         "retrieval": ["faiss-cpu"],
         "tensorboard": ["tensorboardX"],

@@ -2,13 +2,15 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Text is read and checked; files are written so that nobody ever sees half of one."""
 
+import codecs
 import gzip
 import json
+import lzma
 import os
 import re
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -105,22 +107,62 @@ def decoded_lines(file: BinaryIO, name: Path_) -> Iterator[str]:
         yield (text if number > 1 else text.removeprefix("\ufeff")).rstrip("\r\n")
 
 
+def open_text(path: Path_) -> BinaryIO:
+    """Open a text that is plain, .gz or .xz, as bytes."""
+    openers: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+    return openers.get(Path(path).suffix, open)(path, "rb")
+
+
 def read_lines(path: Path_) -> Iterator[str]:
-    """Yield the lines of a UTF-8 text, plain or .gz, as :func:`decoded_lines` does.
+    """Yield the lines of a UTF-8 text, plain, .gz or .xz, as :func:`decoded_lines` does.
 
     Raises:
         UserError: the file does not exist or cannot be read or unpacked, or a line is not text.
     """
     number = 0
     try:
-        with gzip.open(path, "rb") if Path(path).suffix == ".gz" else open(path, "rb") as file:
+        with open_text(path) as file:
             for number, line in enumerate(decoded_lines(file, path), start=1):  # noqa: B007  the error names it
                 yield line
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
         raise UserError(f"{path}: is damaged after line {number} ({error}): fetch or compress it again") from error
     except OSError as error:
-        reason = SYSTEM_ERRORS.get(error.errno, f"cannot be read ({error.strerror})")
+        reason = SYSTEM_ERRORS.get(error.errno or 0, f"cannot be read ({error.strerror})")
         raise UserError(f"{path}: {reason}") from error
+
+
+def count_lines(path: Path_) -> int:
+    """Return how many lines :func:`read_lines` yields, in a tenth of its time; it checks every byte and raises the same."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    count, last = 0, b"\n"
+    try:
+        with open_text(path) as file:
+            while block := file.read(2**20):
+                if "\0" in decoder.decode(block):
+                    return sum(1 for _ in read_lines(path))
+                count, last = count + block.count(b"\n"), block[-1:]
+            decoder.decode(b"", final=True)
+    except (UnicodeDecodeError, OSError, EOFError, zlib.error, lzma.LZMAError):
+        return sum(1 for _ in read_lines(path))  # which says where
+    return count + (last != b"\n")
+
+
+def count_translations(*paths: Path_) -> int:
+    """Return how many lines each of these texts has; line N of one is the translation of line N of the others.
+
+    Raises:
+        UserError: they are empty or of different length, or as :func:`read_lines`.
+    """
+    counts = [count_lines(path) for path in paths]
+    for path, count in zip(paths, counts):
+        if not count:
+            raise UserError(f"{path}: holds no text")
+        if count != counts[0]:
+            raise UserError(
+                f"{paths[0]} has {counts[0]:,} lines and {path} has {count:,}: line N of the one must be the translation of "
+                "line N of the other"
+            )
+    return counts[0]
 
 
 def read_json(path: Path_) -> Any:

@@ -47,7 +47,7 @@ class Manifest:
                 raise UserError(f"{self.path}: damaged: remove the folder {root} and start again") from error
         for result in results:
             if not self.path.is_file() and (root / result).exists():
-                raise UserError(f"{root}: holds a {result} that this command did not make: name another --output")
+                raise UserError(f"{root}: holds a {result} that this command did not make: name another folder")
 
     def is_done(self, step: str, made_from: dict[str, Any]) -> bool:
         """Return whether the step was done with these inputs, and its files are still as it left them."""
@@ -56,6 +56,15 @@ class Manifest:
             return False
         paths = {name: self.root / name for name in entry["files"]}
         return all(path.is_file() and path.stat().st_size == entry["files"][name] for name, path in paths.items())
+
+    def require_all(self, steps: Iterable[str]) -> None:
+        """Refuse to make these steps with another vocabulary while other steps would keep the old one; UserError."""
+        left_over = sorted(set(self.steps) - set(steps))
+        if left_over:
+            raise UserError(
+                f"{self.root}: {', '.join(left_over)} would be left over from another vocabulary: "
+                "also name it, remove the folder, or choose another one"
+            )
 
     def start(self, step: str, files: Iterable[str] = ()) -> None:
         """Forget the step and remove its old files, so that a mixture of new and old files never counts as done."""

@@ -126,3 +126,16 @@ test_sets() {
         sacrebleu --test-set "$name" --language-pair "$SRC-$TGT" --echo $side || return
     done
 }
+
+# apostrophes LANG COMMAND ARGUMENT...: print what COMMAND LANG ARGUMENT... prints, with apostrophes instead of right single
+# quotation marks.
+apostrophes() { "$2" "$1" "${@:3}" | sed "s/’/'/g"; }
+
+# to_translate LANG COMMAND ARGUMENT...: do the same to the source alone: scores are compared with the published reference.
+to_translate() {
+    if [[ $1 == "$SRC" ]]; then
+        apostrophes "$@"
+    else
+        "$2" "$1" "${@:3}"
+    fi
+}

@@ -149,9 +149,9 @@ require_choice() {
 require() { [[ -e $1 ]] || die "$1: is not there: $2"; }
 
 # identity OUTPUT COMMAND...: print the words of a command, and a checksum of each word that is a file, was made by a step,
-# or is a prefix of files in a step's folder. The command's own output is left out.
+# or is a prefix of files that steps made or of files in a step's folder. The command's own output is left out.
 identity() {
-    local output=$1 word file files
+    local output=$1 word file files made
     shift
     printf '%q ' "$@"
     for word; do
@@ -162,8 +162,9 @@ identity() {
                 continue 2
             fi
         done
-        files=("$word".*)
-        [[ ! -f ${word%/*}.done || -e $word || ! -f ${files[0]} ]] || cat -- "${files[@]}" | cksum | tr '\n' ' '
+        files=("$word".*) made=("$word".*.done)
+        [[ -e $word || ! -f ${files[0]} || (! -f ${word%/*}.done && ! -f ${made[0]}) ]] ||
+            cat -- "${files[@]}" | cksum | tr '\n' ' '
     done
 }
 

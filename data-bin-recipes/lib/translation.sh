@@ -7,22 +7,22 @@
 source "$(dirname "${BASH_SOURCE[0]}")/pretraining.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/downloads.sh"
 
-# prepare_translation SPLIT...: make OUT/mt.SRC-TGT from OUT/raw/SPLIT.{SRC,TGT}, with the SentencePiece model and
+# text SPLIT: set TEXT to the texts of this name, without .LANG: those that clean has made, or those of OUT/raw.
+declare -A CLEANED=()
+text() { TEXT=$OUT/${CLEANED[$1]:-raw}/$1; }
+
+# prepare_translation SPLIT...: make OUT/mt.SRC-TGT from the texts of these splits, with the SentencePiece model and
 # dictionary of VOCABULARY (default: OUT/pretrain). A split may be NAME=FILE_NAME (train=finetune).
 VOCABULARY=
 prepare_translation() {
-    local vocabulary=${VOCABULARY:-$OUT/pretrain} pieces=$OUT/pieces.$SRC-$TGT split lang inputs=() outputs=() prefixes=()
+    local vocabulary=${VOCABULARY:-$OUT/pretrain} split prefixes=()
     for split; do
-        for lang in "$SRC" "$TGT"; do
-            inputs+=("$OUT/raw/${split#*=}.$lang")
-            outputs+=("{}/${split%%=*}.$lang")
-        done
-        prefixes+=("--${split%%=*}pref" "$pieces/${split%%=*}")
+        text "${split#*=}"
+        prefixes+=("--${split%%=*}pref" "$TEXT")
     done
-    step pieces "$pieces" python "$REPOSITORY/scripts/encode.py" \
-        --sentencepiece "$vocabulary/sentencepiece.bpe.model" --inputs "${inputs[@]}" --outputs "${outputs[@]}"
-    step binarise "$OUT/mt.$SRC-$TGT" on_all_processors fairseq-preprocess -s "$SRC" -t "$TGT" "${prefixes[@]}" \
-        --srcdict "$vocabulary/dict.txt" --tgtdict "$vocabulary/dict.txt" --destdir "{}"
+    step binarise "$OUT/mt.$SRC-$TGT" on_all_processors python "$REPOSITORY/scripts/binarize.py" \
+        --source-lang "$SRC" --target-lang "$TGT" "${prefixes[@]}" \
+        --sentencepiece "$vocabulary/sentencepiece.bpe.model" --dict "$vocabulary/dict.txt" --destdir "{}"
 }
 
 about src LANG "the language to translate from"
@@ -44,6 +44,7 @@ about master HOST:PORT "address of the first machine (see scripts/launch.sh --he
 about average N "translate with the mean of this many of the last checkpoints; 0: with the last one"
 about checkpoint FILE "translate with this file of the model's folder instead"
 about lenpen X "length penalty of the search"
+about split-compounds "" "cut words at their hyphens before tokenised BLEU is counted, as some papers on WMT14 do"
 
 # begin: set OUT, and SRC and TGT where they are options.
 begin() {
@@ -103,21 +104,42 @@ raw() {
 # copy_vocabulary FROM TO: copy a pre-trained model's SentencePiece model and dictionary.
 copy_vocabulary() { mkdir -p "$2" && cp -- "$1/sentencepiece.bpe.model" "$1/dict.txt" "$2"; }
 
-# prepare_task: make translation data from OUT/raw with the pre-trained model's vocabulary, or with --keep N pieces of it.
-prepare_task() {
-    local folder file raw=$OUT/raw
+# find_vocabulary: set FOLDER to the folder of the pre-trained model's vocabulary; with --try, make a small model first.
+FOLDER=
+find_vocabulary() {
+    local file raw=$OUT/raw
+    [[ -z $FOLDER ]] || return 0
     small_model --bitext "$SRC-$TGT=$raw/train.$SRC,$raw/train.$TGT" \
         --bitext-valid "$SRC-$TGT=$raw/valid.$SRC,$raw/valid.$TGT" --valid-lines 0
-    folder=$(dirname "$PRETRAINED")
+    FOLDER=$(dirname "$PRETRAINED")
     for file in sentencepiece.bpe.model dict.txt; do
-        require "$folder/$file" "pre-training leaves it beside its checkpoints"
+        require "$FOLDER/$file" "pre-training leaves it beside its checkpoints"
     done
+}
+
+# clean SPLIT OPTION...: make OUT/clean/SPLIT.LANG from the pairs of OUT/raw with 1 to 250 pieces a side, with further options
+# of veco clean.
+clean() {
+    local split=$1
+    shift
+    find_vocabulary
+    step "clean, $split" "$OUT/clean/$split.json" on_all_processors python "$REPOSITORY/scripts/clean.py" \
+        --source-lang "$SRC" --target-lang "$TGT" --inputs "$OUT/raw/$split.$SRC" "$OUT/raw/$split.$TGT" \
+        --outputs "$OUT/clean/$split.$SRC" "$OUT/clean/$split.$TGT" --report "$OUT/clean/$split.json" \
+        --sentencepiece "$FOLDER/sentencepiece.bpe.model" --min-length 1 --max-length 250 \
+        --keep-copies --keep-duplicates "$@"
+    CLEANED[$split]=clean
+}
+
+# prepare_task: make translation data with the pre-trained model's vocabulary, or with --keep N pieces of it.
+prepare_task() {
+    find_vocabulary
     if ((OPTIONS[keep])); then
-        step vocabulary "$VOCABULARY" python "$REPOSITORY/scripts/trim_vocab.py" "$OUT/raw/train.$SRC" \
-            "$OUT/raw/train.$TGT" --sentencepiece "$folder/sentencepiece.bpe.model" --keep "${OPTIONS[keep]}" \
-            --output "{}"
+        text train
+        step vocabulary "$VOCABULARY" python "$REPOSITORY/scripts/trim_vocab.py" "$TEXT.$SRC" "$TEXT.$TGT" \
+            --sentencepiece "$FOLDER/sentencepiece.bpe.model" --keep "${OPTIONS[keep]}" --output "{}"
     else
-        step vocabulary "$VOCABULARY" copy_vocabulary "$folder" "{}"
+        step vocabulary "$VOCABULARY" copy_vocabulary "$FOLDER" "{}"
     fi
     prepare_translation train valid test
 }
@@ -182,9 +204,9 @@ finetune_own() {
 # finetune_options NAME=DEFAULT... -- "$@": read the options of finetune.sh; the recipe gives its own settings.
 finetune_options() {
     PROGRAM=fairseq-train
-    parse_options out= pretrained= arm=veco decoder-layers=all layer-selection=last name= seed=1 max-tokens=4096 \
+    parse_options out= pretrained= arm=veco layer-selection=last name= seed=1 max-tokens=4096 \
         workers=0 nodes=1 node-rank="${VECO_NODE_RANK:-${SLURM_NODEID:-0}}" master="${VECO_MASTER:-}" try "$@"
-    in_try updates=40 warmup=10 lr=1e-3 batch-tokens=1000 max-tokens=1000 save-every=10
+    in_try updates=40 warmup=10 lr=1e-3 batch-tokens=1000 max-tokens=1000 save-every=10 decoder-layers=all
     require_choice arm veco xlm random
     require_choice tie-self-attention yes no
     require_number seed updates warmup save-every workers node-rank
@@ -243,20 +265,21 @@ finetune_task() {
 # OUT/scores/NAME.json. TEST is the test set's name in OUT/raw; OF, such as .de-en, ends the name.
 TEST="test" OF=
 evaluate() {
-    local name=$1$OF checkpoint=$2 generated=$OUT/scores/$1$OF.test.out reference=$OUT/raw/$TEST.$TGT
+    local name=$1$OF checkpoint=$2 generated=$OUT/scores/$1$OF.test.out reference=$OUT/raw/$TEST.$TGT compounds=()
     require "$checkpoint" "run finetune.sh first"
     require "$reference" "run prepare.sh first"
     step "translation, $name" "$generated" to_file "{}" fairseq-generate "${DATA:-$OUT/mt.$SRC-$TGT}" --user-dir "$USER_DIR" \
         --path "$checkpoint" --gen-subset test --beam 5 --max-len-a 1.5 --max-len-b 20 --batch-size 128 \
         --remove-bpe sentencepiece --lenpen "${OPTIONS[lenpen]}" "${EXTRA[@]}"
+    [[ -z ${OPTIONS[split-compounds]:-} ]] || compounds=(--split-compounds)
     python "$REPOSITORY/scripts/score.py" --generate-output "$generated" --reference "$reference" --lang "$TGT" \
-        --json "$OUT/scores/$name.json"
+        --json "$OUT/scores/$name.json" "${compounds[@]}"
 }
 
 # evaluate_options NAME=DEFAULT... -- "$@": read the options of evaluate.sh.
 evaluate_options() {
     PROGRAM=fairseq-generate
-    parse_options out= name=veco seed=1 checkpoint= lenpen=1.0 try "$@"
+    parse_options out= name=veco seed=1 checkpoint= lenpen=1.0 split-compounds try "$@"
     require_number seed average
     begin
 }

@@ -27,6 +27,10 @@ raw train members \
     training-parallel-un.zip un/undoc.2000.fr-en.@ \
     training-parallel-nc-v9.zip training/news-commentary-v9.fr-en.@ \
     training-giga-fren.zip giga-fren.release2.fixed.@.gz
-raw valid test_sets wmt12 wmt13
-raw test test_sets wmt14/full
+raw valid apostrophes test_sets wmt12 wmt13
+raw test to_translate test_sets wmt14/full
+
+# As the authors' script does it: punctuation as Moses' Perl script leaves it; 1 to 250 pieces a side, and a ratio of 1.5.
+clean train --punctuation perl --max-ratio 1.5
+clean valid --punctuation keep --keep-controls --max-ratio 1.5
 prepare_task

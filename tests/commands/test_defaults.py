@@ -33,6 +33,7 @@ DEFAULTS = {
     "plot_attention.py": "--attention cross",
     "plot_curves.py": "--metric ['loss'] --title Learning curves",
     "vocap.py": "--alpha 0.7 --beta 0.7 --step 1000 --largest 50000 --lines 1000000 --character-coverage 1.0",
+    "clean.py": "--punctuation sacremoses --min-length 1 --max-length 250 --max-ratio 3.0 --held-out []",
     "prepare_root.py": "--mono [] --bitext [] --mono-valid [] --bitext-valid [] --vocab-lines 2000000 --character-coverage 0.9998",
     "evaluate_xtreme.py run": "--split test --max-tokens 8192",
     "evaluate_xtreme.py table": "--layer -1",
@@ -43,7 +44,7 @@ DEFAULTS = {
     "plot_layers.py": "--pair mean --title Retrieval by layer (0: the embeddings)",
     "plot_scores.py": "--metric sacrebleu --title Test sets",
 }
-WITHOUT = {"export_hf.py", "average_checkpoints.py", "encode.py", "score.py", "trim_vocab.py", "bench.py", "demo_report.py", "doctor.py",
+WITHOUT = {"export_hf.py", "average_checkpoints.py", "binarize.py", "encode.py", "score.py", "trim_vocab.py", "bench.py", "demo_report.py", "doctor.py",
            "make_options.py", "mend_fairseq.py", "versions.py"}  # fmt: skip
 # VECO: table 8; VoCap: section 4.1; XLM-E: section 4.1 and appendix; XTREME's lengths.
 CONFIGS = {

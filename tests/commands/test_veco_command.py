@@ -109,7 +109,7 @@ def texts(tmp_path_factory):
 
 
 def test_commands_without_a_model_need_no_pytorch(texts):
-    """prepare, encode, trim-vocab, vocap and score, from text to their results."""
+    """prepare, clean, binarize, encode, trim-vocab, vocap and score, from text to their results."""
     aa, bb, root = texts / "train.aa", texts / "train.bb", texts / "root"
     model = root / "sentencepiece.bpe.model"
     commands = [
@@ -125,6 +125,35 @@ def test_commands_without_a_model_need_no_pytorch(texts):
             28,
             "--output",
             root,
+        ),
+        (
+            "clean",
+            "-s",
+            "en",
+            "-t",
+            "de",
+            "--inputs",
+            aa,
+            bb,
+            "--outputs",
+            texts / "clean.aa",
+            texts / "clean.bb",
+            "--keep-copies",
+        ),
+        (
+            "binarize",
+            "-s",
+            "aa",
+            "-t",
+            "bb",
+            "--trainpref",
+            texts / "train",
+            "--sentencepiece",
+            model,
+            "--dict",
+            root / "dict.txt",
+            "--destdir",
+            texts / "bin",
         ),
         ("encode", "--sentencepiece", model, "--inputs", aa, "--outputs", texts / "pieces"),
         ("trim-vocab", aa, "--sentencepiece", model, "--keep", 24, "--output", texts / "small"),

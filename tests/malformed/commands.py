@@ -81,6 +81,18 @@ def encode(*more: str, text: str = "raw/test.aa", model: str = "root/sentencepie
             *more)  # fmt: skip
 
 
+def binarize(*more: str, raw: str = "raw", model: str = "root/sentencepiece.bpe.model") -> tuple[str, ...]:
+    return ("scripts/binarize.py", "-s", "aa", "-t", "bb", "--trainpref", f"{raw}/train", "--validpref", f"{raw}/valid",
+            "--testpref", f"{raw}/test", "--sentencepiece", model, "--dict", "root/dict.txt", "--destdir", "new", "--workers",
+            "1", *more)  # fmt: skip
+
+
+def clean(*more: str, source: str = "raw/train.aa", target: str = "raw/train.bb") -> tuple[str, ...]:
+    return ("scripts/clean.py", "-s", "en", "-t", "de", "--inputs", source, target, "--outputs", "clean.aa", "clean.bb",
+            "--held-out", "raw/test.bb", "--sentencepiece", "root/sentencepiece.bpe.model", "--report", "new.json", "--workers",
+            "1", *more)  # fmt: skip
+
+
 def nlu(kind: str, *more: str, save_dir: str = "ckpt", updates: int = 2) -> tuple[str, ...]:
     """--task veco_nlu on KIND/ (classification, tagging or span), from camlm/."""
     return ("fairseq-train", kind, *PLUGIN, "--task", "veco_nlu", "--nlu-task", kind, "--criterion", "veco_nlu",

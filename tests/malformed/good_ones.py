@@ -23,6 +23,8 @@ COMMANDS = {
     "prepare": (commands.prepare(), ("raw",)),
     "prepare with": (commands.prepare_with_vocabulary(), ("raw", "root")),
     "encode": (commands.encode(), ("raw", "root")),
+    "clean": (commands.clean(), ("raw", "root")),
+    "binarize": (commands.binarize(), ("raw", "root")),
     **{f"nlu {kind}": (commands.nlu(kind), (kind, "camlm")) for kind in ("classification", "tagging", "span")},
     **{f"evaluate {kind}": (commands.evaluate(kind), (kind, f"{kind}-model"))
        for kind in ("classification", "tagging", "span")},

@@ -97,6 +97,8 @@ SCRIPTS = (
     (commands.inspect(), ("root",)),
     (commands.prepare(), ("raw",)),
     (commands.encode(), ("raw", "root")),
+    (commands.binarize(), ("raw", "root")),
+    (commands.clean(), ("raw", "root")),
     (commands.translate(), ("mt", "bin")),
     (commands.align(), ("camlm", "raw")),
     (commands.tatoeba(), ("camlm", "raw")),

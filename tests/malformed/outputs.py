@@ -24,6 +24,7 @@ TAGGED = tuple(part.replace("raw/test.aa", "raw/words.conllu") for part in comma
 # Of a command: what it needs, the option of a file to write, and the files that it reads.
 FILES = (
     (commands.encode(), ("raw", "root"), "--outputs", ("raw/test.aa", SPM)),
+    (commands.clean(), ("raw", "root"), "--report", ("raw/train.aa", "raw/train.bb", "raw/test.bb", SPM, "clean.aa")),
     (TAGGED, ("tagging-model", "raw"), "--output", ("raw/words.conllu",)),
     (commands.bucc(), ("camlm", "bucc"), "--output", ("bucc/aa.tsv", "bucc/bb.tsv", "bucc/gold.tsv", f"camlm/{LAST}")),
     (commands.bucc(), ("camlm", "bucc"), "--json", ("bucc/aa.tsv", "bucc/gold.tsv", "pairs.tsv")),
@@ -47,6 +48,7 @@ FILES = (
 FOLDERS = (
     (commands.trim(), ("raw", "root"), "--output", ("root",)),
     (commands.prepare_with_vocabulary(), ("raw", "root"), "--output", ("root",)),
+    (commands.binarize("--dict", "bin/dict.aa.txt"), ("raw", "root", "bin"), "--destdir", ("bin",)),
     (EXPORT, ("camlm",), "--output", ("camlm", "."),),
     (commands.evaluate("classification"), ("classification-model", "classification"), "--predictions",
      ("classification", ".")),
@@ -62,6 +64,8 @@ WRITERS = (
     (commands.trim(), ("raw", "root"), 240_000),
     (commands.prepare(), ("raw",), 240_000),
     (commands.prepare_with_vocabulary(), ("raw", "root"), 20_000),
+    (commands.binarize(), ("raw", "root"), 5_000),
+    (commands.clean(), ("raw", "root"), 8_000),
     (commands.vocap(), ("raw",), 240_000),
     (TAGGED, ("tagging-model", "raw"), 2_000),
     (commands.bucc(), ("camlm", "bucc"), 300),
@@ -151,7 +155,7 @@ def full() -> Iterator[Case]:
             name = f"{' '.join(command[:2]).removeprefix('scripts/')}: after {limit} bytes"
             damage = alias("", "words" if command is TAGGED else "")
             yield Case("full disk", name, ("tests/malformed/on_full_disk.py", str(limit), *command), needs, damage,
-                       leaves=("ckpt/*", "pairs.tsv", "predicted/*", "new/**", "new/*/*/*", "new/*/*", "new/*"))  # fmt: skip
+                       leaves=("ckpt/*", "pairs.tsv", "predicted/*", "new/**", "new/*/*/*", "new/*/*", "new/*", ".clean.*"))  # fmt: skip
 
 
 def cases(rng: random.Random, good: Path) -> Iterator[Case]:

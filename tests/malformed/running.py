@@ -27,8 +27,9 @@ from veco_fairseq.data.prepare.growing import PROGRESS_NAME
 
 SECONDS = 60  # a command may take
 MEMORY = 8 * 2**30  # bytes of address space beyond what this process has: a damaged size must not take all there is
-# A fork leaves out what removes the lock's file; the lock itself is the kernel's. prepare_root.py goes on from its progress.
+# A fork leaves out what removes the lock's file; the lock itself is the kernel's.
 KEPT = (LOCK_NAME, PROGRESS_NAME)
+GOES_ON = ".part.tmp"  # a text that is encoded goes on from these
 TEMPORARY = re.compile(r"\.tmp$|^\.|\.tmp\b")
 # Lines on standard error that are no error: of logs, of Python's warnings and the line of code below each, of progress.
 NOT_AN_ERROR = re.compile(
@@ -110,7 +111,7 @@ def child(command: tuple[str, ...], folder: Path, streams: tuple[Path, Path], st
         os.chdir(folder)
         if command[0].endswith(".py"):
             sys.argv = [str(REPOSITORY / command[0]), *command[1:]]
-            sys.path.insert(0, str(Path(sys.argv[0]).parent))
+            sys.path.insert(0, str(Path(sys.argv[0]).parent))  # as Python does, for what lies beside it
             runpy.run_path(sys.argv[0], run_name="__main__")
         else:
             sys.argv = [command[0], *command[1:]]
@@ -167,7 +168,8 @@ def judge(case: Case, result: Result, before: dict[str, str], after: dict[str, s
     if changed:
         return f"changed or removed {', '.join(changed[:3])}"
     new = [name for name in after if name not in before]
-    left = [name for name in new if TEMPORARY.search(Path(name).name) and Path(name).name not in KEPT]
+    left = [name for name in new if TEMPORARY.search(Path(name).name)
+            and Path(name).name not in KEPT and not (result.code and name.endswith(GOES_ON))]  # fmt: skip
     if left:
         return f"left {', '.join(left[:3])}"
     if result.code == 0:

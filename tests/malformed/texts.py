@@ -59,6 +59,9 @@ def raw(rng: random.Random, good: Path) -> Iterator[Case]:
     for path, uses in (
         ("raw/mono.bb", (("prepare", commands.prepare(), ("raw",), silent), ("vocap", commands.vocap(), ("raw",), silent))),
         ("raw/train.bb", (("prepare", commands.prepare(), ("raw",), silent), ("trim", commands.trim(), ("raw", "root"), silent))),
+        ("raw/train.bb", (("clean", commands.clean(), ("raw", "root"), silent),)),
+        ("raw/test.bb", (("clean", commands.clean(), ("raw", "root"), silent),)),
+        ("raw/valid.bb", (("binarize", commands.binarize(), ("raw", "root"), silent),)),
         ("raw/test.bb", (
             ("encode", commands.encode(text="raw/test.bb"), ("raw", "root"), as_many("encoded", "raw/test.bb")),
             ("align", commands.align(), ("raw", "camlm"), as_many("found", "raw/test.bb")),
@@ -92,7 +95,7 @@ def raw(rng: random.Random, good: Path) -> Iterator[Case]:
             strange = ((what, pack(change)) for what, change in odd(text, rng))
             yield from damage.each(kind, path, strange, use, **{**how, "names": (*how["names"], "raw/")})
             yield from damage.each(kind, path, damage.no_file(path), use, **how, refused=True)
-            long_line = long_words if name in ("prepare", "vocap", "encode") else long_letters
+            long_line = long_words if name in ("prepare", "vocap", "encode", "binarize", "clean") else long_letters
             if name not in ("align", "tatoeba", "interactive", "score tokenised as zh"):
                 yield from damage.each(kind, path, iter([(long_line[0], pack(text.encode() + long_line[1]))]), use, **how)
             others = (*damage.cut(content, rng, 3), *damage.flip(content, rng, 4), *damage.other_kinds(rng))

@@ -22,7 +22,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "criterions": ("veco_fairseq/criterions/*.py",),
     "modules": ("veco_fairseq/modules/*.py", "veco_fairseq/optim/*.py"),
     "models": ("veco_fairseq/models/*.py",),
-    "data": ("veco_fairseq/data/*.py", "veco_fairseq/data/prepare/*.py"),
+    "data": ("veco_fairseq/data/*.py", "veco_fairseq/data/prepare/*.py", "veco_fairseq/data/cleaning/*.py"),
     "tasks": ("veco_fairseq/tasks/*.py", "veco_fairseq/cost/*.py"),
     "checkpoints": ("veco_fairseq/checkpoints/*.py",),
     "vocabulary": ("veco_fairseq/vocab/*.py",),

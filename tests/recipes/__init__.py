@@ -20,7 +20,7 @@ from recipes.showing import show  # noqa: F401
 RECIPES = Path(__file__).resolve().parents[2] / "data-bin-recipes"
 SCRIPTS = sorted(path for path in RECIPES.glob("**/*.sh") if path.parent.name != "lib")
 TABLE = Path(__file__).with_name("commands.txt")
-PROGRAMS = ("python", "bash", "fairseq-train", "fairseq-preprocess", "fairseq-generate", "sacrebleu", "curl", "nproc",
+PROGRAMS = ("python", "bash", "fairseq-train", "fairseq-generate", "sacrebleu", "curl", "nproc",
             "sha256sum", "tar")  # fmt: skip
 TRANSLATION = "wmt14.en-de wmt14.en-fr iwslt14.de-en"
 UNDERSTANDING = "xnli pawsx udpos panx xquad mlqa tydiqa"
@@ -42,6 +42,8 @@ def cases() -> Iterator[str]:
     yield "toy/finetune --out OUT --try --name mine --warmup 3 --save-every 20"
     yield "toy/evaluate --out OUT"
     yield "toy/evaluate --out OUT --try --name mine --seed 2 --average 3 --lenpen 0.6 -- --beam 4"
+    yield "toy/evaluate --out OUT --split-compounds"
+    yield "multi30k/evaluate --out OUT --split-compounds"
     yield "toy/evaluate --out OUT --checkpoint checkpoint_1_100.pt"
     yield "multi30k/prepare --out OUT --local LOCAL"
     yield "multi30k/prepare --out OUT --local LOCAL --src cs --tgt fr --vocab-size 3"
@@ -103,7 +105,7 @@ def cases() -> Iterator[str]:
         yield f"{task}/finetune --out OUT --try --updates 4 --pretrained MODEL -- --cpu"
         yield f"{task}/evaluate --out OUT --average 30 --try"
         yield f"{task}/evaluate --out OUT --checkpoint checkpoint_1_100.pt"
-        yield f"{task}/evaluate --out OUT --name short"
+        yield f"{task}/evaluate --out OUT --name short --split-compounds"
         yield f"{task}/evaluate --out OUT"
         yield f"{task}/evaluate --out OUT --name mine --seed 2 --average 3 --lenpen 0.6 -- --beam 4"
     for task in UNDERSTANDING.split():
@@ -150,9 +152,8 @@ def shown() -> Iterator[tuple[str, str, dict[str, str]]]:
                          ("many-to-many", "train"), ("many-to-many", "finetune"), ("multilingual", "train")):  # fmt: skip
         folder = {"multi30k": "multi30k.en-de"}.get(recipe, recipe)
         yield recipe, f"{recipe}/{step} --out OUT", {**names, "OUT": f"data-bin/{folder}"}
-    layers = ",".join(map(str, range(24)))
     shapes = {"iwslt14.de-en": "--task translation --arch veco_mt_small --decoder-layers 6"}
-    large = f"--task translation --arch veco_transformer_large --decoder-layers 24 --tie-self-attention {layers}"
+    large = "--task translation --arch veco_mt_large --decoder-layers 6"
     for task in TRANSLATION.split():
         case = f"GPUS=1 SHAPE={shlex.quote(shapes.get(task, large))} {task}/finetune --out OUT --pretrained MODEL"
         yield task, case, {**names, "OUT": f"data-bin/{task}"}
@@ -267,10 +268,15 @@ class Place:
         lines += [f"! {line}" for line in result.stderr.splitlines()]
         for made in sorted(self.folder.glob("OUT/raw/*.*")) + sorted(self.folder.glob("OUT/data/*.*")):
             if script.endswith("/prepare") and made.suffix != ".done":
-                lines.append(f"> {made}: {' | '.join(made.read_text().splitlines())}".rstrip())
+                lines.append(f"> {made}: {' | '.join(shortened(made.read_text().splitlines()))}".rstrip())
         told = "".join(f"{line}\n" for line in lines)
         told = told.replace(f"{self.folder}/", "").replace("PRETRAINED/model.pt", "MODEL")
         return f"$ {case}\n{told}"
+
+
+def shortened(lines: list[str]) -> list[str]:
+    """Of many lines the first and the last ones, and their number."""
+    return lines if len(lines) < 9 else [*lines[:2], f"... {len(lines)} lines ...", *lines[-2:]]
 
 
 def help_of(script: Path) -> str:

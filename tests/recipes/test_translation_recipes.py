@@ -14,6 +14,7 @@ from conftest import REPOSITORY, save_with_vocabulary
 from support.sourced import sourced
 
 from veco_fairseq.checkpoints.reading import read_checkpoint
+from veco_fairseq.data.tokens import load_tokens
 from veco_fairseq.data.vocabulary import read_dictionary
 
 RECIPES = {"wmt14.en-de": ("en", "de"), "wmt14.en-fr": ("en", "fr"), "iwslt14.de-en": ("de", "en")}
@@ -70,12 +71,17 @@ def test_from_a_local_corpus_to_bleu(name, tmp_path, local, pretrained):
     assert "already there" not in told and "download" not in told
     started_again = name == "iwslt14.de-en"  # of one of them it is enough
     if started_again:
-        assert recipe(name, "prepare.sh", *prepare).count("already there") == 9
+        assert recipe(name, "prepare.sh", *prepare).count("already there") == 8
     words = len(read_dictionary(out / f"mt.{src}-{tgt}" / f"dict.{tgt}.txt"))
     assert words == (60 + 4 if trimmed else 90 + 1)  # <s>, <pad>, </s>, <unk>; of the 90 three are among these
     assert (out / "raw" / f"train.{tgt}").read_text().splitlines() == text(tgt, "train")
 
-    depth = ("--decoder-layers", 2, "--tie-self-attention", "no") if trimmed else ()
+    if name != "iwslt14.de-en":
+        report = json.loads((out / "clean/train.json").read_text())
+        assert report["kept"] == len(load_tokens(out / f"mt.{src}-{tgt}/train.{src}-{tgt}.{tgt}")) > 80
+        assert (report["options"]["max_ratio"], report["options"]["punctuation"]) == (1.5 if trimmed else 250, "perl")
+    depth = {"wmt14.en-de": ("--decoder-layers", "all", "--tie-self-attention", "yes"),
+             "wmt14.en-fr": ("--decoder-layers", 2)}.get(name, ())  # fmt: skip
     finetune = ("--out", out, "--pretrained", pretrained, *SHORT, *depth, "--", "--cpu")
     recipe(name, "finetune.sh", *finetune)
     folder = out / "checkpoints/finetune.veco.s1"
@@ -92,6 +98,25 @@ def test_from_a_local_corpus_to_bleu(name, tmp_path, local, pretrained):
     assert set(json.loads((out / "scores/finetune.veco.s1.json").read_text())) >= {"sacrebleu"}
     if started_again:
         assert recipe(name, "evaluate.sh", *evaluate).count("already there") == 2
+
+
+def test_a_text_that_changed_is_binarised_anew(tmp_path):
+    """... whether it is raw or cleaned; a step that was not run again in this run notices it, too."""
+    made = "make() { mkdir -p $OUT/clean; for lang in en de; do echo $1 >$OUT/clean/train.$lang; done; touch $OUT/clean/train.json; }"
+    script = f"{made}; on_all_processors() {{ mkdir -p ${{@: -1}}; }}; step clean $OUT/clean/train.json make TEXT; REMAKE=; \
+        CLEANED[train]=clean; prepare_translation train"
+    assert sourced(tmp_path, script.replace("TEXT", "one")).stdout.count("already there") == 0
+    assert sourced(tmp_path, script.replace("TEXT", "one")).stdout.count("already there") == 2
+    (tmp_path / "clean/train.de").write_text("two\n")
+    told = sourced(tmp_path, script.replace("TEXT", "one")).stdout
+    assert "[clean] already there" in told and "[binarise] done" in told
+
+
+def test_the_source_of_a_test_set_gets_apostrophes(tmp_path):
+    """... and its reference stays as it is, with which scores are compared."""
+    made = 'said() { echo "$1 l’un ’ l\'autre $2"; }'
+    told = sourced(tmp_path, f"{made}; to_translate en said x; to_translate de said x; apostrophes de said y").stdout
+    assert told == "en l'un ' l'autre x\nde l’un ’ l'autre x\nde l'un ' l'autre y\n"
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8, 16, 32])
@@ -157,7 +182,7 @@ def test_a_training_goes_on_on_other_machines(tmp_path):
     (tmp_path / "model").touch()
 
     def finetune(rank, master):
-        options = "updates=4 warmup=1 lr=1 batch-tokens=8 save-every=2 tie-self-attention=no"
+        options = "updates=4 warmup=1 lr=1 batch-tokens=8 save-every=2 decoder-layers=2 tie-self-attention=no"
         given = f"--out {tmp_path} --pretrained {tmp_path}/model --nodes 2 --node-rank {rank} --master {master}"
         return sourced(tmp_path, f"{STAND_INS} finetune_options {options} -- {given}; finetune_task")
 

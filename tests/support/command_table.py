@@ -6,6 +6,7 @@ from pathlib import Path
 from unittest import mock
 from unittest.mock import call
 
+from support.text_commands import TEXT
 from support.translation_commands import TRANSLATION
 
 P = Path
@@ -19,6 +20,7 @@ MINED = [mock.Mock(score=0.5), mock.Mock(score=0.2)]
 # each with what it must change: an argument of one of these functions, a call of the model, a file or standard output.
 # "= " stands before words that are the whole command line.
 COMMANDS = {
+    **TEXT,
     **TRANSLATION,
     "align.py": (
         "a.pt --source s --target t".split(),

@@ -19,7 +19,7 @@ FLOORS = (
     ("models", "checkpoints", "vocab"),
     ("modules", "optim"),
     ("data",),
-    ("options", "manifest", "plots"),
+    ("options", "manifest", "parallel", "plots"),
     ("arguments",),
     ("cli",),
     ("files",),

@@ -106,20 +106,6 @@ TRANSLATION = {
             "--inputs a.pt --trust-checkpoint": {"average_checkpoints.trust": True},
         },
     ),
-    "encode.py": (
-        "--sentencepiece m --inputs a b --outputs c d".split(),
-        {"data.sentencepiece.encode_text": 3, "data.prepare.text.default_workers": 6},
-        {
-            "": {"encode_text.source": [P("a"), P("b")], "encode_text.target": [P("c"), P("d")], "encode_text.workers": [6, 6]},
-            "--sentencepiece n": {"encode_text.model": [P("n")] * 2},
-            "= --sentencepiece m --inputs b a --outputs d c": {
-                "encode_text.source": [P("b"), P("a")],
-                "encode_text.target": [P("d"), P("c")],
-            },
-            "--inputs e --outputs f": {"encode_text.source": P("e"), "encode_text.target": P("f")},
-            "--workers 5": {"encode_text.workers": [5, 5]},
-        },
-    ),
     "import_veco.py": (
         "--checkpoint a.pt --dict d --output o.pt".split(),
         {
@@ -177,20 +163,4 @@ TRANSLATION = {
             "--json j": {"j": '"score": 0.25'},
         },
     ),  # fmt: skip
-    "trim_vocab.py": (
-        "a b --sentencepiece m --keep 9 --output o".split(),
-        {
-            "data.sentencepiece.load_sentencepiece": "model",
-            "data.sentencepiece.write_vocabulary": None,
-            "data.prepare.text.default_workers": 6,
-            "data.sentencepiece.trim": mock.Mock(model=b"m", dictionary=b"d", kept=1, pieces=2, share=0.5),
-        },
-        {
-            "": {"trim.corpora": [P("a"), P("b")], "trim.workers": 6, "trim.model": "model"},
-            "--sentencepiece n": {"load_sentencepiece.path": P("n")},
-            "--keep 7": {"trim.keep": 7},
-            "--output p": {"write_vocabulary.folder": P("p")},
-            "--workers 5": {"trim.workers": 5},
-        },
-    ),
 }

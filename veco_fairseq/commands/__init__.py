@@ -18,6 +18,8 @@ GROUPS: dict[str, dict[str, str]] = {
     "get data ready": {
         "prepare": "raw text to a data root: vocabulary, held-out lines, token files",
         "inspect": "check a data root, and show what training would do with it",
+        "clean": "pairs of sentences without the bad ones",
+        "binarize": "raw text to translation data, for fairseq-train",
         "encode": "text to SentencePiece pieces, for fairseq-preprocess",
         "trim-vocab": "a smaller vocabulary, of the pieces that a text needs",
         "vocap": "one vocabulary for many languages (VoCap)",

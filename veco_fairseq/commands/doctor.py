@@ -18,7 +18,7 @@ from veco_fairseq.arguments import Parser
 from veco_fairseq.commands.mend_fairseq import MENDED, NAME, checksum
 
 PACKAGES = ("veco_fairseq", "fairseq-fixed", "torch", "numpy", "omegaconf", "hydra-core", "sentencepiece", "sacrebleu",
-            "torchaudio", "ctranslate2", "transformers", "faiss-cpu", "liger-kernel", "triton", "tensorboardX")  # fmt: skip
+            "torchaudio", "ctranslate2", "transformers", "faiss-cpu", "py3langid", "liger-kernel", "triton", "tensorboardX")  # fmt: skip
 BF16_FLAGS = ("amx_bf16", "avx512_bf16", "bf16")  # of x86 processors, and of Arm's
 
 

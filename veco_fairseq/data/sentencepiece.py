@@ -256,14 +256,41 @@ class Encoder:
         self.model = model
         self.workers = workers
         self.vocabulary = len(symbols)
-        ids = {symbol: index for index, symbol in enumerate(symbols)}
-        self.unk, self.eos = ids["<unk>"], ids["</s>"]
+        self.symbols = {symbol: index for index, symbol in enumerate(symbols)}
+        self.unk, self.eos = self.symbols["<unk>"], self.symbols["</s>"]
+        pieces = [model.id_to_piece(i) for i in range(len(model))]
         # <unk>, <s> and </s> have the same names in both.
-        self.ids = np.array([ids.get(model.id_to_piece(i), self.unk) for i in range(len(model))], dtype=np.int64)
+        self.ids = np.array([self.symbols.get(piece, self.unk) for piece in pieces], dtype=np.int64)
+        # fairseq-preprocess reads words, not pieces: of unknown text its letters, of a piece with a space in it two.
+        self.apart = np.array([model.is_unknown(i) or piece.split() != [piece] for i, piece in enumerate(pieces)])
 
     def __call__(self, lines: list[str]) -> list[np.ndarray]:
-        encoded = self.model.encode(lines, num_threads=self.workers)
-        return [np.append(self.ids[np.array(pieces, dtype=np.int64)], self.eos) for pieces in encoded]
+        ids, sizes = self.flat(lines)
+        return np.split(ids, np.cumsum(sizes)[:-1]) if lines else []
+
+    def flat(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """The ids of all lines one after the other, each with its </s>, and the lines' lengths (int32)."""
+        encoded = self.model.encode(lines, num_threads=self.workers, return_type="numpy")
+        sizes = np.fromiter(map(len, encoded), dtype=np.int32, count=len(lines))
+        pieces = np.concatenate([*encoded, np.empty(0, dtype=np.int32)])
+        ids, apart = self.ids[pieces], self.apart[pieces]
+        if apart.any():
+            ids, sizes = self._as_words(lines, np.unique(np.repeat(np.arange(len(lines)), sizes)[apart]), ids, sizes)
+        return np.insert(ids, np.cumsum(sizes), self.eos), sizes + np.int32(1)
+
+    def _as_words(self, lines: list[str], rows: np.ndarray, ids: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The ids and lengths, those of a few lines looked up by word: hardly ever others than those of the pieces."""
+        ends = np.cumsum(sizes)
+        other = {}
+        for row in rows:
+            words = " ".join(self.model.encode(lines[row], out_type=str)).split()
+            found = np.array([self.symbols.get(word, self.unk) for word in words], dtype=np.int64)
+            if not np.array_equal(found, ids[ends[row] - sizes[row] : ends[row]]):
+                other[row] = found
+        if not other:
+            return ids, sizes
+        parts = [other.get(row, part) for row, part in enumerate(np.split(ids, ends[:-1]))]
+        return np.concatenate(parts), np.fromiter(map(len, parts), dtype=np.int32, count=len(parts))
 
     def words(self, words: Sequence[str]) -> list[np.ndarray]:
         """Return the ids of each word on its own, without </s>; <unk> for a word whose characters SentencePiece drops."""

@@ -12,9 +12,9 @@ from veco_fairseq.data.sentencepiece import (
 )
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import write_text
+from veco_fairseq.parallel import in_parallel
 from veco_fairseq.vocab.alp import average_log_probability, count_pieces, without_normaliser, words_of
 from veco_fairseq.vocab.corpora import sample
-from veco_fairseq.vocab.parallel import in_parallel
 
 
 def measure(models: dict[str, Path], corpora: dict[str, list[Path]], lines: int, workers: int) -> dict[str, dict[str, float]]:

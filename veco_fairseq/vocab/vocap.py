@@ -31,10 +31,10 @@ from veco_fairseq.data.sentencepiece import (
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output, write_text
 from veco_fairseq.manifest import Manifest, fingerprint
+from veco_fairseq.parallel import in_parallel
 from veco_fairseq.vocab.allocation import Allocation, allocate, sampling_probabilities
 from veco_fairseq.vocab.alp import average_log_probability, count_pieces, without_normaliser
 from veco_fairseq.vocab.corpora import drawn, sample
-from veco_fairseq.vocab.parallel import in_parallel
 from veco_fairseq.vocab.sizes import META, Vocabularies, all_sizes
 from veco_fairseq.vocab.union import union_model
 

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,36 @@ PROGRESS_NAME = ".progress.json"
 # is written here, and not by fairseq, so that nothing has to import PyTorch.
 MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
 HEADER = struct.Struct(f"<{len(MAGIC)}sQBQ")  # magic, version, type of the ids, sentences
-CODES = {np.uint16: 8, np.uint32: 9}  # fairseq's numbers of the types
+CODES: dict[type, int] = {np.uint16: 8, np.uint32: 9}  # fairseq's numbers of the types
 SIZES_A_TIME = 2**20  # sizes of an index to copy at a time, so that memory does not depend on the number of lines
+
+
+class GrowingFile:
+    """A file that is written from its beginning to its end by several runs.
+
+    Args:
+        path: hidden, until all is there.
+        length: in bytes, of what an earlier run has left; what was written after it is cut off. None: a new file.
+    """
+
+    def __init__(self, path: Path, length: int | None = None):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = open(path, "wb" if length is None else "r+b", buffering=0)
+        self.length = self.file.seek(self.file.truncate(length or 0))
+
+    def write(self, content: bytes) -> None:
+        left = memoryview(content)
+        while left:
+            left = left[self.file.write(left) :]
+        self.length += len(content)
+
+    def mark(self) -> int:
+        """Put all on the disk, and return the length to go on from."""
+        os.fsync(self.file.fileno())
+        return self.length
+
+    def close(self) -> None:
+        self.file.close()
 
 
 class GrowingTokens:
@@ -37,27 +64,19 @@ class GrowingTokens:
     def __init__(self, prefix: Path, vocabulary: int, state: dict[str, int] | None = None):
         self.prefix, self.dtype = prefix, smallest_type(vocabulary)
         self.lines, self.tokens = (state["lines"], state["tokens"]) if state else (0, 0)
-        paths = hidden_paths(prefix)
-        paths[0].parent.mkdir(parents=True, exist_ok=True)
-        self.files = [open(path, "r+b" if state else "wb", buffering=0) for path in paths]
-        for file, length in zip(self.files, lengths(self.lines, self.tokens, self.dtype)):
-            file.truncate(length)
-            file.seek(length)
+        sizes = lengths(self.lines, self.tokens, self.dtype) if state else (None, None)
+        self.files = [GrowingFile(path, size) for path, size in zip(hidden_paths(prefix), sizes)]
 
-    def add(self, lines: Sequence[np.ndarray]) -> None:
-        """Append lines of ids, each with its ``</s>``."""
-        if lines:
-            sizes = np.array([len(line) for line in lines], dtype=np.int32)
-            for file, values in zip(self.files, (np.concatenate(lines).astype(self.dtype), sizes)):
-                left = memoryview(values.tobytes())
-                while left:
-                    left = left[file.write(left) :]
-            self.lines, self.tokens = self.lines + len(lines), self.tokens + int(sizes.sum())
+    def add(self, ids: np.ndarray, sizes: np.ndarray) -> None:
+        """Append lines of these lengths (int32), their ids one after the other, each with its ``</s>``."""
+        for file, values in zip(self.files, (ids.astype(self.dtype), sizes)):
+            file.write(values.tobytes())
+        self.lines, self.tokens = self.lines + len(sizes), self.tokens + len(ids)
 
     def mark(self) -> dict[str, int]:
         """Write everything to the disk, and return the state to go on from."""
         for file in self.files:
-            os.fsync(file.fileno())
+            file.mark()
         return {"lines": self.lines, "tokens": self.tokens}
 
     def close(self) -> None:
@@ -109,15 +128,18 @@ def can_go_on(prefix: Path, vocabulary: int, state: dict[str, int]) -> bool:
 
 
 class Progress:
-    """Notes in ``ROOT/.progress.json`` on what an interrupted run has done.
+    """Notes on what an interrupted run has done.
+
+    Args:
+        path: the file of the notes: ``ROOT/.progress.json`` of a data root.
 
     Attributes:
         surveys: part -> ``[made_from, survey]``.
         part: the part that was being encoded: ``name``, ``made_from``, and its state.
     """
 
-    def __init__(self, root: Path):
-        self.path = root / PROGRESS_NAME
+    def __init__(self, path: Path):
+        self.path = path
         self.surveys: dict[str, list] = {}
         self.part: dict[str, Any] = {}
         try:

@@ -8,21 +8,18 @@ done again. A step that was interrupted in the middle of its text goes on there
 (:mod:`veco_fairseq.data.prepare.growing`).
 """
 
-import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from itertools import islice
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 import sentencepiece
 
-from veco_fairseq.data.prepare.growing import GrowingTokens, Progress, can_go_on
+from veco_fairseq.data.prepare.encoding import Step, encode_rows, remove_rest, say
+from veco_fairseq.data.prepare.growing import PROGRESS_NAME, Progress
 from veco_fairseq.data.prepare.text import Part, Plan, Survey, held_out, is_spread, split_rows, survey_bitext, survey_mono
 from veco_fairseq.data.sentencepiece import (
     DICT_NAME,
-    LINES_A_BATCH,
     MODEL_NAME,
     Encoder,
     dictionary_text,
@@ -31,12 +28,9 @@ from veco_fairseq.data.sentencepiece import (
     write_vocabulary,
 )
 from veco_fairseq.data.symbols import read_symbols, require_own_pieces
-from veco_fairseq.errors import UserError
 from veco_fairseq.manifest import Manifest, checksum, fingerprint
 
 MANIFEST_NAME = "preparation.json"
-SECONDS_BETWEEN_PROGRESS = 10.0
-SECONDS_BETWEEN_MARKS = 30.0  # the work that a kill can lose
 
 
 def equal_shares(lines: dict[str, int], limit: int) -> dict[str, int]:
@@ -66,29 +60,6 @@ def training_lines(plan: Plan, surveys: dict[str, Survey]) -> Iterator[str]:
                     seen[language] += split == "train" or not part.valid
 
 
-@dataclass
-class Counts:
-    """Counts of what was written for one side of one split. Tokens are pieces, without </s>."""
-
-    lines: int = 0
-    documents: int = 0
-    tokens: int = 0
-    unknown: int = 0
-    in_document: bool = False
-
-    def add(self, ids: np.ndarray, unk: int) -> None:
-        text = len(ids) > 1
-        self.lines += text
-        self.documents += text and not self.in_document
-        self.in_document = text
-        self.tokens += len(ids) - 1
-        self.unknown += int((ids == unk).sum())
-
-
-def say(message: str) -> None:
-    print(message, flush=True)
-
-
 def prepare_root(plan: Plan) -> dict[str, dict[str, Any]]:
     """Make the root, or the parts of it that are missing; return each step's report.
 
@@ -99,9 +70,9 @@ def prepare_root(plan: Plan) -> dict[str, dict[str, Any]]:
     vocabulary_from = _vocabulary_inputs(plan)
     vocabulary_is_done = manifest.is_done("vocabulary", vocabulary_from)
     if not vocabulary_is_done:
-        _refuse_left_over_parts(plan, manifest)
+        manifest.require_all({"vocabulary", *(part.name for part in plan.parts)})
     # All inputs are read once before anything is written, so that an error in the last file shows at once.
-    progress = Progress(plan.output)
+    progress = Progress(plan.output / PROGRESS_NAME)
     surveys = {}
     for part in plan.parts:
         made_from = _part_inputs(part, plan, manifest.steps.get("vocabulary", {}).get("report", {}).get("sha256"))
@@ -118,23 +89,19 @@ def prepare_root(plan: Plan) -> dict[str, dict[str, Any]]:
         say("vocabulary: already there")
     else:
         _make_vocabulary(plan, surveys, manifest, vocabulary_from)
-    encoder = Encoder(load_sentencepiece(plan.output / MODEL_NAME), read_symbols(plan.output / DICT_NAME), plan.workers)
+    encoder = Encoder(load_sentencepiece(plan.output / MODEL_NAME), read_symbols(plan.output / DICT_NAME), workers=1)
     if (encoder.ids == encoder.unk).mean() > 0.5:
         say("warning: most pieces of the SentencePiece model are not in the dictionary: do they belong together?")
     for part in plan.parts:
         made_from = _part_inputs(part, plan, manifest.steps["vocabulary"]["report"]["sha256"])
+        splits = ("train", "valid") if plan.valid_lines or part.valid else ("train",)
+        files = {(split, side): part.prefix(split, side) for split in splits for side in range(len(part.languages))}
+        step = Step(part.name, made_from, files, surveys[part.name].rows if part.name in surveys else 0)
         if manifest.is_done(part.name, made_from):
             say(f"{part.name}: already there")
         else:
-            try:
-                _encode_part(part, plan, surveys[part.name], encoder, manifest=manifest, made_from=made_from, progress=progress)
-            except OSError as error:
-                raise UserError(
-                    f"{plan.output / part.name}: cannot be written ({error.strerror}): free some space and run the same "
-                    "command again, which goes on from here"
-                ) from error
-        for path in (plan.output / part.name).glob(".*.part.tmp"):
-            path.unlink()
+            _encode_part(part, plan, surveys[part.name], encoder, step=step, manifest=manifest, progress=progress)
+        remove_rest(manifest, [step])
     progress.path.unlink(missing_ok=True)
     return {step: entry["report"] for step, entry in manifest.steps.items()}
 
@@ -157,15 +124,6 @@ def _part_inputs(part: Part, plan: Plan, vocabulary: str | None) -> dict[str, An
         "valid": fingerprint(part.valid) or held_out(part, plan.valid_lines),
         "vocabulary": vocabulary,
     }
-
-
-def _refuse_left_over_parts(plan: Plan, manifest: Manifest) -> None:
-    left_over = sorted(set(manifest.steps) - {"vocabulary"} - {part.name for part in plan.parts})
-    if left_over:
-        raise UserError(
-            f"{plan.output}: {', '.join(left_over)} would be left over from another vocabulary: "
-            "also name it, remove the folder, or choose another --output"
-        )
 
 
 def _survey(part: Part, plan: Plan) -> Survey:
@@ -202,67 +160,18 @@ def _make_vocabulary(plan: Plan, surveys: dict[str, Survey], manifest: Manifest,
     manifest.finish("vocabulary", made_from, files, report)
 
 
-def _encode_part(
-    part: Part, plan: Plan, survey: Survey, encoder: Encoder, *, manifest: Manifest, made_from: dict[str, Any],
-    progress: Progress,
-) -> None:  # fmt: skip
+def _encode_part(part: Part, plan: Plan, survey: Survey, encoder: Encoder, *, step: Step, manifest: Manifest,
+                 progress: Progress) -> None:  # fmt: skip
     """Write the token files of all sides and splits of a part, in one pass over its text or over the rest of it."""
-    splits = ("train", "valid") if plan.valid_lines or part.valid else ("train",)
-    prefixes = {(split, side): plan.output / part.prefix(split, side)
-                for split in splits for side in range(len(part.languages))}  # fmt: skip
-    files = [f"{part.prefix(*key)}{suffix}" for key in prefixes for suffix in (".bin", ".idx")]
-    begun = progress.begun(part.name, made_from)
-    states = dict(zip(prefixes, begun["files"] if begun else ()))
-    if begun and all(can_go_on(prefixes[key], encoder.vocabulary, state) for key, state in states.items()):
-        done = begun["done"]
-        counts = {key: Counts(**state) for key, state in zip(prefixes, begun["counts"])}
-        say(f"{part.name}: going on after {done:,} lines")
-    else:
-        manifest.start(part.name, files)
-        done, states = 0, {}
-        counts = {key: Counts() for key in prefixes}
-    tokens = {key: GrowingTokens(prefix, encoder.vocabulary, states.get(key)) for key, prefix in prefixes.items()}
-
-    def mark() -> None:
-        progress.part = {"name": part.name, "made_from": made_from, "done": done,
-                         "counts": [asdict(count) for count in counts.values()],
-                         "files": [growing.mark() for growing in tokens.values()]}  # fmt: skip
-        progress.save()
-
-    before, started = done, time.time()
-    reported = marked = started
-    rows = islice(split_rows(part, survey, plan.valid_lines), done, None)
-    try:
-        while batch := list(islice(rows, LINES_A_BATCH)):
-            for side in range(len(part.languages)):
-                encoded = encoder([lines[side] for _, lines in batch])
-                for split in splits:
-                    ids = [line for (of, _), line in zip(batch, encoded) if of == split]
-                    tokens[split, side].add(ids)
-                    for line in ids:
-                        counts[split, side].add(line, encoder.unk)
-            done += len(batch)
-            if time.time() - marked > SECONDS_BETWEEN_MARKS:
-                mark()
-                marked = time.time()
-            if time.time() - reported > SECONDS_BETWEEN_PROGRESS:
-                reported = time.time()
-                speed = (done - before) / (reported - started)
-                say(f"{part.name}: {done:,} of about {survey.rows:,} lines, {speed:,.0f} a second")
-        mark()
-        for growing in tokens.values():
-            growing.finish()
-    finally:
-        for growing in tokens.values():
-            growing.close()
+    rows = split_rows(part, survey, plan.valid_lines)
+    counts = encode_rows(step, rows, encoder, workers=plan.workers, manifest=manifest, progress=progress)
     report = {"rows": survey.rows, "dropped": survey.dropped, "splits": {}}
     for (split, side), count in counts.items():
         numbers = {name: value for name, value in asdict(count).items() if name != "in_document"}
         if part.is_pair:
             del numbers["documents"]
         report["splits"].setdefault(split, {})[part.languages[side]] = numbers
-    manifest.finish(part.name, made_from, files, report)
-    say(f"{part.name}: {done - before:,} lines encoded in {time.time() - started:.1f} s")
+    manifest.finish(part.name, step.made_from, step.names, report)
 
 
 def report_table(reports: dict[str, dict[str, Any]]) -> str:

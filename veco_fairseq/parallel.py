@@ -1,0 +1,130 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Works on all processors: on several calls at a time, or on the pieces of a stream."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from itertools import chain, islice
+from typing import Any, TypeVar
+
+from veco_fairseq.errors import UserError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def in_parallel(calls: dict[str, Callable[[], Any]], workers: int) -> Iterator[tuple[str, Any]]:
+    """Run calls in ``workers`` processes, and yield (name, result) as each ends; one worker is this process.
+
+    When a call fails, no other call begins, and the running ones end; then its error is raised.
+
+    Raises:
+        UserError: a process was killed. Errors of the calls are raised as they are.
+    """
+    if workers == 1:
+        yield from ((name, call()) for name, call in calls.items())
+        return
+    failure: BaseException | None = None
+    with _processes(max(1, min(workers, len(calls))), "fewer --workers or --lines") as pool:
+        futures = {pool.submit(call): name for name, call in calls.items()}
+        for future in as_completed(futures):
+            if future.cancelled():
+                continue
+            if future.exception() is None:
+                yield futures[future], future.result()
+            elif failure is None:
+                failure = future.exception()
+                for other in futures:
+                    other.cancel()
+        if failure is not None:
+            raise failure
+
+
+def in_processes(
+    make: Callable[[], Callable[[Item], Result]], items: Iterable[Item], workers: int
+) -> Generator[Result, None, None]:
+    """Yield ``call(item)`` of every item, in their order; ``make()`` makes ``call`` in each process.
+
+    Only a few items more than there are processes are read ahead. One worker is this process, and so it is for one item.
+
+    Raises:
+        UserError: a process was killed. Errors of the calls are raised as they are.
+    """
+    items = iter(items)
+    first = list(islice(items, 2))
+    if workers == 1 or len(first) < 2:
+        yield from map(make(), chain(first, items))
+        return
+    with _processes(workers, "fewer --workers", _make_here, make) as pool:
+        yield from _in_order(pool, _call_here, chain(first, items), 2 * workers)
+
+
+def in_threads(call: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Generator[Result, None, None]:
+    """Do the same as :func:`in_processes` in threads, for calls that release the interpreter's lock, as SentencePiece's do."""
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            yield from _in_order(pool, call, items, 2 * workers)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _in_order(pool: Executor, call: Callable[[Item], Result], items: Iterable[Item], ahead: int) -> Iterator[Result]:
+    """Yield the calls' results in the order of the items, of which so many are under way."""
+    waiting: deque[Future[Result]] = deque()
+    for item in items:
+        waiting.append(pool.submit(call, item))
+        if len(waiting) > ahead:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+@contextmanager
+def _processes(workers: int, advice: str, begin: Callable | None = None, *arguments: Any) -> Iterator[ProcessPoolExecutor]:
+    """Start processes that end with this one, each begun by ``begin(*arguments)``; UserError if one was killed."""
+    context = multiprocessing.get_context("spawn")  # threads of SentencePiece and PyTorch do not survive a fork
+    with ProcessPoolExecutor(workers, context, initializer=_end_with_the_parent, initargs=(begin, *arguments)) as pool:
+        try:
+            yield pool
+        except BaseException as error:
+            for process in multiprocessing.active_children():
+                process.terminate()
+            if isinstance(error, BrokenProcessPool):
+                raise UserError(f"a process was killed, perhaps for memory: try {advice}") from error
+            raise
+
+
+_here: Callable[[Any], Any]
+
+
+def _make_here(make: Callable[[], Callable[[Any], Any]]) -> None:
+    """Let a worker make what it calls with each item."""
+    global _here
+    _here = make()
+
+
+def _call_here(item: Any) -> Any:
+    return _here(item)
+
+
+def _end_with_the_parent(begin: Callable | None, *arguments: Any) -> None:
+    """Let a worker ignore Ctrl-C, which the parent handles, and end when the parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+    if begin is not None:
+        begin(*arguments)
