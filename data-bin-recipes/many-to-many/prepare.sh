@@ -22,8 +22,8 @@ if [[ -z ${OPTIONS[local]} ]]; then
     done
 fi
 
-# text SPLIT LANG FILE: that text, of --local or of Multi30k.
-text() {
+# sentences SPLIT LANG FILE: that text, of --local or of Multi30k.
+sentences() {
     local split=$1 lang=$2 lines file
     lines=$(lines_of "$split")
     if has "${OPTIONS[local]}" "$split.$lang"; then
@@ -38,7 +38,7 @@ text() {
 for split in train valid test; do
     lines=
     for lang in "${LANGS[@]}"; do
-        step "text, $split.$lang" "$OUT/raw/$split.$lang" text $split "$lang" "{}"
+        step "text, $split.$lang" "$OUT/raw/$split.$lang" sentences $split "$lang" "{}"
         found=$(awk 'END { print NR }' "$OUT/raw/$split.$lang")
         ((found)) || die "$OUT/raw/$split.$lang: is empty"
         [[ ${lines:=$found} == "$found" ]] ||
