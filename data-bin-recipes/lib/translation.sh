@@ -110,9 +110,10 @@ finetune_options() {
     require_pretrained
 }
 
-# finetune_task OPTION...: convert and train, with these options of fairseq-train before the user's own.
+# finetune_task OPTION...: convert and train, with these options of fairseq-train before the user's own. DATA is the folder of
+# the translation data, if it is not OUT/mt.SRC-TGT.
 finetune_task() {
-    local name=${OPTIONS[name]:-${OPTIONS[arm]}} data=$OUT/mt.$SRC-$TGT
+    local name=${OPTIONS[name]:-${OPTIONS[arm]}} data=${DATA:-$OUT/mt.$SRC-$TGT}
     local arm=${OPTIONS[arm]} seed=${OPTIONS[seed]} workers nodes=${OPTIONS[nodes]} start=()
     local command conversion model folder shape
     require "$data" "run prepare.sh first"
@@ -179,32 +180,39 @@ evaluate_options() {
     begin
 }
 
+# average RUN COUNT: set CHECKPOINT to the mean of a training's last checkpoints. A short training leaves fewer, or only the
+# last one.
+average() {
+    local run=$1 count=$2 folder=$OUT/checkpoints/$1 saved=()
+    mapfile -t saved < <(compgen -G "$folder/checkpoint_[0-9]*_[0-9]*.pt")
+    if ((${#saved[@]})); then
+        if ((${#saved[@]} < count)); then
+            say "[average, $run] of ${#saved[@]} checkpoints, not $count: finetune.sh has left no more (--save-every, --updates)"
+            count=${#saved[@]}
+        fi
+        CHECKPOINT=$OUT/checkpoints/$run.average.pt
+        step "average, $run" "$CHECKPOINT" python "$REPOSITORY/scripts/average_checkpoints.py" --inputs "$folder" \
+            --num-update-checkpoints "$count" --output "$CHECKPOINT"
+    else
+        CHECKPOINT=$folder/checkpoint_last.pt
+        [[ -e $CHECKPOINT ]] || CHECKPOINT=$folder/checkpoint_best.pt
+        say "[average, $run] of no checkpoints: finetune.sh has left only $(basename "$CHECKPOINT") (--save-every, --updates)"
+    fi
+}
+
 # evaluate_task: translate the test set with the mean of the last --average checkpoints, or with --checkpoint, and print
-# both kinds of BLEU. A short training leaves fewer checkpoints, or only the last one.
+# both kinds of BLEU.
 evaluate_task() {
-    local run folder name checkpoint=${OPTIONS[checkpoint]} count=${OPTIONS[average]} saved=()
+    local run folder name checkpoint=${OPTIONS[checkpoint]}
     run=$(run_name "${OPTIONS[name]}" "${OPTIONS[seed]}")
     folder=$OUT/checkpoints/$run name=$run
     require "$folder" "run finetune.sh first"
     [[ -e $folder.done ]] || REMAKE=1 # the last checkpoints of a running training change
-    if [[ -n $checkpoint ]] || ((count == 0)); then
-        checkpoint=$folder/${checkpoint:-checkpoint_last.pt}
-        name+=.$(basename "$checkpoint" .pt)
+    if [[ -n $checkpoint ]] || ((OPTIONS[average] == 0)); then
+        CHECKPOINT=$folder/${checkpoint:-checkpoint_last.pt}
+        name+=.$(basename "$CHECKPOINT" .pt)
     else
-        mapfile -t saved < <(compgen -G "$folder/checkpoint_[0-9]*_[0-9]*.pt")
-        if ((${#saved[@]})); then
-            if ((${#saved[@]} < count)); then
-                say "[average, $run] of ${#saved[@]} checkpoints, not $count: finetune.sh has left no more (--save-every, --updates)"
-                count=${#saved[@]}
-            fi
-            checkpoint=$OUT/checkpoints/$run.average.pt
-            step "average, $run" "$checkpoint" python "$REPOSITORY/scripts/average_checkpoints.py" --inputs "$folder" \
-                --num-update-checkpoints "$count" --output "$checkpoint"
-        else
-            checkpoint=$folder/checkpoint_last.pt
-            [[ -e $checkpoint ]] || checkpoint=$folder/checkpoint_best.pt
-            say "[average, $run] of no checkpoints: finetune.sh has left only $(basename "$checkpoint") (--save-every, --updates)"
-        fi
+        average "$run" "${OPTIONS[average]}"
     fi
-    evaluate "$name" "$checkpoint"
+    evaluate "$name" "$CHECKPOINT"
 }

@@ -4,9 +4,7 @@
 # Fine-tune a pre-trained model on WMT14 English-German, with the settings of the authors' script.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/settings"
 
-SRC=en TGT=de
-finetune_options updates=100000 warmup=16000 lr=1e-4 batch-tokens=65536 save-every=5000 decoder-layers=6 \
-    tie-self-attention=no -- "$@"
-finetune_task --label-smoothing 0.2 --dropout 0.3 --attention-dropout 0.1 --clip-norm 0.1 --weight-decay 0.01 \
-    --adam-betas '(0.9, 0.999)' --adam-eps 1e-8 --patience 30
+finetune_options "${DEFAULTS[@]}" -- "$@"
+finetune_task "${SETTINGS[@]}"

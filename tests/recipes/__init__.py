@@ -103,6 +103,12 @@ def cases() -> Iterator[str]:
         yield f"{task}/prepare --out OUT --try --local LOCAL --pretrained MODEL"
         yield f"{task}/finetune --out OUT --try"
         yield f"{task}/finetune --out OUT --try --updates 4 --pretrained MODEL -- --cpu"
+        yield f"GPUS=1 {task}/backtranslate --out OUT --pretrained MODEL --mono LOCAL/mono"
+        yield (f"{task}/backtranslate --out OUT --pretrained MODEL --mono LOCAL/mono --topk 0 --tag SYN --repeat 2 --average 3 "
+               "--name both --seed 2 -- --cpu")  # fmt: skip
+        yield f"GPUS=1 {task}/distill --out OUT --pretrained MODEL"
+        yield f"{task}/distill --out OUT --pretrained MODEL"
+        yield f"{task}/distill --out OUT --pretrained MODEL --teacher mine --seed 2 --decoder-layers 2 --name small -- --cpu"
         yield f"{task}/evaluate --out OUT --average 30 --try"
         yield f"{task}/evaluate --out OUT --checkpoint checkpoint_1_100.pt"
         yield f"{task}/evaluate --out OUT --name short --split-compounds"
@@ -192,6 +198,7 @@ class Place:
                 self.write(f"LOCAL/{split}.{lang}", f"{split}.{lang} one\n\ntwo")
         for lang in ("de", "fr"):
             self.write(f"LOCAL/more.{lang}")
+        self.write("LOCAL/mono", "mono one\nmono two")
         for name in ("news.de-en.de", "news.de-en.en.gz"):
             self.write(f"LOCAL/{name}")
         for lang in ("en", "de"):
@@ -233,7 +240,11 @@ class Place:
         for name in ("train-en.tsv", "test-deu.source", "test-deu.eng"):
             self.write(f"OUT/data/{name}")
         self.write("OUT/raw/test.bb")
-        if script.endswith(("/evaluate", "/compare")):
+        if script.endswith(("/backtranslate", "/distill")):
+            for lang in ("en", "de", "fr"):
+                for split in ("train", "valid", "test"):
+                    self.write(f"OUT/{'clean' if script.startswith('wmt14') and split != 'test' else 'raw'}/{split}.{lang}")
+        if script.endswith(("/evaluate", "/compare", "/distill")):
             for name in ("veco", "mine", "random", "xlm", "long"):
                 for seed in (1, 2, 3, 5):
                     for checkpoint in ("last", "1_100"):
@@ -266,8 +277,9 @@ class Place:
         )
         lines = [line.rstrip() for line in (self.folder / "calls").read_text().splitlines()]
         lines += [f"! {line}" for line in result.stderr.splitlines()]
-        for made in sorted(self.folder.glob("OUT/raw/*.*")) + sorted(self.folder.glob("OUT/data/*.*")):
-            if script.endswith("/prepare") and made.suffix != ".done":
+        places = ("raw/*.*", "data/*.*") if script.endswith("/prepare") else ("backtranslated/train.??", "distilled/train.??")
+        for made in (path for place in places for path in sorted(self.folder.glob(f"OUT/{place}"))):
+            if made.suffix != ".done":
                 lines.append(f"> {made}: {' | '.join(shortened(made.read_text().splitlines()))}".rstrip())
         told = "".join(f"{line}\n" for line in lines)
         told = told.replace(f"{self.folder}/", "").replace("PRETRAINED/model.pt", "MODEL")

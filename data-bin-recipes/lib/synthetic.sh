@@ -1,0 +1,120 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# shellcheck shell=bash
+#
+# Translations as training data: back-translation (Sennrich et al., 2016) and sequence-level distillation (Kim and Rush,
+# 2016). This file sources what it needs.
+
+source "$(dirname "${BASH_SOURCE[0]}")/translation.sh"
+
+about mono FILE "text in the target language, one sentence a line, plain or .gz"
+about topk K "draw each piece of a synthetic source from the K likeliest ones; 0: search for the best source with a beam of 5"
+about tag TEXT "what every synthetic source begins with, so that the model can tell it from a real one"
+about repeat N "how often the real pairs are there, beside the synthetic ones"
+about teacher NAME "the --name of the fine-tuned model whose translations the student learns"
+PART=100000 # lines that are translated in one step: what an interruption can cost
+
+# translate NAME CHECKPOINT FILE OUTPUT OPTION...: make OUTPUT from the text of FILE, part by part, with these options of
+# translate.py.
+translate() {
+    local name=$1 checkpoint=$2 file=$3 output=$4 lines start parts=() device=()
+    shift 4
+    [[ " ${EXTRA[*]} ${DEVICE[*]} " != *" --cpu "* ]] || device=(--cpu)
+    lines=$(awk 'END { print NR }' "$file")
+    ((lines)) || die "$file: is empty"
+    for ((start = 0; start < lines; start += PART)); do
+        parts+=("$output.$((start / PART))")
+        step "$name, line $((start + 1)) of $lines" "${parts[-1]}" to_file "{}" translate_part "$file" $start \
+            "$checkpoint" --sentencepiece "$OUT/vocabulary/sentencepiece.bpe.model" --data "$OUT/mt.$SRC-$TGT" "$@" "${device[@]}"
+    done
+    step "$name" "$output" to_file "{}" cat "${parts[@]}"
+}
+
+# translate_part FILE START OPTION...: print the translations of the part of FILE after this line.
+translate_part() {
+    local file=$1 start=$2
+    shift 2
+    awk -v start="$start" -v count=$PART 'NR > start + count { exit } NR > start' "$file" |
+        python "$REPOSITORY/scripts/translate.py" "$@"
+}
+
+# joined TIMES REAL SYNTHETIC [TAG]: print the lines of REAL, so many times, and those of SYNTHETIC, with TAG before each.
+joined() {
+    local time tag=${4:+$4 }
+    for ((time = 0; time < $1; time++)); do
+        cat -- "$2" || return
+    done
+    awk -v tag="${tag//\\/\\\\}" '{ print tag $0 }' "$3"
+}
+
+# synthetic_data FOLDER: translation data in FOLDER/mt, of FOLDER/train and of the validation and test sets that there are.
+synthetic_data() {
+    local split prefixes=(--trainpref "$1/train")
+    for split in valid test; do
+        text_there $split
+        prefixes+=("--${split}pref" "$TEXT")
+    done
+    DATA=$1/mt
+    step "binarise, $(basename "$1")" "$DATA" on_all_processors python "$REPOSITORY/scripts/binarize.py" \
+        --source-lang "$SRC" --target-lang "$TGT" "${prefixes[@]}" \
+        --sentencepiece "$OUT/vocabulary/sentencepiece.bpe.model" --dict "$OUT/vocabulary/dict.txt" --destdir "{}"
+}
+
+# text_there SPLIT: set TEXT as text does, by what prepare.sh has left.
+text_there() {
+    [[ ! -e $OUT/clean/$1.$SRC ]] || CLEANED[$1]=clean
+    text "$1"
+    require "$TEXT.$SRC" "run prepare.sh first"
+}
+
+# backtranslate_options NAME=DEFAULT... -- "$@": read the options of backtranslate.sh; the defaults are finetune.sh's.
+backtranslate_options() {
+    finetune_options mono= topk=10 tag='<BT>' repeat=1 average=10 "$@"
+    require_number topk
+    require_positive repeat average
+    [[ -n ${OPTIONS[mono]} ]] || die "--mono is missing: give a text in $TGT"
+    require "${OPTIONS[mono]}" "give a text in $TGT"
+}
+
+# backtranslate_task OPTION...: fine-tune a model of the other direction, translate --mono with it, and fine-tune on real and
+# synthetic pairs together. OPTION... are the recipe's options of fairseq-train.
+backtranslate_task() {
+    local folder=$OUT/backtranslated name=${OPTIONS[name]:-backtranslated} search=(--beam 5)
+    ((OPTIONS[topk] == 0)) || search=(--beam 1 --sampling --sampling-topk "${OPTIONS[topk]}" --seed "${OPTIONS[seed]}")
+    DATA=$OUT/mt.$SRC-$TGT
+    OPTIONS[name]=$name.reverse
+    finetune_task -s "$TGT" -t "$SRC" "$@"
+    average "$(run_name "${OPTIONS[name]}" "${OPTIONS[seed]}")" "${OPTIONS[average]}"
+    step "monolingual text" "$folder/mono.$TGT" to_file "{}" first "$(lines_of train)" "${OPTIONS[mono]}"
+    translate "back-translation" "$CHECKPOINT" "$folder/mono.$TGT" "$folder/mono.$SRC" "${search[@]}"
+    text_there train
+    step "training text, $SRC" "$folder/train.$SRC" to_file "{}" joined "${OPTIONS[repeat]}" "$TEXT.$SRC" "$folder/mono.$SRC" \
+        "${OPTIONS[tag]}"
+    step "training text, $TGT" "$folder/train.$TGT" to_file "{}" joined "${OPTIONS[repeat]}" "$TEXT.$TGT" "$folder/mono.$TGT"
+    synthetic_data "$folder"
+    OPTIONS[name]=$name
+    finetune_task "$@"
+}
+
+# distill_options NAME=DEFAULT... -- "$@": read the options of distill.sh; the defaults are finetune.sh's, but for the depth.
+distill_options() {
+    finetune_options teacher= average=10 "$@"
+    [[ -v GIVEN[decoder-layers] ]] || OPTIONS[decoder-layers]=1 # with --try, too
+    require_positive average
+}
+
+# distill_task OPTION...: translate the sources of the training set with the mean of the teacher's last checkpoints, and
+# fine-tune a student with fewer decoder layers on these translations. OPTION... are the recipe's options of fairseq-train.
+distill_task() {
+    local folder=$OUT/distilled teacher
+    teacher=$(run_name "${OPTIONS[teacher]:-${OPTIONS[arm]}}" "${OPTIONS[seed]}")
+    require "$OUT/checkpoints/$teacher" "run finetune.sh first, or give --teacher NAME"
+    choose_device # before the long translation
+    average "$teacher" "${OPTIONS[average]}"
+    text_there train
+    translate "distillation" "$CHECKPOINT" "$TEXT.$SRC" "$folder/train.$TGT" --beam 5
+    step "training text, $SRC" "$folder/train.$SRC" to_file "{}" cat -- "$TEXT.$SRC"
+    synthetic_data "$folder"
+    OPTIONS[name]=${OPTIONS[name]:-distilled}
+    finetune_task "$@"
+}
