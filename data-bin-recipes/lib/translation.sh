@@ -7,9 +7,9 @@
 source "$(dirname "${BASH_SOURCE[0]}")/pretraining.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/downloads.sh"
 
-# text SPLIT: set TEXT to the texts of this name, without .LANG: those that clean has made, or those of OUT/raw.
+# texts_of SPLIT: set TEXTS to the texts of this name, without .LANG: those that clean has made, or those of OUT/raw.
 declare -A CLEANED=()
-text() { TEXT=$OUT/${CLEANED[$1]:-raw}/$1; }
+texts_of() { TEXTS=$OUT/${CLEANED[$1]:-raw}/$1; }
 
 # prepare_translation SPLIT...: make OUT/mt.SRC-TGT from the texts of these splits, with the SentencePiece model and
 # dictionary of VOCABULARY (default: OUT/pretrain). A split may be NAME=FILE_NAME (train=finetune).
@@ -17,8 +17,8 @@ VOCABULARY=
 prepare_translation() {
     local vocabulary=${VOCABULARY:-$OUT/pretrain} split prefixes=()
     for split; do
-        text "${split#*=}"
-        prefixes+=("--${split%%=*}pref" "$TEXT")
+        texts_of "${split#*=}"
+        prefixes+=("--${split%%=*}pref" "$TEXTS")
     done
     step binarise "$OUT/mt.$SRC-$TGT" on_all_processors python "$REPOSITORY/scripts/binarize.py" \
         --source-lang "$SRC" --target-lang "$TGT" "${prefixes[@]}" \
@@ -135,8 +135,8 @@ clean() {
 prepare_task() {
     find_vocabulary
     if ((OPTIONS[keep])); then
-        text train
-        step vocabulary "$VOCABULARY" python "$REPOSITORY/scripts/trim_vocab.py" "$TEXT.$SRC" "$TEXT.$TGT" \
+        texts_of train
+        step vocabulary "$VOCABULARY" python "$REPOSITORY/scripts/trim_vocab.py" "$TEXTS.$SRC" "$TEXTS.$TGT" \
             --sentencepiece "$FOLDER/sentencepiece.bpe.model" --keep "${OPTIONS[keep]}" --output "{}"
     else
         step vocabulary "$VOCABULARY" copy_vocabulary "$FOLDER" "{}"
