@@ -74,7 +74,7 @@ def cases() -> Iterator[str]:
     yield 'many-to-many/finetune --out OUT --directions "en-de de-nl"'
     yield 'many-to-many/finetune --out OUT --langs "de en" --zero-shot "de-en en-de"'
     yield 'many-to-many/evaluate --out OUT --langs "de en" --zero-shot de-en'
-    yield "many-to-many/evaluate --out OUT --try"
+    yield "many-to-many/evaluate --out OUT --try --split-compounds"
     yield ("many-to-many/evaluate --out OUT --directions en-cs --name mine --seed 2 --checkpoint checkpoint_1_100.pt --lenpen 0.6 "
            "--average 2 -- --beam 4")  # fmt: skip
     yield 'multilingual/prepare --out OUT --documents LOCAL --langs "de fr"'

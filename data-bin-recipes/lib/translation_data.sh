@@ -1,0 +1,114 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# shellcheck shell=bash
+#
+# Data for translation: texts, clean or as they are, and a vocabulary, to token files. Source translation.sh, which sources
+# this.
+
+source "$(dirname "${BASH_SOURCE[0]}")/downloads.sh"
+
+# texts_of SPLIT: set TEXTS to the texts of this name, without .LANG: those that clean has made, or those of OUT/raw.
+declare -A CLEANED=()
+texts_of() { TEXTS=$OUT/${CLEANED[$1]:-raw}/$1; }
+
+# prepare_translation SPLIT...: make OUT/mt.SRC-TGT from the texts of these splits, with the SentencePiece model and
+# dictionary of VOCABULARY (default: OUT/pretrain). A split may be NAME=FILE_NAME (train=finetune).
+VOCABULARY=
+prepare_translation() {
+    local vocabulary=${VOCABULARY:-$OUT/pretrain} split prefixes=()
+    for split; do
+        texts_of "${split#*=}"
+        prefixes+=("--${split%%=*}pref" "$TEXTS")
+    done
+    step binarise "$OUT/mt.$SRC-$TGT" on_all_processors python "$REPOSITORY/scripts/binarize.py" \
+        --source-lang "$SRC" --target-lang "$TGT" "${prefixes[@]}" \
+        --sentencepiece "$vocabulary/sentencepiece.bpe.model" --dict "$vocabulary/dict.txt" --destdir "{}"
+}
+
+# prepare_options -- "$@": read the options of prepare.sh, in a recipe that begins with a pre-trained model. The recipe has
+# set SRC and TGT. With --try and without --local the text is generated.
+prepare_options() {
+    parse_options out= pretrained= local= keep=0 try "$@"
+    require_number keep
+    begin
+    VOCABULARY=$OUT/vocabulary
+    require_pretrained
+    if trying && [[ -z ${OPTIONS[local]} ]]; then
+        say "[text] generated instead of downloaded: give --local DIR to try a text of your own"
+        OPTIONS[local]=$OUT/made-up TRY_PIECES=400
+        step "made-up text" "${OPTIONS[local]}" made_up "{}"
+    fi
+}
+
+# made_up FOLDER: generate two of the toy corpus's languages, under the names of SRC and TGT.
+made_up() {
+    local split
+    python "$REPOSITORY/data-bin-recipes/toy/generate.py" --output "$1" --words 60 --pairs $TRY_TRAIN --mono 1 \
+        --finetune-pairs 1 --valid $TRY_REST --test $TRY_REST || return
+    for split in train valid test; do
+        mv -- "$1/$split.aa" "$1/$split.$SRC"
+        mv -- "$1/$split.bb" "$1/$split.$TGT"
+    done
+}
+
+# raw SPLIT COMMAND ARGUMENT...: make OUT/raw/SPLIT.LANG for both languages, from --local or from the output of COMMAND
+# LANG ARGUMENT...
+raw() {
+    local split=$1 make=$2 lang sides=()
+    shift 2
+    for lang in "$SRC" "$TGT"; do
+        if [[ -n ${OPTIONS[local]} ]]; then
+            find_text "${OPTIONS[local]}" "$split.$lang" "--local needs {train,valid,test}.{$SRC,$TGT}, plain or .gz"
+            step "text, $split.$lang" "$OUT/raw/$split.$lang" to_file "{}" first "$(lines_of "$split")" "$FILE"
+        else
+            step "text, $split.$lang" "$OUT/raw/$split.$lang" to_file "{}" "$make" "$lang" "$@"
+        fi
+        sides+=("$(awk 'END { print NR }' "$OUT/raw/$split.$lang")") # wc leaves out a last line without its end
+        ((sides[-1])) || die "$OUT/raw/$split.$lang: is empty"
+    done
+    ((sides[0] == sides[1])) ||
+        die "$split: ${sides[0]} lines of $SRC and ${sides[1]} of $TGT: line N must be a translation of line N"
+}
+
+# copy_vocabulary FROM TO: copy a pre-trained model's SentencePiece model and dictionary.
+copy_vocabulary() { mkdir -p "$2" && cp -- "$1/sentencepiece.bpe.model" "$1/dict.txt" "$2"; }
+
+# find_vocabulary: set FOLDER to the folder of the pre-trained model's vocabulary; with --try, make a small model first.
+FOLDER=
+find_vocabulary() {
+    local file raw=$OUT/raw
+    [[ -z $FOLDER ]] || return 0
+    small_model --bitext "$SRC-$TGT=$raw/train.$SRC,$raw/train.$TGT" \
+        --bitext-valid "$SRC-$TGT=$raw/valid.$SRC,$raw/valid.$TGT" --valid-lines 0
+    FOLDER=$(dirname "$PRETRAINED")
+    for file in sentencepiece.bpe.model dict.txt; do
+        require "$FOLDER/$file" "pre-training leaves it beside its checkpoints"
+    done
+}
+
+# clean SPLIT OPTION...: make OUT/clean/SPLIT.LANG from the pairs of OUT/raw with 1 to 250 pieces a side, with further options
+# of veco clean.
+clean() {
+    local split=$1
+    shift
+    find_vocabulary
+    step "clean, $split" "$OUT/clean/$split.json" on_all_processors python "$REPOSITORY/scripts/clean.py" \
+        --source-lang "$SRC" --target-lang "$TGT" --inputs "$OUT/raw/$split.$SRC" "$OUT/raw/$split.$TGT" \
+        --outputs "$OUT/clean/$split.$SRC" "$OUT/clean/$split.$TGT" --report "$OUT/clean/$split.json" \
+        --sentencepiece "$FOLDER/sentencepiece.bpe.model" --min-length 1 --max-length 250 \
+        --keep-copies --keep-duplicates "$@"
+    CLEANED[$split]=clean
+}
+
+# prepare_task: make translation data with the pre-trained model's vocabulary, or with --keep N pieces of it.
+prepare_task() {
+    find_vocabulary
+    if ((OPTIONS[keep])); then
+        texts_of train
+        step vocabulary "$VOCABULARY" python "$REPOSITORY/scripts/trim_vocab.py" "$TEXTS.$SRC" "$TEXTS.$TGT" \
+            --sentencepiece "$FOLDER/sentencepiece.bpe.model" --keep "${OPTIONS[keep]}" --output "{}"
+    else
+        step vocabulary "$VOCABULARY" copy_vocabulary "$FOLDER" "{}"
+    fi
+    prepare_translation train valid test
+}
