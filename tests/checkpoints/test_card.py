@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from support.exported import make_translation
 
 from veco_fairseq.checkpoints.bart import export_translation
-from veco_fairseq.checkpoints.card import Facts, scores_table, write_card
+from veco_fairseq.checkpoints.card import Facts, scores_list, write_card
 from veco_fairseq.checkpoints.huggingface import export_hf
 from veco_fairseq.checkpoints.translation import read_translation
 from veco_fairseq.errors import UserError
@@ -82,16 +82,16 @@ def test_what_the_checkpoint_does_not_say(tmp_path):
 def test_scores(tmp_path):
     result = score(["a b c d", "e f g h"], ["a b c d", "e f g i"], lang="de")
     (tmp_path / "score.json").write_text(json.dumps(result))
-    table = scores_table([f"test_2016={tmp_path / 'score.json'}"]).splitlines()
+    found = scores_list([f"test_2016={tmp_path / 'score.json'}"])
     bleu = result["sacrebleu"]
-    assert table[2] == f"| test_2016 | 2 | {bleu['score']:.2f} | `{bleu['signature']}` |" and "version:" in table[2]
-    assert "\n".join(table) in card(tmp_path, scores="\n".join(table))[0]
-    assert "veco export-hf --scores NAME=FILE" in scores_table()
+    assert found == f"- test_2016, 2 sentences: sacreBLEU {bleu['score']:.2f}, `{bleu['signature']}`" and "version:" in found
+    assert f"## Scores\n\n{found}\n" in card(tmp_path, scores=found)[0]
+    assert "veco export-hf --scores NAME=FILE" in scores_list()
     with pytest.raises(UserError, match="--scores score.json: not NAME=FILE"):
-        scores_table(["score.json"])
+        scores_list(["score.json"])
     (tmp_path / "other.json").write_text(json.dumps({"lines": 3}))
     with pytest.raises(UserError, match="other.json: has no sacrebleu with its signature"):
-        scores_table([f"a={tmp_path / 'other.json'}"])
+        scores_list([f"a={tmp_path / 'other.json'}"])
 
 
 def test_of_a_translation_model_and_of_an_encoder(tmp_path, make_model):

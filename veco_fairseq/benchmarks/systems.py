@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from fairseq import checkpoint_utils, options
+from fairseq import options
 from fairseq_cli import generate, preprocess
 
 from veco_fairseq.checkpoints.huggingface import import_transformers
+from veco_fairseq.checkpoints.translation import read_translation
+from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
 from veco_fairseq.inference.translator import Translator
 
@@ -49,9 +51,10 @@ def with_fairseq(checkpoint: Path, data: Path, pieces, lines: list[str], *, sear
 
 def with_generate(checkpoint: Path, data: Path, pieces, lines: list[str], *, search: Search, device: str) -> dict[str, Any]:
     """Translate with ``fairseq-generate``, once: its seconds are those from reading the model to the last line."""
-    langs = [path.name.removeprefix("dict.").removesuffix(".txt") for path in sorted(data.glob("dict.*.txt"))]
-    config = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint))["cfg"]["task"]
-    source, target = config.source_lang or langs[0], config.target_lang or langs[-1]
+    translation = read_translation(checkpoint, data=data)
+    if translation is None:
+        raise UserError(f"--checkpoint {checkpoint}: is no translation model")
+    source, target = translation.langs
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         text = "".join(" ".join(line) + "\n" for line in pieces.encode(lines, out_type=str))
@@ -64,13 +67,13 @@ def with_generate(checkpoint: Path, data: Path, pieces, lines: list[str], *, sea
         words += f" --max-len-b {search.longest} --min-len {search.shortest} --results-path {folder} --num-workers 0"
         words += " --required-batch-size-multiple 1" + " --cpu" * (device == "cpu")
         asked = options.parse_args_and_arch(options.get_generation_parser(), words.split())
-        before, started = peak_bytes(), time.perf_counter()
+        memory, started = Memory(), time.perf_counter()
         generate.main(asked)
-        seconds, memory = time.perf_counter() - started, peak_bytes() - before
+        seconds, taken = time.perf_counter() - started, memory.taken()
         found = filter(None, map(HYPOTHESIS.match, read_lines(folder / "generate-test.txt")))
         texts = {int(hypothesis[1]): pieces.decode(hypothesis[2].split()) for hypothesis in found}
     translations = [texts.get(number, "") for number in range(len(lines))]
-    return {"seconds": seconds, "sentences": len(lines), "memory": memory, "translations": translations}
+    return {"seconds": seconds, "sentences": len(lines), "memory": taken, "translations": translations}
 
 
 def with_ctranslate2(
@@ -136,21 +139,43 @@ def timed(load: Callable[[], Translate], lines: list[str]) -> dict[str, Any]:
         ``seconds`` for all, ``sentences``, ``latency``: the median of a sentence alone, ``memory``: bytes that the process
         took for all of it beyond what it had before, at its peak, and ``translations``.
     """
-    before = peak_bytes()
+    memory = Memory()
     translate = load()
     translate(lines[:1])  # what only a first call does
     started = time.perf_counter()
     translations = translate(lines)
-    seconds, memory = time.perf_counter() - started, peak_bytes() - before
+    seconds, taken = time.perf_counter() - started, memory.taken()
     alone = []
     for line in lines[:SENTENCES_ALONE]:
         started = time.perf_counter()
         translate([line])
         alone.append(time.perf_counter() - started)
     latency = statistics.median(alone)
-    return {"seconds": seconds, "sentences": len(lines), "latency": latency, "memory": memory, "translations": translations}
+    return {"seconds": seconds, "sentences": len(lines), "latency": latency, "memory": taken, "translations": translations}
 
 
-def peak_bytes() -> int:
-    """Memory of the process at its peak so far."""
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+class Memory:
+    """The bytes that the process takes from now on, at its peak, beyond what it has now.
+
+    Linux is asked to forget the peak so far, which importing PyTorch makes; elsewhere a lower one is not seen.
+    """
+
+    def __init__(self) -> None:
+        try:
+            Path("/proc/self/clear_refs").write_text("5")
+            self.before = self._status("VmRSS")
+        except OSError:
+            self.before = self._most()
+
+    def taken(self) -> int:
+        return max(0, self._most() - self.before)
+
+    def _most(self) -> int:
+        try:
+            return self._status("VmHWM")
+        except OSError:
+            return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    def _status(self, name: str) -> int:
+        text = Path("/proc/self/status").read_text(encoding="utf-8")
+        return 1024 * int(text.partition(f"{name}:")[2].split()[0])

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from veco_fairseq.checkpoints.card import TRANSLATE, Facts, scores_table, write_card
+from veco_fairseq.checkpoints.card import TRANSLATE, Facts, scores_list, write_card
 from veco_fairseq.checkpoints.huggingface import Export, import_transformers, write_json
 from veco_fairseq.checkpoints.pretrained import updates_of
 from veco_fairseq.checkpoints.tokenizer import write_tokenizer
@@ -66,7 +66,7 @@ def export_translation(
         translation: the model.
         output: the folder to make.
         sentencepiece: its SentencePiece model; default: that beside the checkpoint or in the data folder.
-        scores: of the model card, as :func:`veco_fairseq.checkpoints.card.scores_table` gives it.
+        scores: of the model card, as :func:`veco_fairseq.checkpoints.card.scores_list` gives it.
 
     Raises:
         UserError: the model is of a shape that Hugging Face has no class for, or the folder is there and not empty.
@@ -84,7 +84,7 @@ def export_translation(
         config = _with_vocabulary(shape.config, tokens)
         write_json(folder / "config.json", {**config, **sizes, "forced_eos_token_id": end})
         write_json(folder / "generation_config.json", {**common, **search_options(translation)})
-        write_card(folder / "README.md", _facts(translation, shape, tensors), scores or scores_table())
+        write_card(folder / "README.md", _facts(translation, shape, tensors), scores or scores_list())
         if getattr(model, "tie_self_attention", None):
             notes.append("the decoder's self-attention, which was the encoder's, is a copy: transformers cannot tie it")
         if translation.keeps_lm_head:

@@ -62,7 +62,7 @@ class Facts(NamedTuple):
 
 
 def write_card(path: Path, facts: Facts, scores: str) -> None:
-    """Write the card; ``scores`` is of :func:`scores_table`."""
+    """Write the card; ``scores`` is of :func:`scores_list`."""
     head = ["---", "language:", *(f"- {json.dumps(language)}" for language in facts.languages or [TO_FILL_IN])]
     head += [f"license: other  # {TO_FILL_IN}", "library_name: transformers", f"pipeline_tag: {facts.pipeline}"]
     head += ["tags:", "- veco", "- fairseq", "---"]
@@ -125,8 +125,8 @@ def _training(facts: Facts) -> dict[str, Any]:
     }
 
 
-def scores_table(scores: Sequence[str] = ()) -> str:
-    """The card's table of BLEU.
+def scores_list(scores: Sequence[str] = ()) -> str:
+    """The card's list of BLEU.
 
     Args:
         scores: NAME=FILE of test sets and of what ``veco score --json`` has written.
@@ -136,7 +136,7 @@ def scores_table(scores: Sequence[str] = ()) -> str:
     """
     if not scores:
         return f"{TO_FILL_IN.capitalize()}: `veco score --json`, and `veco export-hf --scores NAME=FILE`."
-    rows = ["| test set | sentences | BLEU | signature |", "| --- | --- | --- | --- |"]
+    rows = []
     for score in scores:
         name, equals, file = score.partition("=")
         if not (name and equals):
@@ -144,7 +144,8 @@ def scores_table(scores: Sequence[str] = ()) -> str:
         found = read_json(file)
         try:
             bleu, lines = found["sacrebleu"], int(found["lines"])
-            rows.append(f"| {name} | {lines:,} | {float(bleu['score']):.2f} | `{bleu['signature']}` |")
+            # no table: the signature has its bars
+            rows.append(f"- {name}, {lines:,} sentences: sacreBLEU {float(bleu['score']):.2f}, `{bleu['signature']}`")
         except (ValueError, LookupError, TypeError) as error:
             raise UserError(f"{file}: has no sacrebleu with its signature: is it a file of veco score --json?") from error
     return "\n".join(rows)

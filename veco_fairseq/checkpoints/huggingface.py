@@ -14,7 +14,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from safetensors.torch import save_file
 from torch import Tensor
 
-from veco_fairseq.checkpoints.card import ENCODE, Facts, scores_table, write_card
+from veco_fairseq.checkpoints.card import ENCODE, Facts, scores_list, write_card
 from veco_fairseq.checkpoints.pretrained import (
     Pretrained,
     discriminator,
@@ -75,7 +75,7 @@ def export_hf(
         output: the folder to make.
         trust: see :func:`veco_fairseq.checkpoints.reading.read_checkpoint`.
         sentencepiece: the SentencePiece model; default: that beside the checkpoint.
-        scores: of the model card, as :func:`veco_fairseq.checkpoints.card.scores_table` gives it.
+        scores: of the model card, as :func:`veco_fairseq.checkpoints.card.scores_list` gives it.
 
     Raises:
         UserError: the checkpoint cannot be read or is another model's, it has a relative position bias or a head
@@ -97,7 +97,7 @@ def export_hf(
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         write_json(folder / "config.json", _config(pretrained, tensors))
         notes = pretrained.notes + _write_tokenizer(pretrained, folder, sentencepiece)
-        write_card(folder / "README.md", _facts(pretrained, tensors), scores or scores_table())
+        write_card(folder / "README.md", _facts(pretrained, tensors), scores or scores_list())
         if _head(pretrained) is NO_HEAD:
             notes.append("no LM head: an XLMRobertaModel, for its hidden states: transformers starts a pooler anew")
         if getattr(pretrained.task, "word_pooling", "first") == "mean":
@@ -210,6 +210,7 @@ def import_transformers() -> Any | None:
         import transformers
 
         transformers.XLMRobertaForMaskedLM  # noqa: B018  transformers imports its models when they are named
+        transformers.utils.logging.disable_progress_bar()
         return transformers
     except ImportError:
         return None

@@ -115,7 +115,7 @@ def read_translation(path: Path_, *, data: Path_ | None = None, trust: bool = Fa
 
 
 def build_translation(translation: Translation) -> nn.Module:
-    """fairseq's model with the checkpoint's weights, on the CPU in fp32, not in training mode."""
+    """Build the model with the checkpoint's weights, on the CPU in fp32, not in training mode."""
     model = _fairseq_model(translation)
     model.load_state_dict(translation.weights, strict=False)  # but for VERSION, which reading has checked
     return model.eval()

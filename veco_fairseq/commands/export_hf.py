@@ -44,12 +44,12 @@ def add_arguments(parser: Parser) -> None:
 def main(args: argparse.Namespace) -> None:
     from veco_fairseq import plugin  # noqa: F401  registers the models, of which one is built to compare
     from veco_fairseq.checkpoints.bart import export_translation, largest_translation_difference
-    from veco_fairseq.checkpoints.card import scores_table
+    from veco_fairseq.checkpoints.card import scores_list
     from veco_fairseq.checkpoints.huggingface import export_hf, largest_difference
     from veco_fairseq.checkpoints.skeleton import making_sense_of
     from veco_fairseq.checkpoints.translation import read_translation
 
-    more = {"sentencepiece": args.sentencepiece, "scores": scores_table(args.scores)}
+    more = {"sentencepiece": args.sentencepiece, "scores": scores_list(args.scores)}
     with making_sense_of(args.checkpoint):
         translation = read_translation(args.checkpoint, trust=args.trust_checkpoint)
         if translation is not None:
