@@ -7,8 +7,14 @@ import json
 import numpy as np
 import pytest
 from conftest import error_line
+from support.exported import LINES, make_translation
 
 from veco_fairseq.benchmarks.softmax import due_rows
+from veco_fairseq.benchmarks.systems import Memory, Search, with_fairseq, with_generate, with_transformers
+from veco_fairseq.checkpoints.bart import export_translation
+from veco_fairseq.checkpoints.huggingface import import_transformers
+from veco_fairseq.checkpoints.translation import read_translation
+from veco_fairseq.data.sentencepiece import load_sentencepiece
 
 
 def test_pretrain(run, tmp_path):
@@ -118,6 +124,49 @@ def test_attention(run):
     assert result.returncode == 0, result.stderr
     head, *rows = result.stdout.splitlines()
     assert "plain, bf16" in head and [row.split()[0] for row in rows] == ["8", "16"]
+
+
+def test_systems_translate_alike(tmp_path, make_model):
+    checkpoint = make_translation(tmp_path, make_model, updates=40)
+    export_translation(read_translation(checkpoint), tmp_path / "hf")
+    pieces, search = load_sentencepiece(tmp_path / "sentencepiece.bpe.model"), Search(1, 200, beam=3, batch_size=7)
+    how = {"search": search, "device": "cpu"}
+    found = [system(checkpoint, tmp_path, pieces, LINES, **how) for system in (with_generate, with_fairseq)]
+    if import_transformers() is not None:
+        found.append(with_transformers(tmp_path / "hf", LINES, **how))
+    assert len(set(found[0]["translations"])) > 15
+    for one in found:
+        assert one["translations"] == found[0]["translations"] and one["sentences"] == 45 and one["memory"] >= 0
+    assert ["latency" in one for one in found] == [False, True, True][: len(found)]
+
+
+def test_memory_is_what_is_taken_from_then_on():
+    first = np.ones(20_000_000)  # 160 MB
+    memory = Memory()
+    assert memory.taken() < 20_000_000
+    del first
+    second = np.ones(10_000_000)
+    assert 0 <= memory.taken() < 120_000_000 and len(second)
+
+
+@pytest.mark.slow
+def test_generate_with_a_trained_model(run, tmp_path, make_model):
+    """Every system gives the translations of fairseq-generate, which comes first."""
+    pytest.importorskip("ctranslate2")
+    checkpoint = make_translation(tmp_path, make_model, updates=40)
+    (tmp_path / "source").write_text("".join(f"{line}\n" for line in LINES))
+    options = ["--checkpoint", checkpoint, "--data", tmp_path, "--sentencepiece", tmp_path / "sentencepiece.bpe.model"]
+    options += ["--source", tmp_path / "source", "--reference", tmp_path / "source", "--rounds", "1", "--device", "cpu"]
+    result = run("scripts/bench.py", "generate", *options, "--quantization", "float32", "--json", tmp_path / "bench.json")
+    assert result.returncode == 0, result.stderr
+    figures = json.loads((tmp_path / "bench.json").read_text())[str(checkpoint)]
+    systems = ["fairseq-generate", "veco translate", "CTranslate2 float32"]
+    assert list(figures) == systems + ["transformers"] * (import_transformers() is not None)
+    assert [found["other"] for found in figures.values()] == [0] * len(figures)
+    assert figures["fairseq-generate"]["ratio"] == 1 and "latency" not in figures["fairseq-generate"]
+    assert len({found["bleu"]["score"] for found in figures.values()}) == 1
+    table = [line.split() for line in result.stdout.splitlines()[-len(figures) :]]
+    assert [row[-1] for row in table] == ["0"] * len(figures)
 
 
 def test_generate(run, tmp_path):

@@ -16,7 +16,6 @@ from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.translation import TranslationConfig, load_langpair_dataset
 
 from veco_fairseq.benchmarks.generation import Words
-from veco_fairseq.checkpoints.ct2 import export_ct2
 from veco_fairseq.checkpoints.pretrained import read_pretrained
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.checkpoints.release import back_to_pretraining, import_release
@@ -147,8 +146,6 @@ def test_fairseq_generate_and_translate(tmp_path, model, run):
         for output in (result.stdout, interactive.stdout)
     )
     assert list(found.values()) == list(interactively.values()) and len(found) == 3
-    with pytest.raises(UserError, match=r"have language tokens \(\[de\], \[en\]\), which CTranslate2"):
-        export_ct2(tmp_path / "ours.pt", tmp_path / "ct2", data=tmp_path)
     symbols = words(mask=False)
     without_mask = stock(mask=False)
     rows = without_mask.state_dict()

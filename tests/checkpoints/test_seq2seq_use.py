@@ -1,20 +1,19 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Converted models in use: with an LM head or tied self-attention, fine-tuned, translating, exported."""
+"""Converted models in use: with an LM head or tied self-attention, fine-tuned, translating."""
 
 from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import LAYERS, error_line, make_dictionary
+from conftest import LAYERS, make_dictionary
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, build_model
-from support.converted import CHOICES, EOS, PAD, decode, encode, load, same, tokens
+from support.converted import CHOICES, decode, encode, load, same, tokens
 
 from veco_fairseq.checkpoints.averaging import UPDATE, average_checkpoints, last_checkpoints
-from veco_fairseq.checkpoints.ct2 import export_ct2
 from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference.scoring import read_generate_output
@@ -141,40 +140,3 @@ def test_fine_tuning_and_generating(run, checkpoint, translation_data, tmp_path,
         (tmp_path / "generated.txt").write_text(done.stdout)
         hypotheses.append(read_generate_output(tmp_path / "generated.txt"))
     assert len(hypotheses[0]) == 7 and hypotheses[0] == hypotheses[1]
-
-
-@torch.no_grad()
-def test_ctranslate2_translates_alike(run, checkpoint, translation_data, tmp_path):
-    ctranslate2 = pytest.importorskip("ctranslate2")
-    output, folder = tmp_path / "out.pt", tmp_path / "ct2"
-    convert_to_seq2seq(checkpoint, output, 2, dictionary=translation_data / "dict.aa.txt")
-    spm = tmp_path / "spm.model"
-    spm.write_bytes(b"model")
-    command = "scripts/export_ct2.py", "--checkpoint", output, "--output", folder
-    done = run(*command, "--sentencepiece", spm)
-    assert done.returncode == 0, done.stderr
-    assert (folder / "sentencepiece.bpe.model").read_bytes() == b"model"
-    assert "ct2: is there already" in error_line(run(*command))
-
-    models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(output)])
-    generator = task.build_generator(models, Namespace(beam=1, max_len_b=8))
-    words = task.source_dictionary
-    sources = tokens([6, 4, 2, 9], seed=10, left=True)
-    sample = {"net_input": {"src_tokens": sources, "src_lengths": sources.ne(PAD).sum(1)}}
-    expected = [[words[i] for i in best[0]["tokens"][:8] if i != EOS] for best in generator.generate(models, sample)]
-    found = ctranslate2.Translator(str(folder)).translate_batch(
-        [[words[i] for i in row if i not in (PAD, EOS)] for row in sources], beam_size=1, max_decoding_length=8
-    )
-    assert [result.hypotheses[0] for result in found] == expected
-
-
-def test_what_ctranslate2_cannot_take_is_refused(checkpoint, tmp_path):
-    pytest.importorskip("ctranslate2")
-    convert_to_seq2seq(checkpoint, tmp_path / "own.pt", 2, keep_lm_head=True)
-    for path, words in ((tmp_path / "own.pt", "is a veco_transformer"), (checkpoint, "is a veco, and not a stock")):
-        with pytest.raises(UserError, match=words):
-            export_ct2(path, tmp_path / "ct2")
-    convert_to_seq2seq(checkpoint, tmp_path / "out.pt", 2)
-    with pytest.raises(UserError, match="has no dict.LANG.txt"):
-        export_ct2(tmp_path / "out.pt", tmp_path / "ct2", data=tmp_path)
-    assert not (tmp_path / "ct2").exists()

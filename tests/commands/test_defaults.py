@@ -28,6 +28,7 @@ DEFAULTS = {
     "retrieve.py bucc": "--lang all --score csls --neighbours 10 --max-tokens 8192",
     "convert_to_seq2seq.py": "--layer-selection last --new-tokens mean --seed 1",
     "export_ct2.py": "--quantization float32",
+    "export_hf.py": "--scores []",
     "import_veco.py": "--layer-selection last",
     "label_with_teacher.py": "--max-tokens 8192",
     "plot_attention.py": "--attention cross",
@@ -44,7 +45,7 @@ DEFAULTS = {
     "plot_layers.py": "--pair mean --title Retrieval by layer (0: the embeddings)",
     "plot_scores.py": "--metric sacrebleu --title Test sets",
 }
-WITHOUT = {"export_hf.py", "average_checkpoints.py", "binarize.py", "encode.py", "score.py", "trim_vocab.py", "bench.py", "demo_report.py", "doctor.py",
+WITHOUT = {"average_checkpoints.py", "binarize.py", "encode.py", "score.py", "trim_vocab.py", "bench.py", "demo_report.py", "doctor.py",
            "make_options.py", "mend_fairseq.py", "versions.py"}  # fmt: skip
 # VECO: table 8; VoCap: section 4.1; XLM-E: section 4.1 and appendix; XTREME's lengths.
 CONFIGS = {

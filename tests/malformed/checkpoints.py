@@ -142,6 +142,8 @@ READERS = (
     ("convert", commands.convert(), ("camlm", "root"), CAMLM),
     ("average", ("scripts/average_checkpoints.py", "--inputs", MT, "--output", "mean.pt"), ("mt",), MT),
     ("export_hf", ("scripts/export_hf.py", "--checkpoint", CAMLM, "--output", "hf"), ("camlm",), CAMLM),
+    ("export_hf, translation", commands.export_translation(), ("mt", "root"), MT),
+    ("export_ct2", ("scripts/export_ct2.py", "--checkpoint", MT, "--output", "ct2"), ("mt",), MT),
     ("retrieve", commands.tatoeba(), ("camlm", "raw"), CAMLM),
     ("align", commands.align(), ("camlm", "raw"), CAMLM),
     ("plot_attention", commands.attention(), ("camlm", "raw"), CAMLM),

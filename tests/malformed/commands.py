@@ -170,6 +170,11 @@ def average(*more: str) -> tuple[str, ...]:
     return ("scripts/average_checkpoints.py", "--inputs", f"mt/{LAST}", f"mt/{LAST}", "--output", "mean.pt", *more)
 
 
+def export_translation(*more: str) -> tuple[str, ...]:
+    sentencepiece = ("--sentencepiece", "root/sentencepiece.bpe.model")
+    return ("scripts/export_hf.py", "--checkpoint", f"mt/{LAST}", "--output", "exported", *sentencepiece, *more)
+
+
 def export_hf(*more: str) -> tuple[str, ...]:
     return ("scripts/export_hf.py", "--checkpoint", f"camlm/{LAST}", "--output", "exported", *more)
 

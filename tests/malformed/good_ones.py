@@ -44,6 +44,7 @@ COMMANDS = {
     "layers": (commands.layers(), ("results",)),
     "curves": (commands.curves("logs/simple.log", "logs/json.log"), ("logs",)),
     "bars": (commands.bars(), ("scores",)),
+    "export": (commands.export_translation("--scores", "test=scores/score.json"), ("mt", "root", "scores")),
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ LAST = commands.LAST
 SPM = "root/sentencepiece.bpe.model"
 AVERAGE = ("scripts/average_checkpoints.py", "--inputs", f"mt/{LAST}", "--output", "mean.pt")
 EXPORT = ("scripts/export_hf.py", "--checkpoint", f"camlm/{LAST}", "--output", "hf")
+TRANSLATION = commands.export_translation("--scores", "test=scores/score.json")
 CURVES = ("scripts/plot_curves.py", "a=logs/simple.log", "--output", "new.png")
 LAYERS = ("scripts/plot_layers.py", "a=results/tatoeba.json", "--output", "new.png")
 SCORES = ("scripts/plot_scores.py", "a/b=scores/score.json", "--output", "new.png")
@@ -50,6 +51,7 @@ FOLDERS = (
     (commands.prepare_with_vocabulary(), ("raw", "root"), "--output", ("root",)),
     (commands.binarize("--dict", "bin/dict.aa.txt"), ("raw", "root", "bin"), "--destdir", ("bin",)),
     (EXPORT, ("camlm",), "--output", ("camlm", "."),),
+    (TRANSLATION, ("mt", "root", "scores"), "--output", ("mt", "root", "scores", ".")),
     (commands.evaluate("classification"), ("classification-model", "classification"), "--predictions",
      ("classification", ".")),
     (commands.vocap(), ("raw", "root"), "--output", ("root",)),
@@ -76,6 +78,7 @@ WRITERS = (
     (commands.convert(), ("camlm", "root"), 40_000),
     (AVERAGE, ("mt",), 40_000),
     (EXPORT, ("camlm", "raw"), 40_000),
+    (TRANSLATION, ("mt", "root", "scores"), 60_000),
     (CURVES, ("logs",), 20_000),
     (LAYERS, ("results",), 20_000),
     (SCORES, ("scores",), 20_000),

@@ -79,6 +79,7 @@ def checkpoints(rng: random.Random, good: Path) -> Iterator[Case]:
             ("finetune", commands.finetune_converted(), MODELS),
             ("resume", commands.translation("--restore-file", f"mt/{LAST}"), MODELS),
             ("export_ct2", ("scripts/export_ct2.py", "--checkpoint", f"mt/{LAST}", "--output", "ct2", "--data", "bin"), MODELS),
+            ("export_hf", commands.export_translation(), (*MODELS, "root")),
         )),
         (f"camlm/{LAST}", (
             ("align", commands.align(), ("raw", "camlm")), ("tatoeba", commands.tatoeba(), ("raw", "camlm")),
@@ -169,11 +170,12 @@ def hugging_face(rng: random.Random, good: Path) -> Iterator[Case]:
 
 def json_files(rng: random.Random, good: Path) -> Iterator[Case]:
     table = ("table", commands.table(), ("results",))
+    card = commands.export_translation("--scores", "test=scores/score.json")
     for path, uses, leaves in (
         ("results/tatoeba.json", (table, ("layers", commands.layers(), ("results",))), ()),
         ("results/xnli.json", (table,), ()),
         ("results/bucc.json", (table,), ()),
-        ("scores/score.json", (("bars", commands.bars(), ("scores",)),), ()),
+        ("scores/score.json", (("bars", commands.bars(), ("scores",)), ("card", card, ("scores", "mt", "root"))), ()),
     ):
         content = (good / path).read_bytes()
         how = {"names": (Path(path).name,), "leaves": leaves}

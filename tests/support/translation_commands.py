@@ -68,10 +68,11 @@ TRANSLATION = {
     ),
     "export_ct2.py": (
         "--checkpoint a.pt --output o".split(),
-        {"checkpoints.ct2.export_ct2": None},
+        {"checkpoints.ct2.export_ct2": mock.Mock(source_end=["</s>", "[aa]"]), "checkpoints.ct2.largest_ct2_difference": 0.5},
         {
+            "": {"stdout": "give </s> [aa] at the end"},
             "--checkpoint b.pt": {"export_ct2.checkpoint": P("b.pt")},
-            "--output p": {"export_ct2.output": P("p")},
+            "--output p": {"export_ct2.output": P("p"), "largest_ct2_difference.folder": P("p")},
             "--data d": {"export_ct2.data": P("d")},
             "--quantization int8": {"export_ct2.quantization": "int8"},
             "--sentencepiece m": {"export_ct2.sentencepiece": P("m")},
@@ -82,12 +83,16 @@ TRANSLATION = {
         {
             "checkpoints.huggingface.export_hf": mock.Mock(notes=["a note"], dropped=1, folder="o"),
             "checkpoints.huggingface.largest_difference": 0.5,
+            "checkpoints.card.scores_list": "a table",
+            "checkpoints.translation.read_translation": None,
         },
         {
-            "": {"stdout": "a note"},
+            "": {"stdout": "a note", "export_hf.scores": "a table"},
             "--checkpoint b.pt": {"export_hf.checkpoint": P("b.pt"), "largest_difference.checkpoint": P("b.pt")},
             "--output p": {"export_hf.output": P("p")},
-            "--trust-checkpoint": {"export_hf.trust": True, "largest_difference.trust": True},
+            "--sentencepiece m": {"export_hf.sentencepiece": P("m")},
+            "--scores a=f b=g": {"scores_list.scores": ["a=f", "b=g"]},
+            "--trust-checkpoint": {"export_hf.trust": True, "largest_difference.trust": True, "read_translation.trust": True},
         },
     ),
     "average_checkpoints.py": (

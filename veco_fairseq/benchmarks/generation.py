@@ -1,33 +1,36 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Measurements of translation: fairseq beside CTranslate2, with random weights of any depth, or trained ones."""
+"""Measurements of translation: fairseq beside CTranslate2 and transformers, of trained models or random weights."""
 
 import statistics
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import build_model
 
+from veco_fairseq.benchmarks.systems import Search, with_ctranslate2, with_fairseq, with_generate, with_transformers
 from veco_fairseq.benchmarks.turns import command_of, in_turn
+from veco_fairseq.checkpoints.bart import FAIRSEQS_LONGEST as LONGEST
+from veco_fairseq.checkpoints.bart import export_translation
 from veco_fairseq.checkpoints.ct2 import export_ct2
+from veco_fairseq.checkpoints.huggingface import import_transformers
 from veco_fairseq.checkpoints.seq2seq import translation_config, write_translation_model
+from veco_fairseq.checkpoints.translation import read_translation
 from veco_fairseq.data.sentencepiece import load_sentencepiece
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
 from veco_fairseq.inference.scoring import score
-from veco_fairseq.inference.translator import Translator
 from veco_fairseq.models.base import architecture
 
-SENTENCES_ALONE = 10  # translated one by one, for the latency
+HUGGING_FACE = "hugging-face"  # its folder in that of a run
 
 
 class Words:
@@ -38,15 +41,6 @@ class Words:
 
     def decode(self, pieces: Sequence[str]) -> str:
         return " ".join(pieces)
-
-
-class Search(NamedTuple):
-    """How to translate: pieces of a translation at least and at most, beam, and sentences a batch."""
-
-    shortest: int
-    longest: int
-    beam: int
-    batch_size: int
 
 
 def write_random_model(folder: Path, arch: str, decoder_layers: int, vocabulary: int) -> None:
@@ -69,6 +63,16 @@ def write_random_model(folder: Path, arch: str, decoder_layers: int, vocabulary:
     write_translation_model(folder / "model.pt", model.state_dict(), config, target=symbols, report={})
 
 
+def export_hf(args: Namespace) -> dict[str, Any]:
+    """:func:`export_translation`, timed."""
+    started = time.perf_counter()
+    translation = read_translation(args.checkpoint, data=args.data)
+    if translation is None:
+        raise UserError(f"--checkpoint {args.checkpoint}: is no translation model")
+    export_translation(translation, args.folder / HUGGING_FACE, sentencepiece=args.sentencepiece)
+    return {"seconds": time.perf_counter() - started}
+
+
 def random_sentences(count: int, length: int, vocabulary: int) -> list[str]:
     """Lines of ``length`` words of the dictionary of :func:`write_random_model`."""
     numbers = np.random.default_rng(1).integers(0, vocabulary - 4, (count, length))
@@ -80,61 +84,6 @@ def export(checkpoint: Path, data: Path, output: Path, quantization: str) -> dic
     started = time.perf_counter()
     export_ct2(checkpoint, output, data=data, quantization=quantization)
     return {"seconds": time.perf_counter() - started}
-
-
-def with_fairseq(checkpoint: Path, data: Path, pieces, lines: list[str], *, search: Search, device: str) -> dict[str, Any]:
-    """Translate with fairseq's beam search; see :func:`timed`."""
-    translator = Translator(
-        [checkpoint], model=pieces, data=data, batch_size=search.batch_size, max_tokens=10**6, cpu=device == "cpu",
-        search=GenerationConfig(beam=search.beam, max_len_a=0, max_len_b=search.longest, min_len=search.shortest),
-    )  # fmt: skip
-    return timed(translator.translate, lines)
-
-
-def with_ctranslate2(
-    folder: Path, pieces, lines: list[str], *, search: Search, device: str, inter_threads: int | None
-) -> dict[str, Any]:
-    """Translate with CTranslate2 on as many threads as PyTorch's; see :func:`timed`.
-
-    Args:
-        inter_threads: batches that are translated side by side, which share the threads out among them; by default each
-            has one thread of a CPU, or there is one on a GPU.
-    """
-    import ctranslate2
-
-    threads = torch.get_num_threads()
-    inter_threads = inter_threads or (threads if device == "cpu" else 1)
-    translator = ctranslate2.Translator(
-        str(folder), device=device, inter_threads=inter_threads, intra_threads=max(1, threads // inter_threads)
-    )
-
-    def translate(texts: list[str]) -> list[str]:
-        results = translator.translate_batch(
-            pieces.encode(texts, out_type=str), beam_size=search.beam, max_batch_size=search.batch_size,
-            max_decoding_length=search.longest, min_decoding_length=search.shortest,
-        )  # fmt: skip
-        return [pieces.decode(result.hypotheses[0]) for result in results]
-
-    return timed(translate, lines)
-
-
-def timed(translate: Callable[[list[str]], list[str]], lines: list[str]) -> dict[str, Any]:
-    """Translate all lines in batches, and some one by one.
-
-    Returns:
-        ``seconds`` for all, ``sentences``, ``latency``: the median of a sentence alone, and ``translations``.
-    """
-    translate(lines[:1])  # what only a first call does
-    started = time.perf_counter()
-    translations = translate(lines)
-    seconds = time.perf_counter() - started
-    alone = []
-    for line in lines[:SENTENCES_ALONE]:
-        started = time.perf_counter()
-        translate([line])
-        alone.append(time.perf_counter() - started)
-    latency = statistics.median(alone)
-    return {"seconds": seconds, "sentences": len(lines), "latency": latency, "translations": translations}
 
 
 def generate(args: Namespace) -> dict:
@@ -150,10 +99,16 @@ def generate(args: Namespace) -> dict:
             once = {"folder": Path(folder), "decoder_layers": layers}
             jobs = {} if args.checkpoint else {"write": command_of(args, "write", **once)}
             jobs.update({t: command_of(args, "export", **once, quantization=[t]) for t in args.quantization})
+            with_hugging_face = args.checkpoint and import_transformers() is not None
+            if with_hugging_face:
+                jobs["transformers"] = command_of(args, "export-hf", **once)
             in_turn(jobs, 1, lambda line: None)
-            jobs = {"fairseq": command_of(args, "fairseq", **once)}
+            jobs = {"fairseq-generate": command_of(args, "fairseq-generate", **once)} if args.checkpoint else {}
+            jobs["veco translate"] = command_of(args, "translate", **once)
             for name in args.quantization:
                 jobs[f"CTranslate2 {name}"] = command_of(args, "ctranslate2", **once, quantization=[name])
+            if with_hugging_face:
+                jobs["transformers"] = command_of(args, "transformers", **once)
             results = in_turn(jobs, args.rounds, lambda line: print(line, flush=True))
         title = str(args.checkpoint) if args.checkpoint else f"{args.arch}, {layers[0]} decoder layers, random weights"
         figures[title] = generate_table(title, results, args)
@@ -167,41 +122,45 @@ def generate_job(args: Namespace) -> dict:
     if args.job == "write":
         write_random_model(args.folder, args.arch, layers, args.vocabulary)
         return {"seconds": 0.0}
-    if args.job == "export":
-        return export(checkpoint, data, args.folder / name, name)
+    if args.job.startswith("export"):
+        return export(checkpoint, data, args.folder / name, name) if args.job == "export" else export_hf(args)
     if args.checkpoint:
         pieces, lines = load_sentencepiece(args.sentencepiece), list(read_lines(args.source))
-        search = Search(1, 200, args.beam, args.batch_size)
+        search = Search(1, LONGEST, args.beam, args.batch_size)
     else:
         pieces, lines = Words(), random_sentences(args.sentences, args.length, args.vocabulary)
         search = Search(args.length, args.length, args.beam, args.batch_size)
-    if args.job == "fairseq":
-        return with_fairseq(checkpoint, data, pieces, lines, search=search, device=args.device)
-    return with_ctranslate2(
-        args.folder / name, pieces, lines, search=search, device=args.device, inter_threads=args.inter_threads
-    )
+    how: dict[str, Any] = {"search": search, "device": args.device}
+    if args.job == "transformers":
+        return with_transformers(args.folder / HUGGING_FACE, lines, **how)
+    if args.job == "ctranslate2":
+        return with_ctranslate2(args.folder / name, pieces, lines, inter_threads=args.inter_threads, **how)
+    return {"translate": with_fairseq, "fairseq-generate": with_generate}[args.job](checkpoint, data, pieces, lines, **how)
 
 
 def generate_table(title: str, results: dict, args: Namespace) -> dict:
-    """Print a line for each system, and return their figures."""
+    """Print a line for each system, and return their figures; the first one is what the others are compared with."""
+    first = next(iter(results))
     print(title)
-    print(f"{'':22} {'sentences/s':>12} {'of fairseq':>11} {'ms alone':>9} {'sacreBLEU':>10} {'other lines':>12}")
-    figures, first = {}, results["fairseq"][0]
+    columns = ("sentences/s", f"of {first}", "ms alone", "MiB", "sacreBLEU", "other lines")
+    print(" ".join([f"{'':22}", *(f"{column:>{max(9, len(column))}}" for column in columns)]))
+    figures = {}
     for name, rounds in results.items():
         found = {"sentences_a_second": statistics.median(r["sentences"] / r["seconds"] for r in rounds)}
         found["ratio"] = statistics.median(
-            a["sentences"] / a["seconds"] / (b["sentences"] / b["seconds"]) for a, b in zip(rounds, results["fairseq"])
+            a["sentences"] / a["seconds"] / (b["sentences"] / b["seconds"]) for a, b in zip(rounds, results[first])
         )
-        found["latency"] = statistics.median(r["latency"] for r in rounds)
-        found["other"] = sum(a != b for a, b in zip(rounds[0]["translations"], first["translations"]))
-        bleu = ""
+        found["memory"] = max(r["memory"] for r in rounds)
+        found["other"] = sum(a != b for a, b in zip(rounds[0]["translations"], results[first][0]["translations"]))
+        alone = bleu = ""
+        if "latency" in rounds[0]:
+            found["latency"] = statistics.median(r["latency"] for r in rounds)
+            alone = f"{1000 * found['latency']:.0f}"
         if args.reference:
             found["bleu"] = score(rounds[0]["translations"], list(read_lines(args.reference)), lang=args.lang)["sacrebleu"]
             bleu = f"{found['bleu']['score']:.2f}"
-        print(
-            f"{name:22} {found['sentences_a_second']:12.2f} {found['ratio']:11.2f} {1000 * found['latency']:9.0f} "
-            f"{bleu:>10} {found['other']:12}",
-            flush=True,
-        )
+        texts = (f"{found['sentences_a_second']:.2f}", f"{found['ratio']:.2f}", alone, f"{found['memory'] / 2**20:.0f}", bleu)
+        cells = zip((*texts, str(found["other"])), columns)
+        print(" ".join([f"{name:22}", *(f"{text:>{max(9, len(column))}}" for text, column in cells)]), flush=True)
         figures[name] = found
     return figures

@@ -1,17 +1,16 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Writes a translation model for CTranslate2, by CTranslate2's own converter."""
+"""A translation model for CTranslate2, by what CTranslate2's own converter is made of."""
 
 import shutil
 from argparse import Namespace
-from pathlib import Path
+from typing import Any
 
-from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+import torch
 
-import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_*
-from veco_fairseq.checkpoints.reading import read_checkpoint
+from veco_fairseq.checkpoints.translation import Translation, build_translation, find_sentencepiece, read_translation
 from veco_fairseq.data.sentencepiece import MODEL_NAME
-from veco_fairseq.data.vocabulary import has_language_token, read_dictionary
+from veco_fairseq.data.symbols import SPECIALS
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_folder
 
@@ -23,44 +22,97 @@ def export_ct2(
     data: Path_ | None = None,
     quantization: str = "float32",
     sentencepiece: Path_ | None = None,
-) -> None:
+) -> Translation:
     """Write a folder that ``ctranslate2.Translator`` loads; its sources and targets are SentencePiece's pieces.
 
     Args:
-        checkpoint: of ``fairseq-train --task translation --arch veco_mt_*``, or an average of such checkpoints.
+        checkpoint: of ``fairseq-train --task translation --arch veco_mt_*`` or ``veco_transformer_*``, or an average of
+            such.
         output: the folder to make.
-        data: the folder of the dictionaries; by default the training data's.
+        data: the folder with the dictionaries; default: the checkpoint's own, or those that it was trained on.
         quantization: one of :data:`QUANTIZATIONS`.
-        sentencepiece: a model to put into the folder.
+        sentencepiece: a model to put into the folder; default: that beside the checkpoint or in the data folder.
+
+    Returns:
+        What was read, for :func:`largest_ct2_difference`.
 
     Raises:
-        UserError: the checkpoint cannot be read or is no ordinary translation model, the dictionaries do not exist or
-            have language tokens (see :mod:`veco_fairseq.tasks.translation`), CTranslate2 is not installed, or the folder
-            exists and is not empty.
+        UserError: the checkpoint cannot be read or is no translation model, it has an LM head or another part that
+            CTranslate2 has no place for, the dictionaries are not there, CTranslate2 is not installed, or the folder
+            is there and not empty.
     """
     try:
-        from ctranslate2.converters import FairseqConverter
+        import ctranslate2.converters  # noqa: F401
     except ImportError as error:
         raise UserError("ctranslate2 is not installed: pip install ctranslate2") from error
-    config = read_checkpoint(checkpoint, mapped=True).get("cfg") or {}
-    task = config.get("task")
-    model, task = config.get("model"), task if isinstance(task, dict) else vars(task or Namespace())
-    kind = ARCH_MODEL_NAME_REGISTRY.get(getattr(model, "arch", None), "unknown model")
-    if kind != "transformer":
-        why = "CTranslate2 has no LM head and ties nothing" if kind == "veco_transformer" else "convert it to one first"
-        raise UserError(f"{checkpoint}: is a {kind}, and not a stock translation model (--arch veco_mt_*): {why}")
-    data = Path(data if data is not None else task["data"])
-    if not any(data.glob("dict.*.txt")):
-        raise UserError(f"{data}: has no dict.LANG.txt: name the folder of fairseq-preprocess with --data")
-    langs = {path: path.name.removeprefix("dict.").removesuffix(".txt") for path in sorted(data.glob("dict.*.txt"))}
-    if all(has_language_token(read_dictionary(path), lang) for path, lang in langs.items()):
-        tokens = ", ".join(f"[{lang}]" for lang in langs.values())
+    translation = read_translation(checkpoint, data=data)
+    if translation is None:
+        raise UserError(f"{checkpoint}: is no translation model (--arch veco_mt_*, veco_transformer_*): convert it first")
+    if translation.keeps_lm_head:
         raise UserError(
-            f"{checkpoint}: the dictionaries have language tokens ({tokens}), which CTranslate2's converter cannot "
-            "place: translate with translate.py or fairseq-generate"
+            f"{checkpoint}: was converted with --keep-lm-head, which CTranslate2's decoder has no place for: export it "
+            "to Hugging Face, or fine-tune a model without"
         )
+    pieces = find_sentencepiece(translation, sentencepiece)
     with atomic_folder(output) as folder:
-        converter = FairseqConverter(str(checkpoint), str(data), task.get("source_lang"), task.get("target_lang"))
-        converter.convert(str(folder), quantization=quantization, force=True)
-        if sentencepiece is not None:
-            shutil.copyfile(sentencepiece, folder / MODEL_NAME)
+        _converter(translation).convert(str(folder), quantization=quantization, force=True)
+        if pieces is not None:
+            shutil.copyfile(pieces, folder / MODEL_NAME)
+    return translation
+
+
+def _converter(translation: Translation) -> Any:
+    """A converter of CTranslate2's that takes the model from memory, and ties nothing."""
+    from ctranslate2.converters import fairseq as parts
+    from ctranslate2.converters.converter import Converter
+
+    class TranslationConverter(Converter):
+        """What CTranslate2's FairseqConverter does once it has read the file."""
+
+        @torch.no_grad()
+        def _load(self):
+            # A model whose self-attention is tied has the parts of the stock one, and is written as one.
+            spec = parts._get_model_spec(Namespace(**{**vars(translation.model), "arch": "transformer"}))
+            model = build_translation(translation)
+            parts.set_transformer_encoder(spec.encoder, model.encoder)
+            parts.set_transformer_decoder(spec.decoder, model.decoder)
+            for register, symbols in (
+                (spec.register_source_vocabulary, translation.source),
+                (spec.register_target_vocabulary, translation.target),
+            ):
+                register(["<blank>" if symbol == "<pad>" else symbol for symbol in symbols])
+            # What of config.json the translator goes by.
+            spec.config.decoder_start_token = spec.config.eos_token = translation.target_end
+            spec.config.add_source_eos = not translation.has_language_tokens
+            return spec
+
+    return TranslationConverter()
+
+
+@torch.no_grad()
+def largest_ct2_difference(translation: Translation, folder: Path_) -> float:
+    """Between the log-probabilities of fairseq's model and of the folder on a CPU, of the tokens of random translations."""
+    from ctranslate2 import Translator
+
+    generator = torch.Generator().manual_seed(1)
+    longest = min(24, translation.model.max_source_positions)
+    end = translation.target_end
+    model, differences = build_translation(translation), []
+    translator = Translator(str(folder), device="cpu", inter_threads=1, intra_threads=1)
+    for length in (longest - 2, 1):  # of a source and of its translation, without what ends them
+        pieces = [
+            [symbols[i] for i in torch.randint(len(SPECIALS), len(symbols), (length,), generator=generator).tolist()]
+            for symbols in (translation.source, translation.target)
+        ]
+        ended = [*pieces[0], *translation.source_end], [*pieces[1], end]
+        source, target = (
+            torch.tensor([[symbols.index(piece) for piece in line]])
+            for symbols, line in zip((translation.source, translation.target), ended)
+        )
+        begun = torch.cat([target[:, -1:], target[:, :-1]], 1)
+        logits = model(source, torch.tensor([source.size(1)]), begun)[0]
+        expected = logits.log_softmax(-1).gather(-1, target[..., None]).flatten()
+        given = ended[0] if translation.has_language_tokens else pieces[0]
+        (found,) = translator.score_batch([given], [pieces[1]])
+        differences.append((torch.tensor(found.log_probs) - expected).abs().max().item())
+    return max(differences)

@@ -14,6 +14,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from safetensors.torch import save_file
 from torch import Tensor
 
+from veco_fairseq.checkpoints.card import ENCODE, Facts, scores_list, write_card
 from veco_fairseq.checkpoints.pretrained import (
     Pretrained,
     discriminator,
@@ -29,21 +30,23 @@ from veco_fairseq.files import Path_, atomic_folder
 
 
 class Head(NamedTuple):
-    """A head on the encoder: Hugging Face's class for it, and our names and theirs (as in ``xlmr.NAMES``)."""
+    """What stands on the encoder: Hugging Face's class for it, its task, and our names and theirs (as in ``xlmr.NAMES``)."""
 
     architecture: str
+    pipeline: str
     names: dict[str, str]
 
 
-MASKED_LM = Head("XLMRobertaForMaskedLM", {})  # its names are the encoder's own
-NO_HEAD = Head("XLMRobertaModel", {})
+MASKED_LM = Head("XLMRobertaForMaskedLM", "fill-mask", {})  # its names are the encoder's own
+NO_HEAD = Head("XLMRobertaModel", "feature-extraction", {})
 HEADS = {
     "classification": Head(
         "XLMRobertaForSequenceClassification",
+        "text-classification",
         {"head.dense.*": "classifier.dense.*", "head.out_proj.*": "classifier.out_proj.*"},
     ),
-    "tagging": Head("XLMRobertaForTokenClassification", {"head.out_proj.*": "classifier.*"}),
-    "span": Head("XLMRobertaForQuestionAnswering", {"head.out_proj.*": "qa_outputs.*"}),
+    "tagging": Head("XLMRobertaForTokenClassification", "token-classification", {"head.out_proj.*": "classifier.*"}),
+    "span": Head("XLMRobertaForQuestionAnswering", "question-answering", {"head.out_proj.*": "qa_outputs.*"}),
 }
 
 
@@ -61,14 +64,18 @@ class Export(NamedTuple):
     notes: list[str]
 
 
-def export_hf(checkpoint: Path_, output: Path_, trust: bool = False) -> Export:
-    """Write the plugged-out encoder and its head, with the tokenizer's files.
+def export_hf(
+    checkpoint: Path_, output: Path_, trust: bool = False, *, sentencepiece: Path_ | None = None, scores: str = ""
+) -> Export:
+    """Write the unplugged encoder and its head, with the tokenizer's files and a model card.
 
     Args:
-        checkpoint: of ``--task camlm``, which becomes an XLMRobertaForMaskedLM, or an XLMRobertaModel from XLM-E; or of
-            ``--task veco_nlu --plug out``, which becomes one of :data:`HEADS`. Its SentencePiece model must be beside it.
+        checkpoint: of ``--task camlm``, which becomes an XLMRobertaForMaskedLM, or, of XLM-E, an XLMRobertaModel; or of
+            ``--task veco_nlu --plug out``, which becomes one of :data:`HEADS`.
         output: the folder to make.
         trust: see :func:`veco_fairseq.checkpoints.reading.read_checkpoint`.
+        sentencepiece: the SentencePiece model; default: that beside the checkpoint.
+        scores: of the model card, as :func:`veco_fairseq.checkpoints.card.scores_list` gives it.
 
     Raises:
         UserError: the checkpoint cannot be read or has another model, it has a relative position bias or a head that
@@ -88,8 +95,9 @@ def export_hf(checkpoint: Path_, output: Path_, trust: bool = False) -> Export:
             raise UserError(f"{checkpoint}: has a tensor {unknown[0]}, which no model of this project has")
         tensors = _tensors(pretrained)
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-        _write_json(folder / "config.json", _config(pretrained, tensors))
-        notes = pretrained.notes + _write_tokenizer(pretrained, folder)
+        write_json(folder / "config.json", _config(pretrained, tensors))
+        notes = pretrained.notes + _write_tokenizer(pretrained, folder, sentencepiece)
+        write_card(folder / "README.md", _facts(pretrained, tensors), scores or scores_list())
         if _head(pretrained) is NO_HEAD:
             notes.append("no LM head: an XLMRobertaModel, for its hidden states: transformers starts a pooler anew")
         if getattr(pretrained.task, "word_pooling", "first") == "mean":
@@ -153,20 +161,39 @@ def _config(pretrained: Pretrained, tensors: dict[str, Tensor]) -> dict[str, Any
     }
 
 
-def _write_tokenizer(pretrained: Pretrained, folder: Path) -> list[str]:
-    """Write the files of XLMRobertaTokenizer if its ids are the model's; otherwise return lines for the user."""
-    model = pretrained.path.with_name(MODEL_NAME)
-    if not model.is_file():
+def _facts(pretrained: Pretrained, tensors: dict[str, Tensor]) -> Facts:
+    head = _head(pretrained)
+    langs = str(getattr(pretrained.task, "mono_langs", None) or "").split(",")
+    pairs = str(getattr(pretrained.task, "bitext_pairs", None) or "").replace("-", ",").split(",")
+    return Facts(
+        title="An encoder for several languages",
+        languages=sorted({*langs, *pairs} - {""}),
+        pipeline=head.pipeline,
+        architecture=head.architecture,
+        usage=ENCODE.replace("CLASS", head.architecture),
+        options=pretrained.model,
+        updates=pretrained.updates,
+        tokens=len(pretrained.symbols),
+        parameters=sum(tensor.numel() for tensor in tensors.values()),
+        extra=pretrained.extra,
+    )
+
+
+def _write_tokenizer(pretrained: Pretrained, folder: Path, given: Path_ | None) -> list[str]:
+    """The files of XLMRobertaTokenizer, if its ids are the model's; lines for the user if not."""
+    model = Path(given) if given is not None else pretrained.path.with_name(MODEL_NAME)
+    if given is None and not model.is_file():
         return [f"no tokenizer: {model} is not there"]
     if [*SPECIAL, *ordinary_pieces(load_sentencepiece(model)), MASK] != pretrained.symbols:
         return [f"no tokenizer: the model's tokens are not those of {model} in their order"]
     shutil.copyfile(model, folder / MODEL_NAME)
     longest = pretrained.model.max_positions
-    _write_json(folder / "tokenizer_config.json", {"tokenizer_class": "XLMRobertaTokenizer", "model_max_length": longest})
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "XLMRobertaTokenizer", "model_max_length": longest})
     return []
 
 
-def _write_json(path: Path, value: dict[str, Any]) -> None:
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write a configuration as transformers lays it out."""
     path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
@@ -182,7 +209,8 @@ def import_transformers() -> Any | None:
     try:
         import transformers
 
-        transformers.XLMRobertaForMaskedLM  # noqa: B018  transformers imports a model when it is named
+        transformers.XLMRobertaForMaskedLM  # noqa: B018  transformers imports its models when they are named
+        transformers.utils.logging.disable_progress_bar()
         return transformers
     except ImportError:
         return None

@@ -24,8 +24,10 @@ class Pretrained(NamedTuple):
         symbols: its dictionary, in id order.
         objective: the criterion's objective, "camlm" or "mlm"; empty if the file does not say, as with XLM-E.
         task: its task options.
-        labels: the classes or tags of an understanding task.
-        notes: lines for the user on what differs from the file.
+        labels: of an understanding task, its classes or tags.
+        notes: lines for the user on what is not as in the file.
+        updates: of its training.
+        extra: its ``extra_state``.
     """
 
     path: Path
@@ -36,6 +38,8 @@ class Pretrained(NamedTuple):
     task: Namespace
     labels: list[str]
     notes: list[str]
+    updates: int = 0
+    extra: dict[str, Any] = {}
 
     @property
     def has_cross_attention(self) -> bool:
@@ -69,9 +73,16 @@ def read_pretrained(path: Path_, trust: bool = False, plain: bool = True) -> Pre
     objective = getattr(_namespace(config.get("criterion")), "objective", None)
     pretrained = Pretrained(
         Path(path), state["model"], model, list(symbols), str(objective or ""),
-        _namespace(config.get("task")) or Namespace(), list(task_state.get("labels", [])), [],
+        _namespace(config.get("task")) or Namespace(), list(task_state.get("labels", [])), [], updates_of(state),
+        state.get("extra_state") or {},
     )  # fmt: skip
     return fold(discriminator(pretrained)) if plain else pretrained
+
+
+def updates_of(state: dict[str, Any]) -> int:
+    """How many updates a checkpoint's model was trained."""
+    history = state.get("optimizer_history") or [{}]
+    return history[-1].get("num_updates", 0)
 
 
 def discriminator(pretrained: Pretrained) -> Pretrained:

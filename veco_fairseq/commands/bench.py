@@ -70,7 +70,7 @@ def add_arguments(parser: Parser) -> None:
     read = commands.add_parser("read", help="reading a checkpoint with its checks, beside torch.load alone")
     read.add_argument("--arch", default="veco_large", help="architecture, with random weights (default: %(default)s)")
     read.add_argument("--file", type=INPUT, metavar="FILE", help="a checkpoint instead of random weights")
-    generate = commands.add_parser("generate", help="translation with fairseq, beside CTranslate2")
+    generate = commands.add_parser("generate", help="translation with fairseq, beside CTranslate2 and transformers")
     generate.add_argument("--arch", default="veco_large", help="architecture, with random weights (default: %(default)s)")
     generate.add_argument(
         "--decoder-layers",

@@ -12,23 +12,30 @@ QUANTIZATIONS = ("float32", "bfloat16", "float16", "int8", "int8_float32", "int8
 def add_arguments(parser: Parser) -> None:
     """Add the command's options."""
     add = parser.add_argument
-    add(
-        "--checkpoint",
-        type=INPUT,
-        required=True,
-        metavar="FILE",
-        help="a checkpoint of fairseq-train --task translation --arch veco_mt_*",
-    )
+    add("--checkpoint", type=INPUT, required=True, metavar="FILE", help="of fairseq-train --task translation")
     add("--output", type=NEW_FOLDER, required=True, metavar="DIR", help="the folder to make")
-    add("--data", type=INPUT, metavar="DIR", help="the folder of dict.LANG.txt (default: the training data's)")
+    add("--data", type=INPUT, metavar="DIR", help="the folder with dict.LANG.txt (default: the checkpoint's own dictionaries)")
     add("--quantization", choices=QUANTIZATIONS, default="float32", help="type of the weights (default: %(default)s)")
-    add("--sentencepiece", type=INPUT, metavar="MODEL", help="a SentencePiece model to put into the folder")
+    add(
+        "--sentencepiece",
+        type=INPUT,
+        metavar="MODEL",
+        help="SentencePiece model to put into the folder (default: that beside the checkpoint or its data)",
+    )
 
 
 def main(args: argparse.Namespace) -> None:
-    from veco_fairseq.checkpoints.ct2 import export_ct2
+    from veco_fairseq.checkpoints.ct2 import export_ct2, largest_ct2_difference
     from veco_fairseq.checkpoints.skeleton import making_sense_of
 
     with making_sense_of(args.checkpoint):
-        export_ct2(args.checkpoint, args.output, data=args.data, quantization=args.quantization, sentencepiece=args.sentencepiece)
+        translation = export_ct2(
+            args.checkpoint, args.output, data=args.data, quantization=args.quantization, sentencepiece=args.sentencepiece
+        )
     print(f"wrote {args.output} ({args.quantization})")
+    if translation.has_language_tokens:
+        end = " ".join(translation.source_end)
+        print(f"note: give {end} at the end of every source: CTranslate2 can add one token alone")
+    with making_sense_of(args.checkpoint):
+        difference = largest_ct2_difference(translation, args.output)
+    print(f"largest difference of a token's log-probability to fairseq's model: {difference:.1e}")

@@ -1,0 +1,108 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The model card of an exported model: what the checkpoint says, and nothing of the machine."""
+
+import json
+from argparse import Namespace
+
+import pytest
+from safetensors.torch import load_file
+from support.exported import make_translation
+
+from veco_fairseq.checkpoints.bart import export_translation
+from veco_fairseq.checkpoints.card import Facts, scores_list, write_card
+from veco_fairseq.checkpoints.huggingface import export_hf
+from veco_fairseq.checkpoints.translation import read_translation
+from veco_fairseq.errors import UserError
+from veco_fairseq.inference.scoring import score
+
+OPTIONS = {
+    "arch": "veco_mt_tiny", "encoder_layers": 3, "decoder_layers": 2, "encoder_embed_dim": 16, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 2, "encoder_ffn_embed_dim": 1024, "decoder_ffn_embed_dim": 32, "max_source_positions": 40,
+    "data": "/home/somebody/mt.no-de", "finetune_from_model": "/home/somebody/mt.pt", "batch_size": 128, "max_tokens": 4096,
+    "update_freq": [4], "distributed_world_size": 2, "lr": [0.004], "lr_scheduler": "polynomial_decay", "warmup_updates": 1500,
+    "criterion": "label_smoothed_cross_entropy", "label_smoothing": 0.2, "dropout": 0.3, "seed": 7,
+}  # fmt: skip
+
+
+def card(tmp_path, scores="", updates=12345, languages=("no", "de"), extra=None, **options):
+    facts = Facts(
+        title="Translation from no to de",
+        languages=languages,
+        pipeline="translation",
+        architecture="BartForConditionalGeneration",
+        usage="...",
+        options=Namespace(**{**OPTIONS, **options}),
+        updates=updates,
+        tokens=8001,
+        parameters=4_263_873,
+        extra={"best": 3.45678} if extra is None else extra,
+    )
+    write_card(tmp_path / "README.md", facts, scores)
+    text = (tmp_path / "README.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ") and "---" not in line]
+    return text, {row[0]: row[1] for row in rows if len(row) == 2}
+
+
+def test_what_it_says(tmp_path):
+    text, rows = card(tmp_path)
+    # Quoted: no is false in YAML.
+    assert text.startswith('---\nlanguage:\n- "no"\n- "de"\nlicense: other  # to be filled in\nlibrary_name: transformers\n')
+    assert rows == {
+        "class": "`BartForConditionalGeneration`, exported from fairseq's `--arch veco_mt_tiny`",
+        "encoder": "3 layers of 16, 4 heads, FFN 1,024",
+        "decoder": "2 layers of 16, 2 heads, FFN 32",
+        "vocabulary": "8,001 tokens",
+        "positions": "40",
+        "parameters": "4,263,873",
+        "data": "mt.no-de",
+        "started from": "mt.pt",
+        "updates": "12,345",
+        "batch": "128 sentences, at most 4,096 tokens, times 4, on 2 workers",
+        "learning rate": "0.004, polynomial_decay, warm-up 1,500",
+        "loss": "label_smoothed_cross_entropy, label smoothing 0.2",
+        "dropout": "0.3",
+        "seed": "7",
+        "best loss on held-out text": "3.457",
+    }
+    assert "somebody" not in text and "## Licence\n\nTo be filled in." in text
+
+
+def test_what_the_checkpoint_does_not_say(tmp_path):
+    """Alone, on one worker, from nothing; and a converted model, whose options of training are nobody's."""
+    options = {"batch_size": None, "update_freq": [1], "distributed_world_size": 1, "finetune_from_model": None, "data": ""}
+    text, rows = card(tmp_path, languages=(), extra={}, **options)
+    assert 'language:\n- "to be filled in"\n' in text
+    assert (rows["batch"], rows["started from"], rows["data"]) == ("at most 4,096 tokens", "random weights", "to be filled in")
+    assert "best loss on held-out text" not in rows
+    _, rows = card(tmp_path, updates=0)
+    assert rows["updates"] == "none: converted, and not fine-tuned" and "learning rate" not in rows
+
+
+def test_scores(tmp_path):
+    result = score(["a b c d", "e f g h"], ["a b c d", "e f g i"], lang="de")
+    (tmp_path / "score.json").write_text(json.dumps(result))
+    found = scores_list([f"test_2016={tmp_path / 'score.json'}"])
+    bleu = result["sacrebleu"]
+    assert found == f"- test_2016, 2 sentences: sacreBLEU {bleu['score']:.2f}, `{bleu['signature']}`" and "version:" in found
+    assert f"## Scores\n\n{found}\n" in card(tmp_path, scores=found)[0]
+    assert "veco export-hf --scores NAME=FILE" in scores_list()
+    with pytest.raises(UserError, match="--scores score.json: not NAME=FILE"):
+        scores_list(["score.json"])
+    (tmp_path / "other.json").write_text(json.dumps({"lines": 3}))
+    with pytest.raises(UserError, match="other.json: has no sacrebleu with its signature"):
+        scores_list([f"a={tmp_path / 'other.json'}"])
+
+
+def test_of_a_translation_model_and_of_an_encoder(tmp_path, make_model):
+    """From the files: the sizes are those of the models, the parameters those of the tensors."""
+
+    checkpoint = make_translation(tmp_path, make_model)
+    export_translation(read_translation(checkpoint), tmp_path / "hf")
+    export_hf(tmp_path / "pre/checkpoint_best.pt", tmp_path / "encoder")
+    for folder, words in (("hf", ("Translation from aa to bb", "3 layers of 16", "2 layers of 16", "25 tokens")),
+                          ("encoder", ("fill-mask", "XLMRobertaForMaskedLM.from_pretrained", "3 layers of 16"))):  # fmt: skip
+        text = (tmp_path / folder / "README.md").read_text()
+        assert all(word in text for word in words), text
+        tensors = load_file(tmp_path / folder / "model.safetensors")
+        assert f"| parameters | {sum(tensor.numel() for tensor in tensors.values()):,} |" in text

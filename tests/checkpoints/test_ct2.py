@@ -1,0 +1,111 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Translation models for CTranslate2: the translations are fairseq's."""
+
+import json
+
+import pytest
+import torch
+from conftest import error_line
+from support.exported import LANGS, LINES, change, fairseqs_translations, make_translation
+
+from veco_fairseq.checkpoints.ct2 import export_ct2, largest_ct2_difference
+from veco_fairseq.checkpoints.translation import read_translation
+from veco_fairseq.data.sentencepiece import load_sentencepiece
+from veco_fairseq.errors import UserError
+
+ctranslate2 = pytest.importorskip("ctranslate2")
+KINDS = {
+    "stock": {},
+    "tied": {"tie_self_attention": True},
+    "language tokens": {"words": lambda pieces: [*pieces[::-1], "[aa]", "madeupword0000", "[bb]"]},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_translations_are_fairseqs(tmp_path, make_model, kind):
+    """With a beam of five, and with no option of the translator; the pieces end in the language token where there is one."""
+    checkpoint = make_translation(tmp_path, make_model, updates=40, **KINDS[kind])
+    translation = export_ct2(checkpoint, tmp_path / "ct2")
+    assert largest_ct2_difference(translation, tmp_path / "ct2") < 1e-4
+    pieces = load_sentencepiece(tmp_path / "ct2/sentencepiece.bpe.model")
+    end = ["</s>", "[aa]"] if kind == "language tokens" else []
+    sources = [[*line, *end] for line in pieces.encode(LINES, out_type=str)]
+    found = ctranslate2.Translator(str(tmp_path / "ct2")).translate_batch(sources, beam_size=5)
+    wanted = fairseqs_translations(checkpoint, LINES)
+    assert len(set(wanted)) > 15
+    assert [pieces.decode(result.hypotheses[0]) for result in found] == wanted
+    config = json.loads((tmp_path / "ct2/config.json").read_text())
+    last = "[bb]" if end else "</s>"
+    assert (config["decoder_start_token"], config["eos_token"], config["add_source_eos"]) == (last, last, not end)
+
+
+def test_the_command(run, tmp_path, make_model):
+    checkpoint = make_translation(tmp_path, make_model, words=KINDS["language tokens"]["words"])
+    command = "scripts/export_ct2.py", "--checkpoint", checkpoint, "--output", tmp_path / "ct2"
+    done = run(*command, "--quantization", "int8")
+    assert done.returncode == 0, done.stderr
+    wrote, note, difference = done.stdout.splitlines()
+    assert wrote == f"wrote {tmp_path / 'ct2'} (int8)" and "give </s> [aa] at the end of every source" in note
+    assert 1e-4 < float(difference.split()[-1]) < 1
+    assert "ct2: is there already" in error_line(run(*command))
+
+
+def test_the_difference_is_that_of_the_folder(tmp_path, make_model):
+    translation = export_ct2(make_translation(tmp_path, make_model), tmp_path / "ct2")
+    weights = dict(translation.weights)
+    weights["encoder.layers.0.fc1.bias"] = weights["encoder.layers.0.fc1.bias"] + 0.1
+    assert largest_ct2_difference(translation._replace(weights=weights), tmp_path / "ct2") > 1e-3
+
+
+def test_the_dictionaries_of_a_folder(tmp_path, make_model):
+    """The checkpoint has its own; a folder's must be the same, and are needed where it has none."""
+    checkpoint = make_translation(tmp_path, make_model)
+    export_ct2(checkpoint, tmp_path / "one", data=tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    with pytest.raises(UserError, match="other: has no dict.LANG.txt"):
+        export_ct2(checkpoint, tmp_path / "ct2", data=other)
+    lines = (tmp_path / "dict.aa.txt").read_text().splitlines(keepends=True)
+    for lang in LANGS:
+        (other / f"dict.{lang}.txt").write_text("".join(lines[::-1]))
+    with pytest.raises(UserError, match="was trained with another dictionary"):
+        export_ct2(checkpoint, tmp_path / "ct2", data=other)
+    state = torch.load(checkpoint, weights_only=False)
+    del state["task_state"]
+    torch.save(state, checkpoint)
+    export_ct2(checkpoint, tmp_path / "two")  # those of the folder that it was trained on
+    (tmp_path / "dict.aa.txt").unlink()
+    (tmp_path / "dict.bb.txt").unlink()
+    with pytest.raises(UserError, match="has no dict.LANG.txt: name the folder of fairseq-preprocess with --data"):
+        export_ct2(checkpoint, tmp_path / "ct2")
+    config = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("one", "two")]
+    assert config[0] == config[1] and not (tmp_path / "ct2").exists()
+
+
+def test_what_ctranslate2_cannot_take_is_refused(tmp_path, make_model):
+    checkpoint = make_translation(tmp_path, make_model, keep_lm_head=True)
+    with pytest.raises(UserError, match="with --keep-lm-head, which CTranslate2's decoder has no place for"):
+        export_ct2(checkpoint, tmp_path / "ct2")
+    with pytest.raises(UserError, match="is no translation model"):
+        export_ct2(tmp_path / "pre/checkpoint_best.pt", tmp_path / "ct2")
+    assert not (tmp_path / "ct2").exists()
+
+
+def test_a_checkpoint_that_does_not_say_its_languages(tmp_path, make_model):
+    """It matters where there are language tokens alone."""
+    checkpoint = make_translation(tmp_path, make_model, words=KINDS["language tokens"]["words"])
+    state = torch.load(checkpoint, weights_only=False)
+    del state["task_state"]["languages"]
+    torch.save(state, checkpoint)
+    assert read_translation(checkpoint).source_end == ["</s>", "[aa]"]  # as the task's options have them
+    change(checkpoint, languages=(None, None))
+    state = torch.load(checkpoint, weights_only=False)
+    del state["task_state"]["languages"]
+    torch.save(state, checkpoint)
+    with pytest.raises(UserError, match=r"has language tokens \(\[aa\], \[bb\]\), and does not say its languages"):
+        export_ct2(checkpoint, tmp_path / "ct2")
+    with pytest.raises(UserError, match="does not say its languages, and neither does"):
+        export_ct2(checkpoint, tmp_path / "ct2", data=tmp_path)
+    (tmp_path / "train.aa-bb.aa.idx").touch()  # as fairseq tells them from a folder
+    assert export_ct2(checkpoint, tmp_path / "ct2", data=tmp_path).target_end == "[bb]"

@@ -1,0 +1,182 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The systems that ``veco bench generate`` lets translate, each from lines to lines."""
+
+import re
+import resource
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from fairseq import options
+from fairseq.dataclass.configs import GenerationConfig
+from fairseq_cli import generate, preprocess
+
+from veco_fairseq.checkpoints.huggingface import import_transformers
+from veco_fairseq.checkpoints.translation import read_translation
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import read_lines
+from veco_fairseq.inference.translator import Translator
+
+SENTENCES_ALONE = 10  # translated one by one, for the latency
+HYPOTHESIS = re.compile(r"H-(\d+)\t[^\t]*\t(.*)")
+Translate = Callable[[list[str]], list[str]]
+
+
+class Search(NamedTuple):
+    """How to translate: pieces of a translation at least and at most, beam, and sentences a batch."""
+
+    shortest: int
+    longest: int
+    beam: int
+    batch_size: int
+
+
+def with_fairseq(checkpoint: Path, data: Path, pieces, lines: list[str], *, search: Search, device: str) -> dict[str, Any]:
+    """Translate as ``veco translate`` does; see :func:`timed`."""
+
+    def load() -> Translate:
+        translator = Translator(
+            [checkpoint], model=pieces, data=data, batch_size=search.batch_size, max_tokens=10**6, cpu=device == "cpu",
+            search=GenerationConfig(beam=search.beam, max_len_a=0, max_len_b=search.longest, min_len=search.shortest),
+        )  # fmt: skip
+        return translator.translate
+
+    return timed(load, lines)
+
+
+def with_generate(checkpoint: Path, data: Path, pieces, lines: list[str], *, search: Search, device: str) -> dict[str, Any]:
+    """Translate with ``fairseq-generate``, once: its seconds are those from reading the model to the last line."""
+    translation = read_translation(checkpoint, data=data)
+    if translation is None:
+        raise UserError(f"--checkpoint {checkpoint}: is no translation model")
+    source, target = translation.langs
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        text = "".join(" ".join(line) + "\n" for line in pieces.encode(lines, out_type=str))
+        (folder / f"test.{source}").write_text(text, encoding="utf-8")
+        words = f"--only-source -s {source} -t {target} --testpref {folder}/test --destdir {folder}"
+        words += f" --srcdict {data}/dict.{source}.txt"
+        preprocess.main(options.get_preprocessing_parser().parse_args(words.split()))
+        shutil.copyfile(data / f"dict.{target}.txt", folder / f"dict.{target}.txt")
+        words = f"{folder} -s {source} -t {target} --path {checkpoint} --beam {search.beam} --batch-size {search.batch_size}"
+        words += f" --max-len-b {search.longest} --min-len {search.shortest} --results-path {folder} --num-workers 0"
+        words += " --required-batch-size-multiple 1" + " --cpu" * (device == "cpu")
+        asked = options.parse_args_and_arch(options.get_generation_parser(), words.split())
+        memory, started = Memory(), time.perf_counter()
+        generate.main(asked)
+        seconds, taken = time.perf_counter() - started, memory.taken()
+        found = filter(None, map(HYPOTHESIS.match, read_lines(folder / "generate-test.txt")))
+        texts = {int(hypothesis[1]): pieces.decode(hypothesis[2].split()) for hypothesis in found}
+    translations = [texts.get(number, "") for number in range(len(lines))]
+    return {"seconds": seconds, "sentences": len(lines), "memory": taken, "translations": translations}
+
+
+def with_ctranslate2(
+    folder: Path, pieces, lines: list[str], *, search: Search, device: str, inter_threads: int | None
+) -> dict[str, Any]:
+    """Translate with CTranslate2 on as many threads as PyTorch's; see :func:`timed`.
+
+    Args:
+        inter_threads: batches that are translated side by side, which share the threads out among them; by default each
+            has one thread of a CPU, or there is one on a GPU.
+    """
+    import ctranslate2
+
+    threads = torch.get_num_threads()
+    inter_threads = inter_threads or (threads if device == "cpu" else 1)
+
+    def load() -> Translate:
+        translator = ctranslate2.Translator(
+            str(folder), device=device, inter_threads=inter_threads, intra_threads=max(1, threads // inter_threads)
+        )
+
+        def translate(texts: list[str]) -> list[str]:
+            results = translator.translate_batch(
+                pieces.encode(texts, out_type=str), beam_size=search.beam, max_batch_size=search.batch_size,
+                max_decoding_length=search.longest, min_decoding_length=search.shortest,
+            )  # fmt: skip
+            return [pieces.decode(result.hypotheses[0]) for result in results]
+
+        return translate
+
+    return timed(load, lines)
+
+
+def with_transformers(folder: Path, lines: list[str], *, search: Search, device: str) -> dict[str, Any]:
+    """Translate with transformers, from raw text to raw text; see :func:`timed`."""
+    transformers = import_transformers()
+    tokenizers, models = transformers.AutoTokenizer, transformers.AutoModelForSeq2SeqLM
+
+    def load() -> Translate:
+        tokenizer, model = tokenizers.from_pretrained(folder), models.from_pretrained(folder).to(device).eval()
+
+        @torch.inference_mode()
+        def translate(texts: list[str]) -> list[str]:
+            order = sorted(range(len(texts)), key=lambda number: -len(texts[number]))
+            translated = [""] * len(texts)
+            for start in range(0, len(texts), search.batch_size):
+                batch = order[start : start + search.batch_size]
+                sources = tokenizer([texts[number] for number in batch], padding=True, return_tensors="pt").to(device)
+                found = model.generate(**sources, num_beams=search.beam)
+                for number, text in zip(batch, tokenizer.batch_decode(found, skip_special_tokens=True)):
+                    translated[number] = text
+            return translated
+
+        return translate
+
+    return timed(load, lines)
+
+
+def timed(load: Callable[[], Translate], lines: list[str]) -> dict[str, Any]:
+    """Load a model, let it translate all lines in batches, and some one by one.
+
+    Returns:
+        ``seconds`` for all, ``sentences``, ``latency``: the median of a sentence alone, ``memory``: bytes that the process
+        took for all of it beyond what it had before, at its peak, and ``translations``.
+    """
+    memory = Memory()
+    translate = load()
+    translate(lines[:1])  # what only a first call does
+    started = time.perf_counter()
+    translations = translate(lines)
+    seconds, taken = time.perf_counter() - started, memory.taken()
+    alone = []
+    for line in lines[:SENTENCES_ALONE]:
+        started = time.perf_counter()
+        translate([line])
+        alone.append(time.perf_counter() - started)
+    latency = statistics.median(alone)
+    return {"seconds": seconds, "sentences": len(lines), "latency": latency, "memory": taken, "translations": translations}
+
+
+class Memory:
+    """The bytes that the process takes from now on, at its peak, beyond what it has now.
+
+    Linux is asked to forget the peak so far, which importing PyTorch makes; elsewhere a lower one is not seen.
+    """
+
+    def __init__(self) -> None:
+        try:
+            Path("/proc/self/clear_refs").write_text("5")
+            self.before = self._status("VmRSS")
+        except OSError:
+            self.before = self._most()
+
+    def taken(self) -> int:
+        return max(0, self._most() - self.before)
+
+    def _most(self) -> int:
+        try:
+            return self._status("VmHWM")
+        except OSError:
+            return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    def _status(self, name: str) -> int:
+        text = Path("/proc/self/status").read_text(encoding="utf-8")
+        return 1024 * int(text.partition(f"{name}:")[2].split()[0])

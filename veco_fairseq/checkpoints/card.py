@@ -1,0 +1,151 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The model card, README.md, of an exported model, made from its checkpoint."""
+
+import json
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import read_json, write_text
+
+TO_FILL_IN = "to be filled in"
+TRANSLATE = """
+```python
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = AutoModelForSeq2SeqLM.from_pretrained("FOLDER")
+sources = tokenizer(["A sentence.", "Another one."], padding=True, return_tensors="pt")
+print(tokenizer.batch_decode(model.generate(**sources), skip_special_tokens=True))
+```
+"""
+ENCODE = """
+```python
+from transformers import AutoTokenizer, CLASS
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = CLASS.from_pretrained("FOLDER")
+print(model(**tokenizer("A sentence.", return_tensors="pt")))
+```
+"""
+
+
+class Facts(NamedTuple):
+    """What a card tells.
+
+    Attributes:
+        title: of the card.
+        languages: their codes; none: to be filled in.
+        pipeline: the task, as Hugging Face names it.
+        architecture: Hugging Face's class.
+        usage: how to use the model, as Markdown.
+        options: all that the model was trained with.
+        updates: how many it was trained.
+        tokens: of the vocabulary.
+        parameters: of the model, tied ones once.
+        extra: of the checkpoint's ``extra_state``.
+    """
+
+    title: str
+    languages: Sequence[str]
+    pipeline: str
+    architecture: str
+    usage: str
+    options: Namespace
+    updates: int
+    tokens: int
+    parameters: int
+    extra: dict[str, Any]
+
+
+def write_card(path: Path, facts: Facts, scores: str) -> None:
+    """Write the card; ``scores`` is of :func:`scores_list`."""
+    head = ["---", "language:", *(f"- {json.dumps(language)}" for language in facts.languages or [TO_FILL_IN])]
+    head += [f"license: other  # {TO_FILL_IN}", "library_name: transformers", f"pipeline_tag: {facts.pipeline}"]
+    head += ["tags:", "- veco", "- fairseq", "---"]
+    tables = (("Model", _table(_model(facts))), ("Training", _table(_training(facts))), ("Scores", scores))
+    licence = f"{TO_FILL_IN.capitalize()}. The licences of the texts that the model was trained on count, too."
+    sections = [("Use", facts.usage.strip()), *tables, ("Licence", licence)]
+    text = "\n".join(head) + f"\n\n# {facts.title}\n" + "".join(f"\n## {title}\n\n{body}\n" for title, body in sections)
+    write_text(path, text)
+
+
+def _table(rows: dict[str, Any]) -> str:
+    return "\n".join(
+        ["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows.items() if value not in (None, ""))]
+    )
+
+
+def _model(facts: Facts) -> dict[str, Any]:
+    options = facts.options
+    sides = [side for side in ("encoder", "decoder") if getattr(options, f"{side}_layers", None)]
+    return {
+        "class": f"`{facts.architecture}`, exported from fairseq's `--arch {options.arch}`",
+        **{
+            side: f"{getattr(options, f'{side}_layers')} layers of {options.encoder_embed_dim}, "
+            f"{getattr(options, f'{side}_attention_heads')} heads, FFN {getattr(options, f'{side}_ffn_embed_dim'):,}"
+            for side in sides
+        },
+        "vocabulary": f"{facts.tokens:,} tokens",
+        "positions": getattr(options, "max_positions", None) or getattr(options, "max_source_positions", None),
+        "parameters": f"{facts.parameters:,}",
+    }
+
+
+def _training(facts: Facts) -> dict[str, Any]:
+    if not facts.updates:
+        return {"updates": "none: converted, and not fine-tuned"}
+
+    def option(name: str, text: str = "{}", unless: Any = None) -> str:
+        value = getattr(facts.options, name, None)
+        value = value[0] if isinstance(value, list) and value else value
+        return "" if value in (None, "", 0, unless) else text.format(value)
+
+    parts = [option("batch_size", "{} sentences"), option("max_tokens", "at most {:,} tokens")]
+    parts += [option("update_freq", "times {}", unless=1), option("distributed_world_size", "on {} workers", unless=1)]
+    start = option("finetune_from_model") or option("init_from")
+    loss = facts.extra.get("best", facts.extra.get("val_loss"))
+    return {
+        "data": Path(option("data")).name or TO_FILL_IN,  # not where it was on a machine
+        "started from": Path(start).name if start else "random weights",
+        "updates": f"{facts.updates:,}",
+        "batch": ", ".join(filter(None, parts)),
+        "learning rate": ", ".join(
+            filter(None, [option("lr"), option("lr_scheduler"), option("warmup_updates", "warm-up {:,}")])
+        ),
+        "loss": ", ".join(
+            filter(None, [option("criterion"), option("objective"), option("label_smoothing", "label smoothing {}")])
+        ),
+        "dropout": option("dropout"),
+        "seed": option("seed"),
+        "best loss on held-out text": f"{float(loss):.3f}" if loss is not None else "",
+    }
+
+
+def scores_list(scores: Sequence[str] = ()) -> str:
+    """The card's list of BLEU.
+
+    Args:
+        scores: NAME=FILE of test sets and of what ``veco score --json`` has written.
+
+    Raises:
+        UserError: a file is missing, or another one.
+    """
+    if not scores:
+        return f"{TO_FILL_IN.capitalize()}: `veco score --json`, and `veco export-hf --scores NAME=FILE`."
+    rows = []
+    for score in scores:
+        name, equals, file = score.partition("=")
+        if not (name and equals):
+            raise UserError(f"--scores {score}: not NAME=FILE, of a test set and a file of veco score --json")
+        found = read_json(file)
+        try:
+            bleu, lines = found["sacrebleu"], int(found["lines"])
+            # no table: the signature has its bars
+            rows.append(f"- {name}, {lines:,} sentences: sacreBLEU {float(bleu['score']):.2f}, `{bleu['signature']}`")
+        except (ValueError, LookupError, TypeError) as error:
+            raise UserError(f"{file}: has no sacrebleu with its signature: is it a file of veco score --json?") from error
+    return "\n".join(rows)

@@ -1,0 +1,145 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""A fine-tuned translation model's checkpoint, read for what exports it."""
+
+import copy
+import re
+from argparse import Namespace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+from fairseq.data.data_utils import infer_language_pair
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, build_model
+from torch import Tensor, nn
+
+import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_* and veco_transformer_*
+from veco_fairseq.checkpoints.mapping import check_weights
+from veco_fairseq.checkpoints.reading import read_checkpoint
+from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
+from veco_fairseq.data.symbols import require_own_pieces
+from veco_fairseq.data.vocabulary import dictionary_of, has_language_token, read_dictionary, require_same_symbols
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import Path_
+
+LANGUAGE_TOKEN = re.compile(r"\[[A-Za-z_]+\]")
+VERSION = re.compile(r"(encoder|decoder)\.version$")  # marks of fairseq's, not weights
+
+
+class Translation(NamedTuple):
+    """What a translation model's checkpoint holds.
+
+    Attributes:
+        path: the file.
+        weights: in fp32, a tied tensor under each of its names.
+        model: its model options.
+        source, target: the symbols of the two dictionaries, by id.
+        langs: the codes of the two languages; None where the file does not say.
+        folder: of its data, as it was where the model was trained.
+        state: all that the file holds.
+    """
+
+    path: Path
+    weights: dict[str, Tensor]
+    model: Namespace
+    source: list[str]
+    target: list[str]
+    langs: tuple[str | None, str | None]
+    folder: Path
+    state: dict[str, Any]
+
+    @property
+    def source_end(self) -> list[str]:
+        """What follows the pieces of a source: ``</s>``, and the source's language token where there is one."""
+        return ["</s>", f"[{self.langs[0]}]"] if self.has_language_tokens else ["</s>"]
+
+    @property
+    def target_end(self) -> str:
+        """What a translation begins with and ends in."""
+        return f"[{self.langs[1]}]" if self.has_language_tokens else "</s>"
+
+    @property
+    def has_language_tokens(self) -> bool:
+        """Whether the task is the one of :mod:`veco_fairseq.tasks.translation` with language tokens."""
+        dictionaries = dictionary_of(self.source), dictionary_of(self.target)
+        return all(lang and has_language_token(words, lang) for words, lang in zip(dictionaries, self.langs))
+
+    @property
+    def keeps_lm_head(self) -> bool:
+        return bool(getattr(self.model, "keep_lm_head", False))
+
+
+def read_translation(path: Path_, *, data: Path_ | None = None, trust: bool = False) -> Translation | None:
+    """Read a checkpoint of ``fairseq-train --task translation``; None if it is another kind of model's.
+
+    Args:
+        path: the file, of ``--arch veco_mt_*`` or ``veco_transformer_*``, or an average of such.
+        data: the folder with its dictionaries; by default they are the checkpoint's own, and, where it has none, those of
+            the folder that it was trained on.
+        trust: see :func:`veco_fairseq.checkpoints.reading.read_checkpoint`.
+
+    Raises:
+        UserError: it cannot be read, its tensors do not fit its options, its dictionaries are not there or of another
+            model, or it has language tokens and does not say which languages are its own.
+    """
+    state = read_checkpoint(path, trust, mapped=True)
+    config = state.get("cfg") or {}
+    model, task = _namespace(config.get("model") or state.get("args")), _namespace(config.get("task") or state.get("args"))
+    if ARCH_MODEL_NAME_REGISTRY.get(getattr(model, "arch", "")) not in ("transformer", "veco_transformer"):
+        return None
+    known = state.get("task_state") or {}
+    symbols = [known.get("source_symbols", known.get("symbols")), known.get("symbols")]
+    langs = known.get("languages") or [getattr(task, "source_lang", None), getattr(task, "target_lang", None)]
+    folder = Path(data or getattr(task, "data", None) or ".")
+    if data is not None or not all(symbols):
+        if not any(folder.glob("dict.*.txt")):
+            raise UserError(f"{folder}: has no dict.LANG.txt: name the folder of fairseq-preprocess with --data")
+        langs = langs if all(langs) else infer_language_pair(str(folder))
+        if not all(langs):
+            raise UserError(f"{path}: does not say its languages, and neither does {folder}: give the folder with --data")
+        files = [folder / f"dict.{lang}.txt" for lang in langs]
+        dictionaries = [read_dictionary(file) for file in files]
+        for theirs, words, file in zip(symbols, dictionaries, files):
+            require_same_symbols(theirs, words, str(path), file)
+        symbols = [words.symbols for words in dictionaries]
+    tokens = [symbol for symbol in symbols[1] if LANGUAGE_TOKEN.fullmatch(symbol)]
+    if len(tokens) > 1 and not all(langs):
+        raise UserError(f"{path}: has language tokens ({', '.join(tokens[:5])}), and does not say its languages: give --data")
+    weights = {name: tensor.float() for name, tensor in state["model"].items() if not VERSION.match(name)}
+    translation = Translation(Path(path), weights, model, *map(list, symbols), tuple(langs), folder, state)
+    with torch.device("meta"):
+        shapes = {n: t.shape for n, t in _fairseq_model(translation).state_dict().items() if not VERSION.match(n)}
+    check_weights(path, weights, {}, shapes)
+    return translation
+
+
+def build_translation(translation: Translation) -> nn.Module:
+    """Build the model with the checkpoint's weights, on the CPU in fp32, not in training mode."""
+    model = _fairseq_model(translation)
+    model.load_state_dict(translation.weights, strict=False)  # but for VERSION, which reading has checked
+    return model.eval()
+
+
+def find_sentencepiece(translation: Translation, given: Path_ | None) -> Path | None:
+    """The SentencePiece model of a translation model: the given one, or that beside the checkpoint or its data.
+
+    Raises:
+        UserError: it is damaged, or not the one that the dictionary was made with.
+    """
+    places = [translation.path.with_name(MODEL_NAME), translation.folder / MODEL_NAME]
+    found = Path(given) if given is not None else next((place for place in places if place.is_file()), None)
+    if found is not None:
+        for symbols in (translation.source, translation.target):
+            require_own_pieces(load_sentencepiece(found), found, symbols)
+    return found
+
+
+def _fairseq_model(translation: Translation) -> nn.Module:
+    dictionaries = dictionary_of(translation.source), dictionary_of(translation.target)
+    task = SimpleNamespace(source_dictionary=dictionaries[0], target_dictionary=dictionaries[1])
+    return build_model(copy.copy(translation.model), task)
+
+
+def _namespace(options: Any) -> Namespace | None:
+    return Namespace(**options) if isinstance(options, dict) else options
