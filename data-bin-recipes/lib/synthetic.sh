@@ -85,7 +85,7 @@ backtranslate_task() {
     OPTIONS[name]=$name.reverse
     finetune_task -s "$TGT" -t "$SRC" "$@"
     average "$(run_name "${OPTIONS[name]}" "${OPTIONS[seed]}")" "${OPTIONS[average]}"
-    step "monolingual text" "$folder/mono.$TGT" to_file "{}" first "$(lines_of train)" "${OPTIONS[mono]}"
+    step "monolingual text" "$folder/mono.$TGT" to_file "{}" first "$(lines_of valid)" "${OPTIONS[mono]}"
     translate "back-translation" "$CHECKPOINT" "$folder/mono.$TGT" "$folder/mono.$SRC" "${search[@]}"
     text_there train
     step "training text, $SRC" "$folder/train.$SRC" to_file "{}" joined "${OPTIONS[repeat]}" "$TEXT.$SRC" "$folder/mono.$SRC" \
@@ -112,8 +112,8 @@ distill_task() {
     choose_device # before the long translation
     average "$teacher" "${OPTIONS[average]}"
     text_there train
-    translate "distillation" "$CHECKPOINT" "$TEXT.$SRC" "$folder/train.$TGT" --beam 5
-    step "training text, $SRC" "$folder/train.$SRC" to_file "{}" cat -- "$TEXT.$SRC"
+    step "training text, $SRC" "$folder/train.$SRC" to_file "{}" first "$(lines_of valid)" "$TEXT.$SRC"
+    translate "distillation" "$CHECKPOINT" "$folder/train.$SRC" "$folder/train.$TGT" --beam 5
     synthetic_data "$folder"
     OPTIONS[name]=${OPTIONS[name]:-distilled}
     finetune_task "$@"

@@ -118,7 +118,7 @@ def test_the_command(run, checkpoint, tmp_path):
     assert done.returncode == 0, done.stderr
     wrote, difference = done.stdout.splitlines()
     assert wrote == f"wrote {tmp_path / 'hf'}"
-    assert 0 <= float(difference.removeprefix("largest difference of an output to transformers' model: ")) < 1e-4
+    assert 0 <= float(difference.removeprefix("largest difference between an output and that of transformers' model: ")) < 1e-4
     assert "is there already" in error_line(run("scripts/export_hf.py", "--checkpoint", checkpoint, "--output", tmp_path / "hf"))
 
 

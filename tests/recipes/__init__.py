@@ -15,8 +15,6 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from recipes.showing import show  # noqa: F401
-
 RECIPES = Path(__file__).resolve().parents[2] / "data-bin-recipes"
 SCRIPTS = sorted(path for path in RECIPES.glob("**/*.sh") if path.parent.name != "lib")
 TABLE = Path(__file__).with_name("commands.txt")
@@ -149,29 +147,6 @@ def cases() -> Iterator[str]:
     yield "xtreme/tatoeba/evaluate --out OUT --try"
     yield "xtreme/tatoeba/evaluate --out OUT --pretrained MODEL"
     yield "xtreme/tatoeba/evaluate --out OUT --pretrained MODEL --name mine -- --cpu"
-
-
-def shown() -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Of each README the call whose commands it shows, and what stands there in place of the test's folders."""
-    names = {"REPO/": "", "MODEL": "$model"}
-    for recipe, step in (("toy", "train"), ("toy", "finetune"), ("multi30k", "train"), ("multi30k", "finetune"),
-                         ("many-to-many", "train"), ("many-to-many", "finetune"), ("multilingual", "train")):  # fmt: skip
-        folder = {"multi30k": "multi30k.en-de"}.get(recipe, recipe)
-        yield recipe, f"{recipe}/{step} --out OUT", {**names, "OUT": f"data-bin/{folder}"}
-    shapes = {"iwslt14.de-en": "--task translation --arch veco_mt_small --decoder-layers 6"}
-    large = "--task translation --arch veco_mt_large --decoder-layers 6"
-    for task in TRANSLATION.split():
-        case = f"GPUS=1 SHAPE={shlex.quote(shapes.get(task, large))} {task}/finetune --out OUT --pretrained MODEL"
-        yield task, case, {**names, "OUT": f"data-bin/{task}"}
-    for task in UNDERSTANDING.split():
-        case = f"GPUS=1 xtreme/{task}/finetune --out OUT --pretrained MODEL --lrs 1e-5 --epochs 3 --batches 32"
-        yield f"xtreme/{task}", case, {**names, "OUT": f"data-bin/xtreme/{task}"}
-    for task in ("bucc", "tatoeba"):
-        yield (
-            f"xtreme/{task}",
-            f"xtreme/{task}/evaluate --out OUT --pretrained MODEL",
-            {**names, "OUT": f"data-bin/xtreme/{task}"},
-        )
 
 
 class Place:

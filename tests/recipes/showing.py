@@ -4,6 +4,9 @@
 
 import re
 import shlex
+from collections.abc import Iterator
+
+from recipes import TRANSLATION, UNDERSTANDING
 
 
 def show(told: str, names: dict[str, str]) -> list[str]:
@@ -34,3 +37,26 @@ def grouped(words: list[str]) -> list[str]:
         else:
             groups[-1] += f" {word}"
     return groups
+
+
+def shown() -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Of each README the call whose commands it shows, and what stands there in place of the test's folders."""
+    names = {"REPO/": "", "MODEL": "$model"}
+    for recipe, step in (("toy", "train"), ("toy", "finetune"), ("multi30k", "train"), ("multi30k", "finetune"),
+                         ("many-to-many", "train"), ("many-to-many", "finetune"), ("multilingual", "train")):  # fmt: skip
+        folder = {"multi30k": "multi30k.en-de"}.get(recipe, recipe)
+        yield recipe, f"{recipe}/{step} --out OUT", {**names, "OUT": f"data-bin/{folder}"}
+    shapes = {"iwslt14.de-en": "--task translation --arch veco_mt_small --decoder-layers 6"}
+    large = "--task translation --arch veco_mt_large --decoder-layers 6"
+    for task in TRANSLATION.split():
+        case = f"GPUS=1 SHAPE={shlex.quote(shapes.get(task, large))} {task}/finetune --out OUT --pretrained MODEL"
+        yield task, case, {**names, "OUT": f"data-bin/{task}"}
+    for task in UNDERSTANDING.split():
+        case = f"GPUS=1 xtreme/{task}/finetune --out OUT --pretrained MODEL --lrs 1e-5 --epochs 3 --batches 32"
+        yield f"xtreme/{task}", case, {**names, "OUT": f"data-bin/xtreme/{task}"}
+    for task in ("bucc", "tatoeba"):
+        yield (
+            f"xtreme/{task}",
+            f"xtreme/{task}/evaluate --out OUT --pretrained MODEL",
+            {**names, "OUT": f"data-bin/xtreme/{task}"},
+        )
