@@ -7,12 +7,15 @@
 
 source "$(dirname "${BASH_SOURCE[0]}")/translation.sh"
 
-about mono FILE "text in the target language, one sentence a line, plain or .gz"
+about monolingual FILE "text in the target language, one sentence a line, plain or .gz"
 about topk K "draw each piece of a synthetic source from the K likeliest ones; 0: search for the best source with a beam of 5"
 about tag TEXT "what every synthetic source begins with, so that the model can tell it from a real one"
 about repeat N "how often the real pairs are there, beside the synthetic ones"
 about teacher NAME "the --name of the fine-tuned model whose translations the student learns"
 PART=100000 # lines that are translated in one step: what an interruption can cost
+
+# on_one_machine: end if the options ask for several, which would all translate.
+on_one_machine() { ((OPTIONS[nodes] == 1)) || die "--nodes ${OPTIONS[nodes]}: this script translates and trains on one machine"; }
 
 # translate NAME CHECKPOINT FILE OUTPUT OPTION...: make OUTPUT from the text of FILE, part by part, with these options of
 # translate.py.
@@ -69,14 +72,15 @@ text_there() {
 
 # backtranslate_options NAME=DEFAULT... -- "$@": read the options of backtranslate.sh; the defaults are finetune.sh's.
 backtranslate_options() {
-    finetune_options mono= topk=10 tag='<BT>' repeat=1 average=10 "$@"
+    finetune_options monolingual= topk=10 tag='<BT>' repeat=1 average=10 "$@"
+    on_one_machine
     require_number topk
     require_positive repeat average
-    [[ -n ${OPTIONS[mono]} ]] || die "--mono is missing: give a text in $TGT"
-    require "${OPTIONS[mono]}" "give a text in $TGT"
+    [[ -n ${OPTIONS[monolingual]} ]] || die "--monolingual is missing: give a text in $TGT"
+    require "${OPTIONS[monolingual]}" "give a text in $TGT"
 }
 
-# backtranslate_task OPTION...: fine-tune a model of the other direction, translate --mono with it, and fine-tune on real and
+# backtranslate_task OPTION...: fine-tune a model of the other direction, translate --monolingual with it, and fine-tune on real and
 # synthetic pairs together. OPTION... are the recipe's options of fairseq-train.
 backtranslate_task() {
     local folder=$OUT/backtranslated name=${OPTIONS[name]:-backtranslated} search=(--beam 5)
@@ -85,7 +89,7 @@ backtranslate_task() {
     OPTIONS[name]=$name.reverse
     finetune_task -s "$TGT" -t "$SRC" "$@"
     average "$(run_name "${OPTIONS[name]}" "${OPTIONS[seed]}")" "${OPTIONS[average]}"
-    step "monolingual text" "$folder/mono.$TGT" to_file "{}" first "$(lines_of valid)" "${OPTIONS[mono]}"
+    step "monolingual text" "$folder/mono.$TGT" to_file "{}" first "$(lines_of valid)" "${OPTIONS[monolingual]}"
     translate "back-translation" "$CHECKPOINT" "$folder/mono.$TGT" "$folder/mono.$SRC" "${search[@]}"
     text_there train
     step "training text, $SRC" "$folder/train.$SRC" to_file "{}" joined "${OPTIONS[repeat]}" "$TEXT.$SRC" "$folder/mono.$SRC" \
@@ -100,6 +104,7 @@ backtranslate_task() {
 distill_options() {
     finetune_options teacher= average=10 "$@"
     [[ -v GIVEN[decoder-layers] ]] || OPTIONS[decoder-layers]=1 # with --try, too
+    on_one_machine
     require_positive average
 }
 

@@ -74,7 +74,7 @@ def cases() -> Iterator[str]:
     yield 'many-to-many/evaluate --out OUT --langs "de en" --zero-shot de-en'
     yield "many-to-many/evaluate --out OUT --try"
     yield ("many-to-many/evaluate --out OUT --directions en-cs --name mine --seed 2 --checkpoint checkpoint_1_100.pt --lenpen 0.6 "
-           "--average 2 -- --beam 4")  # fmt: skip
+           "--average 2 --split-compounds -- --beam 4")  # fmt: skip
     yield 'multilingual/prepare --out OUT --documents LOCAL --langs "de fr"'
     yield ('multilingual/prepare --out OUT --documents LOCAL --captions LOCAL --more "LOCAL/more LOCAL/news" --langs "en fr" '
            "--pivot de --vocab-size 3")  # fmt: skip
@@ -101,12 +101,19 @@ def cases() -> Iterator[str]:
         yield f"{task}/prepare --out OUT --try --local LOCAL --pretrained MODEL"
         yield f"{task}/finetune --out OUT --try"
         yield f"{task}/finetune --out OUT --try --updates 4 --pretrained MODEL -- --cpu"
-        yield f"GPUS=1 {task}/backtranslate --out OUT --pretrained MODEL --mono LOCAL/mono"
-        yield (f"{task}/backtranslate --out OUT --pretrained MODEL --mono LOCAL/mono --topk 0 --tag SYN --repeat 2 --average 3 "
-               "--name both --seed 2 -- --cpu")  # fmt: skip
+        tied = "yes" if task.startswith("iwslt") else "no"
+        every = ("--arm xlm --layer-selection first --max-tokens 300 --updates 4 --warmup 2 --lr 3 --batch-tokens 1000 "
+                 f"--save-every 5 --tie-self-attention {tied} --average 3 --seed 2 --workers 2 --nodes 1 --node-rank 0 --master b:2 "
+                 "-- --cpu --dropout 0.2")  # fmt: skip
+        given = "--out OUT --pretrained MODEL --monolingual LOCAL/mono"
+        yield f"GPUS=1 {task}/backtranslate {given}"
+        yield f"{task}/backtranslate {given} --topk 0 --tag SYN --repeat 2 --name both --decoder-layers 3 {every}"
+        yield f"{task}/backtranslate {given} --try"
         yield f"GPUS=1 {task}/distill --out OUT --pretrained MODEL"
         yield f"{task}/distill --out OUT --pretrained MODEL"
-        yield f"{task}/distill --out OUT --pretrained MODEL --teacher mine --seed 2 --decoder-layers 2 --name small -- --cpu"
+        yield f"{task}/distill --out OUT --pretrained MODEL --teacher mine --decoder-layers 2 --name small {every}"
+        yield f"{task}/distill --out OUT --try"
+        yield f"{task}/distill --out OUT --pretrained MODEL --nodes 2"
         yield f"{task}/evaluate --out OUT --average 30 --try"
         yield f"{task}/evaluate --out OUT --checkpoint checkpoint_1_100.pt"
         yield f"{task}/evaluate --out OUT --name short --split-compounds"
