@@ -128,7 +128,7 @@ def test_command(tmp_path, vocabulary, run):
     result = run(*command, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert re.fullmatch(
-        r"train: 60 lines encoded in .* s\n\[xx\] train.xx: 60 sents.*\n\[yy\] train.yy: 60 sents.*\n", result.stdout
+        r"train.xx-yy: 60 lines encoded in .* s\n\[xx\] train.xx: 60 sents.*\n\[yy\] train.yy: 60 sents.*\n", result.stdout
     )
     manifest = json.loads((tmp_path / "bin" / binarizing.MANIFEST_NAME).read_text())
-    assert manifest["steps"]["train"]["report"]["yy"]["sentences"] == 60
+    assert manifest["steps"]["train.xx-yy"]["report"]["yy"]["sentences"] == 60

@@ -26,14 +26,33 @@ def test_a_second_run_does_what_changed(tmp_path, vocabulary, capsys):
     first = binarize(prefixes(texts(tmp_path), names), *files, tmp_path / "bin", 1)
     capsys.readouterr()
     assert binarize(prefixes(tmp_path, names), *files, tmp_path / "bin", 1) == first
-    assert capsys.readouterr().out == "train: already there\nvalid: already there\n"
+    assert capsys.readouterr().out == "train.xx-yy: already there\nvalid.xx-yy: already there\n"
     write_lines(tmp_path / "valid.yy", text_lines("yy", 7, seed=9))
     binarize(prefixes(tmp_path, {**names, "test": "test"}), *files, tmp_path / "bin", 1)
     told = capsys.readouterr().out
-    assert "train: already there" in told and "valid: 7 lines encoded" in told and "test: 7 lines encoded" in told
+    assert (
+        "train.xx-yy: already there" in told and "valid.xx-yy: 7 lines encoded" in told and "test.xx-yy: 7 lines encoded" in told
+    )
     (tmp_path / "bin/train.xx-yy.xx.idx").unlink()
     binarize(prefixes(tmp_path, {"train": "train"}), *files, tmp_path / "bin", 1)
-    assert "train: 60 lines encoded" in capsys.readouterr().out
+    assert "train.xx-yy: 60 lines encoded" in capsys.readouterr().out
+
+
+def test_several_pairs_in_one_folder(tmp_path, vocabulary, capsys):
+    """... with one vocabulary, none of which touches another's files; another vocabulary is refused."""
+    files = vocabulary / "spm.model", vocabulary / "dict.txt"
+    for language in ("xx", "yy", "zz"):
+        write_lines(tmp_path / f"train.{language}", text_lines("xx" if language == "zz" else language, 9))
+    pairs = [parse_splits(*pair, str(tmp_path / "train"), None, None) for pair in (("xx", "yy"), ("zz", "yy"))]
+    for splits in (*pairs, *pairs):
+        binarize(splits, *files, tmp_path / "bin", 1)
+    assert capsys.readouterr().out.count("already there") == 2
+    made = content(tmp_path / "bin")
+    assert len(made) == 3 + 2 * 4 and made["train.xx-yy.yy.bin"] == made["train.zz-yy.yy.bin"]
+    other = write_lines(tmp_path / "dict", (vocabulary / "dict.txt").read_text(encoding="utf-8").splitlines()[1:])
+    with pytest.raises(UserError, match="bin: dict.xx.txt, train.xx-yy would be left over from another vocabulary"):
+        binarize(pairs[1], files[0], other, tmp_path / "bin", 1)
+    assert content(tmp_path / "bin") == made
 
 
 def test_another_dictionary_is_refused_while_other_splits_stay(tmp_path, vocabulary):
@@ -41,7 +60,7 @@ def test_another_dictionary_is_refused_while_other_splits_stay(tmp_path, vocabul
     binarize(prefixes(texts(tmp_path), {"train": "train", "test": "test"}), *files, tmp_path / "bin", 1)
     before = content(tmp_path / "bin")
     other = write_lines(tmp_path / "dict", (vocabulary / "dict.txt").read_text(encoding="utf-8").splitlines()[1:])
-    with pytest.raises(UserError, match="bin: test would be left over from another vocabulary"):
+    with pytest.raises(UserError, match="bin: test.xx-yy would be left over from another vocabulary"):
         binarize(prefixes(tmp_path, {"train": "train"}), files[0], other, tmp_path / "bin", 1)
     assert content(tmp_path / "bin") == before
     binarize(prefixes(tmp_path, {"train": "train", "test": "test"}), files[0], other, tmp_path / "bin", 1)
@@ -50,8 +69,8 @@ def test_another_dictionary_is_refused_while_other_splits_stay(tmp_path, vocabul
 
 
 @pytest.mark.parametrize("stops, where", [
-    ([3], "train: going on after 30 lines"), ([1, 1], "train: going on after 20 lines"),
-    ([5, 4], "valid: going on after 7 lines"), ([9], "valid: going on after 7 lines"), ([10], "valid1: going on after 7 lines"),
+    ([3], "train.xx-yy: going on after 30 lines"), ([1, 1], "train.xx-yy: going on after 20 lines"),
+    ([5, 4], "valid.xx-yy: going on after 7 lines"), ([9], "valid.xx-yy: going on after 7 lines"), ([10], "valid1.xx-yy: going on after 7 lines"),
 ], ids=str)  # fmt: skip
 def test_a_killed_run_goes_on(tmp_path, vocabulary, stops, where):
     """To the same bytes: killed at the so-many-th batch of text that it has noted."""
@@ -83,7 +102,7 @@ def test_a_killed_run_goes_on(tmp_path, vocabulary, stops, where):
             told = pipe.read()
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (-signal.SIGKILL if stop else 0)
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
-    assert where in told and ("train: already there" in told) == where.startswith("valid")
+    assert where in told and ("train.xx-yy: already there" in told) == where.startswith("valid")
 
 
 def test_a_full_disk_is_one_line_and_goes_on(tmp_path, vocabulary, monkeypatch):
@@ -94,7 +113,7 @@ def test_a_full_disk_is_one_line_and_goes_on(tmp_path, vocabulary, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(encoding.GrowingTokens, "add", full)
-        with pytest.raises(UserError, match=r"bin/train: cannot be written \(No space left on device\): free some space"):
+        with pytest.raises(UserError, match=r"bin/train.xx-yy: cannot be written \(No space left on device\): free some space"):
             binarize(splits, *files, tmp_path / "bin", 2)
     binarize(splits, *files, tmp_path / "bin", 2)
     assert sorted(content(tmp_path / "bin")) == sorted(

@@ -2,7 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Make a smaller vocabulary for translation, from the pieces that its training texts need most.
 
-The command writes a SentencePiece model and its dict.txt, for veco encode, fairseq-preprocess --srcdict and --tgtdict,
+The command writes a SentencePiece model and its dict.txt, for veco binarize (or veco encode and fairseq-preprocess)
 and veco convert --dict.
 """
 

@@ -2,8 +2,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """From raw text to translation data, byte for byte what encode_text and fairseq-preprocess make of it together.
 
-The folder has ``dict.LANG.txt``, and ``SPLIT.SRC-TGT.LANG.bin`` and ``.idx`` of every split and language. Each split is
-one step: ``binarized.json`` notes what it was made from, and a step that was stopped goes on where it was.
+The folder has ``dict.LANG.txt``, and ``SPLIT.SRC-TGT.LANG.bin`` and ``.idx`` of every split and language; it may have several
+pairs of languages with one vocabulary. Each dictionary and each split is one step. ``binarized.json`` notes what each step
+was made from, and a step that was interrupted goes on where it was.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,12 +21,11 @@ from veco_fairseq.files import atomic_output, count_translations, read_lines
 from veco_fairseq.manifest import Manifest, checksum, fingerprint
 
 MANIFEST_NAME = "binarized.json"
-DICTIONARY = "dictionary"  # the step of the two dict.LANG.txt
 
 
 @dataclass
 class Splits:
-    """Which texts become which split.
+    """The texts of each split.
 
     Args:
         languages: source and target.
@@ -36,20 +36,20 @@ class Splits:
     prefixes: dict[str, str]
 
     def texts(self, split: str) -> tuple[Path, ...]:
-        """A split's texts, source and target.
+        """Return a split's texts, source and target.
 
         Raises:
-            UserError: one is not there.
+            UserError: a text does not exist.
         """
         return tuple(_text(f"{self.prefixes[split]}.{language}") for language in self.languages)
 
-    def file(self, split: str, side: int) -> str:
-        """The name of a token file, without .bin and .idx."""
-        return f"{split}.{'-'.join(self.languages)}.{self.languages[side]}"
+    def name(self, split: str) -> str:
+        """Return the name of a split's step."""
+        return f"{split}.{'-'.join(self.languages)}"
 
 
 def parse_splits(source: str, target: str, train: str | None, valid: str | None, test: str | None) -> Splits:
-    """The splits as fairseq-preprocess numbers them: train; valid, valid1, ...; test, test1, ...
+    """Return the splits, numbered as by fairseq-preprocess: train; valid, valid1, ...; test, test1, ...
 
     Args:
         source, target: the languages.
@@ -79,7 +79,7 @@ def _text(path: str) -> Path:
 
 
 def binarize(splits: Splits, model: Path, dictionary: Path, destination: Path, workers: int) -> dict[str, dict[str, Any]]:
-    """Make the folder, or what is missing of it; return each step's report.
+    """Make the folder, or the parts of it that are missing; return the report of each split.
 
     Args:
         splits: the texts.
@@ -89,32 +89,31 @@ def binarize(splits: Splits, model: Path, dictionary: Path, destination: Path, w
         workers: threads.
 
     Raises:
-        UserError: anything that is wrong with the input, which is noticed before anything is written, or a full disk.
+        UserError: the input is wrong, which is noticed before anything is written, or the disk is full.
     """
-    names = [f"dict.{language}.txt" for language in splits.languages]
-    manifest = Manifest(destination, MANIFEST_NAME, names)
+    manifest = Manifest(destination, MANIFEST_NAME, map(_dictionary, splits.languages))
     processor, symbols = load_sentencepiece(model), read_symbols(dictionary)
     require_own_pieces(processor, model, symbols)
-    vocabulary = {"vocabulary": checksum(model.read_bytes(), dictionary.read_bytes()), "languages": list(splits.languages)}
-    if not manifest.is_done(DICTIONARY, vocabulary):
-        manifest.require_all({DICTIONARY, *splits.prefixes})
+    vocabulary = {"vocabulary": checksum(model.read_bytes(), dictionary.read_bytes())}
+    of_it = {name for name, step in manifest.steps.items() if step["made_from"]["vocabulary"] == vocabulary["vocabulary"]}
+    manifest.require_all({*of_it, *map(_dictionary, splits.languages), *map(splits.name, splits.prefixes)})
     steps = []
     for split in splits.prefixes:
-        texts = splits.texts(split)
+        name, texts = splits.name(split), splits.texts(split)
         made_from = {**vocabulary, "texts": fingerprint(texts)}
-        files = {(split, side): splits.file(split, side) for side in range(2)}
-        rows = 0 if manifest.is_done(split, made_from) else count_translations(*texts)
-        steps.append(Step(split, made_from, files, rows))
-    if not manifest.is_done(DICTIONARY, vocabulary):
-        _write_dictionaries(dictionary, names, vocabulary, manifest)
+        files = {(split, side): f"{name}.{language}" for side, language in enumerate(splits.languages)}
+        steps.append(Step(name, made_from, files, 0 if manifest.is_done(name, made_from) else count_translations(*texts)))
+    for language in splits.languages:
+        if not manifest.is_done(_dictionary(language), vocabulary):
+            _write_dictionary(dictionary, _dictionary(language), vocabulary, manifest)
     encoder = Encoder(processor, symbols, workers=1)
     progress = Progress(destination / PROGRESS_NAME)
-    for step in steps:
+    for split, step in zip(splits.prefixes, steps):
         if manifest.is_done(step.name, step.made_from):
             say(f"{step.name}: already there")
             continue
-        texts = splits.texts(step.name)
-        counts = encode_rows(step, _rows(step.name, texts), encoder, workers=workers, manifest=manifest, progress=progress)
+        texts = splits.texts(split)
+        counts = encode_rows(step, _rows(split, texts), encoder, workers=workers, manifest=manifest, progress=progress)
         report = {}
         for side, count in enumerate(counts.values()):
             report[splits.languages[side]] = {
@@ -130,18 +129,22 @@ def _rows(split: str, texts: Sequence[Path]) -> Iterator[Row]:
     return ((split, lines) for lines in zip(*map(read_lines, texts)))
 
 
-def _write_dictionaries(dictionary: Path, names: Sequence[str], made_from: dict[str, Any], manifest: Manifest) -> None:
-    """Both languages' dictionary as fairseq saves it: without what it is told by a line's end."""
+def _dictionary(language: str) -> str:
+    """Return the name of a language's dictionary, and of the step that writes it."""
+    return f"dict.{language}.txt"
+
+
+def _write_dictionary(dictionary: Path, name: str, made_from: dict[str, Any], manifest: Manifest) -> None:
+    """Write a dictionary as fairseq saves it: without the flags at the ends of lines."""
     text = "".join(f"{entry.token} {entry.number}\n" for entry in read_entries(dictionary))
-    manifest.start(DICTIONARY, names)
-    for name in names:
-        with atomic_output(manifest.root / name) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    manifest.finish(DICTIONARY, made_from, names, {"types": text.count("\n")})
+    manifest.start(name, [name])
+    with atomic_output(manifest.root / name) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    manifest.finish(name, made_from, [name], {"types": text.count("\n")})
 
 
 def report_lines(reports: dict[str, dict[str, Any]]) -> list[str]:
-    """The reports of :func:`binarize`, a line of each text, in the words of fairseq-preprocess's log."""
+    """Return the reports of :func:`binarize` as lines, one for each text, in the words of fairseq-preprocess's log."""
     return [
         f"[{language}] {n['text']}: {n['sentences']} sents, {n['tokens']} tokens, "
         f"{100 * n['unknown'] / n['tokens']:.3}% replaced (by <unk>)"
