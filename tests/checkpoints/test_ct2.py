@@ -9,6 +9,7 @@ import torch
 from conftest import error_line
 from support.exported import LANGS, LINES, change, fairseqs_translations, make_translation
 
+from veco_fairseq.checkpoints.bart import export_translation
 from veco_fairseq.checkpoints.ct2 import export_ct2, largest_ct2_difference
 from veco_fairseq.checkpoints.translation import read_translation
 from veco_fairseq.data.sentencepiece import load_sentencepiece
@@ -109,3 +110,23 @@ def test_a_checkpoint_that_does_not_say_its_languages(tmp_path, make_model):
         export_ct2(checkpoint, tmp_path / "ct2", data=tmp_path)
     (tmp_path / "train.aa-bb.aa.idx").touch()  # as fairseq tells them from a folder
     assert export_ct2(checkpoint, tmp_path / "ct2", data=tmp_path).target_end == "[bb]"
+
+
+def test_a_dictionary_for_each_language(tmp_path, make_model):
+    """The source's in another order than the target's, and the SentencePiece model under another name."""
+    checkpoint = make_translation(tmp_path, make_model, updates=40)
+    wanted = fairseqs_translations(checkpoint, LINES)
+    state = torch.load(checkpoint, weights_only=False)
+    symbols = state["task_state"]["symbols"]
+    order = [*range(4), *reversed(range(4, len(symbols)))]
+    state["task_state"]["source_symbols"] = [symbols[place] for place in order]
+    state["model"]["encoder.embed_tokens.weight"] = state["model"]["encoder.embed_tokens.weight"][order]
+    torch.save(state, checkpoint)
+    change(checkpoint, share_all_embeddings=False, share_decoder_input_output_embed=True)
+    spm = (tmp_path / "sentencepiece.bpe.model").rename(tmp_path / "own.model")
+    export_ct2(checkpoint, tmp_path / "ct2", sentencepiece=spm)
+    pieces = load_sentencepiece(tmp_path / "ct2/sentencepiece.bpe.model")
+    found = ctranslate2.Translator(str(tmp_path / "ct2")).translate_batch(pieces.encode(LINES, out_type=str), beam_size=5)
+    assert [pieces.decode(result.hypotheses[0]) for result in found] == wanted
+    with pytest.raises(UserError, match="without --share-all-embeddings"):
+        export_translation(read_translation(checkpoint), tmp_path / "hf")

@@ -104,6 +104,7 @@ class Shell:
         self.answer, answered = os.pipe()
         self.environment = {
             **os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1",
+            "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),  # as .venv/bin/activate has it
             "HANDED": str(folder / "handed"), "ASK": str(self.ask), "ANSWER": str(self.answer),
         }  # fmt: skip
         self.forks = subprocess.Popen(

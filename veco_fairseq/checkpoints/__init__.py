@@ -12,7 +12,9 @@ _MODULES = {
     "averaging": ("EPOCH", "UPDATE", "average_checkpoints", "last_checkpoints"),
     "release": ("back_to_pretraining", "import_release"),
     "huggingface": ("export_hf",),
-    "ct2": ("export_ct2",),
+    "translation": ("read_translation",),
+    "bart": ("export_translation", "largest_translation_difference"),
+    "ct2": ("export_ct2", "largest_ct2_difference"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = sorted(_MODULE_OF)
