@@ -17,6 +17,8 @@ from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of threads, too, which set_num_threads below does not reach
+
 import fairseq_cli.generate  # noqa: F401  before the plug-in, as where --user-dir brings it
 import fairseq_cli.interactive  # noqa: F401
 import fairseq_cli.preprocess  # noqa: F401
