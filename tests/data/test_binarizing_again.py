@@ -43,7 +43,7 @@ def test_several_pairs_in_one_folder(tmp_path, vocabulary, capsys):
     files = vocabulary / "spm.model", vocabulary / "dict.txt"
     for language in ("xx", "yy", "zz"):
         write_lines(tmp_path / f"train.{language}", text_lines("xx" if language == "zz" else language, 9))
-    pairs = [parse_splits(*pair, str(tmp_path / "train"), None, None) for pair in (("xx", "yy"), ("zz", "yy"))]
+    pairs = [parse_splits(*pair, train=str(tmp_path / "train")) for pair in (("xx", "yy"), ("zz", "yy"))]
     for splits in (*pairs, *pairs):
         binarize(splits, *files, tmp_path / "bin", 1)
     assert capsys.readouterr().out.count("already there") == 2
@@ -157,4 +157,4 @@ def test_a_dictionary_of_another_model_is_refused(tmp_path, vocabulary):
 ])  # fmt: skip
 def test_bad_arguments(words, message):
     with pytest.raises(UserError, match=message):
-        parse_splits(*words)
+        parse_splits(*words[:2], **dict(zip(("train", "valid", "test"), words[2:])))

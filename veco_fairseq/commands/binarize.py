@@ -28,6 +28,6 @@ def main(args: argparse.Namespace) -> None:
     from veco_fairseq.data.prepare.binarizing import binarize, parse_splits, report_lines
     from veco_fairseq.data.prepare.text import default_workers
 
-    splits = parse_splits(args.source_lang, args.target_lang, args.trainpref, args.validpref, args.testpref)
+    splits = parse_splits(args.source_lang, args.target_lang, train=args.trainpref, valid=args.validpref, test=args.testpref)
     workers = default_workers() if args.workers is None else args.workers
     print(*report_lines(binarize(splits, args.sentencepiece, args.dict, args.destdir, workers)), sep="\n")

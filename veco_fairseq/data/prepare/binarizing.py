@@ -48,7 +48,9 @@ class Splits:
         return f"{split}.{'-'.join(self.languages)}"
 
 
-def parse_splits(source: str, target: str, train: str | None, valid: str | None, test: str | None) -> Splits:
+def parse_splits(
+    source: str, target: str, *, train: str | None = None, valid: str | None = None, test: str | None = None
+) -> Splits:
     """Return the splits, numbered as by fairseq-preprocess: train; valid, valid1, ...; test, test1, ...
 
     Args:
