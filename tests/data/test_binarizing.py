@@ -32,7 +32,7 @@ def test_the_bytes_are_those_of_fairseq_preprocess(tmp_path, vocabulary, workers
     names = {"train": "train", "valid": "valid,other", "test": "test"}
     files = texts(tmp_path), vocabulary / "spm.model", vocabulary / "dict.txt"
     log = by_fairseq(tmp_path / "theirs", *files, names)
-    reports = binarize(prefixes(tmp_path, names), *files[1:], tmp_path / "ours", workers)
+    reports = binarize(prefixes(tmp_path, names), *files[1:], tmp_path / "ours", workers=workers)
     ours = content(tmp_path / "ours")
     assert ours == content(tmp_path / "theirs") and len(ours) == 2 + 4 * 4 and "valid1.xx-yy.yy.idx" in ours
     assert sorted(report_lines(reports)) == sorted(log) and len(log) == 8
@@ -43,7 +43,7 @@ def test_the_bytes_are_those_of_fairseq_preprocess(tmp_path, vocabulary, workers
 def test_each_split_can_be_made_alone(tmp_path, vocabulary, split):
     files = texts(tmp_path), vocabulary / "spm.model", vocabulary / "dict.txt"
     by_fairseq(tmp_path / "theirs", *files, {split: "other"})
-    binarize(prefixes(tmp_path, {split: "other"}), *files[1:], tmp_path / "ours", 1)
+    binarize(prefixes(tmp_path, {split: "other"}), *files[1:], tmp_path / "ours", workers=1)
     assert content(tmp_path / "ours") == content(tmp_path / "theirs")
 
 
@@ -55,7 +55,7 @@ def test_more_words_than_two_bytes_can_count(tmp_path, vocabulary):
     dictionary = write_lines(tmp_path / "dict", rows)
     files = texts(tmp_path), vocabulary / "spm.model", dictionary
     by_fairseq(tmp_path / "theirs", *files, {"train": "train"})
-    binarize(prefixes(tmp_path, {"train": "train"}), *files[1:], tmp_path / "ours", 2)
+    binarize(prefixes(tmp_path, {"train": "train"}), *files[1:], tmp_path / "ours", workers=2)
     assert content(tmp_path / "ours") == content(tmp_path / "theirs")
     ids = np.fromfile(tmp_path / "ours/train.xx-yy.xx.bin", dtype=np.uint32)
     assert Dictionary.load(str(dictionary)).index("☃☃") in ids
@@ -80,7 +80,7 @@ def test_pieces_that_have_spaces_in_them(tmp_path):
         write_lines(tmp_path / f"train.{language}", [*lines[:9], "z\u3000\u2028☃\u3000☃", ""])
     files = tmp_path, tmp_path / "m", dictionary
     by_fairseq(tmp_path / "theirs", *files, {"train": "train"})
-    binarize(prefixes(tmp_path, {"train": "train"}), *files[1:], tmp_path / "ours", 1)
+    binarize(prefixes(tmp_path, {"train": "train"}), *files[1:], tmp_path / "ours", workers=1)
     assert content(tmp_path / "ours") == content(tmp_path / "theirs")
 
 
@@ -93,19 +93,19 @@ def test_real_text(tmp_path, shared_data, vocabulary, name):
         write_lines(tmp_path / f"train.{language}", list(read_lines(path))[:500])
     files = tmp_path, vocabulary / "spm.model", vocabulary / "dict.txt"
     log = by_fairseq(tmp_path / "theirs", *files, {"train": "train"}, languages)
-    reports = binarize(Splits(languages, {"train": str(tmp_path / "train")}), *files[1:], tmp_path / "ours", 2)
+    reports = binarize(Splits(languages, {"train": str(tmp_path / "train")}), *files[1:], tmp_path / "ours", workers=2)
     assert content(tmp_path / "ours") == content(tmp_path / "theirs")
     assert report_lines(reports) == log
 
 
 def test_texts_may_be_compressed(tmp_path, vocabulary):
     files = vocabulary / "spm.model", vocabulary / "dict.txt"
-    binarize(prefixes(texts(tmp_path), {"train": "train"}), *files, tmp_path / "plain", 1)
+    binarize(prefixes(texts(tmp_path), {"train": "train"}), *files, tmp_path / "plain", workers=1)
     for language, pack in (("xx", gzip.compress), ("yy", lzma.compress)):
         path = tmp_path / f"train.{language}"
         path.with_name(f"{path.name}.{'gz' if language == 'xx' else 'xz'}").write_bytes(pack(path.read_bytes()))
         path.unlink()
-    binarize(prefixes(tmp_path, {"train": "train"}), *files, tmp_path / "packed", 1)
+    binarize(prefixes(tmp_path, {"train": "train"}), *files, tmp_path / "packed", workers=1)
     assert content(tmp_path / "packed") == content(tmp_path / "plain")
 
 

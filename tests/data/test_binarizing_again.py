@@ -23,18 +23,18 @@ from veco_fairseq.errors import UserError
 def test_a_second_run_does_what_changed(tmp_path, vocabulary, capsys):
     files = vocabulary / "spm.model", vocabulary / "dict.txt"
     names = {"train": "train", "valid": "valid"}
-    first = binarize(prefixes(texts(tmp_path), names), *files, tmp_path / "bin", 1)
+    first = binarize(prefixes(texts(tmp_path), names), *files, tmp_path / "bin", workers=1)
     capsys.readouterr()
-    assert binarize(prefixes(tmp_path, names), *files, tmp_path / "bin", 1) == first
+    assert binarize(prefixes(tmp_path, names), *files, tmp_path / "bin", workers=1) == first
     assert capsys.readouterr().out == "train.xx-yy: already there\nvalid.xx-yy: already there\n"
     write_lines(tmp_path / "valid.yy", text_lines("yy", 7, seed=9))
-    binarize(prefixes(tmp_path, {**names, "test": "test"}), *files, tmp_path / "bin", 1)
+    binarize(prefixes(tmp_path, {**names, "test": "test"}), *files, tmp_path / "bin", workers=1)
     told = capsys.readouterr().out
     assert (
         "train.xx-yy: already there" in told and "valid.xx-yy: 7 lines encoded" in told and "test.xx-yy: 7 lines encoded" in told
     )
     (tmp_path / "bin/train.xx-yy.xx.idx").unlink()
-    binarize(prefixes(tmp_path, {"train": "train"}), *files, tmp_path / "bin", 1)
+    binarize(prefixes(tmp_path, {"train": "train"}), *files, tmp_path / "bin", workers=1)
     assert "train.xx-yy: 60 lines encoded" in capsys.readouterr().out
 
 
@@ -45,25 +45,25 @@ def test_several_pairs_in_one_folder(tmp_path, vocabulary, capsys):
         write_lines(tmp_path / f"train.{language}", text_lines("xx" if language == "zz" else language, 9))
     pairs = [parse_splits(*pair, train=str(tmp_path / "train")) for pair in (("xx", "yy"), ("zz", "yy"))]
     for splits in (*pairs, *pairs):
-        binarize(splits, *files, tmp_path / "bin", 1)
+        binarize(splits, *files, tmp_path / "bin", workers=1)
     assert capsys.readouterr().out.count("already there") == 2
     made = content(tmp_path / "bin")
     assert len(made) == 3 + 2 * 4 and made["train.xx-yy.yy.bin"] == made["train.zz-yy.yy.bin"]
     other = write_lines(tmp_path / "dict", (vocabulary / "dict.txt").read_text(encoding="utf-8").splitlines()[1:])
     with pytest.raises(UserError, match="bin: dict.xx.txt, train.xx-yy would be left over from another vocabulary"):
-        binarize(pairs[1], files[0], other, tmp_path / "bin", 1)
+        binarize(pairs[1], files[0], other, tmp_path / "bin", workers=1)
     assert content(tmp_path / "bin") == made
 
 
 def test_another_dictionary_is_refused_while_other_splits_stay(tmp_path, vocabulary):
     files = vocabulary / "spm.model", vocabulary / "dict.txt"
-    binarize(prefixes(texts(tmp_path), {"train": "train", "test": "test"}), *files, tmp_path / "bin", 1)
+    binarize(prefixes(texts(tmp_path), {"train": "train", "test": "test"}), *files, tmp_path / "bin", workers=1)
     before = content(tmp_path / "bin")
     other = write_lines(tmp_path / "dict", (vocabulary / "dict.txt").read_text(encoding="utf-8").splitlines()[1:])
     with pytest.raises(UserError, match="bin: test.xx-yy would be left over from another vocabulary"):
-        binarize(prefixes(tmp_path, {"train": "train"}), files[0], other, tmp_path / "bin", 1)
+        binarize(prefixes(tmp_path, {"train": "train"}), files[0], other, tmp_path / "bin", workers=1)
     assert content(tmp_path / "bin") == before
-    binarize(prefixes(tmp_path, {"train": "train", "test": "test"}), files[0], other, tmp_path / "bin", 1)
+    binarize(prefixes(tmp_path, {"train": "train", "test": "test"}), files[0], other, tmp_path / "bin", workers=1)
     after = content(tmp_path / "bin")
     assert not [name for name in before if name.endswith((".bin", ".txt")) and before[name] == after[name]]
 
@@ -76,7 +76,7 @@ def test_a_killed_run_goes_on(tmp_path, vocabulary, stops, where):
     """To the same bytes: killed at the so-many-th batch of text that it has noted."""
     splits = prefixes(texts(tmp_path), {"train": "train", "valid": "valid,other"})
     files = vocabulary / "spm.model", vocabulary / "dict.txt"
-    binarize(splits, *files, tmp_path / "whole", 1)
+    binarize(splits, *files, tmp_path / "whole", workers=1)
     told = ""
     for stop in [*stops, 0]:
         reader, writer = os.pipe()
@@ -94,7 +94,7 @@ def test_a_killed_run_goes_on(tmp_path, vocabulary, stops, where):
 
             binarizing.Progress.save = counted
             try:
-                binarize(splits, *files, tmp_path / "killed", 2)
+                binarize(splits, *files, tmp_path / "killed", workers=2)
             finally:
                 os._exit(0)
         os.close(writer)
@@ -114,8 +114,8 @@ def test_a_full_disk_is_one_line_and_goes_on(tmp_path, vocabulary, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(encoding.GrowingTokens, "add", full)
         with pytest.raises(UserError, match=r"bin/train.xx-yy: cannot be written \(No space left on device\): free some space"):
-            binarize(splits, *files, tmp_path / "bin", 2)
-    binarize(splits, *files, tmp_path / "bin", 2)
+            binarize(splits, *files, tmp_path / "bin", workers=2)
+    binarize(splits, *files, tmp_path / "bin", workers=2)
     assert sorted(content(tmp_path / "bin")) == sorted(
         ["dict.xx.txt", "dict.yy.txt", *(f"train.xx-yy.{x}.{y}" for x in ("xx", "yy") for y in ("bin", "idx"))]
     )
@@ -136,18 +136,20 @@ def test_bad_texts_are_noticed_before_anything_is_written(tmp_path, vocabulary, 
     splits = prefixes(texts(tmp_path), {"train": "train", "valid": "valid", "test": "test"})
     damage(tmp_path)
     with pytest.raises(UserError, match=message):
-        binarize(splits, vocabulary / "spm.model", vocabulary / "dict.txt", tmp_path / "bin", 1)
+        binarize(splits, vocabulary / "spm.model", vocabulary / "dict.txt", tmp_path / "bin", workers=1)
     assert not (tmp_path / "bin").exists()
 
 
 def test_a_dictionary_of_another_model_is_refused(tmp_path, vocabulary):
     dictionary = write_lines(tmp_path / "dict", [f"w{number} 1" for number in range(40)])
     with pytest.raises(UserError, match="does not belong to the dictionary"):
-        binarize(prefixes(texts(tmp_path), {"train": "train"}), vocabulary / "spm.model", dictionary, tmp_path / "bin", 1)
+        binarize(prefixes(texts(tmp_path), {"train": "train"}), vocabulary / "spm.model", dictionary, tmp_path / "bin", workers=1)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/dict.yy.txt").touch()
     with pytest.raises(UserError, match="holds a dict.yy.txt that this command did not make"):
-        binarize(prefixes(tmp_path, {"train": "train"}), vocabulary / "spm.model", vocabulary / "dict.txt", tmp_path / "bin", 1)
+        binarize(
+            prefixes(tmp_path, {"train": "train"}), vocabulary / "spm.model", vocabulary / "dict.txt", tmp_path / "bin", workers=1
+        )
 
 
 @pytest.mark.parametrize("words, message", [

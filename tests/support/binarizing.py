@@ -63,4 +63,4 @@ def content(folder):
 def prefixes(folder, names):
     """Of train, valid and test, in the folder of the texts."""
     paths = {split: ",".join(str(folder / name) for name in names[split].split(",")) for split in names}
-    return parse_splits("xx", "yy", *(paths.get(split) for split in ("train", "valid", "test")))
+    return parse_splits("xx", "yy", **paths)

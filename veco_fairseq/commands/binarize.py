@@ -30,4 +30,4 @@ def main(args: argparse.Namespace) -> None:
 
     splits = parse_splits(args.source_lang, args.target_lang, train=args.trainpref, valid=args.validpref, test=args.testpref)
     workers = default_workers() if args.workers is None else args.workers
-    print(*report_lines(binarize(splits, args.sentencepiece, args.dict, args.destdir, workers)), sep="\n")
+    print(*report_lines(binarize(splits, args.sentencepiece, args.dict, args.destdir, workers=workers)), sep="\n")

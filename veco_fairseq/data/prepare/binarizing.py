@@ -80,7 +80,7 @@ def _text(path: str) -> Path:
     raise UserError(f"{path}[.gz]: no such file: check the prefix and the languages")
 
 
-def binarize(splits: Splits, model: Path, dictionary: Path, destination: Path, workers: int) -> dict[str, dict[str, Any]]:
+def binarize(splits: Splits, model: Path, dictionary: Path, destination: Path, *, workers: int) -> dict[str, dict[str, Any]]:
     """Make the folder, or the parts of it that are missing; return the report of each split.
 
     Args:
