@@ -171,7 +171,7 @@ def test_which_task_translation_is(tmp_path, caplog):
     config.num_batch_buckets = 1
     for option, value in (("num_batch_buckets", 1), ("truncate_source", True)):
         setattr(config, option, value)
-        with pytest.raises(UserError, match=f"--{option.replace('_', '-')}: cannot be had with language tokens"):
+        with pytest.raises(UserError, match=f"--{option.replace('_', '-')}: does not work with language tokens"):
             VecoTranslationTask.setup_task(config)
     make_dictionary(5, mask=False).save(str(tmp_path / "dict.de.txt"))
     assert type(TASK_REGISTRY["translation"].setup_task(config)) is CheckedTranslationTask
