@@ -123,7 +123,7 @@ def test_a_line_that_is_too_long_for_the_model(trained, tmp_path):
     )
     words = error_line(run("fairseq-interactive", *options, cwd=trained), "fairseq-interactive")
     assert words.startswith(
-        f"{tmp_path}/a.txt: the line that begins with 'w3 w4 w3 w4 w3 w4 w3 w4 w3 w4 ' has more than 1024 tokens"
+        f"{tmp_path}/a.txt: the line that begins with 'w3 w4 w3 w4 w3 w4 w3 w4 w3 w4 ' has more than the 1024 tokens"
     )
     with pytest.raises(Exception) as caught:
         data_utils.filter_by_size(np.array([0, 1]), ListDataset([torch.ones(2), torch.ones(9)], np.array([2, 9])), 8, True)
