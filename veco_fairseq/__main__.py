@@ -24,6 +24,7 @@ def overview() -> str:
     for purpose, commands in GROUPS.items():
         lines += [f"to {purpose}:", *(f"  {name:{width}}  {what}" for name, what in commands.items()), ""]
     lines.append("veco COMMAND --help prints a command's options; veco completion bash prints a completion for the shell.")
+    lines.append("The recipes, data-bin-recipes/, are in the repository: they are not installed.")
     return "\n".join(lines)
 
 

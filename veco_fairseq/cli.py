@@ -84,8 +84,9 @@ def run(main: Callable[[], int | None]) -> NoReturn:
     the output went away (``| head``). The last two are a shell's codes for these signals. Other exceptions are bugs, and
     keep their traceback.
     """
-    # A module of fairseq sets the root logger to DEBUG at import, which would print the logs of all libraries.
     logging.raiseExceptions = False  # without this, a log that cannot be written prints a traceback for each line
+    # Modules of fairseq call basicConfig(level=DEBUG) at import, which does nothing once the root logger has a handler.
+    logging.basicConfig()
     logging.getLogger().setLevel(os.environ.get("LOGLEVEL", "WARNING").upper())
     try:
         code = main() or 0

@@ -79,14 +79,19 @@ def _numbers(values: dict[str, Any]) -> dict[str, float]:
 
 def plot_curves(
     curves: dict[str, list[tuple[int, float]]], *, ylabel: str, title: str, output: Path, log: bool = False,
-    xlabel: str = "updates",
+    xlabel: str = "updates", log_x: bool = False,
 ) -> None:  # fmt: skip
-    """Draw one line for each name over updates, or over what ``xlabel`` says; ``log`` makes the y axis logarithmic."""
+    """Draw one line for each name over updates, or over what ``xlabel`` says; ``log`` and ``log_x`` make an axis logarithmic."""
     figure, axes = plt.subplots(figsize=(6.4, 4.0))
     for name, curve in curves.items():
         axes.plot(*zip(*curve), marker="o" if len(curve) < 50 else None, markersize=3, label=name)
     axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if log_x:
+        places = sorted({place for curve in curves.values() for place, _ in curve})
+        axes.set_xscale("log")
+        axes.set_xticks(places, [f"{place:,}" for place in places])
+        axes.xaxis.set_minor_formatter(NullFormatter())
     if log:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

@@ -50,3 +50,17 @@ is_trained() { ! is_zero_shot "$1" || ! is_zero_shot "${1#*-}-${1%-*}"; }
 
 # of_pair PAIR: sets SRC and TGT.
 of_pair() { SRC=${1%-*} TGT=${1#*-}; }
+
+# tokens FOLDER LANG...: pre-training's vocabulary, with a token for each of the languages.
+tokens() {
+    copy_vocabulary "$OUT/pretrain" "$1" && printf '<2%s> 1\n' "${@:2}" >>"$1/dict.txt"
+}
+
+# together FOLDER PAIR...: the data of all pairs in one folder, without further copies.
+together() {
+    local pair
+    mkdir -p "$1"
+    for pair in "${@:2}"; do
+        cp -fl -- "$OUT/mt.$pair"/*.* "$1" || return
+    done
+}

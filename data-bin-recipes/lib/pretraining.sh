@@ -23,15 +23,16 @@ train_options() {
     require_number updates warmup seed
 }
 
-# pretrain OUT OBJECTIVE[.NAME] UPDATES SEED OPTION...: train into OUT/checkpoints/OBJECTIVE[.NAME].
-# camlm: VECO; mlm: XLM; xlme: XLM-E. The options give learning rate and warm-up.
+# pretrain OUT OBJECTIVE[.NAME] UPDATES SEED OPTION...: train into OUT/checkpoints/OBJECTIVE[.NAME], on ROOT (default:
+# OUT/pretrain). camlm: VECO; mlm: XLM; xlme: XLM-E. The options give learning rate and warm-up.
+ROOT=
 pretrain() {
-    local out=$1 name=$2 objective=${2%%.*} updates=$3 seed=$4 model
+    local out=$1 name=$2 objective=${2%%.*} updates=$3 seed=$4 root=${ROOT:-$1/pretrain} model
     shift 4
-    require "$out/pretrain/dict.txt" "run prepare.sh first"
+    require "$root/dict.txt" "run prepare.sh first"
     model=(--criterion camlm --objective "$objective" --arch veco_tiny)
     [[ $objective != xlme ]] || model=(--criterion replaced_token --arch xlme_tiny)
-    training "pre-training, $name" "$out/checkpoints/$name" fairseq-train "$out/pretrain" --distributed-world-size 1 \
+    training "pre-training, $name" "$out/checkpoints/$name" fairseq-train "$root" --distributed-world-size 1 \
         --user-dir "$USER_DIR" --task camlm "${model[@]}" \
         --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 1.0 --weight-decay 0.01 \
         --lr-scheduler polynomial_decay \
@@ -48,10 +49,11 @@ TRY_UPDATES=40
 # prepare_root.py name.
 small_model() {
     [[ -z ${OPTIONS[pretrained]} ]] && trying || return 0
-    python "$REPOSITORY/scripts/prepare_root.py" "$@" --vocab-size "$TRY_PIECES" --character-coverage 0.99 \
-        --output "$OUT/pretrain"
+    python "$REPOSITORY/scripts/prepare_root.py" "$@" --valid-lines 0 --vocab-size "$TRY_PIECES" --soft-vocab-limit \
+        --character-coverage 0.99 --output "$OUT/pretrain"
     pretrain "$OUT" camlm "$TRY_UPDATES" 1 --mono-batch-size 8 --bitext-batch-size 16 --max-tokens 2048 \
-        --mono-max-length 64 --bitext-max-length 64 --bitext-mask-prob 0.5 --lr 2e-3 --warmup-updates 10
+        --mono-max-length 64 --bitext-max-length 64 --bitext-mask-prob 0.5 --lr 2e-3 --warmup-updates 10 \
+        --disable-validation
 }
 
 # require_pretrained: set PRETRAINED to --pretrained or, with --try, to what small_model makes.

@@ -265,6 +265,19 @@ to_file() {
     run "$@" >"$file"
 }
 
+# logged FILE COMMAND...: run COMMAND, and add all that it says to FILE, too. (fairseq's --log-file has each line once more
+# for each epoch.)
+logged() {
+    local file=$1 log teller code=0
+    shift
+    exec {log}> >(exec tee -a -- "$file")
+    teller=$!
+    run "$@" >&"$log" 2>&1 || code=$?
+    exec {log}>&-
+    wait "$teller" || :
+    return $code
+}
+
 # on_all_processors COMMAND...: run COMMAND with --workers, whose number is no part of the step's identity.
 on_all_processors() { run "$@" --workers "$(nproc)"; }
 

@@ -8,8 +8,8 @@
 declare -A CLEANED=()
 text() { TEXT=$OUT/${CLEANED[$1]:-raw}/$1; }
 
-# prepare_translation SPLIT...: make OUT/mt.SRC-TGT from the texts of these splits, with the SentencePiece model and
-# dictionary of VOCABULARY (default: OUT/pretrain). A split may be NAME=FILE_NAME (train=finetune).
+# prepare_translation SPLIT...: make DATA (default: OUT/mt.SRC-TGT) from the texts of these splits, with the SentencePiece
+# model and dictionary of VOCABULARY (default: OUT/pretrain). A split may be NAME=FILE_NAME (train=finetune).
 VOCABULARY=
 prepare_translation() {
     local vocabulary=${VOCABULARY:-$OUT/pretrain} split prefixes=()
@@ -17,7 +17,7 @@ prepare_translation() {
         text "${split#*=}"
         prefixes+=("--${split%%=*}pref" "$TEXT")
     done
-    step binarise "$OUT/mt.$SRC-$TGT" on_all_processors python "$REPOSITORY/scripts/binarize.py" \
+    step binarise "${DATA:-$OUT/mt.$SRC-$TGT}" on_all_processors python "$REPOSITORY/scripts/binarize.py" \
         --source-lang "$SRC" --target-lang "$TGT" "${prefixes[@]}" \
         --sentencepiece "$vocabulary/sentencepiece.bpe.model" --dict "$vocabulary/dict.txt" --destdir "{}"
 }
@@ -75,8 +75,7 @@ FOLDER=
 find_vocabulary() {
     local file raw=$OUT/raw
     [[ -z $FOLDER ]] || return 0
-    small_model --bitext "$SRC-$TGT=$raw/train.$SRC,$raw/train.$TGT" \
-        --bitext-valid "$SRC-$TGT=$raw/valid.$SRC,$raw/valid.$TGT" --valid-lines 0
+    small_model --bitext "$SRC-$TGT=$raw/train.$SRC,$raw/train.$TGT"
     FOLDER=$(dirname "$PRETRAINED")
     for file in sentencepiece.bpe.model dict.txt; do
         require "$FOLDER/$file" "pre-training leaves it beside its checkpoints"
@@ -108,4 +107,14 @@ prepare_task() {
         step vocabulary "$VOCABULARY" copy_vocabulary "$FOLDER" "{}"
     fi
     prepare_translation train valid test
+}
+
+# side LINES FILE...: of each the text, or so many lines; the first without its blank lines; a last line without its end
+# gets one.
+side() {
+    local lines=$1 file
+    first "$lines" "$2" | grep -v '^$' || return
+    for file in "${@:3}"; do
+        first "$lines" "$file" | sed '$a\' || return
+    done
 }

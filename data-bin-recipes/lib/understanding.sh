@@ -133,8 +133,9 @@ examples() {
             lines+=("$(wc -l <"$whole")")
         fi
     done
-    [[ $split != dev ]] || advice="; --hold-out N takes it from the training set"
-    ((${#found[@]})) || die "$SOURCE: has no $split set: no file ${pattern}[.gz], with a language for @ (${LANGS[*]})$advice"
+    [[ $split != dev ]] || advice=", or --hold-out N, which takes it from the training set"
+    ((${#found[@]})) || die "$SOURCE: has no $split set: no file ${pattern}[.gz], with a language for @ (${LANGS[*]}): \
+give --$split PATTERN for other names$advice"
     ((${#without[@]} == 0)) || say "no $split set for ${without[*]}"
     (($(printf '%s\n' "${lines[@]}" | sort -u | wc -l) < 2)) ||
         say "the training sets differ in length, so their rows are not translations of each other: use --plug out"
@@ -169,7 +170,7 @@ small_model_of_data() {
     for file in "$OUT"/text/*; do
         texts+=("$(basename "$file")=$file")
     done
-    small_model --mono "${texts[@]}" --valid-lines 20
+    small_model --mono "${texts[@]}"
 }
 
 # require_seeds: take --seed as the only one of --seeds, and end unless they are numbers.

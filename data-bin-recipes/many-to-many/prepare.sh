@@ -56,21 +56,9 @@ done
 python "$REPOSITORY/scripts/prepare_root.py" --bitext "${bitext[@]}" --bitext-valid "${bitext_valid[@]}" --valid-lines 0 \
     --vocab-size "${OPTIONS[vocab-size]}" --character-coverage 1 --output "$OUT/pretrain"
 
-# tokens FOLDER LANG...: pre-training's vocabulary, with a token for each of the languages.
-tokens() {
-    copy_vocabulary "$OUT/pretrain" "$1" && printf '<2%s> 1\n' "${@:2}" >>"$1/dict.txt"
-}
 VOCABULARY=$OUT/vocabulary
 step vocabulary "$VOCABULARY" tokens "{}" "${LANGS[@]}"
 
-# together FOLDER PAIR...: the data of all pairs in one folder, without further copies.
-together() {
-    local pair
-    mkdir -p "$1"
-    for pair in "${@:2}"; do
-        cp -fl -- "$OUT/mt.$pair"/*.* "$1" || return
-    done
-}
 for pair in "${PAIRS[@]}"; do
     of_pair "$pair"
     splits=(test)

@@ -46,16 +46,6 @@ file() {
     FILES+=("$FILE")
 }
 
-# side LINES FILE...: of each the text, or so many lines; the first without its blank lines; a last line without its end
-# gets one.
-side() {
-    local lines=$1 file
-    first "$lines" "$2" | grep -v '^$' || return
-    for file in "${@:3}"; do
-        first "$lines" "$file" | sed '$a\' || return
-    done
-}
-
 for prefix in ${OPTIONS[more]}; do
     found=("$prefix".*)
     require "${found[0]}" "--more must be the beginning of the files' names, before .LANG[.gz]"

@@ -154,6 +154,25 @@ def cases() -> Iterator[str]:
     yield "xtreme/tatoeba/evaluate --out OUT --try"
     yield "xtreme/tatoeba/evaluate --out OUT --pretrained MODEL"
     yield "xtreme/tatoeba/evaluate --out OUT --pretrained MODEL --name mine -- --cpu"
+    yield "evidence/prepare --out OUT --local LOCAL"
+    yield "evidence/prepare --out OUT --local LOCAL --try"
+    yield "evidence/prepare --out OUT"
+    for arm in ("veco", "no-stop", "xlm", "xlm-updates", "veco-mono", "xlm-mono", "nmt", "mbart", "random", "bert"):
+        yield f"evidence/train --out OUT --arm {arm} --seed 2 -- --cpu"
+    yield "evidence/train --out OUT --try"
+    yield "evidence/train --out OUT --arm nmt -- --autocast bf16"
+    for arm in ("veco", "xlm", "nmt", "mbart", "random"):
+        yield f"evidence/finetune --out OUT --arm {arm} --data en-de.500 --pretraining 3 --seed 2 -- --cpu"
+    yield "evidence/finetune --out OUT --arm xlm --data en-fr.29000 --lr 5e-4 -- --cpu --autocast bf16 --patience 3"
+    yield "evidence/finetune --out OUT --data en-de.8000 --dropout 0.2"
+    yield "evidence/finetune --out OUT --data en-de.77"
+    yield "evidence/finetune --out OUT --try"
+    yield "evidence/evaluate --out OUT --arm xlm --data en-de.29000 --pretraining 3 --seed 2 -- --beam 4"
+    yield "evidence/evaluate --out OUT --lr 1e-3 --dropout 0.1 --results RESULTS"
+    yield "evidence/evaluate --out OUT --try"
+    yield "evidence/compare --out OUT --local LOCAL --results RESULTS -- --cpu --autocast bf16"
+    yield "evidence/compare --out OUT --list --try"
+    yield "evidence/compare --out OUT --only prepare --try"
 
 
 class Place:
@@ -192,6 +211,12 @@ class Place:
             self.write(f"LOCAL/bucc.de.{side}")
         for side in ("deu", "eng"):
             self.write(f"LOCAL/tatoeba.deu-eng.{side}")
+        for lang in ("en", "de", "fr", "cs", "es"):
+            for name in ("bible/train", "bible/valid", "newstest/train_2008-2012", "newstest/valid_2013", "multi30k/train",
+                         "multi30k/val", "multi30k/test_2016_flickr"):  # fmt: skip
+                self.write(f"LOCAL/{name}.{lang}.gz", f"{name}.{lang} one\n\ntwo")
+        for name in ("en-de.en", "en-de.de", "en-fr.en", "en-fr.fr"):
+            self.write(f"LOCAL/manythings/train.{name}")
 
     def write(self, name: str, text: str = "") -> None:
         """A file with this text, or its own name."""
@@ -205,9 +230,10 @@ class Place:
         """What earlier scripts leave in OUT."""
         for name in ("OUT", "OTHER"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
-        if script == "many-to-many/prepare":
+        if script in ("many-to-many/prepare", "evidence/prepare"):
             self.write("OUT/pretrain/sentencepiece.bpe.model")
             self.write("OUT/pretrain/dict.txt")
+            self.write("OUT/pretrain/mono/en/train.bin")
         if script.endswith("/prepare"):
             return
         self.write("OUT/pretrain/dict.txt")
@@ -217,6 +243,8 @@ class Place:
             self.write(f"OUT/mt/dict.{lang}.txt")
         for objective in ("camlm", "mlm"):
             self.write(f"OUT/checkpoints/{objective}/checkpoint_last.pt")
+        if script.startswith("evidence/"):
+            self.evidence()
         if script.endswith("/train"):
             shutil.rmtree(self.folder / "OUT/checkpoints")
         for name in ("train-en.tsv", "test-deu.source", "test-deu.eng"):
@@ -240,6 +268,24 @@ class Place:
                 self.write(f"{place}/checkpoints/{name}.s{seed}/checkpoint_best.pt")
             for name in ("test.de", "test.en", "test.fr", "test.cs", "test_2016_flickr.de", "test_2016_flickr.fr"):
                 self.write(f"OUT/raw/{name}")
+
+    def evidence(self) -> None:
+        """What its comparisons need, in OUT."""
+        for name in (
+            "vocabulary/dict.txt",
+            "pretrain.mono/dict.txt",
+            "denoising/mono/dict.txt",
+            "raw/captions.test_2016_flickr.de",
+        ):
+            self.write(f"OUT/{name}")
+        for data in ("en-de.500", "en-de.1000", "en-de.2000", "en-de.8000", "en-de.29000", "en-fr.29000"):
+            self.write(f"OUT/captions.{data}/dict.en.txt")
+        for run in ("xlm.p3.en-de.29000.lr3e-3.dropout0.25.s2", "veco.p1.en-de.2000.lr1e-3.dropout0.1.s1",
+                    "veco.p1.en-de.1000.lr3e-3.dropout0.25.s1"):  # fmt: skip
+            self.write(f"OUT/finetuned/{run}/checkpoint_best.pt")
+        for model in ("camlm.veco", "mlm.xlm", "nmt", "mbart"):
+            for seed in (1, 3):
+                self.write(f"OUT/checkpoints/{model}.s{seed}/checkpoint_last.pt")
 
     def call(self, case: str) -> str:
         """The case's part of the table: the call, and the commands that it ran; the error if it ended in one."""

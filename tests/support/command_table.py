@@ -195,6 +195,7 @@ COMMANDS = {
             "--sentencepiece m": {"Plan.sentencepiece": P("m")},
             "--dict d": {"Plan.dictionary": P("d")},
             "--vocab-size 90": {"Plan.vocab_size": 90},
+            "--soft-vocab-limit": {"Plan.soft_vocab_limit": True},
             "--vocab-lines 80": {"Plan.vocab_lines": 80},
             "--character-coverage 0.9": {"Plan.character_coverage": 0.9},
             "--output p": {"Plan.output": P("p")},

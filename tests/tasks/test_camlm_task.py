@@ -131,7 +131,7 @@ def test_time_left_is_told_at_the_rate_of_the_last_updates(make_task):
     task = make_task(max_update=310)
     criterion, log = criterion_for(task), {"loss": torch.tensor(1.0), "sample_size": 1, "ntokens": 1, "nsentences": 1}
     log.update({f"{kind}_{what}": 0 for kind in ("mono", "bitext") for what in ("pairs", "tokens")})
-    task.begun.extend([(10, 1000.0), (110, 2800.0)])  # 18 seconds an update, and 200 updates to go
+    task.begun.extend([(10, 1000.0), (60, 1100.0), (110, 2800.0)])  # 18 seconds an update, and 200 updates to go
     for training, expected in ((True, 1.0), (False, None)):
         with metrics.aggregate(new_root=True) as agg:
             task.reduce_metrics([log], criterion.train(training))

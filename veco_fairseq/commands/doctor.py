@@ -91,6 +91,14 @@ def gpus_of_pytorch() -> Iterator[tuple[str, str]]:
         yield f"GPU {number}", f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB, {bf16}"
 
 
+def mismatched(audio: str | None, torch: str | None) -> list[str]:
+    """Return a line if torchaudio is of another version than torch, which it need not say itself."""
+    if not audio or not torch or audio.split(".")[:2] == torch.split(".")[:2]:
+        return []
+    why = f"torchaudio {audio} is of another version than torch {torch}, and transformers may load no model beside it"
+    return [f"{why}: pip uninstall torchaudio, which nothing here needs"]
+
+
 def misfits() -> Iterator[str]:
     """Yield each requirement of this package, fairseq-fixed and torchaudio that is missing or has a wrong version."""
     for package in ("veco_fairseq", "fairseq-fixed", "torchaudio"):
@@ -172,7 +180,8 @@ def main(args: argparse.Namespace) -> int:
     versions = {package: version(package) for package in (*PACKAGES, "fairseq")}
     for what, how in report(args.load):
         print(f"{what:14} {how}")
-    problems = [*conflicts(versions), *misfits(), *(failures(versions) if args.load else unmended(versions))]
+    tried = failures(versions) if args.load else [*mismatched(versions["torchaudio"], versions["torch"]), *unmended(versions)]
+    problems = [*conflicts(versions), *misfits(), *tried]
     for problem in problems:
         print(f"PROBLEM        {problem}")
     if not (problems or args.load):

@@ -34,6 +34,9 @@ def add_arguments(parser: Parser) -> None:
         "--vocab-size", type=COUNT, metavar="N", help="instead of these two: train a vocabulary of N pieces on all languages"
     )
     parser.add_argument(
+        "--soft-vocab-limit", action="store_true", help="make fewer pieces than --vocab-size where the text has no more"
+    )
+    parser.add_argument(
         "--vocab-lines",
         type=COUNT,
         default=2_000_000,
@@ -64,6 +67,7 @@ def main(args: argparse.Namespace) -> None:
         dictionary=args.dict,
         character_coverage=args.character_coverage,
         vocab_lines=args.vocab_lines,
+        soft_vocab_limit=args.soft_vocab_limit,
         workers=default_workers() if args.workers is None else args.workers,
     )
     print(report_table(prepare_root(plan)))

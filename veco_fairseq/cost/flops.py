@@ -67,7 +67,7 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
     task = tasks.setup_task(cfg.task)
     model, criterion = task.build_model(cfg.model, from_checkpoint=True).train(), task.build_criterion(cfg.criterion).train()
     task.load_dataset(cfg.dataset.train_subset)
-    batches = task.get_batch_iterator(
+    iterator = task.get_batch_iterator(
         task.dataset(cfg.dataset.train_subset),
         max_tokens=cfg.dataset.max_tokens,
         max_sentences=cfg.dataset.batch_size,
@@ -75,14 +75,17 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
         ignore_invalid_inputs=True,
         required_batch_size_multiple=cfg.dataset.required_batch_size_multiple,
         seed=cfg.common.seed,
-    ).next_epoch_itr()
+    )
+    dataset = iterator.dataset
+    dataset.set_epoch(iterator.next_epoch_idx)
+    batches = iterator.ordered_batches(iterator.next_epoch_idx, False, True)  # as in training, shuffled
 
     class NoOptimizer:
         backward = staticmethod(lambda loss: loss.backward())
 
-    counted = list(itertools.islice(batches, 0, len(batches), max(1, len(batches) // sample_updates)))
     of_batches = []
-    for sample in counted:
+    for batch in itertools.islice(batches, 0, len(batches), max(1, len(batches) // sample_updates)):
+        sample = iterator.collate_fn([dataset[index] for index in batch])
         with counter() as operations:
             task.train_step(sample, model, criterion, NoOptimizer, update_num=0)
         of_batches.append(operations.get_total_flops())

@@ -3,6 +3,7 @@
 """Translates raw text to raw text with a fine-tuned fairseq translation model."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -33,6 +34,22 @@ class Part(NamedTuple):
     source: list[str]
     prefix: list[str]
     constraints: list[list[str]]
+
+
+@contextmanager
+def _told(checkpoint: Path_) -> Iterator[None]:
+    """Tell in one line what fairseq finds missing when it loads a model."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        where = f"{error.filename}: is not there, where {checkpoint} has its data"
+        raise UserError(f"{where}: give --data DIR, the folder of dict.LANG.txt") from error
+    except Exception as error:
+        if "Could not infer language pair" not in str(error):
+            raise
+        raise UserError(
+            f"{checkpoint}: was not trained to translate yet: fine-tune it first (fairseq-train --finetune-from-model {checkpoint})"
+        ) from error
 
 
 class Translator:
@@ -73,9 +90,10 @@ class Translator:
             if not Path(path).is_file():
                 raise UserError(f"{path}: no such checkpoint: check the path")
         overrides = {"data": str(data)} if data is not None else {}
-        models, config, self.task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(path) for path in checkpoints], arg_overrides=overrides
-        )
+        with _told(checkpoints[0]):
+            models, config, self.task = checkpoint_utils.load_model_ensemble_and_task(
+                [str(path) for path in checkpoints], arg_overrides=overrides
+            )
         if not hasattr(self.task, "build_dataset_for_inference") or not hasattr(models[0], "decoder"):
             kind = type(models[0]).__name__
             raise UserError(f"{checkpoints[0]}: is a {kind}, not a translation model: convert it first")

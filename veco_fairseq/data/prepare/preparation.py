@@ -111,6 +111,7 @@ def _vocabulary_inputs(plan: Plan) -> dict[str, Any]:
         require_own_pieces(load_sentencepiece(plan.sentencepiece), plan.sentencepiece, read_symbols(plan.dictionary))
         return {"given": checksum(plan.sentencepiece.read_bytes(), plan.dictionary.read_bytes())}
     return {
+        **({"soft_vocab_limit": True} if plan.soft_vocab_limit else {}),
         "vocab_size": plan.vocab_size,
         "character_coverage": plan.character_coverage,
         "vocab_lines": plan.vocab_lines,
@@ -149,7 +150,11 @@ def _make_vocabulary(plan: Plan, surveys: dict[str, Survey], manifest: Manifest,
         lines = min(sum(surveys[p.name].kept * len(p.languages) for p in plan.parts), plan.vocab_lines)
         say(f"vocabulary: training SentencePiece, {plan.vocab_size:,} pieces, on about {lines:,} lines")
         model = train_sentencepiece(
-            training_lines(plan, surveys), plan.vocab_size, character_coverage=plan.character_coverage, quiet=lines < 500_000
+            training_lines(plan, surveys),
+            plan.vocab_size,
+            character_coverage=plan.character_coverage,
+            quiet=lines < 500_000,
+            at_most=plan.soft_vocab_limit,
         )
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         contents = (model, dictionary_text(processor, plan.output / MODEL_NAME).encode("utf-8"))

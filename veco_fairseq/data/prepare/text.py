@@ -57,6 +57,7 @@ class Plan:
     dictionary: Path | None = None
     character_coverage: float = 0.9998
     vocab_lines: int = 2_000_000
+    soft_vocab_limit: bool = False
     workers: int = field(default_factory=default_workers)
 
     def __post_init__(self) -> None:

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# Translate the test set once, with the checkpoint, learning rate and dropout that validation prefers, and keep the scores.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/arms.sh"
+
+PROGRAM=fairseq-generate
+parse_options out= arm=veco data=en-de.2000 lr= dropout= seed=1 pretraining=1 results= try -- "$@"
+choose_out evidence
+comparisons
+in_try data="${SIZES[0]}"
+require_arm
+choose
+of_pair "${OPTIONS[data]%.*}"
+task
+run_of
+folder=$OUT/finetuned/$RUN result=$OUT/scores/$RUN
+require "$folder/checkpoint_best.pt" "run finetune.sh first"
+step "translation, $RUN" "$result.out" to_file "{}" fairseq-generate "$OUT/captions.${OPTIONS[data]}" --user-dir "$USER_DIR" \
+    --path "$folder/checkpoint_best.pt" "${TASK[@]}" --gen-subset test --beam 5 --max-len-a 1.5 --max-len-b 20 \
+    --batch-size 128 --remove-bpe sentencepiece "${EXTRA[@]}"
+python "$REPOSITORY/scripts/score.py" --generate-output "$result.out" --reference "$OUT/raw/captions.test_2016_flickr.$TGT" \
+    --lang "$TGT" --json "$result.json"
+[[ -z ${OPTIONS[results]} ]] ||
+    python "$REPOSITORY/data-bin-recipes/evidence/results.py" "$OUT" record "$RUN" "${OPTIONS[results]}"

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What the fine-tunings of a folder gave: the learning rate and dropout that validation prefers, and a line of JSON for each."""
+
+import argparse
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from veco_fairseq.checkpoints.reading import read_checkpoint
+from veco_fairseq.cli import run
+from veco_fairseq.errors import UserError
+from veco_fairseq.plots import read_curve
+
+REPOSITORY = Path(__file__).parents[2]
+NAME = re.compile(
+    r"(?P<arm>.+)\.p(?P<pretraining>\d+)\.(?P<data>\S+\.\d+)\.lr(?P<lr>\S+)\.dropout(?P<dropout>\S+)\.s(?P<seed>\d+)"
+)
+
+
+class Run(NamedTuple):
+    """A fine-tuning that has ended.
+
+    Attributes:
+        name: of its folder.
+        settings: arm, seed of pre-training, data, learning rate, dropout and seed.
+        curve: (updates, validation loss in bits a token) of each validation.
+    """
+
+    name: str
+    settings: dict[str, str]
+    curve: list[tuple[int, float]]
+
+    @property
+    def best(self) -> tuple[float, int]:
+        """Lowest validation loss, and the updates until then."""
+        return min((loss, updates) for updates, loss in self.curve)
+
+
+def finished(out: Path) -> list[Run]:
+    """The fine-tunings that have ended, by name."""
+    names = sorted(path.name.removesuffix(".done") for path in (out / "finetuned").glob("*.done"))
+    return [
+        Run(name, found.groupdict(), read_curve(out / f"finetuned/{name}/train.log", "loss"))
+        for name in names
+        if (found := NAME.fullmatch(name))
+    ]
+
+
+def chosen(runs: list[Run], arm: str, data: str) -> Run:
+    """The run of this arm and data, of the first seeds, that has the lowest validation loss; the test set has no say."""
+    grid = [run for run in runs if run.settings.items() >= {"arm": arm, "data": data, "pretraining": "1", "seed": "1"}.items()]
+    if not grid:
+        raise UserError(f"{arm}, {data}: no fine-tuning to choose from has ended: run finetune.sh with some --lr first")
+    return min(grid, key=lambda run: run.best)
+
+
+def command(out: Path, name: str) -> str:
+    """The command that fine-tuned it, with the recipe's folder as OUT."""
+    words = shlex.split((out / f"finetuned/{name}.begun").read_text(encoding="utf-8"))
+    words = words[words.index("fairseq-train") : words.index("--save-dir")]
+    return shlex.join(word.replace(str(out), "OUT").replace(f"{REPOSITORY}/", "") for word in words)
+
+
+def line(out: Path, name: str) -> dict:
+    """All that is to be known of a run: its settings, validation, scores, cost, command and commit."""
+    run = next((run for run in finished(out) if run.name == name), None)
+    if run is None:
+        raise UserError(f"{out / 'finetuned' / name}: is not there, or has not ended: run finetune.sh first")
+    scores = json.loads((out / f"scores/{name}.json").read_text(encoding="utf-8"))
+    best, updates = run.best
+    state = read_checkpoint(out / f"finetuned/{name}/checkpoint_best.pt", mapped=True)
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True)
+    return {
+        **{key: value for key, value in run.settings.items() if not key.isdigit()},
+        "updates": updates,
+        "valid_loss": best,
+        "sacrebleu": scores["sacrebleu"]["score"],
+        "chrf": scores["chrf"]["score"],
+        "signatures": [scores[metric]["signature"] for metric in ("sacrebleu", "chrf")],
+        "seconds": round(state["extra_state"]["previous_training_time"]),
+        "curve": run.curve,
+        "command": command(out, name),
+        "commit": commit.stdout.strip(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("out", type=Path, help="the folder of the recipe's scripts")
+    commands = parser.add_subparsers(dest="command", required=True)
+    best = commands.add_parser("best", help="print the learning rate and the dropout that validation prefers")
+    best.add_argument("arm")
+    best.add_argument("data")
+    record = commands.add_parser("record", help="add a run's line to a file")
+    record.add_argument("name")
+    record.add_argument("file", type=Path)
+    args = parser.parse_args()
+    if args.command == "best":
+        settings = chosen(finished(args.out), args.arm, args.data).settings
+        print(settings["lr"], settings["dropout"])
+        return
+    args.file.parent.mkdir(parents=True, exist_ok=True)
+    with open(args.file, "a", encoding="utf-8") as file:  # several processes may add lines
+        file.write(json.dumps(line(args.out, args.name), ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    run(main)

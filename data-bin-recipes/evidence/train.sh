@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# Pre-train one arm of the comparisons.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/arms.sh"
+
+PROGRAM=fairseq-train
+parse_options out= arm=veco seed=1 try -- "$@"
+choose_out evidence
+comparisons
+OPTIONS[pretraining]=${OPTIONS[seed]}
+require_arm
+[[ ${OPTIONS[arm]} != random ]] || die "--arm random: is not pre-trained"
+pretrain_model "${OPTIONS[arm]}" "${OPTIONS[seed]}" "${EXTRA[@]}"

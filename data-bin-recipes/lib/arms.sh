@@ -1,0 +1,135 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# shellcheck shell=bash
+#
+# The arms of the evidence: how each is pre-trained, and what fine-tuning starts from. This file sources what it needs.
+
+source "$(dirname "${BASH_SOURCE[0]}")/many.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../evidence/settings"
+
+about arm ARM "what fine-tuning starts from: random, nmt, xlm, mbart, veco, no-stop, xlm-updates, veco-mono or xlm-mono \
+(README.md says what they are)"
+about data DIRECTION.PAIRS "the direction and the number of pairs of fine-tuning"
+about pretraining N "seed of pre-training"
+about dropout X "dropout of fine-tuning"
+about results FILE "add a line of JSON for each run to this file (compare.sh: default results.jsonl in --out)"
+
+# comparisons: sets SRC, and PAIRS of pre-training; with --try the settings are smaller.
+comparisons() {
+    local lang arm
+    SRC=${LANGS[0]} PAIRS=()
+    for lang in "${LANGS[@]:1}"; do
+        PAIRS+=("$SRC-$lang")
+    done
+    trying || return 0
+    SIZES=(en-de.1000) EVERY=([1000]=5) REPEATED=() RATES=(2e-3) SEEDS=(1)
+    MOST_UPDATES=10 PIECES=$((3 * TRY_PIECES)) WARMUP=5 VALID=$TRY_REST
+    for arm in "${!UPDATES[@]}"; do
+        UPDATES[$arm]=10
+    done
+}
+
+# require_arm: end unless --arm is pre-trained here, or random.
+require_arm() {
+    require_number seed pretraining
+    [[ ${OPTIONS[arm]} == random || -v UPDATES[${OPTIONS[arm]}] ]] ||
+        die "--arm ${OPTIONS[arm]}: must be one of: ${MAIN_ARMS[*]} ${MORE_ARMS[*]}"
+}
+
+# pretrained_folder ARM SEED: print the name of its checkpoints' folder, which begins with the objective.
+pretrained_folder() {
+    case $1 in
+    nmt | mbart) printf '%s.s%s' "$1" "$2" ;;
+    xlm*) printf 'mlm.%s.s%s' "$1" "$2" ;;
+    *) printf 'camlm.%s.s%s' "$1" "$2" ;;
+    esac
+}
+
+# Every training has the optimizer of lib/pretraining.sh.
+OPTIMIZER=(--optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 1.0 --weight-decay 0.01)
+LOG=(--log-format simple --log-interval 20 --no-epoch-checkpoints)
+MODEL=(--arch veco_mt_tiny --decoder-layers 3)
+
+# stock_options OPTION...: sets STOCK, these options for fairseq's own models, which have --amp instead of --autocast bf16.
+stock_options() {
+    local given=" $* "
+    given=${given/ --autocast bf16 / --amp }
+    read -ra STOCK <<<"$given"
+}
+
+# pretrain_model ARM SEED OPTION...: pre-train it. All have three layers of 192; nmt and mbart have three more in a decoder.
+pretrain_model() {
+    local arm=$1 seed=$2 updates=${UPDATES[$1]} name folder objective=() data=() languages
+    name=$(pretrained_folder "$1" "$2") folder=$OUT/checkpoints/$name
+    shift 2
+    languages=$(IFS=, && printf '%s' "${LANGS[*]}")
+    case $arm in
+    nmt)
+        data=("$OUT/mt" --task veco_multilingual_translation --alpha 0.5 --batch-size 64 --required-batch-size-multiple 1)
+        objective=(--criterion label_smoothed_cross_entropy --label-smoothing 0.1) ;;
+    mbart) # Liu et al. (2020), section 2.2
+        data=("$OUT/denoising/mono" --task multilingual_denoising --langs "$languages" --add-lang-token
+            --multilang-sampling-alpha 0.7 --tokens-per-sample 128 --sample-break-mode complete --max-tokens 2560)
+        objective=(--criterion cross_entropy --mask 0.35 --mask-length span-poisson --poisson-lambda 3.5 --replace-length 1
+            --permute-sentences 1 --rotate 0) ;;
+    *)
+        [[ $arm != *-mono ]] || ROOT=$OUT/pretrain.mono
+        [[ $arm != no-stop ]] || objective=(--no-stop-gradient)
+        pretrain "$OUT" "$name" "$updates" "$seed" --mono-batch-size 8 --mono-max-length 128 --bitext-batch-size 32 \
+            --bitext-max-length 64 --max-tokens 16384 --bitext-mask-prob 0.5 --bitext-mask-spread 0.5 "${objective[@]}" \
+            --lr "$RATE" --warmup-updates "$WARMUP" --dropout 0 --attention-dropout 0 "$@"
+        return ;;
+    esac
+    stock_options "$@"
+    require "${data[0]}" "run prepare.sh first"
+    training "pre-training, $name" "$folder" fairseq-train "${data[@]}" --distributed-world-size 1 --user-dir "$USER_DIR" \
+        "${objective[@]}" "${MODEL[@]}" "${OPTIMIZER[@]}" --lr-scheduler polynomial_decay --lr "$RATE" \
+        --warmup-updates "$WARMUP" --total-num-update "$updates" --max-update "$updates" --seed "$seed" "${LOG[@]}" \
+        --dropout 0 --attention-dropout 0 --save-dir "$folder" "${STOCK[@]}"
+}
+
+# TASK: the options of fine-tuning's and generation's task. All arms have the token of the target language.
+task() { TASK=(--task veco_multilingual_translation --source-lang "$SRC" --target-lang "$TGT"); }
+
+# start ARM PRETRAINING SEED: sets START, the options of fairseq-train that begin with the pre-trained model.
+start() {
+    local arm=$1 pretraining=$2 seed=$3 model converted new=()
+    START=()
+    [[ $arm != random ]] || return 0
+    model=$OUT/checkpoints/$(pretrained_folder "$arm" "$pretraining")/checkpoint_last.pt
+    require "$model" "run train.sh --arm $arm --seed $pretraining first"
+    converted=$OUT/converted/$arm.p$pretraining
+    case $arm in
+    nmt) converted=$model ;;
+    mbart)
+        converted+=.pt
+        step "conversion, $arm" "$converted" python "$REPOSITORY/data-bin-recipes/evidence/mbart.py" "$model" \
+            "$OUT/vocabulary/dict.txt" --langs "$(IFS=, && printf '%s' "${LANGS[*]}")" --output "$converted" ;;
+    *)
+        [[ $arm != xlm* ]] || { converted+=.s$seed && new=(--random-cross-attention --seed "$seed"); }
+        converted+=.pt
+        step "conversion, $arm" "$converted" python "$REPOSITORY/scripts/convert_to_seq2seq.py" --checkpoint "$model" \
+            --output "$converted" --decoder-layers 3 --dict "$OUT/vocabulary/dict.txt" "${new[@]}" ;;
+    esac
+    START=(--finetune-from-model "$converted")
+}
+
+# run_of: sets RUN, the name of a fine-tuning.
+run_of() {
+    local name
+    RUN=${OPTIONS[arm]}.p${OPTIONS[pretraining]}.${OPTIONS[data]}
+    for name in lr dropout; do
+        RUN+=.$name${OPTIONS[$name]}
+    done
+    RUN+=.s${OPTIONS[seed]}
+}
+
+# choose: sets --lr and --dropout, where they are not given, to those of the lowest validation loss in the grid: that of
+# 2,000 pairs for as many or fewer, and that of 29,000 for more, both of English-German.
+choose() {
+    local grid=en-de.29000 best
+    ((${OPTIONS[data]##*.} > 2000)) || grid=en-de.2000
+    ! trying || grid=${SIZES[0]}
+    best=$(python "$REPOSITORY/data-bin-recipes/evidence/results.py" "$OUT" best "${OPTIONS[arm]}" "$grid") || exit 1
+    : "${OPTIONS[lr]:=${best% *}}" "${OPTIONS[dropout]:=${best#* }}"
+}
