@@ -2,10 +2,11 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Arguments that do not go together, and outputs that would replace an input: one line, and nothing is written."""
 
+import subprocess
 import sys
 
 import pytest
-from conftest import error_line
+from conftest import REPOSITORY, error_line
 
 from veco_fairseq import cli
 from veco_fairseq.errors import UserError
@@ -95,6 +96,21 @@ def test_exit_codes(monkeypatch, capsys, main, code, said):
     with pytest.raises(SystemExit) as end:
         cli.run(main)
     assert (end.value.code, capsys.readouterr().err) == (code, said)
+
+
+def test_what_fairseq_logs_at_import_stays_out_of_a_commands_output():
+    code = """
+import logging
+from veco_fairseq.cli import run
+def main():
+    logging.basicConfig(level=logging.DEBUG)  # as some modules of fairseq do
+    logging.getLogger("fairseq.tasks").info("unasked for")
+    logging.getLogger("fairseq.tasks").warning("worth knowing")
+run(main)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=60)
+    assert (result.returncode, result.stdout) == (0, "")
+    assert "worth knowing" in result.stderr and "unasked for" not in result.stderr
 
 
 def test_a_mistake_of_ours_keeps_its_traceback(monkeypatch):

@@ -58,6 +58,17 @@ def test_what_is_missing_or_does_not_fit_is_told(tmp_path, monkeypatch):
     assert "torch 2.13.0+cpu does not fit torchaudio, which needs ==2.11.0" in audio and "pip uninstall torchaudio" in audio
 
 
+@pytest.mark.parametrize("audio, torch, told", [
+    ("2.11.0", "2.15.0+cu132", True), ("2.15.0", "2.15.1+cpu", False), ("2.5.0", "2.50.0", True), (None, "2.15.0", False),
+    ("2.11.0", None, False),
+])  # fmt: skip
+def test_a_torchaudio_of_another_version_than_torch_is_told_without_loading_it(audio, torch, told):
+    lines = doctor.mismatched(audio, torch)
+    assert len(lines) == told
+    assert all(line.startswith(f"torchaudio {audio} is of another version than torch {torch}") for line in lines)
+    assert all("pip uninstall torchaudio" in line for line in lines)
+
+
 def test_nothing_heavy_is_loaded_unless_asked_for(run):
     code = "import sys; from veco_fairseq.__main__ import main; sys.argv = ['veco', 'doctor']\ntry: main()\nexcept SystemExit as end: print(end.code, sorted({'torch', 'fairseq', 'numpy'} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=REPOSITORY)

@@ -18,6 +18,7 @@ from support.preparation import (
 
 from veco_fairseq.data.prepare.preparation import MANIFEST_NAME, prepare_root
 from veco_fairseq.data.prepare.text import Plan, parse_parts
+from veco_fairseq.data.sentencepiece import load_sentencepiece
 from veco_fairseq.errors import UserError
 
 
@@ -86,6 +87,19 @@ def test_bad_vocabulary_options(tmp_path):
     with pytest.raises(UserError, match="not both"):
         Plan(tmp_path / "root", parts, 0, vocab_size=50, sentencepiece=source)
     assert not (tmp_path / "root/dict.txt").exists()
+
+
+def test_a_soft_limit_makes_as_many_pieces_as_the_text_has(tmp_path):
+    source = write_lines(tmp_path / "x", text_lines("xx", 50))
+    parts = parse_parts([f"xx={source}"], [])
+    with pytest.raises(UserError, match="at most") as error:
+        prepare_root(Plan(tmp_path / "root", parts, 0, vocab_size=5000))
+    most = int(str(error.value).rsplit(" ", 1)[1])
+    prepare_root(Plan(tmp_path / "root", parts, 0, vocab_size=5000, soft_vocab_limit=True))
+    pieces = len(load_sentencepiece(tmp_path / "root/sentencepiece.bpe.model"))
+    assert 11 < pieces <= most
+    prepare_root(Plan(tmp_path / "other", parts, 0, vocab_size=20, soft_vocab_limit=True))
+    assert len(load_sentencepiece(tmp_path / "other/sentencepiece.bpe.model")) == 20
 
 
 def test_foreign_or_damaged_root_is_refused(tmp_path, vocabulary):

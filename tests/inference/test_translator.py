@@ -13,6 +13,7 @@ from conftest import REPOSITORY, error_line, make_dictionary
 from fairseq.dataclass.configs import GenerationConfig
 
 from veco_fairseq.data.sentencepiece import MODEL_NAME, train_sentencepiece
+from veco_fairseq.errors import UserError
 from veco_fairseq.inference.requests import Hypothesis, Request
 from veco_fairseq.inference.translator import Part, Translator, _pieces, translate_stream
 
@@ -69,6 +70,18 @@ def test_bad_input(run, tmp_path):
     (tmp_path / "cut.pt").write_bytes(b"PK")
     assert "cut.pt: cannot be read (2 bytes)" in error_line(run(*command, tmp_path / "cut.pt"))
     assert "--buffer-size 0: must be at least 1" in error_line(run(*command, "none.pt", "--buffer-size", "0"))
+
+
+@pytest.mark.parametrize("error, message", [
+    (Exception("Could not infer language pair, please provide it explicitly"), "m.pt: was not trained to translate yet: fine-tune it"),
+    (FileNotFoundError(2, "No such file", "old/dict.en.txt"), "old/dict.en.txt: is not there, where m.pt has its data: give --data DIR"),
+])  # fmt: skip
+def test_what_fairseq_misses_in_a_model_is_told(monkeypatch, tmp_path, error, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.pt").write_bytes(b"")
+    monkeypatch.setattr("fairseq.checkpoint_utils.load_model_ensemble_and_task", mock.Mock(side_effect=error))
+    with pytest.raises(UserError, match=message):
+        Translator(["m.pt"])
 
 
 def test_standard_input_is_utf_8_without_its_mark_and_lines_end_at_line_feeds_alone(monkeypatch):

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from recipes import TRANSLATION, UNDERSTANDING
+from recipes.cases import TRANSLATION, UNDERSTANDING
 
 
 def show(told: str, names: dict[str, str]) -> list[str]:

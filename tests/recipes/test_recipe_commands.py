@@ -7,7 +7,8 @@ import shlex
 
 import pytest
 
-from recipes import RECIPES, SCRIPTS, TABLE, TRANSLATION, UNDERSTANDING, Place, cases, help_of
+from recipes import RECIPES, SCRIPTS, TABLE, Place, help_of
+from recipes.cases import TRANSLATION, UNDERSTANDING, cases
 from recipes.showing import show, shown
 
 EXPECTED = {part.split("\n", 1)[0].removeprefix("$ "): part.rstrip("\n") for part in TABLE.read_text().split("\n\n")}
