@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from support.exported import make_translation
 
 from veco_fairseq.checkpoints.bart import export_translation
-from veco_fairseq.checkpoints.card import Facts, scores_list, write_card
+from veco_fairseq.checkpoints.card import Facts, scores_list, translating, write_card
 from veco_fairseq.checkpoints.huggingface import export_hf
 from veco_fairseq.checkpoints.translation import read_translation
 from veco_fairseq.errors import UserError
@@ -23,6 +23,12 @@ OPTIONS = {
     "update_freq": [4], "distributed_world_size": 2, "lr": [0.004], "lr_scheduler": "polynomial_decay", "warmup_updates": 1500,
     "criterion": "label_smoothed_cross_entropy", "label_smoothing": 0.2, "dropout": 0.3, "seed": 7,
 }  # fmt: skip
+
+
+def test_a_model_of_many_directions_says_how_to_choose_one():
+    told = translating(["en-de", "de-en", "en-pt_BR"])
+    assert 'tokenizer(["<2de> A sentence.", "<2pt_BR> Another one."]' in told and "The token before a source says" in told
+    assert "<2" not in translating() and 'tokenizer(["A sentence.", "Another one."]' in translating()
 
 
 def card(tmp_path, scores="", updates=12345, languages=("no", "de"), extra=None, **options):

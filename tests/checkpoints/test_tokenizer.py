@@ -88,6 +88,18 @@ def test_a_language_token_ends_a_source():
     assert tokenizer.decode([*ids, len(symbols) - 1]) == "the cat"  # all of them are special
 
 
+def test_a_source_begins_with_the_token_of_the_language_to_translate_into():
+    model = processor()
+    symbols = [*SPECIALS, *ordinary_pieces(model), "<2de>", "<2pt_BR>"]
+    tokenizer = fast_tokenizer(model, symbols, ["</s>"], "</s>")
+    tokenizer.encode_special_tokens = True  # as tokenizer_config.json asks
+    for number, token in enumerate(symbols[-2:], len(symbols) - 2):
+        for line in (f"{token} the cat", f"{token}the cat", f"{token}   the cat"):
+            assert tokenizer.encode(line).ids == [number, *expected(model, symbols, "the cat")], line
+    assert tokenizer.encode("</s> the cat").ids == expected(model, symbols, "</s> the cat")
+    assert tokenizer.encode("<2xx> the cat").ids == expected(model, symbols, "<2xx> the cat")
+
+
 def test_a_bpe_model_is_refused():
     model = processor(model_type="bpe")
     with pytest.raises(ValueError, match="is no unigram model"):

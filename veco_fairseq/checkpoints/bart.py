@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from veco_fairseq.checkpoints.card import TRANSLATE, Facts, scores_list, write_card
+from veco_fairseq.checkpoints.card import Facts, scores_list, translating, write_card
 from veco_fairseq.checkpoints.huggingface import Export, import_transformers, write_json
 from veco_fairseq.checkpoints.pretrained import updates_of
 from veco_fairseq.checkpoints.tokenizer import write_tokenizer
@@ -230,12 +230,17 @@ def _with_vocabulary(config: dict[str, Any], tokens: int) -> dict[str, Any]:
 
 def _facts(translation: Translation, shape: Shape, tensors: dict[str, Tensor]) -> Facts:
     source, target = translation.langs
+    title = f"Translation from {source} to {target}" if source and target else "Translation"
+    directions = translation.directions
+    if directions:
+        title = f"Translation in {len(directions)} directions: {', '.join(directions)}"
     return Facts(
-        title=f"Translation from {source} to {target}" if source and target else "Translation",
-        languages=[lang for lang in (source, target) if lang],
+        title=title,
+        languages=sorted({lang for pair in directions for lang in pair.split("-")})
+        or [lang for lang in (source, target) if lang],
         pipeline="translation",
         architecture=shape.architecture,
-        usage=TRANSLATE,
+        usage=translating(directions),
         options=translation.model,
         updates=updates_of(translation.state),
         tokens=len(translation.target),

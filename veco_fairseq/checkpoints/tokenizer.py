@@ -11,7 +11,7 @@ from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 from veco_fairseq.checkpoints.huggingface import write_json
 from veco_fairseq.checkpoints.translation import Translation
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece, ordinary_pieces
-from veco_fairseq.data.symbols import NO_PIECE, SPECIALS
+from veco_fairseq.data.symbols import NO_PIECE, SPECIALS, TARGET_TOKEN
 
 # Below the least probable piece: so that a text never becomes a symbol that is no piece, such as "[en]".
 NEVER = 100.0
@@ -62,6 +62,8 @@ def missing_pieces(model: SentencePieceProcessor, symbols: Sequence[str]) -> lis
 def fast_tokenizer(model: SentencePieceProcessor, symbols: Sequence[str], source_end: Sequence[str], target_end: str) -> Any:
     """A ``tokenizers.Tokenizer`` that cuts text as the SentencePiece model does.
 
+    A text may begin with the token of a language to translate into, such as ``<2de>``, if the dictionary has it.
+
     Args:
         model: of unigrams.
         symbols: by id; the dictionary's, and after them :func:`missing_pieces`.
@@ -91,6 +93,8 @@ def fast_tokenizer(model: SentencePieceProcessor, symbols: Sequence[str], source
     tokenizer.decoder = decoders.Sequence([decoders.Metaspace(prepend_scheme=scheme), *from_bytes])
     special = dict.fromkeys([*SPECIALS, *source_end, target_end])
     tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in special])
+    # In "<2de> A sentence." the token is itself, where a text may not have special ones.
+    tokenizer.add_tokens([AddedToken(token, normalized=False, rstrip=True) for token in symbols if TARGET_TOKEN.fullmatch(token)])
     tokenizer.post_processor = processors.TemplateProcessing(
         single=["$A", *source_end],
         pair=["$A", "$B", *source_end],

@@ -66,6 +66,11 @@ class Translation(NamedTuple):
         return all(lang and has_language_token(words, lang) for words, lang in zip(dictionaries, self.langs))
 
     @property
+    def directions(self) -> list[str]:
+        """The directions that a model of many was trained for, such as ``en-de``; of another model none."""
+        return list((self.state.get("task_state") or {}).get("lang_pairs") or [])
+
+    @property
     def keeps_lm_head(self) -> bool:
         return bool(getattr(self.model, "keep_lm_head", False))
 
