@@ -87,7 +87,7 @@ squad() {
 # matching PATTERN LANG: set FILES to the files in SOURCE that match this pattern, in which @ stands for the language.
 matching() {
     local pattern=${1//@/$2}
-    mapfile -t FILES < <(cd "$SOURCE" && { compgen -G "$pattern" || compgen -G "$pattern.gz"; } | sort)
+    mapfile -t FILES < <(cd "$SOURCE" && { compgen -G "$pattern" || compgen -G "$pattern.gz"; } | LC_ALL=C sort)
     FILES=("${FILES[@]/#/$SOURCE/}")
 }
 

@@ -227,6 +227,17 @@ def test_other_vocabularies(folder, make_model):
         init_from(model.encoder, model.encoder.dictionary, HEADS, folder)
 
 
+@pytest.mark.parametrize("types", [-1, 1])
+def test_a_vocabulary_of_another_size_than_the_embeddings(types, roberta, symbols, make_model, tmp_path):
+    torch.save({"args": argparse.Namespace(encoder_attention_heads=HEADS), "model": roberta.state_dict()}, tmp_path / "model.pt")
+    of_it = [*symbols[4:-1], "more"][: len(symbols) - 5 + types]
+    (tmp_path / "dict.txt").write_text("".join(f"{symbol} 1\n" for symbol in of_it), encoding="utf-8")
+    model = make_model(dictionary_of(symbols), dim=DIM, layers=LAYERS)
+    told = f"its vocabulary of {len(symbols) + types} tokens fits neither its {len(symbols)} rows"
+    with pytest.raises(UserError, match=told):
+        init_from(model.encoder, model.encoder.dictionary, HEADS, tmp_path)
+
+
 @needs_transformers
 def test_training_starts_from_it_once(make_root, train, folder, symbols, tmp_path):  # noqa: F811
     """A first run says what it copied, and a resumed one does not need the file any more."""

@@ -21,6 +21,12 @@ SIMPLE = [
     f"{START} train_inner | epoch 001:     40 / 227 loss=8, nll_loss=7.763, ppl=nan, num_updates=40, lr=1e-05",
     f"{START} valid | epoch 001 | valid on 'valid' subset | loss 5.5 | ppl 9 | num_updates 40 | best_loss 5.5",
 ]
+RESUMED = [  # after a kill, from the checkpoint of update 20, with a line for each 10 updates
+    f"{START} train_inner | epoch 001:     30 / 227 loss=9.5, nll_loss=9.25, ppl=608.87, num_updates=30, lr=1e-05",
+    f"{START} train_inner | epoch 001:     40 / 227 loss=8.25, nll_loss=8, ppl=256, num_updates=40, lr=1e-05",
+    f"{START} valid | epoch 001 | valid on 'valid' subset | loss 5.75 | ppl 10 | num_updates 30 | best_loss 5.5",
+    f"{START} valid | epoch 001 | valid on 'valid' subset | loss 5.25 | ppl 8 | num_updates 40 | best_loss 5.25",
+]
 JSON = [
     f'{START} train_inner | {{"epoch": 1, "update": 0.1, "loss": "11.9", "num_updates": "20"}}',
     f'{START} train_inner | {{"epoch": 1, "update": 0.2, "loss": "8", "num_updates": "40"}}',
@@ -39,6 +45,13 @@ def test_read_curve(tmp_path, lines):
         read_curve(log, "bleu")
     with pytest.raises(UserError, match="no training line in it has bleu .there is: "):
         read_curve(log, "bleu", training=True)
+
+
+def test_of_a_part_that_was_trained_again_the_curve_has_the_later_values_in_order(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("\n".join([*SIMPLE, *RESUMED]) + "\n")
+    assert read_curve(log, "loss") == [(30, 5.75), (40, 5.25)]
+    assert read_curve(log, "loss", training=True) == [(20, 11.9), (30, 9.5), (40, 8.25)]
 
 
 def test_bars(tmp_path, monkeypatch):

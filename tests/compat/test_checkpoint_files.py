@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -177,10 +178,14 @@ def test_save_takes_one_try(tmp_path, monkeypatch):
         tries.append(arguments)
         raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 768 vs 662")
 
+    free = {str(tmp_path): 3 * 2**20, ".": 5_000 * 2**20}  # bytes
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(UserError, match=r"a\.pt: cannot be written \(the write failed; [\d,]+ MiB free there\)"):
-        checkpoint_utils.torch_persistent_save({}, str(tmp_path / "a.pt"))
-    assert len(tries) == 1
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free[folder]))
+    monkeypatch.chdir(tmp_path)
+    for path, told in ((str(tmp_path / "a.pt"), "3"), ("a.pt", "5,000")):
+        with pytest.raises(UserError, match=rf"a\.pt: cannot be written \(the write failed; {told} MiB free there\)"):
+            checkpoint_utils.torch_persistent_save({}, path)
+    assert len(tries) == 2
 
 
 def test_not_whole_fairseq_checkpoint(tmp_path):

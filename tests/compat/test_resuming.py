@@ -52,6 +52,12 @@ def make(translation, directions, tmp_path_factory):
             return [directions, *stock, "--task", "veco_multilingual_translation", "--alpha", "0.3"]
         if kind == "shards":
             return [f"{translation / 'one'}:{translation / 'two'}", *stock]
+        if kind == "masked languages":  # fairseq draws from them in each epoch, and loads them once
+            languages = make_root() / "mono"
+            shutil.copy(languages.parent / "dict.txt", languages)
+            return [languages, "--task", "multilingual_masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base",
+                    *"--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2".split(),
+                    *"--tokens-per-sample 16 --sample-break-mode complete_doc --max-tokens 100 --lr 1e-3".split()]  # fmt: skip
         if kind == "nlu":
             pretrained = folder / "pretrained/checkpoint_best.pt"
             if not pretrained.exists():
@@ -86,6 +92,7 @@ def make(translation, directions, tmp_path_factory):
     slow("translation", 0, 1, "--grouped-shuffling --upsample-primary 2"),
     slow("directions", 2, 1, ""),
     slow("shards", 0, 1, ""),
+    slow("masked languages", 0, 1, ""),
     slow("nlu", 0, 2, ""),
     slow("camlm", 0, 2, ""),
     slow("mlm", 2, 1, ""),

@@ -4,6 +4,7 @@
 
 import re
 
+import pytest
 from conftest import error_line, write_tokens
 
 
@@ -30,6 +31,23 @@ def test_generator_of_its_own_embeddings_has_more_parameters(run, make_root):
         told.append(int(re.search(r"xlme_tiny: ([\d,]+) parameters", result.stdout)[1].replace(",", "")))
     one_layer = 12 * 192**2 + 13 * 192  # 4 + 8 matrices; their biases, and two LayerNorms
     assert told[1] - told[0] == 2 * one_layer and told[2] > told[0]
+
+
+def test_each_option_of_the_model_changes_its_size_or_memory(run, make_root):
+    root = make_root()
+
+    def told(*options):
+        """Parameters, and GiB of activations."""
+        result = run("scripts/inspect_data.py", root, "--arch", "veco_tiny", "--max-tokens", 200_000, *options)
+        numbers = re.search(r"veco_tiny: ([\d,]+) parameters.*, of it ([\d.]+) GiB of activations", result.stdout, re.DOTALL)
+        return int(numbers[1].replace(",", "")), float(numbers[2])
+
+    parameters, activations = told()
+    factorised, of_checkpoints = told("--embed-dim", 64, "--checkpoint-activations")
+    assert factorised == parameters + 45 * (64 - 192) + 64 * 192  # of 45 tokens
+    assert of_checkpoints < activations / 10
+    with_bias, in_bf16 = told("--relative-position-bias", "--autocast", "bf16")
+    assert with_bias > parameters and in_bf16 == pytest.approx(0.6 * activations, abs=0.02)
 
 
 def test_refuses_what_training_refuses(run, make_root):

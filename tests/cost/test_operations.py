@@ -7,7 +7,9 @@ import sys
 
 import pytest
 import torch
-from conftest import REPOSITORY
+from conftest import REPOSITORY, make_dictionary, write_tokens
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from veco_fairseq.cost.flops import Operations, count_operations, counter
 
@@ -43,6 +45,24 @@ def test_an_update_of_three_batches_costs_three(make_root, train, tmp_path):  # 
     three = count_operations(str(path), 3)
     assert (one.updates, three.updates) == (2, 2) and three.per_update == 3 * one.per_update > 0
     assert three.error == pytest.approx(3 * one.error) and one.total == 2 * one.per_update
+
+
+@pytest.mark.filterwarnings("ignore:`torch.cuda.amp.autocast:FutureWarning")  # fairseq's own
+def test_batches_have_the_size_that_the_run_gave_them(tmp_path, monkeypatch):
+    """Sentences of equal length: an update of twice as many has twice the products."""
+    for lang in ("aa", "bb"):
+        make_dictionary(mask=False).save(str(tmp_path / f"dict.{lang}.txt"))
+        write_tokens(tmp_path / f"train.aa-bb.{lang}", [[5, 6, 7]] * 12)  # and </s>
+
+    def operations(*size):
+        words = [str(tmp_path), "--arch", "transformer_tiny", *size]
+        cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
+        state = {"cfg": cfg, "optimizer_history": [{"num_updates": 5}]}
+        monkeypatch.setattr("fairseq.checkpoint_utils.load_checkpoint_to_cpu", lambda path: state)
+        return count_operations("a.pt").per_update
+
+    of_two = operations("--max-tokens", "48", "--batch-size", "2")
+    assert operations("--max-tokens", "48", "--batch-size", "4") == operations("--max-tokens", "16") == 2 * of_two > 0
 
 
 def test_equal_operations_are_in_updates_of_the_first(monkeypatch, capsys):

@@ -183,7 +183,8 @@ def test_with_all_neighbours_it_is_the_full_softmax(make_task, make_model):  # n
     size = len(task.dictionary)
     for options in ({"knn_targets": size}, {"knn_targets": 2, "knn_rest": size}):
         ours, of_ours, log = of_criterion(task, model, sample, **options)
-        assert log["knn_vocabulary"] == size and (log["knn_ms"] == 0) == (options["knn_targets"] == size)
+        assert log["knn_vocabulary"] == size and log["knn_ms"] >= 0
+        assert (log["knn_ms"] == 0) == (options["knn_targets"] == size)
         assert ours == pytest.approx(full, rel=1e-6)
         assert all(torch.allclose(of_ours[name], gradient, rtol=1e-5, atol=1e-5) for name, gradient in of_full.items())
 

@@ -151,6 +151,7 @@ def test_generate_output_that_is_none(tmp_path, text, message):
     "hypothesis, reference, lang, message",
     [
         ("a\nb\n", "a\n", "de", r"hyp has 2 sentences, but .*ref has 1"),
+        ("a\n", "a\nb\n", "de", r"hyp has 1 sentences, but .*ref has 2"),
         ("", "", "de", "empty"),
         ("a\n", "\n", "de", "empty"),
         (b"a\n\xe4\n", "a\nb\n", "de", r"hyp, line 2"),

@@ -3,6 +3,7 @@
 """check_kills.py: that it kills, resumes and compares, and that a difference does not escape it."""
 
 import json
+import runpy
 import shutil
 import signal
 import sys
@@ -12,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import error_line
+from conftest import REPOSITORY, error_line
 from fairseq_cli.train import cli_main
 
 from veco_fairseq.kills.comparison import folder_differences, log_differences, resume_differences
@@ -199,3 +200,16 @@ def test_vocabulary_copied_again_and_again_leaves_one_file(tmp_path):
 def test_refusals(run, tmp_path, options, message):
     result = run("scripts/check_kills.py", *options, "--folder", tmp_path / "kills")
     assert message in error_line(result) and not (tmp_path / "kills").exists()
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_exit_code_says_whether_all_were_resumed(code, monkeypatch):
+    monkeypatch.setattr("veco_fairseq.kills.report.check_kills", lambda *_: code)
+    monkeypatch.setattr("logging.raiseExceptions", False)
+    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)
+    monkeypatch.setattr(sys, "argv", ["check_kills.py"])
+    threads = torch.get_num_threads()
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(REPOSITORY / "scripts/check_kills.py"), run_name="__main__")
+    torch.set_num_threads(threads)
+    assert (end.value.code or 0) == code

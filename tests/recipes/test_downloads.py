@@ -55,7 +55,11 @@ def test_archives_are_checked_and_unpacked(tmp_path):
     assert broken.returncode == 1 and not (tmp_path / "raw.en").exists()
 
 
-@pytest.mark.parametrize(("code", "kept"), [(22, False), (56, True)], ids=["HTTP 416", "connection lost"])
+@pytest.mark.parametrize(
+    ("code", "kept"),
+    [(22, False), (33, False), (36, False), (56, True)],
+    ids=["HTTP 416", "no ranges", "cannot resume", "connection lost"],
+)
 def test_a_part_of_another_file_is_not_resumed_for_ever(tmp_path, code, kept):
     incoming = tmp_path / "downloads/a.zip.incoming"
     incoming.parent.mkdir()
@@ -74,8 +78,33 @@ def test_a_file_without_a_checksum_is_fetched_from_its_beginning_and_is_not_empt
     assert (tmp_path / "out/downloads/whole.txt").read_text() == "whole\n"
 
 
-def test_talks_lose_their_tags(tmp_path):
-    folder = tmp_path / "de-en"
+@pytest.fixture
+def iwslt14(tmp_path):
+    """The recipe's texts from an archive of short talks, of which one may be missing: its result."""
+
+    def run(missing=None):
+        folder = tmp_path / "de-en"
+        make_talks(folder)
+        if missing:
+            for lang in ("de", "en"):
+                (folder / f"IWSLT14.{missing}.de-en.{lang}.xml").unlink()
+        with tarfile.open(tmp_path / "de-en.tgz", "w:gz") as archive:
+            archive.add(folder, "de-en")
+        md5 = hashlib.md5((tmp_path / "de-en.tgz").read_bytes()).hexdigest()
+        recipe_folder = tmp_path / "recipes/iwslt14.de-en"
+        recipe_folder.mkdir(parents=True)
+        (tmp_path / "recipes/lib").symlink_to(REPOSITORY / "data-bin-recipes/lib")
+        script = (REPOSITORY / "data-bin-recipes/iwslt14.de-en/prepare.sh").read_text()
+        script = re.sub(r"archive http\S*/\$ARCHIVE \w+", f"archive file://{tmp_path}/$ARCHIVE {md5}", script)
+        (recipe_folder / "prepare.sh").write_text(script.replace("\nprepare_task", ""))
+        (tmp_path / "model.pt").touch()
+        command = ["bash", recipe_folder / "prepare.sh", "--out", tmp_path / "out", "--pretrained", tmp_path / "model.pt"]
+        return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "VECO_SKIP_SETUP": "1"})
+
+    return run
+
+
+def make_talks(folder):
     folder.mkdir()
     for lang in ("de", "en"):
         lines = ["<url>http://x</url>", "<title>A title</title>", *(f" {lang} sentence {n} < 3 " for n in range(46))]
@@ -85,21 +114,18 @@ def test_talks_lose_their_tags(tmp_path):
             (folder / f"IWSLT14.{name}.de-en.{lang}.xml").write_text(
                 f'<doc><title>x</title>\n<seg id="1"> {lang} of {name}. </seg>\n</doc>\n'
             )
-    with tarfile.open(tmp_path / "de-en.tgz", "w:gz") as archive:
-        archive.add(folder, "de-en")
-    md5 = hashlib.md5((tmp_path / "de-en.tgz").read_bytes()).hexdigest()
-    recipe_folder = tmp_path / "recipes/iwslt14.de-en"
-    recipe_folder.mkdir(parents=True)
-    (tmp_path / "recipes/lib").symlink_to(REPOSITORY / "data-bin-recipes/lib")
-    script = (REPOSITORY / "data-bin-recipes/iwslt14.de-en/prepare.sh").read_text()
-    script = re.sub(r"archive http\S*/\$ARCHIVE \w+", f"archive file://{tmp_path}/$ARCHIVE {md5}", script)
-    (recipe_folder / "prepare.sh").write_text(script.replace("\nprepare_task", ""))
-    (tmp_path / "model.pt").touch()
-    out = tmp_path / "out"
-    command = ["bash", recipe_folder / "prepare.sh", "--out", out, "--pretrained", tmp_path / "model.pt"]
-    result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "VECO_SKIP_SETUP": "1"})
+
+
+def test_talks_lose_their_tags(iwslt14, tmp_path):
+    result = iwslt14()
     assert result.returncode == 0, result.stderr
-    train, valid, test = ((out / f"raw/{split}.de").read_text().splitlines() for split in ("train", "valid", "test"))
+    train, valid, test = ((tmp_path / f"out/raw/{split}.de").read_text().splitlines() for split in ("train", "valid", "test"))
     assert len(train) == 44 and train[0] == "de sentence 0 < 3"
     assert valid == ["de sentence 22 < 3", "de sentence 45 < 3"]
     assert test[:2] == ["de of TED.dev2010.", "de of TEDX.dev2012."] and len(test) == 5
+
+
+def test_a_missing_talk_is_an_error(iwslt14, tmp_path):
+    result = iwslt14(missing="TED.tst2010")
+    assert result.returncode == 1 and "TED.tst2010" in result.stderr, result.stderr
+    assert (tmp_path / "out/raw/train.de").exists() and not (tmp_path / "out/raw/test.de").exists()

@@ -5,8 +5,10 @@
 import hashlib
 import importlib
 import random
+import re
 import subprocess
 import sys
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -56,6 +58,18 @@ def test_two_clauses_and_names(toy, languages):
     # The subordinate clause comes first in bb.
     assert languages["bb"].sentence(meaning) == ("catoran Bramit seeeg because Bram doganesu catanit givevasha .")
     assert languages["cc"].sentence(meaning) == ("mutagive Bram ocat ole kwa kidog kile because amanasee amacat amale Bram .")
+
+
+@pytest.mark.parametrize("sounds", ["aa", "cc"])
+def test_function_words_have_one_syllable_and_others_up_to_three(toy, sounds):
+    """Most have two. A syllable has one vowel, of which ai is a single one."""
+    others = [f"thing_{number}" for number in range(200)]
+    stems = toy.make_stems(sounds, ["conjunction_0", "subordinator_1", *others], random.Random(1))
+    vowels = "|".join(sorted(toy.SOUNDS[sounds][1], key=len, reverse=True))
+    counts = [len(re.findall(vowels, stem)) for stem in stems.values()]
+    assert counts[:2] == [1, 1] and len(set(stems.values())) == 202
+    of_others = Counter(counts[2:])
+    assert set(of_others) == {1, 2, 3} and of_others[2] > 90 > 30 < min(of_others[1], of_others[3])
 
 
 def generate(folder, *options):

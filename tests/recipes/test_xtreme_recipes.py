@@ -102,17 +102,17 @@ def test_pawsx(published, tmp_path):
 
 
 def test_udpos(published, tmp_path):
-    """Treebanks of a language are put together, without those that have no words."""
+    """Treebanks of a language are put together by name, capitals first, without those that have no words."""
     folder, prepare = published
     block = lambda name: f"# sent_id = {name}\n1\tcat\t_\tNOUN\t_\t_\t_\t_\t_\t_\n\n"  # noqa: E731
     files = {f"ud-treebanks-v2.5__UD_X-{bank}__{lang}_{bank.lower()}-ud-{split}.conllu": block(f"{lang}-{bank}")
-             for lang, bank in (("en", "EWT"), ("en", "ESL"), ("en", "GUM"), ("de", "GSD"), ("ja", "BCCWJ"), ("ja", "GSD"),
+             for lang, bank in (("en", "LinES"), ("en", "EWT"), ("en", "ESL"), ("en", "PUD"), ("en", "ParTUT"), ("en", "GUM"), ("de", "GSD"), ("ja", "BCCWJ"), ("ja", "GSD"),
                                 ("fr", "FTB"), ("fr", "PUD"), ("ar", "NYUAD"), ("ar", "PADT"))
              for split in ("train", "dev", "test")}  # fmt: skip
     archive(folder / "ud-treebanks-v2.5.tgz", **files)
     prepare("udpos", "--langs", "ar de en fr ja")
     assert ids(tmp_path / "udpos", "test", "tagging") == {
-        "ar": ["ar-PADT"], "de": ["de-GSD"], "en": ["en-EWT", "en-GUM"], "fr": ["fr-PUD"], "ja": ["ja-GSD"],
+        "ar": ["ar-PADT"], "de": ["de-GSD"], "en": [f"en-{bank}" for bank in ("EWT", "GUM", "LinES", "PUD", "ParTUT")], "fr": ["fr-PUD"], "ja": ["ja-GSD"],
     }  # fmt: skip
 
 

@@ -42,25 +42,30 @@ def test_makes_the_environment_and_then_does_nothing(sandbox):
     assert (again.returncode, again.stdout, again.stderr, sandbox.calls()) == (0, "", "", [])
 
 
-def test_changed_pins_are_installed_into_the_same_environment(sandbox):
+@pytest.mark.parametrize("changed", ["scripts/requirements.lock", "setup.py", "veco_fairseq/commands/mend_fairseq.py"])
+def test_changed_pins_are_installed_into_the_same_environment(sandbox, changed):
     sandbox.compiler()
     assert sandbox.run().returncode == 0
     sandbox.calls()
     (sandbox.venv / "kept").touch()
-    with open(sandbox.repository / "scripts" / "requirements.lock", "a") as lock:
-        lock.write("# a comment\n")
+    with open(sandbox.repository / changed, "a") as file:
+        file.write("# a comment\n")
     assert sandbox.run().returncode == 0
     assert len(sandbox.calls()) == 5
     assert (sandbox.venv / "kept").exists()
 
 
-@pytest.mark.parametrize("damage", ["interrupted", "python gone", "another python", "moved"])
+@pytest.mark.parametrize("damage", ["interrupted", "update interrupted", "python gone", "another python", "moved"])
 def test_broken_environment_is_made_anew(sandbox, damage):
     sandbox.compiler()
     if damage == "interrupted":
         assert sandbox.run(FAKE_INSTALL_FAILS="anything").returncode == 1
     else:
         assert sandbox.run().returncode == 0
+    if damage == "update interrupted":
+        with open(sandbox.repository / "setup.py", "a") as file:
+            file.write("# a comment\n")
+        assert sandbox.run(FAKE_INSTALL_FAILS="anything").returncode == 1
     (sandbox.venv / "old").touch()
     environment = {}
     if damage == "python gone":

@@ -147,8 +147,9 @@ def test_tatoeba(saved, tmp_path, run):
 
     (tmp_path / "b").write_text("one\n")
     assert "b 1: line N must be a translation of line N" in error_line(run(*command, pair))
-    with pytest.raises(UserError, match="--pairs same: not NAME=SRC,TGT"):
-        read_pair("same")
+    for wrong in ("same", "same=a", "a,b"):
+        with pytest.raises(UserError, match=f"--pairs {wrong}: not NAME=SRC,TGT"):
+            read_pair(wrong)
     with pytest.raises(UserError, match="no such file"):
         read_pair(f"same={tmp_path}/none,{tmp_path}/b")
     with pytest.raises(UserError, match="--layers 4: the model has layers 1 to 3"):

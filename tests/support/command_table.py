@@ -217,6 +217,7 @@ COMMANDS = {
             "--split dev": {"evaluate.split": "dev"},
             "--langs de,fr": {"load_finetuned.options": {"valid_langs": "de,fr"}},
             "--answer-metric mlqa": {"load_finetuned.options": {"valid_langs": None, "answer_metric": "mlqa"}},
+            "--answer-metric squad": {"load_finetuned.options": {"valid_langs": None, "answer_metric": "squad"}},
             "--max-tokens 99": {"evaluate.max_tokens": 99},
             "--predictions p": {"write_predictions.folder": P("p")},
             "= a.pt b.pt --data d --predictions p": {"write_predictions.folder": [P("p/1"), P("p/2")]},

@@ -232,6 +232,17 @@ def test_what_is_looked_at_does_not_depend_on_the_languages_asked_for(folder, pr
     assert "test fr: 6 without translation, since there is no file of en (--pivot-lang) (first: " in caplog.text
 
 
+def test_without_ids_in_one_language_rows_are_no_translations(folder, pretrained, tmp_path, caplog):
+    data = write_pairs(tmp_path / "data")
+    rows = (data / "test-de.tsv").read_text().splitlines()[1:]
+    lines = ["id\tsentence1\tsentence2\tlabel", *(f"{number}\t{row}" for number, row in enumerate(rows))]
+    (data / "test-de.tsv").write_text("\n".join(lines) + "\n")
+    task = setup(data, pretrained, tmp_path, plug="in", valid_langs="de")
+    task.load_dataset("test")
+    assert looked_at(task, "test") == {("de", str(number)): None for number in range(11)}
+    assert "test de: 1 file of 11 rows for 12 rows in en: without ids no translations" in caplog.text
+
+
 def test_training_on_one_language_looks_at_the_same_translations(folder, pretrained, tmp_path):
     data = write_tagged(tmp_path / "data", {"de": [1], "en": [0, 3]})
 

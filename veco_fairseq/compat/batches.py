@@ -63,9 +63,9 @@ def _of_whole_run(trainer: Trainer, epoch: int, *args, load_dataset: bool = True
 
     first = 1 if kept() else epoch
     iterator = _fairseq_get_train_iterator(trainer, first, *args, load_dataset=load_dataset, **kwargs)
-    load_dataset = False  # the data set is loaded now
+    load_dataset = False  # the data set is loaded now, for epoch 1, as the whole run has loaded it
     if first != epoch and not kept():
-        return _fairseq_get_train_iterator(trainer, epoch, *args, load_dataset=True, **kwargs)
+        return _fairseq_get_train_iterator(trainer, epoch, *args, load_dataset=load_dataset, **kwargs)
     if iterator._cur_epoch_itr is None and iterator._next_epoch_itr is None:  # a new iterator, not that of the epoch before
         iterator.epoch = epoch
         iterator.dataset.set_epoch(epoch)
