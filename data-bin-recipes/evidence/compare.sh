@@ -5,25 +5,15 @@
 # that nobody is at work on. A job that was stopped goes on where it was; one that has ended is not run again.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/arms.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../lib/jobs.sh"
 
-about only PATTERN "run the jobs whose name matches this pattern, such as 'train.*' (default: all)"
-about list "" "print the names of the jobs, and which have ended"
 PROGRAM=fairseq-train
 parse_options out= local= only= list results= try -- "$@"
 choose_out evidence
 comparisons
-only=${OPTIONS[only]:-*} results=${OPTIONS[results]:-$OUT/results.jsonl}
+results=${OPTIONS[results]:-$OUT/results.jsonl}
 recipe=$REPOSITORY/data-bin-recipes/evidence
 export VECO_SKIP_SETUP=1
-
-# job NAME "NEEDED ..." SCRIPT OPTION...: a job that can run when the needed ones have ended; --only chooses by name.
-NAMES=()
-declare -A NEEDS=() COMMANDS=()
-job() {
-    [[ ! -v COMMANDS[$1] ]] || return 0
-    NAMES+=("$1") NEEDS[$1]=$2
-    printf -v COMMANDS["$1"] '%q ' "${@:3}"
-}
 
 # pretraining ARM SEED: its job; sets NEEDED to the name.
 pretraining() {
@@ -60,7 +50,18 @@ scored() {
         --results "$results"
 }
 
-job prepare "" prepare.sh ${OPTIONS[local]:+--local "${OPTIONS[local]}"}
+# judged TASK ARM PLUG SEED: a task of understanding or retrieval with the pre-training of this seed. Random weights, which
+# have none, have a seed of fine-tuning.
+judged() {
+    local pretraining=$4 seed=1
+    [[ $2 != random ]] || pretraining=1 seed=$4
+    pretraining "$2" "$pretraining"
+    job "understand.$1.$2.$3.p$pretraining.s$seed" "$NEEDED prepare_understanding" understand.sh --task "$1" --arm "$2" \
+        --plug "$3" --pretraining "$pretraining" --seed "$seed" --results "$results"
+}
+
+local=(${OPTIONS[local]:+--local "${OPTIONS[local]}"})
+job prepare "" prepare.sh "${local[@]}"
 for data in "${SIZES[@]}"; do
     for seed in "${SEEDS[@]}"; do
         for arm in "${MAIN_ARMS[@]}"; do
@@ -78,53 +79,21 @@ for data in "${SIZES[@]}"; do
     done
 done
 
-if [[ -n ${OPTIONS[list]} ]]; then
-    for name in "${NAMES[@]}"; do
-        state="to do"
-        [[ ! -e $OUT/jobs/$name.done ]] || state=ended
-        say "$name: $state"
+job prepare_understanding "" prepare_understanding.sh "${local[@]}"
+for seed in "${SEEDS[@]}"; do
+    for row in "${JUDGED[@]}"; do
+        read -ra row <<<"$row"
+        judged "${row[@]}" "$seed"
     done
+done
+for row in "${JUDGED_ONCE[@]}"; do
+    read -ra row <<<"$row"
+    judged "${row[@]}" 1
+done
+
+if [[ -n ${OPTIONS[list]} ]]; then
+    list_jobs
     exit
 fi
-mkdir -p "$OUT/jobs"
-
-# ready NAME: whether the job can run now.
-ready() {
-    local need
-    [[ ! -e $OUT/jobs/$1.done ]] || return 1
-    for need in ${NEEDS[$1]}; do
-        [[ -e $OUT/jobs/$need.done ]] || return 1
-    done
-}
-
-while :; do
-    left='' ran=''
-    for name in "${NAMES[@]}"; do
-        # shellcheck disable=SC2053 # a pattern
-        [[ $name == $only && ! -e $OUT/jobs/$name.done ]] || continue
-        left=$name
-        ready "$name" || continue
-        exec {lock}>"$OUT/jobs/$name.lock"
-        if flock --nonblock "$lock" && ready "$name"; then
-            eval "command=(${COMMANDS[$name]})"
-            say "$(date +%T) $name"
-            case ${command[0]} in
-            train.sh | finetune.sh) command+=(-- "${EXTRA[@]}") ;;
-            evaluate.sh) [[ " ${EXTRA[*]} " != *" --cpu "* ]] || command+=(-- --cpu) ;;
-            esac
-            ran=1
-        fi
-        [[ -z $ran ]] || break
-        exec {lock}>&-
-    done
-    [[ -n $left ]] || break
-    if [[ -z $ran ]]; then
-        sleep 20 # what is left waits for other processes
-        continue
-    fi
-    run bash "$recipe/${command[0]}" --out "$OUT" ${OPTIONS[try]:+--try} "${command[@]:1}" >"$OUT/jobs/$name.log" 2>&1 ||
-        die "$name failed: see the end of $OUT/jobs/$name.log"
-    touch "$OUT/jobs/$name.done"
-    exec {lock}>&-
-done
+run_jobs "$recipe"
 [[ ! -e $results ]] || python "$recipe/table.py" "$results"

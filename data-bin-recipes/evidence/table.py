@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Print the results of all comparisons as Markdown tables, one for each direction; --plot draws BLEU over the training pairs."""
+"""Print the results of all comparisons as Markdown tables: translation by direction, and understanding with retrieval.
+
+--plot draws BLEU over the training pairs.
+"""
 
 import argparse
 import json
@@ -22,18 +25,34 @@ ARMS = {
     "xlm-updates": "XLM, as many updates as VECO",
     "veco-mono": "VECO, monolingual text alone",
     "xlm-mono": "XLM, monolingual text alone",
+    "xlme": "XLM-E",
+}
+TASKS = {
+    "xnli": "XNLI",
+    "udpos": "parts of speech, from English",
+    "pud": "parts of speech",
+    "tatoeba": "Tatoeba",
+    "flores": "FLORES",
 }
 
 Scores = dict[str, dict[int, dict[str, list[float]]]]  # direction -> pairs -> arm -> a figure of each run
 
 
+# What tells a run from all others, by its kind; the first lines that were written have no kind.
+KEYS = {
+    "translation": ("arm", "data", "pretraining", "seed"),
+    "understanding": ("task", "arm", "plug", "pretraining", "seed"),
+    "retrieval": ("task", "arm", "pretraining"),
+}
+
+
 def read_results(path: Path) -> list[dict]:
-    """The runs in a file of results; of a run that is there twice, the last."""
+    """The runs in a file of results, each with its kind; of a run that is there twice, the last."""
     runs = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
-            entry = json.loads(line)
-            runs[tuple(entry[name] for name in ("arm", "data", "pretraining", "seed"))] = entry
+            entry = {"kind": "translation", **json.loads(line)}
+            runs[tuple(entry[name] for name in ("kind", *KEYS[entry["kind"]]))] = entry
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}, line {number}: is not a line of results: remove it ({error})") from error
     if not runs:
@@ -44,7 +63,7 @@ def read_results(path: Path) -> list[dict]:
 def scores(runs: list[dict], what: str) -> Scores:
     """The runs' figures of this name, by direction, number of pairs and arm."""
     found: Scores = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-    for entry in runs:
+    for entry in (entry for entry in runs if entry["kind"] == "translation"):
         direction, _, pairs = entry["data"].rpartition(".")
         found[direction][int(pairs)][entry["arm"]].append(entry[what])
     return found
@@ -67,15 +86,31 @@ def table(of_direction: dict[int, dict[str, list[float]]], direction: str) -> li
     return lines
 
 
+def understood(runs: list[dict]) -> list[str]:
+    """The lines of the table of understanding and retrieval: a model a row, a task a column."""
+    found: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for entry in runs:
+        if entry["kind"] != "translation":
+            found[entry["arm"], entry["plug"]][entry["task"]].append(entry["score"])
+    tasks = [task for task in TASKS if any(task in of_model for of_model in found.values())]
+    lines = [f"| | {' | '.join(TASKS[task] for task in tasks)} |", f"| --- |{' --- |' * len(tasks)}"]
+    for arm, plug in ((arm, plug) for arm in ARMS for plug in ("out", "in") if (arm, plug) in found):
+        name = ARMS[arm] + ", plugged in" * (plug == "in")
+        lines.append(f"| {name} | {' | '.join(cell(found[arm, plug].get(task, [])) for task in tasks)} |")
+    return lines if tasks else []
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("results", type=Path, help="a line of JSON for each run, as compare.sh leaves it")
     parser.add_argument("--metric", choices=("sacrebleu", "chrf", "valid_loss", "updates", "seconds"), default="sacrebleu")
     parser.add_argument("--plot", type=Path, metavar="PNG", help="also draw the first direction's figures over the pairs")
     args = parser.parse_args()
-    found = scores(read_results(args.results), args.metric)
-    print("\n\n".join("\n".join(table(of_direction, direction)) for direction, of_direction in found.items()))
-    if args.plot:
+    runs = read_results(args.results)
+    found = scores(runs, args.metric)
+    tables = [*(table(of_direction, direction) for direction, of_direction in found.items()), understood(runs)]
+    print("\n\n".join("\n".join(lines) for lines in tables if lines))
+    if args.plot and found:
         from veco_fairseq.plots import plot_curves
 
         direction, of_direction = next(iter(found.items()))

@@ -7,25 +7,29 @@
 source "$(dirname "${BASH_SOURCE[0]}")/many.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/../evidence/settings"
 
-about arm ARM "what fine-tuning starts from: random, nmt, xlm, mbart, veco, no-stop, xlm-updates, veco-mono or xlm-mono \
-(README.md says what they are)"
+about arm ARM "what fine-tuning starts from: random, veco, or another arm of README.md"
 about data DIRECTION.PAIRS "the direction and the number of pairs of fine-tuning"
 about pretraining N "seed of pre-training"
 about dropout X "dropout of fine-tuning"
+about task TASK "xnli, udpos or pud (fine-tuned), or tatoeba or flores (retrieval, without training)"
+about plug "out|in" "in: predict a sentence from [H; S], with its translation; needs translate-train"
 about results FILE "add a line of JSON for each run to this file (compare.sh: default results.jsonl in --out)"
 
 # comparisons: sets SRC, and PAIRS of pre-training; with --try the settings are smaller.
 comparisons() {
-    local lang arm
+    local lang arm task
     SRC=${LANGS[0]} PAIRS=()
     for lang in "${LANGS[@]:1}"; do
         PAIRS+=("$SRC-$lang")
     done
     trying || return 0
     SIZES=(en-de.1000) EVERY=([1000]=5) REPEATED=() RATES=(2e-3) SEEDS=(1)
-    MOST_UPDATES=10 PIECES=$((3 * TRY_PIECES)) WARMUP=5 VALID=$TRY_REST
+    MOST_UPDATES=10 PIECES=$((3 * TRY_PIECES)) WARMUP=5 VALID=$TRY_REST NLU_RATES=5e-4
     for arm in "${!UPDATES[@]}"; do
         UPDATES[$arm]=10
+    done
+    for task in "${!EPOCHS[@]}"; do
+        EPOCHS[$task]=1
     done
 }
 
@@ -33,13 +37,13 @@ comparisons() {
 require_arm() {
     require_number seed pretraining
     [[ ${OPTIONS[arm]} == random || -v UPDATES[${OPTIONS[arm]}] ]] ||
-        die "--arm ${OPTIONS[arm]}: must be one of: ${MAIN_ARMS[*]} ${MORE_ARMS[*]}"
+        die "--arm ${OPTIONS[arm]}: must be one of: $(printf '%s\n' random "${!UPDATES[@]}" | sort | paste -sd ' ')"
 }
 
 # pretrained_folder ARM SEED: print the name of its checkpoints' folder, which begins with the objective.
 pretrained_folder() {
     case $1 in
-    nmt | mbart) printf '%s.s%s' "$1" "$2" ;;
+    nmt | mbart | xlme) printf '%s.s%s' "$1" "$2" ;;
     xlm*) printf 'mlm.%s.s%s' "$1" "$2" ;;
     *) printf 'camlm.%s.s%s' "$1" "$2" ;;
     esac
@@ -74,10 +78,10 @@ pretrain_model() {
             --permute-sentences 1 --rotate 0) ;;
     *)
         [[ $arm != *-mono ]] || ROOT=$OUT/pretrain.mono
-        [[ $arm != no-stop ]] || objective=(--no-stop-gradient)
+        read -ra objective <<<"${VARIATION[$arm]:-}"
         pretrain "$OUT" "$name" "$updates" "$seed" --mono-batch-size 8 --mono-max-length 128 --bitext-batch-size 32 \
             --bitext-max-length 64 --max-tokens 16384 --bitext-mask-prob 0.5 --bitext-mask-spread 0.5 "${objective[@]}" \
-            --lr "$RATE" --warmup-updates "$WARMUP" --dropout 0 --attention-dropout 0 "$@"
+            --lr "${RATE_OF[$arm]:-$RATE}" --warmup-updates "$WARMUP" --dropout 0 --attention-dropout 0 "$@"
         return ;;
     esac
     stock_options "$@"
@@ -91,13 +95,19 @@ pretrain_model() {
 # TASK: the options of fine-tuning's and generation's task. All arms have the token of the target language.
 task() { TASK=(--task veco_multilingual_translation --source-lang "$SRC" --target-lang "$TGT"); }
 
+# pretrained_model ARM PRETRAINING: sets PRETRAINED to its checkpoint.
+pretrained_model() {
+    PRETRAINED=$OUT/checkpoints/$(pretrained_folder "$1" "$2")/checkpoint_last.pt
+    require "$PRETRAINED" "run train.sh --arm $1 --seed $2 first"
+}
+
 # start ARM PRETRAINING SEED: sets START, the options of fairseq-train that begin with the pre-trained model.
 start() {
     local arm=$1 pretraining=$2 seed=$3 model converted new=()
     START=()
     [[ $arm != random ]] || return 0
-    model=$OUT/checkpoints/$(pretrained_folder "$arm" "$pretraining")/checkpoint_last.pt
-    require "$model" "run train.sh --arm $arm --seed $pretraining first"
+    pretrained_model "$arm" "$pretraining"
+    model=$PRETRAINED
     converted=$OUT/converted/$arm.p$pretraining
     case $arm in
     nmt) converted=$model ;;

@@ -63,6 +63,10 @@ class Place:
             for name in ("bible/train", "bible/valid", "newstest/train_2008-2012", "newstest/valid_2013", "multi30k/train",
                          "multi30k/val", "multi30k/test_2016_flickr"):  # fmt: skip
                 self.write(f"LOCAL/{name}.{lang}.gz", f"{name}.{lang} one\n\ntwo")
+        for lang in ("en", "de", "fr", "cs"):
+            self.write(f"LOCAL/ud/{lang}_pud-ud-test.conllu.gz")
+        for lang in ("eng", "deu", "fra", "ces", "spa"):
+            self.write(f"LOCAL/flores101/{lang}.devtest.gz")
         for name in ("en-de.en", "en-de.de", "en-fr.en", "en-fr.fr"):
             self.write(f"LOCAL/manythings/train.{name}")
 
@@ -131,7 +135,9 @@ class Place:
         for run in ("xlm.p3.en-de.29000.lr3e-3.dropout0.25.s2", "veco.p1.en-de.2000.lr1e-3.dropout0.1.s1",
                     "veco.p1.en-de.1000.lr3e-3.dropout0.25.s1"):  # fmt: skip
             self.write(f"OUT/finetuned/{run}/checkpoint_best.pt")
-        for model in ("camlm.veco", "mlm.xlm", "nmt", "mbart"):
+        for task in ("xnli", "udpos", "pud", "tatoeba", "flores"):
+            self.write(f"OUT/understanding/{task}/data/train-en")
+        for model in ("camlm.veco", "mlm.xlm", "nmt", "mbart", "xlme"):
             for seed in (1, 3):
                 self.write(f"OUT/checkpoints/{model}.s{seed}/checkpoint_last.pt")
 

@@ -141,7 +141,8 @@ def cases() -> Iterator[str]:
     yield "evidence/prepare --out OUT --local LOCAL"
     yield "evidence/prepare --out OUT --local LOCAL --try"
     yield "evidence/prepare --out OUT"
-    for arm in ("veco", "no-stop", "xlm", "xlm-updates", "veco-mono", "xlm-mono", "nmt", "mbart", "random", "bert"):
+    for arm in ("veco", "no-stop", "xlm", "xlm-updates", "veco-mono", "xlm-mono", "nmt", "mbart", "xlme", "random",
+                "bert"):  # fmt: skip
         yield f"evidence/train --out OUT --arm {arm} --seed 2 -- --cpu"
     yield "evidence/train --out OUT --try"
     yield "evidence/train --out OUT --arm nmt -- --autocast bf16"
@@ -154,6 +155,18 @@ def cases() -> Iterator[str]:
     yield "evidence/evaluate --out OUT --arm xlm --data en-de.29000 --pretraining 3 --seed 2 -- --beam 4"
     yield "evidence/evaluate --out OUT --lr 1e-3 --dropout 0.1 --results RESULTS"
     yield "evidence/evaluate --out OUT --try"
+    yield "evidence/prepare_understanding --out OUT --local LOCAL"
+    yield "evidence/prepare_understanding --out OUT --local LOCAL --try"
+    yield "evidence/prepare_understanding --out OUT"
+    for task, arm, plug in (
+        ("xnli", "veco", "in"), ("xnli", "veco", "out"), ("xnli", "xlm", "out"), ("xnli", "random", "out"), ("udpos", "veco", "out"), ("pud", "veco", "in"),
+        ("tatoeba", "veco", "out"), ("flores", "xlme", "out"), ("tatoeba", "random", "out"), ("flores", "veco", "in"),
+        ("udpos", "veco", "in"),
+    ):  # fmt: skip
+        yield (f"evidence/understand --out OUT --task {task} --arm {arm} --plug {plug} --pretraining 3 --seed 2 --results RESULTS "
+               "-- --cpu --autocast bf16")  # fmt: skip
+    yield "evidence/understand --out OUT --try"
+    yield "evidence/understand --out OUT --task squad"
     yield "evidence/compare --out OUT --local LOCAL --results RESULTS -- --cpu --autocast bf16"
     yield "evidence/compare --out OUT --list --try"
     yield "evidence/compare --out OUT --only prepare --try"

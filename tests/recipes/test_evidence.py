@@ -3,14 +3,16 @@
 """What the evidence rests on: which run is chosen, what a line of results says, and what is averaged with what."""
 
 import json
+import shlex
 
 import pytest
 import torch
 from support.modules import load_script
 
-from recipes import RECIPES
+from recipes import RECIPES, TABLE
 from veco_fairseq.errors import UserError
 
+EXPECTED = {part.split("\n", 1)[0].removeprefix("$ "): part.splitlines()[1:] for part in TABLE.read_text().split("\n\n")}
 results, table, mbart = (load_script(RECIPES / f"evidence/{name}.py") for name in ("results", "table", "mbart"))
 
 
@@ -58,10 +60,10 @@ def test_a_line_has_what_somebody_needs_to_repeat_it(finetuned):
     (out / "scores").mkdir()
     scores = {"sacrebleu": {"score": 31.5, "signature": "tok:13a"}, "chrf": {"score": 55.25, "signature": "nc:6"}}
     (out / f"scores/{name}.json").write_text(json.dumps(scores))
-    line = results.line(out, name)
+    line = results.translation(out, name)
     assert line.pop("commit")
     assert line == {
-        "arm": "xlm-updates", "pretraining": "3", "data": "en-fr.29000", "lr": "4e-3", "dropout": "0.3", "seed": "2",
+        "kind": "translation", "arm": "xlm-updates", "pretraining": "3", "data": "en-fr.29000", "lr": "4e-3", "dropout": "0.3", "seed": "2",
         "updates": 100, "valid_loss": 4.25, "sacrebleu": 31.5, "chrf": 55.25, "signatures": ["tok:13a", "nc:6"], "seconds": 72,
         "curve": [(50, 5.0), (100, 4.25), (150, 4.5)],
         "command": "fairseq-train OUT/captions --user-dir veco_fairseq --adam-betas '(0.9, 0.98)' --seed 1",
@@ -86,6 +88,7 @@ def test_the_table_has_the_mean_over_seeds_of_the_same_arm_and_data(tmp_path):
         "| VECO | 12.0 (1) | 21.5 ± 2.1 (2) |",
     ]
     assert table.table(found["en-cs"], "en-cs")[-1] == "| XLM | 5.0 (1) |"
+    assert table.understood(table.read_results(file)) == []
     file.write_text("{}\n")
     with pytest.raises(UserError, match="line 1: is not a line of results"):
         table.read_results(file)
@@ -100,3 +103,76 @@ def test_mbart_keeps_the_rows_of_the_translation_data():
     assert all(torch.equal(model[name], expected) for name in mbart.TABLES) and torch.equal(model["other"], torch.ones(3))
     with pytest.raises(UserError, match="has 10 rows, not 7 \\+ 1 languages \\+ <mask>"):
         mbart.translation_model(state, symbols, ["en"])
+
+
+def understood(task, arm, plug):
+    """The fine-tuning's command in words."""
+    case = f"evidence/understand --out OUT --task {task} --arm {arm} --plug {plug} --pretraining 3 --seed 2 --results RESULTS"
+    return shlex.split(EXPECTED[f"{case} -- --cpu --autocast bf16"][0])
+
+
+def test_tasks_of_understanding_differ_in_the_model_alone():
+    """... and plugged in, in nothing but that: a pair is two examples, so that an update has as many of them."""
+
+    def rest(words, *options):
+        words = list(words)
+        for option in options:
+            place = words.index(option)
+            del words[place : place + 2]
+        return words
+
+    veco, xlm, random, plugged_in = (
+        understood("xnli", *model) for model in (("veco", "out"), ("xlm", "out"), ("random", "out"), ("veco", "in"))
+    )
+    model = "OUT/checkpoints/{}.s3/checkpoint_last.pt".format
+    of = [words[words.index("--pretrained") + 1] for words in (veco, xlm, random, plugged_in)]
+    assert of == [model("camlm.veco"), model("mlm.xlm"), "OUT/pretrain/dict.txt", model("camlm.veco")]
+    assert rest(veco, "--pretrained", "--name") == rest(xlm, "--pretrained", "--name")
+    assert rest(veco, "--pretrained", "--name", "--arm") == rest(random, "--pretrained", "--name", "--arm")
+    assert rest(veco, "--plug", "--name", "--batches") == rest(plugged_in, "--plug", "--name", "--batches")
+    batches = [int(words[words.index("--batches") + 1]) for words in (veco, plugged_in)]
+    assert batches[0] == 2 * batches[1] and {words[words.index("--seeds") + 1] for words in (veco, plugged_in)} == {"2"}
+    assert len({words[words.index("--name") + 1] for words in (veco, xlm, random, plugged_in)}) == 4
+
+
+def test_a_line_of_understanding_and_of_retrieval(tmp_path):
+    def leave(name, content):
+        (tmp_path / f"understanding/{name}").parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"understanding/{name}").write_text(content if isinstance(content, str) else json.dumps(content))
+
+    figures = {"de": {"f1": 40.0, "accuracy": 50.0}, "en": {"f1": 60.0, "accuracy": 80.0}}
+    leave("udpos/scores/xlm-updates.out.p2.s1.json", {"split": "test", "seeds": [figures]})
+    leave("udpos/checkpoints/xlm-updates.out.p2.s1.s1/grid.json", {"lr5e-4": 61.5})
+    leave("udpos/checkpoints/xlm-updates.out.p2.s1.s1.begun", f"fairseq-train {tmp_path}/d --seed 1 ")
+    line = results.judged(tmp_path, "udpos/xlm-updates.out.p2.s1")
+    assert line.pop("commit")
+    assert line == {
+        "kind": "understanding", "task": "udpos", "arm": "xlm-updates", "plug": "out", "pretraining": "2", "seed": "1", "score": 50.0,
+        "figures": figures, "grid": {"lr5e-4": 61.5}, "command": "fairseq-train OUT/d --seed 1",
+    }  # fmt: skip
+    layers = {"de": {"0": [0.1, 0.2], "3": [0.5, 0.25]}, "fr": {"0": [0.1, 0.2], "3": [0.7, 0.75]}}
+    leave("tatoeba/scores/veco.out.p3.s1.json", {"score": "csls", "neighbours": 10, "accuracy": {**layers, "mean": layers["de"]}})
+    line = results.judged(tmp_path, "tatoeba/veco.out.p3.s1")
+    assert (line["kind"], line["score"], line["layers"]["de"]["3"]) == ("retrieval", 50.0, [0.5, 0.25])
+    with pytest.raises(UserError, match="is not there: run understand.sh first"):
+        results.judged(tmp_path, "tatoeba/veco.out.p2.s1")
+
+
+def test_the_table_of_understanding_keeps_tasks_and_plugs_apart(tmp_path):
+    def run(kind, task, arm, plug, pretraining, score):
+        return {"kind": kind, "task": task, "arm": arm, "plug": plug, "pretraining": pretraining, "seed": "1", "score": score}
+
+    runs = [
+        run("understanding", "xnli", "veco", "in", "1", 51.0), run("understanding", "xnli", "veco", "in", "2", 53.0),
+        run("understanding", "xnli", "veco", "out", "1", 48.0), run("retrieval", "tatoeba", "veco", "out", "1", 16.0),
+        run("retrieval", "tatoeba", "xlm", "out", "1", 9.0), run("retrieval", "tatoeba", "xlm", "out", "1", 20.0),
+    ]  # fmt: skip
+    file = tmp_path / "results.jsonl"
+    file.write_text("".join(json.dumps(entry) + "\n" for entry in runs))
+    assert table.understood(table.read_results(file)) == [
+        "| | XNLI | Tatoeba |",
+        "| --- | --- | --- |",
+        "| XLM |  | 20.0 (1) |",
+        "| VECO | 48.0 (1) | 16.0 (1) |",
+        "| VECO, plugged in | 52.0 ± 1.4 (2) |  |",
+    ]
