@@ -42,7 +42,7 @@ scored() {
     local name=$1.p$3.$2.s$4 chosen=en-de.29000
     ((${2##*.} > 2000)) || chosen=en-de.2000
     ! trying || chosen=${SIZES[0]}
-    grid "$1" "$chosen"
+    grid "${GRID_OF[$1]:-$1}" "$chosen"
     local needs=$NEEDED
     pretraining "$1" "$3"
     job "finetune.$name" "$needs $NEEDED" finetune.sh --arm "$1" --data "$2" --pretraining "$3" --seed "$4"
@@ -90,10 +90,20 @@ for row in "${JUDGED_ONCE[@]}"; do
     read -ra row <<<"$row"
     judged "${row[@]}" 1
 done
+for seed in "${ABLATION_SEEDS[@]}"; do
+    for arm in "${ABLATIONS[@]}"; do
+        scored "$arm" "$ABLATION_DATA" "$seed" 1
+        judged tatoeba "$arm" out "$seed"
+        judged flores "$arm" out "$seed"
+    done
+done
 
 if [[ -n ${OPTIONS[list]} ]]; then
     list_jobs
     exit
 fi
-run_jobs "$recipe"
-[[ ! -e $results ]] || python "$recipe/table.py" "$results"
+{ # read as a whole, so that this file may change while the jobs run
+    run_jobs "$recipe"
+    [[ ! -e $results ]] || python "$recipe/table.py" "$results"
+    exit
+}

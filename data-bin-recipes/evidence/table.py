@@ -26,6 +26,12 @@ ARMS = {
     "veco-mono": "VECO, monolingual text alone",
     "xlm-mono": "XLM, monolingual text alone",
     "xlme": "XLM-E",
+    "no-bitext-s": "VECO without S on bitext",
+    "no-mono-s": "VECO without S on monolingual segments",
+    "no-tlm": "VECO without TLM",
+    "mask-0.15": "VECO, 15% of bitext hidden",
+    "mask-0.25": "VECO, 25% of bitext hidden",
+    "mask-0.5": "VECO, 50% of each side of bitext hidden",
 }
 TASKS = {
     "xnli": "XNLI",

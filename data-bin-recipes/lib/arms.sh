@@ -25,6 +25,7 @@ comparisons() {
     trying || return 0
     SIZES=(en-de.1000) EVERY=([1000]=5) REPEATED=() RATES=(2e-3) SEEDS=(1)
     MOST_UPDATES=10 PIECES=$((3 * TRY_PIECES)) WARMUP=5 VALID=$TRY_REST NLU_RATES=5e-4
+    ABLATION_DATA=${SIZES[0]} ABLATION_SEEDS=(1)
     for arm in "${!UPDATES[@]}"; do
         UPDATES[$arm]=10
     done
@@ -137,9 +138,9 @@ run_of() {
 # choose: sets --lr and --dropout, where they are not given, to those of the lowest validation loss in the grid: that of
 # 2,000 pairs for as many or fewer, and that of 29,000 for more, both of English-German.
 choose() {
-    local grid=en-de.29000 best
+    local grid=en-de.29000 best arm=${GRID_OF[${OPTIONS[arm]}]:-${OPTIONS[arm]}}
     ((${OPTIONS[data]##*.} > 2000)) || grid=en-de.2000
     ! trying || grid=${SIZES[0]}
-    best=$(python "$REPOSITORY/data-bin-recipes/evidence/results.py" "$OUT" best "${OPTIONS[arm]}" "$grid") || exit 1
+    best=$(python "$REPOSITORY/data-bin-recipes/evidence/results.py" "$OUT" best "$arm" "$grid") || exit 1
     : "${OPTIONS[lr]:=${best% *}}" "${OPTIONS[dropout]:=${best#* }}"
 }

@@ -176,3 +176,34 @@ def test_the_table_of_understanding_keeps_tasks_and_plugs_apart(tmp_path):
         "| VECO | 48.0 (1) | 16.0 (1) |",
         "| VECO, plugged in | 52.0 ± 1.4 (2) |  |",
     ]
+
+
+def test_arms_without_an_ingredient_differ_from_veco_in_that_alone():
+    """Options that are given twice count as they are given last; all have as many updates, and VECO's learning rate."""
+
+    def options(arm):
+        words = shlex.split(EXPECTED[f"evidence/train --out OUT --arm {arm} --seed 2 -- --cpu"][0])
+        found = {}
+        for word, value in zip(words, [*words[1:], "--"]):
+            if word.startswith("--"):
+                found[word] = None if value.startswith("--") else value
+        assert found.pop("--save-dir") == f"OUT/checkpoints/camlm.{arm}.s2"
+        return found
+
+    veco = options("veco")
+    assert veco["--bitext-mask-prob"] == veco["--bitext-mask-spread"] == "0.5"
+    for arm, changed in {
+        "no-stop": {"--no-stop-gradient": None}, "no-tlm": {"--no-tlm": None},
+        "no-bitext-s": {"--s-terms": "mono"}, "no-mono-s": {"--s-terms": "bitext"},
+        "mask-0.15": {"--bitext-mask-prob": "0.15", "--bitext-mask-spread": "0"},
+        "mask-0.25": {"--bitext-mask-prob": "0.25", "--bitext-mask-spread": "0"}, "mask-0.5": {"--bitext-mask-spread": "0"},
+    }.items():  # fmt: skip
+        assert options(arm) == {**veco, **changed}, arm
+    conversion, training = [
+        line for line in EXPECTED["evidence/finetune --out OUT --arm no-tlm --data en-de.2000 --pretraining 3 -- --cpu"]
+        if "results.py" not in line
+    ]  # fmt: skip
+    assert "OUT/checkpoints/camlm.no-tlm.s3/checkpoint_last.pt" in conversion and "OUT/converted/no-tlm.p3.pt" in training
+    (choice,) = (line for line in EXPECTED["evidence/finetune --out OUT --arm no-tlm --data en-de.2000 --pretraining 3 -- --cpu"]
+                 if "results.py" in line)  # fmt: skip
+    assert choice.strip().endswith("OUT best veco en-de.2000")
