@@ -19,8 +19,9 @@ export VECO_SKIP_SETUP=1
 pretraining() {
     NEEDED=prepare
     [[ $1 != random ]] || return 0
-    job "train.$1.s$2" prepare train.sh --arm "$1" --seed "$2"
-    NEEDED=train.$1.s$2
+    origin "$1"
+    job "train.$ORIGIN.s$2" prepare train.sh --arm "$ORIGIN" --seed "$2"
+    NEEDED=train.$ORIGIN.s$2
 }
 
 # grid ARM DATA: the learning rates, and then more dropout with the best of them; sets NEEDED to the last job's name.
@@ -95,6 +96,15 @@ for seed in "${ABLATION_SEEDS[@]}"; do
         scored "$arm" "$ABLATION_DATA" "$seed" 1
         judged tatoeba "$arm" out "$seed"
         judged flores "$arm" out "$seed"
+    done
+done
+for arm in "${ATTENTION[@]}"; do
+    pretraining "$arm" 1
+    job "attention.$arm.s1" "$NEEDED" attention.sh --arm "$arm"
+done
+for seed in "${SEEDS[@]}"; do
+    for arm in "${DEPTHS[@]}"; do
+        scored "$arm" "$DEPTH_DATA" 1 "$seed"
     done
 done
 

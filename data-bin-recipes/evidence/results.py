@@ -85,6 +85,8 @@ def translation(out: Path, name: str) -> dict:
         raise UserError(f"{out / 'finetuned' / name}: is not there, or has not ended: run finetune.sh first")
     scores = json.loads((out / f"scores/{name}.json").read_text(encoding="utf-8"))
     best, updates = run.best
+    generated = (out / f"scores/{name}.out").read_text(encoding="utf-8")
+    speed = re.findall(r"\(([\d.]+) sentences/s", generated)
     state = read_checkpoint(out / f"finetuned/{name}/checkpoint_best.pt", mapped=True)
     return {
         "kind": "translation",
@@ -95,6 +97,7 @@ def translation(out: Path, name: str) -> dict:
         "chrf": scores["chrf"]["score"],
         "signatures": [scores[metric]["signature"] for metric in ("sacrebleu", "chrf")],
         "seconds": round(state["extra_state"]["previous_training_time"]),
+        "sentences_per_second": float(speed[-1]) if speed else None,
         "curve": run.curve,
         "command": command(out, f"finetuned/{name}.begun"),
         "commit": commit(),

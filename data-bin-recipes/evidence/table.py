@@ -32,6 +32,11 @@ ARMS = {
     "mask-0.15": "VECO, 15% of bitext hidden",
     "mask-0.25": "VECO, 25% of bitext hidden",
     "mask-0.5": "VECO, 50% of each side of bitext hidden",
+    "deep-all-6": "VECO of 6 layers, all",
+    **{f"deep-{which}-{layers}": f"VECO of 6 layers, {which} {layers}" for layers in (3, 2, 1) for which in ("last", "first")},
+    "deep-spread-3": "VECO of 6 layers, 3 spread",
+    "deep-spread-2": "VECO of 6 layers, 2 spread",
+    **{f"deep-random-{layers}": f"VECO of 6 layers, {layers} at random" for layers in (3, 2, 1)},
 }
 TASKS = {
     "xnli": "XNLI",
@@ -71,7 +76,8 @@ def scores(runs: list[dict], what: str) -> Scores:
     found: Scores = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for entry in (entry for entry in runs if entry["kind"] == "translation"):
         direction, _, pairs = entry["data"].rpartition(".")
-        found[direction][int(pairs)][entry["arm"]].append(entry[what])
+        if entry.get(what) is not None:  # the first lines have no speed
+            found[direction][int(pairs)][entry["arm"]].append(entry[what])
     return found
 
 
@@ -109,7 +115,9 @@ def understood(runs: list[dict]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("results", type=Path, help="a line of JSON for each run, as compare.sh leaves it")
-    parser.add_argument("--metric", choices=("sacrebleu", "chrf", "valid_loss", "updates", "seconds"), default="sacrebleu")
+    parser.add_argument(
+        "--metric", choices=("sacrebleu", "chrf", "valid_loss", "updates", "seconds", "sentences_per_second"), default="sacrebleu"
+    )
     parser.add_argument("--plot", type=Path, metavar="PNG", help="also draw the first direction's figures over the pairs")
     args = parser.parse_args()
     runs = read_results(args.results)

@@ -11,5 +11,5 @@ choose_out evidence
 comparisons
 OPTIONS[pretraining]=${OPTIONS[seed]}
 require_arm
-[[ ${OPTIONS[arm]} != random ]] || die "--arm random: is not pre-trained"
+[[ -v UPDATES[${OPTIONS[arm]}] ]] || die "--arm ${OPTIONS[arm]}: is not pre-trained"
 pretrain_model "${OPTIONS[arm]}" "${OPTIONS[seed]}" "${EXTRA[@]}"

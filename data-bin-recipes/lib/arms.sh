@@ -25,7 +25,7 @@ comparisons() {
     trying || return 0
     SIZES=(en-de.1000) EVERY=([1000]=5) REPEATED=() RATES=(2e-3) SEEDS=(1)
     MOST_UPDATES=10 PIECES=$((3 * TRY_PIECES)) WARMUP=5 VALID=$TRY_REST NLU_RATES=5e-4
-    ABLATION_DATA=${SIZES[0]} ABLATION_SEEDS=(1)
+    ABLATION_DATA=${SIZES[0]} ABLATION_SEEDS=(1) DEPTH_DATA=${SIZES[0]} VARIATION[veco-begun]="--max-update 5"
     for arm in "${!UPDATES[@]}"; do
         UPDATES[$arm]=10
     done
@@ -37,8 +37,14 @@ comparisons() {
 # require_arm: end unless --arm is pre-trained here, or random.
 require_arm() {
     require_number seed pretraining
-    [[ ${OPTIONS[arm]} == random || -v UPDATES[${OPTIONS[arm]}] ]] ||
-        die "--arm ${OPTIONS[arm]}: must be one of: $(printf '%s\n' random "${!UPDATES[@]}" | sort | paste -sd ' ')"
+    [[ ${OPTIONS[arm]} == random || -v UPDATES[${OPTIONS[arm]}] || -v DECODERS[${OPTIONS[arm]}] ]] ||
+        die "--arm ${OPTIONS[arm]}: must be one of: $(printf '%s\n' random "${!UPDATES[@]}" "${!DECODERS[@]}" | sort | paste -sd ' ')"
+}
+
+# origin ARM: sets ORIGIN, the arm that is pre-trained for it.
+origin() {
+    ORIGIN=$1
+    [[ ! -v DECODERS[$1] ]] || ORIGIN=deep
 }
 
 # pretrained_folder ARM SEED: print the name of its checkpoints' folder, which begins with the objective.
@@ -98,13 +104,14 @@ task() { TASK=(--task veco_multilingual_translation --source-lang "$SRC" --targe
 
 # pretrained_model ARM PRETRAINING: sets PRETRAINED to its checkpoint.
 pretrained_model() {
-    PRETRAINED=$OUT/checkpoints/$(pretrained_folder "$1" "$2")/checkpoint_last.pt
-    require "$PRETRAINED" "run train.sh --arm $1 --seed $2 first"
+    origin "$1"
+    PRETRAINED=$OUT/checkpoints/$(pretrained_folder "$ORIGIN" "$2")/checkpoint_last.pt
+    require "$PRETRAINED" "run train.sh --arm $ORIGIN --seed $2 first"
 }
 
-# start ARM PRETRAINING SEED: sets START, the options of fairseq-train that begin with the pre-trained model.
+# start ARM PRETRAINING SEED: sets START, the options of fairseq-train that begin with the pre-trained model, and MODEL.
 start() {
-    local arm=$1 pretraining=$2 seed=$3 model converted new=()
+    local arm=$1 pretraining=$2 seed=$3 model converted new=() layers=3 selection selections
     START=()
     [[ $arm != random ]] || return 0
     pretrained_model "$arm" "$pretraining"
@@ -117,10 +124,17 @@ start() {
         step "conversion, $arm" "$converted" python "$REPOSITORY/data-bin-recipes/evidence/mbart.py" "$model" \
             "$OUT/vocabulary/dict.txt" --langs "$(IFS=, && printf '%s' "${LANGS[*]}")" --output "$converted" ;;
     *)
+        if [[ -v DECODERS[$arm] ]]; then
+            layers=${DECODERS[$arm]% *} MODEL=(--arch veco_mt_tiny --encoder-layers 6 --decoder-layers "$layers")
+            IFS=/ read -ra selections <<<"${DECODERS[$arm]#* }"
+            selection=${selections[(seed - 1) % ${#selections[@]}]}
+            new=(--layer-selection "$selection")
+            ((${#selections[@]} == 1)) || converted+=.s$seed
+        fi
         [[ $arm != xlm* ]] || { converted+=.s$seed && new=(--random-cross-attention --seed "$seed"); }
         converted+=.pt
         step "conversion, $arm" "$converted" python "$REPOSITORY/scripts/convert_to_seq2seq.py" --checkpoint "$model" \
-            --output "$converted" --decoder-layers 3 --dict "$OUT/vocabulary/dict.txt" "${new[@]}" ;;
+            --output "$converted" --decoder-layers "$layers" --dict "$OUT/vocabulary/dict.txt" "${new[@]}" ;;
     esac
     START=(--finetune-from-model "$converted")
 }

@@ -137,7 +137,7 @@ class Place:
             self.write(f"OUT/finetuned/{run}/checkpoint_best.pt")
         for task in ("xnli", "udpos", "pud", "tatoeba", "flores"):
             self.write(f"OUT/understanding/{task}/data/train-en")
-        for model in ("camlm.veco", "mlm.xlm", "nmt", "mbart", "xlme", "camlm.no-tlm"):
+        for model in ("camlm.veco", "mlm.xlm", "nmt", "mbart", "xlme", "camlm.no-tlm", "camlm.deep"):
             for seed in (1, 3):
                 self.write(f"OUT/checkpoints/{model}.s{seed}/checkpoint_last.pt")
 

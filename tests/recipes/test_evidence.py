@@ -13,7 +13,7 @@ from recipes import RECIPES, TABLE
 from veco_fairseq.errors import UserError
 
 EXPECTED = {part.split("\n", 1)[0].removeprefix("$ "): part.splitlines()[1:] for part in TABLE.read_text().split("\n\n")}
-results, table, mbart = (load_script(RECIPES / f"evidence/{name}.py") for name in ("results", "table", "mbart"))
+results, table, mbart, plots = (load_script(RECIPES / f"evidence/{name}.py") for name in ("results", "table", "mbart", "plots"))
 
 
 @pytest.fixture
@@ -60,11 +60,14 @@ def test_a_line_has_what_somebody_needs_to_repeat_it(finetuned):
     (out / "scores").mkdir()
     scores = {"sacrebleu": {"score": 31.5, "signature": "tok:13a"}, "chrf": {"score": 55.25, "signature": "nc:6"}}
     (out / f"scores/{name}.json").write_text(json.dumps(scores))
+    speed = "Translated 1,000 sentences (30,123 tokens) in 12.3s (81.30 sentences/s, 2449.02 tokens/s)"
+    (out / f"scores/{name}.out").write_text(f"S-0\ta\n2026-11-23 20:00:00 | INFO | fairseq_cli.generate | {speed}\n")
     line = results.translation(out, name)
     assert line.pop("commit")
     assert line == {
         "kind": "translation", "arm": "xlm-updates", "pretraining": "3", "data": "en-fr.29000", "lr": "4e-3", "dropout": "0.3", "seed": "2",
         "updates": 100, "valid_loss": 4.25, "sacrebleu": 31.5, "chrf": 55.25, "signatures": ["tok:13a", "nc:6"], "seconds": 72,
+        "sentences_per_second": 81.3,
         "curve": [(50, 5.0), (100, 4.25), (150, 4.5)],
         "command": "fairseq-train OUT/captions --user-dir veco_fairseq --adam-betas '(0.9, 0.98)' --seed 1",
     }  # fmt: skip
@@ -207,3 +210,53 @@ def test_arms_without_an_ingredient_differ_from_veco_in_that_alone():
     (choice,) = (line for line in EXPECTED["evidence/finetune --out OUT --arm no-tlm --data en-de.2000 --pretraining 3 -- --cpu"]
                  if "results.py" in line)  # fmt: skip
     assert choice.strip().endswith("OUT best veco en-de.2000")
+
+
+def test_the_beginning_of_veco_is_cut_off_and_nothing_else():
+    """Its updates are then the first ones of veco, whose learning rate goes by all of them."""
+    veco, begun = (EXPECTED[f"evidence/train --out OUT --arm {arm} --seed 2 -- --cpu"][0] for arm in ("veco", "veco-begun"))
+    assert begun.replace("veco-begun", "veco").replace("--max-update 200 ", "") == veco
+
+
+def test_decoders_of_one_pretraining_differ_in_their_layers_alone():
+    def conversion(arm):
+        *_, line, _ = EXPECTED[f"evidence/finetune --out OUT --arm {arm} --data en-de.2000 --pretraining 3 --seed 2 -- --cpu"]
+        words = shlex.split(line)
+        assert words[words.index("--checkpoint") + 1] == "OUT/checkpoints/camlm.deep.s3/checkpoint_last.pt"
+        return [words[words.index(option) + 1] for option in ("--decoder-layers", "--layer-selection", "--output")]
+
+    def training(arm):
+        line = EXPECTED[f"evidence/finetune --out OUT --arm {arm} --data en-de.2000 --pretraining 3 --seed 2 -- --cpu"][-1]
+        layers = conversion(arm)[0]
+        assert f" --encoder-layers 6 --decoder-layers {layers} --finetune-from-model {conversion(arm)[2]} " in line
+        return line.replace(conversion(arm)[2], "").replace(arm, "").replace(f"--decoder-layers {layers}", "")
+
+    chosen = {arm: conversion(arm) for arm in ("deep-last-3", "deep-first-1", "deep-spread-2", "deep-all-6", "deep-random-3")}
+    assert [decoder[:2] for decoder in chosen.values()] == [
+        ["3", "last"], ["1", "first"], ["2", "2,5"], ["6", "last"], ["3", "0,1,3"],
+    ]  # fmt: skip
+    assert len({decoder[2] for decoder in chosen.values()}) == 5 and chosen["deep-random-3"][2].endswith(".s2.pt")
+    assert len({training(arm) for arm in chosen}) == 1
+    for arm in chosen:
+        choice = EXPECTED[f"evidence/finetune --out OUT --arm {arm} --data en-de.2000 --pretraining 3 --seed 2 -- --cpu"][0]
+        assert choice.strip().endswith("OUT best deep-last-3 en-de.2000")
+
+
+def test_the_curves_have_h_minus_s_of_trainings_that_have_s(tmp_path):
+    def log(name, *updates):
+        lines = [
+            "2026-11-23 20:00:00 | INFO | train_inner | epoch 001: 1 / 9 bitext_h_loss={}, bitext_s_loss={}, num_updates={}\n".format(
+                *update
+            )
+            for update in updates
+        ]
+        (tmp_path / "jobs").mkdir(exist_ok=True)
+        (tmp_path / f"jobs/{name}.log").write_text("".join(lines).replace("bitext_s_loss=None, ", ""))
+
+    log("train.veco.s1", (9, 9.5, 20), (8, 7.5, 40), (7, 6, 60))
+    log("train.veco.s2", (9, 1, 20))
+    log("train.no-stop.s1", (9, 8, 20), (8, 6, 40))
+    log("train.xlm.s1", (9, None, 20))
+    log("grid.veco.en-de.2000.lr1e-3", (9, 1, 20))
+    assert plots.curves(tmp_path, "bitext", 2) == {"veco": [(40, 0.0), (60, 1.0)], "no-stop": [(40, 1.5)]}
+    assert plots.curves(tmp_path, "mono", 2) == {}
