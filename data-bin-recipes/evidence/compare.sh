@@ -15,13 +15,16 @@ results=${OPTIONS[results]:-$OUT/results.jsonl}
 recipe=$REPOSITORY/data-bin-recipes/evidence
 export VECO_SKIP_SETUP=1
 
+# Of another set of texts the jobs' names begin with PREFIX, and SET is their option.
+PREFIX='' SET=()
+
 # pretraining ARM SEED: its job; sets NEEDED to the name.
 pretraining() {
-    NEEDED=prepare
+    NEEDED=${PREFIX}prepare
     [[ $1 != random ]] || return 0
     origin "$1"
-    job "train.$ORIGIN.s$2" prepare train.sh --arm "$ORIGIN" --seed "$2"
-    NEEDED=train.$ORIGIN.s$2
+    NEEDED=${PREFIX}train.$ORIGIN.s$2
+    job "$NEEDED" "${PREFIX}prepare" train.sh "${SET[@]}" --arm "$ORIGIN" --seed "$2"
 }
 
 # grid ARM DATA: the learning rates, and then more dropout with the best of them; sets NEEDED to the last job's name.
@@ -30,25 +33,24 @@ grid() {
     pretraining "$1" 1
     needs=
     for rate in "${RATES[@]}"; do
-        name=grid.$1.$2.lr$rate
-        job "$name" "$NEEDED" finetune.sh --arm "$1" --data "$2" --lr "$rate" --dropout 0.1
+        name=${PREFIX}grid.$1.$2.lr$rate
+        job "$name" "$NEEDED" finetune.sh "${SET[@]}" --arm "$1" --data "$2" --lr "$rate" --dropout 0.1
         needs+=" $name"
     done
-    NEEDED=grid.$1.$2.dropout0.3
-    job "$NEEDED" "$needs" finetune.sh --arm "$1" --data "$2" --dropout 0.3
+    NEEDED=${PREFIX}grid.$1.$2.dropout0.3
+    job "$NEEDED" "$needs" finetune.sh "${SET[@]}" --arm "$1" --data "$2" --dropout 0.3
 }
 
 # scored ARM DATA PRETRAINING SEED: fine-tune with what validation prefers, and translate the test set.
 scored() {
-    local name=$1.p$3.$2.s$4 chosen=en-de.29000
-    ((${2##*.} > 2000)) || chosen=en-de.2000
-    ! trying || chosen=${SIZES[0]}
-    grid "${GRID_OF[$1]:-$1}" "$chosen"
-    local needs=$NEEDED
+    local name=$1.p$3.$2.s$4 needs
+    local options=("${SET[@]}" --arm "$1" --data "$2" --pretraining "$3" --seed "$4")
+    grid_of "$1" "$2"
+    grid "${GRID[@]}"
+    needs=$NEEDED
     pretraining "$1" "$3"
-    job "finetune.$name" "$needs $NEEDED" finetune.sh --arm "$1" --data "$2" --pretraining "$3" --seed "$4"
-    job "evaluate.$name" "finetune.$name" evaluate.sh --arm "$1" --data "$2" --pretraining "$3" --seed "$4" \
-        --results "$results"
+    job "${PREFIX}finetune.$name" "$needs $NEEDED" finetune.sh "${options[@]}"
+    job "${PREFIX}evaluate.$name" "${PREFIX}finetune.$name" evaluate.sh "${options[@]}" --results "$results"
 }
 
 # judged TASK ARM PLUG SEED: a task of understanding or retrieval with the pre-training of this seed. Random weights, which
@@ -105,6 +107,19 @@ done
 for seed in "${SEEDS[@]}"; do
     for arm in "${DEPTHS[@]}"; do
         scored "$arm" "$DEPTH_DATA" 1 "$seed"
+    done
+done
+
+# Languages with little text, in a folder of their own.
+PREFIX=bible. SET=(--set bible) OPTIONS[set]=bible out=$OUT
+comparisons
+OUT=$out # the scripts choose theirs
+job bible.prepare "" prepare_bible.sh "${local[@]}"
+for seed in "${SEEDS[@]}"; do
+    for data in "${SIZES[@]}"; do
+        for arm in "${MAIN_ARMS[@]}"; do
+            scored "$arm" "$data" 1 "$seed"
+        done
     done
 done
 

@@ -6,7 +6,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/arms.sh"
 
 PROGRAM=fairseq-train
-parse_options out= arm=veco seed=1 try -- "$@"
+parse_options out= set=captions arm=veco seed=1 try -- "$@"
 choose_out evidence
 comparisons
 OPTIONS[pretraining]=${OPTIONS[seed]}

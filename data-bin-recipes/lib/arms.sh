@@ -8,22 +8,29 @@ source "$(dirname "${BASH_SOURCE[0]}")/many.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/../evidence/settings"
 
 about arm ARM "what fine-tuning starts from: random, veco, or another arm of README.md"
-about data DIRECTION.PAIRS "the direction and the number of pairs of fine-tuning"
+about data DIRECTION.PAIRS "the direction and the number of pairs of fine-tuning (default: the first of evidence/settings)"
 about pretraining N "seed of pre-training"
 about dropout X "dropout of fine-tuning"
+about set "captions|bible" "captions: image captions, after pre-training on other texts; bible: languages with little text"
 about task TASK "xnli, udpos or pud (fine-tuned), or tatoeba or flores (retrieval, without training)"
 about plug "out|in" "in: predict a sentence from [H; S], with its translation; needs translate-train"
 about results FILE "add a line of JSON for each run to this file (compare.sh: default results.jsonl in --out)"
 
-# comparisons: sets SRC, and PAIRS of pre-training; with --try the settings are smaller.
+# comparisons: sets SRC, and PAIRS of pre-training, for --set; with --try the settings are smaller.
 comparisons() {
     local lang arm task
+    if [[ ${OPTIONS[set]:=captions} == bible ]]; then
+        bible
+        OUT+=/bible
+        ! trying || LANGS=("${LANGS[@]:0:3}")
+    fi
+    require_choice set captions bible
     SRC=${LANGS[0]} PAIRS=()
     for lang in "${LANGS[@]:1}"; do
         PAIRS+=("$SRC-$lang")
     done
     trying || return 0
-    SIZES=(en-de.1000) EVERY=([1000]=5) REPEATED=() RATES=(2e-3) SEEDS=(1)
+    SIZES=("${SIZES[0]%.*}.1000") GRID_DATA=("${SIZES[0]%.*}.1000") EVERY=([1000]=5) REPEATED=() RATES=(2e-3) SEEDS=(1)
     MOST_UPDATES=10 PIECES=$((3 * TRY_PIECES)) WARMUP=5 VALID=$TRY_REST NLU_RATES=5e-4
     ABLATION_DATA=${SIZES[0]} ABLATION_SEEDS=(1) DEPTH_DATA=${SIZES[0]} VARIATION[veco-begun]="--max-update 5"
     for arm in "${!UPDATES[@]}"; do
@@ -149,12 +156,26 @@ run_of() {
     RUN+=.s${OPTIONS[seed]}
 }
 
-# choose: sets --lr and --dropout, where they are not given, to those of the lowest validation loss in the grid: that of
-# 2,000 pairs for as many or fewer, and that of 29,000 for more, both of English-German.
+# grid_of ARM DATA: sets GRID, the arm and the data of the grid that this arm's learning rate and dropout come from.
+grid_of() {
+    GRID=("${GRID_OF[$1]:-$1}" "${GRID_DATA[0]}")
+    ((${2##*.} <= 2000)) || GRID[1]=${GRID_DATA[-1]}
+}
+
+# choose: sets --lr and --dropout, where they are not given, to those of the lowest validation loss in the grid.
 choose() {
-    local grid=en-de.29000 best arm=${GRID_OF[${OPTIONS[arm]}]:-${OPTIONS[arm]}}
-    ((${OPTIONS[data]##*.} > 2000)) || grid=en-de.2000
-    ! trying || grid=${SIZES[0]}
-    best=$(python "$REPOSITORY/data-bin-recipes/evidence/results.py" "$OUT" best "$arm" "$grid") || exit 1
+    local best
+    grid_of "${OPTIONS[arm]}" "${OPTIONS[data]}"
+    best=$(python "$REPOSITORY/data-bin-recipes/evidence/results.py" "$OUT" best "${GRID[@]}") || exit 1
     : "${OPTIONS[lr]:=${best% *}}" "${OPTIONS[dropout]:=${best#* }}"
+}
+
+# found SET/NAME...: sets FILES to those of --local.
+found() {
+    local name
+    FILES=()
+    for name; do
+        find_text "${OPTIONS[local]}/${name%/*}" "${name##*/}" "--local needs it"
+        FILES+=("$FILE")
+    done
 }

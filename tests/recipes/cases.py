@@ -173,6 +173,15 @@ def cases() -> Iterator[str]:
                "-- --cpu --autocast bf16")  # fmt: skip
     yield "evidence/understand --out OUT --try"
     yield "evidence/understand --out OUT --task squad"
+    yield "evidence/prepare_bible --out OUT --local LOCAL"
+    yield "evidence/prepare_bible --out OUT --local LOCAL --try"
+    yield "evidence/prepare_bible --out OUT"
+    for arm in ("veco", "xlm", "nmt"):
+        yield f"evidence/train --out OUT --set bible --arm {arm} --seed 2 -- --cpu"
+    yield "evidence/train --out OUT --set book"
+    yield "evidence/finetune --out OUT --set bible --arm xlm --data en-mi.22317 --pretraining 3 --seed 2 -- --cpu"
+    yield "evidence/finetune --out OUT --set bible"
+    yield "evidence/evaluate --out OUT --set bible --arm xlm --data en-mi.22317 --pretraining 3 --seed 2 --results RESULTS"
     yield "evidence/compare --out OUT --local LOCAL --results RESULTS -- --cpu --autocast bf16"
     yield "evidence/compare --out OUT --list --try"
     yield "evidence/compare --out OUT --only prepare --try"

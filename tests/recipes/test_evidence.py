@@ -242,6 +242,23 @@ def test_decoders_of_one_pretraining_differ_in_their_layers_alone():
         assert choice.strip().endswith("OUT best deep-last-3 en-de.2000")
 
 
+def test_languages_with_little_text_have_a_folder_and_texts_of_their_own():
+    """No test book is in a training text, and no checkpoint, grid or reference of the captions gets into it."""
+    made = EXPECTED["evidence/prepare_bible --out OUT --local LOCAL"]
+    texts = dict(line.removeprefix("> OUT/bible/raw/").split(": ", 1) for line in made if line.startswith("> OUT/bible/raw/"))
+    for name, text in texts.items():
+        split, _, rest = name.partition(".")
+        lang = rest.rsplit(".", 1)[-1]
+        pair = {lang, *rest.split(".")[0].split("-")}
+        source = "new testament" if pair & {"sw", "eu"} else "bible"
+        assert f"{'train' if split == 'verses' else split}.{lang} one" in text, name
+        assert text.startswith(source), name
+        assert ("|  |" in text) == ("-" not in name), name  # documents keep the blank lines between chapters
+    mine = [words for case, lines in EXPECTED.items() if "--set bible" in case for words in map(shlex.split, lines)]
+    paths = [word for words in mine for word in words if word.startswith("OUT")]
+    assert len(paths) > 20 and all(path.startswith("OUT/bible") for path in paths)
+
+
 def test_the_curves_have_h_minus_s_of_trainings_that_have_s(tmp_path):
     def log(name, *updates):
         lines = [
