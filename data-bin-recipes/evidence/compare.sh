@@ -100,6 +100,10 @@ for seed in "${ABLATION_SEEDS[@]}"; do
         judged flores "$arm" out "$seed"
     done
 done
+for arm in "${COSTS[@]}"; do
+    pretraining "$arm" 1
+    job "cost.$arm.s1" "$NEEDED" cost.sh --arm "$arm" --results "$results"
+done
 for arm in "${ATTENTION[@]}"; do
     pretraining "$arm" 1
     job "attention.$arm.s1" "$NEEDED" attention.sh --arm "$arm"

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.cli import run
+from veco_fairseq.cost.flops import count_operations
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_json
 from veco_fairseq.plots import read_curve
@@ -121,6 +122,23 @@ def judged(out: Path, name: str) -> dict:
     return {**line, "commit": commit()}
 
 
+def cost(out: Path, folder: str) -> dict:
+    """The updates, operations and seconds of a pre-training, by the folder of its checkpoints."""
+    checkpoint = out / f"checkpoints/{folder}/checkpoint_last.pt"
+    counted = count_operations(str(checkpoint))
+    arm, _, seed = re.sub(r"^(camlm|mlm)\.", "", folder).rpartition(".s")
+    seconds = read_checkpoint(checkpoint, mapped=True)["extra_state"]["previous_training_time"]
+    return {
+        "kind": "cost",
+        "arm": arm,
+        "seed": seed,
+        "updates": counted.updates,
+        "operations": counted.total,
+        "seconds": round(seconds),
+        "commit": commit(),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("out", type=Path, help="the folder of the recipe's scripts")
@@ -129,7 +147,7 @@ def main() -> None:
     best.add_argument("arm")
     best.add_argument("data")
     record = commands.add_parser("record", help="add a run's line to a file")
-    record.add_argument("name", help="of a fine-tuning, or TASK/NAME of understanding")
+    record.add_argument("name", help="of a fine-tuning; TASK/NAME of understanding; cost/NAME of a pre-training's folder")
     record.add_argument("file", type=Path)
     args = parser.parse_args()
     if args.command == "best":
@@ -138,7 +156,10 @@ def main() -> None:
         return
     args.file.parent.mkdir(parents=True, exist_ok=True)
     with open(args.file, "a", encoding="utf-8") as file:  # several processes may add lines
-        line = (judged if "/" in args.name else translation)(args.out, args.name)
+        if args.name.startswith("cost/"):
+            line = cost(args.out, args.name.removeprefix("cost/"))
+        else:
+            line = (judged if "/" in args.name else translation)(args.out, args.name)
         file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 

@@ -14,7 +14,7 @@ about dropout X "dropout of fine-tuning"
 about set "captions|bible" "captions: image captions, after pre-training on other texts; bible: languages with little text"
 about task TASK "xnli, udpos or pud (fine-tuned), or tatoeba or flores (retrieval, without training)"
 about plug "out|in" "in: predict a sentence from [H; S], with its translation; needs translate-train"
-about results FILE "add a line of JSON for each run to this file (compare.sh: default results.jsonl in --out)"
+about results FILE "add a line of JSON for each run to this file (compare.sh and cost.sh: default results.jsonl in --out)"
 
 # comparisons: sets SRC, and PAIRS of pre-training, for --set; with --try the settings are smaller.
 comparisons() {

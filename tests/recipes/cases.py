@@ -154,6 +154,8 @@ def cases() -> Iterator[str]:
         yield f"evidence/finetune --out OUT --arm {arm} --data en-de.2000 --pretraining 3 --seed 2 -- --cpu"
     yield "evidence/attention --out OUT --arm veco --pretraining 3"
     yield "evidence/attention --out OUT --arm xlm --try"
+    yield "evidence/cost --out OUT --arm nmt --pretraining 3 --results RESULTS"
+    yield "evidence/cost --out OUT --try"
     yield "evidence/finetune --out OUT --arm xlm --data en-fr.29000 --lr 5e-4 -- --cpu --autocast bf16 --patience 3"
     yield "evidence/finetune --out OUT --data en-de.8000 --dropout 0.2"
     yield "evidence/finetune --out OUT --data en-de.77"

@@ -4,6 +4,7 @@
 
 import json
 import shlex
+import sys
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from support.modules import load_script
 from recipes import RECIPES, TABLE
 from veco_fairseq.errors import UserError
 
+sys.path.insert(0, str(RECIPES / "evidence"))  # the scripts import each other
 EXPECTED = {part.split("\n", 1)[0].removeprefix("$ "): part.splitlines()[1:] for part in TABLE.read_text().split("\n\n")}
 results, table, mbart, plots = (load_script(RECIPES / f"evidence/{name}.py") for name in ("results", "table", "mbart", "plots"))
 
