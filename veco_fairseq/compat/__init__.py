@@ -48,6 +48,8 @@ FORKS = "the data loaders' processes import everything again where Python does n
 
 # What only changes the time that something takes: benchmarks measure fairseq without these.
 SPEED = (
+    Patch("fairseq.utils:multi_tensor_total_norm", ".optim.norms:total_norm", "without Apex it has a kernel for each parameter"),
+    Patch("fairseq.utils:multi_tensor_l2norm_available", ".optim.norms:AVAILABLE", "see the line above"),
     Patch("fairseq.optim.adam:Adam.step", ".optim.fused_adam:step", "it makes eight passes over all parameters"),
     Patch("fairseq.modules.fairseq_dropout:FairseqDropout.forward", ".modules.dropout:forward",
           "on a CPU, its random numbers take a tenth of an update"),

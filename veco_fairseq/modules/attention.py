@@ -37,4 +37,8 @@ def attend(
         padding_mask: (batch, memory length), true where ``memory`` is padding.
         need_weights: also return the weights, as the mean over the heads, (batch, length, memory length).
     """
+    if torch.is_autocast_enabled(query.device.type):
+        # Once, and not before each of the three projections.
+        precision = torch.get_autocast_dtype(query.device.type)
+        query, memory = (query.to(precision),) * 2 if memory is query else (query.to(precision), memory.to(precision))
     return attention(query, memory, memory, key_padding_mask=padding_mask, need_weights=need_weights)

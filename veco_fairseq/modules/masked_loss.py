@@ -14,6 +14,8 @@ from veco_fairseq.modules import liger
 
 # The most logits at a time: 512 MiB in fp32. A CPU keeps them in the precision of the rows: in bf16, twice as many.
 LOGITS_A_CHUNK = 2**27
+# A GPU has four times as many: every chunk reads the whole weight and its gradient again.
+TIMES_ON_A_GPU = 4
 # The most rows at a time on a CPU, where more make no product faster.
 ROWS_A_CHUNK = 1536
 # The most tokens whose logits a CPU multiplies at a time: the products stay small, and copies of them stay in its cache.
@@ -131,7 +133,7 @@ def _computed(
     """Compute everything, and the ``needed`` gradients of the sum of ``scale`` * loss."""
     if draw is None and not smoothing and liger.serves(rows):
         nll, correct, gradients = liger.fused_loss(
-            rows, weight, bias, gold, needed=needed, scale=scale, logits_a_chunk=LOGITS_A_CHUNK
+            rows, weight, bias, gold, needed=needed, scale=scale, logits_a_chunk=TIMES_ON_A_GPU * LOGITS_A_CHUNK
         )
         return Losses(nll, nll.detach().clone(), correct, None, gradients)
     return _by_chunks(rows, weight, bias, gold, needed=needed, scale=scale, draw=draw, smoothing=smoothing)
@@ -147,7 +149,7 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, need
     block = TOKENS_A_BLOCK if on_cpu and draw is None else vocabulary
     # Chunks of equal size: each multiplies the whole weight.
     most = LOGITS_A_CHUNK // vocabulary
-    most = max(1, min(most * 4 // rows.element_size(), ROWS_A_CHUNK) if on_cpu else most)
+    most = max(1, min(most * 4 // rows.element_size(), ROWS_A_CHUNK) if on_cpu else TIMES_ON_A_GPU * most)
     size = max(1, math.ceil(len(rows) / max(1, math.ceil(len(rows) / most))))
     in_fp32 = {"dtype": torch.float32, "device": rows.device}
     nll, loss = torch.empty(len(rows), **in_fp32), torch.empty(len(rows), **in_fp32)
