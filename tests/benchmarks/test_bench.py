@@ -29,12 +29,40 @@ def test_pretrain(run, tmp_path):
     for figure in (ours, peer):
         assert figure["rate"] == pytest.approx(figure["operations"] / figure["seconds"])
         assert figure["mfu"] == pytest.approx(figure["rate"] / figures["matmul_rate"]["fp32"])
-    assert figures["ratio"] == pytest.approx(ours["rate"] / peer["rate"])
-    assert "operations a second, ours to fairseq's: " in result.stdout
+    assert figures["ratios"]["fairseq masked_lm"] == pytest.approx(ours["rate"] / peer["rate"])
+    assert "operations a second, camlm to fairseq masked_lm: " in result.stdout
     result = run("scripts/bench.py", "pretrain", *options, "--profile", "--json", tmp_path / "profile.json")
     shares = {key: value for key, value in json.loads((tmp_path / "profile.json").read_text()).items() if key != "options"}
     assert result.stdout.splitlines()[1].endswith(max(shares, key=shares.get)) and "aten::mm" in shares
     assert sum(shares.values()) == pytest.approx(1)
+
+
+def test_transformers_trains_the_same_model(run, tmp_path):
+    """Its useful operations are those of fairseq's model, which multiplies the masked rows alone."""
+    pytest.importorskip("transformers")
+    options = "--arch veco_tiny --vocabulary 300 --tokens 64 --length 8 --updates 1 --rounds 1 --device cpu --autocast bf16"
+    result = run("scripts/bench.py", "pretrain", *options.split(), "--json", tmp_path / "bench.json")
+    assert result.returncode == 0, result.stderr
+    figures = json.loads((tmp_path / "bench.json").read_text())
+    fairseq, other = (figures[name] for name in ("fairseq masked_lm", "transformers XLMRobertaForMaskedLM"))
+    assert other["parameters"] == fairseq["parameters"] + 192  # of the one type of token
+    assert other["tokens"] == fairseq["tokens"]
+    assert other["operations"] == pytest.approx(fairseq["operations"], rel=0.02)
+    assert other["mfu"] == pytest.approx(other["rate"] / figures["matmul_rate"]["bf16"])
+
+
+def test_finetune(run, tmp_path):
+    pytest.importorskip("transformers")
+    options = "--arch veco_mt_tiny --decoder-layers 1 --vocabulary 300 --tokens 64 --length 8 --updates 1 --rounds 1 --device cpu"
+    result = run("scripts/bench.py", "finetune", *options.split(), "--json", tmp_path / "bench.json")
+    assert result.returncode == 0, result.stderr
+    figures = json.loads((tmp_path / "bench.json").read_text())
+    ours, fairseq, other = (figures[name] for name in ("fairseq with veco_fairseq", "fairseq", "transformers BART"))
+    assert ours["tokens"] == 64 and ours["parameters"] == fairseq["parameters"] == pytest.approx(other["parameters"], rel=0.01)
+    assert ours["operations"] == pytest.approx(fairseq["operations"], rel=0.02) == pytest.approx(other["operations"], rel=0.02)
+    assert figures["ratios"]["fairseq"] == pytest.approx(ours["rate"] / fairseq["rate"])
+    result = run("scripts/bench.py", "finetune", "--arch", "veco_tiny")
+    assert "--arch veco_tiny: is no translation model; these are veco_mt_base, " in error_line(result)
 
 
 def test_knn(run, tmp_path):

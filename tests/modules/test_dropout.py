@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from conftest import make_dictionary
 from fairseq.models.roberta import RobertaModel
+from fairseq.models.transformer import TransformerModel
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from support.models import by_decoder_layers, tokens
 
-from veco_fairseq.modules.dropout import Dropout
+from veco_fairseq.models.translation import veco_mt_tiny
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -21,7 +22,7 @@ from veco_fairseq.modules.dropout import Dropout
 def test_drops_its_share_and_scales_the_rest(p, dtype):
     torch.manual_seed(3)
     x = torch.full((100, 1001), 2.0, dtype=dtype, requires_grad=True)
-    y = Dropout(p)(x)
+    y = FairseqDropout(p)(x)
     assert len(y.unique()) == 2
     assert y[y != 0].float().mean().item() == pytest.approx(2 / (1 - p), rel=4e-3)
     dropped = y.eq(0)
@@ -34,7 +35,7 @@ def test_drops_its_share_and_scales_the_rest(p, dtype):
 def test_neighbours_are_independent():
     """Four numbers come from one: each pair of places in it drops together as often as by chance."""
     torch.manual_seed(3)
-    dropped = Dropout(0.5)(torch.ones(100_000, 4)).eq(0).float()
+    dropped = FairseqDropout(0.5)(torch.ones(100_000, 4)).eq(0).float()
     together = dropped.T @ dropped / len(dropped)
     expected = torch.full((4, 4), 0.25) + 0.25 * torch.eye(4)
     assert torch.allclose(together, expected, atol=4 * (0.25 * 0.75 / len(dropped)) ** 0.5)
@@ -44,24 +45,22 @@ def test_neighbours_are_independent():
 
 @pytest.mark.parametrize("p, training, expected", [(0.5, False, 1), (0.0, True, 1), (1.0, True, 0), (1e-9, True, 1)])
 def test_the_ends(p, training, expected):
-    module = Dropout(p).train(training)
+    module = FairseqDropout(p).train(training)
     assert torch.equal(module(torch.ones(7)), torch.full((7,), float(expected)))
 
 
 def test_the_generator_decides():
     x = torch.ones(50, 3)
     torch.manual_seed(5)
-    first = Dropout(0.3)(x)
-    assert not torch.equal(Dropout(0.3)(x), first)
+    first = FairseqDropout(0.3)(x)
+    assert not torch.equal(FairseqDropout(0.3)(x), first)
     torch.manual_seed(5)
-    assert torch.equal(Dropout(0.3)(x), first)
+    assert torch.equal(FairseqDropout(0.3)(x), first)
 
 
-def test_every_dropout_of_the_encoder_is_cheap_and_attention_is_the_same_with_it(make_model):
+def test_attention_is_the_same_with_it(make_model):
     """Nearly no dropout makes training's attention do without PyTorch's kernel, and is no dropout."""
     model = make_model()
-    found = [module for module in model.encoder.sentence_encoder.modules() if isinstance(module, FairseqDropout)]
-    assert len(found) > 6 and {type(module) for module in found} == {Dropout}
     x, y = tokens(3, 9), tokens(3, 7, seed=1)
     with torch.no_grad():
         expected = model.plugged(x, model.unplugged(y), y)
@@ -76,13 +75,28 @@ def test_every_dropout_of_the_encoder_is_cheap_and_attention_is_the_same_with_it
     assert not torch.allclose(model.plugged(x, model.unplugged(y), y)[real], expected[real], atol=1e-2)
 
 
-def test_a_cpu_is_not_left_to_pytorchs_numbers(monkeypatch):
-    def refuse(*_):
-        raise AssertionError("fairseq's dropout was asked")
+def of_fairseq_s_own():
+    args = Namespace(encoder_embed_dim=16, encoder_ffn_embed_dim=24, encoder_attention_heads=2, encoder_layers=2,
+                     decoder_layers=2, decoder_attention_heads=2, activation_dropout=0.1)  # fmt: skip
+    veco_mt_tiny(args)
+    dictionary = make_dictionary()
+    return TransformerModel.build_model(args, SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary))
 
-    monkeypatch.setattr(FairseqDropout, "forward", refuse)
-    module = Dropout(0.3).train()
-    assert module(torch.ones(1000)).eq(0).any()
+
+@pytest.mark.parametrize("of_fairseq", [False, True], ids=["VECO", "fairseq's transformer"])
+def test_a_cpu_is_not_left_to_pytorchs_numbers(make_model, of_fairseq):
+    """Neither VECO nor the translation model that it becomes draws a number for every element."""
+    model = of_fairseq_s_own() if of_fairseq else make_model()
+    for module in model.modules():
+        if isinstance(module, FairseqDropout):
+            module.p = 0.2
+    model.train()
+    ids = tokens(4, 11)
+    with torch.profiler.profile() as profile:
+        model(ids, torch.full((4,), 11), ids) if of_fairseq else model.plugged(ids, model.unplugged(ids), ids)
+    called = {event.key for event in profile.key_averages()}
+    assert "aten::random_" in called
+    assert not called & {"aten::bernoulli_", "aten::native_dropout", "aten::dropout"}
 
 
 def leaves_a_mark(x, p):
@@ -92,7 +106,7 @@ def leaves_a_mark(x, p):
 
 @pytest.fixture
 def marked(monkeypatch):
-    """Both kinds of dropout module, and PyTorch's attention kernel, which has one of its own."""
+    """The dropout module, and PyTorch's attention kernel, which has one of its own."""
 
     def forward(module, x, *_, **__):
         return leaves_a_mark(x, module.p) if module.training else x
@@ -102,8 +116,7 @@ def marked(monkeypatch):
         weights = weights if attn_mask is None else weights + attn_mask
         return leaves_a_mark(weights.softmax(-1), dropout_p) @ v
 
-    for kind in (FairseqDropout, Dropout):
-        monkeypatch.setattr(kind, "forward", forward)
+    monkeypatch.setattr(FairseqDropout, "forward", forward)
     monkeypatch.setattr(F, "scaled_dot_product_attention", attention)
     monkeypatch.setattr(F, "dropout", lambda x, p=0.5, training=True, inplace=False: leaves_a_mark(x, p) if training else x)
 

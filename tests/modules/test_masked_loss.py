@@ -13,13 +13,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from veco_fairseq.modules import liger
 from veco_fairseq.modules import masked_loss as module
-from veco_fairseq.modules.masked_loss import masked_loss
+from veco_fairseq.modules.masked_loss import masked_loss, smoothed_loss
 
 ROWS, DIM, VOCABULARY = 23, 16, 50
 
 
 def plain(rows, weight, bias, gold):
-    logits = F.linear(rows, weight, bias).float()
+    logits = F.linear(rows, weight).float() + bias  # under autocast, the product alone is rounded
     return F.cross_entropy(logits, gold, reduction="none"), logits.argmax(-1).eq(gold)
 
 
@@ -37,9 +37,17 @@ def results(function, scale, autocast=False, dtype=torch.float32):
     return nll.detach(), correct, *(p.grad for p in parameters)
 
 
-@pytest.fixture(params=[(2**26, 8192), (3 * VOCABULARY, 7), (1, VOCABULARY - 1)], ids=["one chunk", "3 rows, 7 tokens", "1 row"])
+SIZES = {  # LOGITS_A_CHUNK, ROWS_A_CHUNK, TOKENS_A_BLOCK, LOGITS_A_STRIP
+    "one chunk": (2**26, 2**10, 8192, 2**19),
+    "3 rows, 7 tokens": (3 * VOCABULARY, 2**10, 7, 2**19),
+    "5 rows, 2 of 20 tokens at a time": (2**26, 5, 20, 40),
+    "1 row": (1, 2**10, VOCABULARY - 1, 1),
+}
+
+
+@pytest.fixture(params=SIZES.values(), ids=SIZES)
 def chunk(request, monkeypatch):
-    for name, value in zip(("LOGITS_A_CHUNK", "TOKENS_A_BLOCK"), request.param):
+    for name, value in zip(("LOGITS_A_CHUNK", "ROWS_A_CHUNK", "TOKENS_A_BLOCK", "LOGITS_A_STRIP"), request.param):
         monkeypatch.setattr(module, name, value)
 
 
@@ -53,6 +61,32 @@ def test_equals_torch(chunk, scale):
             if actual.is_floating_point()
             else (torch.equal(actual, expected))
         )
+
+
+@pytest.mark.parametrize("scale", [torch.tensor(2.5), torch.linspace(-1, 1, ROWS)], ids=["equal", "different"])
+def test_smoothed_equals_torch(chunk, scale):
+    found = []
+    for function in (smoothed_loss, smoothed_by_torch):
+        parameters, gold = problem()
+        loss, nll = function(*parameters, gold, 0.3)
+        (loss * scale).sum().backward()
+        assert not nll.requires_grad
+        found.append((loss.detach(), nll, *(p.grad for p in parameters)))
+    for actual, expected in zip(*found, strict=True):
+        assert torch.allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def smoothed_by_torch(rows, weight, bias, gold, smoothing):
+    logits = F.linear(rows, weight, bias)
+    nll = F.cross_entropy(logits.detach(), gold, reduction="none")
+    return F.cross_entropy(logits, gold, reduction="none", label_smoothing=smoothing), nll
+
+
+def test_a_logit_that_no_exp_can_take_is_taken(chunk):
+    rows, weight = torch.tensor([[1.0], [-1.0]]), torch.linspace(-500, 500, VOCABULARY).unsqueeze(1)
+    gold = torch.tensor([VOCABULARY - 1, VOCABULARY - 2])
+    nll, correct = masked_loss(rows, weight, torch.zeros(VOCABULARY), gold)
+    assert torch.allclose(nll, plain(rows, weight, torch.zeros(VOCABULARY), gold)[0]) and correct.tolist() == [True, False]
 
 
 def test_autocast_rounds_the_products_alone(chunk):

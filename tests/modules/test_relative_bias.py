@@ -85,9 +85,16 @@ def test_gates_equal_a_loop(attention, h):
     torch.testing.assert_close(attention.relative_bias(h, attention.q_proj), expected)
 
 
-@pytest.mark.parametrize("static_kv", [False, True], ids=["PyTorch's attention", "fairseq's"])
+def nearly_without_dropout(attention, in_training: bool):
+    """In training with dropout, fairseq's own attention is used; so little of it is none."""
+    attention.dropout_module.p = 1e-9
+    attention.train(in_training)
+
+
+@pytest.mark.parametrize("in_training", [False, True], ids=["PyTorch's attention", "fairseq's"])
 @torch.no_grad()
-def test_attention_equals_a_loop(attention, h, static_kv):
+def test_attention_equals_a_loop(attention, h, in_training):
+    nearly_without_dropout(attention, in_training)
     q, k, v = (heads_of(linear, h) for linear in (attention.q_proj, attention.k_proj, attention.v_proj))
     r = by_loop(attention.relative_bias, q)
     expected = torch.zeros(LENGTH, BATCH, HEADS, HEAD_DIM)
@@ -95,8 +102,9 @@ def test_attention_equals_a_loop(attention, h, static_kv):
         real = int((~PADDING[b]).sum())
         a = torch.softmax(k[:real, b, head] @ q[i, b, head] / math.sqrt(HEAD_DIM) + r[b, head, i, :real], 0)
         expected[i, b, head] = a @ v[:real, b, head]
-    found, _ = attention(h, h, h, PADDING, need_weights=False, static_kv=static_kv)
+    found, _ = attention(h, h, h, PADDING, need_weights=False)
     torch.testing.assert_close(found, attention.out_proj(expected.flatten(2)))
+    attention.eval()
     found, weights = attention(h, h, h, PADDING)
     torch.testing.assert_close(found, attention.out_proj(expected.flatten(2)))
     assert weights.shape == (BATCH, LENGTH, LENGTH) and not weights[PADDING[:, None].expand_as(weights)].any()
@@ -111,9 +119,10 @@ def test_attention_is_pytorchs_kernel_with_a_mask(attention, h):
 
 def test_gradients_are_the_same_on_both_paths(attention, h):
     found = []
-    for static_kv in (False, True):
+    for in_training in (False, True):
+        nearly_without_dropout(attention, in_training)
         attention.zero_grad()
-        attention(h, h, h, PADDING, need_weights=False, static_kv=static_kv)[0].square().sum().backward()
+        attention(h, h, h, PADDING, need_weights=False)[0].square().sum().backward()
         found.append({name: parameter.grad for name, parameter in attention.named_parameters()})
         assert all(found[-1][f"relative_bias.{name}"].abs().max() > 1e-4 for name in ("uv", "w"))
         assert found[-1]["relative_bias.d"].any(1).all()

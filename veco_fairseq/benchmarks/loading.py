@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
 
-from veco_fairseq.benchmarks.training import Sizes, criterion_of, dictionary, sizes_of, train
+from veco_fairseq.benchmarks.training import Sizes, criterion_of, dictionary, pretraining, sizes_of, train
 from veco_fairseq.benchmarks.turns import command_of, in_turn
 from veco_fairseq.cost.inspection import inspect_root
 from veco_fairseq.models.base import architecture
@@ -144,7 +144,7 @@ def data(args: Namespace) -> dict:
     """``bench.py data``: print tokens a second of a loader and of training, and return them."""
     if args.job:
         sizes = sizes_of(args)
-        return feed(sizes) if args.job == FEED else train(args.job, sizes)
+        return feed(sizes) if args.job == FEED else train(pretraining(args.job, sizes))
     ours = criterion_of(args.arch)
     jobs = {name: command_of(args, name) for name in (ours, FEED)}
     figures = {}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from veco_fairseq.benchmarks.kernels import plain_loss
-from veco_fairseq.benchmarks.training import OURS, Sizes, Trainer, criterion_of, peak_bytes, sizes_of
+from veco_fairseq.benchmarks.training import OURS, Sizes, Trainer, criterion_of, peak_bytes, pretraining, sizes_of
 from veco_fairseq.benchmarks.turns import command_of, in_turn
 from veco_fairseq.errors import UserError
 from veco_fairseq.modules import prediction
@@ -52,7 +52,7 @@ def measure(which: str, sizes: Sizes, refresh: int, rest: int) -> dict[str, floa
     if which == PLAIN:
         prediction.masked_loss = plain_loss
     options = {"knn_targets": int(which.split()[-1]), "knn_rest": rest} if which.startswith(KNN) else {}
-    trainer = Trainer(OURS, sizes, options)
+    trainer = pretraining(OURS, sizes, options)
     sampler = trainer.criterion.sampler
     trainer.update(trainer.samples[0])
     results = []

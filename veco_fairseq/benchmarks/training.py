@@ -1,11 +1,12 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Measurements of training, beside fairseq's own masked_lm with its RoBERTa."""
+"""Measurements of training, beside fairseq's own masked_lm with its RoBERTa, and transformers' XLM-R."""
 
 import statistics
 import time
 from argparse import Namespace
 from collections import Counter
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -21,8 +22,10 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from omegaconf import OmegaConf
 
-from veco_fairseq.benchmarks.kernels import matmul_rate, peak_bytes, wait
-from veco_fairseq.benchmarks.turns import command_of, in_turn
+from veco_fairseq import compat
+from veco_fairseq.benchmarks import peers
+from veco_fairseq.benchmarks.comparison import compared
+from veco_fairseq.benchmarks.kernels import peak_bytes, wait
 from veco_fairseq.cost.flops import counter
 from veco_fairseq.criterions.base import PretrainingCriterion
 from veco_fairseq.criterions.knn import KnnCamlmCriterion, KnnCamlmCriterionConfig
@@ -34,7 +37,7 @@ from veco_fairseq.data.sources import Stream
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.models.base import architecture
 
-OURS, PEER = "camlm", "fairseq masked_lm"
+OURS, PEER, TRANSFORMERS = "camlm", "fairseq masked_lm", "transformers XLMRobertaForMaskedLM"
 CRITERIONS = {
     OURS: (KnnCamlmCriterion, KnnCamlmCriterionConfig),
     "replaced_token": (ReplacedTokenCriterion, ReplacedTokenCriterionConfig),
@@ -52,7 +55,7 @@ class Sizes(NamedTuple):
         tokens: of each batch: of x and y together, and of the peer's sentences.
         length: of every sentence, with its special tokens.
         updates: that are timed, after one that is not.
-        autocast: "none" or "bf16", which the peer has on a GPU alone.
+        autocast: "none" or "bf16", which fairseq has on a GPU alone.
         device: "cpu" or "cuda".
     """
 
@@ -134,38 +137,26 @@ def masked_sentences(sizes: Sizes, symbols: Dictionary) -> list[dict[str, Any]]:
 
 
 class Trainer:
-    """A model on random tokens, its criterion, optimizer, and a sample for every update.
+    """A model, its criterion, optimizer, and a sample for every update.
 
     Args:
-        which: :data:`PEER`, or the criterion that trains the architecture.
-        sizes: of all.
-        options: of the criterion.
+        model, samples: of any kind that ``criterion(model, batch)`` takes; a sample has one or several batches.
+        criterion: returns the loss, the sample size and a log, as fairseq's do.
+        autocast: whether this class opens autocast with bf16; our pre-training does so itself.
+        device: "cpu" or "cuda".
     """
 
-    def __init__(self, which: str, sizes: Sizes, options: dict[str, Any] | None = None):
-        torch.manual_seed(1)
-        symbols = dictionary(sizes.vocabulary)
-        task = SimpleNamespace(source_dictionary=symbols, target_dictionary=symbols, validation_names=[],
-                               cfg=SimpleNamespace(no_tlm=False))  # fmt: skip
-        if which == PEER:
-            model = RobertaModel.build_model(model_options(sizes), task)
-            criterion = MaskedLmLoss(SimpleNamespace(tpu=False), task)
-            self.samples = [{"all": sample} for sample in masked_sentences(sizes, symbols)]
-        else:
-            model = ARCH_MODEL_REGISTRY[sizes.arch].build_model(model_options(sizes), task)
-            criterion_class, config = CRITERIONS[which]
-            criterion = criterion_class(config(**(options or {})), task)
-            self.samples = random_samples(sizes, symbols)
-        self.model, self.criterion, self.device = model.to(sizes.device).train(), criterion.train(), sizes.device
-        self.bf16 = sizes.autocast == "bf16"
+    def __init__(
+        self, model: torch.nn.Module, criterion: Callable, samples: list[dict[str, dict]], *, autocast: bool, device: str
+    ):
+        self.model, self.criterion, self.samples, self.device = model.to(device).train(), criterion, samples, device
+        self.bf16 = autocast
         adam = OmegaConf.structured(FairseqAdamConfig(lr=[1e-4], tpu=False))
         self.optimizer = FairseqAdam(adam, list(model.parameters()))
 
     def autocast(self) -> AbstractContextManager:
-        """The peer's: fairseq has one on GPUs (``--amp``), here with bf16 in place of fp16, and none on a CPU."""
-        if self.device == "cpu" or isinstance(self.criterion, PretrainingCriterion) or not self.bf16:
-            return nullcontext()
-        return torch.autocast(self.device, torch.bfloat16)
+        """Of forward passes."""
+        return torch.autocast(self.device, torch.bfloat16) if self.bf16 else nullcontext()
 
     def update(self, sample: dict[str, dict]) -> dict[str, float]:
         """An update as fairseq's trainer makes it: backward of each batch, gradient norm, optimizer.
@@ -192,35 +183,57 @@ class Trainer:
         return {**logged, "seconds": time.perf_counter() - started}
 
 
-def train(which: str, sizes: Sizes) -> dict[str, float]:
-    """Train on random tokens, and measure.
+def pretraining(which: str, sizes: Sizes, options: dict[str, Any] | None = None) -> Trainer:
+    """Return what pre-trains on random tokens.
+
+    Args:
+        which: a peer's name, or the criterion that trains the architecture.
+        sizes: of all.
+        options: of the criterion.
+    """
+    torch.manual_seed(1)
+    symbols, bf16 = dictionary(sizes.vocabulary), sizes.autocast == "bf16"
+    task = SimpleNamespace(source_dictionary=symbols, target_dictionary=symbols, validation_names=[],
+                           cfg=SimpleNamespace(no_tlm=False))  # fmt: skip
+    if which == PEER:
+        compat.undo(compat.SPEED)
+        model, criterion = RobertaModel.build_model(model_options(sizes), task), MaskedLmLoss(SimpleNamespace(tpu=False), task)
+        autocast = bf16 and sizes.device != "cpu"  # --amp, here with bf16 in place of fp16
+    elif which == TRANSFORMERS:
+        model, criterion = peers.masked_lm(model_options(sizes), symbols)
+        autocast = bf16
+    else:
+        model = ARCH_MODEL_REGISTRY[sizes.arch].build_model(model_options(sizes), task)
+        criterion_class, config = CRITERIONS[which]
+        criterion = criterion_class(config(**(options or {})), task).train()
+        return Trainer(model, criterion, random_samples(sizes, symbols), autocast=False, device=sizes.device)
+    samples = [{"all": sample} for sample in masked_sentences(sizes, symbols)]
+    return Trainer(model, criterion, samples, autocast=autocast, device=sizes.device)
+
+
+def train(trainer: Trainer) -> dict[str, float]:
+    """Train on all samples, and measure.
 
     Returns:
         ``seconds``: the median of an update, ``operations`` of one, ``tokens`` of one (those of the batches, each
         counted once), ``parameters``, ``peak_bytes`` of the process or the GPU.
     """
-    trainer = Trainer(which, sizes)
     with counter() as operations:
-        trainer.update(trainer.samples[0])
+        in_vain = trainer.update(trainer.samples[0]).get("operations in vain", 0)
     seconds = [trainer.update(sample)["seconds"] for sample in trainer.samples[1:]]
     return {
         "seconds": statistics.median(seconds),
-        "operations": operations.get_total_flops(),
+        "operations": operations.get_total_flops() - in_vain,
         "tokens": sum(stream["ntokens"] for stream in trainer.samples[0].values()),
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
-        "peak_bytes": peak_bytes(sizes.device),
+        "peak_bytes": peak_bytes(trainer.device),
     }
 
 
-def profile(which: str, sizes: Sizes) -> dict[str, float]:
-    """Print the operations that take most of an update's time, and return every one's share of it.
-
-    Args:
-        which, sizes: as of :class:`Trainer`.
-    """
-    trainer = Trainer(which, sizes)
+def profile(trainer: Trainer) -> dict[str, float]:
+    """Print the operations that take most of an update's time, and return every one's share of it."""
     trainer.update(trainer.samples[0])
-    on_gpu = sizes.device == "cuda"
+    on_gpu = trainer.device == "cuda"
     activity = torch.profiler.ProfilerActivity.CUDA if on_gpu else torch.profiler.ProfilerActivity.CPU
     with torch.profiler.profile(activities=[activity]) as profiler:
         seconds = trainer.update(trainer.samples[1])["seconds"]
@@ -241,38 +254,12 @@ def sizes_of(args: Namespace) -> Sizes:
 def pretrain(args: Namespace) -> dict:
     """``bench.py pretrain``: print a line for each of the two, or a profile, and return the figures."""
     sizes = sizes_of(args)
-    if args.job:
-        return train(args.job, sizes)
-    if args.profile:
-        return profile(criterion_of(args.arch), sizes)
-    options = model_options(sizes)
-    shape = (args.tokens, options.encoder_embed_dim, options.encoder_ffn_embed_dim)
-    rates = {}
-    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        rates[name] = matmul_rate(*shape, dtype=dtype, device=args.device)
-        print(f"matrix products ({shape[0]} x {shape[1]} x {shape[2]}), {name}: {rates[name] / 1e9:,.0f} GFLOP/s")
     ours = criterion_of(args.arch)
-    jobs = {name: command_of(args, name) for name in (ours, PEER)}
-    results = in_turn(jobs, args.rounds, print)
-    figures = {"matmul_rate": rates}
-    print(f"{'':20} {'s/update':>9} {'TFLOP/update':>13} {'GFLOP/s':>8} {'MFU':>6} {'tokens/s':>9} {'peak GiB':>9}")
-    for name, rounds in results.items():
-        best = {key: rounds[0][key] for key in ("operations", "tokens", "parameters")}
-        best["seconds"] = statistics.median(result["seconds"] for result in rounds)
-        best["peak_bytes"] = max(result["peak_bytes"] for result in rounds)
-        best["rate"] = best["operations"] / best["seconds"]
-        in_bf16 = args.autocast == "bf16" and (name == ours or args.device == "cuda")
-        best["mfu"] = best["rate"] / rates["bf16" if in_bf16 else "fp32"]
-        figures[name] = {**best, "rounds": rounds}
-        print(
-            f"{name:20} {best['seconds']:9.2f} {best['operations'] / 1e12:13.2f} {best['rate'] / 1e9:8,.0f} "
-            f"{best['mfu']:6.1%} {best['tokens'] / best['seconds']:9,.0f} {best['peak_bytes'] / 2**30:9.2f}"
-        )
-    ratios = [
-        mine["operations"] / mine["seconds"] / (peer["operations"] / peer["seconds"])
-        for mine, peer in zip(results[ours], results[PEER])
-    ]
-    figures["ratio"] = statistics.median(ratios)
-    each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-    print(f"operations a second, ours to fairseq's: {figures['ratio']:.2f} (by round: {each})")
-    return figures
+    if args.job:
+        return train(pretraining(args.job, sizes))
+    if args.profile:
+        return profile(pretraining(ours, sizes))
+    names = {ours: args.autocast == "bf16", PEER: args.autocast == "bf16" and args.device == "cuda"}
+    if peers.available():
+        names[TRANSFORMERS] = args.autocast == "bf16"
+    return compared(args, names, model_options(sizes))

@@ -12,7 +12,7 @@ from veco_fairseq.arguments import COUNT, INPUT, OUTPUT, SIZE, WORKERS, Parser
 def add_arguments(parser: Parser) -> None:
     """Add the command's options."""
     commands = parser.add_subparsers(dest="command", required=True)
-    pretrain = commands.add_parser("pretrain", help="training of VECO or XLM-E, beside fairseq's masked_lm")
+    pretrain = commands.add_parser("pretrain", help="training of VECO or XLM-E, beside fairseq's masked_lm and transformers")
     pretrain.add_argument("--profile", action="store_true", help="only print which operations take an update's time")
     data = commands.add_parser("data", help="one loader process, beside the training that it feeds")
     knn = commands.add_parser("knn", help="a training step with k-NN target sampling, beside the full softmax")
@@ -26,10 +26,11 @@ def add_arguments(parser: Parser) -> None:
     )
     knn.add_argument("--refresh", type=COUNT, default=1000, metavar="N", help="value of --knn-refresh (default: %(default)s)")
     knn.add_argument("--rest", type=COUNT, default=8192, metavar="N", help="value of --knn-rest (default: %(default)s)")
-    for command in (pretrain, data, knn):
-        command.add_argument(
-            "--arch", default="veco_base" if command is knn else "veco_small", help="architecture (default: %(default)s)"
-        )
+    finetune = commands.add_parser("finetune", help="training for translation, beside fairseq as it is and transformers")
+    finetune.add_argument("--decoder-layers", type=COUNT, metavar="N", help="layers of the decoder (default: the architecture's)")
+    usual = {pretrain: "veco_small", data: "veco_small", knn: "veco_base", finetune: "veco_mt_small"}
+    for command, arch in usual.items():
+        command.add_argument("--arch", default=arch, help="architecture (default: %(default)s)")
         command.add_argument("--tokens", type=COUNT, default=4096, metavar="N", help="tokens of a batch (default: %(default)s)")
         command.add_argument("--length", type=COUNT, default=128, metavar="N", help="tokens of a side (default: %(default)s)")
         command.add_argument(
@@ -108,16 +109,16 @@ def add_arguments(parser: Parser) -> None:
         help="batches that CTranslate2 translates side by side, each on its part of --threads (default: one a thread)",
     )
     generate.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    for command in (pretrain, data, head, knn):
+    for command in (pretrain, data, head, knn, finetune):
         command.add_argument(
             "--autocast", choices=["none", "bf16"], default="none", help="precision of this project's model, or of both heads"
         )
-    for command in (pretrain, data, head, knn, read):
+    for command in (pretrain, data, head, knn, read, finetune):
         command.add_argument(
             "--vocabulary", type=COUNT, default=250_002, metavar="N", help="tokens of the vocabulary (default: %(default)s)"
         )
     generate.add_argument("--vocabulary", type=COUNT, default=40_000, metavar="N", help="random tokens (default: %(default)s)")
-    for command in (pretrain, data, head, knn, attention, start, read, generate):
+    for command in (pretrain, data, head, knn, attention, start, read, generate, finetune):
         command.add_argument(
             "--rounds", type=COUNT, default=3, metavar="N", help="how often each one is measured (default: %(default)s)"
         )
@@ -130,13 +131,13 @@ def add_arguments(parser: Parser) -> None:
 def main(args: argparse.Namespace) -> None:
     import torch
 
-    from veco_fairseq.benchmarks import generation, kernels, loading, reading, softmax, training
+    from veco_fairseq.benchmarks import finetuning, generation, kernels, loading, reading, softmax, training
     from veco_fairseq.files import atomic_output
 
     if args.threads:
         torch.set_num_threads(args.threads)
     args.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    measure = {"pretrain": training.pretrain, "knn": softmax.knn, "generate": generation.generate, "data": loading.data,
+    measure = {"pretrain": training.pretrain, "finetune": finetuning.finetune, "knn": softmax.knn, "generate": generation.generate, "data": loading.data,
                "start": loading.start, "read": reading.read, "head": kernels.head,
                "attention": kernels.attention}[args.command]  # fmt: skip
     figures = measure(args)

@@ -8,7 +8,7 @@ Each module here has one concern, and keeps the replaced functions under names `
 import atexit
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from inspect import getattr_static
 from pkgutil import resolve_name
 from types import ModuleType
@@ -42,8 +42,23 @@ TRAINER = "fairseq.trainer:Trainer"
 ITERATOR = "fairseq.data.iterators:EpochBatchIterator"
 PLATEAU = "fairseq.optim.lr_scheduler.reduce_lr_on_plateau:ReduceLROnPlateauLRSchedule"
 AMP = "fairseq.optim.amp_optimizer:AMPOptimizer"
+SMOOTHED = "fairseq.criterions.label_smoothed_cross_entropy:LabelSmoothedCrossEntropyCriterion"
 ORDER = "resumed in a later epoch, a training has other batches than an undisturbed one"
 FORKS = "the data loaders' processes import everything again where Python does not fork by itself"
+
+# What only changes the time that something takes: benchmarks measure fairseq without these.
+SPEED = (
+    Patch("fairseq.utils:multi_tensor_total_norm", ".optim.norms:total_norm", "without Apex it has a kernel for each parameter"),
+    Patch("fairseq.utils:multi_tensor_l2norm_available", ".optim.norms:AVAILABLE", "see the line above"),
+    Patch("fairseq.optim.adam:Adam.step", ".optim.fused_adam:step", "it makes eight passes over all parameters"),
+    Patch("fairseq.modules.fairseq_dropout:FairseqDropout.forward", ".modules.dropout:forward",
+          "on a CPU, its random numbers take a tenth of an update"),
+    Patch("fairseq.modules:MultiheadAttention.forward", ".modules.dropout:attention",
+          "on a CPU, its random numbers take a tenth of an update"),
+    Patch(f"{SMOOTHED}.forward", ".criterions.smoothed:forward",
+          "on a CPU, the logits of all tokens and a dozen passes over them take a third of an update"),
+    Patch(f"{SMOOTHED}.compute_loss", ".criterions.smoothed:compute_loss", "see the line above"),
+)  # fmt: skip
 
 PATCHES = (
     # Options
@@ -98,7 +113,7 @@ PATCHES = (
           "without a loss scale to lower, a NaN reaches the optimizer's step"),
     Patch("fairseq.trainer:NanDetector", "contextlib:nullcontext",
           "it looks for the first NaN with hooks that newer versions of PyTorch call differently, and fails itself"),
-    Patch("fairseq.optim.adam:Adam.step", ".optim.fused_adam:step", "it makes eight passes over all parameters"),
+    *SPEED,
     # Workers
     Patch(f"{TRAINER}.__init__", ".compat.workers:trainer_init",
           "its default for several workers allows neither two backward passes an update nor parameters without a gradient"),
@@ -124,6 +139,9 @@ PATCHES = (
     Patch("fairseq_cli.preprocess:_make_all", ".compat.texts:checked_first", "a bad text ends in half a data folder", wraps=True),
     Patch("sys:excepthook", ".compat.mistakes:one_line_errors", "a user's mistake ends in a traceback", wraps=True),
 )  # fmt: skip
+
+
+_originals: dict[str, Any] = {}
 
 
 def install() -> None:
@@ -155,6 +173,13 @@ def install() -> None:
     atexit.register(finish_output)
 
 
+def undo(patches: Iterable[Patch]) -> None:
+    """Give fairseq its own functions back."""
+    for patch in patches:
+        *owners, name = patch.target.replace(":", ".").split(".")
+        setattr(resolve_name(".".join(owners)), name, _originals[patch.target])
+
+
 def make(patch: Patch, replacement: Any) -> None:
     """Replace the target of a change."""
     module, path = patch.target.split(":")
@@ -162,6 +187,7 @@ def make(patch: Patch, replacement: Any) -> None:
     for owner in running(module) if module.startswith("fairseq_cli.") else [resolve_name(module)]:
         for part in owners:
             owner = getattr(owner, part)
+        _originals.setdefault(patch.target, getattr_static(owner, name))
         new = replacement(getattr(owner, name)) if patch.wraps else replacement
         is_static = isinstance(getattr_static(owner, name), staticmethod)
         setattr(owner, name, staticmethod(new) if is_static else new)

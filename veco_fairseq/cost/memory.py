@@ -13,7 +13,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from veco_fairseq.modules.masked_loss import LOGITS_A_CHUNK
+from veco_fairseq.modules.masked_loss import LOGITS_A_CHUNK, ROWS_A_CHUNK
 
 # fp32 parameter, gradient, and Adam's two moments.
 BYTES_A_PARAMETER = 16
@@ -79,9 +79,9 @@ def training_memory(args: Namespace, dictionary: Dictionary, batch: Batch) -> Me
         parameters = sum(parameter.numel() for parameter in model.parameters())
         activations = kept_for_the_backward_pass(layers, model.parameters())
     rows = int(model.predictions_of_a_token(batch.tlm) * 2 * batch.pairs * batch.length * batch.share)
-    # dense, GELU, LayerNorm and the gradient of each row; a chunk's logits, which become its probabilities; the
-    # weight's gradient; under autocast, logits and weight in bf16 beside those in fp32
+    # dense, GELU, LayerNorm and the gradient of each row; a chunk's logits, which become their gradients; the weight's gradient
     dim, table = args.encoder_embed_dim, model.encoder.sentence_encoder.embed_tokens.weight.numel()
-    logits = min(LOGITS_A_CHUNK, rows * len(dictionary))
-    loss = 4 * 4 * rows * dim + (6 if args.autocast == "bf16" else 4) * (logits + table)
+    precision = 2 if args.autocast == "bf16" else 4
+    logits = precision * min(rows, ROWS_A_CHUNK) * len(dictionary)
+    loss = 4 * 4 * rows * dim + min(logits, 4 * LOGITS_A_CHUNK) + 4 * table
     return Memory(BYTES_A_PARAMETER * parameters, activations, loss)

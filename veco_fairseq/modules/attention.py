@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Choices of kernel and dropout for attention, which change only its speed."""
+"""Attention as VECO's layers use it, with the faster kernel."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -37,7 +37,8 @@ def attend(
         padding_mask: (batch, memory length), true where ``memory`` is padding.
         need_weights: also return the weights, as the mean over the heads, (batch, length, memory length).
     """
-    # PyTorch's attention draws its own numbers for dropout, which is slow on a CPU. With static keys and values, fairseq's
-    # MultiheadAttention does not call PyTorch's, and uses its dropout_module, whose numbers are cheap.
-    without_kernel = query.device.type == "cpu" and attention.training and attention.dropout_module.p > 0
-    return attention(query, memory, memory, key_padding_mask=padding_mask, need_weights=need_weights, static_kv=without_kernel)
+    if torch.is_autocast_enabled(query.device.type):
+        # Once, and not before each of the three projections.
+        precision = torch.get_autocast_dtype(query.device.type)
+        query, memory = (query.to(precision),) * 2 if memory is query else (query.to(precision), memory.to(precision))
+    return attention(query, memory, memory, key_padding_mask=padding_mask, need_weights=need_weights)

@@ -9,7 +9,6 @@ from fairseq.models.transformer import TransformerConfig, TransformerEncoder
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from veco_fairseq.modules.dropout import with_cheap_dropout
 from veco_fairseq.modules.layer import VecoLayer
 
 
@@ -28,7 +27,6 @@ class VecoTransformerEncoder(TransformerEncoder):
             biases = [layer.self_attn.relative_bias for layer in self.layers]
             for bias in biases:
                 bias.d = biases[0].d
-        with_cheap_dropout(self)
 
     def build_encoder_layer(self, args) -> VecoLayer:
         return VecoLayer(TransformerConfig.from_namespace(args), self.cross_attention)
@@ -57,6 +55,9 @@ class VecoTransformerEncoder(TransformerEncoder):
         padding_mask = tokens.eq(self.padding_idx)
         x, _ = self.forward_embedding(tokens, token_embeddings)
         x = (x * padding_mask.logical_not().unsqueeze(-1).type_as(x)).transpose(0, 1)
+        if torch.is_autocast_enabled("cpu") and x.device.type == "cpu":
+            # The states between the layers stay in bf16, as the products are: otherwise each product casts them.
+            x = x.to(torch.get_autocast_dtype("cpu"))
         if memory is not None:
             memory = memory.transpose(0, 1)
             if torch.is_autocast_enabled(memory.device.type) and not memory.requires_grad:

@@ -2,7 +2,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Projection to the vocabulary and cross-entropy in one, for vocabularies whose logits do not fit into memory."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,10 +12,34 @@ from torch.autograd.function import once_differentiable
 
 from veco_fairseq.modules import liger
 
-# The most logits at a time: 512 MiB in fp32.
+# The most logits at a time: 512 MiB in fp32. A CPU keeps them in the precision of the rows: in bf16, twice as many.
 LOGITS_A_CHUNK = 2**27
+# A GPU has four times as many: every chunk reads the whole weight and its gradient again.
+TIMES_ON_A_GPU = 4
+# The most rows at a time on a CPU, where more make no product faster.
+ROWS_A_CHUNK = 1536
 # The most tokens whose logits a CPU multiplies at a time: the products stay small, and copies of them stay in its cache.
 TOKENS_A_BLOCK = 8192
+# The most of these logits that a CPU turns into gradients at a time: 2 MiB in fp32, which stay in its cache.
+LOGITS_A_STRIP = 2**19
+
+
+class Losses(NamedTuple):
+    """What :func:`_computed` returns, one entry a row.
+
+    Attributes:
+        loss: nats, fp32; the NLL without label smoothing.
+        nll: nats, fp32.
+        correct: whether no token is likelier than the right one.
+        drawn: tokens, or None.
+        gradients: of the sum of the losses, or of their products with a scale.
+    """
+
+    loss: Tensor
+    nll: Tensor
+    correct: Tensor
+    drawn: Tensor | None
+    gradients: list[Tensor | None]
 
 
 def masked_loss(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor) -> tuple[Tensor, Tensor]:
@@ -21,7 +47,7 @@ def masked_loss(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor) -> tup
 
     :data:`LOGITS_A_CHUNK` logits are computed at a time. The forward pass makes the gradients from each chunk's logits,
     and the backward pass scales them. So no logit is kept, and none is computed twice. Under autocast the products are
-    computed in its precision; logits, loss and weight gradient are in fp32. On a GPU with ``liger-kernel`` its kernels do
+    computed in its precision; loss and weight gradient are in fp32. On a GPU with ``liger-kernel`` its kernels do
     this (:mod:`veco_fairseq.modules.liger`).
 
     Args:
@@ -50,24 +76,43 @@ def drawn_loss(
     Returns:
         NLL, boolean and tokens, each (n); no tokens without ``draw``. There is no gradient through the tokens.
     """
+    found = _losses(rows, weight, bias, gold, draw=draw)
+    return found.loss, found.correct, found.drawn
+
+
+def smoothed_loss(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """Return the label-smoothed loss of each row, as in PyTorch's cross_entropy, and its NLL, which has no gradient.
+
+    Args:
+        rows, weight, bias, gold: as in :func:`masked_loss`.
+        smoothing: the share of the target that all tokens share, the right one included.
+
+    Returns:
+        (1 - smoothing) NLL + smoothing * mean over all tokens of -log P(token), and the NLL: nats, fp32, (n).
+    """
+    found = _losses(rows, weight, bias, gold, smoothing=smoothing)
+    return found.loss, found.nll
+
+
+def _losses(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, draw=None, smoothing: float = 0.0) -> Losses:
     if torch.is_autocast_enabled(rows.device.type):
         rows = rows.to(torch.get_autocast_dtype(rows.device.type))
     with torch.autocast(rows.device.type, enabled=False):
         if torch.is_grad_enabled():
-            return _MaskedLoss.apply(rows, weight, bias, gold, draw)
-        return _computed(rows, weight, bias, gold, needed=(False,) * 3, draw=draw)[:3]
+            return Losses(*_MaskedLoss.apply(rows, weight, bias, gold, draw, smoothing), gradients=[])
+        return _computed(rows, weight, bias, gold, needed=(False,) * 3, draw=draw, smoothing=smoothing)
 
 
 class _MaskedLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, rows, weight, bias, gold, draw):
+    def forward(ctx, rows, weight, bias, gold, draw, smoothing):
         # In fp16 a gradient must be scaled (by the loss scale) before it is rounded, so it is made in the backward pass.
         needed = ctx.needs_input_grad[:3] if rows.dtype != torch.float16 else (False,) * 3
-        nll, correct, drawn, gradients = _computed(rows, weight, bias, gold, needed=needed, draw=draw)
+        *found, gradients = _computed(rows, weight, bias, gold, needed=needed, draw=draw, smoothing=smoothing)
         ctx.save_for_backward(rows, weight, bias, gold)
-        ctx.gradients = gradients
-        ctx.mark_non_differentiable(correct, *([] if drawn is None else [drawn]))
-        return nll, correct, drawn
+        ctx.gradients, ctx.smoothing = gradients, smoothing
+        ctx.mark_non_differentiable(*(tensor for tensor in found[1:] if tensor is not None))
+        return tuple(found)
 
     @staticmethod
     @once_differentiable
@@ -75,69 +120,121 @@ class _MaskedLoss(torch.autograd.Function):
         rows, weight, bias, gold = ctx.saved_tensors
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None or rows.dtype == torch.float16 or not torch.equal(scale, scale[:1].expand_as(scale)):
-            *_, gradients = _computed(rows, weight, bias, gold, needed=ctx.needs_input_grad[:3], scale=scale)
+            needed = ctx.needs_input_grad[:3]
+            *_, gradients = _computed(rows, weight, bias, gold, needed=needed, scale=scale, smoothing=ctx.smoothing)
         elif len(scale):
             gradients = [gradient if gradient is None else gradient.mul_(scale[0]) for gradient in gradients]
-        return *gradients, None, None
+        return *gradients, None, None, None
 
 
-def _computed(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, needed, scale: Tensor | None = None, draw=None):
-    """Return NLL, correctness, the tokens of ``draw``, and the ``needed`` gradients of the sum of ``scale`` * NLL."""
-    if draw is None and liger.serves(rows):
+def _computed(
+    rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, needed, scale=None, draw=None, smoothing: float = 0.0
+) -> Losses:
+    """Compute everything, and the ``needed`` gradients of the sum of ``scale`` * loss."""
+    if draw is None and not smoothing and liger.serves(rows):
         nll, correct, gradients = liger.fused_loss(
-            rows, weight, bias, gold, needed=needed, scale=scale, logits_a_chunk=LOGITS_A_CHUNK
+            rows, weight, bias, gold, needed=needed, scale=scale, logits_a_chunk=TIMES_ON_A_GPU * LOGITS_A_CHUNK
         )
-        return nll, correct, None, gradients
-    return _by_chunks(rows, weight, bias, gold, needed=needed, scale=scale, draw=draw)
+        return Losses(nll, nll.detach().clone(), correct, None, gradients)
+    return _by_chunks(rows, weight, bias, gold, needed=needed, scale=scale, draw=draw, smoothing=smoothing)
 
 
-def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, needed, scale: Tensor | None, draw):
-    """Compute the same by chunks, without Liger's kernels."""
-    w, b = weight.to(rows.dtype), bias.to(rows.dtype)
-    block = TOKENS_A_BLOCK if rows.device.type == "cpu" else len(weight)
-    weights, biases = w.split(block), b.split(block)
-    of_rows = {"dtype": rows.dtype, "device": rows.device}
+def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, needed, scale, draw, smoothing) -> Losses:
+    """Compute the same by chunks of rows and, in each, by blocks of tokens, without Liger's kernels.
+
+    The first pass makes the logits of each block and adds up their exp; the second one makes their gradients. In between
+    they are kept, since reading them costs less than multiplying again.
+    """
+    on_cpu, vocabulary = rows.device.type == "cpu", len(weight)
+    block = TOKENS_A_BLOCK if on_cpu and draw is None else vocabulary
+    # Chunks of equal size: each multiplies the whole weight.
+    most = LOGITS_A_CHUNK // vocabulary
+    most = max(1, min(most * 4 // rows.element_size(), ROWS_A_CHUNK) if on_cpu else TIMES_ON_A_GPU * most)
+    size = max(1, math.ceil(len(rows) / max(1, math.ceil(len(rows) / most))))
     in_fp32 = {"dtype": torch.float32, "device": rows.device}
-    nll = torch.empty(len(rows), **in_fp32)
+    nll, loss = torch.empty(len(rows), **in_fp32), torch.empty(len(rows), **in_fp32)
     correct = torch.empty(len(rows), dtype=torch.bool, device=rows.device)
     drawn = None if draw is None else torch.empty_like(gold)
-    d_rows = torch.empty_like(rows) if needed[0] else None
-    d_weight = torch.zeros(weight.shape, **in_fp32) if needed[1] else None
+    of_rows = torch.zeros(rows.shape, **in_fp32) if needed[0] else None
+    made = torch.empty if len(rows) else torch.zeros
+    d_weight = made(weight.shape, **in_fp32) if needed[1] else None
     d_bias = torch.zeros(bias.shape, **in_fp32) if needed[2] else None
-    size = max(1, LOGITS_A_CHUNK // len(weight))
     # All chunks share memory: on a CPU, new memory costs as much time as the computation in it.
-    chunk = (min(size, len(rows)), len(weight))
-    logits_of_chunk = torch.empty(chunk, **in_fp32)
-    rounded_of_chunk = None if rows.dtype == torch.float32 else torch.empty(chunk, **of_rows)
+    memory = rows.new_empty(size * vocabulary)
+    scratch = torch.empty(max(vocabulary, LOGITS_A_STRIP) if on_cpu else size * vocabulary, **in_fp32)
     for start in range(0, len(rows), size):
         here = slice(start, start + size)
         x, target = rows[here], gold[here].unsqueeze(1)
-        logits = logits_of_chunk[: len(x)]
-        rounded = logits if rounded_of_chunk is None else rounded_of_chunk[: len(x)]
-        for of_block, bias_of_block, w_of_block in zip(logits.split(block, 1), biases, weights):
-            of_block.copy_(torch.addmm(bias_of_block, x, w_of_block.t()))
-        top, likeliest = logits.max(1, keepdim=True)
-        correct[here] = likeliest.eq(target).squeeze(1)
-        at_target = logits.gather(1, target)
-        p = torch.softmax(logits, 1, out=logits)
-        # log of the sum of exp(logits), by the likeliest token, whose probability never underflows
-        total = top - p.gather(1, likeliest).log()
+        blocks = [
+            _Block(slice(first, min(first + block, vocabulary)), len(x), target, bias, memory, scratch)
+            for first in range(0, vocabulary, block)
+        ]
+        top = torch.full((len(x), 1), -torch.inf, **in_fp32)
+        total, of_all, at_target = torch.zeros_like(top), torch.zeros_like(top), torch.zeros_like(top)
+        for part in blocks:
+            torch.mm(x, weight[part.tokens].to(x.dtype).t(), out=part.logits)
+            for at, logits in part.strips():
+                at_target[at] += logits.gather(1, part.target[at]).mul_(part.has_target[at])
+                if smoothing:
+                    of_all[at] += logits.sum(1, keepdim=True)
+                before, top[at] = top[at].clone(), torch.maximum(top[at], logits.amax(1, keepdim=True))
+                total[at] *= (before - top[at]).exp_()
+                total[at] += logits.sub_(top[at]).exp_().sum(1, keepdim=True)
+        total = top + total.log_()  # log of the sum of exp(logits)
+        correct[here] = at_target.ge(top).squeeze(1)
         nll[here] = (total - at_target).squeeze(1)
-        if draw is not None:
-            drawn[here] = draw(p, here)
-        if any(needed):
-            # d NLL / d logits = softmax - one-hot
-            p.scatter_add_(1, target, -torch.ones_like(top))
-            if scale is not None:
-                p.mul_(scale[here].unsqueeze(1))
-            rounded.copy_(p)
-            if d_rows is not None:
-                torch.mm(rounded, w, out=d_rows[here])
-            if d_weight is not None:
-                for of_block, columns in zip(d_weight.split(block), rounded.split(block, 1)):
-                    of_block += torch.mm(columns.t().contiguous(), x)
-            if d_bias is not None:
-                d_bias += p.sum(0)
-    gradients = [d_rows, d_weight, d_bias]
+        loss[here] = nll[here]
+        if smoothing:
+            loss[here] += smoothing * (at_target - of_all / vocabulary).squeeze(1)
+        for part in blocks if any(needed) or draw is not None else ():
+            for at, p in part.strips():
+                p.sub_(total[at]).exp_()
+                place = slice(start + at.start, start + at.stop)
+                if draw is not None:
+                    drawn[place] = draw(p, place)
+                # d loss / d logits = softmax - (1 - smoothing) one-hot - smoothing / vocabulary
+                p.scatter_add_(1, part.target[at], part.has_target[at] * (smoothing - 1))
+                if smoothing:
+                    p.sub_(smoothing / vocabulary)
+                if scale is not None:
+                    p.mul_(scale[place].unsqueeze(1))
+                part.logits[at] = p
+                if d_bias is not None:
+                    d_bias[part.tokens] += p.sum(0)
+            gradient = part.logits
+            if of_rows is not None:
+                of_rows[here] += torch.mm(gradient, weight[part.tokens].to(x.dtype))
+            if d_weight is not None:  # the first chunk writes it, and the others add to it
+                put = torch.Tensor.add_ if start else torch.Tensor.copy_
+                put(d_weight[part.tokens], torch.mm(x.t().contiguous(), gradient).t().contiguous())
+    gradients = [of_rows, d_weight, d_bias]
     parameters = (rows, weight, bias)
-    return nll, correct, drawn, [g if g is None else g.to(p.dtype) for g, p in zip(gradients, parameters)]
+    return Losses(loss, nll, correct, drawn, [g if g is None else g.to(p.dtype) for g, p in zip(gradients, parameters)])
+
+
+class _Block:
+    """A chunk's logits of some tokens.
+
+    Attributes:
+        tokens: their place in the vocabulary.
+        target: each row's right token, counted from the first of these; any one where it is none of these, (rows, 1).
+        has_target: 1.0 or 0.0, (rows, 1).
+        bias: of these tokens, fp32.
+        logits: without the bias, (rows, tokens).
+    """
+
+    def __init__(self, tokens: slice, rows: int, target: Tensor, bias: Tensor, memory: Tensor, scratch: Tensor):
+        width = tokens.stop - tokens.start
+        self.tokens, self.bias = tokens, bias[tokens].float()
+        self.target = (target - tokens.start).clamp(0, width - 1)
+        self.has_target = target.eq(self.target + tokens.start).float()
+        self.logits = memory[tokens.start * rows : tokens.stop * rows].view(rows, width)
+        self.scratch = scratch
+
+    def strips(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield some rows at a time, and their logits in fp32, in memory that the next one takes."""
+        height = len(self.scratch) // self.logits.shape[1]
+        for first in range(0, len(self.logits), height):
+            at = slice(first, min(first + height, len(self.logits)))
+            logits = self.logits[at]
+            yield at, self.scratch[: logits.numel()].view(logits.shape).copy_(logits).add_(self.bias)

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
+from veco_fairseq.modules.dropout import without_kernel
+
 # The paper does not give the number of d. These are T5's numbers (section 2.1), which it cites for the bias.
 BUCKETS = 32
 FARTHEST = 128
@@ -80,14 +82,13 @@ class BiasedSelfAttention(MultiheadAttention):
         value: Tensor,
         key_padding_mask: Tensor | None = None,
         need_weights: bool = True,
-        static_kv: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Compute fairseq's attention with the bias, for the arguments of :class:`veco_fairseq.modules.layer.VecoLayer`."""
         bias = self.relative_bias(query, self.q_proj)
         if key_padding_mask is not None:
             bias.masked_fill_(key_padding_mask[:, None, None], -math.inf)  # in place: one mask for both, not three
         bias = bias.flatten(0, 1)
-        if not static_kv:
+        if not without_kernel(self, query):
             return super().forward(query, key, value, need_weights=need_weights, attn_mask=bias)
         # fairseq's own attention, which uses its dropout_module, adds no mask of several heads.
         scores, v = super().forward(query, key, value, static_kv=True, before_softmax=True)

@@ -1,0 +1,95 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The label-smoothed loss of translation models on a CPU, against fairseq's own code."""
+
+from argparse import Namespace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import make_dictionary
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from support.models import PAD, tokens
+from torch.utils.flop_counter import FlopCounterMode
+
+from veco_fairseq.criterions import smoothed
+from veco_fairseq.models.translation import VecoTransformer, veco_mt_tiny
+from veco_fairseq.modules import masked_loss
+
+
+@pytest.fixture(params=[False, True], ids=["projection", "LM head"])
+def model(request):
+    args = Namespace(encoder_embed_dim=16, encoder_ffn_embed_dim=24, encoder_attention_heads=2, encoder_layers=2,
+                     decoder_layers=1, decoder_attention_heads=2, dropout=0.0, attention_dropout=0.0,
+                     keep_lm_head=request.param)  # fmt: skip
+    veco_mt_tiny(args)
+    torch.manual_seed(2)
+    dictionary = make_dictionary()
+    model = VecoTransformer.build_model(args, SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary))
+    with torch.no_grad():
+        for parameter in model.parameters():  # also biases, which begin as 0
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    return model.train()
+
+
+def batch():
+    source, target = tokens(5, 9), tokens(5, 11, seed=1)
+    given = torch.where(target.ne(PAD), target, PAD).roll(1, 1)
+    net_input = {"src_tokens": source, "src_lengths": source.ne(PAD).sum(1), "prev_output_tokens": given}
+    return {"net_input": net_input, "target": target, "ntokens": target.ne(PAD).sum().item()}
+
+
+def criterion(smoothing=0.2, **options):
+    task = SimpleNamespace(target_dictionary=make_dictionary())
+    return LabelSmoothedCrossEntropyCriterion(task, sentence_avg=False, label_smoothing=smoothing, **options)
+
+
+def computed(function, model, smoothing, autocast=False):
+    model.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        loss, sample_size, log = function(criterion(smoothing), model, batch())
+    (3 * loss).backward()
+    return loss, sample_size, log, {name: p.grad for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
+def test_equals_fairseqs(model, smoothing, monkeypatch):
+    monkeypatch.setattr(masked_loss, "ROWS_A_CHUNK", 7)
+    monkeypatch.setattr(masked_loss, "TOKENS_A_BLOCK", 9)
+    loss, size, log, gradients = computed(smoothed.forward, model, smoothing)
+    wanted, wanted_size, wanted_log, wanted_gradients = computed(smoothed._fairseq_forward, model, smoothing)
+    torch.testing.assert_close(loss, wanted)
+    assert size == wanted_size and log.keys() == wanted_log.keys()
+    torch.testing.assert_close(log["nll_loss"], wanted_log["nll_loss"])
+    for name, gradient in wanted_gradients.items():
+        torch.testing.assert_close(gradients[name], gradient, msg=name, rtol=1e-4, atol=1e-5)
+
+
+def test_under_amp_it_is_as_close_as_bf16_is(model):
+    loss, *_, gradients = computed(smoothed.forward, model, 0.1, autocast=True)
+    wanted, *_, wanted_gradients = computed(smoothed._fairseq_forward, model, 0.1)
+    assert loss.item() == pytest.approx(wanted.item(), rel=5e-3) and loss.dtype == torch.float32
+    for name, gradient in wanted_gradients.items():
+        assert (gradients[name] - gradient).norm() < 0.05 * gradient.norm() + 3e-2, name  # that of a key bias is 0
+
+
+def test_padding_costs_nothing(model):
+    sample = batch()
+    sample["target"][1:] = PAD
+    counted = []
+    for function in (smoothed.forward, smoothed._fairseq_forward):
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            function(criterion(), model, sample)
+        counted.append(counter.get_total_flops())
+    assert counted[1] - counted[0] >= 2 * sample["target"].eq(PAD).sum().item() * 16 * len(make_dictionary())
+
+
+@pytest.mark.parametrize("options", [{"report_accuracy": True}, {"ignore_prefix_size": 2}])
+def test_what_it_does_not_know_is_left_to_fairseq(model, options):
+    found = [function(criterion(**options), model, batch()) for function in (smoothed.forward, smoothed._fairseq_forward)]
+    assert torch.equal(found[0][0], found[1][0]) and found[0][2] == found[1][2]
+
+
+def test_loss_of_each_token_is_fairseqs(model):
+    found = smoothed.forward(criterion(), model, batch(), reduce=False)[0]
+    assert torch.equal(found, smoothed._fairseq_forward(criterion(), model, batch(), reduce=False)[0]) and found.numel() > 1

@@ -1,0 +1,52 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Trainings measured in turn: a table of their speed, of the machine's rate, and of ours to each peer's."""
+
+import statistics
+from argparse import Namespace
+from typing import Any
+
+import torch
+
+from veco_fairseq.benchmarks.kernels import matmul_rate
+from veco_fairseq.benchmarks.turns import command_of, in_turn
+
+
+def compared(args: Namespace, names: dict[str, bool], options: Namespace) -> dict:
+    """Measure ours and its peers in turn, print a line for each and the ratios, and return the figures.
+
+    Args:
+        args: the command's.
+        names: of the jobs, ours first, and whether each multiplies in bf16.
+        options: of the model.
+    """
+    shape = (args.tokens, options.encoder_embed_dim, options.encoder_ffn_embed_dim)
+    rates = {}
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        rates[name] = matmul_rate(*shape, dtype=dtype, device=args.device)
+        print(f"matrix products ({shape[0]} x {shape[1]} x {shape[2]}), {name}: {rates[name] / 1e9:,.0f} GFLOP/s")
+    results = in_turn({name: command_of(args, name) for name in names}, args.rounds, print)
+    figures: dict[str, Any] = {"matmul_rate": rates}
+    print(f"{'':34} {'s/update':>9} {'TFLOP/update':>13} {'GFLOP/s':>8} {'MFU':>6} {'tokens/s':>9} {'peak GiB':>9}")
+    for name, rounds in results.items():
+        best = {key: rounds[0][key] for key in ("operations", "tokens", "parameters")}
+        best["seconds"] = statistics.median(result["seconds"] for result in rounds)
+        best["peak_bytes"] = max(result["peak_bytes"] for result in rounds)
+        best["rate"] = best["operations"] / best["seconds"]
+        best["mfu"] = best["rate"] / rates["bf16" if names[name] else "fp32"]
+        figures[name] = {**best, "rounds": rounds}
+        print(
+            f"{name:34} {best['seconds']:9.2f} {best['operations'] / 1e12:13.2f} {best['rate'] / 1e9:8,.0f} "
+            f"{best['mfu']:6.1%} {best['tokens'] / best['seconds']:9,.0f} {best['peak_bytes'] / 2**30:9.2f}"
+        )
+    ours, *others = names
+    figures["ratios"] = {}
+    for peer in others:
+        ratios = [
+            mine["operations"] / mine["seconds"] / (theirs["operations"] / theirs["seconds"])
+            for mine, theirs in zip(results[ours], results[peer])
+        ]
+        figures["ratios"][peer] = statistics.median(ratios)
+        each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        print(f"operations a second, {ours} to {peer}: {figures['ratios'][peer]:.2f} (by round: {each})")
+    return figures
