@@ -4,6 +4,7 @@
 
 import math
 import statistics
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def beside_the_paper(runs: list[dict], found: Scores) -> list[str]:
         understood = "; plugged in ".join(cell(xnli[key]) for plug in ("out", "in") if (key := f"{arm}.{plug}") in xnli)
         if understood or arm in bleu:
             rows.append([ARMS[arm], understood, str(figures[0]), cell(bleu.get(arm, [])), str(figures[1])])
-    return lines_of_table(["", "XNLI", "paper", "BLEU, en-de", "paper (IWSLT14)"], rows)
+    return lines_of_table(["", "XNLI", "the paper's", "BLEU, en-de", "the paper's, IWSLT14"], rows)
 
 
 def ingredients(runs: list[dict]) -> list[str]:
@@ -134,6 +135,11 @@ def draw(found: Scores, picture: Path) -> bool:
     return bool(curves)
 
 
+def wrapped(words: str) -> str:
+    """A paragraph."""
+    return textwrap.fill(words, 120, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
 def page(runs: list[dict], *, source: str, measured: str, picture: str | None) -> str:
     """The page as Markdown; what has no results is left out.
 
@@ -162,14 +168,16 @@ def page(runs: list[dict], *, source: str, measured: str, picture: str | None) -
     ]  # fmt: skip
     text = [
         "# When does pre-training pay?\n",
-        f"`{command}` makes this page. Please do not edit it. [The recipe](../../data-bin-recipes/evidence/README.md) says what the "
-        f"arms are, and its file `settings` was fixed before a test set was read. Measured on {measured}.\n",
+        wrapped(
+            f"`{command}` makes this page. Please do not edit it. [The recipe](../../data-bin-recipes/evidence/README.md) says what "
+            f"the arms are, and its file `settings` was fixed before a test set was read. Measured on {measured}."
+        ),
     ]
     if picture:
         text.append(f"![What VECO gains over the pairs of fine-tuning]({picture})\n")
     for title, words, lines in parts:
         if lines:
-            text += [f"## {title}\n", f"{words}\n", "\n".join(lines) + "\n"]
+            text += [f"## {title}\n", wrapped(words), "\n".join(lines) + "\n"]
     return "\n".join(text)
 
 

@@ -90,7 +90,8 @@ def test_one_command_makes_the_page_and_its_picture(runs, tmp_path):
     result = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(RECIPES.parent)})
     assert (result.returncode, result.stdout) == (0, f"wrote {made}\n"), result.stderr
     text = made.read_text()
-    assert "Measured on two cores of a machine, 2026-11-23." in text and f"table.py {results} --page" in text
+    said = " ".join(text.split())
+    assert "Measured on two cores of a machine, 2026-11-23." in said and f"table.py {results} --page" in said
     assert "](evidence-gain.png)" in text and (made.parent / "evidence-gain.png").read_bytes().startswith(b"\x89PNG")
     headings = [line for line in text.splitlines() if line.startswith("## ")]
     assert len(headings) == 7 and "None" not in text and "nan" not in text
