@@ -10,13 +10,20 @@ source "$(dirname "${BASH_SOURCE[0]}")/../lib/jobs.sh"
 PROGRAM=fairseq-train
 parse_options out= local= only= list results= try -- "$@"
 choose_out evidence
-comparisons
 results=${OPTIONS[results]:-$OUT/results.jsonl}
 recipe=$REPOSITORY/data-bin-recipes/evidence
 export VECO_SKIP_SETUP=1
 
-# Of another set of texts the jobs' names begin with PREFIX, and SET is their option.
-PREFIX='' SET=()
+# texts NAME: take the settings of these texts for the jobs that follow. The names of the others' jobs begin with PREFIX, and
+# SET is their option.
+texts() {
+    local out=$OUT
+    source "$recipe/settings"
+    OPTIONS[set]=$1 PREFIX='' SET=()
+    [[ $1 == captions ]] || PREFIX=$1. SET=(--set "$1")
+    comparisons
+    OUT=$out # the scripts choose theirs
+}
 
 # pretraining ARM SEED: its job; sets NEEDED to the name.
 pretraining() {
@@ -63,6 +70,7 @@ judged() {
         --plug "$3" --pretraining "$pretraining" --seed "$seed" --results "$results"
 }
 
+texts captions
 local=(${OPTIONS[local]:+--local "${OPTIONS[local]}"})
 job prepare "" prepare.sh "${local[@]}"
 for data in "${SIZES[@]}"; do
@@ -82,6 +90,7 @@ for data in "${SIZES[@]}"; do
     done
 done
 
+# Understanding and retrieval; then what each ingredient brings.
 job prepare_understanding "" prepare_understanding.sh "${local[@]}"
 for seed in "${SEEDS[@]}"; do
     for row in "${JUDGED[@]}"; do
@@ -108,22 +117,21 @@ for arm in "${ATTENTION[@]}"; do
     pretraining "$arm" 1
     job "attention.$arm.s1" "$NEEDED" attention.sh --arm "$arm"
 done
-for seed in "${SEEDS[@]}"; do
-    for arm in "${DEPTHS[@]}"; do
-        scored "$arm" "$DEPTH_DATA" 1 "$seed"
-    done
-done
 
-# Languages with little text, in a folder of their own.
-PREFIX=bible. SET=(--set bible) OPTIONS[set]=bible out=$OUT
-comparisons
-OUT=$out # the scripts choose theirs
+texts bible
 job bible.prepare "" prepare_bible.sh "${local[@]}"
 for seed in "${SEEDS[@]}"; do
     for data in "${SIZES[@]}"; do
         for arm in "${MAIN_ARMS[@]}"; do
             scored "$arm" "$data" 1 "$seed"
         done
+    done
+done
+
+texts captions
+for seed in "${SEEDS[@]}"; do
+    for arm in "${DEPTHS[@]}"; do
+        scored "$arm" "$DEPTH_DATA" 1 "$seed"
     done
 done
 
