@@ -6,10 +6,10 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/arms.sh"
 
 PROGRAM=fairseq-generate
-parse_options out= arm=veco data=en-de.2000 lr= dropout= seed=1 pretraining=1 results= try -- "$@"
+parse_options out= set=captions arm=veco data= lr= dropout= seed=1 pretraining=1 results= try -- "$@"
 choose_out evidence
 comparisons
-in_try data="${SIZES[0]}"
+: "${OPTIONS[data]:=${SIZES[0]}}"
 require_arm
 choose
 of_pair "${OPTIONS[data]%.*}"
@@ -17,10 +17,10 @@ task
 run_of
 folder=$OUT/finetuned/$RUN result=$OUT/scores/$RUN
 require "$folder/checkpoint_best.pt" "run finetune.sh first"
-step "translation, $RUN" "$result.out" to_file "{}" fairseq-generate "$OUT/captions.${OPTIONS[data]}" --user-dir "$USER_DIR" \
+step "translation, $RUN" "$result.out" to_file "{}" fairseq-generate "$OUT/$TEXTS.${OPTIONS[data]}" --user-dir "$USER_DIR" \
     --path "$folder/checkpoint_best.pt" "${TASK[@]}" --gen-subset test --beam 5 --max-len-a 1.5 --max-len-b 20 \
     --batch-size 128 --remove-bpe sentencepiece "${EXTRA[@]}"
-python "$REPOSITORY/scripts/score.py" --generate-output "$result.out" --reference "$OUT/raw/captions.test_2016_flickr.$TGT" \
+python "$REPOSITORY/scripts/score.py" --generate-output "$result.out" --reference "$OUT/raw/${TEST//@/$SRC-$TGT}.$TGT" \
     --lang "$TGT" --json "$result.json"
 [[ -z ${OPTIONS[results]} ]] ||
     python "$REPOSITORY/data-bin-recipes/evidence/results.py" "$OUT" record "$RUN" "${OPTIONS[results]}"

@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-# Fine-tune one arm of the comparisons on captions, until validation gets no better. Without --lr and --dropout, those that
+# Fine-tune one arm of the comparisons on pairs, until validation gets no better. Without --lr and --dropout, those that
 # validation prefers in the grid of the first seed.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/arms.sh"
 
 PROGRAM=fairseq-train
-parse_options out= arm=veco data=en-de.2000 lr= dropout= seed=1 pretraining=1 try -- "$@"
+parse_options out= set=captions arm=veco data= lr= dropout= seed=1 pretraining=1 try -- "$@"
 choose_out evidence
 comparisons
-in_try data="${SIZES[0]}"
+: "${OPTIONS[data]:=${SIZES[0]}}"
 require_arm
 [[ -n ${OPTIONS[lr]} && -n ${OPTIONS[dropout]} ]] || choose
 of_pair "${OPTIONS[data]%.*}"
 task
 run_of
 stock_options "${EXTRA[@]}"
-data=$OUT/captions.${OPTIONS[data]} folder=$OUT/finetuned/$RUN every=${EVERY[${OPTIONS[data]##*.}]:-}
+data=$OUT/$TEXTS.${OPTIONS[data]} folder=$OUT/finetuned/$RUN every=${EVERY[${OPTIONS[data]##*.}]:-}
 require "$data" "run prepare.sh first; --data must be one of: ${SIZES[*]}"
 start "${OPTIONS[arm]}" "${OPTIONS[pretraining]}" "${OPTIONS[seed]}"
 training "fine-tuning, $RUN" "$folder" logged "$folder/train.log" fairseq-train "$data" --distributed-world-size 1 --user-dir "$USER_DIR" \

@@ -14,16 +14,6 @@ choose_out evidence
 comparisons
 [[ -n ${OPTIONS[local]} ]] || die "--local is needed: the folder with bible/, newstest/, manythings/ and multi30k/"
 
-# found SET/NAME...: sets FILES to those of --local.
-found() {
-    local name
-    FILES=()
-    for name; do
-        find_text "${OPTIONS[local]}/${name%/*}" "${name##*/}" "--local needs it"
-        FILES+=("$FILE")
-    done
-}
-
 # Documents: chapters, and news without marks between articles. Verses and news are also pairs; manythings has more of some.
 lines=$(lines_of train) rest=$(lines_of valid)
 mono=() mono_valid=() bitext=() bitext_valid=()

@@ -13,13 +13,18 @@ from typing import NamedTuple
 
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.cli import run
+from veco_fairseq.cost.flops import count_operations
 from veco_fairseq.errors import UserError
+from veco_fairseq.files import read_json
 from veco_fairseq.plots import read_curve
+from veco_fairseq.understanding.xtreme import read_results
 
 REPOSITORY = Path(__file__).parents[2]
 NAME = re.compile(
     r"(?P<arm>.+)\.p(?P<pretraining>\d+)\.(?P<data>\S+\.\d+)\.lr(?P<lr>\S+)\.dropout(?P<dropout>\S+)\.s(?P<seed>\d+)"
 )
+
+JUDGED = re.compile(r"(?P<task>\w+)/(?P<arm>.+)\.(?P<plug>in|out)\.p(?P<pretraining>\d+)\.s(?P<seed>\d+)")
 
 
 class Run(NamedTuple):
@@ -59,23 +64,33 @@ def chosen(runs: list[Run], arm: str, data: str) -> Run:
     return min(grid, key=lambda run: run.best)
 
 
-def command(out: Path, name: str) -> str:
-    """The command that fine-tuned it, with the recipe's folder as OUT."""
-    words = shlex.split((out / f"finetuned/{name}.begun").read_text(encoding="utf-8"))
-    words = words[words.index("fairseq-train") : words.index("--save-dir")]
+def command(out: Path, begun: str) -> str:
+    """The command that a training's file .begun has, with the recipe's folder as OUT."""
+    words = shlex.split((out / begun).read_text(encoding="utf-8"))
+    words = words[words.index("fairseq-train") :]
+    if "--save-dir" in words:
+        words = words[: words.index("--save-dir")]
     return shlex.join(word.replace(str(out), "OUT").replace(f"{REPOSITORY}/", "") for word in words)
 
 
-def line(out: Path, name: str) -> dict:
-    """All that is to be known of a run: its settings, validation, scores, cost, command and commit."""
+def commit() -> str:
+    """The repository's commit."""
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True)
+    return found.stdout.strip()
+
+
+def translation(out: Path, name: str) -> dict:
+    """All that is to be known of a translation: settings, validation, scores, cost, command and commit."""
     run = next((run for run in finished(out) if run.name == name), None)
     if run is None:
         raise UserError(f"{out / 'finetuned' / name}: is not there, or has not ended: run finetune.sh first")
     scores = json.loads((out / f"scores/{name}.json").read_text(encoding="utf-8"))
     best, updates = run.best
+    generated = (out / f"scores/{name}.out").read_text(encoding="utf-8")
+    speed = re.findall(r"\(([\d.]+) sentences/s", generated)
     state = read_checkpoint(out / f"finetuned/{name}/checkpoint_best.pt", mapped=True)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True)
     return {
+        "kind": "translation",
         **{key: value for key, value in run.settings.items() if not key.isdigit()},
         "updates": updates,
         "valid_loss": best,
@@ -83,9 +98,44 @@ def line(out: Path, name: str) -> dict:
         "chrf": scores["chrf"]["score"],
         "signatures": [scores[metric]["signature"] for metric in ("sacrebleu", "chrf")],
         "seconds": round(state["extra_state"]["previous_training_time"]),
+        "sentences_per_second": float(speed[-1]) if speed else None,
         "curve": run.curve,
-        "command": command(out, name),
-        "commit": commit.stdout.strip(),
+        "command": command(out, f"finetuned/{name}.begun"),
+        "commit": commit(),
+    }
+
+
+def judged(out: Path, name: str) -> dict:
+    """The same of a task of understanding, or of retrieval by the last layer (the score is XTREME's: English searches)."""
+    settings = JUDGED.fullmatch(name)
+    folder, _, model = name.partition("/")
+    scores = out / f"understanding/{folder}/scores/{model}.json"
+    if settings is None or not scores.is_file():
+        raise UserError(f"{scores}: is not there: run understand.sh first")
+    result = read_results([scores])
+    line = {"kind": "understanding", **settings.groupdict(), "score": result.average(), "figures": result.seeds[0]}
+    trained = f"understanding/{folder}/checkpoints/{model}.s{settings['seed']}"
+    if (out / trained).is_dir():
+        line |= {"grid": read_json(out / trained / "grid.json"), "command": command(out, f"{trained}.begun")}
+    else:
+        line |= {"kind": "retrieval", "layers": read_json(scores)["accuracy"], "note": result.note}
+    return {**line, "commit": commit()}
+
+
+def cost(out: Path, folder: str) -> dict:
+    """The updates, operations and seconds of a pre-training, by the folder of its checkpoints."""
+    checkpoint = out / f"checkpoints/{folder}/checkpoint_last.pt"
+    counted = count_operations(str(checkpoint))
+    arm, _, seed = re.sub(r"^(camlm|mlm)\.", "", folder).rpartition(".s")
+    seconds = read_checkpoint(checkpoint, mapped=True)["extra_state"]["previous_training_time"]
+    return {
+        "kind": "cost",
+        "arm": arm,
+        "seed": seed,
+        "updates": counted.updates,
+        "operations": counted.total,
+        "seconds": round(seconds),
+        "commit": commit(),
     }
 
 
@@ -97,7 +147,7 @@ def main() -> None:
     best.add_argument("arm")
     best.add_argument("data")
     record = commands.add_parser("record", help="add a run's line to a file")
-    record.add_argument("name")
+    record.add_argument("name", help="of a fine-tuning; TASK/NAME of understanding; cost/NAME of a pre-training's folder")
     record.add_argument("file", type=Path)
     args = parser.parse_args()
     if args.command == "best":
@@ -106,7 +156,11 @@ def main() -> None:
         return
     args.file.parent.mkdir(parents=True, exist_ok=True)
     with open(args.file, "a", encoding="utf-8") as file:  # several processes may add lines
-        file.write(json.dumps(line(args.out, args.name), ensure_ascii=False) + "\n")
+        if args.name.startswith("cost/"):
+            line = cost(args.out, args.name.removeprefix("cost/"))
+        else:
+            line = (judged if "/" in args.name else translation)(args.out, args.name)
+        file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

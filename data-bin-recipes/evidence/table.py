@@ -1,81 +1,43 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Print the results of all comparisons as Markdown tables, one for each direction; --plot draws BLEU over the training pairs."""
+"""Print the results of all comparisons as Markdown tables: translation by direction, and understanding with retrieval.
+
+--plot draws BLEU over the training pairs, and --page makes the page of all results with its picture.
+"""
 
 import argparse
-import json
 import statistics
-from collections import defaultdict
 from pathlib import Path
+
+from figures import ARMS, read_results, scores, table, understood
+from page import write_page
 
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
 
-ARMS = {
-    "random": "random",
-    "nmt": "NMT first",
-    "xlm": "XLM",
-    "mbart": "mBART",
-    "veco": "VECO",
-    "no-stop": "VECO, gradient into the memory",
-    "xlm-updates": "XLM, as many updates as VECO",
-    "veco-mono": "VECO, monolingual text alone",
-    "xlm-mono": "XLM, monolingual text alone",
-}
-
-Scores = dict[str, dict[int, dict[str, list[float]]]]  # direction -> pairs -> arm -> a figure of each run
-
-
-def read_results(path: Path) -> list[dict]:
-    """The runs in a file of results; of a run that is there twice, the last."""
-    runs = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            entry = json.loads(line)
-            runs[tuple(entry[name] for name in ("arm", "data", "pretraining", "seed"))] = entry
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path}, line {number}: is not a line of results: remove it ({error})") from error
-    if not runs:
-        raise UserError(f"{path}: has no results: run compare.sh first")
-    return list(runs.values())
-
-
-def scores(runs: list[dict], what: str) -> Scores:
-    """The runs' figures of this name, by direction, number of pairs and arm."""
-    found: Scores = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-    for entry in runs:
-        direction, _, pairs = entry["data"].rpartition(".")
-        found[direction][int(pairs)][entry["arm"]].append(entry[what])
-    return found
-
-
-def cell(values: list[float]) -> str:
-    """The mean of the runs, and with several the standard deviation and their number."""
-    if len(values) < 2:
-        return f"{values[0]:.1f} (1)" if values else ""
-    return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f} ({len(values)})"
-
-
-def table(of_direction: dict[int, dict[str, list[float]]], direction: str) -> list[str]:
-    """The lines of a direction's table: an arm a row, a number of pairs a column."""
-    sizes = sorted(of_direction)
-    arms = [arm for arm in ARMS if any(arm in of_direction[size] for size in sizes)]
-    lines = [f"| {direction} | {' | '.join(f'{size:,} pairs' for size in sizes)} |", f"| --- |{' --- |' * len(sizes)}"]
-    for arm in arms:
-        lines.append(f"| {ARMS[arm]} | {' | '.join(cell(of_direction[size].get(arm, [])) for size in sizes)} |")
-    return lines
-
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("results", type=Path, help="a line of JSON for each run, as compare.sh leaves it")
-    parser.add_argument("--metric", choices=("sacrebleu", "chrf", "valid_loss", "updates", "seconds"), default="sacrebleu")
+    parser.add_argument(
+        "--metric", choices=("sacrebleu", "chrf", "valid_loss", "updates", "seconds", "sentences_per_second"), default="sacrebleu"
+    )
     parser.add_argument("--plot", type=Path, metavar="PNG", help="also draw the first direction's figures over the pairs")
+    parser.add_argument("--page", type=Path, metavar="MD", help="make the page of all results, and its picture beside it")
+    parser.add_argument("--measured", metavar="TEXT", help="for --page: the machine and the date")
     args = parser.parse_args()
-    found = scores(read_results(args.results), args.metric)
-    print("\n\n".join("\n".join(table(of_direction, direction)) for direction, of_direction in found.items()))
-    if args.plot:
+    if args.page and not args.measured:
+        raise UserError('--page: a figure needs its machine and date: give --measured "two cores of ..., 2026-11-23"')
+    runs = read_results(args.results)
+    if args.page:
+        write_page(runs, args.page, source=str(args.results), measured=args.measured)
+        print(f"wrote {args.page}")
+        return
+    found = scores(runs, args.metric)
+    tables = [*(table(of_direction, direction) for direction, of_direction in found.items()), understood(runs)]
+    print("\n\n".join("\n".join(lines) for lines in tables if lines))
+    if args.plot and found:
         from veco_fairseq.plots import plot_curves
 
         direction, of_direction = next(iter(found.items()))

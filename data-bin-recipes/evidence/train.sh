@@ -6,10 +6,10 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/arms.sh"
 
 PROGRAM=fairseq-train
-parse_options out= arm=veco seed=1 try -- "$@"
+parse_options out= set=captions arm=veco seed=1 try -- "$@"
 choose_out evidence
 comparisons
 OPTIONS[pretraining]=${OPTIONS[seed]}
 require_arm
-[[ ${OPTIONS[arm]} != random ]] || die "--arm random: is not pre-trained"
+[[ -v UPDATES[${OPTIONS[arm]}] ]] || die "--arm ${OPTIONS[arm]}: is not pre-trained"
 pretrain_model "${OPTIONS[arm]}" "${OPTIONS[seed]}" "${EXTRA[@]}"

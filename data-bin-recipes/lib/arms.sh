@@ -7,39 +7,59 @@
 source "$(dirname "${BASH_SOURCE[0]}")/many.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/../evidence/settings"
 
-about arm ARM "what fine-tuning starts from: random, nmt, xlm, mbart, veco, no-stop, xlm-updates, veco-mono or xlm-mono \
-(README.md says what they are)"
-about data DIRECTION.PAIRS "the direction and the number of pairs of fine-tuning"
+about arm ARM "what fine-tuning starts from: random, veco, or another arm of README.md"
+about data DIRECTION.PAIRS "the direction and the number of pairs of fine-tuning (default: the first of evidence/settings)"
 about pretraining N "seed of pre-training"
 about dropout X "dropout of fine-tuning"
-about results FILE "add a line of JSON for each run to this file (compare.sh: default results.jsonl in --out)"
+about set "captions|bible" "captions: image captions, after pre-training on other texts; bible: languages with little text"
+about task TASK "xnli, udpos or pud (fine-tuned), or tatoeba or flores (retrieval, without training)"
+about plug "out|in" "in: predict a sentence from [H; S], with its translation; needs translate-train"
+about results FILE "add a line of JSON for each run to this file (compare.sh and cost.sh: default results.jsonl in --out)"
 
-# comparisons: sets SRC, and PAIRS of pre-training; with --try the settings are smaller.
+# comparisons: sets SRC, and PAIRS of pre-training, for --set; with --try the settings are smaller.
 comparisons() {
-    local lang arm
+    local lang arm task
+    if [[ ${OPTIONS[set]:=captions} == bible ]]; then
+        bible
+        OUT+=/bible
+        ! trying || LANGS=("${LANGS[@]:0:3}")
+    fi
+    require_choice set captions bible
     SRC=${LANGS[0]} PAIRS=()
     for lang in "${LANGS[@]:1}"; do
         PAIRS+=("$SRC-$lang")
     done
     trying || return 0
-    SIZES=(en-de.1000) EVERY=([1000]=5) REPEATED=() RATES=(2e-3) SEEDS=(1)
-    MOST_UPDATES=10 PIECES=$((3 * TRY_PIECES)) WARMUP=5 VALID=$TRY_REST
+    SIZES=("${SIZES[0]%.*}.1000") GRID_DATA=("${SIZES[0]%.*}.1000") EVERY=([1000]=5) REPEATED=() RATES=(2e-3) SEEDS=(1)
+    MOST_UPDATES=10 PIECES=$((3 * TRY_PIECES)) WARMUP=5 VALID=$TRY_REST NLU_RATES=5e-4
+    JUDGED=("xnli veco in" "xnli random out" "udpos xlm out" "pud veco in" "tatoeba veco out" "flores veco out")
+    JUDGED_ONCE=("tatoeba xlme out") COSTS=(veco) ABLATIONS=(no-bitext-s mask-0.15) DEPTHS=(deep-last-3 deep-random-3)
+    ABLATION_DATA=${SIZES[0]} ABLATION_SEEDS=(1) DEPTH_DATA=${SIZES[0]} VARIATION[veco-begun]="--max-update 5"
     for arm in "${!UPDATES[@]}"; do
         UPDATES[$arm]=10
+    done
+    for task in "${!EPOCHS[@]}"; do
+        EPOCHS[$task]=1
     done
 }
 
 # require_arm: end unless --arm is pre-trained here, or random.
 require_arm() {
     require_number seed pretraining
-    [[ ${OPTIONS[arm]} == random || -v UPDATES[${OPTIONS[arm]}] ]] ||
-        die "--arm ${OPTIONS[arm]}: must be one of: ${MAIN_ARMS[*]} ${MORE_ARMS[*]}"
+    [[ ${OPTIONS[arm]} == random || -v UPDATES[${OPTIONS[arm]}] || -v DECODERS[${OPTIONS[arm]}] ]] ||
+        die "--arm ${OPTIONS[arm]}: must be one of: $(printf '%s\n' random "${!UPDATES[@]}" "${!DECODERS[@]}" | sort | paste -sd ' ')"
+}
+
+# origin ARM: sets ORIGIN, the arm that is pre-trained for it.
+origin() {
+    ORIGIN=$1
+    [[ ! -v DECODERS[$1] ]] || ORIGIN=deep
 }
 
 # pretrained_folder ARM SEED: print the name of its checkpoints' folder, which begins with the objective.
 pretrained_folder() {
     case $1 in
-    nmt | mbart) printf '%s.s%s' "$1" "$2" ;;
+    nmt | mbart | xlme) printf '%s.s%s' "$1" "$2" ;;
     xlm*) printf 'mlm.%s.s%s' "$1" "$2" ;;
     *) printf 'camlm.%s.s%s' "$1" "$2" ;;
     esac
@@ -74,10 +94,10 @@ pretrain_model() {
             --permute-sentences 1 --rotate 0) ;;
     *)
         [[ $arm != *-mono ]] || ROOT=$OUT/pretrain.mono
-        [[ $arm != no-stop ]] || objective=(--no-stop-gradient)
+        read -ra objective <<<"${VARIATION[$arm]:-}"
         pretrain "$OUT" "$name" "$updates" "$seed" --mono-batch-size 8 --mono-max-length 128 --bitext-batch-size 32 \
             --bitext-max-length 64 --max-tokens 16384 --bitext-mask-prob 0.5 --bitext-mask-spread 0.5 "${objective[@]}" \
-            --lr "$RATE" --warmup-updates "$WARMUP" --dropout 0 --attention-dropout 0 "$@"
+            --lr "${RATE_OF[$arm]:-$RATE}" --warmup-updates "$WARMUP" --dropout 0 --attention-dropout 0 "$@"
         return ;;
     esac
     stock_options "$@"
@@ -91,13 +111,20 @@ pretrain_model() {
 # TASK: the options of fine-tuning's and generation's task. All arms have the token of the target language.
 task() { TASK=(--task veco_multilingual_translation --source-lang "$SRC" --target-lang "$TGT"); }
 
-# start ARM PRETRAINING SEED: sets START, the options of fairseq-train that begin with the pre-trained model.
+# pretrained_model ARM PRETRAINING: sets PRETRAINED to its checkpoint.
+pretrained_model() {
+    origin "$1"
+    PRETRAINED=$OUT/checkpoints/$(pretrained_folder "$ORIGIN" "$2")/checkpoint_last.pt
+    require "$PRETRAINED" "run train.sh --arm $ORIGIN --seed $2 first"
+}
+
+# start ARM PRETRAINING SEED: sets START, the options of fairseq-train that begin with the pre-trained model, and MODEL.
 start() {
-    local arm=$1 pretraining=$2 seed=$3 model converted new=()
+    local arm=$1 pretraining=$2 seed=$3 model converted new=() layers=3 selection selections
     START=()
     [[ $arm != random ]] || return 0
-    model=$OUT/checkpoints/$(pretrained_folder "$arm" "$pretraining")/checkpoint_last.pt
-    require "$model" "run train.sh --arm $arm --seed $pretraining first"
+    pretrained_model "$arm" "$pretraining"
+    model=$PRETRAINED
     converted=$OUT/converted/$arm.p$pretraining
     case $arm in
     nmt) converted=$model ;;
@@ -106,10 +133,17 @@ start() {
         step "conversion, $arm" "$converted" python "$REPOSITORY/data-bin-recipes/evidence/mbart.py" "$model" \
             "$OUT/vocabulary/dict.txt" --langs "$(IFS=, && printf '%s' "${LANGS[*]}")" --output "$converted" ;;
     *)
+        if [[ -v DECODERS[$arm] ]]; then
+            layers=${DECODERS[$arm]% *} MODEL=(--arch veco_mt_tiny --encoder-layers 6 --decoder-layers "$layers")
+            IFS=/ read -ra selections <<<"${DECODERS[$arm]#* }"
+            selection=${selections[(seed - 1) % ${#selections[@]}]}
+            new=(--layer-selection "$selection")
+            ((${#selections[@]} == 1)) || converted+=.s$seed
+        fi
         [[ $arm != xlm* ]] || { converted+=.s$seed && new=(--random-cross-attention --seed "$seed"); }
         converted+=.pt
         step "conversion, $arm" "$converted" python "$REPOSITORY/scripts/convert_to_seq2seq.py" --checkpoint "$model" \
-            --output "$converted" --decoder-layers 3 --dict "$OUT/vocabulary/dict.txt" "${new[@]}" ;;
+            --output "$converted" --decoder-layers "$layers" --dict "$OUT/vocabulary/dict.txt" "${new[@]}" ;;
     esac
     START=(--finetune-from-model "$converted")
 }
@@ -124,12 +158,26 @@ run_of() {
     RUN+=.s${OPTIONS[seed]}
 }
 
-# choose: sets --lr and --dropout, where they are not given, to those of the lowest validation loss in the grid: that of
-# 2,000 pairs for as many or fewer, and that of 29,000 for more, both of English-German.
+# grid_of ARM DATA: sets GRID, the arm and the data of the grid that this arm's learning rate and dropout come from.
+grid_of() {
+    GRID=("${GRID_OF[$1]:-$1}" "${GRID_DATA[0]}")
+    ((${2##*.} <= 2000)) || GRID[1]=${GRID_DATA[-1]}
+}
+
+# choose: sets --lr and --dropout, where they are not given, to those of the lowest validation loss in the grid.
 choose() {
-    local grid=en-de.29000 best
-    ((${OPTIONS[data]##*.} > 2000)) || grid=en-de.2000
-    ! trying || grid=${SIZES[0]}
-    best=$(python "$REPOSITORY/data-bin-recipes/evidence/results.py" "$OUT" best "${OPTIONS[arm]}" "$grid") || exit 1
+    local best
+    grid_of "${OPTIONS[arm]}" "${OPTIONS[data]}"
+    best=$(python "$REPOSITORY/data-bin-recipes/evidence/results.py" "$OUT" best "${GRID[@]}") || exit 1
     : "${OPTIONS[lr]:=${best% *}}" "${OPTIONS[dropout]:=${best#* }}"
+}
+
+# found SET/NAME...: sets FILES to those of --local.
+found() {
+    local name
+    FILES=()
+    for name; do
+        find_text "${OPTIONS[local]}/${name%/*}" "${name##*/}" "--local needs it"
+        FILES+=("$FILE")
+    done
 }

@@ -51,7 +51,8 @@ WITHOUT = {"average_checkpoints.py", "binarize.py", "encode.py", "score.py", "tr
 CONFIGS = {
     CamlmTaskConfig: {"mono_alpha": 0.5, "bitext_alpha": 0.5, "mono_mask_prob": 0.15, "bitext_mask_prob": 0.25, "bitext_mask_spread": 0.0,
                       "mono_max_length": 512, "bitext_max_length": 128, "no_tlm": False},
-    KnnCamlmCriterionConfig: {"objective": "camlm", "no_stop_gradient": False, "knn_targets": None, "knn_refresh": 1000, "knn_rest": 8192},
+    KnnCamlmCriterionConfig: {"objective": "camlm", "s_terms": "both", "no_stop_gradient": False, "knn_targets": None,
+                              "knn_refresh": 1000, "knn_rest": 8192},
     ReplacedTokenCriterionConfig: {"discriminator_weight": 50.0, "no_trtd": False},
     NluTaskConfig: {"nlu_task": "classification", "plug": "out", "pivot_lang": "en", "max_length": 128, "stride": 128,
                     "word_pooling": "first", "no_answer": False, "answer_metric": "squad"},

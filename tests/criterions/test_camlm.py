@@ -12,6 +12,7 @@ from fairseq.logging import metrics
 from support.pretraining import criterion_for, iterator
 
 from veco_fairseq.criterions.knn import KnnCamlmCriterion
+from veco_fairseq.errors import UserError
 
 PAD, BOS, EOS = 1, 0, 2
 
@@ -109,6 +110,26 @@ def test_loss_equals_one_worked_out_by_hand(make_task, make_model, objective):
     assert math.isclose(values["bitext_h_loss"], expected, abs_tol=1e-3)
     assert math.isclose(values["bitext_h_ppl"], 2**expected, rel_tol=1e-2)
     assert ("bitext_s_loss" in values) == (objective == "camlm")
+
+
+@pytest.mark.parametrize("kept, left_out", [("mono", "bitext"), ("bitext", "mono")])
+def test_s_terms_of_one_kind_of_batch_alone(make_task, make_model, kept, left_out):
+    """The other kind has its H and TLM as before, and no gradient gets to the cross-attention from it."""
+    task, model = make_task(), make_model()
+    criterion = criterion_for(task, s_terms=kept).eval()
+    sample = next(iter(iterator(task).next_epoch_itr()))
+    with torch.no_grad():
+        terms, _ = loss_by_hand(model, sample, "camlm")
+        loss, _, log = task.valid_step(sample, model, criterion)
+    assert log[f"{left_out}_s_count"] == 0 and log[f"{kept}_s_count"] > 0
+    assert math.isclose(float(loss), sum(terms.values()) - terms[f"{left_out}_s"], rel_tol=1e-5)
+    for kind, learns in ((left_out, False), (kept, True)):
+        model.zero_grad()
+        criterion.train()(model, sample[kind])[0].backward()
+        gradients = [tensor.grad for name, tensor in model.named_parameters() if ".encoder_attn." in name]
+        assert any(gradient is not None and gradient.abs().sum() > 0 for gradient in gradients) == learns
+    with pytest.raises(UserError, match="--s-terms mono: --objective mlm has no S terms"):
+        criterion_for(task, objective="mlm", s_terms="mono")
 
 
 def test_a_frozen_backbone_leaves_tlm_out_of_training_alone(make_task, make_model):

@@ -63,6 +63,15 @@ class Place:
             for name in ("bible/train", "bible/valid", "newstest/train_2008-2012", "newstest/valid_2013", "multi30k/train",
                          "multi30k/val", "multi30k/test_2016_flickr"):  # fmt: skip
                 self.write(f"LOCAL/{name}.{lang}.gz", f"{name}.{lang} one\n\ntwo")
+        for lang in ("en", "de", "fr", "cs"):
+            self.write(f"LOCAL/ud/{lang}_pud-ud-test.conllu.gz")
+        for lang in ("eng", "deu", "fra", "ces", "spa"):
+            self.write(f"LOCAL/flores101/{lang}.devtest.gz")
+        for split in ("train", "valid", "test"):
+            for lang in ("en", "de", "fr", "cs", "es", "mi", "tl", "ru", "zh"):
+                self.write(f"LOCAL/bible/{split}.{lang}.gz", f"bible/{split}.{lang} one\n\ntwo")
+            for lang in ("en", "sw", "eu"):
+                self.write(f"LOCAL/bible_nt_lowres/{split}.{lang}.gz", f"new testament {split}.{lang} one\n\ntwo")
         for name in ("en-de.en", "en-de.de", "en-fr.en", "en-fr.fr"):
             self.write(f"LOCAL/manythings/train.{name}")
 
@@ -78,11 +87,12 @@ class Place:
         """What earlier scripts leave in OUT."""
         for name in ("OUT", "OTHER"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
-        if script in ("many-to-many/prepare", "evidence/prepare"):
-            self.write("OUT/pretrain/sentencepiece.bpe.model")
-            self.write("OUT/pretrain/dict.txt")
-            self.write("OUT/pretrain/mono/en/train.bin")
-        if script.endswith("/prepare"):
+        if script in ("many-to-many/prepare", "evidence/prepare", "evidence/prepare_bible"):
+            for folder in ("OUT", "OUT/bible"):
+                self.write(f"{folder}/pretrain/sentencepiece.bpe.model")
+                self.write(f"{folder}/pretrain/dict.txt")
+                self.write(f"{folder}/pretrain/mono/en/train.bin")
+        if "/prepare" in script:
             return
         self.write("OUT/pretrain/dict.txt")
         for pair in ("aa-bb", "en-de", "de-fr", "en-fr", "de-en"):
@@ -131,7 +141,13 @@ class Place:
         for run in ("xlm.p3.en-de.29000.lr3e-3.dropout0.25.s2", "veco.p1.en-de.2000.lr1e-3.dropout0.1.s1",
                     "veco.p1.en-de.1000.lr3e-3.dropout0.25.s1"):  # fmt: skip
             self.write(f"OUT/finetuned/{run}/checkpoint_best.pt")
-        for model in ("camlm.veco", "mlm.xlm", "nmt", "mbart"):
+        for name in ("pretrain/dict.txt", "vocabulary/dict.txt", "verses.en-mi.22317/dict.en.txt", "verses.en-sw.6379/dict.en.txt",
+                     "raw/test.en-mi.mi", "checkpoints/mlm.xlm.s3/checkpoint_last.pt", "checkpoints/camlm.veco.s1/checkpoint_last.pt",
+                     "finetuned/xlm.p3.en-mi.22317.lr3e-3.dropout0.25.s2/checkpoint_best.pt", "mt/dict.en.txt"):  # fmt: skip
+            self.write(f"OUT/bible/{name}")
+        for task in ("xnli", "udpos", "pud", "tatoeba", "flores"):
+            self.write(f"OUT/understanding/{task}/data/train-en")
+        for model in ("camlm.veco", "mlm.xlm", "nmt", "mbart", "xlme", "camlm.no-tlm", "camlm.deep"):
             for seed in (1, 3):
                 self.write(f"OUT/checkpoints/{model}.s{seed}/checkpoint_last.pt")
 
@@ -153,7 +169,11 @@ class Place:
         )
         lines = [line.rstrip() for line in (self.folder / "calls").read_text().splitlines()]
         lines += [f"! {line}" for line in result.stderr.splitlines()]
-        places = ("raw/*.*", "data/*.*") if script.endswith("/prepare") else ("backtranslated/train.??", "distilled/train.??")
+        places = (
+            ("raw/*.*", "data/*.*", "bible/raw/*.*")
+            if "/prepare" in script
+            else ("backtranslated/train.??", "distilled/train.??")
+        )
         for made in (path for place in places for path in sorted(self.folder.glob(f"OUT/{place}"))):
             if made.suffix != ".done":
                 lines.append(f"> {made}: {' | '.join(shortened(made.read_text().splitlines()))}".rstrip())

@@ -141,12 +141,21 @@ def cases() -> Iterator[str]:
     yield "evidence/prepare --out OUT --local LOCAL"
     yield "evidence/prepare --out OUT --local LOCAL --try"
     yield "evidence/prepare --out OUT"
-    for arm in ("veco", "no-stop", "xlm", "xlm-updates", "veco-mono", "xlm-mono", "nmt", "mbart", "random", "bert"):
+    for arm in ("veco", "no-stop", "xlm", "xlm-updates", "veco-mono", "xlm-mono", "nmt", "mbart", "xlme", "no-bitext-s",
+                "no-mono-s", "no-tlm", "mask-0.15", "mask-0.25", "mask-0.5", "veco-begun", "deep",
+                "deep-last-3", "random", "bert"):  # fmt: skip
         yield f"evidence/train --out OUT --arm {arm} --seed 2 -- --cpu"
     yield "evidence/train --out OUT --try"
     yield "evidence/train --out OUT --arm nmt -- --autocast bf16"
     for arm in ("veco", "xlm", "nmt", "mbart", "random"):
         yield f"evidence/finetune --out OUT --arm {arm} --data en-de.500 --pretraining 3 --seed 2 -- --cpu"
+    yield "evidence/finetune --out OUT --arm no-tlm --data en-de.2000 --pretraining 3 -- --cpu"
+    for arm in ("deep-last-3", "deep-first-1", "deep-spread-2", "deep-all-6", "deep-random-3"):
+        yield f"evidence/finetune --out OUT --arm {arm} --data en-de.2000 --pretraining 3 --seed 2 -- --cpu"
+    yield "evidence/attention --out OUT --arm veco --pretraining 3"
+    yield "evidence/attention --out OUT --arm xlm --try"
+    yield "evidence/cost --out OUT --arm nmt --pretraining 3 --results RESULTS"
+    yield "evidence/cost --out OUT --try"
     yield "evidence/finetune --out OUT --arm xlm --data en-fr.29000 --lr 5e-4 -- --cpu --autocast bf16 --patience 3"
     yield "evidence/finetune --out OUT --data en-de.8000 --dropout 0.2"
     yield "evidence/finetune --out OUT --data en-de.77"
@@ -154,6 +163,27 @@ def cases() -> Iterator[str]:
     yield "evidence/evaluate --out OUT --arm xlm --data en-de.29000 --pretraining 3 --seed 2 -- --beam 4"
     yield "evidence/evaluate --out OUT --lr 1e-3 --dropout 0.1 --results RESULTS"
     yield "evidence/evaluate --out OUT --try"
+    yield "evidence/prepare_understanding --out OUT --local LOCAL"
+    yield "evidence/prepare_understanding --out OUT --local LOCAL --try"
+    yield "evidence/prepare_understanding --out OUT"
+    for task, arm, plug in (
+        ("xnli", "veco", "in"), ("xnli", "veco", "out"), ("xnli", "xlm", "out"), ("xnli", "random", "out"), ("udpos", "veco", "out"), ("pud", "veco", "in"),
+        ("tatoeba", "veco", "out"), ("flores", "xlme", "out"), ("tatoeba", "random", "out"), ("flores", "veco", "in"),
+        ("udpos", "veco", "in"),
+    ):  # fmt: skip
+        yield (f"evidence/understand --out OUT --task {task} --arm {arm} --plug {plug} --pretraining 3 --seed 2 --results RESULTS "
+               "-- --cpu --autocast bf16")  # fmt: skip
+    yield "evidence/understand --out OUT --try"
+    yield "evidence/understand --out OUT --task squad"
+    yield "evidence/prepare_bible --out OUT --local LOCAL"
+    yield "evidence/prepare_bible --out OUT --local LOCAL --try"
+    yield "evidence/prepare_bible --out OUT"
+    for arm in ("veco", "xlm", "nmt"):
+        yield f"evidence/train --out OUT --set bible --arm {arm} --seed 2 -- --cpu"
+    yield "evidence/train --out OUT --set book"
+    yield "evidence/finetune --out OUT --set bible --arm xlm --data en-mi.22317 --pretraining 3 --seed 2 -- --cpu"
+    yield "evidence/finetune --out OUT --set bible"
+    yield "evidence/evaluate --out OUT --set bible --arm xlm --data en-mi.22317 --pretraining 3 --seed 2 --results RESULTS"
     yield "evidence/compare --out OUT --local LOCAL --results RESULTS -- --cpu --autocast bf16"
     yield "evidence/compare --out OUT --list --try"
     yield "evidence/compare --out OUT --only prepare --try"

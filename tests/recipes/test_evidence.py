@@ -3,15 +3,19 @@
 """What the evidence rests on: which run is chosen, what a line of results says, and what is averaged with what."""
 
 import json
+import shlex
+import sys
 
 import pytest
 import torch
 from support.modules import load_script
 
-from recipes import RECIPES
+from recipes import RECIPES, TABLE
 from veco_fairseq.errors import UserError
 
-results, table, mbart = (load_script(RECIPES / f"evidence/{name}.py") for name in ("results", "table", "mbart"))
+sys.path.insert(0, str(RECIPES / "evidence"))  # the scripts import each other
+EXPECTED = {part.split("\n", 1)[0].removeprefix("$ "): part.splitlines()[1:] for part in TABLE.read_text().split("\n\n")}
+results, table, mbart, plots = (load_script(RECIPES / f"evidence/{name}.py") for name in ("results", "table", "mbart", "plots"))
 
 
 @pytest.fixture
@@ -58,11 +62,14 @@ def test_a_line_has_what_somebody_needs_to_repeat_it(finetuned):
     (out / "scores").mkdir()
     scores = {"sacrebleu": {"score": 31.5, "signature": "tok:13a"}, "chrf": {"score": 55.25, "signature": "nc:6"}}
     (out / f"scores/{name}.json").write_text(json.dumps(scores))
-    line = results.line(out, name)
+    speed = "Translated 1,000 sentences (30,123 tokens) in 12.3s (81.30 sentences/s, 2449.02 tokens/s)"
+    (out / f"scores/{name}.out").write_text(f"S-0\ta\n2026-11-23 20:00:00 | INFO | fairseq_cli.generate | {speed}\n")
+    line = results.translation(out, name)
     assert line.pop("commit")
     assert line == {
-        "arm": "xlm-updates", "pretraining": "3", "data": "en-fr.29000", "lr": "4e-3", "dropout": "0.3", "seed": "2",
+        "kind": "translation", "arm": "xlm-updates", "pretraining": "3", "data": "en-fr.29000", "lr": "4e-3", "dropout": "0.3", "seed": "2",
         "updates": 100, "valid_loss": 4.25, "sacrebleu": 31.5, "chrf": 55.25, "signatures": ["tok:13a", "nc:6"], "seconds": 72,
+        "sentences_per_second": 81.3,
         "curve": [(50, 5.0), (100, 4.25), (150, 4.5)],
         "command": "fairseq-train OUT/captions --user-dir veco_fairseq --adam-betas '(0.9, 0.98)' --seed 1",
     }  # fmt: skip
@@ -86,6 +93,7 @@ def test_the_table_has_the_mean_over_seeds_of_the_same_arm_and_data(tmp_path):
         "| VECO | 12.0 (1) | 21.5 ± 2.1 (2) |",
     ]
     assert table.table(found["en-cs"], "en-cs")[-1] == "| XLM | 5.0 (1) |"
+    assert table.understood(table.read_results(file)) == []
     file.write_text("{}\n")
     with pytest.raises(UserError, match="line 1: is not a line of results"):
         table.read_results(file)
@@ -100,3 +108,174 @@ def test_mbart_keeps_the_rows_of_the_translation_data():
     assert all(torch.equal(model[name], expected) for name in mbart.TABLES) and torch.equal(model["other"], torch.ones(3))
     with pytest.raises(UserError, match="has 10 rows, not 7 \\+ 1 languages \\+ <mask>"):
         mbart.translation_model(state, symbols, ["en"])
+
+
+def understood(task, arm, plug):
+    """The fine-tuning's command in words."""
+    case = f"evidence/understand --out OUT --task {task} --arm {arm} --plug {plug} --pretraining 3 --seed 2 --results RESULTS"
+    return shlex.split(EXPECTED[f"{case} -- --cpu --autocast bf16"][0])
+
+
+def test_tasks_of_understanding_differ_in_the_model_alone():
+    """... and plugged in, in nothing but that: a pair is two examples, so that an update has as many of them."""
+
+    def rest(words, *options):
+        words = list(words)
+        for option in options:
+            place = words.index(option)
+            del words[place : place + 2]
+        return words
+
+    veco, xlm, random, plugged_in = (
+        understood("xnli", *model) for model in (("veco", "out"), ("xlm", "out"), ("random", "out"), ("veco", "in"))
+    )
+    model = "OUT/checkpoints/{}.s3/checkpoint_last.pt".format
+    of = [words[words.index("--pretrained") + 1] for words in (veco, xlm, random, plugged_in)]
+    assert of == [model("camlm.veco"), model("mlm.xlm"), "OUT/pretrain/dict.txt", model("camlm.veco")]
+    assert rest(veco, "--pretrained", "--name") == rest(xlm, "--pretrained", "--name")
+    assert rest(veco, "--pretrained", "--name", "--arm") == rest(random, "--pretrained", "--name", "--arm")
+    assert rest(veco, "--plug", "--name", "--batches") == rest(plugged_in, "--plug", "--name", "--batches")
+    batches = [int(words[words.index("--batches") + 1]) for words in (veco, plugged_in)]
+    assert batches[0] == 2 * batches[1] and {words[words.index("--seeds") + 1] for words in (veco, plugged_in)} == {"2"}
+    assert len({words[words.index("--name") + 1] for words in (veco, xlm, random, plugged_in)}) == 4
+
+
+def test_a_line_of_understanding_and_of_retrieval(tmp_path):
+    def leave(name, content):
+        (tmp_path / f"understanding/{name}").parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"understanding/{name}").write_text(content if isinstance(content, str) else json.dumps(content))
+
+    figures = {"de": {"f1": 40.0, "accuracy": 50.0}, "en": {"f1": 60.0, "accuracy": 80.0}}
+    leave("udpos/scores/xlm-updates.out.p2.s1.json", {"split": "test", "seeds": [figures]})
+    leave("udpos/checkpoints/xlm-updates.out.p2.s1.s1/grid.json", {"lr5e-4": 61.5})
+    leave("udpos/checkpoints/xlm-updates.out.p2.s1.s1.begun", f"fairseq-train {tmp_path}/d --seed 1 ")
+    line = results.judged(tmp_path, "udpos/xlm-updates.out.p2.s1")
+    assert line.pop("commit")
+    assert line == {
+        "kind": "understanding", "task": "udpos", "arm": "xlm-updates", "plug": "out", "pretraining": "2", "seed": "1", "score": 50.0,
+        "figures": figures, "grid": {"lr5e-4": 61.5}, "command": "fairseq-train OUT/d --seed 1",
+    }  # fmt: skip
+    layers = {"de": {"0": [0.1, 0.2], "3": [0.5, 0.25]}, "fr": {"0": [0.1, 0.2], "3": [0.7, 0.75]}}
+    leave("tatoeba/scores/veco.out.p3.s1.json", {"score": "csls", "neighbours": 10, "accuracy": {**layers, "mean": layers["de"]}})
+    line = results.judged(tmp_path, "tatoeba/veco.out.p3.s1")
+    assert (line["kind"], line["score"], line["layers"]["de"]["3"]) == ("retrieval", 50.0, [0.5, 0.25])
+    with pytest.raises(UserError, match="is not there: run understand.sh first"):
+        results.judged(tmp_path, "tatoeba/veco.out.p2.s1")
+
+
+def test_the_table_of_understanding_keeps_tasks_and_plugs_apart(tmp_path):
+    def run(kind, task, arm, plug, pretraining, score):
+        return {"kind": kind, "task": task, "arm": arm, "plug": plug, "pretraining": pretraining, "seed": "1", "score": score}
+
+    runs = [
+        run("understanding", "xnli", "veco", "in", "1", 51.0), run("understanding", "xnli", "veco", "in", "2", 53.0),
+        run("understanding", "xnli", "veco", "out", "1", 48.0), run("retrieval", "tatoeba", "veco", "out", "1", 16.0),
+        run("retrieval", "tatoeba", "xlm", "out", "1", 9.0), run("retrieval", "tatoeba", "xlm", "out", "1", 20.0),
+    ]  # fmt: skip
+    file = tmp_path / "results.jsonl"
+    file.write_text("".join(json.dumps(entry) + "\n" for entry in runs))
+    assert table.understood(table.read_results(file)) == [
+        "| | XNLI | Tatoeba |",
+        "| --- | --- | --- |",
+        "| XLM |  | 20.0 (1) |",
+        "| VECO | 48.0 (1) | 16.0 (1) |",
+        "| VECO, plugged in | 52.0 ± 1.4 (2) |  |",
+    ]
+
+
+def test_arms_without_an_ingredient_differ_from_veco_in_that_alone():
+    """Options that are given twice count as they are given last; all have as many updates, and VECO's learning rate."""
+
+    def options(arm):
+        words = shlex.split(EXPECTED[f"evidence/train --out OUT --arm {arm} --seed 2 -- --cpu"][0])
+        found = {}
+        for word, value in zip(words, [*words[1:], "--"]):
+            if word.startswith("--"):
+                found[word] = None if value.startswith("--") else value
+        assert found.pop("--save-dir") == f"OUT/checkpoints/camlm.{arm}.s2"
+        return found
+
+    veco = options("veco")
+    assert veco["--bitext-mask-prob"] == veco["--bitext-mask-spread"] == "0.5"
+    for arm, changed in {
+        "no-stop": {"--no-stop-gradient": None}, "no-tlm": {"--no-tlm": None},
+        "no-bitext-s": {"--s-terms": "mono"}, "no-mono-s": {"--s-terms": "bitext"},
+        "mask-0.15": {"--bitext-mask-prob": "0.15", "--bitext-mask-spread": "0"},
+        "mask-0.25": {"--bitext-mask-prob": "0.25", "--bitext-mask-spread": "0"}, "mask-0.5": {"--bitext-mask-spread": "0"},
+    }.items():  # fmt: skip
+        assert options(arm) == {**veco, **changed}, arm
+    conversion, training = [
+        line for line in EXPECTED["evidence/finetune --out OUT --arm no-tlm --data en-de.2000 --pretraining 3 -- --cpu"]
+        if "results.py" not in line
+    ]  # fmt: skip
+    assert "OUT/checkpoints/camlm.no-tlm.s3/checkpoint_last.pt" in conversion and "OUT/converted/no-tlm.p3.pt" in training
+    (choice,) = (line for line in EXPECTED["evidence/finetune --out OUT --arm no-tlm --data en-de.2000 --pretraining 3 -- --cpu"]
+                 if "results.py" in line)  # fmt: skip
+    assert choice.strip().endswith("OUT best veco en-de.2000")
+
+
+def test_the_beginning_of_veco_is_cut_off_and_nothing_else():
+    """Its updates are then the first ones of veco, whose learning rate goes by all of them."""
+    veco, begun = (EXPECTED[f"evidence/train --out OUT --arm {arm} --seed 2 -- --cpu"][0] for arm in ("veco", "veco-begun"))
+    assert begun.replace("veco-begun", "veco").replace("--max-update 200 ", "") == veco
+
+
+def test_decoders_of_one_pretraining_differ_in_their_layers_alone():
+    def conversion(arm):
+        *_, line, _ = EXPECTED[f"evidence/finetune --out OUT --arm {arm} --data en-de.2000 --pretraining 3 --seed 2 -- --cpu"]
+        words = shlex.split(line)
+        assert words[words.index("--checkpoint") + 1] == "OUT/checkpoints/camlm.deep.s3/checkpoint_last.pt"
+        return [words[words.index(option) + 1] for option in ("--decoder-layers", "--layer-selection", "--output")]
+
+    def training(arm):
+        line = EXPECTED[f"evidence/finetune --out OUT --arm {arm} --data en-de.2000 --pretraining 3 --seed 2 -- --cpu"][-1]
+        layers = conversion(arm)[0]
+        assert f" --encoder-layers 6 --decoder-layers {layers} --finetune-from-model {conversion(arm)[2]} " in line
+        return line.replace(conversion(arm)[2], "").replace(arm, "").replace(f"--decoder-layers {layers}", "")
+
+    chosen = {arm: conversion(arm) for arm in ("deep-last-3", "deep-first-1", "deep-spread-2", "deep-all-6", "deep-random-3")}
+    assert [decoder[:2] for decoder in chosen.values()] == [
+        ["3", "last"], ["1", "first"], ["2", "2,5"], ["6", "last"], ["3", "0,1,3"],
+    ]  # fmt: skip
+    assert len({decoder[2] for decoder in chosen.values()}) == 5 and chosen["deep-random-3"][2].endswith(".s2.pt")
+    assert len({training(arm) for arm in chosen}) == 1
+    for arm in chosen:
+        choice = EXPECTED[f"evidence/finetune --out OUT --arm {arm} --data en-de.2000 --pretraining 3 --seed 2 -- --cpu"][0]
+        assert choice.strip().endswith("OUT best deep-last-3 en-de.2000")
+
+
+def test_languages_with_little_text_have_a_folder_and_texts_of_their_own():
+    """No test book is in a training text, and no checkpoint, grid or reference of the captions gets into it."""
+    made = EXPECTED["evidence/prepare_bible --out OUT --local LOCAL"]
+    texts = dict(line.removeprefix("> OUT/bible/raw/").split(": ", 1) for line in made if line.startswith("> OUT/bible/raw/"))
+    for name, text in texts.items():
+        split, _, rest = name.partition(".")
+        lang = rest.rsplit(".", 1)[-1]
+        pair = {lang, *rest.split(".")[0].split("-")}
+        source = "new testament" if pair & {"sw", "eu"} else "bible"
+        assert f"{'train' if split == 'verses' else split}.{lang} one" in text, name
+        assert text.startswith(source), name
+        assert ("|  |" in text) == ("-" not in name), name  # documents keep the blank lines between chapters
+    mine = [words for case, lines in EXPECTED.items() if "--set bible" in case for words in map(shlex.split, lines)]
+    paths = [word for words in mine for word in words if word.startswith("OUT")]
+    assert len(paths) > 20 and all(path.startswith("OUT/bible") for path in paths)
+
+
+def test_the_curves_have_h_minus_s_of_trainings_that_have_s(tmp_path):
+    def log(name, *updates):
+        lines = [
+            "2026-11-23 20:00:00 | INFO | train_inner | epoch 001: 1 / 9 bitext_h_loss={}, bitext_s_loss={}, num_updates={}\n".format(
+                *update
+            )
+            for update in updates
+        ]
+        (tmp_path / "jobs").mkdir(exist_ok=True)
+        (tmp_path / f"jobs/{name}.log").write_text("".join(lines).replace("bitext_s_loss=None, ", ""))
+
+    log("train.veco.s1", (9, 9.5, 20), (8, 7.5, 40), (7, 6, 60))
+    log("train.veco.s2", (9, 1, 20))
+    log("train.no-stop.s1", (9, 8, 20), (8, 6, 40))
+    log("train.xlm.s1", (9, None, 20))
+    log("grid.veco.en-de.2000.lr1e-3", (9, 1, 20))
+    assert plots.curves(tmp_path, "bitext", 2) == {"veco": [(40, 0.0), (60, 1.0)], "no-stop": [(40, 1.5)]}
+    assert plots.curves(tmp_path, "mono", 2) == {}

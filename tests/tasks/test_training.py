@@ -119,6 +119,8 @@ def test_freezes_the_backbone_and_resumes_on_both_sides_of_the_border(make_root,
 
     mlm = train(root, *options, "--objective", "mlm", save_dir="nothing")
     assert "--freeze-backbone-updates 3: leaves nothing to train with --objective mlm" in error_line(mlm)
+    kept = train(root, *options, "--s-terms", "mono", save_dir="nothing")
+    assert "--freeze-backbone-updates 3: leaves nothing to train on the batches without S terms" in error_line(kept)
     random = train(root, "--freeze-backbone-updates", "3", save_dir="nothing")
     assert "--freeze-backbone-updates 3: would freeze random weights: add --init-from" in error_line(random)
 

@@ -123,6 +123,8 @@ ROWS = {
         "--no-tlm": says(never=["bitext_tlm_loss"]),
         "--seed 4": lambda log, usual: log.of("loss") != usual.of("loss"),
         "--objective mlm": says(never=["mono_s_loss", "bitext_s_loss"]),
+        "--s-terms mono": says(never=["bitext_s_loss"]),
+        "--s-terms bitext": says(never=["mono_s_loss"]),
         "--no-stop-gradient": other_gradients,
         "--knn-targets 3 --knn-rest 1": fewer_logits,
         "--knn-targets 3 --knn-rest 7": lambda log, usual: log.of("knn_vocabulary") > 42,

@@ -8,6 +8,8 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import Tensor
 
 from veco_fairseq.criterions.base import PretrainingCriterion
+from veco_fairseq.data.plan import KINDS
+from veco_fairseq.errors import UserError
 from veco_fairseq.modules.prediction import Subset
 
 # The terms of the loss: "h" is P(x|x^) and P(y|y^), "s" is P(x|y^,x^) and P(y|x^,y^).
@@ -21,6 +23,10 @@ class CamlmCriterionConfig(FairseqDataclass):
     objective: ChoiceEnum(["camlm", "mlm"]) = field(
         default="camlm",
         metadata={"help": "camlm: VECO; mlm: the same without the S terms, which is XLM (the baseline)"},
+    )
+    s_terms: ChoiceEnum(["both", "mono", "bitext"]) = field(
+        default="both",
+        metadata={"help": "the batches that have S terms: monolingual ones, bitext, or both (paper: both)"},
     )
     no_stop_gradient: bool = field(
         default=False,
@@ -46,7 +52,12 @@ class CamlmCriterion(PretrainingCriterion):
 
     def __init__(self, cfg: CamlmCriterionConfig, task):
         super().__init__(task)
-        self.plug_in = str(cfg.objective) == "camlm"
+        if str(cfg.objective) == "mlm":
+            if str(cfg.s_terms) != "both":
+                raise UserError(f"--s-terms {cfg.s_terms}: --objective mlm has no S terms: leave out one of the two")
+            self.plugged_in = ()
+        else:
+            self.plugged_in = KINDS if str(cfg.s_terms) == "both" else (str(cfg.s_terms),)
         self.stop_gradient = not cfg.no_stop_gradient
 
     def vocabulary(self, model, sample: dict) -> Subset | None:
@@ -62,7 +73,7 @@ class CamlmCriterion(PretrainingCriterion):
         """
         predictions = model(
             **sample["net_input"],
-            plug_in=self.plug_in,
+            plug_in=sample["kind"] in self.plugged_in,
             stop_gradient=self.stop_gradient,
             vocabulary=self.vocabulary(model, sample),
         )

@@ -122,6 +122,11 @@ class CamlmTask(VecoTask):
                 f"--freeze-backbone-updates {self.frozen_updates}: leaves nothing to train with --objective mlm, which "
                 "has no cross-attention: leave out one of the two"
             )
+        if self.frozen_updates and str(getattr(cfg, "s_terms", "both")) != "both":
+            raise UserError(
+                f"--freeze-backbone-updates {self.frozen_updates}: leaves nothing to train on the batches without S terms of "
+                f"--s-terms {cfg.s_terms}: leave out one of the two"
+            )
         self.criterion = super().build_criterion(cfg, from_checkpoint)
         if self.criterion.loss_is and not from_checkpoint:
             logger.info(f"loss in this log is {self.criterion.loss_is}")

@@ -1,0 +1,117 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The results of the comparisons, by arm, and Markdown tables of them."""
+
+import json
+import statistics
+from collections import defaultdict
+from pathlib import Path
+
+from veco_fairseq.errors import UserError
+
+ARMS = {
+    "random": "random",
+    "nmt": "NMT first",
+    "xlm": "XLM",
+    "mbart": "mBART",
+    "veco": "VECO",
+    "no-stop": "VECO, gradient into the memory",
+    "xlm-updates": "XLM, as many updates as VECO",
+    "veco-mono": "VECO, monolingual text alone",
+    "xlm-mono": "XLM, monolingual text alone",
+    "xlme": "XLM-E",
+    "no-bitext-s": "VECO without S on bitext",
+    "no-mono-s": "VECO without S on monolingual segments",
+    "no-tlm": "VECO without TLM",
+    "mask-0.15": "VECO, 15% of bitext hidden",
+    "mask-0.25": "VECO, 25% of bitext hidden",
+    "mask-0.5": "VECO, 50% of each side of bitext hidden",
+    "deep-all-6": "VECO of 6 layers, all",
+    **{f"deep-{which}-{layers}": f"VECO of 6 layers, {which} {layers}" for layers in (3, 2, 1) for which in ("last", "first")},
+    "deep-spread-3": "VECO of 6 layers, 3 spread",
+    "deep-spread-2": "VECO of 6 layers, 2 spread",
+    **{f"deep-random-{layers}": f"VECO of 6 layers, {layers} at random" for layers in (3, 2, 1)},
+}
+TASKS = {
+    "xnli": "XNLI",
+    "udpos": "parts of speech, from English",
+    "pud": "parts of speech",
+    "tatoeba": "Tatoeba",
+    "flores": "FLORES",
+}
+
+Scores = dict[str, dict[int, dict[str, list[float]]]]  # direction -> pairs -> arm -> a figure of each run
+
+
+# What tells a run from all others, by its kind; the first lines that were written have no kind.
+KEYS = {
+    "translation": ("arm", "data", "pretraining", "seed"),
+    "understanding": ("task", "arm", "plug", "pretraining", "seed"),
+    "retrieval": ("task", "arm", "pretraining"),
+    "cost": ("arm", "seed"),
+}
+
+
+def read_results(path: Path) -> list[dict]:
+    """The runs in a file of results, each with its kind; of a run that is there twice, the last."""
+    runs = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            entry = {"kind": "translation", **json.loads(line)}
+            runs[tuple(entry[name] for name in ("kind", *KEYS[entry["kind"]]))] = entry
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path}, line {number}: is not a line of results: remove it ({error})") from error
+    if not runs:
+        raise UserError(f"{path}: has no results: run compare.sh first")
+    return list(runs.values())
+
+
+def of_kind(runs: list[dict], *kinds: str) -> list[dict]:
+    """The runs of these kinds."""
+    return [entry for entry in runs if entry["kind"] in kinds]
+
+
+def lines_of_table(head: list[str], rows: list[list[str]]) -> list[str]:
+    """The lines of a Markdown table; none without rows."""
+    lines = [head, ["---"] * len(head), *rows]
+    return [f"| {' | '.join(row)} |" for row in lines] if rows else []
+
+
+def scores(runs: list[dict], what: str) -> Scores:
+    """The runs' figures of this name, by direction, number of pairs and arm."""
+    found: Scores = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for entry in of_kind(runs, "translation"):
+        direction, _, pairs = entry["data"].rpartition(".")
+        if entry.get(what) is not None:  # the first lines have no speed
+            found[direction][int(pairs)][entry["arm"]].append(entry[what])
+    return found
+
+
+def cell(values: list[float]) -> str:
+    """The mean of the runs, and with several the standard deviation and their number."""
+    if len(values) < 2:
+        return f"{values[0]:.1f} (1)" if values else ""
+    return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f} ({len(values)})"
+
+
+def table(of_direction: dict[int, dict[str, list[float]]], direction: str) -> list[str]:
+    """The lines of a direction's table: an arm a row, a number of pairs a column."""
+    sizes = sorted(of_direction)
+    arms = [arm for arm in ARMS if any(arm in of_direction[size] for size in sizes)]
+    lines = [f"| {direction} | {' | '.join(f'{size:,} pairs' for size in sizes)} |", f"| --- |{' --- |' * len(sizes)}"]
+    for arm in arms:
+        lines.append(f"| {ARMS[arm]} | {' | '.join(cell(of_direction[size].get(arm, [])) for size in sizes)} |")
+    return lines
+
+
+def understood(runs: list[dict]) -> list[str]:
+    """The lines of the table of understanding and retrieval: a model a row, a task a column."""
+    found: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for entry in of_kind(runs, "understanding", "retrieval"):
+        found[entry["arm"], entry["plug"]][entry["task"]].append(entry["score"])
+    tasks = [task for task in TASKS if any(task in of_model for of_model in found.values())]
+    lines = [f"| | {' | '.join(TASKS[task] for task in tasks)} |", f"| --- |{' --- |' * len(tasks)}"]
+    for arm, plug in ((arm, plug) for arm in ARMS for plug in ("out", "in") if (arm, plug) in found):
+        name = ARMS[arm] + ", plugged in" * (plug == "in")
+        lines.append(f"| {name} | {' | '.join(cell(found[arm, plug].get(task, [])) for task in tasks)} |")
+    return lines if tasks else []

@@ -1,0 +1,192 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The page of all results: the situation, the gain, the cost, and a picture of the gain over the pairs of fine-tuning."""
+
+import math
+import statistics
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+from figures import ARMS, Scores, cell, lines_of_table, of_kind, scores, table, understood
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import atomic_output
+
+# What VECO is compared with, where it was run.
+RIVALS = {"random": "random weights", "nmt": "NMT first", "xlm": "XLM, equal operations", "mbart": "mBART",
+          "xlm-updates": "XLM, equal updates"}  # fmt: skip
+COMPARED = (*RIVALS, "veco", "no-stop", "veco-mono", "xlm-mono")
+ABLATIONS = ("no-bitext-s", "no-mono-s", "no-tlm", "no-stop", "mask-0.15", "mask-0.25", "mask-0.5")
+# VECO, Table 5: XNLI, and IWSLT14 German to English, of the paper's small models.
+PAPER = {"xlm-mono": (59.8, 33.7), "xlm": (64.5, 33.9), "mbart": (60.8, 34.5), "veco-mono": (60.6, 34.0), "veco": (67.7, 36.0)}
+PICTURE = "evidence-gain.png"
+
+
+def gain(these: list[float], others: list[float]) -> str:
+    """The difference of the means, and with several runs of both its standard error."""
+    if not these or not others:
+        return ""
+    difference = f"{statistics.mean(these) - statistics.mean(others):+.1f}"
+    if min(len(these), len(others)) < 2:
+        return difference
+    error = math.sqrt(sum(statistics.variance(runs) / len(runs) for runs in (these, others)))
+    return f"{difference} ± {error:.1f}"
+
+
+def situations(found: Scores) -> list[str]:
+    """VECO's BLEU and its gain over each rival: a direction and number of pairs a row."""
+    rivals = [arm for arm in RIVALS if any(arm in of for by_size in found.values() for of in by_size.values())]
+    rows = []
+    for direction, by_size in found.items():
+        for size, of in sorted(by_size.items()):
+            if "veco" in of:
+                gains = [gain(of["veco"], of.get(arm, [])) for arm in rivals]
+                rows.append([f"{direction}, {size:,} pairs", cell(of["veco"]), *gains])
+    return lines_of_table(["", "VECO", *(f"over {RIVALS[arm]}" for arm in rivals)], rows)
+
+
+def cost(runs: list[dict]) -> list[str]:
+    """What pre-training cost, and fine-tuning until validation was best, by arm."""
+    pretraining = {entry["arm"]: entry for entry in of_kind(runs, "cost")}
+    finetuning = [entry for entry in of_kind(runs, "translation") if entry["data"].startswith("en-de.")]
+    rows = []
+    for arm in COMPARED:
+        mine = [entry for entry in finetuning if entry["arm"] == arm]
+        if not mine:
+            continue
+        before = pretraining.get(arm)
+        spent = ["none" if arm == "random" else "", ""]
+        if before:
+            spent = [f"{before['updates']:,}, {before['operations']:.2g}", f"{before['seconds'] / 60:.0f}"]
+        updates, seconds = (statistics.median(entry[name] for entry in mine) for name in ("updates", "seconds"))
+        rows.append([ARMS[arm], *spent, f"{updates:,.0f}", f"{seconds / 60:.0f}"])
+    head = ["", "pre-training: updates, operations", "minutes", "fine-tuning, en-de: updates to the best", "minutes"]
+    return lines_of_table(head, rows)
+
+
+def beside_the_paper(runs: list[dict], found: Scores) -> list[str]:
+    """The paper's Table 5, and what stands for it here: XNLI plugged out, and the most pairs of en-de."""
+    xnli: dict[str, list[float]] = {}
+    for entry in of_kind(runs, "understanding"):
+        if entry["task"] == "xnli":
+            xnli.setdefault(f"{entry['arm']}.{entry['plug']}", []).append(entry["score"])
+    sizes = found.get("en-de", {})
+    bleu = sizes[max(sizes)] if sizes else {}
+    rows = []
+    for arm, figures in PAPER.items():
+        understood = "; plugged in ".join(cell(xnli[key]) for plug in ("out", "in") if (key := f"{arm}.{plug}") in xnli)
+        if understood or arm in bleu:
+            rows.append([ARMS[arm], understood, str(figures[0]), cell(bleu.get(arm, [])), str(figures[1])])
+    return lines_of_table(["", "XNLI", "the paper's", "BLEU, en-de", "the paper's, IWSLT14"], rows)
+
+
+def ingredients(runs: list[dict]) -> list[str]:
+    """What each ingredient brings: VECO beside it with the same seeds alone."""
+    columns: dict[str, Callable[[dict], bool]] = {
+        "BLEU, en-de": lambda entry: entry["kind"] == "translation",
+        "Tatoeba": lambda entry: entry.get("task") == "tatoeba",
+        "FLORES": lambda entry: entry.get("task") == "flores",
+    }
+    seeds = {(entry["data"], entry["pretraining"], entry["seed"]) for entry in of_kind(runs, "translation")
+             if entry["arm"] in ABLATIONS and entry["arm"] != "no-stop"}  # fmt: skip
+    pretrainings = {pretraining for _, pretraining, _ in seeds}
+    rows = []
+    for arm in ("veco", *ABLATIONS) if seeds else ():
+        mine = [
+            entry for entry in runs
+            if entry["arm"] == arm and (entry["kind"] == "retrieval" and entry["pretraining"] in pretrainings
+                                        or entry["kind"] == "translation" and (entry["data"], entry["pretraining"], entry["seed"]) in seeds)
+        ]  # fmt: skip
+        figures = [[entry.get("sacrebleu", entry.get("score")) for entry in mine if of(entry)] for of in columns.values()]
+        if mine:
+            rows.append([ARMS[arm], *map(cell, figures)])
+    return lines_of_table(["", *columns], rows)
+
+
+def depth(runs: list[dict]) -> list[str]:
+    """BLEU and the highest speed of each decoder."""
+    rows = []
+    for arm in (arm for arm in ARMS if arm.startswith("deep-")):
+        mine = [entry for entry in of_kind(runs, "translation") if entry["arm"] == arm]
+        if mine:
+            speeds = [entry["sentences_per_second"] for entry in mine if entry.get("sentences_per_second")]
+            rows.append([ARMS[arm], cell([entry["sacrebleu"] for entry in mine]), f"{max(speeds):.0f}" if speeds else ""])
+    return lines_of_table(["decoder", "BLEU", "sentences a second"], rows)
+
+
+def draw(found: Scores, picture: Path) -> bool:
+    """Draw VECO's gain over the pairs, a line for each rival and direction with two numbers of pairs; say whether there was one."""
+    from veco_fairseq.plots import plot_curves
+
+    curves = {}
+    for direction, by_size in found.items():
+        for arm, name in RIVALS.items():
+            points = [
+                (size, statistics.mean(of["veco"]) - statistics.mean(of[arm]))
+                for size, of in sorted(by_size.items())
+                if "veco" in of and arm in of
+            ]
+            if len(points) > 1:
+                curves[f"{direction}: over {name}"] = points
+    if curves:
+        title, labels = "What VECO gains", {"xlabel": "pairs of fine-tuning", "ylabel": "BLEU more"}
+        plot_curves(curves, title=title, output=picture, log_x=True, **labels)
+    return bool(curves)
+
+
+def wrapped(words: str) -> str:
+    """A paragraph."""
+    return textwrap.fill(words, 120, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+def page(runs: list[dict], *, source: str, measured: str, picture: str | None) -> str:
+    """The page as Markdown; what has no results is left out.
+
+    Args:
+        source: the file of results, as a reader gives it to table.py.
+        measured: the machine and the date.
+        picture: the file name of :func:`draw`, if there is one.
+    """
+    found = scores([entry for entry in runs if entry["arm"] in COMPARED], "sacrebleu")
+    if not situations(found):
+        raise UserError(f"{source}: has no translation by VECO, of which the page is made: run compare.sh first")
+    command = f"python data-bin-recipes/evidence/table.py {source} --page"
+    parts: list[tuple[str, str, list[str]]] = [
+        ("The situation, and the gain", "sacreBLEU of VECO, and how much more it is than each rival's: means over the runs, and the "
+         "standard error of the difference. With one run of either there is none.", situations(found)),
+        ("The cost", "Operations are those of matrix products, forward and backward, of the whole pre-training. The medians of "
+         "fine-tuning are over all sizes; other work on the machine makes minutes longer.", cost(runs)),
+        ("All directions", "Mean, standard deviation and number of runs.",
+         [line for direction, by_size in found.items() for line in (*table(by_size, direction), "")][:-1]),
+        ("Understanding and retrieval", "Accuracy, F1 of parts of speech, and the share of sentences whose translation is the "
+         "nearest, in per cent; the mean over languages.", understood([entry for entry in runs if entry["arm"] in (*COMPARED, "xlme")])),
+        ("Beside the paper's Table 5", "The paper's models are larger and have seen more text, and its translation is German to "
+         "English of talks. So compare the order of the rows, and not the figures.", beside_the_paper(runs, found)),
+        ("What each ingredient brings", "Each with VECO's settings and as many updates, by the same seeds.", ingredients(runs)),
+        ("The decoder's depth", "The fastest of the runs counts for the speed.", depth(runs)),
+    ]  # fmt: skip
+    text = [
+        "# When does pre-training pay?\n",
+        wrapped(
+            f"`{command}` makes this page. Please do not edit it. [The recipe](../../data-bin-recipes/evidence/README.md) says what "
+            f"the arms are, and its file `settings` was fixed before a test set was read. Measured on {measured}."
+        ),
+    ]
+    if picture:
+        text.append(f"![What VECO gains over the pairs of fine-tuning]({picture})\n")
+    for title, words, lines in parts:
+        if lines:
+            text += [f"## {title}\n", wrapped(words), "\n".join(lines) + "\n"]
+    return "\n".join(text)
+
+
+def write_page(runs: list[dict], output: Path, *, source: str, measured: str) -> None:
+    """Write the page, and its picture beside it."""
+    found = scores([entry for entry in runs if entry["arm"] in COMPARED], "sacrebleu")
+    made = page(runs, source=source, measured=measured, picture=None)  # first, so that nothing is left when there is nothing
+    output.parent.mkdir(parents=True, exist_ok=True)
+    if draw(found, output.parent / PICTURE):
+        made = page(runs, source=source, measured=measured, picture=PICTURE)
+    with atomic_output(output) as temporary:
+        temporary.write_text(made, encoding="utf-8")

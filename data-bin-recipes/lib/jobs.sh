@@ -1,0 +1,74 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# shellcheck shell=bash
+#
+# Jobs that need each other: a list of them, and processes that share the work. To be sourced after steps.sh.
+
+about only PATTERN "run the jobs whose name matches this pattern, such as 'train.*' (default: all)"
+about list "" "print the names of the jobs, and which have ended"
+
+# job NAME "NEEDED ..." SCRIPT OPTION...: a job that can run when the needed ones have ended; --only chooses by name.
+NAMES=()
+declare -A NEEDS=() COMMANDS=()
+job() {
+    [[ ! -v COMMANDS[$1] ]] || return 0
+    NAMES+=("$1") NEEDS[$1]=$2
+    printf -v COMMANDS["$1"] '%q ' "${@:3}"
+}
+
+# list_jobs: print the names of the jobs, and which have ended.
+list_jobs() {
+    local name state
+    for name in "${NAMES[@]}"; do
+        state="to do"
+        [[ ! -e $OUT/jobs/$name.done ]] || state=ended
+        say "$name: $state"
+    done
+}
+
+# ready NAME: whether the job can run now.
+ready() {
+    local need
+    [[ ! -e $OUT/jobs/$1.done ]] || return 1
+    for need in ${NEEDS[$1]}; do
+        [[ -e $OUT/jobs/$need.done ]] || return 1
+    done
+}
+
+# run_jobs FOLDER: run the jobs that are left, by the scripts of this folder. What trains gets the user's own options of
+# fairseq-train, and what evaluates gets --cpu of them.
+run_jobs() {
+    local name left ran lock command only=${OPTIONS[only]:-*}
+    mkdir -p "$OUT/jobs"
+    while :; do
+        left='' ran=''
+        for name in "${NAMES[@]}"; do
+            # shellcheck disable=SC2053 # a pattern
+            [[ $name == $only && ! -e $OUT/jobs/$name.done ]] || continue
+            left=$name
+            ready "$name" || continue
+            exec {lock}>"$OUT/jobs/$name.lock"
+            if flock --nonblock "$lock" && ready "$name"; then
+                ran=1
+                break
+            fi
+            exec {lock}>&-
+        done
+        [[ -n $left ]] || break
+        if [[ -z $ran ]]; then
+            sleep 20 # what is left waits for other processes
+            continue
+        fi
+        eval "command=(${COMMANDS[$name]})"
+        say "$(date +%T) $name"
+        case ${command[0]} in
+        train.sh | finetune.sh | understand.sh) command+=(-- "${EXTRA[@]}") ;;
+        evaluate.sh) [[ " ${EXTRA[*]} " != *" --cpu "* ]] || command+=(-- --cpu) ;;
+        esac
+        # A job that goes on adds to its log, of which the learning curves are drawn.
+        run bash "$1/${command[0]}" --out "$OUT" ${OPTIONS[try]:+--try} "${command[@]:1}" >>"$OUT/jobs/$name.log" 2>&1 ||
+            die "$name failed: see the end of $OUT/jobs/$name.log"
+        touch "$OUT/jobs/$name.done"
+        exec {lock}>&-
+    done
+}

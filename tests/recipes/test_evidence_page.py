@@ -1,0 +1,110 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The page of all results, from made-up ones: what is compared with what, and that nothing is there without results."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from support.modules import load_script
+
+from recipes import RECIPES
+from veco_fairseq.errors import UserError
+
+sys.path.insert(0, str(RECIPES / "evidence"))  # the scripts import each other
+figures, page = (load_script(RECIPES / f"evidence/{name}.py") for name in ("figures", "page"))
+
+
+def translated(arm, data, pretraining, seed, bleu, **more):
+    settings = {"arm": arm, "data": data, "pretraining": str(pretraining), "seed": str(seed)}
+    return {"kind": "translation", **settings, "sacrebleu": bleu, "updates": 300, "seconds": 600, **more}
+
+
+def judged(kind, task, arm, plug, pretraining, score):
+    return {"kind": kind, "task": task, "arm": arm, "plug": plug, "pretraining": str(pretraining), "seed": "1", "score": score}
+
+
+@pytest.fixture
+def runs():
+    return [
+        *(translated("veco", "en-de.2000", 1, seed, bleu) for seed, bleu in ((1, 20.0), (2, 23.0), (3, 26.0))),
+        translated("veco", "en-de.2000", 2, 1, 27.0), translated("veco", "en-de.2000", 3, 1, 99.0),
+        *(translated("random", "en-de.2000", 1, seed, bleu, updates=800) for seed, bleu in ((1, 4.0), (2, 6.0))),
+        translated("xlm", "en-de.2000", 1, 1, 30.0), translated("veco", "en-de.29000", 1, 1, 40.5),
+        translated("random", "en-de.29000", 1, 1, 38.0), translated("nmt", "en-fr.2000", 1, 1, 77.0),
+        translated("no-tlm", "en-de.2000", 1, 1, 18.0), translated("no-tlm", "en-de.2000", 2, 1, 19.0),
+        translated("deep-last-3", "en-de.2000", 1, 1, 21.0, sentences_per_second=80.4),
+        translated("deep-last-3", "en-de.2000", 1, 2, 23.0, sentences_per_second=91.7),
+        judged("retrieval", "tatoeba", "veco", "out", 1, 10.0), judged("retrieval", "tatoeba", "veco", "out", 2, 12.0),
+        judged("retrieval", "tatoeba", "veco", "out", 3, 88.0), judged("retrieval", "tatoeba", "no-tlm", "out", 1, 7.0),
+        judged("understanding", "xnli", "veco", "out", 1, 48.0), judged("understanding", "xnli", "veco", "in", 1, 51.0),
+        judged("understanding", "udpos", "veco", "out", 1, 35.0),
+        {"kind": "cost", "arm": "veco", "seed": "1", "updates": 4000, "operations": 4.88e14, "seconds": 7200},
+    ]  # fmt: skip
+
+
+def test_a_gain_is_the_difference_of_means_with_its_standard_error():
+    assert page.gain([20.0, 24.0], [5.0, 7.0]) == "+16.0 ± 2.2"  # the root of 8 / 2 + 2 / 2
+    assert (page.gain([20.0], [21.5]), page.gain([20.0], [])) == ("-1.5", "")
+
+
+def test_the_gain_is_of_one_direction_and_number_of_pairs(runs):
+    found = figures.scores(runs, "sacrebleu")
+    assert page.situations(found) == [
+        "|  | VECO | over random weights | over NMT first | over XLM, equal operations |",
+        "| --- | --- | --- | --- | --- |",
+        "| en-de, 2,000 pairs | 39.0 ± 33.7 (5) | +34.0 ± 15.1 |  | +9.0 |",
+        "| en-de, 29,000 pairs | 40.5 (1) | +2.5 |  |  |",
+    ]
+
+
+def test_an_ingredient_is_compared_with_veco_of_the_same_seeds(runs):
+    assert page.ingredients(runs) == [
+        "|  | BLEU, en-de | Tatoeba | FLORES |",
+        "| --- | --- | --- | --- |",
+        "| VECO | 23.5 ± 4.9 (2) | 11.0 ± 1.4 (2) |  |",
+        "| VECO without TLM | 18.5 ± 0.7 (2) | 7.0 (1) |  |",
+    ]
+    assert page.ingredients([run for run in runs if run["arm"] != "no-tlm"]) == []
+
+
+def test_cost_depth_and_the_papers_figures(runs):
+    found = figures.scores(runs, "sacrebleu")
+    assert page.depth(runs)[2:] == ["| VECO of 6 layers, last 3 | 22.0 ± 1.4 (2) | 92 |"]
+    assert page.cost(runs)[2:] == [
+        "| random | none |  | 800 | 10 |",
+        "| XLM |  |  | 300 | 10 |",
+        "| VECO | 4,000, 4.9e+14 | 120 | 300 | 10 |",
+    ]
+    assert page.beside_the_paper(runs, found)[2:] == ["| VECO | 48.0 (1); plugged in 51.0 (1) | 67.7 | 40.5 (1) | 36.0 |"]
+
+
+def test_one_command_makes_the_page_and_its_picture(runs, tmp_path):
+    results, made = tmp_path / "evidence.jsonl", tmp_path / "docs/README.md"
+    results.write_text("".join(json.dumps(run) + "\n" for run in runs))
+    command = [sys.executable, RECIPES / "evidence/table.py", results, "--page", made]
+    refused = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(RECIPES.parent)})
+    assert refused.returncode == 1 and "--page: a figure needs its machine and date" in refused.stderr
+    command += ["--measured", "two cores of a machine, 2026-11-23"]
+    result = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(RECIPES.parent)})
+    assert (result.returncode, result.stdout) == (0, f"wrote {made}\n"), result.stderr
+    text = made.read_text()
+    said = " ".join(text.split())
+    assert "Measured on two cores of a machine, 2026-11-23." in said and f"table.py {results} --page" in said
+    assert "](evidence-gain.png)" in text and (made.parent / "evidence-gain.png").read_bytes().startswith(b"\x89PNG")
+    headings = [line for line in text.splitlines() if line.startswith("## ")]
+    assert len(headings) == 7 and "None" not in text and "nan" not in text
+    assert "VECO without TLM" not in text.split("## What each")[0]
+
+
+def test_what_has_no_results_is_left_out(runs, tmp_path):
+    few = [run for run in runs if run["kind"] == "translation" and run["arm"] in ("veco", "random") and "29000" in run["data"]]
+    text = page.page(few, source="r", measured="m", picture=None)
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [
+        "## The situation, and the gain", "## The cost", "## All directions", "## Beside the paper's Table 5",
+    ]  # fmt: skip
+    assert not page.draw(figures.scores(few, "sacrebleu"), tmp_path / "none.png") and not list(tmp_path.iterdir())
+    with pytest.raises(UserError, match="has no translation by VECO"):
+        page.write_page([runs[5]], tmp_path / "README.md", source="r", measured="m")
+    assert not list(tmp_path.iterdir())
