@@ -13,7 +13,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from veco_fairseq.modules.masked_loss import LOGITS_A_CHUNK, ROWS_A_CHUNK
+from veco_fairseq.modules.masked_loss import LOGITS_A_CHUNK, ROWS_A_CHUNK, TIMES_IN_16_BITS
 
 # fp32 parameter, gradient, and Adam's two moments.
 BYTES_A_PARAMETER = 16
@@ -81,7 +81,7 @@ def training_memory(args: Namespace, dictionary: Dictionary, batch: Batch) -> Me
     rows = int(model.predictions_of_a_token(batch.tlm) * 2 * batch.pairs * batch.length * batch.share)
     # dense, GELU, LayerNorm and the gradient of each row; a chunk's logits, which become their gradients; the weight's gradient
     dim, table = args.encoder_embed_dim, model.encoder.sentence_encoder.embed_tokens.weight.numel()
-    precision = 2 if args.autocast == "bf16" else 4
-    logits = precision * min(rows, ROWS_A_CHUNK) * len(dictionary)
-    loss = 4 * 4 * rows * dim + min(logits, 4 * LOGITS_A_CHUNK) + 4 * table
+    precision, times = (2, TIMES_IN_16_BITS) if args.autocast == "bf16" else (4, 1)
+    logits = precision * min(rows * len(dictionary), ROWS_A_CHUNK * len(dictionary), times * LOGITS_A_CHUNK)
+    loss = 4 * 4 * rows * dim + logits + 4 * table
     return Memory(BYTES_A_PARAMETER * parameters, activations, loss)

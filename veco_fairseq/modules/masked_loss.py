@@ -12,8 +12,10 @@ from torch.autograd.function import once_differentiable
 
 from veco_fairseq.modules import liger
 
-# The most logits at a time: 512 MiB in fp32. A CPU keeps them in the precision of the rows: in bf16, twice as many.
+# The most logits at a time: 512 MiB in fp32.
 LOGITS_A_CHUNK = 2**27
+# A CPU keeps them in the precision of the rows, and without a copy of the weight in 16 bits.
+TIMES_IN_16_BITS = 3
 # A GPU has four times as many: every chunk reads the whole weight and its gradient again.
 TIMES_ON_A_GPU = 4
 # The most rows at a time on a CPU, where more make no product faster.
@@ -149,8 +151,11 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, need
     block = TOKENS_A_BLOCK if on_cpu and draw is None else vocabulary
     # Chunks of equal size: each multiplies the whole weight.
     most = LOGITS_A_CHUNK // vocabulary
-    most = max(1, min(most * 4 // rows.element_size(), ROWS_A_CHUNK) if on_cpu else TIMES_ON_A_GPU * most)
-    size = max(1, math.ceil(len(rows) / max(1, math.ceil(len(rows) / most))))
+    if on_cpu:
+        most = min(most if rows.dtype == torch.float32 else TIMES_IN_16_BITS * most, ROWS_A_CHUNK)
+    else:
+        most *= TIMES_ON_A_GPU
+    size = max(1, math.ceil(len(rows) / max(1, math.ceil(len(rows) / max(1, most)))))
     in_fp32 = {"dtype": torch.float32, "device": rows.device}
     nll, loss = torch.empty(len(rows), **in_fp32), torch.empty(len(rows), **in_fp32)
     correct = torch.empty(len(rows), dtype=torch.bool, device=rows.device)
@@ -206,7 +211,7 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, need
                 of_rows[here] += torch.mm(gradient, weight[part.tokens].to(x.dtype))
             if d_weight is not None:  # the first chunk writes it, and the others add to it
                 put = torch.Tensor.add_ if start else torch.Tensor.copy_
-                put(d_weight[part.tokens], torch.mm(x.t().contiguous(), gradient).t().contiguous())
+                put(d_weight[part.tokens], torch.mm(gradient.t(), x))
     gradients = [of_rows, d_weight, d_bias]
     parameters = (rows, weight, bias)
     return Losses(loss, nll, correct, drawn, [g if g is None else g.to(p.dtype) for g, p in zip(gradients, parameters)])
