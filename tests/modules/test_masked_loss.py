@@ -68,7 +68,7 @@ def test_smoothed_equals_torch(chunk, scale):
     found = []
     for function in (smoothed_loss, smoothed_by_torch):
         parameters, gold = problem()
-        loss, nll = function(*parameters, gold, 0.3)
+        loss, nll = function(*parameters, gold, smoothing=0.3)
         (loss * scale).sum().backward()
         assert not nll.requires_grad
         found.append((loss.detach(), nll, *(p.grad for p in parameters)))

@@ -51,5 +51,5 @@ def compute_loss(criterion, model: TransformerModelBase, net_output, sample: dic
     else:
         bias = rows.new_zeros(len(output.weight), dtype=torch.float32)
     tokens = len(output.weight)
-    loss, nll = smoothed_loss(rows, output.weight, bias, target[real], criterion.eps * tokens / (tokens - 1))
+    loss, nll = smoothed_loss(rows, output.weight, bias, target[real], smoothing=criterion.eps * tokens / (tokens - 1))
     return loss.sum(), nll.sum()

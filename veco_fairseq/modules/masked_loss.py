@@ -82,7 +82,7 @@ def drawn_loss(
     return found.loss, found.correct, found.drawn
 
 
-def smoothed_loss(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+def smoothed_loss(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, smoothing: float) -> tuple[Tensor, Tensor]:
     """Return the label-smoothed loss of each row, as in PyTorch's cross_entropy, and its NLL, which has no gradient.
 
     Args:
@@ -171,7 +171,7 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, need
         here = slice(start, start + size)
         x, target = rows[here], gold[here].unsqueeze(1)
         blocks = [
-            _Block(slice(first, min(first + block, vocabulary)), len(x), target, bias, memory, scratch)
+            _Block(slice(first, min(first + block, vocabulary)), len(x), target, bias, memory=memory, scratch=scratch)
             for first in range(0, vocabulary, block)
         ]
         top = torch.full((len(x), 1), -torch.inf, **in_fp32)
@@ -228,7 +228,7 @@ class _Block:
         logits: without the bias, (rows, tokens).
     """
 
-    def __init__(self, tokens: slice, rows: int, target: Tensor, bias: Tensor, memory: Tensor, scratch: Tensor):
+    def __init__(self, tokens: slice, rows: int, target: Tensor, bias: Tensor, *, memory: Tensor, scratch: Tensor):
         width = tokens.stop - tokens.start
         self.tokens, self.bias = tokens, bias[tokens].float()
         self.target = (target - tokens.start).clamp(0, width - 1)
