@@ -35,7 +35,7 @@ DEFAULTS = {
     "plot_curves.py": "--metric ['loss'] --title Learning curves",
     "vocap.py": "--alpha 0.7 --beta 0.7 --step 1000 --largest 50000 --lines 1000000 --character-coverage 1.0",
     "clean.py": "--punctuation sacremoses --min-length 1 --max-length 250 --max-ratio 3.0 --held-out []",
-    "prepare_root.py": "--mono [] --bitext [] --mono-valid [] --bitext-valid [] --vocab-lines 2000000 --character-coverage 0.9998",
+    "prepare_root.py": "--mono [] --bitext [] --mono-valid [] --bitext-valid [] --vocab-lines 500000 --character-coverage 0.9998",
     "evaluate_xtreme.py run": "--split test --max-tokens 8192",
     "evaluate_xtreme.py table": "--layer -1",
     "count_operations.py": "--sample-updates 20",

@@ -82,6 +82,14 @@ def test_equal_shares():
     assert preparation.equal_shares({"a": 10, "b": 5}, 100) == {"a": 10, "b": 5}
 
 
+def test_much_memory_is_announced(tmp_path):
+    x = write_lines(tmp_path / "x.txt", ["a" * 50, "b" * 150] * 40)
+    plan = Plan(tmp_path / "root", parse_parts([f"xx={x}"], []), valid_lines=0, vocab_size=9)
+    surveys = {part.name: survey_mono(part.train[0], 0) for part in plan.parts}
+    said = ", with about 1.2 GB of memory (--vocab-lines takes fewer lines)"
+    assert preparation._memory(plan, surveys, 500_000) == said and preparation._memory(plan, surveys, 200_000) == ""
+
+
 def test_vocabulary_lines_are_shared_among_languages(tmp_path):
     x = write_lines(tmp_path / "x.txt", ["a b", "", *["c d"] * 7])
     y = write_lines(tmp_path / "y.txt", ["u v"] * 100)

@@ -39,9 +39,10 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--vocab-lines",
         type=COUNT,
-        default=2_000_000,
+        default=500_000,
         metavar="N",
-        help="train the vocabulary on at most N lines, as many of each language (default: %(default)s)",
+        help="train the vocabulary on at most N lines, as many of each language. A line of 130 characters takes 3 kB of memory "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--character-coverage",

@@ -8,6 +8,7 @@ done again. A step that was interrupted in the middle of its text goes on there
 (:mod:`veco_fairseq.data.prepare.growing`).
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -31,6 +32,9 @@ from veco_fairseq.data.symbols import read_symbols, require_own_pieces
 from veco_fairseq.manifest import Manifest, checksum, fingerprint
 
 MANIFEST_NAME = "preparation.json"
+# SentencePiece's memory in training, measured with 100,000 and 300,000 lines: see docs/performance.md.
+TRAINING_BYTES_A_CHARACTER = 24
+LINES_LOOKED_AT = 10_000
 
 
 def equal_shares(lines: dict[str, int], limit: int) -> dict[str, int]:
@@ -148,7 +152,9 @@ def _make_vocabulary(plan: Plan, surveys: dict[str, Survey], manifest: Manifest,
         contents = (plan.sentencepiece.read_bytes(), plan.dictionary.read_bytes())
     else:
         lines = min(sum(surveys[p.name].kept * len(p.languages) for p in plan.parts), plan.vocab_lines)
-        say(f"vocabulary: training SentencePiece, {plan.vocab_size:,} pieces, on about {lines:,} lines")
+        say(
+            f"vocabulary: training SentencePiece, {plan.vocab_size:,} pieces, on about {lines:,} lines{_memory(plan, surveys, lines)}"
+        )
         model = train_sentencepiece(
             training_lines(plan, surveys),
             plan.vocab_size,
@@ -163,6 +169,13 @@ def _make_vocabulary(plan: Plan, surveys: dict[str, Survey], manifest: Manifest,
     write_vocabulary(plan.output, *contents)
     report = {"sha256": checksum(*contents), "tokens": contents[1].count(b"\n")}
     manifest.finish("vocabulary", made_from, files, report)
+
+
+def _memory(plan: Plan, surveys: dict[str, Survey], lines: int) -> str:
+    """Return what to say about the memory that training on so many lines takes; nothing where it is little."""
+    first = list(itertools.islice(training_lines(plan, surveys), LINES_LOOKED_AT))
+    gigabytes = sum(map(len, first)) / max(1, len(first)) * lines * TRAINING_BYTES_A_CHARACTER / 1e9
+    return f", with about {gigabytes:.1f} GB of memory (--vocab-lines takes fewer lines)" if gigabytes >= 0.5 else ""
 
 
 def _encode_part(part: Part, plan: Plan, survey: Survey, encoder: Encoder, *, step: Step, manifest: Manifest,

@@ -56,7 +56,7 @@ class Plan:
     sentencepiece: Path | None = None
     dictionary: Path | None = None
     character_coverage: float = 0.9998
-    vocab_lines: int = 2_000_000
+    vocab_lines: int = 500_000
     soft_vocab_limit: bool = False
     workers: int = field(default_factory=default_workers)
 
