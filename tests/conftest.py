@@ -198,6 +198,7 @@ def run_here(command, cwd, timeout=300, stdin=None) -> subprocess.CompletedProce
         if child == 0:
             code = 1
             signal_handling._SIGCHLD_handler_set = False  # its own loaders are to be watched
+            multiprocessing.process._children.clear()  # loaders of the tests' process, which it cannot wait for
             kept = sys.stdin, sys.stdout, sys.stderr  # else they would close 0, 1 and 2 when they are gone
             try:
                 atexit._clear()  # pytest's own
@@ -222,9 +223,12 @@ def run_here(command, cwd, timeout=300, stdin=None) -> subprocess.CompletedProce
                 try:
                     multiprocessing.util._exit_function()
                     atexit._run_exitfuncs()
+                except BaseException:
+                    traceback.print_exc()
+                    code = code or 1
+                finally:  # whatever happens, what it has printed stays, and it must not go on as another pytest
                     sys.stdout.flush()
                     sys.stderr.flush()
-                finally:  # whatever happens, it must not go on as another pytest
                     del kept
                     os._exit(code)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Data loaders' processes and the signals that a whole job gets."""
 
+import multiprocessing
 import os
 import signal
 import time
@@ -62,3 +63,14 @@ def test_loaders_end_when_the_training_says_so(noted):
     worker.terminate()
     worker.join(10)
     assert worker.exitcode == 0
+
+
+def test_a_command_of_a_test_does_not_wait_for_the_tests_own_loaders(run):
+    """It runs in a fork, which has inherited them and cannot join them; its output was lost then."""
+    loader = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,), daemon=True)
+    loader.start()
+    try:
+        result = run("scripts/score.py", "--help")
+    finally:
+        loader.terminate()
+    assert result.returncode == 0 and result.stdout.startswith("usage"), result.stderr
