@@ -2,17 +2,12 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Generated data and small models, shared by the tests."""
 
-import atexit
-import importlib
 import logging
-import multiprocessing.util
 import os
 import runpy
 import signal
 import subprocess
 import sys
-import tempfile
-import traceback
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,13 +26,13 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.utils import import_user_module
+from support.here import run_here
 from torch.utils.data._utils import signal_handling
 
 import veco_fairseq.plugin  # noqa: F401
 from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.sentencepiece import dictionary_text, train_sentencepiece, write_vocabulary
 from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary
-from veco_fairseq.kills.processes import LOG_FORMAT
 from veco_fairseq.models.veco import VecoModel
 
 pytest_plugins = ("support.training", "support.pretraining", "support.resuming", "support.directions")  # fixtures
@@ -175,67 +170,6 @@ def pretrained(make_model):
 def checkpoint(pretrained, tmp_path):
     """Its file, as fairseq-train writes it."""
     return save_pretrained(tmp_path / "pretrained.pt", pretrained, make_dictionary().symbols)
-
-
-def fairseq_here(program: str) -> None:
-    """fairseq-PROGRAM as its own process does it: with fairseq's log alone, and the plug-in's excepthook."""
-    # generate leaves standard output to its translations
-    style = {} if program == "generate" else {"format": LOG_FORMAT, "datefmt": "%Y-%m-%d %H:%M:%S", "stream": sys.stdout}
-    logging.basicConfig(level=logging.INFO, force=True, **style)
-    try:
-        importlib.import_module(f"fairseq_cli.{program}").cli_main()
-    except Exception:
-        sys.excepthook(*sys.exc_info())
-        sys.exit(1)
-
-
-def run_here(command, cwd, timeout=300, stdin=None) -> subprocess.CompletedProcess:
-    """Run a script, or a command of fairseq, in a fork of this process: it has imported already what takes them seconds."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        # PyTorch's, of a test's loaders in this process, would raise here or there what became of these
-        handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        child = os.fork()
-        if child == 0:
-            code = 1
-            signal_handling._SIGCHLD_handler_set = False  # its own loaders are to be watched
-            multiprocessing.process._children.clear()  # loaders of the tests' process, which it cannot wait for
-            kept = sys.stdin, sys.stdout, sys.stderr  # else they would close 0, 1 and 2 when they are gone
-            try:
-                atexit._clear()  # pytest's own
-                signal.alarm(timeout)
-                for number, file in ((0, stdin), (1, out), (2, err)):
-                    if file is not None:
-                        os.dup2(file.fileno(), number)
-                sys.stdin, sys.stdout, sys.stderr = (open(number, "r" if number == 0 else "w") for number in range(3))
-                sys.argv = command
-                os.chdir(cwd)
-                if command[0].endswith(".py"):
-                    sys.path.insert(0, str(Path(command[0]).parent))
-                    runpy.run_path(command[0], run_name="__main__")
-                else:
-                    fairseq_here(Path(command[0]).name.removeprefix("fairseq-"))
-                code = 0
-            except SystemExit as end:
-                code = end.code or 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                try:
-                    multiprocessing.util._exit_function()
-                    atexit._run_exitfuncs()
-                except BaseException:
-                    traceback.print_exc()
-                    code = code or 1
-                finally:  # whatever happens, what it has printed stays, and it must not go on as another pytest
-                    sys.stdout.flush()
-                    sys.stderr.flush()
-                    del kept
-                    os._exit(code)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        signal.signal(signal.SIGCHLD, handler)
-        for file in (out, err):
-            file.seek(0)
-        return subprocess.CompletedProcess(command, code, out.read().decode(), err.read().decode())
 
 
 @pytest.fixture

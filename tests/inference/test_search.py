@@ -7,8 +7,9 @@ import re
 import pytest
 import sentencepiece
 import torch
-from conftest import REPOSITORY, run_here, save_with_vocabulary
+from conftest import REPOSITORY, save_with_vocabulary
 from fairseq.dataclass.configs import GenerationConfig
+from support.here import run_here
 
 from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq
 from veco_fairseq.errors import UserError

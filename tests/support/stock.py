@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY, run_here
+from conftest import REPOSITORY
+from support.here import run_here
 
 COMMANDS = Path(sys.executable).parent
 

@@ -8,8 +8,9 @@ import shutil
 
 import pytest
 import torch
-from conftest import REPOSITORY, error_line, run_here
+from conftest import REPOSITORY, error_line
 from support.directions import MANY, SIZES
+from support.here import run_here
 from support.training import logged
 
 from veco_fairseq.inference.scoring import read_generate_output
