@@ -104,7 +104,7 @@ pretrain_model() {
     require "${data[0]}" "run prepare.sh first"
     training "pre-training, $name" "$folder" fairseq-train "${data[@]}" --distributed-world-size 1 --user-dir "$USER_DIR" \
         "${objective[@]}" "${MODEL[@]}" "${OPTIMIZER[@]}" --lr-scheduler polynomial_decay --lr "$RATE" \
-        --warmup-updates "$WARMUP" --total-num-update "$updates" --max-update "$updates" --seed "$seed" "${LOG[@]}" \
+        --warmup-updates "$WARMUP" --total-num-update "$updates" --max-update "$updates" --seed "$seed" "${LOG[@]}" "${OFTEN[@]}" \
         --dropout 0 --attention-dropout 0 --save-dir "$folder" "${STOCK[@]}"
 }
 

@@ -23,6 +23,9 @@ train_options() {
     require_number updates warmup seed
 }
 
+# What a machine that fails costs at most: a pre-training's epoch can take hours.
+OFTEN=(--save-interval-updates 500 --keep-interval-updates 1)
+
 # pretrain OUT OBJECTIVE[.NAME] UPDATES SEED OPTION...: train into OUT/checkpoints/OBJECTIVE[.NAME], on ROOT (default:
 # OUT/pretrain). camlm: VECO; mlm: XLM; xlme: XLM-E. The options give learning rate and warm-up.
 ROOT=
@@ -37,7 +40,7 @@ pretrain() {
         --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 1.0 --weight-decay 0.01 \
         --lr-scheduler polynomial_decay \
         --total-num-update "$updates" --max-update "$updates" --seed "$seed" \
-        --log-format simple --log-interval 20 --no-epoch-checkpoints \
+        --log-format simple --log-interval 20 --no-epoch-checkpoints "${OFTEN[@]}" \
         --save-dir "$out/checkpoints/$name" "$@"
 }
 

@@ -217,19 +217,3 @@ def test_autocast_keeps_parameters_and_loss_in_fp32(make_model):
     assert torch.allclose(actual, expected, rtol=0.05, atol=0.05)
     actual.sum().backward()
     assert all(p.grad.dtype == torch.float32 for p in cast.parameters() if p.grad is not None)
-
-
-def test_short_sequences_in_bf16_take_the_plain_attention(make_model, monkeypatch):
-    """Which is the faster one on a CPU; the other gives the same but for rounding."""
-    called = []
-
-    def kernels(model, length):
-        with torch.profiler.profile() as profile, torch.autocast("cpu", torch.bfloat16, enabled=model is cast):
-            called.append(model.unplugged(tokens(2, length)).detach())
-        return {event.key for event in profile.key_averages() if "flash_attention" in event.key}
-
-    plain, cast = make_model(), make_model(autocast="bf16")
-    assert kernels(plain, 12) and not kernels(cast, 12)
-    monkeypatch.setattr("veco_fairseq.modules.attention.UNFUSED_LENGTH", 11)
-    assert kernels(cast, 12)
-    assert torch.allclose(called[1], called[2], atol=0.05)

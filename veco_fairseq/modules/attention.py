@@ -1,28 +1,48 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Attention as VECO's layers use it, with the faster kernel."""
-
-from contextlib import AbstractContextManager, nullcontext
+"""Attention as VECO's layers use it, and the faster way to compute it."""
 
 import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-# Up to this length, PyTorch 2.13's unfused attention is faster in bf16 on a CPU: see docs/performance.md.
+# Up to this length, the backward pass of PyTorch 2.13's fused attention in bf16 on a CPU is slower than the plain one's.
 UNFUSED_LENGTH = 128
 
+_fairseq_forward = MultiheadAttention.forward
 
-def kernel(x: Tensor, memory: Tensor | None) -> AbstractContextManager:
-    """Return the context in which PyTorch computes attention fused or unfused, whichever is faster.
+
+def forward(
+    module: MultiheadAttention,
+    query: Tensor,
+    key: Tensor | None,
+    *args,
+    incremental_state=None,
+    static_kv: bool = False,
+    **kwargs,
+):
+    """Compute fairseq's attention, in training on a CPU without PyTorch's fused kernel where that is the slower one.
+
+    With static keys and values fairseq does not call PyTorch's. Without an incremental state they change nothing else.
+    """
+    if incremental_state is None:
+        static_kv = static_kv or unfused(module, query, key)
+    return _fairseq_forward(module, query, key, *args, incremental_state=incremental_state, static_kv=static_kv, **kwargs)
+
+
+def unfused(module: MultiheadAttention, query: Tensor, key: Tensor | None) -> bool:
+    """Return whether attention is faster without PyTorch's kernel.
+
+    The kernel draws a 32-bit random number for each weight where there is dropout, and in bf16 its backward pass takes three
+    times as long for sentences as the plain one.
 
     Args:
-        x, memory: (length, batch, dim), as in :meth:`veco_fairseq.modules.layer.VecoLayer.forward`.
+        query, key: (length, batch, dim).
     """
-    longest = max(len(x), 0 if memory is None else len(memory))
-    if x.device.type == "cpu" and torch.is_autocast_enabled("cpu") and longest <= UNFUSED_LENGTH:
-        return sdpa_kernel(SDPBackend.MATH)
-    return nullcontext()
+    if query.device.type != "cpu" or not module.training:
+        return False
+    longest = max(len(query), 0 if key is None else len(key))
+    return module.dropout_module.p > 0 or (torch.is_autocast_enabled("cpu") and longest <= UNFUSED_LENGTH)
 
 
 def attend(

@@ -9,7 +9,7 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
 
-from veco_fairseq.modules.attention import attend, kernel
+from veco_fairseq.modules.attention import attend
 from veco_fairseq.modules.relative_bias import BiasedSelfAttention
 
 
@@ -68,13 +68,12 @@ class VecoLayer(TransformerDecoderLayerBase):
         Returns:
             (length, batch, dim).
         """
-        with kernel(x, memory):
-            h, _ = attend(self.self_attn, x, x, padding_mask)
-            x = self.self_attn_layer_norm(x + self.dropout_module(h))
-            if memory is not None:
-                h, weights = attend(self.encoder_attn, x, memory, memory_padding_mask, need_weights=attention is not None)
-                if attention is not None:
-                    attention.append(weights)
-                x = self.encoder_attn_layer_norm(x + self.dropout_module(h))
+        h, _ = attend(self.self_attn, x, x, padding_mask)
+        x = self.self_attn_layer_norm(x + self.dropout_module(h))
+        if memory is not None:
+            h, weights = attend(self.encoder_attn, x, memory, memory_padding_mask, need_weights=attention is not None)
+            if attention is not None:
+                attention.append(weights)
+            x = self.encoder_attn_layer_norm(x + self.dropout_module(h))
         h = self.fc2(self.activation_dropout_module(self.activation_fn(self.fc1(x))))
         return self.final_layer_norm(x + self.dropout_module(h))

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
-from veco_fairseq.modules.dropout import without_kernel
+from veco_fairseq.modules.attention import unfused
 
 # The paper does not give the number of d. These are T5's numbers (section 2.1), which it cites for the bias.
 BUCKETS = 32
@@ -88,7 +88,7 @@ class BiasedSelfAttention(MultiheadAttention):
         if key_padding_mask is not None:
             bias.masked_fill_(key_padding_mask[:, None, None], -math.inf)  # in place: one mask for both, not three
         bias = bias.flatten(0, 1)
-        if not without_kernel(self, query):
+        if not unfused(self, query, key):
             return super().forward(query, key, value, need_weights=need_weights, attn_mask=bias)
         # fairseq's own attention, which uses its dropout_module, adds no mask of several heads.
         scores, v = super().forward(query, key, value, static_kv=True, before_softmax=True)

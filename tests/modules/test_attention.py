@@ -1,0 +1,48 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Which attention a module computes: PyTorch's fused kernel, or fairseq's own with the same numbers."""
+
+import pytest
+import torch
+from fairseq.modules import MultiheadAttention
+
+from veco_fairseq.modules.attention import UNFUSED_LENGTH
+
+
+@pytest.fixture
+def computed():
+    """Attention of a query of one length to keys of another: its kernel's name or "plain", output and gradient."""
+    torch.manual_seed(4)
+    module = MultiheadAttention(24, 3, encoder_decoder_attention=True).train()
+
+    def compute(length, key_length, bf16=True, training=True):
+        generator = torch.Generator().manual_seed(length)
+        query, key = (torch.randn(n, 2, 24, generator=generator) for n in (length, key_length))
+        padding = torch.arange(key_length).ge(torch.tensor([[key_length], [key_length - 2]]))
+        query.requires_grad_()
+        module.train(training)
+        with torch.profiler.profile() as profile, torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            y, _ = module(query, key, key, key_padding_mask=padding, need_weights=False)
+        y.float().pow(2).sum().backward()
+        fused = any("flash_attention" in event.key for event in profile.key_averages())
+        return "fused" if fused else "plain", y.detach(), query.grad
+
+    return compute
+
+
+def test_only_a_training_in_bf16_with_short_sequences_does_without_the_kernel(computed):
+    longest = UNFUSED_LENGTH
+    assert computed(longest, longest)[0] == "plain"
+    assert computed(longest + 1, 7)[0] == computed(7, longest + 1)[0] == "fused"
+    assert computed(9, 7, bf16=False)[0] == computed(9, 7, training=False)[0] == "fused"
+
+
+def test_both_give_the_same_but_for_rounding(computed, monkeypatch):
+    _, *plain = computed(9, 7)
+    _, *exact = computed(9, 7, bf16=False)
+    monkeypatch.setattr("veco_fairseq.modules.attention.UNFUSED_LENGTH", 8)
+    name, *fused = computed(9, 7)
+    assert name == "fused"
+    for values in (plain, fused):
+        for actual, expected in zip(values, exact, strict=True):  # the output, and the query's gradient
+            assert (actual - expected).norm() < 0.02 * expected.norm()
