@@ -58,9 +58,9 @@ def parse_arguments() -> argparse.Namespace:
 
 def prepare() -> None:
     """prepare_root.py, which notes its progress after each few thousand lines here, not every half minute."""
-    from veco_fairseq.data.prepare import preparation
+    from veco_fairseq.data.prepare import encoding
 
-    preparation.SECONDS_BETWEEN_MARKS = 0
+    encoding.SECONDS_BETWEEN_MARKS = 0
     runpy.run_path(str(Path(__file__).with_name("prepare_root.py")), run_name="__main__")
 
 

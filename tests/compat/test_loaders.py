@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Data loaders' processes and the signals that a whole job gets."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -9,7 +10,8 @@ import time
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from fairseq.data.iterators import EpochBatchIterator
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 
 class Slow(Dataset):
@@ -63,6 +65,23 @@ def test_loaders_end_when_the_training_says_so(noted):
     worker.terminate()
     worker.join(10)
     assert worker.exitcode == 0
+
+
+@pytest.mark.filterwarnings("ignore:This process")
+def test_the_loaders_of_an_epoch_end_with_it():
+    """Where each epoch or validation has an iterator of its own, a process of each would stay, with all its memory."""
+    gc.disable()
+    try:
+        for epoch in (1, 2):
+            iterator = EpochBatchIterator(Slow(), default_collate, [[0, 1], [2, 3], [4]], num_workers=1, buffer_size=2,
+                                          epoch=epoch, reuse_dataloader=True, persistent_workers=True)  # fmt: skip
+            assert [len(batch) for batch in iterator.next_epoch_itr(shuffle=False)] == [2, 2, 1]
+            assert len(list(iterator.next_epoch_itr(shuffle=False))) == 3  # the same processes
+            assert len(multiprocessing.active_children()) == 1
+        del iterator
+        assert not multiprocessing.active_children()
+    finally:
+        gc.enable()
 
 
 def test_a_command_of_a_test_does_not_wait_for_the_tests_own_loaders(run):

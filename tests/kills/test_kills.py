@@ -16,6 +16,7 @@ import torch
 from conftest import REPOSITORY, error_line
 from fairseq_cli.train import cli_main
 
+from veco_fairseq.data.prepare import encoding
 from veco_fairseq.kills.comparison import folder_differences, log_differences, resume_differences
 from veco_fairseq.kills.kinds import KINDS
 from veco_fairseq.kills.plan import HELPER_KILLED, KILLED, WAYS, Trial, make_plan
@@ -213,3 +214,12 @@ def test_the_exit_code_says_whether_all_were_resumed(code, monkeypatch):
         runpy.run_path(str(REPOSITORY / "scripts/check_kills.py"), run_name="__main__")
     torch.set_num_threads(threads)
     assert (end.value.code or 0) == code
+
+
+def test_a_preparation_that_is_killed_has_noted_its_progress_often(monkeypatch):
+    """Otherwise, a kill within half a minute tests only that it begins again."""
+    script = runpy.run_path(str(REPOSITORY / "scripts/check_kills.py"), run_name="check_kills")
+    monkeypatch.setattr(encoding, "SECONDS_BETWEEN_MARKS", 30.0)
+    monkeypatch.setattr(runpy, "run_path", lambda *_, **__: None)
+    script["prepare"]()
+    assert encoding.Clock("a", total=100, before=0).has_come(10)

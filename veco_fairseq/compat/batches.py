@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Makes sure that a training has the requested batches, and a resumed one the batches of an uninterrupted one."""
 
+import weakref
 import zlib
 from typing import Any
 
@@ -79,13 +80,19 @@ def iterator_for_epoch(
 
     fairseq keeps one loader for all epochs, which stays unshuffled after ``--curriculum``. A resumed epoch also forgets
     ``--fix-batches-to-gpus`` (here it is None, as :func:`load_epoch_state` has left it).
+
+    An iterator and its sampler refer to each other. So where each epoch or validation has a new iterator, the old ones'
+    loader processes would stay, with their memory, until Python collects such circles.
     """
     if fix_batches_to_gpus is not None:
         iterator.fix_batches_to_gpus = fix_batches_to_gpus
     fixed = getattr(iterator, "fix_batches_to_gpus", False)
     if iterator.reuse_dataloader and iterator.dataloader is not None:
         iterator.epoch_batch_sampler.shuffle, iterator.epoch_batch_sampler.fix_batches_to_gpus = shuffle, fixed
-    return _fairseq_iterator_for_epoch(iterator, epoch, shuffle, fixed, offset)
+    batches = _fairseq_iterator_for_epoch(iterator, epoch, shuffle, fixed, offset)
+    method = weakref.WeakMethod(iterator.ordered_batches)
+    iterator.epoch_batch_sampler.ordered_batches = lambda *args: method()(*args)
+    return batches
 
 
 def made_from(iterator: EpochBatchIterator) -> dict[str, Any]:
