@@ -16,6 +16,8 @@ from veco_fairseq.criterions import smoothed
 from veco_fairseq.models.translation import VecoTransformer, veco_mt_tiny
 from veco_fairseq.modules import masked_loss
 
+EOS = 2
+
 
 @pytest.fixture(params=[False, True], ids=["projection", "LM head"])
 def model(request):
@@ -34,7 +36,8 @@ def model(request):
 
 def batch():
     source, target = tokens(5, 9), tokens(5, 11, seed=1)
-    given = torch.where(target.ne(PAD), target, PAD).roll(1, 1)
+    given = torch.where(target.eq(EOS), PAD, target).roll(1, 1)
+    given[:, 0] = EOS  # as fairseq's data begin
     net_input = {"src_tokens": source, "src_lengths": source.ne(PAD).sum(1), "prev_output_tokens": given}
     return {"net_input": net_input, "target": target, "ntokens": target.ne(PAD).sum().item()}
 

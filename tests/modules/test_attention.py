@@ -46,3 +46,19 @@ def test_both_give_the_same_but_for_rounding(computed, monkeypatch):
     for values in (plain, fused):
         for actual, expected in zip(values, exact, strict=True):  # the output, and the query's gradient
             assert (actual - expected).norm() < 0.02 * expected.norm()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_padding_on_the_left_before_a_causal_mask_is_no_nan(dropout):
+    """As with --left-pad-target: the first query may look at no key."""
+    torch.manual_seed(4)
+    module = MultiheadAttention(24, 3, dropout=dropout, self_attention=True).train()
+    x = torch.randn(5, 3, 24, requires_grad=True)
+    padding = torch.zeros(3, 5, dtype=torch.bool)
+    padding[1, :2] = True
+    mask = torch.full((5, 5), -torch.inf).triu(1)
+    with torch.autocast("cpu", torch.bfloat16):
+        y, _ = module(x, x, x, key_padding_mask=padding, attn_mask=mask, need_weights=False)
+    y[2:].float().sum().backward()
+    assert y.isfinite().all() and x.grad.isfinite().all() and x.grad[:, 0].abs().sum() > 0
+    assert not x.grad[:2, 1].any() and mask.isinf().sum() == 10

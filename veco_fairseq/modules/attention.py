@@ -8,6 +8,9 @@ from torch import Tensor
 
 # Up to this length, the backward pass of PyTorch 2.13's fused attention in bf16 on a CPU is slower than the plain one's.
 UNFUSED_LENGTH = 128
+# In place of a causal mask's minus infinity: with padding on the left (--left-pad-target), some query may look at no key, and
+# its softmax would be NaN.
+FAR = -1e30
 
 _fairseq_forward = MultiheadAttention.forward
 
@@ -16,18 +19,26 @@ def forward(
     module: MultiheadAttention,
     query: Tensor,
     key: Tensor | None,
-    *args,
+    value: Tensor | None,
+    key_padding_mask: Tensor | None = None,
+    *,
     incremental_state=None,
     static_kv: bool = False,
+    attn_mask: Tensor | None = None,
     **kwargs,
 ):
     """Compute fairseq's attention, in training on a CPU without PyTorch's fused kernel where that is the slower one.
 
     With static keys and values fairseq does not call PyTorch's. Without an incremental state they change nothing else.
     """
-    if incremental_state is None:
-        static_kv = static_kv or unfused(module, query, key)
-    return _fairseq_forward(module, query, key, *args, incremental_state=incremental_state, static_kv=static_kv, **kwargs)
+    if incremental_state is None and unfused(module, query, key):
+        static_kv = True
+        if attn_mask is not None:
+            attn_mask = attn_mask.clamp(min=FAR)
+    return _fairseq_forward(
+        module, query, key, value, key_padding_mask, incremental_state,
+        static_kv=static_kv, attn_mask=attn_mask, **kwargs,
+    )  # fmt: skip
 
 
 def unfused(module: MultiheadAttention, query: Tensor, key: Tensor | None) -> bool:
