@@ -127,6 +127,7 @@ PATCHES = (
     Patch("fairseq_cli.train:fsdp_enable_wrap", ".compat.workers:no_fully_sharded", "nothing here was made for sharded models"),
     Patch("fairseq_cli.train:validate_and_save", ".compat.stopping:validate_and_save",
           "a training that is told to end loses its work since the last checkpoint"),
+    Patch("fairseq_cli.train:validate", ".compat.validation:timed", "nothing tells how much of the time it takes", wraps=True),
     Patch("fairseq_cli.train:get_valid_stats", ".compat.checkpoints:get_valid_stats",
           "a --best-checkpoint-metric that validation does not have ends in a traceback"),
     Patch("fairseq_cli.generate:_main", ".compat.precision:translating", "--amp is ignored", wraps=True),

@@ -1,0 +1,51 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The line that tells how much of a training's time its validations take."""
+
+import logging
+import time
+from types import SimpleNamespace
+
+import fairseq_cli.train
+import pytest
+
+from veco_fairseq.compat.validation import timed
+
+
+@pytest.fixture
+def told(monkeypatch, caplog):
+    """What a training logs whose validations, after that long, take so many seconds each."""
+
+    def run(*steps):
+        clock = [1000.0]
+        monkeypatch.setattr(time, "time", lambda: clock[0])
+        trainer = SimpleNamespace(_start_time=1000.0)
+
+        def validate(cfg, trainer, seconds):
+            clock[0] += seconds
+            return [seconds / 2]
+
+        caplog.set_level(logging.INFO, "veco_fairseq.compat.validation")
+        for training, seconds in steps:
+            clock[0] += training
+            assert timed(validate)(None, trainer, seconds) == [seconds / 2]
+        return [record.getMessage() for record in caplog.records]
+
+    return run
+
+
+def test_all_validations_count(told):
+    first, second = told((90, 10), (60, 40))
+    assert first == "validation took 10.0 s; so far it has taken 10% of the time"
+    assert second == "validation took 40.0 s; so far it has taken 25% of the time"
+
+
+def test_advice_comes_where_it_takes_too_long(told):
+    *short, long = told((9, 31), (2, 28), (1, 2))
+    assert not any("--validate-interval" in line for line in short), "less than a minute in all"
+    assert "84% of the time: to validate less often" in long and "--validate-interval-updates" in long
+    assert "less often" not in told((990, 110), (900, 20))[-1]
+
+
+def test_a_training_tells_it():
+    assert fairseq_cli.train.validate.__wrapped__.__module__ == "fairseq_cli.train"
