@@ -70,44 +70,36 @@ judged() {
         --plug "$3" --pretraining "$pretraining" --seed "$seed" --results "$results"
 }
 
+# understood SEED: all of these tasks with the pre-trainings of this seed.
+understood() {
+    local row
+    for row in "${JUDGED[@]}"; do
+        read -ra row <<<"$row"
+        judged "${row[@]}" "$1"
+    done
+}
+
 texts captions
 local=(${OPTIONS[local]:+--local "${OPTIONS[local]}"})
 job prepare "" prepare.sh "${local[@]}"
-for data in "${SIZES[@]}"; do
-    for seed in "${SEEDS[@]}"; do
+for seed in "${SEEDS[@]}"; do
+    for data in "${SIZES[@]}"; do
         for arm in "${MAIN_ARMS[@]}"; do
             scored "$arm" "$data" 1 "$seed"
         done
     done
-    [[ " ${REPEATED[*]} " == *" $data "* ]] || continue
-    for seed in "${SEEDS[@]:1}"; do # more seeds of pre-training
-        for arm in "${MAIN_ARMS[@]}"; do
-            [[ $arm == random ]] || scored "$arm" "$data" "$seed" 1
-        done
-    done
+done
+for data in "${REPEATED[@]}"; do
     for arm in "${MORE_ARMS[@]}"; do
         scored "$arm" "$data" 1 1
     done
 done
 
-# Understanding and retrieval; then what each ingredient brings.
 job prepare_understanding "" prepare_understanding.sh "${local[@]}"
-for seed in "${SEEDS[@]}"; do
-    for row in "${JUDGED[@]}"; do
-        read -ra row <<<"$row"
-        judged "${row[@]}" "$seed"
-    done
-done
+understood 1
 for row in "${JUDGED_ONCE[@]}"; do
     read -ra row <<<"$row"
     judged "${row[@]}" 1
-done
-for seed in "${ABLATION_SEEDS[@]}"; do
-    for arm in "${ABLATIONS[@]}"; do
-        scored "$arm" "$ABLATION_DATA" "$seed" 1
-        judged tatoeba "$arm" out "$seed"
-        judged flores "$arm" out "$seed"
-    done
 done
 for arm in "${COSTS[@]}"; do
     pretraining "$arm" 1
@@ -116,6 +108,23 @@ done
 for arm in "${ATTENTION[@]}"; do
     pretraining "$arm" 1
     job "attention.$arm.s1" "$NEEDED" attention.sh --arm "$arm"
+done
+
+# More seeds of pre-training; then what each ingredient brings.
+for seed in "${SEEDS[@]:1}"; do
+    for data in "${REPEATED[@]}"; do
+        for arm in "${MAIN_ARMS[@]}"; do
+            [[ $arm == random ]] || scored "$arm" "$data" "$seed" 1
+        done
+    done
+    understood "$seed"
+done
+for seed in "${ABLATION_SEEDS[@]}"; do
+    for arm in "${ABLATIONS[@]}"; do
+        scored "$arm" "$ABLATION_DATA" "$seed" 1
+        judged tatoeba "$arm" out "$seed"
+        judged flores "$arm" out "$seed"
+    done
 done
 
 texts bible

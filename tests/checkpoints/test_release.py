@@ -18,7 +18,7 @@ from fairseq.tasks.translation import TranslationConfig, load_langpair_dataset
 from veco_fairseq.benchmarks.generation import Words
 from veco_fairseq.checkpoints.pretrained import read_pretrained
 from veco_fairseq.checkpoints.reading import read_checkpoint
-from veco_fairseq.checkpoints.release import back_to_pretraining, import_release
+from veco_fairseq.checkpoints.release import back_to_pretraining, import_release, read_release
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference.translator import Translator
 from veco_fairseq.models.veco import VecoModel
@@ -251,6 +251,17 @@ def test_a_fine_tuned_model_is_no_longer_one_encoder(tmp_path, model):
     with pytest.raises(UserError, match=r"decoder\.\S+ is not the encoder's: the model was fine-tuned"):
         back_to_pretraining(checkpoint, dictionary, tmp_path / "x.pt")
     assert not (tmp_path / "x.pt").exists()
+
+
+@pytest.mark.parametrize("kept", [Namespace, dict])
+def test_heads_and_activation_of_a_later_fairseq(tmp_path, model, kept):
+    """... which keeps them in "cfg"; they cannot be seen in the weights."""
+    checkpoint, dictionary = released(tmp_path / "theirs", model)
+    state = torch.load(checkpoint, weights_only=False)
+    options = kept(encoder_attention_heads=8, activation_fn="relu")
+    torch.save({"args": None, "cfg": {"model": options}, "model": state["model"]}, checkpoint)
+    found = read_release(checkpoint, dictionary).model
+    assert (found.encoder_attention_heads, found.activation_fn) == (8, "relu")
 
 
 def test_bad_input(tmp_path, model, run):

@@ -93,6 +93,12 @@ def test_what_it_does_not_know_is_left_to_fairseq(model, options):
     assert torch.equal(found[0][0], found[1][0]) and found[0][2] == found[1][2]
 
 
+def test_an_adaptive_softmax_is_left_to_fairseq(model):
+    assert smoothed.serves(criterion(), model)
+    model.decoder.adaptive_softmax = torch.nn.Identity()
+    assert not smoothed.serves(criterion(), model)
+
+
 def test_loss_of_each_token_is_fairseqs(model):
     found = smoothed.forward(criterion(), model, batch(), reduce=False)[0]
     assert torch.equal(found, smoothed._fairseq_forward(criterion(), model, batch(), reduce=False)[0]) and found.numel() > 1

@@ -161,6 +161,11 @@ def test_numbers_that_were_there_before():
     assert seen.count == len(known) and len(seen.table) == 2**19 and seen.add(np.array([], dtype=np.uint64)).tolist() == []
 
 
+def test_the_number_0_is_seen_too():
+    seen = Seen()
+    assert [seen.add(np.array([0], dtype=np.uint64)).tolist() for _ in range(2)] == [[True], [False]]
+
+
 def stub(scores):
     """py3langid with these log probabilities of a line's languages."""
 

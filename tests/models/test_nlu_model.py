@@ -114,3 +114,11 @@ def test_a_batch_without_a_language_adds_nothing_to_its_sums():
     sums = task.validation_sums({}, None)
     assert {key: value for key, value in sums.items() if key.startswith("fr/")} == {f"fr/{name}": 0.0 for name in SUMS["tagging"]}
     assert all(value == 3.0 for key, value in sums.items() if key.startswith("de/"))
+
+
+def test_figures_of_batches_without_any_label():
+    """As where no word of a batch has a tag."""
+    log = {"loss": 0.0, "correct": 0, "ntokens": 9, "nsentences": 2, "sample_size": 0}
+    with metrics.aggregate() as found:
+        NluCriterion.reduce_metrics([log, log])
+    assert found.get_smoothed_values() == {"loss": 0.0, "acc": 0.0}

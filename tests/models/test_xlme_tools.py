@@ -27,7 +27,7 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.inference.pretrained import load_pretrained
 from veco_fairseq.inference.states import layer_states
 from veco_fairseq.models.base import architecture
-from veco_fairseq.models.xlme import XlmeModel
+from veco_fairseq.models.xlme import DetectionHead, XlmeModel
 from veco_fairseq.retrieval.states import sentence_states
 
 PAD = 1
@@ -252,3 +252,9 @@ def test_benchmark(monkeypatch):
     assert figures["ratios"]["fairseq masked_lm"] == pytest.approx(ours["rate"] / peer["rate"])
     with pytest.raises(UserError, match="k-NN target sampling goes with --criterion camlm"):
         knn(args)
+
+
+def test_the_detection_head_takes_states_of_any_shape():
+    head = DetectionHead(4, "gelu")
+    states = torch.randn(3, 1, 4)
+    assert head(states).shape == (3, 1) and torch.equal(head(states)[2, 0], head(states[2, 0]))

@@ -157,7 +157,7 @@ class Reach:
         and processes with an environment of their own are not measured.
         """
         of_file = self.tests.get(file, {})
-        found = set().union(*(of_file.get(line, set()) for line in lines))
+        found = set().union(*(of_file.get(line, set()) for line in whole_statements(self.suite / file, lines)))
         if len(found) < 2 or at_import(self.suite / file, lines):
             found = set().union(*of_file.values(), self.importers(file))
         name = "recipes" if file.startswith("data-bin-recipes/") else Path(file).name
@@ -193,6 +193,22 @@ def _starts(script: Path, file: str) -> bool:
     found = re.search(r'start\("(.+)"\)', script.read_text(encoding="utf-8"))
     stem = Path(file).stem.removesuffix("_veco")
     return bool(found) and "/commands/" in file and re.sub("[- ]", "_", found[1]) == stem
+
+
+def whole_statements(path: Path, lines: Iterable[int]) -> set[int]:
+    """The lines of the statements that these are parts of; of those with a body, their head.
+
+    Of a condition over several lines, a test runs only the lines up to the one that decides.
+    """
+    found = set(lines)
+    if path.suffix == ".py":
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.stmt):
+                body = getattr(node, "body", None)
+                here = range(node.lineno, (body[0].lineno if body else node.end_lineno + 1))
+                if not found.isdisjoint(here):
+                    found.update(here)
+    return found
 
 
 def at_import(path: Path, lines: Iterable[int]) -> bool:

@@ -3,7 +3,7 @@
 """The measurement of what the tests notice: which tests are run, in which order, and how the table counts."""
 
 from mutations import AREAS, REPOSITORY, Change
-from mutations.reach import Reach, at_import, lines_before
+from mutations.reach import Reach, at_import, lines_before, whole_statements
 from mutations.report import table
 from mutations.running import in_order
 
@@ -37,6 +37,13 @@ def test_what_is_run_as_a_file_is_imported_is_every_importers(tmp_path):
     reach = Reach(tmp_path, tmp_path / "notes")
     reach.seconds = {f"test_{name}.py::test": 1.0 for name in ("one", "two", "no")}
     assert reach.importers("veco_fairseq/a/module.py") == {"test_one.py::test", "test_two.py::test"}
+
+
+def test_a_line_is_reached_with_its_statement(tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text("def f(a, b):\n    if (\n        a\n        or b\n    ):\n        return (\n            a)\n    return b\n")
+    reached = {line: whole_statements(path, [line]) for line in (4, 7, 8)}
+    assert reached == {4: {2, 3, 4, 5}, 7: {6, 7}, 8: {8}}
 
 
 def test_a_commands_tests_are_those_of_its_script():

@@ -130,6 +130,7 @@ def test_mistakes_in_training_are_one_line(directions, run, tmp_path):
     for lang in ("aa", "bb", "cc"):
         (data / f"dict.{lang}.txt").write_text(text.replace("<2cc> 1\n", ""))
     assert "has no token <2cc>: add the line '<2cc> 1' at its end, in every dict.LANG.txt" in refused()
+    assert "has no token <2cc>" in refused("--lang-pairs", "aa-cc")  # the target's is needed, and not the source's
     for file in data.glob("train.*"):
         file.unlink()
     assert "has no train data of any pair of languages" in refused()
