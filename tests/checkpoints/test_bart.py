@@ -14,7 +14,7 @@ from support.exported import LANGS, LINES, change, fairseqs_ids, fairseqs_transl
 
 from veco_fairseq.checkpoints.bart import export_translation, largest_translation_difference
 from veco_fairseq.checkpoints.huggingface import import_transformers
-from veco_fairseq.checkpoints.translation import read_translation
+from veco_fairseq.checkpoints.translation import find_sentencepiece, read_translation
 from veco_fairseq.data.symbols import read_symbols
 from veco_fairseq.errors import UserError
 
@@ -187,3 +187,12 @@ def test_without_a_tokenizer(checkpoint, tmp_path, monkeypatch):
         read_translation(checkpoint), tmp_path / "three", sentencepiece=tmp_path / "pre/sentencepiece.bpe.model"
     )
     assert "tokenizers is not installed" in named.notes[0]
+
+
+@pytest.mark.parametrize("of_other", ["source", "target"])
+def test_a_tokenizer_of_another_dictionary_is_refused(checkpoint, tmp_path, of_other):
+    translation = read_translation(checkpoint)
+    symbols = [f"{symbol}," for symbol in translation._asdict()[of_other]]
+    with pytest.raises(UserError, match=r"sentencepiece\.bpe\.model: does not belong to the dictionary: only 0 "):
+        find_sentencepiece(translation._replace(**{of_other: symbols}), None)
+    assert find_sentencepiece(translation, None) == tmp_path / "sentencepiece.bpe.model"

@@ -189,6 +189,12 @@ def test_the_best_answer_is_looked_for_in_all_windows():
     assert best_answer(side, logits, no_answer=False) == "w11 w12 w13"  # of the second, its tokens 5 to 7
 
 
+def test_an_answer_may_begin_with_the_context():
+    side, logits = of_context((0, 19))
+    logits[0, 4, :] = 2  # <s> and </s>, the question and </s> come before
+    assert best_answer(side, logits, no_answer=False) == "w0"
+
+
 @pytest.mark.parametrize("nothing, answer", [((9.0, 5.5), "w11"), ((9.0, 8.0), ""), ((1.0, 9.0), "w11")])
 def test_no_answer_must_be_better_in_every_window(nothing, answer):
     """As SQuAD 2.0's baselines: the window in which "no answer" is least likely decides."""

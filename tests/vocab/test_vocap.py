@@ -88,6 +88,14 @@ def test_sizes_are_nested_and_lose_the_least_at_each_step():
     assert {**found.words.__dict__, "counts": None} == {**words_of(lines, processor_of(model)).__dict__, "counts": None}
 
 
+@pytest.mark.parametrize("every_size", [False, True])
+def test_the_largest_vocabulary_is_sentencepieces_own(every_size):
+    """Its scores, too; only the smaller ones are estimated anew."""
+    model, found = all_sizes(text(1), 1000, largest=300, step=50, coverage=1.0, every_size=every_size)
+    expected = {piece.piece: piece.score for piece in proto_of(model).pieces[META:]}
+    assert found.of_size(found.sizes[-1]) == pytest.approx(expected, abs=1e-6)
+
+
 def test_what_is_dropped_is_worth_less_than_other_pieces(monkeypatch):
     lines = text(1)
     model = proto_of(train_sentencepiece(lines, 300 + META, character_coverage=1.0, at_most=True))
@@ -95,6 +103,7 @@ def test_what_is_dropped_is_worth_less_than_other_pieces(monkeypatch):
     counts = count_pieces(words, without_normaliser(model))
     small, of_small = shrink(model, counts, words, 150)
     assert of_small.sum() > counts.sum() and len(small.pieces) == 150 + META
+    assert sum(math.exp(piece.score) for piece in small.pieces[META:]) == pytest.approx(1, abs=0.01), "estimated anew"
     rng = np.random.default_rng(1)
     monkeypatch.setattr(sizes, "_worth", lambda model, counts: np.array(
         [np.inf if len(piece.piece) == 1 else rng.random() for piece in model.pieces[META:]]))  # fmt: skip
