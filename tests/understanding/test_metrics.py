@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from veco_fairseq.errors import UserError
 from veco_fairseq.inference.evaluation import Evaluated, write_predictions
 from veco_fairseq.understanding import metrics
 from veco_fairseq.understanding.dataset import Side
@@ -13,7 +14,7 @@ from veco_fairseq.understanding.examples import (
     Question,
 )
 from veco_fairseq.understanding.predictions import Prediction, sums_by_language
-from veco_fairseq.understanding.xtreme import Result, spread, summary
+from veco_fairseq.understanding.xtreme import Result, read_results, spread, summary
 
 
 def test_spans_as_conlleval_counts_them():
@@ -95,3 +96,16 @@ def test_seeds_have_a_mean_and_a_spread():
     result = Result([{"de": {"f1": 10.0}, "fr": {"f1": 30.0}}, {"de": {"f1": 20.0}, "fr": {"f1": 30.0}}])
     assert result.of("f1", "mean") == [20, 25] and result.average() == 22.5
     assert spread(result.of("f1", "de")) == "15.0 ± 7.1"
+
+
+def test_files_with_a_language_each_are_joined(tmp_path):
+    """BUCC's F1, and what it depends on."""
+    files = []
+    for lang, f1, tuned in (("de", 0.5, False), ("fr", 0.625, True)):
+        files.append(tmp_path / f"{lang}.json")
+        files[-1].write_text(json.dumps({"lang": lang, "f1": f1, "layer": 3, "score": "csls", "tuned_here": tuned}))
+    joined = read_results(files)
+    assert joined.seeds == [{"de": {"f1": 50.0}, "fr": {"f1": 62.5}}]
+    assert joined.note == "layer 3, by csls; layer 3, by csls, with the threshold that is best for this same set"
+    with pytest.raises(UserError, match=r"de\.json: has de, as an earlier file does"):
+        read_results([*files, files[0]])

@@ -189,9 +189,14 @@ def test_the_best_answer_is_looked_for_in_all_windows():
     assert best_answer(side, logits, no_answer=False) == "w11 w12 w13"  # of the second, its tokens 5 to 7
 
 
+def test_the_windows_of_a_long_context_are_full(make_windows):
+    first, *_, last = make_windows(max_length=24)(Question("1", "f", "who sees", "the dog sees the cat " * 20, ()))
+    assert len(first.tokens) == 24 >= len(last.tokens)
+
+
 def test_an_answer_may_begin_with_the_context():
     side, logits = of_context((0, 19))
-    logits[0, 4, :] = 2  # <s> and </s>, the question and </s> come before
+    logits[0, 4, :] = 2  # the first token behind <s>, the question and </s>
     assert best_answer(side, logits, no_answer=False) == "w0"
 
 
