@@ -7,6 +7,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from conftest import REPOSITORY
 from fairseq import options
 
 from veco_fairseq.arguments import COUNT, FINITE, INPUT, OUTPUT, REPORTED, Input, Number, Output, Parser, require_apart
+from veco_fairseq.compat import command_line
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
 from veco_fairseq.options import borders
@@ -52,6 +54,7 @@ NAN, HUGE = float("nan"), 10**20
         ("lr_period_updates", 1e-320, "--lr-period-updates 1e-320: must be at least 1, or -1 for one period"),
         ("model_overrides", "{'a'", "--model-overrides {'a': must be like"),
         ("eval_bleu_args", "[]", "--eval-bleu-args []: must be like"),
+        ("distributed_port", 65_536, "--distributed-port 65536: must be at most 65535"),
     ],
 )
 def test_an_option_beyond_its_border(name, value, words):
@@ -79,6 +82,19 @@ def test_options_that_do_not_go_together(chosen, words):
     with pytest.raises(UserError) as caught:
         borders.check_options(chosen)
     assert str(caught.value).startswith(words)
+
+
+def test_options_behind_the_layers_of_another_model_are_checked():
+    with pytest.raises(UserError, match="--beam 0: must be at least 1"):
+        borders.check_options({"encoder_layers": "[(512, 3)] * 20", "distributed_port": 65_535, "beam": 0})
+
+
+def test_only_the_error_without_words_is_a_missing_architecture(monkeypatch):
+    """fairseq raises it so."""
+    for words, kind, message in (("", UserError, "^--arch: is missing"), ("a user's", RuntimeError, "^a user's$")):
+        monkeypatch.setattr(command_line, "_fairseq_parse_args_and_arch", Mock(side_effect=RuntimeError(words)))
+        with pytest.raises(kind, match=message):
+            command_line.parse_args_and_arch(options.get_training_parser())
 
 
 def test_options_within_their_borders():
