@@ -10,11 +10,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from conftest import REPOSITORY
 from support.training import OPTIONS, logged
+
+from veco_fairseq.compat.stopping import finished
 
 UPDATES = 14
 
@@ -101,3 +104,16 @@ def test_sigterm_saves_and_has_its_own_exit_code(make_root, start, run, options,
     assert [int(line["num_updates"]) for line in rest] == list(range(update + 1, UPDATES + 1))
     final, undisturbed = (weights(tmp_path / name) for name in ("told", "whole"))
     assert all(torch.equal(final[name], undisturbed[name]) for name in undisturbed)
+
+
+@pytest.mark.parametrize("updates, limits, reason", [
+    (1, {"max_update": 1}, "--max-update 1"), (5, {"max_update": 5}, "--max-update 5"), (5, {"max_update": 6}, None),
+    (5, {"max_epoch": 1}, "--max-epoch 1"), (5, {"max_epoch": 2}, None), (5, {"stop_time_hours": 2}, "--stop-time-hours 2"),
+    (5, {"stop_time_hours": 3}, None), (0, {"max_epoch": 1}, None), (5, {}, None),
+])  # fmt: skip
+def test_what_has_ended_a_training(updates, limits, reason):
+    """Before its second epoch, after two and a half hours."""
+    optimization = SimpleNamespace(**{"max_update": 0, "max_epoch": 0, "stop_time_hours": 0, **limits})
+    cfg = SimpleNamespace(optimization=optimization, checkpoint=SimpleNamespace(patience=-1))
+    trainer = SimpleNamespace(cfg=cfg, get_num_updates=lambda: updates, cumulative_training_time=lambda: 2.5 * 3600)
+    assert finished(trainer, 2) == reason
