@@ -21,7 +21,8 @@ from support.preparation import (
 
 from veco_fairseq.data.prepare import binarizing, encoding
 from veco_fairseq.data.prepare.binarizing import Splits, binarize, report_lines
-from veco_fairseq.data.sentencepiece import Encoder, dictionary_text, load_sentencepiece
+from veco_fairseq.data.sentencepiece import MODEL_NAME, Encoder, dictionary_text, load_sentencepiece
+from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
 
 
@@ -45,6 +46,28 @@ def test_each_split_can_be_made_alone(tmp_path, vocabulary, split):
     by_fairseq(tmp_path / "theirs", *files, {split: "other"})
     binarize(prefixes(tmp_path, {split: "other"}), *files[1:], tmp_path / "ours", workers=1)
     assert content(tmp_path / "ours") == content(tmp_path / "theirs")
+
+
+def test_the_model_lies_beside_the_data(tmp_path, vocabulary):
+    """It can be read from there, too; a file of somebody else is left alone."""
+    splits, files = prefixes(texts(tmp_path), {"test": "test"}), (vocabulary / "spm.model", vocabulary / "dict.txt")
+    copied, before = tmp_path / "bin" / MODEL_NAME, files[0].read_bytes()
+    binarize(splits, *files, copied.parent, workers=1)
+    assert copied.read_bytes() == before
+    copied.write_bytes(b"damaged")
+    binarize(splits, *files, copied.parent, workers=1)
+    assert copied.read_bytes() == before
+    binarize(splits, copied, files[1], copied.parent, workers=1)
+    assert copied.read_bytes() == before
+    theirs = tmp_path / "theirs" / MODEL_NAME
+    theirs.parent.mkdir()
+    theirs.write_bytes(b"another")
+    with pytest.raises(UserError, match=rf"{theirs}: is another model than .*spm.model, and was not written by this command"):
+        binarize(splits, *files, theirs.parent, workers=1)
+    assert [path.name for path in theirs.parent.iterdir()] == [MODEL_NAME]
+    theirs.write_bytes(before)
+    binarize(splits, *files, theirs.parent, workers=1)
+    assert MODEL_NAME not in json.loads((theirs.parent / binarizing.MANIFEST_NAME).read_text())["steps"]
 
 
 def test_more_words_than_two_bytes_can_count(tmp_path, vocabulary):

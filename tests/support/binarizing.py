@@ -11,7 +11,7 @@ from support.preparation import text_lines, write_lines
 
 from veco_fairseq.data.prepare import binarizing
 from veco_fairseq.data.prepare.binarizing import parse_splits
-from veco_fairseq.data.sentencepiece import encode_text
+from veco_fairseq.data.sentencepiece import MODEL_NAME, encode_text
 
 
 def lines_with_faults(language):
@@ -57,7 +57,9 @@ def by_fairseq(folder, texts, model, dictionary, splits, languages=("xx", "yy"),
 
 
 def content(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != binarizing.MANIFEST_NAME}
+    """Its files, without the two that fairseq-preprocess does not write."""
+    ours = (binarizing.MANIFEST_NAME, MODEL_NAME)
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in ours}
 
 
 def prefixes(folder, names):

@@ -3,7 +3,8 @@
 """From raw text to translation data, byte for byte what encode_text and fairseq-preprocess make of it together.
 
 The folder has ``dict.LANG.txt``, and ``SPLIT.SRC-TGT.LANG.bin`` and ``.idx`` of every split and language; it may have several
-pairs of languages with one vocabulary. Each dictionary and each split is one step. ``binarized.json`` notes what each step
+pairs of languages with one vocabulary. The SentencePiece model is copied to it, so that ``veco translate`` finds it. The model,
+each dictionary and each split are one step. ``binarized.json`` notes what each step
 was made from, and a step that was interrupted goes on where it was.
 """
 
@@ -14,7 +15,7 @@ from typing import Any
 
 from veco_fairseq.data.prepare.encoding import Row, Step, encode_rows, remove_rest, say
 from veco_fairseq.data.prepare.growing import PROGRESS_NAME, Progress
-from veco_fairseq.data.sentencepiece import Encoder, load_sentencepiece
+from veco_fairseq.data.sentencepiece import MODEL_NAME, Encoder, load_sentencepiece
 from veco_fairseq.data.symbols import read_entries, read_symbols, require_own_pieces
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output, count_translations, read_lines
@@ -98,16 +99,21 @@ def binarize(splits: Splits, model: Path, dictionary: Path, destination: Path, *
     require_own_pieces(processor, model, symbols)
     vocabulary = {"vocabulary": checksum(model.read_bytes(), dictionary.read_bytes())}
     of_it = {name for name, step in manifest.steps.items() if step["made_from"]["vocabulary"] == vocabulary["vocabulary"]}
-    manifest.require_all({*of_it, *map(_dictionary, splits.languages), *map(splits.name, splits.prefixes)})
+    manifest.require_all({*of_it, MODEL_NAME, *map(_dictionary, splits.languages), *map(splits.name, splits.prefixes)})
+    copies_model = _copies_model(model, manifest)
     steps = []
     for split in splits.prefixes:
         name, texts = splits.name(split), splits.texts(split)
         made_from = {**vocabulary, "texts": fingerprint(texts)}
         files = {(split, side): f"{name}.{language}" for side, language in enumerate(splits.languages)}
         steps.append(Step(name, made_from, files, 0 if manifest.is_done(name, made_from) else count_translations(*texts)))
+    if copies_model and not manifest.is_done(MODEL_NAME, vocabulary):
+        _write(MODEL_NAME, model.read_bytes(), vocabulary, manifest, report={})
     for language in splits.languages:
         if not manifest.is_done(_dictionary(language), vocabulary):
-            _write_dictionary(dictionary, _dictionary(language), vocabulary, manifest)
+            # As fairseq saves it: without the flags at the ends of lines.
+            lines = [f"{entry.token} {entry.number}\n" for entry in read_entries(dictionary)]
+            _write(_dictionary(language), "".join(lines).encode(), vocabulary, manifest, report={"types": len(lines)})
     encoder = Encoder(processor, symbols, workers=1)
     progress = Progress(destination / PROGRESS_NAME)
     for split, step in zip(splits.prefixes, steps):
@@ -136,13 +142,28 @@ def _dictionary(language: str) -> str:
     return f"dict.{language}.txt"
 
 
-def _write_dictionary(dictionary: Path, name: str, made_from: dict[str, Any], manifest: Manifest) -> None:
-    """Write a dictionary as fairseq saves it: without the flags at the ends of lines."""
-    text = "".join(f"{entry.token} {entry.number}\n" for entry in read_entries(dictionary))
+def _copies_model(model: Path, manifest: Manifest) -> bool:
+    """Return whether the model is copied to the folder: no, if it is read from there, or if somebody else put it there.
+
+    Raises:
+        UserError: another model, which this command did not write, has its name there.
+    """
+    there = manifest.root / MODEL_NAME
+    if not there.exists():
+        return True
+    if there.samefile(model):
+        return False
+    if MODEL_NAME not in manifest.steps and there.read_bytes() != model.read_bytes():
+        raise UserError(f"{there}: is another model than {model}, and was not written by this command: name another folder")
+    return MODEL_NAME in manifest.steps
+
+
+def _write(name: str, content: bytes, made_from: dict[str, Any], manifest: Manifest, *, report: dict[str, Any]) -> None:
+    """Write a file that belongs to the vocabulary: one step."""
     manifest.start(name, [name])
     with atomic_output(manifest.root / name) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    manifest.finish(name, made_from, [name], {"types": text.count("\n")})
+        temporary.write_bytes(content)
+    manifest.finish(name, made_from, [name], report)
 
 
 def report_lines(reports: dict[str, dict[str, Any]]) -> list[str]:
