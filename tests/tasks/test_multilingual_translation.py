@@ -113,7 +113,9 @@ def test_mistakes_in_training_are_one_line(directions, run, tmp_path):
     shutil.copytree(directions, data)
 
     def refused(*options):
-        result = run("fairseq-train", data, *MANY, "--max-tokens", 300, "--max-update", 1, "--save-dir", tmp_path / "save", *options)
+        result = run(
+            "fairseq-train", data, *MANY, "--max-tokens", 300, "--max-update", 1, "--save-dir", tmp_path / "save", *options
+        )
         assert result.returncode == 1 and result.stderr.count("\n") == 1, result.stderr
         return result.stderr
 
