@@ -4,7 +4,8 @@
 
 An operation that mixes them with the CPU's is an error, as on a GPU. Products in fp16 are added up in fp32 and rounded,
 as a GPU's are, and there is one fp32 copy of all parameters (``--fp16``). At the end it prints how often the program
-waited for the device: where Python needs a number, or how many elements a mask chooses.
+waited for the device: where Python needs a number, or how many elements a mask chooses, and where something is copied to or
+from memory that is not pinned. The loader pins its batches.
 """
 
 # ruff: noqa: I001
@@ -27,6 +28,7 @@ WAITS = (aten._local_scalar_dense.default, aten.nonzero.default, aten.equal.defa
 PRODUCTS = (aten.mm.default, aten.mm.out, aten.addmm.default, aten.bmm.default, aten.baddbmm.default)
 ELSEWHERE = "elsewhere"
 waits = {"number": 0}
+batches = {"arrive": False}  # while a batch is copied to the device
 
 
 class Elsewhere(torch.Tensor):
@@ -69,6 +71,11 @@ def dispatch(function: Callable, arguments: Sequence[Any], options: dict[str, An
 
     asked = options.get("device")
     on_device = bool(there) if asked is None else torch.device(asked).type == ELSEWHERE
+    if function is aten.copy_.default:
+        on_device = isinstance(arguments[0], Elsewhere)
+    # A tensor without dimensions is handed over as a number.
+    crosses = (here and on_device and not batches["arrive"]) or (there and not on_device)
+    waits["number"] += bool(function in COPIES and crosses)
     on_cpu, named = tree_map(lambda leaf: leaf.on_cpu if isinstance(leaf, Elsewhere) else leaf, (arguments, options))
     if asked is not None:
         named["device"] = torch.device("cpu")
@@ -123,7 +130,11 @@ def main() -> None:
 
     def prepare_there(trainer, sample, is_dummy=False):
         sample, is_dummy = prepare_sample(trainer, sample, is_dummy)
-        return utils.move_to_cuda(sample, device=trainer.device), is_dummy
+        batches["arrive"] = True
+        try:
+            return utils.move_to_cuda(sample, device=trainer.device), is_dummy
+        finally:
+            batches["arrive"] = False
 
     fairseq_trainer.Trainer._prepare_sample = prepare_there
     loader_init = torch.utils.data.DataLoader.__init__
