@@ -151,7 +151,7 @@ def test_figures_by_hand():
     )  # fmt: skip
     task = SimpleNamespace(cfg=SimpleNamespace(no_tlm=False), target_dictionary=None, validation_names=["aa", "bb"])
     sample = {"kind": "mono", "name": "aa", "ntokens": 5, "nsentences": 1, "net_input": {}}
-    _, size, log = criterion_for(task).eval()(lambda discriminate: detection, sample)
+    _, size, log = criterion_for(task).eval()(lambda **_: detection, sample)
     assert size == 2
     with metrics.aggregate(new_root=True) as agg:
         ReplacedTokenCriterion.reduce_metrics([log, log])
@@ -168,7 +168,7 @@ def test_figures_by_hand():
     # Nothing is called replaced: no division by zero.
     detection = detection._replace(logits=-detection.logits.abs())
     with metrics.aggregate(new_root=True) as agg:
-        ReplacedTokenCriterion.reduce_metrics([criterion_for(task)(lambda discriminate: detection, sample)[2]])
+        ReplacedTokenCriterion.reduce_metrics([criterion_for(task)(lambda **_: detection, sample)[2]])
     assert agg.get_smoothed_values()["mono_mrtd_precision"] == agg.get_smoothed_values()["mono_mrtd_recall"] == 0
 
 

@@ -147,6 +147,25 @@ def test_without_a_row():
     assert nll.shape == correct.shape == (0,) and not parameters[1].grad.any()
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_rows_that_align_the_weight_change_nothing(chunk, smoothing):
+    """50 tokens become 64 rows: no softmax sees the others, none is drawn, and they have no share of the smoothing."""
+    (rows, weight, bias), gold = problem()
+    draw = None if smoothing else lambda p, place: p.sub(0.03).abs().argmin(1)
+    options = {"tokens": VOCABULARY, "needed": (True,) * 3, "scale": torch.rand(ROWS), "draw": draw, "smoothing": smoothing}
+    with torch.no_grad():
+        expected = module._by_chunks(rows, weight, bias, gold, **options)
+        wide, biases = module.aligned(weight, bias, torch.float32)
+        found = module._by_chunks(rows, wide, biases, gold, **options)
+    assert wide.shape == (64, DIM) and module.aligned(wide, biases, torch.float16)[0].shape == (64, DIM)
+    assert module.aligned(weight, bias, torch.bfloat16)[0].dtype == torch.bfloat16
+    assert torch.equal(found.drawn, expected.drawn) if draw else found.drawn is None
+    assert torch.equal(found.correct, expected.correct)
+    assert not found.gradients[1][VOCABULARY:].any() or smoothing
+    for ours, theirs in zip((found.loss, found.nll, *found.gradients), (expected.loss, expected.nll, *expected.gradients)):
+        assert torch.allclose(ours[: len(theirs)], theirs, atol=1e-5)
+
+
 @pytest.fixture
 def by_liger(monkeypatch):
     """Its kernels interpreted, on the CPU; the calls."""
@@ -155,7 +174,7 @@ def by_liger(monkeypatch):
     pytest.importorskip("liger_kernel.ops.fused_linear_cross_entropy", reason="liger-kernel is not installed")
     calls, fused = [], liger.fused_loss
     monkeypatch.setattr(liger, "serves", lambda rows: True)
-    monkeypatch.setattr(liger, "fused_loss", lambda *args: calls.append(args) or fused(*args))
+    monkeypatch.setattr(liger, "fused_loss", lambda *args, **named: calls.append(named) or fused(*args, **named))
     return calls
 
 
@@ -178,7 +197,7 @@ def test_liger_makes_no_gradient_that_is_not_needed(by_liger):
     assert parameters[1].grad is None and parameters[0].grad is not None and parameters[2].grad is not None
     with torch.no_grad():
         masked_loss(*parameters, gold)
-    assert [any(call[4]) for call in by_liger] == [True, False]
+    assert [any(call["needed"]) for call in by_liger] == [True, False]
 
 
 def test_another_version_of_liger_is_left_alone(monkeypatch, caplog):

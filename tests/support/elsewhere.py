@@ -122,6 +122,18 @@ class TorchOfTrainer:
         return torch.device(ELSEWHERE, 0)
 
 
+def uncounted(function: Callable) -> Callable:
+    """What moves the parameters to the device, or saves them, has to wait."""
+
+    def call(*arguments, **options):
+        before = waits["number"]
+        result = function(*arguments, **options)
+        waits["number"] = before
+        return result
+
+    return call
+
+
 def main() -> None:
     _setup_privateuseone_for_python_backend(ELSEWHERE, backend_module=Backend())
     fairseq_trainer = sys.modules[train.Trainer.__module__]
@@ -137,6 +149,8 @@ def main() -> None:
             batches["arrive"] = False
 
     fairseq_trainer.Trainer._prepare_sample = prepare_there
+    for owner, name in ((fairseq_trainer.Trainer, "__init__"), (train.checkpoint_utils, "save_checkpoint")):
+        setattr(owner, name, uncounted(getattr(owner, name)))
     loader_init = torch.utils.data.DataLoader.__init__
     torch.utils.data.DataLoader.__init__ = lambda *args, **options: loader_init(*args, **{**options, "pin_memory": False})
     torch.cuda.current_device = lambda: 0  # which fairseq's fp32 copy is asked for

@@ -51,6 +51,7 @@ FORKS = "the data loaders' processes import everything again where Python does n
 SPEED = (
     Patch("fairseq.utils:multi_tensor_total_norm", ".optim.norms:total_norm", "without Apex it has a kernel for each parameter"),
     Patch("fairseq.utils:multi_tensor_l2norm_available", ".optim.norms:AVAILABLE", "see the line above"),
+    Patch(f"{TRAINER}.clip_grad_norm", ".optim.norms:clip_grad_norm", "a GPU is waited for three times to read the norm"),
     Patch("fairseq.optim.adam:Adam.step", ".optim.fused_adam:step", "it makes eight passes over all parameters"),
     Patch("fairseq.modules.fairseq_dropout:FairseqDropout.forward", ".modules.dropout:forward",
           "on a CPU, its random numbers take a tenth of an update"),

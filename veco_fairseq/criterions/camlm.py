@@ -76,6 +76,7 @@ class CamlmCriterion(PretrainingCriterion):
             plug_in=sample["kind"] in self.plugged_in,
             stop_gradient=self.stop_gradient,
             vocabulary=self.vocabulary(model, sample),
+            places=sample.get("places"),
         )
 
         def nll(branch: str, of_x: bool) -> Tensor:

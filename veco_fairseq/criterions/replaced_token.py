@@ -80,7 +80,7 @@ class ReplacedTokenCriterion(PretrainingCriterion):
         """
         concatenated = "tlm_tokens" in sample["net_input"]
         of_generator, of_discriminator = ("tlm", "trtd") if concatenated else ("mlm", "mrtd")
-        found = model(**sample["net_input"], discriminate=self.trtd or not concatenated)
+        found = model(**sample["net_input"], discriminate=self.trtd or not concatenated, places=sample.get("places"))
         kind, masked = sample["kind"], len(found.nll)
         losses = dict.fromkeys(("mlm", "tlm", "mrtd", "trtd"), 0.0)
         losses[of_generator] = found.nll.sum()  # equation 1

@@ -10,6 +10,7 @@ import torch
 from fairseq.data import Dictionary, FairseqDataset, data_utils
 from torch import Tensor
 
+from veco_fairseq.data.masking import masked_places
 from veco_fairseq.data.plan import KINDS
 from veco_fairseq.data.sources import Stream
 
@@ -55,13 +56,15 @@ class PretrainingDataset(FairseqDataset):
         if stream.tlm:
             joined = [self._concatenate(x, y) for x, y in sides]
             net_input["tlm_tokens"], net_input["tlm_targets"] = (self._collate(column) for column in zip(*joined))
+        pad = self.dictionary.pad()
         names = {stream.sources[identity].name for identity in np.unique(examples["source"])}
         return {
             "kind": kind,
             "name": names.pop() if len(names) == 1 else None,
             "net_input": net_input,
+            "places": {name: masked_places(part, pad) for name, part in net_input.items() if name.endswith("targets")},
             "nsentences": len(examples),
-            "ntokens": int(tokens.ne(self.dictionary.pad()).sum()),
+            "ntokens": int(tokens.ne(pad).sum()),
         }
 
     def _masked(self, kind: str, example) -> list[tuple[Tensor, Tensor]]:

@@ -2,12 +2,30 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Masks for one sequence, which depend only on its random generator."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from fairseq.data import Dictionary
 from torch import Tensor
+
+
+def masked_places(targets: Tensor, pad: int) -> Tensor:
+    """Return where ``targets``, flattened, have no padding: ascending, (masked). On a GPU this waits for it."""
+    return targets.flatten().ne(pad).nonzero().squeeze(1)
+
+
+def positions(places: Tensor, shape: Sequence[int]) -> tuple[Tensor, ...]:
+    """Return the indices of ``places`` for each dimension of ``shape``, as torch.unravel_index does.
+
+    That function copies the shape to a GPU, and waits for it.
+    """
+    found = []
+    for size in reversed(shape):
+        found.append(places % size)
+        places = places // size
+    return tuple(reversed(found))
 
 
 class Corruption(NamedTuple):

@@ -140,6 +140,7 @@ class VecoModel(PretrainingModel):
         plug_in: bool = True,
         stop_gradient: bool = True,
         vocabulary: Subset | None = None,
+        places: dict[str, Tensor] | None = None,
     ) -> dict[str, MaskedPrediction]:
         """Return all predictions for one kind of batch: CA-MLM's from H and S, and TLM's (VECO, equation 1, section 4).
 
@@ -151,6 +152,8 @@ class VecoModel(PretrainingModel):
             plug_in: also compute S; without it this is XLM's MLM.
             stop_gradient: treat H^L as a constant in S (section 2.2).
             vocabulary: the tokens to choose the predictions from, with all targets among them; None for all tokens.
+            places: where "targets" and "tlm_targets" have masked positions (:func:`masked_places`), so that a GPU need not be
+                waited for to find them.
 
         Returns:
             The predictions by branch: "h", "s" (if plugged in), "tlm" (if given). While the backbone is frozen, training
@@ -163,6 +166,7 @@ class VecoModel(PretrainingModel):
             table, (of_both, *of_joined) = embed_tokens.with_table(both, *joined, only=vocabulary and vocabulary.tokens)
             hidden = self.unplugged(both, of_both).unflatten(0, tokens.shape[:2])
             branches = {"h": (hidden, targets)}
+            of = places and {"h": places["targets"], "s": places["targets"], "tlm": places.get("tlm_targets")}
             output, pad = OutputLayer(self.encoder.lm_head, table, vocabulary), self.encoder.dictionary.pad()
             if plug_in:
                 # Each side's memory is the other side's H: x attends to y, and y to x.
@@ -173,11 +177,11 @@ class VecoModel(PretrainingModel):
             if self.backbone_is_frozen and self.training:
                 # Only S has something to train.
                 with torch.no_grad():
-                    fixed = predict({"h": branches.pop("h")}, output, pad)
-                return {**fixed, **predict(branches, output, pad)}
+                    fixed = predict({"h": branches.pop("h")}, output, pad, of)
+                return {**fixed, **predict(branches, output, pad, of)}
             if tlm_tokens is not None:
                 branches["tlm"] = (self.unplugged(tlm_tokens, *of_joined), tlm_targets)
-            return predict(branches, output, pad)
+            return predict(branches, output, pad, of)
 
     def kept_states(self, apart: Tensor, joined: Tensor | None) -> list[Tensor]:
         """Return H, S and TLM's states, as :meth:`forward` computes them."""

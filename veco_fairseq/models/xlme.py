@@ -11,6 +11,7 @@ from fairseq import utils
 from fairseq.models import register_model, register_model_architecture
 from torch import Tensor
 
+from veco_fairseq.data.masking import masked_places, positions
 from veco_fairseq.data.roots import MASK
 from veco_fairseq.models.base import PretrainingModel, encoder_architecture, refuse_untied
 from veco_fairseq.models.veco import VecoEncoder
@@ -112,6 +113,7 @@ class XlmeModel(PretrainingModel):
         tlm_tokens: Tensor | None = None,
         tlm_targets: Tensor | None = None,
         discriminate: bool = True,
+        places: dict[str, Tensor] | None = None,
     ) -> Detection:
         """Run one kind of batch: concatenated pairs on bitext with TLM, single sequences x and y otherwise.
 
@@ -120,14 +122,16 @@ class XlmeModel(PretrainingModel):
             targets: the original tokens at the masked positions, padding elsewhere, (2, batch, length).
             tlm_tokens, tlm_targets: the same for concatenated pairs [e; f], (batch, length of both).
             discriminate: whether to run the discriminator after the generator.
+            places: as in :meth:`veco_fairseq.models.veco.VecoModel.forward`.
         """
         if tlm_tokens is None:
-            tokens, targets = tokens.flatten(0, 1), targets.flatten(0, 1)
+            name, tokens, targets = "targets", tokens.flatten(0, 1), targets.flatten(0, 1)
         else:
-            tokens, targets = tlm_tokens, tlm_targets
+            name, tokens, targets = "tlm_targets", tlm_tokens, tlm_targets
         pad = self.generator.dictionary.pad()
-        chosen = targets.ne(pad)  # M
-        original = torch.where(chosen, targets, tokens)  # x; tokens is x^masked
+        flat = masked_places(targets, pad) if places is None else places[name]
+        chosen = positions(flat, targets.shape)  # M
+        original = torch.where(targets.ne(pad), targets, tokens)  # x; tokens is x^masked
         with self.autocast(tokens.device):
             table, (embeddings,) = self.generator.sentence_encoder.embed_tokens.with_table(tokens)
             states = self.generator(tokens, token_embeddings=embeddings)
@@ -137,8 +141,8 @@ class XlmeModel(PretrainingModel):
             if not discriminate:
                 return Detection(nll, correct)
             # Equations 2 and 4: x^corrupt. No gradient flows through a token.
-            corrupt = original.masked_scatter(chosen, sampled)
-            real = original.ne(pad)
+            corrupt = original.index_put(chosen, sampled)
+            real = original.ne(pad).nonzero(as_tuple=True)
             logits = self.detection_head(self.unplugged(corrupt)[real])
         return Detection(nll, correct, logits.float(), corrupt.ne(original)[real])
 

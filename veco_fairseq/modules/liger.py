@@ -65,7 +65,7 @@ def fused_loss(
         logits_a_chunk: the most logits in memory at a time, but at least those of one row.
 
     Returns:
-        NLL in nats, fp32, (n); whether it is the likeliest token, (n); gradients, each of its parameter's type. The
+        NLL in nats, fp32, (n); whether it is the likeliest token, (n); gradients, None where not needed. The
         weight's gradient is added up in fp32 and rounded once to the rows' type.
     """
     n, dim = rows.shape
@@ -83,5 +83,4 @@ def fused_loss(
         # Liger chooses its chunk of rows from this ratio of logits to a row's own numbers, rounded up to a power of two.
         chunk_mem_const=max(1, logits_a_chunk // (2 * n * dim)),
     )
-    of_parameters = zip(gradients, needed, (rows, weight, bias))
-    return nll, likeliest.eq(gold), [g.to(p.dtype) if is_needed else None for g, is_needed, p in of_parameters]
+    return nll, likeliest.eq(gold), [g if is_needed else None for g, is_needed in zip(gradients, needed)]

@@ -18,6 +18,10 @@ LOGITS_A_CHUNK = 2**27
 TIMES_IN_16_BITS = 3
 # A GPU has four times as many: every chunk reads the whole weight and its gradient again.
 TIMES_ON_A_GPU = 4
+# Products of 16-bit numbers on a GPU take the fast kernels if their sides are multiples of this.
+ALIGNED = 64
+# The bias of the rows that are added for this: no softmax sees them.
+NEVER = -1e30
 # The most rows at a time on a CPU, where more make no product faster.
 ROWS_A_CHUNK = 1536
 # The most tokens whose logits a CPU multiplies at a time: the products stay small, and copies of them stay in its cache.
@@ -121,7 +125,7 @@ class _MaskedLoss(torch.autograd.Function):
     def backward(ctx, scale, *_):
         rows, weight, bias, gold = ctx.saved_tensors
         gradients, ctx.gradients = ctx.gradients, None
-        if gradients is None or rows.dtype == torch.float16 or not torch.equal(scale, scale[:1].expand_as(scale)):
+        if gradients is None or rows.dtype == torch.float16 or not _all_equal(scale):
             needed = ctx.needs_input_grad[:3]
             *_, gradients = _computed(rows, weight, bias, gold, needed=needed, scale=scale, smoothing=ctx.smoothing)
         elif len(scale):
@@ -129,20 +133,36 @@ class _MaskedLoss(torch.autograd.Function):
         return *gradients, None, None, None
 
 
+def _all_equal(scale: Tensor) -> bool:
+    """Return whether all entries are the same; a GPU is not waited for if all are one, as in the gradient of a sum."""
+    return scale.stride(0) == 0 or torch.equal(scale, scale[:1].expand_as(scale))
+
+
 def _computed(
     rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, needed, scale=None, draw=None, smoothing: float = 0.0
 ) -> Losses:
     """Compute everything, and the ``needed`` gradients of the sum of ``scale`` * loss."""
-    if draw is None and not smoothing and liger.serves(rows):
+    fused, parameters = draw is None and not smoothing and liger.serves(rows), (rows, weight, bias)
+    if (fused or rows.device.type != "cpu") and rows.dtype != torch.float32:
+        weight, bias = aligned(weight, bias, rows.dtype)
+    if fused:
         nll, correct, gradients = liger.fused_loss(
             rows, weight, bias, gold, needed=needed, scale=scale, logits_a_chunk=TIMES_ON_A_GPU * LOGITS_A_CHUNK
         )
-        return Losses(nll, nll.detach().clone(), correct, None, gradients)
-    return _by_chunks(rows, weight, bias, gold, needed=needed, scale=scale, draw=draw, smoothing=smoothing)
+        found = Losses(nll, nll.detach().clone(), correct, None, gradients)
+    else:
+        found = _by_chunks(
+            rows, weight, bias, gold, tokens=len(parameters[1]), needed=needed, scale=scale, draw=draw, smoothing=smoothing
+        )
+    # ... without the rows that were added
+    gradients = [g if g is None else g[: len(p)].to(p.dtype) for g, p in zip(found.gradients, parameters)]
+    return found._replace(gradients=gradients)
 
 
-def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, needed, scale, draw, smoothing) -> Losses:
-    """Compute the same by chunks of rows and, in each, by blocks of tokens, without Liger's kernels.
+def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, tokens, needed, scale, draw, smoothing) -> Losses:
+    """Compute the same by chunks of rows and, in each, by blocks of tokens, without Liger's kernels; gradients in fp32.
+
+    Weight and bias may have more rows than the ``tokens`` of the vocabulary (see :func:`aligned`).
 
     The first pass makes the logits of each block and adds up their exp; the second one makes their gradients. In between
     they are kept, since reading them costs less than multiplying again.
@@ -181,7 +201,7 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, need
             for at, logits in part.strips():
                 at_target[at] += logits.gather(1, part.target[at]).mul_(part.has_target[at])
                 if smoothing:
-                    of_all[at] += logits.sum(1, keepdim=True)
+                    of_all[at] += logits[:, : max(0, tokens - part.tokens.start)].sum(1, keepdim=True)
                 before, top[at] = top[at].clone(), torch.maximum(top[at], logits.amax(1, keepdim=True))
                 total[at] *= (before - top[at]).exp_()
                 total[at] += logits.sub_(top[at]).exp_().sum(1, keepdim=True)
@@ -190,17 +210,17 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, need
         nll[here] = (total - at_target).squeeze(1)
         loss[here] = nll[here]
         if smoothing:
-            loss[here] += smoothing * (at_target - of_all / vocabulary).squeeze(1)
+            loss[here] += smoothing * (at_target - of_all / tokens).squeeze(1)
         for part in blocks if any(needed) or draw is not None else ():
             for at, p in part.strips():
                 p.sub_(total[at]).exp_()
                 place = slice(start + at.start, start + at.stop)
                 if draw is not None:
-                    drawn[place] = draw(p, place)
-                # d loss / d logits = softmax - (1 - smoothing) one-hot - smoothing / vocabulary
+                    drawn[place] = draw(p[:, :tokens], place)
+                # d loss / d logits = softmax - (1 - smoothing) one-hot - smoothing / tokens
                 p.scatter_add_(1, part.target[at], part.has_target[at] * (smoothing - 1))
                 if smoothing:
-                    p.sub_(smoothing / vocabulary)
+                    p.sub_(smoothing / tokens)
                 if scale is not None:
                     p.mul_(scale[place].unsqueeze(1))
                 part.logits[at] = p
@@ -212,9 +232,19 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, need
             if d_weight is not None:  # the first chunk writes it, and the others add to it
                 put = torch.Tensor.add_ if start else torch.Tensor.copy_
                 put(d_weight[part.tokens], torch.mm(gradient.t(), x))
-    gradients = [of_rows, d_weight, d_bias]
-    parameters = (rows, weight, bias)
-    return Losses(loss, nll, correct, drawn, [g if g is None else g.to(p.dtype) for g, p in zip(gradients, parameters)])
+    return Losses(loss, nll, correct, drawn, [of_rows, d_weight, d_bias])
+
+
+def aligned(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return a copy of the weight in ``dtype``, and the bias, with as many rows as makes a multiple of :data:`ALIGNED`.
+
+    The logits of 250,002 tokens would lie two numbers beside the borders at which a GPU reads fast. The rows that are added
+    have a probability of 0, and no gradient.
+    """
+    size = math.ceil(len(weight) / ALIGNED) * ALIGNED
+    table, biases = weight.new_zeros((size, weight.shape[1]), dtype=dtype), bias.new_full((size,), NEVER, dtype=torch.float32)
+    table[: len(weight)], biases[: len(bias)] = weight, bias
+    return table, biases
 
 
 class _Block:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from veco_fairseq.data.masking import masked_places, positions
 from veco_fairseq.modules.lm_head import LMHead
 from veco_fairseq.modules.masked_loss import masked_loss
 
@@ -64,7 +65,9 @@ class OutputLayer(NamedTuple):
         return masked_loss(rows, self.table, bias, gold)
 
 
-def predict(branches: dict[str, tuple[Tensor, Tensor]], output: OutputLayer, pad: int) -> dict[str, MaskedPrediction]:
+def predict(
+    branches: dict[str, tuple[Tensor, Tensor]], output: OutputLayer, pad: int, places: dict[str, Tensor] | None = None
+) -> dict[str, MaskedPrediction]:
     """Return the predictions of the masked tokens, computed only for their rows, and in one pass for all branches.
 
     Args:
@@ -72,15 +75,16 @@ def predict(branches: dict[str, tuple[Tensor, Tensor]], output: OutputLayer, pad
             without dim: the original token at masked positions, padding elsewhere.
         output: the softmax.
         pad: the id of padding.
+        places: by the branches' names, :func:`masked_places`, where the loader has found them.
     """
-    # Finding the masked positions waits for the GPU, so it is done once for all branches with the same targets.
-    found = {id(targets): targets.ne(pad).nonzero(as_tuple=True) for _, targets in branches.values()}
-    places = [found[id(targets)] for _, targets in branches.values()]
-    rows = torch.cat([states[place] for place, (states, _) in zip(places, branches.values())])
-    gold = torch.cat([targets[place] for place, (_, targets) in zip(places, branches.values())])
-    nll, correct = output.nll(rows, gold)
+    if places is None:
+        places = {name: masked_places(targets, pad) for name, (_, targets) in branches.items()}
     # A position begins with the side or, in a concatenation, with the row.
-    from_x = [first.eq(0) if others[1:] else torch.zeros_like(first, dtype=torch.bool) for first, *others in places]
+    found = [positions(places[name], targets.shape) for name, (_, targets) in branches.items()]
+    rows = torch.cat([states[position] for position, (states, _) in zip(found, branches.values())])
+    gold = torch.cat([targets[position] for position, (_, targets) in zip(found, branches.values())])
+    nll, correct = output.nll(rows, gold)
+    from_x = [first.eq(0) if others[1:] else torch.zeros_like(first, dtype=torch.bool) for first, *others in found]
     counts = list(map(len, from_x))
     return {
         name: MaskedPrediction(*of_branch) for name, *of_branch in zip(branches, nll.split(counts), correct.split(counts), from_x)
