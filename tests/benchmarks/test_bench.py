@@ -6,15 +6,30 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from conftest import error_line
 from support.exported import LINES, make_translation
 
+from veco_fairseq.arguments import Parser
+from veco_fairseq.benchmarks import kernels
 from veco_fairseq.benchmarks.softmax import due_rows
 from veco_fairseq.benchmarks.systems import Memory, Search, with_fairseq, with_generate, with_transformers
 from veco_fairseq.checkpoints.bart import export_translation
 from veco_fairseq.checkpoints.huggingface import import_transformers
 from veco_fairseq.checkpoints.translation import read_translation
+from veco_fairseq.commands import bench
 from veco_fairseq.data.sentencepiece import load_sentencepiece
+
+
+@pytest.mark.parametrize("words, threads", [(["--threads", "3"], 3), ([], None)])
+def test_threads_are_those_asked_for(monkeypatch, words, threads):
+    asked = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    monkeypatch.setattr(kernels, "head", lambda args: {})
+    parser = Parser()
+    bench.add_arguments(parser)
+    bench.main(parser.parse_args(["head", *words]))
+    assert asked == [threads] * (threads is not None)
 
 
 def test_pretrain(run, tmp_path):
@@ -22,6 +37,7 @@ def test_pretrain(run, tmp_path):
     result = run("scripts/bench.py", "pretrain", *options, "--json", tmp_path / "bench.json")
     assert result.returncode == 0, result.stderr
     figures = json.loads((tmp_path / "bench.json").read_text())
+    assert figures["options"]["arch"] == "veco_tiny" and figures["options"]["tokens"] == 64
     ours, peer = figures["camlm"], figures["fairseq masked_lm"]
     assert ours["tokens"] == 2 * peer["tokens"] == 128  # a monolingual and a bitext batch
     # The same encoder; cross-attention is ours alone, and fairseq's RoBERTa is of today's sizes otherwise.

@@ -5,6 +5,7 @@
 import platform
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,6 +22,16 @@ def test_the_report_of_this_machine(run):
     lines = dict(line.split(None, 1) for line in result.stdout.splitlines())
     assert lines["python"].startswith(platform.python_version()) and lines["torch"].split("+")[0] in torch.__version__
     assert lines["fairseq-fixed"] == "0.12.3.1" and "processor" in lines and "bf16" in lines
+
+
+@pytest.mark.parametrize("major, bf16", [(7, "no bf16: --amp"), (8, "bf16"), (9, "bf16")], ids=["V100", "A100", "H100"])
+def test_gpus_with_bf16(monkeypatch, major, bf16):
+    """From Ampere on, which is 8.0."""
+    gpu = SimpleNamespace(name="a GPU", major=major, total_memory=40 * 2**30)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", {0: gpu}.get)
+    assert dict(doctor.gpus_of_pytorch())["GPU 0"] == f"a GPU, 40 GiB, {bf16}"
 
 
 def test_conflicts_and_what_to_do():

@@ -61,8 +61,10 @@ def test_bars(tmp_path, monkeypatch):
     plot_bars(bars, "BLEU", "title", tmp_path / "bars.png")
     axes = plt.gcf().axes[0]
     last, first = (sorted((bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in drawn) for drawn in axes.containers)
-    assert [round(place) for place, _ in last] == [0, 1] and [height for _, height in last] == [30.0, 40.0]
-    assert [(round(place), height) for place, height in first] == [(1, 35.0)]
+    # side by side around the group's place, each 0.4 wide
+    assert [round(place, 6) for place, _ in last] == [-0.2, 0.8] and [height for _, height in last] == [30.0, 40.0]
+    assert [(round(place, 6), height) for place, height in first] == [(1.2, 35.0)]
+    assert axes.get_axisbelow() is True  # no line of the grid crosses a bar
     assert [label.get_text() for label in axes.get_xticklabels()] == ["en-de", "en-fr"]
     assert plt.imread(tmp_path / "bars.png").shape[:2] == (600, 960)  # 6.4 by 4 inches
 

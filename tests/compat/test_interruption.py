@@ -17,6 +17,7 @@ import torch
 from conftest import REPOSITORY
 from support.training import OPTIONS, logged
 
+from veco_fairseq.compat import plateau, stopping
 from veco_fairseq.compat.stopping import finished
 
 UPDATES = 14
@@ -117,3 +118,24 @@ def test_what_has_ended_a_training(updates, limits, reason):
     cfg = SimpleNamespace(optimization=optimization, checkpoint=SimpleNamespace(patience=-1))
     trainer = SimpleNamespace(cfg=cfg, get_num_updates=lambda: updates, cumulative_training_time=lambda: 2.5 * 3600)
     assert finished(trainer, 2) == reason
+
+
+@pytest.mark.parametrize("reset, goes_on", [((), True), (("optimizer",), False), (("meters",), False)], ids=str)
+def test_patience_counts_anew_where_the_optimizer_or_the_meters_do(monkeypatch, reset, goes_on):
+    """... and goes on counting in a training that goes on."""
+    names = ("optimizer", "meters", "lr_scheduler", "dataloader")
+    cfg = SimpleNamespace(no_save=True, **{f"reset_{name}": name in reset for name in names})
+    optimization = SimpleNamespace(max_update=0, max_epoch=0, stop_time_hours=0)
+    whole = SimpleNamespace(optimization=optimization, distributed_training=None, checkpoint=SimpleNamespace(patience=-1))
+    trainer = SimpleNamespace(cfg=whole, get_num_updates=lambda: 5)
+    counts, ended = SimpleNamespace(best=None), []
+    monkeypatch.setattr(
+        stopping, "_fairseq_load_checkpoint", lambda *_: ({"early_stopping": {"best": 7.5}}, SimpleNamespace(next_epoch_idx=2))
+    )
+    monkeypatch.setattr(stopping.distributed_utils, "is_master", lambda cfg: True)
+    monkeypatch.setattr(stopping, "highest", lambda trainer, flag: flag)
+    monkeypatch.setattr(stopping, "note_signals", lambda: None)
+    monkeypatch.setattr(stopping, "early_stopping", lambda: counts)
+    monkeypatch.setattr(plateau, "end_epoch_of", lambda state, trainer: ended.append(state))
+    stopping.load_checkpoint(cfg, trainer)
+    assert counts.best == (7.5 if goes_on else None) and len(ended) == goes_on

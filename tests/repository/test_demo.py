@@ -3,6 +3,7 @@
 """scripts/demo.sh, with stand-ins for what it runs: its stages, their logs and times, and what becomes of one that fails."""
 
 import re
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
@@ -96,3 +97,15 @@ def test_without_an_option_it_writes_into_demo_out(demo, tmp_path):
         and "does nothing twice." in result.stdout
         and not calls
     )
+
+
+@pytest.mark.parametrize("h, s, said", [
+    (5.3, 4.9, "S is 0.40 bits below H: the cross-attention has learnt to look"),
+    (5.2, 4.9, "S is 0.30 bits below H: the cross-attention has learnt to look"),
+    (5.0, 4.9, "S is 0.10 bits below H: the cross-attention has not yet learnt to look"),
+    (4.9, 5.9, "S is 1.00 bits above H: the cross-attention has not yet learnt to look"),
+])  # fmt: skip
+def test_the_verdict_on_the_cross_attention(h, s, said):
+    """It has learnt only where S is clearly the better of the two."""
+    verdict = runpy.run_path(str(REPOSITORY / "scripts/demo_report.py"))["verdict"]
+    assert verdict({"h": h, "s": s}) == said
