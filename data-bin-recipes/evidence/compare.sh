@@ -2,7 +2,8 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
 # Run all comparisons, the most telling ones first. Start it as often as the machine has cores: each takes the next job
-# that nobody is at work on. A job that was stopped goes on where it was; one that has ended is not run again.
+# that nobody is at work on. A job that was stopped goes on where it was; one that has ended is not run again, nor is one
+# whose line is in --results, which another machine may have written.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/arms.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/jobs.sh"
@@ -37,6 +38,8 @@ pretraining() {
 # grid ARM DATA: the learning rates, and then more dropout with the best of them; sets NEEDED to the last job's name.
 grid() {
     local rate name needs
+    NEEDED=
+    [[ ! -v ENDED[${PREFIX}grid.$1.$2] ]] || return 0
     pretraining "$1" 1
     needs=
     for rate in "${RATES[@]}"; do
@@ -56,7 +59,7 @@ scored() {
     grid "${GRID[@]}"
     needs=$NEEDED
     pretraining "$1" "$3"
-    job "${PREFIX}finetune.$name" "$needs $NEEDED" finetune.sh "${options[@]}"
+    job "${PREFIX}finetune.$name" "$needs $NEEDED" finetune.sh "${options[@]}" --results "$results"
     job "${PREFIX}evaluate.$name" "${PREFIX}finetune.$name" evaluate.sh "${options[@]}" --results "$results"
 }
 
@@ -78,6 +81,12 @@ understood() {
         judged "${row[@]}" "$1"
     done
 }
+
+ended=
+[[ ! -e $results ]] || ended=$(python "$recipe/results.py" "$OUT" ended "$results")
+for name in $ended; do
+    ENDED[$name]=1
+done
 
 texts captions
 local=(${OPTIONS[local]:+--local "${OPTIONS[local]}"})
@@ -144,6 +153,7 @@ for seed in "${SEEDS[@]}"; do
     done
 done
 
+leave_out_unneeded
 if [[ -n ${OPTIONS[list]} ]]; then
     list_jobs
     exit

@@ -23,4 +23,4 @@ step "translation, $RUN" "$result.out" to_file "{}" fairseq-generate "$OUT/$TEXT
 python "$REPOSITORY/scripts/score.py" --generate-output "$result.out" --reference "$OUT/raw/${TEST//@/$SRC-$TGT}.$TGT" \
     --lang "$TGT" --json "$result.json"
 [[ -z ${OPTIONS[results]} ]] ||
-    python "$REPOSITORY/data-bin-recipes/evidence/results.py" "$OUT" record "$RUN" "${OPTIONS[results]}"
+    python "$REPOSITORY/data-bin-recipes/evidence/results.py" "$OUT" record "$RUN" "${OPTIONS[results]}" --set "${OPTIONS[set]}"

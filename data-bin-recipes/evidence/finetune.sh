@@ -2,12 +2,12 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
 # Fine-tune one arm of the comparisons on pairs, until validation gets no better. Without --lr and --dropout, those that
-# validation prefers in the grid of the first seed.
+# validation prefers in the grid of the first seed, of this folder or of --results.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/arms.sh"
 
 PROGRAM=fairseq-train
-parse_options out= set=captions arm=veco data= lr= dropout= seed=1 pretraining=1 try -- "$@"
+parse_options out= set=captions arm=veco data= lr= dropout= seed=1 pretraining=1 results= try -- "$@"
 choose_out evidence
 comparisons
 : "${OPTIONS[data]:=${SIZES[0]}}"

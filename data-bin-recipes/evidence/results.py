@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""What the fine-tunings of a folder gave: the learning rate and dropout that validation prefers, and a line of JSON for each."""
+"""What the fine-tunings of a folder gave: the learning rate and dropout that validation prefers, and a line of JSON for each.
+
+The lines are enough to go on with the comparisons on another machine: they tell what has ended, and what validation preferred.
+"""
 
 import argparse
 import json
@@ -10,6 +13,8 @@ import shlex
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
+
+from figures import read_results as read_lines
 
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.cli import run
@@ -24,6 +29,7 @@ NAME = re.compile(
     r"(?P<arm>.+)\.p(?P<pretraining>\d+)\.(?P<data>\S+\.\d+)\.lr(?P<lr>\S+)\.dropout(?P<dropout>\S+)\.s(?P<seed>\d+)"
 )
 
+FIRST = {"pretraining": "1", "seed": "1"}  # the seeds of a grid
 JUDGED = re.compile(r"(?P<task>\w+)/(?P<arm>.+)\.(?P<plug>in|out)\.p(?P<pretraining>\d+)\.s(?P<seed>\d+)")
 
 
@@ -56,12 +62,42 @@ def finished(out: Path) -> list[Run]:
     ]
 
 
+def grid_of(runs: list[Run], arm: str, data: str) -> list[Run]:
+    """The runs of this arm and data among which validation chooses: those of the first seeds."""
+    return [run for run in runs if run.settings.items() >= {"arm": arm, "data": data, **FIRST}.items()]
+
+
 def chosen(runs: list[Run], arm: str, data: str) -> Run:
     """The run of this arm and data, of the first seeds, that has the lowest validation loss; the test set has no say."""
-    grid = [run for run in runs if run.settings.items() >= {"arm": arm, "data": data, "pretraining": "1", "seed": "1"}.items()]
+    grid = grid_of(runs, arm, data)
     if not grid:
         raise UserError(f"{arm}, {data}: no fine-tuning to choose from has ended: run finetune.sh with some --lr first")
     return min(grid, key=lambda run: run.best)
+
+
+def preferred(out: Path, arm: str, data: str, results: Path | None) -> dict[str, str]:
+    """The settings that validation prefers for this arm and data: those of the line in the results, if one has a grid."""
+    for line in read_lines(results) if results and results.is_file() else []:
+        if line.get("grid") and line.items() >= {"kind": "translation", "arm": arm, "data": data}.items():
+            return line
+    return chosen(finished(out), arm, data).settings
+
+
+def ended(lines: list[dict]) -> list[str]:
+    """The names that compare.sh gives to the jobs with these results, and grid.ARM.DATA for the grids."""
+    names = []
+    for line in lines:
+        prefix = "" if line.get("set", "captions") == "captions" else f"{line['set']}."
+        if line["kind"] == "translation":
+            run = "{arm}.p{pretraining}.{data}.s{seed}".format(**line)
+            names += [f"{prefix}finetune.{run}", f"{prefix}evaluate.{run}"]
+            if line.get("grid"):
+                names.append(f"{prefix}grid.{line['arm']}.{line['data']}")
+        elif line["kind"] == "cost":
+            names.append("cost.{arm}.s{seed}".format(**line))
+        else:
+            names.append("understand.{task}.{arm}.{plug}.p{pretraining}.s{seed}".format(**line))
+    return names
 
 
 def command(out: Path, begun: str) -> str:
@@ -89,6 +125,7 @@ def translation(out: Path, name: str) -> dict:
     generated = (out / f"scores/{name}.out").read_text(encoding="utf-8")
     speed = re.findall(r"\(([\d.]+) sentences/s", generated)
     state = read_checkpoint(out / f"finetuned/{name}/checkpoint_best.pt", mapped=True)
+    grid = grid_of(finished(out), run.settings["arm"], run.settings["data"]) if run.settings.items() >= FIRST.items() else []
     return {
         "kind": "translation",
         **{key: value for key, value in run.settings.items() if not key.isdigit()},
@@ -100,6 +137,7 @@ def translation(out: Path, name: str) -> dict:
         "seconds": round(state["extra_state"]["previous_training_time"]),
         "sentences_per_second": float(speed[-1]) if speed else None,
         "curve": run.curve,
+        **({"grid": {"lr{lr}.dropout{dropout}".format(**of.settings): of.best[0] for of in grid}} if len(grid) > 1 else {}),
         "command": command(out, f"finetuned/{name}.begun"),
         "commit": commit(),
     }
@@ -146,13 +184,20 @@ def main() -> None:
     best = commands.add_parser("best", help="print the learning rate and the dropout that validation prefers")
     best.add_argument("arm")
     best.add_argument("data")
+    best.add_argument("--results", type=Path, metavar="FILE", help="lines of results; one of this arm and data counts first")
     record = commands.add_parser("record", help="add a run's line to a file")
     record.add_argument("name", help="of a fine-tuning; TASK/NAME of understanding; cost/NAME of a pre-training's folder")
     record.add_argument("file", type=Path)
+    record.add_argument("--set", default="captions", help="the texts, where the results tell of more than one set")
+    told = commands.add_parser("ended", help="print the names of the jobs whose results are in a file")
+    told.add_argument("file", type=Path)
     args = parser.parse_args()
     if args.command == "best":
-        settings = chosen(finished(args.out), args.arm, args.data).settings
+        settings = preferred(args.out, args.arm, args.data, args.results)
         print(settings["lr"], settings["dropout"])
+        return
+    if args.command == "ended":
+        print("\n".join(ended(read_lines(args.file))))
         return
     args.file.parent.mkdir(parents=True, exist_ok=True)
     with open(args.file, "a", encoding="utf-8") as file:  # several processes may add lines
@@ -160,6 +205,7 @@ def main() -> None:
             line = cost(args.out, args.name.removeprefix("cost/"))
         else:
             line = (judged if "/" in args.name else translation)(args.out, args.name)
+        line |= {"set": args.set} if args.set != "captions" else {}
         file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 

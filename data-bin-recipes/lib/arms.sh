@@ -14,7 +14,8 @@ about dropout X "dropout of fine-tuning"
 about set "captions|bible" "captions: image captions, after pre-training on other texts; bible: languages with little text"
 about task TASK "xnli, udpos or pud (fine-tuned), or tatoeba or flores (retrieval, without training)"
 about plug "out|in" "in: predict a sentence from [H; S], with its translation; needs translate-train"
-about results FILE "add a line of JSON for each run to this file (compare.sh and cost.sh: default results.jsonl in --out)"
+about results FILE "the file with a line of JSON for each run, to which those of this run are added; finetune.sh reads it \
+(compare.sh and cost.sh: default results.jsonl in --out)"
 
 # comparisons: sets SRC, and PAIRS of pre-training, for --set; with --try the settings are smaller.
 comparisons() {
@@ -164,11 +165,13 @@ grid_of() {
     ((${2##*.} <= 2000)) || GRID[1]=${GRID_DATA[-1]}
 }
 
-# choose: sets --lr and --dropout, where they are not given, to those of the lowest validation loss in the grid.
+# choose: sets --lr and --dropout, where they are not given, to those of the lowest validation loss in the grid; to those in
+# --results, where the grid was run elsewhere.
 choose() {
     local best
     grid_of "${OPTIONS[arm]}" "${OPTIONS[data]}"
-    best=$(python "$REPOSITORY/data-bin-recipes/evidence/results.py" "$OUT" best "${GRID[@]}") || exit 1
+    best=$(python "$REPOSITORY/data-bin-recipes/evidence/results.py" "$OUT" best "${GRID[@]}" \
+        ${OPTIONS[results]:+--results "${OPTIONS[results]}"}) || exit 1
     : "${OPTIONS[lr]:=${best% *}}" "${OPTIONS[dropout]:=${best#* }}"
 }
 

@@ -10,6 +10,7 @@ about list "" "print the names of the jobs, and which have ended"
 # job NAME "NEEDED ..." SCRIPT OPTION...: a job that can run when the needed ones have ended; --only chooses by name.
 NAMES=()
 declare -A NEEDS=() COMMANDS=()
+declare -A ENDED=() # jobs that need not run, although this folder has not seen their end
 job() {
     [[ ! -v COMMANDS[$1] ]] || return 0
     NAMES+=("$1") NEEDS[$1]=$2
@@ -21,17 +22,41 @@ list_jobs() {
     local name state
     for name in "${NAMES[@]}"; do
         state="to do"
-        [[ ! -e $OUT/jobs/$name.done ]] || state=ended
+        ! has_ended "$name" || state=ended
         say "$name: $state"
+    done
+}
+
+# has_ended NAME: whether the job has ended, here or elsewhere.
+has_ended() { [[ -e $OUT/jobs/$1.done || -v ENDED[$1] ]]; }
+
+# leave_out_unneeded: also count as ended what only such jobs need that have ended. A job comes after those that it needs.
+leave_out_unneeded() {
+    local -A asked=() needed=()
+    local name need place
+    for name in "${NAMES[@]}"; do
+        for need in ${NEEDS[$name]}; do
+            asked[$need]=1
+        done
+    done
+    for ((place = ${#NAMES[@]} - 1; place >= 0; place--)); do
+        name=${NAMES[place]}
+        if has_ended "$name" || [[ -v asked[$name] && ! -v needed[$name] ]]; then
+            ENDED[$name]=1
+            continue
+        fi
+        for need in ${NEEDS[$name]}; do
+            needed[$need]=1
+        done
     done
 }
 
 # ready NAME: whether the job can run now.
 ready() {
     local need
-    [[ ! -e $OUT/jobs/$1.done ]] || return 1
+    ! has_ended "$1" || return 1
     for need in ${NEEDS[$1]}; do
-        [[ -e $OUT/jobs/$need.done ]] || return 1
+        has_ended "$need" || return 1
     done
 }
 
@@ -44,7 +69,7 @@ run_jobs() {
         left='' ran=''
         for name in "${NAMES[@]}"; do
             # shellcheck disable=SC2053 # a pattern
-            [[ $name == $only && ! -e $OUT/jobs/$name.done ]] || continue
+            [[ $name == $only ]] && ! has_ended "$name" || continue
             left=$name
             ready "$name" || continue
             exec {lock}>"$OUT/jobs/$name.lock"

@@ -53,6 +53,8 @@ def test_validation_chooses_among_the_first_seeds_that_have_ended(finetuned):
     assert (best.settings["lr"], best.settings["dropout"], best.best) == ("2e-3", "0.3", (4.4, 150))
     with pytest.raises(UserError, match="xlm, en-de.2000: no fine-tuning to choose from has ended"):
         results.chosen(results.finished(out), "xlm", "en-de.2000")
+    grid = results.grid_of(results.finished(out), "veco", "en-de.2000")
+    assert {run.settings["lr"]: run.best[0] for run in grid} == {"1e-3": 4.5, "2e-3": 4.4}
 
 
 def test_a_line_has_what_somebody_needs_to_repeat_it(finetuned):
