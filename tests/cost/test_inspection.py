@@ -21,7 +21,7 @@ def test_shows_what_training_would_do(run, tmp_path, make_root):
     assert re.search(r"bitext +aa-bb +2 +- +2 +1 +207 +0 \(0\.00%\) +4 +1\.0000", train), train
     assert re.search(r"aa-bb y: <s> \S+ </s>", train), train
     assert re.search(r"veco_tiny: [\d,]+ parameters; with gradients and Adam \d\.\d\d GiB", train), train
-    assert re.search(r"memory of a worker, about: .* \(a bitext batch of 2 pairs, 4 tokens a side\)", train), train
+    assert re.search(r"memory of a worker on a CPU, about: .* \(a bitext batch of 2 pairs, 4 tokens a side\)", train), train
 
 
 def test_generator_of_its_own_embeddings_has_more_parameters(run, make_root):

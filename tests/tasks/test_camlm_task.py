@@ -127,6 +127,15 @@ def test_validation_covers_every_pair_once_by_language(make_task):
     )
 
 
+def test_validation_takes_as_many_pairs_as_fit(make_task):
+    """The batch size is training's, where a batch needs several times the memory."""
+    sizes = []
+    for options in ({}, {"mono_batch_size": 1, "bitext_batch_size": 2}):
+        samples = iterator(make_task(**options), "valid").next_epoch_itr(shuffle=False)
+        sizes.append([half["nsentences"] for sample in samples for half in sample.values()])
+    assert sizes[0] == sizes[1] and max(sizes[1]) > 2
+
+
 def test_time_left_is_told_at_the_rate_of_the_last_updates(make_task):
     task = make_task(max_update=310)
     criterion, log = criterion_for(task), {"loss": torch.tensor(1.0), "sample_size": 1, "ntokens": 1, "nsentences": 1}

@@ -19,6 +19,9 @@ def add_arguments(parser: Parser) -> None:
         "--embed-dim", dest="table_dim", type=COUNT, metavar="N", help="as in training (default: the model's width)"
     )
     parser.add_argument("--autocast", choices=["none", "bf16"], default="none", help="as in training (default: %(default)s)")
+    parser.add_argument(
+        "--device", choices=["cpu", "cuda"], help="where the memory is estimated for (default: a GPU, if there is one)"
+    )
     parser.add_argument("--checkpoint-activations", action="store_true", help="as in training")
     parser.add_argument("--relative-position-bias", action="store_true", help="as in training")
     parser.add_argument("--generator-layers", type=COUNT, metavar="L", help="as in training, of an xlme_*")
@@ -29,6 +32,8 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
+    import torch
+
     from veco_fairseq.cost.inspection import inspect_root
     from veco_fairseq.models.base import architecture
     from veco_fairseq.options import borders
@@ -44,7 +49,8 @@ def main(args: argparse.Namespace) -> None:
         if chosen[name] is not None and not args.arch.startswith("xlme_"):
             raise UserError(f"--{name.replace('_', '-')}: is an option of --arch xlme_*, not of {args.arch}")
     model = architecture(args.arch, **{name: value for name, value in chosen.items() if value is not None})
+    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     for root in map(Path, args.data.split(":")):
         print(f"{root}:")
-        for line in inspect_root(root, args, args.max_tokens, model=model, examples=args.examples):
+        for line in inspect_root(root, args, args.max_tokens, model=model, device=device, examples=args.examples):
             print(line, flush=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from veco_fairseq.cost.memory import BYTES_A_PARAMETER, Batch, training_memory
 from veco_fairseq.data import roots
-from veco_fairseq.data.batches import make_plans
+from veco_fairseq.data.batches import make_plans, validation_batches
 from veco_fairseq.data.dataset import PretrainingDataset, SampleIndex
 from veco_fairseq.data.plan import EXAMPLE
 from veco_fairseq.data.sources import load_streams
@@ -21,8 +21,10 @@ from veco_fairseq.data.sources import load_streams
 COLUMNS = ("kind", "name", "sentences", "documents", "pairs", "dropped", "tokens", "unknown", "longest", "sampled")
 
 
-def inspect_root(root: Path, options, max_tokens: int, *, model: Namespace, examples: int = 0) -> Iterator[str]:
-    """Yield the lines of a report: each split's languages and pairs, the batch plan, masked examples, and the memory.
+def inspect_root(
+    root: Path, options, max_tokens: int, *, model: Namespace, device: str = "cpu", examples: int = 0
+) -> Iterator[str]:
+    """Yield the lines of a report: each split's languages and pairs, its batches, masked examples, and the memory.
 
     Training's own code reads everything, so this refuses what training would refuse.
 
@@ -30,6 +32,7 @@ def inspect_root(root: Path, options, max_tokens: int, *, model: Namespace, exam
         options: the task's (:class:`veco_fairseq.tasks.camlm_options.CamlmTaskConfig`).
         max_tokens: of a batch, as ``--max-tokens``.
         model: the model's options, from :func:`veco_fairseq.models.base.architecture`.
+        device: "cpu" or "cuda", whose memory is estimated.
         examples: the number to show for each language and pair.
 
     Raises:
@@ -39,33 +42,48 @@ def inspect_root(root: Path, options, max_tokens: int, *, model: Namespace, exam
     yield f"dictionary: {len(dictionary):,} types, <mask> included"
     for split in ("train", "valid"):
         streams = load_streams(root, split, options, dictionary)
-        plans = make_plans(streams, options, max_tokens)
         yield ""
         yield f"{split}:"
         rows = [COLUMNS]
+        plans = make_plans(streams, options, max_tokens)
         for kind, plan in plans.items():
             for source, probability in zip(plan.sources, plan.probabilities):
                 rows.append(_row(kind, source, probability, dictionary.unk()))
         yield from _table(rows)
+        dataset = PretrainingDataset(streams, dictionary, options.seed)
+        if split == "valid":
+            yield from _validation(dataset, max_tokens)
+            continue
         largest = {}
         for plan in plans.values():
             shapes = [(len(batch), plan.longest(batch)) for batch in plan.epoch(1, plan.batches_per_pass)]
-            sizes = [pairs for pairs, _ in shapes]
             largest[plan.kind] = max(shapes, key=math.prod)
-            yield (
-                f"{plan.kind}: a pass is {plan.pairs:,} pairs in {plan.batches_per_pass:,} batches of "
-                f"{min(sizes):,} to {max(sizes):,} pairs (mean {np.mean(sizes):.1f}) of one worker"
-            )
-        if split == "train":
-            updates = options.updates_per_epoch or max(plan.batches_per_pass for plan in plans.values())
-            yield f"an epoch on one worker is {updates:,} updates of {' + '.join(plans)}"
-            yield from _memory(largest, streams, model, dictionary)
-            yield from _examples(PretrainingDataset(streams, dictionary, options.seed), dictionary, examples)
+            yield f"{plan.kind}: a pass is {_batches([pairs for pairs, _ in shapes], plan.pairs)} of one worker"
+        updates = options.updates_per_epoch or max(plan.batches_per_pass for plan in plans.values())
+        yield f"an epoch on one worker is {updates:,} updates of {' + '.join(plans)}"
+        yield from _memory(largest, streams, model, dictionary, device)
+        yield from _examples(dataset, dictionary, examples)
 
 
-def _memory(largest: dict, streams: dict, model: Namespace, dictionary: Dictionary) -> Iterator[str]:
+def _validation(dataset: PretrainingDataset, max_tokens: int) -> Iterator[str]:
+    sizes: dict[str, list[int]] = {}
+    for (sample,) in validation_batches(dataset, max_tokens, seed=dataset.seed):
+        for kind, pairs in sample._asdict().items():
+            if pairs is not None:
+                sizes.setdefault(kind, []).append(len(pairs))
+    for kind, of_kind in sizes.items():
+        yield f"{kind}: validation is {_batches(of_kind, sum(of_kind))} of all workers"
+
+
+def _batches(sizes: list[int], pairs: int) -> str:
+    return f"{pairs:,} pairs in {len(sizes):,} batches of {min(sizes):,} to {max(sizes):,} pairs (mean {np.mean(sizes):.1f})"
+
+
+def _memory(largest: dict, streams: dict, model: Namespace, dictionary: Dictionary, device: str) -> Iterator[str]:
     needs = {
-        kind: training_memory(model, dictionary, Batch(*shape, streams[kind].masker.probability, streams[kind].tlm))
+        kind: training_memory(
+            model, dictionary, Batch(*shape, streams[kind].masker.probability, streams[kind].tlm), device=device
+        )
         for kind, shape in largest.items()
     }
     kind, memory = max(needs.items(), key=lambda item: item[1].total)
@@ -74,7 +92,7 @@ def _memory(largest: dict, streams: dict, model: Namespace, dictionary: Dictiona
         f"{model.arch}: {memory.parameters // BYTES_A_PARAMETER:,} parameters; with gradients and Adam {_gib(memory.parameters)}"
     )
     yield (
-        f"memory of a worker, about: {_gib(memory.total)}, of it {_gib(memory.activations)} of activations and "
+        f"memory of a worker on a {'GPU' if device == 'cuda' else 'CPU'}, about: {_gib(memory.total)}, of it {_gib(memory.activations)} of activations and "
         f"{_gib(memory.loss)} of the LM head (a {kind} batch of {pairs:,} pairs, {length} tokens a side)"
     )
 

@@ -13,7 +13,8 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from veco_fairseq.modules.masked_loss import LOGITS_A_CHUNK, ROWS_A_CHUNK, TIMES_IN_16_BITS
+from veco_fairseq.modules.device import as_on_a_gpu
+from veco_fairseq.modules.masked_loss import rows_a_chunk
 
 # fp32 parameter, gradient, and Adam's two moments.
 BYTES_A_PARAMETER = 16
@@ -56,32 +57,39 @@ def kept_for_the_backward_pass(function: Callable[[], object], parameters: Itera
     return sum(storage.nbytes() for storage in storages.values())
 
 
-def training_memory(args: Namespace, dictionary: Dictionary, batch: Batch) -> Memory:
-    """Return the memory of an update with the largest batch, as on a CPU.
+def training_memory(args: Namespace, dictionary: Dictionary, batch: Batch, *, device: str = "cpu") -> Memory:
+    """Return the memory of an update with the largest batch.
 
     It is for H, S and TLM together (VECO, section 4), or generator and discriminator (XLM-E, section 3). The layers run on
-    tensors without data, so their part is exact. The allocator's waste and the libraries' own memory are not counted.
+    tensors without data, so their part is exact for a CPU. For a GPU they choose what they choose there (fused attention,
+    states in fp32) and run as a CPU would: dropout keeps a value for each element then, where a GPU keeps one byte. The
+    allocator's waste and the libraries' own memory are not counted.
 
     Args:
         args: the model's options, from :func:`veco_fairseq.models.base.architecture`.
         dictionary: with ``<mask>``.
         batch: the largest one.
+        device: "cpu" or "cuda".
     """
+    on_a_gpu, bf16 = device == "cuda", args.autocast == "bf16"
+    if on_a_gpu:  # its fused kernels keep no weights of attention, with dropout either; a CPU's would
+        args = Namespace(**{**vars(args), "attention_dropout": 0.0})
 
     def layers():
         apart = torch.full((2 * batch.pairs, batch.length), dictionary.unk())
         joined = torch.full((batch.pairs, 2 * batch.length), dictionary.unk()) if batch.tlm else None
-        with torch.autocast("cpu", torch.bfloat16, enabled=args.autocast == "bf16"):
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             return model.kept_states(apart, joined)
 
-    with FakeTensorMode():
+    with FakeTensorMode(), as_on_a_gpu(on_a_gpu):
         model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, SimpleNamespace(source_dictionary=dictionary)).train()
         parameters = sum(parameter.numel() for parameter in model.parameters())
         activations = kept_for_the_backward_pass(layers, model.parameters())
     rows = int(model.predictions_of_a_token(batch.tlm) * 2 * batch.pairs * batch.length * batch.share)
-    # dense, GELU, LayerNorm and the gradient of each row; a chunk's logits, which become their gradients; the weight's gradient
+    # dense, GELU, LayerNorm and the gradient of each row; a chunk's logits, which become their gradients; the weight's gradient.
+    # A GPU has the logits in fp32, too, and with bf16 a copy of the weight.
     dim, table = args.encoder_embed_dim, model.encoder.sentence_encoder.embed_tokens.weight.numel()
-    precision, times = (2, TIMES_IN_16_BITS) if args.autocast == "bf16" else (4, 1)
-    logits = precision * min(rows * len(dictionary), ROWS_A_CHUNK * len(dictionary), times * LOGITS_A_CHUNK)
-    loss = 4 * 4 * rows * dim + logits + 4 * table
+    dtype = torch.bfloat16 if bf16 else torch.float32
+    logits = rows_a_chunk(rows, len(dictionary), dtype, for_cpu=not on_a_gpu) * len(dictionary)
+    loss = 4 * 4 * rows * dim + logits * (dtype.itemsize + 4 * on_a_gpu) + 4 * table + 2 * table * (on_a_gpu and bf16)
     return Memory(BYTES_A_PARAMETER * parameters, activations, loss)

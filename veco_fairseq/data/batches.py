@@ -68,12 +68,15 @@ class TrainingBatches:
         )
 
 
-def validation_batches(dataset: PretrainingDataset, max_tokens: int, options) -> list[list[SampleIndex]]:
-    """Return batches with every pair of every source once, one source a batch, and always the same masks."""
+def validation_batches(dataset: PretrainingDataset, max_tokens: int, *, seed: int) -> list[list[SampleIndex]]:
+    """Return batches with every pair of every source once, one source a batch, and always the same masks.
+
+    They have as many pairs as ``max_tokens`` allows. The options of the batch size are for training, which needs more memory.
+    """
     batches = []
     for kind, stream in dataset.streams.items():
         for identity, source in enumerate(stream.sources):
-            (plan,) = make_plans({kind: stream._replace(sources=[source])}, options, max_tokens).values()
+            plan = StreamPlan(kind, [source], alpha=1.0, max_tokens=max_tokens, batch_size=None, seed=seed)
             everything = np.zeros(len(source), dtype=EXAMPLE)
             everything["index"] = np.arange(len(source))
             for examples in plan.cut(everything):

@@ -6,6 +6,8 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
+from veco_fairseq.modules.device import on_cpu
+
 # Up to this length, the backward pass of PyTorch 2.13's fused attention in bf16 on a CPU is slower than the plain one's.
 UNFUSED_LENGTH = 128
 # In place of a causal mask's minus infinity: with padding on the left (--left-pad-target), some query may look at no key, and
@@ -50,7 +52,7 @@ def unfused(module: MultiheadAttention, query: Tensor, key: Tensor | None) -> bo
     Args:
         query, key: (length, batch, dim).
     """
-    if query.device.type != "cpu" or not module.training:
+    if not on_cpu(query) or not module.training:
         return False
     longest = max(len(query), 0 if key is None else len(key))
     return module.dropout_module.p > 0 or (torch.is_autocast_enabled("cpu") and longest <= UNFUSED_LENGTH)

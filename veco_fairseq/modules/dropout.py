@@ -6,6 +6,8 @@ import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
+from veco_fairseq.modules.device import on_cpu
+
 VALUES = 2**16  # that a random number can have
 
 _fairseq_forward = FairseqDropout.forward
@@ -18,7 +20,7 @@ def forward(module: FairseqDropout, x: Tensor, inplace: bool = False) -> Tensor:
     probability is exact to 1/65,536.
     """
     dropped = round(module.p * VALUES)
-    if x.device.type != "cpu" or not (dropped and (module.training or module.apply_during_inference)):
+    if not on_cpu(x) or not (dropped and (module.training or module.apply_during_inference)):
         return _fairseq_forward(module, x, inplace)
     numbers = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
     keep = numbers[: x.numel()].view(x.shape).gt(dropped - 1 - VALUES // 2)

@@ -9,6 +9,7 @@ from fairseq.models.transformer import TransformerConfig, TransformerEncoder
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from veco_fairseq.modules.device import on_cpu
 from veco_fairseq.modules.layer import VecoLayer
 
 
@@ -55,7 +56,7 @@ class VecoTransformerEncoder(TransformerEncoder):
         padding_mask = tokens.eq(self.padding_idx)
         x, _ = self.forward_embedding(tokens, token_embeddings)
         x = (x * padding_mask.logical_not().unsqueeze(-1).type_as(x)).transpose(0, 1)
-        if torch.is_autocast_enabled("cpu") and x.device.type == "cpu":
+        if torch.is_autocast_enabled("cpu") and on_cpu(x):
             # The states between the layers stay in bf16, as the products are: otherwise each product casts them.
             x = x.to(torch.get_autocast_dtype("cpu"))
         if memory is not None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from veco_fairseq.modules import liger
+from veco_fairseq.modules.device import on_cpu
 
 # The most logits at a time: 512 MiB in fp32.
 LOGITS_A_CHUNK = 2**27
@@ -143,7 +144,7 @@ def _computed(
 ) -> Losses:
     """Compute everything, and the ``needed`` gradients of the sum of ``scale`` * loss."""
     fused, parameters = draw is None and not smoothing and liger.serves(rows), (rows, weight, bias)
-    if (fused or rows.device.type != "cpu") and rows.dtype != torch.float32:
+    if (fused or not on_cpu(rows)) and rows.dtype != torch.float32:
         weight, bias = aligned(weight, bias, rows.dtype)
     if fused:
         nll, correct, gradients = liger.fused_loss(
@@ -159,6 +160,16 @@ def _computed(
     return found._replace(gradients=gradients)
 
 
+def rows_a_chunk(rows: int, vocabulary: int, dtype: torch.dtype, *, for_cpu: bool) -> int:
+    """Return how many of the rows have their logits computed at a time. The chunks are equal: each multiplies the whole weight."""
+    most = LOGITS_A_CHUNK // vocabulary
+    if for_cpu:
+        most = min(most if dtype == torch.float32 else TIMES_IN_16_BITS * most, ROWS_A_CHUNK)
+    else:
+        most *= TIMES_ON_A_GPU
+    return max(1, math.ceil(rows / max(1, math.ceil(rows / max(1, most)))))
+
+
 def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, tokens, needed, scale, draw, smoothing) -> Losses:
     """Compute the same by chunks of rows and, in each, by blocks of tokens, without Liger's kernels; gradients in fp32.
 
@@ -167,15 +178,9 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, toke
     The first pass makes the logits of each block and adds up their exp; the second one makes their gradients. In between
     they are kept, since reading them costs less than multiplying again.
     """
-    on_cpu, vocabulary = rows.device.type == "cpu", len(weight)
-    block = TOKENS_A_BLOCK if on_cpu and draw is None else vocabulary
-    # Chunks of equal size: each multiplies the whole weight.
-    most = LOGITS_A_CHUNK // vocabulary
-    if on_cpu:
-        most = min(most if rows.dtype == torch.float32 else TIMES_IN_16_BITS * most, ROWS_A_CHUNK)
-    else:
-        most *= TIMES_ON_A_GPU
-    size = max(1, math.ceil(len(rows) / max(1, math.ceil(len(rows) / max(1, most)))))
+    for_cpu, vocabulary = on_cpu(rows), len(weight)
+    block = TOKENS_A_BLOCK if for_cpu and draw is None else vocabulary
+    size = rows_a_chunk(len(rows), vocabulary, rows.dtype, for_cpu=for_cpu)
     in_fp32 = {"dtype": torch.float32, "device": rows.device}
     nll, loss = torch.empty(len(rows), **in_fp32), torch.empty(len(rows), **in_fp32)
     correct = torch.empty(len(rows), dtype=torch.bool, device=rows.device)
@@ -186,7 +191,7 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, toke
     d_bias = torch.zeros(bias.shape, **in_fp32) if needed[2] else None
     # All chunks share memory: on a CPU, new memory costs as much time as the computation in it.
     memory = rows.new_empty(size * vocabulary)
-    scratch = torch.empty(max(vocabulary, LOGITS_A_STRIP) if on_cpu else size * vocabulary, **in_fp32)
+    scratch = torch.empty(max(vocabulary, LOGITS_A_STRIP) if for_cpu else size * vocabulary, **in_fp32)
     for start in range(0, len(rows), size):
         here = slice(start, start + size)
         x, target = rows[here], gold[here].unsqueeze(1)

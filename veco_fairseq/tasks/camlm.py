@@ -181,7 +181,7 @@ class CamlmTask(VecoTask):
         if dataset is self.datasets.get("train"):
             batches = self._training_batches(dataset, max_tokens, num_shards, epoch)
         else:
-            everything = validation_batches(dataset, max_tokens, self.cfg)
+            everything = validation_batches(dataset, max_tokens, seed=self.cfg.seed)
             batches = partial(shard, everything)
             self.validation_names = [source.name for stream in dataset.streams.values() for source in stream.sources]
         iterator = PlannedBatchIterator(

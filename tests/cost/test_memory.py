@@ -1,0 +1,35 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The estimate of memory for a CPU and for a GPU, whose attention keeps no weights."""
+
+import pytest
+from conftest import make_dictionary
+
+from veco_fairseq.cost.memory import Batch, training_memory
+from veco_fairseq.models.base import architecture
+
+BATCH = Batch(pairs=3, length=256, share=0.25, tlm=False)
+WEIGHTS = 2 * 3 * 4 * 256 * 256  # of one attention: sequences, heads, queries, keys
+
+
+def activations(device, **options):
+    memory = training_memory(architecture("veco_tiny", dropout=0.0, **options), make_dictionary(), BATCH, device=device)
+    return memory.activations
+
+
+def test_a_gpu_keeps_no_weights_of_attention():
+    """A CPU keeps three fp32 numbers for each: the softmax, dropout's factor, and what is left of them."""
+    attentions = 3 + 3 + 3  # each layer's self-attention in H and in S, and its cross-attention
+    more = activations("cpu", attention_dropout=0.1) - activations("cuda", attention_dropout=0.1)
+    assert more / WEIGHTS == pytest.approx(attentions * 12, abs=1)
+
+
+def test_dropout_of_attention_costs_a_gpu_nothing():
+    assert activations("cuda", attention_dropout=0.1) == activations("cuda", attention_dropout=0.0)
+
+
+def test_a_gpu_keeps_the_states_between_layers_in_fp32():
+    """... under autocast, where a CPU has them in bf16."""
+    states = 2 * 3 * 256 * 192
+    in_bf16 = {"autocast": "bf16", "attention_dropout": 0.0}
+    assert activations("cuda", **in_bf16) - activations("cpu", **in_bf16) > 3 * 3 * states * 2

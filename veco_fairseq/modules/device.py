@@ -1,0 +1,26 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Which of two ways to compute: a CPU's or a GPU's."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from torch import Tensor
+
+_AS_ON_A_GPU: ContextVar[bool] = ContextVar("as_on_a_gpu", default=False)
+
+
+def on_cpu(tensor: Tensor) -> bool:
+    """Return whether the modules compute in the way that is best for a CPU: the tensor is there, and no GPU is pretended."""
+    return tensor.device.type == "cpu" and not _AS_ON_A_GPU.get()
+
+
+@contextmanager
+def as_on_a_gpu(pretend: bool = True) -> Iterator[None]:
+    """Let the modules choose what they choose on a GPU, to estimate its memory where there is none."""
+    token = _AS_ON_A_GPU.set(pretend)
+    try:
+        yield
+    finally:
+        _AS_ON_A_GPU.reset(token)
