@@ -78,7 +78,27 @@ def test_finetune(run, tmp_path):
     assert ours["operations"] == pytest.approx(fairseq["operations"], rel=0.02) == pytest.approx(other["operations"], rel=0.02)
     assert figures["ratios"]["fairseq"] == pytest.approx(ours["rate"] / fairseq["rate"])
     result = run("scripts/bench.py", "finetune", "--arch", "veco_tiny")
-    assert "--arch veco_tiny: is no translation model; these are veco_mt_base, " in error_line(result)
+    assert "--arch veco_tiny: is no translation model and no veco_nlu_*; translation models are veco_mt_base, " in error_line(
+        result
+    )
+
+
+def test_finetune_of_understanding(run, tmp_path):
+    pytest.importorskip("transformers")
+    options = "--arch veco_nlu_tiny --vocabulary 300 --tokens 64 --length 8 --updates 1 --rounds 1 --device cpu".split()
+    result = run("scripts/bench.py", "finetune", *options, "--json", tmp_path / "bench.json")
+    assert result.returncode == 0, result.stderr
+    figures = json.loads((tmp_path / "bench.json").read_text())
+    ours, fairseq, other = (figures[name] for name in ("veco_nlu", "fairseq RoBERTa", "transformers XLM-R"))
+    head = 192**2 + 192 + 2 * 192 + 300  # fairseq's RoBERTa keeps its LM head
+    assert ours["tokens"] == 64 and ours["parameters"] == fairseq["parameters"] - head == pytest.approx(
+        other["parameters"], rel=0.01
+    )
+    assert ours["operations"] == pytest.approx(fairseq["operations"], rel=0.02) == pytest.approx(other["operations"], rel=0.02)
+    assert figures["ratios"]["transformers XLM-R"] == pytest.approx(ours["rate"] / other["rate"])
+    assert "has no decoder: leave it out" in error_line(run("scripts/bench.py", "finetune", *options, "--decoder-layers", 2))
+    wrong = run("scripts/bench.py", "finetune", "--arch", "veco_nlu_huge")
+    assert "--arch veco_nlu_huge: there is veco_nlu_base, " in error_line(wrong)
 
 
 def test_knn(run, tmp_path):

@@ -10,7 +10,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEn
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 from veco_fairseq import compat
-from veco_fairseq.benchmarks import peers
+from veco_fairseq.benchmarks import peers, understanding
 from veco_fairseq.benchmarks.comparison import compared
 from veco_fairseq.benchmarks.training import Trainer, dictionary, train
 from veco_fairseq.errors import UserError
@@ -27,7 +27,7 @@ def model_options(args: Namespace) -> Namespace:
     """
     if not args.arch.startswith(("veco_mt_", "veco_transformer_")) or args.arch not in ARCH_CONFIG_REGISTRY:
         known = ", ".join(sorted(name for name in ARCH_CONFIG_REGISTRY if name.startswith("veco_mt_")))
-        raise UserError(f"--arch {args.arch}: is no translation model; these are {known}")
+        raise UserError(f"--arch {args.arch}: is no translation model and no veco_nlu_*; translation models are {known}")
     options = Namespace(decoder_layers=args.decoder_layers) if args.decoder_layers else Namespace()
     ARCH_CONFIG_REGISTRY[args.arch](options)
     return options
@@ -66,6 +66,8 @@ def translating(which: str, args: Namespace) -> Trainer:
 
 def finetune(args: Namespace) -> dict:
     """``bench.py finetune``: print a line for each of the three, and return the figures."""
+    if args.arch.startswith(understanding.PREFIX):
+        return understanding.finetune(args)
     options = model_options(args)
     if args.job:
         return train(translating(args.job, args))

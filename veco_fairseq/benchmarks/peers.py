@@ -19,18 +19,22 @@ def available() -> bool:
     return find_spec("transformers") is not None
 
 
+def _xlmr_config(options: Namespace, symbols: Dictionary, **more: Any):
+    """Return the configuration of an XLM-R with a VECO encoder's sizes."""
+    return import_transformers().XLMRobertaConfig(
+        vocab_size=len(symbols), hidden_size=options.encoder_embed_dim, intermediate_size=options.encoder_ffn_embed_dim,
+        num_hidden_layers=options.encoder_layers, num_attention_heads=options.encoder_attention_heads,
+        max_position_embeddings=options.max_positions + symbols.pad() + 1, type_vocab_size=1, pad_token_id=symbols.pad(),
+        hidden_dropout_prob=options.dropout, attention_probs_dropout_prob=options.attention_dropout, **more,
+    )  # fmt: skip
+
+
 def masked_lm(options: Namespace, symbols: Dictionary) -> tuple[nn.Module, Callable]:
     """Return ``XLMRobertaForMaskedLM`` of a VECO encoder's sizes, and its criterion.
 
     Its head multiplies all rows. The products of those that are not masked are reported as "operations in vain".
     """
-    transformers = import_transformers()
-    config = transformers.XLMRobertaConfig(
-        vocab_size=len(symbols), hidden_size=options.encoder_embed_dim, intermediate_size=options.encoder_ffn_embed_dim,
-        num_hidden_layers=options.encoder_layers, num_attention_heads=options.encoder_attention_heads,
-        max_position_embeddings=options.max_positions + symbols.pad() + 1, type_vocab_size=1, pad_token_id=symbols.pad(),
-        hidden_dropout_prob=options.dropout, attention_probs_dropout_prob=options.attention_dropout,
-    )  # fmt: skip
+    config = _xlmr_config(options, symbols)
 
     def criterion(model: nn.Module, batch: dict[str, Any]):
         target = batch["target"]
@@ -40,7 +44,19 @@ def masked_lm(options: Namespace, symbols: Dictionary) -> tuple[nn.Module, Calla
         of_a_row = config.hidden_size * (config.hidden_size + len(symbols))
         return loss, masked, {"operations in vain": 6 * (target.numel() - masked) * of_a_row}
 
-    return transformers.XLMRobertaForMaskedLM(config), criterion
+    return import_transformers().XLMRobertaForMaskedLM(config), criterion
+
+
+def classification(options: Namespace, symbols: Dictionary, classes: int) -> tuple[nn.Module, Callable]:
+    """Return ``XLMRobertaForSequenceClassification`` of a VECO encoder's sizes, and its criterion."""
+
+    def criterion(model: nn.Module, batch: dict[str, Any]):
+        target = batch["target"]
+        logits = model(input_ids=batch["net_input"]["tokens"]).logits
+        return F.cross_entropy(logits.float(), target, reduction="sum"), len(target), {}
+
+    config = _xlmr_config(options, symbols, num_labels=classes)
+    return import_transformers().XLMRobertaForSequenceClassification(config), criterion
 
 
 def translation(options: Namespace, symbols: Dictionary, smoothing: float) -> tuple[nn.Module, Callable]:

@@ -26,7 +26,10 @@ def add_arguments(parser: Parser) -> None:
     )
     knn.add_argument("--refresh", type=COUNT, default=1000, metavar="N", help="value of --knn-refresh (default: %(default)s)")
     knn.add_argument("--rest", type=COUNT, default=8192, metavar="N", help="value of --knn-rest (default: %(default)s)")
-    finetune = commands.add_parser("finetune", help="training for translation, beside fairseq as it is and transformers")
+    finetune = commands.add_parser(
+        "finetune",
+        help="training for translation, or with --arch veco_nlu_* for understanding, beside fairseq as it is and transformers",
+    )
     finetune.add_argument("--decoder-layers", type=COUNT, metavar="N", help="layers of the decoder (default: the architecture's)")
     usual = {pretrain: "veco_small", data: "veco_small", knn: "veco_base", finetune: "veco_mt_small"}
     for command, arch in usual.items():
