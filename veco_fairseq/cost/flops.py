@@ -5,6 +5,7 @@
 import itertools
 import math
 import statistics
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from veco_fairseq import plugin  # noqa: F401  safe reading of the checkpoint
+from veco_fairseq.cost.shapes import ShapesAlone
 from veco_fairseq.errors import UserError
 
 
@@ -49,6 +51,7 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
     """Count the matrix products of a run's first batches, and its updates.
 
     PyTorch's own counter is used: a product of (m, k) and (k, n) is 2mkn operations, and everything else is left out.
+    No product is computed, unless the operations depend on the weights (k-NN target sampling).
     Runs on the same data with the same seed, batch sizes and updates an epoch are counted on the same batches. So the
     ratio of their costs is much more exact than the error of each.
 
@@ -83,10 +86,10 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
     class NoOptimizer:
         backward = staticmethod(lambda loss: loss.backward())
 
-    of_batches = []
+    by_values, of_batches = getattr(criterion, "chooses_operations_by_values", False), []
     for batch in itertools.islice(batches, 0, len(batches), max(1, len(batches) // sample_updates)):
         sample = iterator.collate_fn([dataset[index] for index in batch])
-        with counter() as operations:
+        with nullcontext() if by_values else ShapesAlone(), counter() as operations:
             task.train_step(sample, model, criterion, NoOptimizer, update_num=0)
         of_batches.append(operations.get_total_flops())
     accumulation, number = cfg.optimization.update_freq[0], len(of_batches)

@@ -28,11 +28,13 @@ class PretrainingCriterion(FairseqCriterion):
         masker: makes this objective's :class:`veco_fairseq.data.masking.Masker` from the dictionary, the id of
             ``<mask>``, and the share of the tokens to predict.
         loss_is: explains the log's ``loss`` in one sentence, for a reader who sees it for the first time.
+        chooses_operations_by_values: whether those of an update depend on the weights, and not on the batch alone.
     """
 
     terms: dict[str, list[str]] = {}
     masker: Callable[..., Masker] = Masker
     loss_is = ""
+    chooses_operations_by_values = False
 
     def begin_update(self, update: int, model, sample: dict[str, dict]) -> None:
         """Prepare what the batches of a sample need together, before each is trained on; here nothing.

@@ -243,6 +243,7 @@ class KnnCamlmCriterion(CamlmCriterion):
         self.sampler, self.sampled = None, None
         if cfg.knn_targets is not None:
             self.sampler = KnnTargetSampler(cfg.knn_targets, cfg.knn_refresh, cfg.knn_rest)
+            self.chooses_operations_by_values = True
 
     def begin_update(self, update: int, model, sample: dict[str, dict]) -> None:
         """Look up the neighbours of all batches' targets at once."""

@@ -1,0 +1,56 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Counting without computing: the same operations as with all values, for every kind of model."""
+
+from argparse import Namespace
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from veco_fairseq.benchmarks import finetuning, training, understanding
+from veco_fairseq.cost.flops import counter
+from veco_fairseq.cost.shapes import ShapesAlone
+
+SIZES = training.Sizes("veco_tiny", 300, 64, 8, 1, "none", "cpu")
+ARGS = {"vocabulary": 300, "tokens": 64, "length": 8, "updates": 1, "device": "cpu", "decoder_layers": None}
+TRAINERS = {
+    "VECO": lambda: training.pretraining("camlm", SIZES),
+    "VECO in bf16": lambda: training.pretraining("camlm", SIZES._replace(autocast="bf16")),
+    "XLM-E": lambda: training.pretraining("replaced_token", SIZES._replace(arch="xlme_tiny")),
+    "translation": lambda: finetuning.translating(finetuning.OURS, Namespace(arch="veco_mt_tiny", autocast="none", **ARGS)),
+    "classification": lambda: understanding.classifying(
+        understanding.OURS, Namespace(arch="veco_nlu_tiny", autocast="bf16", **ARGS)
+    ),
+}
+
+
+def test_sampled_targets_are_counted_with_all_values():
+    """Their vocabulary depends on the embeddings."""
+    sampled = training.pretraining("camlm", SIZES, {"knn_targets": 2, "knn_refresh": 5, "knn_rest": 9})
+    assert sampled.criterion.chooses_operations_by_values
+    assert not training.pretraining("camlm", SIZES).criterion.chooses_operations_by_values
+
+
+@pytest.mark.parametrize("make", TRAINERS.values(), ids=TRAINERS)
+def test_the_operations_are_those_of_a_real_update(make):
+    counted = []
+    for mode in (ShapesAlone(), nullcontext()):
+        trainer = make()
+        before = [parameter.clone() for parameter in trainer.model.parameters()]
+        with mode, counter() as operations:
+            trainer.update(trainer.samples[0])
+        counted.append(operations.get_total_flops())
+        moved = sum(not torch.equal(*pair) for pair in zip(before, trainer.model.parameters(), strict=True))
+        assert moved == 0 if mode.__class__ is ShapesAlone else moved > 0.9 * len(before)
+    assert counted[0] == counted[1] > 1e6
+
+
+def test_values_that_are_no_fractions_are_computed():
+    with ShapesAlone():
+        scores = torch.ones(3, 4) @ torch.ones(4, 5)
+        chosen = torch.arange(6).view(2, 3).t()
+        assert scores.shape == (3, 5) and not scores.any() and scores.argmax(1).tolist() == [0, 0, 0]
+        assert chosen.tolist() == [[0, 3], [1, 4], [2, 5]] and (chosen * 2).sum() == 30
+        scores += 7.0
+        assert not scores.any()
