@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from veco_fairseq import __version__
 from veco_fairseq.arguments import end_with
+from veco_fairseq.cli import run
 from veco_fairseq.commands import GROUPS, start
 
 NAMES = [name for commands in GROUPS.values() for name in commands]
@@ -63,8 +64,7 @@ def main() -> NoReturn:
         sys.exit(0)
     sys.argv[0] = "veco"
     if words[0] == "completion":
-        print(completion(words[1] if len(words) > 1 else "bash"))
-        sys.exit(0)
+        run(lambda: print(completion(words[1] if len(words) > 1 else "bash")))
     size = 2 if words[0] == "plot" else 1
     name = " ".join(words[:size])
     if name not in NAMES:

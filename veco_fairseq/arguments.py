@@ -3,6 +3,7 @@
 """Command lines: numbers within borders, outputs that are no inputs, and errors of one line."""
 
 import argparse
+import difflib
 import fnmatch
 import math
 import os
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 from veco_fairseq.cli import print_error
 from veco_fairseq.errors import UserError
 
+MANY_CHOICES = 8  # of an option, beyond which an error names the nearest ones alone
 LARGEST = 2**31 - 1  # the largest whole number that fairseq, PyTorch and SentencePiece all take
 
 
@@ -230,7 +232,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with one line; see :func:`end_with`."""
-        end_with(message)
+        end_with(message, self._option_string_actions)
 
     def parse_known_args(self, args=None, namespace=None):
         """Parse as argparse does, and check the paths; a parser of sub-commands calls this for each of them, too.
@@ -257,8 +259,19 @@ class Parser(argparse.ArgumentParser):
         return parsed, rest
 
 
-def end_with(message: str) -> NoReturn:
-    """Print argparse's error without the usage, whose thirty lines would hide it, and end with code 2, as argparse does."""
+def end_with(message: str, options: Iterable[str] = ()) -> NoReturn:
+    """Print argparse's error without the usage, whose thirty lines would hide it, and end with code 2, as argparse does.
+
+    An option that is none of ``options``, and a name that is none of many, get the nearest ones.
+    """
+    if found := re.match(r"unrecognized arguments: (--[\w-]+)", message):
+        near = difflib.get_close_matches(found[1], list(options), n=1, cutoff=0.8)
+        message += f": did you mean {near[0]}?" if near else ""
+    elif found := re.search(r"invalid choice: '?(.*?)'? \(choose from (.*)\)$", message, re.DOTALL):
+        names = re.findall(r"[^\s',]+", found[2])
+        near = difflib.get_close_matches(found[1], names, n=3)
+        if len(names) > MANY_CHOICES and near:
+            message = f"{message[: found.start()]}invalid choice: '{found[1]}': did you mean {' or '.join(near)}?"
     message = re.sub(r"^argument (--[\w-]+): (?=\S+: (?:must|is) )", r"\1 ", message)  # as in our own errors
     message = " ".join(message.split())  # a list of arguments can be long and hold line ends
     print_error(message if len(message) <= 500 else f"{message[:400]} ... {message[-60:]}")

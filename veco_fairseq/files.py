@@ -3,6 +3,7 @@
 """Text is read and checked; files are written so that nobody ever sees half of one."""
 
 import codecs
+import errno
 import gzip
 import json
 import lzma
@@ -11,24 +12,36 @@ import re
 import shutil
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from veco_fairseq.errors import SYSTEM_ERRORS, UserError
 
 Path_ = str | Path
 
-# How torch's zip writer and safetensors report a full disk when they do not raise the OSError itself.
-WRITE_FAILED = re.compile(r"PytorchStreamWriter failed|file write failed|unexpected pos \d+ vs \d+|iostream error|I/O error")
+# How torch's zip writer, safetensors and tokenizers report a full disk when they do not raise the OSError itself.
+WRITE_FAILED = re.compile(
+    r"PytorchStreamWriter failed|file write failed|unexpected pos \d+ vs \d+|iostream error|I/O error|\(os error (?P<errno>\d+)\)"
+)
 
 
-def write_failure(error: Exception) -> str | None:
-    """Return in a few words why a file could not be written, or None if the error is another one."""
-    if not isinstance(error, OSError) and not WRITE_FAILED.search(str(error)):
+class WriteFailure(NamedTuple):
+    """Why a file could not be written, in a few words, and what to do."""
+
+    reason: str
+    advice: str
+
+
+def write_failure(error: Exception) -> WriteFailure | None:
+    """Return why a file could not be written, or None if the error is another one."""
+    told = WRITE_FAILED.search(str(error))
+    if not isinstance(error, OSError) and not told:
         return None
     cause = error if isinstance(error, OSError) else error.__context__
-    return cause.strerror if isinstance(cause, OSError) and cause.strerror else "the write failed"
+    number = cause.errno if isinstance(cause, OSError) else told and told["errno"]
+    advice = SYSTEM_ERRORS.get(int(number or 0), SYSTEM_ERRORS[errno.ENOSPC]).partition(": ")[2]
+    return WriteFailure(os.strerror(int(number)) if number else "the write failed", advice or "choose another path")
 
 
 @contextmanager
@@ -47,15 +60,15 @@ def atomic_output(path: Path_) -> Iterator[Path]:
         yield temporary
         os.replace(temporary, path)
     except Exception as error:
-        reason = write_failure(error)
+        failure = write_failure(error)
         file = getattr(error, "filename", None)
         is_ours = file in (None, str(path.parent), str(path)) or str(file).startswith(str(temporary))
-        if reason is None or not is_ours:
+        if failure is None or not is_ours:
             raise
-        advice = "free some space or choose another folder"
-        raise UserError(f"{path}: cannot be written ({reason}): {advice}") from error
+        raise UserError(f"{path}: cannot be written ({failure.reason}): {failure.advice}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # such as a file system that is read-only, of which the block has told
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -190,9 +203,11 @@ def read_translations(source: Path_, target: Path_) -> tuple[list[str], list[str
     """
     texts = list(read_lines(source)), list(read_lines(target))
     lines, others = map(len, texts)
-    if lines != others or not lines:
-        advice = "line N must be a translation of line N"
-        raise UserError(f"{source} has {lines:,} lines and {target} {others:,}: {advice}")
+    for path, count in ((source, lines), (target, others)):
+        if not count:
+            raise UserError(f"{path}: holds no text")
+    if lines != others:
+        raise UserError(f"{source} has {lines:,} lines and {target} {others:,}: line N must be a translation of line N")
     return texts
 
 

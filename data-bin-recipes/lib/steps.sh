@@ -202,7 +202,7 @@ step() {
     fi
     REMAKE=1
     say "[$name] makes $output"
-    mkdir -p "$(dirname "$output")"
+    mkdir -p "$(dirname "$output")" || die "$(dirname "$output"): cannot be made: choose another --out"
     rm -rf -- "$output.done" "$output.partial"
     for word; do
         words+=("${word//'{}'/"$output.partial"}")

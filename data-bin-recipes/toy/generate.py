@@ -26,6 +26,8 @@ from grammar import (
     make_stems,
 )
 
+from veco_fairseq.cli import run
+
 
 class Author:
     """Makes up documents: sentences that keep coming back to the same few nouns and adjectives."""
@@ -160,4 +162,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

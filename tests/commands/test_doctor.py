@@ -18,7 +18,10 @@ from veco_fairseq.commands.doctor import conflicts, failures, misfits, unmended
 def test_the_report_of_this_machine(run):
     result = run("scripts/doctor.py", "--load")
     assert result.returncode == 0 and result.stderr == "", result.stdout + result.stderr
-    assert f"{torch.get_num_threads()} in PyTorch" in result.stdout and "nothing is missing" not in result.stdout
+    assert (
+        f"{torch.get_num_threads()} in PyTorch" in result.stdout
+        and "nothing is missing; fairseq and PyTorch load\n" in result.stdout
+    )
     lines = dict(line.split(None, 1) for line in result.stdout.splitlines())
     assert lines["python"].startswith(platform.python_version()) and lines["torch"].split("+")[0] in torch.__version__
     assert lines["fairseq-fixed"] == "0.12.3.1" and "processor" in lines and "bf16" in lines

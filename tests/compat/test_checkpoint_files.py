@@ -6,6 +6,7 @@ import io
 import os
 import resource
 import shutil
+from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -80,7 +81,7 @@ def test_older_checkpoints_are_of_the_same_worker_and_newest_first(tmp_path):
 def test_checkpoint_of_another_model(copy_of):
     line = error_line(train(copy_of, arch="transformer_iwslt_de_en"))
     assert "ckpt/checkpoint_last.pt: does not fit" in line
-    assert "(--arch transformer_tiny in the file, transformer_iwslt_de_en here)" in line
+    assert "(--arch transformer_tiny in the file, transformer_iwslt_de_en here; --encoder-layers 2 in the file, 6 here; " in line
     # 4 of the 6 encoder layers with 16 tensors each, and 4 of 6 decoder layers with 26
     first = "encoder.layers.2.self_attn.k_proj"
     assert f"missing {first}.weight, {first}.bias and 166 more" in line
@@ -201,3 +202,17 @@ def test_tied_tensors_are_saved_as_one(dtype):
     moved = utils.move_to_cpu({"a": table, "b": table.detach(), "part": table[1:], "count": torch.tensor(3)})
     assert moved["a"].data_ptr() == moved["b"].data_ptr() and moved["a"].dtype == torch.float32
     assert moved["part"].shape == (3, 3) and moved["count"] == 3
+
+
+def test_the_line_for_another_model_names_the_options_that_differ(monkeypatch):
+    there = {"a.pt": Namespace(_name="veco_tiny", encoder_layers=3), "b.pt": Namespace(_name="veco_mt_tiny", decoder_layers=1)}
+    monkeypatch.setattr(checkpoints, "_model_of", there)
+    here = Namespace(_name="veco_mt_tiny", encoder_layers=3, decoder_layers=2)
+    assert checkpoints.misfit_message("a.pt", here, "missing x", False) == (
+        "a.pt: does not fit the chosen model (--arch veco_tiny in the file, veco_mt_tiny here): missing x; it is a pre-trained "
+        "model: veco convert makes a translation model of it"
+    )
+    assert checkpoints.misfit_message("b.pt", here, "missing x", False) == (
+        "b.pt: does not fit the chosen model (--arch veco_mt_tiny in the file, veco_mt_tiny here; --decoder-layers 1 in the file, "
+        "2 here): missing x; give the options that it was trained with"
+    )

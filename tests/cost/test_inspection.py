@@ -46,6 +46,9 @@ def test_each_option_of_the_model_changes_its_size_or_memory(run, make_root):
     factorised, of_checkpoints = told("--embed-dim", 64, "--checkpoint-activations")
     assert factorised == parameters + 45 * (64 - 192) + 64 * 192  # of 45 tokens
     assert of_checkpoints < activations / 10
+    one_layer = (4 * 192**2 + 4 * 192) * 2 + 8 * 192**2 + 5 * 192 + 3 * 2 * 192  # two attentions, the FFN, three LayerNorms
+    assert told("--encoder-layers", 5)[0] == parameters + 2 * one_layer
+    assert told("--device", "cuda")[1] != told("--device", "cpu")[1] == activations
     with_bias, in_bf16 = told("--relative-position-bias", "--autocast", "bf16")
     assert with_bias > parameters and in_bf16 == pytest.approx(0.6 * activations, abs=0.02)
 

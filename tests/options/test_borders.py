@@ -2,7 +2,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Options at and beyond their borders, outputs that are inputs, and checkpoints made by hand."""
 
+import errno
 import os
+import re
 import subprocess
 import sys
 from argparse import Namespace
@@ -131,7 +133,12 @@ def test_fairseq_commands_refuse_it(arguments, words):
         (["--max-tokens", "x"], "argument --max-tokens: invalid int value: 'x'"),
         (["--lr", "("], "argument --lr: (: must be numbers, joined with commas"),
         (["--update-freq", "1.5"], "argument --update-freq: 1.5: must be whole numbers, joined with commas"),
-        (["--max-tok", "8"], "unrecognized arguments: --max-tok 8"),
+        (["--max-tok", "8"], "unrecognized arguments: --max-tok 8: did you mean --max-tokens?"),
+        (["--bitext-mask-probe", "0.3"], "unrecognized arguments: --bitext-mask-probe 0.3: did you mean --bitext-mask-prob?"),
+        (
+            ["--arch", "veco_tniy"],
+            "argument --arch/-a: invalid choice: 'veco_tniy': did you mean veco_tiny or veco_mt_tiny or veco_nlu_tiny?",
+        ),
         (["--no\nsuch"], "unrecognized arguments: --no such"),
     ],
 )
@@ -166,7 +173,8 @@ def test_numbers_of_our_commands(capsys, monkeypatch):
         (["--share", "0"], "--share 0: must be above 0"),
         (["--share", "1.01"], "--share 1.01: must be at most 1"),
         (["--lang", ""], "argument --lang: is empty: give a value, or leave it out"),
-        (["--bea", "1"], "unrecognized arguments: --bea 1"),
+        (["--bea", "1"], "unrecognized arguments: --bea 1: did you mean --beam?"),
+        (["--xyz", "1"], "unrecognized arguments: --xyz 1"),
     ):
         with pytest.raises(SystemExit) as end:
             parser.parse_args(arguments)
@@ -244,6 +252,29 @@ def test_a_full_disk_while_torch_writes(tmp_path):
             with open(temporary, "wb") as stream:
                 torch.save({"model": torch.ones(10_000)}, stream)
     assert path.read_text() == "the one before" and os.listdir(tmp_path) == ["a.pt"]
+
+
+@pytest.mark.parametrize(
+    "error, words",
+    [
+        (OSError(errno.EROFS, "Read-only file system"), "(Read-only file system): choose another folder"),
+        (OSError(errno.EACCES, "Permission denied"), "(Permission denied): change its rights or choose another path"),
+        (
+            Exception("No space left on device (os error 28)"),
+            "(No space left on device): free some space or choose another folder",
+        ),
+    ],
+)
+def test_the_advice_fits_the_reason(tmp_path, monkeypatch, error, words):
+    """Tokenizers raise a bare Exception; and on a read-only file system nothing can be removed either."""
+
+    def refuse(path, missing_ok=False):
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr("pathlib.Path.unlink", refuse)
+    with pytest.raises(UserError, match=re.escape(f"a.pt: cannot be written {words}")):
+        with atomic_output(tmp_path / "a.pt"):
+            raise error
 
 
 def test_full_standard_output():

@@ -282,7 +282,7 @@ def write_translation_model(
         "task_state": {"symbols": list(target.symbols)},
         "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
     }
-    with atomic_output(output) as file, atomic_output(f"{output}.json") as report_file:
+    with atomic_output(f"{output}.json") as report_file, atomic_output(output) as file:
         with open(file, "wb") as stream:
             torch.save(state, stream)
         report_file.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

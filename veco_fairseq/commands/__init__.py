@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from veco_fairseq.arguments import Parser
 from veco_fairseq.cli import run
+from veco_fairseq.compat.noise import quiet_known_warnings
 
 # Jobs of a user, with their commands and a few words on each.
 GROUPS: dict[str, dict[str, str]] = {
@@ -76,4 +77,5 @@ def parser(command: str, program: str | None = None) -> Parser:
 
 def start(command: str) -> NoReturn:
     """Run a command with the arguments of the command line, and end the process."""
+    quiet_known_warnings()  # some come as soon as fairseq is imported
     run(lambda: module(command).main(parser(command).parse_args(sys.argv[1:])))

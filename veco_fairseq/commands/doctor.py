@@ -184,6 +184,7 @@ def main(args: argparse.Namespace) -> int:
     problems = [*conflicts(versions), *misfits(), *tried]
     for problem in problems:
         print(f"PROBLEM        {problem}")
-    if not (problems or args.load):
-        print("nothing is missing; doctor --load also loads fairseq and PyTorch, which takes seconds")
+    if not problems:
+        more = "fairseq and PyTorch load" if args.load else "doctor --load also loads fairseq and PyTorch, which takes seconds"
+        print(f"nothing is missing; {more}")
     return 1 if problems else 0

@@ -15,6 +15,7 @@ def add_arguments(parser: Parser) -> None:
     add_data_options(parser)
     parser.add_argument("--max-tokens", type=COUNT, default=16384, metavar="N", help="tokens of a batch (default: %(default)s)")
     parser.add_argument("--arch", default="veco_small", help="the model whose memory is estimated (default: %(default)s)")
+    parser.add_argument("--encoder-layers", type=COUNT, metavar="N", help="as in training (default: the architecture's)")
     parser.add_argument(
         "--embed-dim", dest="table_dim", type=COUNT, metavar="N", help="as in training (default: the model's width)"
     )
@@ -43,7 +44,7 @@ def main(args: argparse.Namespace) -> None:
     borders.check_options(vars(args))
     check_options(args)
     of_generator = ("generator_layers", "generator_embeddings")
-    names = ("table_dim", "autocast", "checkpoint_activations", "relative_position_bias", *of_generator)
+    names = ("encoder_layers", "table_dim", "autocast", "checkpoint_activations", "relative_position_bias", *of_generator)
     chosen = {name: getattr(args, name) for name in names}
     for name in of_generator:
         if chosen[name] is not None and not args.arch.startswith("xlme_"):

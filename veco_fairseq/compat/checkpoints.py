@@ -13,6 +13,7 @@ import fairseq_cli.train
 import torch
 from fairseq import checkpoint_utils, utils
 from fairseq.file_io import PathManager
+from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.trainer import Trainer, logger
 
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
@@ -28,7 +29,10 @@ from veco_fairseq.files import write_failure
 _fairseq_load_checkpoint_to_cpu = checkpoint_utils.load_checkpoint_to_cpu
 
 
-_architecture_of: dict[str, str | None] = {}  # of the checkpoints read so far, for the message if one does not fit
+_model_of: dict[str, Any] = {}  # the options of the checkpoints read so far, for the message if one does not fit
+
+
+SIZES = ("encoder_layers", "decoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
 
 
 _task_state_of: dict[str, dict[str, Any]] = {}  # likewise, for the task to check (see trainer_load_checkpoint)
@@ -59,7 +63,7 @@ def load_checkpoint_to_cpu(
         raise UserError(f"{path}: is not a whole fairseq checkpoint: it has no {error}; give one of fairseq-train") from error
     finally:
         torch.load = torch_load
-    _architecture_of[path] = getattr((state.get("cfg") or {}).get("model"), "_name", None)
+    _model_of[path] = (state.get("cfg") or {}).get("model")
     _task_state_of[path] = state.get("task_state") or {}
     return state
 
@@ -122,11 +126,30 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
             if message is None:
                 with making_sense_of(candidate, "go on from another one, or begin again in another --save-dir"):
                     raise error.__context__ or error from None  # fairseq's trainer hides why the model cannot be loaded
-            advice = "give the options that it was trained with" + (", or another --save-dir" if is_last else "")
-            raise UserError(
-                f"{candidate}: does not fit the chosen model (--arch {_architecture_of.get(candidate)} in the file, "
-                f"{getattr(trainer.cfg.model, '_name', None)} here): {message}; {advice}"
-            ) from error
+            raise UserError(misfit_message(candidate, trainer.cfg.model, message, is_last)) from error
+
+
+def misfit_message(path: str, here: Any, message: str, is_last: bool) -> str:
+    """Return the line for a checkpoint that does not fit the model of these options, with the options that differ.
+
+    Args:
+        message: of :func:`misfit`.
+        is_last: whether it is the last checkpoint of the training's folder.
+    """
+    there = _model_of.get(path)
+    values = [(name, getattr(there, name, None), getattr(here, name, None)) for name in SIZES]
+    differences = [
+        f"--{name.replace('_', '-')} {old} in the file, {new} here"
+        for name, old, new in values
+        if None not in (old, new) and old != new
+    ]
+    names = [getattr(options, "_name", None) for options in (there, here)]
+    advice = "give the options that it was trained with" + (", or another --save-dir" if is_last else "")
+    classes = [ARCH_MODEL_REGISTRY.get(name) for name in names]
+    if classes[0] is not classes[1]:
+        advice = getattr(classes[0], "advice_for_others", advice)
+    told = "; ".join([f"--arch {names[0]} in the file, {names[1]} here", *differences])
+    return f"{path}: does not fit the chosen model ({told}): {message}; {advice}"
 
 
 def older_checkpoints(folder: str, filename: str) -> list[str]:
@@ -184,12 +207,12 @@ def whole_file_or_none(filename: str) -> Iterator[str]:
     try:
         yield temporary
     except (OSError, RuntimeError) as error:
-        reason = write_failure(error)
-        if reason is None:
+        failure = write_failure(error)
+        if failure is None:
             raise
         free = shutil.disk_usage(os.path.dirname(filename) or ".").free
         raise UserError(
-            f"{filename}: cannot be written ({reason}; {free / 2**20:,.0f} MiB free there): free some space and "
+            f"{filename}: cannot be written ({failure.reason}; {free / 2**20:,.0f} MiB free there): free some space and "
             "start the same command again; the earlier checkpoints are whole"
         ) from error
     finally:

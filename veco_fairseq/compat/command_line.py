@@ -24,7 +24,7 @@ def parse_args_and_arch(parser: argparse.ArgumentParser, *args, **kwargs):
     Raises:
         UserError: see :func:`check_options`; or the value of an option is empty.
     """
-    parser.error = end_with
+    parser.error = lambda message: end_with(message, parser._option_string_actions)
     try:
         found = _fairseq_parse_args_and_arch(parser, *args, **kwargs)
     except RuntimeError as error:

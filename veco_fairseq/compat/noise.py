@@ -25,6 +25,8 @@ NOISE = (
     (r"CUDA is not available or torch_xla is imported\. Disabling autocast", UserWarning, r"torch\.cuda\.amp"),
     # ... in the words of torch 2.6
     (r"User provided device_type of 'cuda', but CUDA is not available\. Disabling", UserWarning, r"torch\.amp"),
+    # fairseq scripts some functions, which torch 2.14 no longer recommends
+    (r"`torch\.jit\.script` is deprecated", FutureWarning, r"torch\.jit"),
     # fairseq hands a float attn_mask and a boolean key_padding_mask to torch
     (r"Support for mismatched key_padding_mask and attn_mask is deprecated", UserWarning, r"torch\.nn\.functional"),
 )

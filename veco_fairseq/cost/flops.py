@@ -6,10 +6,11 @@ import itertools
 import math
 import statistics
 from contextlib import nullcontext
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from fairseq import checkpoint_utils, tasks
+from fairseq import checkpoint_utils, tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
@@ -67,6 +68,11 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
     history = state.get("optimizer_history")
     if not history:
         raise UserError(f"{checkpoint}: was not trained, so there is nothing to count")
+    for folder in utils.split_paths(cfg.task.data):
+        if not Path(folder).exists():
+            raise UserError(
+                f"{checkpoint}: was trained on {folder}, which is not there: run this command in the training's folder"
+            )
     task = tasks.setup_task(cfg.task)
     model, criterion = task.build_model(cfg.model, from_checkpoint=True).train(), task.build_criterion(cfg.criterion).train()
     task.load_dataset(cfg.dataset.train_subset)

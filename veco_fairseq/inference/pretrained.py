@@ -10,8 +10,10 @@ import numpy as np
 import torch
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY
 from torch import Tensor
 
+from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.data.prepare.text import default_workers
 from veco_fairseq.data.sentencepiece import Encoder, load_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces
@@ -97,6 +99,14 @@ class PretrainedModel(NamedTuple):
         return layer
 
 
+def require_pretraining(checkpoint: str) -> None:
+    """Raise UserError if a checkpoint cannot be read, or its model is none of pre-training, before it asks for other files."""
+    state = read_checkpoint(checkpoint, mapped=True)
+    arch = getattr((state.get("cfg") or {}).get("model"), "_name", None)
+    if not issubclass(ARCH_MODEL_REGISTRY.get(arch, PretrainingModel), PretrainingModel):
+        raise UserError(f"{checkpoint}: has a model of --arch {arch}, not a pre-trained one: give a checkpoint of --task camlm")
+
+
 def load_pretrained(checkpoint: str, gpu: bool = False) -> PretrainedModel:
     """Load a checkpoint of ``--task camlm`` with the dict.txt and sentencepiece.bpe.model beside it.
 
@@ -110,11 +120,12 @@ def load_pretrained(checkpoint: str, gpu: bool = False) -> PretrainedModel:
     spm = folder / "sentencepiece.bpe.model"
     if not Path(checkpoint).is_file():
         raise UserError(f"{checkpoint}: no such checkpoint")
+    require_pretraining(checkpoint)
     if not spm.is_file():
         raise UserError(f"{spm}: no such file: it must be beside the checkpoint: copy it there from the data root")
     overrides = {"data": str(folder), "vocabulary": str(folder), "mono_langs": None, "bitext_pairs": None}
     models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
-    if not isinstance(models[0], PretrainingModel):
+    if not isinstance(models[0], PretrainingModel):  # such as fairseq's RoBERTa
         raise UserError(f"{checkpoint}: is a {type(models[0]).__name__}, not a pre-trained VECO or XLM-E")
     pieces = load_sentencepiece(spm)
     symbols = task.source_dictionary.symbols

@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Scores of translations: the paper's two BLEUs, detokenised and tokenised (VECO, section 5.1), and chrF."""
 
+import logging
 import re
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -21,6 +22,8 @@ from veco_fairseq.files import read_lines
 WITHOUT_SPACES = {"zh": "zh", "ja": "ja-mecab", **dict.fromkeys(("bo", "dz", "km", "lo", "my", "th"), "char")}
 TWO_LETTERS = {"cmn": "zh", "yue": "zh", "zho": "zh", "jpn": "ja", "kor": "ko", "bod": "bo", "dzo": "dz", "khm": "km",
                "lao": "lo", "mya": "my", "tha": "th"}  # fmt: skip
+
+logger = logging.getLogger(__name__)
 
 _COMPOUND = re.compile(r"(\S)-(\S)")
 _DETOKENISED = re.compile(r"^D-(\d+)\t[^\t]*\t(.*)$", re.DOTALL)
@@ -51,6 +54,10 @@ def score_files(
                 "give the output for the whole test set and its references (without --required-batch-size-multiple 1, "
                 "fairseq-generate can leave out the end)"
             )
+    if looks_tokenised(systems[0], references):
+        logger.warning(
+            f"{hypothesis}: looks tokenised, and {reference} does not: scores of text that is not detokenised are wrong"
+        )
     against = None if baseline is None else systems[1]
     return score(systems[0], references, lang=lang, split_compounds=split_compounds, samples=samples, baseline=against)
 
@@ -93,7 +100,8 @@ def score(
     code = re.split("[-_]", lang.lower())[0]
     code = TWO_LETTERS.get(code, code)
     try:
-        detokenised = BLEU(trg_lang=code, tokenize=WITHOUT_SPACES.get(code))
+        # sacreBLEU's own warning of tokenised text is of three lines, and comes for references of the same kind, too
+        detokenised = BLEU(trg_lang=code, tokenize=WITHOUT_SPACES.get(code), force=True)
     except RuntimeError as error:  # Japanese and Korean need their own tokenisers
         raise UserError(f"--lang {lang}: {' '.join(str(error).split())}") from error
     signature = "of sacreBLEU, see the signature"
@@ -110,6 +118,14 @@ def score(
     tokeniser = f"Moses' for '{lang}' (sacremoses {version('sacremoses')}), lower-cased, {compounds}"
     texts = [tokenise(lines, lang, split_compounds) for lines in (*systems, references)]
     return {**result, "tokenised_bleu": _result(tokenised, texts[:-1], texts[-1], tokeniser=tokeniser, samples=samples)}
+
+
+def looks_tokenised(hypotheses: Sequence[str], references: Sequence[str]) -> bool:
+    """Return whether most hypotheses end in a full stop behind a space, as tokenised text does, and the references do not."""
+    ours, theirs = (
+        sum(line.rstrip().endswith(" .") for line in lines) / max(1, len(lines)) for lines in (hypotheses, references)
+    )
+    return ours > 0.5 > theirs
 
 
 def tokenise(lines: Sequence[str], lang: str, split_compounds: bool = False) -> list[str]:

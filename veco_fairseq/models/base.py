@@ -20,9 +20,11 @@ class PretrainingModel(RobertaModel):
 
     Attributes:
         criterion: the name of the ``--criterion`` that trains it.
+        advice_for_others: what to do if its checkpoint is given to a model of another kind.
     """
 
     criterion = ""
+    advice_for_others = "it is a pre-trained model: veco convert makes a translation model of it"
 
     def __init__(self, args, encoder: FairseqEncoder):
         # RobertaModel's own __init__ would initialise every weight with standard deviation 0.02. This is BERT's for 768

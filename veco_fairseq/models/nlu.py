@@ -70,6 +70,8 @@ class VecoNluModel(VecoModel):
     since S with every layer's cross-attention plugged out is H.
     """
 
+    advice_for_others = "it was fine-tuned for a task of understanding: give the pre-trained model"
+
     def __init__(self, args, encoder: VecoEncoder, *, nlu_task: str, outputs: int, plug_in: bool):
         super().__init__(args, encoder)
         del encoder.lm_head
