@@ -23,6 +23,12 @@ log="$venv/veco-setup.log"
 say() { echo "setup: $*"; }
 fail() { echo "setup.sh: error: $*" >&2; exit 1; }
 
+if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
+    sed -n '/^# Makes/,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+    exit
+fi
+(($# == 0)) || fail "$1: takes no arguments; see --help"
+
 case "${VECO_VERSIONS:=pinned}" in
 pinned | lowest | newest) ;;
 *) fail "VECO_VERSIONS=$VECO_VERSIONS: give pinned, lowest or newest" ;;

@@ -40,6 +40,7 @@ class Manifest:
         self.root = root
         self.path = root / name
         self.steps: dict[str, dict[str, Any]] = {}
+        self.told = False  # that something is made again
         if self.path.is_file():
             try:
                 self.steps = _sound(read_json(self.path))
@@ -69,6 +70,9 @@ class Manifest:
     def start(self, step: str, files: Iterable[str] = ()) -> None:
         """Forget the step and remove its old files, so that a mixture of new and old files never counts as done."""
         old = self.steps.pop(step, {"files": {}})["files"]
+        if old and not self.told:
+            print(f"{self.root}: was made from other options or texts, or has changed since: {step} and what follows are made again")
+            self.told = True
         self.save()
         for name in sorted({*old, *files}):
             path = self.root / name

@@ -33,6 +33,7 @@ def test_a_second_run_does_what_changed(tmp_path, vocabulary, capsys):
     assert (
         "train.xx-yy: already there" in told and "valid.xx-yy: 7 lines encoded" in told and "test.xx-yy: 7 lines encoded" in told
     )
+    assert told.count("was made from other options or texts") == 1 and "valid.xx-yy and what follows are made again" in told
     (tmp_path / "bin/train.xx-yy.xx.idx").unlink()
     binarize(prefixes(tmp_path, {"train": "train"}), *files, tmp_path / "bin", workers=1)
     assert "train.xx-yy: 60 lines encoded" in capsys.readouterr().out
