@@ -71,7 +71,9 @@ class Manifest:
         """Forget the step and remove its old files, so that a mixture of new and old files never counts as done."""
         old = self.steps.pop(step, {"files": {}})["files"]
         if old and not self.told:
-            print(f"{self.root}: was made from other options or texts, or has changed since: {step} and what follows are made again")
+            print(
+                f"{self.root}: was made from other options or texts, or has changed since: {step} and what follows are made again"
+            )
             self.told = True
         self.save()
         for name in sorted({*old, *files}):

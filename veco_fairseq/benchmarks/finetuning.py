@@ -3,6 +3,7 @@
 """Measurements of fine-tuning for translation, beside fairseq without this project's changes, and transformers' BART."""
 
 from argparse import Namespace
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import torch
@@ -10,7 +11,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEn
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 from veco_fairseq import compat
-from veco_fairseq.benchmarks import peers, understanding
+from veco_fairseq.benchmarks import peers
 from veco_fairseq.benchmarks.comparison import compared
 from veco_fairseq.benchmarks.training import Trainer, dictionary, train
 from veco_fairseq.errors import UserError
@@ -66,13 +67,18 @@ def translating(which: str, args: Namespace) -> Trainer:
 
 def finetune(args: Namespace) -> dict:
     """``bench.py finetune``: print a line for each of the three, and return the figures."""
-    if args.arch.startswith(understanding.PREFIX):
-        return understanding.finetune(args)
-    options = model_options(args)
+    return beside_peers(args, translating, (OURS, PEER, TRANSFORMERS), model_options(args))
+
+
+def beside_peers(
+    args: Namespace, make: Callable[[str, Namespace], Trainer], names: tuple[str, str, str], options: Namespace
+) -> dict:
+    """Measure ours, fairseq as it is and ``transformers``, which ``make`` makes of their names; or the one of ``--job``."""
     if args.job:
-        return train(translating(args.job, args))
+        return train(make(args.job, args))
+    ours, peer, of_transformers = names
     bf16 = args.autocast == "bf16"
-    names = {OURS: bf16, PEER: bf16 and args.device == "cuda"}
+    in_bf16 = {ours: bf16, peer: bf16 and args.device == "cuda"}  # fairseq has it on a GPU alone
     if peers.available():
-        names[TRANSFORMERS] = bf16
-    return compared(args, names, options)
+        in_bf16[of_transformers] = bf16
+    return compared(args, in_bf16, options)

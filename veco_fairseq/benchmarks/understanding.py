@@ -14,8 +14,8 @@ from torch import nn
 
 from veco_fairseq import compat
 from veco_fairseq.benchmarks import peers
-from veco_fairseq.benchmarks.comparison import compared
-from veco_fairseq.benchmarks.training import Trainer, dictionary, train
+from veco_fairseq.benchmarks.finetuning import beside_peers
+from veco_fairseq.benchmarks.training import Trainer, dictionary
 from veco_fairseq.criterions.nlu import NluCriterion
 from veco_fairseq.errors import UserError
 
@@ -82,11 +82,4 @@ def classifying(which: str, args: Namespace) -> Trainer:
 
 def finetune(args: Namespace) -> dict:
     """``bench.py finetune --arch veco_nlu_*``: print a line for each of the three, and return the figures."""
-    options = model_options(args)
-    if args.job:
-        return train(classifying(args.job, args))
-    bf16 = args.autocast == "bf16"
-    names = {OURS: bf16, PEER: bf16 and args.device == "cuda"}
-    if peers.available():
-        names[TRANSFORMERS] = bf16
-    return compared(args, names, options)
+    return beside_peers(args, classifying, (OURS, PEER, TRANSFORMERS), model_options(args))

@@ -134,13 +134,15 @@ def add_arguments(parser: Parser) -> None:
 def main(args: argparse.Namespace) -> None:
     import torch
 
-    from veco_fairseq.benchmarks import finetuning, generation, kernels, loading, reading, softmax, training
+    from veco_fairseq.benchmarks import finetuning, generation, kernels, loading, reading, softmax, training, understanding
     from veco_fairseq.files import atomic_output
 
     if args.threads:
         torch.set_num_threads(args.threads)
     args.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    measure = {"pretrain": training.pretrain, "finetune": finetuning.finetune, "knn": softmax.knn, "generate": generation.generate, "data": loading.data,
+    of_understanding = getattr(args, "arch", "").startswith(understanding.PREFIX)
+    finetune = understanding.finetune if of_understanding else finetuning.finetune
+    measure = {"pretrain": training.pretrain, "finetune": finetune, "knn": softmax.knn, "generate": generation.generate, "data": loading.data,
                "start": loading.start, "read": reading.read, "head": kernels.head,
                "attention": kernels.attention}[args.command]  # fmt: skip
     figures = measure(args)
