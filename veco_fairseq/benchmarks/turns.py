@@ -33,6 +33,6 @@ def command_of(args: Namespace, job: str, **changes) -> list[str]:
     options = {**vars(args), **changes, "job": job, "json": None}
     words = ["-m", "veco_fairseq", "bench", options.pop("command")]
     for name, value in options.items():
-        values = value if isinstance(value, list) else [value]
+        values = value if isinstance(value, list) else [] if value is True else [value]
         words += [] if value is None or value is False else [f"--{name.replace('_', '-')}", *map(str, values)]
     return words

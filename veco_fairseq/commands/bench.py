@@ -70,6 +70,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="N",
         help="sentences of the largest language and pair; the k-th largest has a k-th of them (default: %(default)s)",
     )
+    start.add_argument("--no-inspect", action="store_true", help="leave out veco inspect, which looks at every token")
     start.add_argument("--root", type=Path, help=argparse.SUPPRESS)
     read = commands.add_parser("read", help="reading a checkpoint with its checks, beside torch.load alone")
     read.add_argument("--arch", default="veco_large", help="architecture, with random weights (default: %(default)s)")
