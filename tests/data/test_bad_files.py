@@ -96,11 +96,15 @@ def test_fairseq_preprocess_leaves_the_mark_out(tmp_path):
     assert {"a", "b", f"c{MARK}"} <= set(dictionary.symbols) and f"{MARK}a" not in dictionary
 
 
-@pytest.mark.parametrize("source, target, numbers", [("", "", (0, 0)), ("a\n", "", (1, 0)), ("a\n", "b\nc\n", (1, 2))])
-def test_texts_that_are_no_translations_are_told(tmp_path, source, target, numbers):
+@pytest.mark.parametrize(
+    "source, target, words",
+    [("", "", "x: holds no text"), ("a\n", "", "y: holds no text"),
+     ("a\n", "b\nc\n", "x has 1 lines and .*y 2: line N must be a translation")],
+)  # fmt: skip
+def test_texts_that_are_no_translations_are_told(tmp_path, source, target, words):
     for name, text in (("x", source), ("y", target)):
         (tmp_path / name).write_text(text)
-    with pytest.raises(UserError, match=f"x has {numbers[0]} lines and .*y {numbers[1]}: line N must be a translation"):
+    with pytest.raises(UserError, match=words):
         read_translations(tmp_path / "x", tmp_path / "y")
 
 

@@ -68,7 +68,7 @@ def test_keeps_no_more_than_the_texts_have(texts):
 def test_bad_input(texts, tmp_path):
     model = sentencepiece.SentencePieceProcessor(model_file=str(texts / "spm.model"))
     (tmp_path / "empty").touch()
-    with pytest.raises(UserError, match="empty: hold no text"):
+    with pytest.raises(UserError, match="empty: holds no text"):
         trim(model, [tmp_path / "empty"], 30, workers=1)
     with pytest.raises(UserError, match="--keep 8: the texts have 9 different characters: keep at least as many"):
         trim(model, [texts / "src"], 8, workers=1)

@@ -157,7 +157,7 @@ def cases() -> Iterator[str]:
     yield "evidence/cost --out OUT --arm nmt --pretraining 3 --results RESULTS"
     yield "evidence/cost --out OUT --try"
     yield "evidence/finetune --out OUT --arm xlm --data en-fr.29000 --lr 5e-4 -- --cpu --autocast bf16 --patience 3"
-    yield "evidence/finetune --out OUT --data en-de.8000 --dropout 0.2"
+    yield "evidence/finetune --out OUT --data en-de.8000 --dropout 0.2 --results RESULTS"
     yield "evidence/finetune --out OUT --data en-de.77"
     yield "evidence/finetune --out OUT --try"
     yield "evidence/evaluate --out OUT --arm xlm --data en-de.29000 --pretraining 3 --seed 2 -- --beam 4"

@@ -61,7 +61,7 @@ def inspect_root(
             yield f"{plan.kind}: a pass is {_batches([pairs for pairs, _ in shapes], plan.pairs)} of one worker"
         updates = options.updates_per_epoch or max(plan.batches_per_pass for plan in plans.values())
         yield f"an epoch on one worker is {updates:,} updates of {' + '.join(plans)}"
-        yield from _memory(largest, streams, model, dictionary, device)
+        yield from _memory(largest, streams, model, dictionary, device=device)
         yield from _examples(dataset, dictionary, examples)
 
 
@@ -79,7 +79,7 @@ def _batches(sizes: list[int], pairs: int) -> str:
     return f"{pairs:,} pairs in {len(sizes):,} batches of {min(sizes):,} to {max(sizes):,} pairs (mean {np.mean(sizes):.1f})"
 
 
-def _memory(largest: dict, streams: dict, model: Namespace, dictionary: Dictionary, device: str) -> Iterator[str]:
+def _memory(largest: dict, streams: dict, model: Namespace, dictionary: Dictionary, *, device: str) -> Iterator[str]:
     needs = {
         kind: training_memory(
             model, dictionary, Batch(*shape, streams[kind].masker.probability, streams[kind].tlm), device=device

@@ -205,7 +205,7 @@ def trim(model: sentencepiece.SentencePieceProcessor, corpora: Sequence[Path_], 
     ordinary = np.array([not any(is_it(i) for is_it in special) for i in range(len(model))])
     counts *= ordinary
     if not counts.any():
-        raise UserError(f"{', '.join(map(str, corpora))}: without text")
+        raise UserError(f"{', '.join(map(str, corpora))}: {'holds' if len(corpora) == 1 else 'hold'} no text")
     seen = "".join(model.id_to_piece(int(i)) for i in np.flatnonzero(counts))
     characters = [i for i in map(model.piece_to_id, sorted(set(seen))) if ordinary[i]]
     if len(characters) > keep:
