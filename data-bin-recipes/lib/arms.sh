@@ -33,9 +33,9 @@ comparisons() {
     trying || return 0
     SIZES=("${SIZES[0]%.*}.1000") GRID_DATA=("${SIZES[0]%.*}.1000") EVERY=([1000]=5) REPEATED=() RATES=(2e-3) SEEDS=(1)
     MOST_UPDATES=10 PIECES=$((3 * TRY_PIECES)) WARMUP=5 VALID=$TRY_REST NLU_RATES=5e-4
-    JUDGED=("xnli veco in" "xnli random out" "udpos xlm out" "pud veco in" "tatoeba veco out" "flores veco out")
-    JUDGED_ONCE=("tatoeba xlme out") COSTS=(veco) ABLATIONS=(no-bitext-s mask-0.15) DEPTHS=(deep-last-3 deep-random-3)
-    ABLATION_DATA=${SIZES[0]} ABLATION_SEEDS=(1) DEPTH_DATA=${SIZES[0]} VARIATION[veco-begun]="--max-update 5"
+    MAIN_ARMS=(veco) JUDGED=("pud veco in" "tatoeba veco out") JUDGED_ONCE=() COSTS=(veco) ATTENTION=(veco) ABLATIONS=() DEPTHS=()
+    [[ ${OPTIONS[set]} == bible ]] || MAIN_ARMS=(random mbart veco)
+    VARIATION[veco-begun]="--max-update 5"
     for arm in "${!UPDATES[@]}"; do
         UPDATES[$arm]=10
     done

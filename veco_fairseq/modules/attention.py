@@ -25,26 +25,69 @@ def forward(
     key_padding_mask: Tensor | None = None,
     *,
     incremental_state=None,
+    need_weights: bool = True,
     static_kv: bool = False,
     attn_mask: Tensor | None = None,
-    **kwargs,
+    before_softmax: bool = False,
+    need_head_weights: bool = False,
 ):
-    """Compute fairseq's attention, in training on a CPU without PyTorch's fused kernel where that is the slower one.
+    """Compute fairseq's attention; in training on a CPU with :func:`plain`, where PyTorch's fused kernel is the slower one.
 
-    With static keys and values fairseq does not call PyTorch's. Without an incremental state they change nothing else.
+    Args:
+        attn_mask: added to the scores, (length, memory length), or (batch * heads, length, memory length).
     """
-    if incremental_state is None and unfused(module, query, key):
-        static_kv = True
-        if attn_mask is not None:
-            attn_mask = attn_mask.clamp(min=FAR)
+    only_the_output = not (need_weights or need_head_weights or before_softmax)
+    if only_the_output and incremental_state is None and is_usual(module, query, key) and unfused(module, query, key):
+        return plain(module, query, key, value, key_padding_mask, attn_mask), None
     return _fairseq_forward(
-        module, query, key, value, key_padding_mask, incremental_state,
-        static_kv=static_kv, attn_mask=attn_mask, **kwargs,
+        module, query, key, value, key_padding_mask, incremental_state, need_weights=need_weights, static_kv=static_kv,
+        attn_mask=attn_mask, before_softmax=before_softmax, need_head_weights=need_head_weights,
     )  # fmt: skip
 
 
+def is_usual(module: MultiheadAttention, query: Tensor, key: Tensor | None) -> bool:
+    """Return whether softmax(q k^T / sqrt(d) + mask) v is all that the module computes between its projections."""
+    sparse = type(module).apply_sparse_mask is not MultiheadAttention.apply_sparse_mask
+    return key is not None and query.shape[1] == key.shape[1] and not (sparse or module.add_zero_attn or module.bias_k is not None)
+
+
+def plain(
+    module: MultiheadAttention,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    padding_mask: Tensor | None = None,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Compute attention with a product, a softmax and a product, all in the precision of the projections.
+
+    The heads lie one after another in memory, so that no product copies its transposed factor number by number.
+
+    Args:
+        query: (length, batch, dim).
+        key, value: (memory length, batch, dim).
+        padding_mask: (batch, memory length), true where the memory is padding.
+        mask: added to the scores, (length, memory length), or (batch * heads, length, memory length).
+
+    Returns:
+        (length, batch, dim).
+    """
+    q, k, v = (
+        projection(x).unflatten(2, (module.num_heads, -1)).permute(1, 2, 0, 3).contiguous()  # (batch, heads, length, head's dim)
+        for projection, x in ((module.q_proj, query), (module.k_proj, key), (module.v_proj, value))
+    )
+    scores = q.mul_(module.scaling) @ k.transpose(2, 3)
+    if mask is not None:
+        mask = mask.clamp(min=FAR).to(scores.dtype)
+        scores = scores + (mask if mask.dim() == 2 else mask.view(scores.shape))
+    if padding_mask is not None:
+        scores = scores + torch.zeros_like(padding_mask, dtype=scores.dtype).masked_fill_(padding_mask.bool(), FAR)[:, None, None]
+    h = module.dropout_module(scores.softmax(dim=-1)) @ v
+    return module.out_proj(h.permute(2, 0, 1, 3).flatten(2))
+
+
 def unfused(module: MultiheadAttention, query: Tensor, key: Tensor | None) -> bool:
-    """Return whether attention is faster without PyTorch's kernel.
+    """Return whether :func:`plain` is faster than PyTorch's kernel.
 
     The kernel draws a 32-bit random number for each weight where there is dropout, and in bf16 its backward pass takes three
     times as long for sentences as the plain one.

@@ -10,8 +10,6 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
-from veco_fairseq.modules.attention import unfused
-
 # The paper does not give the number of d. These are T5's numbers (section 2.1), which it cites for the bias.
 BUCKETS = 32
 FARTHEST = 128
@@ -87,11 +85,4 @@ class BiasedSelfAttention(MultiheadAttention):
         bias = self.relative_bias(query, self.q_proj)
         if key_padding_mask is not None:
             bias.masked_fill_(key_padding_mask[:, None, None], -math.inf)  # in place: one mask for both, not three
-        bias = bias.flatten(0, 1)
-        if not unfused(self, query, key):
-            return super().forward(query, key, value, need_weights=need_weights, attn_mask=bias)
-        # fairseq's own attention, which uses its dropout_module, adds no mask of several heads.
-        scores, v = super().forward(query, key, value, static_kv=True, before_softmax=True)
-        weights = F.softmax(scores.add_(bias), dim=-1, dtype=torch.float32).type_as(scores)
-        h = torch.bmm(self.dropout_module(weights), v)
-        return self.out_proj(h.transpose(0, 1).reshape(query.shape)), None
+        return super().forward(query, key, value, need_weights=need_weights, attn_mask=bias.flatten(0, 1))
