@@ -53,4 +53,5 @@ def test_values_that_are_no_fractions_are_computed():
         assert scores.shape == (3, 5) and not scores.any() and scores.argmax(1).tolist() == [0, 0, 0]
         assert chosen.tolist() == [[0, 3], [1, 4], [2, 5]] and (chosen * 2).sum() == 30
         scores += 7.0
+        torch.gt(torch.arange(15).view(3, 5), 2, out=scores)
         assert not scores.any()

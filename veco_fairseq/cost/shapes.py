@@ -27,8 +27,11 @@ class ShapesAlone(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func._schema.is_mutable:
+            given = {of.name: arg for of, arg in zip(func._schema.arguments, args)} | kwargs
             changed = [
-                arg for arg, of in zip(args, func._schema.arguments) if of.alias_info is not None and of.alias_info.is_write
+                given[of.name]
+                for of in func._schema.arguments
+                if of.name in given and of.alias_info is not None and of.alias_info.is_write
             ]
             returned = len(func._schema.returns)
             if changed and all(map(_is_float, tree_flatten(changed)[0])) and (not returned or returned == len(changed) == 1):

@@ -23,5 +23,7 @@ def forward(module: FairseqDropout, x: Tensor, inplace: bool = False) -> Tensor:
     if not on_cpu(x) or not (dropped and (module.training or module.apply_during_inference)):
         return _fairseq_forward(module, x, inplace)
     numbers = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
-    keep = numbers[: x.numel()].view(x.shape).gt(dropped - 1 - VALUES // 2)
-    return x * keep.to(x.dtype).mul_(VALUES / max(1, VALUES - dropped))
+    # PyTorch compares into the type of x in a third of the time that a conversion from boolean takes.
+    keep = torch.empty(x.shape, dtype=x.dtype)
+    torch.gt(numbers[: x.numel()].view(x.shape), dropped - 1 - VALUES // 2, out=keep)
+    return x * keep.mul_(VALUES / max(1, VALUES - dropped))

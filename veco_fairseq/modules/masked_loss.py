@@ -26,7 +26,7 @@ NEVER = -1e30
 # The most rows at a time on a CPU, where more make no product faster.
 ROWS_A_CHUNK = 1536
 # The most tokens whose logits a CPU multiplies at a time: the products stay small, and copies of them stay in its cache.
-TOKENS_A_BLOCK = 8192
+TOKENS_A_BLOCK = 4096
 # The most of these logits that a CPU turns into gradients at a time: 2 MiB in fp32, which stay in its cache.
 LOGITS_A_STRIP = 2**19
 
@@ -175,8 +175,9 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, toke
 
     Weight and bias may have more rows than the ``tokens`` of the vocabulary (see :func:`aligned`).
 
-    The first pass makes the logits of each block and adds up their exp; the second one makes their gradients. In between
-    they are kept, since reading them costs less than multiplying again.
+    The first pass makes the logits of each block and adds up their exp, which it keeps: reading costs less than multiplying
+    again. They are relative to the likeliest token so far, so the second pass only scales them to probabilities, and makes
+    gradients of these.
     """
     for_cpu, vocabulary = on_cpu(rows), len(weight)
     block = TOKENS_A_BLOCK if for_cpu and draw is None else vocabulary
@@ -192,6 +193,7 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, toke
     # All chunks share memory: on a CPU, new memory costs as much time as the computation in it.
     memory = rows.new_empty(size * vocabulary)
     scratch = torch.empty(max(vocabulary, LOGITS_A_STRIP) if for_cpu else size * vocabulary, **in_fp32)
+    kept = any(needed) or draw is not None
     for start in range(0, len(rows), size):
         here = slice(start, start + size)
         x, target = rows[here], gold[here].unsqueeze(1)
@@ -203,22 +205,25 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, toke
         total, of_all, at_target = torch.zeros_like(top), torch.zeros_like(top), torch.zeros_like(top)
         for part in blocks:
             torch.mm(x, weight[part.tokens].to(x.dtype).t(), out=part.logits)
-            for at, logits in part.strips():
+            for at, logits in part.strips(part.logits):
+                logits.add_(part.bias)
                 at_target[at] += logits.gather(1, part.target[at]).mul_(part.has_target[at])
                 if smoothing:
                     of_all[at] += logits[:, : max(0, tokens - part.tokens.start)].sum(1, keepdim=True)
                 before, top[at] = top[at].clone(), torch.maximum(top[at], logits.amax(1, keepdim=True))
                 total[at] *= (before - top[at]).exp_()
                 total[at] += logits.sub_(top[at]).exp_().sum(1, keepdim=True)
+                if kept:
+                    part.exps[at], part.top[at] = logits, top[at]
         total = top + total.log_()  # log of the sum of exp(logits)
         correct[here] = at_target.ge(top).squeeze(1)
         nll[here] = (total - at_target).squeeze(1)
         loss[here] = nll[here]
         if smoothing:
             loss[here] += smoothing * (at_target - of_all / tokens).squeeze(1)
-        for part in blocks if any(needed) or draw is not None else ():
-            for at, p in part.strips():
-                p.sub_(total[at]).exp_()
+        for part in blocks if kept else ():
+            for at, p in part.strips(part.exps):
+                p.mul_((part.top[at] - total[at]).exp_())
                 place = slice(start + at.start, start + at.stop)
                 if draw is not None:
                     drawn[place] = draw(p[:, :tokens], place)
@@ -260,7 +265,9 @@ class _Block:
         target: each row's right token, counted from the first of these; any one where it is none of these, (rows, 1).
         has_target: 1.0 or 0.0, (rows, 1).
         bias: of these tokens, fp32.
-        logits: without the bias, (rows, tokens).
+        logits: without the bias, and after the second pass their gradients, (rows, tokens).
+        exps: in the same memory after the first pass, exp(logits + bias - top); in 16 bits with the range of fp32.
+        top: the largest logit of a row up to this block, fp32, (rows, 1).
     """
 
     def __init__(self, tokens: slice, rows: int, target: Tensor, bias: Tensor, *, memory: Tensor, scratch: Tensor):
@@ -269,12 +276,13 @@ class _Block:
         self.target = (target - tokens.start).clamp(0, width - 1)
         self.has_target = target.eq(self.target + tokens.start).float()
         self.logits = memory[tokens.start * rows : tokens.stop * rows].view(rows, width)
+        self.exps = self.logits.view(torch.bfloat16) if self.logits.dtype == torch.float16 else self.logits
+        self.top = torch.empty(rows, 1, dtype=torch.float32, device=memory.device)
         self.scratch = scratch
 
-    def strips(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield some rows at a time, and their logits in fp32, in memory that the next one takes."""
-        height = len(self.scratch) // self.logits.shape[1]
-        for first in range(0, len(self.logits), height):
-            at = slice(first, min(first + height, len(self.logits)))
-            logits = self.logits[at]
-            yield at, self.scratch[: logits.numel()].view(logits.shape).copy_(logits).add_(self.bias)
+    def strips(self, numbers: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Yield some rows at a time, and a copy of their numbers in fp32, in memory that the next one takes."""
+        height = len(self.scratch) // numbers.shape[1]
+        for first in range(0, len(numbers), height):
+            at = slice(first, min(first + height, len(numbers)))
+            yield at, self.scratch[: numbers[at].numel()].view(numbers[at].shape).copy_(numbers[at])
