@@ -25,7 +25,8 @@ def compared(args: Namespace, names: dict[str, bool], options: Namespace) -> dic
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         rates[name] = matmul_rate(*shape, dtype=dtype, device=args.device)
         print(f"matrix products ({shape[0]} x {shape[1]} x {shape[2]}), {name}: {rates[name] / 1e9:,.0f} GFLOP/s")
-    results = in_turn({name: command_of(args, name) for name in names}, args.rounds, print)
+    ours, *peers = names
+    results = in_turn({name: command_of(args, name) for name in names}, args.rounds, print, peers)
     figures: dict[str, Any] = {"matmul_rate": rates}
     print(f"{'':34} {'s/update':>9} {'TFLOP/update':>13} {'GFLOP/s':>8} {'MFU':>6} {'tokens/s':>9} {'peak GiB':>9}")
     for name, rounds in results.items():
@@ -39,9 +40,8 @@ def compared(args: Namespace, names: dict[str, bool], options: Namespace) -> dic
             f"{name:34} {best['seconds']:9.2f} {best['operations'] / 1e12:13.2f} {best['rate'] / 1e9:8,.0f} "
             f"{best['mfu']:6.1%} {best['tokens'] / best['seconds']:9,.0f} {best['peak_bytes'] / 2**30:9.2f}"
         )
-    ours, *others = names
     figures["ratios"] = {}
-    for peer in others:
+    for peer in filter(results.__contains__, peers):
         ratios = [
             mine["operations"] / mine["seconds"] / (theirs["operations"] / theirs["seconds"])
             for mine, theirs in zip(results[ours], results[peer])

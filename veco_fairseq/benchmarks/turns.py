@@ -6,23 +6,39 @@ import json
 import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from veco_fairseq.errors import UserError
 
 
-def in_turn(jobs: dict[str, list[str]], rounds: int, say: Callable[[str], None]) -> dict[str, list[dict[str, float]]]:
+KILLED = -9  # what Linux does to a process when there is too little memory
+
+
+def in_turn(
+    jobs: dict[str, list[str]], rounds: int, say: Callable[[str], None], peers: Collection[str] = ()
+) -> dict[str, list[dict[str, float]]]:
     """Run the commands (of :func:`command_of`) in turn; the last line that each prints is its figures, as JSON.
 
+    Args:
+        jobs: by name.
+        peers: those of the jobs that are left out from where the machine has too little memory for them.
+
     Returns:
-        The figures of every round, by the commands' names.
+        The figures of every round, by the commands' names, without the peers that were left out.
+
+    Raises:
+        UserError: another job failed.
     """
     results: dict[str, list[dict[str, float]]] = {name: [] for name in jobs}
     for number in range(1, rounds + 1):
-        for name, command in jobs.items():
-            result = subprocess.run([sys.executable, *command], stdout=subprocess.PIPE, text=True)
+        for name in list(results):
+            result = subprocess.run([sys.executable, *jobs[name]], stdout=subprocess.PIPE, text=True)
+            if result.returncode == KILLED and name in peers:
+                say(f"{name}: was killed, since the machine has too little memory for it; it is left out")
+                del results[name]
+                continue
             if result.returncode != 0:
-                raise UserError(f"{name}: ended with exit code {result.returncode} (-9: too little memory); see above")
+                raise UserError(f"{name}: ended with exit code {result.returncode} ({KILLED}: too little memory); see above")
             results[name].append(json.loads(result.stdout.splitlines()[-1]))
             say(f"round {number} of {rounds}, {name}: {results[name][-1]['seconds']:.2f} s")
     return results

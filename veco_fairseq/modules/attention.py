@@ -8,8 +8,8 @@ from torch import Tensor
 
 from veco_fairseq.modules.device import on_cpu
 
-# Up to this length, the backward pass of PyTorch 2.13's fused attention in bf16 on a CPU is slower than the plain one's.
-UNFUSED_LENGTH = 128
+# Up to this length PyTorch 2.13's fused kernel in bf16 on a CPU is the slower one, and the plain one's weights still fit into memory.
+UNFUSED_LENGTH = 512
 # In place of a causal mask's minus infinity: with padding on the left (--left-pad-target), some query may look at no key, and
 # its softmax would be NaN.
 FAR = -1e30

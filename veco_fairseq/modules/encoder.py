@@ -60,10 +60,10 @@ class VecoTransformerEncoder(TransformerEncoder):
             # The states between the layers stay in bf16, as the products are: otherwise each product casts them.
             x = x.to(torch.get_autocast_dtype("cpu"))
         if memory is not None:
-            memory = memory.transpose(0, 1)
             if torch.is_autocast_enabled(memory.device.type) and not memory.requires_grad:
-                # Once for all layers' keys and values.
                 memory = memory.to(torch.get_autocast_dtype(memory.device.type))
+            # Cast and rearranged once, and not for all layers' keys and values.
+            memory = memory.transpose(0, 1).contiguous()
         for layer in self.layers:
             if self.checkpoint_activations and torch.is_grad_enabled():
                 layer = partial(checkpoint, layer, use_reentrant=False)
