@@ -13,6 +13,8 @@ from typing import Any
 from veco_fairseq.errors import UserError
 
 VERSION = "2.2.7"
+# Its torchmetrics imports pkg_resources, which setuptools no longer has.
+PACKAGES = (f"unbabel-comet=={VERSION}", "setuptools<81")
 MODEL = "Unbabel/wmt22-comet-da"
 _SCORE = re.compile(r"score: (-?\d+\.\d+)\s*$")
 
@@ -23,19 +25,19 @@ def make_environment(folder: Path) -> Path:
     Raises:
         UserError: COMET cannot be installed.
     """
-    program, done = folder / "bin/comet-score", folder / "comet.version"
-    if done.is_file() and done.read_text() == VERSION and program.is_file():
+    program, done, packages = folder / "bin/comet-score", folder / "comet.version", " ".join(PACKAGES)
+    if done.is_file() and done.read_text() == packages and program.is_file():
         return program
     print(f"{folder}: installing COMET there, once; this takes some minutes and 3 GB", file=sys.stderr)
     for command in (
         [sys.executable, "-m", "venv", "--clear", folder],
-        [folder / "bin/pip", "install", f"unbabel-comet=={VERSION}"],
+        [folder / "bin/pip", "install", *PACKAGES],
     ):
         result = subprocess.run(command, stdout=sys.stderr, check=False)
         if result.returncode:
             words = " ".join(map(str, command))
             raise UserError(f"{folder}: COMET cannot be installed: {words} ended with exit code {result.returncode}; see above")
-    done.write_text(VERSION)
+    done.write_text(packages)
     return program
 
 
