@@ -68,7 +68,9 @@ chmod +x {folder}/bin/pip
     python.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(python))
     (tmp_path / "broken").touch()
-    with pytest.raises(UserError, match="environment: COMET cannot be installed: .*unbabel-comet==2.2.7 setuptools<81 ended with exit code 1"):
+    with pytest.raises(
+        UserError, match="environment: COMET cannot be installed: .*unbabel-comet==2.2.7 setuptools<81 ended with exit code 1"
+    ):
         comet.make_environment(folder)
     (tmp_path / "broken").unlink()
     for _ in range(2):

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection
 
 from veco_fairseq.errors import UserError
 
-
 KILLED = -9  # what Linux does to a process when there is too little memory
 
 

@@ -48,7 +48,9 @@ def forward(
 def is_usual(module: MultiheadAttention, query: Tensor, key: Tensor | None) -> bool:
     """Return whether softmax(q k^T / sqrt(d) + mask) v is all that the module computes between its projections."""
     sparse = type(module).apply_sparse_mask is not MultiheadAttention.apply_sparse_mask
-    return key is not None and query.shape[1] == key.shape[1] and not (sparse or module.add_zero_attn or module.bias_k is not None)
+    return (
+        key is not None and query.shape[1] == key.shape[1] and not (sparse or module.add_zero_attn or module.bias_k is not None)
+    )
 
 
 def plain(
