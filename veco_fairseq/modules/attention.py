@@ -36,8 +36,8 @@ def forward(
     Args:
         attn_mask: added to the scores, (length, memory length), or (batch * heads, length, memory length).
     """
-    only_the_output = not (need_weights or need_head_weights or before_softmax)
-    if only_the_output and incremental_state is None and is_usual(module, query, key) and unfused(module, query, key):
+    only_the_output = incremental_state is None and not (need_weights or need_head_weights or before_softmax)
+    if only_the_output and key is not None and value is not None and is_usual(module, query, key) and unfused(module, query, key):
         return plain(module, query, key, value, key_padding_mask, attn_mask), None
     return _fairseq_forward(
         module, query, key, value, key_padding_mask, incremental_state, need_weights=need_weights, static_kv=static_kv,
@@ -45,12 +45,10 @@ def forward(
     )  # fmt: skip
 
 
-def is_usual(module: MultiheadAttention, query: Tensor, key: Tensor | None) -> bool:
+def is_usual(module: MultiheadAttention, query: Tensor, key: Tensor) -> bool:
     """Return whether softmax(q k^T / sqrt(d) + mask) v is all that the module computes between its projections."""
     sparse = type(module).apply_sparse_mask is not MultiheadAttention.apply_sparse_mask
-    return (
-        key is not None and query.shape[1] == key.shape[1] and not (sparse or module.add_zero_attn or module.bias_k is not None)
-    )
+    return query.shape[1] == key.shape[1] and not (sparse or module.add_zero_attn or module.bias_k is not None)
 
 
 def plain(
