@@ -8,10 +8,10 @@ from torch import Tensor
 
 from veco_fairseq.modules.device import on_cpu
 
-# Up to this length PyTorch 2.13's fused kernel in bf16 on a CPU is the slower one, and the plain one's weights still fit into memory.
-UNFUSED_LENGTH = 512
-# In place of a causal mask's minus infinity: with padding on the left (--left-pad-target), some query may look at no key, and
-# its softmax would be NaN.
+# Up to this length, PyTorch 2.13's fused kernel in bf16 on a CPU is the slower one. Longer ones take less memory with it.
+UNFUSED_LENGTH = 256
+# In place of a mask's minus infinity: with padding on the left (--left-pad-target), some query may look at no key, and its
+# softmax would be NaN.
 FAR = -1e30
 
 _fairseq_forward = MultiheadAttention.forward
@@ -38,7 +38,7 @@ def forward(
     """
     only_the_output = incremental_state is None and not (need_weights or need_head_weights or before_softmax)
     if only_the_output and key is not None and value is not None and is_usual(module, query, key) and unfused(module, query, key):
-        return plain(module, query, key, value, key_padding_mask, attn_mask), None
+        return plain(module, query, key, value, padding_mask=key_padding_mask, mask=attn_mask), None
     return _fairseq_forward(
         module, query, key, value, key_padding_mask, incremental_state, need_weights=need_weights, static_kv=static_kv,
         attn_mask=attn_mask, before_softmax=before_softmax, need_head_weights=need_head_weights,
@@ -56,6 +56,7 @@ def plain(
     query: Tensor,
     key: Tensor,
     value: Tensor,
+    *,
     padding_mask: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
@@ -77,11 +78,13 @@ def plain(
         for projection, x in ((module.q_proj, query), (module.k_proj, key), (module.v_proj, value))
     )
     scores = q.mul_(module.scaling) @ k.transpose(2, 3)
+    far = max(FAR, torch.finfo(scores.dtype).min / 4)  # fp16 ends before
     if mask is not None:
-        mask = mask.clamp(min=FAR).to(scores.dtype)
+        mask = mask.clamp(min=far).to(scores.dtype)
         scores = scores + (mask if mask.dim() == 2 else mask.view(scores.shape))
     if padding_mask is not None:
-        scores = scores + torch.zeros_like(padding_mask, dtype=scores.dtype).masked_fill_(padding_mask.bool(), FAR)[:, None, None]
+        padding = torch.zeros_like(padding_mask, dtype=scores.dtype).masked_fill_(padding_mask.bool(), far)
+        scores = scores + padding[:, None, None]
     h = module.dropout_module(scores.softmax(dim=-1)) @ v
     return module.out_proj(h.permute(2, 0, 1, 3).flatten(2))
 
