@@ -36,9 +36,10 @@ def forward(
     Args:
         attn_mask: added to the scores, (length, memory length), or (batch * heads, length, memory length).
     """
-    only_the_output = incremental_state is None and not (need_weights or need_head_weights or before_softmax)
-    if only_the_output and key is not None and value is not None and is_usual(module, query, key) and unfused(module, query, key):
-        return plain(module, query, key, value, padding_mask=key_padding_mask, mask=attn_mask), None
+    in_training = incremental_state is None and not (need_head_weights or before_softmax)
+    if in_training and key is not None and value is not None and is_usual(module, query, key) and unfused(module, query, key):
+        h, weights = plain(module, query, key, value, padding_mask=key_padding_mask, mask=attn_mask)
+        return h, weights.float().mean(dim=1) if need_weights else None
     return _fairseq_forward(
         module, query, key, value, key_padding_mask, incremental_state, need_weights=need_weights, static_kv=static_kv,
         attn_mask=attn_mask, before_softmax=before_softmax, need_head_weights=need_head_weights,
@@ -59,7 +60,7 @@ def plain(
     *,
     padding_mask: Tensor | None = None,
     mask: Tensor | None = None,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """Compute attention with a product, a softmax and a product, all in the precision of the projections.
 
     The heads lie one after another in memory, so that no product copies its transposed factor number by number.
@@ -71,7 +72,7 @@ def plain(
         mask: added to the scores, (length, memory length), or (batch * heads, length, memory length).
 
     Returns:
-        (length, batch, dim).
+        The output, (length, batch, dim), and the weights before dropout, (batch, heads, length, memory length).
     """
     q, k, v = (
         projection(x).unflatten(2, (module.num_heads, -1)).permute(1, 2, 0, 3).contiguous()  # (batch, heads, length, head's dim)
@@ -85,8 +86,9 @@ def plain(
     if padding_mask is not None:
         padding = torch.zeros_like(padding_mask, dtype=scores.dtype).masked_fill_(padding_mask.bool(), far)
         scores = scores + padding[:, None, None]
-    h = module.dropout_module(scores.softmax(dim=-1)) @ v
-    return module.out_proj(h.permute(2, 0, 1, 3).flatten(2))
+    weights = scores.softmax(dim=-1)
+    h = module.dropout_module(weights) @ v
+    return module.out_proj(h.permute(2, 0, 1, 3).flatten(2)), weights
 
 
 def unfused(module: MultiheadAttention, query: Tensor, key: Tensor | None) -> bool:
