@@ -12,24 +12,26 @@ from veco_fairseq.benchmarks import finetuning, training, understanding
 from veco_fairseq.cost.flops import counter
 from veco_fairseq.cost.shapes import ShapesAlone
 
-SIZES = training.Sizes("veco_tiny", 300, 64, 8, 1, "none", "cpu")
-ARGS = {"vocabulary": 300, "tokens": 64, "length": 8, "updates": 1, "device": "cpu", "decoder_layers": None}
+
+def options(arch, autocast="none"):
+    sizes = {"vocabulary": 300, "tokens": 64, "length": 8, "updates": 1, "device": "cpu", "decoder_layers": None}
+    return Namespace(arch=arch, autocast=autocast, **sizes)
+
+
 TRAINERS = {
-    "VECO": lambda: training.pretraining("camlm", SIZES),
-    "VECO in bf16": lambda: training.pretraining("camlm", SIZES._replace(autocast="bf16")),
-    "XLM-E": lambda: training.pretraining("replaced_token", SIZES._replace(arch="xlme_tiny")),
-    "translation": lambda: finetuning.translating(finetuning.OURS, Namespace(arch="veco_mt_tiny", autocast="none", **ARGS)),
-    "classification": lambda: understanding.classifying(
-        understanding.OURS, Namespace(arch="veco_nlu_tiny", autocast="bf16", **ARGS)
-    ),
+    "VECO": lambda: training.pretraining("camlm", options("veco_tiny")),
+    "VECO in bf16": lambda: training.pretraining("camlm", options("veco_tiny", "bf16")),
+    "XLM-E": lambda: training.pretraining("replaced_token", options("xlme_tiny")),
+    "translation": lambda: finetuning.translating(finetuning.OURS, options("veco_mt_tiny")),
+    "classification": lambda: understanding.classifying(understanding.OURS, options("veco_nlu_tiny", "bf16")),
 }
 
 
 def test_sampled_targets_are_counted_with_all_values():
     """Their vocabulary depends on the embeddings."""
-    sampled = training.pretraining("camlm", SIZES, {"knn_targets": 2, "knn_refresh": 5, "knn_rest": 9})
+    sampled = training.pretraining("camlm", options("veco_tiny"), knn_targets=2, knn_refresh=5, knn_rest=9)
     assert sampled.criterion.chooses_operations_by_values
-    assert not training.pretraining("camlm", SIZES).criterion.chooses_operations_by_values
+    assert not training.pretraining("camlm", options("veco_tiny")).criterion.chooses_operations_by_values
 
 
 @pytest.mark.parametrize("make", TRAINERS.values(), ids=TRAINERS)

@@ -239,8 +239,8 @@ def test_benchmark(monkeypatch):
     options = {"arch": "xlme_tiny", "vocabulary": 300, "tokens": 64, "length": 8, "updates": 1, "autocast": "none"}
     args = Namespace(command="pretrain", **options, rounds=1, device="cpu", job=None, json=None, profile=False)
     monkeypatch.setattr(training.compat, "undo", lambda patches: None)  # other tests need them
-    monkeypatch.setattr(comparison, "in_turn", lambda jobs, rounds, say, peers: {
-        name: [training.train(training.pretraining(name, training.sizes_of(args)))] for name in jobs
+    monkeypatch.setattr(comparison, "in_turn", lambda jobs, rounds, peers: {
+        name: [training.train(training.pretraining(name, args))] for name in jobs
     })  # fmt: skip
     figures = training.pretrain(args)
     ours, peer = figures["replaced_token"], figures["fairseq masked_lm"]

@@ -10,14 +10,20 @@ import torch
 
 from veco_fairseq.benchmarks.kernels import matmul_rate
 from veco_fairseq.benchmarks.turns import command_of, in_turn
+from veco_fairseq.checkpoints.huggingface import import_transformers
 
 
-def compared(args: Namespace, names: dict[str, bool], options: Namespace) -> dict:
+def in_bf16(args: Namespace, *, of_fairseq: bool) -> bool:
+    """Return whether a job multiplies in bf16; ``of_fairseq``, whose --amp does nothing on a CPU, or another's."""
+    return args.autocast == "bf16" and (args.device == "cuda" or not of_fairseq)
+
+
+def compared(args: Namespace, names: tuple[str, str, str], options: Namespace) -> dict:
     """Measure ours and its peers in turn, print a line for each and the ratios, and return the figures.
 
     Args:
         args: the command's.
-        names: of the jobs, ours first, and whether each multiplies in bf16.
+        names: of the jobs: ours, fairseq as it is, and ``transformers``, which is left out where it is not installed.
         options: of the model.
     """
     shape = (args.tokens, options.encoder_embed_dim, options.encoder_ffn_embed_dim)
@@ -25,8 +31,9 @@ def compared(args: Namespace, names: dict[str, bool], options: Namespace) -> dic
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         rates[name] = matmul_rate(*shape, dtype=dtype, device=args.device)
         print(f"matrix products ({shape[0]} x {shape[1]} x {shape[2]}), {name}: {rates[name] / 1e9:,.0f} GFLOP/s")
-    ours, *peers = names
-    results = in_turn({name: command_of(args, name) for name in names}, args.rounds, print, peers)
+    ours, of_fairseq, _ = names
+    peers = names[1:] if import_transformers() is not None else [of_fairseq]
+    results = in_turn({name: command_of(args, name) for name in (ours, *peers)}, args.rounds, peers)
     figures: dict[str, Any] = {"matmul_rate": rates}
     print(f"{'':34} {'s/update':>9} {'TFLOP/update':>13} {'GFLOP/s':>8} {'MFU':>6} {'tokens/s':>9} {'peak GiB':>9}")
     for name, rounds in results.items():
@@ -34,7 +41,7 @@ def compared(args: Namespace, names: dict[str, bool], options: Namespace) -> dic
         best["seconds"] = statistics.median(result["seconds"] for result in rounds)
         best["peak_bytes"] = max(result["peak_bytes"] for result in rounds)
         best["rate"] = best["operations"] / best["seconds"]
-        best["mfu"] = best["rate"] / rates["bf16" if names[name] else "fp32"]
+        best["mfu"] = best["rate"] / rates["bf16" if in_bf16(args, of_fairseq=name == of_fairseq) else "fp32"]
         figures[name] = {**best, "rounds": rounds}
         print(
             f"{name:34} {best['seconds']:9.2f} {best['operations'] / 1e12:13.2f} {best['rate'] / 1e9:8,.0f} "

@@ -3,7 +3,6 @@
 """Measurements of fine-tuning for translation, beside fairseq without this project's changes, and transformers' BART."""
 
 from argparse import Namespace
-from collections.abc import Callable
 from types import SimpleNamespace
 
 import torch
@@ -12,7 +11,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 from veco_fairseq import compat
 from veco_fairseq.benchmarks import peers
-from veco_fairseq.benchmarks.comparison import compared
+from veco_fairseq.benchmarks.comparison import compared, in_bf16
 from veco_fairseq.benchmarks.training import Trainer, dictionary, train
 from veco_fairseq.errors import UserError
 
@@ -52,33 +51,20 @@ def translating(which: str, args: Namespace) -> Trainer:
     """Return what trains a translation model on random tokens: ours, fairseq as it is, or transformers."""
     torch.manual_seed(1)
     options, symbols = model_options(args), dictionary(args.vocabulary)
-    autocast = args.autocast == "bf16"
     if which == TRANSFORMERS:
         model, criterion = peers.translation(options, symbols, SMOOTHING)
     else:
         task = SimpleNamespace(source_dictionary=symbols, target_dictionary=symbols)
         if which == PEER:
             compat.undo(compat.SPEED)
-            autocast = autocast and args.device != "cpu"  # its --amp does nothing on a CPU
         model = ARCH_MODEL_REGISTRY[args.arch].build_model(options, task)
         criterion = LabelSmoothedCrossEntropyCriterion(task, sentence_avg=False, label_smoothing=SMOOTHING).train()
+    autocast = in_bf16(args, of_fairseq=which == PEER)
     return Trainer(model, criterion, random_pairs(args, symbols), autocast=autocast, device=args.device)
 
 
 def finetune(args: Namespace) -> dict:
     """``bench.py finetune``: print a line for each of the three, and return the figures."""
-    return beside_peers(args, translating, (OURS, PEER, TRANSFORMERS), model_options(args))
-
-
-def beside_peers(
-    args: Namespace, make: Callable[[str, Namespace], Trainer], names: tuple[str, str, str], options: Namespace
-) -> dict:
-    """Measure ours, fairseq as it is and ``transformers``, which ``make`` makes of their names; or the one of ``--job``."""
     if args.job:
-        return train(make(args.job, args))
-    ours, peer, of_transformers = names
-    bf16 = args.autocast == "bf16"
-    in_bf16 = {ours: bf16, peer: bf16 and args.device == "cuda"}  # fairseq has it on a GPU alone
-    if peers.available():
-        in_bf16[of_transformers] = bf16
-    return compared(args, in_bf16, options)
+        return train(translating(args.job, args))
+    return compared(args, (OURS, PEER, TRANSFORMERS), model_options(args))

@@ -4,7 +4,6 @@
 
 import statistics
 import tempfile
-import time
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,27 +62,10 @@ def write_random_model(folder: Path, arch: str, decoder_layers: int, vocabulary:
     write_translation_model(folder / "model.pt", model.state_dict(), config, target=symbols, report={})
 
 
-def export_hf(args: Namespace) -> dict[str, Any]:
-    """:func:`export_translation`, timed."""
-    started = time.perf_counter()
-    translation = read_translation(args.checkpoint, data=args.data)
-    if translation is None:
-        raise UserError(f"--checkpoint {args.checkpoint}: is no translation model")
-    export_translation(translation, args.folder / HUGGING_FACE, sentencepiece=args.sentencepiece)
-    return {"seconds": time.perf_counter() - started}
-
-
 def random_sentences(count: int, length: int, vocabulary: int) -> list[str]:
     """Lines of ``length`` words of the dictionary of :func:`write_random_model`."""
     numbers = np.random.default_rng(1).integers(0, vocabulary - 4, (count, length))
     return [" ".join(f"w{number}" for number in line) for line in numbers]
-
-
-def export(checkpoint: Path, data: Path, output: Path, quantization: str) -> dict[str, Any]:
-    """:func:`export_ct2`, timed."""
-    started = time.perf_counter()
-    export_ct2(checkpoint, output, data=data, quantization=quantization)
-    return {"seconds": time.perf_counter() - started}
 
 
 def generate(args: Namespace) -> dict:
@@ -102,14 +84,14 @@ def generate(args: Namespace) -> dict:
             with_hugging_face = args.checkpoint and import_transformers() is not None
             if with_hugging_face:
                 jobs["transformers"] = command_of(args, "export-hf", **once)
-            in_turn(jobs, 1, lambda line: None)
+            in_turn(jobs, 1)
             jobs = {"fairseq-generate": command_of(args, "fairseq-generate", **once)} if args.checkpoint else {}
             jobs["veco translate"] = command_of(args, "translate", **once)
             for name in args.quantization:
                 jobs[f"CTranslate2 {name}"] = command_of(args, "ctranslate2", **once, quantization=[name])
             if with_hugging_face:
                 jobs["transformers"] = command_of(args, "transformers", **once)
-            results = in_turn(jobs, args.rounds, lambda line: print(line, flush=True))
+            results = in_turn(jobs, args.rounds)
         title = str(args.checkpoint) if args.checkpoint else f"{args.arch}, {layers[0]} decoder layers, random weights"
         figures[title] = generate_table(title, results, args)
     return figures
@@ -121,9 +103,14 @@ def generate_job(args: Namespace) -> dict:
     checkpoint, data = args.checkpoint or args.folder / "model.pt", args.data or args.folder
     if args.job == "write":
         write_random_model(args.folder, args.arch, layers, args.vocabulary)
-        return {"seconds": 0.0}
-    if args.job.startswith("export"):
-        return export(checkpoint, data, args.folder / name, name) if args.job == "export" else export_hf(args)
+        return {}
+    if args.job == "export":  # comes first, and refuses what is no translation model
+        export_ct2(checkpoint, args.folder / name, data=data, quantization=name)
+        return {}
+    if args.job == "export-hf":
+        translation = read_translation(checkpoint, data=data)
+        export_translation(translation, args.folder / HUGGING_FACE, sentencepiece=args.sentencepiece)
+        return {}
     if args.checkpoint:
         pieces, lines = load_sentencepiece(args.sentencepiece), list(read_lines(args.source))
         search = Search(1, LONGEST, args.beam, args.batch_size)

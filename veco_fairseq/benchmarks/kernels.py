@@ -6,6 +6,7 @@ import resource
 import statistics
 import time
 from argparse import Namespace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -36,15 +37,16 @@ def wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def attention_seconds(length: int, tokens: int, *, heads: int, dim: int, updates: int, device: str) -> dict[str, float]:
+def attention_seconds(length: int, args: Namespace) -> dict[str, float]:
     """Seconds of PyTorch's attention, forward and backward, fused and plain, by "kernel, type"; the best of some.
 
     Args:
-        length: of every sequence; ``tokens`` in all.
-        heads, dim: heads, and their width.
-        updates: how often it is computed.
+        length: of every sequence.
+        args: ``bench.py attention``'s: ``tokens`` in all, ``arch``, whose heads are taken, ``rounds`` and ``device``.
     """
-    shape = (max(1, tokens // length), length, heads, dim)
+    model, device = architecture(args.arch), args.device
+    heads = model.encoder_attention_heads
+    shape = (max(1, args.tokens // length), length, heads, model.encoder_embed_dim // heads)
     # CUDA's flash attention has no mask, and no fp32.
     fused = SDPBackend.FLASH_ATTENTION if device == "cpu" else SDPBackend.EFFICIENT_ATTENTION
     kernels = {"fused": fused, "plain": SDPBackend.MATH}
@@ -55,7 +57,7 @@ def attention_seconds(length: int, tokens: int, *, heads: int, dim: int, updates
             q, k, v = (tensor.requires_grad_() for tensor in inputs)
             mask = torch.zeros(shape[0], 1, 1, length, dtype=dtype, device=device).expand(-1, heads, length, -1)
             best = float("inf")
-            for _ in range(updates + 1):
+            for _ in range(args.rounds + 1):
                 started = time.perf_counter()
                 with sdpa_kernel(kernel):
                     states = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
@@ -79,29 +81,31 @@ def peak_bytes(device: str) -> int:
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def head_memory(
-    rows: int, dim: int, vocabulary: int, *, chunked: bool, bf16: bool = False, device: str = "cpu"
-) -> dict[str, float]:
+def status_bytes(name: str) -> int:
+    """Of memory, of the process, as Linux tells them in /proc/self/status: "VmHWM" at its peak, "RssAnon" without files."""
+    text = Path("/proc/self/status").read_text(encoding="utf-8")
+    return 1024 * int(text.partition(f"{name}:")[2].split()[0])
+
+
+def head_memory(args: Namespace) -> dict[str, float]:
     """Forward and backward of the LM head's projection and loss, ours or PyTorch's plain one.
 
     Args:
-        rows, dim, vocabulary: masked tokens, their dimensions, and rows of the embeddings.
-        chunked: ours.
-        bf16: under autocast.
-        device: "cpu" or "cuda".
+        args: ``bench.py head``'s: ``rows`` (masked tokens), ``dim`` (their dimensions), ``vocabulary`` (rows of the
+            embeddings), ``job`` ("chunked", which is ours, or "plain"), ``autocast`` and ``device``.
 
     Returns:
         ``seconds``, and ``peak_bytes`` beyond inputs, weights and their gradients.
     """
-    parameters = [torch.randn(shape, device=device) for shape in ((rows, dim), (vocabulary, dim), (vocabulary,))]
-    parameters = [(0.02 * parameter).requires_grad_() for parameter in parameters]
-    gold = torch.randint(vocabulary, (rows,), device=device)
+    device, shapes = args.device, ((args.rows, args.dim), (args.vocabulary, args.dim), (args.vocabulary,))
+    parameters = [(0.02 * torch.randn(shape, device=device)).requires_grad_() for shape in shapes]
+    gold = torch.randint(args.vocabulary, (args.rows,), device=device)
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
-    function = masked_loss if chunked else plain_loss
+    function = masked_loss if args.job == "chunked" else plain_loss
 
     def step(count: int) -> None:
-        with torch.autocast(device, torch.bfloat16, enabled=bf16):
+        with torch.autocast(device, torch.bfloat16, enabled=args.autocast == "bf16"):
             nll, _ = function(parameters[0][:count], *parameters[1:], gold[:count])
         nll.sum().backward()
         wait(device)
@@ -109,19 +113,16 @@ def head_memory(
     step(8)  # what only a first call does
     before = peak_bytes(device)
     started = time.perf_counter()
-    step(rows)
+    step(args.rows)
     seconds = time.perf_counter() - started
     return {"seconds": seconds, "peak_bytes": peak_bytes(device) - before}
 
 
 def attention(args: Namespace) -> dict:
     """``bench.py attention``: print a line for each length, and return the seconds."""
-    model = architecture(args.arch)
-    heads = model.encoder_attention_heads
     figures = {}
     for length in args.lengths:
-        dim = model.encoder_embed_dim // heads
-        seconds = attention_seconds(length, args.tokens, heads=heads, dim=dim, updates=args.rounds, device=args.device)
+        seconds = attention_seconds(length, args)
         if not figures:
             print("length  " + "  ".join(f"{name:>11}" for name in seconds) + "   (ms, forward and backward)")
         print(f"{length:6}  " + "  ".join(f"{1000 * value:11.1f}" for value in seconds.values()), flush=True)
@@ -132,14 +133,13 @@ def attention(args: Namespace) -> dict:
 def head(args: Namespace) -> dict:
     """``bench.py head``: print a line for each number of rows, and return the figures."""
     if args.job:
-        bf16 = args.autocast == "bf16"
-        return head_memory(args.rows, args.dim, args.vocabulary, chunked=args.job != "plain", bf16=bf16, device=args.device)
+        return head_memory(args)
     jobs = {
         f"chunked, {args.rows} rows": command_of(args, "chunked"),
         f"chunked, {args.plain_rows} rows": command_of(args, "chunked", rows=args.plain_rows),
         f"plain, {args.plain_rows} rows": command_of(args, "plain", rows=args.plain_rows),
     }
-    results = in_turn(jobs, args.rounds, print)
+    results = in_turn(jobs, args.rounds)
     figures = {}
     for name, rounds in results.items():
         seconds = statistics.median(result["seconds"] for result in rounds)

@@ -3,8 +3,6 @@
 """Measurements of the data's way to the trainer: one loader's speed, and getting ready with much data."""
 
 import itertools
-import re
-import resource
 import statistics
 import tempfile
 import time
@@ -15,7 +13,8 @@ import numpy as np
 import torch
 from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
 
-from veco_fairseq.benchmarks.training import Sizes, criterion_of, dictionary, pretraining, sizes_of, train
+from veco_fairseq.benchmarks.kernels import peak_bytes, status_bytes
+from veco_fairseq.benchmarks.training import criterion_of, dictionary, pretraining, train
 from veco_fairseq.benchmarks.turns import command_of, in_turn
 from veco_fairseq.cost.inspection import inspect_root
 from veco_fairseq.models.base import architecture
@@ -25,19 +24,19 @@ from veco_fairseq.tasks.camlm_options import CamlmTaskConfig
 FEED = "a loader"
 
 
-def feed(sizes: Sizes) -> dict[str, float]:
+def feed(args: Namespace) -> dict[str, float]:
     """Make a training run's samples in this process alone, from files, as one of its loaders does.
 
     Returns:
         ``seconds``: the median of a sample, ``tokens`` of one, as in :func:`train`.
     """
-    count = sizes.updates + 1
+    count = args.updates + 1
     with tempfile.TemporaryDirectory() as folder:
-        write_root(Path(folder), sizes, count)
-        lengths = {"mono_max_length": sizes.length, "bitext_max_length": sizes.length, "updates_per_epoch": count}
+        write_root(Path(folder), args, count)
+        lengths = {"mono_max_length": args.length, "bitext_max_length": args.length, "updates_per_epoch": count}
         task = CamlmTask.setup_task(CamlmTaskConfig(data=folder, seed=1, update_freq=[1], **lengths))
         task.load_dataset("train")
-        samples = iter(task.get_batch_iterator(task.dataset("train"), max_tokens=sizes.tokens).next_epoch_itr())
+        samples = iter(task.get_batch_iterator(task.dataset("train"), max_tokens=args.tokens).next_epoch_itr())
         next(samples)
         seconds, tokens, started = [], [], time.perf_counter()
         for sample in samples:
@@ -47,20 +46,20 @@ def feed(sizes: Sizes) -> dict[str, float]:
     return {"seconds": statistics.median(seconds), "tokens": statistics.median(tokens)}
 
 
-def write_root(root: Path, sizes: Sizes, count: int) -> None:
+def write_root(root: Path, args: Namespace, count: int) -> None:
     """A data root of random tokens, for ``count`` samples: a language in sentences of 25 tokens, and a pair."""
     rng = np.random.default_rng(1)
-    dictionary(sizes.vocabulary).save(str(root / "dict.txt"))
-    pairs = count * max(1, sizes.tokens // (2 * sizes.length))
+    dictionary(args.vocabulary).save(str(root / "dict.txt"))
+    pairs = count * max(1, args.tokens // (2 * args.length))
     shapes = {
-        "mono/aa/train": (count * sizes.tokens // 25 + 50, 25),
-        "bitext/aa-bb/train.aa-bb.aa": (pairs, sizes.length - 1),
-        "bitext/aa-bb/train.aa-bb.bb": (pairs, sizes.length - 1),
+        "mono/aa/train": (count * args.tokens // 25 + 50, 25),
+        "bitext/aa-bb/train.aa-bb.aa": (pairs, args.length - 1),
+        "bitext/aa-bb/train.aa-bb.bb": (pairs, args.length - 1),
     }
     for name, (lines, length) in shapes.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         builder = MMapIndexedDatasetBuilder(f"{root / name}.bin", dtype=np.int32)
-        for line in rng.integers(4, sizes.vocabulary - 1, (lines, length)):
+        for line in rng.integers(4, args.vocabulary - 1, (lines, length)):
             line[-1] = 2  # </s>
             builder.add_item(torch.from_numpy(line))
         builder.finalize(f"{root / name}.idx")
@@ -107,7 +106,7 @@ def get_ready(root: Path) -> dict[str, float]:
         ``own_bytes`` of what it has taken in the end, without the mapped files, which the system can take back, and
         ``sizes_bytes`` of the arrays with the sentences' lengths, as they are in the files.
     """
-    before, own = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, own_bytes()
+    before, own = peak_bytes("cpu"), status_bytes("RssAnon")
     started = time.perf_counter()
     task = CamlmTask.setup_task(CamlmTaskConfig(data=str(root), seed=1, update_freq=[1]))
     task.load_dataset("train")
@@ -122,16 +121,10 @@ def get_ready(root: Path) -> dict[str, float]:
     return {
         "seconds": seconds,
         "sentences": sum(len(side) for side in sides),
-        "peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before,
-        "own_bytes": own_bytes() - own,
+        "peak_bytes": peak_bytes("cpu") - before,
+        "own_bytes": status_bytes("RssAnon") - own,
         "sizes_bytes": sum(side.sizes.nbytes for side in sides),
     }
-
-
-def own_bytes() -> int:
-    """Return the memory of this process that no file is mapped to, as Linux tells it."""
-    told = re.search(r"^RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"), re.MULTILINE)
-    return 1024 * int(told[1]) if told else 0
 
 
 def inspect(root: Path) -> dict[str, float]:
@@ -140,24 +133,22 @@ def inspect(root: Path) -> dict[str, float]:
     Returns:
         ``seconds``, and ``peak_bytes`` beyond what the process took before.
     """
-    before = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_bytes("cpu")
     started = time.perf_counter()
     options = CamlmTaskConfig(data=str(root), seed=1, update_freq=[1])
     for _ in inspect_root(root, options, 16384, model=architecture("veco_small")):
         pass
-    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    return {"seconds": time.perf_counter() - started, "peak_bytes": peak}
+    return {"seconds": time.perf_counter() - started, "peak_bytes": peak_bytes("cpu") - before}
 
 
 def data(args: Namespace) -> dict:
     """``bench.py data``: print tokens a second of a loader and of training, and return them."""
     if args.job:
-        sizes = sizes_of(args)
-        return feed(sizes) if args.job == FEED else train(pretraining(args.job, sizes))
+        return feed(args) if args.job == FEED else train(pretraining(args.job, args))
     ours = criterion_of(args.arch)
     jobs = {name: command_of(args, name) for name in (ours, FEED)}
     figures = {}
-    for name, rounds in in_turn(jobs, args.rounds, print).items():
+    for name, rounds in in_turn(jobs, args.rounds).items():
         figures[name] = statistics.median(result["tokens"] / result["seconds"] for result in rounds)
         print(f"{name:10} {figures[name]:12,.0f} tokens/s")
     figures["ratio"] = figures[FEED] / figures[ours]
@@ -169,15 +160,15 @@ def start(args: Namespace) -> dict:
     """``bench.py start``: print seconds and memory, and return them."""
     if args.job == "write":
         write_hollow_root(args.root, args.languages, args.pairs, args.sentences)
-        return {"seconds": 0.0}
+        return {}
     if args.job:
         return get_ready(args.root) if args.job == "start" else inspect(args.root)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "root"
         print("writing the index files", flush=True)
-        in_turn({"write": command_of(args, "write", root=root)}, 1, lambda line: None)
+        in_turn({"write": command_of(args, "write", root=root)}, 1)
         jobs = {job: command_of(args, job, root=root) for job in ("start", *([] if args.no_inspect else ["inspect"]))}
-        results = in_turn(jobs, args.rounds, print)
+        results = in_turn(jobs, args.rounds)
     figures = {}
     for job, rounds in results.items():
         figures[job] = {**rounds[0], "seconds": statistics.median(result["seconds"] for result in rounds)}

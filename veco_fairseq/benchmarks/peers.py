@@ -4,7 +4,6 @@
 
 from argparse import Namespace
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any
 
 import torch.nn.functional as F
@@ -12,11 +11,6 @@ from fairseq.data import Dictionary
 from torch import nn
 
 from veco_fairseq.checkpoints.huggingface import import_transformers
-
-
-def available() -> bool:
-    """Return whether ``transformers`` is installed."""
-    return find_spec("transformers") is not None
 
 
 def _xlmr_config(options: Namespace, symbols: Dictionary, **more: Any):

@@ -59,16 +59,16 @@ def read(args: Namespace) -> dict:
     """``bench.py read``: print the seconds of reading and of each check, and return their medians."""
     if args.job == "write":
         write_model(args.file, args.arch, args.vocabulary)
-        return {"seconds": 0.0}
+        return {}
     if args.job:
         return measure(args.job, args.file)
     with tempfile.TemporaryDirectory() as folder:
         path = args.file or Path(folder) / f"{args.arch}.pt"
         if not args.file:
             print(f"writing a checkpoint of {args.arch}", flush=True)
-            in_turn({"write": command_of(args, "write", file=path)}, 1, lambda line: None)
+            in_turn({"write": command_of(args, "write", file=path)}, 1)
         gigabytes = path.stat().st_size / 1e9
-        results = in_turn({job: command_of(args, job, file=path) for job in JOBS}, args.rounds, print)
+        results = in_turn({job: command_of(args, job, file=path) for job in JOBS}, args.rounds)
     figures: dict = {"gigabytes": gigabytes}
     print(f"{gigabytes:.2f} GB, median of {args.rounds} rounds: seconds, and those of all processors together")
     for job, rounds in results.items():

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from veco_fairseq.benchmarks.kernels import plain_loss
-from veco_fairseq.benchmarks.training import OURS, Sizes, Trainer, criterion_of, peak_bytes, pretraining, sizes_of
+from veco_fairseq.benchmarks.training import OURS, Trainer, criterion_of, peak_bytes, pretraining
 from veco_fairseq.benchmarks.turns import command_of, in_turn
 from veco_fairseq.errors import UserError
 from veco_fairseq.modules import prediction
@@ -34,16 +34,15 @@ def due_rows(targets: int, vocabulary: int, refresh: int) -> float:
     return float((1 / (refresh - 1 + 1 / p)).sum())
 
 
-def measure(which: str, sizes: Sizes, refresh: int, rest: int) -> dict[str, float]:
+def measure(which: str, args: Namespace) -> dict[str, float]:
     """Train with one of the softmaxes.
 
     With k-NN the table is as in a long run: the batches' targets are in it, but for as many as come of age an update.
 
     Args:
         which: :data:`PLAIN`, :data:`FUSED`, or :data:`KNN` with a number after it.
-        sizes: of model and batches.
-        refresh: updates.
-        rest: tokens that stand for all others.
+        args: ``bench.py knn``'s: sizes of model and batches, ``refresh`` (updates), ``rest`` (tokens that stand for all
+            others).
 
     Returns:
         ``seconds`` of an update (median), ``peak_bytes``; of k-NN ``vocabulary`` (the mean of V' over batches),
@@ -51,18 +50,18 @@ def measure(which: str, sizes: Sizes, refresh: int, rest: int) -> dict[str, floa
     """
     if which == PLAIN:
         prediction.masked_loss = plain_loss
-    options = {"knn_targets": int(which.split()[-1]), "knn_rest": rest} if which.startswith(KNN) else {}
-    trainer = pretraining(OURS, sizes, options)
+    options = {"knn_targets": int(which.split()[-1]), "knn_rest": args.rest} if which.startswith(KNN) else {}
+    trainer = pretraining(OURS, args, **options)
     sampler = trainer.criterion.sampler
     trainer.update(trainer.samples[0])
     results = []
     for sample in trainer.samples[1:]:
         if sampler is not None:
             targets = torch.cat([half["net_input"]["targets"].flatten() for half in sample.values()])
-            _make_due(sampler, targets[targets.ne(1)].to(sizes.device), trainer, refresh)
+            _make_due(sampler, targets[targets.ne(1)].to(args.device), trainer, args.refresh)
         results.append(trainer.update(sample))
     figures = {"seconds": statistics.median(result["seconds"] for result in results)}
-    figures["peak_bytes"] = peak_bytes(sizes.device)
+    figures["peak_bytes"] = peak_bytes(args.device)
     if sampler is not None:
         batches = sum(result["knn_batches"] for result in results)
         figures["vocabulary"] = sum(result["knn_vocabulary"] for result in results) / batches
@@ -81,13 +80,12 @@ def _make_due(sampler, targets: Tensor, trainer: Trainer, refresh: int) -> None:
 
 def knn(args: Namespace) -> dict:
     """``bench.py knn``: print a line for each softmax, and return the figures."""
-    sizes = sizes_of(args)
     if args.job:
-        return measure(args.job, sizes, args.refresh, args.rest)
+        return measure(args.job, args)
     if criterion_of(args.arch) != OURS:
         raise UserError(f"--arch {args.arch}: k-NN target sampling goes with --criterion {OURS}: give a veco_*")
     names = [PLAIN, FUSED, *(f"{KNN} {k}" for k in args.neighbours)]
-    results = in_turn({name: command_of(args, name) for name in names}, args.rounds, print)
+    results = in_turn({name: command_of(args, name) for name in names}, args.rounds)
     figures = {}
     print(f"{'':20} {'s/update':>9} {'to plain':>9} {'to fused':>9} {'peak GiB':>9} {'subset':>8} {'looked up':>10} {'share':>6}")
     for name, rounds in results.items():

@@ -3,7 +3,6 @@
 """The systems that ``veco bench generate`` lets translate, each from lines to lines."""
 
 import re
-import resource
 import shutil
 import statistics
 import tempfile
@@ -17,9 +16,9 @@ from fairseq import options
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq_cli import generate, preprocess
 
+from veco_fairseq.benchmarks.kernels import peak_bytes, status_bytes
 from veco_fairseq.checkpoints.huggingface import import_transformers
 from veco_fairseq.checkpoints.translation import read_translation
-from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
 from veco_fairseq.inference.translator import Translator
 
@@ -52,10 +51,7 @@ def with_fairseq(checkpoint: Path, data: Path, pieces, lines: list[str], *, sear
 
 def with_generate(checkpoint: Path, data: Path, pieces, lines: list[str], *, search: Search, device: str) -> dict[str, Any]:
     """Translate with ``fairseq-generate``, once: its seconds are those from reading the model to the last line."""
-    translation = read_translation(checkpoint, data=data)
-    if translation is None:
-        raise UserError(f"--checkpoint {checkpoint}: is no translation model")
-    source, target = translation.langs
+    source, target = read_translation(checkpoint, data=data).langs
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         text = "".join(" ".join(line) + "\n" for line in pieces.encode(lines, out_type=str))
@@ -164,7 +160,7 @@ class Memory:
     def __init__(self) -> None:
         try:
             Path("/proc/self/clear_refs").write_text("5")
-            self.before = self._status("VmRSS")
+            self.before = status_bytes("VmRSS")
         except OSError:
             self.before = self._most()
 
@@ -173,10 +169,6 @@ class Memory:
 
     def _most(self) -> int:
         try:
-            return self._status("VmHWM")
+            return status_bytes("VmHWM")
         except OSError:
-            return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-    def _status(self, name: str) -> int:
-        text = Path("/proc/self/status").read_text(encoding="utf-8")
-        return 1024 * int(text.partition(f"{name}:")[2].split()[0])
+            return peak_bytes("cpu")

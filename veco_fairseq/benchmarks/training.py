@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from omegaconf import OmegaConf
 
 from veco_fairseq import compat
 from veco_fairseq.benchmarks import peers
-from veco_fairseq.benchmarks.comparison import compared
+from veco_fairseq.benchmarks.comparison import compared, in_bf16
 from veco_fairseq.benchmarks.kernels import peak_bytes, wait
 from veco_fairseq.cost.flops import counter
 from veco_fairseq.criterions.base import PretrainingCriterion
@@ -46,28 +46,6 @@ OPERATIONS_SHOWN = 15  # of a profile
 BITEXT_MASKED = {"camlm": 0.25, "replaced_token": 0.15}  # by criterion; of monolingual text it is 0.15
 
 
-class Sizes(NamedTuple):
-    """Of the benchmark: the architecture, its vocabulary, and the tokens of a batch.
-
-    Attributes:
-        arch: "veco_small", "xlme_base", ...; the peer has RoBERTa's layers of the same sizes.
-        vocabulary: tokens of the dictionary.
-        tokens: of each batch: of x and y together, and of the peer's sentences.
-        length: of every sentence, with its special tokens.
-        updates: that are timed, after one that is not.
-        autocast: "none" or "bf16", which fairseq has on a GPU alone.
-        device: "cpu" or "cuda".
-    """
-
-    arch: str
-    vocabulary: int
-    tokens: int
-    length: int
-    updates: int
-    autocast: str
-    device: str
-
-
 class RandomPairs:
     """A source of pairs (see :mod:`veco_fairseq.data.pairs`) of random tokens, all of one length.
 
@@ -87,8 +65,8 @@ class RandomPairs:
         return tuple(self.tokens[index])
 
 
-def model_options(sizes: Sizes) -> Namespace:
-    return architecture(sizes.arch, autocast=sizes.autocast, max_positions=max(512, 2 * sizes.length))
+def model_options(args: Namespace) -> Namespace:
+    return architecture(args.arch, autocast=args.autocast, max_positions=max(512, 2 * args.length))
 
 
 def criterion_of(arch: str) -> str:
@@ -104,36 +82,35 @@ def dictionary(vocabulary: int) -> Dictionary:
     return dictionary_of([*(f"w{number}" for number in range(vocabulary - 5)), MASK])
 
 
-def random_samples(sizes: Sizes, symbols: Dictionary) -> list[dict[str, dict]]:
-    """A training sample for every update: a monolingual and a bitext batch of ``sizes.tokens`` tokens each."""
-    pairs = max(1, sizes.tokens // (2 * sizes.length))
+def random_samples(args: Namespace, symbols: Dictionary) -> list[dict[str, dict]]:
+    """A training sample for every update: a monolingual and a bitext batch of ``--tokens`` tokens each."""
+    pairs = max(1, args.tokens // (2 * args.length))
     streams = {
         kind: Stream(
-            [RandomPairs(kind, pairs, sizes.length, sizes.vocabulary)],
-            CRITERIONS[criterion_of(sizes.arch)][0].masker(symbols, symbols.index(MASK), share),
+            [RandomPairs(kind, pairs, args.length, args.vocabulary)],
+            CRITERIONS[criterion_of(args.arch)][0].masker(symbols, symbols.index(MASK), share),
             tlm=kind == "bitext",
         )
-        for kind, share in (("mono", 0.15), ("bitext", BITEXT_MASKED[criterion_of(sizes.arch)]))
+        for kind, share in (("mono", 0.15), ("bitext", BITEXT_MASKED[criterion_of(args.arch)]))
     }
     dataset = PretrainingDataset(streams, symbols, seed=1)
     samples = []
-    for update in range(sizes.updates + 1):
+    for update in range(args.updates + 1):
         examples = np.zeros(pairs, dtype=EXAMPLE)
         examples["epoch"], examples["index"] = update, np.arange(pairs)
         samples.append(dataset[SampleIndex(examples, examples)])
     return samples
 
 
-def masked_sentences(sizes: Sizes, symbols: Dictionary) -> list[dict[str, Any]]:
-    """The peer's samples: as many tokens a batch, 15% of them masked, in ``sizes.length`` sentences."""
-    samples = random_samples(sizes, symbols)
-    batches = []
-    for sample in samples:
+def masked_sentences(args: Namespace, symbols: Dictionary) -> list[dict[str, dict]]:
+    """The peer's samples: as many tokens a batch, 15% of them masked, in sentences of ``--length`` tokens."""
+    samples = []
+    for sample in random_samples(args, symbols):
         of_pairs = sample["mono"]["net_input"]
         tokens, targets = (of_pairs[key].flatten(0, 1) for key in ("tokens", "targets"))
-        batches.append({"net_input": {"src_tokens": tokens, "src_lengths": None}, "target": targets,
-                        "ntokens": tokens.numel(), "nsentences": len(tokens)})  # fmt: skip
-    return batches
+        samples.append({"all": {"net_input": {"src_tokens": tokens, "src_lengths": None}, "target": targets,
+                                "ntokens": tokens.numel(), "nsentences": len(tokens)}})  # fmt: skip
+    return samples
 
 
 class Trainer:
@@ -183,32 +160,32 @@ class Trainer:
         return {**logged, "seconds": time.perf_counter() - started}
 
 
-def pretraining(which: str, sizes: Sizes, options: dict[str, Any] | None = None) -> Trainer:
+def pretraining(which: str, args: Namespace, **options: Any) -> Trainer:
     """Return what pre-trains on random tokens.
 
     Args:
         which: a peer's name, or the criterion that trains the architecture.
-        sizes: of all.
+        args: ``bench.py pretrain``'s: ``arch``, of which the peers have the sizes, ``vocabulary``, ``tokens`` of each batch
+            (of x and y together, and of a peer's sentences), ``length`` of every sentence with its special tokens,
+            ``updates`` that are timed, ``autocast``, which fairseq has on a GPU alone, and ``device``.
         options: of the criterion.
     """
     torch.manual_seed(1)
-    symbols, bf16 = dictionary(sizes.vocabulary), sizes.autocast == "bf16"
+    symbols, of_model = dictionary(args.vocabulary), model_options(args)
     task = SimpleNamespace(source_dictionary=symbols, target_dictionary=symbols, validation_names=[],
                            cfg=SimpleNamespace(no_tlm=False))  # fmt: skip
     if which == PEER:
         compat.undo(compat.SPEED)
-        model, criterion = RobertaModel.build_model(model_options(sizes), task), MaskedLmLoss(SimpleNamespace(tpu=False), task)
-        autocast = bf16 and sizes.device != "cpu"  # --amp, here with bf16 in place of fp16
+        model, criterion = RobertaModel.build_model(of_model, task), MaskedLmLoss(SimpleNamespace(tpu=False), task)
     elif which == TRANSFORMERS:
-        model, criterion = peers.masked_lm(model_options(sizes), symbols)
-        autocast = bf16
+        model, criterion = peers.masked_lm(of_model, symbols)
     else:
-        model = ARCH_MODEL_REGISTRY[sizes.arch].build_model(model_options(sizes), task)
+        model = ARCH_MODEL_REGISTRY[args.arch].build_model(of_model, task)
         criterion_class, config = CRITERIONS[which]
-        criterion = criterion_class(config(**(options or {})), task).train()
-        return Trainer(model, criterion, random_samples(sizes, symbols), autocast=False, device=sizes.device)
-    samples = [{"all": sample} for sample in masked_sentences(sizes, symbols)]
-    return Trainer(model, criterion, samples, autocast=autocast, device=sizes.device)
+        criterion = criterion_class(config(**options), task).train()
+        return Trainer(model, criterion, random_samples(args, symbols), autocast=False, device=args.device)
+    autocast = in_bf16(args, of_fairseq=which == PEER)  # --amp, here with bf16 in place of fp16
+    return Trainer(model, criterion, masked_sentences(args, symbols), autocast=autocast, device=args.device)
 
 
 def train(trainer: Trainer) -> dict[str, float]:
@@ -246,20 +223,11 @@ def profile(trainer: Trainer) -> dict[str, float]:
     return shares
 
 
-def sizes_of(args: Namespace) -> Sizes:
-    """The sizes that bench.py's options give."""
-    return Sizes(args.arch, args.vocabulary, args.tokens, args.length, args.updates, args.autocast, args.device)
-
-
 def pretrain(args: Namespace) -> dict:
     """``bench.py pretrain``: print a line for each of the two, or a profile, and return the figures."""
-    sizes = sizes_of(args)
     ours = criterion_of(args.arch)
     if args.job:
-        return train(pretraining(args.job, sizes))
+        return train(pretraining(args.job, args))
     if args.profile:
-        return profile(pretraining(ours, sizes))
-    names = {ours: args.autocast == "bf16", PEER: args.autocast == "bf16" and args.device == "cuda"}
-    if peers.available():
-        names[TRANSFORMERS] = args.autocast == "bf16"
-    return compared(args, names, model_options(sizes))
+        return profile(pretraining(ours, args))
+    return compared(args, (ours, PEER, TRANSFORMERS), model_options(args))

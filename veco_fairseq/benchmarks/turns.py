@@ -6,17 +6,17 @@ import json
 import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from veco_fairseq.errors import UserError
 
 KILLED = -9  # what Linux does to a process when there is too little memory
 
 
-def in_turn(
-    jobs: dict[str, list[str]], rounds: int, say: Callable[[str], None], peers: Collection[str] = ()
-) -> dict[str, list[dict[str, float]]]:
+def in_turn(jobs: dict[str, list[str]], rounds: int, peers: Collection[str] = ()) -> dict[str, list[dict[str, float]]]:
     """Run the commands (of :func:`command_of`) in turn; the last line that each prints is its figures, as JSON.
+
+    A line tells the seconds of each; a job that only makes files for others has none, and is not told of.
 
     Args:
         jobs: by name.
@@ -33,13 +33,14 @@ def in_turn(
         for name in list(results):
             result = subprocess.run([sys.executable, *jobs[name]], stdout=subprocess.PIPE, text=True)
             if result.returncode == KILLED and name in peers:
-                say(f"{name}: was killed, since the machine has too little memory for it; it is left out")
+                print(f"{name}: was killed, since the machine has too little memory for it; it is left out", flush=True)
                 del results[name]
                 continue
             if result.returncode != 0:
                 raise UserError(f"{name}: ended with exit code {result.returncode} ({KILLED}: too little memory); see above")
             results[name].append(json.loads(result.stdout.splitlines()[-1]))
-            say(f"round {number} of {rounds}, {name}: {results[name][-1]['seconds']:.2f} s")
+            if "seconds" in results[name][-1]:
+                print(f"round {number} of {rounds}, {name}: {results[name][-1]['seconds']:.2f} s", flush=True)
     return results
 
 

@@ -14,8 +14,8 @@ from torch import nn
 
 from veco_fairseq import compat
 from veco_fairseq.benchmarks import peers
-from veco_fairseq.benchmarks.finetuning import beside_peers
-from veco_fairseq.benchmarks.training import Trainer, dictionary
+from veco_fairseq.benchmarks.comparison import compared, in_bf16
+from veco_fairseq.benchmarks.training import Trainer, dictionary, train
 from veco_fairseq.criterions.nlu import NluCriterion
 from veco_fairseq.errors import UserError
 
@@ -64,22 +64,23 @@ def classifying(which: str, args: Namespace) -> Trainer:
     """Return what fine-tunes a classifier on random tokens: ours, fairseq's RoBERTa as it is, or transformers."""
     torch.manual_seed(1)
     options, symbols = model_options(args), dictionary(args.vocabulary)
-    autocast = args.autocast == "bf16"
     task = SimpleNamespace(source_dictionary=symbols, nlu_task="classification", labels=range(CLASSES), plug_in=False)
     criterion: Any = cross_entropy
     if which == TRANSFORMERS:
         model, criterion = peers.classification(options, symbols, CLASSES)
     elif which == PEER:
         compat.undo(compat.SPEED)
-        autocast = autocast and args.device != "cpu"  # its --amp does nothing on a CPU
         model = RobertaModel.build_model(options, task)
         model.register_classification_head(HEAD, num_classes=CLASSES)
     else:
         model = ARCH_MODEL_REGISTRY[args.arch].build_model(options, task)
         criterion = NluCriterion(task).train()
+    autocast = in_bf16(args, of_fairseq=which == PEER)
     return Trainer(model, criterion, random_sentences(args, symbols), autocast=autocast, device=args.device)
 
 
 def finetune(args: Namespace) -> dict:
     """``bench.py finetune --arch veco_nlu_*``: print a line for each of the three, and return the figures."""
-    return beside_peers(args, classifying, (OURS, PEER, TRANSFORMERS), model_options(args))
+    if args.job:
+        return train(classifying(args.job, args))
+    return compared(args, (OURS, PEER, TRANSFORMERS), model_options(args))
