@@ -17,11 +17,12 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from veco_fairseq.checkpoints.card import Facts, scores_list, translating, write_card
-from veco_fairseq.checkpoints.huggingface import Export, import_transformers, write_json
+from veco_fairseq.checkpoints.huggingface import Export, import_transformers, write_json, xlmr_options
 from veco_fairseq.checkpoints.pretrained import updates_of
 from veco_fairseq.checkpoints.tokenizer import write_tokenizer
 from veco_fairseq.checkpoints.translation import Translation, build_translation, find_sentencepiece
-from veco_fairseq.checkpoints.xlmr_files import SPECIAL, TOKEN_TYPES, names
+from veco_fairseq.checkpoints.xlmr_files import TOKEN_TYPES, names
+from veco_fairseq.data.symbols import SPECIALS
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_folder
 
@@ -33,7 +34,7 @@ OPTIONS: dict[str, Any] = {
     "decoder_learned_pos": True, "layernorm_embedding": True, "no_cross_attention": False, "cross_self_attention": False,
 }  # fmt: skip
 ACTIVATIONS = {"gelu": "gelu", "relu": "relu", "tanh": "tanh", "gelu_accurate": "gelu_new"}
-BOS, PAD, EOS, UNK = range(len(SPECIAL))
+BOS, PAD, _, UNK = range(len(SPECIALS))
 OFFSET = PAD + 1  # of the rows of positions, in fairseq as in Hugging Face
 NOT_GENERATED = -1e9  # the logit of a row that fairseq does not have
 FAIRSEQS_LONGEST = 200  # fairseq-generate --max-len-b
@@ -74,15 +75,14 @@ def export_translation(
     model = translation.model
     with atomic_folder(output) as folder:
         _check_options(translation)
-        shape = encoder_decoder_shape(model) if translation.keeps_lm_head else bart_shape(model)
         tokens, notes = write_tokenizer(folder, find_sentencepiece(translation, sentencepiece), translation)
+        shape = (encoder_decoder_shape if translation.keeps_lm_head else bart_shape)(model, tokens)
         tensors = _tensors(translation, shape, tokens)
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         end = translation.target.index(translation.target_end)
         common = {"bos_token_id": BOS, "pad_token_id": PAD, "eos_token_id": end, "decoder_start_token_id": end}
         sizes = {"architectures": [shape.architecture], "is_encoder_decoder": True, "dtype": "float32", **common}
-        config = _with_vocabulary(shape.config, tokens)
-        write_json(folder / "config.json", {**config, **sizes, "forced_eos_token_id": end})
+        write_json(folder / "config.json", {**shape.config, **sizes, "forced_eos_token_id": end})
         write_json(folder / "generation_config.json", {**common, **search_options(translation)})
         write_card(folder / "README.md", _facts(translation, shape, tensors), scores or scores_list())
         if getattr(model, "tie_self_attention", None):
@@ -92,7 +92,7 @@ def export_translation(
     return Export(Path(output), 0, notes)
 
 
-def bart_shape(model: Namespace) -> Shape:
+def bart_shape(model: Namespace, tokens: int) -> Shape:
     """BART's names are fairseq's, from which it was ported."""
     config = {
         "model_type": "bart",
@@ -107,12 +107,13 @@ def bart_shape(model: Namespace) -> Shape:
         **{f"{side}_{theirs}": getattr(model, f"{side}_{ours}")
            for side in ("encoder", "decoder")
            for theirs, ours in (("layers", "layers"), ("attention_heads", "attention_heads"), ("ffn_dim", "ffn_embed_dim"))},
+        "vocab_size": tokens,
     }  # fmt: skip
     table = {ours: f"model.{ours}" for _, ours, _ in _parts(model)}
     return Shape("BartForConditionalGeneration", table, ("model.shared.weight",), ("final_logits_bias", 2), config)
 
 
-def encoder_decoder_shape(model: Namespace) -> Shape:
+def encoder_decoder_shape(model: Namespace, tokens: int) -> Shape:
     """Of an XLM-RoBERTa, and one that is a decoder with cross-attention and LM head."""
     prefixes = {"encoder": "encoder.", "decoder": "decoder.roberta."}
     table = {ours: theirs.replace("roberta.", prefixes[side], 1) for side, ours, theirs in _parts(model)}
@@ -121,20 +122,12 @@ def encoder_decoder_shape(model: Namespace) -> Shape:
             table[f"decoder.output_projection.{part}.{kind}"] = f"decoder.lm_head.{part}.{kind}"
     config = {
         side: {
-            "model_type": "xlm-roberta",
-            "hidden_size": model.encoder_embed_dim,
-            "num_hidden_layers": getattr(model, f"{side}_layers"),
-            "num_attention_heads": getattr(model, f"{side}_attention_heads"),
-            "intermediate_size": getattr(model, f"{side}_ffn_embed_dim"),
+            **xlmr_options(model, side),
             "hidden_act": ACTIVATIONS[model.activation_fn],
             "max_position_embeddings": model.max_source_positions + OFFSET,
-            "type_vocab_size": 1,
-            "layer_norm_eps": 1e-5,
-            "hidden_dropout_prob": model.dropout,
-            "attention_probs_dropout_prob": model.attention_dropout,
-            "pad_token_id": PAD,
             "is_decoder": side == "decoder",
             "add_cross_attention": side == "decoder",
+            "vocab_size": tokens,
         }
         for side in prefixes
     }
@@ -221,13 +214,6 @@ def _tensors(translation: Translation, shape: Shape, tokens: int) -> dict[str, T
     return tensors
 
 
-def _with_vocabulary(config: dict[str, Any], tokens: int) -> dict[str, Any]:
-    """The options with the size of the vocabulary, which an EncoderDecoderModel has in each of its two."""
-    if config["model_type"] == "bart":
-        return {**config, "vocab_size": tokens}
-    return {key: {**value, "vocab_size": tokens} if isinstance(value, dict) else value for key, value in config.items()}
-
-
 def _facts(translation: Translation, shape: Shape, tensors: dict[str, Tensor]) -> Facts:
     source, target = translation.langs
     title = f"Translation from {source} to {target}" if source and target else "Translation"
@@ -278,7 +264,7 @@ def largest_translation_difference(translation: Translation, folder: Path_) -> f
     def batch(vocabulary: int, lengths: Sequence[int], before: list[int], after: list[int]) -> list[Tensor]:
         rows = []
         for length in lengths:
-            words = torch.randint(len(SPECIAL), vocabulary, (length - len(before) - len(after),), generator=generator)
+            words = torch.randint(len(SPECIALS), vocabulary, (length - len(before) - len(after),), generator=generator)
             rows.append(torch.tensor([*before, *words.tolist(), *after]))
         return rows
 

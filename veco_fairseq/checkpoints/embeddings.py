@@ -134,5 +134,5 @@ def _check_new_tokens(new: Sequence[str], target: Dictionary, *, path: Path_ | N
     )
 
 
-def _some(symbols: Sequence[str], limit: int = 5) -> str:
-    return ", ".join(repr(symbol) for symbol in symbols[:limit]) + (", ..." if len(symbols) > limit else "")
+def _some(symbols: Sequence[str]) -> str:
+    return ", ".join(map(repr, symbols[:5])) + (", ..." if len(symbols) > 5 else "")

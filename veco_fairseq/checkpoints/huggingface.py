@@ -5,6 +5,7 @@
 import json
 import shutil
 import sys
+from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -21,9 +22,10 @@ from veco_fairseq.checkpoints.pretrained import (
     read_pretrained,
     refuse_relative_position_bias,
 )
-from veco_fairseq.checkpoints.xlmr_files import POSITIONS, SPECIAL, TOKEN_TYPES, names
+from veco_fairseq.checkpoints.xlmr_files import POSITIONS, TOKEN_TYPES, names
 from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece, ordinary_pieces
+from veco_fairseq.data.symbols import SPECIALS
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_folder
@@ -95,7 +97,7 @@ def export_hf(
             raise UserError(f"{checkpoint}: has a tensor {unknown[0]}, which no model of this project has")
         tensors = _tensors(pretrained)
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-        write_json(folder / "config.json", _config(pretrained, tensors))
+        write_json(folder / "config.json", _config(pretrained))
         notes = pretrained.notes + _write_tokenizer(pretrained, folder, sentencepiece)
         write_card(folder / "README.md", _facts(pretrained, tensors), scores or scores_list())
         if _head(pretrained) is NO_HEAD:
@@ -130,7 +132,7 @@ def _head(pretrained: Pretrained) -> Head:
     return HEADS.get(str(getattr(pretrained.task, "nlu_task", "")), default)
 
 
-def _config(pretrained: Pretrained, tensors: dict[str, Tensor]) -> dict[str, Any]:
+def _config(pretrained: Pretrained) -> dict[str, Any]:
     model = pretrained.model
     labels = dict(enumerate(pretrained.labels))
     of_head = {}
@@ -140,24 +142,31 @@ def _config(pretrained: Pretrained, tensors: dict[str, Tensor]) -> dict[str, Any
         of_head["classifier_dropout"] = model.head_dropout
     return {
         **of_head,
+        **xlmr_options(model, "encoder"),
         "architectures": [_head(pretrained).architecture],
-        "model_type": "xlm-roberta",
         "vocab_size": len(pretrained.symbols),
-        "hidden_size": model.encoder_embed_dim,
-        "num_hidden_layers": model.encoder_layers,
-        "num_attention_heads": model.encoder_attention_heads,
-        "intermediate_size": model.encoder_ffn_embed_dim,
         "hidden_act": model.activation_fn,
         "max_position_embeddings": len(pretrained.weights[f"encoder.{POSITIONS}"]),
+        "bos_token_id": SPECIALS.index("<s>"),
+        "eos_token_id": SPECIALS.index("</s>"),
+        "tie_word_embeddings": True,
+        "dtype": "float32",
+    }
+
+
+def xlmr_options(model: Namespace, side: str) -> dict[str, Any]:
+    """The options of XLM-RoBERTa's configuration that an encoder or decoder of these options has, but for its tables' sizes."""
+    return {
+        "model_type": "xlm-roberta",
+        "hidden_size": model.encoder_embed_dim,
+        "num_hidden_layers": getattr(model, f"{side}_layers"),
+        "num_attention_heads": getattr(model, f"{side}_attention_heads"),
+        "intermediate_size": getattr(model, f"{side}_ffn_embed_dim"),
         "type_vocab_size": 1,
         "layer_norm_eps": 1e-5,
         "hidden_dropout_prob": model.dropout,
         "attention_probs_dropout_prob": model.attention_dropout,
-        "bos_token_id": SPECIAL.index("<s>"),
-        "pad_token_id": SPECIAL.index("<pad>"),
-        "eos_token_id": SPECIAL.index("</s>"),
-        "tie_word_embeddings": True,
-        "dtype": "float32",
+        "pad_token_id": SPECIALS.index("<pad>"),
     }
 
 
@@ -184,7 +193,7 @@ def _write_tokenizer(pretrained: Pretrained, folder: Path, given: Path_ | None) 
     model = Path(given) if given is not None else pretrained.path.with_name(MODEL_NAME)
     if given is None and not model.is_file():
         return [f"no tokenizer: {model} is not there"]
-    if [*SPECIAL, *ordinary_pieces(load_sentencepiece(model)), MASK] != pretrained.symbols:
+    if [*SPECIALS, *ordinary_pieces(load_sentencepiece(model)), MASK] != pretrained.symbols:
         return [f"no tokenizer: the model's tokens are not those of {model} in their order"]
     shutil.copyfile(model, folder / MODEL_NAME)
     longest = pretrained.model.max_positions
@@ -242,7 +251,7 @@ def largest_difference(checkpoint: Path_, folder: Path_, trust: bool = False) ->
     theirs = getattr(transformers, head.architecture).from_pretrained(folder).eval()
     generator = torch.Generator().manual_seed(1)
     length = min(32, ours.max_positions())
-    tokens = torch.randint(len(SPECIAL), len(dictionary), (4, length), generator=generator)
+    tokens = torch.randint(len(SPECIALS), len(dictionary), (4, length), generator=generator)
     tokens[:, 0], tokens[:, -1] = dictionary.bos(), dictionary.eos()
     tokens[1, length // 2 :] = dictionary.pad()
     real = tokens.ne(dictionary.pad())

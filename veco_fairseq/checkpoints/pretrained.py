@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from veco_fairseq.checkpoints.names import CROSS_ATTENTION, EMBEDDINGS, LM_HEAD, PRETRAINING_ALONE, PROJECTION, TIED_HEAD
-from veco_fairseq.checkpoints.reading import read_checkpoint
+from veco_fairseq.checkpoints.reading import options_of, read_checkpoint
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 
@@ -63,17 +63,16 @@ def read_pretrained(path: Path_, trust: bool = False, plain: bool = True) -> Pre
     """
     state = read_checkpoint(path, trust, mapped=True)  # the optimizer's part is not used
     wanted = "expected a VECO checkpoint or an XLM-E, as fairseq-train --task camlm writes them"
-    config = state.get("cfg") or {}
-    model = _namespace(config.get("model") or state.get("args"))
+    model = options_of(state, "model")
     _check_is_ours(path, state["model"], getattr(model, "arch", "unknown"), wanted)
     task_state = state.get("task_state") or {}
     symbols = task_state.get("symbols")
     if not symbols or model is None:
         raise UserError(f"{path}: it lacks its {'dictionary (task_state, symbols)' if model else 'options'}; {wanted}")
-    objective = getattr(_namespace(config.get("criterion")), "objective", None)
+    objective = getattr(options_of(state, "criterion"), "objective", None)
     pretrained = Pretrained(
         Path(path), state["model"], model, list(symbols), str(objective or ""),
-        _namespace(config.get("task")) or Namespace(), list(task_state.get("labels", [])), [], updates_of(state),
+        options_of(state, "task") or Namespace(), list(task_state.get("labels", [])), [], updates_of(state),
         state.get("extra_state") or {},
     )  # fmt: skip
     return fold(discriminator(pretrained)) if plain else pretrained
@@ -121,11 +120,6 @@ def refuse_relative_position_bias(pretrained: Pretrained, target: str) -> None:
     """Raise UserError if the model has a relative position bias, which ``target`` has no place for."""
     if getattr(pretrained.model, "relative_position_bias", False):
         raise UserError(f"{pretrained.path}: was pre-trained with --relative-position-bias, which {target} has no place for")
-
-
-def _namespace(options: Any) -> Namespace | None:
-    """Return the options as attributes, however they were saved."""
-    return Namespace(**options) if isinstance(options, dict) else options
 
 
 def _check_is_ours(path: Path_, weights: dict[str, Tensor], arch: str, wanted: str) -> None:

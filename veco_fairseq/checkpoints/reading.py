@@ -21,11 +21,6 @@ from veco_fairseq.checkpoints.skeleton import check_skeleton
 from veco_fairseq.errors import SYSTEM_ERRORS, UserError
 from veco_fairseq.options import literals
 
-try:
-    from numpy._core import multiarray
-except ImportError:  # numpy 1
-    from numpy.core import multiarray
-
 
 class DamagedCheckpoint(UserError):
     """The file exists but cannot be read: it is empty, cut off or overwritten. Another copy may be whole."""
@@ -40,12 +35,9 @@ def allowed_types() -> list[Callable | tuple[Callable, str]]:
     Making any of these runs no code of the file's choice.
     """
     kinds = (np.bool_, np.uint8, np.int32, np.int64, np.float16, np.float32, np.float64)
+    makers = [value.__reduce__()[0] for value in (np.empty(0), np.float64())]  # of an array and of a number
     # numpy 1 and 2 write different names, and each must read the other's checkpoints.
-    renamed = [
-        (function, f"numpy.{core}.multiarray.{name}")
-        for name, function in (("_reconstruct", multiarray._reconstruct), ("scalar", multiarray.scalar))
-        for core in ("core", "_core")
-    ]
+    renamed = [(maker, f"numpy.{core}.multiarray.{maker.__name__}") for maker in makers for core in ("core", "_core")]
     return [argparse.Namespace, np.ndarray, np.dtype, *renamed, *(type(np.dtype(kind)) for kind in kinds)]
 
 
@@ -90,6 +82,12 @@ def read_checkpoint(path: str | Path, trust: bool = False, mapped: bool = False)
     check_skeleton(path, state)
     check_finite(path, state["model"])
     return state
+
+
+def options_of(state: dict[str, Any], group: str) -> argparse.Namespace | None:
+    """Return the options of a checkpoint's model or task as attributes, however they were saved; None if there are none."""
+    options = (state.get("cfg") or {}).get(group) or state.get("args")
+    return argparse.Namespace(**options) if isinstance(options, dict) else options
 
 
 def read_tensors(path: str | Path) -> dict[str, torch.Tensor]:
@@ -153,22 +151,16 @@ def _failure(path: Path, error: Exception) -> UserError:
         if error.errno == errno.ENOENT:
             return UserError(f"{path}: no such checkpoint: check the path")
         return UserError(f"{path}: {SYSTEM_ERRORS.get(error.errno, f'cannot be read ({error.strerror})')}")
-    refused = refused_type(error)
-    if refused is not None:
+    refused = REFUSED.search(str(error)) if isinstance(error, pickle.UnpicklingError) else None
+    if refused:
         return UserError(
-            f"{path}: refused: it holds {refused}, and loading that could run code; if you trust whoever made it, "
+            f"{path}: refused: it holds {next(filter(None, refused.groups()))}, and loading that could run code; if you trust whoever made it, "
             "the veco commands read it with --trust-checkpoint"
         )
     return DamagedCheckpoint(
         f"{path}: cannot be read ({os.path.getsize(path):,} bytes): it is cut off, damaged or no checkpoint "
         f"({_first_words(error)}); copy it again or use another checkpoint"
     )
-
-
-def refused_type(error: Exception) -> str | None:
-    """Return the type for which torch refused a pickle, or None if ``error`` has another reason."""
-    match = REFUSED.search(str(error)) if isinstance(error, pickle.UnpicklingError) else None
-    return None if match is None else next(group for group in match.groups() if group)
 
 
 def _first_words(error: Exception) -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from veco_fairseq.checkpoints.mapping import Group, check_weights
-from veco_fairseq.checkpoints.reading import read_checkpoint
+from veco_fairseq.checkpoints.reading import options_of, read_checkpoint
 from veco_fairseq.checkpoints.seq2seq import (
     choose_layers,
     expected_shapes,
@@ -19,6 +19,7 @@ from veco_fairseq.checkpoints.seq2seq import (
     translation_config,
     write_translation_model,
 )
+from veco_fairseq.checkpoints.translation import LANGUAGE_TOKEN
 from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.vocabulary import read_dictionary
 from veco_fairseq.errors import UserError
@@ -28,7 +29,6 @@ from veco_fairseq.models.veco import VecoEncoder
 
 LAYER = re.compile(r"^(encoder|decoder)\.layers\.(\d+)\.")
 CROSS = re.compile(r"^decoder\.layers\.\d+\.(?=encoder_attn)")
-LANGUAGE = re.compile(r"\[[A-Za-z_]+\]")
 EMBEDDINGS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight",
               "encoder.output_projection.weight")  # fmt: skip
 HEADS = re.compile(r"^classification_heads\.")
@@ -87,8 +87,7 @@ def read_release(checkpoint: Path_, dictionary: Path_, trust: bool = False) -> R
             f"of embeddings: there must be one row a token, and perhaps one for {MASK}: give the dict.txt of the model's training"
         )
     depths = {side: _depth(weights, side, checkpoint) for side in ("encoder", "decoder")}
-    options = state.get("args") or (state.get("cfg") or {}).get("model") or Namespace()
-    options = Namespace(**options) if isinstance(options, dict) else options
+    options = options_of(state, "model")
     dim = embeddings.size(1)
     model = architecture(
         "veco_large",
@@ -133,7 +132,7 @@ def import_release(
     target = read_dictionary(dictionary)
     for lang in (source_lang, target_lang):
         if lang is not None and f"[{lang}]" not in target:
-            there = ", ".join(filter(LANGUAGE.fullmatch, target.symbols)) or "none"
+            there = ", ".join(filter(LANGUAGE_TOKEN.fullmatch, target.symbols)) or "none"
             raise UserError(f"{dictionary}: has no language token [{lang}] (there are: {there})")
     chosen = choose_layers(layer_selection, decoder_layers, release.depths["decoder"])
     config = translation_config(release.model, len(chosen), {}, dictionary)
@@ -150,7 +149,7 @@ def import_release(
         what = f"{side}: positions, LayerNorm, layers {', '.join(map(str, kept))}"
         groups.append(Group("copied", what, "of the release", len(taken), _count(taken)))
     left = {name: t for name, t in release.weights.items()
-            if (layer := _layer(name)) and layer[0] == "decoder" and layer[1] not in chosen}  # fmt: skip
+            if (layer := LAYER.match(name)) and layer[1] == "decoder" and int(layer[2]) not in chosen}  # fmt: skip
     for what, why, tensors in (("decoder layers", "not chosen", left),
                                ("classification heads", "no place here", release.dropped)):  # fmt: skip
         if tensors:
@@ -187,7 +186,6 @@ def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, tru
     """
     release = read_release(checkpoint, dictionary, trust)
     _check_sides_are_one(release)
-    symbols = release.symbols + [MASK] * (MASK not in release.symbols)
     words = read_dictionary(dictionary)
     words.add_symbol(MASK)
     with torch.random.fork_rng(devices=[]):
@@ -210,7 +208,7 @@ def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, tru
     unknown = {name: tensor for name, tensor in copied.items() if name not in ours}
     check_weights(release.path, {**ours, **copied}, unknown, {name: tensor.shape for name, tensor in ours.items()})
     config = {"model": release.model, "task": {"_name": "camlm"}, "criterion": {"_name": "camlm", "objective": "camlm"}}
-    state = {"args": None, "cfg": config, "model": {**new, **copied}, "task_state": {"symbols": symbols}}
+    state = {"args": None, "cfg": config, "model": {**new, **copied}, "task_state": {"symbols": list(words.symbols)}}
     with atomic_output(output) as file, open(file, "wb") as stream:
         torch.save(state, stream)
     return [
@@ -223,13 +221,8 @@ def _count(tensors: dict[str, Tensor]) -> int:
     return sum(tensor.numel() for tensor in tensors.values())
 
 
-def _layer(name: str) -> tuple[str, int] | None:
-    match = LAYER.match(name)
-    return match and (match.group(1), int(match.group(2)))
-
-
 def _depth(weights: dict[str, Tensor], side: str, path: Path_) -> int:
-    numbers = {layer[1] for layer in map(_layer, weights) if layer and layer[0] == side}
+    numbers = {int(layer[2]) for layer in map(LAYER.match, weights) if layer and layer[1] == side}
     if numbers != set(range(len(numbers))):
         raise UserError(f"{path}: its {side} lacks layers: it has {', '.join(map(str, sorted(numbers)))}")
     return len(numbers)
@@ -239,13 +232,12 @@ def _renamed(weights: dict[str, Tensor], side: str, kept: list[int]) -> dict[str
     """Return the tensors of a side; new layer i is old layer ``kept[i]``, which can be there more than once."""
     found = {}
     for name, tensor in weights.items():
-        layer = _layer(name)
+        layer = LAYER.match(name)
         if layer is None and name.startswith(f"{side}."):
             found[name] = tensor
-        elif layer and layer[0] == side:
-            rest = name[LAYER.match(name).end() :]
-            for new in (place for place, old in enumerate(kept) if old == layer[1]):
-                found[f"{side}.layers.{new}.{rest}"] = tensor.clone()
+        elif layer and layer[1] == side:
+            for new in (place for place, old in enumerate(kept) if old == int(layer[2])):
+                found[f"{side}.layers.{new}.{name[layer.end() :]}"] = tensor.clone()
     return found
 
 

@@ -80,12 +80,12 @@ def check_skeleton(path: Path_, state: Mapping[str, Any]) -> None:
             if odd:
                 raise _problem(path, "the name of an option", "a string", odd[0])
             check_options(options, f"{path}: its options: ")
-    for name in (*PARTS["cfg"], "args"):
-        group = _of(config, name) if name != "args" else _of(state, "args")
+    groups = {f"cfg, {name}": _of(config, name) for name in PARTS["cfg"]} | {"args": _of(state, "args")}
+    for where, group in groups.items():
         for what in ("_name", "arch", "task", "criterion"):
             value = _of(group, what)
             if not isinstance(value, (str, type(None))):
-                raise _problem(path, f"cfg, {name}, {what}" if name != "args" else f"args, {what}", "a name", value)
+                raise _problem(path, f"{where}, {what}", "a name", value)
 
 
 def _of(part: Any, key: str) -> Any:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_* and veco_transformer_*
 from veco_fairseq.checkpoints.mapping import check_weights
-from veco_fairseq.checkpoints.reading import read_checkpoint
+from veco_fairseq.checkpoints.reading import options_of, read_checkpoint
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces
 from veco_fairseq.data.vocabulary import dictionary_of, has_language_token, read_dictionary, require_same_symbols
@@ -89,8 +89,7 @@ def read_translation(path: Path_, *, data: Path_ | None = None, trust: bool = Fa
             model, or it has language tokens and does not say which languages are its own.
     """
     state = read_checkpoint(path, trust, mapped=True)
-    config = state.get("cfg") or {}
-    model, task = _namespace(config.get("model") or state.get("args")), _namespace(config.get("task") or state.get("args"))
+    model, task = options_of(state, "model"), options_of(state, "task")
     if ARCH_MODEL_NAME_REGISTRY.get(getattr(model, "arch", "")) not in ("transformer", "veco_transformer"):
         return None
     known = state.get("task_state") or {}
@@ -144,7 +143,3 @@ def _fairseq_model(translation: Translation) -> nn.Module:
     dictionaries = dictionary_of(translation.source), dictionary_of(translation.target)
     task = SimpleNamespace(source_dictionary=dictionaries[0], target_dictionary=dictionaries[1])
     return build_model(copy.copy(translation.model), task)
-
-
-def _namespace(options: Any) -> Namespace | None:
-    return Namespace(**options) if isinstance(options, dict) else options

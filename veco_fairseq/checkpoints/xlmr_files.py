@@ -3,7 +3,6 @@
 """Reads XLM-R's checkpoints, fairseq's and Hugging Face's, into one form."""
 
 import re
-from argparse import Namespace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +12,10 @@ from torch import Tensor
 
 from veco_fairseq.checkpoints.integrity import check_finite
 from veco_fairseq.checkpoints.names import CROSS_ATTENTION
-from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint, read_tensors
+from veco_fairseq.checkpoints.reading import DamagedCheckpoint, options_of, read_checkpoint, read_tensors
 from veco_fairseq.data.roots import MASK, load_dictionary
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece, ordinary_pieces
+from veco_fairseq.data.symbols import SPECIALS
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, read_json
 
@@ -32,9 +32,6 @@ TIED_HEAD = "lm_head.weight"  # the embeddings again
 
 
 TOKEN_TYPES = "roberta.embeddings.token_type_embeddings.weight"
-
-
-SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 
 
 # Our names below "encoder.", and Hugging Face's; ".*" stands for weight and bias, "{}" for the layer.
@@ -138,7 +135,7 @@ def _read_hugging_face(path: Path) -> XlmR:
     if POSITIONS in weights and TOKEN_TYPES in tensors and tensors[TOKEN_TYPES].any():
         # fairseq's XLM-R has no token types. Hugging Face's has one, which is added to every token and mostly zero.
         weights[POSITIONS] = weights[POSITIONS] + tensors[TOKEN_TYPES][0]
-        weights[POSITIONS][SPECIAL.index("<pad>")] = 0  # padding is 0 before the first layer
+        weights[POSITIONS][SPECIALS.index("<pad>")] = 0  # padding is 0 before the first layer
     return XlmR(path, weights, _hugging_face_symbols(path.parent), config["num_attention_heads"], left_out)
 
 
@@ -179,7 +176,7 @@ def _hugging_face_symbols(folder: Path) -> list[str]:
     """
     if (folder / MODEL_NAME).is_file():
         model = load_sentencepiece(folder / MODEL_NAME)
-        return [*SPECIAL, *ordinary_pieces(model), MASK]
+        return [*SPECIALS, *ordinary_pieces(model), MASK]
     if (folder / "tokenizer.json").is_file():
         try:
             tokenizer = read_json(folder / "tokenizer.json")
@@ -194,8 +191,7 @@ def _hugging_face_symbols(folder: Path) -> list[str]:
 
 def _read_fairseq(path: Path) -> XlmR:
     state = read_checkpoint(path)
-    options = (state.get("cfg") or {}).get("model") or state.get("args")
-    options = Namespace(**options) if isinstance(options, dict) else options
+    options = options_of(state, "model")
     if getattr(options, "encoder_attention_heads", None) is None:
         raise UserError(f"{path}: its options lack --encoder-attention-heads: give a checkpoint of fairseq-train")
     # Names of fairseq's first RoBERTa, which RobertaModel.upgrade_state_dict_named renames.
