@@ -7,9 +7,9 @@ import sys
 from typing import NoReturn
 
 from veco_fairseq import __version__
-from veco_fairseq.arguments import end_with
+from veco_fairseq.arguments import Parser, end_with
 from veco_fairseq.cli import run
-from veco_fairseq.commands import GROUPS, start
+from veco_fairseq.commands import GROUPS, module, start
 
 NAMES = [name for commands in GROUPS.values() for name in commands]
 USAGE = """usage: veco COMMAND ...
@@ -39,9 +39,6 @@ def completion(shell: str) -> str:
         import shtab
     except ImportError:
         end_with("completion needs the package shtab: pip install shtab")
-    from veco_fairseq.arguments import Parser
-    from veco_fairseq.commands import module
-
     if shell not in shtab.SUPPORTED_SHELLS:
         end_with(f"completion {shell}: shtab knows {', '.join(shtab.SUPPORTED_SHELLS)}")
     whole = Parser(prog="veco")

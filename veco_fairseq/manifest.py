@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import atomic_output, read_json
+from veco_fairseq.files import read_json, write_text
 
 CHECKSUM = "sha256"  # the key of the steps' checksum in the manifest's file
 
@@ -89,9 +89,8 @@ class Manifest:
         self.save()
 
     def save(self) -> None:
-        with atomic_output(self.path) as temporary:
-            held = {"steps": self.steps, CHECKSUM: checksum(_bytes(self.steps))}
-            temporary.write_text(json.dumps(held, indent=1, ensure_ascii=False), encoding="utf-8")
+        held = {"steps": self.steps, CHECKSUM: checksum(_bytes(self.steps))}
+        write_text(self.path, json.dumps(held, indent=1, ensure_ascii=False))
 
 
 def _sound(held: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -59,7 +59,7 @@ def write_random_model(folder: Path, arch: str, decoder_layers: int, vocabulary:
     config["task"].update(source_lang="aa", target_lang="bb")
     torch.manual_seed(1)
     model = build_model(config["model"], SimpleNamespace(source_dictionary=symbols, target_dictionary=symbols))
-    write_translation_model(folder / "model.pt", model.state_dict(), config, target=symbols, report={})
+    write_translation_model(arch, folder / "model.pt", model.state_dict(), config=config, target=symbols, report={})
 
 
 def random_sentences(count: int, length: int, vocabulary: int) -> list[str]:

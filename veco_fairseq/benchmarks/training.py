@@ -7,7 +7,6 @@ import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -131,10 +130,6 @@ class Trainer:
         adam = OmegaConf.structured(FairseqAdamConfig(lr=[1e-4], tpu=False))
         self.optimizer = FairseqAdam(adam, list(model.parameters()))
 
-    def autocast(self) -> AbstractContextManager:
-        """Of forward passes."""
-        return torch.autocast(self.device, torch.bfloat16) if self.bf16 else nullcontext()
-
     def update(self, sample: dict[str, dict]) -> dict[str, float]:
         """An update as fairseq's trainer makes it: backward of each batch, gradient norm, optimizer.
 
@@ -148,7 +143,7 @@ class Trainer:
         if isinstance(self.criterion, PretrainingCriterion):
             self.criterion.begin_update(0, self.model, sample)
         for batch in sample.values():
-            with self.autocast():
+            with torch.autocast(self.device, torch.bfloat16, enabled=self.bf16):
                 loss, sample_size, log = self.criterion(self.model, batch)
             loss.backward()
             logged.update({**log, "sample_size": sample_size})

@@ -114,6 +114,9 @@ def _training(facts: Facts) -> dict[str, Any]:
         value = value[0] if isinstance(value, list) and value else value
         return "" if value in (None, "", 0, unless) else text.format(value)
 
+    def listed(*parts: str) -> str:
+        return ", ".join(filter(None, parts))
+
     parts = [option("batch_size", "{} sentences"), option("max_tokens", "at most {:,} tokens")]
     parts += [option("update_freq", "times {}", unless=1), option("distributed_world_size", "on {} workers", unless=1)]
     start = option("finetune_from_model") or option("init_from")
@@ -122,13 +125,9 @@ def _training(facts: Facts) -> dict[str, Any]:
         "data": Path(option("data")).name or TO_FILL_IN,  # not where it was on a machine
         "started from": Path(start).name if start else "random weights",
         "updates": f"{facts.updates:,}",
-        "batch": ", ".join(filter(None, parts)),
-        "learning rate": ", ".join(
-            filter(None, [option("lr"), option("lr_scheduler"), option("warmup_updates", "warm-up {:,}")])
-        ),
-        "loss": ", ".join(
-            filter(None, [option("criterion"), option("objective"), option("label_smoothing", "label smoothing {}")])
-        ),
+        "batch": listed(*parts),
+        "learning rate": listed(option("lr"), option("lr_scheduler"), option("warmup_updates", "warm-up {:,}")),
+        "loss": listed(option("criterion"), option("objective"), option("label_smoothing", "label smoothing {}")),
         "dropout": option("dropout"),
         "seed": option("seed"),
         "best loss on held-out text": f"{float(loss):.3f}" if loss is not None else "",

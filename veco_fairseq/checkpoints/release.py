@@ -162,17 +162,13 @@ def import_release(
     check_weights(release.path, weights, {}, expected)
     command = finetune_options(release.model, len(chosen), {}, target=target)
     report = {
-        "checkpoint": str(release.path),
-        "output": str(output),
-        "arch": config["model"].arch,
         "decoder_layers_from": chosen,
         "tokens": len(target),
         "finetune_options": command.replace("--task translation", f"--task {config['task']['_name']}"),
         "groups": [group._asdict() for group in groups],
         "notes": [],
     }
-    write_translation_model(output, weights, config, target=target, report=report)
-    return report
+    return write_translation_model(release.path, output, weights, config=config, target=target, report=report)
 
 
 def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, trust: bool = False) -> list[Group]:

@@ -99,9 +99,8 @@ def convert_to_seq2seq(
         if random_cross_attention:
             groups.append(_add_random_cross_attention(weights, config["model"], seed))
     check_weights(pretrained.path, weights, unknown, expected_shapes(config["model"], target))
-    report = _report(pretrained, output, config["model"], chosen=chosen, extras=extras, target=target, groups=groups)
-    write_translation_model(output, weights, config, target=target, report=report)
-    return report
+    report = _report(pretrained, chosen, extras, target=target, groups=groups)
+    return write_translation_model(pretrained.path, output, weights, config=config, target=target, report=report)
 
 
 def report_lines(report: dict[str, Any]) -> list[str]:
@@ -232,14 +231,7 @@ def expected_shapes(model: Namespace, dictionary: Dictionary) -> dict[str, torch
 
 
 def _report(
-    pretrained: Pretrained,
-    output: Path_,
-    model: Namespace,
-    *,
-    chosen: list[int],
-    extras: dict[str, Any],
-    target: Dictionary,
-    groups: list[Group],
+    pretrained: Pretrained, chosen: list[int], extras: dict[str, Any], *, target: Dictionary, groups: list[Group]
 ) -> dict[str, Any]:
     notes = [*pretrained.notes]
     cross_attention_is_new = any(group.action == "new" and group.tensors for group in groups)
@@ -249,9 +241,6 @@ def _report(
             "--random-cross-attention gives the paper's baseline"
         )
     return {
-        "checkpoint": str(pretrained.path),
-        "output": str(output),
-        "arch": model.arch,
         "decoder_layers_from": chosen,
         "pretraining_tokens": len(pretrained.symbols),
         "tokens": len(target),
@@ -269,9 +258,21 @@ def _check_output(checkpoint: Path_, output: Path_) -> None:
 
 
 def write_translation_model(
-    output: Path_, weights: dict[str, Tensor], config: dict[str, Any], *, target: Dictionary, report: dict[str, Any]
-) -> None:
-    """Write a checkpoint with what fairseq's trainer and generator need, and the report beside it."""
+    checkpoint: Path_, output: Path_, weights: dict[str, Tensor], *, config: dict[str, Any], target: Dictionary, report: dict
+) -> dict[str, Any]:
+    """Write a checkpoint with what fairseq's trainer and generator need, and the report beside it.
+
+    Args:
+        checkpoint: what it was made from.
+        output: the file to write; ``output`` + ".json" gets the report.
+        weights, config: its tensors and options.
+        target: its dictionary.
+        report: all but the names of the files and of the architecture.
+
+    Returns:
+        The report, as in the JSON file.
+    """
+    report = {"checkpoint": str(checkpoint), "output": str(output), "arch": config["model"].arch, **report}
     history = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
     state = {
         "args": None,
@@ -286,3 +287,4 @@ def write_translation_model(
         with open(file, "wb") as stream:
             torch.save(state, stream)
         report_file.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return report

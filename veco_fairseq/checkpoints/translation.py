@@ -19,7 +19,7 @@ from veco_fairseq.checkpoints.mapping import check_weights
 from veco_fairseq.checkpoints.reading import options_of, read_checkpoint
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces
-from veco_fairseq.data.vocabulary import dictionary_of, has_language_token, read_dictionary, require_same_symbols
+from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary, require_same_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 
@@ -62,8 +62,7 @@ class Translation(NamedTuple):
     @property
     def has_language_tokens(self) -> bool:
         """Whether the task is the one of :mod:`veco_fairseq.tasks.translation` with language tokens."""
-        dictionaries = dictionary_of(self.source), dictionary_of(self.target)
-        return all(lang and has_language_token(words, lang) for words, lang in zip(dictionaries, self.langs))
+        return all(lang and f"[{lang}]" in symbols for symbols, lang in zip((self.source, self.target), self.langs))
 
     @property
     def directions(self) -> list[str]:

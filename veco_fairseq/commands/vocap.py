@@ -59,10 +59,9 @@ def main(args: argparse.Namespace) -> None:
     from veco_fairseq.data.prepare.text import default_workers
     from veco_fairseq.vocab.comparison import measure, named_models, write_comparison  # fmt: skip
     from veco_fairseq.vocab.corpora import find_corpora
-    from veco_fairseq.vocab.vocap import Options, make_vocabulary, require_positive  # fmt: skip
+    from veco_fairseq.vocab.vocap import Options, make_vocabulary
 
     corpora, workers = find_corpora(args.corpora), min(default_workers(), 8) if args.workers is None else args.workers
-    require_positive(lines=args.lines, workers=workers)
     if args.alp is not None:
         found = measure(named_models(args.alp), corpora, args.lines, workers)
         print(write_comparison(found, args.output), end="")

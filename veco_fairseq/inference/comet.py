@@ -72,11 +72,10 @@ def comet_score(
         raise UserError("the texts are empty: there is nothing to score")
     program = make_environment(environment)
     with tempfile.TemporaryDirectory() as folder:
-        files = []
-        for name, lines in (("source", sources), ("hypothesis", hypotheses), ("reference", references)):
-            files.append(Path(folder, name))
-            files[-1].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
-        source, hypothesis, reference = files
+        texts = {"source": sources, "hypothesis": hypotheses, "reference": references}
+        for name, lines in texts.items():
+            Path(folder, name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+        source, hypothesis, reference = (Path(folder, name) for name in texts)
         command = [program, "-s", source, "-t", hypothesis, "-r", reference, "--model", model, "--gpus", str(gpus),
                    "--batch_size", str(batch_size), "--only_system", "--quiet"]  # fmt: skip
         result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)

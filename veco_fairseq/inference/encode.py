@@ -5,9 +5,7 @@
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import torch
 from fairseq.data import data_utils
-from torch import Tensor
 
 
 def by_length(lengths: Sequence[int], max_tokens: int, max_sentences: int | None = None) -> Iterator[list[int]]:
@@ -25,8 +23,3 @@ def by_length(lengths: Sequence[int], max_tokens: int, max_sentences: int | None
     rest = order[longer:]
     for batch in data_utils.batch_by_size(rest, lengths.__getitem__, lengths[rest], max_tokens, max_sentences):
         yield batch.tolist()
-
-
-def padded(rows: Sequence[Sequence[int] | np.ndarray], pad: int, device: torch.device) -> Tensor:
-    """Return ids as a batch, (rows, length of the longest), padded on the right."""
-    return data_utils.collate_tokens([torch.as_tensor(row) for row in rows], pad).to(device)

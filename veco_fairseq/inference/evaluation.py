@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import Path_, atomic_output
+from veco_fairseq.files import Path_, write_text
 from veco_fairseq.inference.finetuned import Finetuned
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset
 from veco_fairseq.understanding.examples import TaggedSentence
@@ -85,8 +85,7 @@ def write_predictions(evaluated: Evaluated, folder: Path_, split: str) -> list[P
     paths = []
     for lang, found in evaluated.predictions.items():
         path = Path(folder) / f"{split}-{lang}.{SUFFIX[evaluated.nlu_task]}"
-        with atomic_output(path) as temporary:
-            temporary.write_text(_text(evaluated.nlu_task, found), encoding="utf-8")
+        write_text(path, _text(evaluated.nlu_task, found))
         paths.append(path)
     return paths
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from fairseq import checkpoint_utils
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, data_utils
 from fairseq.models import ARCH_MODEL_REGISTRY
 from torch import Tensor
 
@@ -18,7 +18,6 @@ from veco_fairseq.data.prepare.text import default_workers
 from veco_fairseq.data.sentencepiece import Encoder, load_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces
 from veco_fairseq.errors import UserError
-from veco_fairseq.inference.encode import padded
 from veco_fairseq.inference.states import layer_states
 from veco_fairseq.models.base import PretrainingModel
 
@@ -40,7 +39,8 @@ class PretrainedModel(NamedTuple):
 
     def batch(self, rows: Sequence[Sequence[int] | np.ndarray]) -> Tensor:
         """Return ids as a batch on the model's device, (rows, length of the longest), padded on the right."""
-        return padded(rows, self.dictionary.pad(), next(self.model.parameters()).device)
+        tokens = data_utils.collate_tokens([torch.as_tensor(row) for row in rows], self.dictionary.pad())
+        return tokens.to(next(self.model.parameters()).device)
 
     def tokens(self, ids: Tensor) -> list[str]:
         """Return the symbols of ``ids``, (length,)."""
@@ -90,8 +90,8 @@ class PretrainedModel(NamedTuple):
         """Join two results of :meth:`encode` to ``<s> x </s> </s> y </s>`` as in TLM, (1, length of both)."""
         return torch.cat([x, x[:, -1:], y[:, 1:]], 1)
 
-    def layer_number(self, layer: int | None = None) -> int:
-        """Return ``layer``, counted from 0, by default the middle one; raise UserError if there is no such layer."""
+    def layer_number(self, layer: int | None) -> int:
+        """Return ``layer``, counted from 0, for None the middle one; raise UserError if there is no such layer."""
         layers = len(self.model.encoder.sentence_encoder.layers)
         layer = layers // 2 if layer is None else layer
         if not 0 <= layer < layers:

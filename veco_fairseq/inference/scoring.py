@@ -104,9 +104,8 @@ def score(
         detokenised = BLEU(trg_lang=code, tokenize=WITHOUT_SPACES.get(code), force=True)
     except RuntimeError as error:  # Japanese and Korean need their own tokenisers
         raise UserError(f"--lang {lang}: {' '.join(str(error).split())}") from error
-    signature = "of sacreBLEU, see the signature"
     result = {
-        "sacrebleu": _result(detokenised, systems, references, tokeniser=signature, samples=samples),
+        "sacrebleu": _result(detokenised, systems, references, tokeniser="of sacreBLEU, see the signature", samples=samples),
         "chrf": _result(CHRF(), systems, references, samples=samples),
         "lines": len(references),
     }

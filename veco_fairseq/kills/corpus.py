@@ -14,7 +14,7 @@ from veco_fairseq.data.prepare.text import Plan, parse_parts
 from veco_fairseq.data.sentencepiece import DICT_NAME
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_folder
-from veco_fairseq.kills.processes import Command, Process
+from veco_fairseq.kills.processes import Command, Process, last_line
 
 LANGUAGES = ("de", "en")
 SIZES = {"train": 110, "valid": 14, "dev": 14}  # sentences of each part of the corpus
@@ -83,8 +83,7 @@ def finish(command: Command, log: Path, call: Callable[[], object]) -> None:
     finally:
         process.end()
     if code != 0:
-        last = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
-        raise UserError(f"{command[0]}: ended with exit code {code}: {last}: see {log}")
+        raise UserError(f"{command[0]}: ended with exit code {code}: {last_line(log)}: see {log}")
 
 
 def make_corpus(folder: Path, seed: int) -> None:

@@ -20,11 +20,6 @@ ALL_TERMINATED = "SIGTERM to all its processes"
 INTERRUPTED = "SIGINT, as Ctrl-C"
 WAYS = (KILLED, FIRST_KILLED, HELPER_KILLED, TERMINATED, ALL_TERMINATED, INTERRUPTED)
 IN_SAVES = (KILLED, FIRST_KILLED, TERMINATED, ALL_TERMINATED, INTERRUPTED)
-EXIT_CODES = {  # a training's own, and Python's where it has not begun
-    TERMINATED: {128 + signal.SIGTERM, -signal.SIGTERM},
-    ALL_TERMINATED: {128 + signal.SIGTERM, -signal.SIGTERM},
-    INTERRUPTED: {128 + signal.SIGINT, -signal.SIGINT},
-}
 SHARE_KILLED = 0.6
 SHARE_EARLY = 0.15
 
@@ -50,6 +45,11 @@ class Trial:
     early: bool
     place: float
     delay: float
+
+
+def signal_of(way: str) -> signal.Signals:
+    """The signal of one of :data:`WAYS`, which begins with its name."""
+    return signal.Signals[way.split()[0].rstrip(",")]
 
 
 def ways_of(kind: Kind) -> list[str]:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -126,13 +127,15 @@ def _forked(command: Command, log: Path, call: Callable[[], object]) -> None:
         del kept
 
 
+def last_line(log: Path) -> str:
+    return (log.read_text(encoding="utf-8", errors="replace").strip() or "nothing was printed").splitlines()[-1]
+
+
 def send(pids: list[int], number: signal.Signals) -> None:
     """Send a signal to those of the processes that are still there."""
     for pid in pids:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(pid, number)
-        except ProcessLookupError:
-            pass
 
 
 def _stat(pid: int) -> list[str]:

@@ -15,9 +15,9 @@ import torch
 from tqdm import tqdm
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import atomic_output, read_lines
+from veco_fairseq.files import read_lines, write_text
 from veco_fairseq.kills.kinds import KINDS
-from veco_fairseq.kills.plan import WAYS, Trial, make_plan
+from veco_fairseq.kills.plan import WAYS, Trial, make_plan, signal_of
 from veco_fairseq.kills.trials import Runner
 
 RESULTS = "results.jsonl"
@@ -54,8 +54,7 @@ def check_kills(args: Namespace, train: Callable[[], object], prepare: Callable[
     if args.json:
         times = {name: round(sum(result[name] for result in results)) for name in ("seconds", "processor_seconds")}
         content = {"options": options, "machine": machine(), **times, "by_kind": by_kind(results), "trials": results}
-        with atomic_output(args.json) as temporary:
-            temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        write_text(args.json, json.dumps(content, indent=1) + "\n")
     return int(any(result["failures"] for result in results))
 
 
@@ -87,7 +86,7 @@ def read_results(path: Path, options: dict[str, Any]) -> list[Result]:
     Raises:
         UserError: they are of other options.
     """
-    lines = [line for line in read_lines(path)] if path.exists() else []
+    lines = list(read_lines(path)) if path.exists() else []
     if lines and json.loads(lines[0]) != options:
         raise UserError(f"{path}: is of other options, {lines[0]}: give those, or another --folder")
     return [json.loads(line) for line in lines[1:] if line.endswith("}")]
@@ -98,7 +97,7 @@ def by_kind(results: Sequence[Result]) -> dict[str, dict[str, int]]:
     rows: dict[str, dict[str, int]] = {}
     for name in dict.fromkeys(result["kind"] for result in results):
         of_kind = [result for result in results if result["kind"] == name]
-        signals = Counter(result["way"].split()[0].rstrip(",") for result in of_kind)
+        signals = Counter(signal_of(result["way"]).name for result in of_kind)
         failed = sum(bool(result["failures"]) for result in of_kind)
         rows[name] = {
             "kills": len(of_kind),
@@ -126,9 +125,7 @@ def table(results: Sequence[Result]) -> list[str]:
 
 def machine() -> dict[str, Any]:
     """What the kills were made on."""
-    processor = platform.processor()
-    if os.path.exists("/proc/cpuinfo"):
-        models = [line.partition(": ")[2] for line in read_lines("/proc/cpuinfo") if line.startswith("model name")]
-        processor = models[0] if models else processor
+    models = [line.partition(": ")[2] for line in read_lines("/proc/cpuinfo") if line.startswith("model name")]
+    processor = models[0] if models else platform.processor()
     return {"processor": processor, "cores": len(os.sched_getaffinity(0)), "python": platform.python_version(),
             "torch": torch.__version__}  # fmt: skip

@@ -29,15 +29,15 @@ from veco_fairseq.kills.corpus import make_corpus, make_inputs
 from veco_fairseq.kills.kinds import CAMLM, KINDS, PLUGIN
 from veco_fairseq.kills.plan import (
     ALL_TERMINATED,
-    EXIT_CODES,
     FIRST_KILLED,
     HELPER_KILLED,
     INTERRUPTED,
     KILLED,
     TERMINATED,
     Trial,
+    signal_of,
 )
-from veco_fairseq.kills.processes import Process, begun_at, children, group_of, send
+from veco_fairseq.kills.processes import Process, begun_at, children, group_of, last_line, send
 
 PAUSE = 0.004  # seconds between two looks at a log
 SHORT_PAUSE = 0.0003  # at a folder, for a save that takes some milliseconds
@@ -49,8 +49,7 @@ class Watch:
     """The log of a running process, read as it grows."""
 
     def __init__(self, process: Process):
-        self.process, self.text = process, ""
-        self._file = open(process.log, encoding="utf-8", errors="replace") if process.log.exists() else None
+        self.process, self.text, self._file = process, "", None
 
     def read(self) -> str:
         """All that is there now."""
@@ -230,9 +229,7 @@ class Runner:
                 ALL_TERMINATED: frozen,
                 INTERRUPTED: [pid for pid in frozen if group_of(pid) == process.pid],
             }[trial.way]
-            number = {KILLED: signal.SIGKILL, FIRST_KILLED: signal.SIGKILL, HELPER_KILLED: signal.SIGKILL,
-                      INTERRUPTED: signal.SIGINT}.get(trial.way, signal.SIGTERM)  # fmt: skip
-            send(targets, number)
+            send(targets, signal_of(trial.way))
             send(frozen, signal.SIGCONT)
             code = process.wait(LIMIT)
         finally:
@@ -266,7 +263,9 @@ def end_differences(trial: Trial, log: str, code: int) -> list[str]:
     """How a training that was told to end, or that lost a loader, ended otherwise than it should."""
     if KINDS[trial.kind].workers > 1 or not KINDS[trial.kind].trains or trial.way in (KILLED, FIRST_KILLED):
         return []
-    expected = EXIT_CODES.get(trial.way, {1}) | {0}  # 0: it was at its end
+    number = signal_of(trial.way)
+    # 0: it was at its end; then a training's own code, and Python's where it has not begun
+    expected = {0, 1} if trial.way == HELPER_KILLED else {0, 128 + number, -number}
     found = [] if code in expected else [f"exit code {code}, not one of {sorted(expected)}"]
     return found + (["a traceback in the log of the stopped training"] if "Traceback" in log else [])
 
@@ -274,10 +273,6 @@ def end_differences(trial: Trial, log: str, code: int) -> list[str]:
 def processor_seconds() -> float:
     """Of this process and all that it has started and that have ended."""
     return sum(os.times()[:4])
-
-
-def last_line(log: Path) -> str:
-    return (log.read_text(encoding="utf-8", errors="replace").strip() or "nothing was printed").splitlines()[-1]
 
 
 def being_written(folder: Path) -> dict[str, int]:

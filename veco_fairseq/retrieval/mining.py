@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import atomic_output, read_lines
+from veco_fairseq.files import read_lines, write_text
 from veco_fairseq.retrieval.search import Candidates
 
 
@@ -110,6 +110,4 @@ def _columns(path: Path) -> Iterator[tuple[int, tuple[str, str]]]:
 
 def write_pairs(path: Path, pairs: Sequence[Pair], x: Sequence[str], y: Sequence[str]) -> None:
     """Write lines ``score<TAB>ID<TAB>ID``."""
-    with atomic_output(path) as temporary:
-        lines = (f"{pair.score:.6f}\t{x[pair.x]}\t{y[pair.y]}\n" for pair in pairs)
-        temporary.write_text("".join(lines), encoding="utf-8")
+    write_text(path, "".join(f"{pair.score:.6f}\t{x[pair.x]}\t{y[pair.y]}\n" for pair in pairs))

@@ -63,12 +63,11 @@ def paired(xs: Sequence[Side], ys: Sequence[Side], both: bool, notes: Notes) -> 
         y = by_id.get(x.example.id)
         if y is None:
             notes.add("without translation", x.example.where)
-        elif isinstance(x.example, SentencePair) and None not in (x.example.label, y.example.label):
-            if x.example.label != y.example.label:
-                raise UserError(
-                    f"{x.example.where}: is labelled {x.example.label}, and its translation ({y.example.where}) "
-                    f"{y.example.label}: the files must have the same rows, or ids in a column of that name"
-                )
+        elif isinstance(x.example, SentencePair) and len({x.example.label, y.example.label} - {None}) > 1:
+            raise UserError(
+                f"{x.example.where}: is labelled {x.example.label}, and its translation ({y.example.where}) "
+                f"{y.example.label}: the files must have the same rows, or ids in a column of that name"
+            )
         items.append(Item(x, y, both and y is not None))
     return items
 
@@ -105,9 +104,8 @@ class UnderstandingDataset(FairseqDataset):
         self.pad = pad
         self.seed = seed
         lengths = [[len(window.tokens) for side in (item.x, item.y) if side for window in side.windows] for item in items]
-        self.sizes = np.array(
-            [max(of_item) for of_item in lengths]
-        )  # of the longest window, which the model must have positions for
+        # Of the longest window, which the model must have positions for.
+        self.sizes = np.array([max(of_item) for of_item in lengths])
         self.tokens = np.array([len(of_item) * max(of_item) for of_item in lengths])  # with padding
         self.max_tokens: int | None = None
 

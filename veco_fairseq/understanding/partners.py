@@ -3,6 +3,7 @@
 """Finds each example's translation, which depends only on the data's folder, not on the chosen languages."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,15 +39,8 @@ class Pairing:
     def __init__(self, files: dict[str, Path], pivot: str, read: Callable[[str], Rows], notes: dict[str, Notes]):
         self.files = files
         self.pivot = pivot
-        self.read = read
+        self.rows = cache(read)  # each language's examples are read once
         self.notes = notes
-        self.known: dict[str, Rows] = {}
-
-    def rows(self, lang: str) -> Rows:
-        """Return a language's examples, which are read once."""
-        if lang not in self.known:
-            self.known[lang] = self.read(lang)
-        return self.known[lang]
 
     def partner(self, lang: str) -> str | None:
         """Return the language whose file has a language's translations; None if the folder has no such file."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from sacremoses import MosesTokenizer
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import atomic_output, read_lines
+from veco_fairseq.files import read_lines, write_text
 from veco_fairseq.understanding.examples import read_examples
 
 
@@ -51,5 +51,4 @@ def write_conllu(path: Path, ids: Sequence[str], sentences: Sequence[Sequence[st
         tagged = enumerate(zip(words, of_words), start=1)
         rows = (f"{number}\t{word}\t_\t{tag}{empty}\n" for number, (word, tag) in tagged)
         blocks.append(f"# sent_id = {name}\n{''.join(rows)}")
-    with atomic_output(path) as temporary:
-        temporary.write_text("\n".join(blocks) + "\n", encoding="utf-8")
+    write_text(path, "\n".join(blocks) + "\n")

@@ -100,9 +100,7 @@ class Windows:
 
     def class_of(self, label: str | None, where: str) -> int:
         """Return the number of a label; note a label that training did not have, which is never predicted."""
-        if label is None:
-            return IGNORE
-        if label not in self.classes:
+        if label is not None and label not in self.classes:
             self.notes.add(f"of label {label}, which training did not have: they count as wrong", where)
         return self.classes.get(label, IGNORE)
 

@@ -49,13 +49,14 @@ def allocate(vocabularies: dict[str, Vocabularies], total: int, alpha: float, be
         UserError: the languages' smallest vocabularies already have more pieces.
     """
     probabilities = sampling_probabilities({name: of.instances for name, of in vocabularies.items()}, alpha)
+    gain = {name: np.diff(of.alp, prepend=-np.inf) for name, of in vocabularies.items()}  # of each over the one before
     places = dict.fromkeys(vocabularies, -1)  # in the languages' sizes
     holders: dict[str, int] = Counter()  # how many languages' vocabularies have the piece
     old: dict[str, float] = {}
     new: dict[str, float] = {}
     while len(holders) < total:
         gains = {
-            name: probabilities[name] ** beta * _gain(of, places[name] + 1)
+            name: probabilities[name] ** beta * gain[name][places[name] + 1]
             for name, of in vocabularies.items()
             if places[name] + 1 < len(of.sizes)
         }
@@ -82,8 +83,3 @@ def allocate(vocabularies: dict[str, Vocabularies], total: int, alpha: float, be
         )
     sizes = {name: vocabularies[name].sizes[place] for name, place in places.items()}
     return Allocation(sizes, pieces, len(surplus))
-
-
-def _gain(of: Vocabularies, place: int) -> float:
-    """Return the gain in ALP of the vocabulary at this place over the one before."""
-    return np.inf if place == 0 else of.alp[place] - of.alp[place - 1]

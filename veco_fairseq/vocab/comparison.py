@@ -7,9 +7,7 @@ from pathlib import Path
 
 from sentencepiece import sentencepiece_model_pb2
 
-from veco_fairseq.data.sentencepiece import (
-    load_sentencepiece,
-)
+from veco_fairseq.data.sentencepiece import load_sentencepiece
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import write_text
 from veco_fairseq.parallel import in_parallel

@@ -27,7 +27,8 @@ def find_corpora(arguments: Sequence[str]) -> dict[str, list[Path]]:
     for argument in arguments:
         folder = Path(argument)
         if folder.is_dir():
-            named = [(_language_of(path), path) for path in sorted(folder.iterdir()) if _is_text(path)]
+            texts = [path for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith(".")]
+            named = [(_language_of(path), path) for path in texts]
             if not named:
                 raise UserError(f"--corpora {folder}: holds no file")
         else:
@@ -43,10 +44,6 @@ def find_corpora(arguments: Sequence[str]) -> dict[str, list[Path]]:
                 raise UserError(f"--corpora {argument}: has {path.name} and {twin.name}: remove one of them")
             corpora.setdefault(language, []).append(path)
     return dict(sorted(corpora.items()))
-
-
-def _is_text(path: Path) -> bool:
-    return path.is_file() and not path.name.startswith(".")
 
 
 def _language_of(path: Path) -> str:

@@ -73,7 +73,9 @@ class Options:
     workers: int = field(default_factory=default_workers)
 
     def __post_init__(self) -> None:
-        require_positive(**{name: getattr(self, name) for name in ("size", "largest", "step", "lines", "workers")})
+        for name in ("size", "largest", "step", "lines", "workers"):
+            if getattr(self, name) < 1:
+                raise UserError(f"--{name} {getattr(self, name)}: must be 1 or more")
         for name in ("alpha", "beta"):
             if not getattr(self, name) >= 0:
                 raise UserError(f"--{name} {getattr(self, name)}: must be 0 or more")
@@ -81,13 +83,6 @@ class Options:
             raise UserError(f"--step {self.step}: must be at most --largest {self.largest}")
         if not 0.9 <= self.coverage <= 1:
             raise UserError(f"--character-coverage {self.coverage}: must be from 0.9 to 1")
-
-
-def require_positive(**numbers: int) -> None:
-    """Refuse options below 1."""
-    for name, number in numbers.items():
-        if number < 1:
-            raise UserError(f"--{name} {number}: must be 1 or more")
 
 
 def make_vocabulary(options: Options, say: Callable[[str], None]) -> str:
@@ -176,9 +171,7 @@ def _tell_of(allocation: Allocation, options: Options, say: Callable[[str], None
 
 def _write_union(options: Options, vocabularies: dict[str, Vocabularies], allocation: Allocation) -> None:
     scores = {name: of.of_size(allocation.sizes[name]) for name, of in vocabularies.items()}
-    largest = _file(options, next(iter(vocabularies)), "model")
-    load_sentencepiece(largest)  # it may have been damaged since
-    like = largest.read_bytes()
+    like = load_sentencepiece(_file(options, next(iter(vocabularies)), "model")).serialized_model_proto()
     model = union_model(allocation.pieces, scores, _probabilities(vocabularies, options.alpha), like)
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     dictionary = dictionary_text(processor, options.output / MODEL_NAME)
