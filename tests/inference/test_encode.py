@@ -4,8 +4,10 @@
 
 import pytest
 import torch
+from fairseq.data import Dictionary
 
-from veco_fairseq.inference.encode import by_length, padded
+from veco_fairseq.inference.encode import by_length
+from veco_fairseq.inference.pretrained import PretrainedModel
 
 
 @pytest.mark.parametrize("limits, batches", [
@@ -26,5 +28,5 @@ def test_both_limits_at_once():
 
 
 def test_sequences_are_padded_on_the_right():
-    batch = padded([[5, 6], [7]], 1, torch.device("cpu"))
+    batch = PretrainedModel(torch.nn.Linear(1, 1), Dictionary(), encoder=None).batch([[5, 6], [7]])
     assert batch.tolist() == [[5, 6], [7, 1]] and batch.dtype == torch.long

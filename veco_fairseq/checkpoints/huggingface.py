@@ -155,7 +155,12 @@ def _config(pretrained: Pretrained) -> dict[str, Any]:
 
 
 def xlmr_options(model: Namespace, side: str) -> dict[str, Any]:
-    """The options of XLM-RoBERTa's configuration that an encoder or decoder of these options has, but for its tables' sizes."""
+    """Return XLM-RoBERTa's options for the "encoder" or "decoder" of a model, without its activation and the sizes of its tables.
+
+    Args:
+        model: the options of training.
+        side: one of the two.
+    """
     return {
         "model_type": "xlm-roberta",
         "hidden_size": model.encoder_embed_dim,

@@ -85,7 +85,10 @@ def read_checkpoint(path: str | Path, trust: bool = False, mapped: bool = False)
 
 
 def options_of(state: dict[str, Any], group: str) -> argparse.Namespace | None:
-    """Return the options of a checkpoint's model or task as attributes, however they were saved; None if there are none."""
+    """Return the options of a checkpoint's "model", "task" or "criterion" as attributes, however they were saved; None if none.
+
+    An old checkpoint has all of them in one.
+    """
     options = (state.get("cfg") or {}).get(group) or state.get("args")
     return argparse.Namespace(**options) if isinstance(options, dict) else options
 
@@ -154,8 +157,8 @@ def _failure(path: Path, error: Exception) -> UserError:
     refused = REFUSED.search(str(error)) if isinstance(error, pickle.UnpicklingError) else None
     if refused:
         return UserError(
-            f"{path}: refused: it holds {next(filter(None, refused.groups()))}, and loading that could run code; if you trust whoever made it, "
-            "the veco commands read it with --trust-checkpoint"
+            f"{path}: refused: it holds {next(filter(None, refused.groups()))}, and loading that could run code; if you trust "
+            "whoever made it, the veco commands read it with --trust-checkpoint"
         )
     return DamagedCheckpoint(
         f"{path}: cannot be read ({os.path.getsize(path):,} bytes): it is cut off, damaged or no checkpoint "
