@@ -174,8 +174,7 @@ def misfit(error: BaseException) -> str | None:
     text = str(link)
     parts = []
     for kind in ("Missing", "Unexpected"):
-        keys = re.search(rf"{kind} key\(s\) in state_dict: (.*?)\. ?$", text, re.MULTILINE)
-        if keys:
+        if keys := re.search(rf"{kind} key\(s\) in state_dict: (.*?)\. ?$", text, re.MULTILINE):
             parts.append(f"{kind.lower()} " + _few(keys[1].replace('"', "").split(", ")))
     shapes = re.findall(r"size mismatch for (\S+): .*?torch\.Size\(\[(.*?)\]\) from.*?torch\.Size\(\[(.*?)\]\)", text, re.DOTALL)
     if shapes:

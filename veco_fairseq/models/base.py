@@ -157,7 +157,7 @@ def encoder_architecture(args, size: Size) -> None:
     roberta_architecture(args)
 
 
-def register_sizes(model: str, arch: str, set_options: Callable[[Any, Size], None], sizes: Iterable[str]) -> None:
+def register_sizes(model: str, arch: str, set_options: Callable[..., None], sizes: Iterable[str]) -> None:
     """Register the architectures ``ARCH_SIZE`` of a model, with :data:`SIZES` of these names."""
     for name in sizes:
         register_model_architecture(model, f"{arch}_{name}")(partial(set_options, size=SIZES[name]))

@@ -76,13 +76,10 @@ def tied_layers(args) -> list[int]:
         raise UserError(f"--tie-self-attention {option}: give encoder layers such as 3,4,5")
     numbers = [int(number) for number in option.split(",")]
     if len(numbers) != args.decoder_layers:
-        wanted = args.decoder_layers
-        raise UserError(f"--tie-self-attention {option}: {len(numbers)} layers for --decoder-layers {wanted}")
+        raise UserError(f"--tie-self-attention {option}: {len(numbers)} layers for --decoder-layers {args.decoder_layers}")
     if max(numbers) >= args.encoder_layers:
         raise UserError(f"--tie-self-attention {option}: the encoder has layers 0 to {args.encoder_layers - 1}")
-    shapes = [(getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads"))
-              for side in ("encoder", "decoder")]  # fmt: skip
-    if shapes[0] != shapes[1]:
+    if any(getattr(args, f"encoder_{name}") != getattr(args, f"decoder_{name}") for name in ("embed_dim", "attention_heads")):
         raise UserError("--tie-self-attention: encoder and decoder differ in --*-embed-dim or --*-attention-heads")
     return numbers
 

@@ -199,15 +199,13 @@ class NluTask(VecoTask):
 
     def windows(self, notes: Notes) -> Windows:
         """Return the object that turns examples into the model's input."""
-        cfg = self.cfg
-        pooling = str(cfg.word_pooling)
         return Windows(
             self.dictionary,
             self.pieces,
             self.labels,
-            max_length=cfg.max_length,
-            stride=cfg.stride,
-            word_pooling=pooling,
+            max_length=self.cfg.max_length,
+            stride=self.cfg.stride,
+            word_pooling=str(self.cfg.word_pooling),
             notes=notes,
         )
 
