@@ -174,8 +174,7 @@ def misfit(error: BaseException) -> str | None:
     text = str(link)
     parts = []
     for kind in ("Missing", "Unexpected"):
-        keys = re.search(rf"{kind} key\(s\) in state_dict: (.*?)\. ?$", text, re.MULTILINE)
-        if keys:
+        if keys := re.search(rf"{kind} key\(s\) in state_dict: (.*?)\. ?$", text, re.MULTILINE):
             parts.append(f"{kind.lower()} " + _few(keys[1].replace('"', "").split(", ")))
     shapes = re.findall(r"size mismatch for (\S+): .*?torch\.Size\(\[(.*?)\]\) from.*?torch\.Size\(\[(.*?)\]\)", text, re.DOTALL)
     if shapes:
@@ -240,11 +239,6 @@ def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) ->
     """Save; if the file cannot be written, remove the temporary one, and raise an error of one line."""
     with whole_file_or_none(filename):
         _fairseq_torch_persistent_save(obj, filename, async_write)
-
-
-def save_once(obj: Any, file) -> None:
-    """Save with torch.save, instead of fairseq's three tries with a traceback in the log."""
-    torch.save(obj, file)
 
 
 def copy(src_path: str, dst_path: str, overwrite: bool = False) -> str:

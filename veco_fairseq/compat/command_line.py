@@ -51,9 +51,8 @@ def eval_str_list(text: Any, kind: type = float) -> list | None:
     try:
         value = ast.literal_eval(text) if isinstance(text, str) and text else text or []
         values = list(value) if isinstance(value, (list, tuple)) else [value]
-        if kind in (int, float):
-            if any(isinstance(one, bool) or not isinstance(one, (int, kind)) for one in values):
-                raise ValueError(text)
+        if kind in (int, float) and any(isinstance(one, bool) or not isinstance(one, (int, kind)) for one in values):
+            raise ValueError(text)
         return [kind(one) for one in values]
     except Exception:  # literal_eval raises many kinds
         raise argparse.ArgumentTypeError(f"{short(text)}: must be {noun}, joined with commas") from None

@@ -9,7 +9,7 @@ from fairseq.data import Dictionary, indexed_dataset
 from fairseq.data.indexed_dataset import MMapIndexedDataset, data_file_path, index_file_path
 from fairseq.file_chunker_utils import Chunker, ChunkLineIterator
 
-from veco_fairseq.data.tokens import AGAIN, load_tokens
+from veco_fairseq.data.tokens import load_tokens, require_files
 from veco_fairseq.data.vocabulary import add_dictionary
 from veco_fairseq.errors import UserError
 
@@ -32,11 +32,8 @@ def dataset_exists(path: str, impl: str | None) -> bool:
     Raises:
         UserError: the index or the tokens are missing, but not both.
     """
-    names = index_file_path(path), data_file_path(path)
-    there = [os.path.lexists(name) for name in names]
-    if impl in (None, "mmap") and any(there) and not all(map(os.path.isfile, names)):
-        name = next(name for name in names if not os.path.isfile(name))
-        raise UserError(f"{name}: {'is a folder' if os.path.isdir(name) else 'no such file'}: {AGAIN}")
+    if impl in (None, "mmap") and any(map(os.path.lexists, (index_file_path(path), data_file_path(path)))):
+        require_files(path)
     return _fairseq_dataset_exists(path, impl)
 
 

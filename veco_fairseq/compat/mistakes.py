@@ -90,8 +90,7 @@ def mistake(error: BaseException) -> str | None:
     if type(error).__name__ == "ProcessRaisedException":
         text = text.rsplit("\n", 1)[-1]
     for pattern, line in MISTAKES:
-        found = re.search(pattern, text)
-        if found:
+        if found := re.search(pattern, text):
             return " ".join(line.format(*found.groups()).split())
     return None
 

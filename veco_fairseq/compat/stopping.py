@@ -8,7 +8,6 @@ This is written for fairseq-fixed 0.12.3.1; :mod:`veco_fairseq.compat` installs 
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 
@@ -18,7 +17,7 @@ from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
-from veco_fairseq.compat import plateau
+from veco_fairseq.compat import plateau, running
 from veco_fairseq.compat.lock import lock_folder
 from veco_fairseq.errors import UserError
 
@@ -92,9 +91,8 @@ def finished(trainer: Trainer, next_epoch: int) -> str | None:
 
 def early_stopping() -> Callable:
     """Return fairseq's function for ``--patience``, which keeps its count in its attributes ``best`` and ``num_runs``."""
-    main = sys.modules["__main__"]
-    as_main = getattr(main.__spec__, "name", None) == fairseq_train.__name__  # python -m fairseq_cli.train
-    return (main if as_main else fairseq_train).should_stop_early
+    *_, module = running(fairseq_train.__name__)
+    return module.should_stop_early
 
 
 def trainer_save_checkpoint(trainer: Trainer, filename: str, extra_state: dict):

@@ -111,3 +111,8 @@ class PretrainingCriterion(FairseqCriterion):
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
         return True
+
+
+def counts(nll: Tensor, correct: Tensor) -> dict[str, Tensor | int]:
+    """Return the sums that every term has, from its summands' NLL (nats) and whether each was predicted right, (count) both."""
+    return {"nll": nll.detach().sum(), "correct": correct.sum(), "count": len(nll)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import Tensor
 
-from veco_fairseq.criterions.base import PretrainingCriterion
+from veco_fairseq.criterions.base import PretrainingCriterion, counts
 from veco_fairseq.data.plan import KINDS
 from veco_fairseq.errors import UserError
 from veco_fairseq.modules.prediction import Subset
@@ -92,12 +92,5 @@ class CamlmCriterion(PretrainingCriterion):
         if "tlm" in predictions:
             loss = loss + predictions["tlm"].nll.sum()  # -log P(x, y | x^, y^) of the concatenation
         sample_size = len(predictions["h"].nll)
-        sums = {
-            f"{sample['kind']}_{branch}": {
-                "nll": of.nll.detach().sum(),
-                "correct": of.correct.sum(),
-                "count": len(of.nll),
-            }  # fmt: skip
-            for branch, of in predictions.items()
-        }
+        sums = {f"{sample['kind']}_{branch}": counts(of.nll, of.correct) for branch, of in predictions.items()}
         return loss, sample_size, self.logging_output(sample, sums, loss, sample_size)

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, Optional
 import torch
 import torch.distributed as dist
 from fairseq.criterions import register_criterion
+from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
 from torch import Tensor
 
 from veco_fairseq.criterions.camlm import CamlmCriterion, CamlmCriterionConfig
-from veco_fairseq.errors import UserError
 from veco_fairseq.modules.embedding import TokenEmbedding
 from veco_fairseq.modules.nearest import nearest
 from veco_fairseq.modules.prediction import Subset
@@ -86,7 +86,7 @@ class KnnTargetSampler:
         started = time.perf_counter()
         targets = targets.unique()
         made_at = self.made_at[targets]
-        needed = _of_all_workers(targets[(made_at < 0) | (self.update - made_at >= self.refresh)])
+        needed = _of_all_workers(targets[(made_at < 0) | (self.update - made_at >= self.refresh)], len(self.made_at))
         if len(needed):
             self.neighbours[needed] = _made_together(needed, embeddings, self.neighbours.shape[1])
             self.made_at[needed] = self.update
@@ -134,12 +134,10 @@ class KnnTargetSampler:
         if self.resumed not in (None, self.update - 1):
             self.made_at = self.made_at[:0]
         self.resumed = None
-        if len(self.made_at) == len(table) and self.made_at.device == table.device:
-            return
-        size = (len(table), self.k)
-        known = self.neighbours.shape == size and len(self.made_at) == len(table)
-        self.neighbours = self.neighbours.to(table.device) if known else self._empty(*size, device=table.device)
-        self.made_at = self.made_at.to(table.device) if known else self._empty(size[0], device=table.device)
+        if len(self.made_at) != len(table):
+            self.neighbours = self._empty(len(table), self.k, device=table.device)
+            self.made_at = self._empty(len(table), device=table.device)
+        self.neighbours, self.made_at = self.neighbours.to(table.device), self.made_at.to(table.device)
 
     @staticmethod
     def _empty(*size: int, device: torch.device) -> Tensor:
@@ -169,37 +167,26 @@ class KnnTargetSampler:
         return True
 
 
-def _workers() -> int:
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
-def _of_all_workers(tokens: Tensor) -> Tensor:
-    """Return the union of all workers' tokens, ascending."""
-    if _workers() == 1:
+def _of_all_workers(tokens: Tensor, vocabulary: int) -> Tensor:
+    """Return the union of all workers' tokens, ascending, of a vocabulary of this size."""
+    if distributed_utils.get_global_world_size() == 1:
         return tokens
-    counts = [torch.zeros(1, dtype=torch.long, device=tokens.device) for _ in range(_workers())]
-    dist.all_gather(counts, torch.tensor([len(tokens)], device=tokens.device))
-    most = int(torch.cat(counts).max())
-    padded = torch.full((most,), -1, dtype=tokens.dtype, device=tokens.device)
-    padded[: len(tokens)] = tokens
-    gathered = [torch.empty_like(padded) for _ in range(_workers())]
-    dist.all_gather(gathered, padded)
-    union = torch.cat(gathered).unique()
-    return union[union >= 0]
+    is_needed = torch.zeros(vocabulary, dtype=torch.uint8, device=tokens.device)
+    is_needed[tokens] = 1
+    dist.all_reduce(is_needed, dist.ReduceOp.MAX)
+    return is_needed.nonzero().squeeze(1)
 
 
 def _made_together(tokens: Tensor, embeddings: TokenEmbedding, k: int) -> Tensor:
     """Return the result of :func:`nearest`; each worker computes its share of the rows."""
-    workers = _workers()
+    workers = distributed_utils.get_global_world_size()
     if workers == 1:
         return nearest(tokens, embeddings, k)
     share = -(-len(tokens) // workers)
     mine = tokens[dist.get_rank() * share : (dist.get_rank() + 1) * share]
     rows = torch.zeros(share, k, dtype=torch.int32, device=tokens.device)
     rows[: len(mine)] = nearest(mine, embeddings, k)
-    gathered = [torch.empty_like(rows) for _ in range(workers)]
-    dist.all_gather(gathered, rows)
-    return torch.cat(gathered)[: len(tokens)]
+    return torch.cat(distributed_utils.all_gather(rows, dist.group.WORLD))[: len(tokens)]
 
 
 @dataclass
@@ -235,11 +222,6 @@ class KnnCamlmCriterion(CamlmCriterion):
 
     def __init__(self, cfg: KnnCamlmCriterionConfig, task):
         super().__init__(cfg, task)
-        for option in ("knn_targets", "knn_refresh"):
-            if getattr(cfg, option) is not None and getattr(cfg, option) < 1:
-                raise UserError(f"--{option.replace('_', '-')} {getattr(cfg, option)}: must be at least 1")
-        if cfg.knn_rest < 0:
-            raise UserError(f"--knn-rest {cfg.knn_rest}: must be at least 0")
         self.sampler, self.sampled = None, None
         if cfg.knn_targets is not None:
             self.sampler = KnnTargetSampler(cfg.knn_targets, cfg.knn_refresh, cfg.knn_rest)

@@ -11,7 +11,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor
 
-from veco_fairseq.criterions.base import PretrainingCriterion
+from veco_fairseq.criterions.base import PretrainingCriterion, counts
 from veco_fairseq.data.masking import ALL_MASKED, Masker
 from veco_fairseq.errors import UserError
 
@@ -84,13 +84,13 @@ class ReplacedTokenCriterion(PretrainingCriterion):
         kind, masked = sample["kind"], len(found.nll)
         losses = dict.fromkeys(("mlm", "tlm", "mrtd", "trtd"), 0.0)
         losses[of_generator] = found.nll.sum()  # equation 1
-        sums = {f"{kind}_{of_generator}": _counts(found.nll, found.correct)}
+        sums = {f"{kind}_{of_generator}": counts(found.nll, found.correct)}
         if found.logits is not None:
             replaced, called = found.replaced, found.logits > 0
             nll = F.binary_cross_entropy_with_logits(found.logits, replaced.float(), reduction="none")
             losses[of_discriminator] = masked * nll.mean()  # equations 3 and 5
             sums[f"{kind}_{of_discriminator}"] = {
-                **_counts(nll, called.eq(replaced)),
+                **counts(nll, called.eq(replaced)),
                 "replaced": replaced.sum(),
                 "called": called.sum(),
                 "found": (called & replaced).sum(),
@@ -113,7 +113,3 @@ class ReplacedTokenCriterion(PretrainingCriterion):
         for name, of in (("precision", total[f"{term}_called"]), ("recall", total[f"{term}_replaced"])):
             metrics.log_scalar(f"{term}_{name}", found / max(1, of), of, priority=23, round=4)
         metrics.log_scalar(f"{term}_replaced", total[f"{term}_replaced"] / count, count, priority=24, round=4)
-
-
-def _counts(nll: Tensor, correct: Tensor) -> dict:
-    return {"nll": nll.detach().sum(), "correct": correct.sum(), "count": len(nll)}

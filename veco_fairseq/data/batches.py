@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The batches that a worker gets, in training and in validation."""
 
+import copy
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -37,12 +38,12 @@ class TrainingBatches:
         count: the number of samples of all workers.
         num_shards, shard_id: the number of workers, and this worker's.
         epoch: from 1 on.
-        offset: the number of this worker's samples to leave out.
     """
 
-    def __init__(self, plans: dict[str, StreamPlan], count: int, *, num_shards: int, shard_id: int, epoch: int, offset: int = 0):
+    def __init__(self, plans: dict[str, StreamPlan], count: int, *, num_shards: int, shard_id: int, epoch: int):
         self.plans, self.count, self.epoch = plans, count, epoch
-        self.num_shards, self.shard_id, self.offset = num_shards, shard_id, offset
+        self.num_shards, self.shard_id = num_shards, shard_id
+        self.offset = 0  # the number of this worker's samples that are left out
 
     def __len__(self) -> int:
         return self.count // self.num_shards - self.offset
@@ -58,14 +59,9 @@ class TrainingBatches:
     def __getitem__(self, item: slice) -> "TrainingBatches":
         """Return batches[offset:], the only slice that fairseq's sampler asks for, in a resumed epoch."""
         assert isinstance(item, slice) and item.stop is None and item.step is None
-        return TrainingBatches(
-            self.plans,
-            self.count,
-            num_shards=self.num_shards,
-            shard_id=self.shard_id,
-            epoch=self.epoch,
-            offset=self.offset + item.start,
-        )
+        rest = copy.copy(self)
+        rest.offset += item.start
+        return rest
 
 
 def validation_batches(dataset: PretrainingDataset, max_tokens: int, *, seed: int) -> list[list[SampleIndex]]:

@@ -40,8 +40,7 @@ class PretrainingDataset(FairseqDataset):
         return sum(len(source) for stream in self.streams.values() for source in stream.sources)
 
     def __getitem__(self, index: SampleIndex) -> dict[str, dict]:
-        chosen = {kind: examples for kind, examples in zip(KINDS, index) if examples is not None}
-        return {kind: self._batch(kind, examples) for kind, examples in chosen.items()}
+        return {kind: self._batch(kind, examples) for kind, examples in zip(KINDS, index) if examples is not None}
 
     def collater(self, samples: list[dict]) -> dict:
         """Return the sample, which is a batch already, or an empty batch for a worker with nothing left to validate."""

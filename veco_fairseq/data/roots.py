@@ -9,8 +9,8 @@ Layout::
     ROOT/bitext/<src>-<tgt>/{train,valid}.<src>-<tgt>.<lang>.{bin,idx}
 """
 
-from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from fairseq.data import Dictionary
 
@@ -62,18 +62,17 @@ def find_pairs(root: Path, split: str) -> dict[str, tuple[Path, Path]]:
     return pairs
 
 
-def choose(found: Iterable[str], wanted: str | None, option: str, root: Path) -> list[str]:
-    """Return the names in the comma-separated ``wanted``, or all that were found.
+def choose(found: dict[str, Any], wanted: str | None, option: str, root: Path) -> dict[str, Any]:
+    """Return what has the names in the comma-separated ``wanted``, or all that was found.
 
     A pair may be named in either order.
 
     Raises:
         UserError: a name was not found, or is given twice.
     """
-    found = list(found)
     if not wanted:
         return found
-    chosen = []
+    chosen = {}
     for name in (name.strip() for name in wanted.split(",")):
         reverse = "-".join(reversed(name.split("-")))
         match = next((n for n in (name, reverse) if n in found), None)
@@ -82,5 +81,5 @@ def choose(found: Iterable[str], wanted: str | None, option: str, root: Path) ->
             raise UserError(f"{option} {name}: not in {root} (there is: {there})")
         if match in chosen:
             raise UserError(f"{option} {name}: named twice")
-        chosen.append(match)
+        chosen[match] = found[match]
     return chosen

@@ -43,8 +43,8 @@ def find_sources(root: Path, split: str, options) -> dict[str, dict[str, Any]]:
     """
     mono, bitext = roots.find_languages(root, split), roots.find_pairs(root, split)
     found = {
-        "mono": {name: mono[name] for name in roots.choose(mono, options.mono_langs, "--mono-langs", root / "mono")},
-        "bitext": {name: bitext[name] for name in roots.choose(bitext, options.bitext_pairs, "--bitext-pairs", root / "bitext")},
+        "mono": roots.choose(mono, options.mono_langs, "--mono-langs", root / "mono"),
+        "bitext": roots.choose(bitext, options.bitext_pairs, "--bitext-pairs", root / "bitext"),
     }
     if not any(found.values()):
         raise UserError(

@@ -6,7 +6,6 @@ Opening a file checks the whole index and the beginning of the tokens. The other
 sentence by sentence as they are read.
 """
 
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,11 +14,10 @@ import torch
 from fairseq.data import Dictionary, indexed_dataset
 from fairseq.data.indexed_dataset import MMapIndexedDataset, data_file_path, index_file_path
 
+from veco_fairseq.data.prepare.growing import HEADER, MAGIC, VERSION
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 
-MAGIC = MMapIndexedDataset.Index._HDR_MAGIC  # the first bytes of every index
-HEADER = struct.Struct(f"<{len(MAGIC)}sQBQ")  # magic, version, type of the ids, sentences
 BYTES_A_SENTENCE = 4 + 8  # its size and its place
 CHUNK = 2**24  # numbers at a time
 LOOKED_AT = 2**26  # bytes of the tokens that are checked when a file is opened
@@ -88,6 +86,15 @@ class TokenFile(MMapIndexedDataset):
         )
 
 
+def require_files(prefix: Path_) -> tuple[Path, Path]:
+    """Return the index PREFIX.idx and the tokens PREFIX.bin; raise UserError if one of them is missing."""
+    paths = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
+    for path in paths:
+        if not path.is_file():
+            raise UserError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}: {AGAIN}")
+    return paths
+
+
 def load_tokens(prefix: Path_, dictionary: Dictionary | None = None) -> TokenFile:
     """Load the token file PREFIX.bin with its index PREFIX.idx, as fairseq-preprocess writes them.
 
@@ -98,17 +105,14 @@ def load_tokens(prefix: Path_, dictionary: Dictionary | None = None) -> TokenFil
         UserError: one of the two files is missing, empty or damaged, they do not belong together, or an id is beyond the
             dictionary; such an id may also be found later, when it is read.
     """
-    index, tokens = (Path(f"{prefix}{suffix}") for suffix in (".idx", ".bin"))
-    for path in (index, tokens):
-        if not path.is_file():
-            raise UserError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}: {AGAIN}")
+    index, tokens = require_files(prefix)
     with open(index, "rb") as file:
         header = file.read(HEADER.size)
     if header[: len(MAGIC)] != MAGIC:
         raise UserError(f"{index}: not an index of fairseq-preprocess (mmap): preprocess it again")
     _, version, code, count = HEADER.unpack(header) if len(header) == HEADER.size else (None, 0, 0, 0)
     kind = indexed_dataset._code_to_dtype.get(code)
-    if version != 1 or kind is None or not np.issubdtype(kind, np.integer):
+    if version != VERSION or kind is None or not np.issubdtype(kind, np.integer):
         raise UserError(f"{index}: is damaged (version {version}, ids of type {code}): preprocess it again")
     size, expected = index.stat().st_size, HEADER.size + BYTES_A_SENTENCE * count
     if size != expected:

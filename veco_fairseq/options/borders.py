@@ -87,12 +87,27 @@ BORDERS: dict[str, Number] = {
 LISTS = ("lr", "update_freq")  # a value an epoch
 
 
-# Options whose text fairseq reads as a Python or JSON value: its type, an example, and how to read it.
-VALUES: dict[str, tuple[type, str, Callable[[str], Any]]] = {
-    "model_overrides": (dict, "{'dropout': 0.1}", ast.literal_eval),
-    "optimizer_overrides": (dict, "{'lr': 0.1}", ast.literal_eval),
-    "eval_bleu_args": (dict, '{"beam": 4}', json.loads),
-    "eval_bleu_detok_args": (dict, "{}", json.loads),
+def _are_betas(value: Any) -> bool:
+    return len(value) == 2 and all(PROBABILITY.problem(beta) is None for beta in value)
+
+
+def _are_growing(value: Any) -> bool:
+    sizes = list(value)
+    return bool(sizes) and all(COUNT.problem(size) is None for size in sizes) and sizes == sorted(set(sizes))
+
+
+def _is_dict(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+# Options whose text fairseq reads as a Python or JSON value: how to read it, what is true of a right value, and in words.
+VALUES: dict[str, tuple[Callable[[str], Any], Callable[[Any], bool], str]] = {
+    "adam_betas": (ast.literal_eval, _are_betas, "two numbers from 0 to below 1, such as '(0.9, 0.98)'"),
+    "adaptive_softmax_cutoff": (ast.literal_eval, _are_growing, "growing numbers of tokens, such as 1000,10000"),
+    "model_overrides": (ast.literal_eval, _is_dict, "like {'dropout': 0.1}"),
+    "optimizer_overrides": (ast.literal_eval, _is_dict, "like {'lr': 0.1}"),
+    "eval_bleu_args": (json.loads, _is_dict, 'like {"beam": 4}'),
+    "eval_bleu_detok_args": (json.loads, _is_dict, "like {}"),
 }
 BOOLEANS = ("update_epoch_batch_itr", "left_pad_source", "left_pad_target")
 # Text that may be empty.
@@ -122,34 +137,24 @@ def _problems(options: Mapping[str, Any]) -> Iterator[str]:
     for name, value in options.items():
         if value is None or isinstance(value, str) and value.startswith("${"):
             continue
-        if isinstance(value, str) and name in EVALUATED and name not in ("adam_betas", "adaptive_softmax_cutoff", *VALUES):
+        if isinstance(value, str) and name in EVALUATED and name not in VALUES:
             continue  # layers of other models, such as "[(512, 3)] * 20"
-        if name in LISTS:
-            if isinstance(value, (list, tuple)) and not value:
-                yield f"{option(name)}: is empty: give a value, or one for each epoch"
-            values = value if isinstance(value, (list, tuple)) else [value]
-        else:
-            values = [value]
+        values = value if name in LISTS and isinstance(value, (list, tuple)) else [value]
+        if not values:
+            yield f"{option(name)}: is empty: give a value, or one for each epoch"
         if name in BOOLEANS and str(value).lower() not in ("true", "false"):
             yield f"{option(name)} {short(value)}: must be true or false"
-        elif name == "adam_betas":
-            yield from _of_betas(value)
-        elif name in VALUES and value != "":
+        elif name in VALUES:
             yield from _of_value(name, value)
-        elif name == "adaptive_softmax_cutoff":
-            yield from _of_cutoff(value)
         elif name == "lr_period_updates" and value != -1:
-            problem = _problem(Number(least=1), value)
-            if problem:
+            if problem := _problem(Number(least=1), value):
                 yield f"--lr-period-updates {short(value)}: {problem}, or -1 for one period"
         elif name in BORDERS:
             for one in values:
-                problem = _problem(BORDERS[name], one)
-                if problem:
+                if problem := _problem(BORDERS[name], one):
                     yield f"{option(name)} {short(one)}: {problem}"
         elif isinstance(value, (int, float)) and not isinstance(value, bool) and name != "softmax_batch":
-            problem = (WHOLE if isinstance(value, int) else FINITE).problem(value)
-            if problem:
+            if problem := (WHOLE if isinstance(value, int) else FINITE).problem(value):
                 yield f"{option(name)} {short(value)}: {problem}"
     yield from _together(options)
 
@@ -164,34 +169,14 @@ def _problem(border: Number, value: Any) -> str | None:
     return border.problem(value)
 
 
-def _of_betas(value: Any) -> Iterator[str]:
-    try:
-        betas = ast.literal_eval(value) if isinstance(value, str) else value
-        right = len(betas) == 2 and all(PROBABILITY.problem(beta) is None for beta in betas)
-    except Exception:  # literal_eval raises many kinds
-        right = False
-    if not right:
-        yield f"--adam-betas {short(value)}: must be two numbers from 0 to below 1, such as '(0.9, 0.98)'"
-
-
-def _of_cutoff(value: Any) -> Iterator[str]:
-    try:
-        sizes = list(ast.literal_eval(value) if isinstance(value, str) else value)
-        right = sizes and all(COUNT.problem(size) is None for size in sizes) and sizes == sorted(set(sizes))
-    except Exception:  # literal_eval raises many kinds
-        right = False
-    if not right:
-        yield f"--adaptive-softmax-cutoff {short(value)}: must be growing numbers of tokens, such as 1000,10000"
-
-
 def _of_value(name: str, value: Any) -> Iterator[str]:
-    kind, example, read = VALUES[name]
+    read, is_right, wanted = VALUES[name]
     try:
-        right = isinstance(read(value) if isinstance(value, str) else value, kind)
+        right = is_right(read(value or "{}") if isinstance(value, str) else value)  # the empty text is a dict without entries
     except Exception:  # literal_eval raises many kinds
         right = False
     if not right:
-        yield f"{option(name)} {short(value)}: must be like {example}"
+        yield f"{option(name)} {short(value)}: must be {wanted}"
 
 
 def _together(options: Mapping[str, Any]) -> Iterator[str]:
@@ -217,7 +202,3 @@ def lengths(options: Mapping[str, Any]) -> Iterator[str]:
     a, b, least = (options.get(name) for name in ("max_len_a", "max_len_b", "min_len"))
     if None not in (a, b, least) and int(a + b) < max(1, least):
         yield f"--max-len-a {a:g} and --max-len-b {b}: must allow at least {max(1, least)} tokens (--min-len {least})"
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# fairseq's command line

@@ -35,9 +35,7 @@ class VecoTask(FairseqTask):
     def source_dictionary(self) -> Dictionary:
         return self.dictionary
 
-    @property
-    def target_dictionary(self) -> Dictionary:
-        return self.dictionary
+    target_dictionary = source_dictionary
 
     def begin_epoch(self, epoch: int, model) -> None:
         """Copy the dictionary and the SentencePiece model to the checkpoints, so that these can be used alone."""

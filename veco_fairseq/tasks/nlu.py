@@ -118,8 +118,6 @@ class NluTask(VecoTask):
             raise UserError("the first argument, the folder of the task's files, is missing")
         if not Path(cfg.data).is_dir():
             raise UserError(f"{cfg.data}: no such folder: the first argument is the folder of the task's files")
-        if cfg.stride < 1:
-            raise UserError(f"--stride {cfg.stride}: must be at least 1")
         shortest = MAX_QUESTION + 4 + cfg.stride if str(cfg.nlu_task) == "span" else 8
         if cfg.max_length < shortest:
             raise UserError(f"--max-length {cfg.max_length}: must be at least {shortest}, for this task and --stride")
@@ -201,15 +199,13 @@ class NluTask(VecoTask):
 
     def windows(self, notes: Notes) -> Windows:
         """Return the object that turns examples into the model's input."""
-        cfg = self.cfg
-        pooling = str(cfg.word_pooling)
         return Windows(
             self.dictionary,
             self.pieces,
             self.labels,
-            max_length=cfg.max_length,
-            stride=cfg.stride,
-            word_pooling=pooling,
+            max_length=self.cfg.max_length,
+            stride=self.cfg.stride,
+            word_pooling=str(self.cfg.word_pooling),
             notes=notes,
         )
 

@@ -86,15 +86,8 @@ class Cleaner:
 
 def normaliser(language: str, options: Options) -> Callable[[str], str]:
     """What is done to each line of a language."""
-    steps: list[Callable[[str], str]] = [str.strip]
-    if options.punctuation != KEEP:
-        steps = [Punctuation(language, perl=options.punctuation == PERL)]
-    if not options.controls:
-        steps.append(without_controls)
-    if len(steps) == 1:
-        return steps[0]
-    first, second = steps
-    return lambda line: second(first(line))
+    first = str.strip if options.punctuation == KEEP else Punctuation(language, perl=options.punctuation == PERL)
+    return first if options.controls else lambda line: without_controls(first(line))
 
 
 class Seen:

@@ -26,9 +26,8 @@ import numpy as np
 from veco_fairseq.data.cleaning.cleaner import BYTES_A_HASH, EXAMPLES, Cleaned, Cleaner, Example, Seen
 from veco_fairseq.data.cleaning.rules import DUPLICATE, RULES, Options
 from veco_fairseq.data.prepare.encoding import Clock, say
-from veco_fairseq.data.prepare.growing import GrowingFile, Progress
+from veco_fairseq.data.prepare.growing import GrowingFile, Progress, to_be_repeated
 from veco_fairseq.data.sentencepiece import LINES_A_BATCH
-from veco_fairseq.errors import UserError
 from veco_fairseq.files import count_translations, read_lines, write_text
 from veco_fairseq.manifest import fingerprint
 from veco_fairseq.parallel import in_processes
@@ -98,15 +97,10 @@ def clean(
         say(f"going on after {state.pairs:,} of {total:,} pairs")
     else:
         state = State()
-    try:
+    with to_be_repeated(outputs[0]):
         _clean(inputs, parts, state, options, make=make, progress=progress, made_from=made_from, total=total, workers=workers)
         for part, output in zip(parts, outputs):
             os.replace(part, output)
-    except OSError as error:
-        raise UserError(
-            f"{outputs[0]}: cannot be written ({error.strerror}): free some space and run the same command again, which "
-            "goes on from here"
-        ) from error
     result = {
         "pairs": state.pairs, "kept": state.pairs - sum(state.dropped.values()),
         "dropped": {rule.name: state.dropped.get(rule.name, 0) for rule in RULES},

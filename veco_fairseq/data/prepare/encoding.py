@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from veco_fairseq.data.prepare.growing import GrowingTokens, Progress, can_go_on
+from veco_fairseq.data.prepare.growing import GrowingTokens, Progress, can_go_on, to_be_repeated
 from veco_fairseq.data.sentencepiece import LINES_A_BATCH, Encoder
-from veco_fairseq.errors import UserError
 from veco_fairseq.manifest import Manifest
 from veco_fairseq.parallel import in_threads
 
@@ -97,34 +96,28 @@ def encode_rows(
         manifest.start(step.name, step.names)
         done, states = 0, {}
         counts = {key: Counts() for key in prefixes}
-    try:
-        with ExitStack() as stack:
-            tokens = {key: stack.enter_context(closing(GrowingTokens(prefix, encoder.vocabulary, states.get(key))))
-                      for key, prefix in prefixes.items()}  # fmt: skip
+    with to_be_repeated(manifest.root / step.name), ExitStack() as stack:
+        tokens = {key: stack.enter_context(closing(GrowingTokens(prefix, encoder.vocabulary, states.get(key))))
+                  for key, prefix in prefixes.items()}  # fmt: skip
 
-            def mark() -> None:
-                progress.part = {"name": step.name, "made_from": step.made_from, "done": done,
-                                 "counts": [asdict(count) for count in counts.values()],
-                                 "files": [growing.mark() for growing in tokens.values()]}  # fmt: skip
-                progress.save()
+        def mark() -> None:
+            progress.part = {"name": step.name, "made_from": step.made_from, "done": done,
+                             "counts": [asdict(count) for count in counts.values()],
+                             "files": [growing.mark() for growing in tokens.values()]}  # fmt: skip
+            progress.save()
 
-            clock = Clock(step.name, step.rows, done)
-            results = stack.enter_context(closing(_encoded(islice(rows, done, None), list(prefixes), encoder, workers)))
-            for number, encoded in results:
-                for key, (ids, sizes) in encoded.items():
-                    tokens[key].add(ids, sizes)
-                    counts[key].add(ids, sizes, encoder.unk)
-                done += number
-                if clock.has_come(done):
-                    mark()
-            mark()
-            for growing in tokens.values():
-                growing.finish()
-    except OSError as error:
-        raise UserError(
-            f"{manifest.root / step.name}: cannot be written ({error.strerror}): free some space and run the same command "
-            "again, which goes on from here"
-        ) from error
+        clock = Clock(step.name, step.rows, done)
+        results = stack.enter_context(closing(_encoded(islice(rows, done, None), list(prefixes), encoder, workers)))
+        for number, encoded in results:
+            for key, (ids, sizes) in encoded.items():
+                tokens[key].add(ids, sizes)
+                counts[key].add(ids, sizes, encoder.unk)
+            done += number
+            if clock.has_come(done):
+                mark()
+        mark()
+        for growing in tokens.values():
+            growing.finish()
     say(f"{step.name}: {done - clock.before:,} lines encoded in {time.time() - clock.started:.1f} s")
     return counts
 

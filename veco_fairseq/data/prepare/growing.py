@@ -6,12 +6,15 @@ import json
 import os
 import shutil
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from veco_fairseq.files import atomic_output
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import atomic_output, write_text
 
 PROGRESS_NAME = ".progress.json"
 # fairseq's index of a memory-mapped token file: this header, the sentences' lengths (int32), their positions (int64). It
@@ -20,6 +23,18 @@ MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
 HEADER = struct.Struct(f"<{len(MAGIC)}sQBQ")  # magic, version, type of the ids, sentences
 CODES: dict[type, int] = {np.uint16: 8, np.uint32: 9}  # fairseq's numbers of the types
 SIZES_A_TIME = 2**20  # sizes of an index to copy at a time, so that memory does not depend on the number of lines
+
+
+@contextmanager
+def to_be_repeated(path: Path) -> Iterator[None]:
+    """Raise UserError if something below ``path`` cannot be written, so that the same command later goes on."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror}): free some space and run the same command again, which goes on "
+            "from here"
+        ) from error
 
 
 class GrowingFile:
@@ -158,5 +173,4 @@ class Progress:
         return self.part if same else None
 
     def save(self) -> None:
-        with atomic_output(self.path) as temporary:
-            temporary.write_text(json.dumps([self.surveys, self.part], ensure_ascii=False), encoding="utf-8")
+        write_text(self.path, json.dumps([self.surveys, self.part], ensure_ascii=False))

@@ -68,10 +68,6 @@ class Plan:
             raise UserError("the vocabulary: give --vocab-size, or --sentencepiece and --dict, not both")
         if not self.parts:
             raise UserError("nothing to prepare: give --mono LANG=FILE or --bitext SRC-TGT=FILE,FILE")
-        if self.valid_lines < 0:
-            raise UserError(f"--valid-lines {self.valid_lines}: must be 0 or more")
-        if self.workers < 1:
-            raise UserError(f"--workers {self.workers}: must be 1 or more")
         if not 0.9 <= self.character_coverage <= 1:
             raise UserError(f"--character-coverage {self.character_coverage}: must be from 0.9 to 1")
 
