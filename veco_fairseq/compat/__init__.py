@@ -87,7 +87,7 @@ PATCHES = (
           "a model that does not fit its checkpoint ends in a traceback"),
     Patch("fairseq.checkpoint_utils:torch_persistent_save", ".compat.checkpoints:torch_persistent_save",
           "a temporary file is left on a full disk"),
-    Patch("fairseq.checkpoint_utils:_torch_persistent_save", "torch:save",
+    Patch("fairseq.checkpoint_utils:_torch_persistent_save", ".compat.checkpoints:save_once",
           "a failed write is repeated into the same open file, which cannot succeed"),
     Patch("fairseq.file_io:PathManager.copy", ".compat.checkpoints:copy",
           "a run that is killed during the copy has no checkpoint_last.pt any more"),

@@ -241,6 +241,11 @@ def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) ->
         _fairseq_torch_persistent_save(obj, filename, async_write)
 
 
+def save_once(obj: Any, file) -> None:
+    """Save with torch.save, instead of fairseq's three tries with a traceback in the log."""
+    torch.save(obj, file)
+
+
 def copy(src_path: str, dst_path: str, overwrite: bool = False) -> str:
     """Copy checkpoint_last.pt and checkpoint_best.pt through a temporary name, unlike PathManager.copy."""
     with whole_file_or_none(dst_path) as temporary:

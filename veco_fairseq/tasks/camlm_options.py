@@ -40,6 +40,9 @@ def check_options(cfg) -> None:
     for name in ("mono_max_length", "bitext_max_length"):
         if getattr(cfg, name) < 4:
             raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be at least 4, with <s> and </s>")
+    for name in ("mono_batch_size", "bitext_batch_size", "updates_per_epoch"):
+        if getattr(cfg, name) is not None and getattr(cfg, name) < 1:
+            raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be at least 1")
     paths = utils.split_paths(cfg.data or "")
     if not paths:
         raise UserError("the first argument, the data root, is missing")
