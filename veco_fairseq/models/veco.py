@@ -6,12 +6,15 @@ import logging
 import re
 
 import torch
-from fairseq.models import register_model
+from fairseq.models import (
+    register_model,
+    register_model_architecture,
+)
 from fairseq.models.roberta.model import RobertaEncoder
 from torch import Tensor
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.models.base import SIZES, PretrainingModel, encoder_architecture, refuse_untied, register_sizes
+from veco_fairseq.models.base import PretrainingModel, encoder_architecture, refuse_untied
 from veco_fairseq.modules.embedding import FactorizedEmbedding, TokenEmbedding
 from veco_fairseq.modules.encoder import VecoTransformerEncoder
 from veco_fairseq.modules.lm_head import LMHead
@@ -91,7 +94,7 @@ class VecoModel(PretrainingModel):
 
     @classmethod
     def build_model(cls, args, task) -> "VecoModel":
-        encoder_architecture(args, SIZES["small"])
+        veco_small(args)
         refuse_untied(args)
         if args.init_from and args.relative_position_bias:
             raise UserError("--relative-position-bias: XLM-R has none: leave it out, or --init-from")
@@ -191,4 +194,25 @@ class VecoModel(PretrainingModel):
         return 3 if tlm else 2
 
 
-register_sizes("veco", "veco", encoder_architecture, ("tiny", "small", "base", "large"))
+@register_model_architecture("veco", "veco_tiny")
+def veco_tiny(args) -> None:
+    """3 layers, 192/768, 4 heads: tests and demos."""
+    encoder_architecture(args, layers=3, dim=192, heads=4)
+
+
+@register_model_architecture("veco", "veco_small")
+def veco_small(args) -> None:
+    """6 layers, 768/3072, 12 heads: the paper's small model."""
+    encoder_architecture(args, layers=6, dim=768, heads=12)
+
+
+@register_model_architecture("veco", "veco_base")
+def veco_base(args) -> None:
+    """12 layers, 768/3072, 12 heads: XLM-R base's size."""
+    encoder_architecture(args, layers=12, dim=768, heads=12)
+
+
+@register_model_architecture("veco", "veco_large")
+def veco_large(args) -> None:
+    """24 layers, 1024/4096, 16 heads: the paper's large model."""
+    encoder_architecture(args, layers=24, dim=1024, heads=16)

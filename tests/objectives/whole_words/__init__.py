@@ -5,13 +5,12 @@
 import numpy as np
 import torch
 from fairseq.criterions import register_criterion
-from fairseq.models import register_model
+from fairseq.models import register_model, register_model_architecture
 
 import veco_fairseq.plugin  # noqa: F401
 from veco_fairseq.criterions.base import PretrainingCriterion
 from veco_fairseq.data.masking import Masker
-from veco_fairseq.models.base import encoder_architecture, register_sizes
-from veco_fairseq.models.veco import VecoModel
+from veco_fairseq.models.veco import VecoModel, veco_tiny
 from veco_fairseq.modules.prediction import OutputLayer, predict
 
 WORD = "\N{LOWER ONE EIGHTH BLOCK}"  # with which SentencePiece begins a word
@@ -64,4 +63,7 @@ class WholeWordModel(VecoModel):
             return predict({"h": (states, targets)}, output, self.encoder.dictionary.pad())["h"]
 
 
-register_sizes("whole_words", "whole_words", encoder_architecture, ["tiny"])  # 3 layers, 192/768, 4 heads
+@register_model_architecture("whole_words", "whole_words_tiny")
+def whole_words_tiny(args):
+    """3 layers, 192/768, 4 heads."""
+    veco_tiny(args)
