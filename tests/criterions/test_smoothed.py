@@ -9,11 +9,12 @@ import pytest
 import torch
 from conftest import make_dictionary
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.models import ARCH_CONFIG_REGISTRY
 from support.models import PAD, tokens
 from torch.utils.flop_counter import FlopCounterMode
 
 from veco_fairseq.criterions import smoothed
-from veco_fairseq.models.translation import VecoTransformer, veco_mt_tiny
+from veco_fairseq.models.translation import VecoTransformer
 from veco_fairseq.modules import masked_loss
 
 EOS = 2
@@ -24,7 +25,7 @@ def model(request):
     args = Namespace(encoder_embed_dim=16, encoder_ffn_embed_dim=24, encoder_attention_heads=2, encoder_layers=2,
                      decoder_layers=1, decoder_attention_heads=2, dropout=0.0, attention_dropout=0.0,
                      keep_lm_head=request.param)  # fmt: skip
-    veco_mt_tiny(args)
+    ARCH_CONFIG_REGISTRY["veco_mt_tiny"](args)
     torch.manual_seed(2)
     dictionary = make_dictionary()
     model = VecoTransformer.build_model(args, SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary))

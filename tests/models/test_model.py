@@ -13,8 +13,8 @@ from support.models import PAD, by_decoder_layers, gradients, pair_batch, tokens
 
 from veco_fairseq.cost.memory import Batch, kept_for_the_backward_pass, training_memory
 from veco_fairseq.errors import UserError
-from veco_fairseq.models.base import architecture
-from veco_fairseq.models.veco import VecoModel, veco_large
+from veco_fairseq.models.base import SIZES, architecture, encoder_architecture
+from veco_fairseq.models.veco import VecoModel
 from veco_fairseq.modules.prediction import OutputLayer, predict
 
 
@@ -58,7 +58,7 @@ def test_unknown_architecture():
 
 def test_command_line_wins_over_architecture():
     args = Namespace(encoder_layers=5, dropout=0.3)
-    veco_large(args)
+    encoder_architecture(args, SIZES["large"])
     assert (args.encoder_layers, args.encoder_embed_dim, args.encoder_ffn_embed_dim) == (5, 1024, 4096)
     assert (args.dropout, args.attention_dropout, args.max_positions) == (0.3, 0.1, 512)
 

@@ -9,12 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import make_dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from support.models import by_decoder_layers, tokens
-
-from veco_fairseq.models.translation import veco_mt_tiny
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -78,7 +77,7 @@ def test_attention_is_the_same_with_it(make_model):
 def of_fairseq_s_own():
     args = Namespace(encoder_embed_dim=16, encoder_ffn_embed_dim=24, encoder_attention_heads=2, encoder_layers=2,
                      decoder_layers=2, decoder_attention_heads=2, activation_dropout=0.1)  # fmt: skip
-    veco_mt_tiny(args)
+    ARCH_CONFIG_REGISTRY["veco_mt_tiny"](args)
     dictionary = make_dictionary()
     return TransformerModel.build_model(args, SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary))
 

@@ -3,16 +3,46 @@
 """The base of the models of pre-training: XLM-R's layout and options, without the parts of RoBERTa that do not apply."""
 
 from argparse import Namespace
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn as nn
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, FairseqEncoder, FairseqEncoderModel
-from fairseq.models.roberta.model import RobertaModel
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, FairseqEncoderModel, register_model_architecture
+from fairseq.models.roberta.model import RobertaEncoder, RobertaModel
 from fairseq.models.roberta.model import base_architecture as roberta_architecture
 from torch import Tensor
 
 from veco_fairseq.errors import UserError
+
+
+class Size(NamedTuple):
+    """XLM-R's layout at one size; the FFN is four times as wide as the states.
+
+    Attributes:
+        layers: of the encoder.
+        dim: of the embeddings and states.
+        heads: of every attention.
+    """
+
+    layers: int
+    dim: int
+    heads: int
+
+    def __str__(self) -> str:
+        return f"{self.layers} layers, {self.dim}/{4 * self.dim}, {self.heads} heads"
+
+
+# By the ends of the architectures' names.
+SIZES = {
+    "tiny": Size(layers=3, dim=192, heads=4),  # tests and demos
+    "small": Size(layers=6, dim=768, heads=12),  # VECO's small model
+    "base": Size(layers=12, dim=768, heads=12),  # XLM-R base's size, and XLM-E base's (tables 8 and 9)
+    "large": Size(layers=24, dim=1024, heads=16),  # VECO's large model, and XLM-E's (tables 8 and 9)
+    "xl": Size(layers=48, dim=1536, heads=24),  # XLM-E's XL (tables 8 and 9)
+}
 
 
 class PretrainingModel(RobertaModel):
@@ -26,7 +56,7 @@ class PretrainingModel(RobertaModel):
     criterion = ""
     advice_for_others = "it is a pre-trained model: veco convert makes a translation model of it"
 
-    def __init__(self, args, encoder: FairseqEncoder):
+    def __init__(self, args, encoder: RobertaEncoder):
         # RobertaModel's own __init__ would initialise every weight with standard deviation 0.02. This is BERT's for 768
         # dimensions, but at 192 a third of Xavier's. The modules' own initialisation, as in fairseq's Transformer, follows
         # the width. A randomly initialised veco_mt_* starts from it, too.
@@ -104,20 +134,36 @@ def refuse_untied(args) -> None:
         raise UserError("--untie-weights-roberta: the LM head shares the token embeddings here: leave it out")
 
 
-def encoder_architecture(args, layers: int, dim: int, heads: int) -> None:
+def set_defaults(args, **values: Any) -> None:
+    """Set the options that the command line has not chosen."""
+    for name, value in values.items():
+        setattr(args, name, getattr(args, name, value))
+
+
+def set_encoder_size(args, size: Size) -> None:
+    """Set the encoder's layout, where the command line has not chosen otherwise."""
+    set_defaults(args, encoder_layers=size.layers, encoder_attention_heads=size.heads)
+    set_defaults(args, encoder_embed_dim=size.dim, encoder_ffn_embed_dim=4 * size.dim)
+
+
+def encoder_architecture(args, size: Size) -> None:
     """Set XLM-R's layout at the given size, where the command line has not chosen otherwise."""
-    args.encoder_layers = getattr(args, "encoder_layers", layers)
-    args.encoder_embed_dim = getattr(args, "encoder_embed_dim", dim)
-    args.encoder_ffn_embed_dim = getattr(args, "encoder_ffn_embed_dim", 4 * dim)
-    args.encoder_attention_heads = getattr(args, "encoder_attention_heads", heads)
-    args.max_positions = getattr(args, "max_positions", 512)
-    args.table_dim = getattr(args, "table_dim", None)
-    args.autocast = getattr(args, "autocast", "none")
-    args.init_from = getattr(args, "init_from", None)
-    args.freeze_backbone_updates = getattr(args, "freeze_backbone_updates", 0)
-    args.checkpoint_activations = getattr(args, "checkpoint_activations", False)
-    args.relative_position_bias = getattr(args, "relative_position_bias", False)
+    set_encoder_size(args, size)
+    set_defaults(args, max_positions=512, table_dim=None, autocast="none", init_from=None, freeze_backbone_updates=0)
+    set_defaults(args, checkpoint_activations=False, relative_position_bias=False)
     roberta_architecture(args)
+
+
+def register(model: str, arch: str, set_options: Callable[..., None], text: str) -> None:
+    """Register an architecture of a model, whose name ends with its size.
+
+    Args:
+        set_options: a function of the options and ``size``, one of :data:`SIZES`.
+        text: says in docs/options.md what it is.
+    """
+    of_size = partial(set_options, size=SIZES[arch.rpartition("_")[2]])
+    of_size.__doc__ = text
+    register_model_architecture(model, arch)(of_size)
 
 
 def architecture(arch: str, **options) -> Namespace:

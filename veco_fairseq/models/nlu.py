@@ -4,18 +4,18 @@
 
 import logging
 import re
+from collections import OrderedDict
 from typing import Any
 
 import torch
 import torch.nn as nn
-from fairseq.models import FairseqEncoderModel, register_model, register_model_architecture
+from fairseq.models import FairseqEncoderModel, register_model
 from fairseq.models.roberta.model import RobertaClassificationHead
 from torch import Tensor
 
 from veco_fairseq.checkpoints.names import LM_HEAD, PRETRAINING_ALONE
 from veco_fairseq.errors import UserError
-from veco_fairseq.models import veco
-from veco_fairseq.models.base import encoder_architecture
+from veco_fairseq.models.base import SIZES, Size, encoder_architecture, register, set_defaults
 from veco_fairseq.models.veco import THETA_C, VecoEncoder, VecoModel
 from veco_fairseq.models.xlme import Discriminator
 
@@ -25,23 +25,15 @@ logger = logging.getLogger(__name__)
 PARTS = {"LM head": re.compile("^" + re.escape(LM_HEAD)), "generator and detection head": PRETRAINING_ALONE}
 
 
-class TokenHead(nn.Module):
-    """Dropout and a linear layer, for every token or word.
+def token_head(input_dim: int, classes: int, dropout: float) -> nn.Sequential:
+    """Return dropout and a linear layer, for every token or word: (..., input_dim) -> (..., classes).
 
     Args:
         input_dim: of the features.
         classes: outputs; for answers to questions 2, for the first and the last token.
         dropout: on the features.
     """
-
-    def __init__(self, input_dim: int, classes: int, dropout: float):
-        super().__init__()
-        self.dropout = nn.Dropout(dropout)
-        self.out_proj = nn.Linear(input_dim, classes)
-
-    def forward(self, features: Tensor) -> Tensor:
-        """(..., input_dim) -> (..., classes)."""
-        return self.out_proj(self.dropout(features))
+    return nn.Sequential(OrderedDict(dropout=nn.Dropout(dropout), out_proj=nn.Linear(input_dim, classes)))
 
 
 def mean_of_words(features: Tensor, words: Tensor) -> Tensor:
@@ -81,7 +73,7 @@ class VecoNluModel(VecoModel):
         if nlu_task == "classification":
             self.head = RobertaClassificationHead(features, dim, outputs, "tanh", dropout)
         else:
-            self.head = TokenHead(features, outputs, dropout)
+            self.head = token_head(features, outputs, dropout)
 
     @staticmethod
     def add_args(parser) -> None:
@@ -96,7 +88,7 @@ class VecoNluModel(VecoModel):
 
     @classmethod
     def build_model(cls, args, task) -> "VecoNluModel":
-        veco_nlu_base(args)
+        _architecture(args, SIZES["base"])
         outputs = 2 if task.nlu_task == "span" else len(task.labels)
         encoder = (VecoEncoder if task.plug_in else Discriminator)(args, task.source_dictionary)
         return cls(args, encoder, nlu_task=task.nlu_task, outputs=outputs, plug_in=task.plug_in)
@@ -161,42 +153,14 @@ class VecoNluModel(VecoModel):
             return self.head(features).float()
 
 
-def _nlu(args) -> None:
-    args.attach_memory = getattr(args, "attach_memory", False)
-    args.dropout = getattr(args, "dropout", 0.1)
-    args.head_dropout = getattr(args, "head_dropout", args.dropout)
+def _architecture(args, size: Size) -> None:
+    set_defaults(args, attach_memory=False, dropout=0.1)
+    set_defaults(args, head_dropout=args.dropout)
+    encoder_architecture(args, size)
 
 
-@register_model_architecture("veco_nlu", "veco_nlu_tiny")
-def veco_nlu_tiny(args) -> None:
-    """Fine-tunes a ``veco_tiny`` or ``xlme_tiny``."""
-    _nlu(args)
-    veco.veco_tiny(args)
-
-
-@register_model_architecture("veco_nlu", "veco_nlu_small")
-def veco_nlu_small(args) -> None:
-    """Fine-tunes a ``veco_small``."""
-    _nlu(args)
-    veco.veco_small(args)
-
-
-@register_model_architecture("veco_nlu", "veco_nlu_base")
-def veco_nlu_base(args) -> None:
-    """Fine-tunes a ``veco_base`` or ``xlme_base``."""
-    _nlu(args)
-    veco.veco_base(args)
-
-
-@register_model_architecture("veco_nlu", "veco_nlu_large")
-def veco_nlu_large(args) -> None:
-    """Fine-tunes a ``veco_large`` or ``xlme_large``."""
-    _nlu(args)
-    veco.veco_large(args)
-
-
-@register_model_architecture("veco_nlu", "veco_nlu_xl")
-def veco_nlu_xl(args) -> None:
-    """Fine-tunes an ``xlme_xl``."""
-    _nlu(args)
-    encoder_architecture(args, layers=48, dim=1536, heads=24)
+register("veco_nlu", "veco_nlu_tiny", _architecture, "Fine-tunes a ``veco_tiny`` or ``xlme_tiny``.")
+register("veco_nlu", "veco_nlu_small", _architecture, "Fine-tunes a ``veco_small``.")
+register("veco_nlu", "veco_nlu_base", _architecture, "Fine-tunes a ``veco_base`` or ``xlme_base``.")
+register("veco_nlu", "veco_nlu_large", _architecture, "Fine-tunes a ``veco_large`` or ``xlme_large``.")
+register("veco_nlu", "veco_nlu_xl", _architecture, "Fine-tunes an ``xlme_xl``.")

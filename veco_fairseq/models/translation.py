@@ -9,11 +9,12 @@ an ordinary fairseq translation model, which all tools for such models take.
 
 from argparse import ArgumentParser
 
-from fairseq.models import register_model, register_model_architecture
+from fairseq.models import register_model
 from fairseq.models.roberta.model import RobertaLMHead
 from fairseq.models.transformer import TransformerDecoder, TransformerModel, base_architecture
 
 from veco_fairseq.errors import UserError
+from veco_fairseq.models.base import SIZES, Size, register, set_defaults, set_encoder_size
 
 
 class VecoTransformerDecoder(TransformerDecoder):
@@ -83,60 +84,26 @@ def tied_layers(args) -> list[int]:
     return numbers
 
 
-def _architecture(args, layers: int, dim: int, heads: int) -> None:
+def _architecture(args, size: Size) -> None:
     """Set the layout of pre-training on both sides, where the command line has not chosen otherwise.
 
     Args:
         args: the options. fairseq's parser leaves out model options that were not given, also the two
             ``max_*_positions``, which the translation task has, too. So the values here are the defaults, and the task
             gets the same positions as the model.
-        layers: of the encoder, and of the decoder without ``--decoder-layers``.
-        dim: of the embeddings and states; the FFN is four times as wide.
-        heads: of every attention.
+        size: of the encoder, and of the decoder without ``--decoder-layers``.
     """
-    args.encoder_layers = getattr(args, "encoder_layers", layers)
-    args.encoder_embed_dim = getattr(args, "encoder_embed_dim", dim)
-    args.encoder_ffn_embed_dim = getattr(args, "encoder_ffn_embed_dim", 4 * dim)
-    args.encoder_attention_heads = getattr(args, "encoder_attention_heads", heads)
-    args.decoder_layers = getattr(args, "decoder_layers", args.encoder_layers)
-    args.decoder_attention_heads = getattr(args, "decoder_attention_heads", args.encoder_attention_heads)
-    args.encoder_learned_pos = getattr(args, "encoder_learned_pos", True)
-    args.decoder_learned_pos = getattr(args, "decoder_learned_pos", True)
-    args.max_source_positions = getattr(args, "max_source_positions", 512)
-    args.max_target_positions = getattr(args, "max_target_positions", 512)
-    args.layernorm_embedding = getattr(args, "layernorm_embedding", True)
-    args.no_scale_embedding = getattr(args, "no_scale_embedding", True)
-    args.share_all_embeddings = getattr(args, "share_all_embeddings", True)
-    args.share_decoder_input_output_embed = getattr(args, "share_decoder_input_output_embed", True)
-    args.activation_fn = getattr(args, "activation_fn", "gelu")
-    args.attention_dropout = getattr(args, "attention_dropout", 0.1)
+    set_encoder_size(args, size)
+    set_defaults(args, decoder_layers=args.encoder_layers, decoder_attention_heads=args.encoder_attention_heads)
+    set_defaults(args, encoder_learned_pos=True, decoder_learned_pos=True, layernorm_embedding=True, no_scale_embedding=True)
+    set_defaults(args, max_source_positions=512, max_target_positions=512)
+    set_defaults(args, share_all_embeddings=True, share_decoder_input_output_embed=True)
+    set_defaults(args, activation_fn="gelu", attention_dropout=0.1)
     # fairseq's defaults do the rest: dropout 0.1, post-LayerNorm, a decoder as wide as the encoder.
     base_architecture(args)
 
 
-@register_model_architecture("transformer", "veco_mt_tiny")
-@register_model_architecture("veco_transformer", "veco_transformer_tiny")
-def veco_mt_tiny(args) -> None:
-    """3 layers, 192/768, 4 heads: fine-tunes a converted ``veco_tiny``."""
-    _architecture(args, layers=3, dim=192, heads=4)
-
-
-@register_model_architecture("transformer", "veco_mt_small")
-@register_model_architecture("veco_transformer", "veco_transformer_small")
-def veco_mt_small(args) -> None:
-    """6 layers, 768/3072, 12 heads: fine-tunes a converted ``veco_small``."""
-    _architecture(args, layers=6, dim=768, heads=12)
-
-
-@register_model_architecture("transformer", "veco_mt_base")
-@register_model_architecture("veco_transformer", "veco_transformer_base")
-def veco_mt_base(args) -> None:
-    """12 layers, 768/3072, 12 heads: fine-tunes a converted ``veco_base``."""
-    _architecture(args, layers=12, dim=768, heads=12)
-
-
-@register_model_architecture("transformer", "veco_mt_large")
-@register_model_architecture("veco_transformer", "veco_transformer_large")
-def veco_mt_large(args) -> None:
-    """24 layers, 1024/4096, 16 heads: fine-tunes a converted ``veco_large``."""
-    _architecture(args, layers=24, dim=1024, heads=16)
+for name in ("tiny", "small", "base", "large"):
+    text = f"{SIZES[name]}: fine-tunes a converted ``veco_{name}``."
+    register("transformer", f"veco_mt_{name}", _architecture, text)
+    register("veco_transformer", f"veco_transformer_{name}", _architecture, text)

@@ -6,15 +6,12 @@ import logging
 import re
 
 import torch
-from fairseq.models import (
-    register_model,
-    register_model_architecture,
-)
+from fairseq.models import register_model
 from fairseq.models.roberta.model import RobertaEncoder
 from torch import Tensor
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.models.base import PretrainingModel, encoder_architecture, refuse_untied
+from veco_fairseq.models.base import SIZES, PretrainingModel, encoder_architecture, refuse_untied, register
 from veco_fairseq.modules.embedding import FactorizedEmbedding, TokenEmbedding
 from veco_fairseq.modules.encoder import VecoTransformerEncoder
 from veco_fairseq.modules.lm_head import LMHead
@@ -94,7 +91,7 @@ class VecoModel(PretrainingModel):
 
     @classmethod
     def build_model(cls, args, task) -> "VecoModel":
-        veco_small(args)
+        encoder_architecture(args, SIZES["small"])
         refuse_untied(args)
         if args.init_from and args.relative_position_bias:
             raise UserError("--relative-position-bias: XLM-R has none: leave it out, or --init-from")
@@ -194,25 +191,7 @@ class VecoModel(PretrainingModel):
         return 3 if tlm else 2
 
 
-@register_model_architecture("veco", "veco_tiny")
-def veco_tiny(args) -> None:
-    """3 layers, 192/768, 4 heads: tests and demos."""
-    encoder_architecture(args, layers=3, dim=192, heads=4)
-
-
-@register_model_architecture("veco", "veco_small")
-def veco_small(args) -> None:
-    """6 layers, 768/3072, 12 heads: the paper's small model."""
-    encoder_architecture(args, layers=6, dim=768, heads=12)
-
-
-@register_model_architecture("veco", "veco_base")
-def veco_base(args) -> None:
-    """12 layers, 768/3072, 12 heads: XLM-R base's size."""
-    encoder_architecture(args, layers=12, dim=768, heads=12)
-
-
-@register_model_architecture("veco", "veco_large")
-def veco_large(args) -> None:
-    """24 layers, 1024/4096, 16 heads: the paper's large model."""
-    encoder_architecture(args, layers=24, dim=1024, heads=16)
+register("veco", "veco_tiny", encoder_architecture, f"{SIZES['tiny']}: tests and demos.")
+register("veco", "veco_small", encoder_architecture, f"{SIZES['small']}: the paper's small model.")
+register("veco", "veco_base", encoder_architecture, f"{SIZES['base']}: XLM-R base's size.")
+register("veco", "veco_large", encoder_architecture, f"{SIZES['large']}: the paper's large model.")

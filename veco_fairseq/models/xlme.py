@@ -8,12 +8,12 @@ from typing import NamedTuple
 import torch
 import torch.nn as nn
 from fairseq import utils
-from fairseq.models import register_model, register_model_architecture
+from fairseq.models import register_model
 from torch import Tensor
 
 from veco_fairseq.data.masking import masked_places, positions
 from veco_fairseq.data.roots import MASK
-from veco_fairseq.models.base import PretrainingModel, encoder_architecture, refuse_untied
+from veco_fairseq.models.base import SIZES, PretrainingModel, Size, encoder_architecture, refuse_untied, register, set_defaults
 from veco_fairseq.models.veco import VecoEncoder
 from veco_fairseq.modules.encoder import UnpluggedTransformerEncoder
 from veco_fairseq.modules.masked_loss import drawn_loss
@@ -101,7 +101,7 @@ class XlmeModel(PretrainingModel):
 
     @classmethod
     def build_model(cls, args, task) -> "XlmeModel":
-        xlme_base(args)
+        _architecture(args, SIZES["base"])
         refuse_untied(args)
         of_generator = Namespace(**{**vars(args), "encoder_layers": args.generator_layers})
         return cls(args, Discriminator(args, task.source_dictionary), Generator(of_generator, task.source_dictionary))
@@ -169,31 +169,16 @@ class XlmeModel(PretrainingModel):
         return Draw(numbers, dictionary.nspecial, dictionary.index(MASK))
 
 
-def _architecture(args, *, layers: int, generator_layers: int, dim: int, heads: int) -> None:
-    args.generator_layers = getattr(args, "generator_layers", generator_layers)
-    args.generator_embeddings = getattr(args, "generator_embeddings", "shared")
-    encoder_architecture(args, layers, dim, heads)
+# The paper's (tables 8 and 9), by the architectures' sizes.
+GENERATOR_LAYERS = {SIZES["tiny"]: 1, SIZES["base"]: 4, SIZES["large"]: 6, SIZES["xl"]: 8}
 
 
-@register_model_architecture("xlme", "xlme_tiny")
-def xlme_tiny(args) -> None:
-    """3 layers, generator 1, 192/768, 4 heads: tests and demos."""
-    _architecture(args, layers=3, generator_layers=1, dim=192, heads=4)
+def _architecture(args, size: Size) -> None:
+    set_defaults(args, generator_layers=GENERATOR_LAYERS[size], generator_embeddings="shared")
+    encoder_architecture(args, size)
 
 
-@register_model_architecture("xlme", "xlme_base")
-def xlme_base(args) -> None:
-    """12 layers, generator 4, 768/3072, 12 heads (tables 8 and 9)."""
-    _architecture(args, layers=12, generator_layers=4, dim=768, heads=12)
-
-
-@register_model_architecture("xlme", "xlme_large")
-def xlme_large(args) -> None:
-    """24 layers, generator 6, 1024/4096, 16 heads (tables 8 and 9)."""
-    _architecture(args, layers=24, generator_layers=6, dim=1024, heads=16)
-
-
-@register_model_architecture("xlme", "xlme_xl")
-def xlme_xl(args) -> None:
-    """48 layers, generator 8, 1536/6144, 24 heads (tables 8 and 9)."""
-    _architecture(args, layers=48, generator_layers=8, dim=1536, heads=24)
+register("xlme", "xlme_tiny", _architecture, "3 layers, generator 1, 192/768, 4 heads: tests and demos.")
+register("xlme", "xlme_base", _architecture, "12 layers, generator 4, 768/3072, 12 heads (tables 8 and 9).")
+register("xlme", "xlme_large", _architecture, "24 layers, generator 6, 1024/4096, 16 heads (tables 8 and 9).")
+register("xlme", "xlme_xl", _architecture, "48 layers, generator 8, 1536/6144, 24 heads (tables 8 and 9).")

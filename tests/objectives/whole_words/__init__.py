@@ -5,12 +5,13 @@
 import numpy as np
 import torch
 from fairseq.criterions import register_criterion
-from fairseq.models import register_model, register_model_architecture
+from fairseq.models import register_model
 
 import veco_fairseq.plugin  # noqa: F401
 from veco_fairseq.criterions.base import PretrainingCriterion
 from veco_fairseq.data.masking import Masker
-from veco_fairseq.models.veco import VecoModel, veco_tiny
+from veco_fairseq.models.base import encoder_architecture, register
+from veco_fairseq.models.veco import VecoModel
 from veco_fairseq.modules.prediction import OutputLayer, predict
 
 WORD = "\N{LOWER ONE EIGHTH BLOCK}"  # with which SentencePiece begins a word
@@ -63,7 +64,4 @@ class WholeWordModel(VecoModel):
             return predict({"h": (states, targets)}, output, self.encoder.dictionary.pad())["h"]
 
 
-@register_model_architecture("whole_words", "whole_words_tiny")
-def whole_words_tiny(args):
-    """3 layers, 192/768, 4 heads."""
-    veco_tiny(args)
+register("whole_words", "whole_words_tiny", encoder_architecture, "3 layers, 192/768, 4 heads.")
