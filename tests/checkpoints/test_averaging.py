@@ -36,6 +36,11 @@ def test_mean(tmp_path, dtype):
     assert torch.equal(torch.load(paths[0])["model"]["c"], found["model"]["c"])
 
 
+def test_a_number_that_is_no_weight_is_the_firsts(tmp_path):
+    paths = [save(tmp_path / f"{count}.pt", 1, count=torch.tensor(count)) for count in (3, 8)]
+    assert [average(order)["model"]["count"] for order in (paths, paths[::-1])] == [3, 8]
+
+
 def test_the_last_ones(tmp_path):
     for name in ("1", "2", "10", "_1_90", "_1_200", "_2_1000", "_last", "_best"):
         (tmp_path / f"checkpoint{name}.pt").touch()

@@ -84,6 +84,9 @@ def test_output_is_that_of_the_same_weights_in_stock_fairseq(tmp_path, model, se
     assert [group["what"] for group in report["groups"] if group["action"] == "dropped"] == [
         "decoder layers", "classification heads", "row of <mask>"]  # fmt: skip
     state = read_checkpoint(tmp_path / "ours.pt")
+    copied = {tensor.data_ptr(): tensor.numel() for tensor in state["model"].values()}
+    counted = [(group["tensors"], group["parameters"]) for group in report["groups"] if group["action"] == "copied"]
+    assert [sum(column) for column in zip(*counted)] == [len(copied), sum(copied.values())]
     task = SimpleNamespace(source_dictionary=words(mask=False), target_dictionary=words(mask=False))
     imported = TransformerModel.build_model(state["cfg"]["model"], task).eval()
     imported.load_state_dict(state["model"], strict=True)

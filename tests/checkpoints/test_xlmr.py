@@ -276,3 +276,4 @@ def test_the_report_counts_every_parameter_once(folder, symbols, make_model):
     counted = {action: sum(group.parameters for group in groups if group.action == action) for action in ("copied", "new")}
     new = sum(p.numel() for name, p in model.encoder.named_parameters() if ".encoder_attn" in name)
     assert counted == {"copied": sum(p.numel() for p in model.encoder.parameters()) - new, "new": new}
+    assert [group.what for group in groups if group.action == "new"] == ["cross-attention"]

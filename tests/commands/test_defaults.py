@@ -18,6 +18,7 @@ from veco_fairseq.criterions.replaced_token import ReplacedTokenCriterionConfig
 from veco_fairseq.tasks.camlm_options import CamlmTaskConfig
 from veco_fairseq.tasks.nlu import NluTaskConfig
 
+BENCH = "--tokens 4096 --length 128 --updates 3 --autocast none --vocabulary 250002"
 # Of each command the options that have a default.
 DEFAULTS = {
     "comet.py": "--model Unbabel/wmt22-comet-da --gpus 0 --batch-size 16",
@@ -42,10 +43,25 @@ DEFAULTS = {
     "check_kills.py": "--kills 100 --inside-saves 30 --seed 1 --folder kills-out",
     "inspect_data.py": "--mono-alpha 0.5 --bitext-alpha 0.5 --mono-mask-prob 0.15 --bitext-mask-prob 0.25 --bitext-mask-spread 0.0 "
     "--mono-max-length 512 --bitext-max-length 128 --max-tokens 16384 --arch veco_small --autocast none --examples 0",
+    **{
+        f"bench.py {what}": f"{defaults} --rounds 3"
+        for what, defaults in {
+            "pretrain": f"--arch veco_small {BENCH}",
+            "data": f"--arch veco_small {BENCH}",
+            "knn": f"--neighbours [5, 25, 50, 100] --refresh 1000 --rest 8192 --arch veco_base {BENCH}",
+            "finetune": f"--arch veco_mt_small {BENCH}",
+            "head": "--rows 8192 --dim 768 --plain-rows 1024 --autocast none --vocabulary 250002",
+            "attention": "--arch veco_small --tokens 2048 --lengths [16, 32, 64, 128, 256, 512]",
+            "start": "--languages 50 --pairs 879 --sentences 1000000",
+            "read": "--arch veco_large --vocabulary 250002",
+            "generate": "--arch veco_large --decoder-layers [3, 6, 24] --sentences 50 --length 25 --lang de --beam 5 --batch-size 32 "
+            "--quantization ['float32', 'int8'] --vocabulary 40000",
+        }.items()
+    },
     "plot_layers.py": "--pair mean --title Retrieval by layer (0: the embeddings)",
     "plot_scores.py": "--metric sacrebleu --title Test sets",
 }
-WITHOUT = {"average_checkpoints.py", "binarize.py", "encode.py", "score.py", "trim_vocab.py", "bench.py", "demo_report.py", "doctor.py",
+WITHOUT = {"average_checkpoints.py", "binarize.py", "encode.py", "score.py", "trim_vocab.py", "demo_report.py", "doctor.py",
            "make_options.py", "mend_fairseq.py", "versions.py"}  # fmt: skip
 # VECO: table 8; VoCap: section 4.1; XLM-E: section 4.1 and appendix; XTREME's lengths.
 CONFIGS = {

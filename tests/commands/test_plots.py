@@ -82,6 +82,10 @@ def test_plot_scores(tmp_path, run, drawn):
     (axes,) = drawn("scripts/plot_scores.py", f"a/b={score}", "--metric", "tokenised_bleu", "--output", tmp_path / "bars.png")
     assert [bar.get_height() for bar in axes.containers[0]] == [29.0] and "okenised" in axes.get_ylabel()
     score.write_text(json.dumps({"sacrebleu": {"score": 30.0}}))
+    for value in (0, 100):
+        first.write_text(json.dumps({"sacrebleu": {"score": value}}))
+        (axes,) = drawn("scripts/plot_scores.py", f"a/b={first}", "--output", tmp_path / "bars.png")
+        assert [bar.get_height() for bar in axes.containers[0]] == [value]
     other = ("--metric", "tokenised_bleu", "--output", tmp_path / "other.png")
     assert "has no tokenised_bleu" in error_line(run("scripts/plot_scores.py", f"a/b={score}", *other))
     assert not (tmp_path / "other.png").exists()

@@ -3,6 +3,7 @@
 """k-NN target sampling: the table, V', the loss over it, and training with it."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -54,6 +55,31 @@ def test_neighbours_are_exact_under_autocast(monkeypatch, spread, certain):
     exact = (table[:40].double() @ table.double().t()).topk(5).indices
     assert torch.equal(found.long().sort()[0], exact.sort()[0])
     assert (sum(again) < 30) if certain else (sum(again) == 40)
+
+
+@pytest.mark.parametrize("place", range(8))
+def test_a_product_that_bf16_rounds_three_times_is_not_overlooked(place):
+    """8.531 and its product 72.78 are rounded down to 8.5 and 72, as are the others', of which four are candidates."""
+    table = torch.full((8, 1), 8.5305)
+    table[place] = 8.531
+    with torch.autocast("cpu", torch.bfloat16):
+        assert nearest(torch.arange(8), embeddings(table), 1).tolist() == [[place]] * 8
+
+
+@pytest.mark.parametrize("tokens", [1, 4, 11])
+def test_workers_share_the_rows(monkeypatch, tokens):
+    """Each of three makes its part of them, the last one less or nothing, and all get the whole."""
+    torch.manual_seed(1)
+    table, wanted = embeddings(torch.randn(50, 8)), torch.arange(0, 4 * tokens, 4)
+    gathered = []
+    monkeypatch.setattr(knn.distributed_utils, "get_global_world_size", lambda: 3)
+    monkeypatch.setattr(knn.distributed_utils, "all_gather", lambda rows, group: gathered.append(rows) or gathered)
+    monkeypatch.setattr(knn.dist, "group", SimpleNamespace(WORLD=None))
+    for rank in range(3):
+        monkeypatch.setattr(knn.dist, "get_rank", lambda rank=rank: rank)
+        found = knn._made_together(wanted, table, 5)
+    assert [len(rows) for rows in gathered] == [-(-tokens // 3)] * 3
+    assert torch.equal(found, nearest(wanted, table, 5))
 
 
 def test_neighbours_of_projected_embeddings():

@@ -97,8 +97,9 @@ def test_trains_validates_and_resumes_exactly(make_root, train, tmp_path):  # no
 
 def test_what_does_not_fit_is_refused(make_task):
     task = make_task()
-    with pytest.raises(UserError, match="--discriminator-weight 0: must be above 0"):
-        criterion_for(task, discriminator_weight=0)
+    for weight in (0, -2.5):
+        with pytest.raises(UserError, match=f"--discriminator-weight {weight}: must be above 0"):
+            criterion_for(task, discriminator_weight=weight)
     with pytest.raises(UserError, match="--no-trtd: there is no TRTD with --no-tlm"):
         criterion_for(make_task(no_tlm=True), no_trtd=True)
     for arch, criterion, other in (("xlme_tiny", "replaced_token", "camlm"), ("veco_tiny", "camlm", "replaced_token")):

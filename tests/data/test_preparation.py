@@ -5,6 +5,7 @@
 import gzip
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dtype
 from fairseq.options import get_preprocessing_parser
@@ -18,7 +19,7 @@ from support.preparation import (
 )
 
 from veco_fairseq.data.pairs import AdjacentSegments, BitextPairs
-from veco_fairseq.data.prepare import preparation
+from veco_fairseq.data.prepare import growing, preparation
 from veco_fairseq.data.prepare.growing import smallest_type
 from veco_fairseq.data.prepare.preparation import prepare_root
 from veco_fairseq.data.prepare.text import Plan, Survey, is_spread, parse_parts, survey_mono
@@ -27,6 +28,18 @@ from veco_fairseq.data.sentencepiece import encode_text, load_sentencepiece
 from veco_fairseq.files import read_lines
 
 # Vocabulary ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lines_a_time", [1, 2, 7])
+def test_the_index_is_written_in_parts(tmp_path, monkeypatch, lines_a_time):
+    """... of so many lines, whatever their number, and each line begins where the one before has ended."""
+    monkeypatch.setattr(growing, "SIZES_A_TIME", lines_a_time)
+    lines = [[4, 5, 2], [2], [6, 2], [7, 8, 9, 10, 2], [11, 2]]
+    tokens = growing.GrowingTokens(tmp_path / "train", 100)
+    for some in (lines[:3], lines[3:]):
+        tokens.add(np.concatenate(some), np.array([len(line) for line in some], dtype=np.int32))
+    tokens.finish()
+    assert [item.tolist() for item in MMapIndexedDataset(str(tmp_path / "train"))] == lines
 
 
 def test_ids_are_the_lines_of_the_dictionary(tmp_path, vocabulary):

@@ -34,6 +34,12 @@ def test_tokenised_bleu_by_hand():
     assert "'en'" in result["tokeniser"] and "compounds not split" in result["tokeniser"]
 
 
+def test_tokenised_text_is_scored_without_sacrebleus_warning(caplog):
+    """Of three lines, which comes for references of the same kind, too; the command has its own, of one line."""
+    score([HYPOTHESIS[0]] * 200, [HYPOTHESIS[0]] * 200, lang="en")
+    assert not caplog.records
+
+
 def test_sacrebleu_by_hand():
     """Mixed case: 6 of 7, 3 of 6, 1 of 5, and no four, which smoothing counts as 1/2 of 4."""
     result = score(HYPOTHESIS, REFERENCE, lang="en")["sacrebleu"]

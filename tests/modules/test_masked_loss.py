@@ -125,6 +125,19 @@ def test_frozen_parameters_cost_nothing():
     assert counter.get_total_flops() == product
 
 
+@pytest.mark.parametrize("trained", [0, 1, 2])
+def test_each_parameter_is_trained_without_the_others(trained):
+    found = []
+    for function in (masked_loss, plain):
+        parameters, gold = problem()
+        for number, parameter in enumerate(parameters):
+            parameter.requires_grad_(number == trained)
+        function(*parameters, gold)[0].sum().backward()
+        assert all((p.grad is None) == (number != trained) for number, p in enumerate(parameters))
+        found.append(parameters[trained].grad)
+    assert torch.allclose(*found, rtol=1e-4, atol=1e-5)
+
+
 def test_no_product_is_computed_twice():
     parameters, gold = problem()
     with FlopCounterMode(display=False) as counter:

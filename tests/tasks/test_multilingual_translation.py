@@ -138,6 +138,27 @@ def test_mistakes_in_training_are_one_line(directions, run, tmp_path):
     assert "has no train data of any pair of languages" in refused()
 
 
+def test_a_language_that_is_only_read_is_no_target(directions, trained, run, tmp_path):
+    state = torch.load(trained[0] / "checkpoint_last.pt", weights_only=False)
+    state["task_state"]["lang_pairs"], state["cfg"]["task"]["lang_pairs"] = ["aa-bb", "cc-bb"], "aa-bb,cc-bb"
+    torch.save(state, tmp_path / "one-way.pt")
+    refused = error_line(run("scripts/translate.py", tmp_path / "one-way.pt", "--cpu", "--to", "cc"))
+    assert "cc: the model does not translate into it, but into bb: choose one" in refused
+
+
+def test_each_epoch_reads_the_next_part_of_the_data(directions, run, tmp_path):
+    """The first part comes first; the others need no data that is validated on."""
+    data = [tmp_path / "first", tmp_path / "second"]
+    for folder, pairs in zip(data, (ALL, ALL[:2])):
+        shutil.copytree(directions, folder)
+        for file in folder.glob("train.aa-cc.*" if len(pairs) == 2 else "nothing"):
+            file.unlink()
+    lacking = run("fairseq-train", ":".join(map(str, data)), *MANY, "--max-tokens", 300, "--max-epoch", 2, "--log-interval", 1,
+                  "--save-dir", tmp_path / "save")  # fmt: skip
+    assert f"{data[1]}: has no train data of aa-cc" in error_line(lacking)
+    assert lacking.stdout.count("| valid | {") == 1
+
+
 @pytest.mark.parametrize("change", [("--alpha", "1"), ("--lang-pairs", "aa-bb,bb-aa"), ("--max-tokens", "200")])
 def test_an_epoch_cannot_go_on_with_other_batches(directions, trained, run, tmp_path, change):
     shutil.copyfile(trained[0] / "checkpoint_1_7.pt", tmp_path / "checkpoint_last.pt")
