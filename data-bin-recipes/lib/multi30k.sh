@@ -22,12 +22,13 @@ d53827e469b0a1ca8d57e9e26b2b64c4bc4b33f5479c7b03ae87ae5c882c3e33 val.cs
 SHA256
 )
 
-# fetch NAME FILE LINES: write the text of this name to FILE, and check it; 0 LINES: all of it. LANGS are the recipe's.
+# fetch NAME FILE LINES: write the text of this name to FILE, and check it; 0 LINES: all of it. LANGS are the recipe's, as is
+# OTHER_NAMES, which says what else --local may have.
 fetch() {
     local name=$1 file=$2 lines=$3 expected langs
     if [[ -n ${OPTIONS[local]} ]]; then
         langs=$(IFS=, && printf '%s' "${LANGS[*]}")
-        find_text "${OPTIONS[local]}" "$name" "--local needs {train,val,test_2016_flickr}.{$langs}, plain or .gz"
+        find_text "${OPTIONS[local]}" "$name" "--local needs {train,val,test_2016_flickr}.{$langs}${OTHER_NAMES:-}, plain or .gz"
         first 0 "$FILE" >"$file" || return
     else
         curl --fail --silent --show-error --location --retry 3 --max-time 600 "$MULTI30K/$name.gz" | gzip -dc >"$file" ||

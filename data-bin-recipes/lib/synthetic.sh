@@ -78,12 +78,14 @@ backtranslate_options() {
     require_positive repeat average
     [[ -n ${OPTIONS[monolingual]} ]] || die "--monolingual is missing: give a text in $TGT"
     require "${OPTIONS[monolingual]}" "give a text in $TGT"
+    [[ -n $(gzip -cdf -- "${OPTIONS[monolingual]}" 2>/dev/null | head -c 1000 | tr -d '[:space:]') ]] || # before a long training
+        die "${OPTIONS[monolingual]}: begins with no text: give one sentence a line"
 }
 
 # backtranslate_task OPTION...: fine-tune a model of the other direction, translate --monolingual with it, and fine-tune on real and
 # synthetic pairs together. OPTION... are the recipe's options of fairseq-train.
 backtranslate_task() {
-    local folder=$OUT/backtranslated name=${OPTIONS[name]:-backtranslated} search=(--beam 5)
+    local folder=$OUT/backtranslated${OPTIONS[name]:+.${OPTIONS[name]}} name=${OPTIONS[name]:-backtranslated} search=(--beam 5)
     ((OPTIONS[topk] == 0)) || search=(--beam 1 --sampling --sampling-topk "${OPTIONS[topk]}" --seed "${OPTIONS[seed]}")
     DATA=$OUT/mt.$SRC-$TGT
     OPTIONS[name]=$name.reverse
@@ -111,7 +113,7 @@ distill_options() {
 # distill_task OPTION...: translate the sources of the training set with the mean of the teacher's last checkpoints, and
 # fine-tune a student with fewer decoder layers on these translations. OPTION... are the recipe's options of fairseq-train.
 distill_task() {
-    local folder=$OUT/distilled teacher
+    local folder=$OUT/distilled${OPTIONS[name]:+.${OPTIONS[name]}} teacher
     teacher=$(run_name "${OPTIONS[teacher]:-${OPTIONS[arm]}}" "${OPTIONS[seed]}")
     require "$OUT/checkpoints/$teacher" "run finetune.sh first, or give --teacher NAME"
     choose_device # before the long translation

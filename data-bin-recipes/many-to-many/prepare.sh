@@ -22,6 +22,7 @@ if [[ -z ${OPTIONS[local]} ]]; then
     done
 fi
 
+OTHER_NAMES=", or {train,valid,test}.LANG of other texts"
 # sentences SPLIT LANG FILE: that text, of --local or of Multi30k.
 sentences() {
     local split=$1 lang=$2 lines file

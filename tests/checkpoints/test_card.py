@@ -89,8 +89,11 @@ def test_scores(tmp_path):
     result = score(["a b c d", "e f g h"], ["a b c d", "e f g i"], lang="de")
     (tmp_path / "score.json").write_text(json.dumps(result))
     found = scores_list([f"test_2016={tmp_path / 'score.json'}"])
-    bleu = result["sacrebleu"]
-    assert found == f"- test_2016, 2 sentences: sacreBLEU {bleu['score']:.2f}, `{bleu['signature']}`" and "version:" in found
+    bleu, chrf = result["sacrebleu"], result["chrf"]
+    line = f"- test_2016, 2 sentences: sacreBLEU {bleu['score']:.2f}, `{bleu['signature']}`"
+    assert found == f"{line}; chrF {chrf['score']:.1f}, `{chrf['signature']}`" and "version:" in found
+    (tmp_path / "older.json").write_text(json.dumps({name: result[name] for name in ("sacrebleu", "lines")}))
+    assert scores_list([f"test_2016={tmp_path / 'older.json'}"]) == line
     assert f"## Scores\n\n{found}\n" in card(tmp_path, scores=found)[0]
     assert "veco export-hf --scores NAME=FILE" in scores_list()
     with pytest.raises(UserError, match="--scores score.json: not NAME=FILE"):

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from conftest import error_line
 from support.preparation import (
     text_lines,
     vocabulary,  # noqa: F401  fixtures
@@ -20,6 +21,7 @@ from support.preparation import (
 from veco_fairseq.data.cleaning import cleaning
 from veco_fairseq.data.cleaning.cleaner import Seen
 from veco_fairseq.data.cleaning.cleaning import clean, report_table
+from veco_fairseq.data.cleaning.punctuation import two_letters
 from veco_fairseq.data.cleaning.rules import RULES, HeldOut, Options, words_of
 from veco_fairseq.data.sentencepiece import load_sentencepiece
 from veco_fairseq.errors import UserError
@@ -211,6 +213,29 @@ def test_the_table(tmp_path):
     assert "warning" not in chinese
     chinese = report_table(run_clean(tmp_path, [("one two three four", "一二三四")] * 3, max_ratio=1.5)[1])
     assert re.search("warning: rule 'ratio' dropped more than half .* --sentencepiece$", chinese)
+    same = report_table(run_clean(tmp_path, [("one", "eins")] * 3)[1])
+    assert re.search("warning: rule 'duplicate' dropped more than half .* --report FILE$", same)
+
+
+@pytest.mark.parametrize("given, expected", [
+    ("en", "en"), ("EN", "en"), ("en_GB", "en"), ("zh-Hant", "zh"), ("eng", "en"), ("deu", "de"), ("ger", "de"), ("fra", "fr"),
+    ("fre", "fr"), ("spa", "es"), ("ces", "cs"), ("cze", "cs"), ("swa", "swa"),
+])  # fmt: skip
+def test_the_code_of_a_language(given, expected):
+    assert two_letters("-s", given) == expected
+
+
+def test_options_that_keep_nothing_or_name_no_language_are_refused(run, tmp_path):
+    for path in ("a", "b"):
+        write_lines(tmp_path / path, ['"yes", and "no".'])
+    command = ("scripts/clean.py", "--inputs", tmp_path / "a", tmp_path / "b", "--outputs", tmp_path / "c", tmp_path / "d")
+    refused = error_line(run(*command, "-s", "en", "-t", "de", "--min-length", "7", "--max-length", "6"))
+    assert "--min-length 7: is more than --max-length 6: no pair would be kept" in refused
+    assert "--target-lang german: is no code of a language" in error_line(run(*command, "-s", "en", "-t", "german"))
+    assert "--source-lang e: is no code of a language" in error_line(run(*command, "-s", "e", "-t", "de"))
+    done = run(*command, "-s", "eng", "-t", "ces", "--keep-copies")
+    assert done.returncode == 0, done.stderr
+    assert [list(read_lines(tmp_path / name)) for name in "cd"] == [['"yes," and "no."'], ['"yes", and "no".']]
 
 
 def test_command(tmp_path, run):

@@ -33,23 +33,31 @@ class Upper:
 def translator():
     translator = Translator.__new__(Translator)
     translator.pieces, translator.max_pieces = Upper(), 6
-    translator._translate = lambda parts: [
-        [Hypothesis(Upper().decode(part.source).upper() + mark, -float(len(part.source)), [(0, 0)]) for mark in ("", "!")]
-        for part in parts
-    ]
+
+    def translate(parts, done):
+        for place in reversed(range(len(parts))):
+            done([place])
+        marks = ("", "!")
+        return [
+            [Hypothesis(Upper().decode(part.source).upper() + mark, -float(len(part.source)), [(0, 0)]) for mark in marks]
+            for part in parts
+        ]
+
+    translator._translate = translate
     return translator
 
 
 def test_order_empty_lines_and_long_ones(translator):
     lines = ["ab", "", "abc def gh", "x", ""]
-    notes = []
-    found = list(translate_stream(translator, map(Request, lines), 2, notes.append))
+    notes, done = [], []
+    found = list(translate_stream(translator, map(Request, lines), 2, note=notes.append, translated=done.append))
     assert [best.text for best, *_ in found] == ["AB", "", "ABC DEF GH", "X", ""] == translator.translate(lines)
     # in two parts of five and three pieces, each translated as a whole: "abc def" has two words
     assert found[2] == [Hypothesis("ABC DEF GH", -4.0, [(0, 0), (2, 2)]), Hypothesis("ABC DEF! GH!", -4.0, [(0, 0), (2, 2)])]
     assert found[1] == [Hypothesis("", 0.0, [])]
     assert notes == ["line 3: 8 pieces, the model takes 6: translated in 2 parts"]
-    assert list(translate_stream(translator, [], 2, notes.append)) == []
+    assert done == [1, 1] + [0, 1, 0, 1] + [1]  # the empty ones, then batch by batch, a long one with its first part
+    assert list(translate_stream(translator, [], 2, note=notes.append)) == []
 
 
 def test_batches_are_within_both_limits(translator, monkeypatch):
@@ -59,7 +67,7 @@ def test_batches_are_within_both_limits(translator, monkeypatch):
     translator.search = GenerationConfig()
     asked = mock.Mock(return_value=[])
     monkeypatch.setattr("veco_fairseq.inference.translator.by_length", asked)
-    Translator._translate(translator, [Part(["a", "b"], [], []), Part(["x"], [], [])])
+    Translator._translate(translator, [Part(["a", "b"], [], []), Part(["x"], [], [])], list)
     (lengths, *limits), _ = asked.call_args
     assert lengths.tolist() == [3, 2] and limits == [20, 3]
 
@@ -89,7 +97,7 @@ def test_standard_input_is_utf_8_without_its_mark_and_lines_end_at_line_feeds_al
     monkeypatch.setattr("veco_fairseq.inference.translator.Translator", lambda *positional, **named: None)
     monkeypatch.setattr(
         "veco_fairseq.inference.translator.translate_stream",
-        lambda translator, requests, *rest: seen.extend(request.source for request in requests) or [],
+        lambda translator, requests, *rest, **calls: seen.extend(request.source for request in requests) or [],
     )
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\ufeffä\rb\nc".encode()), encoding="latin-1"))
     monkeypatch.setattr(sys, "argv", ["translate.py", "a.pt"])
@@ -105,7 +113,8 @@ def test_with_a_buffer_of_one_line_each_translation_comes_out_at_once(monkeypatc
     written, seen = io.BytesIO(), []
     written.close = lambda: None
 
-    def translations(translator, lines, buffer_size, note):
+    def translations(translator, lines, buffer_size, *, note, translated):
+        translated(2)
         note("of a long line")
         yield [Hypothesis("a", 0.0, [])]
         seen.append(written.getvalue())

@@ -48,6 +48,7 @@ class Place:
         for lang in ("de", "fr"):
             self.write(f"LOCAL/more.{lang}")
         self.write("LOCAL/mono", "mono one\nmono two")
+        self.write("LOCAL/blank", " \n")
         for name in ("news.de-en.de", "news.de-en.en.gz"):
             self.write(f"LOCAL/{name}")
         for lang in ("en", "de"):
@@ -172,7 +173,7 @@ class Place:
         places = (
             ("raw/*.*", "data/*.*", "bible/raw/*.*")
             if "/prepare" in script
-            else ("backtranslated/train.??", "distilled/train.??")
+            else ("backtranslated*/train.??", "distilled*/train.??")
         )
         for made in (path for place in places for path in sorted(self.folder.glob(f"OUT/{place}"))):
             if made.suffix != ".done":

@@ -93,6 +93,7 @@ def cases() -> Iterator[str]:
         yield f"GPUS=1 {task}/backtranslate {given}"
         yield f"{task}/backtranslate {given} --topk 0 --tag SYN --repeat 2 --name both --decoder-layers 3 {every}"
         yield f"{task}/backtranslate {given} --try"
+        yield f"{task}/backtranslate --out OUT --pretrained MODEL --monolingual LOCAL/blank"
         yield f"GPUS=1 {task}/distill --out OUT --pretrained MODEL"
         yield f"{task}/distill --out OUT --pretrained MODEL"
         yield f"{task}/distill --out OUT --pretrained MODEL --teacher mine --decoder-layers 2 --name small {every}"

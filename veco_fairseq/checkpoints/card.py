@@ -154,7 +154,10 @@ def scores_list(scores: Sequence[str] = ()) -> str:
         try:
             bleu, lines = found["sacrebleu"], int(found["lines"])
             # no table: the signature has its bars
-            rows.append(f"- {name}, {lines:,} sentences: sacreBLEU {float(bleu['score']):.2f}, `{bleu['signature']}`")
+            row = f"- {name}, {lines:,} sentences: sacreBLEU {float(bleu['score']):.2f}, `{bleu['signature']}`"
+            if chrf := found.get("chrf"):
+                row += f"; chrF {float(chrf['score']):.1f}, `{chrf['signature']}`"
+            rows.append(row)
         except (ValueError, LookupError, TypeError) as error:
             raise UserError(f"{file}: has no sacrebleu with its signature: is it a file of veco score --json?") from error
     return "\n".join(rows)

@@ -10,12 +10,13 @@ comparisons are those of the normalised text.
 import argparse
 
 from veco_fairseq.arguments import COUNT, INPUT, NOT_NEGATIVE, OUTPUT, WORKERS, Number, Parser
+from veco_fairseq.errors import UserError
 
 
 def add_arguments(parser: Parser) -> None:
     """The command's options."""
     add = parser.add_argument
-    add("-s", "--source-lang", required=True, metavar="LANG", help="two letters, for its punctuation")
+    add("-s", "--source-lang", required=True, metavar="LANG", help="a code such as en, for its punctuation")
     add("-t", "--target-lang", required=True, metavar="LANG", help="likewise")
     pair = ("SOURCE", "TARGET")
     add("--inputs", type=INPUT, nargs=2, required=True, metavar=pair, help="texts whose line N is each other's translation")
@@ -67,12 +68,15 @@ def add_arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace) -> None:
     from veco_fairseq.data.cleaning.cleaning import clean, report_table
+    from veco_fairseq.data.cleaning.punctuation import two_letters
     from veco_fairseq.data.cleaning.rules import Options
     from veco_fairseq.data.prepare.text import default_workers
 
+    if args.min_length > args.max_length:
+        raise UserError(f"--min-length {args.min_length}: is more than --max-length {args.max_length}: no pair would be kept")
     options = Options(
-        source_lang=args.source_lang,
-        target_lang=args.target_lang,
+        source_lang=two_letters("--source-lang", args.source_lang),
+        target_lang=two_letters("--target-lang", args.target_lang),
         punctuation=args.punctuation,
         controls=args.keep_controls,
         sentencepiece=args.sentencepiece,

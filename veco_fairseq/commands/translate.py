@@ -108,12 +108,12 @@ def main(args: argparse.Namespace) -> None:
             progress.clear()
             print(words, file=sys.stderr)
 
-        for number, hypotheses in enumerate(translate_stream(translator, requests, args.buffer_size, note)):
+        found = translate_stream(translator, requests, args.buffer_size, note=note, translated=progress.update)
+        for number, hypotheses in enumerate(found):
             for line in in_lines(number, hypotheses, nbest=args.nbest > 1, alignment=args.alignment):
                 sys.stdout.buffer.write(line.encode("utf-8") + b"\n")
             if args.buffer_size == 1:
                 sys.stdout.buffer.flush()
-            progress.update()
 
 
 def check(args: argparse.Namespace) -> None:

@@ -117,7 +117,10 @@ class Translator:
         return [best[0].text for best in self.hypotheses([Request(line) for line in lines], note)]
 
     def hypotheses(
-        self, requests: Sequence[Request], note: Callable[[int, str], None] = lambda number, words: None
+        self,
+        requests: Sequence[Request],
+        note: Callable[[int, str], None] = lambda number, words: None,
+        translated: Callable[[int], None] = lambda lines: None,
     ) -> list[list[Hypothesis]]:
         """Return the translations of every line, in their order, the best first; an empty line has an empty one.
 
@@ -127,6 +130,7 @@ class Translator:
         Args:
             requests: lines, of raw text.
             note: called with the index of such a line, and what was done.
+            translated: called after each batch, with the number of lines whose first part was in it.
 
         Raises:
             UserError: a line with constraints is too long.
@@ -145,7 +149,9 @@ class Translator:
             for source in cut:
                 places[number].append(len(parts))
                 parts.append(Part(source, prefix if source is cut[0] else [], constraints))
-        found = self._translate(parts)
+        firsts = {own[0] for own in places if own}
+        translated(len(requests) - len(firsts))
+        found = self._translate(parts, lambda batch: translated(len(firsts.intersection(batch))))
         joined = []
         for own in places:
             words = [max(word_numbers(parts[place].source)) + 1 for place in own]
@@ -158,7 +164,7 @@ class Translator:
         return [tokenize_line(" ".join(pieces)) for pieces in self.pieces.encode(list(texts), out_type=str)]
 
     @torch.inference_mode()
-    def _translate(self, parts: Sequence[Part]) -> list[list[Hypothesis]]:
+    def _translate(self, parts: Sequence[Part], done: Callable[[list[int]], None]) -> list[list[Hypothesis]]:
         source, target = self.task.source_dictionary, self.task.target_dictionary
         ids = [torch.tensor([*map(source.index, part.source), source.eos()]) for part in parts]
         prefixes = [torch.tensor([*map(target.index, part.prefix)], dtype=torch.long) for part in parts]
@@ -185,6 +191,7 @@ class Translator:
                 first = int(tokens.ne(source.pad()).nonzero()[0])  # sources are padded on the left
                 first += int(tokens[first] != ids[i][0])  # and may begin with a token of the task's
                 results[i] = [self._hypothesis(parts[i], one, first) for one in hypotheses[: self.search.nbest]]
+            done(batch)
         return results
 
     def _hypothesis(self, part: Part, found: dict, first: int) -> Hypothesis:
@@ -197,12 +204,27 @@ class Translator:
 
 
 def translate_stream(
-    translator: Translator, requests: Iterable[Request], buffer_size: int, note: Callable[[str], None]
+    translator: Translator,
+    requests: Iterable[Request],
+    buffer_size: int,
+    *,
+    note: Callable[[str], None],
+    translated: Callable[[int], None] = lambda lines: None,
 ) -> Iterator[list[Hypothesis]]:
-    """Translate ``buffer_size`` lines at a time, sorted by length, and yield the translations in the lines' order."""
+    """Translate ``buffer_size`` lines at a time, sorted by length, and yield the translations in the lines' order.
+
+    Args:
+        translator, requests, buffer_size: what translates, and what.
+        note: called with what was done to a line that is too long.
+        translated: called after each batch, with a number of lines.
+    """
     requests, done = iter(requests), 0
     while window := list(islice(requests, buffer_size)):
-        yield from translator.hypotheses(window, lambda number, words, before=done: note(f"line {before + number + 1}: {words}"))
+
+        def note_line(number: int, words: str, before: int = done) -> None:
+            note(f"line {before + number + 1}: {words}")
+
+        yield from translator.hypotheses(window, note_line, translated)
         done += len(window)
 
 

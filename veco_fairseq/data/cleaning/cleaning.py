@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from veco_fairseq.data.cleaning.cleaner import BYTES_A_HASH, EXAMPLES, Cleaned, Cleaner, Example, Seen
-from veco_fairseq.data.cleaning.rules import DUPLICATE, RULES, Options
+from veco_fairseq.data.cleaning.rules import BY_LENGTH, DUPLICATE, RULES, Options
 from veco_fairseq.data.prepare.encoding import Clock, say
 from veco_fairseq.data.prepare.growing import GrowingFile, Progress, to_be_repeated
 from veco_fairseq.data.sentencepiece import LINES_A_BATCH
@@ -213,6 +213,8 @@ def report_table(result: dict[str, Any]) -> str:
     lines.append(f"normalising changed {changed['source']:,} lines of the source and {changed['target']:,} of the target")
     for name, count in result["dropped"].items():
         if count > result["pairs"] / 2:
-            lines.append(f"warning: rule '{name}' dropped more than half of the pairs: look at its examples in --report FILE. In a "
-                         "language without spaces, lengths are to be counted with --sentencepiece")  # fmt: skip
+            remedy = ". In a language without spaces, lengths are to be counted with --sentencepiece" if name in BY_LENGTH else ""
+            lines.append(
+                f"warning: rule '{name}' dropped more than half of the pairs: look at its examples in --report FILE{remedy}"
+            )
     return "\n".join(lines)

@@ -13,8 +13,24 @@ from re import _parser  # type: ignore[attr-defined]  # it knows which letters a
 
 from sacremoses import MosesPunctNormalizer
 
+from veco_fairseq.errors import UserError
+
 SACREMOSES, PERL, KEEP = CHOICES = ("sacremoses", "perl", "keep")
 SPACES = (r" +", " ")  # the one expression that is in every line, and changes those with two spaces alone
+# Of the languages that have rules of their own.
+TWO_LETTERS = {"eng": "en", "deu": "de", "ger": "de", "fra": "fr", "fre": "fr", "spa": "es", "ces": "cs", "cze": "cs"}
+
+
+def two_letters(option: str, language: str) -> str:
+    """The code by which Moses knows a language: ``en`` for EN, en_GB and eng.
+
+    Raises:
+        UserError: with the name of the option: it is no code of two or three letters.
+    """
+    code = re.split("[-_]", language.lower())[0]
+    if not re.fullmatch("[a-z]{2,3}", code):
+        raise UserError(f"{option} {language}: is no code of a language: give its two letters, such as en")
+    return TWO_LETTERS.get(code, code)
 
 
 class Punctuation:
@@ -22,11 +38,20 @@ class Punctuation:
 
     Args:
         lang: two letters, which choose some of the rules.
-        perl: as Moses' Perl script, which makes a double quotation mark of a ’ that is not between letters.
+        perl: as Moses' Perl script, which makes a double quotation mark of a ’ that is not between letters. It also sees the
+            line's end, so that a full stop and a quotation mark there change places; and it has this rule of German, French
+            and Spanish for all languages but English and Czech.
     """
 
     def __init__(self, lang: str, perl: bool = False):
-        self.rules = [Rule(*pair) for pair in MosesPunctNormalizer(lang, perl_parity=perl).substitutions]
+        moses = MosesPunctNormalizer(lang, perl_parity=perl)
+        substitutions, self.end = moses.substitutions, ""
+        if perl:
+            self.end = "\n"
+            if lang not in ("en", "cs", "cz", "de", "es", "fr"):
+                before_numbers = len(substitutions) - len(moses.OTHER)
+                substitutions[before_numbers:before_numbers] = moses.DE_ES_FR_QUOTATION_FOLLOWED_BY_COMMA
+        self.rules = [Rule(*pair) for pair in substitutions]
         self.of_ascii = [rule for rule in self.rules if rule.key.isascii()]
         # Most lines have no letter that a rule needs, or none beyond ASCII; a rule that needs none is for every line.
         keys = {rule.key for rule in self.rules} - {" "}
@@ -34,6 +59,7 @@ class Punctuation:
         self.has_other = re.compile(f"[{''.join(sorted(key for key in keys if not key.isascii()))}]").search
 
     def __call__(self, line: str) -> str:
+        line += self.end
         if "  " in line or self.has_any(line):
             for rule in self.of_ascii if line.isascii() or not self.has_other(line) else self.rules:
                 if rule.key in line and rule.needed in line:

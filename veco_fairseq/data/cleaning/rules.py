@@ -150,6 +150,8 @@ RULES = (
     Rule(DUPLICATE, "the same pair was there before", lambda options: None),
 )
 
+BY_LENGTH = ("short", "long", "ratio")
+
 
 def made(options: Options) -> list[tuple[str, Drops]]:
     """The rules that the options ask for, by name, in their order."""
