@@ -57,7 +57,7 @@ def test_of_a_part_that_was_trained_again_the_curve_has_the_later_values_in_orde
 def test_bars(tmp_path, monkeypatch):
     """Every value stands in its name's colour over its group."""
     monkeypatch.setattr(plt, "close", lambda figure: None)
-    bars = {"last": {"en-de": 30.0, "en-fr": 40.0}, "first": {"en-fr": 35.0}}
+    bars = {"last": {"en-fr": 30.0, "en-de": 40.0}, "first": {"en-de": 35.0}}  # in the order in which they are given
     plot_bars(bars, "BLEU", "title", tmp_path / "bars.png")
     axes = plt.gcf().axes[0]
     last, first = (sorted((bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in drawn) for drawn in axes.containers)
@@ -65,7 +65,7 @@ def test_bars(tmp_path, monkeypatch):
     assert [round(place, 6) for place, _ in last] == [-0.2, 0.8] and [height for _, height in last] == [30.0, 40.0]
     assert [(round(place, 6), height) for place, height in first] == [(1.2, 35.0)]
     assert axes.get_axisbelow() is True  # no line of the grid crosses a bar
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["en-de", "en-fr"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["en-fr", "en-de"]
     assert plt.imread(tmp_path / "bars.png").shape[:2] == (600, 960)  # 6.4 by 4 inches
 
 

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -16,6 +16,7 @@ import torch
 from conftest import REPOSITORY
 from fairseq import options
 
+from veco_fairseq import arguments
 from veco_fairseq.arguments import COUNT, FINITE, INPUT, OUTPUT, REPORTED, Input, Number, Output, Parser, require_apart
 from veco_fairseq.compat import command_line
 from veco_fairseq.errors import UserError
@@ -154,6 +155,27 @@ def test_fairseq_commands_say_so_in_one_line(capsys, monkeypatch, arguments, wor
 def test_default_values_are_within_their_borders():
     for parser in (options.get_training_parser(), options.get_interactive_generation_parser(), options.get_validation_parser()):
         borders.check_options(vars(parser.parse_args([])))
+
+
+BORDERS = {  # values that are taken, and those beyond
+    "WHOLE": ("-7", "7.5"), "COUNT": ("1", "0"), "FROM_0": ("0", "-1"), "SIZE": ("1 65536", "0 65537"),
+    "WORKERS": ("1 1024", "0 1025"), "SEED": ("0", "-1"), "FINITE": ("-1e30 1e30", "inf nan"), "NOT_NEGATIVE": ("0 1e9", "-0.001"),
+    "POSITIVE": ("0.001", "0 -1"), "SHARE": ("0 1", "-0.01 1.01"), "EXPONENT": ("0 10", "-0.01 10.01"),
+    "LENGTH_PENALTY": ("-100 100", "-100.5 100.5"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BORDERS)
+def test_borders_of_each_kind_of_number(kind):
+    number, (taken, refused) = getattr(arguments, kind), (text.split() for text in BORDERS[kind])
+    assert [number(text) for text in taken] == [float(text) for text in taken]
+    for text in refused:
+        with pytest.raises(ArgumentTypeError, match=re.escape(text)):
+            number(text)
+
+
+def test_no_kind_of_number_is_missing():
+    assert {name for name, value in vars(arguments).items() if isinstance(value, Number)} == set(BORDERS)
 
 
 def test_numbers_of_our_commands(capsys, monkeypatch):
