@@ -34,7 +34,7 @@ def test_files_are_mended_before_they_are_checked(tmp_path):
     assert lint(tmp_path, "--fix") == (0, [f"ruff format {CODE}", f"ruff check --fix {CODE}", *CHECKS])
 
 
-@pytest.mark.parametrize("number, failing", enumerate(["ruff format --check", "ruff check", "mypy"]))
+@pytest.mark.parametrize("number, failing", list(enumerate(["ruff format --check", "ruff check", "mypy"])))
 def test_the_first_failure_is_the_last_step(tmp_path, number, failing):
     assert lint(tmp_path, failing=failing) == (1, CHECKS[: number + 1])
 
