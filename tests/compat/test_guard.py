@@ -17,7 +17,6 @@ from fairseq.data import FastaDataset
 from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.modules import MultiheadAttention
 from support.commands import COMMANDS, Command
-from support.malicious import Malicious
 
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.compat import guard
@@ -299,12 +298,3 @@ def test_no_command_runs_a_canary(tmp_path, make_model, run, command):
         assert f"{command.checkpoint}: refused: its option {place}." in line
         assert "which fairseq would evaluate" in line
         assert not (tmp_path / "it ran").exists()
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_no_command_loads_a_pickle_that_runs_code(tmp_path, make_model, run, command):
-    """... without being asked to."""
-    command = Command(command, tmp_path, make_model)
-    torch.save({**torch.load(command.checkpoint), "extra": Malicious(tmp_path / "it ran")}, command.checkpoint)
-    assert f"{command.checkpoint}: refused: it holds posix.mkdir" in command.error_line(run)
-    assert not (tmp_path / "it ran").exists()
