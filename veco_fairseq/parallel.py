@@ -8,7 +8,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import chain, islice
@@ -64,15 +64,6 @@ def in_processes(
         return
     with _processes(workers, "fewer --workers", _make_here, make) as pool:
         yield from _in_order(pool, _call_here, chain(first, items), 2 * workers)
-
-
-def in_threads(call: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Generator[Result, None, None]:
-    """Do the same as :func:`in_processes` in threads, for calls that release the interpreter's lock, as SentencePiece's do."""
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            yield from _in_order(pool, call, items, 2 * workers)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _in_order(pool: Executor, call: Callable[[Item], Result], items: Iterable[Item], ahead: int) -> Iterator[Result]:

@@ -5,6 +5,7 @@
 import argparse
 import ast
 import datetime
+import gzip
 import logging
 import pickle
 import subprocess
@@ -20,7 +21,7 @@ from support.malicious import Malicious
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import read_lines
+from veco_fairseq.files import lines_of, read_blocks, read_lines
 
 
 def save(path: Path, **state) -> Path:
@@ -143,6 +144,28 @@ def test_read_lines_splits_at_newlines_alone(tmp_path):
     path = tmp_path / "text"
     path.write_bytes("eins\r\nzw\u2028ei\u0085\x0b\n\ndrei".encode())
     assert list(read_lines(path)) == ["eins", "zw\u2028ei\u0085\x0b", "", "drei"]
+
+
+@pytest.mark.parametrize("lines, skip", [(1, 0), (2, 0), (2, 1), (3, 4), (100, 0), (4, 100)])
+@pytest.mark.parametrize("end", ["", "\n", "\r\n\n"])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_blocks_have_the_lines_of_read_lines(tmp_path, lines, skip, end, suffix):
+    path = tmp_path / f"text{suffix}"
+    text = f"\ufeffeins\r\nzw\u2028ei\u0085\x0b\n\n\ufeffdr\rei\r\r\n\nfünf{end}".encode()
+    path.write_bytes(gzip.compress(text) if suffix else text)
+    blocks = [lines_of(block) for block in read_blocks(path, lines, skip)]
+    assert all(len(block) == lines for block in blocks[:-1]) and all(blocks)
+    assert [line for block in blocks for line in block] == list(read_lines(path))[skip:]
+
+
+def test_blocks_of_what_cannot_be_read(tmp_path):
+    with pytest.raises(UserError, match="none: no such file or folder"):
+        next(read_blocks(tmp_path / "none", 2))
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"one\n" * 10000)[:-20])
+    with pytest.raises(UserError, match="cut.gz: is damaged after line"):
+        list(read_blocks(tmp_path / "cut.gz", 5000))
+    with pytest.raises(UserError, match="was changed while it was read"):
+        lines_of(b"f\xfcr\n")
 
 
 def test_read_lines_names_file_and_line(tmp_path):

@@ -19,7 +19,7 @@ from support.preparation import (
     write_lines,
 )
 
-from veco_fairseq.data.prepare import binarizing, encoding
+from veco_fairseq.data.prepare import binarizing
 from veco_fairseq.data.prepare.binarizing import Splits, binarize, report_lines
 from veco_fairseq.data.sentencepiece import MODEL_NAME, Encoder, dictionary_text, load_sentencepiece
 from veco_fairseq.errors import UserError
@@ -29,7 +29,7 @@ from veco_fairseq.files import read_lines
 @pytest.mark.parametrize("workers", [1, 3])
 def test_the_bytes_are_those_of_fairseq_preprocess(tmp_path, vocabulary, workers, monkeypatch):
     """... and so are the lines of the log, but for the order: a split's two texts are written together here."""
-    monkeypatch.setattr(encoding, "LINES_A_BATCH", 9)
+    monkeypatch.setattr(binarizing, "LINES_A_BATCH", 9)
     names = {"train": "train", "valid": "valid,other", "test": "test"}
     files = texts(tmp_path), vocabulary / "spm.model", vocabulary / "dict.txt"
     log = by_fairseq(tmp_path / "theirs", *files, names)
@@ -38,6 +38,23 @@ def test_the_bytes_are_those_of_fairseq_preprocess(tmp_path, vocabulary, workers
     assert ours == content(tmp_path / "theirs") and len(ours) == 2 + 4 * 4 and "valid1.xx-yy.yy.idx" in ours
     assert sorted(report_lines(reports)) == sorted(log) and len(log) == 8
     assert re.search(r"train.xx: 60 sents, \d+ tokens, 0\.\d+% replaced \(by <unk>\)$", report_lines(reports)[0])
+
+
+def test_a_text_that_grows_while_it_is_read_is_refused(tmp_path, vocabulary, monkeypatch):
+    folder = texts(tmp_path)
+    count = binarizing.count_translations
+
+    def grown(*paths):
+        number = count(*paths)
+        with open(paths[1], "a", encoding="utf-8") as file:
+            file.write("one more\n")
+        return number
+
+    monkeypatch.setattr(binarizing, "count_translations", grown)
+    with pytest.raises(UserError, match="train.xx and .*train.yy: were changed while they were read: start again"):
+        binarize(
+            prefixes(folder, {"train": "train"}), vocabulary / "spm.model", vocabulary / "dict.txt", tmp_path / "b", workers=1
+        )
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])

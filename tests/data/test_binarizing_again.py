@@ -84,7 +84,7 @@ def test_a_killed_run_goes_on(tmp_path, vocabulary, stops, where):
         child = os.fork()
         if child == 0:
             encoding.say = binarizing.say = lambda message: os.write(writer, f"{message}\n".encode())
-            encoding.LINES_A_BATCH, encoding.SECONDS_BETWEEN_MARKS = 10, -1
+            binarizing.LINES_A_BATCH, encoding.SECONDS_BETWEEN_MARKS = 10, -1
             save, calls = binarizing.Progress.save, []
 
             def counted(self):
@@ -95,7 +95,7 @@ def test_a_killed_run_goes_on(tmp_path, vocabulary, stops, where):
 
             binarizing.Progress.save = counted
             try:
-                binarize(splits, *files, tmp_path / "killed", workers=2)
+                binarize(splits, *files, tmp_path / "killed", workers=1)
             finally:
                 os._exit(0)
         os.close(writer)

@@ -19,12 +19,13 @@ from support.preparation import (
 )
 
 from veco_fairseq.data.pairs import AdjacentSegments, BitextPairs
-from veco_fairseq.data.prepare import growing, preparation
+from veco_fairseq.data.prepare import encoding, growing, preparation
 from veco_fairseq.data.prepare.growing import smallest_type
 from veco_fairseq.data.prepare.preparation import prepare_root
 from veco_fairseq.data.prepare.text import Plan, Survey, is_spread, parse_parts, survey_mono
 from veco_fairseq.data.roots import load_tokens
 from veco_fairseq.data.sentencepiece import encode_text, load_sentencepiece
+from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
 
 # Vocabulary ------------------------------------------------------------------------------------------
@@ -40,6 +41,23 @@ def test_the_index_is_written_in_parts(tmp_path, monkeypatch, lines_a_time):
         tokens.add(np.concatenate(some), np.array([len(line) for line in some], dtype=np.int32))
     tokens.finish()
     assert [item.tolist() for item in MMapIndexedDataset(str(tmp_path / "train"))] == lines
+
+
+def test_processes_make_the_same_root(tmp_path, vocabulary, monkeypatch):
+    """... from texts that are read by processes, too; an error of one of them is a line."""
+    monkeypatch.setattr(encoding, "LINES_A_BATCH", 7)
+    monkeypatch.setattr(preparation, "BYTES_FOR_PROCESSES", 0)
+    a, b = (write_lines(tmp_path / lang, [*text_lines(lang, 20), "", *text_lines(lang, 15)]) for lang in ("xx", "yy"))
+    plans = [replace(plan_with(vocabulary, tmp_path / str(workers), [f"xx={a}", f"yy={b}"], [f"xx-yy={a},{b}"], valid_lines=4),
+                     workers=workers) for workers in (1, 2)]  # fmt: skip
+    for plan in plans:
+        prepare_root(plan)
+    one, two = ({path.relative_to(plan.output): path.read_bytes() for path in plan.output.rglob("*.*") if path.suffix != ".json"}
+                for plan in plans)  # fmt: skip
+    assert one == two and len(one) > 16
+    b.write_bytes(b"\xff\n")
+    with pytest.raises(UserError, match="yy, line 1: not UTF-8"):
+        prepare_root(replace(plans[1], output=tmp_path / "new"))
 
 
 def test_ids_are_the_lines_of_the_dictionary(tmp_path, vocabulary):

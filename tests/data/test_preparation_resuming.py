@@ -96,7 +96,7 @@ def test_interrupted_step_has_no_file_under_its_name_and_goes_through_the_second
         patch.setattr(encoding, "LINES_A_BATCH", 10)
         patch.setattr(Encoder, "flat", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            prepare_root(plan)
+            prepare_root(replace(plan, workers=1))
     assert [path.name for path in (tmp_path / "root/mono/xx").iterdir() if not path.name.startswith(".")] == []
     # What a killed process could not clean up is cleaned up by the next one.
     (tmp_path / "root/mono/xx/.train.bin.1.tmp").touch()
@@ -131,7 +131,7 @@ def killed(plan, at: str, number: int) -> int:
         Encoder.flat, growing.GrowingTokens.finish = counted("encode"), counted("finish")
         encoding.LINES_A_BATCH, encoding.SECONDS_BETWEEN_MARKS = 10, -1
         try:
-            prepare_root(plan)
+            prepare_root(replace(plan, workers=1))  # in this process
         finally:
             os._exit(0)
     os.close(writer)

@@ -1,9 +1,9 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Calls in processes and threads: their order, what is read ahead, errors, and a process that is killed."""
+"""Calls in processes: their order, what is read ahead, errors, and a process that is killed."""
 
 import pytest
-from support.doubling import make_times_two, times_two
+from support.doubling import make_times_two
 
 from veco_fairseq import parallel
 from veco_fairseq.errors import UserError
@@ -20,6 +20,3 @@ def test_processes_give_their_results_in_order():
         list(parallel.in_processes(make_times_two, range(45, 60), 2))
     with pytest.raises(UserError, match="a process was killed, perhaps for memory: try fewer --workers"):
         list(parallel.in_processes(make_times_two, [1, 2, -1, 3], 2))
-    assert list(parallel.in_threads(times_two, range(40), 3)) == list(range(0, 80, 2))
-    with pytest.raises(UserError, match="no fifty"):
-        list(parallel.in_threads(times_two, range(45, 60), 2))

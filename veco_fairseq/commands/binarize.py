@@ -21,7 +21,7 @@ def add_arguments(parser: Parser) -> None:
     add("--sentencepiece", type=INPUT, required=True, metavar="MODEL", help="the SentencePiece model to cut the texts with")
     add("--dict", type=INPUT, required=True, metavar="DICT", help="the dictionary of both languages, which belongs to it")
     add("--destdir", type=DATA, required=True, metavar="DIR", help="the folder to make")
-    add("--workers", type=WORKERS, metavar="W", help="threads (default: all processors)")
+    add("--workers", type=WORKERS, metavar="W", help="processes (default: all processors)")
 
 
 def main(args: argparse.Namespace) -> None:

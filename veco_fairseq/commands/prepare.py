@@ -52,7 +52,7 @@ def add_arguments(parser: Parser) -> None:
         help="share of the text's characters that the vocabulary must cover (default: %(default)s)",
     )
     parser.add_argument("--output", type=ROOT, required=True, metavar="ROOT", help="the folder to make")
-    parser.add_argument("--workers", type=WORKERS, metavar="W", help="threads (default: all processors)")
+    parser.add_argument("--workers", type=WORKERS, metavar="W", help="processes (default: all processors)")
 
 
 def main(args: argparse.Namespace) -> None:

@@ -3,24 +3,28 @@
 """Rows of text to token files, on all processors; a run that was stopped in the middle goes on there."""
 
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from veco_fairseq.data.prepare.growing import GrowingTokens, Progress, can_go_on, to_be_repeated
+from veco_fairseq.data.prepare.growing import GrowingTokens, Progress, can_go_on, smallest_type, to_be_repeated
 from veco_fairseq.data.sentencepiece import LINES_A_BATCH, Encoder
+from veco_fairseq.files import lines_of
 from veco_fairseq.manifest import Manifest
-from veco_fairseq.parallel import in_threads
+from veco_fairseq.parallel import in_processes
 
 SECONDS_BETWEEN_PROGRESS = 10.0
 SECONDS_BETWEEN_MARKS = 30.0  # what a kill loses at most
 
+Key = tuple[str, int]  # split and side
 Row = tuple[str, tuple[str, ...]]  # of text: its split, and a line of each side
-Encoded = dict[tuple[str, int], tuple[np.ndarray, np.ndarray]]  # (split, side) -> ids and lengths, see Encoder.flat
+Batch = tuple[int, dict[Key, bytes]]  # the number of rows, and their lines, see lines_of
+Encoded = tuple[int, dict[Key, tuple[np.ndarray, np.ndarray]]]  # ... and their ids and lengths, see Encoder.flat
 
 
 def say(message: str) -> None:
@@ -70,15 +74,21 @@ class Step:
 
 
 def encode_rows(
-    step: Step, rows: Iterator[Row], encoder: Encoder, *, workers: int, manifest: Manifest, progress: Progress
-) -> dict[tuple[str, int], Counts]:
+    step: Step,
+    batches: Callable[[int], Iterator[Batch]],
+    encoder: Encoder,
+    *,
+    workers: int,
+    manifest: Manifest,
+    progress: Progress,
+) -> dict[Key, Counts]:
     """Write a step's token files, or what is left of them, and return what is in them.
 
     Args:
         step: which files.
-        rows: of the whole text, in its order.
+        batches: called with a number of rows, gives those that come after them, in their order.
         encoder: of the vocabulary.
-        workers: threads.
+        workers: processes.
         manifest: of the folder, where the step is begun.
         progress: of the folder.
 
@@ -107,7 +117,7 @@ def encode_rows(
             progress.save()
 
         clock = Clock(step.name, step.rows, done)
-        results = stack.enter_context(closing(_encoded(islice(rows, done, None), list(prefixes), encoder, workers)))
+        results = stack.enter_context(closing(in_processes(partial(partial, _encoded, encoder), batches(done), workers)))
         for number, encoded in results:
             for key, (ids, sizes) in encoded.items():
                 tokens[key].add(ids, sizes)
@@ -122,16 +132,18 @@ def encode_rows(
     return counts
 
 
-def _encoded(
-    rows: Iterator[Row], keys: list[tuple[str, int]], encoder: Encoder, workers: int
-) -> Generator[tuple[int, Encoded], None, None]:
-    """Of each batch of rows their number, and each split and side that is in it."""
-
-    def encode(batch: list[Row]) -> tuple[int, Encoded]:
+def in_batches(rows: Iterator[Row], keys: Collection[Key]) -> Iterator[Batch]:
+    """Yield :data:`~veco_fairseq.data.sentencepiece.LINES_A_BATCH` rows at a time; a key without a line is left out."""
+    while batch := list(islice(rows, LINES_A_BATCH)):
         texts = {key: [lines[key[1]] for split, lines in batch if split == key[0]] for key in keys}
-        return len(batch), {key: encoder.flat(lines) for key, lines in texts.items() if lines}
+        yield len(batch), {key: "\n".join([*lines, ""]).encode() for key, lines in texts.items() if lines}
 
-    return in_threads(encode, iter(lambda: list(islice(rows, LINES_A_BATCH)), []), workers)
+
+def _encoded(encoder: Encoder, batch: Batch) -> Encoded:
+    rows, texts = batch
+    kind = smallest_type(encoder.vocabulary)  # from process to process a quarter of the bytes
+    flat = {key: encoder.flat(lines_of(block)) for key, block in texts.items()}
+    return rows, {key: (ids.astype(kind), sizes) for key, (ids, sizes) in flat.items()}
 
 
 class Clock:

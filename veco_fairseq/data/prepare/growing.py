@@ -84,7 +84,7 @@ class GrowingTokens:
 
     def add(self, ids: np.ndarray, sizes: np.ndarray) -> None:
         """Append lines of these lengths (int32), their ids one after the other, each with its ``</s>``."""
-        for file, values in zip(self.files, (ids.astype(self.dtype), sizes)):
+        for file, values in zip(self.files, (ids.astype(self.dtype, copy=False), sizes)):
             file.write(values.tobytes())
         self.lines, self.tokens = self.lines + len(sizes), self.tokens + len(ids)
 

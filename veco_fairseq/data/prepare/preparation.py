@@ -11,12 +11,14 @@ done again. A step that was interrupted in the middle of its text goes on there
 import itertools
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import sentencepiece
 
-from veco_fairseq.data.prepare.encoding import Step, encode_rows, remove_rest, say
+from veco_fairseq.data.prepare.encoding import Batch, Step, encode_rows, in_batches, remove_rest, say
 from veco_fairseq.data.prepare.growing import PROGRESS_NAME, Progress
 from veco_fairseq.data.prepare.text import Part, Plan, Survey, held_out, is_spread, split_rows, survey_bitext, survey_mono
 from veco_fairseq.data.sentencepiece import (
@@ -30,11 +32,14 @@ from veco_fairseq.data.sentencepiece import (
 )
 from veco_fairseq.data.symbols import read_symbols, require_own_pieces
 from veco_fairseq.manifest import Manifest, checksum, fingerprint
+from veco_fairseq.parallel import in_processes
 
 MANIFEST_NAME = "preparation.json"
 # SentencePiece's memory in training, measured with 100,000 and 300,000 lines: see docs/performance.md.
 TRAINING_BYTES_A_CHARACTER = 24
 LINES_LOOKED_AT = 10_000
+# Less text is read in this process: to start others takes a second.
+BYTES_FOR_PROCESSES = 50_000_000
 
 
 def equal_shares(lines: dict[str, int], limit: int) -> dict[str, int]:
@@ -77,14 +82,22 @@ def prepare_root(plan: Plan) -> dict[str, dict[str, Any]]:
         manifest.require_all({"vocabulary", *(part.name for part in plan.parts)})
     # All inputs are read once before anything is written, so that an error in the last file shows at once.
     progress = Progress(plan.output / PROGRESS_NAME)
-    surveys = {}
+    surveys: dict[str, Survey] = {}
+    unread: list[Part] = []
     for part in plan.parts:
         made_from = _part_inputs(part, plan, manifest.steps.get("vocabulary", {}).get("report", {}).get("sha256"))
         if not (vocabulary_is_done and manifest.is_done(part.name, made_from)):
-            text = _part_inputs(part, plan, None)
-            known = progress.survey(part.name, text)
-            surveys[part.name] = Survey(**known) if known else _survey(part, plan)
-            progress.surveys[part.name] = [text, asdict(surveys[part.name])]
+            known = progress.survey(part.name, _part_inputs(part, plan, None))
+            if known:
+                surveys[part.name] = Survey(**known)
+            else:
+                unread.append(part)
+    size = sum(path.stat().st_size for part in unread for path in (*part.train, *part.valid))
+    workers = plan.workers if size > BYTES_FOR_PROCESSES else 1
+    with closing(in_processes(partial(partial, _survey, plan), unread, workers)) as found:
+        for part, survey in zip(unread, found):
+            surveys[part.name] = survey
+            progress.surveys[part.name] = [_part_inputs(part, plan, None), asdict(survey)]
     if not manifest.path.exists():
         manifest.save()  # from here on the folder is known as a root, whatever interrupts this run
     if surveys:
@@ -131,7 +144,7 @@ def _part_inputs(part: Part, plan: Plan, vocabulary: str | None) -> dict[str, An
     }
 
 
-def _survey(part: Part, plan: Plan) -> Survey:
+def _survey(plan: Plan, part: Part) -> Survey:
     say(f"{part.name}: reading {', '.join(str(path) for path in (*part.train, *part.valid))}")
     valid_lines = held_out(part, plan.valid_lines)
     if part.is_pair:
@@ -181,8 +194,11 @@ def _memory(plan: Plan, surveys: dict[str, Survey], lines: int) -> str:
 def _encode_part(part: Part, plan: Plan, survey: Survey, encoder: Encoder, *, step: Step, manifest: Manifest,
                  progress: Progress) -> None:  # fmt: skip
     """Write the token files of all sides and splits of a part, in one pass over its text or over the rest of it."""
-    rows = split_rows(part, survey, plan.valid_lines)
-    counts = encode_rows(step, rows, encoder, workers=plan.workers, manifest=manifest, progress=progress)
+
+    def batches(done: int) -> Iterator[Batch]:
+        return in_batches(itertools.islice(split_rows(part, survey, plan.valid_lines), done, None), step.files)
+
+    counts = encode_rows(step, batches, encoder, workers=plan.workers, manifest=manifest, progress=progress)
     report = {"rows": survey.rows, "dropped": survey.dropped, "splits": {}}
     for (split, side), count in counts.items():
         numbers = {name: value for name, value in asdict(count).items() if name != "in_document"}

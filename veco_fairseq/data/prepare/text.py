@@ -11,7 +11,9 @@ from itertools import zip_longest
 from pathlib import Path
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import read_lines
+from veco_fairseq.files import lines_of, read_blocks, read_lines
+
+LINES_A_BLOCK = 8192  # that are read at a time
 
 LANGUAGE = re.compile(r"[A-Za-z0-9_]+")
 
@@ -216,14 +218,14 @@ def split_rows(part: Part, survey: Survey, valid_lines: int) -> Iterator[tuple[s
     Pairs with an empty side are left out. Blank lines of a language end documents, and stay.
     """
     valid_lines = held_out(part, valid_lines)
-    kept = 0
-    for row, lines in enumerate(zip(*map(read_lines, part.train))):
-        if not part.is_pair:
-            yield "train" if row < survey.valid_start else "valid", lines
-        elif all(line.strip() for line in lines):
-            yield "valid" if is_spread(kept, valid_lines, survey.kept) else "train", lines
-            kept += 1
-    if part.valid:
-        for lines in zip(*map(read_lines, part.valid)):
-            if not part.is_pair or all(line.strip() for line in lines):
-                yield "valid", lines
+    for number, lines in enumerate(_kept_rows(part, part.train)):
+        is_valid = is_spread(number, valid_lines, survey.kept) if part.is_pair else number >= survey.valid_start
+        yield "valid" if is_valid else "train", lines
+    for lines in _kept_rows(part, part.valid) if part.valid else ():
+        yield "valid", lines
+
+
+def _kept_rows(part: Part, paths: tuple[Path, ...]) -> Iterator[tuple[str, ...]]:
+    for blocks in zip(*(read_blocks(path, LINES_A_BLOCK) for path in paths)):
+        rows = zip(*map(lines_of, blocks))
+        yield from (lines for lines in rows if all(map(str.strip, lines))) if part.is_pair else rows
