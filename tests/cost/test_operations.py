@@ -65,6 +65,18 @@ def test_batches_have_the_size_that_the_run_gave_them(tmp_path, monkeypatch):
     assert operations("--max-tokens", "48", "--batch-size", "4") == operations("--max-tokens", "16") == 2 * of_two > 0
 
 
+def test_the_total_is_what_is_printed_last(monkeypatch, capsys):
+    runs = {"a.pt": Operations(1250, 2.0e9, 0.13e9), "b.pt": Operations(5, 8.0, float("nan"))}
+    monkeypatch.setattr("veco_fairseq.cost.flops.count_operations", lambda checkpoint, sample: runs[checkpoint])
+    monkeypatch.setattr("logging.raiseExceptions", False)
+    monkeypatch.setattr(sys, "argv", ["count_operations.py", *runs])
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(REPOSITORY / "scripts/count_operations.py"), run_name="__main__")
+    assert capsys.readouterr().out == (
+        "a.pt: 1,250 updates x 2e+09 (± 1e+08) = 2.5e+12 operations\nb.pt: 5 updates x 8 = 40 operations\n"
+    )
+
+
 def test_equal_operations_are_in_updates_of_the_first(monkeypatch, capsys):
     runs = {"a.pt": Operations(10, 2.0, 0.1), "b.pt": Operations(5, 8.0, 0.1)}  # 20 and 40
     monkeypatch.setattr("veco_fairseq.cost.flops.count_operations", lambda checkpoint, sample: runs[checkpoint])

@@ -106,12 +106,15 @@ def cases() -> Iterator[str]:
         yield f"{task}/evaluate --out OUT --name mine --seed 2 --average 3 --lenpen 0.6 -- --beam 4"
     for task in UNDERSTANDING.split():
         yield f"xtreme/{task}/prepare --out OUT"
+        yield f"xtreme/{task}/prepare --out OUT --hold-out 3"
         yield f'xtreme/{task}/prepare --out OUT --local LOCAL --langs "en de"'
         suffix = SUFFIX.get(task, "json")
         yield (f"xtreme/{task}/prepare --out OUT --local LOCAL --train t.@.{suffix} --test e.@.{suffix} --hold-out 3 "
                '--langs "en de"')  # fmt: skip
         yield f"xtreme/{task}/prepare --out OUT --local LOCAL --dev t.@.{suffix} --langs de"
         yield f"xtreme/{task}/finetune --out OUT --pretrained MODEL --epochs 1 --batches 2 -- --cpu"
+        yield f"xtreme/{task}/finetune --out OUT --pretrained MODEL --seeds 1 --lrs 7e-6 --batches 6 -- --cpu"
+        yield f"xtreme/{task}/finetune --out OUT --pretrained MODEL --seeds 1 --lrs 7e-6 --epochs 4 -- --cpu"
         yield f"xtreme/{task}/prepare --out OUT --try --local LOCAL --hold-out 3 --langs en"
         yield f"xtreme/{task}/finetune --out OUT --try --seed 2 -- --cpu"
         yield f"xtreme/{task}/evaluate --out OUT"
@@ -148,7 +151,7 @@ def cases() -> Iterator[str]:
         yield f"evidence/train --out OUT --arm {arm} --seed 2 -- --cpu"
     yield "evidence/train --out OUT --try"
     yield "evidence/train --out OUT --arm nmt -- --autocast bf16"
-    for arm in ("veco", "xlm", "nmt", "mbart", "random"):
+    for arm in ("veco", "no-stop", "veco-mono", "xlm", "xlm-updates", "xlm-mono", "nmt", "mbart", "random"):
         yield f"evidence/finetune --out OUT --arm {arm} --data en-de.500 --pretraining 3 --seed 2 -- --cpu"
     yield "evidence/finetune --out OUT --arm no-tlm --data en-de.2000 --pretraining 3 -- --cpu"
     for arm in ("deep-last-3", "deep-first-1", "deep-spread-2", "deep-all-6", "deep-random-3"):

@@ -67,6 +67,10 @@ def test_an_ingredient_is_compared_with_veco_of_the_same_seeds(runs):
         "| VECO without TLM | 18.5 ± 0.7 (2) | 7.0 (1) |  |",
     ]
     assert page.ingredients([run for run in runs if run["arm"] != "no-tlm"]) == []
+    more = [translated("no-stop", "en-de.2000", 1, 1, 17.5), translated("no-stop", "en-de.29000", 1, 1, 39.5)]
+    assert page.ingredients([*runs, *more]) == [  # which alone has other numbers of pairs, too
+        *page.ingredients(runs), "| VECO, gradient into the memory | 17.5 (1) |  |  |",
+    ]  # fmt: skip
 
 
 def test_cost_depth_and_the_papers_figures(runs):
@@ -78,6 +82,15 @@ def test_cost_depth_and_the_papers_figures(runs):
         "| VECO | 4,000, 4.9e+14 | 120 | 300 | 10 |",
     ]
     assert page.beside_the_paper(runs, found)[2:] == ["| VECO | 48.0 (1); plugged in 51.0 (1) | 67.7 | 40.5 (1) | 36.0 |"]
+
+
+@pytest.mark.parametrize("metric, figure", [("sacrebleu", "40.5"), ("chrf", "61.2"), ("updates", "300.0")])
+def test_the_table_is_of_the_metric_that_was_asked_for(tmp_path, metric, figure):
+    results = tmp_path / "evidence.jsonl"
+    results.write_text(json.dumps(translated("veco", "en-de.29000", 1, 1, 40.5, chrf=61.2)) + "\n")
+    command = [sys.executable, RECIPES / "evidence/table.py", results, "--metric", metric]
+    result = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(RECIPES.parent)})
+    assert (result.returncode, result.stdout.splitlines()[-1]) == (0, f"| VECO | {figure} (1) |"), result.stderr
 
 
 def test_one_command_makes_the_page_and_its_picture(runs, tmp_path):
