@@ -1,0 +1,37 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Jobs that need each other, and texts that are translated part by part, with stand-ins for what they run."""
+
+import shlex
+
+from conftest import REPOSITORY
+from support.sourced import sourced
+
+LIB = REPOSITORY / "data-bin-recipes/lib"
+
+
+def run_jobs(folder, out, script):
+    """Two jobs: ``b`` needs ``a``; each is this script of bash, which gets the job's name."""
+    folder.mkdir(exist_ok=True)
+    (folder / "work.sh").write_text(script)
+    jobs = "job a '' work.sh --name a; job b a work.sh --name b; run_jobs"
+    return sourced(out, f"source {LIB}/jobs.sh; EXTRA=(); {jobs} {shlex.quote(str(folder))}")
+
+
+def test_a_job_has_ended_when_it_has_run_and_not_before(tmp_path):
+    out = tmp_path / "out"
+    told = f'echo "$4: $(cd {out}/jobs && echo *.done)" >> {out}/told; '  # work.sh --out OUT --name NAME
+    failed = run_jobs(tmp_path / "jobs", out, told + "exit 3")
+    assert failed.returncode == 1 and f"a failed: see the end of {out}/jobs/a.log" in failed.stderr
+    assert run_jobs(tmp_path / "jobs", out, told).returncode == 0
+    assert run_jobs(tmp_path / "jobs", out, told).returncode == 0  # all have ended
+    assert (out / "told").read_text().splitlines() == ["a: *.done", "a: *.done", "b: a.done"]
+
+
+def test_the_parts_of_a_text_are_all_of_it(tmp_path):
+    text = tmp_path / "text"
+    text.write_text("".join(f"line {number}\n" for number in range(8)))
+    translate = "PART=3; python() { sed 's/^/translated: /'; }; for start in 0 3 6; do translate_part $FILE $start any; done"
+    result = sourced(tmp_path / "out", f"source {LIB}/synthetic.sh; FILE={shlex.quote(str(text))}; {translate}")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-8:] == [f"translated: line {number}" for number in range(8)]
