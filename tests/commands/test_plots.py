@@ -41,6 +41,8 @@ def test_read_curve(tmp_path, lines):
     log.write_text("\n".join([*lines, "noise", *lines[1:]]) + "\n")
     assert read_curve(log, "loss") == [(40, 5.5)]
     assert read_curve(log, "loss", training=True) == [(20, 11.9), (40, 8)]
+    if lines is SIMPLE:
+        assert read_curve(log, "lr", training=True) == [(20, 1e-5), (40, 1e-5)]
     with pytest.raises(UserError, match="no validation in it has bleu .there is: "):
         read_curve(log, "bleu")
     with pytest.raises(UserError, match="no training line in it has bleu .there is: "):

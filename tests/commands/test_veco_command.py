@@ -9,7 +9,7 @@ import pytest
 from conftest import REPOSITORY
 
 from veco_fairseq import __main__ as veco
-from veco_fairseq.commands import GROUPS, MODULES, parser
+from veco_fairseq.commands import GROUPS, MODULES, parser, start
 
 NAMES = [name for commands in GROUPS.values() for name in commands]
 HEAVY = ("torch", "fairseq", "transformers", "matplotlib", "pandas", "omegaconf")
@@ -65,6 +65,17 @@ def test_a_mistake_is_one_line(words, said):
     result = tell(*words.split())
     line = "\n".join(line for line in result.stderr.splitlines() if not line.startswith("LOADED"))
     assert result.returncode in (1, 2) and "\n" not in line and said in line and line.startswith("veco")
+
+
+@pytest.mark.parametrize("code", [None, 0, 3])
+def test_what_a_command_returns_is_its_exit_code(monkeypatch, code):
+    """veco doctor that finds a problem, for one."""
+    monkeypatch.setattr("veco_fairseq.commands.doctor.main", lambda args: code)
+    monkeypatch.setattr(sys, "argv", ["veco doctor"])
+    monkeypatch.setattr("logging.raiseExceptions", False)
+    with pytest.raises(SystemExit) as end:
+        start("doctor")
+    assert end.value.code in (code, code or 0)
 
 
 def test_the_version_is_the_packages():

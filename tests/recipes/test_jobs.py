@@ -28,6 +28,20 @@ def test_a_job_has_ended_when_it_has_run_and_not_before(tmp_path):
     assert (out / "told").read_text().splitlines() == ["a: *.done", "a: *.done", "b: a.done"]
 
 
+def test_the_users_options_reach_what_trains(tmp_path):
+    """... and what evaluates gets --cpu alone."""
+    names = ["prepare", "train", "finetune", "understand", "evaluate"]
+    for name in names:
+        (tmp_path / f"{name}.sh").write_text(f'echo "$@" > {tmp_path}/{name}')
+    jobs = "".join(f"job {name} '' {name}.sh --arm {name}; " for name in names)
+    result = sourced(tmp_path / "out", f"source {LIB}/jobs.sh; EXTRA=(--cpu --autocast bf16); {jobs} run_jobs {tmp_path}")
+    assert result.returncode == 0, result.stderr
+    rest = {"prepare": "", "evaluate": " -- --cpu"}
+    for name in names:
+        expected = f"--out {tmp_path}/out --arm {name}{rest.get(name, ' -- --cpu --autocast bf16')}\n"
+        assert (tmp_path / name).read_text() == expected
+
+
 def test_the_parts_of_a_text_are_all_of_it(tmp_path):
     text = tmp_path / "text"
     text.write_text("".join(f"line {number}\n" for number in range(8)))

@@ -102,6 +102,9 @@ def test_the_papers_grid(task, expected, tmp_path):
     assert len(calls) == len(set(calls)) == 5 * 3 * 3
     assert all(expected in call and "--task veco_nlu" in call and "--train-langs" not in call for call in calls)
     assert "--batch-size 16 --max-epoch 3 --lr 5e-6" in calls[0]
+    (tmp_path / "data/train-en.tsv").write_text("other data than those of the scores\n")
+    refused = recipe(task, "finetune", *arguments, code=1, path=[tmp_path], recipes=recipes)
+    assert "was trained with other options or data: remove it" in refused
 
 
 @pytest.mark.parametrize("code, calls, message", [

@@ -122,12 +122,16 @@ def test_panx(folder_inside, published, tmp_path):
     folder, prepare = published
     inner = {}
     for lang in ("de", "en"):
-        archive(tmp_path / f"{lang}.tar.gz", **{split: f"{lang}:A\tB-PER\n{lang}:b\tO\n\n" for split in ("train", "dev", "test")})
+        archive(
+            tmp_path / f"{lang}.tar.gz",
+            **{split: f"{lang}:{split}\tB-PER\n{lang}:b\tO\n\n" for split in ("train", "dev", "test")},
+        )
         inner[f"{folder_inside}{lang}.tar.gz"] = (tmp_path / f"{lang}.tar.gz").read_bytes()
     archive(folder / "panx_dataset.zip", **inner)
     prepare("panx", "--langs", "de en tl")
     data = tmp_path / "panx/data"
-    assert read_examples(data / "dev-de.tsv", "de", "tagging")[0].words == ("A", "b")
+    for split in ("train", "dev", "test"):
+        assert read_examples(data / f"{split}-de.tsv", "de", "tagging")[0].words == (split, "b")
     assert sorted(path.name for path in data.glob("*.tsv")) == [f"{split}-{lang}.tsv" for split in ("dev", "test", "train")
                                                                 for lang in ("de", "en")]  # fmt: skip
 
