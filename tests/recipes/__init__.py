@@ -148,7 +148,19 @@ class Place:
             self.write(f"OUT/bible/{name}")
         for task in ("xnli", "udpos", "pud", "tatoeba", "flores"):
             self.write(f"OUT/understanding/{task}/data/train-en")
-        for model in ("camlm.veco", "mlm.xlm", "nmt", "mbart", "xlme", "camlm.no-tlm", "camlm.deep"):
+        for model in (
+            "camlm.veco",
+            "camlm.no-stop",
+            "camlm.veco-mono",
+            "mlm.xlm",
+            "mlm.xlm-updates",
+            "mlm.xlm-mono",
+            "nmt",
+            "mbart",
+            "xlme",
+            "camlm.no-tlm",
+            "camlm.deep",
+        ):
             for seed in (1, 3):
                 self.write(f"OUT/checkpoints/{model}.s{seed}/checkpoint_last.pt")
 

@@ -21,15 +21,18 @@ def test_a_grid_that_was_begun_is_not_gone_on_with_by_other_options(tmp_path, tr
     assert "grid: was trained with other options or data" in bash(tmp_path, "same_training grid ./train --lr 1").stderr
 
 
-def test_a_grid_whose_scores_are_all_0_has_a_best(tmp_path, run):
-    for name in ("grid/a", "grid/b"):
-        (tmp_path / name).mkdir(parents=True)
-        torch.save({"extra_state": {"best": 0.0}, "model": {}}, tmp_path / name / "checkpoint_best.pt")
+@pytest.mark.parametrize("scores, best", [([0.0, 0.0], "a"), ([0.5, 0.75, 0.625], "b"), ([0.5, 0.25, 0.5], "a")])
+def test_the_first_of_the_best_points_of_a_grid_is_kept(tmp_path, run, scores, best):
+    for name, score in zip("abc", scores):
+        folder = tmp_path / "grid" / name
+        folder.mkdir(parents=True)
+        torch.save({"extra_state": {"best": score}, "model": {}}, folder / "checkpoint_best.pt")
         for vocabulary in ("dict.txt", "sentencepiece.bpe.model"):
-            (tmp_path / name / vocabulary).write_text(name)
-        result = run("data-bin-recipes/xtreme/keep_better.py", tmp_path / name, tmp_path / "grid")
-        assert "0.00 on the dev sets; best of" in result.stdout, result.stderr
-    assert (tmp_path / "grid/checkpoint_best.pt").exists() and (tmp_path / "grid/dict.txt").read_text() == "grid/a"
+            (folder / vocabulary).write_text(name)
+        result = run("data-bin-recipes/xtreme/keep_better.py", folder, tmp_path / "grid")
+        assert f"{name}: {score:.2f} on the dev sets; best of" in result.stdout, result.stderr
+    kept = torch.load(tmp_path / "grid/checkpoint_best.pt")["extra_state"]["best"]
+    assert (kept, (tmp_path / "grid/dict.txt").read_text()) == (max(scores), best)
 
 
 def test_table_of_directions(tmp_path, run):

@@ -4,6 +4,7 @@
 
 import shlex
 
+import pytest
 from conftest import REPOSITORY
 from support.sourced import sourced
 
@@ -26,6 +27,17 @@ def test_a_job_has_ended_when_it_has_run_and_not_before(tmp_path):
     assert run_jobs(tmp_path / "jobs", out, told).returncode == 0
     assert run_jobs(tmp_path / "jobs", out, told).returncode == 0  # all have ended
     assert (out / "told").read_text().splitlines() == ["a: *.done", "a: *.done", "b: a.done"]
+
+
+@pytest.mark.parametrize("code", [0, 3, 143])
+def test_what_is_logged_keeps_its_exit_code(tmp_path, code):
+    """A training that fails is no step that is done."""
+    (tmp_path / "out").mkdir()
+    script = f"train() {{ echo said; echo told >&2; return {code}; }}; step training {tmp_path}/out logged {tmp_path}/log train"
+    result = sourced(tmp_path / "other", script)
+    assert (result.returncode, (tmp_path / "out.done").exists()) == ((0, True) if code == 0 else (1, False))
+    assert sorted((tmp_path / "log").read_text().split()) == ["said", "told"]
+    assert ("training failed (exit code" in result.stderr) == (code != 0)
 
 
 def test_the_users_options_reach_what_trains(tmp_path):
