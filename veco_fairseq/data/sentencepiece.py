@@ -244,7 +244,8 @@ def encode_text(model: Path, source: Path, target: Path, workers: int) -> int:
 class Encoder:
     """Turns lines into fairseq's ids with </s>, as fairseq-preprocess does with the lines' pieces.
 
-    SentencePiece encodes in its own threads, so one process keeps all processors busy.
+    SentencePiece encodes in its own threads. Half of the time around it is Python's, so much text goes to several processes
+    (:func:`veco_fairseq.data.prepare.encoding.encode_rows`).
 
     Args:
         model: cuts the lines into pieces.
