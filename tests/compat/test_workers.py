@@ -3,10 +3,11 @@
 """Several workers, started by scripts/launch.sh: the same training as one worker's."""
 
 import shutil
+import sys
 
 import pytest
 import torch
-from conftest import error_line
+from conftest import REPOSITORY, error_line
 from support.training import EXACT, OPTIONS, close, logged, resume_exactly, weights
 
 
@@ -45,6 +46,36 @@ def test_frozen_and_one_sided_batches_do_not_hang(make_root, launch, tmp_path):
     start = ["--init-from", tmp_path / "mlm/checkpoint_last.pt", "--freeze-backbone-updates", "3"]
     lines = logged(launch(root, *options, *start, "--save-dir", tmp_path / "frozen", workers=3), "train_inner")
     assert len(lines) == 6 and ["bitext_tlm_loss" in line for line in lines] == [False] * 3 + [True] * 3
+
+
+TELL_THREADS = """
+import signal, sys
+from pathlib import Path
+from fairseq_cli.train import cli_main
+from veco_fairseq import plugin
+from veco_fairseq.compat import stopping
+
+stopping._told["number"] = signal.SIGTERM
+try:
+    cli_main()
+finally:
+    names = {file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")}
+    Path(sys.argv[sys.argv.index("--save-dir") + 1], f"threads{sys.argv[-1]}").write_text(" ".join(names))
+"""
+
+
+def test_a_worker_leaves_no_thread_of_its_groups(make_root, run, tmp_path):
+    """Such a thread may still let go of tensors when Python ends, which would abort the process with exit code 134."""
+    (tmp_path / "tell.py").write_text(TELL_THREADS)
+    worker = '"$@" --device-id "$LOCAL_RANK" --distributed-rank "$RANK"; echo $? > code$RANK'
+    distributed = "--distributed-world-size 2 --distributed-no-spawn --distributed-init-method env:// --distributed-backend gloo"
+    python = [sys.executable, "tell.py", make_root(), *OPTIONS, *EXACT, *distributed.split(), "--save-dir", tmp_path]
+    python[python.index("veco_fairseq")] = REPOSITORY / "veco_fairseq"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "--no-python"]
+    ended = run(*torchrun, "bash", "-c", worker, "worker", *python, cwd=tmp_path, PYTHONPATH=str(REPOSITORY))
+    assert [int((tmp_path / f"code{rank}").read_text()) for rank in (0, 1)] == [143, 143], ended.stderr[-3000:]
+    found = [(tmp_path / f"threads{rank}").read_text() for rank in (0, 1)]
+    assert [name for names in found for name in names.split() if "gloo" in name] == []
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -7,6 +7,7 @@ fails if a parameter gets no gradient. A worker that is out of memory drops its 
 hang or add up gradients of different batches.
 """
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -56,10 +57,28 @@ def trainer_init(trainer: Trainer, cfg, task: FairseqTask, *args, **kwargs) -> N
 
 
 def distributed_main(*args, **kwargs) -> None:
-    """Run a worker to its end, and destroy its process group, whose threads must not outlive Python."""
-    _fairseq_distributed_main(*args, **kwargs)
+    """Run a worker to its end, and end the threads of its process groups, which must not outlive Python.
+
+    A thread that still lets go of its last tensors while Python ends would abort a training that has succeeded. A group's
+    threads end with the last reference to it. fairseq keeps one, the frames of an exception keep the trainer's, and
+    PyTorch's functional collectives take the group as a default value if they are imported after it is made.
+
+    Raises:
+        SystemExit: a signal has ended the training.
+    """
+    import torch.distributed.nn.functional
+
+    end = None
+    try:
+        _fairseq_distributed_main(*args, **kwargs)
+    except SystemExit as raised:
+        end = SystemExit(raised.code)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+        vars(distributed_utils.get_global_group).clear()
+        gc.collect()
+    if end is not None:
+        raise end
 
 
 def trainer_train_step(trainer: Trainer, samples, raise_oom: bool = False):
