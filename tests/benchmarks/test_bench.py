@@ -3,15 +3,17 @@
 """bench.py's figures: that they are there and fit together; how large they are is no test's business."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
 import torch
-from conftest import error_line
+from conftest import REPOSITORY, error_line
 from support.exported import LINES, make_translation
+from support.here import run_here
 
 from veco_fairseq.arguments import Parser
-from veco_fairseq.benchmarks import kernels
+from veco_fairseq.benchmarks import kernels, turns
 from veco_fairseq.benchmarks.softmax import due_rows
 from veco_fairseq.benchmarks.systems import Memory, Search, with_fairseq, with_generate, with_transformers
 from veco_fairseq.checkpoints.bart import export_translation
@@ -19,6 +21,18 @@ from veco_fairseq.checkpoints.huggingface import import_transformers
 from veco_fairseq.checkpoints.translation import read_translation
 from veco_fairseq.commands import bench
 from veco_fairseq.data.sentencepiece import load_sentencepiece
+
+
+@pytest.fixture
+def in_forks(monkeypatch):
+    """The jobs of a measurement run in forks, which need no seconds to import; test_pretrain has processes of their own."""
+
+    def run(command, *, stdout, text):
+        result = run_here([str(REPOSITORY / "scripts/bench.py"), *command[command.index("bench") + 1 :]], REPOSITORY)
+        sys.stderr.write(result.stderr)
+        return result
+
+    monkeypatch.setattr(turns.subprocess, "run", run)
 
 
 @pytest.mark.parametrize("words, threads", [(["--threads", "3"], 3), ([], None)])
@@ -32,9 +46,11 @@ def test_threads_are_those_asked_for(monkeypatch, words, threads):
     assert asked == [threads] * (threads is not None)
 
 
+PRETRAIN = "--arch veco_tiny --vocabulary 300 --tokens 64 --length 8 --updates 1 --rounds 1 --device cpu".split()
+
+
 def test_pretrain(run, tmp_path):
-    options = "--arch veco_tiny --vocabulary 300 --tokens 64 --length 8 --updates 1 --rounds 1 --device cpu".split()
-    result = run("scripts/bench.py", "pretrain", *options, "--json", tmp_path / "bench.json")
+    result = run("scripts/bench.py", "pretrain", *PRETRAIN, "--json", tmp_path / "bench.json")
     assert result.returncode == 0, result.stderr
     figures = json.loads((tmp_path / "bench.json").read_text())
     assert figures["options"]["arch"] == "veco_tiny" and figures["options"]["tokens"] == 64
@@ -47,17 +63,19 @@ def test_pretrain(run, tmp_path):
         assert figure["mfu"] == pytest.approx(figure["rate"] / figures["matmul_rate"]["fp32"])
     assert figures["ratios"]["fairseq masked_lm"] == pytest.approx(ours["rate"] / peer["rate"])
     assert "operations a second, camlm to fairseq masked_lm: " in result.stdout
-    result = run("scripts/bench.py", "pretrain", *options, "--profile", "--json", tmp_path / "profile.json")
+
+
+def test_profile_of_pretraining(run, tmp_path, in_forks):
+    result = run("scripts/bench.py", "pretrain", *PRETRAIN, "--profile", "--json", tmp_path / "profile.json")
     shares = {key: value for key, value in json.loads((tmp_path / "profile.json").read_text()).items() if key != "options"}
     assert result.stdout.splitlines()[1].endswith(max(shares, key=shares.get)) and "aten::mm" in shares
     assert sum(shares.values()) == pytest.approx(1)
 
 
-def test_transformers_trains_the_same_model(run, tmp_path):
+def test_transformers_trains_the_same_model(run, tmp_path, in_forks):
     """Its useful operations are those of fairseq's model, which multiplies the masked rows alone."""
     pytest.importorskip("transformers")
-    options = "--arch veco_tiny --vocabulary 300 --tokens 64 --length 8 --updates 1 --rounds 1 --device cpu --autocast bf16"
-    result = run("scripts/bench.py", "pretrain", *options.split(), "--json", tmp_path / "bench.json")
+    result = run("scripts/bench.py", "pretrain", *PRETRAIN, "--autocast", "bf16", "--json", tmp_path / "bench.json")
     assert result.returncode == 0, result.stderr
     figures = json.loads((tmp_path / "bench.json").read_text())
     fairseq, other = (figures[name] for name in ("fairseq masked_lm", "transformers XLMRobertaForMaskedLM"))
@@ -67,7 +85,7 @@ def test_transformers_trains_the_same_model(run, tmp_path):
     assert other["mfu"] == pytest.approx(other["rate"] / figures["matmul_rate"]["bf16"])
 
 
-def test_finetune(run, tmp_path):
+def test_finetune(run, tmp_path, in_forks):
     pytest.importorskip("transformers")
     options = "--arch veco_mt_tiny --decoder-layers 1 --vocabulary 300 --tokens 64 --length 8 --updates 1 --rounds 1 --device cpu"
     result = run("scripts/bench.py", "finetune", *options.split(), "--json", tmp_path / "bench.json")
@@ -83,7 +101,7 @@ def test_finetune(run, tmp_path):
     )
 
 
-def test_finetune_of_understanding(run, tmp_path):
+def test_finetune_of_understanding(run, tmp_path, in_forks):
     pytest.importorskip("transformers")
     options = "--arch veco_nlu_tiny --vocabulary 300 --tokens 64 --length 8 --updates 1 --rounds 1 --device cpu".split()
     result = run("scripts/bench.py", "finetune", *options, "--json", tmp_path / "bench.json")
@@ -101,7 +119,7 @@ def test_finetune_of_understanding(run, tmp_path):
     assert "--arch veco_nlu_huge: there is veco_nlu_base, " in error_line(wrong)
 
 
-def test_knn(run, tmp_path):
+def test_knn(run, tmp_path, in_forks):
     options = "--arch veco_tiny --vocabulary 300 --tokens 64 --length 8 --updates 1 --rounds 1 --device cpu".split()
     result = run(
         "scripts/bench.py",
@@ -236,7 +254,7 @@ def test_generate_with_a_trained_model(run, tmp_path, make_model):
     assert [row[-1] for row in table] == ["0"] * len(figures)
 
 
-def test_generate(run, tmp_path):
+def test_generate(run, tmp_path, in_forks):
     pytest.importorskip("ctranslate2")
     options = "--arch veco_tiny --decoder-layers 2 --vocabulary 60 --sentences 3 --length 5 --rounds 1".split()
     options += ["--quantization", "float32", "--device", "cpu", "--json", str(tmp_path / "bench.json")]

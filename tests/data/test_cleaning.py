@@ -21,7 +21,7 @@ from support.preparation import (
 from veco_fairseq.data.cleaning import cleaning
 from veco_fairseq.data.cleaning.cleaner import Seen
 from veco_fairseq.data.cleaning.cleaning import clean, report_table
-from veco_fairseq.data.cleaning.punctuation import two_letters
+from veco_fairseq.data.languages import two_letters
 from veco_fairseq.data.cleaning.rules import RULES, HeldOut, Options, words_of
 from veco_fairseq.data.sentencepiece import load_sentencepiece
 from veco_fairseq.errors import UserError
@@ -219,7 +219,7 @@ def test_the_table(tmp_path):
 
 @pytest.mark.parametrize("given, expected", [
     ("en", "en"), ("EN", "en"), ("en_GB", "en"), ("zh-Hant", "zh"), ("eng", "en"), ("deu", "de"), ("ger", "de"), ("fra", "fr"),
-    ("fre", "fr"), ("spa", "es"), ("ces", "cs"), ("cze", "cs"), ("swa", "swa"),
+    ("fre", "fr"), ("spa", "es"), ("ces", "cs"), ("cze", "cs"), ("nld", "nl"), ("dut", "nl"), ("rum", "ro"), ("swa", "swa"),
 ])  # fmt: skip
 def test_the_code_of_a_language(given, expected):
     assert two_letters("-s", given) == expected

@@ -67,7 +67,9 @@ def test_brevity_penalty_and_no_smoothing_of_tokenised_bleu():
 def test_lang_chooses_the_tokenisation():
     """ "Nr." before a number is one token in German, two in French; sacreBLEU splits Chinese into characters."""
     hypothesis, reference = ["ja die Nr. 5 ist heute rot"], ["ja die Nr 5 ist heute rot"]
-    german, french = (score(hypothesis, reference, lang=lang)["tokenised_bleu"]["score"] for lang in ("de", "fr"))
+    scores = [score(hypothesis, reference, lang=lang)["tokenised_bleu"]["score"] for lang in ("de", "deu", "de_DE", "fr")]
+    german, french = scores[0], scores[3]
+    assert scores[:3] == [german] * 3
     assert german == pytest.approx(100 * (6 / 7 * 4 / 6 * 2 / 5 * 1 / 4) ** 0.25)
     assert french == pytest.approx(100 * (7 / 8 * 5 / 7 * 3 / 6 * 1 / 5) ** 0.25)
     assert "tok:zh" in score(["一 二 三 四"], ["一二三四"], lang="zh")["sacrebleu"]["signature"]
@@ -171,6 +173,11 @@ def test_bad_files(tmp_path, hypothesis, reference, lang, message):
             write(path, text)
     with pytest.raises(UserError, match=message):
         score_files(*paths, lang=lang)
+
+
+def test_score_refuses_what_names_no_language():
+    with pytest.raises(UserError, match="^--lang German: is no code of a language: give its two letters, such as en$"):
+        score(["a"], ["a"], lang="German")
 
 
 def test_score_refuses_different_lengths():

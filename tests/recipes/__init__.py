@@ -12,6 +12,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 from recipes.cases import TRANSLATION, cases
@@ -200,6 +201,7 @@ def shortened(lines: list[str]) -> list[str]:
     return lines if len(lines) < 9 else [*lines[:2], f"... {len(lines)} lines ...", *lines[-2:]]
 
 
+@cache
 def help_of(script: Path) -> str:
     """What ``--help`` prints."""
     environment = {"PATH": "/usr/bin:/bin", "VECO_SKIP_SETUP": "1"}

@@ -14,14 +14,13 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 from sacremoses import MosesTokenizer
 
+from veco_fairseq.data.languages import two_letters
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
 
 # Languages without spaces between words, which Moses does not tokenise, and sacreBLEU's tokeniser for each: characters,
 # where it has none for the language.
 WITHOUT_SPACES = {"zh": "zh", "ja": "ja-mecab", **dict.fromkeys(("bo", "dz", "km", "lo", "my", "th"), "char")}
-TWO_LETTERS = {"cmn": "zh", "yue": "zh", "zho": "zh", "jpn": "ja", "kor": "ko", "bod": "bo", "dzo": "dz", "khm": "km",
-               "lao": "lo", "mya": "my", "tha": "th"}  # fmt: skip
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +88,8 @@ def score(
         "p". There is no "tokenised_bleu" of a language without spaces: each sentence would be a token or two.
 
     Raises:
-        UserError: the numbers of sentences differ, there is nothing to score, or the language needs another package.
+        UserError: the numbers of sentences differ, there is nothing to score, the language has no such code, or it needs another
+            package.
     """
     systems = [list(hypotheses)] + ([] if baseline is None else [list(baseline)])
     for system in systems:
@@ -97,8 +97,7 @@ def score(
             raise UserError(f"{len(system):,} hypotheses for {len(references):,} references: there must be one for each")
     if not any(line.strip() for line in references):
         raise UserError("the references are empty: there is nothing to score")
-    code = re.split("[-_]", lang.lower())[0]
-    code = TWO_LETTERS.get(code, code)
+    code = two_letters("--lang", lang)
     try:
         # sacreBLEU's own warning of tokenised text is of three lines, and comes for references of the same kind, too
         detokenised = BLEU(trg_lang=code, tokenize=WITHOUT_SPACES.get(code), force=True)
@@ -114,8 +113,8 @@ def score(
     # As multi-bleu.perl -lc on Moses-tokenised text, which does not smooth.
     tokenised = BLEU(lowercase=True, tokenize="none", force=True, smooth_method="none")
     compounds = f"compounds {'' if split_compounds else 'not '}split"
-    tokeniser = f"Moses' for '{lang}' (sacremoses {version('sacremoses')}), lower-cased, {compounds}"
-    texts = [tokenise(lines, lang, split_compounds) for lines in (*systems, references)]
+    tokeniser = f"Moses' for '{code}' (sacremoses {version('sacremoses')}), lower-cased, {compounds}"
+    texts = [tokenise(lines, code, split_compounds) for lines in (*systems, references)]
     return {**result, "tokenised_bleu": _result(tokenised, texts[:-1], texts[-1], tokeniser=tokeniser, samples=samples)}
 
 

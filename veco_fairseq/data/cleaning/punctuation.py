@@ -17,20 +17,6 @@ from veco_fairseq.errors import UserError
 
 SACREMOSES, PERL, KEEP = CHOICES = ("sacremoses", "perl", "keep")
 SPACES = (r" +", " ")  # the one expression that is in every line, and changes those with two spaces alone
-# Of the languages that have rules of their own.
-TWO_LETTERS = {"eng": "en", "deu": "de", "ger": "de", "fra": "fr", "fre": "fr", "spa": "es", "ces": "cs", "cze": "cs"}
-
-
-def two_letters(option: str, language: str) -> str:
-    """The code by which Moses knows a language: ``en`` for EN, en_GB and eng.
-
-    Raises:
-        UserError: with the name of the option: it is no code of two or three letters.
-    """
-    code = re.split("[-_]", language.lower())[0]
-    if not re.fullmatch("[a-z]{2,3}", code):
-        raise UserError(f"{option} {language}: is no code of a language: give its two letters, such as en")
-    return TWO_LETTERS.get(code, code)
 
 
 class Punctuation:
