@@ -21,8 +21,8 @@ from support.preparation import (
 from veco_fairseq.data.cleaning import cleaning
 from veco_fairseq.data.cleaning.cleaner import Seen
 from veco_fairseq.data.cleaning.cleaning import clean, report_table
-from veco_fairseq.data.languages import two_letters
 from veco_fairseq.data.cleaning.rules import RULES, HeldOut, Options, words_of
+from veco_fairseq.data.languages import two_letters
 from veco_fairseq.data.sentencepiece import load_sentencepiece
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines

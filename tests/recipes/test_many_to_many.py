@@ -2,7 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The recipe of many directions, from three texts to a table of BLEU."""
 
-import os
 import subprocess
 import sys
 
@@ -10,17 +9,10 @@ import pytest
 from conftest import REPOSITORY
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from support.shell import ENVIRONMENT
+from support.starting import recipe
 
 from recipes import RECIPES
 from veco_fairseq.data.vocabulary import read_dictionary
-
-
-def recipe(script, *arguments, code=0):
-    environment = {**os.environ, "VECO_SKIP_SETUP": "1", "OMP_NUM_THREADS": "1"}
-    command = ["bash", str(RECIPES / "many-to-many" / script), *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
-    assert result.returncode == code, result.stdout[-2000:] + result.stderr[-2000:]
-    return result.stdout if code == 0 else result.stderr
 
 
 @pytest.mark.slow
@@ -30,19 +22,21 @@ def test_from_three_texts_to_a_table(tmp_path):
                 "--test", "13", "--finetune-pairs", "1"]  # fmt: skip
     subprocess.run(generate, check=True, env=ENVIRONMENT | {"PYTHONPATH": str(REPOSITORY)}, stdout=subprocess.DEVNULL)
     common = ("--out", out, "--langs", "aa bb cc", "--zero-shot", "bb-cc")
-    recipe("prepare.sh", *common, "--local", text, "--vocab-size", 150)
+    recipe("many-to-many/prepare", *common, "--local", text, "--vocab-size", 150)
     dictionaries = [read_dictionary(out / f"mt/dict.{lang}.txt") for lang in ("aa", "bb", "cc")]
     assert all(dictionary.symbols[-3:] == ["<2aa>", "<2bb>", "<2cc>"] for dictionary in dictionaries)
     for pair in ("aa-bb", "aa-cc", "bb-cc"):  # bb-cc, too: cc-bb is trained
         for split, count in (("train", 150), ("valid", 20), ("test", 13)):
             assert len(MMapIndexedDataset(str(out / f"mt/{split}.{pair}.{pair[:2]}"))) == count
-    recipe("train.sh", "--out", out, "--updates", 2, "--", "--cpu")
-    recipe("finetune.sh", *common, "--updates", 2, "--", "--cpu")
-    told = recipe("evaluate.sh", *common, "--", "--cpu")
+    recipe("many-to-many/train", "--out", out, "--updates", 2, "--", "--cpu")
+    recipe("many-to-many/finetune", *common, "--updates", 2, "--", "--cpu")
+    told = recipe("many-to-many/evaluate", *common, "--", "--cpu")
     rows = [line.split("|")[1].strip() for line in told.splitlines() if line.startswith("| ")]
     assert rows == ["direction", "---", "aa-bb", "aa-cc", "bb-aa", "cc-aa", "cc-bb", "bb-cc, zero-shot"]
-    recipe("finetune.sh", *common, "--updates", 1, "--directions", "aa-bb", "--name", "one", "--", "--cpu")
-    assert "| direction | one | veco |" in recipe("evaluate.sh", *common, "--directions", "aa-bb", "--name", "one", "--", "--cpu")
+    recipe("many-to-many/finetune", *common, "--updates", 1, "--directions", "aa-bb", "--name", "one", "--", "--cpu")
+    assert "| direction | one | veco |" in recipe(
+        "many-to-many/evaluate", *common, "--directions", "aa-bb", "--name", "one", "--", "--cpu"
+    )
 
 
 @pytest.mark.parametrize("arguments, message", [
@@ -64,5 +58,5 @@ def test_texts_of_unequal_length_are_refused(tmp_path):
         for lang in ("aa", "bb"):
             (tmp_path / f"{split}.{lang}").write_text("one\ntwo\n")
     (tmp_path / "valid.bb").write_text("one\n")
-    error = recipe("prepare.sh", "--out", tmp_path / "out", "--langs", "aa bb", "--local", tmp_path, code=1)
+    error = recipe("many-to-many/prepare", "--out", tmp_path / "out", "--langs", "aa bb", "--local", tmp_path, code=1)
     assert error == "many-to-many/prepare.sh: error: valid: 2 lines of aa and 1 of bb: line N must be the same sentence in all\n"

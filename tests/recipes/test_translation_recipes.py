@@ -4,14 +4,13 @@
 
 import gzip
 import json
-import os
 import random
 import re
-import subprocess
 
 import pytest
-from conftest import REPOSITORY, save_with_vocabulary
+from conftest import save_with_vocabulary
 from support.sourced import sourced
+from support.starting import recipe
 
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.data.tokens import load_tokens
@@ -50,14 +49,6 @@ def pretrained(tmp_path, make_model):
     return save_with_vocabulary(tmp_path / "pretrained", make_model, lines, 90)
 
 
-def recipe(name, script, *arguments, code=0):
-    environment = {**os.environ, "VECO_SKIP_SETUP": "1", "OMP_NUM_THREADS": "1"}
-    command = ["bash", str(REPOSITORY / "data-bin-recipes" / name / script), *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
-    assert result.returncode == code, result.stdout[-2000:] + result.stderr[-2000:]
-    return result.stdout if code == 0 else result.stderr
-
-
 SHORT = ("--updates", 4, "--warmup", 1, "--save-every", 2, "--batch-tokens", 300, "--max-tokens", 200)
 
 
@@ -67,11 +58,11 @@ def test_from_a_local_corpus_to_bleu(name, tmp_path, local, pretrained):
     out = tmp_path / "out"
     trimmed = name == "wmt14.en-fr"
     prepare = ("--out", out, "--pretrained", pretrained, "--local", local, *(("--keep", 60) if trimmed else ()))
-    told = recipe(name, "prepare.sh", *prepare)
+    told = recipe(f"{name}/prepare", *prepare)
     assert "already there" not in told and "download" not in told
     started_again = name == "iwslt14.de-en"  # of one of them it is enough
     if started_again:
-        assert recipe(name, "prepare.sh", *prepare).count("already there") == 8
+        assert recipe(f"{name}/prepare", *prepare).count("already there") == 8
     words = len(read_dictionary(out / f"mt.{src}-{tgt}" / f"dict.{tgt}.txt"))
     assert words == (60 + 4 if trimmed else 90 + 1)  # <s>, <pad>, </s>, <unk>; of the 90 three are among these
     assert (out / "raw" / f"train.{tgt}").read_text().splitlines() == text(tgt, "train")
@@ -83,21 +74,21 @@ def test_from_a_local_corpus_to_bleu(name, tmp_path, local, pretrained):
     depth = {"wmt14.en-de": ("--decoder-layers", "all", "--tie-self-attention", "yes"),
              "wmt14.en-fr": ("--decoder-layers", 2)}.get(name, ())  # fmt: skip
     finetune = ("--out", out, "--pretrained", pretrained, *SHORT, *depth, "--", "--cpu")
-    recipe(name, "finetune.sh", *finetune)
+    recipe(f"{name}/finetune", *finetune)
     folder = out / "checkpoints/finetune.veco.s1"
     config = read_checkpoint(folder / "checkpoint_last.pt")["cfg"]
     assert (config["dataset"]["max_tokens"], config["optimization"]["update_freq"]) == (150, [2])
     assert config["model"].decoder_layers == (2 if trimmed else 3)
     assert getattr(config["model"], "tie_self_attention", None) == ("0,1,2" if name == "wmt14.en-de" else None)
     if started_again:
-        assert "already there" in recipe(name, "finetune.sh", *finetune)
+        assert "already there" in recipe(f"{name}/finetune", *finetune)
 
     evaluate = ("--out", out, "--average", 2, "--", "--cpu")
-    scores = recipe(name, "evaluate.sh", *evaluate)
+    scores = recipe(f"{name}/evaluate", *evaluate)
     assert "nrefs:1|case:mixed" in scores and "lower-cased, compounds not split" in scores
     assert set(json.loads((out / "scores/finetune.veco.s1.json").read_text())) >= {"sacrebleu"}
     if started_again:
-        assert recipe(name, "evaluate.sh", *evaluate).count("already there") == 2
+        assert recipe(f"{name}/evaluate", *evaluate).count("already there") == 2
 
 
 def test_a_text_that_changed_is_binarised_anew(tmp_path):
@@ -137,7 +128,7 @@ def test_device(tmp_path, extra, expected):
 
 def test_bad_input(tmp_path, local, pretrained):
     options = ("--out", tmp_path / "out")
-    prepare = lambda *more: recipe("wmt14.en-de", "prepare.sh", *options, *more, code=1)  # noqa: E731
+    prepare = lambda *more: recipe("wmt14.en-de/prepare", *options, *more, code=1)  # noqa: E731
     assert "--pretrained is needed" in prepare()
     assert "none.pt: is not there" in prepare("--pretrained", tmp_path / "none.pt")
     given = ("--pretrained", pretrained, "--local")
@@ -149,10 +140,10 @@ def test_bad_input(tmp_path, local, pretrained):
     (local / "valid.en").write_text("")
     assert "valid.en: is empty" in prepare(*given, local)
     zero = ("--batch-tokens", 0, "--pretrained", pretrained)
-    assert "error: --batch-tokens 0: must be 1 or more\n" in recipe("wmt14.en-de", "finetune.sh", *zero, code=1)
-    finetune = recipe("wmt14.en-de", "finetune.sh", *options, "--pretrained", pretrained, "--", "--cpu", code=1)
+    assert "error: --batch-tokens 0: must be 1 or more\n" in recipe("wmt14.en-de/finetune", *zero, code=1)
+    finetune = recipe("wmt14.en-de/finetune", *options, "--pretrained", pretrained, "--", "--cpu", code=1)
     assert finetune.count("\n") == 1 and "mt.en-de: is not there: run prepare.sh first" in finetune
-    assert "run finetune.sh first" in recipe("wmt14.en-de", "evaluate.sh", *options, code=1)
+    assert "run finetune.sh first" in recipe("wmt14.en-de/evaluate", *options, code=1)
 
 
 def test_other_machines_wait_for_the_first_ones_conversion(tmp_path):
@@ -222,7 +213,7 @@ def test_a_short_training_is_evaluated(tmp_path, left, average, told, taken):
     if told:  # what it advises are options of finetune.sh
         advised = re.findall(r"--[a-z-]+", re.search(r"finetune.sh has left .*", result.stdout)[0])
         for name in (*RECIPES, "toy", "multi30k"):
-            assert advised and set(advised) <= set(re.findall(r"--[a-z-]+", recipe(name, "finetune.sh", "--help"))), name
+            assert advised and set(advised) <= set(re.findall(r"--[a-z-]+", recipe(f"{name}/finetune", "--help"))), name
 
 
 def test_a_folder_without_checkpoints_is_one_line(tmp_path):
@@ -234,12 +225,12 @@ def test_a_folder_without_checkpoints_is_one_line(tmp_path):
 def test_try_needs_nothing(tmp_path):
     """A made-up text, a tiny model of it, a few updates, BLEU."""
     given = ("--try", "--out", tmp_path / "out")
-    told = recipe("wmt14.en-de", "prepare.sh", *given)
+    told = recipe("wmt14.en-de/prepare", *given)
     assert "[text] generated instead of downloaded" in told and "[download" not in told
     lines = [len((tmp_path / f"out/raw/{split}.de").read_text().splitlines()) for split in ("train", "valid", "test")]
     assert lines == [2000, 20, 20]
-    recipe("wmt14.en-de", "finetune.sh", *given, "--updates", 2, "--save-every", 1)
-    told = recipe("wmt14.en-de", "evaluate.sh", *given)
+    recipe("wmt14.en-de/finetune", *given, "--updates", 2, "--save-every", 1)
+    told = recipe("wmt14.en-de/evaluate", *given)
     assert "of 2 checkpoints, not 10: finetune.sh has left no more" in told and "sacreBLEU" in told
 
 
@@ -249,7 +240,7 @@ def test_try_takes_the_beginning_of_a_local_text(tmp_path, local, pretrained):
     (local / "valid.de.gz").write_bytes(gzip.compress(b"not this\n"))
     (local / "valid.de").write_text("".join(f"{line}\n" for line in text("de", "valid") * 3))
     out = tmp_path / "out"
-    told = recipe("wmt14.en-de", "prepare.sh", "--try", "--out", out, "--local", local, "--pretrained", pretrained)
+    told = recipe("wmt14.en-de/prepare", "--try", "--out", out, "--local", local, "--pretrained", pretrained)
     assert "pre-training" not in told and not (out / "checkpoints").exists()
     assert (out / "raw/train.de").read_text().splitlines() == text("de", "train")
     assert (out / "raw/valid.de").read_text().splitlines() == (text("de", "valid") * 3)[:20]

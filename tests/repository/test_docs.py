@@ -16,10 +16,12 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 
 import pytest
 from conftest import REPOSITORY
 from fairseq import options
+from support.starting import Forks
 
 from veco_fairseq.__main__ import NAMES
 from veco_fairseq.commands import parser
@@ -41,24 +43,6 @@ SMALLER = (
     (r"--(beam) \d+", r"--\1 1"),
     (r"--(bootstrap) \d+", r"--\1 20"),
 )
-# Commands of a block that forks.py runs. Each is a function that hands over its folder and arguments, and waits.
-HANDED = """set -euo pipefail
-handed() {
-    local folder
-    folder=$(mktemp -d "$HANDED/XXXXXX")
-    cat >"$folder/in"
-    printf '%s\\0' "$PWD" "$@" >"$folder/command"
-    echo "$folder" >&"$ASK"
-    read -r code <&"$ANSWER"
-    cat "$folder/out"
-    cat "$folder/err" >&2
-    return "$code"
-}
-for command in veco fairseq-{train,preprocess,generate,interactive,validate}; do
-    eval "$command() { handed $command \\"\\$@\\"; }"
-done
-python() { if [[ $1 == *.py ]]; then handed "$@"; else command python "$@"; fi; }
-"""
 
 
 def blocks(document: str) -> list[tuple[str, str]]:
@@ -98,23 +82,9 @@ class Shell:
         self.folder = folder
         for name in ("veco_fairseq", "scripts", "data-bin-recipes", "docs"):
             (folder / name).symlink_to(REPOSITORY / name)
-        (folder / ".venv").symlink_to(sys.prefix)
-        (folder / "handed").mkdir()
-        asked, self.ask = os.pipe()
-        self.answer, answered = os.pipe()
-        self.environment = {
-            **os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1",
-            "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),  # as .venv/bin/activate has it
-            "HANDED": str(folder / "handed"), "ASK": str(self.ask), "ANSWER": str(self.answer),
-        }  # fmt: skip
-        self.forks = subprocess.Popen(
-            [sys.executable, REPOSITORY / "tests/support/forks.py"],
-            stdin=asked,
-            stdout=answered,
-            env=self.environment,
-            cwd=folder,
-        )
-        os.close(asked), os.close(answered)
+        (folder / ".venv/bin").mkdir(parents=True)
+        (folder / ".venv/bin/activate").touch()  # what it does is done already
+        self.forks = Forks(folder)
 
     def run(self, document: str) -> None:
         """Run what a document marks with ``run``, made smaller."""
@@ -123,15 +93,8 @@ class Shell:
                 continue
             for pattern, smaller in SMALLER:
                 block = re.sub(pattern, smaller, block)
-            result = subprocess.run(
-                ["bash", "-c", HANDED + block], cwd=self.folder, env=self.environment, pass_fds=(self.ask, self.answer),
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600,
-            )  # fmt: skip
+            result = self.forks.bash("-c", f"set -euo pipefail\n{block}", cwd=self.folder, stdout=PIPE, stderr=STDOUT)
             assert result.returncode == 0, f"{document}: {block.splitlines()[0]} ...: {result.stdout[-1500:]}"
-
-    def close(self) -> None:
-        os.close(self.ask), os.close(self.answer)
-        self.forks.wait()
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +104,7 @@ def shell(tmp_path_factory):
         shell.run("README.md")
         yield shell
     finally:
-        shell.close()
+        shell.forks.close()
 
 
 def test_five_steps(shell):

@@ -3,37 +3,26 @@
 """The whole way, as the demo goes it, at the smallest size: from text to BLEU and the pictures."""
 
 import json
-import os
-import subprocess
 
 import torch
-from conftest import REPOSITORY, error_line, lines_of
+from conftest import error_line, lines_of
+from support.starting import recipe
 
 from veco_fairseq.inference.pretrained import load_pretrained
 from veco_fairseq.inference.scoring import read_generate_output
 from veco_fairseq.plots import read_curve
 
-RECIPES = REPOSITORY / "data-bin-recipes"
-
-
-def recipe(script, *arguments, name="toy"):
-    environment = {**os.environ, "VECO_SKIP_SETUP": "1", "OMP_NUM_THREADS": "1"}
-    command = ["bash", str(RECIPES / name / script), *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
-    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
-    return result.stdout
-
 
 def test_toy_recipe_and_report(tmp_path, run, drawn):
     out = tmp_path / "out"
-    recipe("prepare.sh", "--out", out, "--words", 20, "--pairs", 150, "--mono", 60, "--finetune-pairs", 100,
+    recipe("toy/prepare", "--out", out, "--words", 20, "--pairs", 150, "--mono", 60, "--finetune-pairs", 100,
            "--valid", 20, "--test", 13, "--vocab-size", 120)  # fmt: skip
-    pretraining = recipe("train.sh", "--out", out, "--updates", 3, "--", "--cpu")
+    pretraining = recipe("toy/train", "--out", out, "--updates", 3, "--", "--cpu")
     assert "bitext_tlm_loss" in pretraining
     (out / "logs").mkdir()
     (out / "logs/pretraining.log").write_text(pretraining)
     for arm in ("veco", "random"):
-        log = recipe("finetune.sh", "--out", out, "--arm", arm, "--updates", 2, "--", "--cpu")
+        log = recipe("toy/finetune", "--out", out, "--arm", arm, "--updates", 2, "--", "--cpu")
         (out / "logs" / f"finetuning-{arm}.log").write_text(log)
 
     (out / "seconds.tsv").write_text("pretraining\t2\npretraining\t1\n")
@@ -106,18 +95,17 @@ def test_multilingual_recipe_starts_from_an_xlm_of_its_own(tmp_path, run):
                                      ("captions", "train", words), ("captions", "val", words[:5])):  # fmt: skip
             (tmp_path / folder / f"{split}.{lang}").write_text("".join(f"{line}\n" for line in lines))
     out = tmp_path / "out"
-    told = recipe("prepare.sh", "--out", out, "--documents", tmp_path / "documents",
-                  "--captions", tmp_path / "captions", "--langs", "de", "--vocab-size", 35, name="multilingual")  # fmt: skip
+    told = recipe("multilingual/prepare", "--out", out, "--documents", tmp_path / "documents",
+                  "--captions", tmp_path / "captions", "--langs", "de", "--vocab-size", 35)  # fmt: skip
     assert "already there" not in told
     assert len((out / "raw/train.en-de.de").read_text().splitlines()) == 48 + 25
-    recipe("train.sh", "--out", out, "--xlm-updates", 1, "--frozen-updates", 1, "--updates", 2, "--", "--cpu",
-           name="multilingual")  # fmt: skip
+    recipe("multilingual/train", "--out", out, "--xlm-updates", 1, "--frozen-updates", 1, "--updates", 2, "--", "--cpu")  # fmt: skip
     log = (out / "camlm.log").read_text()
     assert "--init-from: " in log and "only cross-attention is trained" in log and "all parameters are trained" in log
     curve = ("VECO=" + str(out / "camlm.log"), "--metric", "bitext_h_loss", "bitext_s_loss", "--output", out / "x.png")
     assert run("scripts/plot_curves.py", *curve).returncode == 0
-    recipe("train.sh", "--out", out, "--xlm-updates", 0, "--updates", 0, "--xlme-updates", 1, "--name", "apart", "--",
-           "--cpu", "--no-tlm", name="multilingual")  # fmt: skip
+    recipe("multilingual/train", "--out", out, "--xlm-updates", 0, "--updates", 0, "--xlme-updates", 1, "--name", "apart", "--",
+           "--cpu", "--no-tlm")  # fmt: skip
     assert (out / "checkpoints/xlme.apart/checkpoint_last.pt").is_file()
     curve = ("XLM-E=" + str(out / "xlme.apart.log"), "--metric", "bitext_mrtd_recall", "--output", out / "y.png")
     assert run("scripts/plot_curves.py", *curve).returncode == 0

@@ -6,7 +6,7 @@ So a command takes a tenth of a second to start, where a new process takes four,
 registered with fairseq that it has not imported by itself.
 
 A line of standard input is a folder with the files ``command`` (the working folder and the words, each with a NUL
-character behind it) and ``in``; what the command prints goes to ``out`` and ``err`` there, and its exit code to
+character behind it), ``environment`` (as ``env -0`` prints it) and ``in``; what the command prints goes to ``out`` and ``err`` there, and its exit code to
 standard output.
 """
 
@@ -56,10 +56,14 @@ def answer(request: Path) -> int:
                 os.dup2(os.open(request / name, os.O_WRONLY | os.O_CREAT if number else os.O_RDONLY, 0o600), number)
             sys.stdin = open(0)
             os.chdir(where)
+            os.environ.clear()
+            os.environ.update(line.split("=", 1) for line in (request / "environment").read_text().split("\0")[:-1])
             start(words)
             code = 0
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
+            if isinstance(end.code, str):
+                print(end.code, file=sys.stderr)
         except BaseException:
             traceback.print_exc()
         finally:

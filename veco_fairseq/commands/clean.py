@@ -68,8 +68,8 @@ def add_arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace) -> None:
     from veco_fairseq.data.cleaning.cleaning import clean, report_table
-    from veco_fairseq.data.languages import two_letters
     from veco_fairseq.data.cleaning.rules import Options
+    from veco_fairseq.data.languages import two_letters
     from veco_fairseq.data.prepare.text import default_workers
 
     if args.min_length > args.max_length:

@@ -13,8 +13,6 @@ from re import _parser  # type: ignore[attr-defined]  # it knows which letters a
 
 from sacremoses import MosesPunctNormalizer
 
-from veco_fairseq.errors import UserError
-
 SACREMOSES, PERL, KEEP = CHOICES = ("sacremoses", "perl", "keep")
 SPACES = (r" +", " ")  # the one expression that is in every line, and changes those with two spaces alone
 
