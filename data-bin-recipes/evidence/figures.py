@@ -12,6 +12,7 @@ from veco_fairseq.errors import UserError
 ARMS = {
     "random": "random",
     "nmt": "NMT first",
+    "nmt-more": "NMT first, 1.4 times the operations",
     "xlm": "XLM",
     "mbart": "mBART",
     "veco": "VECO",

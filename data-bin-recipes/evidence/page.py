@@ -14,7 +14,8 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
 
 # What VECO is compared with, where it was run.
-RIVALS = {"random": "random weights", "nmt": "NMT first", "xlm": "XLM, equal operations", "mbart": "mBART",
+RIVALS = {"random": "random weights", "nmt": "NMT first", "nmt-more": "NMT first, 1.4 times the operations",
+          "xlm": "XLM, equal operations", "mbart": "mBART",
           "xlm-updates": "XLM, equal updates"}  # fmt: skip
 COMPARED = (*RIVALS, "veco", "no-stop", "veco-mono", "xlm-mono")
 ABLATIONS = ("no-bitext-s", "no-mono-s", "no-tlm", "no-stop", "mask-0.15", "mask-0.25", "mask-0.5")

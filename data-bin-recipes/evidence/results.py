@@ -29,6 +29,7 @@ NAME = re.compile(
     r"(?P<arm>.+)\.p(?P<pretraining>\d+)\.(?P<data>\S+\.\d+)\.lr(?P<lr>\S+)\.dropout(?P<dropout>\S+)\.s(?P<seed>\d+)"
 )
 
+SAMPLE = 200  # batches to count: with 20, the standard error of a translation model's operations is 19%
 FIRST = {"pretraining": "1", "seed": "1"}  # the seeds of a grid
 JUDGED = re.compile(r"(?P<task>\w+)/(?P<arm>.+)\.(?P<plug>in|out)\.p(?P<pretraining>\d+)\.s(?P<seed>\d+)")
 
@@ -163,7 +164,7 @@ def judged(out: Path, name: str) -> dict:
 def cost(out: Path, folder: str) -> dict:
     """The updates, operations and seconds of a pre-training, by the folder of its checkpoints."""
     checkpoint = out / f"checkpoints/{folder}/checkpoint_last.pt"
-    counted = count_operations(str(checkpoint))
+    counted = count_operations(str(checkpoint), SAMPLE)
     arm, _, seed = re.sub(r"^(camlm|mlm)\.", "", folder).rpartition(".s")
     seconds = read_checkpoint(checkpoint, mapped=True)["extra_state"]["previous_training_time"]
     return {

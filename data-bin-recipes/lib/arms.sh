@@ -60,7 +60,7 @@ origin() {
 # pretrained_folder ARM SEED: print the name of its checkpoints' folder, which begins with the objective.
 pretrained_folder() {
     case $1 in
-    nmt | mbart | xlme) printf '%s.s%s' "$1" "$2" ;;
+    nmt* | mbart | xlme) printf '%s.s%s' "$1" "$2" ;;
     xlm*) printf 'mlm.%s.s%s' "$1" "$2" ;;
     *) printf 'camlm.%s.s%s' "$1" "$2" ;;
     esac
@@ -85,7 +85,7 @@ pretrain_model() {
     shift 2
     languages=$(IFS=, && printf '%s' "${LANGS[*]}")
     case $arm in
-    nmt)
+    nmt*)
         data=("$OUT/mt" --task veco_multilingual_translation --alpha 0.5 --batch-size 64 --required-batch-size-multiple 1)
         objective=(--criterion label_smoothed_cross_entropy --label-smoothing 0.1) ;;
     mbart) # Liu et al. (2020), section 2.2
@@ -128,7 +128,7 @@ start() {
     model=$PRETRAINED
     converted=$OUT/converted/$arm.p$pretraining
     case $arm in
-    nmt) converted=$model ;;
+    nmt*) converted=$model ;;
     mbart)
         converted+=.pt
         step "conversion, $arm" "$converted" python "$REPOSITORY/data-bin-recipes/evidence/mbart.py" "$model" \

@@ -32,6 +32,18 @@ def test_resuming_reads_the_numpy_arrays_of_eval_bleu(copy_of):
     assert "Loaded checkpoint ckpt/checkpoint_last.pt (epoch 2 @ 3 updates)" in result.stdout
 
 
+def test_fine_tuning_does_not_count_the_time_of_pretraining(copy_of):
+    """... which --stop-time-hours would be compared with."""
+    start = torch.load(copy_of / "ckpt/checkpoint_best.pt", weights_only=False)
+    start["extra_state"]["previous_training_time"] = 7200.0
+    torch.save(start, copy_of / "start.pt")
+    new = ("--save-dir", "tuned", "--stop-time-hours", "1", *EVAL_BLEU)
+    result = train(copy_of, "--max-update", "2", "--finetune-from-model", "start.pt", *new)
+    assert (result.returncode, result.stderr) == (0, "")
+    tuned = torch.load(copy_of / "tuned/checkpoint_last.pt", weights_only=False)
+    assert tuned["optimizer_history"][-1]["num_updates"] == 2 and tuned["extra_state"]["previous_training_time"] < 600
+
+
 def leaves(value):
     """All that a nest of dicts, lists and tuples holds."""
     if isinstance(value, dict):

@@ -157,6 +157,7 @@ class Place:
             "mlm.xlm-updates",
             "mlm.xlm-mono",
             "nmt",
+            "nmt-more",
             "mbart",
             "xlme",
             "camlm.no-tlm",

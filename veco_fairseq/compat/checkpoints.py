@@ -86,8 +86,8 @@ def load_model_ensemble_and_task(filenames: list[str], *args, **kwargs):
             raise
 
 
-def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
-    """Load the checkpoint that a training goes on from, with five changes.
+def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, reset_meters: bool = False, **kwargs):
+    """Load the checkpoint that a training goes on from, with six changes.
 
     - A ``--restore-file`` that does not exist is an error; fairseq would go on from random weights.
     - A damaged checkpoint_last.pt is replaced, with a warning, by the newest checkpoint beside it that can be read.
@@ -96,6 +96,8 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
       task.
     - Every worker reads the file. fairseq would send the state from the first worker to the others, which refuse it,
       since it is more than tensors and plain values.
+    - The time that a training has taken begins anew with ``--reset-meters`` and ``--finetune-from-model``. Otherwise
+      ``--stop-time-hours`` would count the time of pre-training, too.
 
     Raises:
         UserError: see the first four changes, and :func:`read_checkpoint`.
@@ -108,7 +110,9 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, **kwargs):
     candidates = [filename, *(older_checkpoints(cfg.save_dir, filename) if is_last else [])]
     for number, candidate in enumerate(candidates, start=1):
         try:
-            extra_state = _fairseq_trainer_load_checkpoint(trainer, candidate, *args, **kwargs)
+            extra_state = _fairseq_trainer_load_checkpoint(trainer, candidate, *args, reset_meters=reset_meters, **kwargs)
+            if reset_meters:
+                trainer._previous_training_time = 0
             check_moments(candidate, trainer.optimizer.optimizer)
             if isinstance(trainer.task, ResumesTaskState):
                 trainer.task.resume_task_state(_task_state_of.pop(candidate, {}), candidate)
