@@ -94,15 +94,17 @@ def test_the_loss_of_a_span_is_over_its_own_window():
 
 def test_scores_are_of_the_whole_set_and_not_of_batches():
     """A batch with a false span, one without a found one, one with 90 of 100: F1 = 2 * 90 / (101 + 101)."""
-    others = {"loss": 1.7, "sample_size": 3, "correct": 2, **{f"fr/{name}": 0 for name in SUMS["tagging"]}}
+    others = {"loss": 1.7, "correct": 2, **{f"fr/{name}": 0 for name in SUMS["tagging"]}}
     others.update({"de/right": 150, "de/words": 160})  # the accuracy doesn't count
-    logs = [{**others, "de/correct": correct, "de/predicted": predicted, "de/gold": gold}
-            for correct, predicted, gold in ((0, 1, 0), (0, 0, 1), (90, 100, 100))]  # fmt: skip
+    others.update({f"it/{name}": 1 for name in SUMS["tagging"]}, **{"it/gold": 2})  # F1 = 2 * 3 / (3 + 6)
+    logs = [{**others, "sample_size": size, "de/correct": correct, "de/predicted": predicted, "de/gold": gold}
+            for size, correct, predicted, gold in ((2, 0, 1, 0), (5, 0, 0, 1), (2, 90, 100, 100))]  # fmt: skip
     with metrics.aggregate() as of_all:
         for log in logs:
             NluCriterion.reduce_metrics([log])
     values = of_all.get_smoothed_values()
-    assert values["de_score"] == values["score"] == pytest.approx(89.11) and "_de/gold" not in values
+    assert (values["de_score"], values["it_score"], values["fr_score"]) == (89.11, 66.67, 0) and "_de/gold" not in values
+    assert values["score"] == 77.89  # of both that have labels, and rounded once: (89.109 + 66.667) / 2
     assert (values["loss"], values["acc"]) == (round(3 * 1.7 / 9 / math.log(2), 3), round(6 / 9, 4))  # bits
 
 

@@ -1,0 +1,124 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What the log of pre-training tells of several updates, by hand: batches of unequal size count by their size."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.logging import metrics
+
+from veco_fairseq.criterions import knn
+from veco_fairseq.criterions.knn import KnnCamlmCriterion, KnnCamlmCriterionConfig, KnnTargetSampler, Sampled
+from veco_fairseq.criterions.replaced_token import ReplacedTokenCriterion
+from veco_fairseq.modules.embedding import TokenEmbedding
+from veco_fairseq.modules.prediction import MaskedPrediction, Subset
+
+ZERO = {"loss": 0.0, "sample_size": 0, "ntokens": 0, "nsentences": 0,
+        **{f"{kind}_{what}": 0 for kind in ("mono", "bitext") for what in ("pairs", "tokens")}}  # fmt: skip
+
+
+def told(criterion, *updates):
+    """The figures of updates, of which each has the logs of its workers."""
+    with metrics.aggregate(new_root=True) as found:
+        for logs in updates:
+            criterion.reduce_metrics([{**ZERO, **log} for log in logs])
+    return found.get_smoothed_values()
+
+
+def bits(number: float) -> torch.Tensor:
+    return torch.tensor(number * math.log(2))
+
+
+def test_an_average_is_over_tokens_and_not_over_updates():
+    first = [
+        {"loss": bits(2.0), "sample_size": 1, "mono_h_nll": bits(1.0), "mono_h_correct": torch.tensor(1), "mono_h_count": 1,
+         "mono_pairs": 1, "bitext_pairs": 3, "mono_tokens": 10, "bitext_tokens": 5, "ntokens": 15},
+        {"loss": bits(4.0), "sample_size": 2, "mono_h_nll": bits(5.0), "mono_h_correct": torch.tensor(1), "mono_h_count": 2,
+         "mono_pairs": 4, "bitext_pairs": 2, "mono_tokens": 20, "bitext_tokens": 5, "ntokens": 25},
+    ]  # fmt: skip
+    second = [{"loss": bits(6.0), "sample_size": 1, "mono_h_nll": bits(6.0), "mono_h_correct": torch.tensor(0), "mono_h_count": 1,
+               "mono_pairs": 6, "bitext_pairs": 2, "mono_tokens": 10, "bitext_tokens": 10, "ntokens": 20}]  # fmt: skip
+    values = told(KnnCamlmCriterion, first, second)
+    assert (values["loss"], values["mono_h_loss"], values["mono_h_acc"]) == (12 / 4, 12 / 4, 2 / 4)
+    assert values["mono_h_ppl"] == 8
+    assert (values["mono_pairs"], values["bitext_pairs"]) == ((5 + 6) / 2, (5 + 2) / 2)
+    assert values["mono_share"] == pytest.approx(40 / 60, abs=1e-3) and values["bitext_share"] == pytest.approx(20 / 60, abs=1e-3)
+    # A term without a token, and a share of everything or nothing, are no news.
+    alone = told(KnnCamlmCriterion, [{"mono_tokens": 9, "ntokens": 9, "mono_s_nll": 0.0, "mono_s_correct": 0, "mono_s_count": 0}])
+    assert set(alone) == {"loss", "mono_pairs", "bitext_pairs"} and alone["loss"] == 0
+
+
+def test_precision_is_over_what_is_called_replaced_and_recall_over_what_is():
+    updates = []
+    for count, replaced, called, hits in ((10, 2, 4, 2), (10, 8, 1, 1), (40, 2, 5, 0)):
+        log = {"nll": 0.0, "correct": 0, "count": count, "replaced": replaced, "called": called, "found": hits}
+        updates.append([{f"mono_mrtd_{part}": value for part, value in log.items()}])
+    values = told(ReplacedTokenCriterion, *updates)
+    assert [values[f"mono_mrtd_{name}"] for name in ("precision", "recall", "replaced")] == [3 / 10, 3 / 12, 12 / 60]
+
+
+def test_sampled_targets_are_told_by_batch_and_their_age_by_target():
+    first = [{"knn_batches": 1, "knn_targets": 3, "knn_vocabulary": 10, "knn_looked_up": 4, "knn_age": 6, "knn_ms": 8.0},
+             {"knn_batches": 1, "knn_targets": 1, "knn_vocabulary": 20, "knn_looked_up": 2, "knn_age": 14, "knn_ms": 0.0}]  # fmt: skip
+    second = [{"knn_batches": 1, "knn_targets": 1, "knn_vocabulary": 45, "knn_looked_up": 0, "knn_age": 0, "knn_ms": 1.0}]
+    values = told(KnnCamlmCriterion, first, second)
+    found = [values[f"knn_{name}"] for name in ("vocabulary", "looked_up", "ms", "age")]
+    assert found == [75 / 3, 6 / 3, 9 / 3, 20 / 5]
+
+
+def predicted(criterion, training: bool):
+    """The figures of one batch of two right predictions, of which nothing is computed."""
+    prediction = MaskedPrediction(torch.ones(2), torch.ones(2, dtype=torch.bool), torch.tensor([True, False]))
+
+    class Model:
+        encoder = SimpleNamespace(sentence_encoder=SimpleNamespace(embed_tokens=None))
+
+        def autocast(self, device):
+            return torch.autocast("cpu", enabled=False)
+
+        def __call__(self, **_):
+            return {"h": prediction}
+
+    targets = torch.tensor([[[5]], [[6]]])
+    sample = {"kind": "mono", "name": "aa", "ntokens": 2, "nsentences": 1, "net_input": {"targets": targets}}
+    return criterion.train(training)(Model(), sample)[2]
+
+
+def test_training_tells_no_language_and_validation_nothing_of_sampled_targets():
+    dictionary = SimpleNamespace(pad=lambda: 1)
+    task = SimpleNamespace(target_dictionary=dictionary, validation_names=["aa", "bb"])
+    criterion = KnnCamlmCriterion(KnnCamlmCriterionConfig(knn_targets=2), task)
+    vocabulary = Subset(torch.arange(7), torch.zeros(7))
+    criterion.sampler = lambda targets, embeddings: Sampled(vocabulary, len(targets), 3, 4, 0.25)
+    log = predicted(criterion, training=True)
+    assert not [key for key in log if key.startswith(("aa_", "bb_"))]
+    assert {key: value for key, value in log.items() if key.startswith("knn_")} == {
+        "knn_vocabulary": 7, "knn_targets": 2, "knn_batches": 1, "knn_looked_up": 3, "knn_age": 4, "knn_ms": 250.0
+    }  # fmt: skip
+    log = predicted(criterion, training=False)
+    assert not [key for key in log if key.startswith("knn_")]
+    assert (log["aa_mono_h_count"], log["bb_mono_h_count"]) == (2, 0)
+
+
+@pytest.mark.parametrize("languages, in_detail", [(20, True), (21, False)])
+def test_twenty_languages_are_validated_in_detail(languages, in_detail):
+    names = ["aa", *(f"a{number}" for number in range(1, languages))]
+    task = SimpleNamespace(target_dictionary=None, validation_names=names)
+    log = predicted(KnnCamlmCriterion(KnnCamlmCriterionConfig(), task), training=False)
+    assert ("aa_mono_h_correct" in log) == in_detail and ("aa_nll" in log) != in_detail
+
+
+def test_the_time_of_several_lookups_is_added_up(monkeypatch):
+    table = TokenEmbedding(9, 4, 0)
+    times = iter([0.0, 10.0, 20.0, 23.0, 30.0, 30.5])  # two before the batch, and its own
+    monkeypatch.setattr(knn, "time", SimpleNamespace(perf_counter=lambda: next(times)))
+    sampler = KnnTargetSampler(2, 10)
+    sampler.look_up(torch.tensor([1, 2]), table)
+    sampler.look_up(torch.tensor([2, 3]), table)
+    sampled = sampler(torch.tensor([1, 4]), table)
+    assert (sampled.looked_up, sampled.seconds) == (4, 13.5)
+    times = iter([40.0, 41.0])
+    sampled = sampler(torch.tensor([1, 4]), table)
+    assert (sampled.looked_up, sampled.seconds) == (0, 1.0)
