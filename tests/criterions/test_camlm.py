@@ -155,6 +155,10 @@ def test_training_step_adds_both_halves_gradients(make_task, make_model):
     class Optimizer:
         backward = staticmethod(lambda loss: loss.backward())
 
+    for update in (3, 3, 4):  # the batches of an update, with --update-freq, and the next one's; only to take part
+        task.train_step(sample, model, criterion, Optimizer, update, True)
+    assert [update for update, _ in task.begun] == [3, 4]
+    assert not any(p.grad.any() for p in model.parameters() if p.grad is not None)
     total, _, log = task.train_step(sample, model, criterion, Optimizer, update_num=0)
     together = model.encoder.lm_head.dense.weight.grad.clone()
     model.zero_grad()
@@ -163,6 +167,16 @@ def test_training_step_adds_both_halves_gradients(make_task, make_model):
     assert torch.allclose(together, model.encoder.lm_head.dense.weight.grad, atol=1e-4)
     assert math.isclose(float(total), float(sum(losses).detach()), rel_tol=1e-5)
     assert log["mono_pairs"] == sample["mono"]["nsentences"] and log["bitext_pairs"] == sample["bitext"]["nsentences"]
+
+
+def test_a_batch_that_is_too_large_tells_its_shape(make_task, make_model):
+    def criterion(model, batch):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    criterion.begin_update = lambda *_: None
+    batch = {"kind": "bitext", "net_input": {"tokens": torch.zeros(2, 3, 7)}}
+    with pytest.raises(torch.OutOfMemoryError, match="^out of memory in a bitext batch of 2 x 3 x 7 tokens$"):
+        make_task().train_step({"bitext": batch}, make_model(), criterion, None, update_num=0)
 
 
 def test_validation_logs_each_language_and_one_total(make_task, make_model):

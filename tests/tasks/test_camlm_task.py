@@ -140,11 +140,17 @@ def test_time_left_is_told_at_the_rate_of_the_last_updates(make_task):
     task = make_task(max_update=310)
     criterion, log = criterion_for(task), {"loss": torch.tensor(1.0), "sample_size": 1, "ntokens": 1, "nsentences": 1}
     log.update({f"{kind}_{what}": 0 for kind in ("mono", "bitext") for what in ("pairs", "tokens")})
-    task.begun.extend([(10, 1000.0), (60, 1100.0), (110, 2800.0)])  # 18 seconds an update, and 200 updates to go
+    task.begun.append((9, -9000.0))  # too long ago to count
+    task.begun.extend((update, 1000.0 + update) for update in range(10, 110))
+    task.begun.append((110, 2810.0))  # 18 seconds an update, and 200 updates to go
     for training, expected in ((True, 1.0), (False, None)):
         with metrics.aggregate(new_root=True) as agg:
             task.reduce_metrics([log], criterion.train(training))
         assert agg.get_smoothed_values().get("hours_left") == expected
+    task.cfg.max_update = 0  # the end is that of an epoch, or never
+    with metrics.aggregate(new_root=True) as agg:
+        task.reduce_metrics([log], criterion.train())
+    assert "hours_left" not in agg.get_smoothed_values()
 
 
 @pytest.mark.parametrize("kinds, options", [("mono", {"bitext": ()}), ("bitext", {"mono": ()})])
@@ -239,6 +245,9 @@ def test_sequences_must_fit_the_position_table(make_task):
     with pytest.raises(UserError, match="TLM.* is 256 tokens, and the model has 100 positions"):
         make_task().build_model(args)
     make_task(no_tlm=True, bitext_max_length=90).build_model(args)
+    with pytest.raises(UserError, match="--mono-max-length is 101 tokens, and the model has 100 positions"):
+        make_task(mono_max_length=101, bitext_max_length=50).build_model(args)
+    make_task(mono_max_length=100, bitext_max_length=50).build_model(args)  # which just fit
 
 
 def test_symbols_are_kept_in_the_state(make_task):
@@ -246,8 +255,33 @@ def test_symbols_are_kept_in_the_state(make_task):
     assert task.state_dict()["symbols"] == task.dictionary.symbols and task.dictionary.symbols[-1] == "<mask>"
 
 
-def test_sequences_of_four_tokens_are_enough():
-    check_options(CamlmTaskConfig(data=".", mono_max_length=4, bitext_max_length=4))
+@pytest.mark.parametrize(
+    "options",
+    [{"mono_max_length": 4, "bitext_max_length": 4}, {"mono_mask_prob": 1.0, "bitext_mask_prob": 1.0},
+     {"mono_batch_size": 1, "bitext_batch_size": 1, "updates_per_epoch": 1}, {"bitext_mask_spread": 0.25},
+     {"bitext_mask_prob": 0.75, "bitext_mask_spread": 0.25}],
+    ids=str,
+)  # fmt: skip
+def test_the_least_and_the_most_are_enough(options):
+    check_options(CamlmTaskConfig(data=".", **options))
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [({"bitext_mask_prob": 1.1}, "--bitext-mask-prob 1.1: must be above 0 and at most 1"),
+     ({"mono_mask_prob": 1.1}, "--mono-mask-prob 1.1: must be above 0 and at most 1"),
+     ({"bitext_mask_spread": -0.1}, "--bitext-mask-spread -0.1: must be from 0 to 0.25"),
+     ({"bitext_mask_prob": 0.75, "bitext_mask_spread": 0.5}, "--bitext-mask-spread 0.5: must be from 0 to 0.25"),
+     ({"mono_batch_size": 0}, "--mono-batch-size 0: must be at least 1"),
+     ({"bitext_batch_size": 0}, "--bitext-batch-size 0: must be at least 1"),
+     ({"data": None}, "the first argument, the data root, is missing"),
+     ({"data": ""}, "the first argument, the data root, is missing"),
+     ({"data": "pytest.ini"}, "pytest.ini: no such folder")],
+    ids=str,
+)  # fmt: skip
+def test_what_is_wrong_with_any_data(options, message):
+    with pytest.raises(UserError, match=message):
+        check_options(CamlmTaskConfig(**{"data": ".", **options}))
 
 
 def test_every_worker_has_as_many_batches_to_validate():

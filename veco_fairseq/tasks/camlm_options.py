@@ -43,9 +43,8 @@ def check_options(cfg) -> None:
     for name in ("mono_batch_size", "bitext_batch_size", "updates_per_epoch"):
         if getattr(cfg, name) is not None and getattr(cfg, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be at least 1")
-    paths = utils.split_paths(cfg.data or "")
-    if not paths:
+    if not cfg.data:
         raise UserError("the first argument, the data root, is missing")
-    for path in paths:
+    for path in utils.split_paths(cfg.data):
         if not Path(path).is_dir():
             raise UserError(f"{path}: no such folder: the first argument is the data root (or several, joined with ':')")
