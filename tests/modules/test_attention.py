@@ -5,7 +5,9 @@
 import pytest
 import torch
 from fairseq.modules import MultiheadAttention
+from fairseq.modules.sparse_multihead_attention import SparseMultiheadAttention
 
+from veco_fairseq.modules import attention
 from veco_fairseq.modules.attention import UNFUSED_LENGTH
 
 
@@ -83,3 +85,24 @@ def test_masks_are_added_in_every_precision(dtype):
     allowed = {torch.float32: 1e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}[dtype]
     for values, right in ((actual, expected), (mean, weights.mean(1))):
         assert (values - right).norm() < allowed * right.norm()
+
+
+UNUSUAL = [({"add_zero_attn": True}, {}), ({"add_bias_kv": True}, {}), ({}, {"need_head_weights": True}), ({}, {"before_softmax": True}),
+           ({}, {"attn_mask": torch.linspace(-1, 1, 25).view(5, 5)})]  # fmt: skip
+
+
+@pytest.mark.parametrize("built, asked", UNUSUAL, ids=str)
+def test_what_else_fairseq_can_compute_is_as_before(built, asked):
+    """With so little dropout that it is none, where the plain way would be taken."""
+    torch.manual_seed(4)
+    module = MultiheadAttention(24, 3, dropout=1e-9, self_attention=True, **built).train()
+    x = torch.randn(5, 2, 24)
+    found, expected = module(x, x, x, **asked), attention._fairseq_forward(module, x, x, x, **asked)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("key_batch, sparse, expected", [(2, False, True), (1, False, False), (2, True, False)])
+def test_a_key_for_several_queries_and_a_sparse_mask_are_not_usual(key_batch, sparse, expected):
+    module = SparseMultiheadAttention(24, 3, stride=4, expressivity=2) if sparse else MultiheadAttention(24, 3)
+    assert attention.is_usual(module, torch.zeros(5, 2, 24), torch.zeros(5, key_batch, 24)) == expected

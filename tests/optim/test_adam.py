@@ -44,12 +44,25 @@ def test_steps_are_fairseqs_and_go_on_from_its_state():
 @pytest.mark.parametrize("options", [{"amsgrad": True}, {}], ids=["amsgrad", "fp16"])
 def test_others_are_left_to_fairseq(monkeypatch, options):
     asked = []
-    monkeypatch.setattr(fused_adam, "_fairseq_step", lambda optimizer, closure: asked.append(optimizer))
+    monkeypatch.setattr(fused_adam, "_fairseq_step", lambda optimizer, closure: asked.append(optimizer) or closure())
     of = [parameter if options else torch.nn.Parameter(parameter.half()) for parameter in parameters()]
     give_gradients(of, 1)
     optimizer = Adam(of, **OPTIONS, **options)
-    fused_adam.step(optimizer)
+    assert fused_adam.step(optimizer, lambda: 2.5) == 2.5
     assert asked == [optimizer]
+
+
+def test_the_closure_makes_the_gradients_of_the_step():
+    (parameter,) = of = parameters()[:1]
+    before = parameter.detach().clone()
+    parameter.grad = torch.ones_like(parameter)
+
+    def closure():
+        parameter.grad.neg_()
+        return 2.5
+
+    assert fused_adam.step(Adam(of, **OPTIONS), closure) == 2.5
+    assert (parameter > before * (1 - 0.01 * 0.1)).all()  # weight decay aside, against the gradient
 
 
 def test_fairseq_train_uses_it():

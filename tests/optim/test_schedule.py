@@ -39,8 +39,9 @@ def test_rises_and_falls(monkeypatch):
     assert rates.step_begin_epoch(2) == rates.optimizer.lr == 0
 
 
-@pytest.mark.parametrize("ratio, rates", [(0, [1, 0.5, 0]), (1, [0, 0.5, 0])])
+@pytest.mark.parametrize("ratio, rates", [(0, [1, 0.5, 0]), (1, [0, 0.5, 0]), (0.3, [0, 1, 0]), (0.2, [1, 0.5, 0])])
 def test_without_warmup_or_nothing_else(ratio, rates, monkeypatch):
+    """Or with 0.6 and 0.4 updates of it, which are rounded."""
     schedule_of = schedule(monkeypatch, lr=[1.0], max_epoch=1, warmup_ratio=ratio)
     schedule_of.set_batches(2)
     assert [schedule_of.step_update(number) for number in range(3)] == rates
@@ -49,7 +50,8 @@ def test_without_warmup_or_nothing_else(ratio, rates, monkeypatch):
 @pytest.mark.parametrize(
     "options, message",
     [({"max_epoch": 0}, "give --max-epoch N"), ({"lr": [1.0, 0.5]}, "takes one learning rate"),
-     ({"warmup_ratio": 1.5}, "--warmup-ratio 1.5: must be between 0 and 1")],
+     ({"warmup_ratio": 1.5}, "--warmup-ratio 1.5: must be between 0 and 1"),
+     ({"warmup_ratio": -0.1}, "--warmup-ratio -0.1: must be between 0 and 1")],
 )  # fmt: skip
 def test_refuses(options, message, monkeypatch):
     with pytest.raises(UserError, match=message):
