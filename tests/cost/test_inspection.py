@@ -7,6 +7,8 @@ import re
 import pytest
 from conftest import error_line, write_tokens
 
+from veco_fairseq.cost import inspection
+
 
 def test_shows_what_training_would_do(run, tmp_path, make_root):
     root = make_root(mono=("aa",), bitext=("aa-bb",), lines=10)
@@ -20,8 +22,29 @@ def test_shows_what_training_would_do(run, tmp_path, make_root):
     assert re.search(r"mono +aa +3 +2 +2 +0 +7 +1 \(14\.29%\) +5 +1\.0000", train), train
     assert re.search(r"bitext +aa-bb +2 +- +2 +1 +207 +0 \(0\.00%\) +4 +1\.0000", train), train
     assert re.search(r"aa-bb y: <s> \S+ </s>", train), train
+    assert re.findall(r"  (\S+ [xy]): <s>", train) == ["aa x", "aa y", "aa-bb x", "aa-bb y"] and "<pad>" not in result.stdout
+    assert "bitext: a pass is 2 pairs in 1 batches of 2 to 2 pairs (mean 2.0) of one worker" in train
+    assert "an epoch on one worker is 1 updates of mono + bitext" in train
+    assert (
+        "bitext: validation is 12 pairs in 1 batches of 12 to 12 pairs (mean 12.0) of all workers"
+        in result.stdout.split("valid:")[1]
+    )
     assert re.search(r"veco_tiny: [\d,]+ parameters; with gradients and Adam \d\.\d\d GiB", train), train
     assert re.search(r"memory of a worker on a CPU, about: .* \(a bitext batch of 2 pairs, 4 tokens a side\)", train), train
+
+
+def test_numbers_of_batches_and_bytes():
+    assert inspection._batches([300, 1500, 6], 1806) == "1,806 pairs in 3 batches of 6 to 1,500 pairs (mean 602.0)"
+    assert inspection._gib(1500 * 2**30 + 2**29) == "1,500.50 GiB"
+
+
+def test_the_sides_of_a_table_are_words_on_the_left_and_numbers_on_the_right():
+    rows = [("kind", "name", "pairs"), ("mono", "a", "10"), ("bitext", "aa-bb", "1,000")]
+    assert list(inspection._table(rows)) == [
+        "  kind    name   pairs",
+        "  mono    a         10",
+        "  bitext  aa-bb  1,000",
+    ]
 
 
 def test_generator_of_its_own_embeddings_has_more_parameters(run, make_root):

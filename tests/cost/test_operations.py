@@ -2,8 +2,11 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Counted operations against formulas, and what count_operations.py makes of them."""
 
+import math
 import runpy
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +15,7 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from veco_fairseq.cost.flops import Operations, count_operations, counter
+from veco_fairseq.errors import UserError
 
 
 def counted(function) -> int:
@@ -54,15 +58,38 @@ def test_batches_have_the_size_that_the_run_gave_them(tmp_path, monkeypatch):
         make_dictionary(mask=False).save(str(tmp_path / f"dict.{lang}.txt"))
         write_tokens(tmp_path / f"train.aa-bb.{lang}", [[5, 6, 7]] * 12)  # and </s>
 
+    state = {}
+
     def operations(*size):
         words = [str(tmp_path), "--arch", "transformer_tiny", *size]
         cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
-        state = {"cfg": cfg, "optimizer_history": [{"num_updates": 5}]}
+        state.update(cfg=cfg, optimizer_history=[{"num_updates": 3}, {"num_updates": 5}])
         monkeypatch.setattr("fairseq.checkpoint_utils.load_checkpoint_to_cpu", lambda path: state)
-        return count_operations("a.pt").per_update
+        found = count_operations("a.pt")
+        assert (found.updates, found.error) == (5, 0)
+        return found.per_update
 
-    of_two = operations("--max-tokens", "48", "--batch-size", "2")
-    assert operations("--max-tokens", "48", "--batch-size", "4") == operations("--max-tokens", "16") == 2 * of_two > 0
+    of_four = operations("--max-tokens", "48", "--batch-size", "4")
+    assert of_four == operations("--max-tokens", "16") == 2 * operations("--max-tokens", "48", "--batch-size", "2") > 0
+    monkeypatch.setattr("fairseq.tasks.fairseq_task.FairseqTask.train_step", lambda *_, **__: None)
+    # Of six batches with 1 to 6 operations the mean has the standard error sqrt(3.5 / 6); of the first and the fourth, 1.5.
+    for sample, batches, error in ((20, [1, 2, 3, 4, 5, 6], (3.5 / 6) ** 0.5), (2, [1, 4], 1.5), (1, [2], math.nan)):
+        totals = iter(batches)
+        fake = SimpleNamespace(get_total_flops=lambda totals=totals: next(totals))
+        monkeypatch.setattr("veco_fairseq.cost.flops.counter", lambda fake=fake: nullcontext(fake))
+        found = count_operations("a.pt", sample)
+        assert (found.per_update, found.error) == pytest.approx((sum(batches) / len(batches), error), nan_ok=True)
+        assert next(totals, None) is None
+
+
+def test_what_cannot_be_counted(tmp_path, monkeypatch):
+    state = {"cfg": SimpleNamespace(task=SimpleNamespace(data=f"{tmp_path}:nowhere")), "optimizer_history": []}
+    monkeypatch.setattr("fairseq.checkpoint_utils.load_checkpoint_to_cpu", lambda path: state)
+    with pytest.raises(UserError, match="a.pt: was not trained, so there is nothing to count"):
+        count_operations("a.pt")
+    state["optimizer_history"] = [{"num_updates": 5}]
+    with pytest.raises(UserError, match="a.pt: was trained on nowhere, which is not there: run this command in the training's"):
+        count_operations("a.pt")
 
 
 def test_the_total_is_what_is_printed_last(monkeypatch, capsys):
