@@ -9,6 +9,9 @@ import shutil
 import pytest
 import torch
 from conftest import REPOSITORY, error_line
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks import setup_task
 from support.directions import MANY, SIZES
 from support.here import run_here
 from support.training import logged
@@ -178,6 +181,26 @@ def test_what_is_validated_may_lack_a_direction(directions, run, tmp_path):
     assert {key for key in logged(result, "valid")[-1] if "-" in key} == {
         f"valid_{name}_{key}" for name in ("aa-bb", "bb-aa") for key in ("loss", "ppl")
     }
+
+
+def test_what_a_set_is_made_with(directions, tmp_path):
+    """To train: the seed, --alpha and the epoch's part of the data; to validate: all of the first part, as it is."""
+    second = tmp_path / "second"
+    shutil.copytree(directions, second)
+    for lang in ("aa", "bb"):
+        shutil.copyfile(second / f"valid.aa-bb.{lang}.bin", second / f"train.aa-bb.{lang}.bin")
+        shutil.copyfile(second / f"valid.aa-bb.{lang}.idx", second / f"train.aa-bb.{lang}.idx")
+    words = [f"{directions}:{second}", *MANY, "--max-tokens", "300", "--seed", "7", "--alpha", "0", "--lang-pairs", "aa-bb,aa-cc"]
+    words[words.index("--user-dir") + 1] = str(REPOSITORY / "veco_fairseq")
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
+    task = setup_task(cfg.task)
+    pairs = []
+    for split, epoch in (("train", 1), ("train", 2), ("train", 3), ("valid", 2)):
+        task.load_dataset(split, epoch=epoch)
+        pairs.append(list(task.dataset(split).pairs_of))
+    assert pairs == [[90, 25], [20, 25], [90, 25], [20, 11]]
+    assert task.dataset("train").seed == 7
+    assert list(task.dataset("train").draws) == [58, 57] and task.dataset("valid").draws is None  # of 115
 
 
 @pytest.mark.slow

@@ -270,13 +270,24 @@ def test_what_cannot_be_trained(folder, pretrained, tmp_path):
             "data": tmp_path / "empty", "nlu_task": "tagging"
         },
         "has no train set of fr; there is en": {"train_langs": "fr"},
-        "--max-length 100: must be at least 196": {"nlu_task": "span", "max_length": 100},
+        "--max-length 195: must be at least 196": {"nlu_task": "span", "max_length": 195},
+        "--max-length 7: must be at least 8": {"max_length": 7},
         "nowhere: has no dict.txt and sentencepiece.bpe.model": {"vocabulary": "nowhere"},
         "has no test set of de; there is en": {"split": "test", "valid_langs": "de"},
     }.items():  # fmt: skip
         (tmp_path / "empty").mkdir(exist_ok=True)
         with pytest.raises(UserError, match=re.escape(message)):
             load(**{"data": data, **given})
+    setup(data, pretrained, tmp_path, nlu_task="span", max_length=196)
+    setup(data, pretrained, tmp_path, max_length=8)
+    tiny = {"_name": "veco_nlu_tiny", "encoder_layers": 1, "encoder_embed_dim": 8, "max_positions": 128}
+    for message, given, of_model in (
+        ("--max-length 129: the model has 128 positions", {"max_length": 129}, {}),
+        ("--init-from: is for pre-training: give --finetune-from-model", {}, {"init_from": "xlmr"}),
+        ("--freeze-backbone-updates: is for pre-training: give", {}, {"freeze_backbone_updates": 3}),
+    ):
+        with pytest.raises(UserError, match=message):
+            setup(data, pretrained, tmp_path, **given).build_model(Namespace(**tiny, **of_model))
     (data / "dev-en.tsv").write_text("".join(f"{sentence}\t{sentence}\n" for sentence in SENTENCES))
     with pytest.raises(UserError, match="dev-en.tsv: has no labels or answers to choose a checkpoint by"):
         load(data, split="valid")
