@@ -190,6 +190,8 @@ def test_what_a_set_is_made_with(directions, tmp_path):
     for lang in ("aa", "bb"):
         shutil.copyfile(second / f"valid.aa-bb.{lang}.bin", second / f"train.aa-bb.{lang}.bin")
         shutil.copyfile(second / f"valid.aa-bb.{lang}.idx", second / f"train.aa-bb.{lang}.idx")
+    for file in second.glob("valid.*"):
+        file.unlink()
     words = [f"{directions}:{second}", *MANY, "--max-tokens", "300", "--seed", "7", "--alpha", "0", "--lang-pairs", "aa-bb,aa-cc"]
     words[words.index("--user-dir") + 1] = str(REPOSITORY / "veco_fairseq")
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
