@@ -1,0 +1,242 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What a training goes on from, and what it is told by signals and keeps of its count, function by function."""
+
+import os
+import signal
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from veco_fairseq.checkpoints.reading import DamagedCheckpoint
+from veco_fairseq.compat import checkpoints, plateau, stopping
+from veco_fairseq.errors import UserError
+
+
+@pytest.fixture
+def trainer(tmp_path, monkeypatch):
+    """A trainer with checkpoints beside each other, the newest first, and what its loading does by the file's name."""
+    for age, name in enumerate(("checkpoint_last.pt", "checkpoint_best.pt", "checkpoint1.pt")):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    whole = SimpleNamespace(checkpoint=SimpleNamespace(save_dir=str(tmp_path)), model=SimpleNamespace(_name="veco_tiny"))
+    trainer = SimpleNamespace(cfg=whole, checkpoint_suffix="", task=None, optimizer=SimpleNamespace(optimizer=None), fails={})
+    trainer.tried = []
+
+    def load(trainer, path, reset=False, **options):
+        name = os.path.basename(path)
+        trainer.tried.append((name, reset))
+        if name in trainer.fails:
+            raise trainer.fails[name]
+        checkpoints._task_state_of[path] = {"of": name}
+        return {"from": name, **options}
+
+    monkeypatch.setattr(checkpoints, "_fairseq_trainer_load_checkpoint", load)
+    monkeypatch.setattr(checkpoints, "check_moments", lambda path, optimizer: None)
+    return trainer
+
+
+def damaged(name):
+    return DamagedCheckpoint(f"{name}: cannot be read")
+
+
+def test_the_newest_checkpoint_that_can_be_read_replaces_the_last_one(trainer, tmp_path, caplog):
+    trainer.fails = {name: damaged(name) for name in ("checkpoint_last.pt", "checkpoint_best.pt")}
+    last = str(tmp_path / "checkpoint_last.pt")
+    assert checkpoints.trainer_load_checkpoint(trainer, last, True, more=3) == {"from": "checkpoint1.pt", "more": 3}
+    assert trainer.tried == [(f"checkpoint{name}.pt", True) for name in ("_last", "_best", "1")]
+    told = [record.getMessage().removeprefix("DAMAGED CHECKPOINT: ") for record in caplog.records]
+    assert told == [f"checkpoint_last.pt: cannot be read; resuming from {tmp_path}/checkpoint_best.pt instead",
+                    f"checkpoint_best.pt: cannot be read; resuming from {tmp_path}/checkpoint1.pt instead"]  # fmt: skip
+    trainer.fails["checkpoint1.pt"] = damaged("checkpoint1.pt")
+    with pytest.raises(DamagedCheckpoint, match=r"checkpoint1\.pt"):
+        checkpoints.trainer_load_checkpoint(trainer, last)
+
+
+def test_nothing_replaces_a_checkpoint_that_was_asked_for(trainer, tmp_path):
+    trainer.fails = {"checkpoint_best.pt": damaged("checkpoint_best.pt")}
+    with pytest.raises(DamagedCheckpoint):
+        checkpoints.trainer_load_checkpoint(trainer, str(tmp_path / "checkpoint_best.pt"))
+    with pytest.raises(UserError, match=r"none\.pt: no such checkpoint to start from: check --restore-file"):
+        checkpoints.trainer_load_checkpoint(trainer, str(tmp_path / "none.pt"))
+    assert trainer.tried == [("checkpoint_best.pt", False)]
+    assert checkpoints.older_checkpoints(str(tmp_path / "none"), "none/checkpoint_last.pt") == []
+
+
+def test_a_worker_with_a_file_of_its_own_begins_anew_where_there_is_none(trainer, tmp_path):
+    trainer.checkpoint_suffix = "-shard1"
+    checkpoints.trainer_load_checkpoint(trainer, str(tmp_path / "checkpoint_last-shard1.pt"))
+    with pytest.raises(UserError, match="no such checkpoint to start from"):
+        trainer.checkpoint_suffix = ""
+        checkpoints.trainer_load_checkpoint(trainer, str(tmp_path / "checkpoint_last-shard1.pt"))
+
+
+def test_a_task_takes_over_what_the_file_that_was_read_has(trainer, tmp_path):
+    taken = []
+    trainer.task = SimpleNamespace(resume_task_state=lambda *arguments: taken.append(arguments))
+    trainer.fails = {"checkpoint_last.pt": damaged("checkpoint_last.pt")}
+    checkpoints.trainer_load_checkpoint(trainer, str(tmp_path / "checkpoint_last.pt"))
+    assert taken == [({"of": "checkpoint_best.pt"}, str(tmp_path / "checkpoint_best.pt"))]
+    assert trainer.cfg.checkpoint.load_checkpoint_on_all_dp_ranks is True
+
+
+def test_an_error_of_another_kind_is_told_as_what_it_is(trainer, tmp_path):
+    """What fairseq and PyTorch say of the state, and our own refusals, of which no other checkpoint is taken."""
+    last = str(tmp_path / "checkpoint_last.pt")
+    state = {"weight": torch.ones(2, 3), "weights": torch.ones(1)}
+    try:
+        torch.nn.Linear(3, 4).load_state_dict(state)
+    except RuntimeError as error:
+        trainer.fails = {"checkpoint_last.pt": error}
+    with pytest.raises(UserError) as caught:
+        checkpoints.trainer_load_checkpoint(trainer, last)
+    assert str(caught.value).endswith(
+        "missing bias; unexpected weights; other shapes: weight [2, 3] in the file, [4, 3] here; give the options that it was "
+        "trained with, or another --save-dir"
+    )
+    for error in (UserError("refused"), AssertionError("--sampling-topk requires --sampling")):
+        trainer.fails = {"checkpoint_last.pt": error}
+        with pytest.raises(type(error)) as caught:
+            checkpoints.trainer_load_checkpoint(trainer, last)
+        assert caught.value is error
+    trainer.fails = {"checkpoint_last.pt": KeyError("last_optimizer_state")}
+    with pytest.raises(UserError, match=r"checkpoint_last\.pt: .*last_optimizer_state.*begin again in another --save-dir"):
+        checkpoints.trainer_load_checkpoint(trainer, last)
+    assert len(trainer.tried) == 4
+
+
+def test_the_first_names_that_do_not_fit_are_told_and_the_others_counted():
+    def error(**tensors):
+        with pytest.raises(RuntimeError) as caught:
+            torch.nn.Linear(1, 1, bias=False).load_state_dict({"weight": torch.ones(1, 1), **tensors})
+        return caught.value
+
+    one = torch.ones(1)
+    assert checkpoints.misfit(error(a=one, b=one)) == "unexpected a, b"
+    assert checkpoints.misfit(error(a=one, b=one, c=one)) == "unexpected a, b and 1 more"
+    assert checkpoints.misfit(Exception("Error(s) in loading state_dict for A:\n\tit is  bad")) == (
+        "Error(s) in loading state_dict for A: it is bad"
+    )
+    assert checkpoints.misfit(Exception("it is bad")) is None
+
+
+def test_every_size_that_differs_is_named():
+    there = {
+        "encoder_layers": 3,
+        "decoder_layers": 2,
+        "encoder_embed_dim": 16,
+        "encoder_ffn_embed_dim": 32,
+        "encoder_attention_heads": 4,
+    }
+    here = SimpleNamespace(_name="a", **{name: number + 1 for name, number in there.items()})
+    checkpoints._model_of["x.pt"] = SimpleNamespace(_name="a", **there)
+    assert checkpoints.misfit_message("x.pt", here, "bad", True) == (
+        "x.pt: does not fit the chosen model (--arch a in the file, a here; --encoder-layers 3 in the file, 4 here; "
+        "--decoder-layers 2 in the file, 3 here; --encoder-embed-dim 16 in the file, 17 here; --encoder-ffn-embed-dim 32 in the "
+        "file, 33 here; --encoder-attention-heads 4 in the file, 5 here): bad; give the options that it was trained with, or "
+        "another --save-dir"
+    )
+    del checkpoints._model_of["x.pt"]
+
+
+def test_an_ensemble_that_does_not_fit_is_named(monkeypatch):
+    def load(filenames, *args, **kwargs):
+        raise RuntimeError("Error(s) in loading state_dict for A: it is bad")
+
+    monkeypatch.setattr(checkpoints, "_fairseq_load_model_ensemble_and_task", load)
+    with pytest.raises(UserError, match=r"^a\.pt, b\.pt: Error\(s\)"):
+        checkpoint_utils.load_model_ensemble_and_task(["a.pt", "b.pt"])
+
+
+def test_a_figure_that_validation_does_not_have_cannot_be_the_best(monkeypatch):
+    cfg = SimpleNamespace(checkpoint=SimpleNamespace(best_checkpoint_metric="bleu"))
+    monkeypatch.setattr(checkpoints, "_fairseq_get_valid_stats", lambda cfg, trainer, stats, *more: [stats, *more])
+    with pytest.raises(UserError, match="^--best-checkpoint-metric bleu: validation has loss, ppl$"):
+        checkpoints.get_valid_stats(cfg, None, {"loss": 2.5, "ppl": 6})
+    assert checkpoints.get_valid_stats(cfg, None, {"bleu": 31.5}, "extra") == [{"bleu": 31.5}, "extra"]
+
+
+# The count of --patience, and the signals
+
+
+@pytest.mark.parametrize("patience, runs, ended", [
+    (2, 1, False), (2, 2, True), (3, 4, True), (1, None, False), (0, 0, False), (-1, 5, False),
+])  # fmt: skip
+def test_patience_that_has_ended_a_training(monkeypatch, patience, runs, ended):
+    monkeypatch.setattr(stopping, "early_stopping", lambda: SimpleNamespace(**({} if runs is None else {"num_runs": runs})))
+    limits = SimpleNamespace(max_update=0, max_epoch=0, stop_time_hours=0)
+    cfg = SimpleNamespace(optimization=limits, checkpoint=SimpleNamespace(patience=patience))
+    found = stopping.finished(SimpleNamespace(cfg=cfg, get_num_updates=lambda: 9), 2)
+    assert found == (f"--patience {patience}" if ended else None)
+
+
+def test_the_count_of_patience_is_saved_as_plain_numbers(monkeypatch):
+    """A metric may be numpy's number, which a checkpoint that is read safely could not hold."""
+    count = SimpleNamespace(best=np.float64(31.25), num_runs=np.int64(2))
+    saved = []
+    monkeypatch.setattr(stopping, "early_stopping", lambda: count)
+    monkeypatch.setattr(stopping, "_fairseq_trainer_save_checkpoint", lambda trainer, *arguments: saved.append(arguments))
+    stopping.trainer_save_checkpoint(None, "a.pt", {"epoch": 3})
+    ((name, state),) = saved
+    assert (name, state) == ("a.pt", {"epoch": 3, "early_stopping": {"best": 31.25, "num_runs": 2}})
+    assert [type(value) for value in state["early_stopping"].values()] == [float, int]
+
+
+@pytest.mark.parametrize("first, second, seconds, killed", [
+    ("SIGINT", "SIGINT", 1.5, True), ("SIGINT", "SIGINT", 0.5, False), ("SIGTERM", "SIGINT", 1.5, True),
+    ("SIGTERM", "SIGTERM", 1.5, False), ("SIGINT", "SIGTERM", 1.5, False),
+])  # fmt: skip
+def test_only_a_later_ctrl_c_ends_at_once(monkeypatch, first, second, seconds, killed):
+    """SLURM repeats SIGTERM; and the exit code is that of the first signal."""
+    clock, sent, handlers = [50.0], [], []
+    monkeypatch.setattr(stopping, "_told", {"number": 0, "since": 0.0})
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(os, "kill", lambda *arguments: sent.append(arguments))
+    monkeypatch.setattr(signal, "signal", lambda *arguments: handlers.append(arguments))
+    first, second = signal.Signals[first], signal.Signals[second]
+    stopping.note(first, None)
+    clock[0] += seconds
+    stopping.note(second, None)
+    assert stopping._told["number"] == first
+    assert sent == ([(os.getpid(), second)] if killed else [])
+    assert handlers == ([(second, signal.SIG_DFL)] if killed else [])
+
+
+@pytest.mark.parametrize("no_save", [False, True])
+def test_a_signal_saves_before_what_is_due(monkeypatch, caplog, no_save):
+    done = []
+    monkeypatch.setattr(stopping, "_told", {"number": signal.SIGTERM, "since": 0.0})
+    monkeypatch.setattr(stopping, "_fairseq_validate_and_save", lambda *arguments: done.append("validate"))
+    monkeypatch.setattr(checkpoint_utils, "save_checkpoint", lambda *arguments: done.append("save"))
+    cfg = SimpleNamespace(checkpoint=SimpleNamespace(no_save=no_save))
+    trainer = SimpleNamespace(data_parallel_world_size=1, get_num_updates=lambda: 7)
+    with pytest.raises(SystemExit) as end:
+        stopping.validate_and_save(cfg, trainer, None, None, ["valid"], True)
+    assert end.value.code == 143 and done == ["save", "validate"]
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message == ("SIGTERM: ended, and nothing saved (--no-save)" if no_save
+                       else "SIGTERM: saved after update 7; the same command goes on from here")  # fmt: skip
+
+
+def test_the_other_workers_of_a_refused_training_end_with_1(monkeypatch):
+    cfg = SimpleNamespace(no_save=False)
+    trainer = SimpleNamespace(cfg=SimpleNamespace(distributed_training=None))
+    monkeypatch.setattr(stopping.distributed_utils, "is_master", lambda cfg: False)
+    monkeypatch.setattr(stopping, "highest", lambda trainer, number: 1.0)
+    with pytest.raises(SystemExit) as end:
+        stopping.load_checkpoint(cfg, trainer)
+    assert end.value.code == 1
+
+
+@pytest.mark.parametrize("place, steps", [
+    ({"epoch": 3, "iterations_in_epoch": 0}, [(2, 7.5)]), ({"epoch": 3}, [(2, 7.5)]), ({"epoch": 3, "iterations_in_epoch": 4}, []),
+])  # fmt: skip
+def test_only_an_epoch_that_has_ended_tells_a_plateau_its_loss(place, steps):
+    found = []
+    trainer = SimpleNamespace(lr_step=lambda *arguments: found.append(arguments))
+    plateau.end_epoch_of({"train_iterator": place, "val_loss": 7.5}, trainer)
+    assert found == steps

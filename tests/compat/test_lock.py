@@ -1,0 +1,101 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The file that keeps a second training out of a folder."""
+
+import errno
+import fcntl
+import os
+import socket
+
+import pytest
+
+from veco_fairseq.compat import lock
+from veco_fairseq.errors import UserError
+
+
+@pytest.fixture
+def file(tmp_path):
+    """The file of a folder, which this process locks at most for the time of a test."""
+    yield tmp_path.resolve() / lock.LOCK_NAME
+    lock._release(tmp_path.resolve() / lock.LOCK_NAME)
+
+
+def refused_elsewhere(folder) -> bool:
+    """Whether another process may not lock the folder."""
+    if (child := os.fork()) == 0:
+        lock._held.clear()
+        try:
+            lock.lock_folder(folder)
+        except UserError:
+            os._exit(7)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_it_names_the_process_and_can_be_locked_twice_by_it(tmp_path, file):
+    """What a killed training has left there goes."""
+    file.write_text("123456789 a-host-with-a-long-name.example.org\n")
+    lock.lock_folder(tmp_path)
+    descriptor = lock._held[file]
+    lock.lock_folder(str(tmp_path / "." / "x" / ".."))
+    assert lock._held[file] == descriptor and refused_elsewhere(tmp_path)
+    assert file.read_text() == f"{os.getpid()} {socket.gethostname()}\n"  # at last: whoever closes the file unlocks it
+    lock._release(file)
+    lock._release(file)
+    assert not file.exists() and file not in lock._held and not refused_elsewhere(tmp_path)
+
+
+def test_others_may_read_whose_it_is(tmp_path, file):
+    before = os.umask(0o022)
+    lock.lock_folder(tmp_path)
+    os.umask(before)
+    assert file.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_user_may_remove_it(tmp_path, file):
+    lock.lock_folder(tmp_path)
+    file.unlink()
+    lock._release(file)
+    assert file not in lock._held
+
+
+def test_a_file_system_without_locks_is_told(tmp_path, file, monkeypatch, caplog):
+    opened, closed = [], []
+
+    def no_locks(descriptor, how):
+        opened.append(descriptor)
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    close = os.close
+    monkeypatch.setattr(fcntl, "lockf", no_locks)
+    monkeypatch.setattr(os, "close", lambda descriptor: (closed.append(descriptor), close(descriptor)))
+    lock.lock_folder(tmp_path)
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message == f"{tmp_path}: cannot be locked ({os.strerror(errno.ENOLCK)}): start no second training into it"
+    assert closed == opened and file not in lock._held
+
+
+@pytest.mark.parametrize("made_anew", [False, True], ids=["gone", "another's"])
+def test_a_file_that_its_holder_has_just_removed_is_made_anew(tmp_path, file, monkeypatch, made_anew):
+    """Between the opening and the lock: the lock of a file without a name would keep nobody out."""
+    lockf, tries = fcntl.lockf, []
+
+    def removed_at_first(descriptor, how):
+        if not tries:
+            file.unlink()
+            if made_anew:
+                file.write_text("")
+        tries.append(how)
+        lockf(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "lockf", removed_at_first)
+    lock.lock_folder(tmp_path)
+    assert len(tries) == 2 and os.path.samestat(os.fstat(lock._held[file]), file.stat())
+
+
+@pytest.mark.parametrize("content, words", [
+    ("", "another process"), ("12\n", "another process"), ("12 node7\n", "process 12 on node7"), ("12 here\n", "process 12"),
+])  # fmt: skip
+def test_the_holder_is_told_as_far_as_it_is_known(monkeypatch, content, words):
+    monkeypatch.setattr(socket, "gethostname", lambda: "here")
+    assert lock._in_words(content.split()) == words

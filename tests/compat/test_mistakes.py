@@ -1,0 +1,76 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The one line for each mistake that fairseq's and PyTorch's words tell, and what is said where a user interrupts."""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from veco_fairseq.compat import mistakes
+
+AGAIN = "if memory ran out, lower --num-workers; start the same command again, and it goes on from its last checkpoint"
+
+
+# Their words as they are in fairseq 0.12.3.1 and PyTorch, and ours.
+@pytest.mark.parametrize("words, line", [
+    ("Must specify batch size either with --max-tokens or --batch-size", "no batch size: give --max-tokens N"),
+    ("--path required for generation!", "no model: give --path CHECKPOINT"),
+    ("Model file not found: a/b.pt", "a/b.pt: no such checkpoint: check --path"),
+    ("--finetune-from-model a/b.pt does not exist", "a/b.pt: no such checkpoint: check --finetune-from-model"),
+    ("Dataset not found: valid (a/b)", "a/b: has no valid data of these languages: check the folder, -s and -t, or make it "
+     "with fairseq-preprocess"),
+    ("Could not infer language pair, please provide it explicitly",
+     "the data folder names no pair of languages: check it, or give -s LANG -t LANG"),
+    ("Criterion does not match; please reset the optimizer (--reset-optimizer). CamlmCriterion vs NluCriterion",
+     "the checkpoint was trained with CamlmCriterion, not NluCriterion: give the same one, or --reset-optimizer"),
+    ("Optimizer does not match; please reset the optimizer (--reset-optimizer). FairseqAdam vs SGD",
+     "the checkpoint was trained with FairseqAdam, not SGD: give the same one, or --reset-optimizer"),
+    ("'NoneType' object has no attribute 'xla_device'", "--bf16 is for TPUs in fairseq: give --autocast bf16 in pre-training "
+     "and understanding, and --amp elsewhere"),
+    ("DataLoader worker (pid 4321) is killed by signal: Killed. ", f"the data loader's process 4321 was killed (Killed): {AGAIN}"),
+    ("DataLoader worker (pid(s) 12, 34) exited unexpectedly", f"the data loader's process 12, 34 was killed: {AGAIN}"),
+    ("gradients are Nan/Inf", "the gradients became NaN or infinite: lower --lr or raise --warmup-updates, and go on from a "
+     "checkpoint before"),
+    ("--share-all-embeddings requires a joined dictionary", "the two languages' dict.LANG.txt differ, but this model has one "
+     "for both: make the data with --srcdict and --tgtdict of the model, or --joined-dictionary"),
+    ("'list' object has no attribute 'split'", "--encoder-layers-to-keep and --decoder-layers-to-keep do not work in this "
+     "version of fairseq: leave them out; veco convert chooses layers"),
+    ("Size of sample #7 is invalid (=(2000, 3)) since max_positions=(1024, 1024), skip this example with --skip-invalid",
+     "sentence 7 of the data, counted from 0, has (2000, 3) tokens, but the model takes (1024, 1024): shorten it, or give "
+     "--skip-invalid-size-inputs-valid-test"),
+    ("Unknown post_process option:\n x", "--remove-bpe x: fairseq does not know such pieces: give sentencepiece, subword_nmt or "
+     "another of its kinds"),
+    ("--sampling requires --nbest to be equal to --beam", "--sampling requires --nbest to be equal to --beam: leave out one of "
+     "them, or give what is missing"),
+    ("Valid paths ['a'] will be ignored. Give b:c.", "Valid paths ['a'] will be ignored. Give b:c."),
+    ("'dict' object has no attribute 'split'", None), ("a sum of --beam", None), ("--Beam is", None),
+])  # fmt: skip
+def test_each_mistake_has_its_line(words, line):
+    assert mistakes.mistake(RuntimeError(words)) == line
+
+
+def test_only_a_workers_error_is_its_last_line():
+    """The text of a spawned worker's error is its traceback, whose other lines are no message."""
+
+    class ProcessRaisedException(Exception):
+        pass
+
+    text = "\n-- Process 1 terminated with the following error:\n--path required for generation!\nKeyError: 'a'\n"
+    assert mistakes.mistake(ProcessRaisedException(text)) is None
+    assert mistakes.mistake(ProcessRaisedException(text + "AssertionError: --path required for generation!\n")) == (
+        "no model: give --path CHECKPOINT"
+    )
+    assert mistakes.mistake(AssertionError("--path required for generation!\nand more")) == "no model: give --path CHECKPOINT"
+
+
+def test_numpys_numbers_are_written_as_numbers():
+    words = f"Size of sample #{np.int64(3)!r} is invalid (=({np.int64(12)!r}, 4)) since max_positions=8, skip this example"
+    assert re.search("sentence 3 .* has .12, 4. tokens, but the model takes 8:", mistakes.mistake(Exception(words)))
+
+
+def test_ctrl_c_before_a_training_is_no_error(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/some/where/fairseq-generate"])
+    mistakes.one_line_errors(pytest.fail)(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert capsys.readouterr().err == "fairseq-generate: interrupted\n"
