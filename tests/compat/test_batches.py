@@ -1,0 +1,116 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The batches of a training that goes on: of which epoch they are made, and in which order they come."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.data.iterators import EpochBatchIterator
+
+from veco_fairseq.compat import batches
+
+
+@pytest.mark.parametrize("options, made", [
+    ({}, [(1, True)]),  # as a whole run has made it
+    ({"update_epoch_batch_itr": True}, [(4, True)]),
+    ({"disable_iterator_cache": True}, [(4, True)]),
+    ({"can_reuse": False}, [(1, True), (4, False)]),  # which is known once the data are loaded
+    ({"load_dataset": False}, [(1, False)]),
+    ({"load_dataset": False, "can_reuse": False}, [(4, False)]),
+])  # fmt: skip
+def test_the_epoch_whose_batches_a_resumed_training_makes(monkeypatch, options, made):
+    found, epochs = [], []
+    chosen = {
+        "update_epoch_batch_itr": False,
+        "disable_iterator_cache": False,
+        "can_reuse": True,
+        "load_dataset": True,
+        **options,
+    }
+
+    def make(trainer, epoch, *args, load_dataset, **more):
+        found.append((epoch, load_dataset))
+        assert args == ("x",) and set(more) == {"disable_iterator_cache"}
+        data = SimpleNamespace(set_epoch=epochs.append)
+        return SimpleNamespace(epoch=epoch, dataset=data, _cur_epoch_itr=None, _next_epoch_itr=None)
+
+    monkeypatch.setattr(batches, "_fairseq_get_train_iterator", make)
+    task = SimpleNamespace(
+        dataset={"train7": "data"}.get, can_reuse_epoch_itr=lambda data: chosen["can_reuse"] and data == "data"
+    )
+    cfg = SimpleNamespace(update_epoch_batch_itr=chosen["update_epoch_batch_itr"], train_subset="train7")
+    trainer = SimpleNamespace(cfg=SimpleNamespace(dataset=cfg), task=task, lr_scheduler=None)
+    kept = {name: chosen[name] for name in ("load_dataset", "disable_iterator_cache")}
+    assert batches.get_train_iterator(trainer, 4, "x", **kept).epoch == 4
+    assert found == made and epochs == ([] if len(made) == 2 else [4])
+
+
+def test_the_iterator_of_the_epoch_before_stays_as_it_is(monkeypatch):
+    for going in ("_cur_epoch_itr", "_next_epoch_itr"):
+        old = SimpleNamespace(**{"epoch": 3, "_cur_epoch_itr": None, "_next_epoch_itr": None, going: "its batches"})
+        monkeypatch.setattr(batches, "_fairseq_get_train_iterator", lambda *args, old=old, **more: old)
+        cfg = SimpleNamespace(update_epoch_batch_itr=False, train_subset="train")
+        task = SimpleNamespace(dataset=lambda name: None, can_reuse_epoch_itr=lambda data: True)
+        trainer = SimpleNamespace(cfg=SimpleNamespace(dataset=cfg), task=task, lr_scheduler=None)
+        assert batches.get_train_iterator(trainer, 4) is old and old.epoch == 3
+
+
+class Numbers(torch.utils.data.TensorDataset):
+    """A data set that fairseq asks to read ahead, as only such a one can have --fix-batches-to-gpus."""
+
+    supports_prefetch = True
+
+    def prefetch(self, indices):
+        pass
+
+
+def epochs(**options):
+    numbers = Numbers(torch.arange(12))
+    return EpochBatchIterator(
+        numbers, lambda items: int(items[0][0]), [[number] for number in range(12)], seed=3, num_shards=2, **options
+    )
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_a_resumed_epoch_goes_on_with_the_workers_own_batches(fixed):
+    """With --fix-batches-to-gpus these are the same in every epoch; else each epoch deals them anew."""
+    whole = epochs(shard_id=1)
+    list(whole.next_epoch_itr(shuffle=True, fix_batches_to_gpus=fixed))
+    second = whole.next_epoch_itr(shuffle=True, fix_batches_to_gpus=fixed)
+    first = [next(second), next(second)]
+    state = whole.state_dict()
+    assert state["fix_batches_to_gpus"] is fixed and state["iterations_in_epoch"] == 2
+    rest = list(second)
+    assert (set(first + rest) == set(range(1, 12, 2))) == fixed
+    resumed = epochs(shard_id=1)
+    resumed.load_state_dict(state)
+    assert list(resumed.next_epoch_itr(shuffle=True, fix_batches_to_gpus=fixed)) == rest
+    assert "made_from" not in whole.state_dict()
+
+
+def test_the_order_of_an_epoch_is_the_one_that_was_asked_for():
+    """--curriculum's first epochs are in order, and one loader is kept for all."""
+    iterator = epochs(shard_id=0, reuse_dataloader=True, num_workers=0)
+    assert list(iterator.next_epoch_itr(shuffle=False)) == [0, 2, 4, 6, 8, 10]
+    assert list(iterator.next_epoch_itr(shuffle=True)) != [0, 2, 4, 6, 8, 10]
+    assert list(iterator.next_epoch_itr(shuffle=False)) == [0, 2, 4, 6, 8, 10]
+
+
+def test_what_an_older_checkpoint_does_not_tell_is_not_compared():
+    begun = epochs(shard_id=0)
+    next(begun.next_epoch_itr(shuffle=False))
+    state = begun.state_dict()
+    del state["made_from"]["--seed"], state["fix_batches_to_gpus"]
+    other = epochs(shard_id=0)
+    other.seed = 4
+    other.load_state_dict(state)
+    assert other.fix_batches_to_gpus is False
+    del state["made_from"]
+    epochs(shard_id=0).load_state_dict(state)
+
+
+def test_one_batch_is_made_of_what_is_left_and_none_of_nothing():
+    assert [list(batch) for batch in batches.batch_by_size(iter([]), lambda number: 3, max_tokens=9)] == []
+    found = batches.batch_by_size(iter([4, 2, 0]), lambda number: 3, max_tokens=6, required_batch_size_multiple=1)
+    assert [list(batch) for batch in found] == [[4, 2], [0]]
