@@ -171,7 +171,7 @@ def test_copy_of_last_checkpoint_is_whole_or_the_old_one(tmp_path, monkeypatch):
     assert last.read_bytes() == b"old"
     assert len(os.listdir(tmp_path)) == 2
     identity = last.stat().st_ino
-    assert PathManager.copy(str(source), str(last), overwrite=True)
+    assert PathManager.copy(str(source), str(last), overwrite=True) == str(last)
     assert last.read_bytes() == b"new"
     assert last.stat().st_ino != identity  # another file took its name; the old one was never written into
     assert len(os.listdir(tmp_path)) == 2
@@ -214,6 +214,9 @@ def test_tied_tensors_are_saved_as_one(dtype):
     moved = utils.move_to_cpu({"a": table, "b": table.detach(), "part": table[1:], "count": torch.tensor(3)})
     assert moved["a"].data_ptr() == moved["b"].data_ptr() and moved["a"].dtype == torch.float32
     assert moved["part"].shape == (3, 3) and moved["count"] == 3
+    square = torch.arange(4, dtype=dtype).view(2, 2)
+    moved = utils.move_to_cpu([square, square.t(), square[0], square[1]])  # of one memory, and not the same
+    assert [tensor.tolist() for tensor in moved] == [[[0, 1], [2, 3]], [[0, 2], [1, 3]], [0, 1], [2, 3]]
 
 
 def test_the_line_for_another_model_names_the_options_that_differ(monkeypatch):

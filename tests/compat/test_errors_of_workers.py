@@ -70,13 +70,16 @@ def test_a_worker_out_of_memory_ends_all(monkeypatch, number):
     monkeypatch.setattr(workers, "_fairseq_trainer_train_step", lambda trainer, samples, raise_oom: raise_oom)
     trainer = SimpleNamespace(data_parallel_world_size=number)
     assert workers.trainer_train_step(trainer, []) == (number > 1)
+    assert workers.trainer_train_step(trainer, [], raise_oom=True) is True
 
 
 @pytest.mark.parametrize(("task", "asked", "given"), [
     (CamlmTask, "pytorch_ddp", "legacy_ddp"),
+    (CamlmTask, "c10d", "legacy_ddp"),
     (CamlmTask, "no_c10d", "no_c10d"),
+    (CamlmTask, "legacy_ddp", "legacy_ddp"),
     (TranslationTask, "pytorch_ddp", "pytorch_ddp"),
-], ids=["ours", "ours, chosen", "fairseq's"])  # fmt: skip
+], ids=["ours", "ours, old name", "ours, chosen", "ours, legacy", "fairseq's"])  # fmt: skip
 def test_ddp_backend(monkeypatch, task, asked, given):
     monkeypatch.setattr(workers, "_fairseq_trainer_init", lambda *arguments: None)
     cfg = SimpleNamespace(distributed_training=SimpleNamespace(ddp_backend=asked))

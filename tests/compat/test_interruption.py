@@ -120,14 +120,17 @@ def test_what_has_ended_a_training(updates, limits, reason):
     assert finished(trainer, 2) == reason
 
 
-@pytest.mark.parametrize("reset, goes_on", [((), True), (("optimizer",), False), (("meters",), False)], ids=str)
-def test_patience_counts_anew_where_the_optimizer_or_the_meters_do(monkeypatch, reset, goes_on):
-    """... and goes on counting in a training that goes on."""
+@pytest.mark.parametrize("reset, updates, goes_on, ends", [
+    ((), 5, True, True), (("optimizer",), 5, False, False), (("meters",), 5, False, False), (("lr_scheduler",), 5, True, False),
+    (("dataloader",), 5, True, False), ((), 0, True, False),
+], ids=str)  # fmt: skip
+def test_patience_counts_anew_where_the_optimizer_or_the_meters_do(monkeypatch, reset, updates, goes_on, ends):
+    """... and goes on counting in a training that goes on, whose last epoch a schedule is told if it is the same one."""
     names = ("optimizer", "meters", "lr_scheduler", "dataloader")
     cfg = SimpleNamespace(no_save=True, **{f"reset_{name}": name in reset for name in names})
     optimization = SimpleNamespace(max_update=0, max_epoch=0, stop_time_hours=0)
     whole = SimpleNamespace(optimization=optimization, distributed_training=None, checkpoint=SimpleNamespace(patience=-1))
-    trainer = SimpleNamespace(cfg=whole, get_num_updates=lambda: 5)
+    trainer = SimpleNamespace(cfg=whole, get_num_updates=lambda: updates)
     counts, ended = SimpleNamespace(best=None), []
     monkeypatch.setattr(
         stopping, "_fairseq_load_checkpoint", lambda *_: ({"early_stopping": {"best": 7.5}}, SimpleNamespace(next_epoch_idx=2))
@@ -138,4 +141,4 @@ def test_patience_counts_anew_where_the_optimizer_or_the_meters_do(monkeypatch, 
     monkeypatch.setattr(stopping, "early_stopping", lambda: counts)
     monkeypatch.setattr(plateau, "end_epoch_of", lambda state, trainer: ended.append(state))
     stopping.load_checkpoint(cfg, trainer)
-    assert counts.best == (7.5 if goes_on else None) and len(ended) == goes_on
+    assert counts.best == (7.5 if goes_on else None) and len(ended) == ends

@@ -13,6 +13,8 @@ import torch
 from fairseq.data.iterators import EpochBatchIterator
 from torch.utils.data import DataLoader, Dataset, default_collate
 
+from veco_fairseq.compat import workers
+
 
 class Slow(Dataset):
     """Ten numbers, each after a while."""
@@ -65,6 +67,18 @@ def test_loaders_end_when_the_training_says_so(noted):
     worker.terminate()
     worker.join(10)
     assert worker.exitcode == 0
+
+
+def test_a_loader_obeys_everybody_where_no_training_has_noted_sigterm(monkeypatch):
+    """As in generation: there SIGTERM is to end the loaders, too."""
+    set_up, blocked = [], []
+    monkeypatch.setattr(workers, "_torch_set_worker_signal_handlers", lambda: set_up.append("PyTorch's"))
+    monkeypatch.setattr(signal, "pthread_sigmask", lambda *arguments: blocked.append(arguments))
+    monkeypatch.setattr(workers, "end_when_the_training_says_so", lambda: None)
+    for handler in (signal.SIG_DFL, signal.SIG_IGN, lambda number, frame: None):
+        monkeypatch.setattr(signal, "getsignal", lambda number, handler=handler: handler)
+        workers.set_worker_signal_handlers()
+    assert set_up == ["PyTorch's"] * 3 and blocked == [(signal.SIG_BLOCK, {signal.SIGTERM})]
 
 
 @pytest.mark.filterwarnings("ignore:This process")

@@ -4,6 +4,7 @@
 
 import math
 import re
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -59,9 +60,12 @@ def test_amp_unscales_gradients_once():
         parameter = torch.nn.Parameter(torch.zeros(2))
         optimizer = AMPOptimizer.build_optimizer(cfg, [parameter])
         optimizer._grad_scaler = torch.amp.GradScaler("cpu", init_scale=128.0, enabled=scaled)
-        optimizer.backward((parameter * torch.tensor([1.0, 3.0])).sum())
-        optimizer.clip_grad_norm(0)
-        optimizer.step()
+        for _ in range(2):  # the scale may change after each step
+            optimizer.zero_grad()
+            optimizer.backward((parameter * torch.tensor([3.0, 4.0])).sum())
+            assert optimizer.clip_grad_norm(2.5) == pytest.approx(5.0)
+            assert parameter.grad.tolist() == pytest.approx([1.5, 2.0])
+            optimizer.step()
         steps.append(parameter.detach().clone())
     assert steps[0].abs().min() > 0 and torch.equal(*steps)
 
@@ -99,3 +103,13 @@ def test_translation_with_amp_is_in_bf16_on_a_cpu(asked):
 
     cfg = SimpleNamespace(common=SimpleNamespace(cpu=False, amp=asked))
     assert precision.translating(main)(cfg) == (asked, torch.bfloat16)
+
+
+@pytest.mark.parametrize("there, cpu, device", [(True, False, "cuda"), (True, True, "cpu"), (False, False, "cpu")])
+def test_translation_with_amp_follows_the_device(monkeypatch, there, cpu, device):
+    asked = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+    monkeypatch.setattr(torch, "autocast", lambda *arguments, **options: asked.append((arguments, options)) or nullcontext())
+    cfg = SimpleNamespace(common=SimpleNamespace(cpu=cpu, amp=True))
+    assert precision.translating(lambda cfg, *more: more)(cfg, 1, 2) == (1, 2)
+    assert asked == [((device, torch.bfloat16), {"enabled": True})]

@@ -47,5 +47,10 @@ def test_advice_comes_where_it_takes_too_long(told):
     assert "less often" not in told((990, 110), (900, 20))[-1]
 
 
+@pytest.mark.parametrize("steps", [(990, 110), (40, 60)], ids=["a tenth of the time", "a minute"])
+def test_what_is_just_enough_needs_no_advice(told, steps):
+    assert "less often" not in told(steps)[0]
+
+
 def test_a_training_tells_it():
     assert fairseq_cli.train.validate.__wrapped__.__module__ == "fairseq_cli.train"
