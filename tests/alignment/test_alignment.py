@@ -149,7 +149,7 @@ def test_usual_layer(make_model, layers, expected):
     assert usual_layer(SimpleNamespace(model=make_model(layers=layers))) == expected
 
 
-def test_lines_that_cannot_be_aligned(saved):
+def test_lines_that_cannot_be_aligned(saved, monkeypatch):
     pretrained = load_pretrained(str(saved))
     with pytest.raises(UserError, match="y, line 2: is empty"):
         align(pretrained, ["bal", "bal"], ["bal", " "], layer=1)
@@ -157,6 +157,15 @@ def test_lines_that_cannot_be_aligned(saved):
     with pytest.raises(UserError, match="x, line 1: has .* tokens with its translation, .* --apart"):
         align(pretrained, [half], [half], layer=1)
     assert align(pretrained, [half], [half], layer=1, apart=True)
+    with monkeypatch.context() as patch:
+        few = " ".join(WORDS[:3])
+        number = len(pretrained.sequences([few])[0])  # with <s> and </s>
+        for apart, longest in ((False, 2 * number), (True, number)):
+            patch.setattr(pretrained.model.encoder, "max_positions", lambda longest=longest: longest)
+            align(pretrained, [few], [few], layer=1, apart=apart)
+            patch.setattr(pretrained.model.encoder, "max_positions", lambda longest=longest: longest - 1)
+            with pytest.raises(UserError, match=rf"x, line 1: has {longest} tokens.* the model has {longest - 1} positions"):
+                align(pretrained, [few], [few], layer=1, apart=apart)
     with pytest.raises(UserError, match=r"y, line 2: has \d+ tokens, but the model has 64 positions: shorten it"):
         align(pretrained, ["bal", "bal"], ["bal", whole], layer=1, apart=True)
 

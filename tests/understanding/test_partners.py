@@ -118,6 +118,8 @@ def test_windows_look_at_the_windows_at_the_same_part(both, partner):
         [-1, 0, 0, 1, -1, -1], [-1, 2, -1, -1, -1, -1], [-1, 3, 3, 3, 4, -1], [-1, 5, -1, -1, -1, -1], [-1, 6, 7, 7, -1, -1],
         [-1, 8, 9, -1, -1, -1],
     ]  # fmt: skip
+    turned = UnderstandingDataset([Item(y, x, both)], "tagging", pad=1)  # two beside three
+    assert turned.collater([turned[0]])["net_input"]["partner"].tolist() == [2, 3, *([0, 0, 1] if both else [-1] * 3)]
     of_y = [0, 1, 2] if both else [IGNORE] * 3
     assert batch["target"].tolist() == [0, 1, 2, 3, 4, *of_y, 0, 1]
     assert (batch["ntokens"], batch["nsentences"]) == (5 + 3 + 6 + 3 + 5 + 4, 3 if both else 2)
@@ -164,7 +166,8 @@ def test_examples_without_a_gold_label_do_not_count():
         return Side("de", TaggedSentence("1", "f", ("a", "b"), gold), [])
 
     found = [Prediction(tags("X", "Y"), ["X", "X"]), Prediction(tags(), ["X", "X"])]
-    assert sums_by_language(found, "tagging", "squad")["de"]["words"] == 2
+    sums = {"correct": 0, "predicted": 1, "gold": 2, "right": 1, "words": 2}  # one run of two words beside two of one
+    assert sums_by_language(found, "tagging", "squad") == {"de": sums}
     found = [Prediction(side("de", "1", "1"), "1"), Prediction(Side("de", SentencePair("1", "f", "", "", None), []), "1")]
     assert sums_by_language(found, "classification", "squad") == {"de": {"correct": 1, "count": 1}}
     asked = [Prediction(Side("en", Question("1", "f", "?", "b", gold), []), "b") for gold in ((), ((0, "b"),))]
