@@ -2,8 +2,11 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Arguments that do not go together, and outputs that would replace an input: one line, and nothing is written."""
 
+import errno
+import logging
 import subprocess
 import sys
+from argparse import ArgumentTypeError
 
 import pytest
 from conftest import REPOSITORY, error_line
@@ -87,17 +90,35 @@ def wrapped():
         raise Exception("in a worker")  # noqa: B904
 
 
+def caused():
+    """As a worker's error, whose cause is set and not raised."""
+    error = Exception("in a worker")
+    error.__cause__ = UserError("the text is wrong")
+    raise error
+
+
+REMOTE = "veco_fairseq.errors.UserError: the first\n\nDuring handling of it:\nveco_fairseq.errors.UserError: the last\n"
+
+
 @pytest.mark.parametrize("main, code, said", [
     (lambda: None, 0, ""), (lambda: 0, 0, ""), (lambda: 3, 3, ""),
     (lambda: raising(UserError("no such thing")), 1, "here.py: error: no such thing\n"),
     (lambda: raising(KeyboardInterrupt()), 130, "here.py: interrupted\n"),
-    (wrapped, 1, "here.py: error: the data are wrong\n"),
+    (wrapped, 1, "here.py: error: the data are wrong\n"), (caused, 1, "here.py: error: the text is wrong\n"),
+    (lambda: raising(RuntimeError(REMOTE)), 1, "here.py: error: the last\n"),
+    (lambda: raising(BrokenPipeError()), 141, ""),
+    (lambda: raising(OSError(errno.EACCES, "no", "f")), 1,
+     "here.py: error: f: permission denied: change its rights or choose another path\n"),
+    (lambda: raising(OSError(errno.EDQUOT, "no")), 1,
+     "here.py: error: the output cannot be written: your disk quota is used up: free some space or choose another folder\n"),
 ])  # fmt: skip
 def test_exit_codes(monkeypatch, capsys, main, code, said):
     monkeypatch.setattr(sys, "argv", ["/there/here.py"])
-    monkeypatch.setattr("logging.raiseExceptions", False)
+    monkeypatch.setattr("logging.raiseExceptions", True)
+    monkeypatch.setattr(cli, "_give_up_output", lambda: None)
     with pytest.raises(SystemExit) as end:
         cli.run(main)
+    assert not logging.raiseExceptions  # or each line of a log that cannot be written would print a traceback
     assert (end.value.code, capsys.readouterr().err) == (code, said)
 
 
@@ -116,7 +137,42 @@ run(main)
     assert "worth knowing" in result.stderr and "unasked for" not in result.stderr
 
 
-def test_a_mistake_of_ours_keeps_its_traceback(monkeypatch):
+@pytest.mark.parametrize("level, expected", [("info", logging.INFO), (None, logging.WARNING)])
+def test_loglevel_of_the_environment_says_what_is_logged(monkeypatch, level, expected):
     monkeypatch.setattr("logging.raiseExceptions", False)
-    with pytest.raises(ZeroDivisionError):
-        cli.run(lambda: 1 / 0)
+    monkeypatch.setenv("LOGLEVEL", level) if level else monkeypatch.delenv("LOGLEVEL", raising=False)
+    before, found = logging.getLogger().level, []
+    try:
+        with pytest.raises(SystemExit):
+            cli.run(lambda: found.append(logging.getLogger().level))
+    finally:
+        logging.getLogger().setLevel(before)
+    assert found == [expected]
+
+
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError("no"), OSError(errno.EIO, "no", "file"), OSError(errno.ENOENT, "no")], ids=repr
+)
+def test_a_mistake_of_ours_keeps_its_traceback(monkeypatch, error):
+    """So do errors of the system that a user cannot mend, or that name no file; also where causes lead round in a circle."""
+    monkeypatch.setattr("logging.raiseExceptions", False)
+    error.__cause__ = Exception("another")
+    error.__cause__.__cause__ = error
+    with pytest.raises(type(error)):
+        cli.run(lambda: raising(error))
+
+
+def test_a_command_without_a_name_is_called_python(monkeypatch):
+    monkeypatch.setattr(sys, "argv", [""])
+    assert cli.program_name() == "python"
+
+
+@pytest.mark.parametrize(
+    "text, number", [("0", 0), ("12", 12), ("all", None), ("-1", ...), ("1.5", ...), ("two", ...), ("", ...)]
+)
+def test_a_number_of_layers_is_whole_or_all(text, number):
+    if number is ...:
+        with pytest.raises(ArgumentTypeError, match=f"^{text}: give a number, or all$"):
+            cli.number_of_layers(text)
+    else:
+        assert cli.number_of_layers(text) == number

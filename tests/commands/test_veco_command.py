@@ -42,13 +42,15 @@ def test_every_module_is_a_command_and_every_script_a_shim():
 
 
 def test_the_overview_names_every_command_once(capsys, monkeypatch):
-    for words, code in (([], 2), (["--help"], 0)):
+    for words, code in (([], 2), (["--help"], 0), (["-h"], 0)):
         monkeypatch.setattr(sys, "argv", ["veco", *words])
         with pytest.raises(SystemExit) as end:
             veco.main()
         assert end.value.code == code
-        lines = [line.split("  ")[1] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
-        assert lines == NAMES
+        printed = capsys.readouterr().out.splitlines()
+        assert [line.split("  ")[1] for line in printed if line.startswith("  ")] == NAMES
+        assert [line for line in printed if line.startswith("to ")] == [f"to {purpose}:" for purpose in GROUPS]
+        assert "  score             BLEU and chrF of a translation" in printed  # beside a column of 16
 
 
 @pytest.mark.parametrize("words, said", [
@@ -64,7 +66,27 @@ def test_the_overview_names_every_command_once(capsys, monkeypatch):
 def test_a_mistake_is_one_line(words, said):
     result = tell(*words.split())
     line = "\n".join(line for line in result.stderr.splitlines() if not line.startswith("LOADED"))
-    assert result.returncode in (1, 2) and "\n" not in line and said in line and line.startswith("veco")
+    program = "veco score" if words.startswith("score") else "veco"
+    assert result.returncode in (1, 2) and "\n" not in line and line.startswith(f"{program}: error: {said}")
+
+
+@pytest.mark.parametrize("words, command, rest", [
+    (["score", "plot", "-x"], "score", ["plot", "-x"]), (["plot", "curves", "a=b"], "plot curves", ["a=b"]),
+    (["import"], "import", []),
+])  # fmt: skip
+def test_a_command_gets_the_words_behind_its_name(monkeypatch, words, command, rest):
+    started = []
+    monkeypatch.setattr(sys, "argv", ["/there/veco_fairseq/__main__.py", *words])
+    monkeypatch.setattr(veco, "start", started.append)
+    veco.main()
+    assert started == [command] and sys.argv == [f"veco {command}", *rest]
+
+
+def test_python_m_is_called_veco_in_its_errors(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["/there/veco_fairseq/__main__.py", "xyzzy"])
+    with pytest.raises(SystemExit) as end:
+        veco.main()
+    assert end.value.code == 2 and capsys.readouterr().err.startswith("veco: error: xyzzy: no such command")
 
 
 @pytest.mark.parametrize("code", [None, 0, 3])
@@ -78,10 +100,14 @@ def test_what_a_command_returns_is_its_exit_code(monkeypatch, code):
     assert (end.value.code or 0) == (code or 0)
 
 
-def test_the_version_is_the_packages():
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_the_version_is_the_packages(monkeypatch, capsys, option):
     from importlib.metadata import version
 
-    assert tell("--version").stdout.strip() == f"veco_fairseq {version('veco_fairseq')}"
+    monkeypatch.setattr(sys, "argv", ["veco", option])
+    with pytest.raises(SystemExit) as end:
+        veco.main()
+    assert end.value.code == 0 and capsys.readouterr().out == f"veco_fairseq {version('veco_fairseq')}\n"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -182,9 +208,19 @@ def test_commands_without_a_model_need_no_pytorch(texts):
 
 def test_completion_knows_commands_and_options():
     pytest.importorskip("shtab")
-    result = tell("completion", "bash")
+    result = tell("completion")  # of bash
     assert result.returncode == 0 and result.stderr.splitlines()[-1] == "LOADED"
-    for word in ("translate", "export-ct2", "attention", "--decoder-layers", "--bitext-mask-prob", "tatoeba"):
+    for word in (
+        "translate",
+        "export-ct2",
+        "attention",
+        "--decoder-layers",
+        "--bitext-mask-prob",
+        "tatoeba",
+        "_veco_plot_attention",
+    ):
         assert word in result.stdout
     checked = subprocess.run(["bash", "-n"], input=result.stdout, text=True, capture_output=True)
     assert (checked.returncode, checked.stderr) == (0, "")
+    assert "\ncomplete -" in result.stdout and "#compdef" not in result.stdout
+    assert veco.completion("zsh").startswith("#compdef veco")

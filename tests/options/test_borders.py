@@ -100,7 +100,7 @@ def test_only_the_error_without_words_is_a_missing_architecture(monkeypatch):
 
 def test_options_within_their_borders():
     borders.check_options({
-        "update_freq": [1, 4], "dropout": 0.0, "seed": 2**31 - 1, "num_workers": 0, "mono_alpha": 0.0, "patience": -1,
+        "update_freq": [1, 4], "dropout": 0.0, "seed": 2**31 - 1, "warmup_updates": 4000.0, "num_workers": 0, "mono_alpha": 0.0, "patience": -1,
         "warmup_init_lr": -1.0, "lr_period_updates": -1.0, "adaptive_softmax_cutoff": [10, 20], "max_len_a": 1.0, "max_len_b": 0, "min_len": 1, "beam": 4, "nbest": 4, "diverse_beam_groups": 2,
         "adam_betas": "(0.9, 0.98)", "model_overrides": "{}", "total_num_update": "${optimization.max_update}",
         "max_tokens": None, "softmax_batch": sys.maxsize, "encoder_embed_dim": 192, "encoder_attention_heads": 4,

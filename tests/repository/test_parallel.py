@@ -2,6 +2,11 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Calls in processes: their order, what is read ahead, errors, and a process that is killed."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+
 import pytest
 from support.doubling import make_times_two
 
@@ -20,3 +25,44 @@ def test_processes_give_their_results_in_order():
         list(parallel.in_processes(make_times_two, range(45, 60), 2))
     with pytest.raises(UserError, match="a process was killed, perhaps for memory: try fewer --workers"):
         list(parallel.in_processes(make_times_two, [1, 2, -1, 3], 2))
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """Threads instead of processes, which begin at once; gives the numbers of workers that were asked for."""
+    asked = []
+
+    @contextmanager
+    def processes(workers, advice):
+        asked.append((workers, advice))
+        with ThreadPoolExecutor(workers) as pool:
+            yield pool
+
+    monkeypatch.setattr(parallel, "_processes", processes)
+    return asked
+
+
+def test_one_worker_is_this_process_and_others_are_no_more_than_there_are_calls(threads):
+    calls = {"b": lambda: 2, "a": lambda: 1}
+    assert list(parallel.in_parallel(calls, 1)) == [("b", 2), ("a", 1)] and threads == []
+    assert sorted(parallel.in_parallel(calls, 8)) == [("a", 1), ("b", 2)]
+    assert list(parallel.in_parallel({}, 8)) == [] and sorted(parallel.in_parallel({**calls, "c": int}, 2))[-1] == ("c", 0)
+    assert threads == [(count, "fewer --workers or --lines") for count in (2, 1, 2)]
+
+
+def test_after_an_error_no_call_begins_and_it_is_the_first_that_is_raised(threads):
+    began = []
+
+    def call(name, seconds=0.0, error=None):
+        began.append(name)
+        time.sleep(seconds)
+        if error:
+            raise error
+        return name
+
+    calls = {"good": partial(call, "good"), "bad": partial(call, "bad", error=UserError("the first")),
+             "running": partial(call, "running", 0.3, UserError("the second")),
+             **{str(number): partial(call, str(number), 0.3) for number in range(8)}}  # fmt: skip
+    with pytest.raises(UserError, match="the first"):
+        list(parallel.in_parallel(calls, 2))
+    assert {"good", "bad", "running"} <= set(began) and len(began) < 6

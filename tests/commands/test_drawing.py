@@ -1,0 +1,79 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What stands in a picture beside its points: labels, units, scales and legends; and which lines of a log have points."""
+
+import matplotlib.pyplot as plt
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.plots import plot_attention, plot_bars, plot_curves, read_curve
+
+
+@pytest.fixture
+def axes(monkeypatch, tmp_path):
+    """Draw without the time that the picture's file takes, and give the axes; the figure itself is closed then."""
+    figures = []
+    close = plt.close
+    close("all")  # of earlier tests
+    monkeypatch.setattr(plt, "close", lambda figure: (figures.append(figure), close(figure)))
+    monkeypatch.setattr(Figure, "tight_layout", lambda figure: None)
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: path.write_text(str(options)))
+
+    def axes(draw, *arguments, **options):
+        draw(*arguments, **options, output=tmp_path / "new/x.png")
+        assert not plt.get_fignums() and (tmp_path / "new/x.png").read_text() == "{'dpi': 150, 'format': 'png'}"
+        return figures[-1].axes[0]
+
+    return axes
+
+
+def texts(labels):
+    return [label.get_text() for label in labels]
+
+
+def test_curves_have_their_names_titles_and_scales(axes):
+    curves = {"long": [(n, 2.0 * n) for n in range(1, 51)], "short": [(n, 3.0) for n in range(2, 51)]}
+    found = axes(plot_curves, curves, ylabel="loss (bits)", title="a title")
+    assert (found.get_xlabel(), found.get_ylabel(), found.get_title()) == ("updates", "loss (bits)", "a title")
+    assert texts(found.get_legend().get_texts()) == ["long", "short"]
+    assert [line.get_marker() for line in found.lines] == ["None", "o"]  # dots would hide a line of many
+    assert (found.get_xscale(), found.get_yscale()) == ("linear", "linear")
+    assert all(place == int(place) for place in found.xaxis.get_major_locator().tick_values(1, 2))
+
+
+def test_logarithmic_axes_have_plain_numbers(axes):
+    curves = {"a": [(100, 2.0), (2000, 4.0)], "b": [(100, 3.0), (700, 50.0)]}
+    found = axes(plot_curves, curves, ylabel="y", title="t", log=True, log_x=True, xlabel="pairs")
+    assert (found.get_xscale(), found.get_yscale(), found.get_xlabel()) == ("log", "log", "pairs")
+    assert texts(found.get_xticklabels()) == ["100", "700", "2,000"]
+    assert [found.yaxis.get_major_formatter()(value) for value in (2, 20)] == ["2", "20"]
+    assert {2, 5, 10, 20, 50} <= set(found.yaxis.get_major_locator().tick_values(2, 50).round(6))
+
+
+def test_bars_have_their_values_and_names(axes):
+    bars = {"ours": {"de": 30.26, "fr": 7.0}, "theirs": {"de": 25.0}}
+    found = axes(plot_bars, bars, "BLEU", "Test sets")
+    assert (found.get_ylabel(), found.get_title()) == ("BLEU", "Test sets")
+    assert texts(found.texts) == ["30.3", "7.0", "25.0"] and texts(found.get_legend().get_texts()) == ["ours", "theirs"]
+
+
+def test_no_attention_is_white(axes):
+    found = axes(plot_attention, torch.tensor([[0.5, 0.2], [0.3, 0.4]]).numpy(), ["a", "b"], ["c", "d"], title="t")
+    assert found.images[0].get_clim() == (0, 0.5) and found.images[0].get_cmap().name == "Greys"
+    assert found.get_title() == "t" and found.get_xlabel() == "attends to (y)" and found.get_ylabel() == "attends from (x)"
+
+
+def test_points_are_numbers_of_lines_with_their_updates(tmp_path):
+    log = tmp_path / "log"
+    lines = ["loss=-1.5, zeta=2, num_updates=10", "loss=.25, num_updates=20", "loss=3", "loss=nan, num_updates=30",
+             "loss=1e-05, num_updates=40", "loss=inf, num_updates=50", "loss=2., alpha=x, num_updates=60"]  # fmt: skip
+    whole = '{"epoch": 1, "loss": "2.5", "num_updates": "70"}'
+    rest = [whole, whole.replace("70", "80")[:40]]  # the last line of a training that was killed
+    log.write_text("".join(f"INFO | train_inner | {line}\n" for line in [*lines, *rest]))
+    assert read_curve(log, "loss", training=True) == [(10, -1.5), (20, 0.25), (40, 1e-05), (60, 2.0), (70, 2.5)]
+    with pytest.raises(UserError, match=r"no training line in it has bleu \(there is: epoch, loss, num_updates, zeta\)$"):
+        read_curve(log, "bleu", training=True)
+    with pytest.raises(UserError, match=r"no validation in it has loss \(there is: none\)$"):
+        read_curve(log, "loss")

@@ -1,0 +1,80 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What becomes of the output as a command ends: in order with its error, and lost to nobody without a word."""
+
+import errno
+import io
+import sys
+
+import pytest
+
+from veco_fairseq import cli
+from veco_fairseq.errors import UserError
+
+
+class Output(io.StringIO):
+    """Standard output or error that notes what is done to it, and whose flush may fail."""
+
+    def __init__(self, name, noted, error=None):
+        super().__init__()
+        self.name, self.noted, self.error = name, noted, error
+
+    def write(self, text):
+        self.noted.append((self.name, text))
+        return len(text)
+
+    def flush(self):
+        self.noted.append((self.name, "flush"))
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def noted(monkeypatch):
+    """Begin with a standard output whose flush fails with this; gives what was done then."""
+
+    def noted(error=None):
+        found = []
+        monkeypatch.setattr(sys, "argv", ["here.py"])
+        monkeypatch.setattr(sys, "stdout", Output("out", found, error))
+        monkeypatch.setattr(sys, "stderr", Output("err", found))
+        monkeypatch.setattr("logging.raiseExceptions", False)
+        monkeypatch.setattr(cli, "_give_up_output", lambda: found.append(("out", "given up")))
+        monkeypatch.setattr(cli.os, "_exit", lambda code: found.append(("exit", code)))
+        return found
+
+    return noted
+
+
+def test_an_error_comes_behind_what_was_printed_before(noted):
+    found = noted()
+    cli.print_error("no")
+    assert found[0] == ("out", "flush") and found[1] == ("err", "here.py: error: no")
+    found = noted(OSError(errno.ENOSPC, "no"))
+    cli.print_error("no")
+    assert found[:3] == [("out", "flush"), ("out", "given up"), ("err", "here.py: error: no")]
+
+
+def test_a_reader_that_went_away_is_noticed_at_the_end(noted):
+    found = noted(BrokenPipeError())
+    with pytest.raises(SystemExit) as end:
+        cli.run(lambda: None)
+    assert end.value.code == 141 and found == [("out", "flush"), ("out", "given up")]
+
+
+@pytest.mark.parametrize("error, said", [
+    (None, []), (BrokenPipeError(), [("out", "given up")]),
+    (OSError(errno.ENOSPC, "no"), "the output cannot be written: the disk is full: free some space or choose another folder"),
+    (OSError(errno.EIO, "Input/output error"), "the output cannot be written: Input/output error"),
+])  # fmt: skip
+def test_the_output_of_fairseqs_commands_is_written_or_an_error(noted, error, said):
+    found = noted(error)
+    cli.finish_output()
+    if isinstance(said, list):
+        assert found == [("out", "flush"), *said]
+    else:
+        assert ("err", f"here.py: error: {said}") in found and found[-1] == ("exit", 1)
+
+
+def test_a_users_error_is_one_line():
+    assert str(UserError("a file:\n  is \t bad ")) == "a file: is bad"

@@ -1,0 +1,75 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""When a step counts as done, and what is removed before it is done again."""
+
+import json
+import os
+
+import pytest
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.manifest import Manifest, checksum, fingerprint
+
+
+@pytest.fixture
+def manifest(tmp_path):
+    """One with two steps that are done."""
+    found = Manifest(tmp_path, "m.json", ["a"])
+    for step, name in (("one", "a"), ("two", "b")):
+        (tmp_path / name).write_text(f"text of {step}")
+        found.finish(step, {"lines": [1, 2], "of": step}, [name], {})
+    return found
+
+
+def test_a_step_is_done_if_its_sources_and_files_are_the_same(manifest, tmp_path):
+    made_from = {"lines": (1, 2), "of": "one"}
+    assert manifest.is_done("one", made_from) and Manifest(tmp_path, "m.json", ["a"]).is_done("one", made_from)
+    assert not manifest.is_done("one", {**made_from, "lines": (1, 3)}) and not manifest.is_done("three", made_from)
+    (tmp_path / "a").write_text("longer than it was")
+    assert not manifest.is_done("one", made_from)
+    (tmp_path / "a").unlink()
+    assert not manifest.is_done("one", made_from)
+
+
+def test_what_is_done_again_is_forgotten_and_removed_first(manifest, tmp_path, capsys):
+    for name in (".a.77.tmp", ".c.78.tmp", "c", "other"):
+        (tmp_path / name).touch()
+    manifest.start("one", ["c"])
+    assert sorted(os.listdir(tmp_path)) == ["b", "m.json", "other"]
+    assert list(Manifest(tmp_path, "m.json", []).steps) == ["two"]
+    line = f"{tmp_path}: was made from other options or texts, or has changed since: one and what follows are made again\n"
+    assert capsys.readouterr().out == line
+    manifest.start("two")
+    assert capsys.readouterr().out == "" and not (tmp_path / "b").exists()  # told once
+    Manifest(tmp_path, "m.json", []).start("new", ["d"])
+    assert capsys.readouterr().out == ""
+
+
+def test_steps_of_another_vocabulary_are_not_left_over(manifest):
+    manifest.require_all(["one", "two", "three"])
+    with pytest.raises(UserError, match=": two would be left over from another vocabulary"):
+        manifest.require_all(["one"])
+    with pytest.raises(UserError, match=": one, two would be left over"):
+        manifest.require_all([])
+
+
+def test_files_of_others_are_not_replaced(manifest, tmp_path):
+    Manifest(tmp_path, "m.json", ["a", "b"])
+    with pytest.raises(UserError, match="holds a b that this command did not make: name another folder"):
+        Manifest(tmp_path, "other.json", ["none", "b"])
+
+
+@pytest.mark.parametrize("step", [{"files": {"/a": 4}, "report": {}}, {"files": {"x/../../a": 4}, "report": {}},
+                                  {"files": {"a": 4}, "report": []}, {"files": {"a": 4}}])  # fmt: skip
+def test_steps_that_would_remove_other_files_are_refused(tmp_path, step):
+    (tmp_path / "m.json").write_text(json.dumps({"steps": {"one": {"made_from": {}, **step}}}))
+    with pytest.raises(UserError, match=r"m\.json: damaged: remove the folder"):
+        Manifest(tmp_path, "m.json", [])
+
+
+def test_a_file_that_was_replaced_has_another_fingerprint(tmp_path):
+    path = tmp_path / "text"
+    path.write_text("text")
+    os.utime(path, ns=(1, 2_000_000_003))
+    assert fingerprint([path, path]) == [["text", 4, 2_000_000_003]] * 2
+    assert len({checksum(b"ab", b"c"), checksum(b"a", b"bc"), checksum(b"abc"), checksum(b"c", b"ab")}) == 4

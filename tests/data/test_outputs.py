@@ -1,0 +1,129 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Files and folders that are written as a whole or not at all, and texts whose reading fails."""
+
+import errno
+import gzip
+import lzma
+import os
+import zlib
+
+import pytest
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import atomic_folder, atomic_output, count_lines, count_translations, read_blocks, read_json, read_lines
+
+
+def test_folders_are_made_and_nothing_else_is_left(tmp_path):
+    path = tmp_path / "a/b/text"
+    with atomic_output(path) as temporary:
+        # two processes that write the same file do not write into each other's
+        assert temporary == tmp_path / f"a/b/.text.{os.getpid()}.tmp" and not path.exists()
+        temporary.write_text("new")
+    assert path.read_text() == "new" and os.listdir(path.parent) == ["text"]
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), OSError(errno.ENOENT, "no", "elsewhere")], ids=repr)
+def test_another_error_passes_and_the_old_file_stays(tmp_path, error):
+    (tmp_path / "text").write_text("old")
+    with pytest.raises(type(error)):
+        with atomic_output(tmp_path / "text") as temporary:
+            temporary.write_text("half")
+            raise error
+    assert (tmp_path / "text").read_text() == "old" and os.listdir(tmp_path) == ["text"]
+
+
+PYTORCHS = "PytorchStreamWriter failed writing file data/0"
+
+
+@pytest.mark.parametrize("error, words", [
+    (OSError(errno.EISDIR, "Is a directory"), "(Is a directory): choose another path"),
+    (OSError(errno.EIO, "Input/output error"), "(Input/output error): free some space or choose another folder"),
+    (RuntimeError(PYTORCHS), "(the write failed): free some space or choose another folder"),
+    (OSError(errno.EROFS, PYTORCHS), "(Read-only file system): choose another folder"),
+    (OSError(errno.EACCES, "Permission denied", "HERE"), "(Permission denied): change its rights or choose another path"),
+    (OSError(errno.EACCES, "Permission denied", "HERE/text"), "(Permission denied): change its rights or choose another path"),
+    (OSError(errno.EACCES, "Permission denied", "TEMPORARY.idx"), "(Permission denied): change its rights or choose another path"),
+])  # fmt: skip
+def test_why_it_could_not_be_written_and_what_to_do(tmp_path, error, words):
+    with pytest.raises(UserError) as caught:
+        with atomic_output(tmp_path / "text") as temporary:
+            if isinstance(error, OSError) and error.filename:
+                error.filename = error.filename.replace("HERE", str(tmp_path)).replace("TEMPORARY", str(temporary))
+            try:
+                raise error
+            except OSError as first:
+                if first.strerror == PYTORCHS:  # PyTorch's own error comes while this one is on its way
+                    raise RuntimeError(PYTORCHS)  # noqa: B904
+                raise
+    assert str(caught.value) == f"{tmp_path / 'text'}: cannot be written {words}"
+
+
+def test_a_folder_is_written_as_a_whole(tmp_path):
+    path = tmp_path / "folder"
+    path.mkdir()  # an empty one is as good as none
+    with pytest.raises(KeyboardInterrupt):
+        with atomic_folder(path) as folder:
+            (folder / "half").touch()
+            raise KeyboardInterrupt
+    assert os.listdir(tmp_path) == ["folder"] and os.listdir(path) == []
+    with atomic_folder(path) as folder:
+        (folder / "whole").touch()
+    assert os.listdir(tmp_path) == ["folder"] and os.listdir(path) == ["whole"]
+    for there in (path, path / "whole"):
+        with pytest.raises(UserError, match=f"--output {there}: is there already"):
+            with atomic_folder(there):
+                pass
+    assert os.listdir(path) == ["whole"]
+
+
+NOISE = os.urandom(30_000).hex().encode() + b"\n"
+
+
+@pytest.mark.parametrize("name, content, line", [
+    ("t.gz", gzip.compress(b"a\nb\n") + b"no more of it", 2), ("t.gz", gzip.compress(b"a\n" + NOISE)[:-40], 1),
+    ("t.gz", gzip.compress(b"", 0)[:10] + b"\xff" * 9, 0), ("t.xz", lzma.compress(b"a\nb\n")[:-2] + b"??", 0),
+])  # fmt: skip
+def test_damage_of_any_kind_is_told_by_each_reader(tmp_path, name, content, line):
+    path = tmp_path / name
+    path.write_bytes(content)
+    for read in (count_lines, lambda path: list(read_lines(path)), lambda path: list(read_blocks(path, 5))):
+        with pytest.raises(UserError, match=rf"{name}: is damaged after line {line} \(.+\): fetch or compress it again"):
+            read(path)
+    with pytest.raises((OSError, EOFError, zlib.error, lzma.LZMAError)):
+        {"t.gz": gzip, "t.xz": lzma}[name].open(path).read()
+
+
+@pytest.mark.parametrize("content, message", [
+    (b"a\nb\0\n", r"line 2: has a NUL character at 2"), (b"a\n\xe2\x82", r"line 2: not UTF-8 \(byte 0xe2 at 1\)"),
+    (b"a\nbc\xe2\nd", r"line 2: not UTF-8 \(byte 0xe2 at 3\)"),
+])  # fmt: skip
+def test_what_is_no_text_has_no_number_of_lines(tmp_path, content, message):
+    (tmp_path / "text").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        count_lines(tmp_path / "text")
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="a file that cannot be read from its beginning")
+def test_another_error_of_the_system_is_told_in_its_words():
+    with pytest.raises(UserError, match=r"/proc/self/mem: cannot be read \(Input/output error\)"):
+        list(read_lines("/proc/self/mem"))
+
+
+def test_texts_that_are_each_others_translations_have_as_many_lines(tmp_path):
+    x, y, z = (tmp_path / name for name in "xyz")
+    for path, lines in ((x, 1200), (y, 1200), (z, 1201)):
+        path.write_text("a\n" * lines)
+    assert count_translations(x, y) == 1200
+    with pytest.raises(UserError, match="x has 1,200 lines and .*/z has 1,201: line N"):
+        count_translations(x, y, z)
+    z.write_text("")
+    for paths in ((z, z), (x, z), (z, x)):
+        with pytest.raises(UserError, match="/z: holds no text"):
+            count_translations(*paths)
+
+
+def test_the_line_of_what_is_no_json(tmp_path):
+    (tmp_path / "x.json").write_text('{"a": 1,\n\n  "b": x}')
+    with pytest.raises(UserError, match=r"x\.json, line 3: is not JSON \(Expecting value\)"):
+        read_json(tmp_path / "x.json")
