@@ -31,7 +31,11 @@ TEXT = {
     ),
     "clean.py": (
         "-s en -t de --inputs a b --outputs c d".split(),
-        {"data.cleaning.cleaning.clean": {}, "data.cleaning.cleaning.report_table": "", "data.prepare.text.default_workers": 6},
+        {
+            "data.cleaning.cleaning.clean": {},
+            "data.cleaning.cleaning.report_table": "the table",
+            "data.prepare.text.default_workers": 6,
+        },
         {
             "": {
                 "clean.inputs": (P("a"), P("b")),
@@ -39,6 +43,7 @@ TEXT = {
                 "clean.report": None,
                 "clean.workers": 6,
                 "clean.options": Options("en", "de"),
+                "stdout": "the table\n",
             },
             "--source-lang fr": {"clean.options": Options("fr", "de")},
             "--target-lang fr": {"clean.options": Options("en", "fr")},
@@ -62,9 +67,14 @@ TEXT = {
     ),
     "encode.py": (
         "--sentencepiece m --inputs a b --outputs c d".split(),
-        {"data.sentencepiece.encode_text": 3, "data.prepare.text.default_workers": 6},
+        {"data.sentencepiece.encode_text": 1300, "data.prepare.text.default_workers": 6},
         {
-            "": {"encode_text.source": [P("a"), P("b")], "encode_text.target": [P("c"), P("d")], "encode_text.workers": [6, 6]},
+            "": {
+                "encode_text.source": [P("a"), P("b")],
+                "encode_text.target": [P("c"), P("d")],
+                "encode_text.workers": [6, 6],
+                "stdout": "c: 1,300 lines\nd: 1,300 lines\n",
+            },
             "--sentencepiece n": {"encode_text.model": [P("n")] * 2},
             "= --sentencepiece m --inputs b a --outputs d c": {
                 "encode_text.source": [P("b"), P("a")],
@@ -80,10 +90,17 @@ TEXT = {
             "data.sentencepiece.load_sentencepiece": "model",
             "data.sentencepiece.write_vocabulary": None,
             "data.prepare.text.default_workers": 6,
-            "data.sentencepiece.trim": mock.Mock(model=b"m", dictionary=b"d", kept=1, pieces=2, share=0.5),
+            "data.sentencepiece.trim": mock.Mock(model=b"m", dictionary=b"d", kept=1200, pieces=2500, share=0.98765),
         },
         {
-            "": {"trim.corpora": [P("a"), P("b")], "trim.workers": 6, "trim.model": "model"},
+            "": {
+                "trim.corpora": [P("a"), P("b")],
+                "trim.workers": 6,
+                "trim.model": "model",
+                "write_vocabulary.model": b"m",
+                "write_vocabulary.dictionary": b"d",
+                "stdout": "o: 1,200 of 2,500 pieces, which are 98.77% of the texts; ",
+            },
             "--sentencepiece n": {"load_sentencepiece.path": P("n")},
             "--keep 7": {"trim.keep": 7},
             "--output p": {"write_vocabulary.folder": P("p")},

@@ -6,6 +6,7 @@ from pathlib import Path
 from unittest import mock
 
 from veco_fairseq.checkpoints.averaging import EPOCH, UPDATE
+from veco_fairseq.commands.comet import CACHE
 
 P = Path
 TRANSLATION = {
@@ -18,6 +19,23 @@ TRANSLATION = {
             "inference.requests.in_lines": [],
         },
         {
+            "": {
+                "Translator.bf16": False,
+                "Translator.cpu": False,
+                "Translator.to": None,
+                "Translator.data": None,
+                "Translator.seed": 1,
+                "Translator.search.sampling": False,
+                "Translator.search.sampling_topk": -1,
+                "Translator.search.sampling_topp": -1.0,
+                "Translator.search.constraints": None,
+                "Translator.search.nbest": 1,
+                "read_requests.prefixes": False,
+                "read_requests.constraints": False,
+                "in_lines.nbest": False,
+                "in_lines.number": 0,
+                "in_lines.hypotheses": ["h"],
+            },
             "b.pt": {"Translator.checkpoints": [P("a.pt"), P("b.pt")]},
             "--sentencepiece m": {"Translator.model": P("m")},
             "--data d": {"Translator.data": P("d")},
@@ -46,9 +64,18 @@ TRANSLATION = {
     ),
     "convert_to_seq2seq.py": (
         "--checkpoint a.pt --output o.pt --decoder-layers 3".split(),
-        {"checkpoints.seq2seq.convert_to_seq2seq": {}, "checkpoints.seq2seq.report_lines": []},
+        {"checkpoints.seq2seq.convert_to_seq2seq": {}, "checkpoints.seq2seq.report_lines": ["the report", "of two lines"]},
         {
-            "": {"convert_to_seq2seq.allow_new_tokens": False, "convert_to_seq2seq.trust": False, "convert_to_seq2seq.seed": 1},
+            "": {
+                "convert_to_seq2seq.allow_new_tokens": False,
+                "convert_to_seq2seq.trust": False,
+                "convert_to_seq2seq.seed": 1,
+                "convert_to_seq2seq.random_cross_attention": False,
+                "convert_to_seq2seq.keep_lm_head": False,
+                "convert_to_seq2seq.tie_self_attention": False,
+                "convert_to_seq2seq.dictionary": None,
+                "stdout": "the report\nof two lines\n",
+            },
             "--checkpoint b.pt": {"convert_to_seq2seq.checkpoint": P("b.pt")},
             "--output p.pt": {"convert_to_seq2seq.output": P("p.pt")},
             "--decoder-layers 2": {"convert_to_seq2seq.decoder_layers": 2},
@@ -70,7 +97,12 @@ TRANSLATION = {
         "--checkpoint a.pt --output o".split(),
         {"checkpoints.ct2.export_ct2": mock.Mock(source_end=["</s>", "[aa]"]), "checkpoints.ct2.largest_ct2_difference": 0.5},
         {
-            "": {"stdout": "give </s> [aa] at the end"},
+            "": {
+                "stdout": "wrote o (float32)\nnote: give </s> [aa] at the end of every source: CTranslate2 can add one token alone\n"
+                "largest difference of a token's log-probability to fairseq's model: 5.0e-01\n",
+                "export_ct2.data": None,
+                "export_ct2.sentencepiece": None,
+            },
             "--checkpoint b.pt": {"export_ct2.checkpoint": P("b.pt")},
             "--output p": {"export_ct2.output": P("p"), "largest_ct2_difference.folder": P("p")},
             "--data d": {"export_ct2.data": P("d")},
@@ -81,13 +113,21 @@ TRANSLATION = {
     "export_hf.py": (
         "--checkpoint a.pt --output o".split(),
         {
-            "checkpoints.huggingface.export_hf": mock.Mock(notes=["a note"], dropped=1, folder="o"),
+            "checkpoints.huggingface.export_hf": mock.Mock(notes=["a note"], dropped=1234, folder="o"),
             "checkpoints.huggingface.largest_difference": 0.5,
             "checkpoints.card.scores_list": "a table",
             "checkpoints.translation.read_translation": None,
         },
         {
-            "": {"stdout": "a note", "export_hf.scores": "a table"},
+            "": {
+                "stdout": "note: a note\nwrote o (without the cross-attention's 1,234 parameters)\n"
+                "largest difference between an output and that of transformers' model: 5.0e-01\n",
+                "export_hf.scores": "a table",
+                "export_hf.trust": False,
+                "largest_difference.trust": False,
+                "read_translation.trust": False,
+                "largest_difference.folder": "o",
+            },
             "--checkpoint b.pt": {"export_hf.checkpoint": P("b.pt"), "largest_difference.checkpoint": P("b.pt")},
             "--output p": {"export_hf.output": P("p")},
             "--sentencepiece m": {"export_hf.sentencepiece": P("m")},
@@ -99,11 +139,17 @@ TRANSLATION = {
         "--output o.pt".split(),
         {"checkpoints.averaging.average_checkpoints": None, "checkpoints.averaging.last_checkpoints": [P("x.pt"), P("y.pt")]},
         {
-            "--inputs a.pt b.pt": {"average_checkpoints.paths": [P("a.pt"), P("b.pt")]},
+            "--inputs a.pt f/b.pt": {
+                "average_checkpoints.paths": [P("a.pt"), P("f/b.pt")],
+                "average_checkpoints.trust": False,
+                "stdout": "wrote o.pt, the mean of 2: a.pt, b.pt\n",
+            },
             "--inputs a.pt --output p.pt": {"average_checkpoints.output": P("p.pt")},
             "--inputs d --num-update-checkpoints 3": {
                 "last_checkpoints.count": 3,
                 "last_checkpoints.name": UPDATE,
+                "last_checkpoints.folder": P("d"),
+                "last_checkpoints.upper_bound": None,
                 "average_checkpoints.paths": [P("x.pt"), P("y.pt")],
             },
             "--inputs d --num-epoch-checkpoints 4": {"last_checkpoints.count": 4, "last_checkpoints.name": EPOCH},
@@ -115,14 +161,26 @@ TRANSLATION = {
         "--checkpoint a.pt --dict d --output o.pt".split(),
         {
             "checkpoints.release.import_release": {},
-            "checkpoints.release.back_to_pretraining": [],
-            "checkpoints.seq2seq.report_lines": [],
+            "checkpoints.release.back_to_pretraining": ["copied 7", "left 2"],
+            "checkpoints.seq2seq.report_lines": ["the report", "of two lines"],
         },
         {
+            "": {
+                "import_release.trust": False,
+                "import_release.decoder_layers": None,
+                "import_release.source_lang": None,
+                "stdout": "the report\nof two lines\n",
+            },
             "--checkpoint b.pt": {"import_release.checkpoint": P("b.pt")},
             "--dict e": {"import_release.dictionary": P("e")},
             "--output p.pt": {"import_release.output": P("p.pt")},
-            "--pretraining": {"back_to_pretraining.checkpoint": P("a.pt"), "back_to_pretraining.output": P("o.pt")},
+            "--pretraining": {
+                "back_to_pretraining.checkpoint": P("a.pt"),
+                "back_to_pretraining.output": P("o.pt"),
+                "back_to_pretraining.dictionary": P("d"),
+                "back_to_pretraining.trust": False,
+                "stdout": "copied 7\nleft 2\nwrote    o.pt\n",
+            },
             "--pretraining --trust-checkpoint": {"back_to_pretraining.trust": True},
             "--decoder-layers 2": {"import_release.decoder_layers": 2},
             "--layer-selection first": {"import_release.layer_selection": "first"},
@@ -132,9 +190,16 @@ TRANSLATION = {
     ),
     "score.py": (
         "--hypothesis h --reference r --lang de".split(),
-        {"inference.scoring.score_files": {"a": 1}, "inference.scoring.score_lines": []},
+        {"inference.scoring.score_files": {"a": 1}, "inference.scoring.score_lines": ["BLEU 3", "chrF 4"]},
         {
-            "--hypothesis x": {"score_files.hypothesis": P("x"), "score_files.generated": False},
+            "--hypothesis x": {
+                "score_files.hypothesis": P("x"),
+                "score_files.generated": False,
+                "score_files.split_compounds": False,
+                "score_files.samples": 0,
+                "score_files.baseline": None,
+                "stdout": "BLEU 3\nchrF 4\n",
+            },
             "= --generate-output g --reference r --lang de": {"score_files.hypothesis": P("g"), "score_files.generated": True},
             "--reference x": {"score_files.reference": P("x")},
             "--lang fr": {"score_files.lang": "fr"},
@@ -152,7 +217,13 @@ TRANSLATION = {
             "inference.comet.comet_score": {"comet": {"score": 0.25, "signature": "model"}},
         },
         {
-            "": {"stdout": "COMET 0.2500  model", "comet_score.hypotheses": ["x"]},
+            "": {
+                "stdout": "COMET 0.2500  model",
+                "comet_score.hypotheses": ["x"],
+                "comet_score.environment": CACHE,
+                "comet_score.gpus": 0,
+                "comet_score.batch_size": 16,
+            },
             "--source x": {"read_lines.path": [P("x"), P("h"), P("r")]},
             "--hypothesis x": {"read_lines.path": [P("s"), P("x"), P("r")]},
             "--reference x": {"read_lines.path": [P("s"), P("h"), P("x")]},
