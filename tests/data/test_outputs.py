@@ -11,7 +11,16 @@ import zlib
 import pytest
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import atomic_folder, atomic_output, count_lines, count_translations, read_blocks, read_json, read_lines
+from veco_fairseq.files import (
+    atomic_folder,
+    atomic_output,
+    count_lines,
+    count_translations,
+    read_blocks,
+    read_json,
+    read_lines,
+    read_translations,
+)
 
 
 def test_folders_are_made_and_nothing_else_is_left(tmp_path):
@@ -117,6 +126,8 @@ def test_texts_that_are_each_others_translations_have_as_many_lines(tmp_path):
     assert count_translations(x, y) == 1200
     with pytest.raises(UserError, match="x has 1,200 lines and .*/z has 1,201: line N"):
         count_translations(x, y, z)
+    with pytest.raises(UserError, match="x has 1,200 lines and .*/z 1,201: line N"):
+        read_translations(x, z)
     z.write_text("")
     for paths in ((z, z), (x, z), (z, x)):
         with pytest.raises(UserError, match="/z: holds no text"):
@@ -126,4 +137,7 @@ def test_texts_that_are_each_others_translations_have_as_many_lines(tmp_path):
 def test_the_line_of_what_is_no_json(tmp_path):
     (tmp_path / "x.json").write_text('{"a": 1,\n\n  "b": x}')
     with pytest.raises(UserError, match=r"x\.json, line 3: is not JSON \(Expecting value\)"):
+        read_json(tmp_path / "x.json")
+    (tmp_path / "x.json").write_text("[" * 100_000)
+    with pytest.raises(UserError, match=r"x\.json: cannot be read as JSON \(maximum recursion"):
         read_json(tmp_path / "x.json")

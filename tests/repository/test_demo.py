@@ -16,13 +16,16 @@ BASH = """#!/bin/bash
 echo "${1##*/} ${*:2}" >>"$PLACE/calls"
 echo "a line of ${1##*/}"
 echo "x | INFO | train_inner | epoch 001: 3 / 9 loss=2.5, nll=1, num_updates=3, lr=1"
+echo "x | INFO | valid | epoch 001 | valid on 'valid' subset | loss 5.25 | nll_loss 4 | ppl 9"
+echo "sacreBLEU 12.3"
+echo "skip $VECO_SKIP_SETUP, threads $OMP_NUM_THREADS" >>"$PLACE/environment of ${1##*/}"
 [[ $1 != */prepare.sh ]] || sleep 1.2
 [[ ! -e $PLACE/fails || "$*" != *"$(<"$PLACE/fails")"* ]] || exit 1
 """
 PYTHON = """#!/bin/bash
 case "$*" in
 *sched_getaffinity*) echo 3 ;;
-*cuda*) exit 1 ;;
+*cuda*) [[ -e $PLACE/cuda ]] ;;
 *demo_report.py*) echo "demo_report.py $2" >>"$PLACE/calls"; echo "the report" >"$2/report.md" ;;
 esac
 """
@@ -52,7 +55,12 @@ def test_stages_logs_and_seconds(demo, tmp_path):
     out = tmp_path / "out"
     result, calls = demo("--out", "out")
     assert result.returncode == 0 and result.stderr == "" and result.stdout.endswith("the report\n")
-    assert "   pretraining, update 3: loss=2.5" in result.stdout.splitlines()
+    lines = result.stdout.splitlines()[4:]  # without the set-up's
+    assert lines[:4] == ["== data", "   data, update 3: loss=2.5", "   data, validation: loss 5.25", "   data: sacreBLEU 12.3"]
+    assert lines[4:6] == ["== pretraining", "   pretraining, update 3: loss=2.5"]
+    environments = {path.name[15:]: path.read_text() for path in tmp_path.glob("environment of *")}
+    assert environments["setup.sh"] == "skip , threads \n" and environments["train.sh"] == "skip 1, threads \n"
+    assert environments["finetune.sh"] == "skip 1, threads 2\n" * 2  # both at once, on three processors
     bf16 = re.search("avx512_bf16|amx_bf16", Path("/proc/cpuinfo").read_text())
     pretraining, finetuning = (" --autocast bf16", " --amp") if bf16 else ("", "")
     arms = [f"finetune.sh --out {out} --arm {arm} -- --cpu{finetuning}" for arm in ("random", "veco")]
@@ -66,6 +74,18 @@ def test_stages_logs_and_seconds(demo, tmp_path):
     demo("--out", "out")  # started again: nothing of the first part is lost
     assert (out / "logs/data.log").read_text().count("a line of prepare.sh\n") == 2
     assert (out / "seconds.tsv").read_text().count("data\t") == 2
+
+
+def test_a_gpu_is_used_where_there_is_one(demo, tmp_path):
+    (tmp_path / "cuda").touch()
+    _, calls = demo("--out", "out")
+    assert calls[2] == f"train.sh --out {tmp_path / 'out'} --" and not [call for call in calls if "--cpu" in call or "16" in call]
+
+
+def test_a_folder_that_cannot_be_made_is_told(demo, tmp_path):
+    result, calls = demo("--out", "calls/out")  # below a file
+    assert result.returncode == 1 and calls == []
+    assert result.stderr.endswith("demo.sh: error: calls/out: cannot be made: choose another --out\n")
 
 
 @pytest.mark.parametrize(

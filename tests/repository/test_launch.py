@@ -17,7 +17,7 @@ RANK=5 LOCAL_RANK=1 exec "${@:2}"
 PROGRAMS = {
     "torchrun": TORCHRUN,
     "fairseq-train": '#!/bin/bash\necho "$@"\nexit ${EXIT:-0}\n',
-    "python": "#!/bin/bash\necho ${GPUS:-0}\n",
+    "python": "#!/bin/bash\necho ${GPUS:-0}\nexit ${PYTHON:-0}\n",
 }
 OURS = "--ddp-backend legacy_ddp --distributed-world-size {} --distributed-no-spawn --distributed-init-method env://"
 
@@ -48,6 +48,10 @@ def launch(tmp_path):
     ("data --cpu", "--standalone --nproc_per_node 2", 2, "data --cpu {} --distributed-backend gloo"),
     ("--workers 3 -- data --cpu --lr 1", "--standalone --nproc_per_node 3", 3, "data --cpu --lr 1 {} --distributed-backend gloo"),
     ("GPUS=4 data", "--standalone --nproc_per_node 4", 4, "data {}"),
+    ("--workers 1 data --cpu --user-dir . --ddp-backend=legacy_ddp", "--standalone --nproc_per_node 1", 1,
+     "data --cpu --user-dir . --ddp-backend=legacy_ddp {} --distributed-backend gloo"),
+    ("--nodes 1 --workers 2 data --cpu --user-dir=scripts", "--standalone --nproc_per_node 2", 2,
+     "data --cpu --user-dir=scripts {} --distributed-backend gloo"),
     ("GPUS=4 --workers 2 data --ddp-backend legacy_ddp", "--standalone --nproc_per_node 2", 2, "data --ddp-backend legacy_ddp {}"),
     ("GPUS=8 --nodes 3 --node-rank 2 --master here:12 data", "--nnodes 3 --node_rank 2 --master_addr here --master_port 12 --nproc_per_node 8",
      24, "data {}"),
@@ -74,10 +78,33 @@ def test_threads_patience_and_exit_code_are_the_users(launch):
     ("data --cpu --user-dir=nowhere", "--user-dir nowhere: no such folder"),
     ("--nodes 0 data --cpu", "--node-rank 0: must be from 0 to -1 (--nodes 0)"),
     ("--nodes 2 --master here data --cpu", "--master HOST:PORT is needed with --nodes 2"),
+    ("--nodes 2 --master here:x data --cpu", "--master HOST:PORT is needed with --nodes 2"),
+    ("--nodes 2 --master :12 data --cpu", "--master HOST:PORT is needed with --nodes 2"),
+    ("--node-rank -1 data --cpu", "-1: --workers, --nodes and --node-rank are whole numbers"),
+    ("--nodes 1x data --cpu", "1x: --workers, --nodes and --node-rank are whole numbers"),
+    ("torchrun data --cpu", "torchrun: give only the arguments of fairseq-train"),
+    ("data --cpu --device-id 1", "--device-id: this command sets fairseq's distributed options"),
+    ("data --cpu --nprocs-per-node=2", "--nprocs-per-node=2: this command sets fairseq's distributed options"),
+    ("PYTHON=1 data", "PyTorch cannot be imported: run scripts/setup.sh first"),
 ])  # fmt: skip
 def test_more_refusals(launch, words, message):
     result = launch(words)
     assert result.returncode == 1 and result.stderr.startswith(f"launch.sh: error: {message}") and result.stdout == ""
+
+
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_is_the_head_of_the_script(launch, option):
+    result = launch(option)
+    assert result.returncode == 0 and result.stdout.startswith("fairseq-train on several workers: one for each GPU")
+    assert result.stdout.endswith("exit code of the first worker that fails.\n") and "#" not in result.stdout
+
+
+def test_programs_of_the_environment_beside_it_come_first(launch, tmp_path):
+    torchrun = tmp_path / ".venv/bin/torchrun"
+    torchrun.parent.mkdir(parents=True)
+    torchrun.write_text("#!/bin/bash\necho that of .venv\n")
+    torchrun.chmod(0o755)
+    assert launch("data --cpu").stdout == "that of .venv\n"
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

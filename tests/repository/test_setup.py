@@ -28,7 +28,9 @@ def test_makes_the_environment_and_then_does_nothing(sandbox):
     steps = [line.split()[1] for line in result.stdout.splitlines()]
     assert steps == ["1/4", "2/4", "3/4", "4/4", "done"]
     first, torch, rest, torchaudio, package = sandbox.calls()
-    assert first.endswith(f"--require-hashes --no-deps -r {sandbox.venv}/veco-setup.first")
+    assert first.endswith(
+        f"-m pip --no-input --disable-pip-version-check install --require-hashes --no-deps -r {sandbox.venv}/veco-setup.first"
+    )
     assert re.search(r" install torch==[\d.]+$", torch)
     assert rest.endswith(f"--no-build-isolation --require-hashes --no-deps -r {sandbox.venv}/veco-setup.rest")
     assert torchaudio.endswith("uninstall --yes torchaudio")
@@ -55,8 +57,10 @@ def test_changed_pins_are_installed_into_the_same_environment(sandbox, changed):
     assert (sandbox.venv / "kept").exists()
 
 
-@pytest.mark.parametrize("damage", ["interrupted", "update interrupted", "python gone", "another python", "moved"])
-def test_broken_environment_is_made_anew(sandbox, damage):
+@pytest.mark.parametrize("damage, why", [
+    ("interrupted", "its making was cut off"), ("update interrupted", "its making was cut off"), ("moved", "the repository was moved"),
+    ("python gone", "its Python does not run"), ("another python", "it is of another Python, 3.11 /prefix")])  # fmt: skip
+def test_broken_environment_is_made_anew(sandbox, damage, why):
     sandbox.compiler()
     if damage == "interrupted":
         assert sandbox.run(FAKE_INSTALL_FAILS="anything").returncode == 1
@@ -79,7 +83,7 @@ def test_broken_environment_is_made_anew(sandbox, damage):
         sandbox.venv = sandbox.repository / ".venv"
     result = sandbox.run(**environment)
     assert result.returncode == 0, result.stderr
-    assert "removing .venv: " in result.stdout
+    assert f"setup: removing .venv: {why}\n" in result.stdout
     assert not (sandbox.venv / "old").exists()
     assert sandbox.run(**environment).stdout == ""
 

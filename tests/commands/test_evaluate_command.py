@@ -1,0 +1,46 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What veco evaluate says of test sets without labels or translations, and of tasks that are named wrongly."""
+
+from argparse import Namespace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from veco_fairseq.commands import evaluate as command
+from veco_fairseq.errors import UserError
+from veco_fairseq.inference import evaluation, finetuned
+from veco_fairseq.understanding import xtreme
+
+
+@pytest.mark.parametrize("seeds, alone, printed", [
+    ([{}, {}], {}, "d: the dev set has no labels, so that there is nothing to count\n"),
+    ([{"de": 1}, {}], {}, "table of 2\n"),
+    ([{"de": 1}], {"de": 1200, "fr": 3}, "table of 1\npredicted without a translation to look at: de 1,200, fr 3\n"),
+])  # fmt: skip
+def test_what_is_said_of_each_test_set(monkeypatch, capsys, seeds, alone, printed):
+    found = iter(seeds)
+    monkeypatch.setattr(finetuned, "load_finetuned", lambda *arguments, **options: None)
+    monkeypatch.setattr(evaluation, "evaluate", lambda *arguments: SimpleNamespace(figures=next(found), alone=alone))
+    monkeypatch.setattr(xtreme, "table", lambda result: f"table of {len(result.seeds)}")
+    paths = [Path(f"{number}.pt") for number in range(len(seeds))]
+    args = Namespace(checkpoints=paths, data=Path("d"), split="dev", langs=None, answer_metric=None, max_tokens=9, predictions=None,
+                     cpu=True)  # fmt: skip
+    result = command.evaluate_one(args)
+    assert capsys.readouterr().out == printed
+    assert result == {"split": "dev", "checkpoints": list(map(str, paths)), "seeds": seeds, "without_translation": alone}
+
+
+def test_tasks_are_named_rightly_and_once(monkeypatch, tmp_path):
+    read = []
+    monkeypatch.setattr(xtreme, "read_results", lambda paths, layer: read.append(paths))
+    monkeypatch.chdir(tmp_path)
+    Path("a,b").touch()
+    for results, message in (
+        (["bucc=a,b", "xnli=c", "bucc=d"], "bucc=d: there is a bucc before it: give each task once"),
+        (["xnli"], "xnli: not TASK=FILE, with a task of xnli, "), (["nli=a"], "nli=a: not TASK=FILE"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=f"^{message}"):
+            command.put_together(Namespace(results=results, layer=-1))
+    assert read == [[Path("a,b")], [Path("c")]]  # a file with such a name, and no two files

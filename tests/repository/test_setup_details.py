@@ -1,0 +1,71 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""scripts/setup.sh: its help, compilers of other names, what pip does not see, and more words of pip's; versions.py."""
+
+import runpy
+import shutil
+import sys
+
+import pytest
+from conftest import REPOSITORY
+from support.sandbox import (
+    STAND_IN,
+    error_line,
+    sandbox,  # noqa: F401  fixtures
+)
+
+
+def test_help_and_arguments(sandbox):  # noqa: F811
+    (sandbox.tools / "sed").symlink_to(shutil.which("sed"))
+    for option in ("-h", "--help"):
+        result = sandbox.run(option)
+        assert result.returncode == 0 and result.stdout.startswith("Makes .venv in the repository")
+        assert "#" not in result.stdout and "uv brings Python 3.12" in result.stdout.splitlines()[-1]
+    assert error_line(sandbox.run("now")) == "setup.sh: error: now: takes no arguments; see --help\n"
+    assert not sandbox.venv.exists()
+
+
+def test_a_compiler_is_found_by_any_name_and_only_where_it_is_needed(sandbox):  # noqa: F811
+    sandbox.python.write_text(STAND_IN.replace('*"pip show"*) exit 1', '*"pip show"*) [[ -e "$HOME/compiled" ]]'))
+    assert "missing: a C++ compiler: install it" in error_line(sandbox.run(CXX="none"))
+    assert sandbox.run(CXX="cat -O2").returncode == 0
+    with open(sandbox.repository / "setup.py", "a") as file:
+        file.write("# a comment\n")
+    assert "missing: a C++ compiler" in error_line(sandbox.run())
+    (sandbox.repository / "compiled").touch()  # fairseq is installed: it is not compiled again
+    assert sandbox.run().returncode == 0
+    shutil.rmtree(sandbox.venv)
+    (sandbox.tools / "clang++").symlink_to("/bin/true")
+    assert sandbox.run().returncode == 0
+
+
+def test_pip_does_not_see_cuda(sandbox):  # noqa: F811
+    """With CUDA_HOME fairseq would compile extensions that nothing here needs."""
+    sandbox.python.write_text(
+        STAND_IN.replace('echo "$@" >>"$FAKE_CALLS"\n        if', 'echo "${CUDA_HOME-unset}" >>"$FAKE_CALLS"\n        if')
+    )
+    sandbox.compiler()
+    assert sandbox.run(CUDA_HOME="/cuda").returncode == 0
+    assert [call for call in sandbox.calls() if "torchaudio" not in call] == ["unset"] * 4
+
+
+@pytest.mark.parametrize("words, told", [
+    ("Disk quota exceeded", "the disk is full"), ("Failed to build fairseq-fixed", "could not be compiled"),
+    ("NewConnectionError: refused", "a download failed"), ("Temporary failure in name resolution", "a download failed"),
+])  # fmt: skip
+def test_more_words_of_pips(sandbox, words, told):  # noqa: F811
+    sandbox.compiler()
+    assert told in error_line(sandbox.run(FAKE_INSTALL_FAILS=words))
+
+
+def test_the_threads_of_tests_are_the_users(sandbox):  # noqa: F811
+    sandbox.compiler()
+    assert sandbox.run(script="test.sh", OMP_NUM_THREADS="3").stdout.endswith("; OMP_NUM_THREADS=3\n")
+
+
+@pytest.mark.parametrize("which, there, missing", [("lowest", "torch==2.6", "torch"), ("newest", "torch", "torch==2.6")])
+def test_versions_are_those_of_this_package(monkeypatch, capsys, which, there, missing):
+    monkeypatch.setattr(sys, "argv", ["versions.py", which])
+    runpy.run_path(str(REPOSITORY / "scripts/versions.py"), run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    assert there in lines and missing not in lines and not [line for line in lines if line.startswith("fairseq")]
