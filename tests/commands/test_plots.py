@@ -10,6 +10,7 @@ import pytest
 import torch
 from conftest import error_line, lines_of, save_with_vocabulary
 
+from veco_fairseq.commands.plot_scores import read_score
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference.pretrained import load_pretrained
 from veco_fairseq.plots import plot_bars, read_curve
@@ -83,7 +84,12 @@ def test_plot_scores(tmp_path, run, drawn):
     assert [label.get_text() for label in axes.get_xticklabels()] == ["en-de"] and (tmp_path / "bars.png").exists()
     (axes,) = drawn("scripts/plot_scores.py", f"a/b={score}", "--metric", "tokenised_bleu", "--output", tmp_path / "bars.png")
     assert [bar.get_height() for bar in axes.containers[0]] == [29.0] and "okenised" in axes.get_ylabel()
+    assert axes.get_title() == "Test sets"
     score.write_text(json.dumps({"sacrebleu": {"score": 30.0}}))
+    for value in (-1, 100.5, "much", None):
+        first.write_text(json.dumps({"sacrebleu": {"score": value}}))
+        with pytest.raises(UserError, match="first.json: has no sacrebleu: is it a file of veco score --json"):
+            read_score(first, "sacrebleu")
     for value in (0, 100):
         first.write_text(json.dumps({"sacrebleu": {"score": value}}))
         (axes,) = drawn("scripts/plot_scores.py", f"a/b={first}", "--output", tmp_path / "bars.png")
@@ -103,6 +109,10 @@ def test_accuracies_by_layer(tmp_path, run, drawn):
     command = ("scripts/plot_layers.py", f"VECO={file}", "--output", tmp_path / "layers.png")
     (axes,) = drawn(*command, "--pair", "de")
     assert lines_of(axes) == {"VECO": [(0, pytest.approx(15)), (10, pytest.approx(40))]} and axes.get_xlabel() == "layer"
+    assert (
+        axes.get_title() == "Retrieval by layer (0: the embeddings)"
+        and axes.get_ylabel() == "accuracy, mean of both directions (%)"
+    )
     assert (tmp_path / "layers.png").exists()
     file.write_text('{"accuracy": {"mean": {"last": [0.1, 0.2]}}}')
     assert "is not a file of veco retrieve tatoeba --json" in error_line(run(*command))

@@ -2,7 +2,10 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """COMET's environment and command line, with stand-ins for Python and for ``comet-score``."""
 
+import runpy
+
 import pytest
+from conftest import REPOSITORY
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference import comet
@@ -92,3 +95,12 @@ def test_unequal_files_end_in_one_line_before_anything_is_installed(run, tmp_pat
     result = run(*command)
     assert result.returncode == 1 and "2 sources, 1 hypotheses and 2 references" in result.stderr
     assert not (tmp_path / "environment").exists() and not (tmp_path / "scores.json").exists()
+
+
+@pytest.mark.parametrize("environment, place", [
+    ({"XDG_CACHE_HOME": "/cache"}, "/cache/veco_fairseq/comet"), ({"XDG_CACHE_HOME": ""}, "/home/me/.cache/veco_fairseq/comet"),
+])  # fmt: skip
+def test_the_environment_is_in_the_users_cache(monkeypatch, environment, place):
+    for name, value in {"HOME": "/home/me", **environment}.items():
+        monkeypatch.setenv(name, value)
+    assert str(runpy.run_path(str(REPOSITORY / "veco_fairseq/commands/comet.py"))["CACHE"]) == place

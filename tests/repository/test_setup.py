@@ -9,8 +9,6 @@ pip, and fails where a test wants it to. What a real interpreter installs is see
 import os
 import re
 import shutil
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -287,15 +285,3 @@ def test_the_lock_pins_every_dependency_with_its_hashes():
     # wheels of each supported Python, on two kinds of processors and macOS: some 20 files
     assert all(len(pins[name]) > 12 for name in ("torch", "numpy", "sentencepiece", "ctranslate2"))
     assert "torchaudio" not in pins
-
-
-@pytest.mark.skipif(shutil.which("flock") is None, reason="there is no flock to wait with")
-def test_a_set_up_waits_for_another_one(sandbox):
-    """Both would install into one .venv."""
-    sandbox.compiler()
-    lock = sandbox.repository / ".venv.lock"
-    with subprocess.Popen(["flock", lock, "-c", "echo held; sleep 1.5"], stdout=subprocess.PIPE, text=True) as other:
-        other.stdout.readline()
-        started = time.monotonic()
-        assert sandbox.run().returncode == 0
-        assert time.monotonic() - started > 1 and sandbox.venv.is_dir()

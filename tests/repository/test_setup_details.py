@@ -1,10 +1,12 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""scripts/setup.sh: its help, compilers of other names, what pip does not see, and more words of pip's; versions.py."""
+"""scripts/setup.sh: its help, compilers of other names, what pip does not see, more words of pip's, and two at once; versions.py."""
 
 import runpy
 import shutil
+import subprocess
 import sys
+import time
 
 import pytest
 from conftest import REPOSITORY
@@ -69,3 +71,15 @@ def test_versions_are_those_of_this_package(monkeypatch, capsys, which, there, m
     runpy.run_path(str(REPOSITORY / "scripts/versions.py"), run_name="__main__")
     lines = capsys.readouterr().out.splitlines()
     assert there in lines and missing not in lines and not [line for line in lines if line.startswith("fairseq")]
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="there is no flock to wait with")
+def test_a_set_up_waits_for_another_one(sandbox):  # noqa: F811
+    """Both would install into one .venv."""
+    sandbox.compiler()
+    lock = sandbox.repository / ".venv.lock"
+    with subprocess.Popen(["flock", lock, "-c", "echo held; sleep 1.5"], stdout=subprocess.PIPE, text=True) as other:
+        other.stdout.readline()
+        started = time.monotonic()
+        assert sandbox.run().returncode == 0
+        assert time.monotonic() - started > 1 and sandbox.venv.is_dir()

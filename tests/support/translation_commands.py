@@ -56,7 +56,7 @@ TRANSLATION = {
             "--constraints ordered": {"Translator.search.constraints": "ordered", "read_requests.constraints": True},
             "--prefixes": {"read_requests.prefixes": True, "read_requests.constraints": False},
             "--alignment": {"in_lines.alignment": True, "in_lines.nbest": False},
-            "--beam 5 --nbest 2": {"in_lines.nbest": True, "in_lines.alignment": False},
+            "--beam 2 --nbest 2": {"in_lines.nbest": True, "in_lines.alignment": False},
             "--buffer-size 11": {"translate_stream.buffer_size": 11},
             "--amp": {"Translator.bf16": True},
             "--cpu": {"Translator.cpu": True},

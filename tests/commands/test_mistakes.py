@@ -1,0 +1,64 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Options that do not go together, and texts that lie where a command will write, told before anything is loaded."""
+
+import shlex
+
+import pytest
+
+from veco_fairseq.commands import GROUPS, module, parser
+from veco_fairseq.errors import UserError
+
+NAMES = [name for commands in GROUPS.values() for name in commands]
+
+
+def parsed(line: str):
+    """A command's module, and its arguments."""
+    name = max((name for name in NAMES if line.startswith(f"{name} ")), key=len)
+    return module(name), parser(name, f"veco {name}").parse_args(shlex.split(line.removeprefix(name)))
+
+
+@pytest.mark.parametrize("line, message", [
+    ("import --checkpoint a --dict b --output o --pretraining --decoder-layers 2", "which --decoder-layers is for"),
+    ("import --checkpoint a --dict b --output o --pretraining --target-lang de", "which --target-lang is for"),
+    ("import --checkpoint a --dict b --output o --target-lang de", "--source-lang and --target-lang: give both or none"),
+    ("retrieve tatoeba a --pairs mean=a,b", "--pairs: a name comes twice, or is mean"),
+    ("retrieve bucc a --source b --target c", "give --gold, to find the threshold of the best F1, or --threshold"),
+    ("clean -s en -t de --inputs a b --outputs c d --min-length 3 --max-length 2", "--min-length 3: is more than --max-length 2"),
+    ("clean -s en2 -t de --inputs a b --outputs c d", "--source-lang en2: is no code"),
+    ("clean -s en -t german --inputs a b --outputs c d", "--target-lang german: is no code"),
+    ("translate a --sampling-topp 0.5", "--sampling-topk and --sampling-topp: go with --sampling"),
+    ("translate a --beam 2 --nbest 3", "--nbest 3: a search with --beam 2 finds at most 2"),
+    ("average --inputs a b --num-update-checkpoints 2 --output o", "take one folder"),
+    ("label a --input b --output o.tsv", "--output o.tsv: is written as CoNLL-U"),
+    ("plot layers a --output o", "a: not NAME=FILE"),
+    ("plot scores a/b --output o", "a/b: not GROUP/NAME=FILE"),
+])  # fmt: skip
+def test_a_mistake_is_told_first(monkeypatch, line, message):
+    monkeypatch.setattr("veco_fairseq.retrieval.tatoeba.read_pair", lambda text: (text.partition("=")[0], ()))
+    command, args = parsed(line)
+    with pytest.raises(UserError, match=message):
+        command.main(args)
+
+
+# A command with a text at {}, and the files that it writes.
+WRITTEN = {
+    "prepare --mono aa={} --valid-lines 1 --output o": ("dict.txt", "sentencepiece.bpe.model", "preparation.json", "mono/aa/train.bin",
+                                                        "bitext/aa-bb/x"),
+    "binarize -s aa -t bb --sentencepiece {} --dict d --destdir o": ("dict.aa.txt", "train.aa-bb.aa.bin", "train.aa-bb.aa.idx",
+                                                                     "binarized.json"),
+    "vocap --corpora aa={} --size 9 --output o": ("dict.txt", "sentencepiece.bpe.model", "sizes.tsv", "sizes.png", "x.json",
+                                                  "languages/aa.model", "joint/dict.txt"),
+    "trim-vocab {} --sentencepiece m --keep 9 --output o": ("dict.txt", "sentencepiece.bpe.model"),
+    "export-hf --checkpoint {} --output o": ("a.txt", "a/b.pt"), "export-ct2 --checkpoint {} --output o": ("a.txt", "a/b.pt"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", WRITTEN)
+def test_what_is_read_is_not_overwritten(monkeypatch, tmp_path, line):
+    monkeypatch.chdir(tmp_path)
+    for name in WRITTEN[line]:
+        with pytest.raises(UserError, match=f"o: would overwrite .* o/{name}: choose another path"):
+            parsed(line.format(f"o/{name}"))
+    if not line.startswith("export"):
+        parsed(line.format("o/text.aa"))  # no name of theirs
