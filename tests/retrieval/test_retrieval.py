@@ -165,6 +165,7 @@ def test_bucc(saved, tmp_path, run):
     files = ("--output", tmp_path / "pairs", "--json", tmp_path / "x.json")
     result = run(*command, "--gold", tmp_path / "gold", "--score", "cosine", *files)
     assert result.returncode == 0 and "precision 100.0, recall 100.0, f1 100.0" in result.stdout, result.stderr
+    assert f", of {len(lines)} and {len(lines) - 5} sentences\n" in result.stdout
     found = json.loads((tmp_path / "x.json").read_text())
     assert found["f1"] == 1.0 and found["pairs"] == len(lines) - 5 and found["layer"] == 3
     pairs = [line.split("\t")[1:] for line in (tmp_path / "pairs").read_text().splitlines()]
