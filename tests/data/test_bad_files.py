@@ -9,6 +9,7 @@ from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
+import sentencepiece
 from conftest import error_line, make_dictionary, write_tokens
 from fairseq.data import Dictionary
 from sentencepiece import sentencepiece_model_pb2
@@ -121,6 +122,16 @@ def test_long_lines_are_cut_between_words(monkeypatch):
     assert time.process_time() - started < 30  # of minutes without
     monkeypatch.setattr(pieces_of_text, "LONGEST_LINE", 12)
     assert list(pieces_of_text._cut(["one two three", "a" * 30, "b"])) == ["one two", " three", "a" * 12, "a" * 12, "a" * 6, "b"]
+    assert list(pieces_of_text._cut(["one two four", " aaaaaaaaaaaaaa"])) == ["one two four", " aaaaaaaaaaa", "aaa"]
+
+
+def test_the_vocabulary_learns_from_long_lines_of_long_letters(monkeypatch):
+    """Of fewer characters than are cut, but of more bytes, and of more than the 4,192 that the trainer takes by default."""
+    monkeypatch.setattr(pieces_of_text, "LONGEST_LINE", 2000)
+    model = sentencepiece_model_pb2.ModelProto.FromString(
+        train_sentencepiece([*WORDS, "\U00010348\U00010330 " * 550], 24, character_coverage=1.0)
+    )
+    assert any("\U00010348" in piece.piece for piece in model.pieces)
 
 
 # Dictionaries and SentencePiece models
@@ -167,6 +178,15 @@ def test_a_damaged_model_is_told(tmp_path, model, name):
         load_sentencepiece(path)
 
 
+@pytest.mark.parametrize("name", ["<mask>", "<pad>"])
+def test_a_piece_with_a_symbols_name_is_told(tmp_path, model, name):
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    proto.pieces[7].piece = name
+    processor = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
+    with pytest.raises(UserError, match=f"spm: has a piece '{name}', which is a symbol of fairseq's: take it out of the text"):
+        dictionary_text(processor, tmp_path / "spm")
+
+
 def test_a_model_of_another_dictionary_is_told(tmp_path, model):
     path = tmp_path / "model"
     path.write_bytes(model)
@@ -176,6 +196,7 @@ def test_a_model_of_another_dictionary_is_told(tmp_path, model):
     require_own_pieces(processor, path, dictionary_of([*tokens, "<mask>"]).symbols)
     require_own_pieces(processor, path, dictionary_of(tokens[:3]).symbols)  # of a text that needs no more of them
     require_own_pieces(processor, path, dictionary_of([*tokens[:5], "[de]", "[en_XX]", "madeupword0000", "w1"]).symbols)
+    require_own_pieces(processor, path, dictionary_of([*tokens[:3], "<2de>", "w1"]).symbols)  # 3 of 4 are enough
     other = dictionary_of([*tokens[:5], *(f"w{number}" for number in range(2))]).symbols
     with pytest.raises(UserError, match="only 5 of its 7 tokens are pieces of this SentencePiece model"):
         require_own_pieces(processor, path, other)

@@ -19,9 +19,10 @@ from support.preparation import (
     write_lines,
 )
 
+from veco_fairseq.data import sentencepiece as pieces_of_text
 from veco_fairseq.data.prepare import binarizing
 from veco_fairseq.data.prepare.binarizing import Splits, binarize, report_lines
-from veco_fairseq.data.sentencepiece import MODEL_NAME, Encoder, dictionary_text, load_sentencepiece
+from veco_fairseq.data.sentencepiece import MODEL_NAME, Encoder, dictionary_text, encode_text, load_sentencepiece
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
 
@@ -149,6 +150,16 @@ def test_texts_may_be_compressed(tmp_path, vocabulary):
     assert content(tmp_path / "packed") == content(tmp_path / "plain")
 
 
+def test_pieces_are_counted_by_line_and_of_no_text_there_are_none(tmp_path, vocabulary, monkeypatch):
+    monkeypatch.setattr(pieces_of_text, "LINES_A_BATCH", 2)
+    source = write_lines(tmp_path / "x", ["ab", "", "ab ab"])
+    assert encode_text(vocabulary / "spm.model", source, tmp_path / "pieces", 1) == 3
+    assert [line.replace(" ", "") for line in read_lines(tmp_path / "pieces")] == ["▁ab", "", "▁ab▁ab"]
+    with pytest.raises(UserError, match="empty: holds no text"):
+        encode_text(vocabulary / "spm.model", write_lines(tmp_path / "empty", []), tmp_path / "none", 1)
+    assert not (tmp_path / "none").exists()
+
+
 def test_the_encoder_gives_lines_and_all_at_once(vocabulary):
     model = load_sentencepiece(vocabulary / "spm.model")
     symbols = list(Dictionary.load(str(vocabulary / "dict.txt")).symbols)
@@ -157,6 +168,8 @@ def test_the_encoder_gives_lines_and_all_at_once(vocabulary):
     assert [line.tolist() for line in encoder(lines)] == [
         [*(symbols.index(piece) if piece in symbols else 3 for piece in model.encode(line, out_type=str)), 2] for line in lines
     ]
+    words = [[symbols.index(piece) for piece in model.encode("ab", out_type=str)], [symbols.index("<unk>")]]
+    assert [word.tolist() for word in encoder.words(["ab", "\u200b"])] == words  # a space without width, which is dropped
     ids, sizes = encoder.flat([])
     assert (len(ids), len(sizes), encoder([])) == (0, 0, [])
 

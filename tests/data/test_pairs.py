@@ -82,6 +82,11 @@ def test_long_and_empty_pairs_are_dropped_and_counted(tmp_path):
     assert (pairs.sentences, pairs.dropped, pairs.lengths.tolist()) == (2, 3, [[3, 4], [4, 6]])
 
 
+def test_no_pair_that_is_short_enough_is_an_error(tmp_path):
+    with pytest.raises(UserError, match=r"aa-bb: no pair has at most 6 tokens a side \(--bitext-max-length\)"):
+        bitext(tmp_path, [[10] * 5, [11]], [[20], [21] * 5])
+
+
 def test_unequal_sides_are_an_error(tmp_path):
     with pytest.raises(UserError, match=r"aa-bb: 2 lines on one side .*aa.* and 1 on the other"):
         bitext(tmp_path, [[10], [11]], [[12]])

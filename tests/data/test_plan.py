@@ -90,6 +90,13 @@ def test_a_function_of_seed_and_epoch_alone():
 def test_a_pair_that_fits_no_batch_is_an_error():
     with pytest.raises(UserError, match="--max-tokens 50 cannot hold a bitext pair of twice 29 tokens: raise it to 58"):
         plan(100, max_tokens=50)
+    assert plan(100, max_tokens=58).pairs == 100
+
+
+def test_what_is_said_of_a_plan():
+    """Of 4,000 and 1,000 pairs, shares of 2 and 1 in 3: 3,333 and 1,666 pairs a pass, in fours."""
+    told = str(plan(4000, 1000, batch_size=4))
+    assert told == "bitext: 5,000 pairs in 1,250 batches a pass; sampled: l0 0.6667, l1 0.3333"
 
 
 def test_make_exactly_by_hand():

@@ -102,7 +102,7 @@ def test_trains_a_vocabulary_of_the_size_asked_for_without_held_out_text(tmp_pat
     plan = Plan(tmp_path / "root", parse_parts([f"xx={x}", f"yy={y}"], []), valid_lines=2, vocab_size=70)
     reports = prepare_root(plan)
     pieces = (tmp_path / "root/dict.txt").read_text(encoding="utf-8")
-    assert pieces.count("\n") == 67
+    assert pieces.count("\n") == reports["vocabulary"]["tokens"] == 67
     assert "q" not in pieces and "g" in pieces and "z" in pieces
     assert reports["mono/xx"]["splits"]["valid"]["xx"]["unknown"] == 5  # one for each word of q's
 
@@ -130,7 +130,10 @@ def test_vocabulary_lines_are_shared_among_languages(tmp_path):
     assert (lines.count("a b"), lines.count("c d"), lines.count("u v")) == (1, 7, 22)
 
 
-@pytest.mark.parametrize("change", [{"vocab_size": 10}, {"vocab_lines": 31}, {"character_coverage": 0.99}, {"valid_lines": 1}])
+@pytest.mark.parametrize(
+    "change",
+    [{"soft_vocab_limit": True}, {"vocab_size": 10}, {"vocab_lines": 31}, {"character_coverage": 0.99}, {"valid_lines": 1}],
+)
 def test_another_choice_makes_the_vocabulary_anew(tmp_path, change):
     """What a finished step was made from is compared: with it, there would be the old vocabulary in silence."""
     x = write_lines(tmp_path / "x.txt", ["a b", "", "c d"])

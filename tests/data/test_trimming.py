@@ -70,6 +70,8 @@ def test_bad_input(texts, tmp_path):
     (tmp_path / "empty").touch()
     with pytest.raises(UserError, match="empty: holds no text"):
         trim(model, [tmp_path / "empty"], 30, workers=1)
+    with pytest.raises(UserError, match="empty, .*empty: hold no text"):
+        trim(model, [tmp_path / "empty"] * 2, 30, workers=1)
     with pytest.raises(UserError, match="--keep 8: the texts have 9 different characters: keep at least as many"):
         trim(model, [texts / "src"], 8, workers=1)
     prefix = tmp_path / "bpe"

@@ -2,11 +2,15 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Loading a pre-trained model for the commands."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from conftest import save_with_vocabulary
 
-from veco_fairseq.inference.pretrained import load_pretrained
+from veco_fairseq.errors import UserError
+from veco_fairseq.inference import finetuned
+from veco_fairseq.inference.pretrained import PretrainedModel, chosen_layers, load_pretrained
 
 
 @pytest.mark.parametrize("gpu, there, device", [(True, True, "cuda"), (True, False, "cpu"), (False, True, "cpu")])
@@ -17,3 +21,53 @@ def test_the_device_is_the_one_asked_for_if_it_is_there(gpu, there, device, tmp_
     monkeypatch.setattr(torch.nn.Module, "to", lambda model, where: chosen.append(where) or model)
     load_pretrained(str(checkpoint), gpu=gpu)
     assert chosen[-1] == device
+
+
+def of_layers(count):
+    encoder = SimpleNamespace(sentence_encoder=SimpleNamespace(layers=[None] * count, cross_attention=False))
+    return PretrainedModel(SimpleNamespace(encoder=encoder), None, None)
+
+
+def test_a_layer_is_one_that_is_there_and_the_middle_one_unless_it_is_named():
+    assert [of_layers(count).layer_number(None) for count in (1, 4, 5)] == [0, 2, 2]
+    assert [of_layers(5).layer_number(layer) for layer in (0, 4)] == [0, 4]
+    for layer in (-1, 5):
+        with pytest.raises(UserError, match=f"--layer {layer}: the model has layers 0 to 4"):
+            of_layers(5).layer_number(layer)
+    with pytest.raises(UserError, match="--attention cross: the model has no cross-attention: give --attention self"):
+        of_layers(5).cross_attention(None, None)
+
+
+def test_layers_by_their_words_with_the_embeddings_as_0():
+    assert chosen_layers(of_layers(3), None, "--layers") == [0, 1, 2, 3]
+    assert chosen_layers(of_layers(3), ["3", "0"], "--layers") == [3, 0]
+    for word in ("4", "-1", "x", "1.0"):
+        with pytest.raises(UserError, match=f"--layers {word}: the model has layers 1 to 3, and 0 for the embeddings"):
+            chosen_layers(of_layers(3), ["1", word], "--layers")
+
+
+def test_two_texts_are_joined_with_two_ends_between():
+    x, y = torch.tensor([[0, 5, 2]]), torch.tensor([[0, 6, 7, 2]])
+    assert of_layers(1).join(x, y).tolist() == [[0, 5, 2, 2, 6, 7, 2]]
+
+
+@pytest.mark.parametrize("cpu, there, device", [(False, True, "cuda"), (False, False, "cpu"), (True, True, "cpu")])
+def test_a_finetuned_model_is_read_with_the_data_that_is_named(cpu, there, device, tmp_path, monkeypatch):
+    """Its vocabulary lies beside it; the languages are those of the data, and not those of training."""
+    (tmp_path / "m.pt").touch()
+    state, asked, chosen = {"cfg": SimpleNamespace(task=SimpleNamespace(_name="veco_nlu"))}, [], []
+    model = torch.nn.Linear(1, 1)
+    monkeypatch.setattr(finetuned.checkpoint_utils, "load_checkpoint_to_cpu", lambda *words: asked.append(words) or state)
+    monkeypatch.setattr(finetuned.checkpoint_utils, "load_model_ensemble_and_task", lambda paths, state: ([model], None, "task"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+    monkeypatch.setattr(torch.nn.Module, "to", lambda model, where: chosen.append(where) or model)
+    found = finetuned.load_finetuned(tmp_path / "m.pt", tmp_path / "data", cpu=cpu, pivot_lang="de")
+    overrides = {"data": str(tmp_path / "data"), "vocabulary": str(tmp_path), "valid_langs": None, "pivot_lang": "de"}
+    assert asked == [(str(tmp_path / "m.pt"), overrides)] and chosen == [device]
+    assert found == (model, "task") and not model.training
+    for cfg in (None, SimpleNamespace(task=SimpleNamespace(_name="camlm")), SimpleNamespace(task=None)):
+        state["cfg"] = cfg
+        with pytest.raises(UserError, match="m.pt: is no model of --task veco_nlu: fine-tune it first"):
+            finetuned.load_finetuned(tmp_path / "m.pt", tmp_path)
+    with pytest.raises(UserError, match="none.pt: no such checkpoint"):
+        finetuned.load_finetuned(tmp_path / "none.pt", tmp_path)

@@ -12,7 +12,7 @@ from conftest import error_line
 from sacrebleu.metrics import BLEU, CHRF
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.inference.scoring import read_generate_output, score, score_files, score_lines, tokenise
+from veco_fairseq.inference.scoring import looks_tokenised, read_generate_output, score, score_files, score_lines, tokenise
 
 HYPOTHESIS = ["The cat is on the mat ."]
 REFERENCE = ["the cat is on a mat."]
@@ -145,6 +145,8 @@ def test_generate_output_in_the_order_of_the_test_set(tmp_path):
     "text, message",
     [
         ("D-0\t-1\ta\nD-3\t-1\tb\n", "no hypothesis for sentence 1, 2 "),
+        ("D-0\t-1\ta\nD-6\t-1\tb\n", r"no hypothesis for sentence 1, 2, 3, 4, 5 \(counted from 0\)"),
+        ("D-0\t-1\ta\nD-7\t-1\tb\n", r"no hypothesis for sentence 1, 2, 3, 4, 5, \.\.\. \(counted from 0\)"),
         ("H-0\t-1\ta\n", "no line 'D-<number>'"),
         ("", "no line 'D-<number>'"),
         (b"D-0\t-1\ta\nD-1\t-1\t\xff\n", "line 2"),
@@ -178,6 +180,50 @@ def test_bad_files(tmp_path, hypothesis, reference, lang, message):
 def test_score_refuses_what_names_no_language():
     with pytest.raises(UserError, match="^--lang German: is no code of a language: give its two letters, such as en$"):
         score(["a"], ["a"], lang="German")
+
+
+@pytest.mark.parametrize("ours, theirs, tokenised", [
+    (["a .", "b . ", "c"], ["a.", "b.", "c ."], True),
+    (["a .", "b"], ["a.", "b."], False),  # half of the lines are not most of them
+    (["a .", "b ."], ["a .", "b"], False),
+    (["a.", "b."], ["a.", "b."], False),
+    ([], [], False),
+])  # fmt: skip
+def test_text_that_looks_tokenised_beside_references_that_do_not(ours, theirs, tokenised):
+    assert looks_tokenised(ours, theirs) == tokenised
+
+
+def test_files_are_scored_as_their_lines_are(tmp_path, caplog):
+    """With the baseline of a file of the same kind, and the warning of the first file alone."""
+    texts = {
+        "hyp": ["the cat sat .", "a dog ran ."],
+        "base": ["a cat sat", "a dog sat"],
+        "ref": ["the cat sat.", "a dog ran off."],
+    }
+    for name, lines in texts.items():
+        write(tmp_path / name, "".join(f"{line}\n" for line in lines))
+        write(tmp_path / f"gen-{name}", "".join(f"D-{number}\t-1\t{line}\n" for number, line in enumerate(lines)))
+    hyp, base, ref = texts.values()
+    options = {"lang": "en", "split_compounds": True, "samples": 20}
+    expected = score(hyp, ref, baseline=base, **options)
+    paths = tmp_path / "hyp", tmp_path / "ref"
+    assert score_files(*paths, baseline=tmp_path / "base", **options) == expected
+    assert f"{paths[0]}: looks tokenised, and {paths[1]} does not" in caplog.text
+    generated = (tmp_path / "gen-hyp", paths[1])
+    assert score_files(*generated, generated=True, baseline=tmp_path / "gen-base", **options) == expected
+    caplog.clear()
+    assert score_files(tmp_path / "base", paths[1], baseline=paths[0], **options) == score(base, ref, baseline=hyp, **options)
+    assert "looks tokenised" not in caplog.text
+    write(tmp_path / "base", "a\n")
+    with pytest.raises(UserError, match=r"base has 1 sentences, but .*ref has 2"):
+        score_files(*paths, baseline=tmp_path / "base", **options)
+
+
+@pytest.mark.parametrize("langs, tokeniser", [("cmn yue zho ZHO_Hans", "zh"), ("bo bod dz dzo khm km lao lo mya th", "char")])
+def test_codes_of_three_letters_choose_sacrebleus_tokeniser_too(langs, tokeniser):
+    for lang in langs.split():
+        result = score(["a"], ["a"], lang=lang)
+        assert f"tok:{tokeniser}|" in result["sacrebleu"]["signature"] and "tokenised_bleu" not in result, lang
 
 
 def test_score_refuses_different_lengths():

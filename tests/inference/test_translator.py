@@ -6,13 +6,16 @@ import io
 import logging
 import runpy
 import sys
+from pathlib import Path
 from unittest import mock
 
 import pytest
+import torch
 from conftest import REPOSITORY, error_line, make_dictionary
 from fairseq.dataclass.configs import GenerationConfig
 
-from veco_fairseq.data.sentencepiece import MODEL_NAME, train_sentencepiece
+from veco_fairseq.data.sentencepiece import MODEL_NAME, ordinary_pieces, train_sentencepiece
+from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference.requests import Hypothesis, Request
 from veco_fairseq.inference.translator import Part, Translator, _pieces, translate_stream
@@ -144,6 +147,20 @@ def test_the_model_beside_the_checkpoint_goes_before_the_datas(tmp_path):
     assert _pieces(None, folders, []).serialized_model_proto() == other
 
 
+def test_a_sentencepiece_model_that_is_nowhere_or_another_is_told(tmp_path):
+    folders = [tmp_path / "checkpoint", tmp_path / "data"]
+    with pytest.raises(UserError, match=f"{MODEL_NAME}: is neither in {folders[0]} nor in {folders[1]}: give --sentencepiece"):
+        _pieces(None, folders, [])
+    path = tmp_path / "given"
+    path.write_bytes(train_sentencepiece(text_of("abcd"), 16, character_coverage=1.0))
+    loaded = _pieces(path, folders, [])
+    own, other = dictionary_of(ordinary_pieces(loaded)), make_dictionary()
+    assert _pieces(loaded, folders, [other]) is loaded and len(_pieces(str(path), folders, [own, own])) == 16
+    for dictionaries in ((own, other), (other, own)):  # of the source and of the target
+        with pytest.raises(UserError, match="given: does not belong to the dictionary"):
+            _pieces(path, folders, dictionaries)
+
+
 def text_of(letters):
     return [f"{a}{b}{c} {c}{a}" for a in letters for b in letters for c in letters]
 
@@ -165,4 +182,40 @@ def test_a_line_must_fit_every_model_of_an_ensemble(monkeypatch, tmp_path, token
     checkpoints = [tmp_path / "a.pt", tmp_path / "b.pt"]
     for path in checkpoints:
         path.touch()
-    assert Translator(checkpoints, model=mock.sentinel.pieces).max_pieces == longest
+    translator = Translator(checkpoints, model=mock.sentinel.pieces)
+    assert translator.max_pieces == longest and (translator.batch_size, translator.max_tokens) == (64, 8192)
+    assert (translator.search.beam, translator.search.max_len_a, translator.search.max_len_b) == (5, 1.5, 20)
+    loaded[2].build_generator.assert_called_with(models, translator.search)
+    for model in models:
+        model.prepare_for_inference_.assert_called_once_with(loaded[1])
+    task, encoder = mock.Mock(spec=names), mock.Mock(spec=["encoder"])
+    for loaded in (([encoder], None, task), (models, None, mock.Mock(spec=names[1:]))):  # noqa: B007
+        kind = type(loaded[0][0]).__name__
+        with pytest.raises(UserError, match=rf"a\.pt: is a {kind}, not a translation model: convert it first"):
+            Translator(checkpoints, model=mock.sentinel.pieces)
+
+
+@pytest.mark.parametrize("data, overrides", [(None, {}), (Path("bin"), {"data": "bin"})])
+@pytest.mark.parametrize("cpu, there, device", [(False, True, "cuda"), (False, False, "cpu"), (True, True, "cpu")])
+def test_the_model_goes_where_it_is_asked_for_and_its_data_is_the_one_named(
+    tmp_path, monkeypatch, data, overrides, cpu, there, device
+):
+    (tmp_path / "a.pt").touch()
+    model = mock.MagicMock(**{"to.return_value.eval.return_value.encoder.max_positions.return_value": 9})
+    load = mock.Mock(return_value=([model], mock.MagicMock(), mock.MagicMock(spec=["build_dataset_for_inference", "source_dictionary",
+                                                                                  "target_dictionary", "build_generator"])))  # fmt: skip
+    monkeypatch.setattr("fairseq.checkpoint_utils.load_model_ensemble_and_task", load)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+    seeds = []
+    monkeypatch.setattr("fairseq.utils.set_torch_seed", seeds.append)
+    translator = Translator(
+        [tmp_path / "a.pt"], model=mock.sentinel.pieces, data=data, cpu=cpu, bf16=True, batch_size=3, max_tokens=70, seed=9
+    )
+    load.assert_called_once_with([str(tmp_path / "a.pt")], arg_overrides=overrides)
+    model.to.assert_called_once_with(torch.device(device))
+    assert (translator.device.type, translator.bf16, translator.batch_size, translator.max_tokens) == (
+        device,
+        True,
+        3,
+        70,
+    ) and seeds == [9]

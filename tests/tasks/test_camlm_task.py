@@ -162,6 +162,15 @@ def test_one_kind_is_enough(make_task, make_root, make_model, kinds, options):
     assert sample_size == log["sample_size"] > 0
 
 
+def test_each_kind_is_hidden_and_cut_by_its_own_options(make_task):
+    task = make_task(mono_mask_prob=0.1, bitext_mask_prob=0.3, bitext_mask_spread=0.2, mono_max_length=9, bitext_max_length=7)
+    streams = task.dataset("train").streams
+    found = {kind: (stream.masker.probability, stream.mask_spread, stream.tlm) for kind, stream in streams.items()}
+    assert found == {"mono": (0.1, 0.0, False), "bitext": (0.3, 0.2, True)}
+    longest = {kind: max(int(source.lengths.max()) for source in stream.sources) for kind, stream in streams.items()}
+    assert longest == {"mono": 9, "bitext": 7}
+
+
 def test_no_tlm(make_task):
     assert "tlm_tokens" not in next(iter(iterator(make_task(no_tlm=True)).next_epoch_itr()))["bitext"]["net_input"]
 

@@ -3,16 +3,16 @@
 """Figures of the tasks as the official scripts count them, and the papers' averages."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.inference.evaluation import Evaluated, write_predictions
+from veco_fairseq.inference.evaluation import Evaluated, label, write_predictions
+from veco_fairseq.inference.finetuned import Finetuned
 from veco_fairseq.understanding import metrics
 from veco_fairseq.understanding.dataset import Side
-from veco_fairseq.understanding.examples import (
-    Question,
-)
+from veco_fairseq.understanding.examples import Question, TaggedSentence
 from veco_fairseq.understanding.predictions import Prediction, sums_by_language
 from veco_fairseq.understanding.xtreme import Result, read_results, spread, summary
 
@@ -44,6 +44,21 @@ def test_no_answer_is_lost_where_questions_share_an_id(tmp_path):
     found = [Prediction(Side("en", question, []), answer) for question, answer in zip(questions, "abc")]
     (path,) = write_predictions(Evaluated("span", {"en": found}, {}), tmp_path, "test")
     assert path.name == "test-en.json" and json.loads(path.read_text()) == {"q": "a", "r": "b", "q#2": "c"}
+
+
+def test_predictions_by_language_in_the_files_that_xtreme_wants(tmp_path):
+    sentences = [TaggedSentence("1", "", ("a", "b"), ()), TaggedSentence("2", "", ("c",), ())]
+    found = [Prediction(Side("de", sentence, []), tags) for sentence, tags in zip(sentences, (["X", "Y"], ["Z"]))]
+    (path,) = write_predictions(Evaluated("tagging", {"de": found}, {}), tmp_path, "dev")
+    assert path == tmp_path / "dev-de.tsv" and path.read_text() == "a\tX\nb\tY\n\nc\tZ\n"
+    found = {lang: [Prediction(Side(lang, None, []), word) for word in words] for lang, words in (("de", "xy"), ("fr", "z"))}
+    paths = write_predictions(Evaluated("classification", found, {}), tmp_path, "test")
+    assert [(path.name, path.read_text()) for path in paths] == [("test-de.txt", "x\ny\n"), ("test-fr.txt", "z\n")]
+
+
+def test_only_a_tagger_can_teach_tags():
+    with pytest.raises(UserError, match="the teacher is a model for span, not for tagging"):
+        label(Finetuned(None, SimpleNamespace(nlu_task="span")), [["a"]])
 
 
 def test_answers_as_squad_counts_them():

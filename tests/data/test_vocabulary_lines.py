@@ -1,0 +1,68 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""prepare_root.py: which lines the vocabulary is learnt from, what is said, and validation files that are bad."""
+
+import pytest
+from support.preparation import (
+    plan_with,
+    text_lines,
+    vocabulary,  # noqa: F401  fixtures
+    write_lines,
+)
+
+from veco_fairseq.data.prepare import preparation
+from veco_fairseq.data.prepare.preparation import prepare_root
+from veco_fairseq.data.prepare.text import Plan, Survey, parse_parts, survey_bitext, survey_mono
+from veco_fairseq.errors import UserError
+
+
+def test_validation_files_do_not_move_what_is_learnt_from(tmp_path):
+    """Of xx 8 lines, 3 to take: the third, sixth and eighth; of yy 4, 3 to take: all but the first."""
+    texts = {
+        "x": ["a0", "a1", "", "a2", "a3"],
+        "vx": ["v0", "v1", "v2"],
+        "px": ["b0", "b1", "b2", "b3"],
+        "py": ["c0", "c1", "c2", "c3"],
+    }
+    x, vx, px, py = (write_lines(tmp_path / name, lines) for name, lines in texts.items())
+    parts = parse_parts([f"xx={x}"], [f"xx-yy={px},{py}"], [f"xx={vx}"])
+    plan = Plan(tmp_path / "root", parts, valid_lines=0, vocab_size=9, vocab_lines=6)
+    surveys = {"mono/xx": survey_mono(x, 0), "bitext/xx-yy": survey_bitext((px, py), 0)}
+    assert list(preparation.training_lines(plan, surveys)) == ["a2", "b1", "c1", "c2", "b3", "c3"]
+
+
+def test_pairs_are_counted_with_those_that_have_an_empty_side(tmp_path):
+    a, b = write_lines(tmp_path / "a", ["a", "", "c", " ", "e"]), write_lines(tmp_path / "b", ["u", "v", "\t", "", "z"])
+    assert survey_bitext((a, b), 1) == Survey(rows=5, kept=2, valid_start=5, dropped=3)
+    with pytest.raises(UserError, match="a: has 2 usable lines, too few to hold out --valid-lines 2"):
+        survey_bitext((a, b), 2)
+
+
+@pytest.mark.parametrize("bad", ["mono_valid", "bitext_valid"])
+def test_a_bad_validation_file_is_told_before_anything_is_written(tmp_path, vocabulary, bad):
+    a, b = (write_lines(tmp_path / lang, text_lines(lang, 9)) for lang in ("xx", "yy"))
+    (tmp_path / "bad").write_bytes(b"ab\n\xff\n")
+    valid = {"mono_valid": [f"xx={tmp_path / 'bad'}"], "bitext_valid": [f"xx-yy={tmp_path / 'bad'},{b}"]}
+    plan = plan_with(vocabulary, tmp_path / "root", [f"xx={a}"], [f"xx-yy={a},{b}"], **{bad: valid[bad]})
+    with pytest.raises(UserError, match="bad, line 2: not UTF-8"):
+        prepare_root(plan)
+    assert not (tmp_path / "root").exists()
+
+
+@pytest.mark.parametrize("rows, warned", [(30, True), (60, False)])
+def test_a_dictionary_of_few_of_the_models_pieces_is_said(tmp_path, vocabulary, capsys, rows, warned):
+    """The model has 80 pieces; the dictionary 30 or 60 of them."""
+    dictionary = write_lines(tmp_path / "dict", (vocabulary / "dict.txt").read_text(encoding="utf-8").splitlines()[:rows])
+    source = write_lines(tmp_path / "x", text_lines("xx", 5))
+    plan = plan_with(vocabulary, tmp_path / "root", [f"xx={source}"])
+    plan.dictionary = dictionary
+    prepare_root(plan)
+    assert ("warning: most pieces of the SentencePiece model are not in the dictionary" in capsys.readouterr().out) == warned
+
+
+@pytest.mark.parametrize("lines, cut", [(["ab", "cd", "ef"], True), (["ab", "", "cd"], False)])
+def test_a_document_that_is_cut_for_validation_is_said(tmp_path, vocabulary, capsys, lines, cut):
+    source = write_lines(tmp_path / "x", lines)
+    prepare_root(plan_with(vocabulary, tmp_path / "root", [f"xx={source}"], valid_lines=1))
+    told = capsys.readouterr().out
+    assert f"mono/xx: reading {source}\n" in told and ("mono/xx: is one document (no blank line before" in told) == cut
