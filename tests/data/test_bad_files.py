@@ -147,10 +147,11 @@ def test_the_vocabulary_learns_from_long_lines_of_long_letters(monkeypatch):
 ])  # fmt: skip
 def test_fairseq_reads_a_dictionary_as_we_do(tmp_path, content, message):
     path = tmp_path / "dict.txt"
-    path.write_text(f"{MARK}x\u0085 1\r\ny 1 #fairseq:overwrite\n", encoding="utf-8")
+    path.write_text(f"{MARK}x\u0085 1\r\ny 7 #fairseq:overwrite\n", encoding="utf-8")
     assert (
         Dictionary.load(str(path)).symbols == read_dictionary(path).symbols == ["<s>", "<pad>", "</s>", "<unk>", "x\u0085", "y"]
     )
+    assert read_dictionary(path).count == [1, 1, 1, 1, 1, 7]
     path.write_text(content)
     for read in (Dictionary.load, read_dictionary):
         with pytest.raises(UserError, match=message):

@@ -147,6 +147,10 @@ def test_texts_may_be_compressed(tmp_path, vocabulary):
         path.with_name(f"{path.name}.{'gz' if language == 'xx' else 'xz'}").write_bytes(pack(path.read_bytes()))
         path.unlink()
     binarize(prefixes(tmp_path, {"train": "train"}), *files, tmp_path / "packed", workers=1)
+    (tmp_path / "train.xx.xz").touch()
+    assert Splits(("xx", "yy"), {"train": str(tmp_path / "train")}).texts("train")[0] == tmp_path / "train.xx.gz"
+    (tmp_path / "train.xx").touch()
+    assert Splits(("xx", "yy"), {"train": str(tmp_path / "train")}).texts("train")[0] == tmp_path / "train.xx"
     assert content(tmp_path / "packed") == content(tmp_path / "plain")
 
 

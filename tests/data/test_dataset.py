@@ -2,13 +2,15 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Samples of pre-training, worked out by hand: what is in a batch, and which batches a worker gets."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from conftest import make_dictionary
 from fairseq.data import FairseqDataset
 
-from veco_fairseq.data.batches import PlannedBatchIterator, TrainingBatches
+from veco_fairseq.data.batches import PlannedBatchIterator, TrainingBatches, make_plans
 from veco_fairseq.data.dataset import PretrainingDataset, SampleIndex
 from veco_fairseq.data.plan import EXAMPLE, KINDS
 from veco_fairseq.data.sources import Stream
@@ -95,6 +97,17 @@ def test_a_workers_samples_and_those_that_are_left_of_them():
     assert list(batches) == expected and len(batches) == 3
     rest = batches[1:][1:]  # an epoch that was resumed twice
     assert list(rest) == expected[2:] and len(rest) == 1 and list(batches) == expected
+
+
+def test_each_kind_is_planned_with_its_own_options():
+    lengths = np.array([[3, 4], [5, 3]])
+    source = Source("aa", ([5], [6, 7]), ([5, 6, 7], [8]))
+    source.lengths, source.sentences = lengths, 2
+    streams = {kind: Stream([source], all_of_it, tlm=False) for kind in KINDS}
+    options = SimpleNamespace(mono_alpha=0.3, bitext_alpha=0.7, mono_batch_size=5, bitext_batch_size=6, seed=9)
+    plans = make_plans(streams, options, 40)
+    found = {name: (plan.kind, plan.alpha, plan.batch_size, plan.max_tokens, plan.seed) for name, plan in plans.items()}
+    assert found == {"mono": ("mono", 0.3, 5, 40, 9), "bitext": ("bitext", 0.7, 6, 40, 9)}
 
 
 class Numbers(FairseqDataset):

@@ -76,6 +76,8 @@ def test_an_epoch_has_every_pair_so_many_times_and_others_in_the_next():
     again.set_epoch(2)
     np.random.seed(9)  # whatever else was drawn before
     assert again.ordered_indices().tolist() == epochs[1]
+    fresh = three(alpha=0.5, seed=5)  # an epoch that nobody has named is the first
+    assert fresh.ordered_indices().tolist() == epochs[0]
     other = three(alpha=0.5, seed=6)
     other.set_epoch(2)
     assert other.ordered_indices().tolist() != epochs[1]
@@ -85,6 +87,29 @@ def test_an_epoch_has_every_pair_so_many_times_and_others_in_the_next():
 def test_with_exponent_one_an_epoch_has_every_pair_once():
     dataset = three(alpha=1.0)
     assert sorted(dataset.ordered_indices()) == list(range(18)) and dataset.draws == [3, 3, 12]
+    orders = set()
+    for epoch in range(1, 6):  # pairs of the same lengths come in another order
+        dataset.set_epoch(epoch)
+        orders.add(tuple(dataset.ordered_indices()))
+    assert len(orders) > 1
+
+
+def test_the_directions_are_padded_and_shuffled_as_each_of_them():
+    words, source = make_dictionary(), ListDataset([torch.tensor([9, 2])], np.array([2]))
+    options = {"left_pad_source": False, "left_pad_target": True, "shuffle": False, "pad_to_multiple": 8}
+    part = LanguagePairDataset(source, source.sizes, words, source, source.sizes, make_dictionary(), **options)
+    dataset = DirectionsDataset({"aa-bb": part})
+    assert {name: getattr(dataset, name) for name in options} == options
+    assert (dataset.src_dict, dataset.tgt_dict) == (part.src_dict, part.tgt_dict)
+    batch = dataset.collater([dataset[0]], pad_to_length={"source": 12, "target": 20})
+    assert batch["net_input"]["src_tokens"].tolist() == [[9, 2, *[1] * 14]]  # the next multiple of 8
+    assert batch["target"].tolist() == [[*[1] * 22, 9, 2]]
+
+
+def test_sources_alone_have_the_token_too():
+    source = ListDataset([torch.tensor([9, 2])], np.array([2]))
+    dataset = prepend(LanguagePairDataset(source, source.sizes, make_dictionary()), 30)
+    assert dataset[0]["source"].tolist() == [30, 9, 2] and dataset.sizes.tolist() == dataset.src_sizes.tolist() == [3]
 
 
 def test_sources_begin_with_the_token_and_targets_stay():

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from conftest import make_dictionary
 
-from veco_fairseq.data.masking import Masker
+from veco_fairseq.data.masking import Masker, masked_places, positions
 
 DICTIONARY = make_dictionary(1000)
 MASK = DICTIONARY.index("<mask>")
@@ -55,3 +55,19 @@ def test_a_mask_in_the_text_is_never_to_be_predicted():
     sequence = [0, MASK, 12, MASK, 14, 2]
     for corrupted, targets in mask_many(1.0, sequence, 50):
         assert targets.tolist() == [1, 1, 12, 1, 14, 1] and corrupted[[1, 3]].tolist() == [MASK, MASK]
+
+
+def test_places_of_what_is_to_be_predicted():
+    targets = torch.ones(2, 3, 4, dtype=torch.long)
+    targets[0, 0, 1], targets[0, 2, 3], targets[1, 1, 0] = 5, 6, 7
+    places = masked_places(targets, 1)
+    assert places.tolist() == [1, 11, 16] and targets.flatten()[places].tolist() == [5, 6, 7]
+    assert [indices.tolist() for indices in positions(places, targets.shape)] == [[0, 0, 1], [0, 2, 1], [1, 3, 0]]
+
+
+def test_more_or_less_than_the_share_of_one_sequence():
+    """Of 40 tokens a quarter and a tenth more, or less: 14 and 6."""
+    masker, tokens = Masker(DICTIONARY, MASK, 0.25), torch.tensor([0, *range(10, 50), 2])
+    for more, count in ((0.1, 14), (-0.1, 6), (0.0, 10)):
+        found = {int(masker(tokens, np.random.default_rng(seed), more)[1].ne(1).sum()) for seed in range(20)}
+        assert found <= {count, count + 1} and count in found

@@ -119,6 +119,47 @@ def test_permutation_without_an_array(size):
         assert np.mean(everything == np.arange(size)) < 0.3
 
 
+def test_every_source_epoch_kind_and_seed_has_an_order_of_its_own():
+    orders = []
+    for kind in module.KINDS:
+        for seed in (1, 2):
+            sources = [source(name, 30) for name in ("l0", "l1")]
+            examples = StreamPlan(kind, sources, alpha=0.5, max_tokens=600, batch_size=None, seed=seed)._examples(0, 120)
+            for number in (0, 1):
+                for epoch in (0, 1):
+                    here = (examples["source"] == number) & (examples["epoch"] == epoch)
+                    orders.append(tuple(examples["index"][here]))
+    assert len(set(orders)) == len(orders) == 16 and {tuple(sorted(order)) for order in orders} == {tuple(range(30))}
+
+
+def splitmix(value):
+    """The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)."""
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    value = (value ^ value >> 27) * 0x94D049BB133111EB % 2**64
+    return value ^ value >> 31
+
+
+def test_the_permutation_is_feistels_of_four_rounds():
+    """Written once more with Python's integers; the constants by the first numbers of SplitMix64 with seed 0."""
+    gamma = 0x9E3779B97F4A7C15
+    first = [splitmix(gamma * number % 2**64) for number in (1, 2, 3)]
+    assert first == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    for size, bits in ((3, 1), (5, 2), (16, 2), (17, 3), (1000, 5), (1025, 6)):
+        keys = [int(key) for key in np.random.SeedSequence((1, 2)).generate_state(4, np.uint64)]
+
+        def once(value, bits=bits, keys=keys):
+            left, right = value >> bits, value % 2**bits
+            for key in keys:
+                left, right = right, left ^ splitmix((right + key) % 2**64) % 2**bits
+            return left << bits | right
+
+        for place, found in enumerate(permuted(np.arange(size), size, (1, 2))):
+            value = once(place)
+            while value >= size:
+                value = once(value)
+            assert found == value
+
+
 def test_permutation_mixes():
     """Neighbours end up anywhere: their distances are those of random numbers."""
     size = 100_000

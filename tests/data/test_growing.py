@@ -1,0 +1,87 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Notes on what a run has done, and files that grow from where an earlier run has left them."""
+
+import os
+
+import numpy as np
+import pytest
+
+from veco_fairseq.data.prepare.growing import GrowingFile, GrowingTokens, Progress, can_go_on, hidden_paths, to_be_repeated
+from veco_fairseq.data.prepare.text import default_workers
+from veco_fairseq.errors import UserError
+
+
+def test_notes_are_of_one_part_and_of_one_text(tmp_path):
+    progress = Progress(tmp_path / "root/notes")
+    assert progress.begun("mono/xx", {}) is None and progress.survey("mono/xx", {}) is None
+    text = {"train": (("ä", 3),), "valid": 2}
+    progress.surveys["mono/xx"] = [text, {"rows": 7}]
+    progress.part = {"name": "mono/xx", "made_from": text, "done": 5}
+    progress.save()
+    assert "ä" in (tmp_path / "root/notes").read_text(encoding="utf-8")
+    again = Progress(tmp_path / "root/notes")
+    assert again.begun("mono/xx", text)["done"] == 5 and again.survey("mono/xx", text) == {"rows": 7}
+    for name, made_from in (("mono/yy", text), ("mono/xx", {**text, "valid": 3})):
+        assert again.begun(name, made_from) is None and again.survey(name, made_from) is None
+    for damaged in ("{", "3", "[1, 2, 3]"):
+        (tmp_path / "root/notes").write_text(damaged)
+        again = Progress(tmp_path / "root/notes")
+        assert (again.surveys, again.part) == ({}, {})
+
+
+def test_a_file_goes_on_where_it_was_noted_and_no_further(tmp_path):
+    path = tmp_path / "folder/file"
+    file = GrowingFile(path)
+    file.write(b"abc")
+    assert file.mark() == 3
+    file.write(b"defg")
+    assert file.length == 7
+    file.close()
+    again = GrowingFile(path, 3)
+    again.write(b"x")
+    assert again.mark() == 4
+    again.close()
+    assert path.read_bytes() == b"abcx"
+    GrowingFile(path).close()
+    assert path.read_bytes() == b""
+
+
+@pytest.mark.parametrize("vocabulary, itemsize", [(65_499, 2), (65_500, 4)])
+def test_tokens_go_on_if_both_files_have_what_is_noted(tmp_path, vocabulary, itemsize):
+    prefix = tmp_path / "train"
+    tokens = GrowingTokens(prefix, vocabulary)
+    tokens.add(np.array([5, 6, 2, 7, 2]), np.array([3, 2], dtype=np.int32))
+    state = tokens.mark()
+    tokens.close()
+    assert state == {"lines": 2, "tokens": 5}
+    sizes = [path.stat().st_size for path in hidden_paths(prefix)]
+    assert sizes == [5 * itemsize, 2 * 4] and can_go_on(prefix, vocabulary, state)
+    hidden_paths(prefix)[0].rename(f"{prefix}.bin")  # as a run leaves it that is killed before its index has its name
+    assert can_go_on(prefix, vocabulary, state) and hidden_paths(prefix)[0].exists()
+    for path in hidden_paths(prefix):
+        content = path.read_bytes()
+        path.write_bytes(content + b"more")
+        assert can_go_on(prefix, vocabulary, state)
+        path.write_bytes(content[:-1])
+        assert not can_go_on(prefix, vocabulary, state)
+        path.write_bytes(content)
+    os.unlink(hidden_paths(prefix)[1])
+    assert not can_go_on(prefix, vocabulary, state)
+
+
+def test_what_cannot_be_written_is_told_and_other_errors_stay(tmp_path):
+    with pytest.raises(UserError, match=r"x: cannot be written \(Disk quota exceeded\): free .* which goes on from here"):
+        with to_be_repeated(tmp_path / "x"):
+            raise OSError(122, "Disk quota exceeded")
+    with pytest.raises(KeyError), to_be_repeated(tmp_path / "x"):
+        raise KeyError
+
+
+def test_as_many_workers_as_there_are_processors_for_this_process(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 5} if pid == 0 else {1}, raising=False)
+    assert default_workers() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    for found, workers in ((7, 7), (None, 1)):
+        monkeypatch.setattr(os, "cpu_count", lambda found=found: found)
+        assert default_workers() == workers
