@@ -3,6 +3,7 @@
 """Texts, dictionaries, SentencePiece models and JSON that are damaged or do not belong together."""
 
 import gzip
+import itertools
 import json
 import time
 from argparse import Namespace
@@ -122,7 +123,8 @@ def test_long_lines_are_cut_between_words(monkeypatch):
     assert time.process_time() - started < 30  # of minutes without
     monkeypatch.setattr(pieces_of_text, "LONGEST_LINE", 12)
     assert list(pieces_of_text._cut(["one two three", "a" * 30, "b"])) == ["one two", " three", "a" * 12, "a" * 12, "a" * 6, "b"]
-    assert list(pieces_of_text._cut(["one two four", " aaaaaaaaaaaaaa"])) == ["one two four", " aaaaaaaaaaa", "aaa"]
+    cut = pieces_of_text._cut(["one two four", " aaaaaaaaaaaaaa"])
+    assert list(itertools.islice(cut, 9)) == ["one two four", " aaaaaaaaaaa", "aaa"]
 
 
 def test_the_vocabulary_learns_from_long_lines_of_long_letters(monkeypatch):

@@ -3,6 +3,7 @@
 """veco binarize: a second run, a run after a kill, a full disk, and bad input."""
 
 import os
+import re
 import signal
 
 import pytest
@@ -103,6 +104,8 @@ def test_a_killed_run_goes_on(tmp_path, vocabulary, stops, where):
             told = pipe.read()
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (-signal.SIGKILL if stop else 0)
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
+    split, done = re.findall(r"(.*): going on after (\d+)", where)[0]  # of 60 or 7 lines
+    assert f"{split}: {(60 if split.startswith('train') else 7) - int(done)} lines encoded in " in told
     assert where in told and ("train.xx-yy: already there" in told) == where.startswith("valid")
 
 

@@ -41,15 +41,15 @@ def test_the_table_of_a_root_by_hand():
     reports = {
         "vocabulary": {"tokens": 5},
         "mono/xx": {"dropped": 0, "splits": {"train": {"xx": {**numbers, "documents": 1000}},
-                                             "valid": {"xx": {"lines": 0, "documents": 0, "tokens": 0, "unknown": 0}}}},
-        "bitext/xx-yy": {"dropped": 1500, "splits": {"train": {"yy": numbers}, "valid": {"yy": numbers}}},
+                                             "valid": {"xx": {"lines": 1, "documents": 1, "tokens": 1, "unknown": 1}}}},
+        "bitext/xx-yy": {"dropped": 1500, "splits": {"train": {"yy": numbers}, "valid": {"yy": dict.fromkeys(numbers, 0)}}},
     }  # fmt: skip
     assert report_table(reports).split("\n") == [
         "part          split  language  lines  documents  dropped  tokens  unknown  unknown %",
         "bitext/xx-yy  train  yy        1,234          -    1,500  40,000      250      0.625",
-        "bitext/xx-yy  valid  yy        1,234          -        -  40,000      250      0.625",
+        "bitext/xx-yy  valid  yy            0          -        -       0        0      0.000",
         "mono/xx       train  xx        1,234      1,000        -  40,000      250      0.625",
-        "mono/xx       valid  xx            0          0        -       0        0      0.000",
+        "mono/xx       valid  xx            1          1        -       1        1    100.000",
     ]
 
 

@@ -4,6 +4,7 @@
 
 import pytest
 from support.preparation import (
+    decoded,
     plan_with,
     text_lines,
     vocabulary,  # noqa: F401  fixtures
@@ -47,6 +48,14 @@ def test_a_bad_validation_file_is_told_before_anything_is_written(tmp_path, voca
     with pytest.raises(UserError, match="bad, line 2: not UTF-8"):
         prepare_root(plan)
     assert not (tmp_path / "root").exists()
+
+
+def test_validation_files_are_made_of_what_has_some_though_nothing_is_held_out(tmp_path, vocabulary):
+    a, b, v = (write_lines(tmp_path / name, text_lines(name[:2], 9)) for name in ("xx", "yy", "xx-valid"))
+    prepare_root(plan_with(vocabulary, tmp_path / "root", [f"xx={a}"], [f"xx-yy={a},{b}"], mono_valid=[f"xx={v}"]))
+    assert decoded(tmp_path / "root/mono/xx/valid", vocabulary) == text_lines("xx", 9)
+    names = sorted(path.name for path in (tmp_path / "root/bitext/xx-yy").iterdir())
+    assert names == [f"train.xx-yy.{lang}.{suffix}" for lang in ("xx", "yy") for suffix in ("bin", "idx")]
 
 
 @pytest.mark.parametrize("rows, warned", [(30, True), (60, False)])

@@ -75,6 +75,38 @@ def test_batches_are_within_both_limits(translator, monkeypatch):
     assert lengths.tolist() == [3, 2] and limits == [20, 3]
 
 
+@pytest.mark.parametrize("token", [[], [7]])
+@pytest.mark.parametrize("bf16", [True, False])
+def test_answers_go_to_their_lines_and_links_are_of_the_text_alone(translator, monkeypatch, token, bf16):
+    """Sources are padded on the left, may begin with the task's token, and come in another order than they were given."""
+    words = dictionary_of(["▁a", "▁b", "▁c", "<2bb>"])  # 4 to 7
+    dataset, seen, task = mock.MagicMock(), [], mock.Mock(source_dictionary=words, target_dictionary=words)
+    sources = torch.tensor([[1, *token, 4, 5, 2], [*token, 4, 5, 6, 2]])
+    dataset.collater.return_value = {"id": torch.tensor([1, 0]), "net_input": {"src_tokens": sources}}
+    task.build_dataset_for_inference.return_value = dataset
+    # a row for each source token: the first answer's pieces look at b and at a, the second's at c; more still at what is no text
+    mark = [[0.9, 0.9]] * len(token)
+    rows = [[[0.4, 0.5], *mark, [0.1, 0.4], [0.3, 0.2], [0.2, 0.0]], [*mark, [0.1, 0.1], [0.0, 0.4], [0.6, 0.1], [0.2, 0.3]]]
+    task.inference_step.return_value = [
+        [{"tokens": torch.tensor(ids), "score": score, "attention": torch.tensor(rows[line])} for score in (-1.0 - line, -9.0)]
+        for line, ids in enumerate(([5, 4], [6, 2]))
+    ]
+    translator.batch_size, translator.max_tokens, translator.task, translator.bf16 = 3, 20, task, bf16
+    translator.search, translator.device, translator.models = GenerationConfig(), torch.device("cpu"), mock.sentinel.models
+    translator.generator = mock.Mock(eos=2)
+    monkeypatch.setattr(torch, "autocast", lambda *words, **named: seen.append((words, named)) or mock.MagicMock())
+    parts = [Part(["▁a", "▁b", "▁c"], [], []), Part(["▁a", "▁b"], ["▁c"], [])]
+    done = []
+    found = Translator._translate(translator, parts, done.append)
+    assert [[(one.text, one.score) for one in line] for line in found] == [[("c", -2.0)], [("b a", -1.0)]]
+    assert found[1][0].links == [(0, 1), (1, 0)] and found[0][0].links == [(2, 0)] and done == [[0, 1]]
+    named = task.inference_step.call_args.kwargs
+    assert named["prefix_tokens"].tolist() == [[6], [1]] and named["constraints"] is None
+    assert seen == [(("cpu", torch.bfloat16), {"enabled": bf16})]
+    Translator._translate(translator, [part._replace(prefix=[]) for part in parts], done.append)
+    assert task.inference_step.call_args.kwargs["prefix_tokens"] is None
+
+
 def test_bad_input(run, tmp_path):
     command = "scripts/translate.py", "--cpu"
     assert "none.pt: no such checkpoint: check the path" in error_line(run(*command, "none.pt"))
@@ -202,11 +234,12 @@ def test_the_model_goes_where_it_is_asked_for_and_its_data_is_the_one_named(
 ):
     (tmp_path / "a.pt").touch()
     model = mock.MagicMock(**{"to.return_value.eval.return_value.encoder.max_positions.return_value": 9})
-    load = mock.Mock(return_value=([model], mock.MagicMock(), mock.MagicMock(spec=["build_dataset_for_inference", "source_dictionary",
-                                                                                  "target_dictionary", "build_generator"])))  # fmt: skip
+    task = mock.MagicMock(spec=["build_dataset_for_inference", "source_dictionary", "target_dictionary", "build_generator"])
+    config, seeds, asked = mock.MagicMock(**{"task.data": "trained-on"}), [], []
+    load = mock.Mock(return_value=([model], config, task))
+    monkeypatch.setattr("veco_fairseq.inference.translator._pieces", lambda *words: asked.append(words))
     monkeypatch.setattr("fairseq.checkpoint_utils.load_model_ensemble_and_task", load)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
-    seeds = []
     monkeypatch.setattr("fairseq.utils.set_torch_seed", seeds.append)
     translator = Translator(
         [tmp_path / "a.pt"], model=mock.sentinel.pieces, data=data, cpu=cpu, bf16=True, batch_size=3, max_tokens=70, seed=9
@@ -219,3 +252,5 @@ def test_the_model_goes_where_it_is_asked_for_and_its_data_is_the_one_named(
         3,
         70,
     ) and seeds == [9]
+    dictionaries = task.source_dictionary, task.target_dictionary
+    assert asked == [(mock.sentinel.pieces, [tmp_path, Path("trained-on")], dictionaries)]
