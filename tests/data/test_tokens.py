@@ -103,7 +103,7 @@ def test_a_file_without_the_other_is_a_language_that_is_told(make_root):
     (lambda prefix: prefix.with_suffix(".bin").unlink(), r"train\.bin: no such file"),
     (lambda prefix: prefix.with_suffix(".idx").unlink(), r"train\.idx: no such file"),
     (lambda prefix: prefix.with_suffix(".bin").unlink() or prefix.with_suffix(".bin").mkdir(), r"train\.bin: is a folder"),
-    (lambda prefix: prefix.with_suffix(".idx").write_bytes(prefix.with_suffix(".idx").read_bytes()[:20]), r"version None, ids of"),
+    (lambda prefix: prefix.with_suffix(".idx").write_bytes(prefix.with_suffix(".idx").read_bytes()[:20]), r"damaged .version 0, ids of type 0"),
     (lambda prefix: prefix.with_suffix(".idx").write_bytes(bytes(100)), r"train\.idx: not an index of fairseq-preprocess"),
     (lambda prefix: changed(prefix.with_suffix(".bin"), 8, "<H", 13), r"sentence 2: has token 13"),
 ])  # fmt: skip
