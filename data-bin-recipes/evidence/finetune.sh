@@ -12,7 +12,7 @@ choose_out evidence
 comparisons
 : "${OPTIONS[data]:=${SIZES[0]}}"
 require_arm
-[[ -n ${OPTIONS[lr]} && -n ${OPTIONS[dropout]} ]] || choose
+choose
 of_pair "${OPTIONS[data]%.*}"
 task
 run_of

@@ -169,6 +169,7 @@ grid_of() {
 # --results, where the grid was run elsewhere.
 choose() {
     local best
+    [[ -z ${OPTIONS[lr]} || -z ${OPTIONS[dropout]} ]] || return 0
     grid_of "${OPTIONS[arm]}" "${OPTIONS[data]}"
     best=$(python "$REPOSITORY/data-bin-recipes/evidence/results.py" "$OUT" best "${GRID[@]}" \
         ${OPTIONS[results]:+--results "${OPTIONS[results]}"}) || exit 1

@@ -45,7 +45,7 @@ class Place:
             self.write(f"LOCAL/{name}.gz", checksum)
         for lang in ("de", "fr", "en", "cs"):
             for split in ("valid", "test"):
-                self.write(f"LOCAL/{split}.{lang}", f"{split}.{lang} one\n\ntwo")
+                self.write_lines(f"{split}.{lang}", f"{split}.{lang}", 25, suffix="")
         for lang in ("de", "fr"):
             self.write(f"LOCAL/more.{lang}")
         self.write("LOCAL/mono", "mono one\nmono two")
@@ -61,19 +61,21 @@ class Place:
             self.write(f"LOCAL/bucc.de.{side}")
         for side in ("deu", "eng"):
             self.write(f"LOCAL/tatoeba.deu-eng.{side}")
+        # more lines than are taken of them with --try, of the validation news (500) and of the captions
         for lang in ("en", "de", "fr", "cs", "es"):
-            for name in ("bible/train", "bible/valid", "newstest/train_2008-2012", "newstest/valid_2013", "multi30k/train",
-                         "multi30k/val", "multi30k/test_2016_flickr"):  # fmt: skip
-                self.write(f"LOCAL/{name}.{lang}.gz", f"{name}.{lang} one\n\ntwo")
+            for name, lines in (("bible/train", 2005), ("bible/valid", 25), ("newstest/train_2008-2012", 2005),
+                                ("newstest/valid_2013", 505), ("multi30k/train", 2005), ("multi30k/val", 25),
+                                ("multi30k/test_2016_flickr", 25)):  # fmt: skip
+                self.write_lines(f"{name}.{lang}", f"{name}.{lang}", lines)
         for lang in ("en", "de", "fr", "cs"):
             self.write(f"LOCAL/ud/{lang}_pud-ud-test.conllu.gz")
         for lang in ("eng", "deu", "fra", "ces", "spa"):
-            self.write(f"LOCAL/flores101/{lang}.devtest.gz")
-        for split in ("train", "valid", "test"):
+            self.write_lines(f"flores101/{lang}.devtest", f"flores101/{lang}", 25)
+        for split, lines in (("train", 2005), ("valid", 25), ("test", 25)):
             for lang in ("en", "de", "fr", "cs", "es", "mi", "tl", "ru", "zh"):
-                self.write(f"LOCAL/bible/{split}.{lang}.gz", f"bible/{split}.{lang} one\n\ntwo")
+                self.write_lines(f"bible/{split}.{lang}", f"bible/{split}.{lang}", lines)
             for lang in ("en", "sw", "eu"):
-                self.write(f"LOCAL/bible_nt_lowres/{split}.{lang}.gz", f"new testament {split}.{lang} one\n\ntwo")
+                self.write_lines(f"bible_nt_lowres/{split}.{lang}", f"new testament {split}.{lang}", lines)
         for name in ("en-de.en", "en-de.de", "en-fr.en", "en-fr.fr"):
             self.write(f"LOCAL/manythings/train.{name}")
 
@@ -84,6 +86,10 @@ class Place:
         path.parent.mkdir(parents=True, exist_ok=True)
         # of the compressed ones the last line has no end
         path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else f"{text}\n".encode())
+
+    def write_lines(self, name: str, beginning: str, count: int, suffix: str = ".gz") -> None:
+        """A text of LOCAL with so many lines, of which the second is blank."""
+        self.write(f"LOCAL/{name}{suffix}", "\n".join((f"{beginning} one", "", "two", *map(str, range(4, count + 1)))))
 
     def fill(self, script: str) -> None:
         """What earlier scripts leave in OUT."""
@@ -185,7 +191,7 @@ class Place:
         lines = [line.rstrip() for line in (self.folder / "calls").read_text().splitlines()]
         lines += [f"! {line}" for line in result.stderr.splitlines()]
         places = (
-            ("raw/*.*", "data/*.*", "bible/raw/*.*")
+            ("raw/*.*", "data/*.*", "bible/raw/*.*", "understanding/flores/data/*.*")
             if "/prepare" in script
             else ("backtranslated*/train.??", "distilled*/train.??")
         )

@@ -33,10 +33,11 @@ def test_a_job_has_ended_when_it_has_run_and_not_before(tmp_path):
 def test_what_is_logged_keeps_its_exit_code(tmp_path, code):
     """A training that fails is no step that is done."""
     (tmp_path / "out").mkdir()
+    (tmp_path / "log").write_text("before\n")  # of a training that goes on
     script = f"train() {{ echo said; echo told >&2; return {code}; }}; step training {tmp_path}/out logged {tmp_path}/log train"
     result = sourced(tmp_path / "other", script)
     assert (result.returncode, (tmp_path / "out.done").exists()) == ((0, True) if code == 0 else (1, False))
-    assert sorted((tmp_path / "log").read_text().split()) == ["said", "told"]
+    assert sorted((tmp_path / "log").read_text().split()) == ["before", "said", "told"]
     assert ("training failed (exit code" in result.stderr) == (code != 0)
 
 

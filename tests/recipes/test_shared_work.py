@@ -1,0 +1,124 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Work that is shared out: jobs among processes, a text in parts, and texts and dictionaries of many languages."""
+
+import shlex
+
+import pytest
+from conftest import REPOSITORY
+from support.sourced import sourced
+
+LIB = REPOSITORY / "data-bin-recipes/lib"
+WORK = 'echo "$4" >>"$2/told"; echo said; echo said >&2\n'  # work.sh --out OUT --name NAME
+
+
+def run_jobs(folder, script, jobs="a b-1 b-2", needs=None):
+    """Jobs of these names after some lines of bash; in order, what ran."""
+    (folder / "work.sh").write_text(WORK)
+    made = "".join(f"job {name} '{(needs or {}).get(name, '')}' work.sh --name {name}; " for name in jobs.split())
+    lock = 'held() { mkdir -p "$OUT/jobs"; exec {other}>"$OUT/jobs/$1.lock"; flock "$other"; }'
+    result = sourced(folder / "out", f"source {LIB}/jobs.sh; EXTRA=(); {lock}; {made} {script}; run_jobs {shlex.quote(str(folder))}")
+    told = folder / "out/told"
+    return result, told.read_text().split() if told.exists() else []
+
+
+def test_the_jobs_of_a_pattern_are_run(tmp_path):
+    result, ran = run_jobs(tmp_path, "OPTIONS[only]='b-*'")
+    assert (result.returncode, ran) == (0, ["b-1", "b-2"])
+
+
+def test_a_job_waits_for_those_that_it_needs(tmp_path):
+    """... while another process is at work on one of them; what needs nothing is run."""
+    wait = "sleep() { echo waits; exit 7; }"
+    result, ran = run_jobs(tmp_path, f"held a; {wait}", needs={"b-1": "b-2 a"})
+    assert (result.returncode, ran, result.stdout.splitlines()[-1]) == (7, ["b-2"], "waits"), result.stderr
+
+
+def test_a_job_that_another_process_has_just_ended_is_not_run_again(tmp_path):
+    result, ran = run_jobs(tmp_path, 'flock() { [[ -e $OUT/told ]] || touch "$OUT/jobs/a.done"; }')
+    assert (result.returncode, ran) == (0, ["b-1", "b-2"]), result.stderr
+
+
+def test_a_job_that_goes_on_adds_to_its_log(tmp_path):
+    run_jobs(tmp_path, ":")
+    (tmp_path / "out/jobs/a.done").unlink()
+    result, ran = run_jobs(tmp_path, ":")
+    assert ran == ["a", "b-1", "b-2", "a"] and (tmp_path / "out/jobs/a.log").read_text() == "said\n" * 4
+
+
+def test_a_job_that_is_named_twice_is_listed_once_and_as_it_was_first(tmp_path):
+    jobs = "job a '' x.sh; job b a y.sh; job a b z.sh; mkdir -p $OUT/jobs; touch $OUT/jobs/a.done"
+    result = sourced(tmp_path / "out", f'source {LIB}/jobs.sh; {jobs}; list_jobs; echo "${{NEEDS[a]}}|${{COMMANDS[a]}}"')
+    assert result.stdout == "a: ended\nb: to do\n|x.sh \n", result.stderr
+
+
+@pytest.mark.parametrize("lines, parts, extra", [(8, [1, 4, 7], "--cpu"), (6, [1, 4], "--lr 1")])
+def test_a_text_is_translated_in_parts_and_put_together_in_order(tmp_path, lines, parts, extra):
+    text, out = tmp_path / "text", tmp_path / "out"
+    text.write_text("\n".join(f"line {number}" for number in range(lines)))  # the last one without its end
+    translate = 'PART=3; python() { echo "$@" >>$OUT/calls; sed "s/^/to /"; }; to_file() { "${@:2}" >$1; }'
+    script = f"{translate}; EXTRA=({extra}) DEVICE=(--fp16); translate any model {text} $OUT/made --beam 7"
+    result = sourced(out, f"source {LIB}/synthetic.sh; mkdir -p $OUT; {script}")
+    assert (out / "made").read_text() == "".join(f"to line {number}\n" for number in range(lines)), result.stderr
+    done = [line for line in result.stdout.splitlines() if " makes " in line]
+    assert [line.split("]")[0] for line in done] == [*(f"[any, line {part} of {lines}" for part in parts), "[any"]
+    cpu = " --cpu" * (extra == "--cpu")
+    call = f"{REPOSITORY}/scripts/translate.py model --sentencepiece {out}/vocabulary/sentencepiece.bpe.model --data {out}/mt.en-de"
+    assert (out / "calls").read_text() == f"{call} --beam 7{cpu}\n" * len(parts)
+
+
+def test_an_empty_text_is_not_translated(tmp_path):
+    (tmp_path / "text").touch()
+    result = sourced(tmp_path / "out", f"source {LIB}/synthetic.sh; DEVICE=(); translate any model {tmp_path}/text made")
+    assert result.returncode == 1 and result.stderr.endswith(f"error: {tmp_path}/text: is empty\n")
+
+
+def test_real_pairs_come_first_and_a_tag_is_taken_as_it_is(tmp_path):
+    (tmp_path / "real").write_text("a\n")
+    (tmp_path / "made").write_text("b c\nd\n")
+    joined = f"source {LIB}/synthetic.sh; cd {tmp_path}; joined 2 real made '<\\n&>'; joined 1 real made; joined 1 none made || echo $?"
+    assert sourced(tmp_path / "out", joined).stdout == "a\na\n<\\n&> b c\n<\\n&> d\na\nb c\nd\n1\n"
+
+
+def test_a_dictionary_gets_a_token_for_each_language(tmp_path):
+    root = tmp_path / "out/pretrain"
+    root.mkdir(parents=True)
+    (root / "dict.txt").write_text("a 9\n")
+    (root / "sentencepiece.bpe.model").write_text("pieces")
+    (root / "other").touch()
+    assert sourced(tmp_path / "out", f"source {LIB}/many.sh; tokens {tmp_path}/made en de").returncode == 0
+    assert {path.name: path.read_text() for path in (tmp_path / "made").iterdir()} == {
+        "dict.txt": "a 9\n<2en> 1\n<2de> 1\n", "sentencepiece.bpe.model": "pieces",
+    }  # fmt: skip
+
+
+def test_the_data_of_all_pairs_are_in_one_folder(tmp_path):
+    for pair in ("en-de", "en-fr", "de-fr"):
+        folder = tmp_path / f"mt.{pair}"
+        folder.mkdir()
+        (folder / f"train.{pair}.bin").write_text(pair)
+        (folder / "dict.en.txt").write_text("the same")
+    result = sourced(tmp_path, f"source {LIB}/many.sh; together {tmp_path}/mt en-de en-fr; together {tmp_path}/none en-nl || echo $?")
+    made = {path.name: path for path in (tmp_path / "mt").iterdir()}
+    assert {name: path.read_text() for name, path in made.items()} == {
+        "train.en-de.bin": "en-de", "train.en-fr.bin": "en-fr", "dict.en.txt": "the same",
+    }  # fmt: skip
+    assert made["train.en-de.bin"].samefile(tmp_path / "mt.en-de/train.en-de.bin") and result.stdout.endswith("1\n")
+
+
+@pytest.mark.parametrize("lines, kept", [(0, "a\nb\n"), (1, "a\n"), (2, "a\nb\n"), (3, "a\nb\n")])
+def test_captions_are_checked_as_a_whole_before_some_are_taken(tmp_path, lines, kept):
+    (tmp_path / "val.en").write_text("a\nb\n")
+    script = f"""source {LIB}/multi30k.sh; LANGS=(en de); cd {tmp_path}; OPTIONS[local]=.
+        MULTI30K_CHECKSUMS=$(sha256sum val.en; echo 0 val.de); fetch val.en made {lines}"""
+    script = script.replace("sha256sum val.en", "sha256sum val.en | tr -s ' '")
+    assert sourced(tmp_path / "out", script).stderr == "" and (tmp_path / "made").read_text() == kept
+
+
+def test_a_mean_of_as_many_checkpoints_as_were_asked_for_says_nothing(tmp_path):
+    folder = tmp_path / "checkpoints/run"
+    folder.mkdir(parents=True)
+    for name in ("1_10", "2_20", "best", "last"):
+        (folder / f"checkpoint_{name}.pt").touch()
+    told = sourced(tmp_path, "python() { echo \"$@\"; touch $OUT/checkpoints/run.average.pt; }; average run 2").stdout
+    assert "not 2" not in told and f"--num-update-checkpoints 2 --output {tmp_path}/checkpoints/run.average.pt\n" in told

@@ -1,0 +1,125 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Options, help and steps at their borders: what is a number, what is made anew, and what is said when nothing is made."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from support.shell import ENVIRONMENT, bash
+
+from recipes import RECIPES
+
+HELP = """
+# What it does.
+#
+# More of it.
+PROGRAM=fairseq-train
+about size N "how many words, of which this line is long enough to be folded where a terminal of usual width would end"
+about kind "x|y" "one of two"
+parse_options size=5 kind= try -- "$@"
+echo not reached
+"""
+HELPED = """What it does.
+
+More of it.
+
+usage: run.sh [--size N] [--kind x|y] [--try] [-- OPTIONS OF fairseq-train]
+
+  --size N
+      how many words, of which this line is long enough to be folded where a terminal of usual width would end
+      (default: 5)
+
+  --kind x|y
+      one of two
+
+  --try
+      make everything small, to see all steps in minutes on a CPU: some of the texts, a tiny model, few updates;
+      options that you give still count
+"""
+
+
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_has_the_head_of_the_script_and_each_option_with_its_default(tmp_path, option):
+    result = bash(tmp_path, HELP, "--size", "5", option)
+    assert (result.returncode, result.stdout, result.stderr) == (0, HELPED, "")
+
+
+def test_a_long_usage_goes_on_in_another_line(tmp_path):
+    names = [f"option-{number:02}" for number in range(9)]
+    about = "".join(f'about {name} N "words"\n' for name in names)
+    told = bash(tmp_path, f'{about}parse_options {"= ".join(names)}= -- "$@"', "--help").stdout
+    usage = told.split("usage: ")[1].split("\n\n")[0].splitlines()
+    assert [len(line) + 7 * (number == 0) for number, line in enumerate(usage)] == [109, 54]  # a seventh would make it 125
+    assert " ".join(" ".join(usage).split()) == f"run.sh {' '.join(f'[--{name} N]' for name in names)}"
+
+
+@pytest.mark.parametrize("value", ["x3", "1.5", "-1", "", "3 4"])
+def test_what_is_no_whole_number(tmp_path, value):
+    result = bash(tmp_path, 'parse_options size=1 -- "$@"; require_number size; echo ran', "--size", value)
+    assert (result.returncode, result.stderr) == (1, f"my recipe/run.sh: error: --size {value}: must be a whole number\n")
+
+
+def test_numbers_and_choices_that_are_taken(tmp_path):
+    script = """parse_options a=0 b=1 c=10 d=08 kind=y -- "$@"; require_number a b c d; require_positive b c d
+        require_choice kind x y; echo "${#EXTRA[@]}" """
+    result = bash(tmp_path, script, "--")  # nothing follows it, as in a command that was put together
+    assert (result.returncode, result.stdout, result.stderr) == (0, "0\n", "")
+    assert "--a 0: must be 1 or more" in bash(tmp_path, "parse_options b=1 a=0 --; require_positive b a").stderr
+    assert "--kind xy: must be one of: x y" in bash(tmp_path, "parse_options kind=xy --; require_choice kind x y").stderr
+
+
+def test_a_step_that_makes_nothing_is_none(tmp_path):
+    result = bash(tmp_path, "step nothing a.out true; echo not reached")
+    assert (result.returncode, result.stdout) == (1, "[nothing] makes a.out\n")
+    assert result.stderr == "my recipe/run.sh: error: nothing ended without making a.out\n"
+    assert not (tmp_path / "my recipe/a.out.done").exists()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "my recipe").mkdir()
+    (tmp_path / "my recipe/file").touch()
+    error = bash(tmp_path, "step any file/a.out touch '{}'").stderr.splitlines()[-1]
+    assert error == "my recipe/run.sh: error: file: cannot be made: choose another --out"
+
+
+def test_a_step_that_was_done_and_fails_is_no_longer_done(tmp_path):
+    """Half of it may be there, of what the first command would make."""
+    make = "make() { echo $1 >>a.out; [[ $1 == whole ]]; }; step any a.out make"
+    assert bash(tmp_path, f"{make} whole").returncode == 0
+    assert "any failed (exit code 1)" in bash(tmp_path, f"{make} half").stderr
+    assert "already there" not in bash(tmp_path, f"{make} whole").stdout
+
+
+def test_a_data_root_is_known_by_its_preparation(tmp_path):
+    root = tmp_path / "my recipe/root"
+    root.mkdir(parents=True)
+    (root / "preparation.json").write_text("1")
+    step = "step any a.out to_file '{}' ls root"
+    assert " done in " in bash(tmp_path, step).stdout
+    (root / "log").write_text("of no matter")
+    assert "already there" in bash(tmp_path, step).stdout
+    (root / "preparation.json").write_text("2")
+    assert " done in " in bash(tmp_path, step).stdout
+
+
+def test_another_number_of_processors_is_no_other_step(tmp_path):
+    step = "made() { echo $* >$1; }; nproc() { echo $N; }; step any a.out on_all_processors made '{}'"
+    assert " done in " in bash(tmp_path, f"N=4; {step}").stdout
+    assert (tmp_path / "my recipe/a.out").read_text() == "a.out.partial --workers 4\n"
+    assert "already there" in bash(tmp_path, f"N=8; {step}").stdout
+
+
+def test_the_recipes_own_code_and_programs_come_first(tmp_path):
+    """... before those of the user, which stay; and its installation is made first, if it is not to be left as it is."""
+    folders = {name: tmp_path / name for name in ("data-bin-recipes/lib", "data-bin-recipes/any", "scripts", ".venv/bin")}
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+    shutil.copy(RECIPES / "lib/steps.sh", folders["data-bin-recipes/lib"])
+    (folders["scripts"] / "setup.sh").write_text("echo set up")
+    script = folders["data-bin-recipes/any"] / "run.sh"
+    script.write_text('source "$(dirname "$0")/../lib/steps.sh"; parse_options -- "$@"; echo "$PYTHONPATH $PATH $USER_DIR"')
+    for given, path, told in ((ENVIRONMENT, "", ""), ({"PATH": "/usr/bin:/bin", "PYTHONPATH": "/mine"}, ":/mine", "set up\n")):
+        result = subprocess.run(["bash", script], capture_output=True, text=True, env=given)
+        assert result.stdout == f"{told}{tmp_path}{path} {tmp_path}/.venv/bin:{given['PATH']} {tmp_path}/veco_fairseq{os.linesep}"
