@@ -1,0 +1,188 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The lines of results that the comparisons leave, and the commands that add and read them."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import error_line, lines_of
+from support.modules import load_script
+
+from recipes import RECIPES
+from veco_fairseq.errors import UserError
+
+sys.path.insert(0, str(RECIPES / "evidence"))  # the scripts import each other
+figures, mbart, page, plots, results, table = (
+    load_script(RECIPES / f"evidence/{name}.py") for name in ("figures", "mbart", "page", "plots", "results", "table")
+)
+
+
+def finetuned(out, name, *losses, seconds=60.4, speeds=()):
+    """A fine-tuning that has ended and was scored, with these validation losses of every 50 updates."""
+    folder = out / f"finetuned/{name}"
+    folder.mkdir(parents=True)
+    lines = [
+        f"2026-11-23 20:00:00 | INFO | valid | epoch 001 | valid on 'valid' subset | loss {loss} | num_updates {50 * number}\n"
+        for number, loss in enumerate(losses, 1)
+    ]
+    (folder / "train.log").write_text("".join(lines))
+    torch.save({"model": {}, "extra_state": {"previous_training_time": seconds}}, folder / "checkpoint_best.pt")
+    for ending, text in (("begun", f"logged l fairseq-train {out}/d "), ("done", "")):
+        folder.with_name(f"{name}.{ending}").write_text(text)
+    (out / "scores").mkdir(exist_ok=True)
+    score = {"sacrebleu": {"score": 31.5, "signature": "a"}, "chrf": {"score": 55.25, "signature": "b"}}
+    (out / f"scores/{name}.json").write_text(json.dumps(score))
+    (out / f"scores/{name}.out").write_text("".join(f"in 12.3s ({speed} sentences/s, 2.0 tokens/s)\n" for speed in speeds))
+
+
+def called(script, monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["a script", *map(str, arguments)])
+    script.main()
+
+
+RUNS = "veco.p1.en-de.2000.lr1e-3.dropout0.1.s1", "veco.p1.en-de.2000.lr2e-3.dropout0.1.s1", "veco.p1.en-de.2000.lr2e-3.dropout0.1.s2"
+
+
+def test_the_first_seeds_run_has_the_grid_and_the_others_have_none(tmp_path):
+    finetuned(tmp_path, RUNS[0], 5.0, 4.5, 4.5, speeds=(70.5, 81.25))
+    finetuned(tmp_path, RUNS[2], 5.0, 3.5)
+    assert "grid" not in results.translation(tmp_path, RUNS[0])  # which one alone is not
+    finetuned(tmp_path, RUNS[1], 4.75, seconds=60.6)
+    line = results.translation(tmp_path, RUNS[0])
+    assert line["grid"] == {"lr1e-3.dropout0.1": 4.5, "lr2e-3.dropout0.1": 4.75}
+    # the first of equal losses, and the last of several translations
+    assert (line["updates"], line["seconds"], line["sentences_per_second"]) == (100, 60, 81.25)
+    other = results.translation(tmp_path, RUNS[2])
+    assert "grid" not in other and (other["valid_loss"], other["updates"], other["sentences_per_second"]) == (3.5, 100, None)
+    assert results.translation(tmp_path, RUNS[1])["seconds"] == 61
+    with pytest.raises(UserError, match="is not there, or has not ended: run finetune.sh first"):
+        results.translation(tmp_path, RUNS[2].replace(".s2", ".s3"))
+
+
+def test_of_equal_losses_the_one_with_fewer_updates_is_chosen(tmp_path):
+    finetuned(tmp_path, RUNS[0], 5.0, 4.5)
+    finetuned(tmp_path, RUNS[1], 4.5, 4.75)
+    assert results.chosen(results.finished(tmp_path), "veco", "en-de.2000").name == RUNS[1]
+
+
+def test_the_commands_that_add_and_read_lines(tmp_path, monkeypatch, capsys):
+    finetuned(tmp_path, RUNS[0], 5.0, 4.5)
+    finetuned(tmp_path, RUNS[1], 4.0)
+    file = tmp_path / "new folder/results.jsonl"
+    called(results, monkeypatch, tmp_path, "best", "veco", "en-de.2000")
+    called(results, monkeypatch, tmp_path, "best", "veco", "en-de.2000", "--results", file)  # which is not there yet
+    for name, more in ((RUNS[0], ()), (RUNS[1], ("--set", "bible"))):
+        called(results, monkeypatch, tmp_path, "record", name, file, *more)
+    called(results, monkeypatch, tmp_path, "best", "veco", "en-de.2000", "--results", file)
+    called(results, monkeypatch, tmp_path, "ended", file)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(line["lr"], line.get("set"), line["kind"]) for line in lines] == [
+        ("1e-3", None, "translation"), ("2e-3", "bible", "translation"),
+    ]  # fmt: skip
+    # the same run by its settings: the last counts
+    names = ["bible.finetune.veco.p1.en-de.2000.s1", "bible.evaluate.veco.p1.en-de.2000.s1", "bible.grid.veco.en-de.2000"]
+    assert capsys.readouterr().out.splitlines() == ["2e-3 0.1", "2e-3 0.1", "2e-3 0.1", *names]
+
+
+@pytest.mark.parametrize("folder, arm, seed", [
+    ("camlm.veco-mono.s2", "veco-mono", "2"), ("mlm.xlm.s1", "xlm", "1"), ("nmt.s3", "nmt", "3"), ("xlme.s1", "xlme", "1"),
+])  # fmt: skip
+def test_a_line_of_cost(tmp_path, monkeypatch, folder, arm, seed):
+    checkpoint = tmp_path / f"checkpoints/{folder}/checkpoint_last.pt"
+    checkpoint.parent.mkdir(parents=True)
+    torch.save({"model": {}, "extra_state": {"previous_training_time": 71.6}}, checkpoint)
+    monkeypatch.setattr(results, "count_operations", lambda path: SimpleNamespace(updates=30, total=4e12) if path == str(checkpoint) else None)
+    called(results, monkeypatch, tmp_path, "record", f"cost/{folder}", tmp_path / "results.jsonl")
+    line = json.loads((tmp_path / "results.jsonl").read_text())
+    assert line.pop("commit")
+    assert line == {"kind": "cost", "arm": arm, "seed": seed, "updates": 30, "operations": 4e12, "seconds": 72}
+
+
+def test_what_tells_two_lines_apart(tmp_path):
+    """A retrieval has no seed of fine-tuning, and a cost only that of pre-training."""
+    file = tmp_path / "results.jsonl"
+    kinds = {
+        "translation": {"arm": "a", "data": "d", "pretraining": "1", "seed": "1"},
+        "understanding": {"task": "t", "arm": "a", "plug": "out", "pretraining": "1", "seed": "1"},
+        "retrieval": {"task": "t", "arm": "a", "pretraining": "1"},
+        "cost": {"arm": "a", "seed": "1"},
+    }
+    lines = [{"kind": kind, **of, **change} for kind, of in kinds.items() for change in ({}, {}, *({name: "2"} for name in of))]
+    file.write_text("".join(json.dumps({**line, "place": place}) + "\n" for place, line in enumerate(lines)))
+    again = {0, 6, 13, 18}  # the first line of each kind is there twice
+    assert [line["place"] for line in figures.read_results(file)] == [place for place in range(22) if place not in again]
+    file.write_text("")
+    with pytest.raises(UserError, match=r"results.jsonl: has no results: run compare.sh first"):
+        figures.read_results(file)
+    file.write_text(json.dumps(lines[0]) + "\n[1]\n")
+    with pytest.raises(UserError, match="results.jsonl, line 2: is not a line of results: remove it"):
+        figures.read_results(file)
+
+
+def translated(arm, data, bleu, seed="1", **more):
+    run = {"kind": "translation", "arm": arm, "data": data, "pretraining": "1", "seed": seed, "sacrebleu": bleu}
+    return {**run, "updates": 300, "seconds": 600, **more}
+
+
+RESULTS = [
+    translated("veco", "en-de.500", 10.0), translated("veco", "en-de.2000", 24.0), translated("veco", "en-de.2000", 27.0, "2"),
+    translated("random", "en-de.500", 4.0), translated("random", "en-de.2000", 15.0), translated("xlm", "en-de.500", 9.0),
+    translated("veco", "en-cs.500", 1.0), translated("random", "en-cs.500", 0.5),
+]  # fmt: skip
+
+
+def test_the_picture_has_the_means_over_the_pairs(tmp_path, drawn):
+    file = tmp_path / "results.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in RESULTS))
+    (axes,) = drawn("data-bin-recipes/evidence/table.py", file, "--plot", tmp_path / "made.png")
+    assert lines_of(axes) == {"random": [(500, 4.0), (2000, 15.0)], "VECO": [(500, 10.0), (2000, 25.5)]}
+    assert (axes.get_title(), axes.get_ylabel(), axes.get_xscale()) == ("en-de", "sacrebleu", "log")
+    (axes,) = drawn("data-bin-recipes/evidence/table.py", file, "--page", tmp_path / "made.md", "--measured", "a machine")
+    assert lines_of(axes) == {"en-de: over random weights": [(500, 6.0), (2000, 10.5)]}
+    assert axes.get_ylabel() == "BLEU more" and axes.get_xscale() == "log"
+
+
+def test_minutes_and_updates_of_fine_tuning_are_medians_of_one_direction():
+    spent = [(100, 60), (200, 600), (900, 660)]
+    runs = [translated("veco", "en-de.500", 1.0, str(seed), updates=updates, seconds=seconds)
+            for seed, (updates, seconds) in enumerate(spent)]  # fmt: skip
+    before = {"kind": "cost", "arm": "veco", "seed": "1", "updates": 3000, "operations": 1.26e15, "seconds": 5430}
+    others = [translated("veco", "en-fr.500", 1.0, updates=7, seconds=7), {**before, "arm": "xlm"}]
+    assert page.cost([*runs, before, *others])[2:] == ["| VECO | 3,000, 1.3e+15 | 90 | 200 | 10 |"]
+
+
+def test_the_curves_of_the_arms_that_were_asked_for(tmp_path, drawn, capsys, run):
+    (tmp_path / "jobs").mkdir()
+    line = "2026-11-23 20:00:00 | INFO | train_inner | epoch 001: 1 / 9 bitext_h_loss={}, bitext_s_loss={}, num_updates={}\n"
+    for arm, s in (("veco", 1), ("no-tlm", 2)):
+        log = "".join(line.format(9, 9 - s * update / 20, update) for update in range(20, 260, 20))
+        (tmp_path / f"jobs/train.{arm}.s1.log").write_text(log)
+    script = "data-bin-recipes/evidence/plots.py"
+    (axes,) = drawn(script, tmp_path, "--arms", "veco", "xlm", "--output", tmp_path / "made/here")
+    assert lines_of(axes) == {"veco": [(200, 5.5), (240, 11.5)]}  # the means of 1 to 10, and of 11 and 12
+    picture = tmp_path / "made/here/gain-bitext.png"
+    assert capsys.readouterr().out.splitlines() == [
+        "xlm: no S on bitext in jobs/train.xlm.sN.log",
+        f"wrote {picture}; at the end: veco 11.50",
+        "veco: no S on adjacent monolingual segments in jobs/train.veco.sN.log",
+        "xlm: no S on adjacent monolingual segments in jobs/train.xlm.sN.log",
+    ]
+    assert [path.name for path in picture.parent.iterdir()] == [picture.name]
+    error = error_line(run(script, tmp_path / "none", "--output", tmp_path))
+    assert error.endswith("none/jobs: has no train.ARM.sN.log with S and H: run compare.sh first")
+
+
+def test_mbart_is_written_without_its_optimizer(tmp_path, monkeypatch):
+    rows = torch.arange(16.0).reshape(8, 2)  # of <s>, <pad>, </s>, <unk>, <2de>, [de], <mask>; the last is of none
+    state = {"model": {name: rows[:7] for name in mbart.TABLES}, "last_optimizer_state": {"a": 1}, "cfg": {"kept": 1}}
+    torch.save(state, tmp_path / "mbart.pt")
+    (tmp_path / "dict.txt").write_text("<2de> 1\n")
+    words = (tmp_path / "mbart.pt", tmp_path / "dict.txt", "--langs", "de", "--output", tmp_path / "made.pt")
+    called(mbart, monkeypatch, *words)
+    made = torch.load(tmp_path / "made.pt")
+    assert (made["last_optimizer_state"], made["cfg"]) == (None, {"kept": 1})
+    assert torch.equal(made["model"][mbart.TABLES[0]], torch.cat([rows[:4], rows[5:6]]))
+    assert torch.equal(state["model"][mbart.TABLES[0]], rows[:7])  # what was read is as it was
