@@ -191,15 +191,27 @@ def cases() -> Iterator[str]:
     yield "evidence/compare --out OUT --list --try"
     yield "evidence/compare --out OUT --only prepare --try"
     # without --out, in the recipe's own folder, which here has nothing
-    for call in (
-        "toy/train", "toy/evaluate", "multi30k/train", "multi30k/finetune --arm random --src de --tgt fr", "many-to-many/train",
-        "many-to-many/finetune --arm random", "multilingual/train", "wmt14.en-de/finetune --pretrained MODEL",
-        "iwslt14.de-en/distill --pretrained MODEL --arm xlm", "xtreme/udpos/finetune --pretrained MODEL", "xtreme/panx/evaluate",
-        "xtreme/tatoeba/evaluate --pretrained MODEL", "xtreme/bucc/evaluate --pretrained MODEL --try", "evidence/train --arm nmt",
-        "evidence/attention --arm deep-last-3", "evidence/cost", "evidence/understand --task flores", "evidence/evaluate",
+    yield from (
+        "toy/train",
+        "toy/evaluate",
+        "multi30k/train",
+        "multi30k/finetune --arm random --src de --tgt fr",
+        "many-to-many/train",
+        "many-to-many/finetune --arm random",
+        "multilingual/train",
+        "wmt14.en-de/finetune --pretrained MODEL",
+        "iwslt14.de-en/distill --pretrained MODEL --arm xlm",
+        "xtreme/udpos/finetune --pretrained MODEL",
+        "xtreme/panx/evaluate",
+        "xtreme/tatoeba/evaluate --pretrained MODEL",
+        "xtreme/bucc/evaluate --pretrained MODEL --try",
+        "evidence/train --arm nmt",
+        "evidence/attention --arm deep-last-3",
+        "evidence/cost",
+        "evidence/understand --task flores",
+        "evidence/evaluate",
         "evidence/finetune --lr 1e-3 --dropout 0.1 --arm random",
-    ):  # fmt: skip
-        yield call
+    )
     # what is missing is told before a program starts
     yield "xtreme/xnli/evaluate --out OUT --seeds 7"
     yield "evidence/evaluate --out OUT --lr 7 --dropout 0.7"

@@ -43,7 +43,11 @@ def called(script, monkeypatch, *arguments):
     script.main()
 
 
-RUNS = "veco.p1.en-de.2000.lr1e-3.dropout0.1.s1", "veco.p1.en-de.2000.lr2e-3.dropout0.1.s1", "veco.p1.en-de.2000.lr2e-3.dropout0.1.s2"
+RUNS = (
+    "veco.p1.en-de.2000.lr1e-3.dropout0.1.s1",
+    "veco.p1.en-de.2000.lr2e-3.dropout0.1.s1",
+    "veco.p1.en-de.2000.lr2e-3.dropout0.1.s2",
+)
 
 
 def test_the_first_seeds_run_has_the_grid_and_the_others_have_none(tmp_path):
@@ -94,7 +98,9 @@ def test_a_line_of_cost(tmp_path, monkeypatch, folder, arm, seed):
     checkpoint = tmp_path / f"checkpoints/{folder}/checkpoint_last.pt"
     checkpoint.parent.mkdir(parents=True)
     torch.save({"model": {}, "extra_state": {"previous_training_time": 71.6}}, checkpoint)
-    monkeypatch.setattr(results, "count_operations", lambda path: SimpleNamespace(updates=30, total=4e12) if path == str(checkpoint) else None)
+    monkeypatch.setattr(
+        results, "count_operations", lambda path: SimpleNamespace(updates=30, total=4e12) if path == str(checkpoint) else None
+    )
     called(results, monkeypatch, tmp_path, "record", f"cost/{folder}", tmp_path / "results.jsonl")
     line = json.loads((tmp_path / "results.jsonl").read_text())
     assert line.pop("commit")

@@ -17,7 +17,9 @@ def run_jobs(folder, script, jobs="a b-1 b-2", needs=None):
     (folder / "work.sh").write_text(WORK)
     made = "".join(f"job {name} '{(needs or {}).get(name, '')}' work.sh --name {name}; " for name in jobs.split())
     lock = 'held() { mkdir -p "$OUT/jobs"; exec {other}>"$OUT/jobs/$1.lock"; flock "$other"; }'
-    result = sourced(folder / "out", f"source {LIB}/jobs.sh; EXTRA=(); {lock}; {made} {script}; run_jobs {shlex.quote(str(folder))}")
+    result = sourced(
+        folder / "out", f"source {LIB}/jobs.sh; EXTRA=(); {lock}; {made} {script}; run_jobs {shlex.quote(str(folder))}"
+    )
     told = folder / "out/told"
     return result, told.read_text().split() if told.exists() else []
 
@@ -63,7 +65,9 @@ def test_a_text_is_translated_in_parts_and_put_together_in_order(tmp_path, lines
     done = [line for line in result.stdout.splitlines() if " makes " in line]
     assert [line.split("]")[0] for line in done] == [*(f"[any, line {part} of {lines}" for part in parts), "[any"]
     cpu = " --cpu" * (extra == "--cpu")
-    call = f"{REPOSITORY}/scripts/translate.py model --sentencepiece {out}/vocabulary/sentencepiece.bpe.model --data {out}/mt.en-de"
+    call = (
+        f"{REPOSITORY}/scripts/translate.py model --sentencepiece {out}/vocabulary/sentencepiece.bpe.model --data {out}/mt.en-de"
+    )
     assert (out / "calls").read_text() == f"{call} --beam 7{cpu}\n" * len(parts)
 
 
@@ -98,7 +102,9 @@ def test_the_data_of_all_pairs_are_in_one_folder(tmp_path):
         folder.mkdir()
         (folder / f"train.{pair}.bin").write_text(pair)
         (folder / "dict.en.txt").write_text("the same")
-    result = sourced(tmp_path, f"source {LIB}/many.sh; together {tmp_path}/mt en-de en-fr; together {tmp_path}/none en-nl || echo $?")
+    result = sourced(
+        tmp_path, f"source {LIB}/many.sh; together {tmp_path}/mt en-de en-fr; together {tmp_path}/none en-nl || echo $?"
+    )
     made = {path.name: path for path in (tmp_path / "mt").iterdir()}
     assert {name: path.read_text() for name, path in made.items()} == {
         "train.en-de.bin": "en-de", "train.en-fr.bin": "en-fr", "dict.en.txt": "the same",
@@ -120,5 +126,5 @@ def test_a_mean_of_as_many_checkpoints_as_were_asked_for_says_nothing(tmp_path):
     folder.mkdir(parents=True)
     for name in ("1_10", "2_20", "best", "last"):
         (folder / f"checkpoint_{name}.pt").touch()
-    told = sourced(tmp_path, "python() { echo \"$@\"; touch $OUT/checkpoints/run.average.pt; }; average run 2").stdout
+    told = sourced(tmp_path, 'python() { echo "$@"; touch $OUT/checkpoints/run.average.pt; }; average run 2').stdout
     assert "not 2" not in told and f"--num-update-checkpoints 2 --output {tmp_path}/checkpoints/run.average.pt\n" in told

@@ -1,0 +1,151 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Which files of a folder a task of understanding takes, which it keeps, and what it says of the others."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import REPOSITORY, error_line
+
+LIB = REPOSITORY / "data-bin-recipes/lib"
+
+
+def sourced(folder, script, *arguments):
+    """Lines of bash that have sourced understanding.sh and know its options of prepare.sh."""
+    names = "hold-out=0 train=train-@.tsv dev=dev-@.tsv test=test-@.tsv langs='en de fr'"
+    source = f"set -euo pipefail; source {LIB}/understanding.sh; python() {{ echo python ${{*:2}}; }}; prepare_options {names} --"
+    command = [
+        "bash",
+        "-c",
+        f'{source} "$@"; unpacked; {script}',
+        "run.sh",
+        "--out",
+        folder / "out",
+        "--local",
+        folder,
+        *arguments,
+    ]
+    environment = {**os.environ, "VECO_SKIP_SETUP": "1"}
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment)
+
+
+def leave(folder, **texts):
+    for name, text in texts.items():
+        name = name.replace("__", "-").replace("_", ".")
+        (folder / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+
+
+def test_languages_without_a_file_are_told_and_the_plain_file_counts(tmp_path):
+    leave(tmp_path, train__en_tsv="a\n", train__en_tsv_gz="not this\n", train__de_tsv_gz="b\n", train__x_tsv="of no language\n")
+    result = sourced(tmp_path, "examples train tsv none any; tidy")
+    assert result.returncode == 0 and "no train set for fr\n" in result.stdout, result.stderr
+    assert {path.name: path.read_text() for path in (tmp_path / "out/data").glob("*.tsv")} == {
+        "train-en.tsv": "a\n", "train-de.tsv": "b\n",
+    }  # fmt: skip
+    assert "no train set for" not in sourced(tmp_path, "examples train tsv none any", "--langs", "en de").stdout
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (("--train", "t*-@.tsv"), "train-en.tsv {0}/two-en.tsv: are several files of one language: --train must match only one"),
+    (("--dev", "none-@"), "{0}: has no dev set: no file none-@[.gz], with a language for @ (en de fr): give --dev PATTERN for other "
+     "names, or --hold-out N, which takes it from the training set"),
+    (("--test", "none"), "--test none: has no @ for the language: put one in, or give --langs LANG"),
+    (("--test", "none", "--langs", "en"), "{0}: has no test set: no file none[.gz], with a language for @ (en): "
+     "give --test PATTERN for other names"),
+])  # fmt: skip
+def test_files_that_are_not_taken(tmp_path, arguments, message):
+    leave(tmp_path, train__en_tsv="a\n", two__en_tsv="b\n")
+    split = arguments[0].removeprefix("--")
+    assert error_line(sourced(tmp_path, f"examples {split} tsv none any", *arguments)).endswith(message.format(tmp_path))
+
+
+def test_treebanks_of_a_language_are_several_files(tmp_path):
+    leave(tmp_path, b__en_conllu="two\n", a__en_conllu="one\n", B__en_conllu="none\n")
+    result = sourced(
+        tmp_path, "examples train conllu none any; cat $OUT/data/train-en.conllu", "--train", "[ab]-@.conllu", "--langs", "en"
+    )
+    assert result.stdout.endswith("one\ntwo\n"), result.stderr
+
+
+@pytest.mark.parametrize("longer, told", [("a\nb\nc\n", True), ("d\ne\n", False)])
+def test_held_out_examples_are_the_dev_set(tmp_path, longer, told):
+    """... and rows that cannot be translations of each other are told."""
+    leave(tmp_path, train__en_tsv="a\nb\n", train__de_tsv=longer, dev__en_tsv="not this\n")
+    script = "examples train tsv none any; examples dev tsv none any; tidy; head $OUT/data/*-en.tsv"
+    result = sourced(tmp_path, script, "--hold-out", "2", "--langs", "en de")
+    raw = tmp_path / "out/raw/train-en.tsv"
+    assert f"dev-en.tsv <==\npython {raw} --last 2\n" in result.stdout, result.stderr
+    assert f"train-en.tsv <==\npython {raw} --but-last 2\n" in result.stdout and raw.read_text() == "a\nb\n"
+    assert ("the training sets differ in length, so their rows" in result.stdout) == told
+
+
+def test_the_small_model_has_the_texts_by_language(tmp_path):
+    """Of all splits, but of no file that says what is right, and the English sides as English."""
+    data = tmp_path / "out/data"
+    data.mkdir(parents=True)
+    for name in (
+        "train-de.tsv",
+        "test-de.tsv",
+        "test-de.source",
+        "test-de.en",
+        "test-deu.eng",
+        "test-de.gold",
+        "test-de.tsv.done",
+    ):
+        (data / name).touch()
+    (tmp_path / "out/text").mkdir()
+    (tmp_path / "out/text/fr").touch()  # of an earlier call
+    script = 'small_model() { echo "$@"; }; OPTIONS[pretrained]=$P; small_model_of_data'
+    told = sourced(tmp_path, f"P=; {script}; cd $OUT/text; tail -n 9 *", "--try").stdout
+    text = tmp_path / "out/text"
+    assert told.splitlines() == [
+        f"--mono de={text}/de en={text}/en",
+        "==> de <==", *(f"python {data}/{name} --text" for name in ("test-de.source", "test-de.tsv", "train-de.tsv")), "",
+        "==> en <==", *(f"python {data}/{name} --text" for name in ("test-de.en", "test-deu.eng")),
+    ]  # fmt: skip
+    assert sourced(tmp_path, f"P=; {script}").stdout == sourced(tmp_path, f"P=mine; {script}", "--try").stdout == ""
+
+
+def test_points_of_a_grid_that_are_not_finished_are_told(tmp_path):
+    folder = tmp_path / "out/checkpoints/transfer.out.s1"
+    for point in ("lr1", "lr2"):
+        (folder / point).mkdir(parents=True)
+    (folder / "lr1/score").touch()
+    (folder / "checkpoint_best.pt").touch()
+    for name in ("data", "predictions/transfer.out", "predictions/other"):
+        (tmp_path / "out" / name).mkdir(parents=True)
+    script = 'evaluate_options -- --out "$OUT" --seed 1; evaluate_task'
+    told = sourced(tmp_path, script).stdout
+    assert told.startswith("lr2 of transfer.out.s1 is not finished: this evaluates the best of the others\npython run ")
+    assert [path.name for path in (tmp_path / "out/predictions").iterdir()] == ["other"]
+
+
+@pytest.mark.parametrize(
+    "given, kept", [("--ids fi", "fi-1"), ("--first 1", "en-1"), ("--last 1", "fi-1"), ("--but-last 1", "en-1")]
+)
+def test_questions_that_are_kept(tmp_path, run, given, kept):
+    """... with their passages alone."""
+    entries = [{"context": name, "qas": [{"id": name, "question": "ü"}]} for name in ("en-1", "fi-1")]
+    (tmp_path / "a.json").write_text(json.dumps({"version": 1, "data": [{"paragraphs": [entry]} for entry in entries]}))
+    made = run("data-bin-recipes/xtreme/examples.py", tmp_path / "a.json", *given.split()).stdout
+    (entry,) = (entry for entry in entries if entry["context"] == kept)
+    assert json.loads(made) == {"version": 1, "data": [{"paragraphs": [entry]}]} and "ü" in made
+
+
+@pytest.mark.parametrize("given, message", [
+    ("--last 2", "2 of its 2 examples would be kept: give another number"),
+    ("--but-last 2", "0 of its 2 examples would be kept: give another number"),
+])  # fmt: skip
+def test_none_or_all_examples_are_no_choice(tmp_path, given, message):
+    (tmp_path / "a.tsv").write_text("a\nb\n")
+    script = [sys.executable, REPOSITORY / "data-bin-recipes/xtreme/examples.py"]
+    error = error_line(subprocess.run([*script, tmp_path / "a.tsv", *given.split()], capture_output=True, text=True))
+    assert error == f"examples.py: error: {tmp_path}/a.tsv: {message}"
+    (tmp_path / "b.tsv").write_bytes(b"\xff")
+    assert "b.tsv: cannot be read (UnicodeDecodeError" in error_line(
+        subprocess.run([*script, tmp_path / "b.tsv", "--text"], capture_output=True, text=True)
+    )
