@@ -81,13 +81,13 @@ lines_of() {
     fi
 }
 
-# first LINES FILE...: print the text of the files, plain or .gz, one after the other, or only this many lines of it.
+# first LINES FILE...: print the text of the files, plain or .gz, one after the other, or only this many lines of it. A file's
+# last line may have no end.
 first() {
-    if (($1)); then
-        gzip -cdf -- "${@:2}" | awk -v lines="$1" 'NR <= lines' # head would kill gzip by a signal
-    else
-        gzip -cdf -- "${@:2}"
-    fi
+    local file
+    for file in "${@:2}"; do
+        gzip -cdf -- "$file" | sed '$a\' || return
+    done | awk -v lines="$1" '!lines || NR <= lines' # head would kill gzip by a signal
 }
 
 # has FOLDER NAME...: whether the folder has all of these files, plain or .gz.

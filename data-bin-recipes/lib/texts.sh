@@ -115,6 +115,6 @@ side() {
     local lines=$1 file
     first "$lines" "$2" | grep -v '^$' || return
     for file in "${@:3}"; do
-        first "$lines" "$file" | sed '$a\' || return
+        first "$lines" "$file" || return
     done
 }

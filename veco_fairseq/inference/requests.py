@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-SENTENCE_END = re.compile(r"[.!?…。！？؟।]['\")\]»”’]*$")
+SENTENCE_END = re.compile(r"[.!?…。！？؟।]['\")\]»”’」』）]*$")
 WORD_START = "▁"
 
 
