@@ -19,7 +19,7 @@ from veco_fairseq.compat import texts
 from veco_fairseq.data import sentencepiece as pieces_of_text
 from veco_fairseq.data.sentencepiece import dictionary_text, load_sentencepiece, train_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces
-from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary
+from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary, require_same_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_json, read_lines, read_translations
 from veco_fairseq.manifest import Manifest
@@ -203,6 +203,20 @@ def test_a_model_of_another_dictionary_is_told(tmp_path, model):
     other = dictionary_of([*tokens[:5], *(f"w{number}" for number in range(2))]).symbols
     with pytest.raises(UserError, match="only 5 of its 7 tokens are pieces of this SentencePiece model"):
         require_own_pieces(processor, path, other)
+
+
+def test_the_first_token_that_differs_is_told():
+    dictionary = dictionary_of(["a", "b"])
+    require_same_symbols(None, dictionary, "m.pt", "data")
+    require_same_symbols(tuple(dictionary.symbols), dictionary, "m.pt", "data")
+    for tokens, message in (
+        (["a", "c"], "of 6 tokens where data has 6; first difference: token 5 is 'c' there and 'b' here"),
+        (["b", "a"], "of 6 tokens where data has 6; first difference: token 4 is 'b' there and 'a' here"),
+        (["a"], "of 5 tokens where data has 6; first difference: token 5 is missing there and 'b' here"),
+        (["a", "b", "c"], "of 7 tokens where data has 6; first difference: token 6 is 'c' there and missing here"),
+    ):
+        with pytest.raises(UserError, match=f"m.pt: was trained with another dictionary, {message}"):
+            require_same_symbols(dictionary_of(tokens).symbols, dictionary, "m.pt", "data")
 
 
 # What commands wrote

@@ -177,6 +177,13 @@ def test_the_number_0_is_seen_too():
     assert [seen.add(np.array([0], dtype=np.uint64)).tolist() for _ in range(2)] == [[True], [False]]
 
 
+def test_the_table_grows_when_it_is_three_quarters_full():
+    seen = Seen()
+    seen.add(np.arange(1, 3 * 2**14 + 1, dtype=np.uint64))
+    assert len(seen.table) == 2**16
+    assert seen.add(np.array([2**40, 7], dtype=np.uint64)).tolist() == [True, False] and len(seen.table) == 2**17
+
+
 def stub(scores):
     """py3langid with these log probabilities of a line's languages."""
 
