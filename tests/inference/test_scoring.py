@@ -89,6 +89,7 @@ def test_compounds_are_split_by_hand():
     """ein rot-weißes haus . / ein rot-blaues haus .: 3 of 4 tokens match; split: ein rot - weißes haus ., 5 of 6."""
     hypothesis, reference = ["Ein rot-weißes Haus."], ["Ein rot-blaues Haus."]
     assert tokenise(hypothesis, "de", True) == ["Ein rot ##AT##-##AT## weißes Haus ."]
+    assert tokenise(["R & B <a>"], "en") == ["R & B < a >"]  # not as in XML
     result = score(hypothesis, reference, lang="de", split_compounds=True)["tokenised_bleu"]
     # 5 of 6, (ein rot)(rot -)(haus .) 3 of 5, (ein rot -) 1 of 4, and no four
     assert "83.3/60.0/25.0/0.0" in result["details"] and "compounds split" in result["tokeniser"]
