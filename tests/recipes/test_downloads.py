@@ -129,3 +129,35 @@ def test_a_missing_talk_is_an_error(iwslt14, tmp_path):
     result = iwslt14(missing="TED.tst2010")
     assert result.returncode == 1 and "TED.tst2010" in result.stderr, result.stderr
     assert (tmp_path / "out/raw/train.de").exists() and not (tmp_path / "out/raw/test.de").exists()
+
+
+def test_a_whole_file_that_was_not_moved_yet_is_not_fetched_again(tmp_path):
+    incoming = tmp_path / "downloads/a.zip.incoming"
+    incoming.parent.mkdir()
+    incoming.write_text("whole")
+    checksum = hashlib.sha256(b"whole").hexdigest()
+    assert sourced(tmp_path, f"curl() {{ return 9; }}; archive http://none/a.zip {checksum}").returncode == 0
+    assert (tmp_path / "downloads/a.zip").read_text() == "whole"
+
+
+@pytest.mark.parametrize("call", [
+    "test_sets en none wmt14", "side 0 none there", "side 0 there none there", "members en none.tgz a b.tgz b",
+])  # fmt: skip
+def test_a_text_of_which_the_first_part_is_missing_is_not_made(tmp_path, call):
+    (tmp_path / "there").write_text("text\n")
+    stand_ins = 'sacrebleu() { [[ $2 != none ]]; }; tar() { [[ $2 != *none* ]]; }; first() { cat "$2"; }'
+    result = sourced(tmp_path, f"cd {tmp_path}; {stand_ins}; step text $OUT/text to_file '{{}}' {call}")
+    assert result.returncode == 1 and "text failed" in result.stderr and not (tmp_path / "text").exists()
+
+
+def test_every_place_of_the_language_in_a_name_is_filled_in(tmp_path):
+    """Bitexts name their language in the folder and in the file."""
+    result = sourced(tmp_path, 'member() { echo "$1 $2"; }; members de a.tgz @/text.@ b.tgz x')
+    assert result.stdout == "a.tgz de/text.de\nb.tgz x\n"
+
+
+def test_the_empty_side_of_a_text_is_named(tmp_path):
+    (tmp_path / "valid.en").write_text("one\n")
+    (tmp_path / "valid.de").touch()
+    result = sourced(tmp_path, f"OPTIONS[local]={tmp_path}; raw valid none")
+    assert result.returncode == 1 and result.stderr.endswith("raw/valid.de: is empty\n")

@@ -62,3 +62,44 @@ def test_the_parts_of_a_text_are_all_of_it(tmp_path):
     result = sourced(tmp_path / "out", f"source {LIB}/synthetic.sh; FILE={shlex.quote(str(text))}; {translate}")
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-8:] == [f"translated: line {number}" for number in range(8)]
+
+
+def test_a_job_of_another_process_is_left_to_it(tmp_path):
+    """... and looked at again every 20 seconds; what does not need it is run meanwhile."""
+    (tmp_path / "work.sh").write_text(f'echo "$4" >>{tmp_path}/told')
+    jobs = "job a '' work.sh --name a; job b a work.sh --name b; job c '' work.sh --name c"
+    other = "mkdir -p $OUT/jobs; exec 9>$OUT/jobs/a.lock; flock 9; sleep() { echo sleeps $1; exit 7; }"
+    result = sourced(tmp_path / "out", f"source {LIB}/jobs.sh; EXTRA=(); {jobs}; {other}; run_jobs {tmp_path}")
+    assert (result.returncode, result.stdout.splitlines()[-1]) == (7, "sleeps 20"), result.stderr
+    assert (tmp_path / "told").read_text() == "c\n"
+
+
+def test_a_job_that_another_process_has_just_ended_is_not_run_again(tmp_path):
+    (tmp_path / "work.sh").write_text(f"touch {tmp_path}/ran")
+    other = "flock() { touch $OUT/jobs/a.done; }; sleep() { :; }; job a '' work.sh"
+    result = sourced(tmp_path / "out", f"source {LIB}/jobs.sh; EXTRA=(); {other}; run_jobs {tmp_path}")
+    assert result.returncode == 0 and not (tmp_path / "ran").exists(), result.stderr
+
+
+def test_a_job_that_goes_on_adds_to_its_log(tmp_path):
+    for code in (3, 0):
+        run_jobs(tmp_path / "jobs", tmp_path / "out", f'echo "$4 {code}"; exit {code}')
+    assert (tmp_path / "out/jobs/a.log").read_text() == "a 3\na 0\n"
+
+
+def test_a_text_is_translated_in_whole_parts(tmp_path):
+    """... of which there is none without a line; an empty text is an error."""
+    for name, text in (("text", "1\n2\n3\n4\n"), ("empty", "")):
+        (tmp_path / name).write_text(text)
+    script = f"source {LIB}/synthetic.sh; PART=2 EXTRA=() DEVICE=(); translate_part() {{ echo from $2; }}; translate it model {tmp_path}"
+    assert sourced(tmp_path, f"{script}/text {tmp_path}/made").returncode == 0
+    assert sorted(path.name for path in tmp_path.glob("made*") if path.suffix != ".done") == ["made", "made.0", "made.1"]
+    assert (tmp_path / "made").read_text() == "from 0\nfrom 2\n"
+    assert "empty: is empty\n" in sourced(tmp_path, f"{script}/empty {tmp_path}/other").stderr
+
+
+def test_real_pairs_are_repeated_and_synthetic_ones_tagged(tmp_path):
+    (tmp_path / "real").write_text("1\n2\n")
+    (tmp_path / "synthetic").write_text("3\n")
+    script = f"source {LIB}/synthetic.sh; cd {tmp_path}; joined 2 real synthetic 'a\\n'; joined 1 real synthetic"
+    assert sourced(tmp_path, script).stdout == "1\n2\n1\n2\na\\n 3\n1\n2\n3\n"

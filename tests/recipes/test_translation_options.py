@@ -1,0 +1,64 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Options of the translation recipes that cannot be, machines, and devices."""
+
+from conftest import REPOSITORY
+from support.sourced import sourced
+
+FINETUNE = "finetune_options updates=4 warmup=1 lr=1 batch-tokens=8 save-every=2 decoder-layers=2 tie-self-attention=no"
+OWN = "finetune_own_options updates=4"
+TRAIN = "train_options updates=4 warmup=1"
+BACK = FINETUNE.replace("finetune", "backtranslate")
+DISTILL = FINETUNE.replace("finetune", "distill")
+EVALUATE = "evaluate_options average=10"
+WHOLE = "must be a whole number"
+POSITIVE = "must be 1 or more"
+BAD = [
+    *((FINETUNE, f"--{name} x", WHOLE) for name in ("seed", "updates", "warmup", "save-every", "workers", "node-rank")),
+    *((FINETUNE, f"--{name} 0", POSITIVE) for name in ("batch-tokens", "max-tokens", "nodes")),
+    (FINETUNE, "--tie-self-attention maybe", "must be one of: yes no"),
+    (FINETUNE, "--arm nmt", "must be one of: veco xlm random"),
+    *((OWN, f"--{name} x", WHOLE) for name in ("seed", "updates", "warmup", "save-every")),
+    (OWN, "--arm nmt", "must be one of: veco xlm random"),
+    *((TRAIN, f"--{name} x", WHOLE) for name in ("seed", "updates", "warmup")),
+    (TRAIN, "--objective tlm", "must be one of: camlm mlm"),
+    *((EVALUATE, f"--{name} x", WHOLE) for name in ("seed", "average")),
+    (BACK, "--topk x", WHOLE),
+    *((BACK, f"--{name} 0", POSITIVE) for name in ("repeat", "average")),
+    (BACK, "--nodes 2", "this script translates and trains on one machine"),
+    (DISTILL, "--average 0", POSITIVE),
+    (DISTILL, "--nodes 2", "this script translates and trains on one machine"),
+]
+
+
+def test_options_that_cannot_be_are_refused(tmp_path):
+    calls = "\n".join(f"({reader} -- {given}) || :" for reader, given, _ in BAD)
+    stand_ins = "require_pretrained() { :; }; OPTIONS[monolingual]=none"
+    result = sourced(tmp_path, f"source {REPOSITORY}/data-bin-recipes/lib/synthetic.sh\n{stand_ins}\n{calls}")
+    told = [line.split(": error: ", 1)[1] for line in result.stderr.splitlines()]
+    assert told == [f"{given}: {message}" for _, given, message in BAD]
+
+
+def test_back_translation_needs_a_text(tmp_path):
+    calls = f"({BACK} --) || :; {BACK} -- --monolingual none.de"
+    result = sourced(tmp_path, f"source {REPOSITORY}/data-bin-recipes/lib/synthetic.sh; require_pretrained() {{ :; }}; {calls}")
+    told = [line.split(": error: ", 1)[1] for line in result.stderr.splitlines()]
+    assert told == ["--monolingual is missing: give a text in de", "none.de: is not there: give a text in de"]
+
+
+def test_a_machine_has_its_number_from_the_environment(tmp_path):
+    """... the recipe's own variable before that of the cluster."""
+    environments = ("", "SLURM_NODEID=2", "VECO_NODE_RANK=1 SLURM_NODEID=2 VECO_MASTER=a:1")
+    calls = "".join(
+        f'({given or ":"}; {FINETUNE} --; echo "${{OPTIONS[node-rank]}} ${{OPTIONS[master]}}")\n' for given in environments
+    )
+    result = sourced(tmp_path, f"unset SLURM_NODEID; require_pretrained() {{ :; }}\n{calls}")
+    assert result.stdout == "0 \n2 \n1 a:1\n", result.stderr
+
+
+def test_a_machine_without_gpus(tmp_path):
+    """Only a try goes on there by itself; with --cpu there may be several workers."""
+    script = "python() { echo 0; }; PROGRAM=any; choose() { parse_options workers=0 try -- $*; choose_device; echo ${DEVICE[*]} $WORKERS; }"
+    result = sourced(tmp_path, f"{script}; choose --try; choose --workers 3 -- --cpu; choose -- --lr --cpus")
+    assert result.stdout == "--cpu 1\n3\n" and result.returncode == 1
+    assert result.stderr.endswith("error: no GPU here: add -- --cpu to train on the processor\n")
