@@ -40,7 +40,8 @@ def test_options_that_cannot_be_are_refused(tmp_path):
 
 
 def test_back_translation_needs_a_text(tmp_path):
-    calls = f"({BACK} --) || :; {BACK} -- --monolingual none.de"
+    (tmp_path / "text").write_text("\n\nEin Satz.\n")  # whose first lines are blank
+    calls = f"{BACK} -- --monolingual {tmp_path}/text; ({BACK} --) || :; {BACK} -- --monolingual none.de"
     result = sourced(tmp_path, f"source {REPOSITORY}/data-bin-recipes/lib/synthetic.sh; require_pretrained() {{ :; }}; {calls}")
     told = [line.split(": error: ", 1)[1] for line in result.stderr.splitlines()]
     assert told == ["--monolingual is missing: give a text in de", "none.de: is not there: give a text in de"]

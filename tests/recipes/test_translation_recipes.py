@@ -190,6 +190,7 @@ def test_a_training_goes_on_on_other_machines(tmp_path):
 
 @pytest.mark.parametrize("left, average, told, taken", [
     (["1_10", "1_20", "2_30"], 2, "", "--num-update-checkpoints 2"),
+    (["1_10", "last"], 1, "", "--num-update-checkpoints 1"),
     (["1_10", "1_20", "last"], 10, "of 2 checkpoints, not 10: finetune.sh has left no more", "--num-update-checkpoints 2"),
     (["best", "last"], 10, "of no checkpoints: finetune.sh has left only checkpoint_last.pt", "s1/checkpoint_last.pt"),
     (["best"], 10, "of no checkpoints: finetune.sh has left only checkpoint_best.pt", "s1/checkpoint_best.pt"),

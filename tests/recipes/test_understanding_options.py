@@ -1,0 +1,86 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Options of the recipes of understanding that cannot be, and what is said of a grid or a set that is not as it should be."""
+
+from support.shell import bash
+
+from recipes import RECIPES
+
+FINETUNE = "finetune_options"
+EVALUATE = "evaluate_options"
+NUMBERS = "must be whole numbers"
+BAD = [
+    (FINETUNE, "--arm none", "must be one of: pretrained random"),
+    (FINETUNE, "--setting none", "must be one of: transfer translate-train"),
+    (FINETUNE, "--plug none", "must be one of: out in"),
+    (FINETUNE, "--workers x", "must be a whole number"),
+    *((FINETUNE, f"--{name} x3", NUMBERS) for name in ("epochs", "batches", "seeds")),
+    *((EVALUATE, f"--{name} 1,2", NUMBERS) for name in ("seeds",)),
+]
+
+
+def understanding(tmp_path, script):
+    return bash(tmp_path, f"source '{RECIPES}/lib/understanding.sh'\nOUT='{tmp_path}'\n{script}")
+
+
+def errors(result):
+    return [line.split(": error: ", 1)[1] for line in result.stderr.splitlines()]
+
+
+def test_options_that_cannot_be_are_refused(tmp_path):
+    calls = "\n".join(f"({reader} -- {given}) || :" for reader, given, _ in BAD)
+    result = understanding(tmp_path, f"require_pretrained() {{ :; }}\n{calls}\n({EVALUATE} -- --seed x) || :")
+    assert errors(result) == [f"{given}: {message}" for _, given, message in BAD] + [f"--seeds x: {NUMBERS}"]
+
+
+def test_a_batch_is_divided_among_the_workers(tmp_path):
+    (tmp_path / "data").mkdir()
+    script = f"require_pretrained() {{ PRETRAINED=x/y; }}; grid() {{ echo $WORKERS; }}; {FINETUNE} -- --out {tmp_path} --workers"
+    given = "--batches '6 9' -- --amp; finetune_task"
+    assert understanding(tmp_path, f"{script} 3 {given}").stdout == "3\n"
+    assert errors(understanding(tmp_path, f"{script} 2 {given}")) == [
+        "--batches 9: cannot be divided among 2 workers: give --workers N"
+    ]
+
+
+SETS = "declare -A OPTIONS=([local]= [train]= [hold-out]=1) MADE=() SOURCE={0}; some() {{ cat $1; }}; LANGS=(en de); examples train json {1}"
+
+
+def test_several_files_of_one_language_are_refused(tmp_path):
+    """... but where they can follow each other."""
+    for name in ("a.en", "b.en", "c.de"):
+        (tmp_path / name).write_text(f"{name}\n")
+    script = SETS.format(tmp_path, "'*.@'")
+    assert errors(understanding(tmp_path, script)) == [
+        f"{tmp_path}/a.en {tmp_path}/b.en: are several files of one language: --train must match only one"
+    ]
+    assert understanding(tmp_path, script.replace("json", "conllu")).returncode == 0
+    assert (tmp_path / "data/train-en.conllu").read_text() == "a.en\nb.en\n"
+
+
+def test_it_is_said_that_rows_are_no_translations(tmp_path):
+    script = SETS.format(tmp_path, "t.@")
+    for lines, told in (("1\n2\n", False), ("1\n2\n3\n", True)):
+        (tmp_path / "t.en").write_text("1\n2\n")
+        (tmp_path / "t.de").write_text(lines)
+        result = understanding(tmp_path, script)
+        assert ("the training sets differ in length" in result.stdout) == told and result.returncode == 0, result.stderr
+
+
+def test_a_point_that_is_not_finished_is_named(tmp_path):
+    for name in (
+        "data/x",
+        "checkpoints/mine.s2/checkpoint_best.pt",
+        "checkpoints/mine.s2/lr1/score",
+        "checkpoints/mine.s2/lr2/x",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    script = f"python() {{ :; }}; {EVALUATE} -- --out {tmp_path} --name mine --seed 2; evaluate_task"
+    result = understanding(tmp_path, script)
+    assert result.stdout == "lr2 of mine.s2 is not finished: this evaluates the best of the others\n", result.stderr
+
+
+def test_translations_of_another_folder_are_refused(tmp_path):
+    script = f"declare -A OPTIONS=([translations]={tmp_path} [local]=); archive() {{ :; }}; squad"
+    assert errors(understanding(tmp_path, script)) == [f"{tmp_path}: has no squad.translate.train.en-LANG.json"]
