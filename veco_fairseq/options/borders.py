@@ -137,7 +137,7 @@ def _problems(options: Mapping[str, Any]) -> Iterator[str]:
     for name, value in options.items():
         if value is None or isinstance(value, str) and value.startswith("${"):
             continue
-        if isinstance(value, str) and name in EVALUATED and name not in VALUES:
+        if isinstance(value, str) and name in EVALUATED and name not in (*VALUES, *BOOLEANS):
             continue  # layers of other models, such as "[(512, 3)] * 20"
         values = value if name in LISTS and isinstance(value, (list, tuple)) else [value]
         if not values:

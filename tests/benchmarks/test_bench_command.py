@@ -1,0 +1,58 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What bench.py does with the figures of each measurement."""
+
+import json
+
+import pytest
+import torch
+
+from veco_fairseq.arguments import Parser
+from veco_fairseq.benchmarks import finetuning, generation, kernels, loading, reading, softmax, training, understanding
+from veco_fairseq.commands import bench
+
+MEASURES = {"pretrain": (training, "pretrain"), "knn": (softmax, "knn"), "generate": (generation, "generate"), "data": (loading, "data"),
+            "start": (loading, "start"), "read": (reading, "read"), "head": (kernels, "head"), "attention": (kernels, "attention"),
+            "finetune": (finetuning, "finetune"), "finetune --arch veco_nlu_tiny": (understanding, "finetune")}  # fmt: skip
+
+
+@pytest.fixture
+def measure(monkeypatch):
+    """Runs the command with measurements that only tell which one was asked for, and where."""
+    for words, (module, name) in MEASURES.items():
+        monkeypatch.setattr(module, name, lambda args, words=words: {"measured": words, "on": args.device})
+
+    def measure(words):
+        parser = Parser()
+        bench.add_arguments(parser)
+        bench.main(parser.parse_args(words.split()))
+
+    return measure
+
+
+@pytest.mark.parametrize("words", MEASURES)
+def test_each_is_measured_by_its_own_function(measure, capsys, words):
+    measure(f"{words} --device cpu --job one")
+    assert capsys.readouterr().out == json.dumps({"measured": words, "on": "cpu"}) + "\n"
+
+
+@pytest.mark.parametrize("there, words, device", [(True, "", "cuda"), (False, "", "cpu"), (True, "--device cpu", "cpu")])
+def test_a_gpu_is_taken_where_there_is_one(measure, monkeypatch, capsys, there, words, device):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+    measure(f"head {words} --job one")
+    assert json.loads(capsys.readouterr().out)["on"] == device
+
+
+def test_the_file_has_the_options_and_the_figures(measure, tmp_path, capsys):
+    path, checkpoint = tmp_path / "j", tmp_path / "a.pt"
+    checkpoint.touch()
+    measure(f"read --file {checkpoint} --rounds 7 --device cpu --json {path}")
+    assert json.loads(path.read_text()) == {
+        "options": {"command": "read", "arch": "veco_large", "file": str(checkpoint), "vocabulary": 250_002, "rounds": 7,
+                    "threads": None, "device": "cpu"},
+        "measured": "read", "on": "cpu",
+    }  # fmt: skip
+    for words in ("start --root x", "generate --folder x"):  # where a measurement of its own process has its files
+        measure(f"{words} --json {path} --device cpu")
+        assert not json.loads(path.read_text())["options"].keys() & {"root", "folder", "json", "job"}
+    assert capsys.readouterr().out == ""
