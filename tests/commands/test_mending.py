@@ -2,7 +2,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What Python 3.14 needs: fairseq's file mended, and data loaders that fork; and the versions that setup.py names."""
 
+import hashlib
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -37,10 +39,13 @@ def test_mends_once_and_only_the_released_file(released):
     inserted = mending.INSERTED.encode().replace(b"\n", ends)
     assert after.count(inserted) == 1 and after.replace(inserted, b"") == before
     assert "mended before" in mending.mend(folder) and released.read_bytes() == after
-    released.write_bytes(before + b"\n")
-    with pytest.raises(UserError, match="is not fairseq-fixed 0.12.3.1's .*force-reinstall"):
+    other = before + b"\xff\n"  # no UTF-8, whoever changed it
+    released.write_bytes(other)
+    found = hashlib.sha256(other.replace(b"\r\n", b"\n").replace(b"\xff", "\ufffd".encode())).hexdigest()
+    told = f"is not fairseq-fixed 0.12.3.1's (SHA-256 {found[:12]}..., not 901b08c0d0cf...): pip install --force-reinstall"
+    with pytest.raises(UserError, match=re.escape(told)):
         mending.mend(folder)
-    assert released.read_bytes() == before + b"\n" and [released] == list(released.parent.iterdir())
+    assert released.read_bytes() == other and [released] == list(released.parent.iterdir())
 
 
 def test_a_copy_that_shares_the_file_is_left_alone(released, tmp_path):
@@ -80,9 +85,10 @@ def test_what_cannot_be_mended_ends_with_1(released, monkeypatch, capsys):
     released.write_text("other")
     with pytest.raises(UserError, match="is not fairseq-fixed"):
         mending.main(None)
-    monkeypatch.setattr(mending.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match="fairseq is not installed for .*: pip install"):
-        mending.main(None)
+    for missing in (None, SimpleNamespace(submodule_search_locations=None)):  # a module fairseq.py is no fairseq
+        monkeypatch.setattr(mending.importlib.util, "find_spec", lambda name, missing=missing: missing)
+        with pytest.raises(UserError, match="fairseq is not installed for .*: pip install"):
+            mending.main(None)
 
 
 def test_nothing_is_mended_before_3_14():

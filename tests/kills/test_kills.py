@@ -15,6 +15,7 @@ import pytest
 import torch
 from conftest import REPOSITORY, error_line
 from fairseq_cli.train import cli_main
+from tqdm import tqdm
 
 from veco_fairseq.data.prepare import encoding
 from veco_fairseq.kills.comparison import folder_differences, log_differences, resume_differences
@@ -205,15 +206,23 @@ def test_refusals(run, tmp_path, options, message):
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_the_exit_code_says_whether_all_were_resumed(code, monkeypatch):
-    monkeypatch.setattr("veco_fairseq.kills.report.check_kills", lambda *_: code)
+    found, before = [], signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell has it for what runs in the background
+
+    def check_kills(args, train, prepare):
+        found.extend((torch.get_num_threads(), signal.getsignal(signal.SIGINT), tqdm.monitor_interval, train is cli_main))
+        return code
+
+    monkeypatch.setattr("veco_fairseq.kills.report.check_kills", check_kills)
     monkeypatch.setattr("logging.raiseExceptions", False)
-    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)
+    monkeypatch.setattr(tqdm, "monitor_interval", 10)
     monkeypatch.setattr(sys, "argv", ["check_kills.py"])
     threads = torch.get_num_threads()
+    torch.set_num_threads(3)
     with pytest.raises(SystemExit) as end:
         runpy.run_path(str(REPOSITORY / "scripts/check_kills.py"), run_name="__main__")
     torch.set_num_threads(threads)
-    assert (end.value.code or 0) == code
+    signal.signal(signal.SIGINT, before)
+    assert (end.value.code or 0) == code and found == [1, signal.default_int_handler, 0, True]
 
 
 def test_a_preparation_that_is_killed_has_noted_its_progress_often(monkeypatch):

@@ -17,7 +17,7 @@ echo "${1##*/} ${*:2}" >>"$PLACE/calls"
 echo "a line of ${1##*/}"
 echo "x | INFO | train_inner | epoch 001: 3 / 9 loss=2.5, nll=1, num_updates=3, lr=1"
 echo "x | INFO | valid | epoch 001 | valid on 'valid' subset | loss 5.25 | nll_loss 4 | ppl 9"
-echo "sacreBLEU 12.3"
+printf '%s\n' "sacreBLEU 12.3" "[aa] a part" "7 lines encoded" "x.py: error: none" "another line"
 echo "skip $VECO_SKIP_SETUP, threads $OMP_NUM_THREADS" >>"$PLACE/environment of ${1##*/}"
 [[ $1 != */prepare.sh ]] || sleep 1.2
 [[ ! -e $PLACE/fails || "$*" != *"$(<"$PLACE/fails")"* ]] || exit 1
@@ -55,9 +55,10 @@ def test_stages_logs_and_seconds(demo, tmp_path):
     out = tmp_path / "out"
     result, calls = demo("--out", "out")
     assert result.returncode == 0 and result.stderr == "" and result.stdout.endswith("the report\n")
-    lines = result.stdout.splitlines()[4:]  # without the set-up's
+    lines = result.stdout.splitlines()[8:]  # without the set-up's
     assert lines[:4] == ["== data", "   data, update 3: loss=2.5", "   data, validation: loss 5.25", "   data: sacreBLEU 12.3"]
-    assert lines[4:6] == ["== pretraining", "   pretraining, update 3: loss=2.5"]
+    assert lines[4:7] == ["   data: [aa] a part", "   data: 7 lines encoded", "   data: x.py: error: none"]
+    assert lines[7:9] == ["== pretraining", "   pretraining, update 3: loss=2.5"]
     environments = {path.name[15:]: path.read_text() for path in tmp_path.glob("environment of *")}
     assert environments["setup.sh"] == "skip , threads \n" and environments["train.sh"] == "skip 1, threads \n"
     assert environments["finetune.sh"] == "skip 1, threads 2\n" * 2  # both at once, on three processors
