@@ -29,6 +29,8 @@ def parsed(line: str):
     ("clean -s en -t german --inputs a b --outputs c d", "--target-lang german: is no code"),
     ("translate a --sampling-topp 0.5", "--sampling-topk and --sampling-topp: go with --sampling"),
     ("translate a --beam 2 --nbest 3", "--nbest 3: a search with --beam 2 finds at most 2"),
+    ("average --inputs a . --output o", r"^\.: is a folder: say which of its checkpoints"),
+    ("average --inputs a --checkpoint-upper-bound 0 --output o", "--checkpoint-upper-bound: goes with"),
     ("average --inputs a b --num-update-checkpoints 2 --output o", "take one folder"),
     ("label a --input b --output o.tsv", "--output o.tsv: is written as CoNLL-U"),
     ("plot layers a --output o", "a: not NAME=FILE"),
@@ -62,3 +64,12 @@ def test_what_is_read_is_not_overwritten(monkeypatch, tmp_path, line):
             parsed(line.format(f"o/{name}"))
     if not line.startswith("export"):
         parsed(line.format("o/text.aa"))  # no name of theirs
+
+
+def test_none_of_a_folders_checkpoints_is_overwritten_by_their_mean(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in ("checkpoint_1_10.pt", "checkpoint_1_20.pt"):
+        (tmp_path / name).touch()
+    command, args = parsed("average --inputs . --num-update-checkpoints 2 --output checkpoint_1_10.pt")
+    with pytest.raises(UserError, match="--output checkpoint_1_10.pt: would overwrite --inputs checkpoint_1_10.pt"):
+        command.main(args)
