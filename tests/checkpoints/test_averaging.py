@@ -2,6 +2,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The mean of checkpoints."""
 
+from fractions import Fraction
+
 import pytest
 import torch
 from conftest import error_line
@@ -44,6 +46,8 @@ def test_a_number_that_is_no_weight_is_the_firsts(tmp_path):
 def test_the_last_ones(tmp_path):
     for name in ("1", "2", "10", "_1_90", "_1_200", "_2_1000", "_last", "_best"):
         (tmp_path / f"checkpoint{name}.pt").touch()
+    for name in ("checkpoint_3_2000.pt.tmp", "checkpoint11.pt.old"):  # of a copy that was cut off
+        (tmp_path / name).touch()
 
     def names(*arguments):
         return [path.stem for path in last_checkpoints(tmp_path, *arguments)]
@@ -51,16 +55,48 @@ def test_the_last_ones(tmp_path):
     assert names(2, UPDATE) == ["checkpoint_2_1000", "checkpoint_1_200"]
     assert names(2, EPOCH) == ["checkpoint10", "checkpoint2"]
     assert names(2, UPDATE, 999) == ["checkpoint_1_200", "checkpoint_1_90"]
+    assert names(2, UPDATE, 200) == ["checkpoint_1_200", "checkpoint_1_90"]
     with pytest.raises(UserError, match="has 3 checkpoints of updates, not 4: ask for fewer, or .* at an epoch.s end"):
         names(4, UPDATE)
+    with pytest.raises(UserError, match="has 3 checkpoints of epochs, not 4: .* with --keep-last-epochs 4$"):
+        names(4, EPOCH)
     with pytest.raises(UserError, match="none: no such folder"):
         last_checkpoints("none", 1, EPOCH)
+
+
+def test_parts_of_one_storage_are_no_tied_weights(tmp_path):
+    """Halves of one table, and a part that begins where it does, are tensors of their own."""
+    for seed, path in enumerate((tmp_path / "1.pt", tmp_path / "2.pt")):
+        table = torch.arange(4.0) * (1 + 2 * seed)  # 0 1 2 3 and 0 3 6 9
+        torch.save({"model": {"low": table[:2], "high": table[2:], "all": table}}, path)
+    found = average([tmp_path / "1.pt", tmp_path / "2.pt"])["model"]
+    assert [found[name].tolist() for name in ("low", "high", "all")] == [[0, 2], [4, 6], [0, 2, 4, 6]]
+
+
+def test_the_neighbours_of_sampling_are_each_checkpoints_own(tmp_path):
+    paths = [tmp_path / "1.pt", tmp_path / "2.pt"]
+    for number, path in enumerate(paths):
+        task = {"symbols": ["<s>"], "neighbours": {"of": torch.tensor([number])}}
+        torch.save({"model": {"a": torch.tensor([1.0 + number])}, "task_state": task}, path)
+    found = average(paths)
+    assert found["task_state"] == {"symbols": ["<s>"]} and found["model"]["a"].tolist() == [1.5]
+
+
+def test_what_could_run_code_is_averaged_if_it_is_trusted(tmp_path):
+    path = tmp_path / "1.pt"
+    torch.save({"model": {"a": torch.tensor([3.0])}, "extra_state": {"share": Fraction(1, 3)}}, path)
+    with pytest.raises(UserError, match="1.pt: refused"):
+        average_checkpoints([path], tmp_path / "mean.pt")
+    average_checkpoints([path], tmp_path / "mean.pt", trust=True)
+    assert torch.load(tmp_path / "mean.pt", weights_only=False)["extra_state"] == {"share": Fraction(1, 3)}
 
 
 def test_other_models_are_refused(tmp_path):
     first, more = save(tmp_path / "1.pt", 1), save(tmp_path / "2.pt", 2, d=torch.ones(1))
     with pytest.raises(UserError, match=r"2.pt: has another model than .*1.pt: 1 tensors differ .* \(d\)"):
         average([first, more])
+    with pytest.raises(UserError, match=r"3.pt: has another model .* 2 tensors differ .* \(a.weight\)"):
+        average([first, save(tmp_path / "3.pt", 3, torch.float16)])
     for path, languages in ((first, ["en", "de"]), (more, ["de", "en"])):
         state = torch.load(path)
         state["model"].pop("d", None)
