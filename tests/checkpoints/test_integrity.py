@@ -4,6 +4,7 @@
 
 import argparse
 import zipfile
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,12 @@ def save(path: Path, **options) -> Path:
     table = torch.arange(5000.0)
     state = {
         "args": None,
-        "cfg": {"model": argparse.Namespace(mixed=[torch.arange(3)])},
+        "cfg": {"model": argparse.Namespace(mixed=[(torch.arange(3),)])},
         "model": {"embed.weight": table, "out.weight": table.view(50, 100), "bias": torch.tensor([1.5, -2])},
-        "last_optimizer_state": {"state": {0: {"exp_avg": torch.full((700,), 0.25)}}},
+        "last_optimizer_state": {
+            "state": {0: {"exp_avg": torch.full((700,), 0.25)}},
+            "none": torch.zeros(0),
+        },  # whose CRC-32 is 0
     }
     torch.save(state, path, **options)
     return path
@@ -48,7 +52,7 @@ def flip(path: Path, at: int, bit: int = 0) -> None:
         file.write(bytes([byte ^ (1 << bit)]))
 
 
-NAMES = {"data/0": "cfg.model.mixed.0", "data/1": "model.embed.weight", "data/2": "model.bias",
+NAMES = {"data/0": "cfg.model.mixed.0.0", "data/1": "model.embed.weight", "data/2": "model.bias",
          "data/3": "last_optimizer_state.state.0.exp_avg"}  # fmt: skip
 
 
@@ -130,6 +134,34 @@ def test_where_the_order_of_the_records_is_another_one_all_are_checked(tmp_path,
     flip(path, places(path)["data/3"][0])
     with pytest.raises(DamagedCheckpoint, match=r"bytes of a/data/3 are not those"):
         read_checkpoint(path, mapped=True)
+
+
+def test_a_state_in_another_order_has_no_names_of_records(tmp_path):
+    path = save(tmp_path / "a.pt")
+    records, state = integrity.Records(path), read_checkpoint(path)
+    assert list(records.of_state(state))[:3] == list(NAMES.values())[:3]
+    assert records.of_state({name: state[name] for name in reversed(state)}) == {}
+
+
+def test_a_state_that_holds_itself_has_each_tensor_once():
+    state = {"a": torch.ones(1)}
+    state["again"] = [state]
+    assert [name for name, _ in islice(integrity.tensors_of(state), 3)] == ["a"]
+
+
+@pytest.mark.parametrize("part", ["shorter", "nearer", "another type"])
+def test_where_a_sound_part_begins_another_may_be_no_number(part):
+    """Two tensors with one place in memory are not one, unless their shape, strides and type are the same."""
+    table = torch.tensor([1, 2, float("nan")])
+    number = torch.tensor([0x7F80, 0], dtype=torch.int32).view(torch.float32)  # tiny, and infinite in its lower half
+    sound, bad = {
+        "shorter": (table[:2], table),
+        "nearer": (table[:2], table[::2]),
+        "another type": (number, number.view(torch.bfloat16)[:2]),
+    }[part]
+    integrity.check_finite("a.pt", {"sound": sound})
+    with pytest.raises(UserError, match="its tensor bad holds NaN or infinity"):
+        integrity.check_finite("a.pt", {"sound": sound, "bad": bad})
 
 
 def test_a_flip_in_hugging_faces_file(tmp_path):
