@@ -12,8 +12,15 @@ from conftest import error_line
 from fairseq import checkpoint_utils
 from support.exported import LANGS, LINES, change, fairseqs_ids, fairseqs_translations, make_translation
 
-from veco_fairseq.checkpoints.bart import export_translation, largest_translation_difference
+from veco_fairseq.checkpoints.bart import (
+    bart_shape,
+    encoder_decoder_shape,
+    export_translation,
+    largest_translation_difference,
+    search_options,
+)
 from veco_fairseq.checkpoints.huggingface import import_transformers
+from veco_fairseq.checkpoints.pretrained import updates_of
 from veco_fairseq.checkpoints.translation import find_sentencepiece, read_translation
 from veco_fairseq.data.symbols import read_symbols
 from veco_fairseq.errors import UserError
@@ -111,6 +118,25 @@ def test_the_folder_says_how_fairseq_searches(tmp_path, make_model):
     assert (config["encoder_layers"], config["decoder_layers"]) == (3, 2)
     tokenizer = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
     assert tokenizer["model_max_length"] == 40 and "auto_map" not in tokenizer
+
+
+def test_the_options_of_both_shapes_are_the_models(checkpoint, tmp_path):
+    """The longest translation is 200 tokens, as in fairseq-generate, with the first and the last."""
+    translation = read_translation(checkpoint)
+    model = translation.model
+    model.dropout, model.attention_dropout, model.activation_dropout, model.activation_fn = 0.1, 0.2, 0.3, "gelu_accurate"
+    config = bart_shape(model, 30).config
+    found = [config[name] for name in ("dropout", "attention_dropout", "activation_dropout", "activation_function")]
+    assert found == [0.1, 0.2, 0.3, "gelu_new"]
+    config = encoder_decoder_shape(model, 30).config
+    for side in ("encoder", "decoder"):
+        names = "hidden_dropout_prob", "attention_probs_dropout_prob", "hidden_act", "is_decoder", "vocab_size"
+        assert [config[side][name] for name in names] == [0.1, 0.2, "gelu_new", side == "decoder", 30]
+    for positions, longest in ((201, 202), (200, 201), (1024, 202)):
+        model.max_target_positions = positions
+        assert search_options(translation)["max_length"] == longest
+    history = [{"num_updates": 3}, {"num_updates": 8}]  # of a start, and of a second one
+    assert (updates_of({"optimizer_history": history}), updates_of({})) == (8, 0)
 
 
 def test_the_command(run, checkpoint, tmp_path):
