@@ -8,6 +8,8 @@ import torch
 from conftest import make_dictionary, save_pretrained, save_with_vocabulary
 from support.converted import encode, load
 
+from veco_fairseq.checkpoints.embeddings import token_rows
+from veco_fairseq.checkpoints.pretrained import read_pretrained
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq, report_lines
 from veco_fairseq.data.sentencepiece import load_sentencepiece, spell, train_sentencepiece
@@ -108,6 +110,27 @@ def test_another_sentencepiece_model_beside_the_checkpoint_is_refused(checkpoint
     model.write_bytes(train_sentencepiece(["xy zw", "wz yx"] * 20, 8, character_coverage=1.0))
     with pytest.raises(UserError, match="sentencepiece.bpe.model: does not belong to the dictionary"):
         convert()
+
+
+def test_one_token_in_a_hundred_may_be_new(checkpoint, tmp_path):
+    """The first five of the strangers are named, and dots stand for more alone."""
+    pretrained, path = read_pretrained(checkpoint), tmp_path / "dict.txt"
+    known = len(pretrained.symbols) - 4
+
+    def rows(strangers, padding):
+        words = [*pretrained.symbols[4:], *(f"x{number}" for number in range(strangers))]
+        words += [f"madeupword{number:04}" for number in range(padding - known - strangers - 4)]
+        path.write_text("".join(f"{word} 1\n" for word in words), encoding="utf-8")
+        return token_rows(pretrained, read_dictionary(path), path, False, new_tokens="random")
+
+    rows(1, 100)
+    rows(2, 200)
+    with pytest.raises(UserError, match=r"2 of its 199 tokens .*\('x0', 'x1'\)"):
+        rows(2, 199)
+    with pytest.raises(UserError, match=r"\('x0', 'x1', 'x2', 'x3', 'x4'\)"):
+        rows(5, 100)
+    with pytest.raises(UserError, match=r"'x4', \.\.\.\)"):
+        rows(6, 100)
 
 
 def test_spelling_keeps_every_character(tmp_path):
