@@ -92,15 +92,15 @@ def test_the_commands_that_add_and_read_lines(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("folder, arm, seed", [
-    ("camlm.veco-mono.s2", "veco-mono", "2"), ("mlm.xlm.s1", "xlm", "1"), ("nmt.s3", "nmt", "3"), ("xlme.s1", "xlme", "1"),
+    ("camlm.veco-mono.s2", "veco-mono", "2"), ("mlm.xlm.s1", "xlm", "1"), ("nmt.s3", "nmt", "3"),
+    ("nmt-more.s2", "nmt-more", "2"), ("xlme.s1", "xlme", "1"),
 ])  # fmt: skip
 def test_a_line_of_cost(tmp_path, monkeypatch, folder, arm, seed):
     checkpoint = tmp_path / f"checkpoints/{folder}/checkpoint_last.pt"
     checkpoint.parent.mkdir(parents=True)
     torch.save({"model": {}, "extra_state": {"previous_training_time": 71.6}}, checkpoint)
-    monkeypatch.setattr(
-        results, "count_operations", lambda path: SimpleNamespace(updates=30, total=4e12) if path == str(checkpoint) else None
-    )
+    counted = {(str(checkpoint), 200): SimpleNamespace(updates=30, total=4e12)}
+    monkeypatch.setattr(results, "count_operations", lambda *asked: counted[asked])
     called(results, monkeypatch, tmp_path, "record", f"cost/{folder}", tmp_path / "results.jsonl")
     line = json.loads((tmp_path / "results.jsonl").read_text())
     assert line.pop("commit")

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Options, help and steps at their borders: what is a number, what is made anew, and what is said when nothing is made."""
+"""Options and steps at their borders: what is a number, what is made anew, and what is said when nothing is made."""
 
 import os
 import shutil
@@ -10,49 +10,6 @@ import pytest
 from support.shell import ENVIRONMENT, bash
 
 from recipes import RECIPES
-
-HELP = """
-# What it does.
-#
-# More of it.
-PROGRAM=fairseq-train
-about size N "how many words, of which this line is long enough to be folded where a terminal of usual width would end"
-about kind "x|y" "one of two"
-parse_options size=5 kind= try -- "$@"
-echo not reached
-"""
-HELPED = """What it does.
-
-More of it.
-
-usage: run.sh [--size N] [--kind x|y] [--try] [-- OPTIONS OF fairseq-train]
-
-  --size N
-      how many words, of which this line is long enough to be folded where a terminal of usual width would end
-      (default: 5)
-
-  --kind x|y
-      one of two
-
-  --try
-      make everything small, to see all steps in minutes on a CPU: some of the texts, a tiny model, few updates;
-      options that you give still count
-"""
-
-
-@pytest.mark.parametrize("option", ["-h", "--help"])
-def test_help_has_the_head_of_the_script_and_each_option_with_its_default(tmp_path, option):
-    result = bash(tmp_path, HELP, "--size", "5", option)
-    assert (result.returncode, result.stdout, result.stderr) == (0, HELPED, "")
-
-
-def test_a_long_usage_goes_on_in_another_line(tmp_path):
-    names = [f"option-{number:02}" for number in range(9)]
-    about = "".join(f'about {name} N "words"\n' for name in names)
-    told = bash(tmp_path, f'{about}parse_options {"= ".join(names)}= -- "$@"', "--help").stdout
-    usage = told.split("usage: ")[1].split("\n\n")[0].splitlines()
-    assert [len(line) + 7 * (number == 0) for number, line in enumerate(usage)] == [109, 54]  # a seventh would make it 125
-    assert " ".join(" ".join(usage).split()) == f"run.sh {' '.join(f'[--{name} N]' for name in names)}"
 
 
 @pytest.mark.parametrize("value", ["x3", "1.5", "-1", "", "3 4"])
