@@ -47,7 +47,8 @@ def damaged(name):
 def test_the_newest_checkpoint_that_can_be_read_replaces_the_last_one(trainer, tmp_path, caplog):
     trainer.fails = {name: damaged(name) for name in ("checkpoint_last.pt", "checkpoint_best.pt")}
     last = str(tmp_path / "checkpoint_last.pt")
-    assert checkpoints.trainer_load_checkpoint(trainer, last, True, more=3) == {"from": "checkpoint1.pt", "more": 3}
+    loaded = {"from": "checkpoint1.pt", "more": 3, "reset_meters": False}
+    assert checkpoints.trainer_load_checkpoint(trainer, last, True, more=3) == loaded
     assert trainer.tried == [(f"checkpoint{name}.pt", True) for name in ("_last", "_best", "1")]
     told = [record.getMessage().removeprefix("DAMAGED CHECKPOINT: ") for record in caplog.records]
     assert told == [f"checkpoint_last.pt: cannot be read; resuming from {tmp_path}/checkpoint_best.pt instead",

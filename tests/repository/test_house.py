@@ -73,3 +73,9 @@ def test_a_docstring_says_what_a_function_does_before_what_it_is_made_from(path)
         ast.get_docstring(node) or "" for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, kinds)
     ]
     assert not [text for text in texts if text.startswith(("fairseq's", "fairseq-interactive's", "fairseq-generate's"))]
+
+
+def test_no_two_files_of_tests_have_the_same_name():
+    """pytest would import the first for both."""
+    names = [path.name for path in (REPOSITORY / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))

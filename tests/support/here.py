@@ -37,6 +37,7 @@ def run_here(command, cwd, timeout=300, stdin=None) -> subprocess.CompletedProce
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         # PyTorch's, of a test's loaders in this process, would raise here or there what became of these
         handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        sys.stdout.flush(), sys.stderr.flush()  # else the fork may print it once more
         child = os.fork()
         if child == 0:
             code = 1
