@@ -5,16 +5,18 @@
 So a command takes a tenth of a second to start, where a new process takes four, and finds nothing imported or
 registered with fairseq that it has not imported by itself.
 
-A line of standard input is a folder with the files ``command`` (the working folder and the words, each with a NUL
-character behind it), ``environment`` (as ``env -0`` prints it) and ``in``; what the command prints goes to ``out`` and ``err`` there, and its exit code to
-standard output.
+Its argument is a pipe with a name. A line there is a folder with the files ``command`` (the working folder and the words, each
+with a NUL character behind it), ``environment`` (as ``env -0`` prints it) and ``in``; what the command prints goes to ``out``
+and ``err`` there, and its exit code to the pipe ``answer``. It ends with its standard input.
 """
 
 import logging
 import os
 import runpy
+import select
 import sys
 import traceback
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -26,6 +28,7 @@ import fairseq_cli.validate  # noqa: F401
 import matplotlib  # noqa: F401
 import sacrebleu  # noqa: F401
 import torch
+import torch.distributed.run
 
 LOG = {"format": "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "datefmt": "%Y-%m-%d %H:%M:%S", "stream": sys.stdout}
 
@@ -36,6 +39,8 @@ def start(words: list[str]) -> None:
     if program == "veco":
         logging.root.handlers.clear()
         runpy.run_module("veco_fairseq", run_name="__main__")
+    elif program == "torchrun":
+        torch.distributed.run.main()
     elif program.endswith(".py"):
         sys.path.insert(0, str(Path(program).resolve().parent))
         runpy.run_path(program, run_name="__main__")
@@ -78,6 +83,12 @@ def answer(request: Path) -> int:
 if __name__ == "__main__":
     assert fairseq_cli.train and "veco_fairseq" not in sys.modules
     torch.set_num_threads(1)  # a fork of a process with threads would wait for them
-    answers = os.fdopen(os.dup(1), "w")
-    for line in sys.stdin:
-        print(answer(Path(line.strip())), file=answers, flush=True)
+    asked = os.open(sys.argv[1], os.O_RDWR)
+    while sys.stdin not in select.select([sys.stdin, asked], [], [])[0]:
+        for line in os.read(asked, 65536).decode().splitlines():
+            if os.fork() == 0:  # to wait for the command, beside which others may run
+                (Path(line) / "answer").write_text(f"{answer(Path(line))}\n")
+                os._exit(0)
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass

@@ -26,22 +26,27 @@ folder=$(mktemp -d "$HANDED/XXXXXX")
 cat >"$folder/in"
 env -0 >"$folder/environment"
 printf '%s\\0' "$PWD" "$@" >"$folder/command"
-echo "$folder" >&"$ASK"
-read -r code <&"$ANSWER"
+mkfifo "$folder/answer"
+echo "$folder" >"$HANDED/asked"
+read -r code <"$folder/answer"
 cat "$folder/out"
 cat "$folder/err" >&2
 exit "$code"
 """
-PROGRAMS = ("python", "veco", *(f"fairseq-{name}" for name in ("train", "preprocess", "generate", "interactive", "validate")))
+PROGRAMS = (
+    "python",
+    "veco",
+    "torchrun",
+    *(f"fairseq-{name}" for name in ("train", "preprocess", "generate", "interactive", "validate")),
+)
 
 
 class Forks:
-    """A process that makes forks, and the programs that ask it for one; one at a time.
+    """A process that makes forks, and the programs that ask it for one. A signal to such a program does not reach its fork.
 
     Attributes:
         programs: their folder.
         added: what the environment of a shell has beyond this process's.
-        descriptors: the files that such a shell must inherit.
     """
 
     def __init__(self, folder: Path):
@@ -51,25 +56,23 @@ class Forks:
         for name in PROGRAMS:
             (self.programs / name).write_text(PROGRAM)
             (self.programs / name).chmod(0o755)
-        asked, ask = os.pipe()
-        answer, answered = os.pipe()
-        self.descriptors = ask, answer
-        self.added = {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "VECO_SKIP_SETUP": "1", "HANDED": str(handed),
-                      "ASK": str(ask), "ANSWER": str(answer)}  # fmt: skip
-        forks, environment = [sys.executable, REPOSITORY / "tests/support/forks.py"], {**os.environ, **self.added}
-        self.process = subprocess.Popen(forks, stdin=asked, stdout=answered, env=environment, cwd=folder)
-        os.close(asked), os.close(answered)
+        os.mkfifo(handed / "asked")
+        self.added = {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "VECO_SKIP_SETUP": "1", "HANDED": str(handed)}
+        forks, environment = (
+            [sys.executable, REPOSITORY / "tests/support/forks.py", handed / "asked"],
+            {**os.environ, **self.added},
+        )
+        self.process = subprocess.Popen(forks, stdin=subprocess.PIPE, env=environment, cwd=folder)
 
     def bash(self, *words, path=(), **options) -> subprocess.CompletedProcess:
         """Run bash with these arguments; ``path`` comes before all else on the PATH."""
         folders = (*path, self.programs, Path(sys.executable).parent, os.environ["PATH"])
         environment = {**os.environ, **self.added, "PATH": os.pathsep.join(map(str, folders))}
-        return subprocess.run(["bash", *map(str, words)], env=environment, pass_fds=self.descriptors, stdin=subprocess.DEVNULL,
-                              text=True, timeout=600, **options)  # fmt: skip
+        return subprocess.run(["bash", *map(str, words)], env=environment, stdin=subprocess.DEVNULL, text=True,
+                              timeout=600, **options)  # fmt: skip
 
     def close(self) -> None:
-        for descriptor in self.descriptors:
-            os.close(descriptor)
+        self.process.stdin.close()
         self.process.wait()
 
 
@@ -77,13 +80,13 @@ class Forks:
 def all_tests() -> tuple[Forks, Path]:
     """Those of all tests of this process, and a repository without .venv, whose programs would come first."""
     folder = Path(tempfile.mkdtemp(prefix="veco-tests-"))
-    for name in ("veco_fairseq", "scripts"):
-        (folder / name).symlink_to(REPOSITORY / name)
-    shutil.copytree(REPOSITORY / "data-bin-recipes", folder / "data-bin-recipes")
+    (folder / "veco_fairseq").symlink_to(REPOSITORY / "veco_fairseq")
+    for name in ("scripts", "data-bin-recipes"):
+        shutil.copytree(REPOSITORY / name, folder / name)
     forks = Forks(folder)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     atexit.register(forks.close)
-    return forks, folder / "data-bin-recipes"
+    return forks, folder
 
 
 def recipe(script: str, *arguments, code: int = 0, recipes: Path | None = None, path=()) -> str:
@@ -93,7 +96,7 @@ def recipe(script: str, *arguments, code: int = 0, recipes: Path | None = None, 
         recipes: a folder of recipes in place of the project's.
         path: folders of programs that stand for others.
     """
-    forks, here = all_tests()
-    result = forks.bash((recipes or here) / f"{script}.sh", *arguments, path=path, capture_output=True)
+    forks, repository = all_tests()
+    result = forks.bash((recipes or repository / "data-bin-recipes") / f"{script}.sh", *arguments, path=path, capture_output=True)
     assert result.returncode == code, result.stdout[-2000:] + result.stderr[-2000:]
     return result.stdout if code == 0 else result.stderr

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 import torch
+from support.starting import all_tests
 
 OPTIONS = (
     "--user-dir veco_fairseq --task camlm --criterion camlm --arch veco_tiny --encoder-layers 2 --encoder-embed-dim 16 "
@@ -36,9 +37,13 @@ EXACT = "--dropout 0 --attention-dropout 0 --updates-per-epoch 4 --max-update 6 
 
 
 @pytest.fixture
-def launch(run):
+def launch():
+    """Run scripts/launch.sh; its launcher and workers are forks, which need no seconds to import."""
+
     def launch(*arguments, workers=2):
-        return run("bash", "scripts/launch.sh", "--workers", workers, "--", *arguments)
+        forks, repository = all_tests()
+        words = ("scripts/launch.sh", "--workers", workers, "--", *arguments)
+        return forks.bash(*words, cwd=repository, capture_output=True)
 
     return launch
 
