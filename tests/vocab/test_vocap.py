@@ -4,6 +4,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +15,7 @@ from support.vocab import SPACE, text
 
 from veco_fairseq.data.sentencepiece import train_sentencepiece
 from veco_fairseq.errors import UserError
-from veco_fairseq.vocab import sizes
+from veco_fairseq.vocab import alp, sizes
 from veco_fairseq.vocab.allocation import allocate, sampling_probabilities
 from veco_fairseq.vocab.alp import Words, average_log_probability, count_pieces, without_normaliser, words_of
 from veco_fairseq.vocab.sizes import META, Vocabularies, all_sizes, shrink
@@ -50,14 +51,16 @@ def test_alp_by_hand():
     assert average_log_probability(np.array([2, 1]), 2) == pytest.approx((2 * math.log(2 / 3) + math.log(1 / 3)) / 2)
 
 
-def test_counting_words_is_counting_sentences():
-    lines = [*text(1), "  ａｂ\u3000cd  ef ", "half…way ① \u00a0ab", " ", "zzz?"]  # NFKC makes spaces and letters of some
+def test_counting_words_is_counting_sentences(monkeypatch):
+    monkeypatch.setattr(alp, "WORDS_A_BATCH", 7)
+    lines = [*text(1), "  ａｂ\u3000cd  ef ", "half…way ① \u00a0ab", " ", "zzz?", "zzz?"]  # NFKC makes spaces and letters of some
     processor = sentencepiece.SentencePieceProcessor(model_proto=train_sentencepiece(text(1), 120, character_coverage=1.0))
     words = words_of(lines, processor)
     counts = count_pieces(words, without_normaliser(proto_of(processor.serialized_model_proto())))
     by_sentence = np.bincount(np.concatenate(processor.encode(lines)).astype(int), minlength=len(processor))
     assert counts[1 : len(processor)].tolist() == by_sentence[1:].tolist()
-    assert counts[len(processor) :].sum() == 11  # l, w, y, three dots, 1, three z and ?, which the model has no letter for
+    # l, w, y, 1, two ?, three dots and six z, which the model has no letter for.
+    assert sorted(counts[len(processor) :].tolist()) == [1, 1, 1, 1, 2, 3, 6]
     assert words.sentences == len(lines) - 1
 
 
@@ -122,11 +125,11 @@ def test_characters_of_lines_that_the_trainer_leaves_out_are_there():
 def test_what_a_vocabulary_cannot_spell_does_not_make_it_better():
     greek = text(4, letters="αβγδεζη")
     own, other = (train_sentencepiece(lines, 60, character_coverage=1.0) for lines in (greek, text(1)))
-    alp = {}
+    found = {}
     for name, model in (("own", own), ("other", other)):
         words = words_of(greek, processor_of(model))
-        alp[name] = average_log_probability(count_pieces(words, without_normaliser(proto_of(model))), words.sentences)
-    assert alp["own"] > alp["other"]
+        found[name] = average_log_probability(count_pieces(words, without_normaliser(proto_of(model))), words.sentences)
+    assert found["own"] > found["other"]
     # A space and two characters that it lacks, one of them twice: four pieces.
     words = words_of(["ηξ", "ξ"], processor_of(other))
     counts = count_pieces(words, without_normaliser(proto_of(other)))
@@ -139,10 +142,16 @@ def test_saved_vocabularies_are_the_same_and_damaged_ones_are_told(tmp_path):
     again = Vocabularies.load(tmp_path / "x.npz")
     assert (again.pieces, again.sizes, again.instances) == (found.pieces, found.sizes, 7)
     assert np.array_equal(again.scores, found.scores, equal_nan=True) and np.array_equal(again.alp, found.alp)
+    assert (again.words.texts, again.words.sentences) == (found.words.texts, 400)
+    assert np.array_equal(again.words.counts, found.words.counts)
     whole = (tmp_path / "x.npz").read_bytes()
     for spoilt in (whole[:200], whole[:100] + bytes(byte ^ 0x55 for byte in whole[100:300]) + whole[300:]):
         (tmp_path / "x.npz").write_bytes(spoilt)
         with pytest.raises(UserError, match="x.npz: is damaged: remove it, and run the command again"):
+            Vocabularies.load(tmp_path / "x.npz")
+    for cut in ({"alp": found.alp[1:]}, {"scores": found.scores[1:]}, {"pieces": found.pieces[1:]}):
+        replace(found, **cut).save(tmp_path / "x.npz")
+        with pytest.raises(UserError, match="x.npz: is damaged"):
             Vocabularies.load(tmp_path / "x.npz")
 
 
@@ -197,7 +206,9 @@ def test_the_union_is_what_reaches_the_size_and_its_last_pieces_are_clipped():
     assert found.sizes == {"aa": 8, "bb": 4} and found.clipped == 1
     assert found.pieces == {"x", "yy", "zz", "a00", "b00", "a01", "a02", "a03"}
     # All of both are 3 + 9 + 9.
-    assert len(allocate(languages, 100, 0.7, 0.7).pieces) == 21
+    for more in (22, 100):
+        found = allocate(languages, more, 0.7, 0.7)
+        assert len(found.pieces) == 21 and found.clipped == 0
     with pytest.raises(UserError, match="--size 6: is too small: the smallest vocabularies of 1 of 2 languages already have 7"):
         allocate(languages, 3, 0.7, 0.7)
 
@@ -206,6 +217,9 @@ def test_characters_are_not_clipped():
     of = made_up("a", [-9, -5], step=2)
     of.pieces[3] = "q"  # the least probable
     assert allocate({"aa": of}, 3, 0.7, 0.7).pieces == {"a00", "a01", "q"}
+    of.pieces[:2] = "op"
+    with pytest.raises(UserError, match="--size 4: is too small: the smallest vocabularies of 1 of 1 languages already have 5"):
+        allocate({"aa": of}, 1, 0.7, 0.7)
 
 
 def test_union_mixes_probabilities_and_is_a_model():
@@ -214,6 +228,9 @@ def test_union_mixes_probabilities_and_is_a_model():
     model = union_model([SPACE + "a", "b", "c"], scores, {"aa": 0.8, "bb": 0.2}, like)
     pieces = [(piece.piece, pytest.approx(piece.score, rel=1e-6)) for piece in proto_of(model).pieces[META:]]
     assert pieces == [("b", math.log(0.42)), (SPACE + "a", math.log(0.4)), ("c", math.log(0.18))]
+    assert proto_of(model).trainer_spec.vocab_size == META + 3
+    alike = union_model("zba", {"aa": dict.fromkeys("zab", -1.0)}, {"aa": 1.0}, like)
+    assert [piece.piece for piece in proto_of(alike).pieces[META:]] == ["a", "b", "z"]
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     assert processor.encode("abc", out_type=str) == [SPACE + "a", "b", "c"]
     assert [processor.id_to_piece(i) for i in range(META)] == ["<unk>", "<s>", "</s>"]
@@ -224,3 +241,42 @@ def test_pieces_that_a_larger_vocabulary_drops_are_not_in_the_union():
     one = SimpleNamespace(sizes=[2, 4], alp=[-9.0, -5.0], instances=100, of_size=of_size.get)
     two = SimpleNamespace(sizes=[2], alp=[-9.0], instances=100, of_size={2: {"a": -1.0, "zz": -2.0}}.get)
     assert allocate({"one": one, "two": two}, 5, 0.7, 0.7).pieces == {"a", "cc", "dd", "ee", "zz"}
+
+
+def test_what_is_clipped_is_of_the_last_step_and_of_one_language():
+    """Not what its language had before, nor what another one has, though both are less probable there."""
+    of_size = {2: {"cc": -1.0, "ee": -2.0}, 5: {"cc": -1.0, "ee": -30.0, "bb": -20.0, "dd": -3.0, "ff": -4.0}}
+    one = SimpleNamespace(sizes=[2], alp=[-9.0], instances=100, of_size={2: {"aa": -1.0, "bb": -2.0}}.get)
+    two = SimpleNamespace(sizes=[2, 5], alp=[-9.0, -5.0], instances=100, of_size=of_size.get)
+    found = allocate({"one": one, "two": two}, 5, 0.7, 0.7)
+    assert (found.pieces, found.clipped) == ({"aa", "bb", "cc", "dd", "ee"}, 1)
+
+
+def test_probabilities_of_what_is_unseen_by_hand():
+    """A piece that does not occur counts as half of one; characters without a piece are a part of the text."""
+    model = hand_made({"a": -1.0, "b": -1.0, "cc": -1.0})
+    sizes.estimate(model, np.array([0, 0, 0, 3, 1, 0, 4]))
+    assert [piece.score for piece in model.pieces[META:]] == pytest.approx([math.log(p) for p in (3 / 8, 1 / 8, 1 / 16)])
+    words = Words(["ax", "b"], np.array([3, 1]), 2)
+    sizes._add_characters(model, words, 0.999)
+    assert len(model.pieces) == META + 3
+    sizes._add_characters(model, words, 1.0)
+    (added,) = model.pieces[META + 3 :]
+    assert (added.piece, added.score, added.type) == ("x", pytest.approx(math.log(1 / 8)), sizes.NORMAL)
+
+
+def test_a_size_that_has_room_for_characters_alone_is_left_out():
+    """text has eight letters and the space."""
+    for step, smallest in ((8, 16), (9, 18), (10, 10)):
+        assert all_sizes(text(1, 99), 1, largest=24, step=step, coverage=1.0)[1].sizes[0] == smallest
+
+
+@pytest.mark.parametrize("every_size", [False, True])
+@pytest.mark.parametrize("coverage", [0.99, 1.0])
+def test_a_rare_character_is_left_to_the_coverage(coverage, every_size):
+    """In all sizes; some of the last line's are those that the trainer leaves out."""
+    lines = [*text(1, 99), "§", "<unk> ж"]
+    _, found = all_sizes(lines, 1, largest=60, step=25, coverage=coverage, every_size=every_size)
+    rare = set("§ж<unk>")
+    for size in found.sizes:
+        assert found.of_size(size).keys() & rare == (rare if coverage == 1 else set())

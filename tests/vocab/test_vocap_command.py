@@ -15,6 +15,7 @@ from support.vocab import text
 
 from veco_fairseq.data.sentencepiece import load_sentencepiece, train_sentencepiece
 from veco_fairseq.errors import UserError
+from veco_fairseq.vocab import vocap
 from veco_fairseq.vocab.corpora import drawn, find_corpora, sample
 from veco_fairseq.vocab.vocap import Options, make_vocabulary
 
@@ -112,9 +113,18 @@ def test_interrupted_work_goes_on(corpora, tmp_path, monkeypatch):
         make_vocabulary(options, interrupt)
     done = json.loads((tmp_path / "out/vocap.json").read_text())["steps"]
     assert len(done) == 1 and not (tmp_path / "out/dict.txt").exists()
+    ((language, step),) = done.items()
+    assert set(step["files"]) == {f"languages/{language}.{kind}" for kind in ("model", "tsv", "npz")}
     said.clear()
     make_vocabulary(options, said.append)
     assert [message.split(",")[0] for message in said if "already" in message] == [f"{next(iter(done))}: already there"]
+    done = json.loads((tmp_path / "out/vocap.json").read_text())["steps"]
+    assert set(done["union"]["files"]) == {"sentencepiece.bpe.model", "dict.txt", "allocation.tsv", "allocation.png"}
+    # Another vocabulary that is half made is not taken for the first one.
+    monkeypatch.setattr(vocap, "_write_table", lambda *_: interrupt("(1 of 3)"))
+    with pytest.raises(KeyboardInterrupt):
+        make_vocabulary(replace(options, size=250), lambda message: None)
+    assert "union" not in json.loads((tmp_path / "out/vocap.json").read_text())["steps"]
 
 
 def test_a_language_that_fails_does_not_take_the_others_with_it(corpora, tmp_path):

@@ -20,8 +20,8 @@ def find_corpora(arguments: Sequence[str]) -> dict[str, list[Path]]:
     .gz: en.txt, train.en, news.en.gz. Several files of one language are read one after the other.
 
     Raises:
-        UserError: a file or folder does not exist, a name does not end with a language code, or a text is there packed
-            and unpacked.
+        UserError: a file or folder does not exist, a name does not end with a language code, or a text is there twice,
+            such as packed and unpacked.
     """
     corpora: dict[str, list[Path]] = {}
     for argument in arguments:
@@ -39,9 +39,9 @@ def find_corpora(arguments: Sequence[str]) -> dict[str, list[Path]]:
         for language, path in named:
             if not path.is_file():
                 raise UserError(f"--corpora {argument}: {path}: {'is a folder' if path.is_dir() else 'no such file'}")
-            twin = path.with_name(path.name.removesuffix(".gz"))
-            if twin in corpora.get(language, []):
-                raise UserError(f"--corpora {argument}: has {path.name} and {twin.name}: remove one of them")
+            for other in corpora.get(language, []):
+                if other.with_name(other.name.removesuffix(".gz")) == path.with_name(path.name.removesuffix(".gz")):
+                    raise UserError(f"--corpora {argument}: has {path.name} and {other.name}: remove one of them")
             corpora.setdefault(language, []).append(path)
     return dict(sorted(corpora.items()))
 

@@ -99,7 +99,7 @@ def all_sizes(
 ) -> tuple[bytes, Vocabularies]:
     """Make a language's vocabularies of ``step``, 2 ``step``, ... ``largest`` pieces; also return the largest model, serialised.
 
-    Sizes below the number of the language's characters are left out. If the text has fewer than ``largest`` pieces, the
+    Sizes that the language's characters would fill are left out. If the text has fewer than ``largest`` pieces, the
     last vocabulary has all of them.
 
     Args:
