@@ -30,13 +30,13 @@ def options(tmp_path):
 
 
 def test_which_files_of_a_folder_are_texts(tmp_path):
-    names = ("news.zh_Hans.gz", "swh.txt", "train.de.txt.gz", ".hidden", "b.en", "a.en", "c.d.fr")
+    names = ("news.zh_Hans.gz", "swh.txt", "train.de.txt.gz", ".hidden", "b.en", "a.en", "c.d.fr", "es.txt.xz")
     for name in names:
         (tmp_path / name).write_text("a\n")
     (tmp_path / "folder.de").mkdir()
     found = find_corpora([f"it={tmp_path}/.hidden", str(tmp_path)])
     assert list(found.items()) == [(lang, [tmp_path / name for name in of]) for lang, of in {
-        "de": ["train.de.txt.gz"], "en": ["a.en", "b.en"], "fr": ["c.d.fr"], "it": [".hidden"], "swh": ["swh.txt"],
+        "de": ["train.de.txt.gz"], "en": ["a.en", "b.en"], "es": ["es.txt.xz"], "fr": ["c.d.fr"], "it": [".hidden"], "swh": ["swh.txt"],
         "zh_Hans": ["news.zh_Hans.gz"],
     }.items()]  # fmt: skip
 
@@ -48,7 +48,7 @@ def test_what_is_no_language_in_a_name(tmp_path, name):
         find_corpora([str(tmp_path)])
 
 
-@pytest.mark.parametrize("names", [("a", "a.gz"), ("a.gz", "a"), ("a", "a"), ("a.gz", "a.gz")])
+@pytest.mark.parametrize("names", [("a", "a.gz"), ("a.gz", "a"), ("a", "a"), ("a.gz", "a.gz"), ("a.xz", "a.gz")])
 def test_a_text_is_not_taken_twice(tmp_path, names):
     """As itself, or packed and unpacked, in any order; as another language's it is."""
     for name in names:

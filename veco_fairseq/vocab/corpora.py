@@ -16,8 +16,8 @@ CODE = re.compile(r"[a-z]{2,3}(_[A-Za-z]+)?")  # as in en, swh, zh_Hans
 def find_corpora(arguments: Sequence[str]) -> dict[str, list[Path]]:
     """Return the files of each language, sorted by its code, from folders and ``LANG=FILE`` arguments.
 
-    In a folder every file (except hidden ones) is a text, plain or .gz. Its name ends with its language, before .txt and
-    .gz: en.txt, train.en, news.en.gz. Several files of one language are read one after the other.
+    In a folder every file (except hidden ones) is a text, plain, .gz or .xz. Its name ends with its language, before .txt
+    and .gz: en.txt, train.en, news.en.gz. Several files of one language are read one after the other.
 
     Raises:
         UserError: a file or folder does not exist, a name does not end with a language code, or a text is there twice,
@@ -40,14 +40,19 @@ def find_corpora(arguments: Sequence[str]) -> dict[str, list[Path]]:
             if not path.is_file():
                 raise UserError(f"--corpora {argument}: {path}: {'is a folder' if path.is_dir() else 'no such file'}")
             for other in corpora.get(language, []):
-                if other.with_name(other.name.removesuffix(".gz")) == path.with_name(path.name.removesuffix(".gz")):
+                if other.with_name(_unpacked(other)) == path.with_name(_unpacked(path)):
                     raise UserError(f"--corpora {argument}: has {path.name} and {other.name}: remove one of them")
             corpora.setdefault(language, []).append(path)
     return dict(sorted(corpora.items()))
 
 
+def _unpacked(path: Path) -> str:
+    """Return the file's name without .gz or .xz."""
+    return path.name.removesuffix(".gz").removesuffix(".xz")
+
+
 def _language_of(path: Path) -> str:
-    language = path.name.removesuffix(".gz").removesuffix(".txt").rpartition(".")[2]
+    language = _unpacked(path).removesuffix(".txt").rpartition(".")[2]
     if not CODE.fullmatch(language):
         raise UserError(
             f"--corpora {path.parent}: {path.name}: its name has no language: call it LANG.txt or NAME.LANG (.gz), "
