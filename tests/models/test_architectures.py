@@ -86,10 +86,10 @@ def test_a_layer_has_the_options_of_its_model(activation, expected):
     assert layer.self_attn.num_heads == layer.encoder_attn.num_heads == 6 == len(layer.self_attn.relative_bias.w)
 
 
-def test_a_table_of_one_dimension_can_be():
-    assert (
-        VecoEncoder(architecture("veco_tiny", table_dim=1), make_dictionary()).sentence_encoder.embed_tokens.weight.shape[1] == 1
-    )
+@pytest.mark.parametrize("table_dim", [1, 191])
+def test_a_table_is_as_wide_as_the_option_says(table_dim):
+    encoder = VecoEncoder(architecture("veco_tiny", table_dim=table_dim), make_dictionary())
+    assert encoder.sentence_encoder.embed_tokens.weight.shape[1] == table_dim
 
 
 def test_the_precision_of_autocast(make_model):
