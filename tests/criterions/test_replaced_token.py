@@ -43,6 +43,8 @@ def test_a_token_is_where_the_running_total_passes_the_number(monkeypatch):
     numbers = torch.tensor([9.0, 0.0, 0.39, 0.41, 0.9999999, float("nan")])
     draw = Draw(numbers, 1, 4)
     assert draw(p[1:], slice(1, None)).tolist() == [1, 1, 3, 3, 3]
+    # What cannot be is not drawn, even by the smallest number.
+    assert Draw(torch.zeros(1), 0, 3)(torch.tensor([[0.0, 0.5, 0.5]]), slice(0, 1)).tolist() == [1]
 
 
 def test_samples_follow_the_softmax_and_not_the_chunks(monkeypatch):
