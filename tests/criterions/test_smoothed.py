@@ -100,6 +100,23 @@ def test_an_adaptive_softmax_is_left_to_fairseq(model):
     assert not smoothed.serves(criterion(), model)
 
 
+def test_other_criterions_models_and_decoders_are_left_to_fairseq(model, monkeypatch):
+    class Own(LabelSmoothedCrossEntropyCriterion):
+        """One whose loss may be another."""
+
+    class Decoder(type(model.decoder)):
+        """One whose logits are."""
+
+        def output_layer(self, features):
+            return 2 * super().output_layer(features)
+
+    own = Own(SimpleNamespace(target_dictionary=make_dictionary()), sentence_avg=False, label_smoothing=0.1)
+    assert not smoothed.serves(own, model)
+    assert not smoothed.serves(criterion(), torch.nn.Identity())
+    monkeypatch.setattr(model.decoder, "__class__", Decoder)
+    assert not smoothed.serves(criterion(), model)
+
+
 def test_loss_of_each_token_is_fairseqs(model):
     found = smoothed.forward(criterion(), model, batch(), reduce=False)[0]
     assert torch.equal(found, smoothed._fairseq_forward(criterion(), model, batch(), reduce=False)[0]) and found.numel() > 1

@@ -1,0 +1,75 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What the task of pre-training makes: the length of an epoch, its seeds, its start, and what lies beside checkpoints."""
+
+from argparse import Namespace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from support.pretraining import iterator
+
+from veco_fairseq.data.dataset import SampleIndex
+from veco_fairseq.data.plan import EXAMPLE
+from veco_fairseq.errors import UserError
+from veco_fairseq.tasks import base, camlm
+
+
+def test_an_epoch_is_whole_updates_with_the_update_freq_of_its_epoch(make_task):
+    """60 pairs in fives are 12 batches: 3 updates of 5, the last of which goes on with the next pass; then 2 of 7."""
+    task = make_task(bitext_batch_size=5, update_freq=[5, 7])
+    lengths = [len(iterator(task, epoch=epoch, disable_iterator_cache=True)) for epoch in (1, 2, 3)]
+    assert lengths == [3 * 5, 2 * 7, 2 * 7]
+    assert len(iterator(make_task(bitext_batch_size=5, update_freq=[5], updates_per_epoch=2))) == 2 * 5
+
+
+def test_an_iterator_is_made_again_where_that_is_asked_for(make_task):
+    task = make_task()
+    first = iterator(task)
+    assert iterator(task) is first
+    again = iterator(task, disable_iterator_cache=True, epoch=2)
+    assert again is not first and again.epoch == 2
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_other_seeds_hide_other_tokens(make_task, make_root, split):
+    root, pairs = make_root(), SampleIndex(bitext=np.array([(0, 0, index) for index in range(9)], dtype=EXAMPLE))
+    found = [make_task(root, seed=seed).dataset(split)[pairs]["bitext"]["net_input"]["tokens"] for seed in (3, 3, 4)]
+    assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
+
+
+TINY = {"arch": "veco_tiny", "encoder_layers": 1, "encoder_embed_dim": 8, "encoder_attention_heads": 2, "init_from": "xlmr"}
+
+
+def test_a_start_is_read_unless_there_is_a_checkpoint_to_go_on_from(make_task, tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(camlm, "init_from", lambda encoder, dictionary, *given: read.append(given) or [])
+    task = make_task(save_dir=str(tmp_path))
+    task.build_model(Namespace(**TINY))
+    assert read == [(2, "xlmr")]
+    task.build_model(Namespace(**TINY), from_checkpoint=True)
+    (tmp_path / "checkpoint_last.pt").touch()
+    task.build_model(Namespace(**TINY))
+    assert len(read) == 1
+
+
+def test_what_was_trained_with_a_frozen_backbone_is_read_without_its_start(make_task):
+    frozen = {**TINY, "init_from": None, "freeze_backbone_updates": 3}
+    assert make_task().build_model(Namespace(**frozen), from_checkpoint=True).args.freeze_backbone_updates == 3
+    with pytest.raises(UserError, match="--freeze-backbone-updates 3: would freeze random weights"):
+        make_task().build_model(Namespace(**frozen))
+
+
+def test_the_first_worker_alone_copies_the_vocabulary(tmp_path, monkeypatch):
+    root, saved = tmp_path / "root", tmp_path / "saved"
+    for folder in (root, saved):
+        folder.mkdir()
+    (root / "dict.txt").write_text("new")
+    (saved / "dict.txt").write_text("old")
+    task = SimpleNamespace(vocabulary=root, cfg=SimpleNamespace(save_dir=str(saved)))
+    for rank, expected in ((1, "old"), (0, "new")):
+        monkeypatch.setattr(base.distributed_utils, "get_global_rank", lambda rank=rank: rank)
+        base.VecoTask.begin_epoch(task, 1, None)
+        assert (saved / "dict.txt").read_text() == expected
+    assert [path.name for path in saved.iterdir()] == ["dict.txt"]  # and no SentencePiece model, of which there is none

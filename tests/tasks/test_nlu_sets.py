@@ -1,0 +1,58 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The sets of understanding: which files they have, what is told of them, and where the vocabulary is looked for."""
+
+import logging
+import re
+
+import pytest
+from conftest import save_with_vocabulary
+from support.nlu import SENTENCES, write_pairs
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.tasks.nlu import NluTask, NluTaskConfig
+
+
+@pytest.fixture
+def pretrained(tmp_path, make_model):
+    return save_with_vocabulary(tmp_path / "pretrained", make_model, SENTENCES * 3, 22, max_positions=128)
+
+
+def setup(data, save_dir, **options) -> NluTask:
+    options = {"finetune_from_model": None, "train_subset": "train", "seed": 1, **options}
+    return NluTask.setup_task(NluTaskConfig(data=str(data), save_dir=str(save_dir), **options))
+
+
+def test_sets_to_validate_on(pretrained, tmp_path, caplog):
+    """One language with labels is enough to choose a checkpoint by; scores are of the languages of all sets, each once."""
+    caplog.set_level(logging.INFO)
+    data = write_pairs(tmp_path / "data")
+    (data / "dev-de.tsv").write_text("".join(f"{sentence}\t{sentence}\n" for sentence in SENTENCES))
+    (data / "dev-fr.tsv").write_text("chat\tchat\tno\n")
+    task = setup(data, tmp_path, finetune_from_model=str(pretrained))
+    task.load_dataset("train")
+    assert task.validation_langs == []
+    task.load_dataset("valid")
+    assert task.validation_langs == ["de", "en", "fr"]
+    task.load_dataset("test")
+    assert task.validation_langs == ["de", "en", "fr"]
+    assert len(task.dataset("train")) == 64 and len(task.dataset("valid")) == 6 + 12 + 1
+    for told in ("train de: 32", "valid de: 6", "valid en: 12", "valid fr: 1"):
+        split, lang, count = re.fullmatch(r"(\w+) (\w+): (\d+)", told).groups()
+        name = f"{split.replace('valid', 'dev')}-{lang}.tsv"
+        assert f"{told} examples of {data / name}" in caplog.text, count
+
+
+def test_the_vocabulary_is_beside_the_start_or_what_was_saved(pretrained, tmp_path):
+    """... unless it is named."""
+    data, other = write_pairs(tmp_path / "data"), tmp_path / "other"
+    with pytest.raises(UserError, match="other: has no dict.txt and sentencepiece.bpe.model: give --finetune-from-model"):
+        setup(data, other)
+    other.mkdir()
+    (other / "dict.txt").write_bytes((pretrained.parent / "dict.txt").read_bytes())
+    with pytest.raises(UserError, match="other: has no dict.txt and sentencepiece.bpe.model"):
+        setup(data, other)
+    assert setup(data, other, finetune_from_model=str(pretrained)).vocabulary == pretrained.parent
+    assert setup(data, pretrained.parent).vocabulary == pretrained.parent
+    (other / "sentencepiece.bpe.model").write_bytes((pretrained.parent / "sentencepiece.bpe.model").read_bytes())
+    assert setup(data, pretrained.parent, vocabulary=str(other)).vocabulary == other
