@@ -19,7 +19,7 @@ def lines(make_root, monkeypatch):
     root = make_root(mono=("aa",), bitext=("aa-bb",), lines=10)
     write_tokens(root / "mono/aa/train", [[5] * 4, [6] * 8, *[[], [7] * 30, [8] * 30] * 3])
     for lang in ("aa", "bb"):
-        write_tokens(root / f"bitext/aa-bb/train.aa-bb.{lang}", [[5] * 2] * 40 + [[6] * 6] * 20)
+        write_tokens(root / f"bitext/aa-bb/train.aa-bb.{lang}", [[5] * 2] * 40 + [[6] * 6] * 20 + [[7] * 30])
     asked = []
 
     def memory(args, dictionary, batch, *, device):
@@ -38,10 +38,10 @@ def lines(make_root, monkeypatch):
 
 
 def test_the_longer_pass_is_an_epoch(lines):
-    """Of 40 pairs of 4 tokens a side, twelve a batch of 96 tokens; 20 of 8, six a batch; and four of one language."""
+    """Of 40 pairs of 4 tokens a side, twelve a batch of 96 tokens; 20 of 8, six a batch, and one of 32; and four of one language."""
     found, _ = lines(bitext_mask_prob=0.3, mono_mask_prob=0.2)
     passes = {kind: int(count) for kind, count in re.findall(r"(\w+): a pass is [\d,]+ pairs in ([\d,]+) batches", found)}
-    assert 7 <= passes["bitext"] <= 9 and passes["mono"] == 4
+    assert 8 <= passes["bitext"] <= 10 and passes["mono"] == 4
     assert f"an epoch on one worker is {passes['bitext']} updates of mono + bitext" in found
     assert "an epoch on one worker is 3 updates of mono + bitext" in lines(updates_per_epoch=3)[0]
 
@@ -59,6 +59,6 @@ def test_the_largest_batch_tells_the_memory(lines, device, name):
 
 
 def test_as_many_examples_as_asked_for(lines):
-    for count, expected in ((0, [0, 0]), (3, [3, 3]), (99, [4, 60])):
+    for count, expected in ((0, [0, 0]), (3, [3, 3]), (99, [4, 61])):
         found, _ = lines(examples=count)
         assert [len(re.findall(f"  {name} y: <s>", found)) for name in ("aa", "aa-bb")] == expected

@@ -1,0 +1,70 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What exports tell of the models that they have written, where a case is not the usual one; and when answers are shown."""
+
+import io
+import sys
+from argparse import Namespace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from veco_fairseq.checkpoints import bart, ct2, huggingface, translation
+from veco_fairseq.commands import export_ct2, export_hf, translate
+from veco_fairseq.compat import texts
+from veco_fairseq.inference import translator
+
+EXPORT = {"checkpoint": Path("a.pt"), "output": Path("o"), "sentencepiece": Path("m")}
+
+
+@pytest.mark.parametrize("read", [None, "the translation model"])
+@pytest.mark.parametrize("difference, told", [
+    (None, "transformers is not installed, so the outputs were not compared: pip install transformers"),
+    (0.0, "largest difference between an output and that of transformers' model: 0.0e+00"),
+])  # fmt: skip
+def test_export_hf(monkeypatch, capsys, read, difference, told):
+    """A translation model is exported and compared as one; nothing is said of parameters that were not dropped."""
+    export, asked = SimpleNamespace(notes=["one", "two"], dropped=0, folder="o"), []
+
+    def record(name, result):
+        return lambda *given, **more: asked.append((name, *given, more)) or result
+
+    monkeypatch.setattr(translation, "read_translation", lambda path, *, trust: read)
+    for module, name in ((bart, "export_translation"), (huggingface, "export_hf")):
+        monkeypatch.setattr(module, name, record(name, export))
+    for module, name in ((bart, "largest_translation_difference"), (huggingface, "largest_difference")):
+        monkeypatch.setattr(module, name, record(name, difference))
+    export_hf.main(Namespace(**EXPORT, scores=[], trust_checkpoint=True))
+    assert capsys.readouterr().out == f"note: one\nnote: two\nwrote o\n{told}\n"
+    more = {"sentencepiece": Path("m"), "scores": asked[0][-1]["scores"]}
+    assert asked == ([("export_translation", read, Path("o"), more), ("largest_translation_difference", read, "o", {})] if read
+                     else [("export_hf", Path("a.pt"), Path("o"), True, more), ("largest_difference", Path("a.pt"), "o", True, {})])  # fmt: skip
+
+
+def test_export_ct2_without_language_tokens(monkeypatch, capsys):
+    monkeypatch.setattr(ct2, "export_ct2", lambda *given, **more: SimpleNamespace(has_language_tokens=False))
+    monkeypatch.setattr(ct2, "largest_ct2_difference", lambda *given: 0.25)
+    export_ct2.main(Namespace(**EXPORT, data=None, quantization="int16"))
+    difference = "largest difference of a token's log-probability to fairseq's model: 2.5e-01"
+    assert capsys.readouterr().out == f"wrote o (int16)\n{difference}\n"
+
+
+@pytest.mark.parametrize("size, flushed", [(1, ["0\n", "1\n"]), (2, [])])
+def test_translate_answers_a_reader_who_waits_line_by_line(monkeypatch, size, flushed):
+    """... with --buffer-size 1; every other size is for speed."""
+
+    class Output(io.BytesIO):
+        def flush(self):
+            shown.append(self.getvalue().decode().removeprefix("".join(shown)))
+
+    shown, output = [], Output()
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=output))
+    monkeypatch.setattr(texts, "standard_input", lambda: [])
+    monkeypatch.setattr(translator, "Translator", lambda *given, **more: None)
+    monkeypatch.setattr(translator, "translate_stream", lambda *given, **more: ["h", "h"])
+    monkeypatch.setattr("veco_fairseq.inference.requests.in_lines", lambda number, hypotheses, **more: [str(number)])
+    parser = translate.Parser()
+    translate.add_arguments(parser)
+    translate.main(parser.parse_args([__file__, "--buffer-size", str(size)]))
+    assert shown == flushed and output.getvalue() == b"0\n1\n"
