@@ -50,22 +50,34 @@ def test_an_average_is_over_tokens_and_not_over_updates():
     assert set(alone) == {"loss", "mono_pairs", "bitext_pairs"} and alone["loss"] == 0
 
 
+def test_figures_are_rounded_for_the_log():
+    log = {"loss": bits(20.0), "sample_size": 7, "mono_h_nll": bits(10.0), "mono_h_correct": torch.tensor(5), "mono_h_count": 7,
+           "mono_tokens": 10, "bitext_tokens": 60, "ntokens": 70}  # fmt: skip
+    values = told(KnnCamlmCriterion, *([{**log, "mono_pairs": 1, "bitext_pairs": pairs}] for pairs in (3, 3, 4)))
+    assert values == {"loss": 2.857, "mono_h_loss": 1.429, "mono_h_acc": 0.7143, "mono_h_ppl": 2.69, "mono_pairs": 1.0,
+                      "bitext_pairs": 3.3, "mono_share": 0.143, "bitext_share": 0.857}  # fmt: skip
+
+
 def test_precision_is_over_what_is_called_replaced_and_recall_over_what_is():
     updates = []
-    for count, replaced, called, hits in ((10, 2, 4, 2), (10, 8, 1, 1), (40, 2, 5, 0)):
+    for count, replaced, called, hits in ((11, 3, 5, 2), (10, 8, 1, 1), (40, 2, 5, 0)):
         log = {"nll": 0.0, "correct": 0, "count": count, "replaced": replaced, "called": called, "found": hits}
         updates.append([{f"mono_mrtd_{part}": value for part, value in log.items()}])
     values = told(ReplacedTokenCriterion, *updates)
-    assert [values[f"mono_mrtd_{name}"] for name in ("precision", "recall", "replaced")] == [3 / 10, 3 / 12, 12 / 60]
+    assert [values[f"mono_mrtd_{name}"] for name in ("precision", "recall", "replaced")] == [
+        0.2727,
+        0.2308,
+        0.2131,
+    ]  # 3 / 11, 3 / 13, 13 / 61
 
 
 def test_sampled_targets_are_told_by_batch_and_their_age_by_target():
     first = [{"knn_batches": 1, "knn_targets": 3, "knn_vocabulary": 10, "knn_looked_up": 4, "knn_age": 6, "knn_ms": 8.0},
              {"knn_batches": 1, "knn_targets": 1, "knn_vocabulary": 20, "knn_looked_up": 2, "knn_age": 14, "knn_ms": 0.0}]  # fmt: skip
-    second = [{"knn_batches": 1, "knn_targets": 1, "knn_vocabulary": 45, "knn_looked_up": 0, "knn_age": 0, "knn_ms": 1.0}]
+    second = [{"knn_batches": 1, "knn_targets": 2, "knn_vocabulary": 46, "knn_looked_up": 1, "knn_age": 2, "knn_ms": 2.0}]
     values = told(KnnCamlmCriterion, first, second)
     found = [values[f"knn_{name}"] for name in ("vocabulary", "looked_up", "ms", "age")]
-    assert found == [75 / 3, 6 / 3, 9 / 3, 20 / 5]
+    assert found == [25.3, 2.3, 3.3, 3.7]  # 76 / 3, 7 / 3, 10 / 3, 22 / 6
 
 
 def predicted(criterion, training: bool):

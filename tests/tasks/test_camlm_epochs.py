@@ -2,12 +2,14 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What the task of pre-training makes: the length of an epoch, its seeds, its start, and what lies beside checkpoints."""
 
+import logging
 from argparse import Namespace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from conftest import write_tokens
 from support.pretraining import iterator
 
 from veco_fairseq.data.dataset import SampleIndex
@@ -30,6 +32,19 @@ def test_an_iterator_is_made_again_where_that_is_asked_for(make_task):
     assert iterator(task) is first
     again = iterator(task, disable_iterator_cache=True, epoch=2)
     assert again is not first and again.epoch == 2
+
+
+def test_what_is_told_of_each_language_and_pair(make_task, make_root, caplog):
+    """Three sentences of two documents are two pairs, one of them a sentence cut in two; and one pair is far too long."""
+    caplog.set_level(logging.INFO)
+    root = make_root(mono=("aa",), bitext=("aa-bb",), lines=10)
+    write_tokens(root / "mono/aa/train", [[5, 6, 3], [7, 8], [], [9, 10]])
+    write_tokens(root / "bitext/aa-bb/train.aa-bb.aa", [[5, 6]] * 3 + [[7] * 200])
+    write_tokens(root / "bitext/aa-bb/train.aa-bb.bb", [[8]] * 3 + [[9]])
+    make_task(root)
+    assert "train mono aa: 3 sentences, 2 pairs (0 dropped)" in caplog.text
+    assert "train bitext aa-bb: 3 sentences, 3 pairs (1 dropped)" in caplog.text
+    assert "dictionary: 45 types, <mask> included" in caplog.text
 
 
 @pytest.mark.parametrize("split", ["train", "valid"])

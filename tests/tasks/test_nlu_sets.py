@@ -56,3 +56,43 @@ def test_the_vocabulary_is_beside_the_start_or_what_was_saved(pretrained, tmp_pa
     assert setup(data, pretrained.parent).vocabulary == pretrained.parent
     (other / "sentencepiece.bpe.model").write_bytes((pretrained.parent / "sentencepiece.bpe.model").read_bytes())
     assert setup(data, pretrained.parent, vocabulary=str(other)).vocabulary == other
+
+
+def test_examples_without_a_label_are_not_learnt_from(pretrained, tmp_path, caplog):
+    data = write_pairs(tmp_path / "data", languages=["en"])
+    with open(data / "train-en.tsv", "a") as file:
+        file.write("cats see\tthe dog\t\n")
+    task = setup(data, tmp_path, finetune_from_model=str(pretrained))
+    assert task.labels == ["no", "yes"]
+    task.load_dataset("train")
+    assert len(task.dataset("train")) == 32 and "train en: 1 without label or answer, left out (first: " in caplog.text
+    (data / "train-en.tsv").write_text("cats see\tthe dog\n" * 3)
+    with pytest.raises(UserError, match="train-en.tsv: has no example to learn from: labels or answers are missing"):
+        task.load_dataset("train")
+
+
+def test_labels_are_those_of_the_checkpoint(pretrained, tmp_path):
+    data = write_pairs(tmp_path / "data", languages=["en"])
+    task = setup(data, tmp_path, finetune_from_model=str(pretrained))
+    state = task.state_dict()
+    task.resume_task_state(state, "x.pt")
+    task.resume_task_state({"symbols": state["symbols"]}, "x.pt")  # of pre-training, which has none
+    with pytest.raises(UserError, match="x.pt: has the labels yes, no, but the data has no, yes"):
+        task.resume_task_state({**state, "labels": ["yes", "no"]}, "x.pt")
+    for labels in (["yes", "no"], ["b", "c", "a"]):  # with their outputs, to predict
+        task.load_state_dict({**state, "labels": labels})
+        assert task.labels == labels
+    turned = state["symbols"][:4] + state["symbols"][:3:-1]
+    with pytest.raises(UserError, match="token 4 is "):
+        task.load_state_dict({**state, "symbols": turned})
+
+
+@pytest.mark.parametrize("nlu_task, suffix", [("classification", "tsv"), ("tagging", "conllu"), ("span", "json")])
+def test_the_files_that_are_missing_are_named(pretrained, tmp_path, nlu_task, suffix):
+    options = {"nlu_task": nlu_task, "max_length": 200, "finetune_from_model": str(pretrained)}
+    (tmp_path / "data").mkdir()
+    with pytest.raises(UserError, match=f"data: has no train set of --nlu-task {nlu_task}: files such as train-en.{suffix}$"):
+        setup(tmp_path / "data", tmp_path, **options).load_dataset("train")
+    for missing in (None, ""):
+        with pytest.raises(UserError, match="^the first argument, the folder of the task's files, is missing$"):
+            NluTask.setup_task(NluTaskConfig(data=missing))
