@@ -50,8 +50,9 @@ def test_a_target_must_be_chosen_to_translate(make_task):
     with pytest.raises(UserError, match=r"the language to translate into is missing: choose one of aa, cc \(-t\)"):
         task.build_dataset_for_inference([torch.tensor([7, 2])], [2])
     task.choose_target("cc")
-    (item,) = task.build_dataset_for_inference([torch.tensor([7, 2])], [2])
-    assert item["source"].tolist() == [task.tgt_dict.index("<2cc>"), 7, 2]
+    made = task.build_dataset_for_inference([torch.tensor([7, 2])], [2])
+    (item,) = made
+    assert made.src_sizes.tolist() == [3] and item["source"].tolist() == [task.tgt_dict.index("<2cc>"), 7, 2]
 
 
 @pytest.mark.parametrize("more, bits", [({}, 20 / 4), ({"nll_loss": 24 * math.log(2)}, 24 / 8)])

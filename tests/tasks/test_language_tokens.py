@@ -5,11 +5,12 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 from conftest import make_dictionary, write_tokens
-from fairseq.tasks.translation import TranslationConfig
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.tasks.translation import VecoTranslationTask
+from veco_fairseq.tasks.translation import CheckedTranslationTask, VecoTranslationTask
 
 
 def task_of(folder, langs=("aa", "bb")) -> VecoTranslationTask:
@@ -48,3 +49,42 @@ def test_a_text_without_its_translation_is_to_be_translated(tmp_path):
 def test_a_language_without_its_token_is_named(tmp_path, missing, there):
     with pytest.raises(UserError, match=rf"\[{missing}\]: is not in the dictionary: --task veco_translation needs it"):
         task_of(tmp_path, langs=(there,))
+
+
+def test_sources_to_translate_have_the_token_and_its_length(tmp_path):
+    task = task_of(tmp_path)
+    made = task.build_dataset_for_inference([torch.tensor([5, 6, 2]), torch.tensor([7, 2])], [3, 2])
+    aa = task.src_dict.index("[aa]")
+    assert [item["source"].tolist() for item in made] == [[5, 6, 2, aa], [7, 2, aa]] and made.src_sizes.tolist() == [4, 3]
+
+
+def test_a_search_has_the_token_beside_what_it_is_given(tmp_path, monkeypatch):
+    task, given = task_of(tmp_path), {"lm_weight": 0.3}
+    monkeypatch.setattr(TranslationTask, "build_generator", lambda self, *arguments: arguments)
+    bb = task.tgt_dict.index("[bb]")
+    assert task.build_generator([1], 2, 3, given, 4) == ([1], 2, 3, {"lm_weight": 0.3, "eos": bb}, 4)
+    assert task.build_generator([1], 2)[3] == {"eos": bb} and given == {"lm_weight": 0.3}
+    made = [[{"tokens": torch.tensor([5, bb])}], [{"tokens": torch.tensor([6, 7, bb])}, {"tokens": torch.tensor([bb])}]]
+    monkeypatch.setattr(TranslationTask, "inference_step", lambda self, *arguments, **more: made)
+    found = [[one["tokens"].tolist() for one in hypotheses] for hypotheses in task.inference_step(None, [], {})]
+    assert found == [[[5, 2]], [[6, 7, 2], [2]]]
+
+
+def test_what_the_state_keeps_and_which_states_are_refused(tmp_path):
+    words, others = make_dictionary(mask=False), make_dictionary(41, mask=False)
+
+    def task(source, target, of_target=words):
+        return CheckedTranslationTask(
+            TranslationConfig(data=str(tmp_path), source_lang=source, target_lang=target), words, of_target
+        )
+
+    state = task("aa", "bb").state_dict()
+    assert state["languages"] == ["aa", "bb"] and state["symbols"] == words.symbols and "source_symbols" not in state
+    equal = task("aa", "bb", make_dictionary(mask=False)).state_dict()
+    assert "source_symbols" not in equal  # read from two files, but the same
+    apart = task("aa", "bb", others).state_dict()
+    assert apart["symbols"] == others.symbols and apart["source_symbols"] == words.symbols
+    same = task("aa", "aa")
+    same.load_state_dict(same.state_dict())  # within a language there is no other direction
+    with pytest.raises(UserError, match="is one of many directions: add --task veco_multilingual_translation"):
+        same.load_state_dict({**same.state_dict(), "lang_pairs": ["aa-bb"]})

@@ -96,3 +96,11 @@ def test_the_files_that_are_missing_are_named(pretrained, tmp_path, nlu_task, su
     for missing in (None, ""):
         with pytest.raises(UserError, match="^the first argument, the folder of the task's files, is missing$"):
             NluTask.setup_task(NluTaskConfig(data=missing))
+
+
+def test_a_sentencepiece_model_of_another_vocabulary_is_refused(pretrained, tmp_path, make_model):
+    data, other = write_pairs(tmp_path / "data"), tmp_path / "other"
+    save_with_vocabulary(other, make_model, [line.upper() for line in SENTENCES] * 3, 22, max_positions=128)
+    (other / "dict.txt").write_bytes((pretrained.parent / "dict.txt").read_bytes())
+    with pytest.raises(UserError, match="sentencepiece.bpe.model: does not belong to the dictionary"):
+        setup(data, tmp_path, vocabulary=str(other))
