@@ -1,0 +1,113 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What bench.py trains on and translates: batches of the sizes that are asked for, and the jobs of each system."""
+
+from argparse import Namespace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from veco_fairseq.benchmarks import finetuning, generation, training, understanding
+
+PAD = 1
+
+
+@pytest.mark.parametrize("arch, masked", [("veco_tiny", (6, 10)), ("xlme_tiny", (6, 6))])
+def test_batches_of_pretraining(arch, masked):
+    """Four pairs of 40 words, <s> and </s>: 15% are masked, and of VECO's bitext 25%."""
+    args, symbols = Namespace(arch=arch, tokens=350, length=42, vocabulary=300, updates=2), training.dictionary(300)
+    samples = training.random_samples(args, symbols)
+    assert len(symbols) == 300 and len(samples) == 3
+    for sample in samples:
+        for kind, count in zip(("mono", "bitext"), masked):
+            given = sample[kind]["net_input"]
+            assert given["tokens"].shape == (2, 4, 42) and sample[kind]["ntokens"] == 336
+            assert given["targets"].ne(PAD).sum(2).eq(count).all() and ("tlm_tokens" in given) == (kind == "bitext")
+    assert not torch.equal(*(sample["mono"]["net_input"]["targets"] for sample in samples[:2]))
+    of_peer = [sample["all"] for sample in training.masked_sentences(args, symbols)]
+    assert len(of_peer) == 3 and of_peer[0]["net_input"]["src_tokens"].shape == (8, 42)
+    assert (of_peer[0]["ntokens"], of_peer[0]["nsentences"]) == (336, 8) and of_peer[0]["target"].ne(PAD).sum() == 6 * 8
+
+
+def test_an_updates_figures_are_a_median_without_the_first():
+    """The first update is counted, the others are timed."""
+    seconds = iter([{"operations in vain": 0, "seconds": 90.0}, {"seconds": 3.0}, {"seconds": 1.0}, {"seconds": 2.5}])
+    sample = {"mono": {"ntokens": 30}, "bitext": {"ntokens": 12}}
+    model = torch.nn.Linear(4, 3)
+    trainer = SimpleNamespace(samples=[sample] * 4, update=lambda sample: next(seconds), model=model, device="cpu")
+    found = training.train(trainer)
+    assert (found["seconds"], found["tokens"], found["parameters"], found["operations"]) == (2.5, 42, 15, 0)
+
+
+@pytest.fixture
+def jobs(monkeypatch):
+    """What is run in turn, as {job: its words}, and how often; every job has the same figures."""
+    ran = []
+    figures = {"seconds": 1.0, "sentences": 2, "memory": 1, "translations": ["a", "b"]}
+
+    def in_turn(jobs, rounds):
+        ran.append(({name: " ".join(map(str, command)) for name, command in jobs.items()}, rounds))
+        return {name: [figures] * rounds for name in jobs}
+
+    monkeypatch.setattr(generation, "in_turn", in_turn)
+    return ran
+
+
+ARGS = {"command": "generate", "job": None, "checkpoint": None, "data": None, "sentencepiece": None, "source": None, "reference": None,
+        "arch": "veco_tiny", "decoder_layers": [3, 6], "quantization": ["float32", "int8"], "rounds": 2, "lang": "de"}  # fmt: skip
+
+
+def test_random_models_are_made_once_and_translated_in_turn(jobs, capsys):
+    found = generation.generate(Namespace(**ARGS))
+    assert list(found) == [f"veco_tiny, {layers} decoder layers, random weights" for layers in (3, 6)]
+    systems = ["veco translate", "CTranslate2 float32", "CTranslate2 int8"]
+    assert [(list(made), rounds) for made, rounds in jobs] == [(["write", "float32", "int8"], 1), (systems, 2)] * 2
+    assert "--decoder-layers 3 " in jobs[1][0]["veco translate"] and "--decoder-layers 6 " in jobs[3][0]["veco translate"]
+    for name, words in jobs[1][0].items():
+        assert name == "veco translate" or f"--quantization {name.split()[1]} " in f"{words} "
+
+
+@pytest.mark.parametrize("there", [None, "transformers"])
+def test_a_trained_model_is_compared_with_fairseq_generate_first(jobs, monkeypatch, capsys, there):
+    monkeypatch.setattr(generation, "import_transformers", lambda: there)
+    files = {name: Path(name) for name in ("checkpoint", "data", "sentencepiece", "source")}
+    found = generation.generate(Namespace(**{**ARGS, **files}))
+    more = ["transformers"] if there else []
+    assert list(found) == ["checkpoint"]
+    assert [list(made) for made, _ in jobs] == [
+        ["float32", "int8", *more], ["fairseq-generate", "veco translate", "CTranslate2 float32", "CTranslate2 int8", *more]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("job, system", [("translate", "with_fairseq"), ("ctranslate2", "with_ctranslate2")])
+def test_random_sentences_have_the_length_of_their_translations(monkeypatch, tmp_path, job, system):
+    asked = []
+    monkeypatch.setattr(generation, system, lambda *given, **more: asked.append((*given, more)) or {})
+    more = {"sentences": 3, "length": 5, "vocabulary": 60, "beam": 4, "batch_size": 7, "device": "cpu", "inter_threads": 2}
+    generation.generate_job(Namespace(**{**ARGS, **more, "job": job, "folder": tmp_path}))
+    ((first, *_, lines, options),) = asked
+    assert first == tmp_path / ("model.pt" if job == "translate" else "float32")
+    assert [len(line.split()) for line in lines] == [5, 5, 5] and len(set(lines)) == 3
+    assert all(word[0] == "w" and 0 <= int(word[1:]) < 56 for line in lines for word in line.split())
+    assert options.pop("search") == generation.Search(5, 5, 4, 7)
+    assert options == {"device": "cpu", **({"inter_threads": 2} if job == "ctranslate2" else {})}
+
+
+def test_batches_of_finetuning():
+    args = Namespace(tokens=70, length=8, vocabulary=300, updates=2)
+    symbols = training.dictionary(300)
+    pairs = finetuning.random_pairs(args, symbols)
+    assert len(pairs) == 3
+    for sample in pairs:
+        batch, given = sample["all"], sample["all"]["net_input"]
+        assert given["src_tokens"].shape == batch["target"].shape == (8, 8)
+        assert given["src_lengths"].tolist() == [8] * 8 and (batch["ntokens"], batch["nsentences"]) == (64, 8)
+        assert torch.equal(given["prev_output_tokens"][:, 1:], batch["target"][:, :-1])
+        assert given["src_tokens"].min() >= symbols.nspecial
+    sentences = understanding.random_sentences(args, symbols)
+    assert len(sentences) == 3
+    for sample in sentences:
+        (batch,) = sample.values()
+        assert batch["net_input"]["tokens"].shape == (8, 8) and (batch["ntokens"], batch["nsentences"]) == (64, 8)
