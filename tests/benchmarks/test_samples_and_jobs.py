@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What bench.py trains on and translates: batches of the sizes that are asked for, and the jobs of each system."""
 
+import sys
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from veco_fairseq.benchmarks import finetuning, generation, training, understanding
+from veco_fairseq.benchmarks import finetuning, generation, kernels, systems, training, understanding
 
 PAD = 1
 
@@ -111,3 +112,48 @@ def test_batches_of_finetuning():
     for sample in sentences:
         (batch,) = sample.values()
         assert batch["net_input"]["tokens"].shape == (8, 8) and (batch["ntokens"], batch["nsentences"]) == (64, 8)
+
+
+def test_a_system_is_timed_on_all_lines_and_on_ten_alone(monkeypatch):
+    given, clock = [], iter([100.0, 106.0, *(200.0 + part for n in range(1, 11) for part in (10 * n, 11 * n))])
+    monkeypatch.setattr(systems, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr(systems, "Memory", lambda: SimpleNamespace(taken=lambda: 7))
+    lines = [str(number) for number in range(12)]
+    found = systems.timed(lambda: lambda texts: given.append(texts) or [text * 2 for text in texts], lines)
+    assert given == [["0"], lines, *([line] for line in lines[:10])]
+    translations = [line * 2 for line in lines]
+    assert found == {"seconds": 6, "sentences": 12, "latency": 5.5, "memory": 7, "translations": translations}
+
+
+@pytest.mark.parametrize(
+    "device, asked, threads", [("cpu", None, (8, 1)), ("cpu", 2, (2, 4)), ("cuda", None, (1, 8)), ("cpu", 16, (16, 1))]
+)
+def test_ctranslate2_shares_pytorchs_threads_out(monkeypatch, device, asked, threads):
+    made, searched = [], []
+
+    class Translator:
+        def __init__(self, folder, **options):
+            made.append((folder, options))
+
+        def translate_batch(self, pieces, **search):
+            searched.append((pieces, search))
+            return [SimpleNamespace(hypotheses=[part[::-1], ["no"]]) for part in pieces]
+
+    monkeypatch.setitem(sys.modules, "ctranslate2", SimpleNamespace(Translator=Translator))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    search, pieces = generation.Search(2, 30, 4, 7), generation.Words()
+    found = systems.with_ctranslate2(Path("f"), pieces, ["a b", "c"], search=search, device=device, inter_threads=asked)
+    assert made == [("f", {"device": device, "inter_threads": threads[0], "intra_threads": threads[1]})]
+    assert found["translations"] == ["b a", "c"]
+    assert searched[1] == (
+        [["a", "b"], ["c"]],
+        {"beam_size": 4, "max_batch_size": 7, "max_decoding_length": 30, "min_decoding_length": 2},
+    )
+
+
+def test_the_rate_of_products_is_the_best_of_those_timed(monkeypatch):
+    """Rounds of five products that take 4 and 2 seconds: (2 x 3 x 5 x 7 operations) in 0.4."""
+    clock = iter([0.0, 0.0, 10.0, 14.0, 14.0, 20.0, 22.0, 60.0])
+    monkeypatch.setattr(kernels, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    rate = kernels.matmul_rate(3, 5, 7, dtype=torch.float32, device="cpu", seconds=50.0)
+    assert rate == pytest.approx(2 * 3 * 5 * 7 / 0.4) and next(clock, None) is None
