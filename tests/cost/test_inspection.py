@@ -5,9 +5,13 @@
 import re
 
 import pytest
+import torch
 from conftest import error_line, write_tokens
 
+from veco_fairseq.arguments import Parser
+from veco_fairseq.commands import inspect as command
 from veco_fairseq.cost import inspection
+from veco_fairseq.errors import UserError
 
 
 def test_shows_what_training_would_do(run, tmp_path, make_root):
@@ -89,16 +93,30 @@ def test_refuses_what_training_refuses(run, make_root):
     assert "no such folder" in error_line(run("scripts/inspect_data.py", root / "nowhere"))
 
 
-def test_options_of_a_generator_are_refused_for_veco(run, make_root):
-    result = run("scripts/inspect_data.py", make_root(), "--arch", "veco_tiny", "--generator-layers", 3)
-    assert "--generator-layers: is an option of --arch xlme_*, not of veco_tiny" in error_line(result)
+@pytest.mark.parametrize("words, gpu, device", [("", True, "cuda"), ("", False, "cpu"), ("--device cpu", True, "cpu")])
+def test_what_an_inspection_is_asked_for(tmp_path, monkeypatch, capsys, words, gpu, device):
+    """Each root with all options; for the GPU that there is, unless another device is named."""
+    asked = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(inspection, "inspect_root", lambda *given, **more: asked.append((given, more)) or ["one", "two"])
+    for root in ("a", "b"):
+        (tmp_path / root).mkdir()
+    parser = Parser()
+    command.add_arguments(parser)
+    roots = [tmp_path / "a", tmp_path / "b"]
+    options = f"--arch xlme_tiny --max-tokens 77 --examples 3 --generator-layers 2 --embed-dim 64 {words}".split()
+    command.main(parser.parse_args([":".join(map(str, roots)), *options]))
+    assert capsys.readouterr().out == "".join(f"{root}:\none\ntwo\n" for root in roots)
+    for root, ((path, args, max_tokens), more) in zip(roots, asked, strict=True):
+        model = more.pop("model")
+        assert (path, max_tokens, more) == (root, 77, {"device": device, "examples": 3})
+        assert (args.mono_max_length, args.seed, args.update_freq) == (512, 1, [1])
+        assert (model.arch, model.generator_layers, model.table_dim, model.encoder_layers) == ("xlme_tiny", 2, 64, 3)
 
 
-def test_every_root_is_inspected(make_root, run, tmp_path):
-    first = make_root()
-    second = first.rename(tmp_path / "second")
-    first = make_root()
-    result = run("scripts/inspect_data.py", f"{first}:{second}", "--arch", "veco_tiny")
-    assert result.returncode == 0, result.stderr
-    parts = [result.stdout.index(f"{root}:\n") for root in (first, second)]
-    assert parts[0] == 0 and result.stdout[: parts[1]].count("\n") == result.stdout[parts[1] :].count("\n")
+@pytest.mark.parametrize("option, value", [("--generator-layers", "3"), ("--generator-embeddings", "shared")])
+def test_options_of_a_generator_are_refused_for_veco(tmp_path, option, value):
+    parser = Parser()
+    command.add_arguments(parser)
+    with pytest.raises(UserError, match=rf"^{option}: is an option of --arch xlme_\*, not of veco_tiny$"):
+        command.main(parser.parse_args([str(tmp_path), "--arch", "veco_tiny", option, value]))
