@@ -57,3 +57,20 @@ def test_values_that_are_no_fractions_are_computed():
         scores += 7.0
         torch.gt(torch.arange(15).view(3, 5), 2, out=scores)
         assert not scores.any()
+
+
+def test_a_result_is_of_the_type_and_layout_of_its_own_call():
+    """... and not of an earlier call with the same sizes."""
+    with ShapesAlone():
+        for dtype in (torch.float32, torch.bfloat16, torch.float64):
+            ones = torch.ones(3, 4, dtype=dtype)
+            assert (ones @ ones.t()).dtype == dtype and torch.zeros_like(torch.ones(3, 4), dtype=dtype).dtype == dtype
+        assert (torch.ones(3, 4) * 2).stride() == (4, 1) and (torch.ones(4, 3).t() * 2).stride() == (1, 3)
+        assert torch.ones(3, 4).sum(0).shape == (4,) and torch.ones(3, 4).sum(1).shape == (3,)
+        values, places = torch.ones(3, 4).topk(2)  # of fractions and whole numbers: both are computed
+        assert values.dtype == torch.float32 and places.dtype == torch.int64 and places.shape == (3, 2)
+        parts = torch.ones(3, 4).split(1)
+        assert [part.shape for part in parts] == [(1, 4)] * 3
+        text = torch.ones(3, 4, dtype=torch.int64)
+        text += 4
+        assert text.unique().tolist() == [5] and text[text.eq(5)].numel() == 12
