@@ -32,6 +32,11 @@ def test_batches_of_pretraining(arch, masked):
     assert (of_peer[0]["ntokens"], of_peer[0]["nsentences"]) == (336, 8) and of_peer[0]["target"].ne(PAD).sum() == 6 * 8
 
 
+def test_random_words_are_all_words_and_no_special_token():
+    """<s>, <pad>, </s> and <unk> come before five words, and <mask> after them."""
+    assert training.RandomPairs("x", 900, 12, 10).tokens.unique().tolist() == [4, 5, 6, 7, 8]
+
+
 def test_an_updates_figures_are_a_median_without_the_first():
     """The first update is counted, the others are timed."""
     seconds = iter([{"operations in vain": 0, "seconds": 90.0}, {"seconds": 3.0}, {"seconds": 1.0}, {"seconds": 2.5}])
@@ -66,6 +71,7 @@ def test_random_models_are_made_once_and_translated_in_turn(jobs, capsys):
     systems = ["veco translate", "CTranslate2 float32", "CTranslate2 int8"]
     assert [(list(made), rounds) for made, rounds in jobs] == [(["write", "float32", "int8"], 1), (systems, 2)] * 2
     assert "--decoder-layers 3 " in jobs[1][0]["veco translate"] and "--decoder-layers 6 " in jobs[3][0]["veco translate"]
+    assert [f"--quantization {name} " in f"{jobs[0][0][name]} " for name in ("float32", "int8")] == [True, True]
     for name, words in jobs[1][0].items():
         assert name == "veco translate" or f"--quantization {name.split()[1]} " in f"{words} "
 

@@ -71,6 +71,7 @@ def test_a_result_is_of_the_type_and_layout_of_its_own_call():
         assert values.dtype == torch.float32 and places.dtype == torch.int64 and places.shape == (3, 2)
         parts = torch.ones(3, 4).split(1)
         assert [part.shape for part in parts] == [(1, 4)] * 3
+        assert torch.ones(3, 4).sum().item() == 0  # has no shape to know without values
         text = torch.ones(3, 4, dtype=torch.int64)
         text += 4
         assert text.unique().tolist() == [5] and text[text.eq(5)].numel() == 12

@@ -54,7 +54,7 @@ class RandomPairs:
     def __init__(self, name: str, count: int, length: int, vocabulary: int):
         self.name, self.sentences, self.documents, self.dropped = name, count, 1, 0
         self.lengths = np.full((count, 2), length, dtype=np.int32)
-        logarithms = np.random.default_rng(1).uniform(0, np.log(vocabulary - 5), (count, 2, length - 2))
+        logarithms = np.random.default_rng(1).uniform(0, np.log(vocabulary - 4), (count, 2, length - 2))
         self.tokens = torch.from_numpy(3 + np.exp(logarithms).astype(np.int64))
 
     def __len__(self) -> int:
