@@ -142,6 +142,7 @@ class Place:
             "pretrain.mono/dict.txt",
             "denoising/mono/dict.txt",
             "raw/captions.test_2016_flickr.de",
+            "results.jsonl",
         ):
             self.write(f"OUT/{name}")
         for data in ("en-de.500", "en-de.1000", "en-de.2000", "en-de.8000", "en-de.29000", "en-fr.29000"):

@@ -39,13 +39,14 @@ def cases() -> Iterator[str]:
     yield "multi30k/finetune --out OUT"
     yield "multi30k/evaluate --out OUT"
     yield "multi30k/evaluate --out OUT --src de --tgt fr --name random --seed 2 --checkpoint checkpoint_1_100.pt"
-    yield "multi30k/compare --out OUT"
-    yield 'multi30k/compare --out OUT --src de --tgt fr --seeds "3 5" --long-lr 7e-4 -- --cpu --autocast bf16'
+    yield "multi30k/compare --out OUT -- --cpu"
+    yield 'multi30k/compare --out OUT --src de --tgt fr --seeds "3 5" --long-lr 7e-4 -- --autocast bf16'
     yield "many-to-many/prepare --out OUT --local LOCAL"
     yield 'many-to-many/prepare --out OUT --langs "de en" --zero-shot de-en --vocab-size 3'
     yield "many-to-many/prepare --out OUT --local LOCAL --try"
     yield 'many-to-many/prepare --out OUT --langs "de sw"'
     yield 'many-to-many/prepare --out OUT --langs "de en" --zero-shot de-fr'
+    yield 'many-to-many/prepare --out OUT --local LOCAL --langs "de fr" --zero-shot fr-de'
     yield "many-to-many/train --out OUT"
     yield "many-to-many/train --out OUT --try --objective mlm --name mine --warmup 3 --seed 2 -- --cpu"
     yield "many-to-many/train --out OUT --updates 3"
@@ -63,6 +64,9 @@ def cases() -> Iterator[str]:
     yield ('multilingual/prepare --out OUT --documents LOCAL --captions LOCAL --more "LOCAL/more LOCAL/news" --langs "en fr" '
            "--pivot de --vocab-size 3")  # fmt: skip
     yield 'multilingual/prepare --out OUT --local LOCAL --langs "de fr" --try'
+    yield 'multilingual/prepare --out OUT --local LOCAL/bible --documents none --captions LOCAL/multi30k --langs "de mi"'
+    yield "multilingual/prepare --out OUT"
+    yield "multilingual/prepare --out OUT --local LOCAL --langs de --more LOCAL/none"
     yield "multilingual/train --out OUT"
     yield "multilingual/train --out OUT --try"
     yield "multilingual/train --out OUT --try --xlm-updates 0 --warmup 3 --updates 4"
