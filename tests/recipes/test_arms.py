@@ -2,9 +2,12 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The arms of the evidence: numbers and names that cannot be, and how small a try is."""
 
+from support.modules import load_script
 from support.shell import bash
 
 from recipes import RECIPES
+
+figures = load_script(RECIPES / "evidence/figures.py")
 
 
 def arms(tmp_path, script):
@@ -18,6 +21,33 @@ def test_seeds_of_pretraining_are_numbers(tmp_path):
     calls = "".join(f"(read_options {given}; require_arm) || :\n" for given in ("--seed x", "--pretraining x", "--pretraining 3"))
     told = [line.split(": error: ", 1)[1] for line in arms(tmp_path, calls).stderr.splitlines()]
     assert told == [f"--{name} x: must be a whole number" for name in ("seed", "pretraining")]
+
+
+def test_a_decoder_has_the_layers_of_its_name(tmp_path):
+    """Of six, from below; three choices at random, of which none is another row."""
+    script = 'read_options; for arm in "${DEPTHS[@]}"; do echo "$arm ${DECODERS[$arm]}"; done'
+    rows = [line.split() for line in arms(tmp_path, script).stdout.splitlines()]
+    chosen = {arm: (int(count), layers) for arm, count, layers in rows}
+    assert len(rows) == len(chosen) == 12
+    named = {arm: of for arm, of in chosen.items() if "random" not in arm}
+    assert named == {
+        "deep-all-6": (6, "last"), **{f"deep-{which}-{count}": (count, which) for which in ("last", "first") for count in (1, 2, 3)},
+        "deep-spread-3": (3, "1,3,5"), "deep-spread-2": (2, "2,5"),
+    }  # fmt: skip
+    taken = {(0, 1, 2), (3, 4, 5), (0, 1), (4, 5), (0,), (5,), (1, 3, 5), (2, 5)}
+    for count in (1, 2, 3):
+        number, layers = chosen[f"deep-random-{count}"]
+        choices = [tuple(map(int, choice.split(","))) for choice in layers.split("/")]
+        assert number == count and len(set(choices)) == 3 and taken.isdisjoint(choices)
+        assert all(sorted(set(choice)) == list(choice) and len(choice) == count and choice[-1] < 6 for choice in choices)
+    names = {f"deep-{which}-{count}": f"VECO of 6 layers, {which} {count}" for which in ("last", "first") for count in (1, 2, 3)}
+    names |= {f"deep-random-{count}": f"VECO of 6 layers, {count} at random" for count in (1, 2, 3)}
+    names |= {
+        "deep-all-6": "VECO of 6 layers, all",
+        "deep-spread-3": "VECO of 6 layers, 3 spread",
+        "deep-spread-2": "VECO of 6 layers, 2 spread",
+    }
+    assert {arm: name for arm, name in figures.ARMS.items() if arm.startswith("deep-")} == names
 
 
 def test_a_try_of_the_comparisons_is_small(tmp_path):

@@ -3,6 +3,7 @@
 """The lines of results that the comparisons leave, and the commands that add and read them."""
 
 import json
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -76,6 +77,7 @@ def test_the_commands_that_add_and_read_lines(tmp_path, monkeypatch, capsys):
     finetuned(tmp_path, RUNS[0], 5.0, 4.5)
     finetuned(tmp_path, RUNS[1], 4.0)
     file = tmp_path / "new folder/results.jsonl"
+    monkeypatch.chdir(tmp_path)  # which is in no repository
     called(results, monkeypatch, tmp_path, "best", "veco", "en-de.2000")
     called(results, monkeypatch, tmp_path, "best", "veco", "en-de.2000", "--results", file)  # which is not there yet
     for name, more in ((RUNS[0], ()), (RUNS[1], ("--set", "bible"))):
@@ -83,6 +85,8 @@ def test_the_commands_that_add_and_read_lines(tmp_path, monkeypatch, capsys):
     called(results, monkeypatch, tmp_path, "best", "veco", "en-de.2000", "--results", file)
     called(results, monkeypatch, tmp_path, "ended", file)
     lines = [json.loads(line) for line in file.read_text().splitlines()]
+    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=RECIPES).stdout
+    assert all(head.startswith(line["commit"]) and len(line["commit"]) < 20 for line in lines)
     assert [(line["lr"], line.get("set"), line["kind"]) for line in lines] == [
         ("1e-3", None, "translation"), ("2e-3", "bible", "translation"),
     ]  # fmt: skip
@@ -151,6 +155,42 @@ def test_the_picture_has_the_means_over_the_pairs(tmp_path, drawn):
     assert axes.get_ylabel() == "BLEU more" and axes.get_xscale() == "log"
 
 
+def test_the_tables_are_of_all_directions_and_tasks(tmp_path, monkeypatch, capsys):
+    """... in the order of the lines, and a figure of 0 is one."""
+    task = {"kind": "retrieval", "arm": "xlm", "plug": "out", "pretraining": "1", "seed": "1"}
+    lines = [
+        translated("xlm", "en-fr.500", 0.0),
+        *RESULTS,
+        {**task, "task": "flores", "score": 4.0},
+        {**task, "task": "pud", "score": 70.0},
+    ]
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    called(table, monkeypatch, tmp_path / "results.jsonl")
+    assert (
+        capsys.readouterr().out
+        == """\
+| en-fr | 500 pairs |
+| --- | --- |
+| XLM | 0.0 (1) |
+
+| en-de | 500 pairs | 2,000 pairs |
+| --- | --- | --- |
+| random | 4.0 (1) | 15.0 (1) |
+| XLM | 9.0 (1) |  |
+| VECO | 10.0 (1) | 25.5 ± 2.1 (2) |
+
+| en-cs | 500 pairs |
+| --- | --- |
+| random | 0.5 (1) |
+| VECO | 1.0 (1) |
+
+| | parts of speech | FLORES |
+| --- | --- | --- |
+| XLM | 70.0 (1) | 4.0 (1) |
+"""
+    )
+
+
 def test_minutes_and_updates_of_fine_tuning_are_medians_of_one_direction():
     spent = [(100, 60), (200, 600), (900, 660)]
     runs = [translated("veco", "en-de.500", 1.0, str(seed), updates=updates, seconds=seconds)
@@ -177,18 +217,21 @@ def test_the_curves_of_the_arms_that_were_asked_for(tmp_path, drawn, capsys, run
         "xlm: no S on adjacent monolingual segments in jobs/train.xlm.sN.log",
     ]
     assert [path.name for path in picture.parent.iterdir()] == [picture.name]
+    assert (axes.get_ylabel(), axes.get_title()) == ("H minus S (bits)", "What S knows more than H: bitext")
+    (axes,) = drawn(script, tmp_path, "--lines", 6, "--output", tmp_path)
+    assert lines_of(axes) == {"no-tlm": [(120, 7.0), (240, 19.0)], "veco": [(120, 3.5), (240, 9.5)]}  # all, by name
     error = error_line(run(script, tmp_path / "none", "--output", tmp_path))
     assert error.endswith("none/jobs: has no train.ARM.sN.log with S and H: run compare.sh first")
 
 
 def test_mbart_is_written_without_its_optimizer(tmp_path, monkeypatch):
-    rows = torch.arange(16.0).reshape(8, 2)  # of <s>, <pad>, </s>, <unk>, <2de>, [de], <mask>; the last is of none
-    state = {"model": {name: rows[:7] for name in mbart.TABLES}, "last_optimizer_state": {"a": 1}, "cfg": {"kept": 1}}
+    rows = torch.arange(20.0).reshape(10, 2)  # of <s>, <pad>, </s>, <unk>, <2de>, <2en>, [en], [de], <mask>; the last is of none
+    state = {"model": {name: rows[:9] for name in mbart.TABLES}, "last_optimizer_state": {"a": 1}, "cfg": {"kept": 1}}
     torch.save(state, tmp_path / "mbart.pt")
-    (tmp_path / "dict.txt").write_text("<2de> 1\n")
-    words = (tmp_path / "mbart.pt", tmp_path / "dict.txt", "--langs", "de", "--output", tmp_path / "made.pt")
+    (tmp_path / "dict.txt").write_text("<2de> 1\n<2en> 1\n")
+    words = (tmp_path / "mbart.pt", tmp_path / "dict.txt", "--langs", "en,de", "--output", tmp_path / "made.pt")
     called(mbart, monkeypatch, *words)
     made = torch.load(tmp_path / "made.pt")
     assert (made["last_optimizer_state"], made["cfg"]) == (None, {"kept": 1})
-    assert torch.equal(made["model"][mbart.TABLES[0]], torch.cat([rows[:4], rows[5:6]]))
-    assert torch.equal(state["model"][mbart.TABLES[0]], rows[:7])  # what was read is as it was
+    assert torch.equal(made["model"][mbart.TABLES[0]], rows[[0, 1, 2, 3, 7, 6]])
+    assert torch.equal(state["model"][mbart.TABLES[0]], rows[:9])  # what was read is as it was

@@ -67,6 +67,8 @@ def test_an_ingredient_is_compared_with_veco_of_the_same_seeds(runs):
         "| VECO without TLM | 18.5 ± 0.7 (2) | 7.0 (1) |  |",
     ]
     assert page.ingredients([run for run in runs if run["arm"] != "no-tlm"]) == []
+    flores = [judged("retrieval", "flores", "no-tlm", "out", 2, 30.0), judged("understanding", "xnli", "no-tlm", "out", 1, 1.0)]
+    assert page.ingredients([*runs, *flores])[-1] == "| VECO without TLM | 18.5 ± 0.7 (2) | 7.0 (1) | 30.0 (1) |"
     more = [translated("no-stop", "en-de.2000", 1, 1, 17.5), translated("no-stop", "en-de.29000", 1, 1, 39.5)]
     assert page.ingredients([*runs, *more]) == [  # which alone has other numbers of pairs, too
         *page.ingredients(runs), "| VECO, gradient into the memory | 17.5 (1) |  |  |",
@@ -82,6 +84,22 @@ def test_cost_depth_and_the_papers_figures(runs):
         "| VECO | 4,000, 4.9e+14 | 120 | 300 | 10 |",
     ]
     assert page.beside_the_paper(runs, found)[2:] == ["| VECO | 48.0 (1); plugged in 51.0 (1) | 67.7 | 40.5 (1) | 36.0 |"]
+    unknown = [
+        translated("deep-first-1", "en-de.2000", 1, 1, 3.0, sentences_per_second=None),
+        translated("deep-all-6", "en-de.2000", 1, 1, 9.0),
+    ]
+    assert page.depth(unknown)[2:] == ["| VECO of 6 layers, all | 9.0 (1) |  |", "| VECO of 6 layers, first 1 | 3.0 (1) |  |"]
+
+
+def test_each_model_of_the_paper_has_its_own_figures():
+    of = {"xlm-mono": ("59.8", "33.7"), "xlm": ("64.5", "33.9"), "mbart": ("60.8", "34.5"), "veco-mono": ("60.6", "34.0")}
+    runs = [judged("understanding", "xnli", arm, "out", 1, 40.0) for arm in of]
+    runs += [judged("understanding", "udpos", "veco", "out", 1, 1.0), judged("retrieval", "tatoeba", "mbart", "out", 1, 2.0)]
+    assert page.beside_the_paper(runs, {}) == [
+        "|  | XNLI | the paper's | BLEU, en-de | the paper's, IWSLT14 |",
+        "| --- | --- | --- | --- | --- |",
+        *(f"| {figures.ARMS[arm]} | 40.0 (1) | {xnli} |  | {bleu} |" for arm, (xnli, bleu) in of.items()),
+    ]
 
 
 @pytest.mark.parametrize("metric, figure", [("sacrebleu", "40.5"), ("chrf", "61.2"), ("updates", "300.0")])
@@ -114,6 +132,7 @@ def test_one_command_makes_the_page_and_its_picture(runs, tmp_path):
 def test_what_has_no_results_is_left_out(runs, tmp_path):
     few = [run for run in runs if run["kind"] == "translation" and run["arm"] in ("veco", "random") and "29000" in run["data"]]
     text = page.page(few, source="r", measured="m", picture=None)
+    assert "![" not in text
     assert [line for line in text.splitlines() if line.startswith("## ")] == [
         "## The situation, and the gain", "## The cost", "## All directions", "## Beside the paper's Table 5",
     ]  # fmt: skip
@@ -121,3 +140,20 @@ def test_what_has_no_results_is_left_out(runs, tmp_path):
     with pytest.raises(UserError, match="has no translation by VECO"):
         page.write_page([runs[5]], tmp_path / "README.md", source="r", measured="m")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_page_tells_of_all_arms_that_are_compared():
+    """... and of XLM-E's understanding; what changes an ingredient has a table of its own."""
+    arms = {"random": "random", "nmt": "NMT first", "nmt-more": "NMT first, 1.4 times the operations", "xlm": "XLM", "mbart": "mBART",
+            "veco": "VECO", "no-stop": "VECO, gradient into the memory", "xlm-updates": "XLM, as many updates as VECO",
+            "veco-mono": "VECO, monolingual text alone", "xlm-mono": "XLM, monolingual text alone"}  # fmt: skip
+    runs = [translated(arm, "en-de.500", 1, 1, 5.0) for arm in (*arms, "no-tlm", "mask-0.5")]
+    runs += [judged("retrieval", "flores", arm, "out", 1, 5.0) for arm in (*arms, "xlme", "no-tlm")]
+    parts = page.page(runs, source="r", measured="m", picture=None).split("\n## ")
+    rows = {
+        part.split("\n", 1)[0]: [line.split(" | ")[0][2:] for line in part.split("\n") if line[:2] == "| "][1:] for part in parts
+    }
+    assert [name for name in rows["All directions"] if name != "---"] == list(arms.values())
+    assert [name for name in rows["Understanding and retrieval"] if name != "---"] == [*arms.values(), "XLM-E"]
+    assert set(rows["The cost"]) == {"---", *arms.values()} - {"NMT"}
+    assert "over XLM, equal updates |" in parts[1] and "over NMT first, 1.4 times the operations |" in parts[1]

@@ -3,6 +3,7 @@
 """Grids of settings, their scores and tables."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -30,24 +31,46 @@ def test_the_first_of_the_best_points_of_a_grid_is_kept(tmp_path, run, scores, b
         for vocabulary in ("dict.txt", "sentencepiece.bpe.model"):
             (folder / vocabulary).write_text(name)
         result = run("data-bin-recipes/xtreme/keep_better.py", folder, tmp_path / "grid")
-        assert f"{name}: {score:.2f} on the dev sets; best of" in result.stdout, result.stderr
+        so_far = scores[: len(list(folder.parent.glob("*/score")))]
+        chosen = "abc"[so_far.index(max(so_far))]
+        told = f"{name}: {score:.2f} on the dev sets; best of {len(so_far)}: {chosen}, {max(so_far):.2f}\n"
+        assert result.stdout == told, result.stderr
+        assert [path.name for path in sorted(folder.iterdir())] == ["dict.txt", "score", "sentencepiece.bpe.model"]
+    assert json.loads((tmp_path / "grid/grid.json").read_text()) == dict(zip("abc", scores))
     kept = torch.load(tmp_path / "grid/checkpoint_best.pt")["extra_state"]["best"]
     assert (kept, (tmp_path / "grid/dict.txt").read_text()) == (max(scores), best)
+
+
+def test_the_best_point_is_copied_where_there_are_no_links(tmp_path, run, monkeypatch):
+    """... and a kill before its checkpoint was removed changes nothing."""
+    folder, script = tmp_path / "grid/a", "data-bin-recipes/xtreme/keep_better.py"
+    folder.mkdir(parents=True)
+    error = error_line(run(script, folder, tmp_path / "grid"))
+    assert error.endswith(f"{folder}: has no checkpoint_best.pt: there was no validation")
+    for vocabulary in ("dict.txt", "sentencepiece.bpe.model"):
+        (folder / vocabulary).write_text("a")
+    monkeypatch.setattr(os, "link", lambda *paths: (tmp_path / "none").stat())  # an OSError
+    for _ in range(2):
+        torch.save({"extra_state": {"best": 0.5}, "model": {}}, folder / "checkpoint_best.pt")
+        assert "best of 1: a, 0.50" in run(script, folder, tmp_path / "grid").stdout
+    assert torch.load(tmp_path / "grid/checkpoint_best.pt")["extra_state"]["best"] == 0.5
+    assert (tmp_path / "grid/sentencepiece.bpe.model").read_text() == "a"
 
 
 def test_table_of_directions(tmp_path, run):
     scores = tmp_path / "scores"
     scores.mkdir()
     for name, score in (("veco.s1.checkpoint_last.en-de", 20.0), ("veco.s2.checkpoint_last.en-de", 21.0), ("veco.s1.de-fr", 8.04),
-                        ("veco.s1.checkpoint_1_100.de-en", 25.25), ("en-de.s1.checkpoint_last.en-de", 30.0)):  # fmt: skip
+                        ("veco.s1.checkpoint_1_100.de-en", 25.25), ("mlm.s1.en-de", 0.0), ("en-de.s1.checkpoint_last.en-de", 30.0)):  # fmt: skip
         (scores / f"finetune.{name}.json").write_text(json.dumps({"sacrebleu": {"score": score}}))
+    (scores / "finetune.veco.s1.json").write_text("{}")  # of another recipe
     table = "data-bin-recipes/many-to-many/table.py"
     assert run(table, tmp_path, "--zero-shot", "de-fr fr-de").stdout.splitlines() == [
-        "| direction | en-de | veco |",
-        "| --- | --- | --- |",
-        "| de-en |  | 25.2 |",
-        "| en-de | 30.0 | 20.5 |",
-        "| de-fr, zero-shot |  | 8.0 |",
+        "| direction | en-de | mlm | veco |",
+        "| --- | --- | --- | --- |",
+        "| de-en |  |  | 25.2 |",
+        "| en-de | 30.0 | 0.0 | 20.5 |",
+        "| de-fr, zero-shot |  |  | 8.0 |",
     ]
     assert "no scores: run evaluate.sh first" in error_line(run(table, tmp_path / "none"))
 
@@ -56,19 +79,29 @@ def test_table_of_scores(tmp_path, run, drawn):
     scores = tmp_path / "scores"
     scores.mkdir()
     for name, score in (("veco.s1.checkpoint_1_100", 20.0), ("veco.s1.checkpoint_last", 30.0),
-                        ("veco.s2.checkpoint_last", 31.0), ("random.s1.checkpoint_2_300", 8.04), ("veco.s1.checkpoint_9_1000", 25.0)):  # fmt: skip
+                        ("veco.s2.checkpoint_last", 31.0), ("random.s1.checkpoint_2_300", 8.04), ("veco.s1.checkpoint_10_1000", 25.0),
+                        ("xlm.s3.checkpoint_1_100", 7.0), ("xlm.s3.checkpoint_3_400", 9.5)):  # fmt: skip
         (scores / f"finetune.{name}.json").write_text(json.dumps({"sacrebleu": {"score": score}}))
     result = run("data-bin-recipes/multi30k/table.py", tmp_path)
     assert result.stdout.splitlines() == [
-        "| arm | 100 | 300 | 1000 | last |",
-        "| --- | --- | --- | --- | --- |",
-        "| random |  | 8.0 |  |  |",
-        "| veco | 20.0 |  | 25.0 | 30.5 ± 0.7 (2) |",
+        "| arm | 100 | 300 | 400 | 1000 | last |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| random |  | 8.0 |  |  |  |",
+        "| veco | 20.0 |  |  | 25.0 | 30.5 ± 0.7 (2) |",
+        "| xlm | 7.0 |  | 9.5 |  |  |",
     ]
     (tmp_path / "checkpoints/finetune.veco.s1").mkdir(parents=True)
-    history = {"optimizer_history": [{"num_updates": 1454}], "model": {}}
+    history = {"optimizer_history": [{"num_updates": 7}, {"num_updates": 1454}], "model": {}}
     torch.save(history, tmp_path / "checkpoints/finetune.veco.s1/checkpoint_last.pt")
     (scores / "finetune.veco.s2.checkpoint_last.json").unlink()
     (axes,) = drawn("data-bin-recipes/multi30k/table.py", tmp_path, "--plot", tmp_path / "curve.png")
-    assert lines_of(axes) == {"veco, seed 1": [(100, 20.0), (1000, 25.0), (1454, 30.0)]} and (tmp_path / "curve.png").exists()
+    assert lines_of(axes) == {
+        "veco, seed 1": [(100, 20.0), (1000, 25.0), (1454, 30.0)], "xlm, seed 3": [(100, 7.0), (400, 9.5)],
+    }  # fmt: skip
+    assert (axes.get_ylabel(), axes.get_title()) == ("sacreBLEU", "BLEU of the test set while fine-tuning")
+    assert (tmp_path / "curve.png").exists()
+    for path in scores.glob("*.s[13].checkpoint_1*"):
+        path.unlink()
+    error = error_line(run("data-bin-recipes/multi30k/table.py", tmp_path, "--plot", tmp_path / "none.png"))
+    assert error.endswith("--plot: no fine-tuning has scores of several checkpoints: see evaluate.sh --checkpoint")
     assert "no scores: run evaluate.sh first" in error_line(run("data-bin-recipes/multi30k/table.py", tmp_path / "none"))

@@ -53,10 +53,14 @@ def test_bad_input(tmp_path, arguments, message):
     assert message.replace("LOCAL", str(tmp_path)) in result.stderr and result.stderr.count("\n") == 1
 
 
-def test_texts_of_unequal_length_are_refused(tmp_path):
+@pytest.mark.parametrize("text, message", [
+    ("one\ntwo\nthree", "valid: 2 lines of aa and 3 of bb: line N must be the same sentence in all"),  # the last without its end
+    ("", "{0}/out/raw/valid.bb: is empty"),
+])  # fmt: skip
+def test_texts_of_unequal_length_are_refused(tmp_path, text, message):
     for split in ("train", "valid", "test"):
         for lang in ("aa", "bb"):
             (tmp_path / f"{split}.{lang}").write_text("one\ntwo\n")
-    (tmp_path / "valid.bb").write_text("one\n")
+    (tmp_path / "valid.bb").write_text(text)
     error = recipe("many-to-many/prepare", "--out", tmp_path / "out", "--langs", "aa bb", "--local", tmp_path, code=1)
-    assert error == "many-to-many/prepare.sh: error: valid: 2 lines of aa and 1 of bb: line N must be the same sentence in all\n"
+    assert error == f"many-to-many/prepare.sh: error: {message.format(tmp_path)}\n"

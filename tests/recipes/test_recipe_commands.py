@@ -90,6 +90,13 @@ def test_a_training_that_goes_on_keeps_its_log(place, monkeypatch):
     assert (place.folder / "OUT/camlm.log").read_text().startswith("update 1\n")
 
 
+def test_a_fine_tuning_of_the_comparisons_keeps_its_best_checkpoint_alone(place):
+    """... with which the test set is translated."""
+    run = "xlm.p3.en-de.29000.lr3e-3.dropout0.25.s2"
+    place.call("evidence/finetune --out OUT --arm xlm --data en-de.29000 --pretraining 3 --seed 2")
+    assert [path.name for path in (place.folder / f"OUT/finetuned/{run}").glob("*.pt")] == ["checkpoint_best.pt"]
+
+
 def commands(beginning: str) -> list:
     """The commands of all cases that begin so, in words."""
     return [words for case in EXPECTED if case.startswith(beginning) for words in commands_of(case)]

@@ -121,6 +121,15 @@ def test_captions_are_checked_as_a_whole_before_some_are_taken(tmp_path, lines, 
     assert sourced(tmp_path / "out", script).stderr == "" and (tmp_path / "made").read_text() == kept
 
 
+def test_captions_that_cannot_be_downloaded(tmp_path):
+    """... whole: the end of curl counts, and not that of gzip, which got a part."""
+    script = "curl() { echo part | gzip; return 22; }; OPTIONS[local]=; fetch val.en made 0"
+    result = sourced(tmp_path / "out", f"source {LIB}/multi30k.sh; cd {tmp_path}; {script}")
+    name = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/val.en.gz"
+    told = f"error: {name}: cannot be downloaded: try again, or get the files in another way and give --local DIR\n"
+    assert result.returncode == 1 and result.stderr.endswith(told)
+
+
 def test_a_mean_of_as_many_checkpoints_as_were_asked_for_says_nothing(tmp_path):
     folder = tmp_path / "checkpoints/run"
     folder.mkdir(parents=True)

@@ -126,6 +126,37 @@ def test_more_sentences_do_not_change_the_language_or_the_test_set(corpus, tmp_p
     assert lines(tmp_path / "train.bb")[:100] == lines(corpus / "train.bb")[:100]
 
 
+def called(toy, monkeypatch, folder, **sizes):
+    """Make a small corpus in this process, with these options beside one sentence of each kind."""
+    options = {"pairs": 1, "mono": 1, "finetune_pairs": 1, "valid": 1, "test": 1, "words": 3, **sizes}
+    words = [word for name, number in options.items() for word in (f"--{name.replace('_', '-')}", str(number))]
+    monkeypatch.setattr(sys, "argv", ["generate.py", "--output", str(folder), *words])
+    toy.main()
+
+
+@pytest.mark.parametrize("name", ["pairs", "mono", "finetune_pairs", "valid", "test", "words"])
+def test_every_size_is_at_least_one(toy, monkeypatch, tmp_path, capsys, name):
+    with pytest.raises(SystemExit):
+        called(toy, monkeypatch, tmp_path, **{name: 0})
+    assert "sizes must be 1 or more" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_the_smallest_corpus(toy, monkeypatch, tmp_path, capsys):
+    """... has different monolingual sentences in each language, and may be fine-tuned on all pairs."""
+    called(toy, monkeypatch, tmp_path / "a/b", pairs=2, finetune_pairs=2, words=1)
+    assert capsys.readouterr().out == f"7 different sentences in {tmp_path}/a/b\n"
+    assert (tmp_path / "a/b/finetune.aa").read_text() == (tmp_path / "a/b/train.aa").read_text()
+
+
+def test_the_usual_sizes_are_those_of_the_recipe(toy, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["generate.py", "--help"])
+    with pytest.raises(SystemExit):
+        toy.main()
+    told = dict(re.findall(r"--([a-z-]+) N\s(?:[^(]|\n)*\(default:\s+(\d+)\)", capsys.readouterr().out.split("options:")[1]))
+    usual = re.search(r"parse_options out= (.*) vocab-size=", (RECIPES / "toy/prepare.sh").read_text())[1]
+    assert told == dict(word.split("=") for word in usual.split()) and len(told) == 7
+
+
 def test_sizes_that_do_not_fit_are_refused(tmp_path):
     result = generate(tmp_path, "--finetune-pairs", "121")
     assert result.returncode == 2

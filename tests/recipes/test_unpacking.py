@@ -8,6 +8,7 @@ import runpy
 import subprocess
 import tarfile
 import zipfile
+from pathlib import Path
 
 import pytest
 from conftest import REPOSITORY
@@ -70,6 +71,25 @@ def test_a_tar_cannot_write_elsewhere(folder, tmp_path, monkeypatch, bad, old):
     assert "\n" not in str(caught.value)
     assert outside(tmp_path) == ["a.tar.gz", "deep", "secret"]
     assert (tmp_path / "secret").read_text() == "mine"
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["filter", "Python before 3.11.4"])
+def test_folders_and_files_are_unpacked(folder, tmp_path, monkeypatch, old):
+    if old:
+        monkeypatch.delattr(tarfile, "data_filter")
+    unpack(make_tar(tmp_path / "a.tgz", ("a", tarfile.DIRTYPE, ""), ("a/b..c", FILE, ""), ("d", FILE, "")), str(folder))
+    unpack(make_zip(tmp_path / "a.zip", "zip/b..c", "e"), str(folder))
+    assert all((folder / name).read_text() == "text" for name in ("a/b..c", "d", "zip/b..c", "e"))
+
+
+def test_an_encrypted_zip_is_one_line(folder, tmp_path):
+    path = make_zip(tmp_path / "a.zip", "x")
+    whole = bytearray(Path(path).read_bytes())
+    whole[6] |= 1  # the flag of encryption, of the file
+    whole[whole.index(b"PK\x01\x02") + 8] |= 1  # and in the directory
+    Path(path).write_bytes(whole)
+    with pytest.raises(SystemExit, match=r"a\.zip: cannot be unpacked \(.*encrypted"):
+        unpack(path, str(folder))
 
 
 @pytest.mark.parametrize("names", [["good", "../../x"], ["/x"], ["..\\..\\x"], ["a/../../x"]])

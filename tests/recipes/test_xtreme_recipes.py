@@ -89,7 +89,7 @@ def test_pawsx(published, tmp_path):
     folder, prepare = published
     head = "id\tsentence1\tsentence2\tlabel\n"
     files = {
-        "x-final__de__translated_train.tsv": f"{head}1\ta\tb\t0\n2\n3\tc\td\t1\n4\tNS\td\t1\n5\td\tNS\t1\n",
+        "x-final__de__translated_train.tsv": f"{head}1\ta\tb\t0\n2\n3\tc\td\t1\n4\tNS\td\t1\n5\td\tNS\t1\n6\te\tf\t1\tg\n",
         "x-final__en__train.tsv": f"{head}1\ta\tb\t0\n",
     }
     for lang in ("de", "en"):
@@ -180,6 +180,8 @@ def test_retrieval(published, tmp_path):
         for lang in ("de", "fr", "ru"):
             archive(folder / f"bucc2018-{lang}-en.{part}-gold.tar.bz2", README="")
     prepare("bucc")
+    first = [(tmp_path / f"bucc/data/{split}-zh.source").read_text().split("\n")[0] for split in ("dev", "test")]
+    assert first == [f"zh-0\t{lines[0]}", f"zh-0\t{lines[15]}"]
     for lang in ("deu", "fra"):
         for side in (lang, "eng"):
             (folder / f"tatoeba.{lang}-eng.{side}").write_text("".join(f"{line}\n" for line in lines))
