@@ -148,19 +148,20 @@ def test_a_line_of_understanding_and_of_retrieval(tmp_path):
         (tmp_path / f"understanding/{name}").write_text(content if isinstance(content, str) else json.dumps(content))
 
     figures = {"de": {"f1": 40.0, "accuracy": 50.0}, "en": {"f1": 60.0, "accuracy": 80.0}}
-    leave("udpos/scores/xlm-updates.out.p2.s1.json", {"split": "test", "seeds": [figures]})
-    leave("udpos/checkpoints/xlm-updates.out.p2.s1.s1/grid.json", {"lr5e-4": 61.5})
-    leave("udpos/checkpoints/xlm-updates.out.p2.s1.s1.begun", f"fairseq-train {tmp_path}/d --seed 1 ")
-    line = results.judged(tmp_path, "udpos/xlm-updates.out.p2.s1")
+    leave("udpos/scores/xlm-updates.out.p2.s3.json", {"split": "test", "seeds": [figures]})
+    leave("udpos/checkpoints/xlm-updates.out.p2.s3.s3/grid.json", {"lr5e-4": 61.5})
+    leave("udpos/checkpoints/xlm-updates.out.p2.s3.s3.begun", f"fairseq-train {tmp_path}/d --seed 1 ")
+    line = results.judged(tmp_path, "udpos/xlm-updates.out.p2.s3")
     assert line.pop("commit")
     assert line == {
-        "kind": "understanding", "task": "udpos", "arm": "xlm-updates", "plug": "out", "pretraining": "2", "seed": "1", "score": 50.0,
+        "kind": "understanding", "task": "udpos", "arm": "xlm-updates", "plug": "out", "pretraining": "2", "seed": "3", "score": 50.0,
         "figures": figures, "grid": {"lr5e-4": 61.5}, "command": "fairseq-train OUT/d --seed 1",
     }  # fmt: skip
     layers = {"de": {"0": [0.1, 0.2], "3": [0.5, 0.25]}, "fr": {"0": [0.1, 0.2], "3": [0.7, 0.75]}}
     leave("tatoeba/scores/veco.out.p3.s1.json", {"score": "csls", "neighbours": 10, "accuracy": {**layers, "mean": layers["de"]}})
     line = results.judged(tmp_path, "tatoeba/veco.out.p3.s1")
     assert (line["kind"], line["score"], line["layers"]["de"]["3"]) == ("retrieval", 50.0, [0.5, 0.25])
+    assert "csls" in line["note"] and "grid" not in line and "command" not in line
     with pytest.raises(UserError, match="is not there: run understand.sh first"):
         results.judged(tmp_path, "tatoeba/veco.out.p2.s1")
 

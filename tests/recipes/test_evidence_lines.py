@@ -86,7 +86,7 @@ def test_the_commands_that_add_and_read_lines(tmp_path, monkeypatch, capsys):
     called(results, monkeypatch, tmp_path, "ended", file)
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=RECIPES).stdout
-    assert all(head.startswith(line["commit"]) and len(line["commit"]) < 20 for line in lines)
+    assert all(head.startswith(line["commit"]) and 6 < len(line["commit"]) < 20 for line in lines)
     assert [(line["lr"], line.get("set"), line["kind"]) for line in lines] == [
         ("1e-3", None, "translation"), ("2e-3", "bible", "translation"),
     ]  # fmt: skip

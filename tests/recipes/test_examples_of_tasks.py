@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from conftest import REPOSITORY, error_line
+from support.modules import load_script
 
 LIB = REPOSITORY / "data-bin-recipes/lib"
 
@@ -134,6 +135,27 @@ def test_questions_that_are_kept(tmp_path, run, given, kept):
     made = run("data-bin-recipes/xtreme/examples.py", tmp_path / "a.json", *given.split()).stdout
     (entry,) = (entry for entry in entries if entry["context"] == kept)
     assert json.loads(made) == {"version": 1, "data": [{"paragraphs": [entry]}]} and "ü" in made
+
+
+@pytest.mark.parametrize("name, text, error", [
+    ("none.json", None, "FileNotFoundError"), ("a.json", "{", "JSONDecodeError"), ("a.json", '{"x": 1}', "KeyError: 'data'"),
+    ("a.json", "[1]", "TypeError"), ("a.txt", "a", "KeyError: '.txt'"),
+])  # fmt: skip
+def test_examples_that_cannot_be_read_are_one_line(tmp_path, monkeypatch, name, text, error):
+    if text:
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(sys, "argv", ["examples.py", str(tmp_path / name), "--first", "1"])
+    with pytest.raises(SystemExit) as ended:
+        load_script(REPOSITORY / "data-bin-recipes/xtreme/examples.py").main()
+    assert str(ended.value).startswith(f"examples.py: error: {tmp_path / name}: cannot be read ({error}")
+
+
+def test_examples_are_written_in_utf8_whatever_the_locale(tmp_path, run):
+    (tmp_path / "a.tsv").write_text("ü\tb\n", encoding="utf-8")
+    assert (
+        run("data-bin-recipes/xtreme/examples.py", tmp_path / "a.tsv", "--first", 1, PYTHONIOENCODING="latin-1").stdout
+        == "ü\tb\n"
+    )
 
 
 @pytest.mark.parametrize("given, message", [
