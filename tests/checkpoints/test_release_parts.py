@@ -100,7 +100,9 @@ def test_back_to_pretraining_counts_and_keeps(tmp_path, mask):
 
 
 def new_names(weights):
-    return [name for name in weights if name.startswith("encoder.lm_head.") and name != "encoder.lm_head.weight" or "version" in name]
+    return [
+        name for name in weights if name.startswith("encoder.lm_head.") and name != "encoder.lm_head.weight" or "version" in name
+    ]
 
 
 def without(beginning):
