@@ -83,6 +83,12 @@ def test_what_the_checkpoint_does_not_say(tmp_path):
     assert "best loss on held-out text" not in rows
     _, rows = card(tmp_path, updates=0)
     assert rows["updates"] == "none: converted, and not fine-tuned" and "learning rate" not in rows
+    _, rows = card(tmp_path, extra={"val_loss": 4.5}, finetune_from_model=None, init_from="/home/somebody/xlmr", objective="mlm",
+                   criterion="camlm", label_smoothing=0.0, decoder_layers=None, max_positions=70)  # fmt: skip
+    assert (rows["best loss on held-out text"], rows["started from"], rows["loss"]) == ("4.500", "xlmr", "camlm, mlm")
+    assert "decoder" not in rows and rows["positions"] == "70"
+    _, rows = card(tmp_path, extra={"best": 0.0, "val_loss": 4.5}, batch_size=None, max_tokens=None)
+    assert (rows["best loss on held-out text"], rows["batch"]) == ("0.000", "times 4, on 2 workers")
 
 
 def test_scores(tmp_path):
@@ -98,6 +104,14 @@ def test_scores(tmp_path):
     assert "veco export-hf --scores NAME=FILE" in scores_list()
     with pytest.raises(UserError, match="--scores score.json: not NAME=FILE"):
         scores_list(["score.json"])
+    with pytest.raises(UserError, match="--scores =score.json: not NAME=FILE"):
+        scores_list(["=score.json"])
+    two = scores_list([f"b={tmp_path / 'score.json'}", f"a={tmp_path / 'older.json'}"]).splitlines()
+    assert [row[:4] for row in two] == ["- b,", "- a,"]
+    bleu = {"score": 31.256, "signature": "version:1"}
+    (tmp_path / "c").write_text(json.dumps({"sacrebleu": bleu, "lines": 12345, "chrf": {**bleu, "score": 50.06}}))
+    expected = "- a, 12,345 sentences: sacreBLEU 31.26, `version:1`; chrF 50.1, `version:1`"
+    assert scores_list([f"a={tmp_path / 'c'}"]) == expected
     (tmp_path / "other.json").write_text(json.dumps({"lines": 3}))
     with pytest.raises(UserError, match="other.json: has no sacrebleu with its signature"):
         scores_list([f"a={tmp_path / 'other.json'}"])

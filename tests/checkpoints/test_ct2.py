@@ -57,6 +57,10 @@ def test_the_difference_is_that_of_the_folder(tmp_path, make_model):
     weights = dict(translation.weights)
     weights["encoder.layers.0.fc1.bias"] = weights["encoder.layers.0.fc1.bias"] + 0.1
     assert largest_ct2_difference(translation._replace(weights=weights), tmp_path / "ct2") > 1e-3
+    table = translation.weights["decoder.embed_positions.weight"].clone()
+    table[10:] += torch.linspace(0, 1, table.size(1))  # where only the longer translation goes
+    weights = {**translation.weights, "decoder.embed_positions.weight": table}
+    assert largest_ct2_difference(translation._replace(weights=weights), tmp_path / "ct2") > 1e-3
 
 
 def test_the_dictionaries_of_a_folder(tmp_path, make_model):

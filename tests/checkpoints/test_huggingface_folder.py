@@ -4,19 +4,18 @@
 
 import datetime
 import json
+from contextlib import nullcontext
 
 import pytest
 import torch
 from conftest import make_dictionary, save_pretrained, save_with_vocabulary
-from support.exported import make_translation
 from support.nlu import make_nlu, save_finetuned
 from support.xlme import make_xlme
 from support.xlmr import needs_transformers
 
-from veco_fairseq.checkpoints.bart import export_translation
 from veco_fairseq.checkpoints.card import scores_list
 from veco_fairseq.checkpoints.huggingface import export_hf, largest_difference
-from veco_fairseq.checkpoints.release import read_release
+from veco_fairseq.checkpoints.release import back_to_pretraining, import_release
 from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq
 from veco_fairseq.checkpoints.translation import read_translation
 from veco_fairseq.errors import UserError
@@ -128,21 +127,23 @@ def test_the_difference_is_the_largest(make_model, tmp_path, kind, name):
     assert largest_difference(path, tmp_path / "hf") == pytest.approx(0.5, abs=1e-4)
 
 
-def test_a_trusted_file_may_hold_anything(checkpoint, make_model, tmp_path):
+def test_a_trusted_file_may_hold_anything(checkpoint, tmp_path):
     """A date is no tensor and no plain value: each reader is told whether the user trusts the file, and goes by it."""
-    (tmp_path / "mt").mkdir()
-    translation = make_translation(tmp_path / "mt", make_model)
-    words = tmp_path / "mt/dict.aa.txt"
+    translation, words = tmp_path / "mt.pt", tmp_path / "dict.txt"
+    convert_to_seq2seq(checkpoint, translation, 1)
+    make_dictionary(mask=False).save(str(words))
     for path in (checkpoint, translation):
         change(path, lambda state: state.update(date=datetime.date(2021, 8, 1)))
-    for name, read in (
-        ("hf", lambda **trust: export_hf(checkpoint, tmp_path / "hf", **trust)),
-        ("difference", lambda **trust: largest_difference(checkpoint, tmp_path / "hf", **trust)),
-        ("translation", lambda **trust: read_translation(translation, **trust)),
-        ("conversion", lambda **trust: convert_to_seq2seq(checkpoint, tmp_path / "x.pt", 1, **trust)),
-        ("release", lambda **trust: read_release(translation, words, **trust)),
+    depth = {"decoder_layers": 99}  # refused once the file is read
+    for read, other in (
+        (lambda **trust: export_hf(checkpoint, tmp_path / "hf", **trust), None),
+        (lambda **trust: largest_difference(checkpoint, tmp_path / "hf", **trust), None),
+        (lambda **trust: read_translation(translation, **trust), None),
+        (lambda **trust: convert_to_seq2seq(checkpoint, tmp_path / "x.pt", **depth, **trust), "choose from 1 to 2"),
+        (lambda **trust: import_release(translation, words, tmp_path / "x.pt", **depth, **trust), "choose from 1 to 1"),
+        (lambda **trust: back_to_pretraining(translation, words, tmp_path / "x.pt", **trust), "have 2 and 1 layers"),
     ):
         with pytest.raises(UserError, match=r"refused: it holds datetime\.date"):
             read()
-        read(trust=True)
-    export_translation(read_translation(translation, trust=True), tmp_path / "bart")
+        with pytest.raises(UserError, match=other) if other else nullcontext():
+            read(trust=True)

@@ -18,7 +18,7 @@ import torch
 from conftest import REPOSITORY
 from support.malicious import Malicious
 
-from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
+from veco_fairseq.checkpoints.reading import DamagedCheckpoint, options_of, read_checkpoint
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import lines_of, read_blocks, read_lines
@@ -135,9 +135,29 @@ def test_other_bad_files(tmp_path):
     torch.save({"state_dict": {}, "epoch": 3}, tmp_path / "other.pt")
     with pytest.raises(UserError, match=r'not a fairseq checkpoint: it has no "model" \(its keys: state_dict, epoch\)'):
         read_checkpoint(tmp_path / "other.pt")
+    torch.save({letter: 1 for letter in "abcdef"}, tmp_path / "more.pt")
+    with pytest.raises(UserError, match=r"\(its keys: a, b, c, d, e\)"):
+        read_checkpoint(tmp_path / "more.pt")
+    torch.save({"model": [1]}, tmp_path / "list.pt")
+    with pytest.raises(UserError, match=r'no "model" \(its keys: model\)'):
+        read_checkpoint(tmp_path / "list.pt")
     torch.save([1], tmp_path / "list.pt")
     with pytest.raises(UserError, match=r'no "model" \(list\)'):
         read_checkpoint(tmp_path / "list.pt")
+
+
+def test_where_the_options_are():
+    """In a group of their own, as a dict or a Namespace, or, in an old checkpoint, all in one."""
+    old, new = argparse.Namespace(a=1), {"model": {"a": 2}, "task": argparse.Namespace(b=3), "criterion": None}
+    for state, group, expected in (
+        ({"args": old, "cfg": new}, "model", argparse.Namespace(a=2)),
+        ({"args": None, "cfg": new}, "task", argparse.Namespace(b=3)),
+        ({"args": old, "cfg": new}, "criterion", old),
+        ({"args": {"a": 1}, "cfg": None}, "model", old),
+        ({"args": None, "cfg": new}, "criterion", None),
+        ({}, "model", None),
+    ):
+        assert options_of(state, group) == expected
 
 
 def test_read_lines_splits_at_newlines_alone(tmp_path):

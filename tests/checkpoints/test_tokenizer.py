@@ -3,17 +3,19 @@
 """tokenizer.json: a text's ids are those that SentencePiece and a fairseq dictionary give it."""
 
 import io
+import json
 from itertools import islice
+from types import SimpleNamespace
 
 import pytest
 import sentencepiece
 
-from veco_fairseq.checkpoints.tokenizer import fast_tokenizer, missing_pieces
+from veco_fairseq.checkpoints.tokenizer import fast_tokenizer, missing_pieces, write_tokenizer
 from veco_fairseq.data.sentencepiece import ordinary_pieces, train_sentencepiece
 from veco_fairseq.data.symbols import SPECIALS
 from veco_fairseq.files import read_lines
 
-pytest.importorskip("tokenizers")
+Tokenizer = pytest.importorskip("tokenizers").Tokenizer
 TEXT = ["the cat sat on the mat", "a dog saw the cat", "dogs and cats sit", "the mat is red and the dog is brown"] * 3
 ODD = [
     "",
@@ -98,6 +100,45 @@ def test_a_source_begins_with_the_token_of_the_language_to_translate_into():
             assert tokenizer.encode(line).ids == [number, *expected(model, symbols, "the cat")], line
     assert tokenizer.encode("</s> the cat").ids == expected(model, symbols, "</s> the cat")
     assert tokenizer.encode("<2xx> the cat").ids == expected(model, symbols, "<2xx> the cat")
+
+
+def test_two_texts_have_one_end():
+    model = processor()
+    symbols = [*SPECIALS, *ordinary_pieces(model), "[en]"]
+    tokenizer = fast_tokenizer(model, symbols, ["</s>", "[en]"], "</s>")
+    first, second = (expected(model, symbols, line) for line in ("the cat", "a dog"))
+    assert tokenizer.encode("the cat", "a dog").ids == [*first[:-1], *second, len(symbols) - 1]
+
+
+def translation_of(symbols, end="</s>"):
+    model = SimpleNamespace(max_source_positions=77)
+    return SimpleNamespace(source=symbols, source_end=["</s>"], target_end=end, model=model)
+
+
+def test_what_is_written(tmp_path):
+    """The options of transformers, and how many ids there are with the pieces that the dictionary has not."""
+    model = processor()
+    (tmp_path / "m").write_bytes(model.serialized_model_proto())
+    symbols = [*SPECIALS, *ordinary_pieces(model)]
+    assert write_tokenizer(tmp_path, tmp_path / "m", translation_of(symbols)) == (len(symbols), [])
+    assert json.loads((tmp_path / "tokenizer_config.json").read_text()) == {
+        "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 77, "bos_token": "<s>", "pad_token": "<pad>",
+        "eos_token": "</s>", "unk_token": "<unk>", "clean_up_tokenization_spaces": False, "split_special_tokens": True,
+    }  # fmt: skip
+    count, (note,) = write_tokenizer(tmp_path, tmp_path / "m", translation_of(symbols[:-3]))
+    assert count == len(symbols) and note.startswith("3 pieces of the SentencePiece model are not in the dictionary")
+    written = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert written.get_vocab_size() == len(symbols) and written.encode("the cat").ids == expected(model, symbols, "the cat")
+    assert write_tokenizer(tmp_path, None, translation_of(symbols))[0] == len(symbols)
+
+
+def test_a_folder_without_a_tokenizer_of_bpe(tmp_path):
+    model = processor(model_type="bpe")
+    (tmp_path / "m").write_bytes(model.serialized_model_proto())
+    symbols = [*SPECIALS, *ordinary_pieces(model)]
+    found = write_tokenizer(tmp_path, tmp_path / "m", translation_of(symbols[:-3]))
+    assert found == (len(symbols) - 3, [f"no tokenizer: {tmp_path / 'm'} is no unigram model"])
+    assert not list(tmp_path.glob("*.json"))
 
 
 def test_a_bpe_model_is_refused():
