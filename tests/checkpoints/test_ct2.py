@@ -7,6 +7,7 @@ import json
 import pytest
 import torch
 from conftest import error_line
+from support import exported
 from support.exported import LANGS, LINES, change, fairseqs_translations, make_translation
 
 from veco_fairseq.checkpoints.bart import export_translation
@@ -52,7 +53,9 @@ def test_the_command(run, tmp_path, make_model):
     assert "ct2: is there already" in error_line(run(*command))
 
 
-def test_the_difference_is_that_of_the_folder(tmp_path, make_model):
+def test_the_difference_is_that_of_the_folder(tmp_path, make_model, monkeypatch):
+    """... whose sources have few positions."""
+    monkeypatch.setattr(exported, "MAX_POSITIONS", 16)
     translation = export_ct2(make_translation(tmp_path, make_model), tmp_path / "ct2")
     weights = dict(translation.weights)
     weights["encoder.layers.0.fc1.bias"] = weights["encoder.layers.0.fc1.bias"] + 0.1

@@ -5,6 +5,7 @@
 import argparse
 import ast
 import datetime
+import errno
 import gzip
 import logging
 import pickle
@@ -18,7 +19,7 @@ import torch
 from conftest import REPOSITORY
 from support.malicious import Malicious
 
-from veco_fairseq.checkpoints.reading import DamagedCheckpoint, options_of, read_checkpoint
+from veco_fairseq.checkpoints.reading import DamagedCheckpoint, _failure, options_of, read_checkpoint
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import lines_of, read_blocks, read_lines
@@ -144,6 +145,26 @@ def test_other_bad_files(tmp_path):
     torch.save([1], tmp_path / "list.pt")
     with pytest.raises(UserError, match=r'no "model" \(list\)'):
         read_checkpoint(tmp_path / "list.pt")
+
+
+def test_why_a_file_cannot_be_read(tmp_path):
+    """An error of the system about the file, with its advice or its words; or, of the content, how it begins."""
+    path = tmp_path / "a.pt"
+    path.write_bytes(b"x" * 1234)
+    for error, kind, words in (
+        (OSError(errno.ENOENT, "none", "a.pt"), UserError, "no such checkpoint: check the path"),
+        (OSError(errno.EACCES, "denied", "a.pt"), UserError, "permission denied: change its rights or choose another path"),
+        (OSError(errno.EIO, "of the disk", "a.pt"), UserError, "cannot be read (of the disk)"),
+        (OSError(errno.EINVAL, "of a seek"), DamagedCheckpoint, "(OSError: [Errno 22] of a seek)"),
+        (RuntimeError("It is cut off. Please do this"), DamagedCheckpoint, "(RuntimeError: It is cut off)"),
+        (KeyError(), DamagedCheckpoint, "(KeyError)"),
+        (ValueError("y" * 90), DamagedCheckpoint, f"(ValueError: {'y' * 80})"),
+        (pickle.UnpicklingError("Weights only load failed. In 2.6"), DamagedCheckpoint, "(UnpicklingError)"),
+        (pickle.UnpicklingError("GLOBAL a.b was not an allowed global"), UserError, "refused: it holds a.b, and loading"),
+        (ValueError("GLOBAL a.b was not an allowed global"), DamagedCheckpoint, "cannot be read (1,234 bytes): it is cut off"),
+    ):
+        found = _failure(path, error)
+        assert type(found) is kind and str(found).startswith(f"{path}: ") and words in str(found), found
 
 
 def test_where_the_options_are():
