@@ -40,6 +40,7 @@ def test_parts_of_a_checkpoint(good, tmp_path):
     torch.save(good, path)
     read_checkpoint(path)
     table = "encoder.sentence_encoder.embed_tokens.weight"
+    good["model"] = {table: good["model"][table]}  # which is soon written
     for way, value, words in (
         (["cfg"], 7, "its cfg is 7, and must be a dict"),
         (["cfg", "model"], [1], "its cfg, model is a list, and must be a dict"),
