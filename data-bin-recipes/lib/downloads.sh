@@ -87,7 +87,11 @@ first() {
     local file
     for file in "${@:2}"; do
         gzip -cdf -- "$file" | sed '$a\' || return
-    done | awk -v lines="$1" '!lines || NR <= lines' # head would kill gzip by a signal
+    done | if (($1)); then
+        awk -v lines="$1" 'NR <= lines' # head would kill gzip by a signal
+    else
+        cat
+    fi
 }
 
 # has FOLDER NAME...: whether the folder has all of these files, plain or .gz.

@@ -20,7 +20,7 @@ def add_arguments(parser: Parser) -> None:
         nargs="+",
         required=True,
         metavar="DIR|LANG=FILE",
-        help="a folder with one or more texts of each language, LANG.txt or NAME.LANG, plain or .gz; or files by language",
+        help="a folder with one or more texts of each language, LANG.txt or NAME.LANG, plain, .gz or .xz; or files by language",
     )
     add("--size", type=COUNT, metavar="T", help="pieces of the vocabulary")
     add("--alpha", type=EXPONENT, default=0.7, help="exponent of the languages' sizes (default: %(default)s)")

@@ -16,8 +16,8 @@ CODE = re.compile(r"[a-z]{2,3}(_[A-Za-z]+)?")  # as in en, swh, zh_Hans
 def find_corpora(arguments: Sequence[str]) -> dict[str, list[Path]]:
     """Return the files of each language, sorted by its code, from folders and ``LANG=FILE`` arguments.
 
-    In a folder every file (except hidden ones) is a text, plain, .gz or .xz. Its name ends with its language, before .txt
-    and .gz: en.txt, train.en, news.en.gz. Several files of one language are read one after the other.
+    In a folder every file (except hidden ones) is a text, plain, .gz or .xz. Its name ends with its language, before .txt,
+    .gz and .xz: en.txt, train.en, news.en.gz. Several files of one language are read one after the other.
 
     Raises:
         UserError: a file or folder does not exist, a name does not end with a language code, or a text is there twice,
@@ -55,7 +55,7 @@ def _language_of(path: Path) -> str:
     language = _unpacked(path).removesuffix(".txt").rpartition(".")[2]
     if not CODE.fullmatch(language):
         raise UserError(
-            f"--corpora {path.parent}: {path.name}: its name has no language: call it LANG.txt or NAME.LANG (.gz), "
+            f"--corpora {path.parent}: {path.name}: its name has no language: call it LANG.txt or NAME.LANG (.gz, .xz), "
             "move it elsewhere, or give LANG=FILE"
         )
     return language
