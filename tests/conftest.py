@@ -46,6 +46,10 @@ LAYERS = 12  # more than nine: layers.1 and layers.11 must not be taken for one 
 # Real text, which is not part of the repository: tests that need it skip where it is missing.
 SHARED_DATA = Path(os.environ.get("VECO_SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
 
+# Ctrl-C reaches what tests start, even where a shell has started the tests in the background, which makes it ignored.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # Files whose tests take minutes are begun first, so that no process is left alone with one at the end.
 LONGEST = ("docs", "end_to_end", "translation_recipes", "training", "interruption", "workers", "bench")
 
