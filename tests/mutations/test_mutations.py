@@ -2,7 +2,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The measurement of what the tests notice: which tests are run, in which order, and how the table counts."""
 
-from mutations import AREAS, REPOSITORY, Change
+import warnings
+
+from mutations import AREAS, REPOSITORY, Change, by_hand
 from mutations.reach import Reach, at_import, lines_before, whole_statements
 from mutations.report import table
 from mutations.running import in_order
@@ -68,6 +70,15 @@ def test_a_change_is_known_wherever_its_line_stands():
     change = Change("commands", path, "".join(["# another\n", *rest]), (1,), "", "hand")
     assert change.diff == [f"-{first.rstrip()}", "+# another"]
     assert change.key == change._replace(lines=(7,), what="other words").key != change._replace(file="scripts/score.py").key
+
+
+def test_every_row_made_by_hand_is_still_a_change():
+    """A row whose text has moved on would be left out of every later measurement."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        changes = list(by_hand())
+    assert [change.what for change in changes if not change.diff] == []
+    assert len({change.key for change in changes}) == len(changes) > 600
 
 
 def test_the_table_counts_what_makes_a_difference():
