@@ -42,7 +42,6 @@ setup(
     ],
     extras_require={
         "test": ["ctranslate2", "mypy", "pytest", "pytest-xdist", "ruff", "shtab", "tensorboardX", "transformers"],
-        "mutations": ["cosmic-ray>=8.4", "coverage>=7.13"],
         "completion": ["shtab"],
         "fast": ["ctranslate2"],
         "languages": ["py3langid"],

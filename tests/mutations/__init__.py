@@ -2,7 +2,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """How much the tests notice: small changes are made to the code one at a time, and the tests that reach each are run.
 
-``python -m mutations --out DIR`` (in tests/, with PYTHONPATH=..:.) does it; it needs ``pip install -e ".[mutations]"``.
+``python -m mutations --out DIR`` (in tests/, with PYTHONPATH=..:.) does it, after
+``pip install "cosmic-ray>=8.4" "coverage>=7.13"``.
 Half of the changes is drawn by a seed from all that cosmic-ray can make (:mod:`mutations.by_tool`). The other half,
 by_hand.jsonl, was written from the code without a look at the tests. reasons.json has those that make no difference.
 """

@@ -21,7 +21,7 @@ try:
 
     from mutations.by_tool import draw
 except ImportError as error:
-    sys.exit(f"mutations: error: {error.name} is not installed: pip install -e '.[mutations]'")
+    sys.exit(f"mutations: error: {error.name} is not installed: pip install 'cosmic-ray>=8.4' 'coverage>=7.13'")
 
 
 def main() -> int:
