@@ -143,6 +143,13 @@ def test_a_state_in_another_order_has_no_names_of_records(tmp_path):
     assert records.of_state({name: state[name] for name in reversed(state)}) == {}
 
 
+def test_a_state_with_a_sparse_tensor_has_no_names_of_records(tmp_path):
+    """It has several storages, and no one of them is its name's."""
+    state = {"first": torch.arange(5.0), "sparse": torch.eye(3).to_sparse(), "last": torch.arange(7.0)}
+    torch.save(state, tmp_path / "a.pt")
+    assert integrity.Records(tmp_path / "a.pt").of_state(state) == {}
+
+
 def test_a_state_that_holds_itself_has_each_tensor_once():
     state = {"a": torch.ones(1)}
     state["again"] = [state]

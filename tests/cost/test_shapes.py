@@ -75,3 +75,16 @@ def test_a_result_is_of_the_type_and_layout_of_its_own_call():
         text = torch.ones(3, 4, dtype=torch.int64)
         text += 4
         assert text.unique().tolist() == [5] and text[text.eq(5)].numel() == 12
+
+
+def test_a_call_that_changes_several_tensors_returns_all_of_them():
+    with ShapesAlone():
+        normed = torch.native_layer_norm(torch.ones(3, 4), [4], None, None, 1e-5)
+        outs = tuple(torch.empty_like(each) for each in normed)
+        again = torch.ops.aten.native_layer_norm.out(
+            torch.ones(3, 4), [4], None, None, 1e-5, out0=outs[0], out1=outs[1], out2=outs[2]
+        )
+        assert [each.shape for each in again] == [each.shape for each in normed] == [(3, 4), (3, 1), (3, 1)]
+        mean, variance = torch.zeros(4), torch.zeros(4)  # changed beside four results
+        result = torch.ops.aten._batch_norm_with_update(torch.ones(3, 4), None, None, mean, variance, 0.1, 1e-5)
+        assert len(result) == 4 and result[0].shape == (3, 4)

@@ -59,6 +59,13 @@ def test_the_gain_is_of_one_direction_and_number_of_pairs(runs):
     ]
 
 
+def test_fewer_pairs_come_first_whatever_order_the_results_have(runs):
+    large_first = sorted(runs, key=lambda run: -int(run.get("data", ".0").split(".")[1]))
+    assert [row.split(" |")[0] for row in page.situations(figures.scores(large_first, "sacrebleu"))[2:]] == [
+        "| en-de, 2,000 pairs", "| en-de, 29,000 pairs",
+    ]  # fmt: skip
+
+
 def test_an_ingredient_is_compared_with_veco_of_the_same_seeds(runs):
     assert page.ingredients(runs) == [
         "|  | BLEU, en-de | Tatoeba | FLORES |",
