@@ -20,7 +20,7 @@ from support.preparation import (
 )
 
 from veco_fairseq.data import sentencepiece as pieces_of_text
-from veco_fairseq.data.prepare import binarizing
+from veco_fairseq.data.prepare import binarizing, encoding
 from veco_fairseq.data.prepare.binarizing import Splits, binarize, report_lines
 from veco_fairseq.data.sentencepiece import MODEL_NAME, Encoder, dictionary_text, encode_text, load_sentencepiece
 from veco_fairseq.errors import UserError
@@ -30,7 +30,7 @@ from veco_fairseq.files import read_lines
 @pytest.mark.parametrize("workers", [1, 3])
 def test_the_bytes_are_those_of_fairseq_preprocess(tmp_path, vocabulary, workers, monkeypatch):
     """... and so are the lines of the log, but for the order: a split's two texts are written together here."""
-    monkeypatch.setattr(binarizing, "LINES_A_BATCH", 9)
+    monkeypatch.setattr(encoding, "LINES_A_BATCH", 9)
     names = {"train": "train", "valid": "valid,other", "test": "test"}
     files = texts(tmp_path), vocabulary / "spm.model", vocabulary / "dict.txt"
     log = by_fairseq(tmp_path / "theirs", *files, names)

@@ -85,7 +85,7 @@ def test_a_killed_run_goes_on(tmp_path, vocabulary, stops, where):
         child = os.fork()
         if child == 0:
             encoding.say = binarizing.say = lambda message: os.write(writer, f"{message}\n".encode())
-            binarizing.LINES_A_BATCH, encoding.SECONDS_BETWEEN_MARKS = 10, -1
+            encoding.LINES_A_BATCH, encoding.SECONDS_BETWEEN_MARKS = 10, -1
             save, calls = binarizing.Progress.save, []
 
             def counted(self):

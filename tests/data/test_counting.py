@@ -2,12 +2,15 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What is said of a text while it is encoded and afterwards: speed, lines, documents, tokens, and the table."""
 
+import gzip
+
 import numpy as np
 import pytest
 
 from veco_fairseq.data.prepare import encoding
-from veco_fairseq.data.prepare.encoding import Clock, Counts
+from veco_fairseq.data.prepare.encoding import Clock, Counts, Position, Text
 from veco_fairseq.data.prepare.preparation import report_table
+from veco_fairseq.errors import UserError
 
 
 def test_the_clock_tells_the_speed_of_this_run_and_when_to_note(monkeypatch, capsys):
@@ -53,12 +56,49 @@ def test_the_table_of_a_root_by_hand():
     ]
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3])
-def test_rows_go_in_batches_of_one_size_and_the_rest(monkeypatch, count):
-    """A split that has no line in a batch is left out of it."""
+def pair_of_texts(folder, name, lines):
+    paths = folder / f"{name}.xx", folder / f"{name}.yy.gz"
+    paths[0].write_text("".join(f"{line} x\n" for line in lines))
+    with gzip.open(paths[1], "wt") as file:
+        file.write("\n".join(f"{line} y" for line in lines))  # the last line has no end
+    return paths
+
+
+@pytest.mark.parametrize("rows", range(8))
+def test_blocks_go_on_after_any_row_of_any_text(tmp_path, monkeypatch, rows):
     monkeypatch.setattr(encoding, "LINES_A_BATCH", 2)
-    rows = [("train", ("a", "x")), ("train", ("b", "y")), ("valid", ("c", "z"))][:count]
-    keys = [(split, side) for split in ("train", "valid") for side in (0, 1)]
-    batches = [(1, {("train", 0): b"a\n", ("train", 1): b"x\n"})] if count == 1 else [
-        (2, {("train", 0): b"a\nb\n", ("train", 1): b"x\ny\n"}), (1, {("valid", 0): b"c\n", ("valid", 1): b"z\n"})][: count - 1]  # fmt: skip
-    assert list(encoding.in_batches(iter(rows), keys)) == (batches if count else [])
+    texts = [Text(pair_of_texts(tmp_path, "a", "abcde"), "train"), Text(pair_of_texts(tmp_path, "b", "fg"), "valid")]
+    position = Position(0, rows, 0, rows) if rows < 6 else Position(1, rows - 5, 0, rows)
+    found = list(encoding._blocks(texts, position))
+    assert [letter for _, _, (left, right) in found for letter in left.decode().replace(" x\n", "")] == list("abcdefg"[rows:])
+    assert [number for number, count, _ in found for _ in range(count)] == ([0] * 5 + [1] * 2)[rows:]
+    for _, count, (left, right) in found:
+        assert left.decode().replace("x", "y").split("\n")[:count] == right.decode().split("\n")[:count]
+    assert max((count for _, count, _ in found), default=2) == (2 if rows != 6 else 1)
+
+
+def test_a_side_that_lost_lines_is_told(tmp_path):
+    paths = pair_of_texts(tmp_path, "a", "abc")
+    paths[0].write_text("a x\n")
+    with pytest.raises(UserError, match=rf"{paths[0]} and {paths[1]}: were changed while they were read: start again"):
+        list(encoding._blocks([Text(paths, "train")], Position()))
+
+
+def test_the_position_counts_the_rows_of_each_text():
+    position = Position()
+    for text, rows, kept in ((0, 5, 3), (0, 4, 4), (1, 2, 1), (1, 6, 0)):
+        position.add(text, rows, kept)
+    assert position == Position(text=1, rows=8, kept=1, done=17)
+
+
+def test_rows_go_to_their_split_by_the_number_among_those_that_are_kept():
+    text = Text((), "train", lambda numbers: numbers % 3 == 1)
+    sides = [(np.array([1, 2, 3, 4, 5, 6]), np.array([2, 1, 3])), (np.array([7, 8, 9]), np.array([1, 1, 1]))]
+    found = {key: (ids.tolist(), sizes.tolist()) for key, (ids, sizes) in encoding._by_split(text, 11, sides)}
+    assert found == {
+        ("train", 0): ([1, 2, 3], [2, 1]), ("train", 1): ([7, 8], [1, 1]),  # of the numbers 11 and 12
+        ("valid", 0): ([4, 5, 6], [3]), ("valid", 1): ([9], [1]),  # and 13
+    }  # fmt: skip
+    assert [key for key, _ in encoding._by_split(Text((), "test"), 0, sides)] == [("test", 0), ("test", 1)]
+    assert [key for key, _ in encoding._by_split(text, 0, [(np.array([1, 1]), np.array([2]))])] == [("train", 0)]
+    assert list(encoding._by_split(text, 1, [(np.array([]), np.array([]))])) == []

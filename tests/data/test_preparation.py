@@ -24,7 +24,8 @@ from veco_fairseq.data.prepare.growing import smallest_type
 from veco_fairseq.data.prepare.preparation import prepare_root
 from veco_fairseq.data.prepare.text import Plan, Survey, is_spread, parse_parts, survey_mono
 from veco_fairseq.data.roots import load_tokens
-from veco_fairseq.data.sentencepiece import encode_text, load_sentencepiece
+from veco_fairseq.data.sentencepiece import Encoder, encode_text, load_sentencepiece
+from veco_fairseq.data.symbols import read_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
 
@@ -58,6 +59,25 @@ def test_processes_make_the_same_root(tmp_path, vocabulary, monkeypatch):
     b.write_bytes(b"\xff\n")
     with pytest.raises(UserError, match="yy, line 1: not UTF-8"):
         prepare_root(replace(plans[1], output=tmp_path / "new"))
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 100])
+def test_pairs_without_an_empty_side_go_to_the_same_split_in_blocks_of_any_size(tmp_path, vocabulary, monkeypatch, size):
+    """Three in a row are left out, and so is a held-out one."""
+    monkeypatch.setattr(encoding, "LINES_A_BATCH", size)
+    left, right = text_lines("xx", 12), text_lines("yy", 12)
+    for row, side in ((3, left), (4, right), (5, left), (8, right), (11, right)):
+        side[row] = " "
+    files = [write_lines(tmp_path / name, lines) for name, lines in (("xx", left), ("yy", right))]
+    pairs = [pair for pair in zip(left, right, strict=True) if all(map(str.strip, pair))]
+    wanted = {"valid": [pairs[3], pairs[6]], "train": [pairs[number] for number in (0, 1, 2, 4, 5)]}  # 7 * 1/2 and 7 * 2/2
+    given = {"bitext": [f"xx-yy={files[0]},{files[1]}"]}
+    prepare_root(plan_with(vocabulary, tmp_path / "root", **given, valid_lines=2))
+    encoder = Encoder(load_sentencepiece(vocabulary / "spm.model"), read_symbols(vocabulary / "dict.txt"), workers=1)
+    for split, rows in wanted.items():
+        for side, language in enumerate(("xx", "yy")):
+            found = MMapIndexedDataset(str(tmp_path / f"root/bitext/xx-yy/{split}.xx-yy.{language}"))
+            assert [item.tolist() for item in found] == [ids.tolist() for ids in encoder([pair[side] for pair in rows])]
 
 
 def test_ids_are_the_lines_of_the_dictionary(tmp_path, vocabulary):

@@ -8,18 +8,16 @@ each dictionary and each split are one step. ``binarized.json`` notes what each 
 was made from, and a step that was interrupted goes on where it was.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from veco_fairseq.data.prepare.encoding import Batch, Step, encode_rows, remove_rest, say
+from veco_fairseq.data.prepare.encoding import Step, Text, encode_rows, remove_rest, say
 from veco_fairseq.data.prepare.growing import PROGRESS_NAME, Progress
-from veco_fairseq.data.sentencepiece import LINES_A_BATCH, MODEL_NAME, Encoder, load_sentencepiece
+from veco_fairseq.data.sentencepiece import MODEL_NAME, Encoder, load_sentencepiece
 from veco_fairseq.data.symbols import read_entries, read_symbols, require_own_pieces
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import atomic_output, count_translations, read_blocks
+from veco_fairseq.files import atomic_output, count_translations
 from veco_fairseq.manifest import Manifest, checksum, fingerprint
 
 MANIFEST_NAME = "binarized.json"
@@ -122,9 +120,8 @@ def binarize(splits: Splits, model: Path, dictionary: Path, destination: Path, *
             say(f"{step.name}: already there")
             continue
         texts = splits.texts(split)
-        counts = encode_rows(
-            step, partial(_batches, split, texts), encoder, workers=workers, manifest=manifest, progress=progress
-        )
+        counts = encode_rows(step, [Text(texts, split)], encoder, leave_out_empty=False, workers=workers, manifest=manifest,
+                             progress=progress)  # fmt: skip
         report = {}
         for side, count in enumerate(counts.values()):
             report[splits.languages[side]] = {
@@ -134,14 +131,6 @@ def binarize(splits: Splits, model: Path, dictionary: Path, destination: Path, *
     remove_rest(manifest, steps)
     progress.path.unlink(missing_ok=True)
     return {step.name: manifest.steps[step.name]["report"] for step in steps}
-
-
-def _batches(split: str, texts: Sequence[Path], done: int) -> Iterator[Batch]:
-    for blocks in zip(*(read_blocks(path, LINES_A_BATCH, done) for path in texts)):
-        rows = {block.count(b"\n") + (not block.endswith(b"\n")) for block in blocks}
-        if len(rows) > 1:
-            raise UserError(f"{' and '.join(map(str, texts))}: were changed while they were read: start again")
-        yield rows.pop(), {(split, side): block for side, block in enumerate(blocks)}
 
 
 def _dictionary(language: str) -> str:

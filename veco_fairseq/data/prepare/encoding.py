@@ -3,18 +3,19 @@
 """Rows of text to token files, on all processors; a run that was stopped in the middle goes on there."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from veco_fairseq.data.prepare.growing import GrowingTokens, Progress, can_go_on, smallest_type, to_be_repeated
 from veco_fairseq.data.sentencepiece import LINES_A_BATCH, Encoder
-from veco_fairseq.files import lines_of
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import lines_of, read_blocks
 from veco_fairseq.manifest import Manifest
 from veco_fairseq.parallel import in_processes
 
@@ -22,9 +23,9 @@ SECONDS_BETWEEN_PROGRESS = 10.0
 SECONDS_BETWEEN_MARKS = 30.0  # what a kill loses at most
 
 Key = tuple[str, int]  # split and side
-Row = tuple[str, tuple[str, ...]]  # of text: its split, and a line of each side
-Batch = tuple[int, dict[Key, bytes]]  # the number of rows, and their lines, see lines_of
-Encoded = tuple[int, dict[Key, tuple[np.ndarray, np.ndarray]]]  # ... and their ids and lengths, see Encoder.flat
+Side = tuple[np.ndarray, np.ndarray]  # the ids of rows, one after the other, and the rows' lengths, see Encoder.flat
+Blocks = tuple[int, int, tuple[bytes, ...]]  # the number of a text, of rows read, and a block of each side, see read_blocks
+Encoded = tuple[int, int, list[Side]]  # the same, and the sides of the rows that are kept
 
 
 def say(message: str) -> None:
@@ -52,8 +53,46 @@ class Counts:
 
 
 @dataclass
+class Text:
+    """Files whose lines N are a row.
+
+    Attributes:
+        paths: a file for each side.
+        split: of its rows.
+        held_out: called with the numbers of rows that are kept, tells which of them go to the split "valid" instead.
+    """
+
+    paths: tuple[Path, ...]
+    split: str
+    held_out: Callable[[np.ndarray], np.ndarray] | None = None
+
+
+@dataclass
+class Position:
+    """How far a step has come.
+
+    Attributes:
+        text: the number of the text.
+        rows: of it that were read.
+        kept: of these that were not left out.
+        done: rows of all texts that were read.
+    """
+
+    text: int = 0
+    rows: int = 0
+    kept: int = 0
+    done: int = 0
+
+    def add(self, text: int, rows: int, kept: int) -> None:
+        """Count so many rows of this text, which is the same as before or the next."""
+        if text != self.text:
+            self.text, self.rows, self.kept = text, 0, 0
+        self.rows, self.kept, self.done = self.rows + rows, self.kept + kept, self.done + rows
+
+
+@dataclass
 class Step:
-    """Token files that are written in one pass over a text.
+    """Token files that are written in one pass over some texts.
 
     Attributes:
         name: in the manifest.
@@ -75,9 +114,10 @@ class Step:
 
 def encode_rows(
     step: Step,
-    batches: Callable[[int], Iterator[Batch]],
+    texts: Sequence[Text],
     encoder: Encoder,
     *,
+    leave_out_empty: bool,
     workers: int,
     manifest: Manifest,
     progress: Progress,
@@ -86,8 +126,9 @@ def encode_rows(
 
     Args:
         step: which files.
-        batches: called with a number of rows, gives those that come after them, in their order.
+        texts: read one after the other.
         encoder: of the vocabulary.
+        leave_out_empty: rows with a side that has no text.
         workers: processes.
         manifest: of the folder, where the step is begun.
         progress: of the folder.
@@ -99,51 +140,73 @@ def encode_rows(
     begun = progress.begun(step.name, step.made_from)
     states = dict(zip(prefixes, begun["files"] if begun else ()))
     if begun and all(can_go_on(prefixes[key], encoder.vocabulary, state) for key, state in states.items()):
-        done = begun["done"]
+        position = Position(**begun["position"])
         counts = {key: Counts(**state) for key, state in zip(prefixes, begun["counts"])}
-        say(f"{step.name}: going on after {done:,} lines")
+        say(f"{step.name}: going on after {position.done:,} lines")
     else:
         manifest.start(step.name, step.names)
-        done, states = 0, {}
+        position, states = Position(), {}
         counts = {key: Counts() for key in prefixes}
     with to_be_repeated(manifest.root / step.name), ExitStack() as stack:
         tokens = {key: stack.enter_context(closing(GrowingTokens(prefix, encoder.vocabulary, states.get(key))))
                   for key, prefix in prefixes.items()}  # fmt: skip
 
         def mark() -> None:
-            progress.part = {"name": step.name, "made_from": step.made_from, "done": done,
+            progress.part = {"name": step.name, "made_from": step.made_from, "position": asdict(position),
                              "counts": [asdict(count) for count in counts.values()],
                              "files": [growing.mark() for growing in tokens.values()]}  # fmt: skip
             progress.save()
 
-        clock = Clock(step.name, step.rows, done)
-        results = stack.enter_context(closing(in_processes(partial(partial, _encoded, encoder), batches(done), workers)))
-        for number, encoded in results:
-            for key, (ids, sizes) in encoded.items():
+        clock = Clock(step.name, step.rows, position.done)
+        make = partial(partial, _encoded, encoder, leave_out_empty)
+        results = stack.enter_context(closing(in_processes(make, _blocks(texts, position), workers)))
+        for number, rows, sides in results:
+            kept = len(sides[0][1])
+            position.add(number, rows, kept)
+            for key, (ids, sizes) in _by_split(texts[number], position.kept - kept, sides):
                 tokens[key].add(ids, sizes)
                 counts[key].add(ids, sizes, encoder.unk)
-            done += number
-            if clock.has_come(done):
+            if clock.has_come(position.done):
                 mark()
         mark()
         for growing in tokens.values():
             growing.finish()
-    say(f"{step.name}: {done - clock.before:,} lines encoded in {time.time() - clock.started:.1f} s")
+    say(f"{step.name}: {position.done - clock.before:,} lines encoded in {time.time() - clock.started:.1f} s")
     return counts
 
 
-def in_batches(rows: Iterator[Row], keys: Collection[Key]) -> Iterator[Batch]:
-    """Yield :data:`~veco_fairseq.data.sentencepiece.LINES_A_BATCH` rows at a time; a key without a line is left out."""
-    while batch := list(islice(rows, LINES_A_BATCH)):
-        texts = {key: [lines[key[1]] for split, lines in batch if split == key[0]] for key in keys}
-        yield len(batch), {key: "\n".join([*lines, ""]).encode() for key, lines in texts.items() if lines}
+def _blocks(texts: Sequence[Text], position: Position) -> Iterator[Blocks]:
+    """Yield what comes after a position, as bytes, since a worker reads them faster than this process splits them."""
+    first, skip = position.text, position.rows
+    for number, text in enumerate(texts[first:], start=first):
+        for blocks in zip(*(read_blocks(path, LINES_A_BATCH, skip if number == first else 0) for path in text.paths)):
+            rows = {block.count(b"\n") + (not block.endswith(b"\n")) for block in blocks}
+            if len(rows) > 1:
+                raise UserError(f"{' and '.join(map(str, text.paths))}: were changed while they were read: start again")
+            yield number, rows.pop(), blocks
 
 
-def _encoded(encoder: Encoder, batch: Batch) -> Encoded:
-    rows, texts = batch
+def _encoded(encoder: Encoder, leave_out_empty: bool, read: Blocks) -> Encoded:
+    number, rows, blocks = read
+    sides = [lines_of(block) for block in blocks]
+    if leave_out_empty:
+        texts = [[bool(line.strip()) for line in lines] for lines in sides]
+        sides = [[line for line, *has_text in zip(lines, *texts) if all(has_text)] for lines in sides]
     kind = smallest_type(encoder.vocabulary)  # from process to process a quarter of the bytes
-    flat = {key: encoder.flat(lines_of(block)) for key, block in texts.items()}
-    return rows, {key: (ids.astype(kind), sizes) for key, (ids, sizes) in flat.items()}
+    return number, rows, [(ids.astype(kind), sizes) for ids, sizes in map(encoder.flat, sides)]
+
+
+def _by_split(text: Text, first: int, sides: list[Side]) -> Iterator[tuple[Key, Side]]:
+    """Yield the sides of the rows of a text, from the first of these numbers on, by the split that they belong to."""
+    rows = len(sides[0][1])
+    if not rows:
+        return
+    valid = text.held_out(np.arange(first, first + rows)) if text.held_out else np.zeros(rows, dtype=bool)
+    for split, chosen in ((text.split, ~valid), ("valid", valid)):
+        if chosen.any():
+            for side, (ids, sizes) in enumerate(sides):
+                whole = chosen.all()
+                yield (split, side), (ids, sizes) if whole else (ids[np.repeat(chosen, sizes)], sizes[chosen])
 
 
 class Clock:

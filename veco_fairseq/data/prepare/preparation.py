@@ -18,9 +18,19 @@ from typing import Any
 
 import sentencepiece
 
-from veco_fairseq.data.prepare.encoding import Batch, Step, encode_rows, in_batches, remove_rest, say
+from veco_fairseq.data.prepare.encoding import Step, Text, encode_rows, remove_rest, say
 from veco_fairseq.data.prepare.growing import PROGRESS_NAME, Progress
-from veco_fairseq.data.prepare.text import Part, Plan, Survey, held_out, is_spread, split_rows, survey_bitext, survey_mono
+from veco_fairseq.data.prepare.text import (
+    Part,
+    Plan,
+    Survey,
+    held_out,
+    is_spread,
+    is_valid,
+    split_rows,
+    survey_bitext,
+    survey_mono,
+)
 from veco_fairseq.data.sentencepiece import (
     DICT_NAME,
     MODEL_NAME,
@@ -194,11 +204,11 @@ def _memory(plan: Plan, surveys: dict[str, Survey], lines: int) -> str:
 def _encode_part(part: Part, plan: Plan, survey: Survey, encoder: Encoder, *, step: Step, manifest: Manifest,
                  progress: Progress) -> None:  # fmt: skip
     """Write the token files of all sides and splits of a part, in one pass over its text or over the rest of it."""
-
-    def batches(done: int) -> Iterator[Batch]:
-        return in_batches(itertools.islice(split_rows(part, survey, plan.valid_lines), done, None), step.files)
-
-    counts = encode_rows(step, batches, encoder, workers=plan.workers, manifest=manifest, progress=progress)
+    texts = [Text(part.train, "train", is_valid(part, survey, plan.valid_lines))]
+    if part.valid:
+        texts.append(Text(part.valid, "valid"))
+    counts = encode_rows(step, texts, encoder, leave_out_empty=part.is_pair, workers=plan.workers, manifest=manifest,
+                         progress=progress)  # fmt: skip
     report = {"rows": survey.rows, "dropped": survey.dropped, "splits": {}}
     for (split, side), count in counts.items():
         numbers = {name: value for name, value in asdict(count).items() if name != "in_document"}

@@ -2,13 +2,16 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The text that a data root is made from: its files, and the lines that are held out or left out."""
 
+import operator
 import os
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import lines_of, read_blocks, read_lines
@@ -120,8 +123,8 @@ def _parse_files(option: str, arguments: Sequence[str], sides: int) -> dict[tupl
     return parsed
 
 
-def is_spread(index: int, chosen: int, total: int) -> bool:
-    """Return whether ``index`` is one of ``chosen`` indices that are spread evenly over ``total``."""
+def is_spread(index: Any, chosen: int, total: int) -> Any:
+    """Return whether ``index``, a number or an array, is one of ``chosen`` that are spread evenly over ``total``."""
     return (index + 1) * chosen // total > index * chosen // total
 
 
@@ -212,15 +215,25 @@ def held_out(part: Part, valid_lines: int) -> int:
     return 0 if part.valid else valid_lines
 
 
+def is_valid(part: Part, survey: Survey, valid_lines: int) -> Callable[[Any], Any]:
+    """Return what tells of the number of a row of the training files, or of an array of them, whether it is held out.
+
+    Rows that are left out have no number. Of a pair, those that are held out are spread evenly; of a language, they are the
+    last ones.
+    """
+    if part.is_pair:
+        return partial(is_spread, chosen=held_out(part, valid_lines), total=survey.kept)
+    return partial(operator.le, survey.valid_start)
+
+
 def split_rows(part: Part, survey: Survey, valid_lines: int) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the rows of a part with their split: ``("train", (line,))`` or ``("valid", (line, line))``.
 
     Pairs with an empty side are left out. Blank lines of a language end documents, and stay.
     """
-    valid_lines = held_out(part, valid_lines)
+    held = is_valid(part, survey, valid_lines)
     for number, lines in enumerate(_kept_rows(part, part.train)):
-        is_valid = is_spread(number, valid_lines, survey.kept) if part.is_pair else number >= survey.valid_start
-        yield "valid" if is_valid else "train", lines
+        yield "valid" if held(number) else "train", lines
     for lines in _kept_rows(part, part.valid) if part.valid else ():
         yield "valid", lines
 
