@@ -7,7 +7,7 @@
 #
 #   --workers    number of workers on this machine (default: its GPUs; with --cpu among the arguments, 2)
 #   --nodes      number of machines; give this command on each (default: 1)
-#   --node-rank  number of this machine, from 0 (default: VECO_NODE_RANK or SLURM_NODEID of the environment, if set)
+#   --node-rank  number of this machine, from 0 (default: with several machines VECO_NODE_RANK or SLURM_NODEID, if set)
 #   --master     a host and a free port of machine 0 that all machines reach (default: VECO_MASTER of the environment)
 #
 # It ends with the exit code of the first worker that fails.
@@ -21,7 +21,7 @@ fail() {
     exit 1
 }
 
-workers="" nodes=1 node_rank=${VECO_NODE_RANK:-${SLURM_NODEID:-0}} master=${VECO_MASTER:-}
+workers="" nodes=1 node_rank="" master=${VECO_MASTER:-}
 while (($#)); do
     case $1 in
     --workers | --nodes | --node-rank | --master)
@@ -67,8 +67,11 @@ gpus=0
 [[ -n $cpu ]] || gpus=$(python -c 'import torch; print(torch.cuda.device_count())') ||
     fail "PyTorch cannot be imported: run scripts/setup.sh first"
 [[ -n $workers ]] || workers=$((cpu ? 2 : gpus))
+# A cluster numbers the machines of trainings that know nothing of each other, too.
+[[ -n $node_rank || $nodes == 1 ]] || node_rank=${VECO_NODE_RANK:-${SLURM_NODEID:-0}}
+node_rank=${node_rank:-0}
 for number in "$workers" "$nodes" "$node_rank"; do
-    [[ $number =~ ^[0-9]+$ ]] || fail "$number: --workers, --nodes and --node-rank are whole numbers"
+    [[ $number =~ ^(0|[1-9][0-9]*)$ ]] || fail "$number: --workers, --nodes and --node-rank are whole numbers"
 done
 [[ -n $cpu ]] || ((gpus > 0)) || fail "no GPU here: add --cpu to train on the processor"
 ((workers > 0)) || fail "--workers $workers: must be 1 or more"

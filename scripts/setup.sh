@@ -163,16 +163,18 @@ why_anew() {
     fi
 }
 
+is_up_to_date() {
+    [[ -f "$stamp" && ! -e "$unfinished" && "$(<"$stamp")" == "$(wanted_stamp)" ]] && "$venv/bin/python" -c "" 2>/dev/null
+}
+
 choose_python
-if [[ -f "$stamp" && ! -e "$unfinished" && "$(<"$stamp")" == "$(wanted_stamp)" ]] \
-    && "$venv/bin/python" -c "" 2>/dev/null; then
-    exit 0
-fi
+if is_up_to_date; then exit 0; fi
 
 # One at a time: two tests started together would install into one folder.
 if command -v flock >/dev/null; then
     exec 9>"$repository/.venv.lock"
     flock 9
+    if is_up_to_date; then exit 0; fi  # another has made it meanwhile
 fi
 
 if [[ -d "$venv" ]]; then

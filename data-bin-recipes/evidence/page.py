@@ -76,7 +76,8 @@ def beside_the_paper(runs: list[dict], found: Scores) -> list[str]:
     bleu = sizes[max(sizes)] if sizes else {}
     rows = []
     for arm, figures in PAPER.items():
-        understood = "; plugged in ".join(cell(xnli[key]) for plug in ("out", "in") if (key := f"{arm}.{plug}") in xnli)
+        plugs = [f"{words}{cell(xnli[key])}" for key, words in ((f"{arm}.out", ""), (f"{arm}.in", "plugged in ")) if key in xnli]
+        understood = "; ".join(plugs)
         if understood or arm in bleu:
             rows.append([ARMS[arm], understood, str(figures[0]), cell(bleu.get(arm, [])), str(figures[1])])
     return lines_of_table(["", "XNLI", "the paper's", "BLEU, en-de", "the paper's, IWSLT14"], rows)

@@ -129,7 +129,7 @@ def translation(out: Path, name: str) -> dict:
     grid = grid_of(finished(out), run.settings["arm"], run.settings["data"]) if run.settings.items() >= FIRST.items() else []
     return {
         "kind": "translation",
-        **{key: value for key, value in run.settings.items() if not key.isdigit()},
+        **run.settings,
         "updates": updates,
         "valid_loss": best,
         "sacrebleu": scores["sacrebleu"]["score"],
@@ -200,13 +200,13 @@ def main() -> None:
     if args.command == "ended":
         print("\n".join(ended(read_lines(args.file))))
         return
+    if args.name.startswith("cost/"):
+        line = cost(args.out, args.name.removeprefix("cost/"))
+    else:
+        line = (judged if "/" in args.name else translation)(args.out, args.name)
+    line |= {"set": args.set} if args.set != "captions" else {}
     args.file.parent.mkdir(parents=True, exist_ok=True)
     with open(args.file, "a", encoding="utf-8") as file:  # several processes may add lines
-        if args.name.startswith("cost/"):
-            line = cost(args.out, args.name.removeprefix("cost/"))
-        else:
-            line = (judged if "/" in args.name else translation)(args.out, args.name)
-        line |= {"set": args.set} if args.set != "captions" else {}
         file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 

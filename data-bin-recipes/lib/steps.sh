@@ -118,11 +118,11 @@ choose_out() {
     [[ -n ${OPTIONS[out]} ]] || ! trying || OUT+=.try
 }
 
-# require_number NAME...: end unless these options are whole numbers.
+# require_number NAME...: end unless these options are whole numbers. (Bash would read 010 as eight.)
 require_number() {
     local name
     for name; do
-        [[ ${OPTIONS[$name]} =~ ^[0-9]+$ ]] || die "--$name ${OPTIONS[$name]}: must be a whole number"
+        [[ ${OPTIONS[$name]} =~ ^(0|[1-9][0-9]*)$ ]] || die "--$name ${OPTIONS[$name]}: must be a whole number"
     done
 }
 
@@ -131,7 +131,7 @@ require_positive() {
     local name
     require_number "$@"
     for name; do
-        [[ ${OPTIONS[$name]} == *[1-9]* ]] || die "--$name ${OPTIONS[$name]}: must be 1 or more"
+        [[ ${OPTIONS[$name]} != 0 ]] || die "--$name ${OPTIONS[$name]}: must be 1 or more"
     done
 }
 

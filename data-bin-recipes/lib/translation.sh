@@ -22,7 +22,7 @@ about batch-tokens N "tokens of an update, over all workers"
 about max-tokens N "most tokens in a worker's batch"
 about save-every N "updates from one checkpoint to the next; the last ten are kept"
 about nodes N "number of machines; give the same command on each (see scripts/launch.sh --help)"
-about node-rank I "number of this machine, from 0"
+about node-rank I "number of this machine, from 0 (default: with several machines VECO_NODE_RANK or SLURM_NODEID, if set)"
 about master HOST:PORT "address of the first machine (see scripts/launch.sh --help)"
 about average N "translate with the mean of this many of the last checkpoints; 0: with the last one"
 about checkpoint FILE "translate with this file of the model's folder instead"
@@ -100,12 +100,17 @@ finetune_own() {
 finetune_options() {
     PROGRAM=fairseq-train
     parse_options out= pretrained= arm=veco layer-selection=last name= seed=1 max-tokens=4096 \
-        workers=0 nodes=1 node-rank="${VECO_NODE_RANK:-${SLURM_NODEID:-0}}" master="${VECO_MASTER:-}" try "$@"
+        workers=0 nodes=1 node-rank= master="${VECO_MASTER:-}" try "$@"
     in_try updates=40 warmup=10 lr=1e-3 batch-tokens=1000 max-tokens=1000 save-every=10 decoder-layers=all
     require_choice arm veco xlm random
     require_choice tie-self-attention yes no
-    require_number seed updates warmup save-every workers node-rank
     require_positive batch-tokens max-tokens nodes
+    # A cluster numbers the machines of trainings that know nothing of each other, too.
+    ((OPTIONS[nodes] == 1)) || : "${OPTIONS[node-rank]:=${VECO_NODE_RANK:-${SLURM_NODEID:-0}}}"
+    : "${OPTIONS[node-rank]:=0}"
+    require_number seed updates warmup save-every workers node-rank
+    ((OPTIONS[node-rank] < OPTIONS[nodes])) ||
+        die "--node-rank ${OPTIONS[node-rank]}: must be from 0 to $((OPTIONS[nodes] - 1)) (--nodes ${OPTIONS[nodes]})"
     begin
     require_pretrained
 }

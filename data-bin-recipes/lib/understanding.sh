@@ -183,7 +183,7 @@ require_seeds() {
 require_numbers() {
     local name
     for name; do
-        [[ ${OPTIONS[$name]} =~ ^[0-9]+(\ +[0-9]+)*$ ]] || die "--$name ${OPTIONS[$name]}: must be whole numbers"
+        [[ " ${OPTIONS[$name]}" =~ ^(\ +(0|[1-9][0-9]*))+$ ]] || die "--$name ${OPTIONS[$name]}: must be whole numbers"
     done
 }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
 
-NAME = re.compile(r"finetune\.(?P<model>.+)\.s(?P<seed>\d+)(?:\.checkpoint_\w+)?\.(?P<direction>[^.-]+-[^.-]+)\.json")
+NAME = re.compile(r"finetune\.(?P<model>.+)\.s(?P<seed>\d+)(?:\.(?P<checkpoint>checkpoint_\w+))?\.(?P<direction>[^.-]+-[^.-]+)\.json")
 
 Scores = dict[str, dict[str, list[float]]]  # direction -> model -> sacreBLEU of each seed
 
@@ -24,7 +24,10 @@ def read_scores(folder: Path) -> Scores:
     for path in sorted(folder.glob("*.json")):
         if name := NAME.fullmatch(path.name):
             score = json.loads(path.read_text(encoding="utf-8"))["sacrebleu"]["score"]
-            scores[name["direction"]][name["model"]].append(score)
+            model = name["model"]
+            if name["checkpoint"] != "checkpoint_last":  # another model, of the same training
+                model += f", {name['checkpoint'] or 'mean'}"
+            scores[name["direction"]][model].append(score)
     if not scores:
         raise UserError(f"{folder}: no scores: run evaluate.sh first")
     return scores

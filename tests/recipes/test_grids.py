@@ -66,11 +66,11 @@ def test_table_of_directions(tmp_path, run):
     (scores / "finetune.veco.s1.json").write_text("{}")  # of another recipe
     table = "data-bin-recipes/many-to-many/table.py"
     assert run(table, tmp_path, "--zero-shot", "de-fr fr-de").stdout.splitlines() == [
-        "| direction | en-de | mlm | veco |",
-        "| --- | --- | --- | --- |",
-        "| de-en |  |  | 25.2 |",
-        "| en-de | 30.0 | 0.0 | 20.5 |",
-        "| de-fr, zero-shot |  |  | 8.0 |",
+        "| direction | en-de | mlm, mean | veco | veco, checkpoint_1_100 | veco, mean |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| de-en |  |  |  | 25.2 |  |",
+        "| en-de | 30.0 | 0.0 | 20.5 |  |  |",
+        "| de-fr, zero-shot |  |  |  |  | 8.0 |",
     ]
     assert "no scores: run evaluate.sh first" in error_line(run(table, tmp_path / "none"))
 

@@ -16,6 +16,8 @@ POSITIVE = "must be 1 or more"
 BAD = [
     *((FINETUNE, f"--{name} x", WHOLE) for name in ("seed", "updates", "warmup", "save-every", "workers", "node-rank")),
     *((FINETUNE, f"--{name} 0", POSITIVE) for name in ("batch-tokens", "max-tokens", "nodes")),
+    (FINETUNE, "--seed 08", WHOLE), (FINETUNE, "--nodes 010", WHOLE), (EVALUATE, "--average 08", WHOLE),  # in bash octal
+    (FINETUNE, "--node-rank 1", "must be from 0 to 0 (--nodes 1)"),
     (FINETUNE, "--tie-self-attention maybe", "must be one of: yes no"),
     (FINETUNE, "--arm nmt", "must be one of: veco xlm random"),
     *((OWN, f"--{name} x", WHOLE) for name in ("seed", "updates", "warmup", "save-every")),
@@ -48,13 +50,14 @@ def test_back_translation_needs_a_text(tmp_path):
 
 
 def test_a_machine_has_its_number_from_the_environment(tmp_path):
-    """... the recipe's own variable before that of the cluster."""
+    """... the recipe's own variable before that of the cluster, and only where there are several."""
     environments = ("", "SLURM_NODEID=2", "VECO_NODE_RANK=1 SLURM_NODEID=2 VECO_MASTER=a:1")
     calls = "".join(
-        f'({given or ":"}; {FINETUNE} --; echo "${{OPTIONS[node-rank]}} ${{OPTIONS[master]}}")\n' for given in environments
-    )
+        f'({given or ":"}; {FINETUNE} -- --nodes {nodes}; echo "${{OPTIONS[node-rank]}} ${{OPTIONS[master]}}")\n'
+        for nodes in (3, 1) for given in environments
+    )  # fmt: skip
     result = sourced(tmp_path, f"unset SLURM_NODEID; require_pretrained() {{ :; }}\n{calls}")
-    assert result.stdout == "0 \n2 \n1 a:1\n", result.stderr
+    assert result.stdout == "0 \n2 \n1 a:1\n" + "0 \n0 \n0 a:1\n", result.stderr
 
 
 def test_a_machine_without_gpus(tmp_path):

@@ -57,6 +57,7 @@ def launch(tmp_path):
      24, "data {}"),
     ("GPUS=8 VECO_NODE_RANK=1 VECO_MASTER=there:9 SLURM_NODEID=0 --nodes 2 data",
      "--nnodes 2 --node_rank 1 --master_addr there --master_port 9 --nproc_per_node 8", 16, "data {}"),
+    ("SLURM_NODEID=3 VECO_NODE_RANK=2 data --cpu", "--standalone --nproc_per_node 2", 2, "data --cpu {} --distributed-backend gloo"),
     ("GPUS=8 SLURM_NODEID=1 VECO_MASTER=there:9 --nodes 2 data",
      "--nnodes 2 --node_rank 1 --master_addr there --master_port 9 --nproc_per_node 8", 16, "data {}"),
 ])  # fmt: skip
@@ -81,6 +82,8 @@ def test_threads_patience_and_exit_code_are_the_users(launch):
     ("--nodes 2 --master here:x data --cpu", "--master HOST:PORT is needed with --nodes 2"),
     ("--nodes 2 --master :12 data --cpu", "--master HOST:PORT is needed with --nodes 2"),
     ("--node-rank -1 data --cpu", "-1: --workers, --nodes and --node-rank are whole numbers"),
+    ("--node-rank 1 data --cpu", "--node-rank 1: must be from 0 to 0 (--nodes 1)"),
+    ("--workers 08 data --cpu", "08: --workers, --nodes and --node-rank are whole numbers"),  # in bash octal
     ("--nodes 1x data --cpu", "1x: --workers, --nodes and --node-rank are whole numbers"),
     ("torchrun data --cpu", "torchrun: give only the arguments of fairseq-train"),
     ("data --cpu --device-id 1", "--device-id: this command sets fairseq's distributed options"),

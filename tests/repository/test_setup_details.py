@@ -83,3 +83,17 @@ def test_a_set_up_waits_for_another_one(sandbox):  # noqa: F811
         started = time.monotonic()
         assert sandbox.run().returncode == 0
         assert time.monotonic() - started > 1 and sandbox.venv.is_dir()
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="there is no flock to wait with")
+def test_what_another_one_has_made_meanwhile_is_not_installed_again(sandbox):  # noqa: F811
+    """A program may run in it already."""
+    sandbox.compiler()
+    assert sandbox.run().returncode == 0
+    stamp, installed = sandbox.venv / "veco-setup.stamp", len(sandbox.calls())
+    made = stamp.rename(sandbox.repository / "made")
+    command = f"echo held; sleep 1; mv '{made}' '{stamp}'"
+    with subprocess.Popen(["flock", sandbox.repository / ".venv.lock", "-c", command], stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        result = sandbox.run()
+    assert result.returncode == 0 and result.stdout == "" and installed > 0 == len(sandbox.calls())

@@ -43,8 +43,8 @@ def main(args: argparse.Namespace) -> None:
         folders = [path for path in paths if path.is_dir()]
         if folders:
             raise UserError(f"{folders[0]}: is a folder: say which of its checkpoints, with --num-update-checkpoints N")
-    elif len(paths) > 1 or count < 1:
-        raise UserError("--num-update-checkpoints and --num-epoch-checkpoints take one folder, and at least 1")
+    elif len(paths) > 1:
+        raise UserError("--num-update-checkpoints and --num-epoch-checkpoints: take one folder")
     else:
         name = UPDATE if args.num_update_checkpoints else EPOCH
         paths = last_checkpoints(paths[0], count, name, args.checkpoint_upper_bound)
