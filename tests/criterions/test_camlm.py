@@ -100,6 +100,10 @@ def test_loss_equals_one_worked_out_by_hand(make_task, make_model, objective):
         loss, sample_size, log = task.valid_step(sample, model, criterion)
     assert sample_size == masked
     assert math.isclose(float(loss), sum(terms.values()), rel_tol=1e-5)
+    # Workers add up their logs, so that a term that a worker lacks has numbers of the same kind.
+    assert {
+        term: [torch.is_tensor(log[f"{term}_{part}"]) for part in ("nll", "correct", "count")] for term in criterion.terms
+    } == (dict.fromkeys(criterion.terms, [True, True, False]))
     for term, expected in terms.items():
         assert math.isclose(float(log[f"{term}_nll"]), expected, rel_tol=1e-5, abs_tol=1e-6), term
         assert (log[f"{term}_count"] > 0) == (expected > 0)

@@ -58,6 +58,26 @@ def test_figures_are_rounded_for_the_log():
                       "bitext_pairs": 3.3, "mono_share": 0.143, "bitext_share": 0.857}  # fmt: skip
 
 
+def test_the_log_has_a_kind_of_figure_after_the_other():
+    """Losses, then perplexities, then accuracies, and what batches are made of at the end."""
+    terms = ("bitext_h", "mono_h", "mono_s")
+    log = {f"{term}_{part}": value for term in terms for part, value in (("nll", 1.0), ("correct", 1), ("count", 2))}
+    values = told(KnnCamlmCriterion, [{**log, "mono_tokens": 1, "bitext_tokens": 2, "ntokens": 3}])
+    of_terms = [f"{term}_{figure}" for figure in ("loss", "ppl", "acc") for term in terms]
+    assert list(values) == ["loss", *of_terms, "mono_pairs", "bitext_pairs", "mono_share", "bitext_share"]
+
+
+def test_sampling_without_a_target_has_no_age():
+    """A batch can have no hidden token."""
+    assert (
+        told(
+            KnnCamlmCriterion,
+            [{"knn_batches": 1, **{f"knn_{name}": 0 for name in ("targets", "vocabulary", "looked_up", "age", "ms")}}],
+        )["knn_age"]
+        == 0
+    )
+
+
 def test_precision_is_over_what_is_called_replaced_and_recall_over_what_is():
     updates = []
     for count, replaced, called, hits in ((11, 3, 5, 2), (10, 8, 1, 1), (40, 2, 5, 0)):

@@ -66,6 +66,18 @@ def test_a_product_that_bf16_rounds_three_times_is_not_overlooked(place):
         assert nearest(torch.arange(8), embeddings(table), 1).tolist() == [[place]] * 8
 
 
+@pytest.mark.parametrize("count", [1, 4, 9, 19, 20, 21])
+def test_a_table_of_few_tokens_has_too_few_candidates_and_is_not_rounded(count):
+    """Four times as many candidates as neighbours would be all of 20 tokens."""
+    torch.manual_seed(2)
+    table = torch.randn(count, 6)
+    wanted = min(5, count)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = nearest(torch.arange(count), embeddings(table), wanted)
+    exact = (table.double() @ table.double().t()).topk(wanted).indices
+    assert torch.equal(found.long().sort()[0], exact.sort()[0])
+
+
 @pytest.mark.parametrize("tokens", [1, 4, 11])
 def test_workers_share_the_rows(monkeypatch, tokens):
     """Each of three makes its part of them, the last one less or nothing, and all get the whole."""

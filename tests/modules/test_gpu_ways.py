@@ -12,6 +12,8 @@ from veco_fairseq.modules import masked_loss as module
 from veco_fairseq.modules.device import as_on_a_gpu, on_cpu
 from veco_fairseq.modules.embedding import look_up
 from veco_fairseq.modules.masked_loss import masked_loss, rows_a_chunk
+from veco_fairseq.modules.nearest import ROWS_A_BLOCK
+from veco_fairseq.modules.token_sampler import PROBABILITIES_A_PART
 
 
 def test_a_gpu_is_pretended_within_the_block_alone():
@@ -36,6 +38,13 @@ def test_a_gpu_is_pretended_within_the_block_alone():
 ])  # fmt: skip
 def test_rows_of_a_chunk_by_hand(rows, dtype, for_cpu, expected):
     assert rows_a_chunk(rows, 250_002, dtype, for_cpu=for_cpu) == expected
+
+
+@pytest.mark.parametrize("parts", [PROBABILITIES_A_PART, {name: 1024 * rows for name, rows in ROWS_A_BLOCK.items()}])
+def test_what_is_computed_at_a_time_fits_in_memory_and_is_worth_a_call(parts):
+    """Numbers of four bytes: on a CPU from 4 to 16 MiB, on a GPU 16 times as many or more, and never a GiB."""
+    assert set(parts) == {"cpu", "cuda"}
+    assert 2**20 <= parts["cpu"] <= 2**22 and 16 * parts["cpu"] <= parts["cuda"] <= 2**28
 
 
 def test_a_chunk_has_a_row_however_many_tokens_there_are():

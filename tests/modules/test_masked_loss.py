@@ -153,6 +153,17 @@ def test_backward_twice_gives_the_same():
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(first, second, strict=True))
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_few_rows(rows):
+    """... whose gradients are made beforehand, as those of many."""
+    parameters, gold = problem()
+    found = []
+    for function in (masked_loss, plain):
+        nll, _ = function(parameters[0][:rows], *parameters[1:], gold[:rows])
+        found.append(torch.autograd.grad(2.5 * nll.sum(), parameters))
+    assert all(torch.allclose(*pair, rtol=1e-4, atol=1e-5) for pair in zip(*found, strict=True)) and found[0][0][rows - 1].any()
+
+
 def test_without_a_row():
     parameters, gold = problem()
     nll, correct = masked_loss(parameters[0][:0], *parameters[1:], gold[:0])

@@ -16,7 +16,9 @@ POSITIVE = "must be 1 or more"
 BAD = [
     *((FINETUNE, f"--{name} x", WHOLE) for name in ("seed", "updates", "warmup", "save-every", "workers", "node-rank")),
     *((FINETUNE, f"--{name} 0", POSITIVE) for name in ("batch-tokens", "max-tokens", "nodes")),
-    (FINETUNE, "--seed 08", WHOLE), (FINETUNE, "--nodes 010", WHOLE), (EVALUATE, "--average 08", WHOLE),  # in bash octal
+    (FINETUNE, "--seed 08", WHOLE),
+    (FINETUNE, "--nodes 010", WHOLE),
+    (EVALUATE, "--average 08", WHOLE),  # in bash octal
     (FINETUNE, "--node-rank 1", "must be from 0 to 0 (--nodes 1)"),
     (FINETUNE, "--tie-self-attention maybe", "must be one of: yes no"),
     (FINETUNE, "--arm nmt", "must be one of: veco xlm random"),
