@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 SETTINGS = """[run]
@@ -105,6 +105,12 @@ def folders(notes: Path) -> list[Path]:
     return sorted(path.parent for path in notes.glob("*/measured.json"))
 
 
+def in_context(context: str, names: Collection[str]) -> set[str]:
+    """The tests, of these names, that coverage wrote into a context: one, or two with a bar between, which names can have."""
+    bars = [place for place, letter in enumerate(context) if letter == "|"]
+    return {name for bar in (len(context), *bars) for name in (context[:bar], context[bar + 1 :]) if name in names}
+
+
 class Reach:
     """What :func:`measure` found.
 
@@ -129,6 +135,15 @@ class Reach:
         """A measurement, without the test files that are known already; code may have moved within its file since."""
         import coverage
 
+        of_folder: dict[str, float] = {}
+        for path in folder.glob("seconds.*"):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                test, seconds, outcome = json.loads(line)
+                if test.split("::")[0] not in known:
+                    of_folder[test] = seconds
+                    if outcome == "failed":
+                        self.failed.add(test)
+        self.seconds.update(of_folder)
         data = coverage.CoverageData(basename=str(folder / "lines"))
         data.read()
         for path in data.measured_files():
@@ -138,16 +153,9 @@ class Reach:
                 continue
             moved = lines_before(*(path.read_text(encoding="utf-8").splitlines() for path in (then, now)))
             for line, contexts in data.contexts_by_lineno(path).items():
-                names = {name for context in contexts for name in context.split("|") if name}
+                names = set().union(*(in_context(context, of_folder) for context in contexts))
                 for here in moved[line]:
-                    self.tests[file][here].update(name for name in names if name.split("::")[0] not in known)
-        for path in folder.glob("seconds.*"):
-            for line in path.read_text(encoding="utf-8").splitlines():
-                test, seconds, outcome = json.loads(line)
-                if test.split("::")[0] not in known:
-                    self.seconds[test] = seconds
-                    if outcome == "failed":
-                        self.failed.add(test)
+                    self.tests[file][here].update(names)
 
     def of(self, file: str, lines: Iterable[int]) -> set[str]:
         """The tests that run any of these lines.

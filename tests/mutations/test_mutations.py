@@ -5,7 +5,7 @@
 import warnings
 
 from mutations import AREAS, REPOSITORY, Change, by_hand
-from mutations.reach import Reach, at_import, lines_before, whole_statements
+from mutations.reach import Reach, at_import, lines_before, in_context, whole_statements
 from mutations.report import table
 from mutations.running import in_order
 
@@ -16,6 +16,13 @@ def test_lines_are_followed_to_where_they_stand_now():
     assert lines_before(old, ["a", "x", "c", "d"]) == {1: [1], 2: [2], 3: [3], 4: [4]}
     assert lines_before(old, ["a", "b", "n", "c", "d"]) == {1: [1], 2: [2, 3], 3: [3, 4], 4: [5]}  # put in between b and c
     assert lines_before(old, ["a", "d"])[4] == [2] and lines_before(old, ["a", "d"])[2] == []
+
+
+def test_a_bar_stands_between_two_tests_or_in_a_name():
+    names = {"a.py::one[x|y]", "a.py::two", "b.py::three[|]"}
+    assert in_context("a.py::two|a.py::one[x|y]", names) == {"a.py::two", "a.py::one[x|y]"}
+    assert in_context("b.py::three[|]", names) == in_context("|b.py::three[|]", names) == {"b.py::three[|]"}
+    assert in_context("", names) == in_context("|", names) == in_context("a.py::skipped", names) == set()
 
 
 def test_quick_tests_are_run_first_and_those_of_a_file_together():
