@@ -13,7 +13,9 @@ from pathlib import Path
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
 
-NAME = re.compile(r"finetune\.(?P<model>.+)\.s(?P<seed>\d+)(?:\.(?P<checkpoint>checkpoint_\w+))?\.(?P<direction>[^.-]+-[^.-]+)\.json")
+NAME = re.compile(
+    r"finetune\.(?P<model>.+)\.s(?P<seed>\d+)(?:\.(?P<checkpoint>checkpoint_\w+))?\.(?P<direction>[^.-]+-[^.-]+)\.json"
+)
 
 Scores = dict[str, dict[str, list[float]]]  # direction -> model -> sacreBLEU of each seed
 

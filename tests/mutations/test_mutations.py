@@ -5,7 +5,7 @@
 import warnings
 
 from mutations import AREAS, REPOSITORY, Change, by_hand
-from mutations.reach import Reach, at_import, lines_before, in_context, whole_statements
+from mutations.reach import Reach, at_import, in_context, lines_before, whole_statements
 from mutations.report import table
 from mutations.running import in_order
 
