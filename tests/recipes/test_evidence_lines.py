@@ -51,6 +51,13 @@ RUNS = (
 )
 
 
+def test_a_line_that_cannot_be_made_leaves_no_empty_file(tmp_path, monkeypatch):
+    """... which compare.sh would take for results."""
+    with pytest.raises((UserError, OSError)):
+        called(results, monkeypatch, tmp_path, "record", RUNS[0], tmp_path / "new/results.jsonl")
+    assert not (tmp_path / "new/results.jsonl").exists()
+
+
 def test_the_first_seeds_run_has_the_grid_and_the_others_have_none(tmp_path):
     finetuned(tmp_path, RUNS[0], 5.0, 4.5, 4.5, speeds=(70.5, 81.25))
     finetuned(tmp_path, RUNS[2], 5.0, 3.5)

@@ -91,6 +91,8 @@ def test_cost_depth_and_the_papers_figures(runs):
         "| VECO | 4,000, 4.9e+14 | 120 | 300 | 10 |",
     ]
     assert page.beside_the_paper(runs, found)[2:] == ["| VECO | 48.0 (1); plugged in 51.0 (1) | 67.7 | 40.5 (1) | 36.0 |"]
+    without = [run for run in runs if run.get("plug") != "out"]
+    assert page.beside_the_paper(without, {})[2:] == ["| VECO | plugged in 51.0 (1) | 67.7 |  | 36.0 |"]
     unknown = [
         translated("deep-first-1", "en-de.2000", 1, 1, 3.0, sentences_per_second=None),
         translated("deep-all-6", "en-de.2000", 1, 1, 9.0),
