@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 from conftest import write_tokens
+from omegaconf import OmegaConf
 from support.pretraining import iterator
 
+from veco_fairseq.criterions.knn import KnnCamlmCriterionConfig
 from veco_fairseq.data.dataset import SampleIndex
 from veco_fairseq.data.plan import EXAMPLE
 from veco_fairseq.errors import UserError
@@ -88,3 +90,12 @@ def test_the_first_worker_alone_copies_the_vocabulary(tmp_path, monkeypatch):
         base.VecoTask.begin_epoch(task, 1, None)
         assert (saved / "dict.txt").read_text() == expected
     assert [path.name for path in saved.iterdir()] == ["dict.txt"]  # and no SentencePiece model, of which there is none
+
+
+def test_the_log_tells_what_its_loss_is_where_a_training_begins(make_task, caplog):
+    """... and not where a checkpoint is read for its figures."""
+    task = make_task()
+    for from_checkpoint, told in ((True, 0), (False, 1)):
+        with caplog.at_level("INFO"):
+            task.build_criterion(OmegaConf.structured(KnnCamlmCriterionConfig(_name="camlm")), from_checkpoint)
+        assert caplog.text.count("loss in this log is ") == told
