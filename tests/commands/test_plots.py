@@ -85,6 +85,8 @@ def test_plot_scores(tmp_path, run, drawn):
     (axes,) = drawn("scripts/plot_scores.py", f"a/b={score}", "--metric", "tokenised_bleu", "--output", tmp_path / "bars.png")
     assert [bar.get_height() for bar in axes.containers[0]] == [29.0] and "okenised" in axes.get_ylabel()
     assert axes.get_title() == "Test sets"
+    (axes,) = drawn("scripts/plot_scores.py", f"a/b={score}", "--title", "WMT", "--output", tmp_path / "bars.png")
+    assert axes.get_title() == "WMT"
     score.write_text(json.dumps({"sacrebleu": {"score": 30.0}}))
     for value in (-1, 100.5, "much", None):
         first.write_text(json.dumps({"sacrebleu": {"score": value}}))
@@ -114,6 +116,7 @@ def test_accuracies_by_layer(tmp_path, run, drawn):
         and axes.get_ylabel() == "accuracy, mean of both directions (%)"
     )
     assert (tmp_path / "layers.png").exists()
+    assert drawn(*command, "--pair", "de", "--title", "By layer")[0].get_title() == "By layer"
     file.write_text('{"accuracy": {"mean": {"last": [0.1, 0.2]}}}')
     assert "is not a file of veco retrieve tatoeba --json" in error_line(run(*command))
 

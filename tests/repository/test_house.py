@@ -3,6 +3,7 @@
 """The rooms of the package: imports go down only, no module is too long, and commands load nothing heavy in vain."""
 
 import ast
+import re
 import subprocess
 from pathlib import Path
 
@@ -79,3 +80,15 @@ def test_no_two_files_of_tests_have_the_same_name():
     """pytest would import the first for both."""
     names = [path.name for path in (REPOSITORY / "tests").rglob("test_*.py")]
     assert sorted(names) == sorted(set(names))
+
+
+def test_what_registers_itself_is_imported_by_the_plug_in():
+    """Otherwise fairseq-train would know it only where another module happens to import it."""
+    registering = {
+        ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
+        for path in PACKAGE.rglob("*.py")
+        if re.search(r"^@register_", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    code = ast.parse((PACKAGE / "plugin.py").read_text(encoding="utf-8"))
+    imported = {alias.name for node in code.body if isinstance(node, ast.Import) for alias in node.names}
+    assert registering == {name for name in imported if name.startswith("veco_fairseq.")} and len(registering) == 12

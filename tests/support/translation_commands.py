@@ -54,6 +54,7 @@ TRANSLATION = {
             "--temperature 0.4": {"Translator.search.temperature": 0.4},
             "--seed 7": {"Translator.seed": 7},
             "--constraints ordered": {"Translator.search.constraints": "ordered", "read_requests.constraints": True},
+            "--constraints unordered": {"Translator.search.constraints": "unordered", "read_requests.constraints": True},
             "--prefixes": {"read_requests.prefixes": True, "read_requests.constraints": False},
             "--alignment": {"in_lines.alignment": True, "in_lines.nbest": False},
             "--beam 2 --nbest 2": {"in_lines.nbest": True, "in_lines.alignment": False},
