@@ -5,6 +5,7 @@
 import argparse
 import importlib
 import inspect
+import math
 from dataclasses import fields
 from functools import reduce
 
@@ -13,6 +14,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from malformed.options import parser_of
 from support.command_table import COMMANDS, ELSEWHERE, PACKAGE
 
+from veco_fairseq.arguments import Number
 from veco_fairseq.criterions.knn import KnnCamlmCriterionConfig
 from veco_fairseq.criterions.replaced_token import ReplacedTokenCriterionConfig
 from veco_fairseq.tasks.camlm_options import CamlmTaskConfig
@@ -86,6 +88,30 @@ def test_a_command_has_the_documented_defaults(command):
         f"{option} {value}" for option, value in given.items() if value not in (None, argparse.SUPPRESS) and value is not False
     )
     assert shown == DEFAULTS[command]
+
+
+MOST = 2**31 - 1
+# Kind, least and greatest value (above: not itself), and the options of commands that take them.
+BORDERS = [
+    (int, 1, 1024, "workers"), (int, 1, 10_000, "beam iterations"), (int, 1, 1_000_000, "sample-updates"), (int, 0, 1_000_000, "bootstrap"),
+    (int, 1, MOST, "min-length max-length keep size step largest lines vocab-size vocab-lines nbest sampling-topk batch-size batch-tokens "
+     "buffer-size num-update-checkpoints num-epoch-checkpoints max-tokens neighbours encoder-layers embed-dim generator-layers"),
+    (int, 0, MOST, "valid-lines seed max-len-b checkpoint-upper-bound gpus layer examples"), (int, -MOST, MOST, "layer"),
+    (float, 1, math.inf, "max-ratio"), (float, 0, math.inf, "language-margin max-len-a"), (float, 0, 10, "alpha beta"),
+    (float, 0, 1, "sampling-topp"), (float, -100, 100, "lenpen"), (float, -math.inf, math.inf, "threshold"),
+    (float, "above 0", 1, "character-coverage"), (float, "above 0", math.inf, "temperature regularisation"),
+]  # fmt: skip
+
+
+def test_the_borders_of_every_number():
+    found = set()
+    for command in [*COMMANDS, "inspect_data.py"]:
+        for action in parser_of((f"scripts/{command.split()[0]}", *command.split()[1:]))._actions:
+            if isinstance(number := action.type, Number):
+                assert number.below is None and (number.above is None or number.least == -math.inf)
+                least = number.least if number.above is None else f"above {number.above:g}"
+                found.add((number.kind, least, number.most, action.option_strings[0].removeprefix("--")))
+    assert found == {(*border, name) for *border, names in BORDERS for name in names.split()}
 
 
 def test_no_command_is_missing():

@@ -10,6 +10,7 @@ import pytest
 import torch
 from conftest import error_line, lines_of, save_with_vocabulary
 
+from veco_fairseq.commands.plot_curves import with_unit
 from veco_fairseq.commands.plot_scores import read_score
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference.pretrained import load_pretrained
@@ -55,6 +56,14 @@ def test_of_a_part_that_was_trained_again_the_curve_has_the_later_values_in_orde
     log.write_text("\n".join([*SIMPLE, *RESUMED]) + "\n")
     assert read_curve(log, "loss") == [(30, 5.75), (40, 5.25)]
     assert read_curve(log, "loss", training=True) == [(20, 11.9), (30, 9.5), (40, 8.25)]
+
+
+@pytest.mark.parametrize("metric, label", [
+    ("loss", "loss (bits)"), ("bitext_s_loss", "bitext_s_loss (bits)"), ("mono_h_ppl", "mono_h_ppl (perplexity)"),
+    ("bitext_h_acc", "bitext_h_acc (share that is right)"), ("en_score", "en_score (%)"), ("lr", "lr"), ("loss_scale", "loss_scale"),
+])  # fmt: skip
+def test_a_metric_has_its_unit(metric, label):
+    assert with_unit(metric) == label
 
 
 def test_bars(tmp_path, monkeypatch):

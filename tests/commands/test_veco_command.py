@@ -9,6 +9,7 @@ import pytest
 from conftest import REPOSITORY
 
 from veco_fairseq import __main__ as veco
+from veco_fairseq import commands
 from veco_fairseq.commands import GROUPS, MODULES, parser, start
 
 NAMES = [name for commands in GROUPS.values() for name in commands]
@@ -39,6 +40,14 @@ def test_every_module_is_a_command_and_every_script_a_shim():
     started = {path.read_text().rsplit('start("', 1)[1].split('"')[0] for path in shims}
     assert started == set(NAMES) and len(shims) == len(NAMES)
     assert all(len(path.read_text().splitlines()) == 9 for path in shims)
+
+
+def test_known_warnings_are_quiet_before_a_command_loads_anything(monkeypatch):
+    called = []
+    monkeypatch.setattr(commands, "quiet_known_warnings", lambda: called.append("quiet"))
+    monkeypatch.setattr(commands, "run", lambda main: called.append("run"))
+    commands.start("score")
+    assert called == ["quiet", "run"]
 
 
 def test_the_overview_names_every_command_once(capsys, monkeypatch):

@@ -2,10 +2,13 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Calls in processes: their order, what is read ahead, errors, and a process that is killed."""
 
+import signal
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from support.doubling import make_times_two
@@ -25,6 +28,18 @@ def test_processes_give_their_results_in_order():
         list(parallel.in_processes(make_times_two, range(45, 60), 2))
     with pytest.raises(UserError, match="a process was killed, perhaps for memory: try fewer --workers"):
         list(parallel.in_processes(make_times_two, [1, 2, -1, 3], 2))
+
+
+def test_a_worker_leaves_ctrl_c_to_its_parent_and_ends_with_it(monkeypatch):
+    """Otherwise each would print a traceback of its own, or go on alone."""
+    gone, ended, called = threading.Event(), threading.Event(), []
+    monkeypatch.setattr(parallel.multiprocessing, "parent_process", lambda: SimpleNamespace(join=gone.wait))
+    monkeypatch.setattr(parallel.os, "_exit", lambda code: called.append(("exit", code)) or ended.set())
+    monkeypatch.setattr(parallel.signal, "signal", lambda *what: called.append(what))
+    parallel._end_with_the_parent(lambda *arguments: called.append(arguments), "a", 2)
+    assert called == [(signal.SIGINT, signal.SIG_IGN), ("a", 2)]
+    gone.set()
+    assert ended.wait(10) and called[2:] == [("exit", 1)]
 
 
 @pytest.fixture
