@@ -137,6 +137,16 @@ def test_other_options_make_again_what_depends_on_them(options, inputs, change, 
     assert list(inputs(options)) == ["aa", "union"]
 
 
+def test_a_language_tells_what_was_made_of_how_much_text_and_how_long_it_took(options, monkeypatch):
+    """<unk>, a space and two letters are the least; the clock goes on by 90 seconds."""
+    (options.output / "languages").mkdir(parents=True)
+    times = iter((1000.0, 1090.0))
+    monkeypatch.setattr(vocap.time, "time", lambda: next(times))
+    options.corpora["aa"][0].write_text("ab ba\n" * 2 + "bb ab aab\n" * 2)
+    report = vocap._make_language(replace(options, largest=6, step=1, every_size=True), "aa")
+    assert report == {"vocabularies": 3, "least": 4, "most": 6, "instances": 4, "seconds": 90.0}
+
+
 def test_a_failure_names_its_language(options):
     options.corpora["aa"][0].write_text("abc\n")
     with pytest.raises(UserError, match="^aa: --largest 2: is below the number of the text's characters"):
