@@ -4,11 +4,14 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 from support.modules import load_script
+from support.sourced import sourced
 
 from recipes import RECIPES
 from veco_fairseq.errors import UserError
@@ -87,3 +90,83 @@ def test_the_settings_come_from_the_line_with_the_grid(tmp_path):
     ):
         with pytest.raises(UserError, match=f"{arm}, {data}: no fine-tuning to choose from has ended"):
             results.preferred(tmp_path, arm, data, given)
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory):
+    """Each job of the comparisons: its name -> the jobs that it needs, and its command."""
+    out = tmp_path_factory.mktemp("planned")
+    show = 'printf "%s\\t%s\\t%s\\n" "$name" "${NEEDS[$name]}" "${COMMANDS[$name]}"'
+    script = f"trap 'for name in \"${{NAMES[@]}}\"; do {show}; done >{out}/jobs' EXIT; source {RECIPES}/evidence/compare.sh"
+    arguments = [RECIPES / "evidence/compare.sh", "--out", out, "--local", out, "--results", "RESULTS", "--list"]
+    environment = {**os.environ, "VECO_SKIP_SETUP": "1"}
+    subprocess.run(["bash", "-c", script, *arguments], env=environment, check=True, stdout=subprocess.DEVNULL)
+    rows = (line.split("\t") for line in (out / "jobs").read_text().splitlines())
+    return {name: (needs.split(), command.strip().replace(str(out), "LOCAL")) for name, needs, command in rows}
+
+
+def commands_of(planned, kind):
+    """The commands of a kind of job, by what stands in their names after the kind."""
+    of_kind = re.compile(rf"(bible\.)?{kind}\.(.+)")
+    return {
+        (found[1] or "", found[2]): (needs, command)
+        for name, (needs, command) in planned.items()
+        if (found := of_kind.fullmatch(name))
+    }
+
+
+def test_every_fine_tuning_is_the_one_that_its_name_says(planned):
+    trained, scored = commands_of(planned, "finetune"), commands_of(planned, "evaluate")
+    assert set(trained) == set(scored)
+    for (texts, name), (needs, command) in trained.items():
+        arm, pretraining, data, seed = re.fullmatch(r"(.+)\.p(\d)\.([a-z-]+\.\d+)\.s(\d)", name).groups()
+        words = f"{'--set bible ' if texts else ''}--arm {arm} --data {data} --pretraining {pretraining} --seed {seed} --results RESULTS"
+        assert command == f"finetune.sh {words}"
+        assert scored[texts, name] == ([f"{texts}finetune.{name}"], f"evaluate.sh {words}")
+        origin = "deep" if arm.startswith("deep-") else arm
+        assert needs[-1] == f"{texts}prepare" if arm == "random" else f"{texts}train.{origin}.s{pretraining}"
+
+
+def test_every_pre_training_is_the_one_that_its_name_says(planned):
+    for (texts, name), (needs, command) in commands_of(planned, "train").items():
+        arm, seed = name.rsplit(".s", 1)
+        assert (needs, command) == (
+            [f"{texts}prepare"], f"train.sh {'--set bible ' if texts else ''}--arm {arm} --seed {seed}",
+        )  # fmt: skip
+
+
+def test_understanding_costs_and_pictures_are_those_that_their_names_say(planned):
+    for (_, name), (needs, command) in commands_of(planned, "understand").items():
+        task, arm, plug, pretraining, seed = re.fullmatch(r"(\w+)\.(.+)\.(in|out)\.p(\d)\.s(\d)", name).groups()
+        words = f"--task {task} --arm {arm} --plug {plug} --pretraining {pretraining} --seed {seed} --results RESULTS"
+        assert command == f"understand.sh {words}"
+        assert needs == ["prepare" if arm == "random" else f"train.{arm}.s{pretraining}", "prepare_understanding"]
+    for kind, options in (("cost", " --results RESULTS"), ("attention", "")):
+        for (_, name), (needs, command) in commands_of(planned, kind).items():
+            arm = name.removesuffix(".s1")
+            assert (needs, command) == ([f"train.{arm}.s1"], f"{kind}.sh --arm {arm}{options}")
+    of_texts = {"prepare": "prepare.sh", "prepare_understanding": "prepare_understanding.sh", "bible.prepare": "prepare_bible.sh"}
+    for name, script in of_texts.items():
+        assert planned[name] == ([], f"{script} --local LOCAL")
+
+
+def test_as_many_seeds_and_sizes_as_the_settings_say(planned):
+    """8 sizes; 3 seeds of fine-tuning, and for the 4 arms that are pre-trained 2 more of pre-training with 2 sizes."""
+    counts = Counter()
+    for texts, name in commands_of(planned, "finetune"):
+        counts[texts, *re.fullmatch(r".+\.p(\d)\..+\.s(\d)", name).groups()] += 1
+    assert counts == {
+        ("", "1", "1"): 5 * 8 + 5 * 2 + 6 + 12, ("", "1", "2"): 5 * 8 + 12, ("", "1", "3"): 5 * 8 + 12,  # arms, ablations, depths
+        ("", "2", "1"): 4 * 2 + 7, ("", "3", "1"): 4 * 2, **{("bible.", "1", seed): 4 * 4 for seed in "123"},
+    }  # fmt: skip
+    judged = Counter(
+        re.fullmatch(r"(?:\w+)\.(.+)\.(?:in|out)\.(.+)", name).groups() for _, name in commands_of(planned, "understand")
+    )
+    assert [judged["veco", f"p{seed}.s1"] for seed in (1, 2, 3)] == [7, 7, 7] and judged["random", "p1.s3"] == 3
+    assert judged["xlme", "p1.s1"] == 5 and judged["no-tlm", "p2.s1"] == 2 and judged["xlme", "p2.s1"] == 0
+
+
+def test_a_first_job_that_nobody_needs_any_more_is_not_run(tmp_path):
+    jobs = "job a '' work.sh; job b a work.sh; job c '' work.sh; ENDED[b]=1; leave_out_unneeded; list_jobs"
+    result = sourced(tmp_path / "out", f"source {RECIPES}/lib/jobs.sh; {jobs}")
+    assert result.stdout.splitlines()[-3:] == ["a: ended", "b: ended", "c: to do"], result.stderr

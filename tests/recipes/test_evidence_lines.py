@@ -242,3 +242,19 @@ def test_mbart_is_written_without_its_optimizer(tmp_path, monkeypatch):
     assert (made["last_optimizer_state"], made["cfg"]) == (None, {"kept": 1})
     assert torch.equal(made["model"][mbart.TABLES[0]], rows[[0, 1, 2, 3, 7, 6]])
     assert torch.equal(state["model"][mbart.TABLES[0]], rows[:9])  # what was read is as it was
+    for missing in ("--langs", "--output"):  # a message, and no traceback
+        place = words.index(missing)
+        with pytest.raises(SystemExit):
+            called(mbart, monkeypatch, *words[:place], *words[place + 2 :])
+
+
+@pytest.mark.parametrize("script, message", [
+    ("evidence/plots.py out", "the following arguments are required: --output"),
+    ("evidence/results.py out", "the following arguments are required: command"),
+    ("xtreme/examples.py file", "one of the arguments --last --but-last --first --text --ids is required"),
+])  # fmt: skip
+def test_what_a_script_cannot_do_without_is_told(script, message, monkeypatch, capsys):
+    name, *arguments = script.split()
+    with pytest.raises(SystemExit):
+        called(load_script(RECIPES / name), monkeypatch, *arguments)
+    assert message in capsys.readouterr().err
