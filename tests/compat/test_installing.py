@@ -2,12 +2,15 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """How the changes to fairseq are made and undone, and what else the plug-in sets when it is imported."""
 
+import ast
 import atexit
+import importlib.util
 import logging
 import os
 import sys
 import warnings
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import fairseq
@@ -143,3 +146,39 @@ def test_what_no_user_can_do_anything_about_is_not_shown(message, kind, module):
             warnings.warn_explicit(words, kind, "file.py", 1, module=where)
     assert [str(warning.message) for warning in caught] == [f"Not {message}"]
     assert logging.getLogger("hydra.core.utils").level == logging.INFO
+
+
+def definition(place: str) -> ast.FunctionDef | None:
+    """A function of the code of "module:attribute", unchanged; None where it comes from another module, or is no function."""
+    module, attributes = place.split(":")
+    file = Path(importlib.util.find_spec(module).origin)
+    node = ast.parse(file.read_text(encoding="utf-8") if file.is_file() else "")  # of Python's own modules there is no code
+    for name in attributes.split("."):
+        node = next((inner for inner in getattr(node, "body", ()) if getattr(inner, "name", None) == name), None)
+    return node if isinstance(node, ast.FunctionDef) else None
+
+
+OWN_DEFAULTS = {  # which mean something else than fairseq's: not given; not used
+    "fairseq.data.iterators:EpochBatchIterator._get_iterator_for_epoch": ["fix_batches_to_gpus"],
+    "fairseq.utils:multi_tensor_total_norm": ["chunk_size"],
+}
+
+
+def test_a_replacement_takes_what_it_replaces_takes_with_the_same_defaults():
+    """Those that stand before *args; whoever leaves one out gets what fairseq would give."""
+    compared = 0
+    for change in compat.PATCHES:
+        theirs = definition(change.target)
+        ours = definition(f"veco_fairseq{change.replacement}" if change.replacement.startswith(".") else change.replacement)
+        if change.wraps or theirs is None or ours is None:
+            continue
+        of_both = []
+        for function in (theirs, ours):
+            given = function.args.args
+            defaults = [None] * (len(given) - len(function.args.defaults)) + [ast.unparse(it) for it in function.args.defaults]
+            of_both.append([default for argument, default in zip(given, defaults, strict=True)
+                            if argument.arg not in OWN_DEFAULTS.get(change.target, ())])  # fmt: skip
+        expected, found = of_both
+        assert found == (expected[: len(found)] if ours.args.vararg else expected), change.target
+        compared += 1
+    assert compared > 30

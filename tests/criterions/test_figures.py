@@ -67,6 +67,17 @@ def test_the_log_has_a_kind_of_figure_after_the_other():
     assert list(values) == ["loss", *of_terms, "mono_pairs", "bitext_pairs", "mono_share", "bitext_share"]
 
 
+def test_the_log_has_the_figures_of_the_discriminator_after_the_generators():
+    terms = ("bitext_trtd", "mono_mrtd")
+    log = {f"{term}_{part}": 1 for term in terms for part in ("nll", "correct", "count", "replaced", "called", "found")}
+    log |= {"mono_mlm_nll": 1.0, "mono_mlm_correct": 1, "mono_mlm_count": 2}
+    found = list(told(ReplacedTokenCriterion, [log]))
+    assert found[1:-2] == [
+        "bitext_trtd_loss", "mono_mlm_loss", "mono_mrtd_loss", "mono_mlm_ppl", "bitext_trtd_acc", "mono_mlm_acc", "mono_mrtd_acc",
+        *(f"{term}_{figure}" for term in terms for figure in ("precision", "recall")), *(f"{term}_replaced" for term in terms),
+    ]  # fmt: skip
+
+
 def test_sampling_without_a_target_has_no_age():
     """A batch can have no hidden token."""
     assert (
@@ -140,6 +151,21 @@ def test_twenty_languages_are_validated_in_detail(languages, in_detail):
     task = SimpleNamespace(target_dictionary=None, validation_names=names)
     log = predicted(KnnCamlmCriterion(KnnCamlmCriterionConfig(), task), training=False)
     assert ("aa_mono_h_correct" in log) == in_detail and ("aa_nll" in log) != in_detail
+
+
+def test_the_tokens_of_all_workers_are_looked_up_together(monkeypatch):
+    """Each has its own, some of them the same; the result is in order. One worker has its own in theirs."""
+    assert knn._of_all_workers(torch.tensor([8, 3]), 11).tolist() == [8, 3]
+    asked = []
+
+    def all_reduce(needed, how):
+        asked.append(how)
+        needed.copy_(torch.maximum(needed, torch.tensor([0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 1], dtype=needed.dtype)))
+
+    monkeypatch.setattr(knn.distributed_utils, "get_global_world_size", lambda: 2)
+    monkeypatch.setattr(knn.dist, "all_reduce", all_reduce)
+    assert knn._of_all_workers(torch.tensor([8, 3]), 11).tolist() == [1, 3, 8, 10]
+    assert asked == [knn.dist.ReduceOp.MAX]
 
 
 def test_the_time_of_several_lookups_is_added_up(monkeypatch):
