@@ -2,10 +2,15 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Training with k-NN target sampling: it resumes with its table, and workers share one."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from conftest import error_line
 from support.training import EXACT, OPTIONS, close, logged, resume_exactly, weights
+
+from veco_fairseq.criterions.knn import KnnCamlmCriterion, KnnCamlmCriterionConfig, KnnTargetSampler
+from veco_fairseq.modules.embedding import TokenEmbedding
 
 KNN = "--knn-targets 4 --knn-refresh 3 --knn-rest 5".split()
 
@@ -56,3 +61,30 @@ def test_workers_share_one_table(make_root, launch, run, tmp_path):  # noqa: F81
 def test_numbers_below_one_are_refused(make_root, train, option):  # noqa: F811
     refused = train(make_root(), "--knn-targets", "3", option, "0", "--max-update", "1")
     assert f"{option} 0: must be at least 1" in error_line(refused)
+
+
+def test_the_neighbours_of_a_checkpoint_are_taken_over_unless_there_are_others(caplog):
+    torch.manual_seed(1)
+    table = TokenEmbedding(20, 4, 0)
+
+    def criterion(k):
+        found = KnnCamlmCriterion(KnnCamlmCriterionConfig(knn_targets=k), SimpleNamespace(target_dictionary=None))
+        found.sampler = None if k is None else KnnTargetSampler(k, 100)
+        return found
+
+    first = criterion(2)
+    first.sampler.update = 7
+    first.sampler.look_up(torch.tensor([3, 5]), table)
+    state = first.task_state()
+    assert criterion(None).task_state() == {} and set(state) == {"neighbours"}
+    with caplog.at_level("INFO"):
+        same, other, none = criterion(2), criterion(3), criterion(None)
+        same.load_task_state(state)
+        assert caplog.text == "" and same.sampler.resumed == 7
+        assert torch.equal(same.sampler.neighbours[[3, 5]], first.sampler.neighbours[[3, 5]])
+        none.load_task_state(state)
+        same.load_task_state({})
+        assert caplog.text == "" and none.sampler is None and same.sampler.resumed == 7
+        other.load_task_state(state)
+    assert caplog.text.count("--knn-targets differs from the checkpoint's: all neighbours are looked up again") == 1
+    assert other.sampler.resumed is None and len(other.sampler.made_at) == 0
