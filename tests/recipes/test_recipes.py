@@ -38,7 +38,7 @@ def test_script_has_help_and_refuses_an_unknown_option(script, tmp_path):
     [
         (["--size"], "--size: needs a value"),
         (["--size", "3x"], "--size 3x: must be a whole number"),
-        (["--size", "00"], "--size 00: must be 1 or more"),
+        (["--size", "00"], "--size 00: must be a whole number"),
         (["--kind", "z"], "--kind z: must be one of: x y"),
         (["stray"], "stray: is not an option (there are --size --kind)"),
     ],
