@@ -92,3 +92,18 @@ def test_what_registers_itself_is_imported_by_the_plug_in():
     code = ast.parse((PACKAGE / "plugin.py").read_text(encoding="utf-8"))
     imported = {alias.name for node in code.body if isinstance(node, ast.Import) for alias in node.names}
     assert registering == {name for name in imported if name.startswith("veco_fairseq.")} and len(registering) == 12
+
+
+def test_no_name_of_a_test_changes_from_process_to_process():
+    """pytest names a test by its values, and its processes must agree on the names: no clock, no chance."""
+    changing = {"urandom", "time", "now", "today", "uuid4", "getpid", "mkdtemp"}
+    found = []
+    for path in (REPOSITORY / "tests").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for decorator in getattr(node, "decorator_list", ()):
+                for call in ast.walk(decorator):
+                    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+                        dated = ast.unparse(call.func) == "gzip.compress" and "mtime" not in [word.arg for word in call.keywords]
+                        if dated or call.func.attr in changing:
+                            found.append(f"{path.name}, line {call.lineno}: {ast.unparse(call)[:60]}")
+    assert found == []
