@@ -66,10 +66,13 @@ def test_one_worker_is_this_process_and_others_are_no_more_than_there_are_calls(
 
 
 def test_after_an_error_no_call_begins_and_it_is_the_first_that_is_raised(threads):
-    began = []
+    began, two_run = [], threading.Event()
 
     def call(name, seconds=0.0, error=None):
         began.append(name)
+        if name == "running":
+            two_run.set()
+        assert name != "bad" or two_run.wait(10)  # so that it fails beside another one
         time.sleep(seconds)
         if error:
             raise error
