@@ -65,8 +65,9 @@ def run_here(command, cwd, timeout=300, stdin=None) -> subprocess.CompletedProce
                 traceback.print_exc()
             finally:
                 try:
-                    multiprocessing.util._exit_function()
                     atexit._run_exitfuncs()
+                    # At last, as where Python ends: tensorboardX's function still writes to a queue, whose thread this one ends.
+                    multiprocessing.util._exit_function()
                 except BaseException:
                     traceback.print_exc()
                     code = code or 1
