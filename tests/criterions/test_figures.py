@@ -80,13 +80,8 @@ def test_the_log_has_the_figures_of_the_discriminator_after_the_generators():
 
 def test_sampling_without_a_target_has_no_age():
     """A batch can have no hidden token."""
-    assert (
-        told(
-            KnnCamlmCriterion,
-            [{"knn_batches": 1, **{f"knn_{name}": 0 for name in ("targets", "vocabulary", "looked_up", "age", "ms")}}],
-        )["knn_age"]
-        == 0
-    )
+    log = {"knn_batches": 1, **{f"knn_{name}": 0 for name in ("targets", "vocabulary", "looked_up", "age", "ms")}}
+    assert told(KnnCamlmCriterion, [log])["knn_age"] == 0
 
 
 def test_precision_is_over_what_is_called_replaced_and_recall_over_what_is():

@@ -105,6 +105,34 @@ def test_interrupted_step_has_no_file_under_its_name_and_goes_through_the_second
     assert len(list((tmp_path / "root/mono/xx").iterdir())) == 4
 
 
+def test_notes_of_another_version_are_none_to_go_on_from(tmp_path, vocabulary, monkeypatch):
+    source = write_lines(tmp_path / "x", text_lines("xx", 30))
+    plans = [
+        replace(plan_with(vocabulary, tmp_path / name, [f"xx={source}"], valid_lines=3), workers=1) for name in ("whole", "part")
+    ]
+    prepare_root(plans[0])
+    encode, calls = Encoder.flat, []
+
+    def interrupted(self, lines):
+        calls.append(lines)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return encode(self, lines)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encoding, "LINES_A_BATCH", 10)
+        patch.setattr(encoding, "SECONDS_BETWEEN_MARKS", -1)
+        patch.setattr(Encoder, "flat", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            prepare_root(plans[1])
+    notes = tmp_path / "part" / growing.PROGRESS_NAME
+    assert '"position": {"text": 0, "rows": 20' in notes.read_text()
+    notes.write_text(notes.read_text().replace('"position"', '"done"'))
+    prepare_root(plans[1])
+    for name in ("train.bin", "train.idx", "valid.bin", "valid.idx"):
+        assert (tmp_path / "part/mono/xx" / name).read_bytes() == (tmp_path / "whole/mono/xx" / name).read_bytes()
+
+
 def killed(plan, at: str, number: int) -> int:
     """Make the root in a fork that is killed with -9 when ``at`` is called for the ``number``-th time (0: never).
 

@@ -50,7 +50,7 @@ def pytest_runtest_logreport(report) -> None:
             file.write(json.dumps([report.nodeid, report.duration, report.outcome]) + "\n")
 
 
-def test_files(suite: Path) -> dict[str, Path]:
+def files_of_tests(suite: Path) -> dict[str, Path]:
     """Where pytest finds tests, by the name that it gives a file."""
     tests = suite / "tests"
     return {path.relative_to(tests).as_posix(): path for path in sorted(tests.rglob("test_*.py"))}
@@ -58,7 +58,7 @@ def test_files(suite: Path) -> dict[str, Path]:
 
 def digests(suite: Path) -> dict[str, str]:
     """Test file -> what tells whether it has changed."""
-    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in test_files(suite).items()}
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files_of_tests(suite).items()}
 
 
 def measure(suite: Path, notes: Path, together: int) -> None:
@@ -191,7 +191,7 @@ class Reach:
 
     def speaking_of(self, text: str, pattern: bool = False) -> set[str]:
         """The tests whose file has this text, or a match of this pattern."""
-        files = {name: path.read_text(encoding="utf-8") for name, path in test_files(self.suite).items()}
+        files = {name: path.read_text(encoding="utf-8") for name, path in files_of_tests(self.suite).items()}
         speak = {name for name, content in files.items() if (re.search(text, content) if pattern else text in content)}
         return {test for test in self.seconds if test.split("::")[0] in speak}
 

@@ -43,12 +43,9 @@ def copy_repository(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(REPOSITORY, folder, ignore=LEFT_OUT, symlinks=True)
     (folder / ".venv").symlink_to(REPOSITORY / ".venv")
+    # Some tests ask git which files there are, and for the commit.
     committer = ["-c", "user.name=copy", "-c", "user.email=copy"]
-    for command in (
-        ["init", "-q"],
-        ["add", "-A"],
-        [*committer, "commit", "-qm", "copy"],
-    ):  # some tests ask git which files there are
+    for command in (["init", "-q"], ["add", "-A"], [*committer, "commit", "-qm", "copy"]):
         subprocess.run(["git", *command], cwd=folder, check=True)
     return folder
 

@@ -133,6 +133,9 @@ def test_every_pre_training_is_the_one_that_its_name_says(planned):
         assert (needs, command) == (
             [f"{texts}prepare"], f"train.sh {'--set bible ' if texts else ''}--arm {arm} --seed {seed}",
         )  # fmt: skip
+    seeds = Counter((texts, name[-2:]) for texts, name in commands_of(planned, "train"))
+    # 4 of the 5 arms, 5 more, XLM-E, two for the pictures and depths, and 6 ingredients; then 4, xlm-updates and 7 ingredients
+    assert seeds == {("", "s1"): 4 + 5 + 1 + 2 + 6, ("", "s2"): 4 + 1 + 7, ("", "s3"): 4 + 1, ("bible.", "s1"): 3}
 
 
 def test_understanding_costs_and_pictures_are_those_that_their_names_say(planned):
@@ -141,7 +144,9 @@ def test_understanding_costs_and_pictures_are_those_that_their_names_say(planned
         words = f"--task {task} --arm {arm} --plug {plug} --pretraining {pretraining} --seed {seed} --results RESULTS"
         assert command == f"understand.sh {words}"
         assert needs == ["prepare" if arm == "random" else f"train.{arm}.s{pretraining}", "prepare_understanding"]
+    told = {"cost": "veco xlm nmt nmt-more mbart xlm-updates", "attention": "veco-begun veco"}
     for kind, options in (("cost", " --results RESULTS"), ("attention", "")):
+        assert [name for _, name in commands_of(planned, kind)] == [f"{arm}.s1" for arm in told[kind].split()]
         for (_, name), (needs, command) in commands_of(planned, kind).items():
             arm = name.removesuffix(".s1")
             assert (needs, command) == ([f"train.{arm}.s1"], f"{kind}.sh --arm {arm}{options}")

@@ -139,7 +139,11 @@ def encode_rows(
     prefixes = {key: manifest.root / prefix for key, prefix in step.files.items()}
     begun = progress.begun(step.name, step.made_from)
     states = dict(zip(prefixes, begun["files"] if begun else ()))
-    if begun and all(can_go_on(prefixes[key], encoder.vocabulary, state) for key, state in states.items()):
+    if (
+        begun
+        and "position" in begun
+        and all(can_go_on(prefixes[key], encoder.vocabulary, state) for key, state in states.items())
+    ):
         position = Position(**begun["position"])
         counts = {key: Counts(**state) for key, state in zip(prefixes, begun["counts"])}
         say(f"{step.name}: going on after {position.done:,} lines")
