@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import torch
+import torch.fx.experimental.symbolic_shapes  # noqa: F401  its checks of masks import it, for a third of a second in each fork
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.utils import import_user_module

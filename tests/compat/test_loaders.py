@@ -107,3 +107,21 @@ def test_a_command_of_a_test_does_not_wait_for_the_tests_own_loaders(run):
     finally:
         loader.terminate()
     assert result.returncode == 0 and result.stdout.startswith("usage"), result.stderr
+
+
+def test_a_workers_loaders_have_ended_when_its_garbage_is_collected(noted, monkeypatch):
+    """Otherwise their iterator, whose queues are closed by then, waits five seconds for each."""
+    loaders, codes = iter(DataLoader(Slow(), num_workers=2)), []
+
+    def collect():
+        for loader in loaders._workers:
+            loader.join(10)
+            codes.append(loader.exitcode)
+
+    monkeypatch.setattr(workers, "_fairseq_distributed_main", lambda: None)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: None)
+    monkeypatch.setattr(gc, "collect", collect)
+    workers.distributed_main()
+    monkeypatch.undo()
+    assert codes == [0, 0]

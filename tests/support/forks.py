@@ -29,6 +29,7 @@ import matplotlib  # noqa: F401
 import sacrebleu  # noqa: F401
 import torch
 import torch.distributed.run
+import torch.fx.experimental.symbolic_shapes  # noqa: F401  PyTorch's checks of masks import it
 
 LOG = {"format": "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "datefmt": "%Y-%m-%d %H:%M:%S", "stream": sys.stdout}
 

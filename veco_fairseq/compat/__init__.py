@@ -53,6 +53,8 @@ SPEED = (
     Patch("fairseq.utils:multi_tensor_l2norm_available", ".optim.norms:AVAILABLE", "see the line above"),
     Patch(f"{TRAINER}.clip_grad_norm", ".optim.norms:clip_grad_norm", "a GPU is waited for three times to read the norm"),
     Patch("fairseq.optim.adam:Adam.step", ".optim.fused_adam:step", "it makes eight passes over all parameters"),
+    *(Patch(f"torch.optim:Optimizer.{method}", ".optim.eager:without_compiler", "a training starts a second later", wraps=True)
+      for method in ("add_param_group", "load_state_dict", "state_dict", "zero_grad")),
     Patch("fairseq.modules.fairseq_dropout:FairseqDropout.forward", ".modules.dropout:forward",
           "on a CPU, its random numbers take a tenth of an update"),
     Patch("fairseq.modules:MultiheadAttention.forward", ".modules.attention:forward",

@@ -76,6 +76,8 @@ def distributed_main(*args, **kwargs) -> None:
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
         vars(distributed_utils.get_global_group).clear()
+        for loader in multiprocessing.active_children():
+            loader.terminate()  # else gc, which has closed the queues to them by then, waits five seconds for each
         gc.collect()
     if end is not None:
         raise end

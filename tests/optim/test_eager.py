@@ -1,0 +1,25 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Optimizers do not import PyTorch's compiler, which takes longer than all else between the imports and the first update."""
+
+import sys
+
+import pytest
+import torch
+
+import veco_fairseq.plugin  # noqa: F401  it changes PyTorch's methods
+
+
+@pytest.mark.parametrize("method", ["add_param_group", "load_state_dict", "state_dict", "zero_grad"])
+def test_a_method_imports_no_compiler(monkeypatch, method):
+    weight = torch.ones(2, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.25)
+    weight.grad = torch.tensor([3.0, 5.0])
+    state = optimizer.state_dict()
+    as_it_is = vars(torch.optim.Optimizer)[method]
+    monkeypatch.delattr(getattr(as_it_is, "__wrapped__", as_it_is), "__dynamo_disable", raising=False)  # of a call before
+    monkeypatch.setitem(sys.modules, "torch._dynamo", None)  # to import it would fail
+    arguments = {"add_param_group": [{"params": [torch.ones(1, requires_grad=True)], "lr": 0.5}], "load_state_dict": [state]}
+    result = getattr(optimizer, method)(*arguments.get(method, []))
+    assert [group["lr"] for group in optimizer.param_groups] == ([0.25, 0.5] if method == "add_param_group" else [0.25])
+    assert (weight.grad is None) == (method == "zero_grad") and (result == state) == (method == "state_dict")
