@@ -15,6 +15,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import REPOSITORY
+from support.here import become
+from support.resuming import in_fork
 from support.training import OPTIONS, logged
 
 from veco_fairseq.compat import plateau, stopping
@@ -46,10 +48,10 @@ def start(tmp_path):
             pass
 
 
-def wait_for(text: str, log: Path, process, seconds: float = 120) -> str:
+def wait_for(text: str, log: Path, alive, seconds: float = 120) -> str:
     deadline = time.time() + seconds
-    while not re.search(text, log.read_text()):
-        assert process.poll() is None and time.time() < deadline, log.read_text()[-2000:]
+    while not (log.exists() and re.search(text, log.read_text())):
+        assert alive() and time.time() < deadline, log.read_text()[-2000:]
         time.sleep(0.01)
     return log.read_text()
 
@@ -63,18 +65,25 @@ def options():
     return f"--updates-per-epoch 5 --save-interval-updates 2 --max-update {UPDATES} --disable-validation".split()
 
 
+def go_on_as(command, log: Path) -> None:
+    os.setsid()
+    with open(log, "a") as file:
+        become([*map(str, command)], REPOSITORY, 120, None, file, file)
+
+
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_killed_again_and_again(make_root, start, run, options, tmp_path, workers):
+def test_killed_again_and_again(make_root, run, options, tmp_path, workers):
     """With -9, while it computes or saves, in the middle of an epoch or at its end."""
     root, options = make_root(), [*options, "--num-workers", workers]
     whole = logged(run("fairseq-train", root, *OPTIONS, *options, "--save-dir", tmp_path / "whole"), "train_inner")
     moments, log = random.Random(int(workers)), tmp_path / "killed.log"
     for text in ('num_updates": "3"', "Preparing to save checkpoint for epoch 2 @ 6", "begin training epoch 3"):
-        process = start(root, *options, save_dir="killed")
-        wait_for(text, log, process)
+        command = ["fairseq-train", root, *OPTIONS, *options, "--save-dir", tmp_path / "killed"]
+        process = in_fork(go_on_as, command, log)
+        wait_for(text, log, process.is_alive)
         time.sleep(moments.uniform(0, 0.1))
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.join()
     rest = run("fairseq-train", root, *OPTIONS, *options, "--save-dir", tmp_path / "killed")
     assert rest.returncode == 0, rest.stderr
     keys = ("loss", "mono_s_loss", "bitext_tlm_loss", "gnorm", "num_updates")
@@ -94,7 +103,7 @@ def test_sigterm_saves_and_has_its_own_exit_code(make_root, start, run, options,
     options = [option if option != "2" else "100" for option in options] + ["--num-workers", "1"]
     run("fairseq-train", root, *OPTIONS, *options, "--save-dir", tmp_path / "whole")
     process = start(root, *options, save_dir="told")
-    wait_for('num_updates": "3"', tmp_path / "told.log", process)
+    wait_for('num_updates": "3"', tmp_path / "told.log", lambda: process.poll() is None)
     (os.killpg if everybody else os.kill)(process.pid, signal.SIGTERM)
     assert process.wait(60) == 128 + signal.SIGTERM
     log = (tmp_path / "told.log").read_text()

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import traceback
 from pathlib import Path
+from typing import NoReturn
 
 from torch.utils.data._utils import signal_handling
 
@@ -32,6 +33,51 @@ def fairseq_here(program: str) -> None:
         sys.exit(1)
 
 
+def become(command, cwd, timeout, stdin, out, err) -> NoReturn:
+    """Go on as a command, in a fork of the tests' process, and end as its own process does.
+
+    Args:
+        timeout: seconds, after which it is killed.
+        stdin, out, err: files; without ``stdin``, it has that of the tests.
+    """
+    code = 1
+    signal_handling._SIGCHLD_handler_set = False  # its own loaders are to be watched
+    multiprocessing.process._children.clear()  # loaders of the tests' process, which it cannot wait for
+    kept = sys.stdin, sys.stdout, sys.stderr  # else they would close 0, 1 and 2 when they are gone
+    try:
+        atexit._clear()  # pytest's own
+        signal.alarm(timeout)
+        for number, file in ((0, stdin), (1, out), (2, err)):
+            if file is not None:
+                os.dup2(file.fileno(), number)
+        sys.stdin, sys.stdout, sys.stderr = (open(number, "r" if number == 0 else "w") for number in range(3))
+        sys.argv = command
+        os.chdir(cwd)
+        if command[0].endswith(".py"):
+            sys.path.insert(0, str(Path(command[0]).parent))
+            runpy.run_path(command[0], run_name="__main__")
+        else:
+            fairseq_here(Path(command[0]).name.removeprefix("fairseq-"))
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        try:
+            atexit._run_exitfuncs()
+            # At last, as where Python ends: tensorboardX's function still writes to a queue, whose thread this one ends.
+            multiprocessing.util._exit_function()
+        except BaseException:
+            traceback.print_exc()
+            code = code or 1
+        finally:  # whatever happens, what it has printed stays, and it must not go on as another pytest
+            sys.stdout.flush()
+            sys.stderr.flush()
+            del kept
+            os._exit(code)
+
+
 def run_here(command, cwd, timeout=300, stdin=None) -> subprocess.CompletedProcess:
     """Run a script, or a command of fairseq, in a fork of this process: it has imported already what takes them seconds."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -40,42 +86,7 @@ def run_here(command, cwd, timeout=300, stdin=None) -> subprocess.CompletedProce
         sys.stdout.flush(), sys.stderr.flush()  # else the fork may print it once more
         child = os.fork()
         if child == 0:
-            code = 1
-            signal_handling._SIGCHLD_handler_set = False  # its own loaders are to be watched
-            multiprocessing.process._children.clear()  # loaders of the tests' process, which it cannot wait for
-            kept = sys.stdin, sys.stdout, sys.stderr  # else they would close 0, 1 and 2 when they are gone
-            try:
-                atexit._clear()  # pytest's own
-                signal.alarm(timeout)
-                for number, file in ((0, stdin), (1, out), (2, err)):
-                    if file is not None:
-                        os.dup2(file.fileno(), number)
-                sys.stdin, sys.stdout, sys.stderr = (open(number, "r" if number == 0 else "w") for number in range(3))
-                sys.argv = command
-                os.chdir(cwd)
-                if command[0].endswith(".py"):
-                    sys.path.insert(0, str(Path(command[0]).parent))
-                    runpy.run_path(command[0], run_name="__main__")
-                else:
-                    fairseq_here(Path(command[0]).name.removeprefix("fairseq-"))
-                code = 0
-            except SystemExit as end:
-                code = end.code or 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                try:
-                    atexit._run_exitfuncs()
-                    # At last, as where Python ends: tensorboardX's function still writes to a queue, whose thread this one ends.
-                    multiprocessing.util._exit_function()
-                except BaseException:
-                    traceback.print_exc()
-                    code = code or 1
-                finally:  # whatever happens, what it has printed stays, and it must not go on as another pytest
-                    sys.stdout.flush()
-                    sys.stderr.flush()
-                    del kept
-                    os._exit(code)
+            become(command, cwd, timeout, stdin, out, err)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         signal.signal(signal.SIGCHLD, handler)
         for file in (out, err):
