@@ -7,9 +7,10 @@ import json
 
 from veco_fairseq.arguments import INPUT, Parser
 from veco_fairseq.cli import run
+from veco_fairseq.curves import read_curve
 from veco_fairseq.files import atomic_output, read_lines
 from veco_fairseq.inference.pretrained import load_pretrained
-from veco_fairseq.plots import plot_attention, plot_curves, read_curve
+from veco_fairseq.plots import plot_attention, plot_curves
 
 ARMS = ("veco", "random")
 LEARNT = 0.3  # bits: so much below H, S is no chance

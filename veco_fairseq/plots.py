@@ -2,12 +2,10 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Pictures as PNG: learning curves, bars and attention maps."""
 
-import json
 import logging
-import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 # fairseq sets the root logger to DEBUG, and matplotlib would log every font that it looks at.
 logging.getLogger("matplotlib").setLevel(logging.ERROR)
@@ -15,66 +13,12 @@ import matplotlib  # noqa: E402
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
-import torch  # noqa: E402
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter  # noqa: E402
 
-from veco_fairseq.errors import UserError  # noqa: E402
-from veco_fairseq.files import atomic_output, read_lines  # noqa: E402
+from veco_fairseq.files import atomic_output  # noqa: E402
 
-
-def read_curve(log: Path, metric: str, training: bool = False) -> list[tuple[int, float]]:
-    """Read (updates, value) of a metric from what fairseq-train printed, in ``simple`` or ``json`` lines.
-
-    Args:
-        log: a file with the command's output, as from ``| tee FILE``. A ``--log-file`` lacks these lines.
-        metric: such as "loss", "ppl" or "bitext_s_loss".
-        training: read the lines of training, one every ``--log-interval`` updates, instead of those of validation.
-
-    Raises:
-        UserError: the file has no such metric; names the metrics that it has.
-    """
-    curve, seen = {}, set()
-    for line in read_lines(log):
-        values = _training_values(line) if training else _validation_values(line)
-        seen.update(values)
-        if metric in values and "num_updates" in values:
-            curve[int(values["num_updates"])] = values[metric]
-    if not curve:
-        kind = "training line" if training else "validation"
-        raise UserError(f"{log}: no {kind} in it has {metric} (there is: {', '.join(sorted(seen)) or 'none'})")
-    return sorted(curve.items())
-
-
-def _training_values(line: str) -> dict[str, float]:
-    """Return the metrics of a line of training, by name; for other lines nothing."""
-    _, found, values = line.partition("| train_inner | ")
-    if not found:
-        return {}
-    return _numbers(_object(values) if values.startswith("{") else dict(re.findall(r"(\w+)=([^\s,]+)", values)))
-
-
-def _validation_values(line: str) -> dict[str, float]:
-    """Return the metrics of a line of validation, by name; for other lines nothing."""
-    if '{"epoch": ' in line and '"valid_num_updates"' in line:
-        found = {key.removeprefix("valid_"): value for key, value in _object(line[line.index("{") :]).items()}
-    elif "| valid on '" in line:
-        found = dict(part.split() for part in line.split(" | ") if len(part.split()) == 2)
-    else:
-        return {}
-    return _numbers(found)
-
-
-def _object(text: str) -> dict[str, Any]:
-    """Return a JSON object; nothing for a line that is cut off, as the last one of a killed training."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return {}
-
-
-def _numbers(values: dict[str, Any]) -> dict[str, float]:
-    number = re.compile(r"-?(\d{1,300}(\.\d*)?|\.\d+)(e[-+]?\d{1,2})?", re.ASCII)
-    return {key: float(value) for key, value in values.items() if number.fullmatch(str(value))}
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def plot_curves(
@@ -123,7 +67,7 @@ def plot_bars(bars: dict[str, dict[str, float]], ylabel: str, title: str, output
 
 
 def plot_attention(
-    weights: torch.Tensor,
+    weights: "Tensor",
     rows: Sequence[str],
     columns: Sequence[str],
     *,

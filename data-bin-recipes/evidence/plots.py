@@ -13,8 +13,9 @@ from pathlib import Path
 
 from veco_fairseq.arguments import COUNT
 from veco_fairseq.cli import run
+from veco_fairseq.curves import read_curve
 from veco_fairseq.errors import UserError
-from veco_fairseq.plots import plot_curves, read_curve
+from veco_fairseq.plots import plot_curves
 
 NAME = re.compile(r"train\.(?P<arm>.+)\.s(?P<seed>\d+)\.log")
 KINDS = {"bitext": "bitext", "mono": "adjacent monolingual segments"}

@@ -16,12 +16,10 @@ from typing import NamedTuple
 
 from figures import read_results as read_lines
 
-from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.cli import run
-from veco_fairseq.cost.flops import count_operations
+from veco_fairseq.curves import read_curve
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_json
-from veco_fairseq.plots import read_curve
 from veco_fairseq.understanding.xtreme import read_results
 
 REPOSITORY = Path(__file__).parents[2]
@@ -118,6 +116,8 @@ def commit() -> str:
 
 def translation(out: Path, name: str) -> dict:
     """All that is to be known of a translation: settings, validation, scores, cost, command and commit."""
+    from veco_fairseq.checkpoints.reading import read_checkpoint
+
     run = next((run for run in finished(out) if run.name == name), None)
     if run is None:
         raise UserError(f"{out / 'finetuned' / name}: is not there, or has not ended: run finetune.sh first")
@@ -163,6 +163,9 @@ def judged(out: Path, name: str) -> dict:
 
 def cost(out: Path, folder: str) -> dict:
     """The updates, operations and seconds of a pre-training, by the folder of its checkpoints."""
+    from veco_fairseq.checkpoints.reading import read_checkpoint
+    from veco_fairseq.cost.flops import count_operations
+
     checkpoint = out / f"checkpoints/{folder}/checkpoint_last.pt"
     counted = count_operations(str(checkpoint), SAMPLE)
     arm, _, seed = re.sub(r"^(camlm|mlm)\.", "", folder).rpartition(".s")

@@ -13,7 +13,6 @@ import statistics
 from collections import defaultdict
 from pathlib import Path
 
-from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
 
@@ -38,6 +37,8 @@ def read_scores(folder: Path) -> Runs:
 
 def curves_of(runs: Runs, checkpoints: Path) -> dict[str, list[tuple[int, float]]]:
     """Return (updates, sacreBLEU) of every run with several scores; the checkpoint says at which update the run ended."""
+    from veco_fairseq.checkpoints.reading import read_checkpoint
+
     curves = {}
     for (arm, seed), points in runs.items():
         if len(points) > 1:

@@ -7,8 +7,9 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from veco_fairseq.curves import read_curve
 from veco_fairseq.errors import UserError
-from veco_fairseq.plots import plot_attention, plot_bars, plot_curves, read_curve
+from veco_fairseq.plots import plot_attention, plot_bars, plot_curves
 
 
 @pytest.fixture

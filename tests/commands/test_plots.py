@@ -12,9 +12,10 @@ from conftest import error_line, lines_of, save_with_vocabulary
 
 from veco_fairseq.commands.plot_curves import with_unit
 from veco_fairseq.commands.plot_scores import read_score
+from veco_fairseq.curves import read_curve
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference.pretrained import load_pretrained
-from veco_fairseq.plots import plot_bars, read_curve
+from veco_fairseq.plots import plot_bars
 from veco_fairseq.retrieval.tatoeba import read_accuracies
 
 START = "2026-11-21 10:00:00 | INFO |"

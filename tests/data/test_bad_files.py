@@ -17,6 +17,7 @@ from fairseq.data import Dictionary
 from sentencepiece import sentencepiece_model_pb2
 
 from veco_fairseq.compat import texts
+from veco_fairseq.curves import read_curve
 from veco_fairseq.data import sentencepiece as pieces_of_text
 from veco_fairseq.data.sentencepiece import dictionary_text, load_sentencepiece, train_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces
@@ -24,7 +25,6 @@ from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary, require
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_json, read_lines, read_translations
 from veco_fairseq.manifest import Manifest
-from veco_fairseq.plots import read_curve
 from veco_fairseq.tasks.translation import CheckedTranslationTask, TranslationConfig
 from veco_fairseq.understanding.teaching import read_words
 

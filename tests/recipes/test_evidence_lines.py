@@ -13,6 +13,7 @@ from conftest import error_line, lines_of
 from support.modules import load_script
 
 from recipes import RECIPES
+from veco_fairseq.cost import flops
 from veco_fairseq.errors import UserError
 
 sys.path.insert(0, str(RECIPES / "evidence"))  # the scripts import each other
@@ -111,7 +112,7 @@ def test_a_line_of_cost(tmp_path, monkeypatch, folder, arm, seed):
     checkpoint.parent.mkdir(parents=True)
     torch.save({"model": {}, "extra_state": {"previous_training_time": 71.6}}, checkpoint)
     counted = {(str(checkpoint), 200): SimpleNamespace(updates=30, total=4e12)}
-    monkeypatch.setattr(results, "count_operations", lambda *asked: counted[asked])
+    monkeypatch.setattr(flops, "count_operations", lambda *asked: counted[asked])
     called(results, monkeypatch, tmp_path, "record", f"cost/{folder}", tmp_path / "results.jsonl")
     line = json.loads((tmp_path / "results.jsonl").read_text())
     assert line.pop("commit")

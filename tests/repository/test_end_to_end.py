@@ -8,9 +8,9 @@ import torch
 from conftest import error_line, lines_of
 from support.starting import recipe
 
+from veco_fairseq.curves import read_curve
 from veco_fairseq.inference.pretrained import load_pretrained
 from veco_fairseq.inference.scoring import read_generate_output
-from veco_fairseq.plots import read_curve
 
 
 def test_toy_recipe_and_report(tmp_path, run, drawn):

@@ -19,7 +19,7 @@ FLOORS = (
     ("models", "checkpoints", "vocab"),
     ("modules", "optim"),
     ("data",),
-    ("options", "manifest", "parallel", "plots"),
+    ("options", "manifest", "parallel", "curves", "plots"),
     ("arguments",),
     ("cli",),
     ("files",),

@@ -34,7 +34,8 @@ def with_unit(metric: str) -> str:
 
 
 def main(args: argparse.Namespace) -> None:
-    from veco_fairseq.plots import plot_curves, read_curve
+    from veco_fairseq.curves import read_curve
+    from veco_fairseq.plots import plot_curves
 
     wrong = [log for log in args.logs if "=" not in log]
     if wrong:
