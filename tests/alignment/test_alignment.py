@@ -3,6 +3,7 @@
 """Word alignment: transport against linear programming, links and error rates by hand, states against RoBERTa's."""
 
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from veco_fairseq.alignment.gold import Gold, figures, read_gold
 from veco_fairseq.alignment.transport import mutual, sinkhorn
 from veco_fairseq.alignment.words import align, pharaoh, split_words, usual_layer
 from veco_fairseq.errors import UserError
+from veco_fairseq.inference.encode import by_length
 from veco_fairseq.inference.pretrained import load_pretrained
 
 WORDS = [a + b + c for a in "bdfgk" for b in "aeiou" for c in "lmnr"]
@@ -126,13 +128,18 @@ def expected_links(pretrained, x, y, layer, apart):
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["joined", "apart"])
-def test_align_against_a_loop_over_robertas_states(saved, apart):
+def test_align_against_a_loop_over_robertas_states(saved, apart, monkeypatch):
+    """A batch has the tokens of both sentences, and their ends."""
     pretrained = load_pretrained(str(saved))
     with torch.no_grad():  # as in trained models, states point to one side, and few of their products are negative
         pretrained.model.encoder.sentence_encoder.layers[1].final_layer_norm.bias.add_(0.7)
     found = align(pretrained, SOURCE, TARGET, layer=2, apart=apart)
     assert found == [expected_links(pretrained, x, y, 2, apart) for x, y in zip(SOURCE, TARGET)]
+    asked = mock.Mock(side_effect=by_length)
+    monkeypatch.setattr("veco_fairseq.alignment.words.by_length", asked)
     assert align(pretrained, SOURCE, TARGET, layer=2, apart=apart, max_tokens=1) == found
+    lengths = [sum(map(len, pretrained.sequences(pair))) for pair in zip(SOURCE, TARGET)]
+    asked.assert_called_once_with(lengths, 1)
     assert len(set(map(len, found))) > 1 and all(found)
 
 

@@ -10,7 +10,7 @@ import torch
 from conftest import make_dictionary
 from fairseq.data import FairseqDataset
 
-from veco_fairseq.data.batches import PlannedBatchIterator, TrainingBatches, make_plans
+from veco_fairseq.data.batches import PlannedBatchIterator, TrainingBatches, make_plans, validation_batches
 from veco_fairseq.data.dataset import PretrainingDataset, SampleIndex
 from veco_fairseq.data.plan import EXAMPLE, KINDS
 from veco_fairseq.data.sources import Stream
@@ -108,6 +108,24 @@ def test_each_kind_is_planned_with_its_own_options():
     plans = make_plans(streams, options, 40)
     found = {name: (plan.kind, plan.alpha, plan.batch_size, plan.max_tokens, plan.seed) for name, plan in plans.items()}
     assert found == {"mono": ("mono", 0.3, 5, 40, 9), "bitext": ("bitext", 0.7, 6, 40, 9)}
+
+
+def test_validation_has_every_pair_once_and_batches_as_large_as_their_tokens_allow():
+    """Of one source each, from the shortest pair to the longest; options of the batch size are for training alone."""
+    lengths = {"aa": [[3, 3]] * 20 + [[4, 3]], "bb": [[3, 6], [5, 3]], "aa-bb": [[3, 3]]}
+    sources = {name: Source(name, *[([5], [6])] * len(of)) for name, of in lengths.items()}
+    for name, source in sources.items():
+        source.lengths, source.sentences = np.array(lengths[name]), len(source)
+    streams = {"mono": [sources["aa"], sources["bb"]], "bitext": [sources["aa-bb"]]}
+    streams = {kind: Stream(of_kind, all_of_it, tlm=False) for kind, of_kind in streams.items()}
+    batches = validation_batches(PretrainingDataset(streams, make_dictionary(), seed=3), 120, seed=5)
+    found = [(kind, of_kind.tolist()) for (sample,) in batches for kind, of_kind in zip(KINDS, sample) if of_kind is not None]
+    assert found == [
+        ("mono", [(0, 0, index) for index in range(20)]),  # of twice 3 tokens, 120 in all
+        ("mono", [(0, 0, 20)]),
+        ("mono", [(1, 0, 1), (1, 0, 0)]),
+        ("bitext", [(0, 0, 0)]),
+    ]
 
 
 class Numbers(FairseqDataset):

@@ -78,16 +78,18 @@ def test_accuracies_are_printed_by_layer_and_their_mean(monkeypatch, capsys):
 
 def test_a_line_is_cut_to_the_models_positions_and_keeps_its_end(make_model, capsys):
     model = make_model(max_positions=6)
-    dictionary = make_dictionary()
+    dictionary, shapes = make_dictionary(), []
     lines = {"fits": [0, 5, 6, 7, 8, 2], "long": [0, 9, 8, 7, 6, 5, 2], "cut": [0, 9, 8, 7, 6, 2]}
 
     def batch(rows):
         length = max(map(len, rows))
+        shapes.append((len(rows), length))
         return torch.tensor([[*map(int, row), *[dictionary.pad()] * (length - len(row))] for row in rows])
 
     pretrained = SimpleNamespace(model=model, dictionary=dictionary, batch=batch,
                                  sequences=lambda names: [np.array(lines[name]) for name in names])  # fmt: skip
-    found = sentence_states(pretrained, ["fits", "long", "cut"], layers=[3, 1], name="text")
+    found = sentence_states(pretrained, ["fits", "long", "cut"], layers=[3, 1], max_tokens=17, name="text")
+    assert shapes == [(2, 6), (1, 6)]
     assert capsys.readouterr().err == "text: 1 lines are longer than the model has positions, and were cut\n"
     with torch.no_grad():
         expected = F.normalize(pooled_states(model, batch([lines["fits"], lines["cut"], lines["cut"]])), dim=-1)
