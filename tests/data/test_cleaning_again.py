@@ -4,6 +4,7 @@
 
 import os
 import signal
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -88,6 +89,26 @@ def test_other_options_or_texts_begin_anew(tmp_path):
         expected = clean(inputs, (tmp_path / "e.xx", tmp_path / "e.yy"), change or OPTIONS, workers=1)
         assert expected["kept"] == (tmp_path / "o.xx").read_text().count("\n")
         assert (tmp_path / "o.yy").read_bytes() == (tmp_path / "e.yy").read_bytes()
+
+
+def test_what_a_result_depends_on(tmp_path, monkeypatch):
+    """A run does not go on where another one stopped, whose texts, options, packages or outputs were others."""
+    inputs, others = pairs(tmp_path), [write_lines(tmp_path / name, ["a"]) for name in ("model", "held", "held2")]
+    options = Options("xx", "yy", sentencepiece=others[0], held_out=tuple(others[1:]))
+    outputs = (tmp_path / "o.xx", tmp_path / "o.yy")
+    made_from = cleaning._made_from(inputs, outputs, options)
+    assert cleaning._made_from(inputs, outputs, replace(options)) == made_from
+    for changed in ({"language_margin": 3.0}, {"held_out": options.held_out[::-1]}, {"copies": True}):
+        assert cleaning._made_from(inputs, outputs, replace(options, **changed)) != made_from, changed
+    assert cleaning._made_from(inputs, (outputs[0], tmp_path / "o.yy.gz"), options) != made_from
+    with monkeypatch.context() as patch:
+        patch.setattr(cleaning, "version", lambda package: f"{package} 9")
+        assert cleaning._made_from(inputs, outputs, options) != made_from
+    for path in (*inputs, *others):
+        write_lines(path, ["another"])
+        changed = cleaning._made_from(inputs, outputs, options)
+        assert changed != made_from, path.name
+        made_from = changed
 
 
 @pytest.mark.parametrize("part", [".o.xx.part.tmp", ".o.yy.part.tmp", ".o.xx.hashes.part.tmp"])

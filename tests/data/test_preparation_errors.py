@@ -141,6 +141,7 @@ def test_command(tmp_path, monkeypatch, capsys):
     )  # fmt: skip
     output = capsys.readouterr()
     assert (code, output.err) == (0, "")
+    assert "vocabulary: training SentencePiece, 60 pieces, on about 240 lines\n" in output.out  # of each side of a pair, too
     # Four rows of the pair, two of each language, and the heading.
     assert len(output.out.partition("part ")[2].splitlines()) == 9
     manifest = json.loads((tmp_path / "root/preparation.json").read_text(encoding="utf-8"))

@@ -32,6 +32,15 @@ def test_validation_files_do_not_move_what_is_learnt_from(tmp_path):
     assert list(preparation.training_lines(plan, surveys)) == ["a2", "b1", "c1", "c2", "b3", "c3"]
 
 
+def test_held_out_lines_are_counted_and_not_learnt_from(tmp_path):
+    """Of xx 6 lines, 3 to take: the second, fourth and sixth, but the second and the sixth are held out."""
+    texts = {"x": ["a0", "", "a1"], "px": ["b0", "b1", "b2", "b3"], "py": ["c0", "c1", "c2", "c3"]}
+    x, px, py = (write_lines(tmp_path / name, lines) for name, lines in texts.items())
+    plan = Plan(tmp_path / "root", parse_parts([f"xx={x}"], [f"xx-yy={px},{py}"]), valid_lines=1, vocab_size=9, vocab_lines=6)
+    surveys = {"mono/xx": survey_mono(x, 1), "bitext/xx-yy": survey_bitext((px, py), 1)}
+    assert list(preparation.training_lines(plan, surveys)) == ["b1", "c1", "c2"]
+
+
 def test_pairs_are_counted_with_those_that_have_an_empty_side(tmp_path):
     a, b = write_lines(tmp_path / "a", ["a", "", "c", " ", "e"]), write_lines(tmp_path / "b", ["u", "v", "\t", "", "z"])
     assert survey_bitext((a, b), 1) == Survey(rows=5, kept=2, valid_start=5, dropped=3)
