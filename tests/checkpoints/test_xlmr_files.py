@@ -10,6 +10,7 @@ import pytest
 import torch
 from conftest import make_dictionary, save_pretrained
 from safetensors.torch import load_file, save_file
+from support.malicious import Malicious
 
 from veco_fairseq.checkpoints.huggingface import export_hf
 from veco_fairseq.checkpoints.xlmr import init_from
@@ -126,10 +127,13 @@ SPOILT = (
 
 
 def test_files_that_are_refused(folder, tmp_path):
-    for number, (spoil, message) in enumerate(SPOILT):
+    """Without running what one of them holds."""
+    malicious = pickled({"a": Malicious(tmp_path / "it ran")}), "pytorch_model.bin: refused: it holds posix.mkdir"
+    for number, (spoil, message) in enumerate((*SPOILT, malicious)):
         spoil(shutil.copytree(folder, tmp_path / str(number)))
         with pytest.raises(UserError, match=message):
             read_xlmr(tmp_path / str(number))
+    assert not (tmp_path / "it ran").exists()
 
 
 def test_a_configuration_without_an_activation_has_gelu(folder):

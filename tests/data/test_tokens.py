@@ -14,9 +14,11 @@ from fairseq.data import data_utils, indexed_dataset
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
 from veco_fairseq.data import tokens
-from veco_fairseq.data.roots import find_languages, find_pairs
+from veco_fairseq.data.roots import find_languages, find_pairs, load_dictionary
+from veco_fairseq.data.sources import load_streams
 from veco_fairseq.data.tokens import HEADER, load_tokens
 from veco_fairseq.errors import UserError
+from veco_fairseq.tasks.camlm_options import CamlmTaskConfig
 
 LINES = [[5, 6, 7], [8], [], [9, 10]]
 DICTIONARY = make_dictionary(8)  # ids 0 to 12
@@ -125,6 +127,15 @@ def test_numbers_without_a_dictionary_can_be_any(tmp_path):
     builder.finalize(f"{tmp_path}/train.align.idx")
     dataset = data_utils.load_indexed_dataset(f"{tmp_path}/train.align", None)
     assert [dataset[i].tolist() for i in range(3)] == [[70000, 3], [], [5, 5]]
+
+
+@pytest.mark.parametrize("name", ["mono/bb/train", "bitext/aa-bb/train.aa-bb.aa", "bitext/aa-bb/train.aa-bb.bb"])
+def test_every_file_of_a_root_is_checked_against_its_dictionary(make_root, name):
+    root, options = make_root(), CamlmTaskConfig(mono_max_length=32, bitext_max_length=32)
+    assert load_streams(root, "train", options, load_dictionary(root)).keys() == {"mono", "bitext"}
+    changed(root / f"{name}.bin", 0, "<H", 45)
+    with pytest.raises(UserError, match=rf"{name}\.bin, sentence 1: has token 45, but the dictionary has 45 tokens"):
+        load_streams(root, "train", options, load_dictionary(root))
 
 
 def test_training_and_inspection_end_in_one_line(make_root, run):
