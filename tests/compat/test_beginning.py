@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -151,6 +152,17 @@ def test_an_ensemble_that_does_not_fit_is_named(monkeypatch):
     monkeypatch.setattr(checkpoints, "_fairseq_load_model_ensemble_and_task", load)
     with pytest.raises(UserError, match=r"^a\.pt, b\.pt: Error\(s\)"):
         checkpoint_utils.load_model_ensemble_and_task(["a.pt", "b.pt"])
+
+
+def test_an_ensemble_that_cannot_be_used_is_named(monkeypatch):
+    """A mistake that has a line of its own keeps it."""
+    for error, kind, message in (
+        (KeyError("x"), UserError, r"^a\.pt, b\.pt: cannot be used \(KeyError: 'x'\): give one"),
+        (AssertionError("--path required for generation!"), AssertionError, "^--path required"),
+    ):
+        monkeypatch.setattr(checkpoints, "_fairseq_load_model_ensemble_and_task", mock.Mock(side_effect=error))
+        with pytest.raises(kind, match=message):
+            checkpoint_utils.load_model_ensemble_and_task(["a.pt", "b.pt"])
 
 
 def test_a_figure_that_validation_does_not_have_cannot_be_the_best(monkeypatch):

@@ -1,0 +1,75 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""When a training is finished already, and which counts of a checkpoint it goes on with."""
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from veco_fairseq.compat import stopping
+
+
+def trainer_of(updates, seconds=0.0, **limits):
+    limits = SimpleNamespace(**{"max_update": 0, "max_epoch": 0, "stop_time_hours": 0, **limits})
+    return SimpleNamespace(
+        cfg=SimpleNamespace(
+            optimization=limits, checkpoint=SimpleNamespace(patience=-1), distributed_training=SimpleNamespace(distributed_rank=0)
+        ),
+        get_num_updates=lambda: updates,
+        cumulative_training_time=lambda: seconds,
+        data_parallel_world_size=1,
+    )
+
+
+@pytest.mark.parametrize("updates, seconds, limits, reason", [
+    (7, 0, {"max_update": 8}, None), (8, 0, {"max_update": 8}, "--max-update 8"), (9, 0, {"max_update": 8}, "--max-update 8"),
+    (7, 0, {"max_epoch": 3}, "--max-epoch 3"), (7, 0, {"max_epoch": 4}, None), (7, 0, {"max_epoch": 0}, None),
+    (7, 7200, {"stop_time_hours": 2}, None), (7, 7201, {"stop_time_hours": 2}, "--stop-time-hours 2"),
+    (7, 9999, {"stop_time_hours": 0}, None), (7, 0, {"max_update": 1, "max_epoch": 1}, "--max-update 1"),
+    (0, 9999, {"max_epoch": 1, "stop_time_hours": 1}, None),  # another model's checkpoint to start from
+])  # fmt: skip
+def test_a_limit_that_has_been_reached(monkeypatch, updates, seconds, limits, reason):
+    """The next epoch is the fourth."""
+    monkeypatch.setattr(stopping, "early_stopping", SimpleNamespace)
+    assert stopping.finished(trainer_of(updates, seconds, **limits), 4) == reason
+
+
+RESETS = ("reset_optimizer", "reset_meters", "reset_lr_scheduler", "reset_dataloader")
+
+
+@pytest.mark.parametrize("reset, patience, plateau", [
+    (None, True, True), ("reset_optimizer", False, False), ("reset_meters", False, False), ("reset_lr_scheduler", True, False),
+    ("reset_dataloader", True, False),
+])  # fmt: skip
+@pytest.mark.parametrize("updates", [7, 0])
+def test_what_is_reset_is_not_counted_on(monkeypatch, reset, patience, plateau, updates):
+    told, count = [], SimpleNamespace(num_runs=0)
+    state = {"early_stopping": {"num_runs": 3, "best": 1.5}}
+    monkeypatch.setattr(stopping, "lock_folder", lambda folder: told.append(folder))
+    monkeypatch.setattr(stopping, "note_signals", lambda: None)
+    monkeypatch.setattr(stopping, "early_stopping", lambda: count)
+    monkeypatch.setattr(stopping.plateau, "end_epoch_of", lambda state, trainer: told.append("plateau"))
+    iterator = SimpleNamespace(next_epoch_idx=4)
+    monkeypatch.setattr(stopping, "_fairseq_load_checkpoint", lambda cfg, trainer, **options: (state, iterator))
+    cfg = SimpleNamespace(no_save=False, save_dir="save", **{name: name == reset for name in RESETS})
+    assert stopping.load_checkpoint(cfg, trainer_of(updates)) == (state, iterator)
+    assert vars(count) == (state["early_stopping"] if patience else {"num_runs": 0})
+    assert told == ["save", *["plateau"] * (plateau and updates > 0)]
+
+
+@pytest.mark.parametrize("next_epoch, told", [(4, True), (3, False)])
+def test_a_finished_training_is_told_and_not_trained(monkeypatch, caplog, next_epoch, told):
+    trainer = trainer_of(1234, max_epoch=3)
+    monkeypatch.setattr(stopping, "note_signals", lambda: None)
+    monkeypatch.setattr(stopping, "early_stopping", SimpleNamespace)
+    monkeypatch.setattr(stopping.plateau, "end_epoch_of", lambda state, trainer: None)
+    iterator = SimpleNamespace(next_epoch_idx=next_epoch)
+    for state, is_told in ((None, False), ({}, told)):  # without a checkpoint nothing is finished
+        caplog.clear()
+        monkeypatch.setattr(stopping, "_fairseq_load_checkpoint", lambda *given, state=state, **more: (state, iterator))
+        with caplog.at_level(logging.INFO, stopping.__name__):
+            stopping.load_checkpoint(SimpleNamespace(no_save=True, **dict.fromkeys(RESETS, False)), trainer)
+        message = "finished already, after 1234 updates, by --max-epoch 3: nothing is trained or saved; to go on, raise it"
+        assert [record.getMessage() for record in caplog.records] == [message] * is_told
+        assert trainer.cfg.optimization.max_epoch == (-1 if is_told else 3)
