@@ -20,7 +20,7 @@ OPTIONS = {
     "arch": "veco_mt_tiny", "encoder_layers": 3, "decoder_layers": 2, "encoder_embed_dim": 16, "encoder_attention_heads": 4,
     "decoder_attention_heads": 2, "encoder_ffn_embed_dim": 1024, "decoder_ffn_embed_dim": 32, "max_source_positions": 40,
     "data": "/home/somebody/mt.no-de", "finetune_from_model": "/home/somebody/mt.pt", "batch_size": 128, "max_tokens": 4096,
-    "update_freq": [4], "distributed_world_size": 2, "lr": [0.004], "lr_scheduler": "polynomial_decay", "warmup_updates": 1500,
+    "update_freq": [4, 8], "distributed_world_size": 2, "lr": [0.004, 0.002], "lr_scheduler": "polynomial_decay", "warmup_updates": 1500,
     "criterion": "label_smoothed_cross_entropy", "label_smoothing": 0.2, "dropout": 0.3, "seed": 7,
 }  # fmt: skip
 
@@ -121,11 +121,11 @@ def test_of_a_translation_model_and_of_an_encoder(tmp_path, make_model):
     """From the files: the sizes are those of the models, the parameters those of the tensors."""
 
     checkpoint = make_translation(tmp_path, make_model)
-    export_translation(read_translation(checkpoint), tmp_path / "hf")
-    export_hf(tmp_path / "pre/checkpoint_best.pt", tmp_path / "encoder")
+    export_translation(read_translation(checkpoint), tmp_path / "hf", scores="- of a test set")
+    export_hf(tmp_path / "pre/checkpoint_best.pt", tmp_path / "encoder", scores="- of a test set")
     for folder, words in (("hf", ("Translation from aa to bb", "3 layers of 16", "2 layers of 16", "25 tokens")),
                           ("encoder", ("fill-mask", "XLMRobertaForMaskedLM.from_pretrained", "3 layers of 16"))):  # fmt: skip
         text = (tmp_path / folder / "README.md").read_text()
-        assert all(word in text for word in words), text
+        assert all(word in text for word in words) and "## Scores\n\n- of a test set\n" in text, text
         tensors = load_file(tmp_path / folder / "model.safetensors")
         assert f"| parameters | {sum(tensor.numel() for tensor in tensors.values()):,} |" in text

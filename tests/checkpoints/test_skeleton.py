@@ -49,6 +49,7 @@ def test_parts_of_a_checkpoint(good, tmp_path):
         (["cfg", "model", "encoder_layers"], [], "its options: --encoder-layers []: must be a whole number"),
         (["cfg", "criterion", "_name"], True, "its cfg, criterion, _name is True, and must be a name"),
         (["args"], "text", "its args is 'text', and must be a dict"),
+        (["args"], "x" * 99, f"its args is '{'x' * 59}, and must be a dict"),
         (["task_state"], [], "its task_state is a list, and must be a dict"),
         (["task_state", "symbols"], "abc", "its task_state, symbols is 'abc', and must be a list"),
         (["task_state", "symbols", 5], 3, "its task_state, symbols, 5 is 3, and must be a string"),
