@@ -147,6 +147,7 @@ def test_the_vocabulary_learns_from_long_lines_of_long_letters(monkeypatch):
     ("a 1\nb 1\na 1\n", r"dict\.txt, line 3: 'a' is there twice"),
     ("<unk> 1\n", r"dict\.txt, line 1: '<unk>' is there twice"),
     ("", r"dict\.txt: empty"),
+    ("x" * 99, r"dict\.txt, line 1: expected '<token> <count>', found 'x{40}'$"),
 ])  # fmt: skip
 def test_fairseq_reads_a_dictionary_as_we_do(tmp_path, content, message):
     path = tmp_path / "dict.txt"
@@ -155,6 +156,8 @@ def test_fairseq_reads_a_dictionary_as_we_do(tmp_path, content, message):
         Dictionary.load(str(path)).symbols == read_dictionary(path).symbols == ["<s>", "<pad>", "</s>", "<unk>", "x\u0085", "y"]
     )
     assert read_dictionary(path).count == [1, 1, 1, 1, 1, 7]
+    path.write_text("a 1\n")
+    assert Dictionary.load(str(path)).symbols[4:] == read_dictionary(path).symbols[4:] == ["a"]
     path.write_text(content)
     for read in (Dictionary.load, read_dictionary):
         with pytest.raises(UserError, match=message):

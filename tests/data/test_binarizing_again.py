@@ -9,6 +9,7 @@ import signal
 import pytest
 from support.binarizing import content, prefixes, texts
 from support.preparation import (
+    another_model,
     text_lines,
     vocabulary,  # noqa: F401  fixtures
     write_lines,
@@ -55,6 +56,16 @@ def test_several_pairs_in_one_folder(tmp_path, vocabulary, capsys):
     with pytest.raises(UserError, match="bin: dict.xx.txt, train.xx-yy would be left over from another vocabulary"):
         binarize(pairs[1], files[0], other, tmp_path / "bin", workers=1)
     assert content(tmp_path / "bin") == made
+
+
+def test_another_model_of_the_same_dictionary_makes_all_anew(tmp_path, vocabulary, capsys):
+    splits, files = prefixes(texts(tmp_path), {"test": "test"}), (vocabulary / "spm.model", vocabulary / "dict.txt")
+    binarize(splits, *files, tmp_path / "bin", workers=1)
+    model = another_model(tmp_path / "m", files[0].read_bytes())
+    capsys.readouterr()
+    binarize(splits, model, files[1], tmp_path / "bin", workers=1)
+    assert "test.xx-yy: 7 lines encoded" in capsys.readouterr().out
+    assert (tmp_path / "bin/sentencepiece.bpe.model").read_bytes() == model.read_bytes()
 
 
 def test_another_dictionary_is_refused_while_other_splits_stay(tmp_path, vocabulary):

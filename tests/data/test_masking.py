@@ -45,6 +45,14 @@ def test_at_least_one_and_never_a_special():
         assert corrupted.tolist() == [0, 3, 3, 2] and targets.eq(1).all()
 
 
+def test_the_first_and_the_last_ordinary_token_are_hidden_and_take_the_place_of_others():
+    """Of the ids 4, 5 and 6, before <mask>."""
+    masker, tokens = Masker(make_dictionary(3), 7, 1.0), torch.tensor([0, 4, 5, 6, 2])
+    results = [masker(tokens, np.random.default_rng(seed)) for seed in range(99)]
+    assert {tuple(targets.tolist()) for _, targets in results} == {(1, 4, 5, 6, 1)}
+    assert {int(corrupted[2]) for corrupted, _ in results} == {4, 5, 6, 7}
+
+
 def test_all_of_it():
     for _, targets in mask_many(1.0, [0, 5, 6, 7, 2], 20):
         assert targets.tolist() == [1, 5, 6, 7, 1]

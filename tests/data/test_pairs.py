@@ -45,6 +45,8 @@ def test_a_segment_of_one_token_keeps_its_partner(tmp_path):
 def test_a_long_line_is_cut(tmp_path):
     source = segments(tmp_path, [[10, 11], list(range(20, 31)), [12]], max_length=6)
     assert read(source) == [([10, 11], [20, 21, 22, 23]), ([24, 25, 26, 27], [28, 29, 30, 12])]
+    one_too_long = segments(tmp_path, [[10, 11, 12, 13, 14], [15]], max_length=6)
+    assert read(one_too_long) == [([10, 11, 12, 13], [14, 15])]
 
 
 def test_segments_never_cross_documents_and_keep_every_token(tmp_path):

@@ -84,6 +84,13 @@ def test_bad_vocabulary_options(tmp_path):
         prepare_root(Plan(tmp_path / "root", parts, 0, sentencepiece=source, dictionary=source))
     with pytest.raises(UserError, match="give --vocab-size N, or --sentencepiece MODEL and --dict DICT together"):
         Plan(tmp_path / "root", parts, 0, sentencepiece=source)
+    with pytest.raises(UserError, match="nothing to prepare: give --mono LANG=FILE or --bitext SRC-TGT=FILE,FILE"):
+        Plan(tmp_path / "root", [], 0, vocab_size=50)
+    for coverage in (0.9, 1):
+        assert Plan(tmp_path / "root", parts, 0, vocab_size=50, character_coverage=coverage)
+    for coverage in (0.89, 1.01):
+        with pytest.raises(UserError, match=f"--character-coverage {coverage}: must be from 0.9 to 1"):
+            Plan(tmp_path / "root", parts, 0, vocab_size=50, character_coverage=coverage)
     with pytest.raises(UserError, match="not both"):
         Plan(tmp_path / "root", parts, 0, vocab_size=50, sentencepiece=source)
     assert not (tmp_path / "root/dict.txt").exists()

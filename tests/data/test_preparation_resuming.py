@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from support.preparation import (
+    another_model,
     decoded,
     plan_with,
     text_lines,
@@ -18,7 +19,7 @@ from support.preparation import (
     write_lines,
 )
 
-from veco_fairseq.data.prepare import encoding, growing
+from veco_fairseq.data.prepare import encoding, growing, preparation
 from veco_fairseq.data.prepare.preparation import MANIFEST_NAME, prepare_root
 from veco_fairseq.data.sentencepiece import Encoder
 from veco_fairseq.errors import UserError
@@ -58,6 +59,30 @@ def test_changed_pair_is_refused_before_anything_is_touched(tmp_path, vocabulary
         prepare_root(plan)
     before.pop(MANIFEST_NAME)
     assert before.items() <= times(tmp_path / "root").items()
+
+
+def test_the_order_of_the_dictionary_and_the_validation_text_are_those_of_the_last_run(tmp_path, vocabulary):
+    lines = text_lines("xx", 9)
+    x, v = write_lines(tmp_path / "x", lines[:5]), write_lines(tmp_path / "v", lines[5:])
+    other = tmp_path / "other"
+    other.mkdir()
+    write_lines(other / "dict.txt", (vocabulary / "dict.txt").read_text(encoding="utf-8").splitlines()[::-1])
+    (other / "spm.model").write_bytes((vocabulary / "spm.model").read_bytes())
+    for folder, valid in ((vocabulary, lines[5:]), (other, lines[5:]), (other, lines[6:])):
+        write_lines(v, valid)
+        prepare_root(replace(plan_with(folder, tmp_path / "root", [f"xx={x}"], mono_valid=[f"xx={v}"]), workers=1))
+        found = [decoded(tmp_path / f"root/mono/xx/{split}", folder) for split in ("train", "valid")]
+        assert found == [lines[:5], valid]
+
+
+def test_a_given_vocabulary_is_its_model_and_its_dictionary(tmp_path, vocabulary):
+    x = write_lines(tmp_path / "x", text_lines("xx", 3))
+    plan = plan_with(vocabulary, tmp_path / "root", [f"xx={x}"])
+    dictionary = write_lines(tmp_path / "dict", (vocabulary / "dict.txt").read_text(encoding="utf-8").splitlines()[:-1])
+    model = another_model(tmp_path / "m", (vocabulary / "spm.model").read_bytes())
+    made_from = [preparation._vocabulary_inputs(replace(plan, **more))["given"]
+                 for more in ({}, {"dictionary": dictionary}, {"sentencepiece": model}, {"workers": 7})]  # fmt: skip
+    assert len(set(made_from)) == 3 and made_from[0] == made_from[3]
 
 
 def test_validation_files_go_when_they_are_no_longer_asked_for(tmp_path, vocabulary):

@@ -6,6 +6,7 @@ import random
 
 import pytest
 from fairseq.data.indexed_dataset import MMapIndexedDataset
+from sentencepiece import sentencepiece_model_pb2
 
 from veco_fairseq.data.prepare.text import Plan, parse_parts
 from veco_fairseq.data.sentencepiece import dictionary_text, load_sentencepiece, train_sentencepiece
@@ -34,6 +35,14 @@ def vocabulary(tmp_path_factory):
     model = load_sentencepiece(folder / "spm.model")
     (folder / "dict.txt").write_text(dictionary_text(model, folder / "spm.model"), encoding="utf-8")
     return folder
+
+
+def another_model(path, content):
+    """Write a SentencePiece model of the same pieces and other bytes."""
+    model = sentencepiece_model_pb2.ModelProto.FromString(content)
+    model.trainer_spec.model_prefix = "another"
+    path.write_bytes(model.SerializeToString())
+    return path
 
 
 def plan_with(vocabulary, output, mono=(), bitext=(), valid_lines=0, **options):
