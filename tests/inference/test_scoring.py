@@ -6,12 +6,14 @@ import json
 import math
 import random
 import re
+from unittest import mock
 
 import pytest
 from conftest import error_line
 from sacrebleu.metrics import BLEU, CHRF
 
 from veco_fairseq.errors import UserError
+from veco_fairseq.inference import scoring
 from veco_fairseq.inference.scoring import looks_tokenised, read_generate_output, score, score_files, score_lines, tokenise
 
 HYPOTHESIS = ["The cat is on the mat ."]
@@ -226,6 +228,12 @@ def test_codes_of_three_letters_choose_sacrebleus_tokeniser_too(langs, tokeniser
     for lang in langs.split():
         result = score(["a"], ["a"], lang=lang)
         assert f"tok:{tokeniser}|" in result["sacrebleu"]["signature"] and "tokenised_bleu" not in result, lang
+
+
+def test_a_tokeniser_that_is_not_installed_is_told_in_a_line(monkeypatch):
+    monkeypatch.setattr(scoring, "BLEU", mock.Mock(side_effect=RuntimeError("Japanese needs\n  mecab")))
+    with pytest.raises(UserError, match="^--lang ja: Japanese needs mecab$"):
+        score(["a"], ["a"], lang="ja")
 
 
 def test_score_refuses_different_lengths():

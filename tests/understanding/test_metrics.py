@@ -90,6 +90,28 @@ def test_each_language_has_its_own_articles_in_mlqa(lang, gold, exact):
     assert sums_by_language(found, "span", "squad")[lang]["exact"] == (gold == "the Hund")
 
 
+# As MLQA's own mlqa_evaluation_v1.py has them.
+MLQA_ARTICLES = {
+    "en": "a an the", "es": "un una unos unas el la los las", "de": "ein eine einen einem eines einer der die das den dem des",
+    "vi": "của là cái chiếc những", "hi": "", "zh": "", "ar": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lang", MLQA_ARTICLES)
+def test_every_article_of_a_language_and_no_other_is_left_out_in_mlqa(lang):
+    """In Arabic the article is a part of its word."""
+    for article in " ".join(MLQA_ARTICLES.values()).split():
+        kept = [] if article in MLQA_ARTICLES[lang].split() else [article]
+        assert metrics.mlqa_words(f"1 {article.capitalize()} 2", lang) == ["1", *kept, "2"], article
+    assert metrics.mlqa_words("الكتاب كتاب", lang) == (["كتاب", "كتاب"] if lang == "ar" else ["الكتاب", "كتاب"])
+
+
+def test_only_chinese_characters_are_words_of_their_own_in_mlqa():
+    """The first and the last of the block, and its neighbours."""
+    assert metrics.mlqa_words("\u4e00\u9fa5\u4dff\u9fa6ab", "zh") == ["\u4e00", "\u9fa5", "\u4dff\u9fa6ab"]
+    assert metrics.mlqa_words("\u4e00\u9fa5", "de") == ["\u4e00\u9fa5"]
+
+
 def test_the_papers_averages():
     """Table 2: VECO plugged in, translate-train-all, 81.0; XLM-R, cross-lingual transfer, 68.1."""
 

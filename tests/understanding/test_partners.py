@@ -28,6 +28,11 @@ def pairing(pivot="en", **rows):
     return Pairing({lang: Path(lang) for lang in rows}, pivot, made.get, notes), notes
 
 
+def test_a_language_none_of_whose_examples_are_kept_has_none():
+    found, notes = pairing(de=["A", "B"], en=["1", "2"])
+    assert list(found.items(["de"], training=False)) == [[]] and not notes["de"].counts
+
+
 def ids(items):
     return [
         (f"{item.x.lang} {item.x.example.id}", f"{item.y.lang} {item.y.example.id}" if item.y else None, item.both)

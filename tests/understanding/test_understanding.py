@@ -200,7 +200,7 @@ def test_an_answer_may_begin_with_the_context():
     assert best_answer(side, logits, no_answer=False) == "w0"
 
 
-@pytest.mark.parametrize("nothing, answer", [((9.0, 5.5), "w11"), ((9.0, 8.0), ""), ((1.0, 9.0), "w11")])
+@pytest.mark.parametrize("nothing, answer", [((9.0, 5.5), "w11"), ((9.0, 8.0), ""), ((1.0, 9.0), "w11"), ((9.0, 6.0), "w11")])
 def test_no_answer_must_be_better_in_every_window(nothing, answer):
     """As SQuAD 2.0's baselines: the window in which "no answer" is least likely decides."""
     side, logits = of_context((0, 19), (10, 29))

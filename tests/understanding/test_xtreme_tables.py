@@ -26,7 +26,7 @@ def test_a_translation_is_cut_into_words(tmp_path):
     with pytest.raises(UserError, match="text: is empty"):
         read_words(written(text, ""), None)
     with pytest.raises(UserError, match="text, line 2: has no word"):
-        read_words(written(text, "a\n \nb\n\n"), None)
+        read_words(written(text, "a\n \nb\n"), None)
 
 
 def test_a_teachers_tags_are_read_as_they_were_written(tmp_path):
