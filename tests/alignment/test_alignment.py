@@ -11,7 +11,9 @@ import torch
 from conftest import error_line, save_with_vocabulary
 from fairseq.models.roberta import RobertaModel
 from scipy.optimize import linprog
+from support.progress import Bar
 
+from veco_fairseq.alignment import words as alignment
 from veco_fairseq.alignment.gold import Gold, figures, read_gold
 from veco_fairseq.alignment.transport import mutual, sinkhorn
 from veco_fairseq.alignment.words import align, pharaoh, split_words, usual_layer
@@ -136,10 +138,12 @@ def test_align_against_a_loop_over_robertas_states(saved, apart, monkeypatch):
     found = align(pretrained, SOURCE, TARGET, layer=2, apart=apart)
     assert found == [expected_links(pretrained, x, y, 2, apart) for x, y in zip(SOURCE, TARGET)]
     asked = mock.Mock(side_effect=by_length)
-    monkeypatch.setattr("veco_fairseq.alignment.words.by_length", asked)
+    monkeypatch.setattr(alignment, "by_length", asked)
+    bars = Bar.put_into(monkeypatch, alignment)
     assert align(pretrained, SOURCE, TARGET, layer=2, apart=apart, max_tokens=1) == found
     lengths = [sum(map(len, pretrained.sequences(pair))) for pair in zip(SOURCE, TARGET)]
     asked.assert_called_once_with(lengths, 1)
+    assert [(bar.total, bar.done) for bar in bars] == [(24, 24)]
     assert len(set(map(len, found))) > 1 and all(found)
 
 

@@ -20,8 +20,8 @@ OPTIONS = {
     "arch": "veco_mt_tiny", "encoder_layers": 3, "decoder_layers": 2, "encoder_embed_dim": 16, "encoder_attention_heads": 4,
     "decoder_attention_heads": 2, "encoder_ffn_embed_dim": 1024, "decoder_ffn_embed_dim": 32, "max_source_positions": 40,
     "data": "/home/somebody/mt.no-de", "finetune_from_model": "/home/somebody/mt.pt", "batch_size": 128, "max_tokens": 4096,
-    "update_freq": [4, 8], "distributed_world_size": 2, "lr": [0.004, 0.002], "lr_scheduler": "polynomial_decay", "warmup_updates": 1500,
-    "criterion": "label_smoothed_cross_entropy", "label_smoothing": 0.2, "dropout": 0.3, "seed": 7,
+    "update_freq": [4, 8], "distributed_world_size": 2, "lr": [0.004, 0.002], "lr_scheduler": "polynomial_decay",
+    "warmup_updates": 1500, "criterion": "label_smoothed_cross_entropy", "label_smoothing": 0.2, "dropout": 0.3, "seed": 7,
 }  # fmt: skip
 
 

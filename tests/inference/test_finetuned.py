@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
+from support.progress import Bar
 
-from veco_fairseq.inference import evaluation
+from veco_fairseq.inference import evaluation, finetuned
 from veco_fairseq.inference.finetuned import Finetuned
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset
 from veco_fairseq.understanding.examples import SentencePair
@@ -33,12 +34,14 @@ class Model(torch.nn.Linear):
         return tokens
 
 
-def test_batches_have_so_many_tokens_and_predictions_the_order_of_the_examples():
+def test_batches_have_so_many_tokens_and_predictions_the_order_of_the_examples(monkeypatch):
     """Lengths 5, 2, 4 and 4 with at most 8 tokens a batch: 2 and 4 are padded to 8, then 4 and 5 alone."""
     model = Model()
     dataset = UnderstandingDataset([example(*each) for each in enumerate((5, 2, 4, 4))], "classification", pad=1)
     task = SimpleNamespace(predict=lambda batch, tokens: [Prediction(side, str(len(tokens))) for side, _ in batch["rows"]])
+    bars = Bar.put_into(monkeypatch, finetuned)
     found = Finetuned(model, task).predict(dataset, 8, "test")
+    assert [(bar.desc, len(bar.batches)) for bar in bars] == [("test", 3)]
     assert model.shapes == [(2, 4), (1, 4), (1, 5)]
     assert [(prediction.side.example.id, prediction.value) for prediction in found] == [
         ("0", "1"), ("1", "2"), ("2", "2"), ("3", "1")
@@ -50,11 +53,12 @@ def test_an_evaluation_is_of_its_split_in_batches_of_so_many_tokens():
     items, asked = [example(1, 3), example(2, 3), example(3, 3, "fr")], []
     found = [Prediction(item.x, label) for item, label in zip(items, ("yes", "no", "no"))]
     task = SimpleNamespace(
-        nlu_task="classification", plug_in=True, validation_langs=["fr", "de"], load_dataset=lambda *words, **more: asked.append((words, more)),
-        dataset={"dev": SimpleNamespace(items=items)}.get, sums=lambda found: {"de": {"correct": 1.0, "count": 2.0}},
+        nlu_task="classification", plug_in=True, validation_langs=["fr", "de"],
+        load_dataset=lambda *words, **more: asked.append((words, more)), dataset={"dev": SimpleNamespace(items=items)}.get,
+        sums=lambda found: {"de": {"correct": 1.0, "count": 2.0}},
     )  # fmt: skip
-    finetuned = SimpleNamespace(task=task, predict=lambda *words: asked.append(words) or found)
-    evaluated = evaluation.evaluate(finetuned, "dev", 77)
+    model = SimpleNamespace(task=task, predict=lambda *words: asked.append(words) or found)
+    evaluated = evaluation.evaluate(model, "dev", 77)
     assert asked == [(("dev",), {"training": False}), (task.dataset("dev"), 77, "dev")]
     assert evaluated.predictions == {"fr": found[2:], "de": found[:2]} and evaluated.figures == {"de": {"accuracy": 50.0}}
     assert evaluated.alone == {"de": 2, "fr": 1}

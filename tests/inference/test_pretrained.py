@@ -9,7 +9,7 @@ import torch
 from conftest import save_with_vocabulary
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.inference import finetuned
+from veco_fairseq.inference import finetuned, pretrained
 from veco_fairseq.inference.pretrained import PretrainedModel, chosen_layers, load_pretrained
 
 
@@ -19,8 +19,17 @@ def test_the_device_is_the_one_asked_for_if_it_is_there(gpu, there, device, tmp_
     chosen = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
     monkeypatch.setattr(torch.nn.Module, "to", lambda model, where: chosen.append(where) or model)
-    load_pretrained(str(checkpoint), gpu=gpu)
+    monkeypatch.setattr(pretrained, "default_workers", lambda: 7)
+    assert load_pretrained(str(checkpoint), gpu=gpu).encoder.workers == 7
     assert chosen[-1] == device
+
+
+def test_another_kind_of_model_is_told(tmp_path, make_model, monkeypatch):
+    checkpoint = save_with_vocabulary(tmp_path / "pretrained", make_model, ["a b c", "b d", "c d a"] * 9, 9)
+    loaded = [torch.nn.Linear(1, 1)], None, None
+    monkeypatch.setattr(pretrained.checkpoint_utils, "load_model_ensemble_and_task", lambda *given, **more: loaded)
+    with pytest.raises(UserError, match=r"\.pt: is a Linear, not a pre-trained VECO or XLM-E"):
+        load_pretrained(str(checkpoint))
 
 
 def of_layers(count):

@@ -10,8 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import make_dictionary
+from support.progress import Bar
 
 from veco_fairseq.errors import UserError
+from veco_fairseq.retrieval import states as pooling
 from veco_fairseq.retrieval import tatoeba
 from veco_fairseq.retrieval.mining import Pair, best_threshold, mine, read_gold, read_sentences, write_pairs
 from veco_fairseq.retrieval.search import Candidates, candidates
@@ -76,7 +78,7 @@ def test_accuracies_are_printed_by_layer_and_their_mean(monkeypatch, capsys):
     assert tatoeba.evaluate("model", {"de": sides}, **options) == {"de": {"0": (1.0, 1.0), "2": (1.0, 1.0)}}
 
 
-def test_a_line_is_cut_to_the_models_positions_and_keeps_its_end(make_model, capsys):
+def test_a_line_is_cut_to_the_models_positions_and_keeps_its_end(make_model, capsys, monkeypatch):
     model = make_model(max_positions=6)
     dictionary, shapes = make_dictionary(), []
     lines = {"fits": [0, 5, 6, 7, 8, 2], "long": [0, 9, 8, 7, 6, 5, 2], "cut": [0, 9, 8, 7, 6, 2]}
@@ -88,8 +90,9 @@ def test_a_line_is_cut_to_the_models_positions_and_keeps_its_end(make_model, cap
 
     pretrained = SimpleNamespace(model=model, dictionary=dictionary, batch=batch,
                                  sequences=lambda names: [np.array(lines[name]) for name in names])  # fmt: skip
+    bars = Bar.put_into(monkeypatch, pooling)
     found = sentence_states(pretrained, ["fits", "long", "cut"], layers=[3, 1], max_tokens=17, name="text")
-    assert shapes == [(2, 6), (1, 6)]
+    assert shapes == [(2, 6), (1, 6)] and [(bar.desc, bar.total, bar.done) for bar in bars] == [("text", 3, 3)]
     assert capsys.readouterr().err == "text: 1 lines are longer than the model has positions, and were cut\n"
     with torch.no_grad():
         expected = F.normalize(pooled_states(model, batch([lines["fits"], lines["cut"], lines["cut"]])), dim=-1)

@@ -246,7 +246,7 @@ def test_a_batch_of_translations(tmp_path):
     assert batch["net_input"]["tokens"].tolist() == [[4, 5, 6, 1], [4, 5, 1, 1], [4, 5, 6, 7]]
     assert batch["net_input"]["partner"].tolist() == [1, 0, -1]
     assert batch["target"].tolist() == [0, 0, 0] and [where.lang for where, _ in batch["rows"]] == ["de", "en", "de"]
-    assert dataset.sizes.tolist() == [3, 4] and dataset.num_tokens(0) == 6
+    assert dataset.sizes.tolist() == [dataset.size(0), dataset.size(1)] == [3, 4] and dataset.num_tokens(0) == 6
     assert len(dataset.batch_by_size(np.arange(2), max_tokens=5)) == 2  # the first has more, and is one all the same
     # at test time the translation is only looked at
     (item,) = paired([side("de", "1", 3)], [side("en", "1", 2)], False, notes)

@@ -6,6 +6,7 @@ import itertools
 import math
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -157,6 +158,12 @@ def test_saved_vocabularies_are_the_same_and_damaged_ones_are_told(tmp_path):
 
 def test_too_many_characters_for_the_largest_size():
     with pytest.raises(UserError, match="--largest 5: is below the number of the text.s characters"):
+        all_sizes(text(1), 1, largest=5, step=1, coverage=1.0)
+
+
+def test_another_refusal_of_the_trainer_is_told_as_it_is(monkeypatch):
+    monkeypatch.setattr(sizes, "train_sentencepiece", mock.Mock(side_effect=UserError("--vocab-size 8: another")))
+    with pytest.raises(UserError, match="^--vocab-size 8: another$"):
         all_sizes(text(1), 1, largest=5, step=1, coverage=1.0)
 
 
