@@ -47,15 +47,15 @@ XLMR = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "
 
 
 def test_masked_language_modelling(transformers):
-    """Of two masked tokens a loss of 2.5 each; the rows of the two others are multiplied in vain."""
+    """Of two masked tokens a loss of 2.5 each; the rows of the four others are multiplied in vain."""
     model, criterion = peers.masked_lm(OPTIONS, SYMBOLS)
     assert model.kind == "XLMRobertaForMaskedLM"
     assert sizes(model.config, *XLMR) == [20, 8, 12, 3, 2, 32, PAD, 0.1, 0.2]
-    asked, tokens = [], torch.tensor([[4, 5], [6, 7]])
-    batch = {"target": torch.tensor([[9, PAD], [PAD, 8]]), "net_input": {"src_tokens": tokens}}
+    asked, tokens = [], torch.tensor([[4, 5, 7], [6, 7, 4]])
+    batch = {"target": torch.tensor([[9, PAD, PAD], [PAD, 8, PAD]]), "net_input": {"src_tokens": tokens}}
     loss, count, log = criterion(answering(asked, loss=torch.tensor(2.5)), batch)
-    assert (loss.item(), count, log) == (5, 2, {"operations in vain": 6 * 2 * 8 * (8 + 20)})
-    assert asked[0]["labels"].tolist() == [[9, -100], [-100, 8]] and asked[0]["input_ids"] is tokens
+    assert (loss.item(), count, log) == (5, 2, {"operations in vain": 6 * 4 * 8 * (8 + 20)})
+    assert asked[0]["labels"].tolist() == [[9, -100, -100], [-100, 8, -100]] and asked[0]["input_ids"] is tokens
 
 
 def test_classification(transformers):
