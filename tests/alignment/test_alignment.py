@@ -140,9 +140,9 @@ def test_align_against_a_loop_over_robertas_states(saved, apart, monkeypatch):
     asked = mock.Mock(side_effect=by_length)
     monkeypatch.setattr(alignment, "by_length", asked)
     bars = Bar.put_into(monkeypatch, alignment)
-    assert align(pretrained, SOURCE, TARGET, layer=2, apart=apart, max_tokens=1) == found
+    assert align(pretrained, SOURCE, TARGET, layer=2, apart=apart, max_tokens=60) == found
     lengths = [sum(map(len, pretrained.sequences(pair))) for pair in zip(SOURCE, TARGET)]
-    asked.assert_called_once_with(lengths, 1)
+    asked.assert_called_once_with(lengths, 60)  # some pairs a batch
     assert [(bar.total, bar.done) for bar in bars] == [(24, 24)]
     assert len(set(map(len, found))) > 1 and all(found)
 
