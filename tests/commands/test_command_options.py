@@ -35,7 +35,7 @@ class Calls:
             bound = signature.bind(*positional, **named)
             bound.apply_defaults()
             self.made.setdefault(name, []).append(bound.arguments)
-            return result
+            return next(result) if isinstance(result, type(iter([]))) else result
 
         return record
 

@@ -86,6 +86,16 @@ chmod +x {folder}/bin/pip
     assert "installing COMET there, once" in capfd.readouterr().err
 
 
+def test_a_folder_of_other_files_is_not_emptied(tmp_path, monkeypatch):
+    """As the environment's folder is, before COMET is installed there."""
+    (tmp_path / "text").touch()
+    monkeypatch.setattr(comet.subprocess, "run", lambda *command, **options: pytest.fail(str(command)))
+    with pytest.raises(
+        UserError, match=f"^--environment {tmp_path}: holds other files, which would be removed: choose a new folder"
+    ):
+        comet.make_environment(tmp_path)
+
+
 def test_unequal_files_end_in_one_line_before_anything_is_installed(run, tmp_path):
     (tmp_path / "empty").touch()
     for name, lines in (("source", 2), ("hypothesis", 1)):

@@ -16,9 +16,9 @@ MODEL = mock.MagicMock()  # a pre-trained model
 
 MINED = [mock.Mock(score=0.5), mock.Mock(score=0.2)]
 
-# Of each command: what it needs in any case; the functions that are replaced, with what they return; and its options,
-# each with what it must change: an argument of one of these functions, a call of the model, a file or standard output.
-# "= " stands before words that are the whole command line.
+# Of each command: what it needs in any case; the functions that are replaced, with what they return (of iter([...]) each
+# call the next one); and its options, each with what it must change: an argument of one of these functions, a call of the
+# model, a file or standard output. "= " stands before words that are the whole command line.
 COMMANDS = {
     **TEXT,
     **TRANSLATION,
@@ -40,17 +40,21 @@ COMMANDS = {
             "--gold g": {
                 "read_gold.path": P("g"),
                 "read_gold.first": 0,
+                "read_gold.source": ["a"],
+                "read_gold.target": ["b"],
                 "not stdout": "0-1",
                 "stdout": "layer 2: AER 25.00 (%), 1 links in 1 pairs\n",
             },
             "--gold g --output o --layer 5": {"o": "0-1\n", "stdout": "layer 5: AER 25.00 (%)"},
             "--gold g --gold-from-1": {"read_gold.first": 1},
-            "--layer 5": {"chosen_layers.wanted": ["5"], "align.layer": 5},
+            "--layer 5": {"chosen_layers.wanted": ["5"], "chosen_layers.option": "--layer", "align.layer": 5},
             "--layer 0": {"chosen_layers.wanted": ["0"], "align.layer": 5},
             "": {
                 "align.layer": 2,
                 "align.apart": False,
                 "align.names": (P("s"), P("t")),
+                "align.source": ["a"],
+                "align.target": ["b"],
                 "stdout": "0-1\n",
                 "load_pretrained.gpu": True,
                 "load_pretrained.checkpoint": P("a.pt"),
@@ -74,7 +78,12 @@ COMMANDS = {
         {
             "": {"load_pretrained.checkpoint": P("a.pt"), "load_pretrained.gpu": True},
             "--pairs m=a,b": {"read_pair.argument": "m=a,b"},
-            "--layers 3 4": {"chosen_layers.wanted": ["3", "4"], "evaluate.layers": [5]},
+            "--layers 3 4": {
+                "chosen_layers.wanted": ["3", "4"],
+                "chosen_layers.option": "--layers",
+                "evaluate.layers": [5],
+                "evaluate.pairs": {"n": "sides"},
+            },
             "--score ratio": {"evaluate.score": "ratio"},
             "--neighbours 7": {"evaluate.neighbours": 7},
             "--max-tokens 99": {"evaluate.max_tokens": 99},
@@ -85,20 +94,25 @@ COMMANDS = {
     "retrieve.py bucc": (
         "a.pt --source s --target t --gold g".split(),
         {
-            "retrieval.mining.read_sentences": {"1": "a"},
+            "retrieval.mining.read_sentences": iter([{"p": "a"}, {"q": "b", "r": "c"}]),
             "retrieval.mining.read_gold": {("1", "1")},
             "retrieval.search.candidates": (1, 2),
             "retrieval.mining.mine": MINED,
             "retrieval.mining.best_threshold": 0.4,
             "retrieval.mining.figures": {"F1": 0.5},
             "retrieval.mining.write_pairs": None,
-            "retrieval.states.sentence_states": ["states"],
+            "retrieval.states.sentence_states": iter([["the x"], ["those of y"]]),
             "inference.pretrained.chosen_layers": [3, 5],
             "inference.pretrained.load_pretrained": MODEL,
         },
         {
             "": {
                 "sentence_states.layers": [[5], [5]],
+                "sentence_states.lines": [["a"], ["b", "c"]],
+                "candidates.x": "the x",
+                "candidates.y": "those of y",
+                "read_gold.x": ["p"],
+                "read_gold.y": ["q", "r"],
                 "best_threshold.gold": {("1", "1")},
                 "candidates.score": "csls",
                 "candidates.k": 10,
@@ -106,20 +120,21 @@ COMMANDS = {
                 "load_pretrained.checkpoint": P("a.pt"),
                 "sentence_states.name": ["s", "t"],
                 "figures.kept": MINED[:1],
-                "stdout": "1 pairs of a score of at least 0.4, of 6 and 6 sentences\nF1 50.0 (at the threshold that is best for this)\n",
+                "stdout": "1 pairs of a score of at least 0.4, of 5 and 10 sentences\nF1 50.0 (at the threshold that is best for this)\n",
             },
             "--source x": {"read_sentences.path": [P("x"), P("t")]},
             "--target x": {"read_sentences.path": [P("s"), P("x")]},
             "--gold x": {"read_gold.path": P("x")},
-            "--threshold 0.5": {"stdout": "1 pairs of a score of at least 0.5, of 6 and 6 sentences\nF1 50.0\n"},
+            "--threshold 0.5": {"stdout": "1 pairs of a score of at least 0.5, of 5 and 10 sentences\nF1 50.0\n"},
             "--threshold 0.3": {"stdout": "1 pairs of a score of at least 0.3"},
             "--threshold 0.1": {"stdout": "2 pairs of a score of at least 0.1"},
-            "--layer 3": {"chosen_layers.wanted": ["3"]},
+            "--layer 3": {"chosen_layers.wanted": ["3"], "chosen_layers.option": "--layer"},
             "--lang de --json j": {"j": '"lang": "de"'},
             "--output o": {
                 "write_pairs.path": P("o"),
                 "write_pairs.pairs": MINED[:1],
-                "write_pairs.x": ["1"],
+                "write_pairs.x": ["p"],
+                "write_pairs.y": ["q", "r"],
                 "stdout": "wrote o\n",
             },
             "--score ratio": {"candidates.score": "ratio"},

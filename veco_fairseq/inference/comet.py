@@ -23,17 +23,21 @@ def make_environment(folder: Path) -> Path:
     """Install COMET into a virtual environment, unless it is there, and return the path of ``comet-score``.
 
     Raises:
-        UserError: COMET cannot be installed.
+        UserError: COMET cannot be installed, or the folder holds something else, which would be removed.
     """
     program, done, packages = folder / "bin/comet-score", folder / "comet.version", " ".join(PACKAGES)
     if done.is_file() and done.read_text() == packages and program.is_file():
         return program
+    if folder.is_dir() and any(folder.iterdir()) and not done.is_file():
+        raise UserError(f"--environment {folder}: holds other files, which would be removed: choose a new folder, or remove it")
     print(f"{folder}: installing COMET there, once; this takes some minutes and 3 GB", file=sys.stderr)
     for command in (
         [sys.executable, "-m", "venv", "--clear", folder],
         [folder / "bin/pip", "install", *PACKAGES],
     ):
         result = subprocess.run(command, stdout=sys.stderr, check=False)
+        if folder.is_dir():
+            done.write_text("")  # not done, but made here: it may be emptied
         if result.returncode:
             words = " ".join(map(str, command))
             raise UserError(f"{folder}: COMET cannot be installed: {words} ended with exit code {result.returncode}; see above")
