@@ -5,14 +5,17 @@
 import platform
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
+import fairseq
 import pytest
 import torch
 from conftest import REPOSITORY
 
 from veco_fairseq.commands import doctor
 from veco_fairseq.commands.doctor import conflicts, failures, misfits, unmended
+from veco_fairseq.commands.mend_fairseq import NAME, checksum
 
 
 def test_the_report_of_this_machine(run):
@@ -58,7 +61,9 @@ def install(folder, name, version, *requires):
 
 
 def test_what_is_missing_or_does_not_fit_is_told(tmp_path, monkeypatch):
-    install(tmp_path, "veco_fairseq", "0.1.0", "fairseq-fixed==0.12.3.1", "not-there>=2", 'also-not-there; extra == "gpu"')
+    install(tmp_path, "veco_fairseq", "0.1.0", "fairseq-fixed==0.12.3.1", "not-there>=2", "nightly>=2.6",
+            'also-not-there; extra == "gpu"')  # fmt: skip
+    install(tmp_path, "nightly", "2.14.0.dev20260101")  # as new as it has to be
     install(tmp_path, "fairseq-fixed", "0.12.3.1", "omegaconf<2.4,>=2.3", "torchaudio>=0.8")
     install(tmp_path, "omegaconf", "2.0.6")
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
@@ -100,6 +105,8 @@ def test_python_3_14_needs_a_mended_fairseq(monkeypatch):
     assert unmended({"fairseq-fixed": None}) == []
     (line,) = unmended({"fairseq-fixed": "0.12.3.1"})
     assert line.endswith("-m veco_fairseq mend-fairseq")
+    monkeypatch.setattr(doctor, "MENDED", checksum(Path(fairseq.__path__[0]) / NAME))
+    assert unmended({"fairseq-fixed": "0.12.3.1"}) == []
 
 
 def broken(folder, module, error):

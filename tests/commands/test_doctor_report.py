@@ -12,6 +12,9 @@ import torch
 from veco_fairseq.commands import doctor
 
 X86 = "processor\t: 0\nmodel name\t: A: Xeon\nflags\t\t: fpu avx512_bf16 amx_bf16\n"
+# Those on whose versions results and speed depend, and the optional ones that other commands use.
+PACKAGES = "veco_fairseq fairseq-fixed torch numpy omegaconf hydra-core sentencepiece sacrebleu ctranslate2 transformers faiss-cpu " \
+    "py3langid liger-kernel triton tensorboardX"  # fmt: skip
 ARM = "processor\t: 0\nFeatures\t: fp bf16\n"
 
 
@@ -20,10 +23,14 @@ ARM = "processor\t: 0\nFeatures\t: fp bf16\n"
     (None, ("a chip", [])),
 ])  # fmt: skip
 def test_the_processor(monkeypatch, tmp_path, cpuinfo, expected):
+    """By its own name, or that of its kind where the system tells none."""
     if cpuinfo:
         (tmp_path / "cpuinfo").write_text(cpuinfo)
     monkeypatch.setattr(doctor, "Path", lambda path: tmp_path / path.removeprefix("/proc/"))
     monkeypatch.setattr(doctor.platform, "processor", lambda: "a chip")
+    assert doctor.processor() == expected
+    monkeypatch.setattr(doctor.platform, "processor", lambda: "")
+    monkeypatch.setattr(doctor.platform, "machine", lambda: "a chip")
     assert doctor.processor() == expected
 
 
@@ -41,6 +48,7 @@ def test_the_lines_of_the_report(monkeypatch, flags, preload, bf16, memory):
     for load, gpu in ((False, "the driver's"), (True, "PyTorch's")):
         found = dict(doctor.report(load))
         assert (found["torch"], found["numpy"], found["GPU"]) == ("2.6", "not installed", gpu)
+        assert set(PACKAGES.split()) <= found.keys()
         assert found["processor"] == "a chip, 3 cores for this process"
         assert (found["bf16 on it"], found["memory from"]) == (bf16, memory)
 
@@ -54,6 +62,7 @@ def test_the_lines_of_the_report(monkeypatch, flags, preload, bf16, memory):
 def test_gpus_of_the_driver(monkeypatch, said, expected):
     def run(command, **options):
         assert command == ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+        assert options == {"capture_output": True, "text": True, "timeout": 20}  # seconds: a driver may hang
         if isinstance(said, Exception):
             raise said
         return SimpleNamespace(stdout=said)

@@ -66,6 +66,17 @@ def test_what_is_read_is_not_overwritten(monkeypatch, tmp_path, line):
         parsed(line.format("o/text.aa"))  # no name of theirs
 
 
+@pytest.mark.parametrize("line, replaced", [
+    ("average --inputs a.pt b.pt --output o", "checkpoints.averaging.average_checkpoints"),
+    ("count-operations a.pt b.pt --equal", "cost.flops.count_operations"),
+])  # fmt: skip
+def test_any_of_several_checkpoints_may_be_the_damaged_one(monkeypatch, line, replaced):
+    monkeypatch.setattr(f"veco_fairseq.{replaced}", lambda *arguments: {}["model"])
+    command, args = parsed(line)
+    with pytest.raises(UserError, match=r"^a\.pt, b\.pt: cannot be used \(KeyError: 'model'\)"):
+        command.main(args)
+
+
 def test_none_of_a_folders_checkpoints_is_overwritten_by_their_mean(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for name in ("checkpoint_1_10.pt", "checkpoint_1_20.pt"):

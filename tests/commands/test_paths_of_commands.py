@@ -4,7 +4,7 @@
 
 import pytest
 
-from veco_fairseq.commands import GROUPS, parser
+from veco_fairseq.commands import GROUPS, module, parser
 from veco_fairseq.errors import UserError
 
 # Of each command: what it cannot do without; what it reads, {} being the path; what it writes, w being the path, or the
@@ -128,12 +128,14 @@ def test_it_overwrites_nothing_that_it_reads_and_takes_no_empty_path(capsys, mon
     ("average --inputs a --output o --num-update-checkpoints 2 --num-epoch-checkpoints 3", "not allowed with argument"),
     ("score --reference r --lang de --hypothesis h --generate-output g", "not allowed with argument"),
     ("comet --reference r --source s --hypothesis h --generate-output g", "not allowed with argument"),
+    ("vocap --corpora c --size 9", "--size and --output are needed (or --alp)"),
+    ("vocap --corpora c --output o", "--size and --output are needed (or --alp)"),
     ("retrieve", "required: command"), ("evaluate", "required: command"), ("bench", "required: command"),
 ])  # fmt: skip
 def test_of_two_ways_one_is_chosen(capsys, line, said):
     name, *words = line.split()
     with pytest.raises(SystemExit) as end:
-        parser(name, "veco").parse_args(words)
+        module(name).main(parser(name, "veco").parse_args(words))
     assert end.value.code == 2 and said in capsys.readouterr().err
 
 

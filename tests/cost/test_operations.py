@@ -93,14 +93,14 @@ def test_what_cannot_be_counted(tmp_path, monkeypatch):
 
 
 def test_the_total_is_what_is_printed_last(monkeypatch, capsys):
-    runs = {"a.pt": Operations(1250, 2.0e9, 0.13e9), "b.pt": Operations(5, 8.0, float("nan"))}
+    runs = {"a.pt": Operations(1250, 1.2345e9, 0.13e9), "b.pt": Operations(5, 8.0, float("nan"))}
     monkeypatch.setattr("veco_fairseq.cost.flops.count_operations", lambda checkpoint, sample: runs[checkpoint])
     monkeypatch.setattr("logging.raiseExceptions", False)
     monkeypatch.setattr(sys, "argv", ["count_operations.py", *runs])
     with pytest.raises(SystemExit):
         runpy.run_path(str(REPOSITORY / "scripts/count_operations.py"), run_name="__main__")
     assert capsys.readouterr().out == (
-        "a.pt: 1,250 updates x 2e+09 (± 1e+08) = 2.5e+12 operations\nb.pt: 5 updates x 8 = 40 operations\n"
+        "a.pt: 1,250 updates x 1.23e+09 (± 1e+08) = 1.54e+12 operations\nb.pt: 5 updates x 8 = 40 operations\n"
     )
 
 

@@ -14,6 +14,9 @@ PACKAGE = "veco_fairseq."
 
 MODEL = mock.MagicMock()  # a pre-trained model
 
+RESULT = mock.Mock(
+    note="by a", names=["a", "b"], langs=["de"], seeds=[1, 2], of=lambda name, lang: [0.5, 1.0] if name == "a" else []
+)
 MINED = [mock.Mock(score=0.5), mock.Mock(score=0.2)]
 
 # Of each command: what it needs in any case; the functions that are replaced, with what they return (of iter([...]) each
@@ -151,40 +154,6 @@ COMMANDS = {
             "--cpu": {"load_pretrained.gpu": False},
         },
     ),
-    "label_with_teacher.py": (
-        "a.pt --input f/i --output o.conllu".split(),
-        {
-            "inference.evaluation.label": [["X"]],
-            "inference.finetuned.load_finetuned": None,
-            "understanding.teaching.read_words": [["a", "b"], ["c"]],
-            "understanding.teaching.ids_like": ["seven"],
-            "understanding.teaching.write_conllu": None,
-        },
-        {
-            "": {
-                "write_conllu.ids": ["1", "2"],
-                "write_conllu.sentences": [["a", "b"], ["c"]],
-                "label.sentences": [["a", "b"], ["c"]],
-                "load_finetuned.checkpoint": P("a.pt"),
-                "load_finetuned.data": P("f"),
-                "load_finetuned.cpu": False,
-                "read_words.lang": None,
-                "label.max_tokens": 8192,
-                "stdout": "wrote o.conllu: 2 sentences, 3 words\n",
-            },
-            "--input g/j": {"read_words.path": P("g/j")},
-            "--tokenize de": {"read_words.lang": "de"},
-            "--like l": {
-                "ids_like.originals": P("l"),
-                "ids_like.translations": P("f/i"),
-                "ids_like.count": 2,
-                "write_conllu.ids": ["seven"],
-            },
-            "--output p.conllu": {"write_conllu.path": P("p.conllu")},
-            "--max-tokens 99": {"label.max_tokens": 99},
-            "--cpu": {"load_finetuned.cpu": True},
-        },
-    ),
     "plot_attention.py": (
         "a.pt --source one --target two --output o.png".split(),
         {"plots.plot_attention": None, "inference.pretrained.load_pretrained": MODEL},
@@ -255,19 +224,26 @@ COMMANDS = {
     "evaluate_xtreme.py table": (
         ["xnli=f,g"],
         {
-            "understanding.xtreme.read_results": mock.Mock(
-                note="by a", names=["a", "b"], langs=["de"], seeds=[1, 2], of=lambda name, lang: [0.5, 1.0] if name == "a" else []
-            ),
+            "understanding.xtreme.read_results": iter([RESULT, mock.Mock(note="", seeds=[3])]),
             "understanding.xtreme.table": "the figures",
             "understanding.xtreme.summary": {"xnli": 0.5, "average": 12.34},
             "plots.plot_bars": None,
         },
         {
             "": {"read_results.layer": -1, "stdout": "xnli (by a)\nthe figures\n\nxnli     0.5\naverage  12.3\n"},
-            "= tatoeba=h xnli=f --json j": {"j": '"tasks": {\n  "xnli": [\n   1,\n   2\n  ],\n  "tatoeba"'},
+            "= tatoeba=h xnli=f --json j": {
+                "j": '"tasks": {\n  "xnli": [\n   3\n  ],\n  "tatoeba"',
+                "stdout": "xnli\nthe figures\n\ntatoeba (by a)\n",
+            },
+            "= tatoeba=h xnli=f --json k": {"k": '"notes": {\n  "tatoeba": "by a"\n }'},
             "tatoeba=h": {"read_results.paths": [[P("f"), P("g")], [P("h")]]},
             "--layer 3": {"read_results.layer": 3},
-            "--plot p.png": {"plot_bars.output": P("p.png"), "plot_bars.bars": {"xnli": {"de": 0.75}}},
+            "--plot p.png": {
+                "plot_bars.output": P("p.png"),
+                "plot_bars.bars": {"xnli": {"de": 0.75}},
+                "plot_bars.ylabel": "accuracy or F1 (%)",
+                "plot_bars.title": "XTREME tasks by language",
+            },
             "--json j": {"j": '"averages": {\n  "xnli": 0.5,\n  "average": 12.34\n },\n "notes": {\n  "xnli": "by a"\n }'},
         },
     ),

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The commands that get text ready, with each of their options; see :mod:`support.command_table`."""
+"""The commands that get text ready, also by tagging it, with each of their options; see :mod:`support.command_table`."""
 
 from pathlib import Path
 from unittest import mock
@@ -182,6 +182,40 @@ TEXT = {
             "--character-coverage 0.9": {"Plan.character_coverage": 0.9},
             "--output p": {"Plan.output": P("p")},
             "--workers 5": {"Plan.workers": 5},
+        },
+    ),
+    "label_with_teacher.py": (
+        "a.pt --input f/i --output o.conllu".split(),
+        {
+            "inference.evaluation.label": [["X"]],
+            "inference.finetuned.load_finetuned": None,
+            "understanding.teaching.read_words": [["a", "b"], ["c"]],
+            "understanding.teaching.ids_like": ["seven"],
+            "understanding.teaching.write_conllu": None,
+        },
+        {
+            "": {
+                "write_conllu.ids": ["1", "2"],
+                "write_conllu.sentences": [["a", "b"], ["c"]],
+                "label.sentences": [["a", "b"], ["c"]],
+                "load_finetuned.checkpoint": P("a.pt"),
+                "load_finetuned.data": P("f"),
+                "load_finetuned.cpu": False,
+                "read_words.lang": None,
+                "label.max_tokens": 8192,
+                "stdout": "wrote o.conllu: 2 sentences, 3 words\n",
+            },
+            "--input g/j": {"read_words.path": P("g/j")},
+            "--tokenize de": {"read_words.lang": "de"},
+            "--like l": {
+                "ids_like.originals": P("l"),
+                "ids_like.translations": P("f/i"),
+                "ids_like.count": 2,
+                "write_conllu.ids": ["seven"],
+            },
+            "--output p.conllu": {"write_conllu.path": P("p.conllu")},
+            "--max-tokens 99": {"label.max_tokens": 99},
+            "--cpu": {"load_finetuned.cpu": True},
         },
     ),
 }
