@@ -42,6 +42,7 @@ def test_curves_have_their_names_titles_and_scales(axes):
     assert [line.get_marker() for line in found.lines] == ["None", "o"]  # dots would hide a line of many
     assert (found.get_xscale(), found.get_yscale()) == ("linear", "linear")
     assert all(place == int(place) for place in found.xaxis.get_major_locator().tick_values(1, 2))
+    assert found.figure.get_size_inches().tolist() == [6.4, 4.0]
 
 
 def test_logarithmic_axes_have_plain_numbers(axes):
@@ -50,6 +51,7 @@ def test_logarithmic_axes_have_plain_numbers(axes):
     assert (found.get_xscale(), found.get_yscale(), found.get_xlabel()) == ("log", "log", "pairs")
     assert texts(found.get_xticklabels()) == ["100", "700", "2,000"]
     assert [found.yaxis.get_major_formatter()(value) for value in (2, 20)] == ["2", "20"]
+    assert [axis.get_minor_formatter()(700) for axis in (found.xaxis, found.yaxis)] == ["", ""]  # or they stand on each other
     assert {2, 5, 10, 20, 50} <= set(found.yaxis.get_major_locator().tick_values(2, 50).round(6))
 
 
@@ -57,23 +59,36 @@ def test_bars_have_their_values_and_names(axes):
     bars = {"ours": {"de": 30.26, "fr": 7.0}, "theirs": {"de": 25.0}}
     found = axes(plot_bars, bars, "BLEU", "Test sets")
     assert (found.get_ylabel(), found.get_title()) == ("BLEU", "Test sets")
+    many = axes(plot_bars, {name: dict.fromkeys("abcdefghij", 1.0) for name in "xyz"}, "BLEU", "Test sets")
+    assert many.figure.get_size_inches().tolist() == [18.5, 4.0]  # room for the value on each of the 30
     assert texts(found.texts) == ["30.3", "7.0", "25.0"] and texts(found.get_legend().get_texts()) == ["ours", "theirs"]
 
 
 def test_no_attention_is_white(axes):
     found = axes(plot_attention, torch.tensor([[0.5, 0.2], [0.3, 0.4]]).numpy(), ["a", "b"], ["c", "d"], title="t")
     assert found.images[0].get_clim() == (0, 0.5) and found.images[0].get_cmap().name == "Greys"
+    assert found.figure.axes[1].get_ylabel() == "attention weight"
+    assert {(label.get_rotation(), label.get_ha()) for label in found.get_xticklabels()} == {
+        (60.0, "right")
+    }  # ends at its column
     assert found.get_title() == "t" and found.get_xlabel() == "attends to (y)" and found.get_ylabel() == "attends from (x)"
 
 
 def test_points_are_numbers_of_lines_with_their_updates(tmp_path):
     log = tmp_path / "log"
     lines = ["loss=-1.5, zeta=2, num_updates=10", "loss=.25, num_updates=20", "loss=3", "loss=nan, num_updates=30",
-             "loss=1e-05, num_updates=40", "loss=inf, num_updates=50", "loss=2., alpha=x, num_updates=60"]  # fmt: skip
+             "loss=1e-05, num_updates=40", "loss=71234567890.5, num_updates=45", "loss=inf, num_updates=50", "loss=2., alpha=x, num_updates=60"]  # fmt: skip
     whole = '{"epoch": 1, "loss": "2.5", "num_updates": "70"}'
     rest = [whole, whole.replace("70", "80")[:40]]  # the last line of a training that was killed
     log.write_text("".join(f"INFO | train_inner | {line}\n" for line in [*lines, *rest]))
-    assert read_curve(log, "loss", training=True) == [(10, -1.5), (20, 0.25), (40, 1e-05), (60, 2.0), (70, 2.5)]
+    assert read_curve(log, "loss", training=True) == [
+        (10, -1.5),
+        (20, 0.25),
+        (40, 1e-05),
+        (45, 71234567890.5),
+        (60, 2.0),
+        (70, 2.5),
+    ]
     with pytest.raises(UserError, match=r"no training line in it has bleu \(there is: epoch, loss, num_updates, zeta\)$"):
         read_curve(log, "bleu", training=True)
     with pytest.raises(UserError, match=r"no validation in it has loss \(there is: none\)$"):

@@ -80,6 +80,8 @@ def test_bars(tmp_path, monkeypatch):
     assert axes.get_axisbelow() is True  # no line of the grid crosses a bar
     assert [label.get_text() for label in axes.get_xticklabels()] == ["en-fr", "en-de"]
     assert plt.imread(tmp_path / "bars.png").shape[:2] == (600, 960)  # 6.4 by 4 inches
+    legend, picture = axes.get_legend().get_window_extent(), axes.figure.bbox
+    assert axes.bbox.x1 < legend.x0 < legend.x1 < picture.x1  # beside the bars, and not cut off
 
 
 def test_plot_scores(tmp_path, run, drawn):

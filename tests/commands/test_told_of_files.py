@@ -7,6 +7,8 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
+from unittest.mock import call
 
 import pytest
 
@@ -52,19 +54,23 @@ def test_export_ct2_without_language_tokens(monkeypatch, capsys):
 
 @pytest.mark.parametrize("size, flushed", [(1, ["0\n", "1\n"]), (2, [])])
 def test_translate_answers_a_reader_who_waits_line_by_line(monkeypatch, size, flushed):
-    """... with --buffer-size 1; every other size is for speed."""
+    """... with --buffer-size 1; every other size is for speed. How far it is, a bar on a terminal shows."""
 
     class Output(io.BytesIO):
         def flush(self):
             shown.append(self.getvalue().decode().removeprefix("".join(shown)))
 
-    shown, output = [], Output()
+    shown, output, progress = [], Output(), mock.MagicMock()
+    monkeypatch.setattr("tqdm.tqdm", progress)
     monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=output))
     monkeypatch.setattr(texts, "standard_input", lambda: [])
     monkeypatch.setattr(translator, "Translator", lambda *given, **more: None)
-    monkeypatch.setattr(translator, "translate_stream", lambda *given, **more: ["h", "h"])
+    monkeypatch.setattr(translator, "translate_stream", lambda *given, translated, **more: translated(2) or ["h", "h"])
+    progress.return_value.__enter__.return_value.update.return_value = None
     monkeypatch.setattr("veco_fairseq.inference.requests.in_lines", lambda number, hypotheses, **more: [str(number)])
     parser = translate.Parser()
     translate.add_arguments(parser)
     translate.main(parser.parse_args([__file__, "--buffer-size", str(size)]))
     assert shown == flushed and output.getvalue() == b"0\n1\n"
+    assert progress.call_args.kwargs["disable"] is None  # shown on a terminal alone
+    assert progress.return_value.__enter__.return_value.update.call_args_list == [call(2)]
