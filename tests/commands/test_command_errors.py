@@ -122,6 +122,20 @@ def test_exit_codes(monkeypatch, capsys, main, code, said):
     assert (end.value.code, capsys.readouterr().err) == (code, said)
 
 
+@pytest.mark.parametrize("number, said", [
+    (errno.ENOENT, "no such file or folder: check the path"), (errno.EISDIR, "is a folder, where a file is needed"),
+    (errno.ENOTDIR, "part of the path is a file, where a folder is needed"), (errno.ENAMETOOLONG, "the name is too long: check the path"),
+    (errno.ELOOP, "the links lead round in a circle: check the path"), (errno.EROFS, "the file system is read-only: choose another folder"),
+    (errno.EFBIG, "the file would be larger than allowed here (ulimit -f): raise that or choose another folder"),
+    (errno.ENOSPC, "the disk is full: free some space or choose another folder"), (errno.EIO, None),
+])  # fmt: skip
+def test_errors_of_the_system_that_a_user_can_mend(number, said):
+    for name in ("a file", b"a file"):
+        assert cli.user_message(OSError(number, "no", name)) == (said and f"a file: {said}")
+    if number in (errno.EFBIG, errno.ENOSPC):
+        assert cli.user_message(OSError(number, "no")) == f"the output cannot be written: {said}"
+
+
 def test_what_fairseq_logs_at_import_stays_out_of_a_commands_output():
     code = """
 import logging

@@ -51,7 +51,9 @@ def test_logarithmic_axes_have_plain_numbers(axes):
     assert (found.get_xscale(), found.get_yscale(), found.get_xlabel()) == ("log", "log", "pairs")
     assert texts(found.get_xticklabels()) == ["100", "700", "2,000"]
     assert [found.yaxis.get_major_formatter()(value) for value in (2, 20)] == ["2", "20"]
-    assert [axis.get_minor_formatter()(700) for axis in (found.xaxis, found.yaxis)] == ["", ""]  # or they stand on each other
+    narrow = axes(plot_curves, {"a": [(200, 2.0), (700, 6.0)]}, ylabel="y", title="t", log=True, log_x=True)
+    for axis in (narrow.xaxis, narrow.yaxis):  # small ticks have no numbers, which would stand on the others
+        assert set(texts(axis.get_minorticklabels())) == {""}
     assert {2, 5, 10, 20, 50} <= set(found.yaxis.get_major_locator().tick_values(2, 50).round(6))
 
 

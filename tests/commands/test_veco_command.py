@@ -60,6 +60,9 @@ def test_the_overview_names_every_command_once(capsys, monkeypatch):
         assert [line.split("  ")[1] for line in printed if line.startswith("  ")] == NAMES
         assert [line for line in printed if line.startswith("to ")] == [f"to {purpose}:" for purpose in GROUPS]
         assert "  score             BLEU and chrF of a translation" in printed  # beside a column of 16
+        assert (
+            "veco COMMAND --help" in printed[-2] and "veco completion bash" in printed[-2] and "data-bin-recipes/" in printed[-1]
+        )
 
 
 @pytest.mark.parametrize("words, said", [
@@ -232,4 +235,16 @@ def test_completion_knows_commands_and_options():
     checked = subprocess.run(["bash", "-n"], input=result.stdout, text=True, capture_output=True)
     assert (checked.returncode, checked.stderr) == (0, "")
     assert "\ncomplete -" in result.stdout and "#compdef" not in result.stdout
-    assert veco.completion("zsh").startswith("#compdef veco")
+    zsh = veco.completion("zsh")
+    assert zsh.startswith("#compdef veco") and "BLEU and chrF of a translation" in zsh
+
+
+def test_completion_needs_shtab(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["veco"])
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    with pytest.raises(SystemExit) as end:
+        veco.completion("bash")
+    assert (end.value.code, capsys.readouterr().err) == (
+        2,
+        "veco: error: completion needs the package shtab: pip install shtab\n",
+    )

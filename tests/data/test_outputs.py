@@ -49,6 +49,9 @@ PYTORCHS = "PytorchStreamWriter failed writing file data/0"
 @pytest.mark.parametrize("error, words", [
     (OSError(errno.EISDIR, "Is a directory"), "(Is a directory): choose another path"),
     (OSError(errno.EIO, "Input/output error"), "(Input/output error): free some space or choose another folder"),
+    *((RuntimeError(words), "(the write failed): free some space or choose another folder") for words in (
+        "[enforce fail] . unexpected pos 768 vs 662", "basic_ios::clear: iostream error", "I/O error", "file write failed")),
+    (RuntimeError("Permission denied (os error 13)"), "(Permission denied): change its rights or choose another path"),
     (RuntimeError(PYTORCHS), "(the write failed): free some space or choose another folder"),
     (OSError(errno.EROFS, PYTORCHS), "(Read-only file system): choose another folder"),
     (OSError(errno.EACCES, "Permission denied", "HERE"), "(Permission denied): change its rights or choose another path"),

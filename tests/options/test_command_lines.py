@@ -26,6 +26,7 @@ def parser(monkeypatch, tmp_path):
     parser.add_argument("--pairs", type=NAMED_INPUTS, nargs="+")
     parser.add_argument("--few", choices=["int8", *"abcdefg"])
     parser.add_argument("--many", choices=["int8", *"abcdefgh"])
+    parser.add_argument("--arch", choices=["veco_xl", "veco_large", "veco_tiny", "veco_base", *"abcdef"])
     return parser
 
 
@@ -41,6 +42,9 @@ def parser(monkeypatch, tmp_path):
     (["--few", "int9"], "argument --few: invalid choice: 'int9' (choose from "),  # all eight of them
     (["--many", "int9"], "argument --many: invalid choice: 'int9': did you mean int8?\n"),
     (["--many", "xyz"], "argument --many: invalid choice: 'xyz' (choose from "),
+    (["--arch", "veco_tine"], "argument --arch: invalid choice: 'veco_tine': did you mean veco_tiny or veco_base or veco_large?\n"),
+    (["--inptu"], "unrecognized arguments: --inptu: did you mean --input?\n"),
+    (["--pear"], "unrecognized arguments: --pear\n"),  # too far from --pairs
     (["x" * 476], f"unrecognized arguments: {'x' * 476}\n"),
     (MANY, f"{WHOLE_LINE[:400]} ... {WHOLE_LINE[-60:]}\n"),
 ])  # fmt: skip

@@ -6,7 +6,8 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import SimpleNamespace
 
@@ -40,6 +41,25 @@ def test_a_worker_leaves_ctrl_c_to_its_parent_and_ends_with_it(monkeypatch):
     assert called == [(signal.SIGINT, signal.SIG_IGN), ("a", 2)]
     gone.set()
     assert ended.wait(10) and called[2:] == [("exit", 1)]
+
+
+@pytest.mark.parametrize("error, raised", [
+    (None, None), (KeyboardInterrupt(), KeyboardInterrupt), (UserError("no"), UserError), (BrokenProcessPool(), UserError),
+])  # fmt: skip
+def test_an_error_ends_the_processes_and_does_not_wait_for_their_work(monkeypatch, error, raised):
+    """Of vocap --workers it can take minutes; and forks, instead of new processes, could wait for ever."""
+    made, ended = [], []
+    monkeypatch.setattr(parallel, "ProcessPoolExecutor", lambda *given, **named: made.append((given, named)) or nullcontext())
+    monkeypatch.setattr(
+        parallel.multiprocessing, "active_children", lambda: [SimpleNamespace(terminate=lambda: ended.append(1))] * 3
+    )
+    with pytest.raises(raised) if raised else nullcontext():
+        with parallel._processes(3, "less", print, "a"):
+            if error:
+                raise error
+    assert len(ended) == (3 if error else 0)
+    (((workers, context), named),) = made
+    assert (workers, context.get_start_method(), named["initargs"]) == (3, "spawn", (print, "a"))
 
 
 @pytest.fixture
