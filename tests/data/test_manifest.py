@@ -67,18 +67,6 @@ def test_steps_that_would_remove_other_files_are_refused(tmp_path, step):
         Manifest(tmp_path, "m.json", [])
 
 
-def test_notes_that_were_changed_are_refused(manifest, tmp_path):
-    """Half of a file would count as whole. Notes from before there were checksums are taken."""
-    path, made_from = tmp_path / "m.json", {"lines": [1, 2], "of": "one"}
-    held = json.loads(path.read_text())
-    path.write_text(json.dumps({"steps": held["steps"]}))
-    assert Manifest(tmp_path, "m.json", []).is_done("one", made_from)
-    held["steps"]["one"]["files"]["a"] -= 1
-    path.write_text(json.dumps(held))
-    with pytest.raises(UserError, match=r"m\.json: damaged: remove the folder"):
-        Manifest(tmp_path, "m.json", [])
-
-
 def test_a_file_that_was_replaced_has_another_fingerprint(tmp_path):
     path = tmp_path / "text"
     path.write_text("text")

@@ -68,8 +68,10 @@ def threads(monkeypatch):
     asked = []
 
     @contextmanager
-    def processes(workers, advice):
+    def processes(workers, advice, begin=None, *arguments):
         asked.append((workers, advice))
+        if begin is not None:
+            begin(*arguments)
         with ThreadPoolExecutor(workers) as pool:
             yield pool
 
@@ -83,6 +85,14 @@ def test_one_worker_is_this_process_and_others_are_no_more_than_there_are_calls(
     assert sorted(parallel.in_parallel(calls, 8)) == [("a", 1), ("b", 2)]
     assert list(parallel.in_parallel({}, 8)) == [] and sorted(parallel.in_parallel({**calls, "c": int}, 2))[-1] == ("c", 0)
     assert threads == [(count, "fewer --workers or --lines") for count in (2, 1, 2)]
+
+
+def test_items_are_worked_on_by_as_many_as_are_asked_for_and_a_single_one_by_this_process(threads):
+    assert list(parallel.in_processes(make_times_two, range(5), 3)) == [0, 2, 4, 6, 8] and threads == [(3, "fewer --workers")]
+    assert list(parallel.in_processes(make_times_two, [7], 3)) == [14] and list(
+        parallel.in_processes(make_times_two, [7, 8], 1)
+    ) == [14, 16]
+    assert len(threads) == 1
 
 
 def test_after_an_error_no_call_begins_and_it_is_the_first_that_is_raised(threads):
