@@ -99,8 +99,8 @@ BORDERS = [
      "tokens length lengths updates rounds refresh rest rows plain-rows languages pairs sentences vocabulary decoder-layers beam"),
     (int, 0, MOST, "valid-lines seed max-len-b checkpoint-upper-bound gpus layer examples"), (int, -MOST, MOST, "layer"),
     (float, 1, math.inf, "max-ratio"), (float, 0, math.inf, "language-margin max-len-a"), (float, 0, 10, "alpha beta"),
-    (float, 0, 1, "sampling-topp"), (float, -100, 100, "lenpen"), (float, -math.inf, math.inf, "threshold"),
-    (float, "above 0", 1, "character-coverage"), (float, "above 0", math.inf, "temperature regularisation"),
+    (float, -100, 100, "lenpen"), (float, -math.inf, math.inf, "threshold"),
+    (float, "above 0", 1, "character-coverage sampling-topp"), (float, "above 0", math.inf, "temperature regularisation"),
 ]  # fmt: skip
 
 # Options of such a name that take words, or are the developers' own.

@@ -103,6 +103,7 @@ def test_a_stage_that_fails_ends_the_demo(demo, tmp_path, fails, stage, after):
 @pytest.mark.parametrize("arguments, message", [
     (["--out"], "usage: demo.sh [--out DIR]"), (["--out", ""], "usage: demo.sh [--out DIR]"),
     (["--out", "out", "more"], "usage: demo.sh [--out DIR]"), (["--ou", "out"], "--ou: no such option; usage: demo.sh [--out DIR]"),
+    (["out"], "out: no such option; usage: demo.sh [--out DIR]"),
 ])  # fmt: skip
 def test_bad_options(demo, tmp_path, arguments, message):
     result, calls = demo(*arguments)

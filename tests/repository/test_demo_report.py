@@ -23,7 +23,7 @@ def demo(tmp_path, monkeypatch):
     for folder in ("scores", "logs", "raw", "checkpoints/camlm"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "checkpoints/camlm/checkpoint_last.pt").touch()
-    for arm, score, ppl in (("veco", 31.26, 2.5), ("random", 8.14, 9.5)):
+    for arm, score, ppl in (("veco", 31.2583, 2.5), ("random", 8.14, 9.5)):
         found = {"sacrebleu": {"score": score, "signature": f"signature of {arm}"}}
         (tmp_path / f"scores/finetune.{arm}.s1.json").write_text(json.dumps(found))
         lines = validation({"ppl": 40.5}, 10) + validation({"ppl": ppl}, 120)
@@ -33,7 +33,7 @@ def demo(tmp_path, monkeypatch):
     (tmp_path / "seconds.tsv").write_text("data\t7.4\npre-training\t90.6\ndata\t0.2\n")  # made again in a moment
     (tmp_path / "raw/test.aa").write_text("eins zwei\ndrei\n")
     (tmp_path / "raw/test.bb").write_text("one two three\nfour\n")
-    calls = SimpleNamespace(curves=None, attention=None, looked=None)
+    calls = SimpleNamespace(curves=None, attention=None, looked=None, loaded=None)
     script = load_script(REPOSITORY / "scripts/demo_report.py")
 
     def cross_attention(queries, keys, layer):
@@ -48,7 +48,7 @@ def demo(tmp_path, monkeypatch):
         tokens=lambda ids: [f"piece {number} of {len(ids)}" for number in ids.tolist()],
         cross_attention=cross_attention,
     )
-    monkeypatch.setattr(script, "load_pretrained", lambda path: pretrained)
+    monkeypatch.setattr(script, "load_pretrained", lambda path: setattr(calls, "loaded", path) or pretrained)
     monkeypatch.setattr(script, "plot_curves", lambda curves, **options: setattr(calls, "curves", (curves, options)))
     monkeypatch.setattr(script, "plot_attention", lambda *data, **options: setattr(calls, "attention", (data, options)))
     monkeypatch.setattr(sys, "argv", ["demo_report.py", str(tmp_path)])
@@ -77,8 +77,13 @@ def test_the_pictures_are_of_both_arms_and_of_bb_that_looks_at_aa(demo, tmp_path
     assert curves == {
         "from VECO (at the end 31.3 BLEU)": [(10, 40.5), (120, 2.5)], "from random weights (at the end 8.1 BLEU)": [(10, 40.5), (120, 9.5)],
     }  # fmt: skip
-    assert options["output"] == tmp_path / "learning_curve.png" and options["log"] is True
+    assert options == {
+        "output": tmp_path / "learning_curve.png", "log": True, "title": "Fine-tuning on the translation from aa to bb",
+        "xlabel": "updates of fine-tuning", "ylabel": "perplexity of a token of the validation set",
+    }  # fmt: skip
     (weights, rows, columns), options = demo.attention
     assert demo.looked == (3, 2, 2) and weights.shape == (3, 2)
     assert rows == [f"piece {number} of 3" for number in range(3)] and columns == ["piece 0 of 2", "piece 1 of 2"]
     assert options["output"] == tmp_path / "attention.png" and options["names"] == ("x, in bb", "y, in aa")
+    assert options["title"] == "Cross-attention of the last layer (2)\nafter pre-training: bb looks at aa"
+    assert demo.loaded == f"{tmp_path}/checkpoints/camlm/checkpoint_last.pt"  # the pre-trained model's
