@@ -250,6 +250,7 @@ def test_a_fairseq_that_cannot_be_mended(sandbox):
         (["-mslow", "--maxfail=1"], "tests -mslow --maxfail=1"),
         (["--maxfail=1"], "-m not slow tests --maxfail=1"),
         (["scripts/setup.sh::test_one", "-x"], "-m not slow scripts/setup.sh::test_one -x"),  # a path that is there
+        (["scripts", "-x"], "-m not slow scripts -x"),
     ],
 )
 def test_test_sh_sets_up_and_hands_its_arguments_to_pytest(sandbox, arguments, called):
@@ -260,6 +261,12 @@ def test_test_sh_sets_up_and_hands_its_arguments_to_pytest(sandbox, arguments, c
     assert result.stdout.splitlines()[-1] == (
         f"pytest called with: -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder {called}; OMP_NUM_THREADS=1"
     )
+
+
+def test_a_set_up_that_fails_runs_no_tests(sandbox):
+    sandbox.compiler()
+    result = sandbox.run(script="test.sh", FAKE_INSTALL_FAILS="anything")
+    assert result.returncode == 1 and "pip could not install a package" in result.stderr and "pytest called" not in result.stdout
 
 
 def hashes_of(path: Path) -> dict:

@@ -41,6 +41,26 @@ def test_a_compiler_is_found_by_any_name_and_only_where_it_is_needed(sandbox):  
     assert sandbox.run().returncode == 0
 
 
+def test_uv_is_asked_once_where_its_python_needs_a_compiler(sandbox):  # noqa: F811
+    """As on Arm's processors, for which there is no wheel of fairseq-fixed."""
+    (sandbox.tools / "uname").unlink()
+    (sandbox.tools / "brought").mkdir()
+    for name, text in (("uname", "echo Linux aarch64"), ("brought/python3.12", STAND_IN.replace("3.11 venv", "3.12 venv"))):
+        (sandbox.tools / name).write_text(f"#!/bin/bash\n{text}")
+        (sandbox.tools / name).chmod(0o755)
+    sandbox.uv('[[ "$*" != *find* ]] || echo "$HOME/../bin/brought/python3.12"')
+    assert "missing: a C++ compiler: install it" in error_line(sandbox.run(VECO_PYTHON=""))
+    assert sandbox.calls() == ["uv python install 3.12", "uv python find --system 3.12"]
+
+
+def test_an_environment_that_cannot_be_made_is_told(sandbox):  # noqa: F811
+    sandbox.python.write_text(STAND_IN.replace('"-m venv "*) ', '"-m venv "*) echo "no space for it"; exit 1; '))
+    sandbox.compiler()
+    log = sandbox.venv / "veco-setup.log"
+    assert error_line(sandbox.run()) == f"setup.sh: error: python -m venv failed; its output: {log}\n"
+    assert log.read_text() == "no space for it\n" and sandbox.calls() == []
+
+
 def test_pip_does_not_see_cuda(sandbox):  # noqa: F811
     """With CUDA_HOME fairseq would compile extensions that nothing here needs."""
     sandbox.python.write_text(
