@@ -48,7 +48,10 @@ def test_uv_is_asked_once_where_its_python_needs_a_compiler(sandbox):  # noqa: F
     for name, text in (("uname", "echo Linux aarch64"), ("brought/python3.12", STAND_IN.replace("3.11 venv", "3.12 venv"))):
         (sandbox.tools / name).write_text(f"#!/bin/bash\n{text}")
         (sandbox.tools / name).chmod(0o755)
-    sandbox.uv('[[ "$*" != *find* ]] || echo "$HOME/../bin/brought/python3.12"')
+    sandbox.uv("""case "$2" in
+        find) echo "$HOME/../bin/brought/python3.12" ;;
+        install) [[ ! -e "$HOME/asked" ]] && : >"$HOME/asked" ;;
+    esac""")
     assert "missing: a C++ compiler: install it" in error_line(sandbox.run(VECO_PYTHON=""))
     assert sandbox.calls() == ["uv python install 3.12", "uv python find --system 3.12"]
 

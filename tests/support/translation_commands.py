@@ -213,14 +213,16 @@ TRANSLATION = {
     "comet.py": (
         "--source s --hypothesis h --reference r".split(),
         {
-            "files.read_lines": ["x"],
+            "files.read_lines": iter([["a"], ["b"], ["c"]]),
             "inference.scoring.read_generate_output": ["y"],
             "inference.comet.comet_score": {"comet": {"score": 0.25, "signature": "model"}},
         },
         {
             "": {
                 "stdout": "COMET 0.2500  model",
-                "comet_score.hypotheses": ["x"],
+                "comet_score.sources": ["a"],
+                "comet_score.hypotheses": ["b"],
+                "comet_score.references": ["c"],
                 "comet_score.environment": CACHE,
                 "comet_score.gpus": 0,
                 "comet_score.batch_size": 16,
@@ -231,6 +233,7 @@ TRANSLATION = {
             "= --source s --generate-output g --reference r": {
                 "read_generate_output.path": P("g"),
                 "comet_score.hypotheses": ["y"],
+                "comet_score.references": ["b"],
                 "read_lines.path": [P("s"), P("r")],
             },
             "--model m": {"comet_score.model": "m"},
