@@ -77,7 +77,7 @@ def test_broken_environment_is_made_anew(sandbox, damage, why):
         # the old .venv goes on giving its own version
         (sandbox.venv / "bin" / "python").write_text("#!/bin/bash\necho 3.11 venv headers /prefix\n")
     if damage == "moved":
-        sandbox.repository = sandbox.repository.rename(sandbox.repository.with_name("moved"))
+        sandbox.repository = sandbox.repository.rename(sandbox.repository.with_name("a"))  # as the old path begins
         sandbox.venv = sandbox.repository / ".venv"
     result = sandbox.run(**environment)
     assert result.returncode == 0, result.stderr

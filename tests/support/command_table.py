@@ -74,13 +74,14 @@ COMMANDS = {
         "a.pt --pairs n=s,t".split(),
         {
             "retrieval.tatoeba.evaluate": {"n": {0: (0.5, 0.25)}},
-            "retrieval.tatoeba.read_pair": ("n", "sides"),
+            "retrieval.tatoeba.read_pair": iter([("n", "sides"), ("m", "others")]),
             "inference.pretrained.chosen_layers": [5],
             "inference.pretrained.load_pretrained": MODEL,
         },
         {
             "": {"load_pretrained.checkpoint": P("a.pt"), "load_pretrained.gpu": True},
             "--pairs m=a,b": {"read_pair.argument": "m=a,b"},
+            "--pairs n=a,b m=c,d": {"read_pair.argument": ["n=a,b", "m=c,d"], "evaluate.pairs": {"n": "sides", "m": "others"}},
             "--layers 3 4": {
                 "chosen_layers.wanted": ["3", "4"],
                 "chosen_layers.option": "--layers",
