@@ -187,7 +187,7 @@ def test_read_lines_splits_at_newlines_alone(tmp_path):
     assert list(read_lines(path)) == ["eins", "zw\u2028ei\u0085\x0b", "", "drei"]
 
 
-@pytest.mark.parametrize("lines, skip", [(1, 0), (2, 0), (2, 1), (3, 4), (100, 0), (4, 100)])
+@pytest.mark.parametrize("lines, skip", [(1, 0), (2, 0), (2, 1), (2, 3), (3, 4), (100, 0), (4, 100)])
 @pytest.mark.parametrize("end", ["", "\n", "\r\n\n"])
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_blocks_have_the_lines_of_read_lines(tmp_path, lines, skip, end, suffix):

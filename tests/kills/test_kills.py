@@ -209,7 +209,9 @@ def test_the_exit_code_says_whether_all_were_resumed(code, monkeypatch):
     found, before = [], signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell has it for what runs in the background
 
     def check_kills(args, train, prepare):
-        found.extend((torch.get_num_threads(), signal.getsignal(signal.SIGINT), tqdm.monitor_interval, train is cli_main))
+        found.extend(
+            (torch.get_num_threads(), signal.getsignal(signal.SIGINT), tqdm.monitor_interval, train is cli_main, prepare.__name__)
+        )
         return code
 
     monkeypatch.setattr("veco_fairseq.kills.report.check_kills", check_kills)
@@ -222,7 +224,7 @@ def test_the_exit_code_says_whether_all_were_resumed(code, monkeypatch):
         runpy.run_path(str(REPOSITORY / "scripts/check_kills.py"), run_name="__main__")
     torch.set_num_threads(threads)
     signal.signal(signal.SIGINT, before)
-    assert (end.value.code or 0) == code and found == [1, signal.default_int_handler, 0, True]
+    assert (end.value.code or 0) == code and found == [1, signal.default_int_handler, 0, True, "prepare"]
 
 
 def test_a_preparation_that_is_killed_has_noted_its_progress_often(monkeypatch):
