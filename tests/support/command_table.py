@@ -170,7 +170,7 @@ COMMANDS = {
     ),
     "plot_curves.py": (
         "n=l --output o.png".split(),
-        {"plots.plot_curves": None, "plots.read_curve": [(1, 2.0)]},
+        {"plots.plot_curves": None, "curves.read_curve": [(1, 2.0)]},
         {
             "": {
                 "read_curve.training": False,
