@@ -10,6 +10,8 @@ import torch
 from conftest import write_tokens
 from fairseq.logging import metrics
 from support.pretraining import criterion_for, iterator
+from support.xlme import criterion_for as of_xlme
+from support.xlme import make_xlme
 
 from veco_fairseq.criterions.knn import KnnCamlmCriterion
 from veco_fairseq.errors import UserError
@@ -132,8 +134,8 @@ def test_s_terms_of_one_kind_of_batch_alone(make_task, make_model, kept, left_ou
         criterion.train()(model, sample[kind])[0].backward()
         gradients = [tensor.grad for name, tensor in model.named_parameters() if ".encoder_attn." in name]
         assert any(gradient is not None and gradient.abs().sum() > 0 for gradient in gradients) == learns
-    with pytest.raises(UserError, match="--s-terms mono: --objective mlm has no S terms"):
-        criterion_for(task, objective="mlm", s_terms="mono")
+    with pytest.raises(UserError, match=f"--s-terms {kept}: --objective mlm has no S terms"):
+        criterion_for(task, objective="mlm", s_terms=kept)
 
 
 def test_a_frozen_backbone_leaves_tlm_out_of_training_alone(make_task, make_model):
@@ -169,8 +171,18 @@ def test_training_step_adds_both_halves_gradients(make_task, make_model):
     losses = [criterion(model, half)[0] for half in sample.values()]
     sum(losses).backward()
     assert torch.allclose(together, model.encoder.lm_head.dense.weight.grad, atol=1e-4)
-    assert math.isclose(float(total), float(sum(losses).detach()), rel_tol=1e-5)
+    assert math.isclose(float(total), float(sum(losses).detach()), rel_tol=1e-5) and not total.requires_grad
     assert log["mono_pairs"] == sample["mono"]["nsentences"] and log["bitext_pairs"] == sample["bitext"]["nsentences"]
+
+
+@pytest.mark.parametrize("make, criterion", [(None, criterion_for), (make_xlme, of_xlme)], ids=["VECO", "XLM-E"])
+def test_masked_tokens_that_the_loader_has_found_are_not_looked_for_again(make_task, make_model, monkeypatch, make, criterion):
+    """A GPU would be waited for."""
+    for module in ("modules.prediction", "models.xlme"):
+        monkeypatch.setattr(f"veco_fairseq.{module}.masked_places", None)
+    task, model = make_task(), (make or make_model)().train()
+    for batch in next(iter(iterator(task).next_epoch_itr())).values():
+        assert criterion(task).train()(model, batch)[1] > 0
 
 
 def test_a_batch_that_is_too_large_tells_its_shape(make_task, make_model):

@@ -11,6 +11,7 @@ from fairseq.logging import metrics
 
 from veco_fairseq.criterions import knn
 from veco_fairseq.criterions.knn import KnnCamlmCriterion, KnnCamlmCriterionConfig, KnnTargetSampler, Sampled
+from veco_fairseq.criterions.nlu import NluCriterion
 from veco_fairseq.criterions.replaced_token import ReplacedTokenCriterion
 from veco_fairseq.modules.embedding import TokenEmbedding
 from veco_fairseq.modules.prediction import MaskedPrediction, Subset
@@ -138,6 +139,11 @@ def test_training_tells_no_language_and_validation_nothing_of_sampled_targets():
     log = predicted(criterion, training=False)
     assert not [key for key in log if key.startswith("knn_")]
     assert (log["aa_mono_h_count"], log["bb_mono_h_count"]) == (2, 0)
+
+
+@pytest.mark.parametrize("criterion", [KnnCamlmCriterion, ReplacedTokenCriterion, NluCriterion])
+def test_workers_add_up_their_figures_and_do_not_send_each_other_all_of_them(criterion):
+    assert criterion.logging_outputs_can_be_summed()
 
 
 @pytest.mark.parametrize("languages, in_detail", [(20, True), (21, False)])

@@ -58,12 +58,15 @@ def test_neighbours_are_exact_under_autocast(monkeypatch, spread, certain):
 
 
 @pytest.mark.parametrize("place", range(8))
-def test_a_product_that_bf16_rounds_three_times_is_not_overlooked(place):
-    """8.531 and its product 72.78 are rounded down to 8.5 and 72, as are the others', of which four are candidates."""
-    table = torch.full((8, 1), 8.5305)
-    table[place] = 8.531
+def test_a_product_that_bf16_rounds_three_times_is_not_overlooked(monkeypatch, place):
+    """8.531 and its product 72.78 become 8.5 and 72, as the others', of which four are candidates; the next block's are short.
+
+    One that is certain, at right angles to them, does not speak for them."""
+    monkeypatch.setitem(module.ROWS_A_BLOCK, "cpu", 9)
+    table = torch.tensor([[8.5305, 0.0]] * 8 + [[0.0, 9.0]] + [[0.0, 0.0]] * 4)
+    table[place, 0] = 8.531
     with torch.autocast("cpu", torch.bfloat16):
-        assert nearest(torch.arange(8), embeddings(table), 1).tolist() == [[place]] * 8
+        assert nearest(torch.arange(9), embeddings(table), 1).tolist() == [[place]] * 8 + [[8]]
 
 
 @pytest.mark.parametrize("count", [1, 4, 9, 19, 20, 21])
@@ -142,8 +145,8 @@ def test_rows_that_are_there_are_not_looked_at_again_before_their_time():
 
 def test_state_is_taken_over_but_not_with_another_k():
     sampler = KnnTargetSampler(2, 10)
-    sampler.update = 4
-    sampler(torch.tensor([2, 3]), TABLE)
+    for sampler.update, targets in ((0, [2]), (4, [3])):
+        sampler(torch.tensor(targets), TABLE)
     resumed = KnnTargetSampler(2, 10)
     assert resumed.load_state_dict(sampler.state_dict())
     resumed.update = 5
@@ -282,11 +285,11 @@ def test_both_kinds_of_batch_are_looked_up_in_one_go(make_task, make_model, monk
     criterion = criterion_for(task, knn_targets=2).train()
     asked = []
     monkeypatch.setattr(knn, "nearest", lambda tokens, *rest: asked.append(tokens.tolist()) or nearest(tokens, *rest))
-    criterion.begin_update(0, model, sample)
+    criterion.begin_update(7, model, sample)
     logs = [criterion(model, half)[2] for half in sample.values()]
     everything = torch.cat([half["net_input"]["targets"].flatten() for half in sample.values()]).unique()
     assert asked == [everything[everything.ne(1)].tolist()]
-    assert [log["knn_looked_up"] for log in logs] == [len(asked[0]), 0]
+    assert [log["knn_looked_up"] for log in logs] == [len(asked[0]), 0] and criterion.sampler.made_at[asked[0]].eq(7).all()
 
 
 def test_validation_is_over_the_whole_vocabulary(make_task, make_model):  # noqa: F811

@@ -84,7 +84,19 @@ def test_the_neighbours_of_a_checkpoint_are_taken_over_unless_there_are_others(c
         assert torch.equal(same.sampler.neighbours[[3, 5]], first.sampler.neighbours[[3, 5]])
         none.load_task_state(state)
         same.load_task_state({})
+        criterion(3).load_task_state(criterion(2).task_state())  # of a run that has looked up nothing yet
         assert caplog.text == "" and none.sampler is None and same.sampler.resumed == 7
         other.load_task_state(state)
     assert caplog.text.count("--knn-targets differs from the checkpoint's: all neighbours are looked up again") == 1
     assert other.sampler.resumed is None and len(other.sampler.made_at) == 0
+    for same.sampler.update in (8, 9):
+        same.sampler.look_up(torch.tensor([3, 5]), table)
+    assert same.sampler.looked_up == 0
+
+
+def test_for_the_full_softmax_nothing_is_looked_up():
+    """As many neighbours as there are tokens, or more."""
+    for k in (20, 21):
+        vocabulary, *figures = KnnTargetSampler(k, 100)(torch.tensor([[3, 5], [5, 3]]), TokenEmbedding(20, 4, 0))
+        assert vocabulary.tokens.tolist() == list(range(20)) and not vocabulary.offsets.any()
+        assert figures == [2, 0, 0, 0.0]  # targets, looked up, age, seconds

@@ -58,6 +58,7 @@ def test_options_of_the_model(make_task, options):  # noqa: F811
         losses.append(loss.item())
         gradients.append({name: p.grad for name, p in model.named_parameters()})
     assert math.isfinite(losses[1]) and losses[1] == pytest.approx(losses[0], rel=0.5)
+    assert other(**half["net_input"]).logits.dtype == torch.float32
     if "checkpoint_activations" in options:
         assert losses[0] == losses[1] and all(torch.equal(gradients[1][n], g) for n, g in gradients[0].items())
 

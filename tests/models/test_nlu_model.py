@@ -106,6 +106,7 @@ def test_scores_are_of_the_whole_set_and_not_of_batches():
     assert (values["de_score"], values["it_score"], values["fr_score"]) == (89.11, 66.67, 0) and "_de/gold" not in values
     assert values["score"] == 77.89  # of both that have labels, and rounded once: (89.109 + 66.667) / 2
     assert (values["loss"], values["acc"]) == (round(3 * 1.7 / 9 / math.log(2), 3), round(6 / 9, 4))  # bits
+    assert list(values)[:3] == ["loss", "acc", "score"]  # and each language's after that
 
 
 def test_a_batch_without_a_language_adds_nothing_to_its_sums():

@@ -87,6 +87,18 @@ def test_masks_are_added_in_every_precision(dtype):
         assert (values - right).norm() < allowed * right.norm()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("own", [False, True], ids=["a memory", "the query itself"])
+def test_autocast_rounds_once_and_not_before_each_projection(dtype, own):
+    """... to its own precision; without it nothing is rounded."""
+    query, given = torch.randn(3, 1, 4), []
+    memory = query if own else torch.randn(5, 1, 4)
+    for autocast, expected in ((True, dtype), (False, torch.float32)):
+        with torch.autocast("cpu", dtype, enabled=autocast):
+            attention.attend(lambda *sides, **_: given.append(sides), query, memory, None)
+        assert [side.dtype for side in given[-1]] == [expected] * 3 and (given[-1][0] is given[-1][1]) == own
+
+
 UNUSUAL = [({"add_zero_attn": True}, {}), ({"add_bias_kv": True}, {}), ({}, {"need_head_weights": True}), ({}, {"before_softmax": True}),
            ({}, {"attn_mask": torch.linspace(-1, 1, 25).view(5, 5)})]  # fmt: skip
 

@@ -56,8 +56,10 @@ def test_a_chunk_has_a_row_however_many_tokens_there_are():
 
 @pytest.mark.parametrize("autocast", [False, True], ids=["fp32", "bf16"])
 def test_the_loss_of_a_gpu_is_that_of_a_cpu(monkeypatch, autocast):
+    """... by a copy of the weight, where numbers of 16 bits need it to be read fast."""
+    found, asked, aligned = [], [], module.aligned
     monkeypatch.setattr(module, "LOGITS_A_CHUNK", 50)
-    found = []
+    monkeypatch.setattr(module, "aligned", lambda *given: asked.append(given[2]) or aligned(*given))
     for pretend in (False, True):
         torch.manual_seed(1)
         parameters = [torch.randn(*shape, requires_grad=True) for shape in ((23, 16), (50, 16), (50,))]
@@ -66,6 +68,7 @@ def test_the_loss_of_a_gpu_is_that_of_a_cpu(monkeypatch, autocast):
             nll, correct = masked_loss(*parameters, gold)
             (2.5 * nll).sum().backward()
         found.append((nll.detach(), correct.float(), *(p.grad for p in parameters)))
+    assert asked == [torch.bfloat16] * autocast
     for cpu, gpu in zip(*found, strict=True):
         assert cpu.shape == gpu.shape and gpu.dtype == torch.float32
         assert (gpu - cpu).norm() <= (0.01 if autocast else 1e-6) * cpu.norm()

@@ -111,6 +111,13 @@ def test_half_precision_scales_before_it_rounds():
     assert torch.allclose(parameters[0].grad.float(), reference[0].grad, rtol=0.02, atol=1e-3)
 
 
+@pytest.mark.parametrize("scale", [torch.tensor(2.5), torch.linspace(-1, 1, ROWS)], ids=["equal", "different"])
+def test_half_precision_trains_everything(scale):
+    found, expected = (results(function, scale, dtype=torch.float16)[2:] for function in (masked_loss, plain))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == torch.float16 and (ours - theirs).norm() < 0.01 * theirs.norm()
+
+
 def test_frozen_parameters_cost_nothing():
     parameters, gold = problem()
     for parameter in parameters[1:]:
@@ -138,10 +145,16 @@ def test_each_parameter_is_trained_without_the_others(trained):
     assert torch.allclose(*found, rtol=1e-4, atol=1e-5)
 
 
-def test_no_product_is_computed_twice():
+SUMS = {"sum": torch.sum, "scaled": lambda nll: (2.5 * nll).sum(),
+        "by side": lambda nll: nll.masked_fill(torch.arange(ROWS) < 9, 0).sum() + nll.masked_fill(torch.arange(ROWS) >= 9, 0).sum()}  # fmt: skip
+
+
+@pytest.mark.parametrize("total", SUMS.values(), ids=SUMS)
+def test_no_product_is_computed_twice(total):
+    """As the criterions add up: every row counts the same."""
     parameters, gold = problem()
     with FlopCounterMode(display=False) as counter:
-        masked_loss(*parameters, gold)[0].sum().backward()
+        total(masked_loss(*parameters, gold)[0]).backward()
     assert counter.get_total_flops() == 3 * 2 * ROWS * DIM * VOCABULARY
 
 

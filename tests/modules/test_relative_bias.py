@@ -83,6 +83,8 @@ def test_buckets_by_hand():
 def test_gates_equal_a_loop(attention, h):
     expected = by_loop(attention.relative_bias, heads_of(attention.q_proj, h))
     torch.testing.assert_close(attention.relative_bias(h, attention.q_proj), expected)
+    with torch.autocast("cpu", torch.bfloat16):  # half the memory, and in the type of the scores that it is added to
+        assert attention.relative_bias(h, attention.q_proj).dtype == torch.bfloat16
 
 
 def nearly_without_dropout(attention, in_training: bool):
