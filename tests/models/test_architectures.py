@@ -60,9 +60,14 @@ def test_options_that_are_not_given():
 
 
 @pytest.mark.parametrize("model, arch", [(VecoModel, "veco_tiny"), (XlmeModel, "xlme_tiny")])
-def test_an_lm_head_of_its_own_is_refused(model, arch):
-    with pytest.raises(UserError, match="--untie-weights-roberta: the LM head shares the token embeddings here"):
-        model.build_model(architecture(arch, untie_weights_roberta=True), TASK)
+@pytest.mark.parametrize("option, message", [
+    ("untie_weights_roberta", "--untie-weights-roberta: the LM head shares the token embeddings here"),
+    ("encoder_normalize_before", "--encoder-normalize-before: the layers here end with their LayerNorms"),
+])  # fmt: skip
+def test_what_roberta_has_and_these_models_do_not_is_refused(model, arch, option, message):
+    """... and not taken without an effect."""
+    with pytest.raises(UserError, match=message):
+        model.build_model(architecture(arch, **{option: True}), TASK)
 
 
 def test_weights_start_from_the_modules_own_initialisation():
@@ -148,6 +153,7 @@ def test_the_heads_of_understanding():
     for task in ("classification", "tagging"):
         model = make_nlu(task, 5, plug_in=True, head_dropout=0.35)
         assert model.head.out_proj.out_features == 5 and model.head.dropout.p == 0.35
+        assert task == "tagging" or model.head.dense.weight.shape == (16, 32)  # [H; S] becomes as wide as the model
     assert list(model.head._modules) == ["dropout", "out_proj"]
     assert not hasattr(model.encoder, "lm_head") and model.head.out_proj.in_features == 32
 

@@ -128,10 +128,12 @@ class PretrainingModel(RobertaModel):
         return self.encoder(tokens, token_embeddings=token_embeddings)
 
 
-def refuse_untied(args) -> None:
-    """Raise UserError for the one option of RoBERTa that no model here supports."""
+def refuse_unsupported(args) -> None:
+    """Raise UserError for the options of RoBERTa that no model here supports."""
     if args.untie_weights_roberta:
         raise UserError("--untie-weights-roberta: the LM head shares the token embeddings here: leave it out")
+    if args.encoder_normalize_before:
+        raise UserError("--encoder-normalize-before: the layers here end with their LayerNorms, as XLM-R's do: leave it out")
 
 
 def set_defaults(args, **values: Any) -> None:

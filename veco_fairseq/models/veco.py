@@ -11,7 +11,7 @@ from fairseq.models.roberta.model import RobertaEncoder
 from torch import Tensor
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.models.base import SIZES, PretrainingModel, encoder_architecture, refuse_untied, register
+from veco_fairseq.models.base import SIZES, PretrainingModel, encoder_architecture, refuse_unsupported, register
 from veco_fairseq.modules.embedding import FactorizedEmbedding, TokenEmbedding
 from veco_fairseq.modules.encoder import VecoTransformerEncoder
 from veco_fairseq.modules.lm_head import LMHead
@@ -92,7 +92,7 @@ class VecoModel(PretrainingModel):
     @classmethod
     def build_model(cls, args, task) -> "VecoModel":
         encoder_architecture(args, SIZES["small"])
-        refuse_untied(args)
+        refuse_unsupported(args)
         if args.init_from and args.relative_position_bias:
             raise UserError("--relative-position-bias: XLM-R has none: leave it out, or --init-from")
         return cls(args, VecoEncoder(args, task.source_dictionary))

@@ -13,7 +13,15 @@ from torch import Tensor
 
 from veco_fairseq.data.masking import masked_places, positions
 from veco_fairseq.data.roots import MASK
-from veco_fairseq.models.base import SIZES, PretrainingModel, Size, encoder_architecture, refuse_untied, register, set_defaults
+from veco_fairseq.models.base import (
+    SIZES,
+    PretrainingModel,
+    Size,
+    encoder_architecture,
+    refuse_unsupported,
+    register,
+    set_defaults,
+)
 from veco_fairseq.models.veco import VecoEncoder
 from veco_fairseq.modules.encoder import UnpluggedTransformerEncoder
 from veco_fairseq.modules.masked_loss import drawn_loss
@@ -102,7 +110,7 @@ class XlmeModel(PretrainingModel):
     @classmethod
     def build_model(cls, args, task) -> "XlmeModel":
         _architecture(args, SIZES["base"])
-        refuse_untied(args)
+        refuse_unsupported(args)
         of_generator = Namespace(**{**vars(args), "encoder_layers": args.generator_layers})
         return cls(args, Discriminator(args, task.source_dictionary), Generator(of_generator, task.source_dictionary))
 
