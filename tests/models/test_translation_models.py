@@ -103,5 +103,11 @@ def test_command_line_wins():
     assert model.decoder.embed_positions.weight.shape == (79, 32)
 
 
+def test_a_decoder_can_be_without_cross_attention():
+    for arch in ("veco_mt_tiny", "veco_transformer_tiny"):
+        assert build(parse("--arch", arch)).decoder.layers[0].encoder_attn is not None
+        assert build(parse("--arch", arch, "--no-cross-attention")).decoder.layers[0].encoder_attn is None
+
+
 def test_decoder_is_as_deep_as_the_encoder_unless_said_otherwise():
     assert parse("--arch", "veco_mt_base", "--encoder-layers", "5").decoder_layers == 5

@@ -25,7 +25,8 @@ def give_gradients(of, update: int) -> None:
 
 def test_steps_are_fairseqs_and_go_on_from_its_state():
     ours, theirs, mixed = parameters(), parameters(), parameters()
-    optimizers = [Adam(of, **OPTIONS) for of in (ours, theirs, mixed)]
+    own = {"lr": 0.03, "betas": (0.7, 0.8), "eps": 1e-2, "weight_decay": 0.0}  # of the first two
+    optimizers = [Adam([{"params": of[:2], **own}, {"params": of[2:]}], **OPTIONS) for of in (ours, theirs, mixed)]
     for update in range(6):
         for of in (ours, theirs, mixed):
             give_gradients(of, update)
@@ -38,16 +39,20 @@ def test_steps_are_fairseqs_and_go_on_from_its_state():
     assert [state["step"] for state in states[0].values()] == [6, 6, 4]
     for number, state in states[1].items():
         assert set(states[0][number]) == set(state)
-        assert all(torch.allclose(states[0][number][key], state[key], rtol=1e-6) for key in ("exp_avg", "exp_avg_sq"))
+        assert all(torch.allclose(states[0][number][key], state[key], rtol=1e-6, atol=1e-7) for key in ("exp_avg", "exp_avg_sq"))
 
 
-@pytest.mark.parametrize("options", [{"amsgrad": True}, {}], ids=["amsgrad", "fp16"])
-def test_others_are_left_to_fairseq(monkeypatch, options):
-    asked = []
+@pytest.mark.parametrize("what", ["amsgrad", "fp16", "sparse"])
+def test_others_are_left_to_fairseq(monkeypatch, what):
+    """... all, if one of them is no fp32 parameter with an ordinary gradient."""
+    asked, of = [], parameters()
     monkeypatch.setattr(fused_adam, "_fairseq_step", lambda optimizer, closure: asked.append(optimizer) or closure())
-    of = [parameter if options else torch.nn.Parameter(parameter.half()) for parameter in parameters()]
+    if what == "fp16":
+        of[1] = torch.nn.Parameter(of[1].half())
     give_gradients(of, 1)
-    optimizer = Adam(of, **OPTIONS, **options)
+    if what == "sparse":
+        of[0].grad = of[0].grad.to_sparse()
+    optimizer = Adam(of, **OPTIONS, amsgrad=what == "amsgrad")
     assert fused_adam.step(optimizer, lambda: 2.5) == 2.5
     assert asked == [optimizer]
 
