@@ -16,15 +16,15 @@ from veco_fairseq.errors import UserError
 
 def test_shows_what_training_would_do(run, tmp_path, make_root):
     root = make_root(mono=("aa",), bitext=("aa-bb",), lines=10)
-    write_tokens(root / "mono/aa/train", [[5, 6, 3], [7, 8], [], [9, 10]])
+    write_tokens(root / "mono/aa/train", [[9, 10], [], [5, 6, 3], [7, 8]])
     write_tokens(root / "bitext/aa-bb/train.aa-bb.aa", [[5, 6]] * 2 + [[7] * 200])
-    write_tokens(root / "bitext/aa-bb/train.aa-bb.bb", [[8]] * 2 + [[9]])
+    write_tokens(root / "bitext/aa-bb/train.aa-bb.bb", [[3]] * 2 + [[9]])
     result = run("scripts/inspect_data.py", root, "--max-tokens", "2000", "--arch", "veco_tiny", "--examples", "1")
     assert result.returncode == 0, result.stderr
     train = result.stdout.split("valid:")[0]
     # kind, name, sentences, documents, pairs, dropped, tokens, unknown, longest, sampled
     assert re.search(r"mono +aa +3 +2 +2 +0 +7 +1 \(14\.29%\) +5 +1\.0000", train), train
-    assert re.search(r"bitext +aa-bb +2 +- +2 +1 +207 +0 \(0\.00%\) +4 +1\.0000", train), train
+    assert re.search(r"bitext +aa-bb +2 +- +2 +1 +207 +2 \(0\.97%\) +4 +1\.0000", train), train
     assert re.search(r"aa-bb y: <s> \S+ </s>", train), train
     assert re.findall(r"  (\S+ [xy]): <s>", train) == ["aa x", "aa y", "aa-bb x", "aa-bb y"] and "<pad>" not in result.stdout
     assert "bitext: a pass is 2 pairs in 1 batches of 2 to 2 pairs (mean 2.0) of one worker" in train

@@ -3,6 +3,7 @@
 """Of many batches an inspection tells the largest, of both kinds the one that needs more memory, and whose pass is longer."""
 
 import re
+from itertools import takewhile
 
 import pytest
 from conftest import write_tokens
@@ -44,6 +45,18 @@ def test_the_longer_pass_is_an_epoch(lines):
     assert 8 <= passes["bitext"] <= 10 and passes["mono"] == 4
     assert f"an epoch on one worker is {passes['bitext']} updates of mono + bitext" in found
     assert "an epoch on one worker is 3 updates of mono + bitext" in lines(updates_per_epoch=3)[0]
+
+
+def test_each_language_has_its_own_share(make_root):
+    """Of 10 and 30 sentences, in proportion to them."""
+    root = make_root(mono=("aa", "bb"), bitext=())
+    for lang, documents in (("aa", 5), ("bb", 15)):
+        write_tokens(root / "mono" / lang / "train", [[5, 6], [7, 8, 9], []] * documents)
+    cfg = CamlmTaskConfig(data=str(root), seed=1, mono_alpha=1.0)
+    report = inspection.inspect_root(root, cfg, 96, model=architecture("veco_tiny"))
+    of_training = "\n".join(takewhile(lambda line: "a pass is" not in line, report))
+    found = re.findall(r"mono +(\w+) +(\d+) .* (\S+)$", of_training, re.MULTILINE)
+    assert found == [("aa", "10", "0.2500"), ("bb", "30", "0.7500")]
 
 
 @pytest.mark.parametrize("device, name", [("cpu", "CPU"), ("cuda", "GPU")])

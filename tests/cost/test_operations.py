@@ -56,7 +56,8 @@ def test_batches_have_the_size_that_the_run_gave_them(tmp_path, monkeypatch):
     """Sentences of equal length: an update of twice as many has twice the products."""
     for lang in ("aa", "bb"):
         make_dictionary(mask=False).save(str(tmp_path / f"dict.{lang}.txt"))
-        write_tokens(tmp_path / f"train.aa-bb.{lang}", [[5, 6, 7]] * 12)  # and </s>
+        # ... and </s>; the last is longer than the positions of the model, and left out as in training
+        write_tokens(tmp_path / f"train.aa-bb.{lang}", [[5, 6, 7]] * 12 + [[8] * 1024])
 
     state = {}
 
@@ -70,6 +71,8 @@ def test_batches_have_the_size_that_the_run_gave_them(tmp_path, monkeypatch):
         return found.per_update
 
     of_four = operations("--max-tokens", "48", "--batch-size", "4")
+    # Of 8 that fit, 6 are a multiple of 3.
+    assert 2 * operations("--max-tokens", "32", "--required-batch-size-multiple", "3") == 3 * of_four
     assert of_four == operations("--max-tokens", "16") == 2 * operations("--max-tokens", "48", "--batch-size", "2") > 0
     monkeypatch.setattr("fairseq.tasks.fairseq_task.FairseqTask.train_step", lambda *_, **__: None)
     # Of six batches with 1 to 6 operations the mean has the standard error sqrt(3.5 / 6); of the first and the fourth, 1.5.

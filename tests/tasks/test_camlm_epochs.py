@@ -32,8 +32,8 @@ def test_an_iterator_is_made_again_where_that_is_asked_for(make_task):
     task = make_task()
     first = iterator(task)
     assert iterator(task) is first
-    again = iterator(task, disable_iterator_cache=True, epoch=2)
-    assert again is not first and again.epoch == 2
+    again = iterator(task, disable_iterator_cache=True, epoch=2, num_workers=3, data_buffer_size=7)
+    assert again is not first and (again.epoch, again.num_workers, again.buffer_size) == (2, 3, 7)
 
 
 def test_what_is_told_of_each_language_and_pair(make_task, make_root, caplog):

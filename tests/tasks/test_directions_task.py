@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from fairseq.logging import metrics
+from fairseq.tasks.translation import TranslationTask
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.multilingual_translation import VecoMultilingualTranslationConfig as Config
@@ -18,7 +19,7 @@ from veco_fairseq.tasks.multilingual_translation import _log_direction
 def make_task(directions):
     def make(**options):
         options = {"train_subset": "train", "seed": 1, "dataset_impl": None, "required_seq_len_multiple": 1, **options}
-        return Task.setup_task(Config(data=str(directions), **options))
+        return Task.setup_task(Config(**{"data": str(directions), **options}))
 
     return make
 
@@ -45,20 +46,66 @@ def test_a_checkpoint_tells_the_targets(make_task):
         task.load_state_dict({**state, "symbols": task.tgt_dict.symbols[:4] + task.tgt_dict.symbols[:3:-1]})
 
 
+def test_directions_are_those_of_the_set_to_train_on(make_task):
+    assert make_task().directions == ["aa-bb", "bb-aa", "aa-cc", "cc-aa"]
+    assert make_task(train_subset="test").directions == ["aa-bb", "bb-aa", "bb-cc", "cc-bb"]
+
+
+def test_dictionaries_of_the_same_words_may_have_other_counts(make_task, directions, tmp_path):
+    for file in directions.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "dict.cc.txt").unlink()
+    (tmp_path / "dict.cc.txt").write_text((directions / "dict.cc.txt").read_text().replace(" 1\n", " 7\n"))
+    assert make_task(data=str(tmp_path)).directions == ["aa-bb", "bb-aa", "aa-cc", "cc-aa"]
+
+
 def test_a_target_must_be_chosen_to_translate(make_task):
     task = make_task(lang_pairs="aa-cc,cc-aa")
     with pytest.raises(UserError, match=r"the language to translate into is missing: choose one of aa, cc \(-t\)"):
         task.build_dataset_for_inference([torch.tensor([7, 2])], [2])
     task.choose_target("cc")
-    made = task.build_dataset_for_inference([torch.tensor([7, 2])], [2])
+    made = task.build_dataset_for_inference([torch.tensor([7, 2])], [2], constraints=torch.tensor([[1, 9, 0]]))
     (item,) = made
+    assert item["constraints"].tolist() == [1, 9, 0]
     assert made.src_sizes.tolist() == [3] and item["source"].tolist() == [task.tgt_dict.index("<2cc>"), 7, 2]
 
 
-@pytest.mark.parametrize("more, bits", [({}, 20 / 4), ({"nll_loss": 24 * math.log(2)}, 24 / 8)])
-def test_perplexity_of_a_direction_is_of_its_loss_where_there_is_no_nll(more, bits):
-    """20 bits of loss over a sample size of 4, and 24 bits of NLL over 8 tokens."""
+BATCHES = [  # bits of loss, sample size; bits of NLL, tokens; right n-grams, n-grams, lengths of ours and of the reference
+    (20, 4, 17, 8, (5, 2, 1, 0), (6, 5, 4, 3), 6, 9),
+    (3, 3, 3, 4, (3, 2, 1, 0), (4, 3, 2, 1), 4, 3),
+]
+
+
+@pytest.mark.parametrize("has_nll, perplexity", [(False, 9.75), (True, 3.17)])  # 2^(23 / 7) and 2^(20 / 12)
+def test_figures_of_a_direction_are_of_all_its_batches(has_nll, perplexity):
+    """Perplexity is of the loss where there is no NLL.
+
+    BLEU is of 8/10, 4/8, 2/6 and half a 4-gram of 4 for none; and of 10 tokens for 12.
+    """
     with metrics.aggregate(new_root=True) as found:
-        _log_direction("aa-bb", {"loss": 20 * math.log(2), "sample_size": 4, "ntokens": 8, **more})
-    values = found.get_smoothed_values()
-    assert values == {"aa-bb_loss": 5, "aa-bb_ppl": 2**bits}
+        for loss, size, nll, tokens, counts, totals, sys_len, ref_len in BATCHES:
+            log = {
+                "loss": loss * math.log(2),
+                "sample_size": size,
+                "ntokens": tokens,
+                "_bleu_sys_len": sys_len,
+                "_bleu_ref_len": ref_len,
+            }
+            log |= {"nll_loss": nll * math.log(2)} if has_nll else {}
+            for part, numbers in (("counts", counts), ("totals", totals)):
+                log |= {f"_bleu_{part}_{order}": number for order, number in enumerate(numbers)}
+            _log_direction("aa-bb", log)
+    bleu = 100 * math.exp(1 - 12 / 10) * (8 / 10 * 4 / 8 * 2 / 6 * 0.5 / 4) ** (1 / 4)
+    assert found.get_smoothed_values() == {"aa-bb_loss": round(23 / 7, 3), "aa-bb_ppl": perplexity, "aa-bb_bleu": round(bleu, 2)}
+
+
+def test_workers_have_figures_of_the_same_kinds_to_add_up(make_task, monkeypatch):
+    """Of the directions that a batch is not of, too."""
+    task = make_task(lang_pairs="bb-aa,cc-aa")
+    log = {"loss": torch.tensor(2.5), "ntokens": 7, "_bleu_counts": torch.tensor([3, 1])}
+    monkeypatch.setattr(TranslationTask, "valid_step", lambda *_: (log["loss"], 7, log))
+    *_, found = task.valid_step({"direction": "cc-aa"}, None, None)
+    for key, value in log.items():
+        here, other = found[f"cc-aa:{key}"], found[f"bb-aa:{key}"]
+        assert here is found[key] is value
+        assert type(other) is type(value) and torch.equal(torch.as_tensor(other), torch.zeros_like(torch.as_tensor(value)))

@@ -53,8 +53,10 @@ def test_a_language_without_its_token_is_named(tmp_path, missing, there):
 
 def test_sources_to_translate_have_the_token_and_its_length(tmp_path):
     task = task_of(tmp_path)
-    made = task.build_dataset_for_inference([torch.tensor([5, 6, 2]), torch.tensor([7, 2])], [3, 2])
+    constraints = torch.tensor([[1, 9, 0], [0, 0, 0]])  # one word of the first, and none
+    made = task.build_dataset_for_inference([torch.tensor([5, 6, 2]), torch.tensor([7, 2])], [3, 2], constraints)
     aa = task.src_dict.index("[aa]")
+    assert [item["constraints"].tolist() for item in made] == constraints.tolist()
     assert [item["source"].tolist() for item in made] == [[5, 6, 2, aa], [7, 2, aa]] and made.src_sizes.tolist() == [4, 3]
 
 

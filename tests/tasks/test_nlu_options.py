@@ -209,7 +209,10 @@ def translator(*words):
 
 
 TRANSLATION = {
-    "--keep-lm-head": lambda model: hasattr(model.decoder.output_projection, "layer_norm"),
+    "--keep-lm-head": lambda model: (
+        hasattr(model.decoder.output_projection, "layer_norm")
+        and model.decoder.output_projection.weight is model.encoder.embed_tokens.weight
+    ),
     "--tie-self-attention 1,0": lambda model: [
         model.decoder.layers[place].self_attn.k_proj is model.encoder.layers[1 - place].self_attn.k_proj for place in (0, 1)
     ] == [True, True],

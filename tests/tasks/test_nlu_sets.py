@@ -71,6 +71,19 @@ def test_examples_without_a_label_are_not_learnt_from(pretrained, tmp_path, capl
         task.load_dataset("train")
 
 
+def test_a_translation_needs_no_label_to_be_looked_at(pretrained, tmp_path):
+    """Rows are translations where the files have as many, also if some are not learnt from."""
+    data = write_pairs(tmp_path / "data")
+    for lang, row in (("de", 2), ("en", 5)):
+        lines = (data / f"train-{lang}.tsv").read_text().splitlines()
+        lines[row] = lines[row].rpartition("\t")[0] + "\t"
+        (data / f"train-{lang}.tsv").write_text("".join(f"{line}\n" for line in lines))
+    task = setup(data, tmp_path, finetune_from_model=str(pretrained), plug="in", train_langs="de")
+    task.load_dataset("train")
+    found = [(item.x.lang, item.y and item.y.lang) for item in task.dataset("train").items]
+    assert found == [("de", "en")] * 31
+
+
 def test_labels_are_those_of_the_checkpoint(pretrained, tmp_path):
     data = write_pairs(tmp_path / "data", languages=["en"])
     task = setup(data, tmp_path, finetune_from_model=str(pretrained))
