@@ -216,7 +216,7 @@ def test_a_shard_that_is_missing_or_not_of_the_same_data_is_refused_at_the_start
         make_task(f"{first}:{second}", mono_langs="aa,bb")
     (second / "dict.txt").write_text("other 1\n")
     with pytest.raises(UserError, match="second.dict.txt: differs from .*first's"):
-        make_task(f"{first}:{second}")
+        make_task(f"{first}:{first}:{second}")
     shutil.rmtree(second / "mono")
     shutil.rmtree(second / "bitext")
     with pytest.raises(UserError, match="second: no train data"):

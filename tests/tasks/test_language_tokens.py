@@ -13,13 +13,34 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.translation import CheckedTranslationTask, VecoTranslationTask
 
 
+def options_of(folder) -> SimpleNamespace:
+    cfg = TranslationConfig(data=str(folder), source_lang="aa", target_lang="bb", train_subset="train")
+    changed = {"dataset_impl": None, "required_seq_len_multiple": 1, "num_batch_buckets": 0}
+    return SimpleNamespace(**{**vars(cfg), **changed})
+
+
 def task_of(folder, langs=("aa", "bb")) -> VecoTranslationTask:
     words = make_dictionary(mask=False)
     for lang in langs:
         words.add_symbol(f"[{lang}]")
-    cfg = TranslationConfig(data=str(folder), source_lang="aa", target_lang="bb", train_subset="train")
-    changed = {"dataset_impl": None, "required_seq_len_multiple": 1, "num_batch_buckets": 0}
-    return VecoTranslationTask(SimpleNamespace(**{**vars(cfg), **changed}), words, words)
+    return VecoTranslationTask(options_of(folder), words, words)
+
+
+@pytest.mark.parametrize("langs, kind, told", [
+    ("aa bb", VecoTranslationTask, "the dictionaries have [aa] and [bb]: sources and translations end with them"),
+    ("aa", CheckedTranslationTask, "only one of [aa] and [bb] is in the dictionaries: language tokens are not used"),
+    ("bb", CheckedTranslationTask, "only one of [aa] and [bb] is in the dictionaries: language tokens are not used"),
+    ("", CheckedTranslationTask, None),
+])  # fmt: skip
+def test_tokens_are_used_where_each_dictionary_has_its_languages_own(tmp_path, caplog, langs, kind, told):
+    for lang in ("aa", "bb"):
+        words = make_dictionary(mask=False)
+        if lang in langs.split():
+            words.add_symbol(f"[{lang}]")
+        words.save(str(tmp_path / f"dict.{lang}.txt"))
+    with caplog.at_level("INFO", logger="veco_fairseq"):
+        assert type(CheckedTranslationTask.setup_task(options_of(tmp_path))) is kind
+    assert [text for text in caplog.messages if "[aa] and [bb]" in text] == [told] * (told is not None)
 
 
 @pytest.mark.parametrize("split", ["train", "test"])

@@ -213,9 +213,11 @@ TRANSLATION = {
         hasattr(model.decoder.output_projection, "layer_norm")
         and model.decoder.output_projection.weight is model.encoder.embed_tokens.weight
     ),
-    "--tie-self-attention 1,0": lambda model: [
-        model.decoder.layers[place].self_attn.k_proj is model.encoder.layers[1 - place].self_attn.k_proj for place in (0, 1)
-    ] == [True, True],
+    "--tie-self-attention 1,0": lambda model: all(
+        getattr(model.decoder.layers[place].self_attn, name) is getattr(model.encoder.layers[1 - place].self_attn, name)
+        for place in (0, 1)
+        for name in ("q_proj", "k_proj", "v_proj", "out_proj")
+    ) and model.decoder.layers[0].self_attn is not model.encoder.layers[1].self_attn,  # which names what it has in its cache
 }  # fmt: skip
 
 
