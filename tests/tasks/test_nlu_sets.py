@@ -36,6 +36,8 @@ def test_sets_to_validate_on(pretrained, tmp_path, caplog):
     assert task.validation_langs == ["de", "en", "fr"]
     task.load_dataset("test")
     assert task.validation_langs == ["de", "en", "fr"]
+    with pytest.raises(UserError, match=f"^{re.escape(str(data / 'dev-de.tsv'))}: has no labels or answers"):
+        setup(data, tmp_path, finetune_from_model=str(pretrained), valid_langs="de").load_dataset("valid")
     assert len(task.dataset("train")) == 64 and len(task.dataset("valid")) == 6 + 12 + 1
     for told in ("train de: 32", "valid de: 6", "valid en: 12", "valid fr: 1"):
         split, lang, count = re.fullmatch(r"(\w+) (\w+): (\d+)", told).groups()
