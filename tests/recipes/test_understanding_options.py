@@ -81,6 +81,38 @@ def test_a_point_that_is_not_finished_is_named(tmp_path):
     assert result.stdout == "lr2 of mine.s2 is not finished: this evaluates the best of the others\n", result.stderr
 
 
+def test_other_data_of_any_kind_are_another_training(tmp_path):
+    """... whose scores are none of the grid's."""
+    script = f"""require_pretrained() {{ PRETRAINED=x/y; }}; same_training() {{ echo "${{@: -1}}"; }}; grid() {{ :; }}
+        mkdir {tmp_path}/data; {FINETUNE} -- --out {tmp_path} --workers 1; finetune_task
+        for name in a.tsv b.conllu c.json; do echo $name >{tmp_path}/data/$name; finetune_task; done"""
+    sums = understanding(tmp_path, script).stdout.splitlines()
+    assert len(sums) == len(set(sums)) == 4
+
+
+def test_a_grid_whose_first_training_fails_is_at_an_end(tmp_path):
+    """It is the command that is wrong, and all other points would fail, too."""
+    script = "train() { echo trains; return 1; }; OPTIONS[batches]=2 OPTIONS[epochs]=1 WORKERS=1; grid made '1 2' train"
+    result = understanding(tmp_path, f"declare -A OPTIONS=(); {script}")
+    assert errors(result) == ["fine-tuning failed (exit code 1): see the lines above"] and result.stdout.count("trains") == 1
+
+
+def test_help_tells_the_grid_that_is_run(tmp_path):
+    script = f"""require_pretrained() {{ PRETRAINED=x/y; }}; same_training() {{ :; }}; grid() {{ echo "$2"; }}; mkdir {tmp_path}/data
+        for setting in transfer translate-train; do {FINETUNE} -- --out {tmp_path} --workers 1 --setting $setting; finetune_task; done
+        echo "${{ABOUT[lrs]}}" """
+    transfer, translated, *_, about = understanding(tmp_path, script).stdout.splitlines()
+    assert about == f"the grid's learning rates (default: {transfer}, for translate-train {translated})"
+
+
+def test_translations_are_found_from_where_the_recipe_was_called(tmp_path):
+    name = "squad.translate.train.en-de.json"
+    (tmp_path / "my recipe/mine").mkdir(parents=True)
+    (tmp_path / f"my recipe/mine/{name}").touch()
+    script = 'declare -A OPTIONS=([translations]=mine [local]=); archive() { :; }; step() { echo "${@: -1}"; }; squad'
+    assert understanding(tmp_path, script).stdout == f"{tmp_path}/my recipe/mine/{name}\n"
+
+
 def test_translations_of_another_folder_are_refused(tmp_path):
     script = f"declare -A OPTIONS=([translations]={tmp_path} [local]=); archive() {{ :; }}; squad"
     assert errors(understanding(tmp_path, script)) == [f"{tmp_path}: has no squad.translate.train.en-LANG.json"]

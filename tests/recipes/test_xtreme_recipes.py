@@ -65,14 +65,19 @@ def published(tmp_path):
 def test_xnli(published, tmp_path):
     folder, prepare = published
     columns = "language\tgold_label\ta\tb\tc\td\tsentence1\tsentence2\tpromptID\tpairID\n"
-    rows = "".join(f"{lang}\tneutral\t\t\t\t\tA {lang}\tB {pair}\t1\t{pair}\n" for lang in ("de", "en") for pair in (7, 8))
-    archive(folder / "XNLI-1.0.zip", **{"XNLI-1.0__xnli.dev.tsv": columns + rows, "XNLI-1.0__xnli.test.tsv": columns + rows})
+    sets = {
+        f"XNLI-1.0__xnli.{split}.tsv": columns
+        + "".join(f"{lang}\tneutral\t\t\t\t\tA {lang}\tB {pair}\t1\t{lang}-{pair}\n" for lang in ("de", "en") for pair in pairs)
+        for split, pairs in (("dev", (7, 8)), ("test", (5, 6)))
+    }
+    archive(folder / "XNLI-1.0.zip", **sets)
     training = {f"XNLI-MT-1.0__multinli__multinli.train.{lang}.tsv": f"premise\thypo\tlabel\nA\tB {lang}\tcontradictory\n"
                 for lang in ("de", "en")}  # fmt: skip
     archive(folder / "XNLI-MT-1.0.zip", **training)
     prepare("xnli", "--langs", "de en")
     out = tmp_path / "xnli"
-    assert ids(out, "dev", "classification") == ids(out, "test", "classification") == {"de": ["7", "8"], "en": ["7", "8"]}
+    for split, pairs in (("dev", (7, 8)), ("test", (5, 6))):
+        assert ids(out, split, "classification") == {lang: [f"{lang}-{pair}" for pair in pairs] for lang in ("de", "en")}
     assert ids(out, "train", "classification") == {"de": ["row 1"], "en": ["row 1"]}
     (out / "data/train-fr.tsv").write_text("A\tB\tneutral\n")  # of one's own
     assert prepare("xnli", "--langs", "de en").count("already there") == 2 + 1 + 6
@@ -93,27 +98,28 @@ def test_pawsx(published, tmp_path):
         "x-final__en__train.tsv": f"{head}1\ta\tb\t0\n",
     }
     for lang in ("de", "en"):
-        files |= {f"x-final__{lang}__{split}_2k.tsv": f"{head}{number}\ta\tb\t1\n" for number, split in ((5, "dev"), (6, "test"))}
+        files |= {f"x-final__{lang}__{split}_2k.tsv": f"{head}{lang}-{split}\ta\tb\t1\n" for split in ("dev", "test")}
     archive(folder / "x-final.tar.gz", **files)
     prepare("pawsx")
     assert ids(tmp_path / "pawsx", "train", "classification") == {"de": ["1", "3"], "en": ["1"]}
-    for split, number in (("dev", "5"), ("test", "6")):
-        assert ids(tmp_path / "pawsx", split, "classification") == {"de": [number], "en": [number]}
+    for split in ("dev", "test"):
+        assert ids(tmp_path / "pawsx", split, "classification") == {lang: [f"{lang}-{split}"] for lang in ("de", "en")}
 
 
 def test_udpos(published, tmp_path):
     """Treebanks of a language are put together by name, capitals first, without those that have no words."""
     folder, prepare = published
     block = lambda name: f"# sent_id = {name}\n1\tcat\t_\tNOUN\t_\t_\t_\t_\t_\t_\n\n"  # noqa: E731
-    files = {f"ud-treebanks-v2.5__UD_X-{bank}__{lang}_{bank.lower()}-ud-{split}.conllu": block(f"{lang}-{bank}")
+    files = {f"ud-treebanks-v2.5__UD_X-{bank}__{lang}_{bank.lower()}-ud-{split}.conllu": block(f"{lang}-{bank}-{split}")
              for lang, bank in (("en", "LinES"), ("en", "EWT"), ("en", "ESL"), ("en", "PUD"), ("en", "ParTUT"), ("en", "GUM"), ("de", "GSD"), ("ja", "BCCWJ"), ("ja", "GSD"),
                                 ("fr", "FTB"), ("fr", "PUD"), ("ar", "NYUAD"), ("ar", "PADT"))
              for split in ("train", "dev", "test")}  # fmt: skip
     archive(folder / "ud-treebanks-v2.5.tgz", **files)
     prepare("udpos", "--langs", "ar de en fr ja")
-    assert ids(tmp_path / "udpos", "test", "tagging") == {
-        "ar": ["ar-PADT"], "de": ["de-GSD"], "en": [f"en-{bank}" for bank in ("EWT", "GUM", "LinES", "PUD", "ParTUT")], "fr": ["fr-PUD"], "ja": ["ja-GSD"],
-    }  # fmt: skip
+    banks = {"ar": ["PADT"], "de": ["GSD"], "en": ["EWT", "GUM", "LinES", "PUD", "ParTUT"], "fr": ["PUD"], "ja": ["GSD"]}
+    for split in ("train", "dev", "test"):
+        expected = {lang: [f"{lang}-{bank}-{split}" for bank in of_lang] for lang, of_lang in banks.items()}
+        assert ids(tmp_path / "udpos", split, "tagging") == expected
 
 
 @pytest.mark.parametrize("folder_inside", ["", "panx_dataset__"])
@@ -142,19 +148,20 @@ def test_questions(published, tmp_path):
     squad(folder / "train-v1.1.json", "1", "2")
     squad(folder / "dev-v1.1.json", "3")
     for lang in "ar de el en es hi ru th tr vi zh".split():
-        squad(folder / f"xquad.{lang}.json", "x")
+        squad(folder / f"xquad.{lang}.json", lang)
     translations = tmp_path / "my translations"
     translations.mkdir()
     squad(translations / "squad.translate.train.en-de.json", "1")
     prepare("xquad", "--translations", translations, "--langs", "en de")
     out = tmp_path / "xquad"
     assert ids(out, "train", "span") == {"en": ["1", "2"], "de": ["1"]}
-    assert (ids(out, "dev", "span"), ids(out, "test", "span")) == ({"en": ["3"]}, {"en": ["x"], "de": ["x"]})
+    assert (ids(out, "dev", "span"), ids(out, "test", "span")) == ({"en": ["3"]}, {"en": ["en"], "de": ["de"]})
 
     name = "MLQA_V1__test__test-context-{0}-question-{0}.json"
     archive(folder / "MLQA_V1.zip", **{name.format(lang): squad(tmp_path / "q", lang).read_text() for lang in ("de", "en")})
     prepare("mlqa")
-    assert ids(tmp_path / "mlqa", "test", "span") == {"de": ["de"], "en": ["en"]}
+    sets = {"train": {"en": ["1", "2"]}, "dev": {"en": ["3"]}, "test": {"de": ["de"], "en": ["en"]}}
+    assert {split: ids(tmp_path / "mlqa", split, "span") for split in sets} == sets
 
     for split in ("train", "dev"):
         squad(folder / f"tydiqa-goldp-v1.1-{split}.json", *(f"{lang}-{n}" for lang in ("english", "finnish") for n in range(3)))
