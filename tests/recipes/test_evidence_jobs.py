@@ -24,11 +24,12 @@ def translation(arm, data, seed, pretraining="1", **more):
     return {"kind": "translation", "arm": arm, "data": data, "pretraining": pretraining, "seed": seed, **more}
 
 
-def jobs(tmp_path, *lines):
+def jobs(tmp_path, *lines, options=()):
     """The names of the jobs that are left to do, in their order."""
     file = tmp_path / "results.jsonl"
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    command = ["bash", RECIPES / "evidence/compare.sh", "--out", tmp_path / "out", "--list", "--results", file]
+    if lines:
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    command = ["bash", RECIPES / "evidence/compare.sh", "--out", tmp_path / "out", "--list", "--results", file, *options]
     path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
     done = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "PATH": path, "VECO_SKIP_SETUP": "1"}, check=True
@@ -56,7 +57,7 @@ def test_a_line_tells_which_jobs_have_ended():
 
 
 def test_what_only_ended_jobs_need_is_not_run(tmp_path):
-    every = jobs(tmp_path, {"kind": "cost", "arm": "nobody", "seed": "1"})
+    every = jobs(tmp_path)
     grid = {"lr1e-3.dropout0.1": 4.5, "lr2e-3.dropout0.1": 4.25}
     lines = [
         translation("random", "en-de.2000", "1", grid=grid, lr="2e-3", dropout="0.1"),
@@ -90,6 +91,22 @@ def test_the_settings_come_from_the_line_with_the_grid(tmp_path):
     ):
         with pytest.raises(UserError, match=f"{arm}, {data}: no fine-tuning to choose from has ended"):
             results.preferred(tmp_path, arm, data, given)
+
+
+def test_a_try_has_some_jobs_of_each_kind(tmp_path):
+    """... and every arm that it needs; of the languages with little text without mBART, for which they have no data."""
+    few = jobs(tmp_path, options=["--try"])
+
+    def scored(arm, data, *trainings):
+        grid = [f"grid.{arm}.{data}.lr2e-3", f"grid.{arm}.{data}.dropout0.3"]
+        return [*trainings, *grid, f"finetune.{arm}.p1.{data}.s1", f"evaluate.{arm}.p1.{data}.s1"]
+
+    assert few == [
+        "prepare", *scored("random", "en-de.1000"), *scored("mbart", "en-de.1000", "train.mbart.s1"),
+        *scored("veco", "en-de.1000", "train.veco.s1"), "prepare_understanding", "understand.pud.veco.in.p1.s1",
+        "understand.tatoeba.veco.out.p1.s1", "cost.veco.s1", "attention.veco.s1", "bible.prepare",
+        *(f"bible.{name}" for name in scored("veco", "en-sw.1000", "train.veco.s1")),
+    ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
