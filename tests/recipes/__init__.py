@@ -22,6 +22,8 @@ SCRIPTS = sorted(path for path in RECIPES.glob("**/*.sh") if path.parent.name !=
 TABLE = Path(__file__).with_name("commands.txt")
 PROGRAMS = ("python", "bash", "fairseq-train", "fairseq-generate", "sacrebleu", "curl", "nproc",
             "sha256sum", "tar")  # fmt: skip
+PREPARED = ("raw/*.*", "data/*.*", "vocabulary/*", "pretrain.mono/*.*", "denoising/mono/*.*", "bible/raw/*.*", "bible/vocabulary/*",
+            "understanding/flores/data/*.*")  # fmt: skip
 
 
 class Place:
@@ -48,7 +50,7 @@ class Place:
                 self.write_lines(f"{split}.{lang}", f"{split}.{lang}", 25, suffix="")
         for lang in ("de", "fr"):
             self.write(f"LOCAL/more.{lang}")
-        self.write("LOCAL/mono", "mono one\nmono two")
+        self.write("LOCAL/mono", "\n".join(f"mono {number}" for number in range(1, 26)))
         self.write("LOCAL/blank", " \n")
         for name in ("news.de-en.de", "news.de-en.en.gz"):
             self.write(f"LOCAL/{name}")
@@ -87,9 +89,9 @@ class Place:
         # of the compressed ones the last line has no end
         path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else f"{text}\n".encode())
 
-    def write_lines(self, name: str, beginning: str, count: int, suffix: str = ".gz") -> None:
-        """A text of LOCAL with so many lines, of which the second is blank."""
-        self.write(f"LOCAL/{name}{suffix}", "\n".join((f"{beginning} one", "", "two", *map(str, range(4, count + 1)))))
+    def write_lines(self, name: str, beginning: str, count: int, *, suffix: str = ".gz", folder: str = "LOCAL") -> None:
+        """A text with so many lines, of which the second is blank."""
+        self.write(f"{folder}/{name}{suffix}", "\n".join((f"{beginning} one", "", "two", *map(str, range(4, count + 1)))))
 
     def fill(self, script: str) -> None:
         """What earlier scripts leave in OUT."""
@@ -119,7 +121,8 @@ class Place:
         if script.endswith(("/backtranslate", "/distill")):
             for lang in ("en", "de", "fr"):
                 for split in ("train", "valid", "test"):
-                    self.write(f"OUT/{'clean' if script.startswith('wmt14') and split != 'test' else 'raw'}/{split}.{lang}")
+                    folder = "clean" if script.startswith("wmt14") and split != "test" else "raw"
+                    self.write_lines(f"{split}.{lang}", f"{folder} {split}.{lang}", 25, suffix="", folder=f"OUT/{folder}")
         if script.endswith(("/evaluate", "/compare", "/distill")):
             for name in ("veco", "mine", "random", "xlm", "long"):
                 for seed in (1, 2, 3, 5):
@@ -191,11 +194,7 @@ class Place:
         )
         lines = [line.rstrip() for line in (self.folder / "calls").read_text().splitlines()]
         lines += [f"! {line}" for line in result.stderr.splitlines()]
-        places = (
-            ("raw/*.*", "data/*.*", "bible/raw/*.*", "understanding/flores/data/*.*")
-            if "/prepare" in script
-            else ("backtranslated*/train.??", "distilled*/train.??")
-        )
+        places = PREPARED if "/prepare" in script else ("backtranslated*/train.??", "distilled*/train.??")
         for made in (path for place in places for path in sorted(self.folder.glob(f"OUT/{place}"))):
             if made.suffix != ".done":
                 lines.append(f"> {made}: {' | '.join(shortened(made.read_text().splitlines()))}".rstrip())

@@ -4,6 +4,7 @@
 
 import re
 import shlex
+import time
 
 import pytest
 
@@ -83,11 +84,24 @@ def test_the_table_has_every_option_of_every_recipe():
 
 
 def test_a_training_that_goes_on_keeps_its_log(place, monkeypatch):
-    """Of which the learning curve is drawn."""
-    fill = place.fill
-    monkeypatch.setattr(place, "fill", lambda script: fill(script) or place.write("OUT/camlm.log", "update 1"))
-    place.call("multilingual/train --out OUT --xlm-updates 0")
-    assert (place.folder / "OUT/camlm.log").read_text().startswith("update 1\n")
+    """... apart from those of the others: of each the learning curve is drawn."""
+    fill, names = place.fill, ("mlm", "camlm", "xlme.mine")
+
+    def fill_with_logs(script):
+        fill(script)
+        for name in names:
+            place.write(f"OUT/{name}.log", "update 1")
+
+    monkeypatch.setattr(place, "fill", fill_with_logs)
+    place.call("SAYS=loss multilingual/train --out OUT --xlme-updates 4 --name mine")
+    assert sorted(path.stem for path in place.folder.glob("OUT/*.log")) == sorted(names)
+    for name in names:
+        log, deadline = place.folder / f"OUT/{name}.log", time.time() + 10
+        while log.read_text().count("\n") < 4 and time.time() < deadline:  # what writes it may end after the recipe
+            time.sleep(0.01)
+        before, began, loss, ended = log.read_text().splitlines()
+        assert (before, loss) == ("update 1", "loss")
+        assert began.startswith(f"[pre-training, {name}] makes ") and ended.startswith(f"[pre-training, {name}] done ")
 
 
 def test_a_fine_tuning_of_the_comparisons_keeps_its_best_checkpoint_alone(place):
