@@ -140,12 +140,23 @@ def test_a_whole_file_that_was_not_moved_yet_is_not_fetched_again(tmp_path):
     assert (tmp_path / "downloads/a.zip").read_text() == "whole"
 
 
+def test_a_terminal_shows_the_progress_of_a_download_and_a_log_does_not(tmp_path):
+    script = 'curl() { echo "$@"; echo whole >$OUT/downloads/a.zip.incoming; }; archive http://none/a.zip any'
+    terminal, other = os.openpty()
+    told = [sourced(tmp_path / name, script, stderr).stdout for name, stderr in (("a", terminal), ("b", subprocess.PIPE))]
+    for end in (terminal, other):
+        os.close(end)
+    assert [(" --progress-bar " in line, " --silent " in line) for line in told] == [(True, False), (False, True)]
+
+
 @pytest.mark.parametrize("call", [
-    "test_sets en none wmt14", "side 0 none there", "side 0 there none there", "members en none.tgz a b.tgz b",
+    "test_sets en none wmt14", "side 0 none there", "side 0 there none there", "members en none.tgz a b.tgz b", "first 0 none there",
+    "made_of unpack none there", "made_of unpack none.zip there",
 ])  # fmt: skip
 def test_a_text_of_which_the_first_part_is_missing_is_not_made(tmp_path, call):
     (tmp_path / "there").write_text("text\n")
-    stand_ins = 'sacrebleu() { [[ $2 != none ]]; }; tar() { [[ $2 != *none* ]]; }; first() { cat "$2"; }'
+    stand_ins = """sacrebleu() { [[ $2 != none ]]; }; tar() { [[ $2 != *none* ]]; }; python() { [[ $2 != none* ]]; }
+        made_of() { "$1" folder "${@:2}"; }"""
     result = sourced(tmp_path, f"cd {tmp_path}; {stand_ins}; step text $OUT/text to_file '{{}}' {call}")
     assert result.returncode == 1 and "text failed" in result.stderr and not (tmp_path / "text").exists()
 

@@ -126,8 +126,8 @@ def test_a_log_is_whole_when_the_next_command_begins(tmp_path):
 
 
 def test_other_machines_wait_ten_minutes(tmp_path):
-    """... and look once a second."""
-    script = 'sleep() { echo "sleeps $1"; SECONDS=$((SECONDS + 200)); }; await conversion none.pt true'
+    """... from when they began to wait, and look once a second."""
+    script = 'SECONDS=300; sleep() { echo "sleeps $1"; SECONDS=$((SECONDS + 200)); }; await conversion none.pt true'
     result = sourced(tmp_path, script)
     assert result.returncode == 1 and result.stdout.splitlines()[1:] == ["sleeps 1"] * 3
     assert "has not made none.pt after 600 s: see its output" in result.stderr

@@ -4,6 +4,7 @@
 
 import gzip
 import json
+import re
 import shutil
 import subprocess
 
@@ -19,12 +20,27 @@ def test_the_scripts_are_found():
     } | {"multilingual/prepare", "multilingual/train", "xnli/prepare", "tatoeba/evaluate"}
 
 
+def test_half_a_text_is_an_error():
+    """A recipe ends where a part of a pipe fails."""
+    for script in SCRIPTS:
+        assert "\nset -euo pipefail\nsource " in script.read_text(encoding="utf-8"), script
+
+
+PROGRAMS = {"train": "fairseq-train", "finetune": "fairseq-train", "compare": "fairseq-train", "understand": "fairseq-train",
+            "backtranslate": "fairseq-train", "distill": "fairseq-train", "evaluate": "fairseq-generate"}  # fmt: skip
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_script_has_help_and_refuses_an_unknown_option(script, tmp_path):
     options = {"capture_output": True, "text": True, "env": ENVIRONMENT, "cwd": tmp_path}
     result = subprocess.run(["bash", script, "--help"], **options)
     assert result.returncode == 0 and f"usage: {script.name} [--out DIR]" in result.stdout
     assert "Copyright" not in result.stdout and "set -e" not in result.stdout
+    program = PROGRAMS.get(script.stem)
+    if script.parts[-3] == "xtreme" and script.stem == "evaluate":
+        task = script.parent.name
+        program = f"retrieve.py {task}" if task in ("bucc", "tatoeba") else "evaluate_xtreme.py run"
+    assert re.findall(r"\[-- OPTIONS OF (.+)\]", result.stdout) == ([program] if program else [])
     result = subprocess.run(["bash", script, "--no-such"], **options)
     assert result.returncode == 1
     name = f"{script.parent.name}/{script.name}"

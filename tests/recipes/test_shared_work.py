@@ -2,6 +2,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Work that is shared out: jobs among processes, a text in parts, and texts and dictionaries of many languages."""
 
+import hashlib
+import re
 import shlex
 
 import pytest
@@ -54,7 +56,7 @@ def test_a_job_that_is_named_twice_is_listed_once_and_as_it_was_first(tmp_path):
     assert result.stdout == "a: ended\nb: to do\n|x.sh \n", result.stderr
 
 
-@pytest.mark.parametrize("lines, parts, extra", [(8, [1, 4, 7], "--cpu"), (6, [1, 4], "--lr 1")])
+@pytest.mark.parametrize("lines, parts, extra", [(8, [1, 4, 7], "--cpu"), (33, range(1, 34, 3), "--lr 1")])
 def test_a_text_is_translated_in_parts_and_put_together_in_order(tmp_path, lines, parts, extra):
     text, out = tmp_path / "text", tmp_path / "out"
     text.write_text("\n".join(f"line {number}" for number in range(lines)))  # the last one without its end
@@ -119,6 +121,12 @@ def test_captions_are_checked_as_a_whole_before_some_are_taken(tmp_path, lines, 
         MULTI30K_CHECKSUMS=$(sha256sum val.en; echo 0 val.de); fetch val.en made {lines}"""
     script = script.replace("sha256sum val.en", "sha256sum val.en | tr -s ' '")
     assert sourced(tmp_path / "out", script).stderr == "" and (tmp_path / "made").read_text() == kept
+
+
+def test_the_captions_are_those_that_were_published():
+    """Who changes a checksum has compared it with the text's, and puts the new sum here: all tests take their texts from the list."""
+    sums = re.findall(r"^[0-9a-f]{64} .+\n", (LIB / "multi30k.sh").read_text(), re.MULTILINE)
+    assert (len(sums), hashlib.sha256("".join(sums).encode()).hexdigest()[:12]) == (12, "a2c82499786a")
 
 
 def test_captions_that_cannot_be_downloaded(tmp_path):

@@ -36,6 +36,12 @@ def test_a_step_that_makes_nothing_is_none(tmp_path):
     assert not (tmp_path / "my recipe/a.out.done").exists()
 
 
+def test_the_seconds_of_a_step_are_its_own(tmp_path):
+    script = "unset SECONDS; SECONDS=100; wait_and_make() { SECONDS=$((SECONDS + $1)); touch $2; }"  # a variable like all others
+    told = bash(tmp_path, f"{script}; for n in 7 30; do step it $n.out wait_and_make $n $n.out; done").stdout
+    assert [line for line in told.splitlines() if "done" in line] == ["[it] done in 7 s", "[it] done in 30 s"]
+
+
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "my recipe").mkdir()
     (tmp_path / "my recipe/file").touch()

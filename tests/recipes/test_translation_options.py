@@ -51,6 +51,15 @@ def test_back_translation_needs_a_text(tmp_path):
     assert told == ["--monolingual is missing: give a text in de", "none.de: is not there: give a text in de"]
 
 
+def test_a_model_without_its_vocabulary_is_told(tmp_path):
+    for name in ("sentencepiece.bpe.model", "dict.txt"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / {"dict.txt": "sentencepiece.bpe.model"}.get(name, "dict.txt")).touch()
+        result = sourced(tmp_path, f"OPTIONS[pretrained]=x PRETRAINED={tmp_path}/{name}/model.pt; find_vocabulary")
+        told = f"{tmp_path}/{name}/{name}: is not there: pre-training leaves it beside its checkpoints\n"
+        assert result.returncode == 1 and result.stderr.endswith(f"error: {told}")
+
+
 def test_a_machine_has_its_number_from_the_environment(tmp_path):
     """... the recipe's own variable before that of the cluster, and only where there are several."""
     environments = ("", "SLURM_NODEID=2", "VECO_NODE_RANK=1 SLURM_NODEID=2 VECO_MASTER=a:1")

@@ -8,9 +8,9 @@ import subprocess
 from conftest import REPOSITORY
 
 
-def sourced(tmp_path, script):
+def sourced(tmp_path, script, stderr=subprocess.PIPE):
     """Lines of bash that have sourced translation.sh, with OUT and options set."""
     source = f"set -euo pipefail; source {REPOSITORY}/data-bin-recipes/lib/translation.sh"
     script = f"{source}; SRC=en TGT=de; parse_options local= out= -- --out {tmp_path}; begin; {script}"
     environment = {**os.environ, "VECO_SKIP_SETUP": "1"}
-    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment)
+    return subprocess.run(["bash", "-c", script], stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment)
