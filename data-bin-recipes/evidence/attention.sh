@@ -6,7 +6,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/arms.sh"
 
 parse_options out= arm=veco pretraining=1 try -- "$@"
-choose_out evidence
+choose_out
 comparisons
 OPTIONS[seed]=1
 require_arm

@@ -10,7 +10,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../lib/jobs.sh"
 
 PROGRAM=fairseq-train
 parse_options out= local= only= list results= try -- "$@"
-choose_out evidence
+choose_out
 results=${OPTIONS[results]:-$OUT/results.jsonl}
 recipe=$REPOSITORY/data-bin-recipes/evidence
 export VECO_SKIP_SETUP=1

@@ -7,7 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../lib/arms.sh"
 
 PROGRAM=fairseq-generate
 parse_options out= set=captions arm=veco data= lr= dropout= seed=1 pretraining=1 results= try -- "$@"
-choose_out evidence
+choose_out
 comparisons
 : "${OPTIONS[data]:=${SIZES[0]}}"
 require_arm

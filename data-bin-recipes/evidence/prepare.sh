@@ -10,7 +10,7 @@ about local DIR "the folder with bible/{train,valid}.LANG (verses, a blank line 
 newstest/{train_2008-2012,valid_2013}.LANG, manythings/{train,valid}.en-LANG.{en,LANG} and \
 multi30k/{train,val,test_2016_flickr}.LANG, plain or .gz (needed)"
 parse_options out= local= try -- "$@"
-choose_out evidence
+choose_out
 comparisons
 [[ -n ${OPTIONS[local]} ]] || die "--local is needed: the folder with bible/, newstest/, manythings/ and multi30k/"
 

@@ -9,7 +9,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../lib/arms.sh"
 about local DIR "the folder with bible/{train,valid,test}.LANG (verses, a blank line between chapters), and \
 bible_nt_lowres/{train,valid,test}.{en,sw,eu}, the New Testament alone, plain or .gz (needed)"
 parse_options out= local= try -- "$@"
-choose_out evidence
+choose_out
 OPTIONS[set]=bible
 comparisons
 [[ -n ${OPTIONS[local]} ]] || die "--local is needed: the folder with bible/ and bible_nt_lowres/"

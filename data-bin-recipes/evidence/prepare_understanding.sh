@@ -8,7 +8,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../lib/arms.sh"
 about local DIR "the folder with xnli/{dev,test_a}-LANG.tsv, ud/*.conllu, tatoeba/tatoeba.LANG-eng.{LANG,eng} and \
 flores101/LANG.devtest, plain or .gz (needed)"
 parse_options out= local= try -- "$@"
-choose_out evidence
+choose_out
 comparisons
 local=${OPTIONS[local]}
 [[ -n $local ]] || die "--local is needed: the folder with xnli/, ud/, tatoeba/ and flores101/"

@@ -7,7 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../lib/arms.sh"
 
 PROGRAM=fairseq-train
 parse_options out= set=captions arm=veco seed=1 try -- "$@"
-choose_out evidence
+choose_out
 comparisons
 OPTIONS[pretraining]=${OPTIONS[seed]}
 require_arm

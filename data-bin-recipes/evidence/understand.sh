@@ -8,7 +8,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../lib/arms.sh"
 
 PROGRAM=fairseq-train
 parse_options out= task=xnli arm=veco plug=out seed=1 pretraining=1 results= try -- "$@"
-choose_out evidence
+choose_out
 comparisons
 require_arm
 require_choice task "${!TASK_LANGS[@]}"

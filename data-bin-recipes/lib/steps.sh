@@ -111,10 +111,10 @@ in_try() {
     done
 }
 
-# choose_out NAME: set OUT, by default the folder of this name in data-bin.
+# choose_out [NAME]: set OUT, by default the folder of this name, or of the recipe's, in data-bin.
 choose_out() {
     OUT=${OPTIONS[out]}
-    [[ -n $OUT ]] || OUT=$REPOSITORY/data-bin/$1
+    [[ -n $OUT ]] || OUT=$REPOSITORY/data-bin/${1:-$RECIPE}
     [[ -n ${OPTIONS[out]} ]] || ! trying || OUT+=.try
 }
 

@@ -14,7 +14,7 @@ instead of a download of Multi30k: line N is the same sentence in every language
 parse_options out= local= langs="en de fr cs" zero-shot="de-fr fr-de" vocab-size=8000 try -- "$@"
 in_try vocab-size=$TRY_PIECES
 require_number vocab-size
-choose_out many-to-many
+choose_out
 many
 if [[ -z ${OPTIONS[local]} ]]; then
     for lang in "${LANGS[@]}"; do

@@ -16,7 +16,7 @@ about pivot LANG "the language that is paired with all others"
 parse_options out= local= documents= captions= more= langs="de fr es ru zh cs mi tl" pivot=en vocab-size=16000 try -- "$@"
 in_try vocab-size=$((4 * TRY_PIECES))
 require_number vocab-size
-choose_out multilingual
+choose_out
 out=$OUT pivot=${OPTIONS[pivot]} documents=${OPTIONS[local]:-${OPTIONS[documents]}}
 [[ -n $documents ]] || die "--local is needed: the folder with {train,valid}.LANG, plain or .gz"
 

@@ -18,7 +18,7 @@ parse_options out= init-from= xlm-updates=600 frozen-updates=200 updates=1000 xl
     seed=1 try -- "$@"
 in_try xlm-updates=20 frozen-updates=10 updates=20 warmup=10
 require_number xlm-updates frozen-updates updates xlme-updates warmup seed
-choose_out multilingual
+choose_out
 out=$OUT seed=${OPTIONS[seed]} xlmr=${OPTIONS[init-from]}
 require "$out/pretrain/dict.txt" "run prepare.sh first" # else there is no folder for the logs
 mono=16 bitext=32

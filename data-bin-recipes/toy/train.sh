@@ -10,7 +10,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/pretraining.sh"
 
 train_options updates=500 warmup=40 -- "$@"
-choose_out toy
+choose_out
 pretrain "$OUT" "${OPTIONS[objective]}${OPTIONS[name]:+.${OPTIONS[name]}}" "${OPTIONS[updates]}" "${OPTIONS[seed]}" \
     --bitext-pairs aa-bb --bitext-batch-size 32 --mono-batch-size 2 --mono-max-length 32 --max-tokens 4096 \
     --encoder-layers 2 --bitext-mask-prob 0.5 --bitext-mask-spread 0.5 --dropout 0 --attention-dropout 0 --lr 2e-3 \

@@ -29,6 +29,37 @@ def test_numbers_and_choices_that_are_taken(tmp_path):
     assert "--kind xy: must be one of: x y" in bash(tmp_path, "parse_options kind=xy --; require_choice kind x y").stderr
 
 
+SCRIPTS = {
+    "toy/prepare": "seed words pairs mono finetune-pairs valid test vocab-size",
+    "multi30k/prepare": "vocab-size",
+    "many-to-many/prepare": "vocab-size",
+    "multilingual/prepare": "vocab-size",
+    "multilingual/train": "xlm-updates frozen-updates updates xlme-updates warmup seed",
+    "wmt14.en-de/prepare": "keep",
+    "evidence/cost": "pretraining",
+    "evidence/understand": "seed pretraining",
+}
+CHOICES = {
+    "multi30k/prepare": {"src": "en de fr cs", "tgt": "en de fr cs"},
+    "evidence/understand": {"plug": "out in"},
+    **{f"evidence/{name}": {"arm": ""} for name in ("attention", "cost", "evaluate", "finetune")},
+}
+
+
+@pytest.mark.parametrize("script", sorted({*SCRIPTS, *CHOICES}))
+def test_each_script_looks_at_its_options(script, tmp_path):
+    """... before it makes anything, or asks for a text: what bash would read as octal is no number."""
+    told = {name: f"--{name} 08: must be a whole number" for name in SCRIPTS.get(script, "").split()}
+    told |= {name: f"--{name} 08: must be one of: {choices}" for name, choices in CHOICES.get(script, {}).items()}
+    path = RECIPES / f"{script}.sh"
+    call = f"for name in {' '.join(told)}; do (source {path} --out out --$name 08) || :; done"
+    result = subprocess.run(["bash", "-c", call, path], capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path)
+    errors = result.stderr.splitlines()
+    assert len(errors) == len(told) and not list(tmp_path.iterdir())
+    for error, message in zip(errors, told.values()):
+        assert error.startswith(f"{script}.sh: error: {message}")
+
+
 def test_a_step_that_makes_nothing_is_none(tmp_path):
     result = bash(tmp_path, "step nothing a.out true; echo not reached")
     assert (result.returncode, result.stdout) == (1, "[nothing] makes a.out\n")
