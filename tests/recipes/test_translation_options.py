@@ -51,6 +51,25 @@ def test_back_translation_needs_a_text(tmp_path):
     assert told == ["--monolingual is missing: give a text in de", "none.de: is not there: give a text in de"]
 
 
+MISSING = {
+    f"{OWN} lr=1 -- --out $OUT --arm veco; mkdir -p $OUT/mt.en-de; finetune_own":
+        "checkpoints/camlm/checkpoint_last.pt: is not there: run train.sh --objective camlm first",
+    f"{OWN} lr=1 -- --out $OUT --arm xlm; finetune_own":
+        "checkpoints/mlm/checkpoint_last.pt: is not there: run train.sh --objective mlm first",
+    "evaluate any $OUT/none.pt": "none.pt: is not there: run finetune.sh first",
+    "touch $OUT/any.pt; evaluate any $OUT/any.pt": "raw/test.de: is not there: run prepare.sh first",
+    "text_there train": "raw/train.en: is not there: run prepare.sh first",
+    f"{EVALUATE} -- --out $OUT --name mine --seed 2; evaluate_task":
+        "checkpoints/finetune.mine.s2: is not there: run finetune.sh first",
+}  # fmt: skip
+
+
+def test_what_is_missing_is_told_with_what_makes_it(tmp_path):
+    calls = "\n".join(f"({call}) || :" for call in MISSING)
+    result = sourced(tmp_path, f"source {REPOSITORY}/data-bin-recipes/lib/synthetic.sh\n{calls}")
+    assert [line.split(f": error: {tmp_path}/", 1)[1] for line in result.stderr.splitlines()] == list(MISSING.values())
+
+
 def test_a_model_without_its_vocabulary_is_told(tmp_path):
     for name in ("sentencepiece.bpe.model", "dict.txt"):
         (tmp_path / name).mkdir()
