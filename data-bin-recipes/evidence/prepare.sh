@@ -45,7 +45,7 @@ alone() { mkdir "$1" && cp -rl -- "$OUT"/pretrain/{mono,dict.txt,sentencepiece.b
 step "monolingual root" "$OUT/pretrain.mono" alone "{}"
 
 VOCABULARY=$OUT/vocabulary
-step vocabulary "$VOCABULARY" tokens "{}" "${LANGS[@]}"
+step vocabulary "$VOCABULARY" tokens "$OUT/pretrain" "{}" "${LANGS[@]}"
 
 for pair in "${PAIRS[@]}"; do
     of_pair "$pair"

@@ -45,7 +45,7 @@ python "$REPOSITORY/scripts/prepare_root.py" --mono "${mono[@]}" --mono-valid "$
     --bitext-valid "${bitext_valid[@]}" --valid-lines 0 --vocab-size "$PIECES" --character-coverage 0.9999 --output "$OUT/pretrain"
 
 VOCABULARY=$OUT/vocabulary
-step vocabulary "$VOCABULARY" tokens "{}" "${LANGS[@]}"
+step vocabulary "$VOCABULARY" tokens "$OUT/pretrain" "{}" "${LANGS[@]}"
 for pair in "${PAIRS[@]}"; do
     of_pair "$pair"
     DATA=$OUT/mt.$pair prepare_translation "train=train.$pair" "valid=valid.$pair"

@@ -51,9 +51,9 @@ is_trained() { ! is_zero_shot "$1" || ! is_zero_shot "${1#*-}-${1%-*}"; }
 # of_pair PAIR: sets SRC and TGT.
 of_pair() { SRC=${1%-*} TGT=${1#*-}; }
 
-# tokens FOLDER LANG...: pre-training's vocabulary, with a token for each of the languages.
+# tokens ROOT FOLDER LANG...: pre-training's vocabulary, with a token for each of the languages.
 tokens() {
-    copy_vocabulary "$OUT/pretrain" "$1" && printf '<2%s> 1\n' "${@:2}" >>"$1/dict.txt"
+    copy_vocabulary "$1" "$2" && printf '<2%s> 1\n' "${@:3}" >>"$2/dict.txt"
 }
 
 # together FOLDER PAIR...: the data of all pairs in one folder, without further copies.

@@ -58,7 +58,7 @@ python "$REPOSITORY/scripts/prepare_root.py" --bitext "${bitext[@]}" --bitext-va
     --vocab-size "${OPTIONS[vocab-size]}" --character-coverage 1 --output "$OUT/pretrain"
 
 VOCABULARY=$OUT/vocabulary
-step vocabulary "$VOCABULARY" tokens "{}" "${LANGS[@]}"
+step vocabulary "$VOCABULARY" tokens "$OUT/pretrain" "{}" "${LANGS[@]}"
 
 for pair in "${PAIRS[@]}"; do
     of_pair "$pair"

@@ -104,6 +104,18 @@ def test_a_training_that_goes_on_keeps_its_log(place, monkeypatch):
         assert began.startswith(f"[pre-training, {name}] makes ") and ended.startswith(f"[pre-training, {name}] done ")
 
 
+def test_another_vocabulary_of_pre_training_is_that_of_the_data_too(place, monkeypatch):
+    """... although no text has changed: with another --vocab-size or --zero-shot the root alone is made anew."""
+    case = 'many-to-many/prepare --out OUT --local LOCAL --langs "de fr" --zero-shot fr-de'
+    place.fill("many-to-many/prepare")
+    monkeypatch.setattr(place, "fill", lambda script: None)
+    for pieces, made_anew in (("8000", True), ("8000", False), ("4000", True)):
+        for name in ("dict.txt", "preparation.json"):
+            place.write(f"OUT/pretrain/{name}", pieces)
+        assert ("binarize.py" in place.call(case)) == made_anew
+        assert (place.folder / "OUT/vocabulary/dict.txt").read_text() == f"{pieces}\n<2de> 1\n<2fr> 1\n"
+
+
 def test_a_fine_tuning_of_the_comparisons_keeps_its_best_checkpoint_alone(place):
     """... with which the test set is translated."""
     run = "xlm.p3.en-de.29000.lr3e-3.dropout0.25.s2"

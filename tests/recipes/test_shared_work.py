@@ -92,7 +92,7 @@ def test_a_dictionary_gets_a_token_for_each_language(tmp_path):
     (root / "dict.txt").write_text("a 9\n")
     (root / "sentencepiece.bpe.model").write_text("pieces")
     (root / "other").touch()
-    assert sourced(tmp_path / "out", f"source {LIB}/many.sh; tokens {tmp_path}/made en de").returncode == 0
+    assert sourced(tmp_path / "out", f"source {LIB}/many.sh; tokens {root} {tmp_path}/made en de").returncode == 0
     assert {path.name: path.read_text() for path in (tmp_path / "made").iterdir()} == {
         "dict.txt": "a 9\n<2en> 1\n<2de> 1\n", "sentencepiece.bpe.model": "pieces",
     }  # fmt: skip

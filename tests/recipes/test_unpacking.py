@@ -92,6 +92,17 @@ def test_an_encrypted_zip_is_one_line(folder, tmp_path):
         unpack(path, str(folder))
 
 
+def test_what_cannot_be_inflated_is_one_line(folder, tmp_path):
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x", "text " * 9)
+    whole = bytearray(path.read_bytes())
+    whole[30 + len("x")] = 0xFF  # where the file's data begin: of no kind of block that there is
+    path.write_bytes(whole)
+    with pytest.raises(SystemExit, match=r"a\.zip: cannot be unpacked \(.*invalid block type"):
+        unpack(str(path), str(folder))
+
+
 @pytest.mark.parametrize("names", [["good", "../../x"], ["/x"], ["..\\..\\x"], ["a/../../x"]])
 def test_a_zip_cannot_write_elsewhere(folder, tmp_path, names):
     with pytest.raises(SystemExit, match=r"a\.zip: cannot be unpacked \('.*x' is outside the folder\)"):
