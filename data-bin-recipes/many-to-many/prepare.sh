@@ -23,23 +23,16 @@ if [[ -z ${OPTIONS[local]} ]]; then
 fi
 
 OTHER_NAMES=", or {train,valid,test}.LANG of other texts"
-# sentences SPLIT LANG FILE: that text, of --local or of Multi30k.
-sentences() {
-    local split=$1 lang=$2 lines file
-    lines=$(lines_of "$split")
-    if has "${OPTIONS[local]}" "$split.$lang"; then
-        find_text "${OPTIONS[local]}" "$split.$lang" ""
-        first "$lines" "$FILE" >"$3"
-    else
-        file=${split/valid/val}
-        fetch "${file/test/test_2016_flickr}.$lang" "$3" "$lines"
-    fi
-}
-
+declare -A OF_MULTI30K=([train]=train [valid]=val [test]=test_2016_flickr)
 for split in train valid test; do
     lines=
     for lang in "${LANGS[@]}"; do
-        step "text, $split.$lang" "$OUT/raw/$split.$lang" sentences $split "$lang" "{}"
+        make=(fetch "${OF_MULTI30K[$split]}.$lang" "{}" "$(lines_of $split)")
+        if has "${OPTIONS[local]}" "$split.$lang"; then
+            find_text "${OPTIONS[local]}" "$split.$lang" ""
+            make=(to_file "{}" first "$(lines_of $split)" "$FILE")
+        fi
+        step "text, $split.$lang" "$OUT/raw/$split.$lang" "${make[@]}"
         found=$(awk 'END { print NR }' "$OUT/raw/$split.$lang")
         ((found)) || die "$OUT/raw/$split.$lang: is empty"
         [[ ${lines:=$found} == "$found" ]] ||

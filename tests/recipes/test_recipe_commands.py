@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Every recipe runs the commands that its table has; and what the comparisons rest on, read from that table."""
 
+import gzip
 import re
 import shlex
 import time
@@ -114,6 +115,22 @@ def test_another_vocabulary_of_pre_training_is_that_of_the_data_too(place, monke
             place.write(f"OUT/pretrain/{name}", pieces)
         assert ("binarize.py" in place.call(case)) == made_anew
         assert (place.folder / "OUT/vocabulary/dict.txt").read_text() == f"{pieces}\n<2de> 1\n<2fr> 1\n"
+
+
+@pytest.mark.parametrize("case, before, after, made, source, count", [
+    ("many-to-many/prepare --langs 'de fr' --zero-shot fr-de", "--local LOCAL --try", "--local LOCAL", "valid.de", "valid.de", 25),
+    ("many-to-many/prepare --langs 'de fr' --zero-shot fr-de", "--local LOCAL", "--local LOCAL/bible", "test.fr", "bible/test.fr.gz", 25),
+    ("multilingual/prepare --langs de", "--local LOCAL", "--local LOCAL --try", "valid.de", "valid.de", 20),
+    ("multi30k/prepare", "--local LOCAL --try", "--local LOCAL", "val.de", "val.de.gz", 25),
+])  # fmt: skip
+def test_other_options_of_the_texts_make_them_anew(place, monkeypatch, case, before, after, made, source, count):
+    place.fill(case.split()[0])
+    monkeypatch.setattr(place, "fill", lambda script: None)
+    for options in (before, after):
+        place.call(f"{case} --out OUT {options}")
+    path = place.folder / "LOCAL" / source
+    text = (gzip.open if path.suffix == ".gz" else open)(path, "rt").read().splitlines()
+    assert (place.folder / f"OUT/raw/{made}").read_text().splitlines() == text[:count]
 
 
 def test_a_fine_tuning_of_the_comparisons_keeps_its_best_checkpoint_alone(place):
