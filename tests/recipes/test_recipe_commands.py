@@ -57,6 +57,16 @@ def test_recipes_of_a_kind_have_the_same_options():
             assert not script.stem.startswith("prepare") or script.parent.name == "toy" or "--local" in given, script
 
 
+@pytest.mark.parametrize("task", TRANSLATION.split())
+def test_help_tells_the_layers_of_the_student_that_is_trained(task):
+    """... which are not those of finetune.sh."""
+    told = re.search(r"--decoder-layers .*\n(?:      .*\n)*?.*\(default: (\w+)\)", help_of(RECIPES / f"{task}/distill.sh"))[1]
+    (conversion,) = (
+        words for words in commands(f"GPUS=1 {task}/distill --out OUT") if words[1].endswith("convert_to_seq2seq.py")
+    )
+    assert told == of(conversion, "--decoder-layers") == "1"
+
+
 def test_every_option_says_the_same_everywhere():
     """... but for its default; a few mean another thing in one recipe."""
     texts = {}

@@ -51,9 +51,10 @@ def test_a_job_that_goes_on_adds_to_its_log(tmp_path):
 
 
 def test_a_job_that_is_named_twice_is_listed_once_and_as_it_was_first(tmp_path):
-    jobs = "job a '' x.sh; job b a y.sh; job a b z.sh; mkdir -p $OUT/jobs; touch $OUT/jobs/a.done"
-    result = sourced(tmp_path / "out", f'source {LIB}/jobs.sh; {jobs}; list_jobs; echo "${{NEEDS[a]}}|${{COMMANDS[a]}}"')
-    assert result.stdout == "a: ended\nb: to do\n|x.sh \n", result.stderr
+    jobs = "job a '' x.sh --local 'my texts'; job b a y.sh; job a b z.sh; mkdir -p $OUT/jobs; touch $OUT/jobs/a.done"
+    show = 'echo "${NEEDS[a]}|"; eval "printf \'%s|\' ${COMMANDS[a]}"'
+    result = sourced(tmp_path / "out", f"source {LIB}/jobs.sh; {jobs}; list_jobs; {show}")
+    assert result.stdout == "a: ended\nb: to do\n|\nx.sh|--local|my texts|", result.stderr
 
 
 @pytest.mark.parametrize("lines, parts, extra", [(8, [1, 4, 7], "--cpu"), (33, range(1, 34, 3), "--lr 1")])
