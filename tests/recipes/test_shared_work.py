@@ -10,6 +10,8 @@ import pytest
 from conftest import REPOSITORY
 from support.sourced import sourced
 
+from recipes.cases import TRANSLATION
+
 LIB = REPOSITORY / "data-bin-recipes/lib"
 WORK = 'echo "$4" >>"$2/told"; echo said; echo said >&2\n'  # work.sh --out OUT --name NAME
 
@@ -72,6 +74,14 @@ def test_a_text_is_translated_in_parts_and_put_together_in_order(tmp_path, lines
         f"{REPOSITORY}/scripts/translate.py model --sentencepiece {out}/vocabulary/sentencepiece.bpe.model --data {out}/mt.en-de"
     )
     assert (out / "calls").read_text() == f"{call} --beam 7{cpu}\n" * len(parts)
+
+
+@pytest.mark.parametrize("task", TRANSLATION.split())
+def test_an_interruption_costs_the_lines_that_the_readme_tells(task):
+    (lines,) = re.findall(r"^PART=(\d+) ", (LIB / "synthetic.sh").read_text(), re.MULTILINE)
+    assert f"a text is translated {int(lines):,} lines at a time" in (LIB.parent / f"{task}/README.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_an_empty_text_is_not_translated(tmp_path):
