@@ -27,10 +27,10 @@ PREPARED = ("raw/*.*", "data/*.*", "vocabulary/*", "pretrain.mono/*.*", "denoisi
 
 
 class Place:
-    """Folders for the calls: the recipes in a repository without .venv, stand-ins, a model and texts."""
+    """Folders for the calls: the recipes in a repository without .venv, stand-ins, a model and texts; all paths have a space."""
 
     def __init__(self, folder: Path):
-        self.folder = folder
+        self.folder = folder = folder / "my folder"
         self.recipes = folder / "REPO/data-bin-recipes"
         shutil.copytree(RECIPES, self.recipes)
         # A download's checksum is written down, and every one is right.
@@ -187,20 +187,24 @@ class Place:
         script, *arguments = words
         self.fill(script)
         (self.folder / "calls").write_text("")
-        arguments = [re.sub(r"^(OUT|OTHER|LOCAL)\b|(?<= )LOCAL\b", rf"{self.folder}/\g<0>", word) for word in arguments]
+        # the prefixes of --more have a space between them, and so none in them
+        paths = [of != "--more" and bool(re.match(r"(OUT|OTHER|LOCAL)\b", word)) for of, word in zip(["", *arguments], arguments)]
+        arguments = [f"{self.folder}/{word}" if path else word for path, word in zip(paths, arguments)]
         arguments = [str(self.folder / "PRETRAINED/model.pt") if word == "MODEL" else word for word in arguments]
         command = ["/bin/bash", str(self.recipes / f"{script}.sh"), *arguments]
         result = subprocess.run(
             command, capture_output=True, text=True, env=environment, cwd=self.folder, stdin=subprocess.DEVNULL
         )
-        lines = [line.rstrip() for line in (self.folder / "calls").read_text().splitlines()]
-        lines += [f"! {line}" for line in result.stderr.splitlines()]
+        quoted = str(self.folder).replace(" ", "\\ ")  # a path that is not is two words
+        lines = [line.rstrip() for line in (self.folder / "calls").read_text().replace(f"{quoted}/", "").splitlines()]
+        lines += [f"! {line}" for line in result.stderr.replace(f"{self.folder}/", "").splitlines()]
         places = PREPARED if "/prepare" in script else ("backtranslated*/train.??", "distilled*/train.??")
         for made in (path for place in places for path in sorted(self.folder.glob(f"OUT/{place}"))):
             if made.suffix != ".done":
-                lines.append(f"> {made}: {' | '.join(shortened(made.read_text().splitlines()))}".rstrip())
+                name = made.relative_to(self.folder)
+                lines.append(f"> {name}: {' | '.join(shortened(made.read_text().splitlines()))}".rstrip())
         told = "".join(f"{line}\n" for line in lines)
-        told = told.replace(f"{self.folder}/", "").replace("PRETRAINED/model.pt", "MODEL")
+        told = told.replace("PRETRAINED/model.pt", "MODEL")
         return f"$ {case}\n{told}"
 
 
