@@ -170,11 +170,12 @@ identity() {
 
 # run COMMAND...: run it. If it is a program, SIGTERM is passed on to it (a training saves), and the script ends with 143.
 run() {
-    local child code=0 terminated=
+    local child='' code=0 terminated=
     [[ $(type -t "$1") == file ]] || { "$@"; return; }
+    trap 'terminated=1; [[ -z $child ]] || kill "$child" 2>/dev/null || :' TERM
     (trap - INT && exec "$@") & # without the trap, a program in the background ignores Ctrl-C
     child=$!
-    trap 'terminated=1; kill "$child" 2>/dev/null || :' TERM
+    [[ -z $terminated ]] || kill "$child" 2>/dev/null || : # the signal has come before the number was known
     wait "$child" || code=$?
     while [[ -n $terminated ]] && kill -0 "$child" 2>/dev/null; do # the signal has ended the wait, not the program
         wait "$child" || :

@@ -247,6 +247,17 @@ def test_sigterm_goes_on_to_the_training(tmp_path, call):
     assert (folder / "saved").exists() and not list(folder.glob("*.done"))
 
 
+def test_sigterm_reaches_a_program_that_has_just_begun(tmp_path):
+    """Its number is not known yet."""
+    folder = tmp_path / "my recipe"
+    folder.mkdir()
+    (folder / "train").write_text("#!/bin/bash\nsleep 3; touch trained\n")
+    (folder / "train").chmod(0o755)
+    trap = "set -T; trap '[[ $BASH_COMMAND != child=\\$!* ]] || kill $$' DEBUG"
+    result = bash(tmp_path, f"{trap}; run ./train; echo not reached")
+    assert (result.returncode, result.stdout, result.stderr) == (143, "", "") and not (folder / "trained").exists()
+
+
 def test_multi30k_refuses_a_text_that_is_not_multi30k(tmp_path):
     (tmp_path / "train.en.gz").write_bytes(gzip.compress(b"A man.\n"))
     result = subprocess.run(
