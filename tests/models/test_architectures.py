@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What the architectures set, and what the models make of single options."""
 
+import argparse
 import logging
 from argparse import Namespace
 from types import SimpleNamespace
@@ -11,11 +12,13 @@ import torch
 import torch.nn.functional as F
 from conftest import make_dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.models.roberta import RobertaModel
 from support.models import pair_batch
 from support.nlu import TOKENS, make_nlu
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.models.base import SIZES, architecture
+from veco_fairseq.models.base import NOT_GIVEN, SIZES, WITHOUT_EFFECT, architecture
+from veco_fairseq.models.nlu import VecoNluModel
 from veco_fairseq.models.translation import VecoTransformer, tied_layers
 from veco_fairseq.models.veco import VecoEncoder, VecoModel
 from veco_fairseq.models.xlme import DetectionHead, XlmeModel
@@ -59,15 +62,34 @@ def test_options_that_are_not_given():
     assert [args[name] for name in ("generator_layers", "table_dim", "autocast")] == [2, 9, "bf16"]
 
 
-@pytest.mark.parametrize("model, arch", [(VecoModel, "veco_tiny"), (XlmeModel, "xlme_tiny")])
-@pytest.mark.parametrize("option, message", [
-    ("untie_weights_roberta", "--untie-weights-roberta: the LM head shares the token embeddings here"),
-    ("encoder_normalize_before", "--encoder-normalize-before: the layers here end with their LayerNorms"),
+# What these models do with the options of RoBERTa that they do not refuse; their layers are fairseq's.
+USED = """encoder_layers encoder_embed_dim encoder_ffn_embed_dim encoder_attention_heads activation_fn dropout attention_dropout
+    activation_dropout max_positions encoder_layerdrop quant_noise_pq quant_noise_pq_block_size quant_noise_scalar
+    checkpoint_activations layernorm_embedding min_params_to_wrap""".split()
+
+
+def test_every_option_of_roberta_is_used_or_refused():
+    """layernorm_embedding is always on, and min_params_to_wrap belongs to --ddp-backend fully_sharded, which is refused."""
+    parser = argparse.ArgumentParser(add_help=False)
+    RobertaModel.add_args(parser)
+    defaults = {action.dest: action.default for action in parser._actions}
+    assert defaults.keys() - {*USED, *WITHOUT_EFFECT} == set()
+    assert all(defaults[name] in NOT_GIVEN for name in WITHOUT_EFFECT)
+
+
+@pytest.mark.parametrize("model, arch", [(VecoModel, "veco_tiny"), (XlmeModel, "xlme_tiny"), (VecoNluModel, "veco_nlu_tiny")])
+@pytest.mark.parametrize("option, value, message", [
+    ("untie_weights_roberta", True, "--untie-weights-roberta: the LM head shares the token embeddings here"),
+    ("encoder_normalize_before", True, "--encoder-normalize-before: the layers here end with their LayerNorms"),
+    ("pooler_dropout", 0.25, "--pooler-dropout: there is no pooler here; what is fine-tuned .* has --head-dropout: leave it out"),
+    ("pooler_activation_fn", "relu", "--pooler-activation-fn: there is no pooler here: leave it out"),
+    ("encoder_layers_to_keep", "0,2", "--encoder-layers-to-keep: layers are not pruned here"),
+    ("mha_heads_to_keep", 2, "--mha-heads-to-keep: nothing is pruned here"),
 ])  # fmt: skip
-def test_what_roberta_has_and_these_models_do_not_is_refused(model, arch, option, message):
+def test_what_roberta_has_and_these_models_do_not_is_refused(model, arch, option, value, message):
     """... and not taken without an effect."""
     with pytest.raises(UserError, match=message):
-        model.build_model(architecture(arch, **{option: True}), TASK)
+        model.build_model(architecture(arch, **{option: value}), TASK)
 
 
 def test_weights_start_from_the_modules_own_initialisation():

@@ -168,8 +168,9 @@ def test_starts_from_nothing_and_draws_nothing():
     assert not bias.d.any() and not bias.uv.any() and bias.w.eq(1).all()
 
 
-def test_layers_share_distances_and_not_gates(make):
-    model = make(relative_position_bias=True)
+@pytest.mark.parametrize("layerdrop", [0.0, 0.9])  # which leaves layers out while it trains
+def test_layers_share_distances_and_not_gates(make, layerdrop):
+    model = make(relative_position_bias=True, encoder_layerdrop=layerdrop)
     stacks = [model.encoder, *([model.generator] if hasattr(model, "generator") else [])]
     tables = [{id(layer.self_attn.relative_bias.d) for layer in s.sentence_encoder.layers} for s in stacks]
     assert all(len(table) == 1 for table in tables) and len(set.union(*tables)) == len(stacks)

@@ -226,6 +226,12 @@ def test_the_option_changes_the_translation_model(words):
     assert not TRANSLATION[words](translator()) and TRANSLATION[words](translator(*words.split()))
 
 
+def test_each_layer_is_tied_to_its_own_where_training_leaves_layers_out():
+    model = translator("--tie-self-attention", "1,0", "--decoder-layerdrop", "0.9")
+    own = [layer.self_attn.q_proj for layer in model.encoder.layers.children()]
+    assert [layer.self_attn.q_proj for layer in model.decoder.layers.children()] == own[::-1]
+
+
 def test_no_option_of_translation_is_missing():
     ours = options_of(VecoTransformer) - options_of(TransformerModel)
     assert ours == {words.split()[0] for words in TRANSLATION}

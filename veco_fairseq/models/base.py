@@ -128,12 +128,28 @@ class PretrainingModel(RobertaModel):
         return self.encoder(tokens, token_embeddings=token_embeddings)
 
 
+# RoBERTa's options that would have no effect here, and why.
+WITHOUT_EFFECT = {
+    "untie_weights_roberta": "the LM head shares the token embeddings here",
+    "encoder_normalize_before": "the layers here end with their LayerNorms, as XLM-R's do",
+    "pooler_dropout": "there is no pooler here; what is fine-tuned for understanding has --head-dropout",
+    "pooler_activation_fn": "there is no pooler here",
+    "load_checkpoint_heads": "there are no heads of RoBERTa here",
+    "spectral_norm_classification_head": "there are no heads of RoBERTa here",
+    "encoder_layers_to_keep": "layers are not pruned here; veco convert takes the last ones for a decoder",
+    "mha_reg_scale_factor": "nothing is pruned here",
+    "ffn_reg_scale_factor": "nothing is pruned here",
+    "mha_heads_to_keep": "nothing is pruned here",
+    "ffn_blocks_to_remove": "nothing is pruned here",
+}
+NOT_GIVEN = (None, False, 0, -1, "tanh")  # RoBERTa's defaults of these
+
+
 def refuse_unsupported(args) -> None:
-    """Raise UserError for the options of RoBERTa that no model here supports."""
-    if args.untie_weights_roberta:
-        raise UserError("--untie-weights-roberta: the LM head shares the token embeddings here: leave it out")
-    if args.encoder_normalize_before:
-        raise UserError("--encoder-normalize-before: the layers here end with their LayerNorms, as XLM-R's do: leave it out")
+    """Raise UserError for the options of RoBERTa that have no effect in any model here."""
+    for name, reason in WITHOUT_EFFECT.items():
+        if getattr(args, name, None) not in NOT_GIVEN:
+            raise UserError(f"--{name.replace('_', '-')}: {reason}: leave it out")
 
 
 def set_defaults(args, **values: Any) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from veco_fairseq.checkpoints.names import LM_HEAD, PRETRAINING_ALONE
 from veco_fairseq.errors import UserError
-from veco_fairseq.models.base import SIZES, Size, encoder_architecture, register, set_defaults
+from veco_fairseq.models.base import SIZES, Size, encoder_architecture, refuse_unsupported, register, set_defaults
 from veco_fairseq.models.veco import THETA_C, VecoEncoder, VecoModel
 from veco_fairseq.models.xlme import Discriminator
 
@@ -88,6 +88,12 @@ class VecoNluModel(VecoModel):
 
     @classmethod
     def build_model(cls, args, task) -> "VecoNluModel":
+        """Build a model for a task of understanding.
+
+        Raises:
+            UserError: an option of RoBERTa that would have no effect.
+        """
+        refuse_unsupported(args)
         _architecture(args, SIZES["base"])
         outputs = 2 if task.nlu_task == "span" else len(task.labels)
         encoder = (VecoEncoder if task.plug_in else Discriminator)(args, task.source_dictionary)

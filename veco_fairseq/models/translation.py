@@ -38,7 +38,8 @@ class VecoTransformer(TransformerModel):
 
     def __init__(self, args, encoder, decoder):
         super().__init__(args, encoder, decoder)
-        for layer, number in zip(decoder.layers, tied_layers(args)):
+        # children, since --decoder-layerdrop leaves layers out of a loop over the list
+        for layer, number in zip(decoder.layers.children(), tied_layers(args)):
             # Only the projections are shared: a module's name finds its cached states, and layers can share one encoder layer.
             for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
                 setattr(layer.self_attn, name, getattr(encoder.layers[number].self_attn, name))

@@ -25,7 +25,8 @@ class VecoTransformerEncoder(TransformerEncoder):
         super().__init__(args, dictionary, embed_tokens)
         self.checkpoint_activations = args.checkpoint_activations
         if args.relative_position_bias:  # as in T5, all layers share one table of distances; each has its own gates
-            biases = [layer.self_attn.relative_bias for layer in self.layers]
+            # children, since --encoder-layerdrop leaves layers out of a loop over the list
+            biases = [layer.self_attn.relative_bias for layer in self.layers.children()]
             for bias in biases:
                 bias.d = biases[0].d
 
