@@ -42,6 +42,14 @@ def test_whole_file_is_read_here_and_in_a_loader_process(prefix):
         assert dataset.types == 13
 
 
+@pytest.mark.parametrize("lines, tokens", [([], b"\5\0"), (LINES, b"")], ids=["an index of none", "an empty file"])
+def test_a_file_without_a_sentence_is_told(tmp_path, lines, tokens):
+    write_tokens(tmp_path / "train", lines)
+    (tmp_path / "train.bin").write_bytes(tokens)
+    with pytest.raises(UserError, match=r"train\.bin: holds no sentence"):
+        load_tokens(tmp_path / "train", DICTIONARY)
+
+
 @pytest.mark.parametrize("suffix, place, format, number, message", [
     (".idx", 0, "B", 0, r"train\.idx: not an index of fairseq-preprocess"),
     (".idx", 9, "<Q", 2, r"train\.idx: is damaged \(version 2, ids of type 8\)"),

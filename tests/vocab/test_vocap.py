@@ -67,12 +67,12 @@ def test_counting_words_is_counting_sentences(monkeypatch):
 
 def test_worth_of_a_piece_by_hand():
     """_ab stands for (_, a, b) 5 times; without it they would be 15, 11 and 13 of 34 + 2 * 5 pieces instead."""
-    pieces = {SPACE: -2.0, "a": -2.2, "b": -2.1, SPACE + "ab": -2.5, SPACE + "ba": -9.0}
-    model, counts = hand_made(pieces), np.array([0, 0, 0, 10, 6, 8, 5, 5])
+    pieces = {"a": -2.2, "b": -2.1, SPACE + "ba": -9.0, SPACE: -2.0, SPACE + "ab": -2.5}
+    model, counts = hand_made(pieces), np.array([0, 0, 0, 6, 8, 5, 10, 5])
     total, instead = 34, 34 + 2 * 5
     expected = 5 * (math.log(5 / total) - sum(math.log(n / instead) for n in (15, 11, 13)))
     # _ba is not even its own best segmentation: nothing is lost with it. Characters are beyond price.
-    assert sizes._worth(model, counts).tolist() == pytest.approx([math.inf] * 3 + [expected, 0])
+    assert sizes._worth(model, counts).tolist() == pytest.approx([math.inf, math.inf, 0, math.inf, expected])
 
 
 def test_sizes_are_nested_and_lose_the_least_at_each_step():
