@@ -19,6 +19,8 @@ from conftest import REPOSITORY
 from malformed.options import parser_of
 from support.command_table import COMMANDS, ELSEWHERE, MODEL, PACKAGE
 
+from veco_fairseq.arguments import Number
+
 
 class Calls:
     """Functions of the package that write down what they are called with."""
@@ -48,8 +50,24 @@ class Calls:
 
 def rows():
     for command, (base, results, options) in COMMANDS.items():
-        for words, expected in options.items():
+        for words, expected in {**options, **zeros(command, options)}.items():
             yield pytest.param(command, base, results, words, expected, id=f"{command} {words}".strip())
+
+
+def zeros(command, options) -> dict:
+    """Rows for the numbers that may be 0, which is not the same as no number: in the places of their other value."""
+    types = {option: action.type for action in actions_of(command) for option in action.option_strings}
+    found = {}
+    for words, expected in options.items():
+        option, _, value = words.partition(" ")
+        if isinstance(number := types.get(option), Number) and number.least == 0 and number.above is None and " " not in value:
+            places = [place for place, it in expected.items() if type(it) is number.kind and it == number.kind(value)]
+            found |= {f"{option} 0": dict.fromkeys(places, number.kind(0))} if places else {}
+    return found
+
+
+def actions_of(command):
+    return parser_of((f"scripts/{command.split()[0]}", *command.split()[1:]))._actions
 
 
 def run_script(words, monkeypatch):
@@ -100,8 +118,7 @@ def test_the_option_arrives(command, base, results, words, expected, tmp_path, m
 
 def options_of(command):
     """The option strings of a command, from its parser."""
-    actions = parser_of((f"scripts/{command.split()[0]}", *command.split()[1:]))._actions
-    return {option for action in actions for option in action.option_strings if option.startswith("--")} - {"--help"}
+    return {option for action in actions_of(command) for option in action.option_strings if option.startswith("--")} - {"--help"}
 
 
 def test_no_option_is_missing():
