@@ -3,6 +3,7 @@
 """Options that do not go together, and texts that lie where a command will write, told before anything is loaded."""
 
 import shlex
+from types import SimpleNamespace
 
 import pytest
 
@@ -74,6 +75,14 @@ def test_any_of_several_checkpoints_may_be_the_damaged_one(monkeypatch, line, re
     monkeypatch.setattr(f"veco_fairseq.{replaced}", lambda *arguments: {}["model"])
     command, args = parsed(line)
     with pytest.raises(UserError, match=r"^a\.pt, b\.pt: cannot be used \(KeyError: 'model'\)"):
+        command.main(args)
+
+
+def test_the_second_of_several_checkpoints_is_named_where_each_is_counted_alone(monkeypatch):
+    counted = {"a.pt": SimpleNamespace(updates=3, per_update=2e9, total=6e9, error=0.5)}
+    monkeypatch.setattr("veco_fairseq.cost.flops.count_operations", lambda checkpoint, _: counted[checkpoint])
+    command, args = parsed("count-operations a.pt b.pt")
+    with pytest.raises(UserError, match=r"^b\.pt: cannot be used \(KeyError: 'b\.pt'\)"):
         command.main(args)
 
 
