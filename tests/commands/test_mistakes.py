@@ -3,12 +3,20 @@
 """Options that do not go together, and texts that lie where a command will write, told before anything is loaded."""
 
 import shlex
+from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
+from veco_fairseq.arguments import files_of
+from veco_fairseq.checkpoints.card import scores_list
 from veco_fairseq.commands import GROUPS, module, parser
+from veco_fairseq.data.prepare.text import parse_parts
 from veco_fairseq.errors import UserError
+from veco_fairseq.retrieval.tatoeba import read_pair
+from veco_fairseq.vocab.comparison import named_models
+from veco_fairseq.vocab.corpora import find_corpora
 
 NAMES = [name for commands in GROUPS.values() for name in commands]
 
@@ -67,15 +75,62 @@ def test_what_is_read_is_not_overwritten(monkeypatch, tmp_path, line):
         parsed(line.format("o/text.aa"))  # no name of theirs
 
 
-@pytest.mark.parametrize("line, replaced", [
-    ("average --inputs a.pt b.pt --output o", "checkpoints.averaging.average_checkpoints"),
-    ("count-operations a.pt b.pt --equal", "cost.flops.count_operations"),
+DONE = mock.Mock(notes=[], dropped=0, folder="o", has_language_tokens=False)
+A_PT, OF_BOTH = r"a\.pt", r"a\.pt, b\.pt"
+
+
+@pytest.mark.parametrize("line, replaced, done, named", [
+    ("average --inputs a.pt b.pt --output o", "averaging.average_checkpoints", (), OF_BOTH),
+    ("convert --checkpoint a.pt --output o --decoder-layers 2", "seq2seq.convert_to_seq2seq", (), A_PT),
+    ("export-ct2 --checkpoint a.pt --output o", "ct2.export_ct2", (), A_PT),
+    ("export-ct2 --checkpoint a.pt --output o", "ct2.largest_ct2_difference", ("ct2.export_ct2",), A_PT),
+    ("export-hf --checkpoint a.pt --output o", "translation.read_translation", (), A_PT),
+    ("export-hf --checkpoint a.pt --output o", "bart.largest_translation_difference",
+     ("translation.read_translation", "bart.export_translation"), A_PT),
+    ("import --checkpoint a.pt --dict d --output o", "release.import_release", (), A_PT),
+    ("import --checkpoint a.pt --dict d --output o --pretraining", "release.back_to_pretraining", (), A_PT),
+    ("count-operations a.pt b.pt --equal", "..cost.flops.count_operations", (), OF_BOTH),
 ])  # fmt: skip
-def test_any_of_several_checkpoints_may_be_the_damaged_one(monkeypatch, line, replaced):
-    monkeypatch.setattr(f"veco_fairseq.{replaced}", lambda *arguments: {}["model"])
+def test_a_damaged_checkpoint_is_named(monkeypatch, line, replaced, done, named):
+    """All that are read together, where any of them may be the one."""
+    for name in done:
+        monkeypatch.setattr(f"veco_fairseq.checkpoints.{name}", lambda *_, **__: DONE)
+    place = f"veco_fairseq.checkpoints.{replaced}".replace("checkpoints...", "")
+    monkeypatch.setattr(place, lambda *_, **__: {}["model"])
     command, args = parsed(line)
-    with pytest.raises(UserError, match=r"^a\.pt, b\.pt: cannot be used \(KeyError: 'model'\)"):
+    with pytest.raises(UserError, match=rf"^{named}: cannot be used \(KeyError: 'model'\)"):
         command.main(args)
+
+
+FILE = Path("b=c")  # a name with the sign that stands before it on the command line
+NAMED_FILES = {
+    "prepare --mono": lambda: parse_parts(["aa=b=c"], [])[0].train == (FILE,),
+    "vocap --corpora": lambda: find_corpora(["aa=b=c"]) == {"aa": [FILE]},
+    "vocap --alp": lambda: named_models(["n=b=c"]) == {"n": FILE},
+    "retrieve tatoeba --pairs": lambda: [path for path, _ in read_pair("n=b=c,b=c")[1]] == [FILE, FILE],
+    "export-hf --scores": lambda: "- n, 7 sentences: sacreBLEU 5.25" in scores_list(["n=b=c"]),
+    "paths of all commands": lambda: files_of("n=b=c") == ["b=c"],
+}
+
+
+@pytest.mark.parametrize("where", NAMED_FILES)
+def test_a_file_may_have_an_equals_sign_in_its_name(monkeypatch, tmp_path, where):
+    monkeypatch.chdir(tmp_path)
+    FILE.write_text('{"sacrebleu": {"score": 5.25, "signature": "s"}, "lines": 7}\n')
+    assert NAMED_FILES[where]()
+
+
+@pytest.mark.parametrize("line, reader", [
+    ("plot curves n=b=c --output o", "curves.read_curve"), ("plot layers n=b=c --output o --pair p", "retrieval.tatoeba.read_accuracies"),
+    ("plot scores g/n=b=c --output o", "commands.plot_scores.read_score"), ("evaluate table xnli=b=c", "understanding.xtreme.read_results"),
+])  # fmt: skip
+def test_a_command_reads_a_file_with_an_equals_sign_in_its_name(monkeypatch, line, reader):
+    read = mock.Mock(side_effect=UserError("read"))
+    monkeypatch.setattr(f"veco_fairseq.{reader}", read)
+    command, args = parsed(line)
+    with pytest.raises(UserError, match="^read$"):
+        command.main(args)
+    assert read.call_args.args[0] in (FILE, str(FILE), [FILE])
 
 
 def test_the_second_of_several_checkpoints_is_named_where_each_is_counted_alone(monkeypatch):
