@@ -40,12 +40,27 @@ def test_what_is_run_as_a_file_is_imported_is_every_importers(tmp_path):
     for name, text in (
         ("one", "from veco_fairseq.a.module import A"),
         ("two", "from veco_fairseq.a import other, module"),
+        ("three", "from veco_fairseq import a, b"),
         ("no", "x"),
     ):
         (tmp_path / f"tests/test_{name}.py").write_text(text + "\n")
     reach = Reach(tmp_path, tmp_path / "notes")
-    reach.seconds = {f"test_{name}.py::test": 1.0 for name in ("one", "two", "no")}
+    reach.seconds = {f"test_{name}.py::test": 1.0 for name in ("one", "two", "three", "no")}
     assert reach.importers("veco_fairseq/a/module.py") == {"test_one.py::test", "test_two.py::test"}
+    assert reach.importers("veco_fairseq/b/__init__.py") == {"test_three.py::test"}
+
+
+def test_what_reads_the_code_reaches_every_file():
+    reach = Reach(REPOSITORY, REPOSITORY / "no notes")
+    house, short = "repository/test_house.py::test_", 0.5
+    names = [
+        house + "all",
+        house + "long[veco_fairseq/plugin.py]",
+        house + "long[veco_fairseq/cli.py]",
+        "data/test_plan.py::test",
+    ]
+    reach.seconds = {**dict.fromkeys(names, short), "repository/test_docs.py::test_five_steps": 20.0}
+    assert reach.of("veco_fairseq/plugin.py", [1]) == {names[0], names[1]}
 
 
 def test_a_line_is_reached_with_its_statement(tmp_path):
