@@ -112,6 +112,7 @@ def test_a_command_of_a_test_does_not_wait_for_the_tests_own_loaders(run):
 def test_a_workers_loaders_have_ended_when_its_garbage_is_collected(noted, monkeypatch):
     """Otherwise their iterator, whose queues are closed by then, waits five seconds for each."""
     loaders, codes = iter(DataLoader(Slow(), num_workers=2)), []
+    assert [int(next(loaders)) for _ in range(2)] == [0, 1]  # both have begun, and obey the training
 
     def collect():
         for loader in loaders._workers:

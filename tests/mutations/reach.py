@@ -172,7 +172,8 @@ class Reach:
         name = "recipes" if file.startswith("data-bin-recipes/") else Path(file).name
         if not file.startswith("veco_fairseq/"):
             found |= self.speaking_of(name)
-        return (found | self.readers(file)) - self.failed
+        # The measurement's own tests fail where a row's text is gone, which is what the row's change does.
+        return {test for test in found | self.readers(file) if not test.startswith("mutations/")} - self.failed
 
     def readers(self, file: str) -> set[str]:
         """The quick tests that read the code itself, of which they run no line; of those for each file, this file's."""

@@ -63,6 +63,14 @@ def test_what_reads_the_code_reaches_every_file():
     assert reach.of("veco_fairseq/plugin.py", [1]) == {names[0], names[1]}
 
 
+def test_the_measurements_own_tests_notice_nothing():
+    """They fail where a row no longer fits the code, as in the copy that has the row's change."""
+    reach = Reach(REPOSITORY, REPOSITORY / "no notes")
+    ours, theirs = "mutations/test_mutations.py::test_rows", "recipes/test_recipes.py::test_steps"
+    reach.seconds = dict.fromkeys((ours, theirs), 0.5)
+    assert {ours, theirs} <= reach.speaking_of("recipes") and reach.of("data-bin-recipes/lib/steps.sh", [1]) == {theirs}
+
+
 def test_a_line_is_reached_with_its_statement(tmp_path):
     path = tmp_path / "module.py"
     path.write_text("def f(a, b):\n    if (\n        a\n        or b\n    ):\n        return (\n            a)\n    return b\n")

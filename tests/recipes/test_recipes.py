@@ -117,6 +117,7 @@ def test_multi30k_takes_plain_files(tmp_path):
     ("a.tsv", "a b\tc\t0\nd\te\t1\n", ["--first", "1"], "a b\tc\t0\n"),
     ("a.tsv", "x\ty\tlabel\na\tb\t0\nc\td\t1\n", ["--first", "1"], "x\ty\tlabel\na\tb\t0\n"),
     ("a.tsv", "a b\tc\t0\n", ["--first", "5"], "a b\tc\t0\n"),
+    ("a.tsv", "a\tB\nb\tO\n\nc\tO\nd\tO\n\n", ["--first", "1"], "a\tB\nb\tO\n\n"),
     ("a.tsv", "a b\tc\t0\nd\te\t1\n", ["--text"], "a b c 0\nd e 1\n"),
     ("a.tsv", "a\tB\nb\tO\n\nc\tO\n\n", ["--text"], "a b\nc\n"),
     ("a.conllu", "# x\n1\ta\t_\tX\n2\tb\t_\tX\n\n# y\n1\tc\t_\tX\n\n", ["--text"], "a b\nc\n"),
