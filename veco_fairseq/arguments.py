@@ -80,6 +80,7 @@ FINITE = Number()
 NOT_NEGATIVE = Number(least=0)
 POSITIVE = Number(above=0)
 SHARE = Number(least=0, most=1)
+POSITIVE_SHARE = Number(above=0, most=1)
 EXPONENT = Number(least=0, most=10)  # of shares; a larger one makes all of them vanish
 LENGTH_PENALTY = Number(least=-100, most=100)  # the exponent of a length; a larger one overflows
 

@@ -68,7 +68,7 @@ def options():
 def go_on_as(command, log: Path) -> None:
     os.setsid()
     with open(log, "a") as file:
-        become([*map(str, command)], REPOSITORY, 120, None, file, file)
+        become([*map(str, command)], REPOSITORY, timeout=120, out=file, err=file)
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])

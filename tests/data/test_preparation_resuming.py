@@ -105,23 +105,28 @@ def test_removed_or_truncated_file_is_made_again(tmp_path, vocabulary):
     assert tokens.read_bytes() == content
 
 
-def test_interrupted_step_has_no_file_under_its_name_and_goes_through_the_second_time(tmp_path, vocabulary, monkeypatch):
-    x = write_lines(tmp_path / "x", text_lines("xx", 30))
-    plan = plan_with(vocabulary, tmp_path / "root", [f"xx={x}"], valid_lines=3)
-    encode = Encoder.flat
-    calls = []
+def interrupt(monkeypatch, plan, *, batches: int, seconds_between_marks: float = encoding.SECONDS_BETWEEN_MARKS) -> None:
+    """Make the root in this process until so many batches of ten lines are encoded."""
+    encode, calls = Encoder.flat, []
 
     def interrupted(self, lines):
         calls.append(lines)
-        if len(calls) == 2:
+        if len(calls) > batches:
             raise KeyboardInterrupt
         return encode(self, lines)
 
     with monkeypatch.context() as patch:
         patch.setattr(encoding, "LINES_A_BATCH", 10)
+        patch.setattr(encoding, "SECONDS_BETWEEN_MARKS", seconds_between_marks)
         patch.setattr(Encoder, "flat", interrupted)
         with pytest.raises(KeyboardInterrupt):
             prepare_root(replace(plan, workers=1))
+
+
+def test_interrupted_step_has_no_file_under_its_name_and_goes_through_the_second_time(tmp_path, vocabulary, monkeypatch):
+    x = write_lines(tmp_path / "x", text_lines("xx", 30))
+    plan = plan_with(vocabulary, tmp_path / "root", [f"xx={x}"], valid_lines=3)
+    interrupt(monkeypatch, plan, batches=1)
     assert [path.name for path in (tmp_path / "root/mono/xx").iterdir() if not path.name.startswith(".")] == []
     # What a killed process could not clean up is cleaned up by the next one.
     (tmp_path / "root/mono/xx/.train.bin.1.tmp").touch()
@@ -136,20 +141,7 @@ def test_notes_of_another_version_are_none_to_go_on_from(tmp_path, vocabulary, m
         replace(plan_with(vocabulary, tmp_path / name, [f"xx={source}"], valid_lines=3), workers=1) for name in ("whole", "part")
     ]
     prepare_root(plans[0])
-    encode, calls = Encoder.flat, []
-
-    def interrupted(self, lines):
-        calls.append(lines)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return encode(self, lines)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(encoding, "LINES_A_BATCH", 10)
-        patch.setattr(encoding, "SECONDS_BETWEEN_MARKS", -1)
-        patch.setattr(Encoder, "flat", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            prepare_root(plans[1])
+    interrupt(monkeypatch, plans[1], batches=2, seconds_between_marks=-1)
     notes = tmp_path / "part" / growing.PROGRESS_NAME
     assert '"position": {"text": 0, "rows": 20' in notes.read_text()
     notes.write_text(notes.read_text().replace('"position"', '"done"'))

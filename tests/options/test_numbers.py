@@ -14,7 +14,7 @@ from veco_fairseq.arguments import COUNT, FINITE, Number, Parser
 BORDERS = {  # values that are taken, and those beyond
     "WHOLE": ("-7", "7.5"), "COUNT": ("1", "0"), "FROM_0": ("0", "-1"), "SIZE": ("1 65536", "0 65537"),
     "WORKERS": ("1 1024", "0 1025"), "SEED": ("0", "-1"), "FINITE": ("-1e30 1e30", "inf nan"), "NOT_NEGATIVE": ("0 1e9", "-0.001"),
-    "POSITIVE": ("0.001", "0 -1"), "SHARE": ("0 1", "-0.01 1.01"), "EXPONENT": ("0 10", "-0.01 10.01"),
+    "POSITIVE": ("0.001", "0 -1"), "SHARE": ("0 1", "-0.01 1.01"), "POSITIVE_SHARE": ("0.001 1", "0 1.01"), "EXPONENT": ("0 10", "-0.01 10.01"),
     "LENGTH_PENALTY": ("-100 100", "-100.5 100.5"),
 }  # fmt: skip
 

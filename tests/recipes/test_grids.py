@@ -4,10 +4,13 @@
 
 import json
 import os
+import sys
+from pathlib import Path
 
 import pytest
 import torch
-from conftest import error_line, lines_of
+from conftest import REPOSITORY, error_line, lines_of
+from support.modules import load_script
 from support.shell import bash
 
 
@@ -55,6 +58,27 @@ def test_the_best_point_is_copied_where_there_are_no_links(tmp_path, run, monkey
         assert "best of 1: a, 0.50" in run(script, folder, tmp_path / "grid").stdout
     assert torch.load(tmp_path / "grid/checkpoint_best.pt")["extra_state"]["best"] == 0.5
     assert (tmp_path / "grid/sentencepiece.bpe.model").read_text() == "a"
+
+
+def test_a_point_has_its_score_before_its_checkpoints_go(tmp_path, monkeypatch):
+    """After a kill between the two there would be neither, and the point would be trained again."""
+    folder = tmp_path / "grid/a"
+    folder.mkdir(parents=True)
+    torch.save({"extra_state": {"best": 0.5}, "model": {}}, folder / "checkpoint_best.pt")
+    for vocabulary in ("dict.txt", "sentencepiece.bpe.model"):
+        (folder / vocabulary).write_text("a")
+    unlink = Path.unlink
+
+    def killed(path, **options):
+        if path == folder / "checkpoint_best.pt":
+            raise KeyboardInterrupt
+        unlink(path, **options)
+
+    monkeypatch.setattr(Path, "unlink", killed)
+    monkeypatch.setattr(sys, "argv", ["keep_better.py", str(folder), str(tmp_path / "grid")])
+    with pytest.raises(KeyboardInterrupt):
+        load_script(REPOSITORY / "data-bin-recipes/xtreme/keep_better.py").main()
+    assert (folder / "score").read_text() == "0.5\n"
 
 
 def test_table_of_directions(tmp_path, run):

@@ -21,7 +21,7 @@ def place(tmp_path_factory):
     return Place(tmp_path_factory.mktemp("recipes"))
 
 
-@pytest.mark.parametrize("case", list(cases()))
+@pytest.mark.parametrize("case", list(cases()), ids=str)  # however long they are
 def test_the_recipe_runs_these_commands(place, case):
     assert place.call(case).rstrip("\n") == EXPECTED[case]
 

@@ -2,6 +2,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Options of the recipes of understanding that cannot be, and what is said of a grid or a set that is not as it should be."""
 
+import re
+
 from support.shell import bash
 
 from recipes import RECIPES
@@ -95,6 +97,15 @@ def test_a_grid_whose_first_training_fails_is_at_an_end(tmp_path):
     script = "train() { echo trains; return 1; }; OPTIONS[batches]=2 OPTIONS[epochs]=1 WORKERS=1; grid made '1 2' train"
     result = understanding(tmp_path, f"declare -A OPTIONS=(); {script}")
     assert errors(result) == ["fine-tuning failed (exit code 1): see the lines above"] and result.stdout.count("trains") == 1
+
+
+def test_a_point_of_a_grid_that_was_cut_off_is_trained_again(tmp_path):
+    (tmp_path / "my recipe/made/batch2.epochs1.lr1").mkdir(parents=True)
+    (tmp_path / "my recipe/made/batch2.epochs1.lr2").mkdir()
+    (tmp_path / "my recipe/made/batch2.epochs1.lr2/score").touch()
+    script = "train() { echo trains $6; }; python() { :; }; OPTIONS[batches]=2 OPTIONS[epochs]=1 WORKERS=1; grid made '1 2' train"
+    result = understanding(tmp_path, f"declare -A OPTIONS=(); {script}")
+    assert re.findall(r"trains (\S+)|already there: (\S+)", result.stdout) == [("1", ""), ("", "made/batch2.epochs1.lr2")]
 
 
 def test_help_tells_the_grid_that_is_run(tmp_path):

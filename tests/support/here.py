@@ -33,7 +33,7 @@ def fairseq_here(program: str) -> None:
         sys.exit(1)
 
 
-def become(command, cwd, timeout, stdin, out, err) -> NoReturn:
+def become(command, cwd, *, timeout, out, err, stdin=None) -> NoReturn:
     """Go on as a command, in a fork of the tests' process, and end as its own process does.
 
     Args:
@@ -86,7 +86,7 @@ def run_here(command, cwd, timeout=300, stdin=None) -> subprocess.CompletedProce
         sys.stdout.flush(), sys.stderr.flush()  # else the fork may print it once more
         child = os.fork()
         if child == 0:
-            become(command, cwd, timeout, stdin, out, err)
+            become(command, cwd, timeout=timeout, out=out, err=err, stdin=stdin)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         signal.signal(signal.SIGCHLD, handler)
         for file in (out, err):

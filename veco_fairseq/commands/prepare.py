@@ -5,7 +5,7 @@
 import argparse
 from typing import Any
 
-from veco_fairseq.arguments import COUNT, FROM_0, INPUT, NAMED_INPUTS, WORKERS, Number, Parser, PathArgument
+from veco_fairseq.arguments import COUNT, FROM_0, INPUT, NAMED_INPUTS, POSITIVE_SHARE, WORKERS, Parser, PathArgument
 
 # What is written to a root; a text that lies there under another name is left alone.
 ROOT = PathArgument(writes=("dict.txt", "sentencepiece.bpe.model", "preparation.json", "mono/*", "bitext/*"))
@@ -46,7 +46,7 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument(
         "--character-coverage",
-        type=Number(above=0, most=1),
+        type=POSITIVE_SHARE,
         default=0.9998,
         metavar="SHARE",
         help="share of the text's characters that the vocabulary must cover (default: %(default)s)",

@@ -10,7 +10,18 @@ With --nbest or --alignment the columns of the output are separated by " ||| ": 
 import argparse
 import sys
 
-from veco_fairseq.arguments import COUNT, FROM_0, INPUT, LENGTH_PENALTY, NOT_NEGATIVE, POSITIVE, SEED, Number, Parser
+from veco_fairseq.arguments import (
+    COUNT,
+    FROM_0,
+    INPUT,
+    LENGTH_PENALTY,
+    NOT_NEGATIVE,
+    POSITIVE,
+    POSITIVE_SHARE,
+    SEED,
+    Number,
+    Parser,
+)
 from veco_fairseq.errors import UserError
 
 
@@ -40,12 +51,8 @@ def add_arguments(parser: Parser) -> None:
         "--sampling", action="store_true", help="draw the pieces of translations at random instead of searching for the best ones"
     )
     add("--sampling-topk", type=COUNT, metavar="K", help="draw from the K likeliest pieces (default: from all)")
-    add(
-        "--sampling-topp",
-        type=Number(above=0, most=1),
-        metavar="P",
-        help="draw from the likeliest pieces that together have the probability P",
-    )
+    add("--sampling-topp", type=POSITIVE_SHARE, metavar="P",
+        help="draw from the likeliest pieces that together have the probability P")  # fmt: skip
     add("--temperature", type=POSITIVE, default=1.0, metavar="T",
         help="divide the logits by T: below 1 makes likely pieces likelier (default: %(default)s)")  # fmt: skip
     add("--seed", type=SEED, default=1, metavar="N", help="seed of --sampling (default: %(default)s)")

@@ -4,7 +4,7 @@
 
 import argparse
 
-from veco_fairseq.arguments import COUNT, EXPONENT, WORKERS, Number, Parser, PathArgument, end_with, files_of
+from veco_fairseq.arguments import COUNT, EXPONENT, POSITIVE_SHARE, WORKERS, Parser, PathArgument, end_with, files_of
 
 CORPORA = PathArgument(within=lambda text: files_of(text) if "=" in text else [text])
 # What is written to the folder; a text that lies there under another name is left alone.
@@ -37,7 +37,7 @@ def add_arguments(parser: Parser) -> None:
     add("--lines", type=COUNT, default=1_000_000, metavar="N", help="lines to read of each language (default: %(default)s)")
     add(
         "--character-coverage",
-        type=Number(above=0, most=1),
+        type=POSITIVE_SHARE,
         default=1.0,
         metavar="SHARE",
         help="share of a language's characters in the vocabulary (default: %(default)s; 0.9995 suits web text)",

@@ -76,8 +76,9 @@ def distributed_main(*args, **kwargs) -> None:
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
         vars(distributed_utils.get_global_group).clear()
-        for loader in multiprocessing.active_children():
-            loader.terminate()  # else gc, which has closed the queues to them by then, waits five seconds for each
+        for process in multiprocessing.active_children():
+            if process.daemon:  # a loader: else gc, which has closed the queues to it by then, waits five seconds for each
+                process.terminate()
         gc.collect()
     if end is not None:
         raise end
