@@ -60,10 +60,21 @@ ready() {
     done
 }
 
+# say_waiting NAME: say once that a job waits, and which others have to end first.
+say_waiting() {
+    local need needed=() told="$1: another process runs it"
+    for need in ${NEEDS[$1]}; do
+        has_ended "$need" || needed+=("$need")
+    done
+    [[ ${#needed[@]} == 0 ]] || told="$1 waits until another process has run: ${needed[*]}"
+    [[ $WAITING == "$told" ]] || say "$told"
+    WAITING=$told
+}
+
 # run_jobs FOLDER: run the jobs that are left, by the scripts of this folder. What trains gets the user's own options of
 # fairseq-train, and what evaluates gets --cpu of them.
 run_jobs() {
-    local name left ran lock command only=${OPTIONS[only]:-*}
+    local name left ran lock command only=${OPTIONS[only]:-*} WAITING=''
     mkdir -p "$OUT/jobs"
     while :; do
         left='' ran=''
@@ -81,7 +92,8 @@ run_jobs() {
         done
         [[ -n $left ]] || break
         if [[ -z $ran ]]; then
-            sleep 20 # what is left waits for other processes
+            say_waiting "$left"
+            sleep 20
             continue
         fi
         eval "command=(${COMMANDS[$name]})"

@@ -40,6 +40,15 @@ def test_a_job_waits_for_those_that_it_needs(tmp_path):
     assert (result.returncode, ran, result.stdout.splitlines()[-1]) == (7, ["b-2"], "waits"), result.stderr
 
 
+def test_what_is_waited_for_is_said_once(tmp_path):
+    """... at first a job that --only leaves out, then one that another process has begun."""
+    script = """OPTIONS[only]='b-*'; held b-2; waits=0; sleep() { case $((++waits)) in
+        2) touch "$OUT/jobs/a.done" ;; 5) touch "$OUT/jobs/b-2.done" ;; esac; }"""
+    result, ran = run_jobs(tmp_path, script, needs={"b-1": "a", "b-2": "a"})
+    told = [line for line in result.stdout.splitlines() if "another process" in line]
+    assert (ran, told) == (["b-1"], ["b-2 waits until another process has run: a", "b-2: another process runs it"]), result.stderr
+
+
 def test_a_job_that_another_process_has_just_ended_is_not_run_again(tmp_path):
     result, ran = run_jobs(tmp_path, 'flock() { [[ -e $OUT/told ]] || touch "$OUT/jobs/a.done"; }')
     assert (result.returncode, ran) == (0, ["b-1", "b-2"]), result.stderr
