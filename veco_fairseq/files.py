@@ -236,6 +236,11 @@ def read_json(path: Path_) -> Any:
         raise UserError(f"{path}: cannot be read as JSON ({error}): it is damaged or another file") from error
 
 
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write a configuration as transformers lays it out."""
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
 def read_translations(source: Path_, target: Path_) -> tuple[list[str], list[str]]:
     """Return the lines of two texts whose lines N are translations of each other.
 

@@ -4,13 +4,20 @@
 
 import io
 import json
+import sys
 from itertools import islice
 from types import SimpleNamespace
 
 import pytest
 import sentencepiece
 
-from veco_fairseq.checkpoints.tokenizer import fast_tokenizer, missing_pieces, write_tokenizer
+from veco_fairseq.checkpoints.tokenizer import (
+    fast_tokenizer,
+    missing_pieces,
+    write_tokenizer,
+    write_xlmr_tokenizer,
+    xlmr_tokenizer,
+)
 from veco_fairseq.data.sentencepiece import ordinary_pieces, train_sentencepiece
 from veco_fairseq.data.symbols import SPECIALS
 from veco_fairseq.files import read_lines
@@ -52,7 +59,7 @@ def expected(model, symbols, line):
     return [*(ids.get(piece, 3) for piece in model.encode(line, out_type=str)), 2]
 
 
-@pytest.mark.parametrize(
+MODELS = pytest.mark.parametrize(
     "options",
     [
         {},
@@ -64,6 +71,9 @@ def expected(model, symbols, line):
     ],
     ids=str,
 )
+
+
+@MODELS
 @pytest.mark.parametrize("order", ["as in the model", "reversed"])
 def test_ids_and_text(options, order):
     """In any order, with symbols between that are no pieces; ids of pieces that the dictionary has not are its own."""
@@ -79,6 +89,26 @@ def test_ids_and_text(options, order):
         assert found == expected(model, symbols, line), line
     for line in TEXT:
         assert tokenizer.decode(tokenizer.encode(line).ids) == line
+
+
+@MODELS
+def test_an_encoder_has_the_symbols_of_xlmr(options):
+    """Around one text and two; <mask> in a text is the token. Places do not begin with a space where the model adds one."""
+    model = processor(**options)
+    symbols = [*SPECIALS, *ordinary_pieces(model)[::-1], "<mask>"]
+    tokenizer = xlmr_tokenizer(model, symbols)
+    by_words = not {"add_dummy_prefix", "remove_extra_whitespaces"} & options.keys()
+    # XLM-R in transformers takes a text's own "▁" for the space that is added.
+    for line in [*TEXT, *(line for line in ODD if "<s>" not in line and not (by_words and line.startswith("▁")))]:
+        one = [0, *expected(model, symbols, line)]
+        assert tokenizer.encode(line).ids == one, line
+        assert tokenizer.encode(line, "a dog").ids == [*one, 2, *expected(model, symbols, "a dog")]
+    for line in TEXT:
+        found = tokenizer.encode(line)
+        assert tokenizer.decode(found.ids) == line
+        assert any(line[start] == " " for start, _ in found.offsets[1:-1]) != by_words
+    masked = tokenizer.encode("the  <mask> sat").ids
+    assert masked == [0, *expected(model, symbols, "the")[:-1], len(symbols) - 1, *expected(model, symbols, " sat")]
 
 
 def test_a_language_token_ends_a_source():
@@ -130,6 +160,51 @@ def test_what_is_written(tmp_path):
     written = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert written.get_vocab_size() == len(symbols) and written.encode("the cat").ids == expected(model, symbols, "the cat")
     assert write_tokenizer(tmp_path, None, translation_of(symbols))[0] == len(symbols)
+
+
+XLMR = {
+    "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>",
+    "unk_token": "<unk>", "clean_up_tokenization_spaces": False, "model_max_length": 50, "cls_token": "<s>",
+    "sep_token": "</s>", "mask_token": "<mask>",
+}  # fmt: skip
+PIECES, FAST, OPTIONS = "sentencepiece.bpe.model", "tokenizer.json", "tokenizer_config.json"
+
+
+@pytest.mark.parametrize("order, installed, written", [
+    ("as in XLM-R", True, {PIECES, FAST, OPTIONS}),
+    ("as in XLM-R", False, {PIECES, OPTIONS}),  # transformers makes the rest of the model
+    ("another", True, {FAST, OPTIONS}),
+    ("another", False, set()),
+])  # fmt: skip
+def test_what_is_written_of_an_encoder(tmp_path, monkeypatch, order, installed, written):
+    """The SentencePiece model only where its order is the model's: whoever finds it takes XLM-R's ids."""
+    model = processor()
+    (tmp_path / "m").write_bytes(model.serialized_model_proto())
+    pieces = ordinary_pieces(model)
+    symbols = [*SPECIALS, *(pieces if order == "as in XLM-R" else pieces[::-1]), "<mask>"]
+    if not installed:
+        monkeypatch.setitem(sys.modules, "tokenizers", None)
+    notes = write_xlmr_tokenizer(tmp_path, tmp_path / "m", symbols, 50)
+    assert {path.name for path in tmp_path.iterdir()} - {"m"} == written
+    assert [note[:41] for note in notes] == ([] if written else ["no tokenizer: the package tokenizers is n"])
+    if OPTIONS in written:
+        plain = {"tokenizer_class": "XLMRobertaTokenizer", "model_max_length": 50}
+        assert json.loads((tmp_path / OPTIONS).read_text()) == (XLMR if installed else plain)
+
+
+def test_an_encoder_without_a_tokenizer(tmp_path):
+    model, other = processor(), processor(model_type="bpe")
+    (tmp_path / "m").write_bytes(model.serialized_model_proto())
+    (tmp_path / "bpe").write_bytes(other.serialized_model_proto())
+    symbols = [*SPECIALS, *ordinary_pieces(model)[:-2], "<mask>"]
+    (note,) = write_xlmr_tokenizer(tmp_path, tmp_path / "m", symbols, 50)
+    last = ordinary_pieces(model)[-2]
+    assert note == f"no tokenizer: 2 pieces of {tmp_path / 'm'} are no tokens of the model, such as {last!r}"
+    symbols = [*SPECIALS, *ordinary_pieces(other), "<mask>"]
+    assert write_xlmr_tokenizer(tmp_path, tmp_path / "bpe", symbols, 50) == [
+        f"no tokenizer: {tmp_path / 'bpe'} is no unigram model"
+    ]
+    assert not list(tmp_path.glob("*.json"))
 
 
 def test_a_folder_without_a_tokenizer_of_bpe(tmp_path):

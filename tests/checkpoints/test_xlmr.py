@@ -17,7 +17,7 @@ from support.xlmr import DIM, HEADS, LAYERS, batch, folder, hugging_face, needs_
 
 from veco_fairseq.checkpoints.huggingface import export_hf, import_transformers, largest_difference
 from veco_fairseq.checkpoints.xlmr import init_from
-from veco_fairseq.checkpoints.xlmr_files import _refuse_unknown
+from veco_fairseq.checkpoints.xlmr_files import _hugging_face_symbols, _refuse_unknown
 from veco_fairseq.data.sentencepiece import load_sentencepiece
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
@@ -154,15 +154,23 @@ def test_export_round_trip_is_exact(make_model, symbols, vocabulary, tmp_path, r
 
 
 @needs_transformers
-def test_export_without_a_tokenizer_says_so(make_model, symbols, vocabulary, tmp_path):
+def test_a_tokenizer_needs_the_pieces_in_any_order(make_model, symbols, vocabulary, tmp_path):
     checkpoint = save_pretraining(make_model(dictionary_of(symbols)), symbols, tmp_path / "checkpoint.pt")
     assert "sentencepiece.bpe.model is not there" in export_hf(checkpoint, tmp_path / "one").notes[0]
     assert largest_difference(checkpoint, tmp_path / "one") < 1e-5
     shutil.copy(vocabulary / "sentencepiece.bpe.model", tmp_path)
     moved = [*symbols[:4], *reversed(symbols[4:-1]), "<mask>"]
     checkpoint = save_pretraining(make_model(dictionary_of(moved)), moved, tmp_path / "moved.pt")
-    assert "not those of" in export_hf(checkpoint, tmp_path / "two").notes[0]
-    assert not (tmp_path / "two/sentencepiece.bpe.model").exists()
+    assert export_hf(checkpoint, tmp_path / "two").notes == []
+    model = load_sentencepiece(vocabulary / "sentencepiece.bpe.model")
+    tokenizer = import_transformers().AutoTokenizer.from_pretrained(tmp_path / "two")
+    assert tokenizer("abcd")["input_ids"] == [0, *map(moved.index, model.encode("abcd", out_type=str)), 2]
+    assert _hugging_face_symbols(tmp_path / "two") == moved
+    fewer = [*symbols[:-3], "<mask>"]
+    checkpoint = save_pretraining(make_model(dictionary_of(fewer)), fewer, tmp_path / "fewer.pt")
+    (note,) = export_hf(checkpoint, tmp_path / "fewer").notes
+    assert note.startswith("no tokenizer: 2 pieces of ") and not list((tmp_path / "fewer").glob("*token*"))
+
     cut = (tmp_path / "moved.pt").read_bytes()
     (tmp_path / "cut.pt").write_bytes(cut[: len(cut) // 2])
     with pytest.raises(UserError, match="cut.pt: cannot be read"):

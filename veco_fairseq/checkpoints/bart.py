@@ -17,14 +17,14 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from veco_fairseq.checkpoints.card import Facts, scores_list, translating, write_card
-from veco_fairseq.checkpoints.huggingface import Export, import_transformers, write_json, xlmr_options
+from veco_fairseq.checkpoints.huggingface import Export, import_transformers, xlmr_options
 from veco_fairseq.checkpoints.pretrained import updates_of
 from veco_fairseq.checkpoints.tokenizer import write_tokenizer
 from veco_fairseq.checkpoints.translation import Translation, build_translation, find_sentencepiece
 from veco_fairseq.checkpoints.xlmr_files import TOKEN_TYPES, names
 from veco_fairseq.data.symbols import SPECIALS
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import Path_, atomic_folder
+from veco_fairseq.files import Path_, atomic_folder, write_json
 
 # One table under three names in fairseq.
 EMBEDDINGS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")

@@ -2,8 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Writes the plugged-out encoder, pre-trained or fine-tuned, as a folder of Hugging Face's XLM-RoBERTa."""
 
-import json
-import shutil
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -22,13 +20,13 @@ from veco_fairseq.checkpoints.pretrained import (
     read_pretrained,
     refuse_relative_position_bias,
 )
+from veco_fairseq.checkpoints.tokenizer import write_xlmr_tokenizer
 from veco_fairseq.checkpoints.xlmr_files import POSITIONS, TOKEN_TYPES, names
-from veco_fairseq.data.roots import MASK
-from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece, ordinary_pieces
+from veco_fairseq.data.sentencepiece import MODEL_NAME
 from veco_fairseq.data.symbols import SPECIALS
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import Path_, atomic_folder
+from veco_fairseq.files import Path_, atomic_folder, write_json
 
 
 class Head(NamedTuple):
@@ -194,21 +192,11 @@ def _facts(pretrained: Pretrained, tensors: dict[str, Tensor]) -> Facts:
 
 
 def _write_tokenizer(pretrained: Pretrained, folder: Path, given: Path_ | None) -> list[str]:
-    """The files of XLMRobertaTokenizer, if its ids are the model's; lines for the user if not."""
+    """The tokenizer's files; lines for the user if there are none."""
     model = Path(given) if given is not None else pretrained.path.with_name(MODEL_NAME)
     if given is None and not model.is_file():
         return [f"no tokenizer: {model} is not there"]
-    if [*SPECIALS, *ordinary_pieces(load_sentencepiece(model)), MASK] != pretrained.symbols:
-        return [f"no tokenizer: the model's tokens are not those of {model} in their order"]
-    shutil.copyfile(model, folder / MODEL_NAME)
-    longest = pretrained.model.max_positions
-    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "XLMRobertaTokenizer", "model_max_length": longest})
-    return []
-
-
-def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write a configuration as transformers lays it out."""
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    return write_xlmr_tokenizer(folder, model, pretrained.symbols, pretrained.model.max_positions)
 
 
 def import_transformers() -> Any | None:

@@ -2,19 +2,23 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """A SentencePiece model as a tokenizer.json of Hugging Face's tokenizers, with the ids of a fairseq dictionary."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
-from veco_fairseq.checkpoints.huggingface import write_json
 from veco_fairseq.checkpoints.translation import Translation
+from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece, ordinary_pieces
 from veco_fairseq.data.symbols import NO_PIECE, SPECIALS, TARGET_TOKEN
+from veco_fairseq.files import write_json
 
 # Below the least probable piece: so that a text never becomes a symbol that is no piece, such as "[en]".
 NEVER = 100.0
+CONFIG = "tokenizer_config.json"
+NOT_INSTALLED = "no tokenizer: the package tokenizers is not installed: pip install transformers"
 NO_CHARACTER = "\ufdd0"  # which Unicode keeps free of any meaning
 
 
@@ -37,20 +41,51 @@ def write_tokenizer(folder: Path, pieces: Path | None, translation: Translation)
     try:
         tokenizer = fast_tokenizer(model, [*symbols, *more], translation.source_end, translation.target_end)
     except ImportError:
-        return len(symbols), ["no tokenizer: the package tokenizers is not installed: pip install transformers"]
+        return len(symbols), [NOT_INSTALLED]
     except ValueError as error:
         return len(symbols), [f"no tokenizer: {pieces} {error}"]
-    tokenizer.save(str(folder / "tokenizer.json"))
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": translation.model.max_source_positions,
-        **{f"{name}_token": symbol for name, symbol in zip(("bos", "pad", "eos", "unk"), SPECIALS)},
-        "clean_up_tokenization_spaces": False,
-        "split_special_tokens": True,  # a text that has "</s>" in it does not end there
-    }
-    write_json(folder / "tokenizer_config.json", config)
+    # A text that has "</s>" in it does not end there.
+    _save(folder, tokenizer, model_max_length=translation.model.max_source_positions, split_special_tokens=True)
     words = "pieces of the SentencePiece model are not in the dictionary: each has a row of <unk>'s, and is never generated"
     return len(symbols) + len(more), [f"{len(more):,} {words}"] if more else []
+
+
+def write_xlmr_tokenizer(folder: Path, pieces: Path, symbols: Sequence[str], longest: int) -> list[str]:
+    """Write the same for an encoder; and the SentencePiece model, where the ids are those that XLM-R makes of it.
+
+    Args:
+        folder: to write to.
+        pieces: the SentencePiece model.
+        symbols: the encoder's tokens, by id.
+        longest: tokens of a text.
+
+    Returns:
+        Lines for the user, if there is no tokenizer.
+    """
+    model = load_sentencepiece(pieces)
+    if more := missing_pieces(model, symbols):
+        return [f"no tokenizer: {len(more):,} pieces of {pieces} are no tokens of the model, such as {more[0]!r}"]
+    as_in_xlmr = [*SPECIALS, *ordinary_pieces(model), MASK] == symbols
+    if as_in_xlmr:
+        shutil.copyfile(pieces, folder / MODEL_NAME)
+    try:
+        tokenizer = xlmr_tokenizer(model, symbols)
+    except ImportError:
+        if not as_in_xlmr:
+            return [NOT_INSTALLED]
+        write_json(folder / CONFIG, {"tokenizer_class": "XLMRobertaTokenizer", "model_max_length": longest})
+    except ValueError as error:
+        return [f"no tokenizer: {pieces} {error}"]
+    else:
+        _save(folder, tokenizer, model_max_length=longest, cls_token="<s>", sep_token="</s>", mask_token=MASK)
+    return []
+
+
+def _save(folder: Path, tokenizer: Any, **options: Any) -> None:
+    tokenizer.save(str(folder / "tokenizer.json"))
+    tokens = {f"{name}_token": symbol for name, symbol in zip(("bos", "pad", "eos", "unk"), SPECIALS)}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", **tokens, "clean_up_tokenization_spaces": False, **options}
+    write_json(folder / CONFIG, config)
 
 
 def missing_pieces(model: SentencePieceProcessor, symbols: Sequence[str]) -> list[str]:
@@ -60,7 +95,7 @@ def missing_pieces(model: SentencePieceProcessor, symbols: Sequence[str]) -> lis
 
 
 def fast_tokenizer(model: SentencePieceProcessor, symbols: Sequence[str], source_end: Sequence[str], target_end: str) -> Any:
-    """A ``tokenizers.Tokenizer`` that cuts text as the SentencePiece model does.
+    """The ``tokenizers.Tokenizer`` of a translation model.
 
     A text may begin with the token of a language to translate into, such as ``<2de>``, if the dictionary has it.
 
@@ -74,6 +109,38 @@ def fast_tokenizer(model: SentencePieceProcessor, symbols: Sequence[str], source
         ImportError: the package tokenizers is not installed.
         ValueError: the model is no unigram model.
     """
+    one, two = ["$A", *source_end], ["$A", "$B", *source_end]
+    return _unigram_tokenizer(model, symbols, one=one, two=two, special=[*source_end, target_end])
+
+
+def xlmr_tokenizer(model: SentencePieceProcessor, symbols: Sequence[str]) -> Any:
+    """The ``tokenizers.Tokenizer`` of an encoder: XLM-R's, ``<s> A </s>`` and ``<s> A </s> </s> B </s>``.
+
+    In a text ``<mask>`` is the token, with the spaces before it. Where the model adds a space to each text, as most do, the
+    place of a token does not begin with a space, as in XLM-R.
+
+    Args:
+        model: of unigrams.
+        symbols: by id.
+
+    Raises:
+        ImportError: the package tokenizers is not installed.
+        ValueError: the model is no unigram model.
+    """
+    one = ["<s>", "$A", "</s>"]
+    return _unigram_tokenizer(model, symbols, one=one, two=[*one, "</s>", "$B", "</s>"], special=[MASK], by_words=True)
+
+
+def _unigram_tokenizer(
+    model: SentencePieceProcessor,
+    symbols: Sequence[str],
+    *,
+    one: list[str],
+    two: list[str],
+    special: Sequence[str],
+    by_words: bool = False,
+) -> Any:
+    """A ``tokenizers.Tokenizer`` that cuts text as the SentencePiece model does, and puts symbols around one text or two."""
     from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers, processors
     from tokenizers.models import Unigram
 
@@ -86,32 +153,35 @@ def fast_tokenizer(model: SentencePieceProcessor, symbols: Sequence[str], source
     vocabulary = [(symbol, scores.get(symbol, never)) for symbol in symbols]
     unknown = SPECIALS.index("<unk>")
     tokenizer = Tokenizer(Unigram(vocabulary, unk_id=unknown, byte_fallback=proto.trainer_spec.byte_fallback))
-    tokenizer.normalizer = normalizers.Sequence(_normalizers(proto.normalizer_spec, symbols, scores))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
+    rules = proto.normalizer_spec
+    by_words = by_words and rules.add_dummy_prefix and rules.remove_extra_whitespaces
+    tokenizer.normalizer = normalizers.Sequence(_normalizers(rules, symbols, scores, by_words))
+    words = [pre_tokenizers.Split(" ", "removed")] if by_words else []
+    spaces = pre_tokenizers.Metaspace(prepend_scheme="always" if by_words else "never")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*words, spaces])
     from_bytes = [decoders.ByteFallback(), decoders.Fuse()] if proto.trainer_spec.byte_fallback else []
-    scheme = "always" if proto.normalizer_spec.add_dummy_prefix else "never"
+    scheme = "always" if rules.add_dummy_prefix else "never"
     tokenizer.decoder = decoders.Sequence([decoders.Metaspace(prepend_scheme=scheme), *from_bytes])
-    special = dict.fromkeys([*SPECIALS, *source_end, target_end])
-    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in special])
+    all_special = dict.fromkeys([*SPECIALS, *special])
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False, lstrip=token == MASK) for token in all_special])
     # In "<2de> A sentence." the token is itself, where a text may not have special ones.
     tokenizer.add_tokens([AddedToken(token, normalized=False, rstrip=True) for token in symbols if TARGET_TOKEN.fullmatch(token)])
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=["$A", *source_end],
-        pair=["$A", "$B", *source_end],
-        special_tokens=[(end, symbols.index(end)) for end in source_end],
+        single=one, pair=two, special_tokens=[(symbol, symbols.index(symbol)) for symbol in dict.fromkeys(one) if symbol != "$A"]
     )
     return tokenizer
 
 
-def _normalizers(rules: Any, symbols: Sequence[str], scores: dict[str, float]) -> list[Any]:
-    """What SentencePiece does with a text before it looks for pieces, and a safeguard."""
+def _normalizers(rules: Any, symbols: Sequence[str], scores: dict[str, float], by_words: bool) -> list[Any]:
+    """What SentencePiece does with a text before it looks for pieces, and a safeguard; spaces are left to what cuts words."""
     from tokenizers import Regex, normalizers
 
     steps = [normalizers.Precompiled(rules.precompiled_charsmap)] if rules.precompiled_charsmap else []
     if rules.remove_extra_whitespaces:
         # Spaces alone: normalizers.Strip takes other white space, too.
         steps += [normalizers.Replace(Regex("^ +| +$"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
-    steps.append(normalizers.Replace(" ", "▁"))
+    if not by_words:
+        steps.append(normalizers.Replace(" ", "▁"))
     # "</s>" in a text is its characters. Where all are pieces, they are more probable than NEVER; where one is not, it gets
     # a neighbour that is unknown, too, and is one <unk> with it, or gives way to its bytes.
     for symbol in filter(lambda symbol: symbol in SPECIALS or NO_PIECE.fullmatch(symbol), symbols):
@@ -119,4 +189,4 @@ def _normalizers(rules: Any, symbols: Sequence[str], scores: dict[str, float]) -
         instead = {c: c + NO_CHARACTER if "<0x00>" not in scores else f"<0x{ord(c):02X}>" for c in unknown}
         if unknown:
             steps.append(normalizers.Replace(symbol, symbol.translate(str.maketrans(instead))))
-    return [*steps, normalizers.Prepend("▁")] if rules.add_dummy_prefix else steps
+    return [*steps, normalizers.Prepend("▁")] if rules.add_dummy_prefix and not by_words else steps
