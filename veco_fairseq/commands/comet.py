@@ -2,7 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Score a translation by COMET; the first call installs COMET into its own environment.
 
-The environment takes 3 GB, and the model that COMET downloads takes 2 GB.
+The environment takes 6 GB, and the model that COMET downloads takes 2 GB.
 """
 
 import argparse

@@ -30,7 +30,7 @@ def make_environment(folder: Path) -> Path:
         return program
     if folder.is_dir() and any(folder.iterdir()) and not done.is_file():
         raise UserError(f"--environment {folder}: holds other files, which would be removed: choose a new folder, or remove it")
-    print(f"{folder}: installing COMET there, once; this takes some minutes and 3 GB", file=sys.stderr)
+    print(f"{folder}: installing COMET there, once; this takes some minutes and 6 GB", file=sys.stderr)
     for command in (
         [sys.executable, "-m", "venv", "--clear", folder],
         [folder / "bin/pip", "install", *PACKAGES],
