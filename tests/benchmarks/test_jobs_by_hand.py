@@ -250,13 +250,14 @@ def test_a_trained_model_translates_its_text(monkeypatch, tmp_path, job, system)
         "source": tmp_path / "source",
     }
     more = {"quantization": ["int8"], "decoder_layers": [3], "beam": 4, "batch_size": 7, "device": "cpu", "inter_threads": 2}
+    more["to"] = "nl"
     generation.generate_job(Namespace(folder=folder, **args, **more))
     ((given, options),) = asked
     pieces, lines = ("pieces of", Path("spm")), ["a b", "c"]
     assert given == {"ctranslate2": (folder / "int8", pieces, lines), "transformers": (folder / "hugging-face", lines)}.get(
         job, (Path("m.pt"), Path("bin"), pieces, lines)
     )
-    assert options.pop("search") == generation.Search(1, 200, 4, 7)
+    assert options.pop("search") == generation.Search(1, 200, 4, 7, "nl")
     assert options == {"device": "cpu", **({"inter_threads": 2} if job == "ctranslate2" else {})}
 
 

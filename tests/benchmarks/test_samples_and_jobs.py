@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from veco_fairseq.benchmarks import finetuning, generation, kernels, systems, training, understanding
+from veco_fairseq.errors import UserError
 
 PAD = 1
 
@@ -62,7 +63,7 @@ def jobs(monkeypatch):
 
 
 ARGS = {"command": "generate", "job": None, "checkpoint": None, "data": None, "sentencepiece": None, "source": None, "reference": None,
-        "arch": "veco_tiny", "decoder_layers": [3, 6], "quantization": ["float32", "int8"], "rounds": 2, "lang": "de"}  # fmt: skip
+        "arch": "veco_tiny", "decoder_layers": [3, 6], "quantization": ["float32", "int8"], "rounds": 2, "lang": "de", "to": None}  # fmt: skip
 
 
 def test_random_models_are_made_once_and_translated_in_turn(jobs, capsys):
@@ -131,10 +132,11 @@ def test_a_system_is_timed_on_all_lines_and_on_ten_alone(monkeypatch):
     assert found == {"seconds": 6, "sentences": 12, "latency": 5.5, "memory": 7, "translations": translations}
 
 
+@pytest.mark.parametrize("into, token", [(None, []), ("nl", ["<2nl>"])])
 @pytest.mark.parametrize(
     "device, asked, threads", [("cpu", None, (8, 1)), ("cpu", 2, (2, 4)), ("cuda", None, (1, 8)), ("cpu", 16, (16, 1))]
 )
-def test_ctranslate2_shares_pytorchs_threads_out(monkeypatch, device, asked, threads):
+def test_ctranslate2_shares_pytorchs_threads_out(monkeypatch, device, asked, threads, into, token):
     made, searched = [], []
 
     class Translator:
@@ -143,18 +145,68 @@ def test_ctranslate2_shares_pytorchs_threads_out(monkeypatch, device, asked, thr
 
         def translate_batch(self, pieces, **search):
             searched.append((pieces, search))
-            return [SimpleNamespace(hypotheses=[part[::-1], ["no"]]) for part in pieces]
+            return [SimpleNamespace(hypotheses=[part[len(token) :][::-1], ["no"]]) for part in pieces]
 
     monkeypatch.setitem(sys.modules, "ctranslate2", SimpleNamespace(Translator=Translator))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
-    search, pieces = generation.Search(2, 30, 4, 7), generation.Words()
+    search, pieces = generation.Search(2, 30, 4, 7, into), generation.Words()
     found = systems.with_ctranslate2(Path("f"), pieces, ["a b", "c"], search=search, device=device, inter_threads=asked)
     assert made == [("f", {"device": device, "inter_threads": threads[0], "intra_threads": threads[1]})]
     assert found["translations"] == ["b a", "c"]
     assert searched[1] == (
-        [["a", "b"], ["c"]],
+        [[*token, "a", "b"], [*token, "c"]],
         {"beam_size": 4, "max_batch_size": 7, "max_decoding_length": 30, "min_decoding_length": 2},
     )
+
+
+@pytest.mark.parametrize("into, token", [(None, ""), ("nl", "<2nl> ")])
+def test_transformers_gets_the_token_of_the_language_in_the_text(monkeypatch, into, token):
+    """... and the longest texts first, in batches; the translations are in the order of the texts."""
+    given = []
+
+    class Tokenizer:
+        def __call__(self, texts, **options):
+            given.append(texts)
+            return type("Batch", (dict,), {"to": lambda self, device: self})(texts=texts)
+
+        def batch_decode(self, found, skip_special_tokens):
+            return [text.removeprefix(token).upper() for text in found]
+
+    model = SimpleNamespace(generate=lambda texts, num_beams: texts)
+    model.to = model.eval = lambda *device: model
+    loaders = {name: SimpleNamespace(from_pretrained=lambda folder, it=it: it)
+               for name, it in (("AutoTokenizer", Tokenizer()), ("AutoModelForSeq2SeqLM", model))}  # fmt: skip
+    monkeypatch.setattr(systems, "import_transformers", lambda: SimpleNamespace(**loaders))
+    lines, search = ["a", "bbb", "cc"], generation.Search(2, 30, 4, 2, into)
+    found = systems.with_transformers(Path("f"), lines, search=search, device="cpu")
+    assert found["translations"] == ["A", "BBB", "CC"]
+    assert given[1:3] == [[f"{token}bbb", f"{token}cc"], [f"{token}a"]]
+
+
+@pytest.mark.parametrize("directions, to, found", [
+    ([], None, ("en", "de")),
+    (["fr-en", "cs-nl", "de-nl"], "nl", ["cs", "nl"]),
+    ([], "nl", "--to nl: m.pt translates in one direction alone: take --to away"),
+    (["fr-nl", "nl-fr", "de-fr"], None, "m.pt: translates into fr, nl: choose one with --to"),
+    (["fr-nl"], "fr", "m.pt: translates into nl: choose one with --to"),
+])  # fmt: skip
+def test_the_direction_of_a_model_of_many(directions, to, found):
+    translation = SimpleNamespace(directions=directions, langs=("en", "de"), path="m.pt")
+    if isinstance(found, str):
+        with pytest.raises(UserError, match=f"^{found}$"):
+            systems.direction_of(translation, to)
+    else:
+        assert systems.direction_of(translation, to) == found
+
+
+@pytest.mark.parametrize("checkpoint", [None, Path("m.pt")])
+def test_a_direction_is_refused_before_anything_is_measured(monkeypatch, checkpoint):
+    """... of random weights, and by the first job of a trained model."""
+    monkeypatch.setattr(generation, "export_ct2", lambda *given, **more: None)
+    monkeypatch.setattr(generation, "read_translation", lambda path, data: SimpleNamespace(directions=[], path=path))
+    args = Namespace(**{**ARGS, "to": "nl", "checkpoint": checkpoint, "job": checkpoint and "export", "folder": Path("f")})
+    with pytest.raises(UserError, match="^--to(:| nl: m.pt translates in one) "):
+        generation.generate(args)
 
 
 def test_the_rate_of_products_is_the_best_of_those_timed(monkeypatch):

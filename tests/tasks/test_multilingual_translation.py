@@ -16,6 +16,9 @@ from support.directions import MANY, SIZES
 from support.here import run_here
 from support.training import logged
 
+from veco_fairseq.benchmarks.systems import Search, with_fairseq, with_generate
+from veco_fairseq.data.sentencepiece import load_sentencepiece
+from veco_fairseq.files import read_lines
 from veco_fairseq.inference.scoring import read_generate_output
 from veco_fairseq.inference.translator import Translator
 
@@ -34,6 +37,19 @@ def trained(directions, tmp_path_factory):
     result = run_here([str(part) for part in command], REPOSITORY)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     return folder, result
+
+
+def test_fairseq_generate_is_measured_by_direction(directions, trained):
+    """... beside ``veco translate``: the same translations, and others into another language."""
+    checkpoint, lines = trained[0] / "checkpoint_last.pt", list(read_lines(directions / "test.aa-bb.aa.txt"))
+    pieces, found = load_sentencepiece(directions / "sentencepiece.bpe.model"), {}
+    for to in ("bb", "cc"):
+        how = {"search": Search(1, 20, beam=3, batch_size=4, to=to), "device": "cpu"}
+        found[to], same = (
+            system(checkpoint, directions, pieces, lines, **how)["translations"] for system in (with_generate, with_fairseq)
+        )
+        assert found[to] == same and any(found[to])
+    assert found["bb"] != found["cc"]
 
 
 def test_validation_tells_every_direction_and_all_together(directions, trained, run):

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from fairseq.models import build_model
 
-from veco_fairseq.benchmarks.systems import Search, with_ctranslate2, with_fairseq, with_generate, with_transformers
+from veco_fairseq.benchmarks.systems import Search, direction_of, with_ctranslate2, with_fairseq, with_generate, with_transformers
 from veco_fairseq.benchmarks.turns import command_of, in_turn
 from veco_fairseq.checkpoints.bart import FAIRSEQS_LONGEST as LONGEST
 from veco_fairseq.checkpoints.bart import export_translation
@@ -75,6 +75,8 @@ def generate(args: Namespace) -> dict:
     given = [args.checkpoint, args.data, args.sentencepiece, args.source]
     if any(given) and not all(given):
         raise UserError("--checkpoint, --data, --sentencepiece and --source: give all of them, or none")
+    if args.to and not args.checkpoint:
+        raise UserError("--to: is for a --checkpoint of many directions")
     figures = {}
     for layers in [args.decoder_layers[:1]] if args.checkpoint else [[number] for number in args.decoder_layers]:
         with tempfile.TemporaryDirectory() as folder:
@@ -106,6 +108,8 @@ def generate_job(args: Namespace) -> dict:
         return {}
     if args.job == "export":  # comes first, and refuses what is no translation model
         export_ct2(checkpoint, args.folder / name, data=data, quantization=name)
+        if args.checkpoint:
+            direction_of(read_translation(checkpoint, data=data), args.to)
         return {}
     if args.job == "export-hf":
         translation = read_translation(checkpoint, data=data)
@@ -113,7 +117,7 @@ def generate_job(args: Namespace) -> dict:
         return {}
     if args.checkpoint:
         pieces, lines = load_sentencepiece(args.sentencepiece), list(read_lines(args.source))
-        search = Search(1, LONGEST, args.beam, args.batch_size)
+        search = Search(1, LONGEST, args.beam, args.batch_size, args.to)
     else:
         pieces, lines = Words(), random_sentences(args.sentences, args.length, args.vocabulary)
         search = Search(args.length, args.length, args.beam, args.batch_size)

@@ -7,7 +7,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,9 @@ from fairseq_cli import generate, preprocess
 
 from veco_fairseq.benchmarks.kernels import peak_bytes, status_bytes
 from veco_fairseq.checkpoints.huggingface import import_transformers
-from veco_fairseq.checkpoints.translation import read_translation
+from veco_fairseq.checkpoints.translation import Translation, read_translation
+from veco_fairseq.data.symbols import target_token
+from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
 from veco_fairseq.inference.translator import Translator
 
@@ -28,12 +30,42 @@ Translate = Callable[[list[str]], list[str]]
 
 
 class Search(NamedTuple):
-    """How to translate: pieces of a translation at least and at most, beam, and sentences a batch."""
+    """How to translate.
+
+    Attributes:
+        shortest, longest: pieces of a translation.
+        beam: hypotheses.
+        batch_size: sentences.
+        to: the language, for a model of many directions.
+    """
 
     shortest: int
     longest: int
     beam: int
     batch_size: int
+    to: str | None = None
+
+    @property
+    def tokens(self) -> list[str]:
+        """What stands before a source: the token of the language."""
+        return [target_token(self.to)] if self.to else []
+
+
+def direction_of(translation: Translation, to: str | None) -> Sequence[str]:
+    """The language to translate from and the one into which.
+
+    Raises:
+        UserError: the model has many directions and none into ``to``, or it has one alone and ``to`` is given.
+    """
+    directions = [direction.split("-") for direction in translation.directions]
+    into = sorted({target for _, target in directions})
+    if not directions and to is None:
+        return translation.langs
+    if not directions:
+        raise UserError(f"--to {to}: {translation.path} translates in one direction alone: take --to away")
+    if to not in into:
+        raise UserError(f"{translation.path}: translates into {', '.join(into)}: choose one with --to")
+    return next(langs for langs in directions if langs[1] == to)
 
 
 def with_fairseq(checkpoint: Path, data: Path, pieces, lines: list[str], *, search: Search, device: str) -> dict[str, Any]:
@@ -41,7 +73,7 @@ def with_fairseq(checkpoint: Path, data: Path, pieces, lines: list[str], *, sear
 
     def load() -> Translate:
         translator = Translator(
-            [checkpoint], model=pieces, data=data, batch_size=search.batch_size, max_tokens=10**6, cpu=device == "cpu",
+            [checkpoint], model=pieces, data=data, batch_size=search.batch_size, max_tokens=10**6, cpu=device == "cpu", to=search.to,
             search=GenerationConfig(beam=search.beam, max_len_a=0, max_len_b=search.longest, min_len=search.shortest),
         )  # fmt: skip
         return translator.translate
@@ -51,7 +83,7 @@ def with_fairseq(checkpoint: Path, data: Path, pieces, lines: list[str], *, sear
 
 def with_generate(checkpoint: Path, data: Path, pieces, lines: list[str], *, search: Search, device: str) -> dict[str, Any]:
     """Translate with ``fairseq-generate``, once: its seconds are those from reading the model to the last line."""
-    source, target = read_translation(checkpoint, data=data).langs
+    source, target = direction_of(read_translation(checkpoint, data=data), search.to)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         text = "".join(" ".join(line) + "\n" for line in pieces.encode(lines, out_type=str))
@@ -63,6 +95,7 @@ def with_generate(checkpoint: Path, data: Path, pieces, lines: list[str], *, sea
         words = f"{folder} -s {source} -t {target} --path {checkpoint} --beam {search.beam} --batch-size {search.batch_size}"
         words += f" --max-len-b {search.longest} --min-len {search.shortest} --results-path {folder} --num-workers 0"
         words += " --required-batch-size-multiple 1" + " --cpu" * (device == "cpu")
+        words += " --task veco_multilingual_translation" if search.to else ""
         asked = options.parse_args_and_arch(options.get_generation_parser(), words.split())
         memory, started = Memory(), time.perf_counter()
         generate.main(asked)
@@ -94,7 +127,7 @@ def with_ctranslate2(
 
         def translate(texts: list[str]) -> list[str]:
             results = translator.translate_batch(
-                pieces.encode(texts, out_type=str), beam_size=search.beam, max_batch_size=search.batch_size,
+                [[*search.tokens, *line] for line in pieces.encode(texts, out_type=str)], beam_size=search.beam, max_batch_size=search.batch_size,
                 max_decoding_length=search.longest, min_decoding_length=search.shortest,
             )  # fmt: skip
             return [pieces.decode(result.hypotheses[0]) for result in results]
@@ -118,7 +151,9 @@ def with_transformers(folder: Path, lines: list[str], *, search: Search, device:
             translated = [""] * len(texts)
             for start in range(0, len(texts), search.batch_size):
                 batch = order[start : start + search.batch_size]
-                sources = tokenizer([texts[number] for number in batch], padding=True, return_tensors="pt").to(device)
+                sources = tokenizer(
+                    [" ".join([*search.tokens, texts[number]]) for number in batch], padding=True, return_tensors="pt"
+                ).to(device)
                 found = model.generate(**sources, num_beams=search.beam)
                 for number, text in zip(batch, tokenizer.batch_decode(found, skip_special_tokens=True)):
                     translated[number] = text

@@ -95,6 +95,7 @@ def add_arguments(parser: Parser) -> None:
     generate.add_argument("--data", type=INPUT, metavar="DIR", help="the folder with the dict.LANG.txt of --checkpoint")
     generate.add_argument("--sentencepiece", type=INPUT, metavar="MODEL", help="the SentencePiece model of --checkpoint")
     generate.add_argument("--source", type=INPUT, metavar="FILE", help="raw text that --checkpoint translates")
+    generate.add_argument("--to", metavar="LANG", help="the language to translate into, if --checkpoint has many directions")
     generate.add_argument("--reference", type=INPUT, metavar="FILE", help="the translation of --source, for BLEU")
     generate.add_argument("--lang", default="de", metavar="CODE", help="language of the reference (default: %(default)s)")
     generate.add_argument("--beam", type=COUNT, default=5, metavar="N", help="hypotheses of the search (default: %(default)s)")
