@@ -123,8 +123,8 @@ def translation(out: Path, name: str) -> dict:
         raise UserError(f"{out / 'finetuned' / name}: is not there, or has not ended: run finetune.sh first")
     scores = json.loads((out / f"scores/{name}.json").read_text(encoding="utf-8"))
     best, updates = run.best
-    generated = (out / f"scores/{name}.out").read_text(encoding="utf-8")
-    speed = re.findall(r"\(([\d.]+) sentences/s", generated)
+    told = (out / f"scores/{name}.log").read_text(encoding="utf-8")
+    speed = re.findall(r"\(([\d.]+) sentences/s", told)
     state = read_checkpoint(out / f"finetuned/{name}/checkpoint_best.pt", mapped=True)
     grid = grid_of(finished(out), run.settings["arm"], run.settings["data"]) if run.settings.items() >= FIRST.items() else []
     return {

@@ -65,7 +65,7 @@ def test_a_line_has_what_somebody_needs_to_repeat_it(finetuned):
     scores = {"sacrebleu": {"score": 31.5, "signature": "tok:13a"}, "chrf": {"score": 55.25, "signature": "nc:6"}}
     (out / f"scores/{name}.json").write_text(json.dumps(scores))
     speed = "Translated 1,000 sentences (30,123 tokens) in 12.3s (81.30 sentences/s, 2449.02 tokens/s)"
-    (out / f"scores/{name}.out").write_text(f"S-0\ta\n2026-11-23 20:00:00 | INFO | fairseq_cli.generate | {speed}\n")
+    (out / f"scores/{name}.log").write_text(f"INFO:fairseq_cli.generate:{speed}\n")
     line = results.translation(out, name)
     assert line.pop("commit")
     assert line == {

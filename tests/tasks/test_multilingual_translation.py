@@ -82,6 +82,7 @@ def test_translate_gives_what_fairseq_generate_does(directions, trained, run, tm
     generated = run("fairseq-generate", directions, *TASK, "-s", source, "-t", target, "--path", checkpoint,
                     "--remove-bpe", "sentencepiece", *limits)  # fmt: skip
     assert generated.returncode == 0, generated.stderr[-2000:]
+    assert re.search(r"\([\d.]+ sentences/s", generated.stderr)  # where evidence/evaluate.sh has it from
     (tmp_path / "generated").write_text(generated.stdout)
     text = directions / f"test.{pair}.{source}.txt"
     with open(text, "rb") as lines:
