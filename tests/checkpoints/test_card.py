@@ -61,7 +61,7 @@ def test_what_it_says(tmp_path):
         "vocabulary": "8,001 tokens",
         "positions": "40",
         "parameters": "4,263,873",
-        "data": "mt.no-de",
+        "data": "mt.no-de (texts: to be filled in)",
         "started from": "mt.pt",
         "updates": "12,345",
         "batch": "128 sentences, at most 4,096 tokens, times 4, on 2 workers",
@@ -81,6 +81,8 @@ def test_what_the_checkpoint_does_not_say(tmp_path):
     assert 'language:\n- "to be filled in"\n' in text
     assert (rows["batch"], rows["started from"], rows["data"]) == ("at most 4,096 tokens", "random weights", "to be filled in")
     assert "best loss on held-out text" not in rows
+    _, rows = card(tmp_path, **{**options, "data": "/home/somebody/one/:two"})
+    assert rows["data"] == "one, two (texts: to be filled in)"
     _, rows = card(tmp_path, updates=0)
     assert rows["updates"] == "none: converted, and not fine-tuned" and "learning rate" not in rows
     _, rows = card(tmp_path, extra={"val_loss": 4.5}, finetune_from_model=None, init_from="/home/somebody/xlmr", objective="mlm",

@@ -40,6 +40,7 @@ def test_scaled_embeddings_and_an_lm_head_have_no_class():
 
 @pytest.mark.parametrize("directions, langs, title, languages", [
     (["en-de", "cs-en"], ("de", "en"), "Translation in 2 directions: en-de, cs-en", ["cs", "de", "en"]),
+    (["cs-en"], ("de", "en"), "Translation from cs to en", ["cs", "en"]),
     ([], ("no", "de"), "Translation from no to de", ["no", "de"]),
     ([], (None, "de"), "Translation", ["de"]),
 ])  # fmt: skip
@@ -47,7 +48,9 @@ def test_the_card_of_a_translation_model_names_its_directions(directions, langs,
     shape = bart.Shape("BartForConditionalGeneration", {}, (), ("bias", 2), {})
     facts = bart._facts(translation({"task_state": {"lang_pairs": directions}}, langs), shape, {"a": torch.ones(3, 4)})
     assert (facts.title, facts.languages, facts.parameters) == (title, languages, 12)
-    assert [token in facts.usage for token in ("<2de>", "<2en>")] == [bool(directions)] * 2
+    assert [token in facts.usage for token in ("<2de>", "<2en>")] == [
+        any(f"-{lang}" in name for name in directions) for lang in ("de", "en")
+    ]
 
 
 def test_without_transformers_nothing_is_compared(monkeypatch):

@@ -216,9 +216,11 @@ def _tensors(translation: Translation, shape: Shape, tokens: int) -> dict[str, T
 
 def _facts(translation: Translation, shape: Shape, tensors: dict[str, Tensor]) -> Facts:
     source, target = translation.langs
-    title = f"Translation from {source} to {target}" if source and target else "Translation"
     directions = translation.directions
-    if directions:
+    if len(directions) == 1:
+        source, target = directions[0].split("-")
+    title = f"Translation from {source} to {target}" if source and target else "Translation"
+    if len(directions) > 1:
         title = f"Translation in {len(directions)} directions: {', '.join(directions)}"
     return Facts(
         title=title,

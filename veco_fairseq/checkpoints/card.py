@@ -119,10 +119,11 @@ def _training(facts: Facts) -> dict[str, Any]:
 
     parts = [option("batch_size", "{} sentences"), option("max_tokens", "at most {:,} tokens")]
     parts += [option("update_freq", "times {}", unless=1), option("distributed_world_size", "on {} workers", unless=1)]
+    folders = [Path(part).name for part in option("data").split(":") if part]  # not where they were on a machine
     start = option("finetune_from_model") or option("init_from")
     loss = facts.extra.get("best", facts.extra.get("val_loss"))
     return {
-        "data": Path(option("data")).name or TO_FILL_IN,  # not where it was on a machine
+        "data": f"{', '.join(folders)} (texts: {TO_FILL_IN})" if folders else TO_FILL_IN,
         "started from": Path(start).name if start else "random weights",
         "updates": f"{facts.updates:,}",
         "batch": listed(*parts),
