@@ -10,7 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 import sentencepiece
+from support.xlmr import needs_transformers
 
+from veco_fairseq.checkpoints.huggingface import import_transformers
 from veco_fairseq.checkpoints.tokenizer import (
     fast_tokenizer,
     missing_pieces,
@@ -18,7 +20,7 @@ from veco_fairseq.checkpoints.tokenizer import (
     write_xlmr_tokenizer,
     xlmr_tokenizer,
 )
-from veco_fairseq.data.sentencepiece import ordinary_pieces, train_sentencepiece
+from veco_fairseq.data.sentencepiece import load_sentencepiece, ordinary_pieces, train_sentencepiece
 from veco_fairseq.data.symbols import SPECIALS
 from veco_fairseq.files import read_lines
 
@@ -232,3 +234,26 @@ def test_real_text(shared_data):
     lines = [line for path in captions.values() for line in islice(read_lines(path), 500)]
     wrong = sum(tokenizer.encode(line).ids != expected(model, symbols, line) for line in lines)
     assert wrong <= len(lines) / 1000
+    encoder = xlmr_tokenizer(model, [*symbols, "<mask>"])
+    wrong = sum(encoder.encode(line).ids != [0, *expected(model, symbols, line)] for line in lines)
+    assert wrong <= len(lines) / 1000
+
+
+@needs_transformers
+def test_an_encoder_cuts_real_text_as_xlmr_does(shared_data, tmp_path, monkeypatch):
+    """Ids, places in the text and words, beside the tokenizer that transformers makes of the SentencePiece model itself."""
+    captions = [shared_data / f"multi30k/test_2016_flickr.{lang}.gz" for lang in ("en", "de", "fr", "cs")]
+    (tmp_path / "m").write_bytes(train_sentencepiece(read_lines(captions[0]), 1000, character_coverage=1.0))
+    symbols = [*SPECIALS, *ordinary_pieces(load_sentencepiece(tmp_path / "m")), "<mask>"]
+    ours, theirs = (tmp_path / name for name in ("ours", "theirs"))
+    for folder in (ours, theirs):
+        folder.mkdir()
+        assert write_xlmr_tokenizer(folder, tmp_path / "m", symbols, 512) == []
+        monkeypatch.setitem(sys.modules, "tokenizers", None)  # for the second
+    monkeypatch.undo()
+    assert [(folder / FAST).exists() for folder in (ours, theirs)] == [True, False]
+    load = import_transformers().AutoTokenizer.from_pretrained
+    one, other = load(ours), load(theirs)
+    for line in [line for path in captions for line in islice(read_lines(path), 200)]:
+        found, expected_ = (each(line, line[:20], return_offsets_mapping=True) for each in (one, other))
+        assert dict(found) == dict(expected_) and found.word_ids() == expected_.word_ids(), line
