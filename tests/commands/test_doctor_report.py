@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from veco_fairseq.commands import doctor
+from veco_fairseq.modules import rates
 
 X86 = "processor\t: 0\nmodel name\t: A: Xeon\nflags\t\t: fpu avx512_bf16 amx_bf16\n"
 # Those on whose versions results and speed depend, and the optional ones that other commands use.
@@ -36,10 +37,12 @@ def test_the_processor(monkeypatch, tmp_path, cpuinfo, expected):
 
 @pytest.mark.parametrize("flags, preload, bf16, memory", [
     (["amx_bf16", "bf16"], "/lib/libtcmalloc.so.4", "amx_bf16, bf16: --autocast bf16 pays", "tcmalloc"),
-    ([], "/lib/other.so", "no instructions: --autocast bf16 is slower", "the C library's (tcmalloc is faster)"),
+    ([], "/lib/other.so", "no instructions: --autocast bf16 is slower; the processor emulates it",
+     "the C library's (tcmalloc is faster)"),
 ])  # fmt: skip
 def test_the_lines_of_the_report(monkeypatch, flags, preload, bf16, memory):
     monkeypatch.setattr(doctor, "processor", lambda: ("a chip", flags))
+    monkeypatch.setattr(rates, "bf16_on_cpu", lambda: (bool(flags), "measured"))
     monkeypatch.setattr(doctor, "version", {"torch": "2.6"}.get)
     monkeypatch.setattr(doctor.os, "sched_getaffinity", lambda process: {3, 5, 7}, raising=False)
     monkeypatch.setenv("LD_PRELOAD", preload)
@@ -50,7 +53,18 @@ def test_the_lines_of_the_report(monkeypatch, flags, preload, bf16, memory):
         assert (found["torch"], found["numpy"], found["GPU"]) == ("2.6", "not installed", gpu)
         assert set(PACKAGES.split()) <= found.keys()
         assert found["processor"] == "a chip, 3 cores for this process"
-        assert (found["bf16 on it"], found["memory from"]) == (bf16, memory)
+        measured = f"{bf16.split(';')[0]}; measured"
+        assert (found["bf16 on it"], found["memory from"]) == (measured if load else bf16, memory)
+
+
+@pytest.mark.parametrize("flags", [["amx_bf16", "avx512_bf16"], ["avx512_bf16"], []])
+def test_whether_bf16_pays_is_measured_where_the_instructions_do_not_tell(monkeypatch, flags):
+    if len(flags) == 1:
+        asks = "--autocast bf16 pays on some processors: doctor --load measures whether on this one"
+        assert doctor.whether_bf16_pays(flags, load=False) == asks
+    for pays, words in ((True, "pays"), (False, "is slower")):
+        monkeypatch.setattr(rates, "bf16_on_cpu", lambda: (pays, "7 and 9"))
+        assert doctor.whether_bf16_pays(flags, load=True) == f"--autocast bf16 {words}; 7 and 9"
 
 
 @pytest.mark.parametrize("said, expected", [

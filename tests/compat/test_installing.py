@@ -97,6 +97,14 @@ def test_a_change_is_made_wherever_the_command_was_imported_and_undone(module):
     assert first.Target().method() == "method" and first.Target().static() == "static"
 
 
+def test_no_change_is_lost_to_a_later_one_of_the_same_name():
+    """A replacement does not call what was there, so that only a change that wraps can come second."""
+    seen = set()
+    for change in compat.PATCHES:
+        assert change.wraps or change.target not in seen, f"{change.target} is replaced after another change of it"
+        seen.add(change.target)
+
+
 def test_the_command_that_runs_is_found_under_its_two_names(module, monkeypatch):
     assert list(compat.running("fairseq_cli.of_a_test")) == module
     assert list(compat.running("fairseq_cli.other")) == []

@@ -113,3 +113,25 @@ def test_translation_with_amp_follows_the_device(monkeypatch, there, cpu, device
     cfg = SimpleNamespace(common=SimpleNamespace(cpu=cpu, amp=True))
     assert precision.translating(lambda cfg, *more: more)(cfg, 1, 2) == (1, 2)
     assert asked == [((device, torch.bfloat16), {"enabled": True})]
+
+
+@pytest.mark.parametrize("amp, autocast, cuda, first, pays, told", [
+    (False, "bf16", False, True, False, "--autocast bf16 makes training slower on this processor: 1 and 2; leave it out"),
+    (True, None, False, True, False, "--amp makes training slower on this processor: 1 and 2; leave it out"),
+    (False, "bf16", False, True, True, None), (False, "bf16", True, True, False, None), (True, "none", False, False, False, None),
+    (False, "none", False, True, False, None), (False, None, False, True, False, None),
+])  # fmt: skip
+def test_bf16_that_is_slower_is_told(monkeypatch, caplog, amp, autocast, cuda, first, pays, told):
+    """Once, by the first worker of a training on a CPU that asks for it."""
+    monkeypatch.setattr(precision, "bf16_on_cpu", lambda: (pays, "1 and 2"))
+    made = []
+
+    def init(trainer, cfg, *args, **kwargs):
+        made.append((cfg, args, kwargs))
+        trainer.cuda, trainer.is_data_parallel_master = cuda, first
+
+    model = SimpleNamespace(**({"autocast": autocast} if autocast else {}))
+    cfg = SimpleNamespace(common=SimpleNamespace(amp=amp), model=model)
+    precision.telling_of_slow_bf16(init)(SimpleNamespace(), cfg, "task", criterion=3)
+    assert made == [(cfg, ("task",), {"criterion": 3})]
+    assert [(record.levelname, record.message) for record in caplog.records] == ([("WARNING", told)] if told else [])

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from veco_fairseq.benchmarks.kernels import matmul_rate
 from veco_fairseq.benchmarks.turns import command_of, in_turn
 from veco_fairseq.checkpoints.huggingface import import_transformers
+from veco_fairseq.modules.rates import matmul_rate
 
 
 def in_bf16(args: Namespace, *, of_fairseq: bool) -> bool:

@@ -15,26 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from veco_fairseq.benchmarks.turns import command_of, in_turn
 from veco_fairseq.models.base import architecture
 from veco_fairseq.modules.masked_loss import masked_loss
-
-
-def matmul_rate(rows: int, inner: int, columns: int, *, dtype: torch.dtype, device: str, seconds: float = 1.0) -> float:
-    """The best rate of this machine at a product of this shape, in operations a second."""
-    a = torch.randn(rows, inner, dtype=dtype, device=device)
-    b = torch.randn(inner, columns, dtype=dtype, device=device)
-    best, started = float("inf"), time.perf_counter()
-    while time.perf_counter() - started < seconds:
-        begun = time.perf_counter()
-        for _ in range(5):
-            a @ b
-        wait(device)
-        best = min(best, (time.perf_counter() - begun) / 5)
-    return 2 * rows * inner * columns / best
-
-
-def wait(device: str) -> None:
-    """Until the device has done what it was given."""
-    if device == "cuda":
-        torch.cuda.synchronize()
+from veco_fairseq.modules.rates import wait
 
 
 def attention_seconds(length: int, args: Namespace) -> dict[str, float]:

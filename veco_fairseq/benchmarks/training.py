@@ -24,7 +24,7 @@ from omegaconf import OmegaConf
 from veco_fairseq import compat
 from veco_fairseq.benchmarks import peers
 from veco_fairseq.benchmarks.comparison import compared, in_bf16
-from veco_fairseq.benchmarks.kernels import peak_bytes, wait
+from veco_fairseq.benchmarks.kernels import peak_bytes
 from veco_fairseq.cost.flops import counter
 from veco_fairseq.criterions.base import PretrainingCriterion
 from veco_fairseq.criterions.knn import KnnCamlmCriterion, KnnCamlmCriterionConfig
@@ -35,6 +35,7 @@ from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.sources import Stream
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.models.base import architecture
+from veco_fairseq.modules.rates import wait
 
 OURS, PEER, TRANSFORMERS = "camlm", "fairseq masked_lm", "transformers XLMRobertaForMaskedLM"
 CRITERIONS = {

@@ -59,10 +59,23 @@ def report(load: bool) -> Iterator[tuple[str, str]]:
     name, flags = processor()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     yield "processor", f"{name}, {cores} cores for this process"
-    yield "bf16 on it", f"{', '.join(flags)}: --autocast bf16 pays" if flags else "no instructions: --autocast bf16 is slower"
+    yield "bf16 on it", f"{', '.join(flags) or 'no instructions'}: {whether_bf16_pays(flags, load)}"
     memory = "tcmalloc" if "tcmalloc" in os.environ.get("LD_PRELOAD", "") else "the C library's (tcmalloc is faster)"
     yield "memory from", memory
     yield from gpus_of_pytorch() if load else gpus_of_driver()
+
+
+def whether_bf16_pays(flags: list[str], load: bool) -> str:
+    """Return what is known of bf16 on a processor with these flags; with ``load`` PyTorch measures it."""
+    pays, told = "amx_bf16" in flags, "" if flags else "; the processor emulates it"
+    if load:
+        from veco_fairseq.modules.rates import bf16_on_cpu
+
+        pays, rates = bf16_on_cpu()
+        told = f"; {rates}"
+    elif flags and not pays:
+        return "--autocast bf16 pays on some processors: doctor --load measures whether on this one"
+    return ("--autocast bf16 pays" if pays else "--autocast bf16 is slower") + told
 
 
 def gpus_of_driver() -> Iterator[tuple[str, str]]:

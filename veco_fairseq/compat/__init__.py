@@ -121,6 +121,8 @@ PATCHES = (
     # Workers
     Patch(f"{TRAINER}.__init__", ".compat.workers:trainer_init",
           "its default for several workers allows neither two backward passes an update nor parameters without a gradient"),
+    Patch(f"{TRAINER}.__init__", ".compat.precision:telling_of_slow_bf16", "bf16 that is slower than fp32 looks like any other",
+          wraps=True),
     Patch("fairseq.distributed.utils:distributed_main", ".compat.workers:distributed_main",
           "a worker can abort at its very end: 'terminate called without an active exception'"),
     Patch(f"{TRAINER}.train_step", ".compat.workers:trainer_train_step",

@@ -1,17 +1,22 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Mixed precision: ``--amp`` also works on a CPU, and on a GPU it unscales the gradients once.
+"""Mixed precision: ``--amp`` also works on a CPU, and on a GPU it unscales the gradients once; bf16 that is slow is told.
 
 fairseq's ``--amp`` only opens CUDA's autocast, which does nothing on a CPU. On a GPU it unscales the gradients before it
 clips them, but steps with another object, for which torch unscales them again.
 """
 
+import logging
 from collections.abc import Callable
 from functools import wraps
 
 import torch
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
 from fairseq.tasks import FairseqTask
+
+from veco_fairseq.modules.rates import bf16_on_cpu
+
+logger = logging.getLogger(__name__)
 
 _fairseq_train_step = FairseqTask.train_step
 _fairseq_amp_clip_grad_norm = AMPOptimizer.clip_grad_norm
@@ -46,6 +51,21 @@ def amp_clip_grad_norm(optimizer: AMPOptimizer, *args, **kwargs):
     if not torch.isfinite(norm).all():
         raise FloatingPointError("gradients are Nan/Inf")
     return norm
+
+
+def telling_of_slow_bf16(init: Callable) -> Callable:
+    """Make a trainer's ``__init__`` that warns of bf16 on a CPU that is faster in fp32, once for all workers."""
+
+    @wraps(init)
+    def init_and_tell(trainer, cfg, *args, **kwargs):
+        init(trainer, cfg, *args, **kwargs)
+        asked = "--amp" if cfg.common.amp else "--autocast bf16" if getattr(cfg.model, "autocast", "none") == "bf16" else None
+        if asked and not trainer.cuda and trainer.is_data_parallel_master:
+            pays, rates = bf16_on_cpu()
+            if not pays:
+                logger.warning(f"{asked} makes training slower on this processor: {rates}; leave it out")
+
+    return init_and_tell
 
 
 def translating(main: Callable) -> Callable:

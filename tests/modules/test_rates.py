@@ -1,0 +1,49 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The rate of matrix products, and which precision is faster."""
+
+from itertools import count
+
+import pytest
+import torch
+
+from veco_fairseq.modules import rates
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_rate_counts_a_multiplication_and_an_addition(monkeypatch, dtype):
+    """With a clock that goes on by 1 s whenever it is read, five products take one second."""
+    clock, shapes = count(), []
+    monkeypatch.setattr(rates.time, "perf_counter", lambda: next(clock))
+    randn = torch.randn
+    monkeypatch.setattr(torch, "randn", lambda *shape, **options: shapes.append((shape, options)) or randn(*shape, **options))
+    assert rates.matmul_rate(3, 5, 7, dtype=dtype, device="cpu", seconds=10) == pytest.approx(5 * 2 * 3 * 5 * 7)
+    assert shapes == [(shape, {"dtype": dtype, "device": "cpu"}) for shape in ((3, 5), (5, 7))]
+    assert next(clock) >= 10
+
+
+@pytest.mark.parametrize("fp32, bf16, pays, told", [
+    ([1e9, 209e9, 3e9, 2e9], [110e9, 5e9, 6e9, 7e9], False, "have 110 GFLOP/s in bf16 and 209 in fp32"),
+    ([1e9, 2e9, 3e9, 99e9], [5e9, 6e9, 7e9, 1234e9], True, "have 1,234 GFLOP/s in bf16 and 99 in fp32"),
+])  # fmt: skip
+def test_which_precision_is_faster(monkeypatch, fp32, bf16, pays, told):
+    """By the best of four turns each, on one thread; random numbers and threads are as before."""
+    turns, before = {torch.float32: iter(fp32), torch.bfloat16: iter(bf16)}, torch.get_num_threads()
+    seen = []
+
+    def rate(rows, inner, columns, *, dtype, device, seconds):
+        seen.append((dtype, device, torch.get_num_threads()))
+        torch.randn(rows)
+        return next(turns[dtype])
+
+    monkeypatch.setattr(rates, "matmul_rate", rate)
+    torch.set_num_threads(2)
+    torch.manual_seed(5)
+    expected = torch.Generator().manual_seed(5)
+    try:
+        assert rates.bf16_on_cpu() == (pays, f"on one core, matrix products {told}")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen == 4 * [(torch.float32, "cpu", 1), (torch.bfloat16, "cpu", 1)]
+    assert torch.equal(torch.rand(3), torch.rand(3, generator=expected))
