@@ -16,8 +16,6 @@ ARMS = {
     "xlm": "XLM",
     "mbart": "mBART",
     "veco": "VECO",
-    "veco-lean": "VECO, small batches and S on bitext alone",
-    "xlm-lean": "XLM, small batches",
     "no-stop": "VECO, gradient into the memory",
     "xlm-updates": "XLM, as many updates as VECO",
     "veco-mono": "VECO, monolingual text alone",

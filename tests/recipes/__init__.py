@@ -163,8 +163,6 @@ class Place:
         for model in (
             "camlm.veco",
             "camlm.no-stop",
-            "camlm.veco-lean",
-            "mlm.xlm-lean",
             "camlm.veco-mono",
             "mlm.xlm",
             "mlm.xlm-updates",

@@ -154,7 +154,7 @@ def test_what_has_no_results_is_left_out(runs, tmp_path):
 def test_the_page_tells_of_all_arms_that_are_compared():
     """... and of XLM-E's understanding; what changes an ingredient has a table of its own."""
     arms = {"random": "random", "nmt": "NMT first", "nmt-more": "NMT first, 1.4 times the operations", "xlm": "XLM", "mbart": "mBART",
-            "veco": "VECO", "veco-lean": "VECO, small batches and S on bitext alone", "xlm-lean": "XLM, small batches", "no-stop": "VECO, gradient into the memory", "xlm-updates": "XLM, as many updates as VECO",
+            "veco": "VECO", "no-stop": "VECO, gradient into the memory", "xlm-updates": "XLM, as many updates as VECO",
             "veco-mono": "VECO, monolingual text alone", "xlm-mono": "XLM, monolingual text alone"}  # fmt: skip
     runs = [translated(arm, "en-de.500", 1, 1, 5.0) for arm in (*arms, "no-tlm", "mask-0.5")]
     runs += [judged("retrieval", "flores", arm, "out", 1, 5.0) for arm in (*arms, "xlme", "no-tlm")]
