@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from veco_fairseq.benchmarks import finetuning, generation, kernels, systems, training, understanding
+from veco_fairseq.benchmarks import finetuning, generation, systems, training, understanding
 from veco_fairseq.errors import UserError
+from veco_fairseq.modules import rates
 
 PAD = 1
 
@@ -212,6 +213,6 @@ def test_a_direction_is_refused_before_anything_is_measured(monkeypatch, checkpo
 def test_the_rate_of_products_is_the_best_of_those_timed(monkeypatch):
     """Rounds of five products that take 4 and 2 seconds: (2 x 3 x 5 x 7 operations) in 0.4."""
     clock = iter([0.0, 0.0, 10.0, 14.0, 14.0, 20.0, 22.0, 60.0])
-    monkeypatch.setattr(kernels, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    rate = kernels.matmul_rate(3, 5, 7, dtype=torch.float32, device="cpu", seconds=50.0)
+    monkeypatch.setattr(rates, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    rate = rates.matmul_rate(3, 5, 7, dtype=torch.float32, device="cpu", seconds=50.0)
     assert rate == pytest.approx(2 * 3 * 5 * 7 / 0.4) and next(clock, None) is None
