@@ -172,7 +172,8 @@ def page(runs: list[dict], *, source: str, measured: str, picture: str | None) -
         "# When does pre-training pay?\n",
         wrapped(
             f"`{command}` makes this page. Please do not edit it. [The recipe](../../data-bin-recipes/evidence/README.md) says what "
-            f"the arms are, and its file `settings`, but for the updates of `nmt`, `mbart` and `xlme`, was fixed before a test set was read. Measured on {measured}."
+            f"the arms are, and its file `settings`, but for the updates of `nmt`, `mbart` and `xlme`, was fixed before a test set was "
+            f"read. Measured on {measured}."
         ),
     ]
     if picture:

@@ -67,15 +67,16 @@ def report(load: bool) -> Iterator[tuple[str, str]]:
 
 def whether_bf16_pays(flags: list[str], load: bool) -> str:
     """Return what is known of bf16 on a processor with these flags; with ``load`` PyTorch measures it."""
-    pays, told = "amx_bf16" in flags, "" if flags else "; the processor emulates it"
     if load:
         from veco_fairseq.modules.rates import bf16_on_cpu
 
         pays, rates = bf16_on_cpu()
-        told = f"; {rates}"
-    elif flags and not pays:
+        return f"--autocast bf16 {'pays' if pays else 'is slower'}; {rates}"
+    if "amx_bf16" in flags:
+        return "--autocast bf16 pays"
+    if flags:
         return "--autocast bf16 pays on some processors: doctor --load measures whether on this one"
-    return ("--autocast bf16 pays" if pays else "--autocast bf16 is slower") + told
+    return "--autocast bf16 is slower; the processor emulates it"
 
 
 def gpus_of_driver() -> Iterator[tuple[str, str]]:

@@ -31,8 +31,8 @@ def wait(device: str) -> None:
 def bf16_on_cpu() -> tuple[bool, str]:
     """Return whether bf16 makes the matrix products of this processor faster, and the two rates as text; takes 0.2 s.
 
-    Instructions alone do not tell: with avx512_bf16 but without AMX, AMD's processors are up to four times as fast as in
-    fp32, and Intel's half as fast. One thread is measured, because others wait for each other where a core is busy.
+    Instructions alone do not tell: with avx512_bf16 but without AMX, AMD's processors are two to four times as fast as
+    in fp32, and Intel's half as fast. One thread is measured, because others wait for each other where a core is busy.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
