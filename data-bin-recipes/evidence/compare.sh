@@ -147,6 +147,12 @@ for seed in "${SEEDS[@]}"; do
 done
 
 texts captions
+for data in "${LARGE_DATA[@]}"; do
+    for arm in "${LARGE_ARMS[@]}"; do
+        scored "$arm" "$data" 1 1
+    done
+done
+
 for seed in "${SEEDS[@]}"; do
     for arm in "${DEPTHS[@]}"; do
         scored "$arm" "$DEPTH_DATA" 1 "$seed"

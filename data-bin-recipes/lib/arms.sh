@@ -33,7 +33,7 @@ comparisons() {
     trying || return 0
     SIZES=("${SIZES[0]%.*}.1000") GRID_DATA=("${SIZES[0]%.*}.1000") EVERY=([1000]=5) REPEATED=() RATES=(2e-3) SEEDS=(1)
     MOST_UPDATES=10 PIECES=$((3 * TRY_PIECES)) WARMUP=5 VALID=$TRY_REST NLU_RATES=5e-4
-    MAIN_ARMS=(veco) JUDGED=("pud veco in" "tatoeba veco out") JUDGED_ONCE=() COSTS=(veco) ATTENTION=(veco) ABLATIONS=() DEPTHS=()
+    MAIN_ARMS=(veco) JUDGED=("pud veco in" "tatoeba veco out") JUDGED_ONCE=() COSTS=(veco) ATTENTION=(veco) ABLATIONS=() DEPTHS=() LARGE_ARMS=()
     [[ ${OPTIONS[set]} == bible ]] || MAIN_ARMS=(random mbart veco)
     VARIATION[veco-begun]="--max-update 5"
     for arm in "${!UPDATES[@]}"; do
@@ -60,7 +60,7 @@ origin() {
 # pretrained_folder ARM SEED: print the name of its checkpoints' folder, which begins with the objective.
 pretrained_folder() {
     case $1 in
-    nmt* | mbart | xlme) printf '%s.s%s' "$1" "$2" ;;
+    nmt* | mbart* | xlme) printf '%s.s%s' "$1" "$2" ;;
     xlm*) printf 'mlm.%s.s%s' "$1" "$2" ;;
     *) printf 'camlm.%s.s%s' "$1" "$2" ;;
     esac
@@ -80,24 +80,24 @@ stock_options() {
 
 # pretrain_model ARM SEED OPTION...: pre-train it. All have three layers of 192; nmt and mbart have three more in a decoder.
 pretrain_model() {
-    local arm=$1 seed=$2 updates=${UPDATES[$1]} name folder objective=() data=() languages
+    local arm=$1 seed=$2 updates=${UPDATES[$1]} name folder objective=() variation data=() languages
     name=$(pretrained_folder "$1" "$2") folder=$OUT/checkpoints/$name
     shift 2
     languages=$(IFS=, && printf '%s' "${LANGS[*]}")
+    read -ra variation <<<"${VARIATION[$arm]:-}"
     case $arm in
     nmt*)
         data=("$OUT/mt" --task veco_multilingual_translation --alpha 0.5 --batch-size 64 --required-batch-size-multiple 1)
         objective=(--criterion label_smoothed_cross_entropy --label-smoothing 0.1) ;;
-    mbart) # Liu et al. (2020), section 2.2
+    mbart*) # Liu et al. (2020), section 2.2
         data=("$OUT/denoising/mono" --task multilingual_denoising --langs "$languages" --add-lang-token
             --multilang-sampling-alpha 0.7 --tokens-per-sample 128 --sample-break-mode complete --max-tokens 2560)
         objective=(--criterion cross_entropy --mask 0.35 --mask-length span-poisson --poisson-lambda 3.5 --replace-length 1
             --permute-sentences 1 --rotate 0) ;;
     *)
         [[ $arm != *-mono ]] || ROOT=$OUT/pretrain.mono
-        read -ra objective <<<"${VARIATION[$arm]:-}"
         pretrain "$OUT" "$name" "$updates" "$seed" --mono-batch-size 8 --mono-max-length 128 --bitext-batch-size 32 \
-            --bitext-max-length 64 --max-tokens 16384 --bitext-mask-prob 0.5 --bitext-mask-spread 0.5 "${objective[@]}" \
+            --bitext-max-length 64 --max-tokens 16384 --bitext-mask-prob 0.5 --bitext-mask-spread 0.5 "${variation[@]}" \
             --lr "${RATE_OF[$arm]:-$RATE}" --warmup-updates "$WARMUP" --dropout 0 --attention-dropout 0 "$@"
         return ;;
     esac
@@ -106,7 +106,7 @@ pretrain_model() {
     training "pre-training, $name" "$folder" fairseq-train "${data[@]}" --distributed-world-size 1 --user-dir "$USER_DIR" \
         "${objective[@]}" "${MODEL[@]}" "${OPTIMIZER[@]}" --lr-scheduler polynomial_decay --lr "$RATE" \
         --warmup-updates "$WARMUP" --total-num-update "$updates" --max-update "$updates" --seed "$seed" "${LOG[@]}" "${OFTEN[@]}" \
-        --dropout 0 --attention-dropout 0 --save-dir "$folder" "${STOCK[@]}"
+        --dropout 0 --attention-dropout 0 --save-dir "$folder" "${variation[@]}" "${STOCK[@]}"
 }
 
 # TASK: the options of fine-tuning's and generation's task. All arms have the token of the target language.
@@ -129,7 +129,7 @@ start() {
     converted=$OUT/converted/$arm.p$pretraining
     case $arm in
     nmt*) converted=$model ;;
-    mbart)
+    mbart*)
         converted+=.pt
         step "conversion, $arm" "$converted" python "$REPOSITORY/data-bin-recipes/evidence/mbart.py" "$model" \
             "$OUT/vocabulary/dict.txt" --langs "$(IFS=, && printf '%s' "${LANGS[*]}")" --output "$converted" ;;
