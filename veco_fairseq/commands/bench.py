@@ -4,6 +4,7 @@
 
 import argparse
 import json
+import os
 from pathlib import Path
 
 from veco_fairseq.arguments import COUNT, INPUT, OUTPUT, SIZE, WORKERS, Parser
@@ -142,6 +143,8 @@ def main(args: argparse.Namespace) -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     args.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if args.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # where there is a GPU, fairseq takes the norm of a CPU's gradients there
     of_understanding = getattr(args, "arch", "").startswith(understanding.PREFIX)
     finetune = understanding.finetune if of_understanding else finetuning.finetune
     measure = {"pretrain": training.pretrain, "finetune": finetune, "knn": softmax.knn, "generate": generation.generate, "data": loading.data,

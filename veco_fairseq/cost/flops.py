@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from fairseq import checkpoint_utils, tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import FlopCounterMode, bmm_flop, mm_flop, sdpa_backward_flop_count, sdpa_flop_count
 
 from veco_fairseq import plugin  # noqa: F401  safe reading of the checkpoint
 from veco_fairseq.cost.shapes import ShapesAlone
@@ -20,10 +20,17 @@ from veco_fairseq.errors import UserError
 
 
 def counter() -> FlopCounterMode:
-    """Return PyTorch's counter of operations, extended by the fused attention of CPUs."""
-    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    """Return PyTorch's counter of operations, extended by what it lacks.
+
+    These are the fused attention of CPUs, and products that are added to a matrix of another type: with their argument
+    ``out_dtype``, which Liger's loss gives them on a GPU, PyTorch's own formula ends in an error.
+    """
+    aten = torch.ops.aten
+    attention = aten._scaled_dot_product_flash_attention_for_cpu
+    backward = aten._scaled_dot_product_flash_attention_for_cpu_backward
     formulas = {
+        aten.addmm: lambda _, a, b, *__, **___: mm_flop(a, b),
+        aten.baddbmm: lambda _, a, b, *__, **___: bmm_flop(a, b),
         attention: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v),
         backward: lambda gradient, q, k, v, *_, **__: sdpa_backward_flop_count(gradient, q, k, v),
     }
