@@ -3,6 +3,7 @@
 """What bench.py does with the figures of each measurement."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ MEASURES = {"pretrain": (training, "pretrain"), "knn": (softmax, "knn"), "genera
 @pytest.fixture
 def measure(monkeypatch):
     """Runs the command with measurements that only tell which one was asked for, and where."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     for words, (module, name) in MEASURES.items():
         monkeypatch.setattr(module, name, lambda args, words=words: {"measured": words, "on": args.device})
 
@@ -41,6 +43,7 @@ def test_a_gpu_is_taken_where_there_is_one(measure, monkeypatch, capsys, there, 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
     measure(f"head {words} --job one")
     assert json.loads(capsys.readouterr().out)["on"] == device
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ("0" if device == "cuda" else "")  # fairseq's norm goes to a GPU that it sees
 
 
 def test_the_file_has_the_options_and_the_figures(measure, tmp_path, capsys):

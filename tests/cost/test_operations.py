@@ -36,6 +36,18 @@ def test_attention_is_counted_on_a_cpu_too():
     assert counted(lambda: attention(q, q, q).sum().backward()) == 7 * product
 
 
+@pytest.mark.parametrize("name, shapes, operations", [
+    ("addmm", [(3, 7), (3, 5), (5, 7)], 2 * 3 * 5 * 7), ("mm", [(3, 5), (5, 7)], 2 * 3 * 5 * 7),
+    ("baddbmm", [(4, 3, 7), (4, 3, 5), (4, 5, 7)], 4 * 2 * 3 * 5 * 7), ("bmm", [(4, 3, 5), (4, 5, 7)], 4 * 2 * 3 * 5 * 7),
+])  # fmt: skip
+@pytest.mark.parametrize("options", [(), (torch.float32,)])
+def test_products_into_another_type_are_counted(name, shapes, operations, options):
+    """With ``out_dtype``, which only a GPU's products have: Liger's loss adds up the table's gradient in fp32."""
+    factors = [torch.empty(shape, dtype=torch.bfloat16) for shape in shapes]
+    count = counter().flop_registry[getattr(torch.ops.aten, name)]
+    assert count(*factors, *options, out_val=torch.empty(())) == operations
+
+
 def test_an_update_of_three_batches_costs_three(make_root, train, tmp_path):  # noqa: F811
     """--update-freq; and so does the error of the mean."""
     options = ["--objective", "mlm", "--no-tlm", "--max-update", "2", "--num-workers", "0", "--mono-max-length", "16"]

@@ -157,12 +157,22 @@ def test_the_page_tells_of_all_arms_that_are_compared():
             "veco": "VECO", "no-stop": "VECO, gradient into the memory", "xlm-updates": "XLM, as many updates as VECO",
             "veco-mono": "VECO, monolingual text alone", "xlm-mono": "XLM, monolingual text alone"}  # fmt: skip
     runs = [translated(arm, "en-de.500", 1, 1, 5.0) for arm in (*arms, "no-tlm", "mask-0.5")]
+    runs += [
+        translated("nmt-8", "en-de.500", 1, 1, 7.0),
+        translated("veco-8", "en-de.500", 1, 2, 7.5),
+        translated("veco-8", "en-fr.80", 1, 1, 9),
+    ]
     runs += [judged("retrieval", "flores", arm, "out", 1, 5.0) for arm in (*arms, "xlme", "no-tlm")]
     parts = page.page(runs, source="r", measured="m", picture=None).split("\n## ")
     rows = {
         part.split("\n", 1)[0]: [line.split(" | ")[0][2:] for line in part.split("\n") if line[:2] == "| "][1:] for part in parts
     }
     assert [name for name in rows["All directions"] if name != "---"] == list(arms.values())
+    large = next(part for part in parts if part.startswith("With five times the operations"))
+    assert large.split("\n\n")[2].splitlines() == [
+        "|  | random | NMT first, large batches | VECO, large batches |", "| --- | --- | --- | --- |",
+        "| en-de, 500 pairs | 5.0 (1) | 7.0 (1) | 7.5 (1) |", "| en-fr, 80 pairs |  |  | 9.0 (1) |",
+    ]  # fmt: skip
     assert [name for name in rows["Understanding and retrieval"] if name != "---"] == [*arms.values(), "XLM-E"]
     assert set(rows["The cost"]) == {"---", *arms.values()} - {"NMT"}
     assert "over XLM, equal updates |" in parts[1] and "over NMT first, 1.4 times the operations |" in parts[1]

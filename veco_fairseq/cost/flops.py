@@ -22,14 +22,15 @@ from veco_fairseq.errors import UserError
 def counter() -> FlopCounterMode:
     """Return PyTorch's counter of operations, extended by what it lacks.
 
-    These are the fused attention of CPUs, and products that are added to a matrix of another type: with their argument
-    ``out_dtype``, which Liger's loss gives them on a GPU, PyTorch's own formula ends in an error.
+    These are the fused attention of CPUs, and products with an ``out_dtype``, which PyTorch's own formulas do not take.
+    Liger's loss has such products on a GPU.
     """
     aten = torch.ops.aten
     attention = aten._scaled_dot_product_flash_attention_for_cpu
     backward = aten._scaled_dot_product_flash_attention_for_cpu_backward
     formulas = {
         aten.addmm: lambda _, a, b, *__, **___: mm_flop(a, b),
+        aten.bmm: lambda a, b, *_, **__: bmm_flop(a, b),
         aten.baddbmm: lambda _, a, b, *__, **___: bmm_flop(a, b),
         attention: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v),
         backward: lambda gradient, q, k, v, *_, **__: sdpa_backward_flop_count(gradient, q, k, v),
