@@ -207,6 +207,8 @@ def test_arms_without_an_ingredient_differ_from_veco_in_that_alone():
         "mask-0.25": {"--bitext-mask-prob": "0.25", "--bitext-mask-spread": "0"}, "mask-0.5": {"--bitext-mask-spread": "0"},
     }.items():  # fmt: skip
         assert options(arm) == {**veco, **changed}, arm
+    large = {"--mono-batch-size": "64", "--bitext-batch-size": "256", "--max-tokens": "131072"}  # not 8, 32 and 16,384
+    assert options("veco-8") == {**veco, **large, "--total-num-update": "1900", "--max-update": "1900"}
     conversion, training = [
         line for line in EXPECTED["evidence/finetune --out OUT --arm no-tlm --data en-de.2000 --pretraining 3 -- --cpu"]
         if "results.py" not in line
