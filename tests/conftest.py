@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Generated data and small models, shared by the tests."""
 
+import gc
 import logging
 import os
 import runpy
@@ -58,6 +59,10 @@ LONGEST = ("docs", "end_to_end", "translation_recipes", "training", "interruptio
 def pytest_collection_modifyitems(items) -> None:
     order = {f"test_{name}": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # a collection in a fork (run_here) would copy all pages of what is imported
 
 
 def make_dictionary(types: int = 40, mask: bool = True) -> Dictionary:

@@ -18,8 +18,8 @@ run_of
 folder=$OUT/finetuned/$RUN result=$OUT/scores/$RUN
 require "$folder/checkpoint_best.pt" "run finetune.sh first"
 step "translation, $RUN" "$result.out" logged "$result.log" to_file "{}" \
-    fairseq-generate "$OUT/$TEXTS.${OPTIONS[data]}" --user-dir "$USER_DIR" --path "$folder/checkpoint_best.pt" "${TASK[@]}" --gen-subset test --beam 5 --max-len-a 1.5 --max-len-b 20 \
-    --batch-size 128 --remove-bpe sentencepiece "${EXTRA[@]}"
+    fairseq-generate "$OUT/$TEXTS.${OPTIONS[data]}" --user-dir "$USER_DIR" --path "$folder/checkpoint_best.pt" "${TASK[@]}" \
+    --gen-subset test --beam 5 --max-len-a 1.5 --max-len-b 20 --batch-size 128 --remove-bpe sentencepiece "${EXTRA[@]}"
 python "$REPOSITORY/scripts/score.py" --generate-output "$result.out" --reference "$OUT/raw/${TEST//@/$SRC-$TGT}.$TGT" \
     --lang "$TGT" --json "$result.json"
 [[ -z ${OPTIONS[results]} ]] ||

@@ -10,6 +10,7 @@ with a NUL character behind it), ``environment`` (as ``env -0`` prints it) and `
 and ``err`` there, and its exit code to the pipe ``answer``. It ends with its standard input.
 """
 
+import gc
 import logging
 import os
 import runpy
@@ -84,6 +85,7 @@ def answer(request: Path) -> int:
 if __name__ == "__main__":
     assert fairseq_cli.train and "veco_fairseq" not in sys.modules
     torch.set_num_threads(1)  # a fork of a process with threads would wait for them
+    gc.freeze()  # a collection in a fork would copy all pages of what is imported
     asked = os.open(sys.argv[1], os.O_RDWR)
     while sys.stdin not in select.select([sys.stdin, asked], [], [])[0]:
         for line in os.read(asked, 65536).decode().splitlines():
