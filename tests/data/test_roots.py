@@ -35,6 +35,9 @@ def test_what_is_asked_for_comes_in_its_order_and_a_pair_in_either(tmp_path):
     found = {"aa-bb": 1, "aa-cc": 2, "bb-cc": 3}
     assert choose(found, None, "--x", tmp_path) == choose(found, "", "--x", tmp_path) == found
     assert list(choose(found, "bb-cc, bb-aa", "--x", tmp_path).items()) == [("bb-cc", 3), ("aa-bb", 1)]
+    found = {"de-zh-Hans": 1, "pt-BR-zh-Hans": 2}
+    assert list(choose(found, "zh-Hans-pt-BR,zh-Hans-de", "--x", tmp_path).items()) == [("pt-BR-zh-Hans", 2), ("de-zh-Hans", 1)]
+    found = {"aa-bb": 1}
     with pytest.raises(UserError, match="--x bb-aa: named twice"):
         choose(found, "aa-bb,bb-aa", "--x", tmp_path)
     with pytest.raises(UserError, match=rf"--x dd: not in {tmp_path} \(there is: none\)"):

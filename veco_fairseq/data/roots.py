@@ -65,7 +65,7 @@ def find_pairs(root: Path, split: str) -> dict[str, tuple[Path, Path]]:
 def choose(found: dict[str, Any], wanted: str | None, option: str, root: Path) -> dict[str, Any]:
     """Return what has the names in the comma-separated ``wanted``, or all that was found.
 
-    A pair may be named in either order.
+    A pair may be named in either order, also one of languages with hyphens: pt-BR-en is en-pt-BR.
 
     Raises:
         UserError: a name was not found, or is given twice.
@@ -74,8 +74,8 @@ def choose(found: dict[str, Any], wanted: str | None, option: str, root: Path) -
         return found
     chosen = {}
     for name in (name.strip() for name in wanted.split(",")):
-        reverse = "-".join(reversed(name.split("-")))
-        match = next((n for n in (name, reverse) if n in found), None)
+        parts = name.split("-")
+        match = next((n for n in ("-".join(parts[cut:] + parts[:cut]) for cut in range(len(parts))) if n in found), None)
         if match is None:
             there = ", ".join(found) if found else "none"
             raise UserError(f"{option} {name}: not in {root} (there is: {there})")
