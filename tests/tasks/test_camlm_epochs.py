@@ -2,7 +2,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What the task of pre-training makes: the length of an epoch, its seeds, its start, and what lies beside checkpoints."""
 
+import gc
 import logging
+import weakref
 from argparse import Namespace
 from types import SimpleNamespace
 
@@ -34,6 +36,21 @@ def test_an_iterator_is_made_again_where_that_is_asked_for(make_task):
     assert iterator(task) is first
     again = iterator(task, disable_iterator_cache=True, epoch=2, num_workers=3, data_buffer_size=7)
     assert again is not first and (again.epoch, again.num_workers, again.buffer_size) == (2, 3, 7)
+
+
+def test_the_data_of_a_root_go_when_its_epoch_ends(make_task, make_root, tmp_path):
+    """With their offsets in memory, and the processes that load them."""
+    root = make_root()
+    (tmp_path / "copy").symlink_to(root)
+    task, kept = make_task(f"{root}:{tmp_path / 'copy'}", updates_per_epoch=1), []
+    for epoch in (1, 2, 3):
+        task.load_dataset("train", epoch=epoch)
+        batches = iterator(task, epoch=epoch, disable_iterator_cache=task.has_sharded_data("train"))
+        assert len(list(batches.next_epoch_itr())) == 1
+        kept.append(weakref.ref(task.dataset("train")))
+        del batches
+    gc.collect()
+    assert [dataset() is None for dataset in kept] == [True, True, False]
 
 
 def test_what_is_told_of_each_language_and_pair(make_task, make_root, caplog):

@@ -196,7 +196,8 @@ class CamlmTask(VecoTask):
             buffer_size=data_buffer_size,
             reuse_dataloader=True,
         )
-        self.dataset_to_epoch_iter[dataset] = iterator
+        if not disable_iterator_cache:  # of several roots, each epoch's would stay, with its loaders' processes
+            self.dataset_to_epoch_iter[dataset] = iterator
         return iterator
 
     def _batches_made_from(self, dataset: PretrainingDataset, max_tokens: int, num_shards: int, epoch: int) -> dict[str, Any]:
