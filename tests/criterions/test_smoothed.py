@@ -9,7 +9,7 @@ import pytest
 import torch
 from conftest import make_dictionary
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
-from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from support.models import PAD, tokens
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -115,6 +115,17 @@ def test_other_criterions_models_and_decoders_are_left_to_fairseq(model, monkeyp
     assert not smoothed.serves(criterion(), torch.nn.Identity())
     monkeypatch.setattr(model.decoder, "__class__", Decoder)
     assert not smoothed.serves(criterion(), model)
+
+
+def test_a_model_that_always_gives_logits_is_left_to_fairseq():
+    """``transformer_align``, whose forward cannot be asked for the last states alone."""
+    args = Namespace(encoder_embed_dim=16, encoder_layers=1, decoder_layers=1, dropout=0.0, alignment_heads=1)
+    ARCH_CONFIG_REGISTRY["transformer_align"](args)
+    dictionary = make_dictionary()
+    task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    model = ARCH_MODEL_REGISTRY["transformer_align"].build_model(args, task)
+    found = [function(criterion(), model, batch())[0] for function in (smoothed.forward, smoothed._fairseq_forward)]
+    assert torch.equal(*found)
 
 
 def test_loss_of_each_token_is_fairseqs(model):

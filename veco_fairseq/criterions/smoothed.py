@@ -2,6 +2,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The loss of ``label_smoothed_cross_entropy`` without the logits of all tokens, for translation models on a CPU."""
 
+from inspect import signature
+
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.models import FairseqModel
@@ -27,6 +29,7 @@ def serves(criterion: LabelSmoothedCrossEntropyCriterion, model: FairseqModel) -
         type(criterion) is LabelSmoothedCrossEntropyCriterion
         and not (criterion.report_accuracy or criterion.ignore_prefix_size)
         and isinstance(model, TransformerModelBase)
+        and "features_only" in signature(type(model).forward).parameters  # not of transformer_align
         and type(model.decoder).output_layer is TransformerDecoderBase.output_layer
         and model.decoder.adaptive_softmax is None
     )
