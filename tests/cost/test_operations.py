@@ -97,6 +97,24 @@ def test_batches_have_the_size_that_the_run_gave_them(tmp_path, monkeypatch):
         assert next(totals, None) is None
 
 
+def test_frozen_updates_cost_less_than_the_others(make_root, monkeypatch):
+    """Two of eight: a quarter of the run; and no run is frozen for longer than it has updates."""
+
+    def counted_of(frozen, updates):
+        words = [make_root(), "--task", "camlm", "--criterion", "camlm", "--arch", "veco_tiny", "--encoder-layers", "1"]
+        words += ["--encoder-embed-dim", "8", "--encoder-attention-heads", "2", "--max-tokens", "200", "--mono-max-length", "16"]
+        words += ["--init-from", "nothing", "--freeze-backbone-updates", frozen] if frozen else []
+        cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), list(map(str, words))))
+        state = {"cfg": cfg, "optimizer_history": [{"num_updates": updates}]}
+        monkeypatch.setattr("fairseq.checkpoint_utils.load_checkpoint_to_cpu", lambda path: state)
+        return count_operations("a.pt", 2)
+
+    found = {frozen: counted_of(frozen, 8) for frozen in (0, 2, 8, 9)}
+    assert found[8] == found[9] and found[8].per_update < 0.6 * found[0].per_update
+    assert found[2].per_update == pytest.approx(0.25 * found[8].per_update + 0.75 * found[0].per_update)
+    assert found[2].updates == 8 and counted_of(2, 0).total == 0
+
+
 def test_what_cannot_be_counted(tmp_path, monkeypatch):
     state = {"cfg": SimpleNamespace(task=SimpleNamespace(data=f"{tmp_path}:nowhere")), "optimizer_history": []}
     monkeypatch.setattr("fairseq.checkpoint_utils.load_checkpoint_to_cpu", lambda path: state)

@@ -60,6 +60,7 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
     """Count the matrix products of a run's first batches, and its updates.
 
     PyTorch's own counter is used: a product of (m, k) and (k, n) is 2mkn operations, and everything else is left out.
+    Updates with a frozen backbone (``--freeze-backbone-updates``) are fewer operations each, and count as such.
     No product is computed, unless the operations depend on the weights (k-NN target sampling).
     Runs on the same data with the same seed, batch sizes and updates an epoch are counted on the same batches. So the
     ratio of their costs is much more exact than the error of each.
@@ -100,12 +101,19 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
     class NoOptimizer:
         backward = staticmethod(lambda loss: loss.backward())
 
+    updates = history[-1]["num_updates"]
+    frozen = min(getattr(task, "frozen_updates", 0), updates)
+    # The first update of each phase, and the share of all updates that it has.
+    phases = [(first, count / updates) for first, count in ((0, frozen), (frozen, updates - frozen)) if count] or [(0, 1.0)]
     by_values, of_batches = getattr(criterion, "chooses_operations_by_values", False), []
     for batch in itertools.islice(batches, 0, len(batches), max(1, len(batches) // sample_updates)):
         sample = iterator.collate_fn([dataset[index] for index in batch])
-        with nullcontext() if by_values else ShapesAlone(), counter() as operations:
-            task.train_step(sample, model, criterion, NoOptimizer, update_num=0)
-        of_batches.append(operations.get_total_flops())
+        of_phases = []
+        for first, share in phases:
+            with nullcontext() if by_values else ShapesAlone(), counter() as operations:
+                task.train_step(sample, model, criterion, NoOptimizer, update_num=first)
+            of_phases.append(share * operations.get_total_flops())
+        of_batches.append(sum(of_phases))
     accumulation, number = cfg.optimization.update_freq[0], len(of_batches)
     error = accumulation * statistics.stdev(of_batches) / math.sqrt(number) if number > 1 else math.nan
-    return Operations(history[-1]["num_updates"], accumulation * statistics.mean(of_batches), error)
+    return Operations(updates, accumulation * statistics.mean(of_batches), error)
