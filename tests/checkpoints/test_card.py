@@ -91,6 +91,8 @@ def test_what_the_checkpoint_does_not_say(tmp_path):
     assert "decoder" not in rows and rows["positions"] == "70"
     _, rows = card(tmp_path, extra={"best": 0.0, "val_loss": 4.5}, batch_size=None, max_tokens=None)
     assert (rows["best loss on held-out text"], rows["batch"]) == ("0.000", "times 4, on 2 workers")
+    _, rows = card(tmp_path, extra={"best": 78.25}, best_checkpoint_metric="score")  # as the recipes of understanding have it
+    assert rows["best score on held-out text"] == "78.250" and "best loss on held-out text" not in rows
 
 
 def test_scores(tmp_path):

@@ -121,7 +121,7 @@ def _training(facts: Facts) -> dict[str, Any]:
     parts += [option("update_freq", "times {}", unless=1), option("distributed_world_size", "on {} workers", unless=1)]
     folders = [Path(part).name for part in option("data").split(":") if part]  # not where they were on a machine
     start = option("finetune_from_model") or option("init_from")
-    loss = facts.extra.get("best", facts.extra.get("val_loss"))
+    best = facts.extra.get("best", facts.extra.get("val_loss"))  # of --best-checkpoint-metric: not always a loss
     return {
         "data": f"{', '.join(folders)} (texts: {TO_FILL_IN})" if folders else TO_FILL_IN,
         "started from": Path(start).name if start else "random weights",
@@ -131,7 +131,7 @@ def _training(facts: Facts) -> dict[str, Any]:
         "loss": listed(option("criterion"), option("objective"), option("label_smoothing", "label smoothing {}")),
         "dropout": option("dropout"),
         "seed": option("seed"),
-        "best loss on held-out text": f"{float(loss):.3f}" if loss is not None else "",
+        f"best {option('best_checkpoint_metric') or 'loss'} on held-out text": f"{float(best):.3f}" if best is not None else "",
     }
 
 
