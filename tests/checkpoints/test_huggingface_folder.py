@@ -67,14 +67,17 @@ def test_the_card_names_the_languages_and_the_scores(checkpoint, tmp_path):
     """Of the single languages and of the pairs, each once and in order; without scores they are to be filled in."""
 
     def trained(state):
-        state["cfg"]["task"].update(mono_langs="fr,de", bitext_pairs="de-en,cs-en")
+        state["cfg"]["task"].update(mono_langs="fr, de", bitext_pairs="de-en, cs-en,en-pt-BR,zh-Hans-en")
         state["optimizer_history"][0]["num_updates"] = 1234
         state["extra_state"]["best"] = 2.5
 
     change(checkpoint, trained)
     export_hf(checkpoint, tmp_path / "one", scores="- of a test set")
     text = (tmp_path / "one/README.md").read_text()
-    assert 'language:\n- "cs"\n- "de"\n- "en"\n- "fr"\nlicense' in text and "## Scores\n\n- of a test set\n" in text
+    assert (
+        'language:\n- "cs"\n- "de"\n- "en"\n- "fr"\n- "pt-BR"\n- "zh-Hans"\nlicense' in text
+        and "## Scores\n\n- of a test set\n" in text
+    )
     assert "| updates | 1,234 |" in text and "held-out text | 2.500 |" in text and "| vocabulary | 45 tokens |" in text
     export_hf(checkpoint, tmp_path / "two")
     assert f"## Scores\n\n{scores_list()}\n" in (tmp_path / "two/README.md").read_text()

@@ -4,6 +4,7 @@
 
 import sys
 from argparse import Namespace
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from veco_fairseq.checkpoints.pretrained import (
 )
 from veco_fairseq.checkpoints.tokenizer import write_xlmr_tokenizer
 from veco_fairseq.checkpoints.xlmr_files import POSITIONS, TOKEN_TYPES, names
+from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.sentencepiece import MODEL_NAME
 from veco_fairseq.data.symbols import SPECIALS
 from veco_fairseq.data.vocabulary import dictionary_of
@@ -175,11 +177,13 @@ def xlmr_options(model: Namespace, side: str) -> dict[str, Any]:
 
 def _facts(pretrained: Pretrained, tensors: dict[str, Tensor]) -> Facts:
     head = _head(pretrained)
-    langs = str(getattr(pretrained.task, "mono_langs", None) or "").split(",")
-    pairs = str(getattr(pretrained.task, "bitext_pairs", None) or "").replace("-", ",").split(",")
+    langs, pairs = (
+        [name.strip() for name in str(getattr(pretrained.task, option, None) or "").split(",")]
+        for option in ("mono_langs", "bitext_pairs")
+    )
     return Facts(
         title="An encoder for several languages",
-        languages=sorted({*langs, *pairs} - {""}),
+        languages=sorted({*langs, *chain.from_iterable(map(sides_of, pairs))} - {""}),
         pipeline=head.pipeline,
         architecture=head.architecture,
         usage=ENCODE.replace("CLASS", head.architecture),

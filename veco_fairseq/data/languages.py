@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The codes of languages, which tools that know languages by two letters are given."""
+"""The codes of languages: those of a pair, and those that tools that know languages by two letters are given."""
 
 import re
 
@@ -16,6 +16,16 @@ TWO_LETTERS = dict(
         "spa=es swe=sv tam=ta tel=te tha=th"
     ).split()
 )
+
+
+def sides_of(pair: str) -> list[str]:
+    """Return the two languages of a pair: ``en`` and ``pt-BR`` of en-pt-BR.
+
+    The second begins with the last part of two or three small letters, as a language's code does and a region's does not.
+    """
+    parts = pair.split("-")
+    cut = max((place for place in range(1, len(parts)) if re.fullmatch("[a-z]{2,3}", parts[place])), default=1)
+    return ["-".join(parts[:cut]), "-".join(parts[cut:])]
 
 
 def two_letters(option: str, language: str) -> str:
