@@ -53,6 +53,23 @@ def test_the_data_of_a_root_go_when_its_epoch_ends(make_task, make_root, tmp_pat
     assert [dataset() is None for dataset in kept] == [True, True, False]
 
 
+def test_every_pair_of_a_root_comes_before_any_comes_again(make_task, make_root, tmp_path):
+    """Twelve batches of five pairs are a pass, and an epoch has four of them; one root's epochs are every other one."""
+    root, taken = make_root(), []
+    (tmp_path / "copy").symlink_to(root)
+    task = make_task(f"{root}:{tmp_path / 'copy'}", bitext_batch_size=5, updates_per_epoch=4)
+    for epoch in (1, 3, 5):
+        task.load_dataset("train", epoch=epoch)
+        batches = iterator(task, epoch=epoch, disable_iterator_cache=True).batches(num_shards=1, shard_id=0, epoch=epoch)
+        taken += [pair for (sample,) in batches for pair in sample.bitext["index"].tolist()]
+    assert sorted(taken) == list(range(60))
+
+
+def test_a_root_that_is_there_twice_is_visited_twice_as_often():
+    assert [camlm.visits(["a", "a", "b"], epoch) for epoch in range(1, 8)] == [1, 2, 1, 3, 4, 2, 5]
+    assert [camlm.visits(["a"], epoch) for epoch in (1, 2, 9)] == [1, 2, 9]
+
+
 def test_what_is_told_of_each_language_and_pair(make_task, make_root, caplog):
     """Three sentences of two documents are two pairs, one of them a sentence cut in two; and one pair is far too long."""
     caplog.set_level(logging.INFO)

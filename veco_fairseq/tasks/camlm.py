@@ -5,6 +5,7 @@
 import logging
 import time
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Optional
@@ -30,6 +31,12 @@ from veco_fairseq.tasks.base import VecoTask
 from veco_fairseq.tasks.camlm_options import CamlmTaskConfig, check_options
 
 logger = logging.getLogger(__name__)
+
+
+def visits(paths: Sequence[str], epoch: int) -> int:
+    """Return how many epochs, this one included, have had this epoch's root; its pairs go on where the last one ended."""
+    rounds, place = divmod(epoch - 1, len(paths))
+    return rounds * paths.count(paths[place]) + paths[: place + 1].count(paths[place])
 
 
 @register_task("camlm", dataclass=CamlmTaskConfig)
@@ -222,7 +229,12 @@ class CamlmTask(VecoTask):
         for plan in plans.values():
             logger.info(str(plan))
         logger.info(f"an epoch is {updates:,} updates of {an_update} x ({' + '.join(plans)})")
-        return partial(TrainingBatches, plans, updates * an_update)
+        paths = utils.split_paths(self.cfg.data)
+
+        def batches(*, epoch: int, **worker) -> TrainingBatches:
+            return TrainingBatches(plans, updates * an_update, epoch=visits(paths, epoch), **worker)
+
+        return batches
 
     # Training
 
