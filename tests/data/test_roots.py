@@ -5,7 +5,9 @@
 import pytest
 
 from veco_fairseq.data.roots import choose, find_languages, find_pairs, load_dictionary
+from veco_fairseq.data.sources import load_streams
 from veco_fairseq.errors import UserError
+from veco_fairseq.tasks.camlm_options import CamlmTaskConfig
 
 
 def touch(folder, *names):
@@ -50,3 +52,12 @@ def test_the_dictionary_of_a_root_ends_with_the_mask(tmp_path):
     for text in ("a 1\nb 1\n", "a 1\nb 1\n<mask> 1\n"):
         (tmp_path / "dict.txt").write_text(text)
         assert load_dictionary(tmp_path).symbols == ["<s>", "<pad>", "</s>", "<unk>", "a", "b", "<mask>"]
+
+
+def test_tokens_after_the_mask_would_never_be_drawn(make_root):
+    """Nor any, where the mask is the first: a loader's process ended with the error of an empty range."""
+    root = make_root()
+    tokens = (root / "dict.txt").read_text().splitlines()
+    (root / "dict.txt").write_text("\n".join([*tokens[:3], "<mask> 1", *tokens[3:]]))
+    with pytest.raises(UserError, match=r"its dict.txt has <mask> as token 7 of 45, but it must be the last: take the line away"):
+        load_streams(root, "train", CamlmTaskConfig(), load_dictionary(root))

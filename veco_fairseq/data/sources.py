@@ -65,8 +65,14 @@ def load_streams(
         masker: makes the objective's masker from the dictionary, the id of ``<mask>``, and the share to predict.
 
     Raises:
-        UserError: as in :func:`find_sources`; or a file is damaged.
+        UserError: as in :func:`find_sources`; or a file is damaged, or ``<mask>`` is not the dictionary's last token.
     """
+    mask = dictionary.index(roots.MASK)
+    if mask != len(dictionary) - 1:  # tokens are drawn from those between the special ones and the mask
+        raise UserError(
+            f"{root}: its {roots.DICT_NAME} has {roots.MASK} as token {mask} of {len(dictionary):,}, but it must be the last: take "
+            "the line away, and make the token files again"
+        )
     found = find_sources(root, split, options)
     sources = {
         "mono": [
@@ -78,7 +84,6 @@ def load_streams(
             for name, prefixes in found["bitext"].items()
         ],
     }
-    mask = dictionary.index(roots.MASK)
     return {
         kind: Stream(
             sources[kind],
