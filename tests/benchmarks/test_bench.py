@@ -212,6 +212,9 @@ def test_attention(run):
 
 
 def test_systems_translate_alike(tmp_path, make_model):
+    """Of a model in a folder whose name has a space."""
+    tmp_path = tmp_path / "a space"
+    tmp_path.mkdir()
     checkpoint = make_translation(tmp_path, make_model, updates=40)
     export_translation(read_translation(checkpoint), tmp_path / "hf")
     pieces, search = load_sentencepiece(tmp_path / "sentencepiece.bpe.model"), Search(1, 200, beam=3, batch_size=7)

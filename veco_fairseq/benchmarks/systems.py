@@ -88,15 +88,27 @@ def with_generate(checkpoint: Path, data: Path, pieces, lines: list[str], *, sea
         folder = Path(name)
         text = "".join(" ".join(line) + "\n" for line in pieces.encode(lines, out_type=str))
         (folder / f"test.{source}").write_text(text, encoding="utf-8")
-        words = f"--only-source -s {source} -t {target} --testpref {folder}/test --destdir {folder}"
-        words += f" --srcdict {data}/dict.{source}.txt"
-        preprocess.main(options.get_preprocessing_parser().parse_args(words.split()))
+        words = ["--only-source", "-s", source, "-t", target, "--testpref", folder / "test", "--destdir", folder]
+        words += ["--srcdict", data / f"dict.{source}.txt"]
+        preprocess.main(options.get_preprocessing_parser().parse_args(list(map(str, words))))
         shutil.copyfile(data / f"dict.{target}.txt", folder / f"dict.{target}.txt")
-        words = f"{folder} -s {source} -t {target} --path {checkpoint} --beam {search.beam} --batch-size {search.batch_size}"
-        words += f" --max-len-b {search.longest} --min-len {search.shortest} --results-path {folder} --num-workers 0"
-        words += " --required-batch-size-multiple 1" + " --cpu" * (device == "cpu")
-        words += " --task veco_multilingual_translation" if search.to else ""
-        asked = options.parse_args_and_arch(options.get_generation_parser(), words.split())
+        words = [
+            folder,
+            "-s",
+            source,
+            "-t",
+            target,
+            "--path",
+            checkpoint,
+            "--beam",
+            search.beam,
+            "--batch-size",
+            search.batch_size,
+        ]
+        words += ["--max-len-b", search.longest, "--min-len", search.shortest, "--results-path", folder, "--num-workers", 0]
+        words += ["--required-batch-size-multiple", 1] + ["--cpu"] * (device == "cpu")
+        words += ["--task", "veco_multilingual_translation"] if search.to else []
+        asked = options.parse_args_and_arch(options.get_generation_parser(), list(map(str, words)))
         memory, started = Memory(), time.perf_counter()
         generate.main(asked)
         seconds, taken = time.perf_counter() - started, memory.taken()
