@@ -3,6 +3,7 @@
 """scripts/inspect_data.py: the numbers it shows, and that it refuses what training refuses."""
 
 import re
+import shutil
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from veco_fairseq.arguments import Parser
 from veco_fairseq.commands import inspect as command
 from veco_fairseq.cost import inspection
 from veco_fairseq.errors import UserError
+from veco_fairseq.models.base import architecture
+from veco_fairseq.tasks.camlm_options import CamlmTaskConfig
 
 
 def test_shows_what_training_would_do(run, tmp_path, make_root):
@@ -91,6 +94,18 @@ def test_refuses_what_training_refuses(run, make_root):
     write_tokens(root / "bitext/aa-bb/valid.aa-bb.aa", [[5, 6]] * 3)
     assert "aa-bb: 3 lines on one side" in error_line(run("scripts/inspect_data.py", root))
     assert "no such folder" in error_line(run("scripts/inspect_data.py", root / "nowhere"))
+
+
+def test_a_shard_needs_no_dictionary_and_no_validation_set_and_has_no_other_dictionary(make_root, tmp_path):
+    """As in training, which validates on the first root alone."""
+    root, other = make_root(), tmp_path / "other"
+    shutil.copytree(root, other, ignore=shutil.ignore_patterns("valid*", "dict.txt"))
+    cfg = CamlmTaskConfig(data=f"{root}:{other}", seed=1)
+    told = [list(inspection.inspect_root(path, cfg, 400, model=architecture("veco_tiny"))) for path in (root, other)]
+    assert [("train:" in lines, "valid:" in lines) for lines in told] == [(True, True), (True, False)]
+    (other / "dict.txt").write_text("a 1\n")
+    with pytest.raises(UserError, match="other/dict.txt: differs from .*: shards need one dictionary"):
+        list(inspection.inspect_root(other, cfg, 400, model=architecture("veco_tiny")))
 
 
 @pytest.mark.parametrize("words, gpu, device", [("", True, "cuda"), ("", False, "cpu"), ("--device cpu", True, "cpu")])

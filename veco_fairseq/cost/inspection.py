@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from fairseq import utils
 from fairseq.data import Dictionary
 from torch import Tensor
 
@@ -26,9 +27,11 @@ def inspect_root(
 ) -> Iterator[str]:
     """Yield the lines of a report: each split's languages and pairs, its batches, masked examples, and the memory.
 
-    Training's own code reads everything, so this refuses what training would refuse.
+    Training's own code reads everything, so this refuses what training would refuse. Of several roots, only the first has
+    validation sets that training reads, and the others need no dictionary.
 
     Args:
+        root: one of ``options.data``.
         options: the task's (:class:`veco_fairseq.tasks.camlm_options.CamlmTaskConfig`).
         max_tokens: of a batch, as ``--max-tokens``.
         model: the model's options, from :func:`veco_fairseq.models.base.architecture`.
@@ -38,9 +41,12 @@ def inspect_root(
     Raises:
         UserError: training would refuse the data or the options.
     """
-    dictionary = roots.load_dictionary(root)
+    paths = list(map(Path, utils.split_paths(options.data)))
+    dictionary = roots.load_dictionary_of_all(paths)
     yield f"dictionary: {len(dictionary):,} types, <mask> included"
     for split in ("train", "valid"):
+        if split == "valid" and root != paths[0]:
+            return
         streams = load_streams(root, split, options, dictionary)
         yield ""
         yield f"{split}:"

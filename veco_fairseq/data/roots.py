@@ -9,6 +9,7 @@ Layout::
     ROOT/bitext/<src>-<tgt>/{train,valid}.<src>-<tgt>.<lang>.{bin,idx}
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,20 @@ def load_dictionary(root: Path) -> Dictionary:
         raise UserError(f"{path}: no such file: a data root needs the dictionary that its files were made with")
     dictionary = read_dictionary(path)
     dictionary.add_symbol(MASK)
+    return dictionary
+
+
+def load_dictionary_of_all(paths: Sequence[Path]) -> Dictionary:
+    """Load the dictionary of the first of several roots; the others may lack theirs.
+
+    Raises:
+        UserError: as :func:`load_dictionary`; or another root has another dictionary.
+    """
+    first, *others = paths
+    dictionary = load_dictionary(first)
+    for other in others:
+        if (other / DICT_NAME).exists() and load_dictionary(other) != dictionary:
+            raise UserError(f"{other / DICT_NAME}: differs from {first}'s: shards need one dictionary")
     return dictionary
 
 

@@ -61,12 +61,10 @@ class CamlmTask(VecoTask):
     @classmethod
     def setup_task(cls, cfg: CamlmTaskConfig, **kwargs) -> "CamlmTask":
         check_options(cfg)
-        first, *others = map(Path, utils.split_paths(cfg.data))
-        dictionary = roots.load_dictionary(first)
-        for shard_root in others:  # check them now, and not when their epoch comes
-            find_sources(shard_root, "train", cfg)
-            if (shard_root / roots.DICT_NAME).exists() and roots.load_dictionary(shard_root) != dictionary:
-                raise UserError(f"{shard_root / roots.DICT_NAME}: differs from {first}'s: shards need one dictionary")
+        paths = list(map(Path, utils.split_paths(cfg.data)))
+        for path in paths[1:]:  # check them now, and not when their epoch comes
+            find_sources(path, "train", cfg)
+        dictionary = roots.load_dictionary_of_all(paths)
         logger.info(f"dictionary: {len(dictionary):,} types, <mask> included")
         return cls(cfg, dictionary)
 
