@@ -14,6 +14,8 @@ from veco_fairseq.files import read_lines
 def read_curve(log: Path, metric: str, training: bool = False) -> list[tuple[int, float]]:
     """Read (updates, value) of a metric from what fairseq-train printed, in ``simple`` or ``json`` lines.
 
+    Where training validates on several sets, those of the first count, by which it chooses checkpoints.
+
     Args:
         log: a file with the command's output, as from ``| tee FILE``. A ``--log-file`` lacks these lines.
         metric: such as "loss", "ppl" or "bitext_s_loss".
@@ -22,8 +24,12 @@ def read_curve(log: Path, metric: str, training: bool = False) -> list[tuple[int
     Raises:
         UserError: the file has no such metric; names the metrics that it has.
     """
-    curve, seen = {}, set()
+    curve, seen, first = {}, set(), None
     for line in read_lines(log):
+        if subset := re.search(r"\| valid on '([^']*)' subset", line):
+            first = first or subset[1]
+            if subset[1] != first:
+                continue
         values = _training_values(line) if training else _validation_values(line)
         seen.update(values)
         if metric in values and "num_updates" in values:

@@ -59,6 +59,13 @@ def test_of_a_part_that_was_trained_again_the_curve_has_the_later_values_in_orde
     assert read_curve(log, "loss", training=True) == [(20, 11.9), (30, 9.5), (40, 8.25)]
 
 
+def test_of_several_sets_the_first_counts(tmp_path):
+    """By which training chooses checkpoints, as with --valid-subset valid,test."""
+    lines = [*SIMPLE, SIMPLE[-1].replace("'valid'", "'test'").replace("5.5", "6.5")]
+    (tmp_path / "log").write_text("\n".join(lines) + "\n")
+    assert read_curve(tmp_path / "log", "loss") == [(40, 5.5)]
+
+
 @pytest.mark.parametrize("metric, label", [
     ("loss", "loss (bits)"), ("bitext_s_loss", "bitext_s_loss (bits)"), ("mono_h_ppl", "mono_h_ppl (perplexity)"),
     ("bitext_h_acc", "bitext_h_acc (share that is right)"), ("en_score", "en_score (%)"), ("lr", "lr"), ("loss_scale", "loss_scale"),
