@@ -145,6 +145,12 @@ def test_heads(rounds, capsys):
     assert lines[3] == "speed at 20 rows, ours to plain: 1.50"
 
 
+def test_heads_of_as_many_rows_as_the_plain_one(rounds, capsys):
+    rounds(kernels, chunked_20_rows=columns([2.0, 4.0], peak_bytes=[1, 1]), plain_20_rows=columns([6.0, 6.0], peak_bytes=[1, 1]))
+    found = kernels.head(Namespace(command="head", job=None, rows=20, plain_rows=20, rounds=2))
+    assert found["ratio"] == 2 and capsys.readouterr().out.splitlines()[-1] == "speed at 20 rows, ours to plain: 2.00"
+
+
 def test_attention_is_told_in_milliseconds(monkeypatch, capsys):
     monkeypatch.setattr(kernels, "attention_seconds", lambda length, args: {"fused, fp32": length / 4000, "plain, fp32": 0.5})
     assert kernels.attention(Namespace(lengths=[8, 16])) == {
