@@ -10,7 +10,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from veco_fairseq.arguments import Parser
 from veco_fairseq.benchmarks import finetuning, generation, systems, training, understanding
+from veco_fairseq.commands import bench
 from veco_fairseq.errors import UserError
 from veco_fairseq.modules import rates
 
@@ -88,6 +90,28 @@ def test_a_trained_model_is_compared_with_fairseq_generate_first(jobs, monkeypat
     assert [list(made) for made, _ in jobs] == [
         ["float32", "int8", *more], ["fairseq-generate", "veco translate", "CTranslate2 float32", "CTranslate2 int8", *more]
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("of, reference, lang, message", [
+    ("nothing", "a\nb\n", "de", "--reference: is for a --checkpoint"), ("model", "a\n", "de", "has 2 lines and .*reference has 1"),
+    ("model", "a\nb\n", "none", "--lang none: is no code of a language"),
+])  # fmt: skip
+def test_what_cannot_be_scored_is_not_measured(jobs, tmp_path, of, reference, lang, message):
+    files = {name: tmp_path / name for name in ("checkpoint", "data", "sentencepiece", "source")}
+    files["source"].write_text("a\nb\n")
+    (tmp_path / "reference").write_text(reference)
+    args = {**ARGS, **(files if of == "model" else {}), "reference": tmp_path / "reference", "lang": lang}
+    with pytest.raises(UserError, match=message):
+        generation.generate(Namespace(**args))
+    assert not jobs
+
+
+def test_a_type_that_ctranslate2_does_not_have_is_told_at_once(capsys):
+    parser = Parser()
+    bench.add_arguments(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args("generate --quantization float32 int4".split())
+    assert "int4" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("job, system", [("translate", "with_fairseq"), ("ctranslate2", "with_ctranslate2")])

@@ -25,7 +25,7 @@ from veco_fairseq.checkpoints.translation import read_translation
 from veco_fairseq.data.sentencepiece import load_sentencepiece
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import read_lines
+from veco_fairseq.files import count_translations, read_lines
 from veco_fairseq.inference.scoring import score
 from veco_fairseq.models.base import architecture
 
@@ -77,6 +77,12 @@ def generate(args: Namespace) -> dict:
         raise UserError("--checkpoint, --data, --sentencepiece and --source: give all of them, or none")
     if args.to and not args.checkpoint:
         raise UserError("--to: is for a --checkpoint of many directions")
+    if args.reference:
+        if not args.checkpoint:
+            raise UserError("--reference: is for a --checkpoint: random weights translate nothing")
+        count_translations(args.source, args.reference)  # what cannot be scored is told before it is measured for hours
+        references = list(read_lines(args.reference))
+        score(references, references, lang=args.lang)
     figures = {}
     for layers in [args.decoder_layers[:1]] if args.checkpoint else [[number] for number in args.decoder_layers]:
         with tempfile.TemporaryDirectory() as folder:

@@ -30,7 +30,7 @@ def export_ct2(
             such.
         output: the folder to make.
         data: the folder with the dictionaries; default: the checkpoint's own, or those that it was trained on.
-        quantization: one of :data:`QUANTIZATIONS`.
+        quantization: one of :data:`veco_fairseq.commands.export_ct2.QUANTIZATIONS`.
         sentencepiece: a model to put into the folder; default: that beside the checkpoint or in the data folder.
 
     Returns:

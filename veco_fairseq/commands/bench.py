@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from veco_fairseq.arguments import COUNT, INPUT, OUTPUT, SIZE, WORKERS, Parser
+from veco_fairseq.commands.export_ct2 import QUANTIZATIONS
 
 
 def add_arguments(parser: Parser) -> None:
@@ -104,6 +105,7 @@ def add_arguments(parser: Parser) -> None:
     generate.add_argument(
         "--quantization",
         nargs="+",
+        choices=QUANTIZATIONS,
         default=["float32", "int8"],
         metavar="TYPE",
         help="types of CTranslate2 (default: float32 int8)",
