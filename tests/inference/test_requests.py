@@ -74,7 +74,7 @@ def test_links_are_of_the_source_piece_that_is_looked_at_most():
 
 def test_parts_are_joined_with_their_words_one_after_the_other():
     parts = [Hypothesis("x y", -1.0, [(0, 1), (2, 0)]), Hypothesis("z", -2.0, [(0, 0)])]
-    assert join_parts(parts, [3, 1]) == Hypothesis("x y z", -1.5, [(0, 1), (2, 0), (3, 2)])
+    assert join_parts(parts, [0, 3]) == Hypothesis("x y z", -1.5, [(0, 1), (2, 0), (3, 2)])
     assert join_parts([], []) == Hypothesis("", 0.0, [])
 
 

@@ -63,6 +63,12 @@ def test_order_empty_lines_and_long_ones(translator):
     assert list(translate_stream(translator, [], 2, note=notes.append)) == []
 
 
+def test_a_word_that_is_cut_is_one_word(translator):
+    """Six of its pieces, and the other two with the next words: both parts begin in word 0, and the last one with word 3."""
+    (best, _), *_ = translator.hypotheses([Request("abcdefgh ij kl mn")])
+    assert best.text == "ABCDEF GH IJ KL MN" and best.links == [(0, 0), (0, 1), (3, 4)]
+
+
 def test_batches_are_within_both_limits(translator, monkeypatch):
     """``</s>`` counts; what the batches are is test_encode's."""
     translator.batch_size, translator.max_tokens = 3, 20

@@ -89,12 +89,12 @@ def join_parts(parts: Sequence[Hypothesis], words: Sequence[int]) -> Hypothesis:
 
     Args:
         parts: the parts' hypotheses of one rank.
-        words: the number of words in each part of the source.
+        words: the number, in the line, of the word that each part of the source begins with, or in the middle of.
     """
-    links, before_x, before_y = [], 0, 0
-    for part, count in zip(parts, words):
+    links, before_y = [], 0
+    for part, before_x in zip(parts, words):
         links += [(i + before_x, j + before_y) for i, j in part.links]
-        before_x, before_y = before_x + count, before_y + len(part.text.split())
+        before_y = before_y + len(part.text.split())
     score = sum(part.score for part in parts) / len(parts) if parts else 0.0
     return Hypothesis(" ".join(part.text for part in parts), score, links)
 

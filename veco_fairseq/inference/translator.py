@@ -4,7 +4,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -153,8 +153,9 @@ class Translator:
         translated(len(requests) - len(firsts))
         found = self._translate(parts, lambda batch: translated(len(firsts.intersection(batch))))
         joined = []
-        for own in places:
-            words = [max(word_numbers(parts[place].source)) + 1 for place in own]
+        for own, pieces in zip(places, sources):
+            numbers, begins = word_numbers(pieces), accumulate((len(parts[place].source) for place in own), initial=0)
+            words = [numbers[begin] for _, begin in zip(own, begins)]
             ranks = list(zip(*(found[place] for place in own)))  # those of each rank
             joined.append([join_parts(rank, words) for rank in ranks] or [Hypothesis("", 0.0, [])])
         return joined
