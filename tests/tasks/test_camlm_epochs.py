@@ -38,6 +38,19 @@ def test_an_iterator_is_made_again_where_that_is_asked_for(make_task):
     assert again is not first and (again.epoch, again.num_workers, again.buffer_size) == (2, 3, 7)
 
 
+def test_each_validation_has_the_names_of_its_own_set(make_task, make_root):
+    """Of two sets with other languages, also when their batches were made before."""
+    root = make_root(mono=("aa", "bb"), bitext=())
+    for suffix in ("bin", "idx"):
+        (root / f"mono/bb/valid.{suffix}").rename(root / f"mono/bb/test.{suffix}")
+    task, names = make_task(root), []
+    task.load_dataset("test")
+    for split in ("valid", "test", "valid"):
+        iterator(task, split)
+        names.append(task.validation_names)
+    assert names == [["aa"], ["bb"], ["aa"]]
+
+
 def test_the_data_of_a_root_go_when_its_epoch_ends(make_task, make_root, tmp_path):
     """With their offsets in memory, and the processes that load them."""
     root = make_root()

@@ -181,14 +181,16 @@ class CamlmTask(VecoTask):
             )
         if max_tokens is None:
             raise UserError("--task camlm needs --max-tokens: the padded tokens of x and y in each kind of batch")
+        training = dataset is self.datasets.get("train")
+        if not training:  # each time, since there may be several sets to validate on
+            self.validation_names = [source.name for stream in dataset.streams.values() for source in stream.sources]
         if dataset in self.dataset_to_epoch_iter and not disable_iterator_cache:
             return self.dataset_to_epoch_iter[dataset]
-        if dataset is self.datasets.get("train"):
+        if training:
             batches = self._training_batches(dataset, max_tokens, num_shards, epoch)
         else:
             everything = validation_batches(dataset, max_tokens, seed=self.cfg.seed)
             batches = partial(shard, everything)
-            self.validation_names = [source.name for stream in dataset.streams.values() for source in stream.sources]
         iterator = PlannedBatchIterator(
             dataset,
             batches,
