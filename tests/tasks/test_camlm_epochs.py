@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from support.pretraining import iterator
 
 from veco_fairseq.criterions.knn import KnnCamlmCriterionConfig
+from veco_fairseq.data.batches import TrainingBatches
 from veco_fairseq.data.dataset import SampleIndex
 from veco_fairseq.data.plan import EXAMPLE
 from veco_fairseq.errors import UserError
@@ -36,6 +37,14 @@ def test_an_iterator_is_made_again_where_that_is_asked_for(make_task):
     assert iterator(task) is first
     again = iterator(task, disable_iterator_cache=True, epoch=2, num_workers=3, data_buffer_size=7)
     assert again is not first and (again.epoch, again.num_workers, again.buffer_size) == (2, 3, 7)
+
+
+def test_what_is_trained_on_is_the_set_of_that_option(make_task, make_root):
+    """--train-subset: planned for training, and not every pair once with the masks of validation."""
+    task = make_task(make_root(), train_subset="valid")
+    trained, other = (iterator(task, split).batches(num_shards=1, shard_id=0, epoch=1) for split in ("valid", "train"))
+    assert isinstance(trained, TrainingBatches) and not isinstance(other, TrainingBatches)
+    assert isinstance(iterator(make_task()).batches(num_shards=1, shard_id=0, epoch=1), TrainingBatches)
 
 
 def test_each_validation_has_the_names_of_its_own_set(make_task, make_root):

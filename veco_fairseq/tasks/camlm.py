@@ -28,7 +28,7 @@ from veco_fairseq.data.sources import find_sources, load_streams
 from veco_fairseq.data.vocabulary import require_same_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.base import VecoTask
-from veco_fairseq.tasks.camlm_options import CamlmTaskConfig, check_options
+from veco_fairseq.tasks.camlm_options import CamlmTaskConfig, check_options, training_split
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class CamlmTask(VecoTask):
         check_options(cfg)
         paths = list(map(Path, utils.split_paths(cfg.data)))
         for path in paths[1:]:  # check them now, and not when their epoch comes
-            find_sources(path, "train", cfg)
+            find_sources(path, training_split(cfg), cfg)
         dictionary = roots.load_dictionary_of_all(paths)
         logger.info(f"dictionary: {len(dictionary):,} types, <mask> included")
         return cls(cfg, dictionary)
@@ -181,7 +181,7 @@ class CamlmTask(VecoTask):
             )
         if max_tokens is None:
             raise UserError("--task camlm needs --max-tokens: the padded tokens of x and y in each kind of batch")
-        training = dataset is self.datasets.get("train")
+        training = dataset is self.datasets.get(training_split(self.cfg))
         if not training:  # each time, since there may be several sets to validate on
             self.validation_names = [source.name for stream in dataset.streams.values() for source in stream.sources]
         if dataset in self.dataset_to_epoch_iter and not disable_iterator_cache:

@@ -22,8 +22,15 @@ class CamlmTaskConfig(DataOptions, FairseqDataclass):
     update_freq: Any = II("optimization.update_freq")
     max_update: int = II("optimization.max_update")
     save_dir: str = II("checkpoint.save_dir")
+    train_subset: str = II("dataset.train_subset")
     fp16: bool = II("common.fp16")
     memory_efficient_fp16: bool = II("common.memory_efficient_fp16")
+
+
+def training_split(cfg) -> str:
+    """Return the name of the set to train on: ``--train-subset``, or "train" where fairseq's other options are not there."""
+    name = cfg.train_subset
+    return "train" if name.startswith("${") else name
 
 
 def check_options(cfg) -> None:
