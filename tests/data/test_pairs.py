@@ -67,9 +67,10 @@ def test_segments_never_cross_documents_and_keep_every_token(tmp_path):
     assert 0 < len(source) and source.documents == document + 1
 
 
-def test_no_pair_is_an_error(tmp_path):
+@pytest.mark.parametrize("lines", [[[5], [], [6]], [[]], [[], []]], ids=["single tokens", "a blank line", "blank lines"])
+def test_no_pair_is_an_error(tmp_path, lines):
     with pytest.raises(UserError, match="aa: no document of at least two tokens"):
-        segments(tmp_path, [[5], [], [6]], max_length=8)
+        segments(tmp_path, lines, max_length=8)
 
 
 def bitext(tmp_path, source, target, max_length=6):

@@ -57,6 +57,8 @@ class AdjacentSegments:
     @staticmethod
     def _pack(tokens: np.ndarray, capacity: int) -> np.ndarray:
         """Return segments as (first token, last token + 1), from the lines' lengths; 0 ends a document."""
+        if not tokens.any():  # which fairseq's packer cannot take
+            return np.empty((0, 2), dtype=np.int64)
         lines = tokens
         if tokens.max(initial=0) > capacity:  # cut over-long lines: all pieces are full but the last
             pieces = np.maximum(1, -(-tokens // capacity))
