@@ -92,20 +92,9 @@ def with_generate(checkpoint: Path, data: Path, pieces, lines: list[str], *, sea
         words += ["--srcdict", data / f"dict.{source}.txt"]
         preprocess.main(options.get_preprocessing_parser().parse_args(list(map(str, words))))
         shutil.copyfile(data / f"dict.{target}.txt", folder / f"dict.{target}.txt")
-        words = [
-            folder,
-            "-s",
-            source,
-            "-t",
-            target,
-            "--path",
-            checkpoint,
-            "--beam",
-            search.beam,
-            "--batch-size",
-            search.batch_size,
-        ]
-        words += ["--max-len-b", search.longest, "--min-len", search.shortest, "--results-path", folder, "--num-workers", 0]
+        words = [folder, "-s", source, "-t", target, "--path", checkpoint, "--results-path", folder, "--num-workers", 0]
+        words += ["--beam", search.beam, "--batch-size", search.batch_size]
+        words += ["--max-len-b", search.longest, "--min-len", search.shortest]
         words += ["--required-batch-size-multiple", 1] + ["--cpu"] * (device == "cpu")
         words += ["--task", "veco_multilingual_translation"] if search.to else []
         asked = options.parse_args_and_arch(options.get_generation_parser(), list(map(str, words)))
