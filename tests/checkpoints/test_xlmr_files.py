@@ -109,6 +109,8 @@ def pickled(value):
 
 SPOILT = (
     (config(hidden_act="relu"), r"config.json: describes a model of type xlm-roberta, with relu; expected xlm-roberta"),
+    (config(layer_norm_eps=1e-6), r"config.json: its LayerNorm adds 1e-06 to the variance, and XLM-R's 1e-05: this is another"),
+    (config(layer_norm_eps=None), r"config.json: its LayerNorm adds 1e-12"),
     (config(num_hidden_layers=None), r"config.json: has no num_hidden_layers: fetch it again"),
     (config(num_attention_heads="4"), r"config.json: has no num_attention_heads: fetch it again"),
     (lambda folder: (folder / "config.json").write_text("[]"), r"config.json: is damaged \("),

@@ -125,6 +125,12 @@ def test_interrupted_work_goes_on(corpora, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         make_vocabulary(replace(options, size=250), lambda message: None)
     assert "union" not in json.loads((tmp_path / "out/vocap.json").read_text())["steps"]
+    # Nor are languages that are being made from other options those of the first ones.
+    with pytest.raises(KeyboardInterrupt):
+        make_vocabulary(replace(options, step=20), interrupt)
+    done = json.loads((tmp_path / "out/vocap.json").read_text())["steps"]
+    assert [step["made_from"]["step"] for step in done.values()] == [20]
+    assert {path.stem for path in (tmp_path / "out/languages").iterdir()} == set(done)
 
 
 def test_a_language_that_fails_does_not_take_the_others_with_it(corpora, tmp_path):

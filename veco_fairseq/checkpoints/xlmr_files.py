@@ -152,6 +152,9 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: is damaged ({error}): fetch it again") from error
     if kind != "xlm-roberta" or config.get("hidden_act", "gelu") != "gelu":
         raise UserError(f"{path}: describes a model of type {kind}, with {config.get('hidden_act')}; expected xlm-roberta")
+    # Where the file has none, transformers takes 1e-12.
+    if (epsilon := config.get("layer_norm_eps", 1e-12)) != 1e-5:
+        raise UserError(f"{path}: its LayerNorm adds {epsilon} to the variance, and XLM-R's 1e-05: this is another model")
     missing = [key for key in needed if not isinstance(config.get(key), int)]
     if missing:
         raise UserError(f"{path}: has no {missing[0]}: fetch it again")

@@ -120,6 +120,10 @@ def _file(options: Options, language: str, kind: str) -> Path:
     return options.output / "languages" / f"{language}.{kind}"
 
 
+def _language_files(language: str) -> list[str]:
+    return [f"languages/{language}.{kind}" for kind in KINDS]
+
+
 def _make_languages(options: Options, manifest: Manifest, say: Callable[[str], None]) -> None:
     jobs = {}
     for language, paths in options.corpora.items():
@@ -131,9 +135,10 @@ def _make_languages(options: Options, manifest: Manifest, say: Callable[[str], N
             say(f"{language}: already there, {_description(manifest.steps[language]['report'], options)}")
         else:
             jobs[language] = made_from
+            manifest.start(language, _language_files(language))
     calls = {language: partial(_make_language, options, language) for language in jobs}
     for done, (language, report) in enumerate(in_parallel(calls, options.workers), 1):
-        manifest.finish(language, jobs[language], [f"languages/{language}.{kind}" for kind in KINDS], report)
+        manifest.finish(language, jobs[language], _language_files(language), report)
         say(f"{language} ({done} of {len(jobs)}): {_description(report, options)}; {report['seconds']:.0f} s")
 
 
