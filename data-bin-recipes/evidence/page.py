@@ -170,7 +170,8 @@ def page(runs: list[dict], *, source: str, measured: str, picture: str | None) -
     command = f"python data-bin-recipes/evidence/table.py {source} --page"
     parts: list[tuple[str, str, list[str]]] = [
         ("The situation, and the gain", "sacreBLEU of VECO, and how much more it is than each rival's: means over the runs, and the "
-         "standard error of the difference. With one run of either there is none.", situations(found)),
+         "standard error of the difference. With one run of either there is none. NMT first is a translation model of all pairs of "
+         "pre-training, which is fine-tuned as the others are.", situations(found)),
         ("The cost", "Operations are those of matrix products, forward and backward, of the whole pre-training. The medians of "
          "fine-tuning are over all sizes; other work on the machine makes minutes longer.", cost(runs)),
         ("All directions", "Mean, standard deviation and number of runs.",
