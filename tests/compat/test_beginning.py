@@ -5,6 +5,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
@@ -67,6 +68,19 @@ def test_nothing_replaces_a_checkpoint_that_was_asked_for(trainer, tmp_path):
         checkpoints.trainer_load_checkpoint(trainer, str(tmp_path / "none.pt"))
     assert trainer.tried == [("checkpoint_best.pt", False)]
     assert checkpoints.older_checkpoints(str(tmp_path / "none"), "none/checkpoint_last.pt") == []
+
+
+def test_the_last_checkpoint_of_another_folder_was_asked_for(trainer, tmp_path):
+    """If it is missing, the training must not begin from random weights; if damaged, not go on from another training's."""
+    elsewhere = str(tmp_path / "pretrained" / "checkpoint_last.pt")
+    with pytest.raises(UserError, match=r"pretrained/checkpoint_last\.pt: no such checkpoint to start from"):
+        checkpoints.trainer_load_checkpoint(trainer, elsewhere)
+    os.makedirs(tmp_path / "pretrained")
+    Path(elsewhere).touch()
+    trainer.fails = {"checkpoint_last.pt": damaged("checkpoint_last.pt")}
+    with pytest.raises(DamagedCheckpoint):
+        checkpoints.trainer_load_checkpoint(trainer, elsewhere)
+    assert trainer.tried == [("checkpoint_last.pt", False)]
 
 
 def test_a_worker_with_a_file_of_its_own_begins_anew_where_there_is_none(trainer, tmp_path):

@@ -104,7 +104,8 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, reset_meters
     """
     cfg = trainer.cfg.checkpoint
     cfg.load_checkpoint_on_all_dp_ranks = True
-    is_last = os.path.basename(filename) == f"checkpoint_last{trainer.checkpoint_suffix}.pt"
+    own_last = os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
+    is_last = os.path.abspath(filename) == os.path.abspath(own_last)  # a file of this name elsewhere was asked for
     if not is_last and not PathManager.isfile(filename):
         raise UserError(f"{filename}: no such checkpoint to start from: check --restore-file")
     candidates = [filename, *(older_checkpoints(cfg.save_dir, filename) if is_last else [])]
