@@ -249,6 +249,27 @@ def test_a_signal_saves_before_what_is_due(monkeypatch, caplog, no_save):
                        else "SIGTERM: saved after update 7; the same command goes on from here")  # fmt: skip
 
 
+@pytest.mark.parametrize("options, without", [
+    ({"restore_file": "checkpoint_last.pt", "reset_optimizer": False}, ""),
+    ({"restore_file": "pretrained.pt"}, " without --restore-file"),
+    ({"restore_file": "a.pt", "reset_optimizer": True, "reset_lr_scheduler": True, "reset_meters": True, "reset_dataloader": True},
+     " without --restore-file, --reset-optimizer, --reset-lr-scheduler, --reset-meters, --reset-dataloader"),
+])  # fmt: skip
+def test_a_signal_saves_the_last_checkpoint_in_any_case_and_tells_how_to_go_on(monkeypatch, caplog, options, without):
+    saved = []
+    monkeypatch.setattr(stopping, "_told", {"number": signal.SIGTERM, "since": 0.0})
+    monkeypatch.setattr(
+        stopping, "_fairseq_validate_and_save", lambda cfg, *more: saved.append(cfg.checkpoint.no_last_checkpoints)
+    )
+    monkeypatch.setattr(checkpoint_utils, "save_checkpoint", lambda cfg, *more: saved.append(cfg.no_last_checkpoints))
+    cfg = SimpleNamespace(checkpoint=SimpleNamespace(no_save=False, no_last_checkpoints=True, **options))
+    trainer = SimpleNamespace(data_parallel_world_size=1, get_num_updates=lambda: 7)
+    with pytest.raises(SystemExit):
+        stopping.validate_and_save(cfg, trainer, None, None, ["valid"], True)
+    assert saved == [False, False]
+    assert caplog.records[0].getMessage() == f"SIGTERM: saved after update 7; the same command{without} goes on from here"
+
+
 def test_the_other_workers_of_a_refused_training_end_with_1(monkeypatch):
     cfg = SimpleNamespace(no_save=False)
     trainer = SimpleNamespace(cfg=SimpleNamespace(distributed_training=None))

@@ -22,6 +22,7 @@ from veco_fairseq.compat.lock import lock_folder
 from veco_fairseq.errors import UserError
 
 logger = logging.getLogger(__name__)
+LAST = "checkpoint_last.pt"  # fairseq's default of --restore-file
 _fairseq_load_checkpoint = checkpoint_utils.load_checkpoint
 _fairseq_validate_and_save = fairseq_train.validate_and_save
 _fairseq_trainer_save_checkpoint = Trainer.save_checkpoint
@@ -132,17 +133,28 @@ def validate_and_save(cfg, trainer: Trainer, task, epoch_itr, *args):
     A validation that is due after this update (at the end of an epoch) still runs after saving. Without it, the best
     checkpoint and --patience would differ from those of an uninterrupted training. All workers end together: a launcher
     kills the workers that are left, and could kill the first one while it saves.
+
+    ``--no-last-checkpoints`` does not hold for this last save, without which the work would be lost.
     """
     number = int(highest(trainer, _told["number"]))
     if not number:
         return _fairseq_validate_and_save(cfg, trainer, task, epoch_itr, *args)
+    cfg.checkpoint.no_last_checkpoints = False
     checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
     _fairseq_validate_and_save(cfg, trainer, task, epoch_itr, *args)
     highest(trainer, 0)
     name = signal.Signals(number).name
     logger.warning(
-        f"{name}: saved after update {trainer.get_num_updates()}; the same command goes on from here"
+        f"{name}: saved after update {trainer.get_num_updates()}; the same command{but_for(cfg.checkpoint)} goes on from here"
         if not cfg.checkpoint.no_save
         else f"{name}: ended, and nothing saved (--no-save)"
     )
     raise SystemExit(128 + number)
+
+
+def but_for(cfg) -> str:
+    """Return the options that a command must not have to go on from checkpoint_last.pt with all its state."""
+    beginning = ["--restore-file"] if getattr(cfg, "restore_file", LAST) != LAST else []
+    for part in ("optimizer", "lr-scheduler", "meters", "dataloader"):
+        beginning += [f"--reset-{part}"] if getattr(cfg, f"reset_{part.replace('-', '_')}", False) else []
+    return f" without {', '.join(beginning)}" if beginning else ""
