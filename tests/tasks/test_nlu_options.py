@@ -168,8 +168,9 @@ def test_the_option_changes_what_is_plugged_in(start, words):
     assert look(start("classification", "--plug", "in", *words.split())) == expected
 
 
-# Tried elsewhere: what names the data, and where to start from and save (test_nlu.py); every test here gives --nlu-task.
-ELSEWHERE = {"--data", "--nlu-task", "--finetune-from-model", "--save-dir"}
+# Tried elsewhere: what names the data, and where to start from and save (test_nlu.py), and to validate on (test_nlu_sets.py);
+# every test here gives --nlu-task.
+ELSEWHERE = {"--data", "--nlu-task", "--finetune-from-model", "--save-dir", "--valid-subset"}
 
 
 def options_of(model) -> set:

@@ -6,6 +6,7 @@ import logging
 import re
 
 import pytest
+import torch
 from conftest import save_with_vocabulary
 from support.nlu import SENTENCES, write_pairs
 
@@ -119,3 +120,17 @@ def test_a_sentencepiece_model_of_another_vocabulary_is_refused(pretrained, tmp_
     (other / "dict.txt").write_bytes((pretrained.parent / "dict.txt").read_bytes())
     with pytest.raises(UserError, match="sentencepiece.bpe.model: does not belong to the dictionary"):
         setup(data, tmp_path, vocabulary=str(other))
+
+
+def test_the_training_set_is_no_set_to_validate_on_in_a_training(pretrained, tmp_path):
+    """It has no text to compare predictions with; fairseq-validate, which calls with task_cfg, reads it with its text."""
+    data = write_pairs(tmp_path / "data")
+    task = setup(data, tmp_path, finetune_from_model=str(pretrained), valid_subset="dev,train")
+    with pytest.raises(UserError, match="^--valid-subset train: is the set to train on"):
+        task.load_dataset("train", data_selector=None)
+    task = setup(data, tmp_path, finetune_from_model=str(pretrained), valid_subset="valid")
+    task.load_dataset("train", combine=False, epoch=1, task_cfg=task.cfg)
+    items = task.dataset("train")
+    batch = items.collater([items[0]])
+    assert len(items) == 64 and task.validation_langs == ["de", "en"]
+    assert [prediction.value for prediction in task.predict(batch, torch.tensor([[0.0, 1.0]]))] == [task.labels[1]]
