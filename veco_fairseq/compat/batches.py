@@ -45,7 +45,7 @@ def get_train_iterator(trainer: Trainer, epoch: int, *args, **kwargs) -> EpochBa
     """Return :func:`_of_whole_run`, and tell a scheduler that follows epochs the number of a worker's batches."""
     batches = _of_whole_run(trainer, epoch, *args, **kwargs)
     if isinstance(trainer.lr_scheduler, FollowsEpochs):
-        trainer.lr_scheduler.set_batches(len(batches))
+        trainer.lr_scheduler.set_batches(len(batches), epoch)
     return batches
 
 

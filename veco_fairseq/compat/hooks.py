@@ -23,7 +23,7 @@ class NamesDdpBackend(Protocol):
 class FollowsEpochs(Protocol):
     """A learning rate schedule that needs the number of a worker's batches in an epoch."""
 
-    def set_batches(self, batches: int) -> None: ...
+    def set_batches(self, batches: int, epoch: int) -> None: ...
 
 
 @runtime_checkable

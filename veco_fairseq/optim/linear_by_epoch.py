@@ -4,6 +4,7 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
@@ -43,12 +44,27 @@ class LinearByEpoch(FairseqLRScheduler):
         if not 0 <= cfg.warmup_ratio <= 1:
             raise UserError(f"--warmup-ratio {cfg.warmup_ratio}: must be between 0 and 1")
         self.total = 0
+        self.batches: dict[int, int] = {}
 
-    def set_batches(self, batches: int) -> None:
-        """Set the number of a worker's batches in an epoch; ``--update-freq``, one for each epoch, turns it into updates."""
+    def set_batches(self, batches: int, epoch: int) -> None:
+        """Set the number of a worker's batches in this epoch; ``--update-freq``, one for each epoch, turns it into updates.
+
+        With a data folder for each epoch, epochs differ: the earlier ones have had their own numbers, and the later ones are
+        taken to be as long as this one.
+        """
+        self.batches[epoch] = batches
         freq = [*self.cfg.update_freq, *self.cfg.update_freq[-1:] * self.cfg.max_epoch][: self.cfg.max_epoch]
         whole = math.floor if self.cfg.skip_remainder_batch else math.ceil
-        self.total = sum(whole(batches / number) for number in freq)
+        earlier = {number: count for number, count in self.batches.items() if number < epoch}
+        self.total = sum(whole(earlier.get(number, batches) / each) for number, each in enumerate(freq, start=1))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps: also the epochs' numbers of batches."""
+        return {**super().state_dict(), "batches": dict(self.batches)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self.batches = dict(state_dict.get("batches", {}))
 
     def step_begin_epoch(self, epoch: int) -> float:
         return self.optimizer.get_lr()
