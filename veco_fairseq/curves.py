@@ -26,9 +26,9 @@ def read_curve(log: Path, metric: str, training: bool = False) -> list[tuple[int
     """
     curve, seen, first = {}, set(), None
     for line in read_lines(log):
-        if subset := re.search(r"\| valid on '([^']*)' subset", line):
-            first = first or subset[1]
-            if subset[1] != first:
+        if subset := _validated_on(line):
+            first = first or subset
+            if subset != first:
                 continue
         values = _training_values(line) if training else _validation_values(line)
         seen.update(values)
@@ -50,13 +50,23 @@ def _training_values(line: str) -> dict[str, float]:
 
 def _validation_values(line: str) -> dict[str, float]:
     """Return the metrics of a line of validation, by name; for other lines nothing."""
-    if '{"epoch": ' in line and '"valid_num_updates"' in line:
-        found = {key.removeprefix("valid_"): value for key, value in _object(line[line.index("{") :]).items()}
+    subset = _validated_on(line)
+    if subset and "| valid on '" not in line:
+        found = {key.removeprefix(f"{subset}_"): value for key, value in _object(line[line.index("{") :]).items()}
     elif "| valid on '" in line:
         found = dict(part.split() for part in line.split(" | ") if len(part.split()) == 2)
     else:
         return {}
     return _numbers(found)
+
+
+def _validated_on(line: str) -> str | None:
+    """Return the name of the set that a line of validation is of, such as "valid", or None for other lines."""
+    if found := re.search(r"\| valid on '([^']*)' subset", line):
+        return found[1]
+    # In json, the figures' names begin with that of the set; so do those of an epoch of training, with "train".
+    found = re.search(r'\{"epoch": .*"([^"]+)_num_updates"', line)
+    return found[1] if found and found[1] != "train" else None
 
 
 def _object(text: str) -> dict[str, Any]:

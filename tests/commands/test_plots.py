@@ -52,6 +52,16 @@ def test_read_curve(tmp_path, lines):
         read_curve(log, "bleu", training=True)
 
 
+def test_the_set_to_validate_on_may_have_any_name_in_json_lines_too(tmp_path):
+    """Of several, the first counts; training's lines of a whole epoch are of none."""
+    log, line = tmp_path / "log", START + ' {0} | {{"epoch": 1, "{0}_loss": "{1}", "{0}_num_updates": "{2}"}}\n'
+    log.write_text(line.format("train", 9, 40) + line.format("dev_2", 3.5, 40) + line.format("valid", 4.5, 40))
+    assert read_curve(log, "loss") == [(40, 3.5)]
+    log.write_text(line.format("train", 9, 40))
+    with pytest.raises(UserError, match="no validation in it has loss .there is: none"):
+        read_curve(log, "loss")
+
+
 def test_of_a_part_that_was_trained_again_the_curve_has_the_later_values_in_order(tmp_path):
     log = tmp_path / "log"
     log.write_text("\n".join([*SIMPLE, *RESUMED]) + "\n")
