@@ -12,6 +12,7 @@ logging.getLogger("matplotlib").setLevel(logging.ERROR)
 import matplotlib  # noqa: E402
 
 matplotlib.use("Agg")
+matplotlib.rcParams["text.parse_math"] = False  # names and tokens are no formulas: two dollar signs would be an error
 import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter  # noqa: E402
 

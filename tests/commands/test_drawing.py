@@ -95,3 +95,10 @@ def test_points_are_numbers_of_lines_with_their_updates(tmp_path):
         read_curve(log, "bleu", training=True)
     with pytest.raises(UserError, match=r"no validation in it has loss \(there is: none\)$"):
         read_curve(log, "loss")
+
+
+def test_dollar_signs_are_no_formulas(tmp_path):
+    """Two of them in a token or a name ended in a traceback, or in another text."""
+    plot_attention(torch.rand(1, 2), ["$$"], ["$x_$", "b"], title="from $5 to $^6", output=tmp_path / "attention.png")
+    plot_curves({"$_{$": [(1, 1.0), (10, 2.0)]}, ylabel="$", title="$^$", output=tmp_path / "curve.png", log=True, log_x=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"attention.png", "curve.png"}
