@@ -13,6 +13,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, build_model
 from fairseq.models.transformer import TransformerModel
 
+from veco_fairseq.errors import UserError
 from veco_fairseq.models.veco import VecoEncoder
 
 SIZES = {  # layers, dim, FFN, heads
@@ -111,3 +112,8 @@ def test_a_decoder_can_be_without_cross_attention():
 
 def test_decoder_is_as_deep_as_the_encoder_unless_said_otherwise():
     assert parse("--arch", "veco_mt_base", "--encoder-layers", "5").decoder_layers == 5
+
+
+def test_an_adaptive_softmax_has_no_lm_head():
+    with pytest.raises(UserError, match="^--adaptive-softmax-cutoff: has no place for the LM head"):
+        build(parse("--arch", "veco_transformer_tiny", "--keep-lm-head", "--adaptive-softmax-cutoff", "5"))

@@ -21,9 +21,15 @@ class VecoTransformerDecoder(TransformerDecoder):
     """A decoder whose output projection can be pre-training's whole LM head."""
 
     def build_output_projection(self, args, dictionary, embed_tokens) -> None:
-        """Build fairseq's projection; with ``--keep-lm-head``, put dense layer, activation and LayerNorm before it."""
+        """Build fairseq's projection; with ``--keep-lm-head``, put dense layer, activation and LayerNorm before it.
+
+        Raises:
+            UserError: with ``--keep-lm-head``, there is an adaptive softmax in the projection's place.
+        """
         super().build_output_projection(args, dictionary, embed_tokens)
         if getattr(self.args, "keep_lm_head", False):
+            if self.output_projection is None:
+                raise UserError("--adaptive-softmax-cutoff: has no place for the LM head: leave it out, or --keep-lm-head")
             weight = self.output_projection.weight
             self.output_projection = RobertaLMHead(self.output_embed_dim, len(dictionary), self.args.activation_fn, weight)
 
