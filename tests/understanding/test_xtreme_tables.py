@@ -83,6 +83,9 @@ def test_figures_of_seeds_and_files(tmp_path):
     one = written(tmp_path / "c.json", {"seeds": [{"it": {"f1": 1}}]})
     with pytest.raises(UserError, match=r"c\.json: has 1 models, but .*a\.json has 2"):
         read_results([first, one])
+    other = written(tmp_path / "d.json", {"seeds": [{"it": {"accuracy": 1}}] * 2})
+    with pytest.raises(UserError, match=r"d\.json: has accuracy, but .*a\.json has f1: give the files of one task"):
+        read_results([first, other])
     for content in ({"seeds": [{}]}, {"seeds": [{"de": {"f1": 1}}, {}]}, {"seeds": [{"de": {"f1": 1}}, {"fr": {"f1": 1}}]}):
         with pytest.raises(UserError, match="has no figures: the test set had no labels, or no language is common"):
             read_results([written(one, content)])

@@ -53,12 +53,15 @@ def read_results(paths: Sequence[Path], layer: int = -1) -> Result:
     """Read one file by :func:`read_result`, or join several files with a language each.
 
     Raises:
-        UserError: a language is there twice, or the files have different numbers of seeds.
+        UserError: a language is there twice, or the files have different numbers of seeds, or other figures.
     """
     together, *others = (_checked(path, layer) for path in paths)
     for path, result in zip(paths[1:], others):
         if len(result.seeds) != len(together.seeds):
             raise UserError(f"{path}: has {len(result.seeds)} models, but {paths[0]} has {len(together.seeds)}")
+        if set(result.names) != set(together.names):
+            there, here = (", ".join(each.names) for each in (together, result))
+            raise UserError(f"{path}: has {here}, but {paths[0]} has {there}: give the files of one task")
         for seed, more in zip(together.seeds, result.seeds):
             if seed.keys() & more.keys():
                 raise UserError(f"{path}: has {', '.join(seed.keys() & more.keys())}, as an earlier file does")
