@@ -62,7 +62,7 @@ def test_sets_end_in_the_tokens_and_are_as_long_as_they_say(tmp_path, split):
 def test_a_text_without_its_translation_is_to_be_translated(tmp_path):
     write_tokens(tmp_path / "test.aa-bb.aa", [[5, 6, 7]])
     task = task_of(tmp_path)
-    task.load_dataset("test")
+    task.load_dataset("test", task_cfg=task.cfg)
     assert task.dataset("test").src_sizes.tolist() == [5] and task.dataset("test").tgt is None
 
 

@@ -141,7 +141,9 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
             )
         if missing:
             logger.warning(f"{folder}: has no {split} data of {', '.join(missing)}")
-        parts = {name: self._load(name, split, epoch, combine) for name in self.directions if name not in missing}
+        parts = {
+            name: self._load(name, split, epoch, combine=combine, **kwargs) for name in self.directions if name not in missing
+        }
         first = next(iter(parts.values()))
         if first.tgt is None:  # a text to translate, without its translation
             self.datasets[split] = first
@@ -153,11 +155,11 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
             logger.info("an epoch has " + ", ".join(f"{name} {draws:,} of {pairs:,}" for name, pairs, draws in drawn))
         self.datasets[split] = dataset
 
-    def _load(self, direction: str, split: str, epoch: int, combine: bool):
+    def _load(self, direction: str, split: str, epoch: int, **kwargs):
         cfg = copy.copy(self.cfg)
         cfg.source_lang, cfg.target_lang = direction.split("-")
         task = CheckedTranslationTask(cfg, self.src_dict, self.tgt_dict)
-        task.load_dataset(split, epoch, combine)
+        task.load_dataset(split, epoch, **kwargs)
         return prepend(task.datasets[split], self.tgt_dict.index(target_token(cfg.target_lang)))
 
     def get_batch_iterator(self, dataset, *args, **kwargs):

@@ -62,10 +62,12 @@ class CheckedTranslationTask(TranslationTask):
         """Load a set, and check that it has translations; without them, fairseq fails only with the first batch.
 
         Raises:
-            UserError: a set for training or validation has no target side.
+            UserError: a set for training or validation, under whatever name, has no target side.
         """
         super().load_dataset(split, epoch, combine, **kwargs)
-        if self.datasets[split].tgt is None and (split == self.cfg.train_subset or split.startswith("valid")):
+        # fairseq-generate, which needs no translations, gives task_cfg; fairseq-train does not
+        to_train = "task_cfg" not in kwargs or split == self.cfg.train_subset or split.startswith("valid")
+        if self.datasets[split].tgt is None and to_train:
             raise UserError(
                 f"{self.cfg.data}: its {split} data has no {self.cfg.target_lang}: run fairseq-preprocess again with both "
                 "languages"
