@@ -132,6 +132,8 @@ def test_files_of_another_task_are_told(tmp_path):
         (tmp_path / name).touch()
     assert list(find_files(tmp_path, "train", "classification")) == ["en", "zh-Hant"]
     assert find_files(tmp_path / "none", "train", "classification") == {}
+    (tmp_path / "seen+(1-de.tsv").touch()  # a set's name is no pattern
+    assert list(find_files(tmp_path, "seen+(1", "classification")) == ["de"]
 
 
 def test_ids_lines_and_tags_of_sentences(tmp_path):

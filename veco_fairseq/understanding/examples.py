@@ -239,7 +239,7 @@ SPLITS = {"valid": ("valid", "dev")}  # other names of a split
 
 def find_files(folder: Path, split: str, nlu_task: str) -> dict[str, Path]:
     """Return language -> file for the files ``SPLIT-LANG.tsv`` (or .conllu, .json; plain or .gz) in a folder."""
-    names = "|".join(SPLITS.get(split, (split,)))
+    names = "|".join(map(re.escape, SPLITS.get(split, (split,))))
     suffixes = "|".join(READERS[nlu_task])
     pattern = re.compile(rf"(?:{names})-([\w-]+)\.(?:{suffixes})(?:\.gz)?")
     found = {}
