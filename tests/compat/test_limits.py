@@ -58,6 +58,28 @@ def test_what_is_reset_is_not_counted_on(monkeypatch, reset, patience, plateau, 
     assert told == ["save", *["plateau"] * (plateau and updates > 0)]
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_fine_tuning_does_not_count_the_patience_of_pretraining(monkeypatch, tmp_path, resumed):
+    """... whose loss is of another task; when it is resumed, it goes on with its own count."""
+    count, state = SimpleNamespace(), {"early_stopping": {"num_runs": 3, "best": 1.5}}
+    for name, value in (
+        ("lock_folder", None),
+        ("note_signals", None),
+        ("_fairseq_load_checkpoint", (state, SimpleNamespace(next_epoch_idx=1))),
+    ):
+        monkeypatch.setattr(stopping, name, lambda *given, value=value, **more: value)
+    monkeypatch.setattr(stopping, "early_stopping", lambda: count)
+    if resumed:
+        (tmp_path / "checkpoint_last.pt").touch()
+    cfg = SimpleNamespace(
+        no_save=False, save_dir=str(tmp_path), finetune_from_model="pretrained.pt", **dict.fromkeys(RESETS, False)
+    )
+    trainer = trainer_of(0)
+    trainer.checkpoint_suffix = ""
+    stopping.load_checkpoint(cfg, trainer)
+    assert vars(count) == (state["early_stopping"] if resumed else {})
+
+
 @pytest.mark.parametrize("next_epoch, told", [(4, True), (3, False)])
 def test_a_finished_training_is_told_and_not_trained(monkeypatch, caplog, next_epoch, told):
     trainer = trainer_of(1234, max_epoch=3)

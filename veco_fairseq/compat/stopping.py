@@ -58,8 +58,9 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
     if highest(trainer, refusal is not None):
         raise refusal or SystemExit(1)
     note_signals()
+    begins = begins_from_another_model(cfg, trainer)  # of which fairseq resets everything, but not in its options
     extra_state, iterator = _fairseq_load_checkpoint(cfg, trainer, **options)
-    if extra_state is not None and not (cfg.reset_optimizer or cfg.reset_meters):
+    if extra_state is not None and not (begins or cfg.reset_optimizer or cfg.reset_meters):
         vars(early_stopping()).update(extra_state.get("early_stopping", {}))
         if trainer.get_num_updates() and not (cfg.reset_lr_scheduler or cfg.reset_dataloader):
             plateau.end_epoch_of(extra_state, trainer)
@@ -71,6 +72,12 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
         )
         trainer.cfg.optimization.max_epoch = -1  # ends fairseq's loop over the epochs
     return extra_state, iterator
+
+
+def begins_from_another_model(cfg, trainer: Trainer) -> bool:
+    """Return whether ``--finetune-from-model`` counts: the training has no last checkpoint of its own yet."""
+    model = getattr(cfg, "finetune_from_model", None)
+    return bool(model) and not os.path.exists(os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt"))
 
 
 def finished(trainer: Trainer, next_epoch: int) -> str | None:
