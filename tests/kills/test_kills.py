@@ -22,7 +22,7 @@ from veco_fairseq.kills.comparison import folder_differences, log_differences, r
 from veco_fairseq.kills.kinds import KINDS
 from veco_fairseq.kills.plan import HELPER_KILLED, KILLED, WAYS, Trial, make_plan
 from veco_fairseq.kills.processes import Process, family, send, state_of
-from veco_fairseq.kills.report import by_kind
+from veco_fairseq.kills.report import by_kind, make_all
 from veco_fairseq.kills.trials import Runner
 from veco_fairseq.tasks.base import VecoTask
 
@@ -234,3 +234,23 @@ def test_a_preparation_that_is_killed_has_noted_its_progress_often(monkeypatch):
     monkeypatch.setattr(runpy, "run_path", lambda *_, **__: None)
     script["prepare"]()
     assert encoding.Clock("a", total=100, before=0).has_come(10)
+
+
+@pytest.mark.parametrize("cut_off", ['{"number": 2, "writing": {}', '{"number": 2', ""])
+def test_notes_that_were_cut_off_are_gone_on_with(tmp_path, cut_off):
+    """Twice: what was cut off must not be in the way of the line that is written next."""
+    options, made = {"kills": 3}, []
+
+    def run_trial(trial):
+        made.append(trial.number)
+        return {"number": trial.number, "failures": []}
+
+    plan = [SimpleNamespace(number=number, kind="camlm", way="SIGKILL") for number in (1, 2, 3)]
+    runner = SimpleNamespace(folder=tmp_path, run=run_trial)
+    notes = tmp_path / "results.jsonl"
+    notes.write_text('{"kills": 3}\n{"number": 1, "failures": []}\n' + cut_off)
+    for _ in range(2):
+        assert [result["number"] for result in make_all(plan, runner, options)] == [1, 2, 3]
+    assert made == [2, 3] and len(notes.read_text().splitlines()) == 4
+    notes.write_text('{"kil')  # killed before it had begun
+    assert len(make_all(plan, runner, options)) == 3 and made[2:] == [1, 2, 3]

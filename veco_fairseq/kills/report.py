@@ -63,10 +63,10 @@ def make_all(plan: Sequence[Trial], runner: Runner, options: dict[str, Any]) -> 
     path = runner.folder / RESULTS
     runner.folder.mkdir(parents=True, exist_ok=True)
     results = read_results(path, options)
+    # without the rest of a line that was cut off, which the next result would else be written behind
+    write_text(path, "".join(f"{json.dumps(line)}\n" for line in (options, *results)))
     done = {result["number"] for result in results}
     with open(path, "a", encoding="utf-8") as notes, tqdm(total=len(plan), initial=len(done), unit="kill") as bar:
-        if not path.stat().st_size:
-            print(json.dumps(options), file=notes, flush=True)
         for trial in plan:
             if trial.number in done:
                 continue
@@ -86,10 +86,10 @@ def read_results(path: Path, options: dict[str, Any]) -> list[Result]:
     Raises:
         UserError: they are of other options.
     """
-    lines = list(read_lines(path)) if path.exists() else []
-    if lines and json.loads(lines[0]) != options:
-        raise UserError(f"{path}: is of other options, {lines[0]}: give those, or another --folder")
-    return [json.loads(line) for line in lines[1:] if line.endswith("}")]
+    whole = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+    if whole and json.loads(whole[0]) != options:
+        raise UserError(f"{path}: is of other options, {whole[0]}: give those, or another --folder")
+    return [json.loads(line) for line in whole[1:]]
 
 
 def by_kind(results: Sequence[Result]) -> dict[str, dict[str, int]]:
