@@ -88,12 +88,16 @@ clean() {
     local split=$1
     shift
     find_vocabulary
-    step "clean, $split" "$OUT/clean/$split.json" on_all_processors python "$REPOSITORY/scripts/clean.py" \
-        --source-lang "$SRC" --target-lang "$TGT" --inputs "$OUT/raw/$split.$SRC" "$OUT/raw/$split.$TGT" \
-        --outputs "$OUT/clean/$split.$SRC" "$OUT/clean/$split.$TGT" --report "$OUT/clean/$split.json" \
-        --sentencepiece "$FOLDER/sentencepiece.bpe.model" --min-length 1 --max-length 250 \
-        --keep-copies --keep-duplicates "$@"
+    step "clean, $split" "$OUT/clean/$split.json" cleaned "$split" "$OUT/raw/$split.$SRC" "$OUT/raw/$split.$TGT" \
+        "$FOLDER/sentencepiece.bpe.model" --min-length 1 --max-length 250 --keep-copies --keep-duplicates "$@"
     CLEANED[$split]=clean
+}
+
+# cleaned SPLIT SOURCE TARGET PIECES OPTION...: the work of clean. It names the texts that it writes itself: among the words
+# of the step they would make it another one as soon as they are there.
+cleaned() {
+    on_all_processors python "$REPOSITORY/scripts/clean.py" --source-lang "$SRC" --target-lang "$TGT" --inputs "$2" "$3" \
+        --outputs "$OUT/clean/$1.$SRC" "$OUT/clean/$1.$TGT" --report "$OUT/clean/$1.json" --sentencepiece "$4" "${@:5}"
 }
 
 # prepare_task: make translation data with the pre-trained model's vocabulary, or with --keep N pieces of it.

@@ -143,6 +143,20 @@ def test_other_options_of_the_texts_make_them_anew(place, monkeypatch, case, bef
     assert (place.folder / f"OUT/raw/{made}").read_text().splitlines() == text[:count]
 
 
+@pytest.mark.parametrize("case, program", [
+    ("wmt14.en-de/prepare --out OUT --pretrained MODEL", "scripts/clean.py"),
+    ("SAYS=speed evidence/evaluate --out OUT --lr 1e-3 --dropout 0.1", "fairseq-generate"),
+])  # fmt: skip
+def test_what_a_step_writes_beside_its_output_does_not_make_it_another(place, monkeypatch, case, program):
+    """The second call finds all made: a training would not go on with data that were made from other files."""
+    place.fill(case.removeprefix("SAYS=speed ").split()[0])
+    monkeypatch.setattr(place, "fill", lambda script: None)
+    assert program in place.call(case)
+    made = {path.name: path.read_text() for path in place.folder.glob("OUT/**/*.done")}
+    assert program not in place.call(case)
+    assert made and {path.name: path.read_text() for path in place.folder.glob("OUT/**/*.done")} == made
+
+
 def test_a_fine_tuning_of_the_comparisons_keeps_its_best_checkpoint_alone(place):
     """... with which the test set is translated."""
     run = "xlm.p3.en-de.29000.lr3e-3.dropout0.25.s2"
