@@ -189,8 +189,8 @@ evaluate_options() {
 # last one.
 average() {
     local run=$1 count=$2 folder=$OUT/checkpoints/$1 saved=()
-    mapfile -t saved < <(compgen -G "$folder/checkpoint_[0-9]*_[0-9]*.pt")
-    if ((${#saved[@]})); then
+    saved=("$folder"/checkpoint_[0-9]*_[0-9]*.pt) # the folder is no pattern, whatever its name has
+    if [[ -e ${saved[0]} ]]; then
         if ((${#saved[@]} < count)); then
             say "[average, $run] of ${#saved[@]} checkpoints, not $count: finetune.sh has left no more (--save-every, --updates)"
             count=${#saved[@]}

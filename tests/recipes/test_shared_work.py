@@ -158,6 +158,15 @@ def test_captions_that_cannot_be_downloaded(tmp_path):
     assert result.returncode == 1 and result.stderr.endswith(told)
 
 
+def test_checkpoints_are_found_in_a_folder_whose_name_is_a_pattern(tmp_path):
+    folder = tmp_path / "runs [1]*/checkpoints/run"
+    folder.mkdir(parents=True)
+    for name in ("1_10", "2_20", "last"):
+        (folder / f"checkpoint_{name}.pt").touch()
+    script = f"OUT='{tmp_path}/runs [1]*'; python() {{ touch \"${{@: -1}}\"; }}; average run 2; echo $CHECKPOINT"
+    assert sourced(tmp_path / "out", script).stdout.endswith("/checkpoints/run.average.pt\n")
+
+
 def test_a_mean_of_as_many_checkpoints_as_were_asked_for_says_nothing(tmp_path):
     folder = tmp_path / "checkpoints/run"
     folder.mkdir(parents=True)
