@@ -40,9 +40,9 @@ done
 python "$REPOSITORY/scripts/prepare_root.py" --mono "${mono[@]}" --mono-valid "${mono_valid[@]}" --bitext "${bitext[@]}" \
     --bitext-valid "${bitext_valid[@]}" --valid-lines 0 --vocab-size "$PIECES" --character-coverage 0.9999 --output "$OUT/pretrain"
 
-# alone FOLDER: the root without its pairs.
-alone() { mkdir "$1" && cp -rl -- "$OUT"/pretrain/{mono,dict.txt,sentencepiece.bpe.model} "$1"; }
-step "monolingual root" "$OUT/pretrain.mono" alone "{}"
+# alone ROOT FOLDER: the root without its pairs.
+alone() { mkdir "$2" && cp -rl -- "$1"/{mono,dict.txt,sentencepiece.bpe.model} "$2"; }
+step "monolingual root" "$OUT/pretrain.mono" alone "$OUT/pretrain" "{}"
 
 VOCABULARY=$OUT/vocabulary
 step vocabulary "$VOCABULARY" tokens "$OUT/pretrain" "{}" "${LANGS[@]}"

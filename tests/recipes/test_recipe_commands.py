@@ -127,6 +127,18 @@ def test_another_vocabulary_of_pre_training_is_that_of_the_data_too(place, monke
         assert (place.folder / "OUT/vocabulary/dict.txt").read_text() == f"{pieces}\n<2de> 1\n<2fr> 1\n"
 
 
+def test_another_root_of_the_comparisons_is_the_monolingual_arms_too(place, monkeypatch):
+    """... even if prepare.sh was ended just after the root was made anew: its next call makes no text."""
+    place.fill("evidence/prepare")
+    monkeypatch.setattr(place, "fill", lambda script: None)
+    for pieces in ("8000", "4000"):
+        (place.folder / "OUT/pretrain/dict.txt").unlink(missing_ok=True)
+        for name in ("dict.txt", "preparation.json"):
+            place.write(f"OUT/pretrain/{name}", pieces)
+        place.call("evidence/prepare --out OUT --local LOCAL --try")
+        assert (place.folder / "OUT/pretrain.mono/dict.txt").read_text() == f"{pieces}\n"
+
+
 @pytest.mark.parametrize("case, before, after, made, source, count", [
     ("many-to-many/prepare --langs 'de fr' --zero-shot fr-de", "--local LOCAL --try", "--local LOCAL", "valid.de", "valid.de", 25),
     ("many-to-many/prepare --langs 'de fr' --zero-shot fr-de", "--local LOCAL", "--local LOCAL/bible", "test.fr", "bible/test.fr.gz", 25),

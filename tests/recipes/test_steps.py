@@ -92,12 +92,15 @@ def test_a_data_root_is_known_by_its_preparation(tmp_path):
     root = tmp_path / "my recipe/root"
     root.mkdir(parents=True)
     (root / "preparation.json").write_text("1")
-    step = "step any a.out to_file '{}' ls root"
-    assert " done in " in bash(tmp_path, step).stdout
-    (root / "log").write_text("of no matter")
-    assert "already there" in bash(tmp_path, step).stdout
-    (root / "preparation.json").write_text("2")
-    assert " done in " in bash(tmp_path, step).stdout
+    (root / "mono").mkdir()
+    for number, name in enumerate(("root", "root/mono")):
+        step = f"step any {number}.out to_file '{{}}' ls {name}"
+        (root / "preparation.json").write_text("1")
+        assert " done in " in bash(tmp_path, step).stdout
+        (root / "log").write_text("of no matter")
+        assert "already there" in bash(tmp_path, step).stdout
+        (root / "preparation.json").write_text("2")
+        assert " done in " in bash(tmp_path, step).stdout
 
 
 def test_another_number_of_processors_is_no_other_step(tmp_path):
