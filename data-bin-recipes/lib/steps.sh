@@ -111,9 +111,13 @@ in_try() {
     done
 }
 
-# choose_out [NAME]: set OUT, by default the folder of this name, or of the recipe's, in data-bin.
+# choose_out [NAME]: set OUT, by default the folder of this name, or of the recipe's, in data-bin. A slash at its end, which
+# completion adds, would make each step another one.
 choose_out() {
     OUT=${OPTIONS[out]}
+    while [[ $OUT == ?*/ ]]; do
+        OUT=${OUT%/}
+    done
     [[ -n $OUT ]] || OUT=$REPOSITORY/data-bin/${1:-$RECIPE}
     [[ -n ${OPTIONS[out]} ]] || ! trying || OUT+=.try
 }

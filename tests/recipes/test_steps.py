@@ -88,6 +88,16 @@ def test_a_step_that_was_done_and_fails_is_no_longer_done(tmp_path):
     assert "already there" not in bash(tmp_path, f"{make} whole").stdout
 
 
+def test_a_folder_with_a_slash_at_its_end_is_the_same(tmp_path):
+    """... and a training in it goes on, and is not refused as another one."""
+    script = """parse_options out= -- "$@"; choose_out; training it "$OUT/it" touch "$OUT/it/checkpoint_last.pt" """
+    for out, told in (("a b", "done in"), ("a b/", "already there: a b/it"), ("a b//", "already there: a b/it")):
+        result = bash(tmp_path, script, "--out", out)
+        assert told in result.stdout and result.stderr == ""
+    told = bash(tmp_path, 'declare -A OPTIONS; for out in / // /a/ a; do OPTIONS[out]=$out; choose_out; echo "$OUT"; done')
+    assert told.stdout.split() == ["/", "/", "/a", "a"]
+
+
 def test_a_data_root_is_known_by_its_preparation(tmp_path):
     root = tmp_path / "my recipe/root"
     root.mkdir(parents=True)
