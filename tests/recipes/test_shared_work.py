@@ -106,6 +106,15 @@ def test_real_pairs_come_first_and_a_tag_is_taken_as_it_is(tmp_path):
     assert sourced(tmp_path / "out", joined).stdout == "a\na\n<\\n&> b c\n<\\n&> d\na\nb c\nd\n1\n"
 
 
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_text_that_is_not_utf_8_is_not_cut_off(tmp_path, locale):
+    """... without a word: veco prepare refuses it, and tells where it is."""
+    (tmp_path / "verses").write_bytes(b"a\n\n\xe9\n\nb\n")
+    (tmp_path / "more").write_bytes(b"\xe9\n\nc\n")
+    result = sourced(tmp_path / "out", f"export LC_ALL={locale}; cd {tmp_path}; side 0 verses more >made")
+    assert result.stderr == "" and (tmp_path / "made").read_bytes() == b"a\n\xe9\nb\n\xe9\n\nc\n"
+
+
 def test_a_dictionary_gets_a_token_for_each_language(tmp_path):
     root = tmp_path / "out/pretrain"
     root.mkdir(parents=True)
