@@ -11,6 +11,7 @@
 # The same command goes on where it was interrupted, and does nothing twice.
 set -euo pipefail
 
+unset CDPATH  # with it, cd also prints where it goes
 repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 fail() { echo "demo.sh: error: $*" >&2; exit 1; }
 

@@ -13,6 +13,7 @@
 # It ends with the exit code of the first worker that fails.
 set -euo pipefail
 
+unset CDPATH # with it, cd also prints where it goes
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 [[ ! -d $repository/.venv/bin ]] || PATH=$repository/.venv/bin:$PATH
 

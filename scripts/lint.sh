@@ -12,6 +12,7 @@ if [[ $# -gt 1 || ($# -eq 1 && $1 != --fix) ]]; then
     echo "lint.sh: error: $*: the only option is --fix" >&2
     exit 2
 fi
+unset CDPATH  # with it, cd also prints where it goes
 repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 bash "$repository/scripts/setup.sh"
 cd "$repository"

@@ -12,6 +12,7 @@
 # If Python or something that it needs is missing, and uv is on the PATH, uv brings Python 3.12.
 set -euo pipefail
 
+unset CDPATH  # with it, cd also prints where it goes
 repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 lock="$repository/scripts/requirements.lock"
 mend="$repository/veco_fairseq/commands/mend_fairseq.py"

@@ -8,6 +8,7 @@
 # VECO_PYTHON and VECO_VERSIONS (lowest, newest) choose the Python and the versions that it tests with: see setup.sh.
 set -euo pipefail
 
+unset CDPATH  # with it, cd also prints where it goes
 repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 bash "$repository/scripts/setup.sh"
 cd "$repository"

@@ -5,6 +5,7 @@
 # Options and steps, which every recipe begins with. Source this file in bash 4.4 or newer, after `set -euo pipefail`. It
 # sets REPOSITORY and RECIPE (the name of the recipe's folder). VECO_SKIP_SETUP=1 leaves the installation as it is.
 
+unset CDPATH # with it, cd also prints where it goes
 REPOSITORY=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 RECIPE=$(basename "$(cd "$(dirname "$0")" && pwd)")
 USER_DIR=$REPOSITORY/veco_fairseq

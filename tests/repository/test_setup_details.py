@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""scripts/setup.sh: its help, compilers of other names, what pip does not see, more words of pip's, and two at once; versions.py."""
+"""scripts/setup.sh: its help, compilers of other names, what pip does not see, more words of pip's, two at once, and CDPATH; versions.py."""
 
 import runpy
 import shutil
@@ -120,3 +120,17 @@ def test_what_another_one_has_made_meanwhile_is_not_installed_again(sandbox):  #
         other.stdout.readline()
         result = sandbox.run()
     assert result.returncode == 0 and result.stdout == "" and installed > 0 == len(sandbox.calls())
+
+
+@pytest.mark.parametrize("name", ["scripts/setup.sh", "scripts/demo.sh", "scripts/launch.sh", "scripts/test.sh", "scripts/lint.sh",
+                                  "data-bin-recipes/lib/steps.sh"])  # fmt: skip
+def test_a_script_finds_the_repository_whatever_cdpath_says(name, tmp_path):
+    """... which makes cd print the folder, if the user has exported it and the script's path does not begin with a slash."""
+    lines = (REPOSITORY / name).read_text(encoding="utf-8").splitlines()
+    found = next(number for number, line in enumerate(lines, 1) if "pwd" in line and line.lower().startswith("repository="))
+    script = tmp_path / name
+    script.parent.mkdir(parents=True)
+    script.write_text("\n".join((*lines[:found], 'echo "${repository-}${REPOSITORY-}"')), encoding="utf-8")
+    environment = {"PATH": "/usr/bin:/bin", "CDPATH": f".:{tmp_path}"}
+    told = subprocess.run(["bash", name], capture_output=True, text=True, env=environment, cwd=tmp_path, check=True).stdout
+    assert told == f"{tmp_path}\n"
