@@ -117,7 +117,9 @@ distill_task() {
     teacher=$(run_name "${OPTIONS[teacher]:-${OPTIONS[arm]}}" "${OPTIONS[seed]}")
     require "$OUT/checkpoints/$teacher" "run finetune.sh first, or give --teacher NAME"
     choose_device # before the long translation
-    average "$teacher" "${OPTIONS[average]}"
+    # The last checkpoints of a running training change; the translation knows their mean by its checksum.
+    [[ -e $OUT/checkpoints/$teacher.done ]] || rm -f -- "$OUT/checkpoints/$teacher.average.pt.done"
+    REMAKE='' average "$teacher" "${OPTIONS[average]}"
     text_there train
     step "training text, $SRC" "$folder/train.$SRC" to_file "{}" first "$(lines_of valid)" "$TEXT.$SRC"
     translate "distillation" "$CHECKPOINT" "$folder/train.$SRC" "$folder/train.$TGT" --beam 5

@@ -106,6 +106,23 @@ def test_real_pairs_come_first_and_a_tag_is_taken_as_it_is(tmp_path):
     assert sourced(tmp_path / "out", joined).stdout == "a\na\n<\\n&> b c\n<\\n&> d\na\nb c\nd\n1\n"
 
 
+def test_a_teacher_that_was_trained_further_translates_anew(tmp_path):
+    """... and only then, although the mean of its checkpoints is made in each call, as long as its training has not ended."""
+    out = tmp_path / "out"
+    teacher = out / "checkpoints/finetune.veco.s1"
+    for path in (teacher / "checkpoint_1_10.pt", out / "raw/train.en", out / "vocabulary/sentencepiece.bpe.model"):
+        path.parent.mkdir(parents=True)
+        path.write_text("a line\n")
+    script = f"""source {LIB}/synthetic.sh
+        python() {{ [[ $* == *average_checkpoints.py* ]] && echo $MEAN >"${{@: -1}}" || cat; }}
+        choose_device() {{ DEVICE=(); }}; synthetic_data() {{ :; }}; finetune_task() {{ :; }}
+        parse_options out= teacher= arm=veco name= seed=1 average=1 try -- --out {out}; distill_task"""
+    for mean, done, made in ((1, False, 1 + 3), (1, False, 1), (2, False, 1 + 2), (2, True, 1), (2, True, 0)):
+        if done:
+            teacher.with_name(f"{teacher.name}.done").write_text("by finetune.sh")
+        assert sourced(out, f"MEAN={mean}; {script}").stdout.count(" done in ") == made, (mean, done)
+
+
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
 def test_text_that_is_not_utf_8_is_not_cut_off(tmp_path, locale):
     """... without a word: veco prepare refuses it, and tells where it is."""
