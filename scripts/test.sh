@@ -19,9 +19,11 @@ export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 
 marks=(-m "not slow")
 tests=(tests)
+before=""
 for argument in "$@"; do
     if [[ "$argument" == -m* ]]; then marks=(); fi
-    if [[ -e "${argument%%::*}" ]]; then tests=(); fi
+    if [[ -e "${argument%%::*}" && "$before" != -[kmp] ]]; then tests=(); fi  # "docs" is no file in -k docs
+    before="$argument"
 done
 exec .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
     ${marks[@]+"${marks[@]}"} ${tests[@]+"${tests[@]}"} "$@"

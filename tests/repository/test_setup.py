@@ -251,6 +251,8 @@ def test_a_fairseq_that_cannot_be_mended(sandbox):
         (["--maxfail=1"], "-m not slow tests --maxfail=1"),
         (["scripts/setup.sh::test_one", "-x"], "-m not slow scripts/setup.sh::test_one -x"),  # a path that is there
         (["scripts", "-x"], "-m not slow scripts -x"),
+        (["-k", "scripts"], "-m not slow tests -k scripts"),  # a word, of which there is a folder, too
+        (["-x", "scripts", "-k", "scripts"], "-m not slow -x scripts -k scripts"),
     ],
 )
 def test_test_sh_sets_up_and_hands_its_arguments_to_pytest(sandbox, arguments, called):
