@@ -10,7 +10,7 @@ PROGRAM=fairseq-train
 parse_options out= set=captions arm=veco data= lr= dropout= seed=1 pretraining=1 results= try -- "$@"
 choose_out
 comparisons
-: "${OPTIONS[data]:=${SIZES[0]}}"
+require_data
 require_arm
 choose
 of_pair "${OPTIONS[data]%.*}"

@@ -51,6 +51,12 @@ require_arm() {
         die "--arm ${OPTIONS[arm]}: must be one of: $(printf '%s\n' random "${!UPDATES[@]}" "${!DECODERS[@]}" | sort | paste -sd ' ')"
 }
 
+# require_data: end unless --data, by default the first of SIZES, is a direction and a number of pairs.
+require_data() {
+    : "${OPTIONS[data]:=${SIZES[0]}}"
+    [[ ${OPTIONS[data]} =~ ^[^.-]+-[^.-]+\.[1-9][0-9]*$ ]] || die "--data ${OPTIONS[data]}: must be one of: ${SIZES[*]}"
+}
+
 # origin ARM: sets ORIGIN, the arm that is pre-trained for it.
 origin() {
     ORIGIN=$1

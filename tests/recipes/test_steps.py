@@ -60,6 +60,15 @@ def test_each_script_looks_at_its_options(script, tmp_path):
         assert error.startswith(f"{script}.sh: error: {message}")
 
 
+@pytest.mark.parametrize("script", ["finetune", "evaluate"])
+@pytest.mark.parametrize("data", ["en-de", "500", "en.500", "en-de.05", "en-de.x"])
+def test_what_is_no_direction_with_a_number_of_pairs(script, data, tmp_path):
+    command = ["bash", RECIPES / f"evidence/{script}.sh", "--out", "out", "--data", data]
+    result = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path)
+    assert result.returncode == 1 and not list(tmp_path.iterdir())
+    assert result.stderr.startswith(f"evidence/{script}.sh: error: --data {data}: must be one of: en-de.2000 ")
+
+
 def test_a_step_that_makes_nothing_is_none(tmp_path):
     result = bash(tmp_path, "step nothing a.out true; echo not reached")
     assert (result.returncode, result.stdout) == (1, "[nothing] makes a.out\n")
