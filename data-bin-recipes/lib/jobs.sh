@@ -75,6 +75,11 @@ say_waiting() {
 # fairseq-train, and what evaluates gets --cpu of them.
 run_jobs() {
     local name left ran lock command only=${OPTIONS[only]:-*} WAITING=''
+    # shellcheck disable=SC2053 # a pattern
+    for name in "${NAMES[@]}"; do
+        [[ $name != $only ]] || ran=1
+    done
+    [[ -n ${ran:-} ]] || say "--only $only: no job that is left has such a name: see --list"
     mkdir -p "$OUT/jobs"
     while :; do
         left='' ran=''

@@ -33,6 +33,13 @@ def test_the_jobs_of_a_pattern_are_run(tmp_path):
     assert (result.returncode, ran) == (0, ["b-1", "b-2"])
 
 
+def test_a_pattern_without_a_job_is_told(tmp_path):
+    result, ran = run_jobs(tmp_path, "OPTIONS[only]='c-*'")
+    told = "--only c-*: no job that is left has such a name: see --list\n"
+    assert (result.returncode, ran, result.stdout) == (0, [], told)
+    assert told not in run_jobs(tmp_path, "OPTIONS[only]=a")[0].stdout
+
+
 def test_a_job_waits_for_those_that_it_needs(tmp_path):
     """... while another process is at work on one of them; what needs nothing is run."""
     wait = "sleep() { echo waits; exit 7; }"
