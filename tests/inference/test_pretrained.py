@@ -47,6 +47,20 @@ def test_a_layer_is_one_that_is_there_and_the_middle_one_unless_it_is_named():
         of_layers(5).cross_attention(None, None)
 
 
+def test_attention_of_a_text_that_is_too_long_is_refused(make_model):
+    model = make_model(max_positions=8)
+    loaded = PretrainedModel(model, model.encoder.dictionary, None)
+    fits, longer = torch.full((1, 8), 5), torch.full((1, 9), 5)
+    assert loaded.cross_attention(fits, fits).shape == loaded.self_attention(fits).shape == (8, 8)
+    for attend in (
+        lambda: loaded.cross_attention(longer, fits),
+        lambda: loaded.cross_attention(fits, longer),
+        lambda: loaded.self_attention(longer),
+    ):
+        with pytest.raises(UserError, match="^the text has 9 tokens, but the model has 8 positions: shorten it$"):
+            attend()
+
+
 def test_layers_by_their_words_with_the_embeddings_as_0():
     assert chosen_layers(of_layers(3), None, "--layers") == [0, 1, 2, 3]
     assert chosen_layers(of_layers(3), ["3", "0"], "--layers") == [3, 0]

@@ -58,12 +58,14 @@ class PretrainedModel(NamedTuple):
             (query length, memory length); rows add up to 1.
 
         Raises:
-            UserError: there is no such layer, or no cross-attention, as in XLM-E.
+            UserError: there is no such layer, or no cross-attention, as in XLM-E, or a sequence is too long.
         """
         if not self.model.encoder.sentence_encoder.cross_attention:
             raise UserError("--attention cross: the model has no cross-attention: give --attention self")
         attention: list[Tensor] = []
         layer = self.layer_number(layer)
+        for tokens in (query, memory):
+            self.require_positions(tokens)
         self.model.plugged(query, self.model.unplugged(memory), memory, attention=attention)
         return attention[layer][0]
 
@@ -79,9 +81,10 @@ class PretrainedModel(NamedTuple):
             (length, length); rows add up to 1.
 
         Raises:
-            UserError: there is no such layer.
+            UserError: there is no such layer, or the sequence is too long.
         """
         layer = self.layer_number(layer)
+        self.require_positions(tokens)
         states = layer_states(self.model, tokens)[layer].transpose(0, 1)  # before the layer
         _, weights = self.model.encoder.sentence_encoder.layers[layer].self_attn(states, states, states, need_weights=True)
         return weights[0]
@@ -89,6 +92,12 @@ class PretrainedModel(NamedTuple):
     def join(self, x: Tensor, y: Tensor) -> Tensor:
         """Join two results of :meth:`encode` to ``<s> x </s> </s> y </s>`` as in TLM, (1, length of both)."""
         return torch.cat([x, x[:, -1:], y[:, 1:]], 1)
+
+    def require_positions(self, tokens: Tensor) -> None:
+        """Raise UserError if a sequence, (1, length), is longer than the model has positions."""
+        longest = self.model.encoder.max_positions()
+        if tokens.size(1) > longest:
+            raise UserError(f"the text has {tokens.size(1):,} tokens, but the model has {longest:,} positions: shorten it")
 
     def layer_number(self, layer: int | None) -> int:
         """Return ``layer``, counted from 0, for None the middle one; raise UserError if there is no such layer."""
