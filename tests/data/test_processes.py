@@ -63,11 +63,12 @@ def test_preparing(asked, files, tmp_path, monkeypatch, border, reading):
 
 
 def test_vocabularies_of_languages(files, tmp_path, monkeypatch):
-    asked = []
+    asked, begun = [], []
     monkeypatch.setattr(vocap, "in_parallel", lambda calls, workers: asked.append((list(calls), workers)) or [])
     options = vocap.Options({"xx": files.texts[:1], "yy": files.texts[1:]}, tmp_path / "out", 20, workers=3)
-    vocap._make_languages(options, SimpleNamespace(is_done=lambda *_: False), print)
-    assert asked == [(["xx", "yy"], 3)]
+    manifest = SimpleNamespace(is_done=lambda *_: False, start=lambda language, files: begun.append((language, files[0])))
+    vocap._make_languages(options, manifest, print)
+    assert asked == [(["xx", "yy"], 3)] and begun == [("xx", "languages/xx.model"), ("yy", "languages/yy.model")]
 
 
 class Model:
