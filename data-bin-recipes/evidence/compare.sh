@@ -26,13 +26,16 @@ texts() {
     OUT=$out # the scripts choose theirs
 }
 
-# pretraining ARM SEED: its job; sets NEEDED to the name.
+# pretraining ARM SEED: its job, after that of the arm that it begins with; sets NEEDED to the name.
 pretraining() {
+    local arm before
     NEEDED=${PREFIX}prepare
     [[ $1 != random ]] || return 0
     origin "$1"
-    NEEDED=${PREFIX}train.$ORIGIN.s$2
-    job "$NEEDED" "${PREFIX}prepare" train.sh "${SET[@]}" --arm "$ORIGIN" --seed "$2"
+    arm=$ORIGIN
+    [[ ! -v BEGUN_FROM[$arm] ]] || pretraining "${BEGUN_FROM[$arm]}" "$2"
+    before=$NEEDED NEEDED=${PREFIX}train.$arm.s$2
+    job "$NEEDED" "$before" train.sh "${SET[@]}" --arm "$arm" --seed "$2"
 }
 
 # grid ARM DATA: the learning rates, and then more dropout with the best of them; sets NEEDED to the last job's name.

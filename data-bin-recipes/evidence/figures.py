@@ -25,6 +25,7 @@ ARMS = {
     "xlm-8": "XLM, large batches",
     "mbart-8": "mBART, large batches",
     "veco-8": "VECO, large batches",
+    "veco-nmt": "VECO, large batches, then NMT first",
     "no-bitext-s": "VECO without S on bitext",
     "no-mono-s": "VECO without S on monolingual segments",
     "no-tlm": "VECO without TLM",

@@ -66,7 +66,7 @@ origin() {
 # pretrained_folder ARM SEED: print the name of its checkpoints' folder, which begins with the objective.
 pretrained_folder() {
     case $1 in
-    nmt* | mbart* | xlme) printf '%s.s%s' "$1" "$2" ;;
+    nmt* | veco-nmt | mbart* | xlme) printf '%s.s%s' "$1" "$2" ;;
     xlm*) printf 'mlm.%s.s%s' "$1" "$2" ;;
     *) printf 'camlm.%s.s%s' "$1" "$2" ;;
     esac
@@ -84,15 +84,17 @@ stock_options() {
     read -ra STOCK <<<"$given"
 }
 
-# pretrain_model ARM SEED OPTION...: pre-train it. All have three layers of 192; nmt and mbart have three more in a decoder.
+# pretrain_model ARM SEED OPTION...: pre-train it. All have three layers of 192; nmt and mbart have three more in a decoder, and
+# BEGUN_FROM says whose weights they begin with.
 pretrain_model() {
-    local arm=$1 seed=$2 updates=${UPDATES[$1]} name folder objective=() variation data=() languages
+    local arm=$1 seed=$2 updates=${UPDATES[$1]} name folder objective=() variation data=() languages START=()
     name=$(pretrained_folder "$1" "$2") folder=$OUT/checkpoints/$name
     shift 2
     languages=$(IFS=, && printf '%s' "${LANGS[*]}")
     read -ra variation <<<"${VARIATION[$arm]:-}"
     case $arm in
-    nmt*)
+    *nmt*)
+        [[ ! -v BEGUN_FROM[$arm] ]] || start "${BEGUN_FROM[$arm]}" "$seed" "$seed"
         data=("$OUT/mt" --task veco_multilingual_translation --alpha 0.5 --batch-size 64 --required-batch-size-multiple 1)
         objective=(--criterion label_smoothed_cross_entropy --label-smoothing 0.1) ;;
     mbart*) # Liu et al. (2020), section 2.2
@@ -110,7 +112,7 @@ pretrain_model() {
     stock_options "$@"
     require "${data[0]}" "run prepare.sh first"
     training "pre-training, $name" "$folder" fairseq-train "${data[@]}" --distributed-world-size 1 --user-dir "$USER_DIR" \
-        "${objective[@]}" "${MODEL[@]}" "${OPTIMIZER[@]}" --lr-scheduler polynomial_decay --lr "$RATE" \
+        "${objective[@]}" "${MODEL[@]}" "${START[@]}" "${OPTIMIZER[@]}" --lr-scheduler polynomial_decay --lr "${RATE_OF[$arm]:-$RATE}" \
         --warmup-updates "$WARMUP" --total-num-update "$updates" --max-update "$updates" --seed "$seed" "${LOG[@]}" "${OFTEN[@]}" \
         --dropout 0 --attention-dropout 0 --save-dir "$folder" "${variation[@]}" "${STOCK[@]}"
 }
@@ -134,7 +136,7 @@ start() {
     model=$PRETRAINED
     converted=$OUT/converted/$arm.p$pretraining
     case $arm in
-    nmt*) converted=$model ;;
+    *nmt*) converted=$model ;;
     mbart*)
         converted+=.pt
         step "conversion, $arm" "$converted" python "$REPOSITORY/data-bin-recipes/evidence/mbart.py" "$model" \
