@@ -116,6 +116,8 @@ class Place:
             self.evidence()
         if script.endswith("/train"):
             shutil.rmtree(self.folder / "OUT/checkpoints")
+        if script == "evidence/train":
+            self.write("OUT/checkpoints/camlm.veco-8.s3/checkpoint_last.pt")  # veco-nmt begins with it
         for name in ("train-en.tsv", "test-deu.source", "test-deu.eng"):
             self.write(f"OUT/data/{name}")
         self.write("OUT/raw/test.bb")
@@ -172,6 +174,8 @@ class Place:
             "mbart",
             "xlme",
             "camlm.no-tlm",
+            "camlm.veco-8",
+            "veco-nmt",
             "camlm.deep",
         ):
             for seed in (1, 3):

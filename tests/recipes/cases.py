@@ -154,6 +154,7 @@ def cases() -> Iterator[str]:
         yield f"evidence/train --out OUT --arm {arm} --seed 2 -- --cpu"
     yield "evidence/train --out OUT --try"
     yield "evidence/train --out OUT --arm nmt -- --autocast bf16"
+    yield "evidence/train --out OUT --arm veco-nmt --seed 3 -- --autocast bf16"
     for arm in ("veco", "no-stop", "veco-mono", "xlm", "xlm-updates", "xlm-mono", "nmt", "nmt-more", "mbart", "veco-8", "xlm-8",
                 "nmt-8", "mbart-8", "veco-nmt", "random"):  # fmt: skip
         yield f"evidence/finetune --out OUT --arm {arm} --data en-de.500 --pretraining 3 --seed 2 -- --cpu"
