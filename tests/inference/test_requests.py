@@ -26,6 +26,13 @@ from veco_fairseq.inference.requests import (
         ("▁a ▁b c d ▁e", 3, ["▁a", "▁b c d", "▁e"]),  # before a word
         ("▁a b c d e", 2, ["▁a b", "c d", "e"]),  # a word that is too long
         ('▁a ." ▁b ▁c', 3, ['▁a ."', "▁b ▁c"]),
+        ("▁a . ” ) ▁b ▁c", 5, ["▁a . ” )", "▁b ▁c"]),  # what closes the sentence are pieces of their own
+        ("▁他 来 了 。 我 走 了 。", 6, ["▁他 来 了 。", "我 走 了 。"]),  # no spaces
+        ("▁他 来 了 ! ” 我 走", 6, ["▁他 来 了 ! ”", "我 走"]),  # NFKC makes these marks narrow
+        ("▁他 来 了 我 , 走 了", 4, ["▁他 来 了", "我 , 走 了"]),  # the comma stays with what is before it
+        ("▁2 年 来 了 我 走", 4, ["▁2 年 来 了", "我 走"]),
+        ("▁ス ー パ ー で す", 3, ["▁ス ー", "パ ー で", "す"]),
+        ("▁a 我 b c ▁d", 3, ["▁a 我", "b c ▁d"]),
         ("", 3, []),
     ],
 )
@@ -76,6 +83,20 @@ def test_parts_are_joined_with_their_words_one_after_the_other():
     parts = [Hypothesis("x y", -1.0, [(0, 1), (2, 0)]), Hypothesis("z", -2.0, [(0, 0)])]
     assert join_parts(parts, [0, 3]) == Hypothesis("x y z", -1.5, [(0, 1), (2, 0), (3, 2)])
     assert join_parts([], []) == Hypothesis("", 0.0, [])
+
+
+@pytest.mark.parametrize("texts, joined, second", [
+    (("a b.", "c d"), "a b. c d", 2),
+    (("他来了。", "我走了"), "他来了。我走了", 0),
+    (("I B M", "他来"), "I B M他来", 2),  # the word that is linked goes on
+    (("スーパー", "a b"), "スーパーa b", 0),
+    (("안녕.", "예"), "안녕. 예", 1),
+    (("a", "", "c"), "a c", 1),
+])  # fmt: skip
+def test_parts_are_joined_as_their_language_is_written(texts, joined, second):
+    parts = [Hypothesis(text, -1.0, [(0, 0)] if text else []) for text in texts]
+    found = join_parts(parts, range(0, 5 * len(parts), 5))
+    assert found.text == joined and [j for _, j in found.links] == [0, second]
 
 
 def test_lines_of_answers():

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 SENTENCE_END = re.compile(r"[.!?…。！？؟।]['\")\]»”’」』）]*$")
+UNSPACED = re.compile(r"[\u3000-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff01-\uff9f]")  # Chinese and Japanese, without Hangul
+WITH_WHAT_IS_BEFORE = re.compile(r"[.,:;!?…%'\")\]»”’。、，：；！？」』）〉》】ーぁぃぅぇぉっゃゅょァィゥェォッャュョ]")
 WORD_START = "▁"
 
 
@@ -50,15 +52,25 @@ def read_requests(lines: Iterable[str], *, prefixes: bool = False, constraints: 
 
 
 def split(pieces: list[str], longest: int) -> Iterator[list[str]]:
-    """Cut pieces into parts of at most ``longest``: after the last sentence that fits, otherwise before the last word."""
+    """Cut pieces into parts of at most ``longest``: after the last sentence that fits, otherwise before the last word.
+
+    In Chinese and Japanese, which have no spaces, each piece may begin a word.
+    """
     while len(pieces) > longest:
-        starts = [i for i in range(1, longest + 1) if pieces[i].startswith(WORD_START)]
-        after_sentences = [i for i in starts if SENTENCE_END.search(pieces[i - 1])]
+        starts = [i for i in range(1, longest + 1) if begins_word(pieces[i - 1], pieces[i])]
+        after_sentences = [i for i in starts if SENTENCE_END.search("".join(pieces[max(0, i - 4) : i]))]
         end = (after_sentences or starts or [longest])[-1]
         yield pieces[:end]
         pieces = pieces[end:]
     if pieces:
         yield pieces
+
+
+def begins_word(before: str, piece: str) -> bool:
+    """Return whether a word begins between a piece and the one before it."""
+    if piece.startswith(WORD_START):
+        return True
+    return bool(UNSPACED.match(before[-1:]) or UNSPACED.match(piece)) and not WITH_WHAT_IS_BEFORE.match(piece)
 
 
 def word_links(attention: Tensor, source: Sequence[str], target: Sequence[str]) -> list[tuple[int, int]]:
@@ -85,18 +97,21 @@ def word_numbers(pieces: Sequence[str]) -> list[int]:
 
 
 def join_parts(parts: Sequence[Hypothesis], words: Sequence[int]) -> Hypothesis:
-    """Join the translations of a line's parts.
+    """Join the translations of a line's parts, with a space between them but in Chinese and Japanese.
 
     Args:
         parts: the parts' hypotheses of one rank.
         words: the number, in the line, of the word that each part of the source begins with, or in the middle of.
     """
-    links, before_y = [], 0
+    links, text = [], ""
     for part, before_x in zip(parts, words):
+        unspaced = UNSPACED.match(text[-1:]) or UNSPACED.match(part.text)
+        space = " " if text and part.text and not unspaced else ""
+        before_y = len(text.split()) - bool(text and not space)  # a word may go on
         links += [(i + before_x, j + before_y) for i, j in part.links]
-        before_y = before_y + len(part.text.split())
+        text += space + part.text
     score = sum(part.score for part in parts) / len(parts) if parts else 0.0
-    return Hypothesis(" ".join(part.text for part in parts), score, links)
+    return Hypothesis(text, score, links)
 
 
 def in_lines(number: int, hypotheses: Sequence[Hypothesis], *, nbest: bool, alignment: bool) -> Iterator[str]:
