@@ -179,7 +179,7 @@ def page(runs: list[dict], *, source: str, measured: str, picture: str | None) -
         ("With five times the operations", "sacreBLEU after pre-training in batches eight times as large, on a GPU. Mean, standard "
          "deviation and number of runs.", large_batches(runs)),
         ("Understanding and retrieval", "Accuracy, F1 of parts of speech, and the share of sentences whose translation is the "
-         "nearest, in per cent; the mean over languages.", understood([entry for entry in runs if entry["arm"] in (*COMPARED, "xlme")])),
+         "nearest, in per cent; the mean over languages.", understood([entry for entry in runs if entry["arm"] in (*COMPARED, "xlme", *LARGE)])),
         ("Beside the paper's Table 5", "The paper's models are larger and have seen more text, and its translation is German to "
          "English of talks. So compare the order of the rows, and not the figures.", beside_the_paper(runs, found)),
         ("What each ingredient brings", "Each with VECO's settings and as many updates, by the same seeds.", ingredients(runs)),

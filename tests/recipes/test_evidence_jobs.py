@@ -189,6 +189,7 @@ def test_as_many_seeds_and_sizes_as_the_settings_say(planned):
     )
     assert [judged["veco", f"p{seed}.s1"] for seed in (1, 2, 3)] == [7, 7, 7] and judged["random", "p1.s3"] == 3
     assert judged["xlme", "p1.s1"] == 5 and judged["no-tlm", "p2.s1"] == 2 and judged["xlme", "p2.s1"] == 0
+    assert judged["veco-8", "p1.s1"] == 6 and judged["xlm-8", "p1.s1"] == 4 and judged["veco-8", "p2.s1"] == 0
 
 
 def test_a_first_job_that_nobody_needs_any_more_is_not_run(tmp_path):
