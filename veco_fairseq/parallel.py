@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -57,13 +57,36 @@ def in_processes(
     Raises:
         UserError: a process was killed. Errors of the calls are raised as they are.
     """
-    items = iter(items)
-    first = list(islice(items, 2))
-    if workers == 1 or len(first) < 2:
-        yield from map(make(), chain(first, items))
-        return
-    with _processes(workers, "fewer --workers", _make_here, make) as pool:
-        yield from _in_order(pool, _call_here, chain(first, items), 2 * workers)
+    with kept_processes(make, workers) as run:
+        yield from run(items)
+
+
+@contextmanager
+def kept_processes(
+    make: Callable[[], Callable[[Item], Result]], workers: int
+) -> Iterator[Callable[[Iterable[Item]], Iterator[Result]]]:
+    """Give a function that does with one stream of items after the other what :func:`in_processes` does with one.
+
+    The processes are started for the first stream of several items, and kept for the others: to start them takes a second.
+
+    Raises:
+        UserError: a process was killed.
+    """
+    pool: Executor | None = None
+    with ExitStack() as stack:
+
+        def run(items: Iterable[Item]) -> Iterator[Result]:
+            nonlocal pool
+            items = iter(items)
+            first = list(islice(items, 2))
+            if workers == 1 or len(first) < 2:
+                yield from map(make(), chain(first, items))
+                return
+            if pool is None:
+                pool = stack.enter_context(_processes(workers, "fewer --workers", _make_here, make))
+            yield from _in_order(pool, _call_here, chain(first, items), 2 * workers)
+
+        yield run
 
 
 def _in_order(pool: Executor, call: Callable[[Item], Result], items: Iterable[Item], ahead: int) -> Iterator[Result]:

@@ -20,7 +20,7 @@ from veco_fairseq.data.prepare import encoding, preparation
 from veco_fairseq.data.prepare.binarizing import binarize, parse_splits
 from veco_fairseq.data.sentencepiece import Encoder, encode_text, load_sentencepiece, trim
 from veco_fairseq.data.symbols import read_symbols
-from veco_fairseq.parallel import in_processes
+from veco_fairseq.parallel import in_processes, kept_processes
 from veco_fairseq.vocab import vocap
 
 
@@ -28,13 +28,18 @@ from veco_fairseq.vocab import vocap
 def asked(monkeypatch):
     """How many processes each module has asked for; all is done in this one."""
     counts = []
-    for module in (cleaning, encoding, preparation):
 
-        def once(make, items, workers, *, name=module.__name__):
-            counts.append((name.rpartition(".")[2], workers))
-            return in_processes(make, items, 1)
+    def note(module, name, in_this):
+        def asked_for(*arguments):
+            *others, workers = arguments
+            counts.append((module.__name__.rpartition(".")[2], workers))
+            return in_this(*others, 1)
 
-        monkeypatch.setattr(module, "in_processes", once)
+        monkeypatch.setattr(module, name, asked_for)
+
+    for module in (cleaning, preparation):
+        note(module, "in_processes", in_processes)
+    note(encoding, "kept_processes", kept_processes)
     return counts
 
 
@@ -50,7 +55,7 @@ def test_cleaning(asked, files, tmp_path):
 
 
 def test_binarizing(asked, files, tmp_path):
-    binarize(parse_splits("xx", "yy", train=f"{tmp_path}/in"), files.model, files.dictionary, tmp_path / "bin", workers=3)
+    binarize(parse_splits("xx", "yy", train=f"{tmp_path}/in", valid=f"{tmp_path}/in,{tmp_path}/in"), files.model, files.dictionary, tmp_path / "bin", workers=3)
     assert asked == [("encoding", 3)]
 
 
@@ -58,7 +63,8 @@ def test_binarizing(asked, files, tmp_path):
 def test_preparing(asked, files, tmp_path, monkeypatch, border, reading):
     """Of little text, to start processes for a survey would take longer than the survey."""
     monkeypatch.setattr(preparation, "BYTES_FOR_PROCESSES", border)
-    preparation.prepare_root(replace(plan_with(files.folder, tmp_path / "root", [f"xx={files.texts[0]}"]), workers=3))
+    mono = [f"xx={files.texts[0]}", f"yy={files.texts[1]}"]
+    preparation.prepare_root(replace(plan_with(files.folder, tmp_path / "root", mono), workers=3))
     assert asked == [("preparation", reading), ("encoding", 3)]
 
 

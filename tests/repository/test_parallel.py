@@ -95,6 +95,21 @@ def test_items_are_worked_on_by_as_many_as_are_asked_for_and_a_single_one_by_thi
     assert len(threads) == 1
 
 
+def test_processes_are_started_for_the_first_stream_of_several_items_and_kept_for_the_others(threads):
+    with parallel.kept_processes(make_times_two, 3) as run:
+        assert list(run([7])) == [14] and threads == []
+        assert list(run(range(5))) == [0, 2, 4, 6, 8] and threads == [(3, "fewer --workers")]
+        assert list(run([])) == [] and list(run([7])) == [14] and list(run([5, 6])) == [10, 12]
+    assert len(threads) == 1
+
+
+def test_a_kept_process_that_is_killed_is_told():
+    with pytest.raises(UserError, match="a process was killed, perhaps for memory: try fewer --workers"):
+        with parallel.kept_processes(make_times_two, 2) as run:
+            assert list(run([1, 2])) == [2, 4]
+            list(run([3, -1, 4]))
+
+
 def test_after_an_error_no_call_begins_and_it_is_the_first_that_is_raised(threads):
     began, two_run = [], threading.Event()
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from veco_fairseq.data.prepare.encoding import Step, Text, encode_rows, remove_rest, say
+from veco_fairseq.data.prepare.encoding import Step, Text, encode_rows, encoding, remove_rest, say
 from veco_fairseq.data.prepare.growing import PROGRESS_NAME, Progress
 from veco_fairseq.data.sentencepiece import MODEL_NAME, Encoder, load_sentencepiece
 from veco_fairseq.data.symbols import read_entries, read_symbols, require_own_pieces
@@ -115,19 +115,19 @@ def binarize(splits: Splits, model: Path, dictionary: Path, destination: Path, *
             _write(_dictionary(language), "".join(lines).encode(), vocabulary, manifest, report={"types": len(lines)})
     encoder = Encoder(processor, symbols, workers=1)
     progress = Progress(destination / PROGRESS_NAME)
-    for split, step in zip(splits.prefixes, steps):
-        if manifest.is_done(step.name, step.made_from):
-            say(f"{step.name}: already there")
-            continue
-        texts = splits.texts(split)
-        counts = encode_rows(step, [Text(texts, split)], encoder, leave_out_empty=False, workers=workers, manifest=manifest,
-                             progress=progress)  # fmt: skip
-        report = {}
-        for side, count in enumerate(counts.values()):
-            report[splits.languages[side]] = {
-                "text": str(texts[side]), "sentences": step.rows, "tokens": count.tokens + step.rows, "unknown": count.unknown,
-            }  # fmt: skip
-        manifest.finish(step.name, step.made_from, step.names, report)
+    with encoding(encoder, workers, leave_out_empty=False) as encode:
+        for split, step in zip(splits.prefixes, steps):
+            if manifest.is_done(step.name, step.made_from):
+                say(f"{step.name}: already there")
+                continue
+            texts = splits.texts(split)
+            counts = encode_rows(step, [Text(texts, split)], encoder, encode, manifest=manifest, progress=progress)
+            report = {}
+            for side, count in enumerate(counts.values()):
+                report[splits.languages[side]] = {
+                    "text": str(texts[side]), "sentences": step.rows, "tokens": count.tokens + step.rows, "unknown": count.unknown,
+                }  # fmt: skip
+            manifest.finish(step.name, step.made_from, step.names, report)
     remove_rest(manifest, steps)
     progress.path.unlink(missing_ok=True)
     return {step.name: manifest.steps[step.name]["report"] for step in steps}

@@ -4,7 +4,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from veco_fairseq.data.sentencepiece import LINES_A_BATCH, Encoder
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import lines_of, read_blocks
 from veco_fairseq.manifest import Manifest
-from veco_fairseq.parallel import in_processes
+from veco_fairseq.parallel import kept_processes
 
 SECONDS_BETWEEN_PROGRESS = 10.0
 SECONDS_BETWEEN_MARKS = 30.0  # what a kill loses at most
@@ -26,6 +26,7 @@ Key = tuple[str, int]  # split and side
 Side = tuple[np.ndarray, np.ndarray]  # the ids of rows, one after the other, and the rows' lengths, see Encoder.flat
 Blocks = tuple[int, int, tuple[bytes, ...]]  # the number of a text, of rows read, and a block of each side, see read_blocks
 Encoded = tuple[int, int, list[Side]]  # the same, and the sides of the rows that are kept
+Encode = Callable[[Iterable[Blocks]], Iterator[Encoded]]
 
 
 def say(message: str) -> None:
@@ -112,13 +113,25 @@ class Step:
         return [f"{prefix}{suffix}" for prefix in self.files.values() for suffix in (".bin", ".idx")]
 
 
+@contextmanager
+def encoding(encoder: Encoder, workers: int, *, leave_out_empty: bool) -> Iterator[Encode]:
+    """Give what encodes the blocks of one step after the other, in the same processes.
+
+    Args:
+        encoder: of the vocabulary.
+        workers: processes.
+        leave_out_empty: rows of several sides of which one has no text.
+    """
+    with kept_processes(partial(partial, _encoded, encoder, leave_out_empty), workers) as encode:
+        yield encode
+
+
 def encode_rows(
     step: Step,
     texts: Sequence[Text],
     encoder: Encoder,
+    encode: Encode,
     *,
-    leave_out_empty: bool,
-    workers: int,
     manifest: Manifest,
     progress: Progress,
 ) -> dict[Key, Counts]:
@@ -128,8 +141,7 @@ def encode_rows(
         step: which files.
         texts: read one after the other.
         encoder: of the vocabulary.
-        leave_out_empty: rows with a side that has no text.
-        workers: processes.
+        encode: see :func:`encoding`.
         manifest: of the folder, where the step is begun.
         progress: of the folder.
 
@@ -162,9 +174,7 @@ def encode_rows(
             progress.save()
 
         clock = Clock(step.name, step.rows, position.done)
-        make = partial(partial, _encoded, encoder, leave_out_empty)
-        results = stack.enter_context(closing(in_processes(make, _blocks(texts, position), workers)))
-        for number, rows, sides in results:
+        for number, rows, sides in encode(_blocks(texts, position)):
             kept = len(sides[0][1])
             position.add(number, rows, kept)
             for key, (ids, sizes) in _by_split(texts[number], position.kept - kept, sides):
@@ -193,7 +203,7 @@ def _blocks(texts: Sequence[Text], position: Position) -> Iterator[Blocks]:
 def _encoded(encoder: Encoder, leave_out_empty: bool, read: Blocks) -> Encoded:
     number, rows, blocks = read
     sides = [lines_of(block) for block in blocks]
-    if leave_out_empty:
+    if leave_out_empty and len(sides) > 1:
         texts = [[bool(line.strip()) for line in lines] for lines in sides]
         sides = [[line for line, *has_text in zip(lines, *texts) if all(has_text)] for lines in sides]
     kind = smallest_type(encoder.vocabulary)  # from process to process a quarter of the bytes

@@ -18,7 +18,7 @@ from typing import Any
 
 import sentencepiece
 
-from veco_fairseq.data.prepare.encoding import Step, Text, encode_rows, remove_rest, say
+from veco_fairseq.data.prepare.encoding import Counts, Key, Step, Text, encode_rows, encoding, remove_rest, say
 from veco_fairseq.data.prepare.growing import PROGRESS_NAME, Progress
 from veco_fairseq.data.prepare.text import (
     Part,
@@ -119,16 +119,19 @@ def prepare_root(plan: Plan) -> dict[str, dict[str, Any]]:
     encoder = Encoder(load_sentencepiece(plan.output / MODEL_NAME), read_symbols(plan.output / DICT_NAME), workers=1)
     if (encoder.ids == encoder.unk).mean() > 0.5:
         say("warning: most pieces of the SentencePiece model are not in the dictionary: do they belong together?")
-    for part in plan.parts:
-        made_from = _part_inputs(part, plan, manifest.steps["vocabulary"]["report"]["sha256"])
-        splits = ("train", "valid") if plan.valid_lines or part.valid else ("train",)
-        files = {(split, side): part.prefix(split, side) for split in splits for side in range(len(part.languages))}
-        step = Step(part.name, made_from, files, surveys[part.name].rows if part.name in surveys else 0)
-        if manifest.is_done(part.name, made_from):
-            say(f"{part.name}: already there")
-        else:
-            _encode_part(part, plan, surveys[part.name], encoder, step=step, manifest=manifest, progress=progress)
-        remove_rest(manifest, [step])
+    with encoding(encoder, plan.workers, leave_out_empty=True) as encode:
+        for part in plan.parts:
+            made_from = _part_inputs(part, plan, manifest.steps["vocabulary"]["report"]["sha256"])
+            splits = ("train", "valid") if plan.valid_lines or part.valid else ("train",)
+            files = {(split, side): part.prefix(split, side) for split in splits for side in range(len(part.languages))}
+            step = Step(part.name, made_from, files, surveys[part.name].rows if part.name in surveys else 0)
+            if manifest.is_done(part.name, made_from):
+                say(f"{part.name}: already there")
+            else:
+                texts = _texts(part, plan, surveys[part.name])
+                counts = encode_rows(step, texts, encoder, encode, manifest=manifest, progress=progress)
+                manifest.finish(part.name, made_from, step.names, _report(part, surveys[part.name], counts))
+            remove_rest(manifest, [step])
     progress.path.unlink(missing_ok=True)
     return {step: entry["report"] for step, entry in manifest.steps.items()}
 
@@ -201,21 +204,21 @@ def _memory(plan: Plan, surveys: dict[str, Survey], lines: int) -> str:
     return f", with about {gigabytes:.1f} GB of memory (--vocab-lines takes fewer lines)" if gigabytes >= 0.5 else ""
 
 
-def _encode_part(part: Part, plan: Plan, survey: Survey, encoder: Encoder, *, step: Step, manifest: Manifest,
-                 progress: Progress) -> None:  # fmt: skip
-    """Write the token files of all sides and splits of a part, in one pass over its text or over the rest of it."""
+def _texts(part: Part, plan: Plan, survey: Survey) -> list[Text]:
+    """Return the texts of a part, which go into the token files of all its sides and splits in one pass."""
     texts = [Text(part.train, "train", is_valid(part, survey, plan.valid_lines))]
-    if part.valid:
-        texts.append(Text(part.valid, "valid"))
-    counts = encode_rows(step, texts, encoder, leave_out_empty=part.is_pair, workers=plan.workers, manifest=manifest,
-                         progress=progress)  # fmt: skip
-    report = {"rows": survey.rows, "dropped": survey.dropped, "splits": {}}
-    for (split, side), count in counts.items():
+    return texts + ([Text(part.valid, "valid")] if part.valid else [])
+
+
+def _report(part: Part, survey: Survey, found: dict[Key, Counts]) -> dict[str, Any]:
+    """Return what the manifest says of a part."""
+    report: dict[str, Any] = {"rows": survey.rows, "dropped": survey.dropped, "splits": {}}
+    for (split, side), count in found.items():
         numbers = {name: value for name, value in asdict(count).items() if name != "in_document"}
         if part.is_pair:
             del numbers["documents"]
         report["splits"].setdefault(split, {})[part.languages[side]] = numbers
-    manifest.finish(part.name, step.made_from, step.names, report)
+    return report
 
 
 def report_table(reports: dict[str, dict[str, Any]]) -> str:
