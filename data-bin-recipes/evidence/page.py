@@ -18,7 +18,17 @@ RIVALS = {"random": "random weights", "nmt": "NMT first", "nmt-more": "NMT first
           "xlm": "XLM, equal operations", "mbart": "mBART",
           "xlm-updates": "XLM, equal updates"}  # fmt: skip
 COMPARED = (*RIVALS, "veco", "no-stop", "veco-mono", "xlm-mono")
-LARGE = ("nmt-8", "xlm-8", "mbart-8", "veco-8", "veco-nmt")  # with large batches
+LARGE = (
+    "nmt-8",
+    "xlm-8",
+    "mbart-8",
+    "veco-8",
+    "veco-nmt",
+    "veco-nmt-8",
+    "nmt-more-8",
+    "no-stop-8",
+    "xlm-updates-8",
+)  # with large batches
 ABLATIONS = ("no-bitext-s", "no-mono-s", "no-tlm", "no-stop", "mask-0.15", "mask-0.25", "mask-0.5")
 # VECO, Table 5: XNLI, and IWSLT14 German to English, of the paper's small models.
 PAPER = {"xlm-mono": (59.8, 33.7), "xlm": (64.5, 33.9), "mbart": (60.8, 34.5), "veco-mono": (60.6, 34.0), "veco": (67.7, 36.0)}

@@ -66,7 +66,7 @@ origin() {
 # pretrained_folder ARM SEED: print the name of its checkpoints' folder, which begins with the objective.
 pretrained_folder() {
     case $1 in
-    nmt* | veco-nmt | mbart* | xlme) printf '%s.s%s' "$1" "$2" ;;
+    *nmt* | mbart* | xlme) printf '%s.s%s' "$1" "$2" ;;
     xlm*) printf 'mlm.%s.s%s' "$1" "$2" ;;
     *) printf 'camlm.%s.s%s' "$1" "$2" ;;
     esac

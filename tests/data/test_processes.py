@@ -55,7 +55,13 @@ def test_cleaning(asked, files, tmp_path):
 
 
 def test_binarizing(asked, files, tmp_path):
-    binarize(parse_splits("xx", "yy", train=f"{tmp_path}/in", valid=f"{tmp_path}/in,{tmp_path}/in"), files.model, files.dictionary, tmp_path / "bin", workers=3)
+    binarize(
+        parse_splits("xx", "yy", train=f"{tmp_path}/in", valid=f"{tmp_path}/in,{tmp_path}/in"),
+        files.model,
+        files.dictionary,
+        tmp_path / "bin",
+        workers=3,
+    )
     assert asked == [("encoding", 3)]
 
 
