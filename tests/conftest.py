@@ -57,6 +57,12 @@ LONGEST = ("docs", "recipe_commands", "multilingual_translation", "end_to_end", 
            "bench", "resuming", "training_options", "checkpoint_files", "workers", "training", "interruption", "precision")  # fmt: skip
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors, since many tests wait for processes that they have started."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def pytest_collection_modifyitems(items) -> None:
     order = {f"test_{name}": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
