@@ -19,6 +19,7 @@ many() {
     read -ra LANGS <<<"${OPTIONS[langs]}"
     ((${#LANGS[@]} > 1)) || die "--langs ${OPTIONS[langs]}: give two languages or more"
     PAIRS=() DIRECTIONS=() TRAINED=()
+    [[ ${OPTIONS[langs]} != *-* ]] || die "--langs ${OPTIONS[langs]}: a code has no hyphen here: take such as pt_BR"
     for ((i = 0; i < ${#LANGS[@]}; i++)); do
         for ((j = i + 1; j < ${#LANGS[@]}; j++)); do
             [[ ${LANGS[i]} != "${LANGS[j]}" ]] || die "--langs ${OPTIONS[langs]}: ${LANGS[i]} is there twice"

@@ -139,8 +139,11 @@ def test_a_batch_of_validation_has_one_direction_and_tells_it():
 
 def test_directions_of_an_option_and_of_a_folder(tmp_path):
     assert parse_directions("--lang-pairs", "de-en, en-zh_CN") == ["de-en", "en-zh_CN"]
+    assert parse_directions("--lang-pairs", "pt-BR-en,en-pt-BR,zh-Hans-pt-BR") == ["pt-BR-en", "en-pt-BR", "zh-Hans-pt-BR"]
     for text, message in (("de", "'de' is no direction"), ("de-de", "'de-de' is no direction"), ("de-en,", "'' is no direction"),
-                          ("a-b-c", "'a-b-c' is no direction"), ("de-en,de-en", "de-en is there twice")):  # fmt: skip
+                          ("a-b-c", "'a-b-c' is no direction"), ("en-zh-cn", "is no direction: give .* en-pt-BR"),
+                          ("zh-cn-en", "is no direction"), ("de--en", "is no direction"),
+                          ("de-en,de-en", "de-en is there twice")):  # fmt: skip
         with pytest.raises(UserError, match=f"--lang-pairs {text}: .*{message}"):
             parse_directions("--lang-pairs", text)
     for name in ("train.de-en.de.idx", "train.de-en.en.idx", "train.cs-en.cs.idx", "train1.de-fr.de.idx", "valid.de-cs.cs.idx",
@@ -148,3 +151,7 @@ def test_directions_of_an_option_and_of_a_folder(tmp_path):
         (tmp_path / name).touch()
     assert find_directions(tmp_path, "train") == ["cs-en", "en-cs", "de-en", "en-de"]
     assert find_directions(tmp_path, "test") == []
+    for lang in ("pt-BR", "en", "zh-CN"):
+        (tmp_path / f"test.en-pt-BR.{lang}.idx").touch()
+    (tmp_path / "test.zh-CN-pt-BR.zh-CN.idx").touch()
+    assert find_directions(tmp_path, "test") == ["en-pt-BR", "pt-BR-en", "zh-CN-pt-BR", "pt-BR-zh-CN"]

@@ -42,6 +42,7 @@ def test_from_three_texts_to_a_table(tmp_path):
 @pytest.mark.parametrize("arguments, message", [
     (["--langs", "en"], "--langs en: give two languages or more"),
     (["--langs", "en de en"], "--langs en de en: en is there twice"),
+    (["--langs", "en pt-BR"], "--langs en pt-BR: a code has no hyphen here: take such as pt_BR"),
     (["--zero-shot", "en-nl"], "--zero-shot en-nl: must be one of: en-de de-en "),
     (["--langs", "en nl", "--local", "LOCAL"], "LOCAL/train.en[.gz]: is not there: --local needs {train,val,test_2016_flickr}.{en,nl}"),
 ])  # fmt: skip

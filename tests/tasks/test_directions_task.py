@@ -51,6 +51,26 @@ def test_directions_are_those_of_the_set_to_train_on(make_task):
     assert make_task(train_subset="test").directions == ["aa-bb", "bb-aa", "bb-cc", "cc-bb"]
 
 
+def test_languages_may_have_hyphens(make_task, directions, tmp_path):
+    """... and none is left out in silence."""
+    for file in directions.iterdir():
+        name, content = file.name, file.read_bytes()
+        for old, new in (("bb", "pt-BR"), ("cc", "zh-CN")):
+            name, content = name.replace(old, new), content.replace(f"<2{old}>".encode(), f"<2{new}>".encode())
+        (tmp_path / name).write_bytes(content)
+    task = make_task(data=str(tmp_path))
+    assert task.directions == ["aa-pt-BR", "pt-BR-aa", "aa-zh-CN", "zh-CN-aa"] and task.targets == ["aa", "pt-BR", "zh-CN"]
+    task.load_dataset("train")
+    assert task.dataset("train").pairs_of == [90, 90, 25, 25]
+    one = make_task(data=str(tmp_path), source_lang="pt-BR", target_lang="zh-CN")
+    one.load_dataset("test")
+    assert one.targets == ["zh-CN"] and one.dataset("test")[0]["source"][0] == one.tgt_dict.index("<2zh-CN>")
+    (tmp_path / "train.aa-zh-cn.aa.idx").touch()
+    for options in ({}, {"source_lang": "aa", "target_lang": "zh-cn"}):
+        with pytest.raises(UserError, match="'aa-zh-cn' is no direction: give such as de-en or, with a region, en-pt-BR"):
+            make_task(data=str(tmp_path), **options)
+
+
 def test_dictionaries_of_the_same_words_may_have_other_counts(make_task, directions, tmp_path):
     for file in directions.iterdir():
         (tmp_path / file.name).symlink_to(file)

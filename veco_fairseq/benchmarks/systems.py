@@ -19,6 +19,7 @@ from fairseq_cli import generate, preprocess
 from veco_fairseq.benchmarks.kernels import peak_bytes, status_bytes
 from veco_fairseq.checkpoints.huggingface import import_transformers
 from veco_fairseq.checkpoints.translation import Translation, read_translation
+from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.symbols import target_token
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
@@ -57,7 +58,7 @@ def direction_of(translation: Translation, to: str | None) -> Sequence[str]:
     Raises:
         UserError: the model has many directions and none into ``to``, or it has one alone and ``to`` is given.
     """
-    directions = [direction.split("-") for direction in translation.directions]
+    directions = list(map(sides_of, translation.directions))
     into = sorted({target for _, target in directions})
     if not directions and to is None:
         return translation.langs

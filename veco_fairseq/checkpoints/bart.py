@@ -22,6 +22,7 @@ from veco_fairseq.checkpoints.pretrained import updates_of
 from veco_fairseq.checkpoints.tokenizer import write_tokenizer
 from veco_fairseq.checkpoints.translation import Translation, build_translation, find_sentencepiece
 from veco_fairseq.checkpoints.xlmr_files import TOKEN_TYPES, names
+from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.symbols import SPECIALS
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_folder, write_json
@@ -218,14 +219,13 @@ def _facts(translation: Translation, shape: Shape, tensors: dict[str, Tensor]) -
     source, target = translation.langs
     directions = translation.directions
     if len(directions) == 1:
-        source, target = directions[0].split("-")
+        source, target = sides_of(directions[0])
     title = f"Translation from {source} to {target}" if source and target else "Translation"
     if len(directions) > 1:
         title = f"Translation in {len(directions)} directions: {', '.join(directions)}"
     return Facts(
         title=title,
-        languages=sorted({lang for pair in directions for lang in pair.split("-")})
-        or [lang for lang in (source, target) if lang],
+        languages=sorted({lang for pair in directions for lang in sides_of(pair)}) or [lang for lang in (source, target) if lang],
         pipeline="translation",
         architecture=shape.architecture,
         usage=translating(directions),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.symbols import target_token
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_json, write_text
@@ -38,7 +39,7 @@ def translating(directions: Sequence[str] = ()) -> str:
     """How to translate, as Markdown; with a model of many directions such as "en-de"."""
     if not directions:
         return TRANSLATE
-    first, last = (target_token(direction.split("-")[1]) for direction in (directions[0], directions[-1]))
+    first, last = (target_token(sides_of(direction)[1]) for direction in (directions[0], directions[-1]))
     code = TRANSLATE.replace('"A sentence', f'"{first} A sentence').replace('"Another', f'"{last} Another')
     return f"{code}\nThe token before a source says which language to translate it into.\n"
 

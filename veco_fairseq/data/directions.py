@@ -9,22 +9,24 @@ from typing import Any
 import numpy as np
 from fairseq.data import ConcatDataset, Dictionary, LanguagePairDataset, PrependTokenDataset
 
+from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.plan import sampling_probabilities
 from veco_fairseq.data.symbols import target_token
 from veco_fairseq.errors import UserError
 
 
 def parse_directions(option: str, text: str) -> list[str]:
-    """The directions of ``de-en,en-de``.
+    """The directions of ``de-en,en-de``; :func:`~veco_fairseq.data.languages.sides_of` has the languages of each.
 
     Raises:
         UserError: one of them is no direction, or there twice.
     """
     directions = [part.strip() for part in text.split(",")]
     for number, direction in enumerate(directions):
-        source, _, target = direction.partition("-")
-        if not source or not target or "-" in target or source == target:
-            raise UserError(f"{option} {text}: {direction!r} is no direction: give such as de-en,en-de")
+        source, target = sides_of(direction)
+        there_and_back = sides_of(f"{target}-{source}") == [target, source]  # else nobody can tell them apart, as in en-zh-cn
+        if not all(direction.split("-")) or not target or source == target or not there_and_back:
+            raise UserError(f"{option} {text}: {direction!r} is no direction: give such as de-en or, with a region, en-pt-BR")
         if direction in directions[:number]:
             raise UserError(f"{option} {text}: {direction} is there twice: take one away")
     return directions
@@ -33,7 +35,7 @@ def parse_directions(option: str, text: str) -> list[str]:
 def find_directions(folder: Path, split: str) -> list[str]:
     """Both directions of every pair of which ``folder`` has token files of fairseq-preprocess, such as ``train.de-en.de.idx``."""
     names = {path.name.split(".")[-3] for path in folder.glob(f"{split}.*-*.*.idx")}
-    pairs = [name.split("-") for name in sorted(names) if name.count("-") == 1]
+    pairs = [sides_of(name) for name in sorted(names) if "-" in name]
     return list(dict.fromkeys(f"{one}-{other}" for pair in pairs for one, other in (pair, pair[::-1])))
 
 

@@ -28,6 +28,7 @@ from veco_fairseq.data.directions import (
     prepend,
     require_target_tokens,
 )
+from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.symbols import target_token
 from veco_fairseq.data.vocabulary import read_dictionary
 from veco_fairseq.errors import UserError
@@ -80,7 +81,7 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
         if cfg.load_alignments:
             raise UserError("--load-alignments: does not work with many directions: leave it out")
         self.directions = directions_of(cfg)
-        self.targets = sorted({direction.split("-")[1] for direction in self.directions})
+        self.targets = sorted({sides_of(direction)[1] for direction in self.directions})
         self.state.merge_state_dict({"lang_pairs": self.directions})
 
     @classmethod
@@ -95,7 +96,7 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
                 f"{folder}: has no {cfg.train_subset} data of any pair of languages: check the folder, or name the directions "
                 "with --lang-pairs"
             )
-        langs = list(dict.fromkeys(lang for direction in directions for lang in direction.split("-")))
+        langs = list(dict.fromkeys(lang for direction in directions for lang in sides_of(direction)))
         paths = [folder / f"dict.{lang}.txt" for lang in langs]
         dictionary = read_dictionary(paths[0])
         for path in paths[1:]:
@@ -104,7 +105,7 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
                 raise UserError(
                     f"{path}: {what} {paths[0]}: all languages share one: make the data with --srcdict and --tgtdict of it"
                 )
-        require_target_tokens(dictionary, sorted({direction.split("-")[1] for direction in directions}), paths[0])
+        require_target_tokens(dictionary, sorted({sides_of(direction)[1] for direction in directions}), paths[0])
         return cls(cfg, dictionary, dictionary)
 
     # Checkpoints
@@ -115,7 +116,7 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
         if directions is None and state_dict.get("languages"):
             raise UserError("the checkpoint is of one direction: give --task translation instead")
         if directions:
-            self.targets = sorted({direction.split("-")[-1] for direction in directions})
+            self.targets = sorted({sides_of(direction)[1] for direction in directions})
             if self.cfg.target_lang:
                 self.choose_target(self.cfg.target_lang)
         self.resume_task_state(state_dict, "the checkpoint")
@@ -157,7 +158,7 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
 
     def _load(self, direction: str, split: str, epoch: int, **kwargs):
         cfg = copy.copy(self.cfg)
-        cfg.source_lang, cfg.target_lang = direction.split("-")
+        cfg.source_lang, cfg.target_lang = sides_of(direction)
         task = CheckedTranslationTask(cfg, self.src_dict, self.tgt_dict)
         task.load_dataset(split, epoch, **kwargs)
         return prepend(task.datasets[split], self.tgt_dict.index(target_token(cfg.target_lang)))
@@ -217,7 +218,7 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
 def directions_of(cfg: VecoMultilingualTranslationConfig) -> list[str]:
     """Return the directions of the options: the one of -s and -t, or those of --lang-pairs."""
     if cfg.source_lang and cfg.target_lang:
-        return [f"{cfg.source_lang}-{cfg.target_lang}"]
+        return parse_directions("-s, -t", f"{cfg.source_lang}-{cfg.target_lang}")
     return parse_directions("--lang-pairs", cfg.lang_pairs) if cfg.lang_pairs else []
 
 
