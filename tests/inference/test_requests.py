@@ -80,8 +80,8 @@ def test_links_are_of_the_source_piece_that_is_looked_at_most():
 
 
 def test_parts_are_joined_with_their_words_one_after_the_other():
-    parts = [Hypothesis("x y", -1.0, [(0, 1), (2, 0)]), Hypothesis("z", -2.0, [(0, 0)])]
-    assert join_parts(parts, [0, 3]) == Hypothesis("x y z", -1.5, [(0, 1), (2, 0), (3, 2)])
+    parts = [Hypothesis("x y", -1.0, [(0, 1), (2, 0)], 3), Hypothesis("z", -2.0, [(0, 0)], 1)]
+    assert join_parts(parts, [0, 3]) == Hypothesis("x y z", -1.25, [(0, 1), (2, 0), (3, 2)], 4)
     assert join_parts([], []) == Hypothesis("", 0.0, [])
 
 
@@ -94,9 +94,17 @@ def test_parts_are_joined_with_their_words_one_after_the_other():
     (("a", "", "c"), "a c", 1),
 ])  # fmt: skip
 def test_parts_are_joined_as_their_language_is_written(texts, joined, second):
-    parts = [Hypothesis(text, -1.0, [(0, 0)] if text else []) for text in texts]
+    parts = [Hypothesis(text, -1.0, [(0, 0)] if text else [], 1) for text in texts]
     found = join_parts(parts, range(0, 5 * len(parts), 5))
     assert found.text == joined and [j for _, j in found.links] == [0, second]
+
+
+@pytest.mark.parametrize("lenpen, score", [(0.0, -8.0), (1.0, -8 / 4), (2.0, -8 / 16)])
+def test_the_score_of_a_long_line_is_that_of_all_its_pieces(lenpen, score):
+    """Three pieces of log probabilities of -6 together, and one of -2."""
+    parts = [Hypothesis("x y", -6.0 / 3**lenpen, [], 3), Hypothesis("z", -2.0, [], 1)]
+    assert join_parts(parts, [0, 3], lenpen).score == pytest.approx(score)
+    assert join_parts(parts[:1], [0], lenpen) == parts[0]
 
 
 def test_lines_of_answers():

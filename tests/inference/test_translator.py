@@ -35,15 +35,16 @@ class Upper:
 @pytest.fixture
 def translator():
     translator = Translator.__new__(Translator)
-    translator.pieces, translator.max_pieces = Upper(), 6
+    translator.pieces, translator.max_pieces, translator.search = Upper(), 6, GenerationConfig(lenpen=2.0)
 
     def translate(parts, done):
         for place in reversed(range(len(parts))):
             done([place])
         marks = ("", "!")
         return [
-            [Hypothesis(Upper().decode(part.source).upper() + mark, -float(len(part.source)), [(0, 0)]) for mark in marks]
+            [Hypothesis(Upper().decode(part.source).upper() + mark, -float(size), [(0, 0)], size) for mark in marks]
             for part in parts
+            for size in [len(part.source)]
         ]
 
     translator._translate = translate
@@ -55,8 +56,9 @@ def test_order_empty_lines_and_long_ones(translator):
     notes, done = [], []
     found = list(translate_stream(translator, map(Request, lines), 2, note=notes.append, translated=done.append))
     assert [best.text for best, *_ in found] == ["AB", "", "ABC DEF GH", "X", ""] == translator.translate(lines)
-    # in two parts of five and three pieces, each translated as a whole: "abc def" has two words
-    assert found[2] == [Hypothesis("ABC DEF GH", -4.0, [(0, 0), (2, 2)]), Hypothesis("ABC DEF! GH!", -4.0, [(0, 0), (2, 2)])]
+    # in two parts of six and two pieces, each translated as a whole: "abc def" has two words
+    score = (-6 * 6**2 - 2 * 2**2) / 8**2
+    assert found[2] == [Hypothesis(text, score, [(0, 0), (2, 2)], 8) for text in ("ABC DEF GH", "ABC DEF! GH!")]
     assert found[1] == [Hypothesis("", 0.0, [])]
     assert notes == ["line 3: 8 pieces, the model takes 6: translated in 2 parts"]
     assert done == [1, 1] + [0, 1, 0, 1] + [1]  # the empty ones, then batch by batch, a long one with its first part
@@ -105,6 +107,7 @@ def test_answers_go_to_their_lines_and_links_are_of_the_text_alone(translator, m
     done = []
     found = Translator._translate(translator, parts, done.append)
     assert [[(one.text, one.score) for one in line] for line in found] == [[("c", -2.0)], [("b a", -1.0)]]
+    assert found[1][0].length == found[0][0].length == 2  # with </s>
     assert found[1][0].links == [(0, 1), (1, 0)] and found[0][0].links == [(2, 0)] and done == [[0, 1]]
     named = task.inference_step.call_args.kwargs
     assert named["prefix_tokens"].tolist() == [[6], [1]] and named["constraints"] is None

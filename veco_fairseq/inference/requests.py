@@ -36,11 +36,13 @@ class Hypothesis(NamedTuple):
         score: the natural logarithm of its probability, divided by its number of pieces to the power of ``lenpen``.
         links: (word of the source, word of the translation), from 0. Each piece of the translation is linked to the source
             piece that the last decoder layer's cross-attention looks at most, in the mean over the heads.
+        length: that number of pieces, with ``</s>``, which each part of a long line has.
     """
 
     text: str
     score: float
     links: list[tuple[int, int]]
+    length: int = 0
 
 
 def read_requests(lines: Iterable[str], *, prefixes: bool = False, constraints: bool = False) -> Iterator[Request]:
@@ -96,12 +98,15 @@ def word_numbers(pieces: Sequence[str]) -> list[int]:
     return numbers
 
 
-def join_parts(parts: Sequence[Hypothesis], words: Sequence[int]) -> Hypothesis:
+def join_parts(parts: Sequence[Hypothesis], words: Sequence[int], lenpen: float = 1.0) -> Hypothesis:
     """Join the translations of a line's parts, with a space between them but in Chinese and Japanese.
+
+    The score is that of all their pieces.
 
     Args:
         parts: the parts' hypotheses of one rank.
         words: the number, in the line, of the word that each part of the source begins with, or in the middle of.
+        lenpen: the exponent of the length in the scores.
     """
     links, text = [], ""
     for part, before_x in zip(parts, words):
@@ -110,8 +115,9 @@ def join_parts(parts: Sequence[Hypothesis], words: Sequence[int]) -> Hypothesis:
         before_y = len(text.split()) - bool(text and not space)  # a word may go on
         links += [(i + before_x, j + before_y) for i, j in part.links]
         text += space + part.text
-    score = sum(part.score for part in parts) / len(parts) if parts else 0.0
-    return Hypothesis(text, score, links)
+    length = sum(part.length for part in parts)
+    score = sum((part.score * (part.length / length) ** lenpen for part in parts), 0.0)
+    return Hypothesis(text, score, links, length)
 
 
 def in_lines(number: int, hypotheses: Sequence[Hypothesis], *, nbest: bool, alignment: bool) -> Iterator[str]:
@@ -123,10 +129,10 @@ def in_lines(number: int, hypotheses: Sequence[Hypothesis], *, nbest: bool, alig
         nbest: print all of them, each with the line's number before it and its score after it; otherwise only the first.
         alignment: also print the links, as ``i-j``.
     """
-    for text, score, links in hypotheses if nbest else hypotheses[:1]:
-        columns = [text]
+    for one in hypotheses if nbest else hypotheses[:1]:
+        columns = [one.text]
         if alignment:
-            columns.append(" ".join(f"{i}-{j}" for i, j in links))
+            columns.append(" ".join(f"{i}-{j}" for i, j in one.links))
         if nbest:
-            columns = [str(number), *columns, f"{score:.4f}"]
+            columns = [str(number), *columns, f"{one.score:.4f}"]
         yield " ||| ".join(columns)

@@ -152,12 +152,12 @@ class Translator:
         firsts = {own[0] for own in places if own}
         translated(len(requests) - len(firsts))
         found = self._translate(parts, lambda batch: translated(len(firsts.intersection(batch))))
-        joined = []
+        joined, lenpen = [], 0.0 if self.search.unnormalized else self.search.lenpen
         for own, pieces in zip(places, sources):
             numbers, begins = word_numbers(pieces), accumulate((len(parts[place].source) for place in own), initial=0)
             words = [numbers[begin] for _, begin in zip(own, begins)]
             ranks = list(zip(*(found[place] for place in own)))  # those of each rank
-            joined.append([join_parts(rank, words) for rank in ranks] or [Hypothesis("", 0.0, [])])
+            joined.append([join_parts(rank, words, lenpen) for rank in ranks] or [Hypothesis("", 0.0, [])])
         return joined
 
     def encode(self, texts: Sequence[str]) -> list[list[str]]:
@@ -201,7 +201,7 @@ class Translator:
         pieces = [dictionary[i] for i in found["tokens"].tolist() if i not in special]
         attention: Tensor | None = found.get("attention")
         links = [] if attention is None or not attention.numel() else word_links(attention[first:], part.source, pieces)
-        return Hypothesis(self.pieces.decode(pieces), float(found["score"]), links)
+        return Hypothesis(self.pieces.decode(pieces), float(found["score"]), links, len(found["tokens"]))
 
 
 def translate_stream(
