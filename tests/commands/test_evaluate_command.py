@@ -15,21 +15,22 @@ from veco_fairseq.understanding import xtreme
 
 
 @pytest.mark.parametrize("seeds, alone, printed", [
-    ([{}, {}], {}, "d: the dev set has no labels, so that there is nothing to count\n"),
-    ([{"de": 1}, {}], {}, "table of 2\n"),
-    ([{"de": 1}], {"de": 1200, "fr": 3}, "table of 1\npredicted without a translation to look at: de 1,200, fr 3\n"),
+    ([{"de": 1}] * 3, [{"de": 5}, {"de": 5}, {}], "table of 3\npredicted without a translation to look at: de 5\n"),  # the last: out
+    ([{}, {}], [{}, {}], "d: the dev set has no labels, so that there is nothing to count\n"),
+    ([{"de": 1}, {}], [{}, {}], "table of 2\n"),
+    ([{"de": 1}], [{"de": 1200, "fr": 3}], "table of 1\npredicted without a translation to look at: de 1,200, fr 3\n"),
 ])  # fmt: skip
 def test_what_is_said_of_each_test_set(monkeypatch, capsys, seeds, alone, printed):
-    found = iter(seeds)
+    found = (SimpleNamespace(figures=seed, alone=of) for seed, of in zip(seeds, alone))
     monkeypatch.setattr(finetuned, "load_finetuned", lambda *arguments, **options: None)
-    monkeypatch.setattr(evaluation, "evaluate", lambda *arguments: SimpleNamespace(figures=next(found), alone=alone))
+    monkeypatch.setattr(evaluation, "evaluate", lambda *arguments: next(found))
     monkeypatch.setattr(xtreme, "table", lambda result: f"table of {len(result.seeds)}")
     paths = [Path(f"{number}.pt") for number in range(len(seeds))]
     args = Namespace(checkpoints=paths, data=Path("d"), split="dev", langs=None, answer_metric=None, max_tokens=9, predictions=None,
                      cpu=True)  # fmt: skip
     result = command.evaluate_one(args)
     assert capsys.readouterr().out == printed
-    assert result == {"split": "dev", "checkpoints": list(map(str, paths)), "seeds": seeds, "without_translation": alone}
+    assert result == {"split": "dev", "checkpoints": list(map(str, paths)), "seeds": seeds, "without_translation": alone[0]}
 
 
 def test_tasks_are_named_rightly_and_once(monkeypatch, tmp_path):

@@ -74,13 +74,14 @@ def evaluate_one(args: argparse.Namespace):
     if args.answer_metric:
         options["answer_metric"] = args.answer_metric
     seeds = []
+    alone: dict[str, int] = {}
     for number, checkpoint in enumerate(args.checkpoints, start=1):
         evaluated = evaluate(load_finetuned(checkpoint, args.data, args.cpu, **options), args.split, args.max_tokens)
         if args.predictions:
             folder = args.predictions / str(number) if len(args.checkpoints) > 1 else args.predictions
             write_predictions(evaluated, folder, args.split)
         seeds.append(evaluated.figures)
-        alone = evaluated.alone
+        alone |= evaluated.alone  # which only a model that is plugged in has
     if not any(seeds):
         print(f"{args.data}: the {args.split} set has no labels, so that there is nothing to count")
     else:
