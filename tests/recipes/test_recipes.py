@@ -84,7 +84,7 @@ def test_nothing_may_follow_two_dashes_where_no_program_takes_it(tmp_path):
 ])  # fmt: skip
 def test_try_makes_small_what_was_not_given(tmp_path, given, expected):
     script = """parse_options out= size=5 try -- "$@"; in_try size=1; choose_out x
-        [[ $OUT != */data-bin/x* ]] || OUT=${OUT#*/data-bin/x}; printf "%s|%s|%s" "${OPTIONS[size]}" "${OPTIONS[try]}" "$OUT" """
+        [[ $OUT != */data-bin/x* ]] || OUT=${OUT#*/data-bin/x}; OUT=${OUT#"$PWD/"}; printf "%s|%s|%s" "${OPTIONS[size]}" "${OPTIONS[try]}" "$OUT" """
     result = bash(tmp_path, script, *given)
     assert (result.stderr, result.stdout) == ("", expected)
 

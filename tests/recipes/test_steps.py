@@ -97,14 +97,28 @@ def test_a_step_that_was_done_and_fails_is_no_longer_done(tmp_path):
     assert "already there" not in bash(tmp_path, f"{make} whole").stdout
 
 
-def test_a_folder_with_a_slash_at_its_end_is_the_same(tmp_path):
+@pytest.mark.parametrize("folder", ["a b", "[a]*&'\\\\"])
+def test_a_folder_is_the_same_however_it_is_named(tmp_path, folder):
     """... and a training in it goes on, and is not refused as another one."""
     script = """parse_options out= -- "$@"; choose_out; training it "$OUT/it" touch "$OUT/it/checkpoint_last.pt" """
-    for out, told in (("a b", "done in"), ("a b/", "already there: a b/it"), ("a b//", "already there: a b/it")):
+    names = [folder, f"{folder}/", f"{folder}//", f"./{folder}", f"{tmp_path}/my recipe/{folder}", f"../my recipe/{folder}/"]
+    for number, out in enumerate(names):
         result = bash(tmp_path, script, "--out", out)
-        assert told in result.stdout and result.stderr == ""
+        assert result.stderr == "" and ("already there" in result.stdout) == (number > 0)
     told = bash(tmp_path, 'declare -A OPTIONS; for out in / // /a/ a; do OPTIONS[out]=$out; choose_out; echo "$OUT"; done')
-    assert told.stdout.split() == ["/", "/", "/a", "a"]
+    assert told.stdout.splitlines() == ["/", "/", "/a", f"{tmp_path}/my recipe/a"]
+
+
+def test_what_was_made_in_a_relative_folder_stays_made(tmp_path):
+    """... by an earlier version, which wrote the folder's name as it was given."""
+    script = """parse_options out= -- "$@"; choose_out; training it "$OUT/it" touch "$OUT/it/checkpoint_last.pt" """
+    assert "done in" in bash(tmp_path, script, "--out", "a b/c").stdout
+    for file in ("it.done", "it.begun"):
+        (tmp_path / "my recipe/a b/c" / file).write_text(r"touch a\ b/c/it/checkpoint_last.pt ")
+    for out in ("a b/c", "a b/c/"):
+        assert "already there" in bash(tmp_path, script.replace("training it", "step it"), "--out", out).stdout
+    result = bash(tmp_path, script, "--out", "a b/c")
+    assert "already there" in result.stdout and result.stderr == ""
 
 
 def test_a_data_root_is_known_by_its_preparation(tmp_path):
