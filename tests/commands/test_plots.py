@@ -133,13 +133,19 @@ def test_plot_scores(tmp_path, run, drawn):
 def test_accuracies_by_layer(tmp_path, run, drawn):
     """A pair's, as retrieve.py tatoeba --json leaves them, layers and directions in order; a wrong file is named."""
     file = tmp_path / "retrieval.json"
-    file.write_text(json.dumps({"score": "csls", "accuracy": {"de": {"0": [0.1, 0.2], "10": [0.3, 0.5]}}}))
-    assert read_accuracies(file, "de") == {0: (0.1, 0.2), 10: (0.3, 0.5)}
-    with pytest.raises(UserError, match="has no pair mean .there is: de."):
+    de = {"2": [0.3, 0.3], "10": [0.3, 0.5], "0": [0.1, 0.2]}  # in the order of --layers
+    file.write_text(json.dumps({"score": "csls", "accuracy": {"de": de, "fr": de}}))
+    with pytest.raises(UserError, match="has no pair mean .there is: de, fr."):
         read_accuracies(file, "mean")
+    file.write_text(json.dumps({"score": "csls", "accuracy": {"de": de}}))
+    for pair in ("de", "mean"):
+        assert list(read_accuracies(file, pair).items()) == [(0, (0.1, 0.2)), (2, (0.3, 0.3)), (10, (0.3, 0.5))]
     command = ("scripts/plot_layers.py", f"VECO={file}", "--output", tmp_path / "layers.png")
-    (axes,) = drawn(*command, "--pair", "de")
-    assert lines_of(axes) == {"VECO": [(0, pytest.approx(15)), (10, pytest.approx(40))]} and axes.get_xlabel() == "layer"
+    (axes,) = drawn(*command)  # of the only pair
+    assert (
+        lines_of(axes) == {"VECO": [(0, pytest.approx(15)), (2, pytest.approx(30)), (10, pytest.approx(40))]}
+        and axes.get_xlabel() == "layer"
+    )
     assert (
         axes.get_title() == "Retrieval by layer (0: the embeddings)"
         and axes.get_ylabel() == "accuracy, mean of both directions (%)"

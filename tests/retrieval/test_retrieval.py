@@ -144,6 +144,8 @@ def test_tatoeba(saved, tmp_path, run):
     assert set(of_layers) == {"same", "again", "mean"} and set(of_layers["mean"]) == set("0123")
     assert all(value == [1.0, 1.0] for value in of_layers["mean"].values())
     assert result.stdout.splitlines()[-1].split()[:4] == ["mean", "100.0", "/", "100.0"]
+    chosen = run(*command, pair, "--layers", 3, 1, 3, "--cpu")  # each once, in order
+    assert [line.split() for line in chosen.stdout.splitlines()[1:]] == [["1", "3"], ["same", *["100.0", "/", "100.0"] * 2]]
 
     (tmp_path / "b").write_text("one\n")
     assert "b 1: line N must be a translation of line N" in error_line(run(*command, pair))

@@ -57,6 +57,12 @@ def test_the_accuracies_of_a_layer(tmp_path, layer, de, fr, told):
             read_result(path, missing)
 
 
+def test_the_last_layer_is_so_in_any_order(tmp_path):
+    path = written(tmp_path / "x.json", {"score": "csls", "accuracy": {"de": {"10": [0, 0.5], "9": [0, 1]}}})
+    result = read_result(path)
+    assert result.seeds == [{"de": {"accuracy": 50}}] and result.note.startswith("layer 10, by csls: ")
+
+
 def test_accuracies_that_are_read_again(tmp_path):
     path = written(tmp_path / "x.json", ACCURACY)
     assert read_accuracies(path, "fr") == {1: (0.0, 1.0), 2: (0.5, 0.375)}

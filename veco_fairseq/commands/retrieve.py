@@ -84,7 +84,7 @@ def run_tatoeba(args: argparse.Namespace) -> dict:
     if len({"mean", *pairs}) <= len(args.pairs):
         raise UserError("--pairs: a name comes twice, or is mean; each pair needs its own")
     pretrained = load_pretrained(args.checkpoint, gpu=not args.cpu)
-    layers = chosen_layers(pretrained, args.layers, "--layers")
+    layers = sorted(set(chosen_layers(pretrained, args.layers, "--layers")))
     found = evaluate(pretrained, pairs, layers=layers, score=args.score, neighbours=args.neighbours, max_tokens=args.max_tokens)
     return {"accuracy": found}
 

@@ -63,14 +63,20 @@ def _print(name: str, of_pair: Accuracies) -> None:
 def read_accuracies(path: Path, pair: str) -> dict[int, tuple[float, float]]:
     """Read a pair's accuracies by layer, to the target and to the source, from ``veco retrieve tatoeba --json``.
 
+    Args:
+        pair: its name, or mean, which is the pair itself if there is one alone.
+
     Raises:
         UserError: the file is another one, or has no such pair.
     """
     try:
         pairs = read_json(path)["accuracy"]
+        if pair == "mean" and len(pairs) == 1:
+            (pair,) = pairs
         if pair not in pairs:
             raise UserError(f"{path}: has no pair {pair} (there is: {', '.join(pairs)})")
-        accuracies = {int(layer): (float(to), float(back)) for layer, (to, back) in pairs[pair].items()}
+        by_layer = sorted((int(layer), both) for layer, both in pairs[pair].items())
+        accuracies = {layer: (float(to), float(back)) for layer, (to, back) in by_layer}
         if not accuracies or not all(0 <= value <= 1 for both in accuracies.values() for value in both):
             raise ValueError("no accuracies from 0 to 1")
         return accuracies

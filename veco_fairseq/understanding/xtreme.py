@@ -124,7 +124,7 @@ def _tatoeba(path: Path, accuracies: dict[str, dict[str, Sequence[float]]], laye
     for pair, by_layer in accuracies.items():
         if pair == "mean":
             continue
-        chosen = str(layer) if layer >= 0 else list(by_layer)[-1]
+        chosen = str(layer) if layer >= 0 else max(by_layer, key=int)
         if chosen not in by_layer:
             raise UserError(f"{path}: has no layer {layer}; there is {', '.join(by_layer)}")
         _, to_source = by_layer[chosen]
