@@ -12,4 +12,4 @@ OPTIONS[seed]=1
 require_arm
 pretrained_model "${OPTIONS[arm]}" "${OPTIONS[pretraining]}"
 results=${OPTIONS[results]:-$OUT/results.jsonl} name=$(pretrained_folder "$ORIGIN" "${OPTIONS[pretraining]}")
-python "$REPOSITORY/data-bin-recipes/evidence/results.py" "$OUT" record "cost/$name" "$results"
+run python "$REPOSITORY/data-bin-recipes/evidence/results.py" "$OUT" record "cost/$name" "$results"

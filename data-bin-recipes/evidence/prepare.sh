@@ -37,7 +37,7 @@ for pair in "${PAIRS[@]}"; do
     bitext+=("$pair=$OUT/raw/train.$pair.$SRC,$OUT/raw/train.$pair.$TGT")
     bitext_valid+=("$pair=$OUT/raw/valid.$pair.$SRC,$OUT/raw/valid.$pair.$TGT")
 done
-python "$REPOSITORY/scripts/prepare_root.py" --mono "${mono[@]}" --mono-valid "${mono_valid[@]}" --bitext "${bitext[@]}" \
+run python "$REPOSITORY/scripts/prepare_root.py" --mono "${mono[@]}" --mono-valid "${mono_valid[@]}" --bitext "${bitext[@]}" \
     --bitext-valid "${bitext_valid[@]}" --valid-lines 0 --vocab-size "$PIECES" --character-coverage 0.9999 --output "$OUT/pretrain"
 
 # alone ROOT FOLDER: the root without its pairs.
@@ -64,7 +64,7 @@ for lang in "${LANGS[@]}"; do
     step "sentences, $lang" "$OUT/raw/sentences.$lang" to_file "{}" first "$lines" "$OUT/raw/train.$lang" "${FILES[@]}"
     texts+=("$lang=$OUT/raw/sentences.$lang")
 done
-python "$REPOSITORY/scripts/prepare_root.py" --mono "${texts[@]}" --mono-valid "${mono_valid[@]}" --valid-lines 0 \
+run python "$REPOSITORY/scripts/prepare_root.py" --mono "${texts[@]}" --mono-valid "${mono_valid[@]}" --valid-lines 0 \
     --sentencepiece "$VOCABULARY/sentencepiece.bpe.model" --dict "$VOCABULARY/dict.txt" --output "$OUT/denoising"
 step "dictionary of mBART" "$OUT/denoising/mono/dict.txt" cp -- "$VOCABULARY/dict.txt" "{}"
 

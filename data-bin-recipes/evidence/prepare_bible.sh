@@ -41,7 +41,7 @@ for pair in "${PAIRS[@]}"; do
     bitext+=("$pair=$OUT/raw/train.$pair.$SRC,$OUT/raw/train.$pair.$TGT")
     bitext_valid+=("$pair=$OUT/raw/valid.$pair.$SRC,$OUT/raw/valid.$pair.$TGT")
 done
-python "$REPOSITORY/scripts/prepare_root.py" --mono "${mono[@]}" --mono-valid "${mono_valid[@]}" --bitext "${bitext[@]}" \
+run python "$REPOSITORY/scripts/prepare_root.py" --mono "${mono[@]}" --mono-valid "${mono_valid[@]}" --bitext "${bitext[@]}" \
     --bitext-valid "${bitext_valid[@]}" --valid-lines 0 --vocab-size "$PIECES" --character-coverage 0.9999 --output "$OUT/pretrain"
 
 VOCABULARY=$OUT/vocabulary

@@ -52,7 +52,7 @@ TRY_UPDATES=40
 # prepare_root.py name.
 small_model() {
     [[ -z ${OPTIONS[pretrained]} ]] && trying || return 0
-    python "$REPOSITORY/scripts/prepare_root.py" "$@" --valid-lines 0 --vocab-size "$TRY_PIECES" --soft-vocab-limit \
+    run python "$REPOSITORY/scripts/prepare_root.py" "$@" --valid-lines 0 --vocab-size "$TRY_PIECES" --soft-vocab-limit \
         --character-coverage 0.99 --output "$OUT/pretrain"
     pretrain "$OUT" camlm "$TRY_UPDATES" 1 --mono-batch-size 8 --bitext-batch-size 16 --max-tokens 2048 \
         --mono-max-length 64 --bitext-max-length 64 --bitext-mask-prob 0.5 --lr 2e-3 --warmup-updates 10 \

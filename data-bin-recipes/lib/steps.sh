@@ -174,12 +174,13 @@ identity() {
     done
 }
 
-# run COMMAND...: run it. If it is a program, SIGTERM is passed on to it (a training saves), and the script ends with 143.
+# run COMMAND...: run it. If it is a program, SIGTERM is passed on to it (a training saves), and the script ends with 143; it
+# reads the file INPUT.
 run() {
     local child='' code=0 terminated=
     [[ $(type -t "$1") == file ]] || { "$@"; return; }
     trap 'terminated=1; [[ -z $child ]] || kill "$child" 2>/dev/null || :' TERM
-    (trap - INT && exec "$@") & # without the trap, a program in the background ignores Ctrl-C
+    (trap - INT && exec "$@") <"${INPUT:-/dev/null}" & # without the trap, a program in the background ignores Ctrl-C
     child=$!
     [[ -z $terminated ]] || kill "$child" 2>/dev/null || : # the signal has come before the number was known
     wait "$child" || code=$?

@@ -37,8 +37,8 @@ translate() {
 translate_part() {
     local file=$1 start=$2
     shift 2
-    awk -v start="$start" -v count=$PART 'NR > start + count { exit } NR > start' "$file" |
-        python "$REPOSITORY/scripts/translate.py" "$@"
+    INPUT=/dev/stdin run python "$REPOSITORY/scripts/translate.py" "$@" \
+        < <(awk -v start="$start" -v count=$PART 'NR > start + count { exit } NR > start' "$file")
 }
 
 # joined TIMES REAL SYNTHETIC [TAG]: print the lines of REAL, so many times, and those of SYNTHETIC, with TAG before each.
@@ -48,6 +48,12 @@ joined() {
         cat -- "$2" || return
     done
     awk -v tag="${tag//\\/\\\\}" '{ print tag $0 }' "$3"
+}
+
+# synthetic_folder NAME: set folder to that of the translations of --name and --seed.
+synthetic_folder() {
+    folder=$OUT/$1${OPTIONS[name]:+.${OPTIONS[name]}}
+    [[ ${OPTIONS[seed]} == 1 ]] || folder+=.s${OPTIONS[seed]}
 }
 
 # synthetic_data FOLDER: translation data in FOLDER/mt, of FOLDER/train and of the validation and test sets that there are.
@@ -85,9 +91,10 @@ backtranslate_options() {
 # backtranslate_task OPTION...: fine-tune a model of the other direction, translate --monolingual with it, and fine-tune on real and
 # synthetic pairs together. OPTION... are the recipe's options of fairseq-train.
 backtranslate_task() {
-    local folder=$OUT/backtranslated${OPTIONS[name]:+.${OPTIONS[name]}} name=${OPTIONS[name]:-backtranslated} search=(--beam 5)
+    local folder name=${OPTIONS[name]:-backtranslated} search=(--beam 5)
     ((OPTIONS[topk] == 0)) || search=(--beam 1 --sampling --sampling-topk "${OPTIONS[topk]}" --seed "${OPTIONS[seed]}")
     DATA=$OUT/mt.$SRC-$TGT
+    synthetic_folder backtranslated
     OPTIONS[name]=$name.reverse
     finetune_task -s "$TGT" -t "$SRC" "$@"
     average "$(run_name "${OPTIONS[name]}" "${OPTIONS[seed]}")" "${OPTIONS[average]}"
@@ -113,7 +120,8 @@ distill_options() {
 # distill_task OPTION...: translate the sources of the training set with the mean of the teacher's last checkpoints, and
 # fine-tune a student with fewer decoder layers on these translations. OPTION... are the recipe's options of fairseq-train.
 distill_task() {
-    local folder=$OUT/distilled${OPTIONS[name]:+.${OPTIONS[name]}} teacher
+    local folder teacher
+    synthetic_folder distilled
     teacher=$(run_name "${OPTIONS[teacher]:-${OPTIONS[arm]}}" "${OPTIONS[seed]}")
     require "$OUT/checkpoints/$teacher" "run finetune.sh first, or give --teacher NAME"
     choose_device # before the long translation

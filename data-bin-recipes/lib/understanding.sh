@@ -294,6 +294,6 @@ evaluate_task() {
         done
     done
     rm -rf -- "$OUT/predictions/$name"
-    python "$REPOSITORY/scripts/evaluate_xtreme.py" run "${checkpoints[@]}" --data "$OUT/data" \
+    run python "$REPOSITORY/scripts/evaluate_xtreme.py" run "${checkpoints[@]}" --data "$OUT/data" \
         --json "$OUT/scores/$name.json" --predictions "$OUT/predictions/$name" "$@" "${EXTRA[@]}"
 }

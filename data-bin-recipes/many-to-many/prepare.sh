@@ -47,7 +47,7 @@ for pair in "${PAIRS[@]}"; do
     bitext+=("$pair=$OUT/raw/train.$SRC,$OUT/raw/train.$TGT")
     bitext_valid+=("$pair=$OUT/raw/valid.$SRC,$OUT/raw/valid.$TGT")
 done
-python "$REPOSITORY/scripts/prepare_root.py" --bitext "${bitext[@]}" --bitext-valid "${bitext_valid[@]}" --valid-lines 0 \
+run python "$REPOSITORY/scripts/prepare_root.py" --bitext "${bitext[@]}" --bitext-valid "${bitext_valid[@]}" --valid-lines 0 \
     --vocab-size "${OPTIONS[vocab-size]}" --character-coverage 1 --output "$OUT/pretrain"
 
 VOCABULARY=$OUT/vocabulary

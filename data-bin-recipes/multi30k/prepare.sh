@@ -23,7 +23,7 @@ done
 
 # Captions are independent of each other, so there are no documents for the monolingual half. The command skips what is
 # there already. The text has few different characters, so all of them get a piece.
-python "$REPOSITORY/scripts/prepare_root.py" --bitext "$SRC-$TGT=$OUT/raw/train.$SRC,$OUT/raw/train.$TGT" \
+run python "$REPOSITORY/scripts/prepare_root.py" --bitext "$SRC-$TGT=$OUT/raw/train.$SRC,$OUT/raw/train.$TGT" \
     --bitext-valid "$SRC-$TGT=$OUT/raw/val.$SRC,$OUT/raw/val.$TGT" --valid-lines 0 \
     --vocab-size "${OPTIONS[vocab-size]}" --character-coverage 1 --output "$OUT/pretrain"
 

@@ -70,6 +70,6 @@ for lang in "$pivot" ${OPTIONS[langs]}; do
     bitext+=("$pair=$out/raw/train.$pair.$pivot,$out/raw/train.$pair.$lang")
     bitext_valid+=("$pair=$out/raw/valid.$pair.$pivot,$out/raw/valid.$pair.$lang")
 done
-python "$REPOSITORY/scripts/prepare_root.py" --mono "${mono[@]}" --bitext "${bitext[@]}" \
+run python "$REPOSITORY/scripts/prepare_root.py" --mono "${mono[@]}" --bitext "${bitext[@]}" \
     --mono-valid "${mono_valid[@]}" --bitext-valid "${bitext_valid[@]}" --valid-lines 0 \
     --vocab-size "${OPTIONS[vocab-size]}" --character-coverage 0.9998 --output "$out/pretrain"

@@ -33,7 +33,7 @@ for pair in aa-bb aa-cc bb-cc; do
     bitext+=("$pair=$raw/train.${pair%-*},$raw/train.${pair#*-}")
     valid+=("$pair=$raw/valid.${pair%-*},$raw/valid.${pair#*-}")
 done
-python "$REPOSITORY/scripts/prepare_root.py" --mono "${mono[@]}" --bitext "${bitext[@]}" --bitext-valid "${valid[@]}" \
+run python "$REPOSITORY/scripts/prepare_root.py" --mono "${mono[@]}" --bitext "${bitext[@]}" --bitext-valid "${valid[@]}" \
     --valid-lines "${OPTIONS[valid]}" --vocab-size "${OPTIONS[vocab-size]}" --character-coverage 1 \
     --output "$OUT/pretrain"
 

@@ -60,7 +60,9 @@ def test_the_users_options_reach_what_trains(tmp_path):
 def test_the_parts_of_a_text_are_all_of_it(tmp_path):
     text = tmp_path / "text"
     text.write_text("".join(f"line {number}\n" for number in range(8)))
-    translate = "PART=3; python() { sed 's/^/translated: /'; }; for start in 0 3 6; do translate_part $FILE $start any; done"
+    (tmp_path / "python").write_text("#!/bin/sh\nexec sed 's/^/translated: /'\n")  # a program
+    (tmp_path / "python").chmod(0o755)
+    translate = f"PATH={tmp_path}:$PATH; PART=3; for start in 0 3 6; do translate_part $FILE $start any; done"
     result = sourced(tmp_path / "out", f"source {LIB}/synthetic.sh; FILE={shlex.quote(str(text))}; {translate}")
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-8:] == [f"translated: line {number}" for number in range(8)]

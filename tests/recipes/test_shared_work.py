@@ -100,6 +100,16 @@ def test_an_interruption_costs_the_lines_that_the_readme_tells(task):
     )
 
 
+@pytest.mark.parametrize(
+    "name, folders", [("", ["distilled", "distilled.s2"]), ("mine", ["distilled.mine", "distilled.mine.s2"])]
+)
+def test_each_seed_has_its_own_translations(tmp_path, name, folders):
+    """... which another seed does not overwrite; those of the first seed are where they were."""
+    script = f"""source {LIB}/synthetic.sh; declare -A OPTIONS=([name]={name} [seed]=1)
+        for seed in 1 2; do OPTIONS[seed]=$seed; synthetic_folder distilled; echo ${{folder#$OUT/}}; done"""
+    assert sourced(tmp_path / "out", script).stdout.split() == folders
+
+
 def test_an_empty_text_is_not_translated(tmp_path):
     (tmp_path / "text").touch()
     result = sourced(tmp_path / "out", f"source {LIB}/synthetic.sh; DEVICE=(); translate any model {tmp_path}/text made")

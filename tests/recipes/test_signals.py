@@ -31,9 +31,14 @@ time.sleep(60)
 
 # A terminal sends Ctrl-C to all processes of the recipe; SIGTERM goes to the recipe alone.
 @pytest.mark.parametrize("number, send", [(signal.SIGTERM, os.kill), (signal.SIGINT, os.killpg)], ids=["SIGTERM", "Ctrl-C"])
-def test_the_program_saves_before_the_recipe_ends(tmp_path, number, send):
+@pytest.mark.parametrize("begun", ["run python", "step part {0}/part to_file '{{}}' translate_part {0}/text 0"])
+def test_the_program_saves_before_the_recipe_ends(tmp_path, number, send, begun):
+    """... also one that a step of functions runs."""
     (tmp_path / "program.py").write_text(PROGRAM)
-    script = f"set -euo pipefail; source {REPOSITORY}/data-bin-recipes/lib/steps.sh; run {sys.executable} {tmp_path}/program.py {tmp_path}"
+    (tmp_path / "text").write_text("a line\n")
+    (tmp_path / "python").write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path}/program.py {tmp_path}\n")
+    (tmp_path / "python").chmod(0o755)
+    script = f"set -euo pipefail; source {REPOSITORY}/data-bin-recipes/lib/synthetic.sh; PATH={tmp_path}:$PATH; {begun.format(tmp_path)}"
     recipe = subprocess.Popen(["bash", "-c", f"{script}; touch {tmp_path}/went-on", "recipe"], start_new_session=True)
     try:
         deadline = time.time() + 30

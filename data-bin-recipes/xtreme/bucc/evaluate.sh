@@ -20,7 +20,7 @@ mined() {
     local prefix=$OUT/data/$1-$2 split=$1 lang=$2
     shift 2
     say "[$split set, $lang]"
-    python "$REPOSITORY/scripts/retrieve.py" bucc "$PRETRAINED" --source "$prefix.source" --target "$prefix.en" \
+    run python "$REPOSITORY/scripts/retrieve.py" bucc "$PRETRAINED" --source "$prefix.source" --target "$prefix.en" \
         --gold "$prefix.gold" --lang "$lang" --json "$OUT/scores/${OPTIONS[name]}.$split.$lang.json" \
         "${layer[@]}" "$@" "${EXTRA[@]}" || exit
 }
@@ -35,5 +35,5 @@ for source in "$OUT"/data/test-*.source; do
     mined test "$lang" "--threshold=$threshold"
     results+=("$OUT/scores/${OPTIONS[name]}.test.$lang.json")
 done
-python "$REPOSITORY/scripts/evaluate_xtreme.py" table "bucc=$(IFS=, && printf '%s' "${results[*]}")" \
+run python "$REPOSITORY/scripts/evaluate_xtreme.py" table "bucc=$(IFS=, && printf '%s' "${results[*]}")" \
     --json "$OUT/scores/${OPTIONS[name]}.json"

@@ -17,5 +17,5 @@ for source in "$OUT"/data/test-*.source; do
     lang=$(basename "$source" .source)
     pairs+=("${lang#test-}=$source,${source%.source}.eng")
 done
-python "$REPOSITORY/scripts/retrieve.py" tatoeba "$PRETRAINED" --pairs "${pairs[@]}" \
+run python "$REPOSITORY/scripts/retrieve.py" tatoeba "$PRETRAINED" --pairs "${pairs[@]}" \
     --json "$OUT/scores/${OPTIONS[name]}.json" "${EXTRA[@]}"
