@@ -123,6 +123,7 @@ task() { TASK=(--task veco_multilingual_translation --source-lang "$SRC" --targe
 # pretrained_model ARM PRETRAINING: sets PRETRAINED to its checkpoint.
 pretrained_model() {
     origin "$1"
+    [[ -v UPDATES[$ORIGIN] ]] || die "--arm $1: is not pre-trained"
     PRETRAINED=$OUT/checkpoints/$(pretrained_folder "$ORIGIN" "$2")/checkpoint_last.pt
     require "$PRETRAINED" "run train.sh --arm $ORIGIN --seed $2 first"
 }

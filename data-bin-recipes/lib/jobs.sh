@@ -17,10 +17,15 @@ job() {
     printf -v COMMANDS["$1"] '%q ' "${@:3}"
 }
 
-# list_jobs: print the names of the jobs, and which have ended.
+# is_chosen NAME: whether --only chooses this job.
+# shellcheck disable=SC2053 # a pattern
+is_chosen() { [[ $1 == ${OPTIONS[only]:-*} ]]; }
+
+# list_jobs: print the names of the jobs that --only chooses, and which have ended.
 list_jobs() {
     local name state
     for name in "${NAMES[@]}"; do
+        is_chosen "$name" || continue
         state="to do"
         ! has_ended "$name" || state=ended
         say "$name: $state"
@@ -74,18 +79,16 @@ say_waiting() {
 # run_jobs FOLDER: run the jobs that are left, by the scripts of this folder. What trains gets the user's own options of
 # fairseq-train, and what evaluates gets --cpu of them.
 run_jobs() {
-    local name left ran lock command only=${OPTIONS[only]:-*} WAITING=''
-    # shellcheck disable=SC2053 # a pattern
+    local name left ran lock command WAITING=''
     for name in "${NAMES[@]}"; do
-        [[ $name != $only ]] || ran=1
+        ! is_chosen "$name" || ran=1
     done
-    [[ -n ${ran:-} ]] || say "--only $only: no job that is left has such a name: see --list"
+    [[ -n ${ran:-} ]] || say "--only ${OPTIONS[only]}: no job that is left has such a name: see --list"
     mkdir -p "$OUT/jobs"
     while :; do
         left='' ran=''
         for name in "${NAMES[@]}"; do
-            # shellcheck disable=SC2053 # a pattern
-            [[ $name == $only ]] && ! has_ended "$name" || continue
+            is_chosen "$name" && ! has_ended "$name" || continue
             left=$name
             ready "$name" || continue
             exec {lock}>"$OUT/jobs/$name.lock"

@@ -44,6 +44,7 @@ begin() {
 batch() {
     UPDATE_FREQ=$((($1 + $2 * $3 - 1) / ($2 * $3)))
     MAX_TOKENS=$(($1 / ($2 * UPDATE_FREQ)))
+    ((MAX_TOKENS)) || die "--batch-tokens $1: leaves no token for one of $2 workers"
 }
 
 # run_name NAME SEED: print the name of a fine-tuned model's checkpoints and scores.

@@ -73,6 +73,8 @@ def test_a_job_that_is_named_twice_is_listed_once_and_as_it_was_first(tmp_path):
     show = 'echo "${NEEDS[a]}|"; eval "printf \'%s|\' ${COMMANDS[a]}"'
     result = sourced(tmp_path / "out", f"source {LIB}/jobs.sh; {jobs}; list_jobs; {show}")
     assert result.stdout == "a: ended\nb: to do\n|\nx.sh|--local|my texts|", result.stderr
+    result = sourced(tmp_path / "out", f"source {LIB}/jobs.sh; {jobs}; OPTIONS[only]='[b-z]*'; list_jobs")
+    assert result.stdout == "b: to do\n", result.stderr
 
 
 @pytest.mark.parametrize("lines, parts, extra", [(8, [1, 4, 7], "--cpu"), (33, range(1, 34, 3), "--lr 1")])

@@ -69,6 +69,13 @@ def test_what_is_no_direction_with_a_number_of_pairs(script, data, tmp_path):
     assert result.stderr.startswith(f"evidence/{script}.sh: error: --data {data}: must be one of: en-de.2000 ")
 
 
+@pytest.mark.parametrize("script", ["attention", "cost"])
+def test_what_has_no_pre_training_is_not_asked_for(script, tmp_path):
+    command = ["bash", RECIPES / f"evidence/{script}.sh", "--out", "out", "--arm", "random"]
+    result = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (1, f"evidence/{script}.sh: error: --arm random: is not pre-trained\n")
+
+
 def test_a_step_that_makes_nothing_is_none(tmp_path):
     result = bash(tmp_path, "step nothing a.out true; echo not reached")
     assert (result.returncode, result.stdout) == (1, "[nothing] makes a.out\n")

@@ -118,6 +118,12 @@ def test_the_batch_of_all_workers_is_the_same(workers, tokens, tmp_path):
     assert 2048 <= size <= 4096 and tokens - workers * frequency < size * frequency * workers <= tokens
 
 
+def test_every_worker_has_a_token(tmp_path):
+    assert sourced(tmp_path, "batch 8 8 4096; echo $MAX_TOKENS $UPDATE_FREQ").stdout == "1 1\n"
+    result = sourced(tmp_path, "batch 7 8 4096")
+    assert result.returncode == 1 and result.stderr.endswith("error: --batch-tokens 7: leaves no token for one of 8 workers\n")
+
+
 @pytest.mark.parametrize("extra, expected", [
     ("", "--fp16 4"), ("--amp", " 4"), ("--cpu", " 1"), ("--cpu --amp", " 1"), ("--lr 1", "--fp16 4"),
 ])  # fmt: skip
