@@ -51,7 +51,7 @@ for pair in "${PAIRS[@]}"; do
     of_pair "$pair"
     DATA=$OUT/mt.$pair prepare_translation "train=train.$pair" "valid=valid.$pair"
 done
-step "all pairs, for NMT first" "$OUT/mt" together "{}" "${PAIRS[@]}"
+all_pairs "all pairs, for NMT first"
 
 # mBART reads every sentence that the others see, as text of one language, where fairseq's multilingual_denoising looks for it.
 texts=() texts_valid=()

@@ -50,7 +50,7 @@ for pair in "${PAIRS[@]}"; do
     of_pair "$pair"
     DATA=$OUT/mt.$pair prepare_translation "train=train.$pair" "valid=valid.$pair"
 done
-step "all pairs, for NMT first" "$OUT/mt" together "{}" "${PAIRS[@]}"
+all_pairs "all pairs, for NMT first"
 
 for size in "${SIZES[@]}"; do # such as en-sw.6379
     of_pair "${size%.*}"

@@ -57,11 +57,24 @@ tokens() {
     copy_vocabulary "$1" "$2" && printf '<2%s> 1\n' "${@:3}" >>"$2/dict.txt"
 }
 
-# together FOLDER PAIR...: the data of all pairs in one folder, without further copies.
+# together FOLDER DATA...: the data of all pairs in one folder, without further copies.
 together() {
-    local pair
+    local data
     mkdir -p "$1"
-    for pair in "${@:2}"; do
-        cp -fl -- "$OUT/mt.$pair"/*.* "$1" || return
+    for data in "${@:2}"; do
+        cp -fl -- "$data"/*.* "$1" || return
     done
+}
+
+# all_pairs NAME: a step that puts the data of PAIRS together in OUT/mt.
+all_pairs() {
+    local pair
+    # Earlier versions did not write down what the pairs' data were made from. What is not older than they are stays.
+    if [[ -z $REMAKE ]] && is_made "$OUT/mt" "$(identity "$OUT/mt" together "{}" "${PAIRS[@]}")"; then
+        for pair in "${PAIRS[@]}"; do
+            [[ ! $OUT/mt.$pair.done -nt $OUT/mt.done ]] || REMAKE=1
+        done
+        [[ -n $REMAKE ]] || { say "[$1] already there: $OUT/mt"; return; }
+    fi
+    step "$1" "$OUT/mt" together "{}" "${PAIRS[@]/#/"$OUT/mt."}"
 }

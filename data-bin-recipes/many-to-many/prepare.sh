@@ -59,4 +59,4 @@ for pair in "${PAIRS[@]}"; do
     ! is_trained "$pair" || splits=(train valid test)
     prepare_translation "${splits[@]}"
 done
-step "all pairs" "$OUT/mt" together "{}" "${PAIRS[@]}"
+all_pairs "all pairs"

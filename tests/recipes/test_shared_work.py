@@ -3,6 +3,7 @@
 """Work that is shared out: jobs among processes, a text in parts, and texts and dictionaries of many languages."""
 
 import hashlib
+import os
 import re
 import shlex
 
@@ -151,6 +152,42 @@ def test_text_that_is_not_utf_8_is_not_cut_off(tmp_path, locale):
     assert result.stderr == "" and (tmp_path / "made").read_bytes() == b"a\n\xe9\nb\n\xe9\n\nc\n"
 
 
+def test_other_data_of_a_pair_are_put_together_anew(tmp_path):
+    """... and a training on them is another one, also if the data were made in an earlier call."""
+    out = tmp_path / "out"
+    script = f"source {LIB}/many.sh; PAIRS=(en-de en-fr); all_pairs all; identity x $OUT/mt"
+
+    def made(pair, vocabulary):
+        (out / f"mt.{pair}").mkdir(parents=True, exist_ok=True)
+        (out / f"mt.{pair}/train.{pair}.bin").write_text(vocabulary)
+        (out / f"mt.{pair}.done").write_text(f"binarize {vocabulary}")
+
+    for pair in ("en-de", "en-fr"):
+        made(pair, "first")
+    told = [sourced(out, script).stdout.splitlines() for _ in range(2)]
+    assert "done in" in told[0][1] and "already there" in told[1][0] and told[0][-1] == told[1][-1]
+    made("en-fr", "second")
+    told.append(sourced(out, script).stdout.splitlines())
+    assert "done in" in told[2][1] and told[2][-1] != told[1][-1]
+    assert (out / "mt/train.en-fr.bin").read_text() == "second"
+
+
+def test_what_an_earlier_version_put_together_stays(tmp_path):
+    """... so that what was trained on it does, unless its data have changed since."""
+    out = tmp_path / "out"
+    (out / "mt").mkdir(parents=True)
+    script = f"source {LIB}/many.sh; PAIRS=(en-de); all_pairs all"
+    (out / "mt.en-de").mkdir()
+    (out / "mt.en-de/dict.en.txt").touch()
+    for place, name in enumerate(("mt.en-de.done", "mt.done")):
+        (out / name).write_text(r"together \{\} en-de ")
+        os.utime(out / name, (place + 1, place + 1))
+    assert "already there" in sourced(out, script).stdout
+    assert (out / "mt.done").read_text() == r"together \{\} en-de "
+    (out / "mt.en-de.done").touch()
+    assert "done in" in sourced(out, script).stdout
+
+
 def test_a_dictionary_gets_a_token_for_each_language(tmp_path):
     root = tmp_path / "out/pretrain"
     root.mkdir(parents=True)
@@ -170,7 +207,8 @@ def test_the_data_of_all_pairs_are_in_one_folder(tmp_path):
         (folder / f"train.{pair}.bin").write_text(pair)
         (folder / "dict.en.txt").write_text("the same")
     result = sourced(
-        tmp_path, f"source {LIB}/many.sh; together {tmp_path}/mt en-de en-fr; together {tmp_path}/none en-nl || echo $?"
+        tmp_path,
+        f"source {LIB}/many.sh; together {tmp_path}/mt $OUT/mt.en-{{de,fr}}; together {tmp_path}/none $OUT/mt.en-nl || echo $?",
     )
     made = {path.name: path for path in (tmp_path / "mt").iterdir()}
     assert {name: path.read_text() for name, path in made.items()} == {
