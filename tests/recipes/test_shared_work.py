@@ -111,6 +111,11 @@ def test_each_seed_has_its_own_translations(tmp_path, name, folders):
     script = f"""source {LIB}/synthetic.sh; declare -A OPTIONS=([name]={name} [seed]=1)
         for seed in 1 2; do OPTIONS[seed]=$seed; synthetic_folder distilled; echo ${{folder#$OUT/}}; done"""
     assert sourced(tmp_path / "out", script).stdout.split() == folders
+    begun = tmp_path / f"out/checkpoints/finetune.{name or 'distilled'}.s2.begun"
+    begun.parent.mkdir(parents=True)
+    for data, there in ((folders[0], folders[0]), (folders[1], folders[1])):  # of an earlier version, or of this one
+        begun.write_text(f"fairseq-train OUT/{data}/mt 123 4 --user-dir x")
+        assert sourced(tmp_path / "out", script).stdout.split() == [folders[0], there]
 
 
 def test_an_empty_text_is_not_translated(tmp_path):
