@@ -67,14 +67,4 @@ together() {
 }
 
 # all_pairs NAME: a step that puts the data of PAIRS together in OUT/mt.
-all_pairs() {
-    local pair
-    # Earlier versions did not write down what the pairs' data were made from. What is not older than they are stays.
-    if [[ -z $REMAKE ]] && is_made "$OUT/mt" "$(identity "$OUT/mt" together "{}" "${PAIRS[@]}")"; then
-        for pair in "${PAIRS[@]}"; do
-            [[ ! $OUT/mt.$pair.done -nt $OUT/mt.done ]] || REMAKE=1
-        done
-        [[ -n $REMAKE ]] || { say "[$1] already there: $OUT/mt"; return; }
-    fi
-    step "$1" "$OUT/mt" together "{}" "${PAIRS[@]/#/"$OUT/mt."}"
-}
+all_pairs() { step "$1" "$OUT/mt" together "{}" "${PAIRS[@]/#/"$OUT/mt."}"; }

@@ -113,14 +113,11 @@ in_try() {
 }
 
 # choose_out [NAME]: set OUT, by default the folder of this name, or of the recipe's, in data-bin. It is absolute, so that the
-# steps of a folder are the same ones however it is given; GIVEN_OUT is how earlier versions wrote it into them.
+# steps of a folder are the same ones however it is given.
 choose_out() {
     OUT=${OPTIONS[out]:-$REPOSITORY/data-bin/${1:-$RECIPE}}
     [[ -n ${OPTIONS[out]} ]] || ! trying || OUT+=.try
-    while [[ $OUT == ?*/ ]]; do OUT=${OUT%/}; done
-    printf -v GIVEN_OUT %q "$OUT"
     OUT=$(realpath -ms -- "$OUT")
-    printf -v ABSOLUTE_OUT %q "$OUT"
 }
 
 # require_number NAME...: end unless these options are whole numbers. (Bash would read 010 as eight.)
@@ -192,12 +189,8 @@ run() {
     return $code
 }
 
-# has_identity FILE IDENTITY: whether FILE has it, with OUT as it is written now or was once.
-GIVEN_OUT='' ABSOLUTE_OUT=''
-has_identity() { local has && has=$(<"$1") && [[ $has == "$2" || $has == "${2//"$ABSOLUTE_OUT"/"$GIVEN_OUT"}" ]]; }
-
 # is_made OUTPUT IDENTITY: whether a step with this identity has made OUTPUT.
-is_made() { [[ -e $1 && -f $1.done ]] && has_identity "$1.done" "$2"; }
+is_made() { [[ -e $1 && -f $1.done && $(<"$1.done") == "$2" ]]; }
 
 # step NAME OUTPUT COMMAND...
 # Run COMMAND to make OUTPUT (a file or a folder), unless OUTPUT is there and was made by the same command from the same
@@ -252,7 +245,7 @@ same_training() {
     shift
     begun=$(identity "$folder" "$@")
     for trained in "$folder"/checkpoint_*.pt "$folder"/*/{checkpoint_*.pt,score}; do
-        if [[ -e $trained && -f $folder.begun ]] && ! has_identity "$folder.begun" "$begun"; then
+        if [[ -e $trained && -f $folder.begun && $(<"$folder.begun") != "$begun" ]]; then
             die "$folder: was trained with other options or data: remove it, or choose another --out or --name"
         fi
     done
@@ -295,6 +288,10 @@ on_all_processors() { run "$@" --workers "$(nproc)"; }
 
 # set_up: make or mend .venv, and put its commands first on PATH.
 set_up() {
-    [[ -n ${VECO_SKIP_SETUP:-} || ! -f $REPOSITORY/scripts/setup.sh ]] || bash "$REPOSITORY/scripts/setup.sh"
-    [[ ! -d $REPOSITORY/.venv/bin ]] || PATH=$REPOSITORY/.venv/bin:$PATH
+    if [[ -z ${VECO_SKIP_SETUP:-} && -f $REPOSITORY/scripts/setup.sh ]]; then
+        bash "$REPOSITORY/scripts/setup.sh"
+    fi
+    if [[ -d $REPOSITORY/.venv/bin ]]; then
+        PATH=$REPOSITORY/.venv/bin:$PATH
+    fi
 }

@@ -52,11 +52,8 @@ joined() {
 
 # synthetic_folder NAME: set folder to that of the translations of --name and --seed.
 synthetic_folder() {
-    local begun
     folder=$OUT/$1${OPTIONS[name]:+.${OPTIONS[name]}}
-    # What an earlier version has trained with another seed keeps the folder that it had.
-    begun=$OUT/checkpoints/$(run_name "${OPTIONS[name]:-$1}" "${OPTIONS[seed]}").begun
-    [[ ${OPTIONS[seed]} == 1 || -f $begun && $(<"$begun") == *"/${folder##*/}/mt "* ]] || folder+=.s${OPTIONS[seed]}
+    [[ ${OPTIONS[seed]} == 1 ]] || folder+=.s${OPTIONS[seed]}
 }
 
 # synthetic_data FOLDER: translation data in FOLDER/mt, of FOLDER/train and of the validation and test sets that there are.

@@ -3,7 +3,6 @@
 """Work that is shared out: jobs among processes, a text in parts, and texts and dictionaries of many languages."""
 
 import hashlib
-import os
 import re
 import shlex
 
@@ -111,11 +110,6 @@ def test_each_seed_has_its_own_translations(tmp_path, name, folders):
     script = f"""source {LIB}/synthetic.sh; declare -A OPTIONS=([name]={name} [seed]=1)
         for seed in 1 2; do OPTIONS[seed]=$seed; synthetic_folder distilled; echo ${{folder#$OUT/}}; done"""
     assert sourced(tmp_path / "out", script).stdout.split() == folders
-    begun = tmp_path / f"out/checkpoints/finetune.{name or 'distilled'}.s2.begun"
-    begun.parent.mkdir(parents=True)
-    for data, there in ((folders[0], folders[0]), (folders[1], folders[1])):  # of an earlier version, or of this one
-        begun.write_text(f"fairseq-train OUT/{data}/mt 123 4 --user-dir x")
-        assert sourced(tmp_path / "out", script).stdout.split() == [folders[0], there]
 
 
 def test_an_empty_text_is_not_translated(tmp_path):
@@ -175,22 +169,6 @@ def test_other_data_of_a_pair_are_put_together_anew(tmp_path):
     told.append(sourced(out, script).stdout.splitlines())
     assert "done in" in told[2][1] and told[2][-1] != told[1][-1]
     assert (out / "mt/train.en-fr.bin").read_text() == "second"
-
-
-def test_what_an_earlier_version_put_together_stays(tmp_path):
-    """... so that what was trained on it does, unless its data have changed since."""
-    out = tmp_path / "out"
-    (out / "mt").mkdir(parents=True)
-    script = f"source {LIB}/many.sh; PAIRS=(en-de); all_pairs all"
-    (out / "mt.en-de").mkdir()
-    (out / "mt.en-de/dict.en.txt").touch()
-    for place, name in enumerate(("mt.en-de.done", "mt.done")):
-        (out / name).write_text(r"together \{\} en-de ")
-        os.utime(out / name, (place + 1, place + 1))
-    assert "already there" in sourced(out, script).stdout
-    assert (out / "mt.done").read_text() == r"together \{\} en-de "
-    (out / "mt.en-de.done").touch()
-    assert "done in" in sourced(out, script).stdout
 
 
 def test_a_dictionary_gets_a_token_for_each_language(tmp_path):

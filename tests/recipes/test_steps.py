@@ -116,18 +116,6 @@ def test_a_folder_is_the_same_however_it_is_named(tmp_path, folder):
     assert told.stdout.splitlines() == ["/", "/", "/a", f"{tmp_path}/my recipe/a"]
 
 
-def test_what_was_made_in_a_relative_folder_stays_made(tmp_path):
-    """... by an earlier version, which wrote the folder's name as it was given."""
-    script = """parse_options out= -- "$@"; choose_out; training it "$OUT/it" touch "$OUT/it/checkpoint_last.pt" """
-    assert "done in" in bash(tmp_path, script, "--out", "a b/c").stdout
-    for file in ("it.done", "it.begun"):
-        (tmp_path / "my recipe/a b/c" / file).write_text(r"touch a\ b/c/it/checkpoint_last.pt ")
-    for out in ("a b/c", "a b/c/"):
-        assert "already there" in bash(tmp_path, script.replace("training it", "step it"), "--out", out).stdout
-    result = bash(tmp_path, script, "--out", "a b/c")
-    assert "already there" in result.stdout and result.stderr == ""
-
-
 def test_a_data_root_is_known_by_its_preparation(tmp_path):
     root = tmp_path / "my recipe/root"
     root.mkdir(parents=True)
