@@ -87,12 +87,12 @@ class Plan:
     def __init__(self, name):
         self.name = name
 
-    def epoch(self, epoch, count):
-        return (f"{self.name} {epoch} {number}" for number in range(count))
+    def epoch(self, counts):
+        return (f"{self.name} {len(counts)} {number}" for number in range(counts[-1]))
 
 
 def test_a_workers_samples_and_those_that_are_left_of_them():
-    batches = TrainingBatches({kind: Plan(kind) for kind in KINDS}, 6, num_shards=2, shard_id=1, epoch=4)
+    batches = TrainingBatches({kind: Plan(kind) for kind in KINDS}, [9, 2, 4, 6], num_shards=2, shard_id=1)
     expected = [[SampleIndex(f"mono 4 {number}", f"bitext 4 {number}")] for number in (1, 3, 5)]
     assert list(batches) == expected and len(batches) == 3
     rest = batches[1:][1:]  # an epoch that was resumed twice
@@ -144,5 +144,5 @@ def test_a_worker_that_has_nothing_takes_the_first_batch_of_all_for_its_dummy(ep
     def batches(*, num_shards, shard_id, epoch):
         return [[10 * epoch + number] for number in range(shard_id, epoch, num_shards)]
 
-    iterator = PlannedBatchIterator(Numbers(), batches, {"seed": 1}, num_shards=2, shard_id=1, epoch=epoch)
-    assert len(iterator) == length and iterator.first_batch == [f"sample {first}"] and iterator.made_from == {"seed": 1}
+    iterator = PlannedBatchIterator(Numbers(), batches, lambda epoch: {"seed": epoch}, num_shards=2, shard_id=1, epoch=epoch)
+    assert len(iterator) == length and iterator.first_batch == [f"sample {first}"] and iterator.made_from == {"seed": epoch}

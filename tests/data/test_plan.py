@@ -39,13 +39,13 @@ def test_sampling_probabilities_by_hand():
 def test_one_pass_over_one_source_draws_every_pair_once():
     half = plan(500)
     for epoch in (1, 2, 3):
-        draws = np.concatenate(list(half.epoch(epoch, half.batches_per_pass)))
+        draws = np.concatenate(list(half.epoch([half.batches_per_pass] * epoch)))
         assert sorted(draws["index"]) == list(range(500)) and set(draws["epoch"]) == {epoch - 1}
 
 
 def test_batches_respect_both_caps_and_are_of_like_length():
     half = plan(500, batch_size=16)
-    batches = list(half.epoch(1, half.batches_per_pass))
+    batches = list(half.epoch([half.batches_per_pass]))
     lengths = [half.sources[0].lengths[batch["index"]].max(axis=1) for batch in batches]
     assert max(len(batch) for batch in batches) == 16
     assert all(2 * length.max() * len(length) <= 600 for length in lengths)
@@ -57,21 +57,30 @@ def test_batches_respect_both_caps_and_are_of_like_length():
 def test_an_epoch_has_exactly_the_batches_asked_for(count):
     half = plan(300, 50, 1)
     for epoch in (1, 2, 7):
-        batches = list(half.epoch(epoch, count))
+        batches = list(half.epoch([count] * epoch))
         assert len(batches) == count and all(len(batch) for batch in batches)
 
 
 def test_epochs_shorter_than_a_pass_go_on_where_the_last_one_ended():
     half = plan(1000)
     count = half.batches_per_pass // 4
-    drawn = np.concatenate([np.concatenate(list(half.epoch(epoch, count))) for epoch in (1, 2, 3, 4)])
+    drawn = np.concatenate([np.concatenate(list(half.epoch([count] * epoch))) for epoch in (1, 2, 3, 4)])
     keys, times = np.unique(drawn["index"], return_counts=True)
     assert times.max() == 1 and len(keys) > 900  # all but what batching leaves over
 
 
+@pytest.mark.parametrize("counts", [(3, 6, 4), (13, 1, 6, 6), (1, 1, 1, 20)])
+def test_epochs_of_other_lengths_go_on_where_the_last_one_ended(counts):
+    """Such as those of --update-freq 1,2 with --updates-per-epoch: no pair comes again before all have come."""
+    half = plan(300, 50, 10, alpha=1.0, batch_size=4)
+    drawn = [np.concatenate(list(half.epoch(counts[: epoch + 1]))) for epoch in range(len(counts))]
+    _, times = np.unique(np.concatenate(drawn)[["source", "epoch", "index"]], return_counts=True)
+    assert times.max() == 1
+
+
 def test_languages_are_drawn_by_their_probabilities():
     half = plan(4000, 1000, max_tokens=2000)
-    draws = np.concatenate(list(half.epoch(1, half.batches_per_pass)))
+    draws = np.concatenate(list(half.epoch([half.batches_per_pass])))
     assert abs((draws["source"] == 1).mean() - 1 / 3) < 0.01
     small = draws[draws["source"] == 1]
     assert set(small["epoch"]) == {0, 1}  # drawn 1,667 times: once through, and on
@@ -80,11 +89,11 @@ def test_languages_are_drawn_by_their_probabilities():
 
 def test_a_function_of_seed_and_epoch_alone():
     first, again, other = plan(300, 50), plan(300, 50), plan(300, 50, seed=2)
-    wanted = [batch.tolist() for batch in first.epoch(5, 20)]
-    list(again.epoch(1, 20))  # what was planned before does not matter
-    assert [batch.tolist() for batch in again.epoch(5, 20)] == wanted
-    assert [batch.tolist() for batch in other.epoch(5, 20)] != wanted
-    assert [batch.tolist() for batch in first.epoch(6, 20)] != wanted
+    wanted = [batch.tolist() for batch in first.epoch([20] * 5)]
+    list(again.epoch([20]))  # what was planned before does not matter
+    assert [batch.tolist() for batch in again.epoch([20] * 5)] == wanted
+    assert [batch.tolist() for batch in other.epoch([20] * 5)] != wanted
+    assert [batch.tolist() for batch in first.epoch([20] * 6)] != wanted
 
 
 def test_a_pair_that_fits_no_batch_is_an_error():
@@ -175,7 +184,7 @@ def test_megabatches_are_small_and_together_everything(monkeypatch):
     monkeypatch.setattr(module, "MEGABATCH", 100)
     half = plan(900, 100, alpha=1.0)
     assert half.pairs == 1000
-    batches = list(half.epoch(1, half.batches_per_pass))
+    batches = list(half.epoch([half.batches_per_pass]))
     assert len(batches) == half.batches_per_pass
     drawn = np.concatenate(batches)
     keys, times = np.unique(drawn[["source", "index"]], return_counts=True)
@@ -190,7 +199,8 @@ def test_every_megabatch_is_shuffled_anew():
     half.sources[0].lengths[:] = 5
     orders = []
     for number in (0, 1):
-        places = {int(index): place for place, index in enumerate(half._examples(number, 100)["index"])}
-        orders.append([places[int(index)] for batch in half._megabatch(number, 100) for index in batch["index"]])
+        places = {int(index): place for place, index in enumerate(half._examples(100 * number, 100 * number + 100)["index"])}
+        batches = half._megabatch(number, 100 * number, 100 * number + 100)
+        orders.append([places[int(index)] for batch in batches for index in batch["index"]])
     assert sorted(orders[0]) == sorted(orders[1]) == list(range(100)) and list(range(100)) not in orders
     assert np.mean(np.array(orders[0]) == np.array(orders[1])) < 0.1

@@ -31,6 +31,22 @@ def test_an_epoch_is_whole_updates_with_the_update_freq_of_its_epoch(make_task):
     assert len(iterator(make_task(bitext_batch_size=5, update_freq=[5], updates_per_epoch=2))) == 2 * 5
 
 
+def test_every_epoch_has_the_updates_asked_for_and_is_resumed_with_its_own_update_freq(make_task):
+    """The iterator of the first epoch is kept for the later ones, and a resumed training makes it of the first epoch, too."""
+
+    def epochs(*update_freq):
+        return iterator(make_task(bitext_batch_size=5, update_freq=list(update_freq), updates_per_epoch=4))
+
+    whole = epochs(1, 2, 3)
+    assert [len(list(whole.next_epoch_itr())) for _ in range(4)] == [4 * 1, 4 * 2, 4 * 3, 4 * 3]
+    begun = epochs(1, 2, 3)
+    list(begun.next_epoch_itr())
+    next(begun.next_epoch_itr())
+    epochs(1, 2).load_state_dict(begun.state_dict())  # only a later epoch is another one
+    with pytest.raises(UserError, match="in the middle of epoch 2, .*--update-freq was 2 and is 3"):
+        epochs(1, 3).load_state_dict(begun.state_dict())
+
+
 def test_an_iterator_is_made_again_where_that_is_asked_for(make_task):
     task = make_task()
     first = iterator(task)
@@ -87,9 +103,21 @@ def test_every_pair_of_a_root_comes_before_any_comes_again(make_task, make_root,
     assert sorted(taken) == list(range(60))
 
 
+def test_a_root_goes_on_after_epochs_with_another_update_freq(make_task, make_root, tmp_path):
+    """Its first two epochs have 4 and 8 of its twelve batches; an epoch of the other root lies between them."""
+    root, taken = make_root(), []
+    (tmp_path / "copy").symlink_to(root)
+    task = make_task(f"{root}:{tmp_path / 'copy'}", bitext_batch_size=5, updates_per_epoch=2, update_freq=[2, 1, 4])
+    for epoch in (1, 3):
+        task.load_dataset("train", epoch=epoch)
+        batches = iterator(task, epoch=epoch, disable_iterator_cache=True).batches(num_shards=1, shard_id=0, epoch=epoch)
+        taken += [pair for (sample,) in batches for pair in sample.bitext["index"].tolist()]
+    assert sorted(taken) == list(range(60))
+
+
 def test_a_root_that_is_there_twice_is_visited_twice_as_often():
-    assert [camlm.visits(["a", "a", "b"], epoch) for epoch in range(1, 8)] == [1, 2, 1, 3, 4, 2, 5]
-    assert [camlm.visits(["a"], epoch) for epoch in (1, 2, 9)] == [1, 2, 9]
+    assert [camlm.visits(["a", "a", "b"], epoch) for epoch in (1, 2, 3, 6, 7)] == [[1], [1, 2], [3], [3, 6], [1, 2, 4, 5, 7]]
+    assert camlm.visits(["a"], 3) == [1, 2, 3]
 
 
 def test_what_is_told_of_each_language_and_pair(make_task, make_root, caplog):

@@ -133,7 +133,7 @@ def load_epoch_state(iterator: EpochBatchIterator, state: dict[str, Any]) -> Non
     Raises:
         UserError: the checkpoint is in the middle of an epoch, whose batches would now be others.
     """
-    then = state.get("made_from")
+    then, iterator.epoch = state.get("made_from"), state["epoch"]
     if then and state["iterations_in_epoch"]:
         now = made_from(iterator)
         changes = [f"{name} was {then[name]} and is {now[name]}" for name in now if then.get(name, now[name]) != now[name]]

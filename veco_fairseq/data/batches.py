@@ -4,7 +4,7 @@
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,13 +35,12 @@ class TrainingBatches:
 
     Args:
         plans: by kind.
-        count: the number of samples of all workers.
+        counts: the numbers of samples of all workers, in each epoch of these data up to this one.
         num_shards, shard_id: the number of workers, and this worker's.
-        epoch: from 1 on.
     """
 
-    def __init__(self, plans: dict[str, StreamPlan], count: int, *, num_shards: int, shard_id: int, epoch: int):
-        self.plans, self.count, self.epoch = plans, count, epoch
+    def __init__(self, plans: dict[str, StreamPlan], counts: Sequence[int], *, num_shards: int, shard_id: int):
+        self.plans, self.counts, self.count = plans, counts, counts[-1]
         self.num_shards, self.shard_id = num_shards, shard_id
         self.offset = 0  # the number of this worker's samples that are left out
 
@@ -49,7 +48,7 @@ class TrainingBatches:
         return self.count // self.num_shards - self.offset
 
     def __iter__(self) -> Iterator[list[SampleIndex]]:
-        streams = {kind: plan.epoch(self.epoch, self.count) for kind, plan in self.plans.items()}
+        streams = {kind: plan.epoch(self.counts) for kind, plan in self.plans.items()}
         for number in range(self.count):
             sample = SampleIndex(**{kind: next(stream) for kind, stream in streams.items()})
             step, shard = divmod(number, self.num_shards)
@@ -94,21 +93,26 @@ class PlannedBatchIterator(EpochBatchIterator):
         dataset: makes the samples.
         batches: a function of (number of workers, worker, epoch) that returns this worker's batches, as a sequence of
             lists of one index, or of no index where a worker has nothing left.
-        made_from: the options that the batches depend on. They are kept in the checkpoint: an epoch that began with other
-            batches cannot be resumed (:func:`veco_fairseq.compat.batches.load_epoch_state`).
+        made_from: a function of an epoch that returns the options that its batches depend on. They are kept in the
+            checkpoint: an epoch that began with other batches cannot be resumed
+            (:func:`veco_fairseq.compat.batches.load_epoch_state`).
         options: of :class:`EpochBatchIterator`.
     """
 
-    def __init__(self, dataset: PretrainingDataset, batches, made_from: dict[str, Any], **options):
+    def __init__(self, dataset: PretrainingDataset, batches, made_from: Callable[[int], dict[str, Any]], **options):
         super().__init__(dataset, dataset.collater, batch_sampler=(), **options)
         self.batches = batches
-        self.made_from = made_from
+        self.made_from_in = made_from
+
+    @property
+    def made_from(self) -> dict[str, Any]:
+        return self.made_from_in(self.epoch)
 
     def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool):
         return self.batches(num_shards=self.num_shards, shard_id=self.shard_id, epoch=epoch)
 
     def __len__(self) -> int:
-        return len(self.ordered_batches(self.epoch, False, False))
+        return len(self.ordered_batches(self.next_epoch_idx, False, False))
 
     @property
     def first_batch(self) -> dict:

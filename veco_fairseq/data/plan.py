@@ -70,7 +70,7 @@ class StreamPlan:
                 f"raise it to {2 * longest}, or lower --{self.kind}-max-length"
             )
         size = min(self.pairs, MEGABATCH)
-        self.batches_per_pass = max(1, round(len(self._megabatch(0, size)) * self.pairs / size))
+        self.batches_per_pass = max(1, round(len(self._megabatch(0, 0, size)) * self.pairs / size))
 
     def __str__(self) -> str:
         shares = ", ".join(f"{s.name} {p:.4f}" for s, p in zip(self.sources, self.probabilities))
@@ -79,12 +79,11 @@ class StreamPlan:
     def _key(self, *key: int) -> tuple[int, ...]:
         return (self.seed, KINDS.index(self.kind), *key)
 
-    def _examples(self, number: int, size: float) -> np.ndarray:
-        """Sample the pairs of megabatch ``number``; each megabatch has ``size`` pairs on average."""
+    def _examples(self, begin: float, end: float) -> np.ndarray:
+        """Sample the pairs from place ``begin`` to place ``end`` of the endless sequence of all sources."""
         parts = []
         for identity, (source, probability) in enumerate(zip(self.sources, self.probabilities)):
-            quota = probability * size
-            positions = np.arange(int(number * quota), int((number + 1) * quota))
+            positions = np.arange(int(begin * probability), int(end * probability))
             examples = np.empty(len(positions), dtype=EXAMPLE)
             examples["source"] = identity
             examples["epoch"] = positions // len(source)
@@ -95,9 +94,9 @@ class StreamPlan:
             parts.append(examples)
         return np.concatenate(parts)
 
-    def _megabatch(self, number: int, size: float) -> list[np.ndarray]:
-        """Return the batches of a megabatch, each with pairs of similar length, in random order."""
-        examples = self._examples(number, size)
+    def _megabatch(self, number: int, begin: float, end: float) -> list[np.ndarray]:
+        """Return the batches of megabatch ``number``, each with pairs of similar length, in random order."""
+        examples = self._examples(begin, end)
         rng = np.random.default_rng(self._key(len(self.sources), number))
         batches = self.cut(examples[rng.permutation(len(examples))])
         return [batches[i] for i in rng.permutation(len(batches))]
@@ -123,19 +122,27 @@ class StreamPlan:
         """Return the length, in tokens, to which a batch of these pairs is padded."""
         return int(self._lengths(examples).max())
 
-    def epoch(self, epoch: int, count: int) -> Iterator[np.ndarray]:
-        """Yield exactly ``count`` batches for epoch ``epoch`` (from 1 on), each an array of :data:`EXAMPLE`.
+    def epoch(self, counts: Sequence[int]) -> Iterator[np.ndarray]:
+        """Yield exactly ``counts[-1]`` batches, each an array of :data:`EXAMPLE`, for the last of ``len(counts)`` epochs.
 
-        Every epoch has the same number of equal megabatches, with as many pairs as make ``count`` batches on average.
-        Surplus batches of a megabatch are dropped; missing ones are made by halving batches.
+        The epoch goes on where the ones before it ended, whatever their numbers of batches, ``counts[:-1]``. It has equal
+        megabatches, with as many pairs as make its batches on average. Surplus batches of a megabatch are dropped; missing
+        ones are made by halving batches.
         """
-        pairs = count * self.pairs / self.batches_per_pass
-        megabatches = max(1, math.ceil(pairs / MEGABATCH))
         # At least a pair a source and one more, so that rounding leaves no megabatch empty.
-        size = max(pairs / megabatches, len(self.sources) + 1)
+        least = math.ceil((len(self.sources) + 1) * self.batches_per_pass / self.pairs)
+        count, planned = counts[-1], max(counts[-1], least)
+        before = sum(max(earlier, least) for earlier in counts[:-1])
+        megabatches = max(1, math.ceil(planned * self.pairs / self.batches_per_pass / MEGABATCH))
+        # Quotients of whole numbers: where an epoch ends, the next one begins, to the last digit.
+        places = [
+            (before * megabatches + number * planned) * self.pairs / (megabatches * self.batches_per_pass)
+            for number in range(megabatches + 1)
+        ]
         for megabatch in range(megabatches):
             wanted = (megabatch + 1) * count // megabatches - megabatch * count // megabatches
-            yield from _make_exactly(wanted, self._megabatch((epoch - 1) * megabatches + megabatch, size))
+            number = (len(counts) - 1) * megabatches + megabatch
+            yield from _make_exactly(wanted, self._megabatch(number, *places[megabatch : megabatch + 2]))
 
 
 def _make_exactly(count: int, batches: list[np.ndarray]) -> list[np.ndarray]:

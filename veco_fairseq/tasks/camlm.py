@@ -3,6 +3,7 @@
 """``--task camlm``: pre-training on monolingual and bilingual batches in turn (VECO, section 4)."""
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -33,10 +34,10 @@ from veco_fairseq.tasks.camlm_options import CamlmTaskConfig, check_options, tra
 logger = logging.getLogger(__name__)
 
 
-def visits(paths: Sequence[str], epoch: int) -> int:
-    """Return how many epochs, this one included, have had this epoch's root; its pairs go on where the last one ended."""
-    rounds, place = divmod(epoch - 1, len(paths))
-    return rounds * paths.count(paths[place]) + paths[: place + 1].count(paths[place])
+def visits(paths: Sequence[str], epoch: int) -> list[int]:
+    """Return the epochs that have had this epoch's root, this one included; its pairs go on where the last one ended."""
+    root = paths[(epoch - 1) % len(paths)]
+    return [number for number in range(1, epoch + 1) if paths[(number - 1) % len(paths)] == root]
 
 
 @register_task("camlm", dataclass=CamlmTaskConfig)
@@ -194,7 +195,7 @@ class CamlmTask(VecoTask):
         iterator = PlannedBatchIterator(
             dataset,
             batches,
-            self._batches_made_from(dataset, max_tokens, num_shards, epoch),
+            partial(self._batches_made_from, dataset, max_tokens, num_shards),
             seed=self.cfg.seed,
             num_shards=num_shards,
             shard_id=shard_id,
@@ -224,15 +225,20 @@ class CamlmTask(VecoTask):
     def _training_batches(self, dataset: PretrainingDataset, max_tokens: int, num_shards: int, epoch: int):
         """Return a function of (number of workers, worker, epoch): see :class:`PlannedBatchIterator`."""
         plans = make_plans(dataset.streams, self.cfg, max_tokens)
-        an_update = num_shards * self._update_freq(epoch)
-        updates = self.cfg.updates_per_epoch or max(-(-plan.batches_per_pass // an_update) for plan in plans.values())
-        for plan in plans.values():
-            logger.info(str(plan))
-        logger.info(f"an epoch is {updates:,} updates of {an_update} x ({' + '.join(plans)})")
         paths = utils.split_paths(self.cfg.data)
 
+        def length(epoch: int) -> tuple[int, int]:
+            an_update = num_shards * self._update_freq(epoch)
+            updates = self.cfg.updates_per_epoch or max(-(-plan.batches_per_pass // an_update) for plan in plans.values())
+            return updates, an_update
+
         def batches(*, epoch: int, **worker) -> TrainingBatches:
-            return TrainingBatches(plans, updates * an_update, epoch=visits(paths, epoch), **worker)
+            return TrainingBatches(plans, [math.prod(length(visit)) for visit in visits(paths, epoch)], **worker)
+
+        for plan in plans.values():
+            logger.info(str(plan))
+        updates, an_update = length(epoch)
+        logger.info(f"an epoch is {updates:,} updates of {an_update} x ({' + '.join(plans)})")
 
         return batches
 
