@@ -35,8 +35,8 @@ AGAIN = "if memory ran out, lower --num-workers; start the same command again, a
      "checkpoint before"),
     ("--share-all-embeddings requires a joined dictionary", "the two languages' dict.LANG.txt differ, but this model has one "
      "for both: make the data with --srcdict and --tgtdict of the model, or --joined-dictionary"),
-    ("'list' object has no attribute 'split'", "--encoder-layers-to-keep and --decoder-layers-to-keep do not work in this "
-     "version of fairseq: leave them out; veco convert chooses layers"),
+    ("world size is 2 but have 0 available devices", "--distributed-world-size 2: fairseq-train starts workers on GPUs alone, of "
+     "which there are 0: give at most as many; scripts/launch.sh --workers 2 also starts them on the processor, with --cpu"),
     ("Size of sample #7 is invalid (=(2000, 3)) since max_positions=(1024, 1024), skip this example with --skip-invalid",
      "sentence 7 of the data, counted from 0, has (2000, 3) tokens, but the model takes (1024, 1024): shorten it, or give "
      "--skip-invalid-size-inputs-valid-test"),
@@ -45,7 +45,9 @@ AGAIN = "if memory ran out, lower --num-workers; start the same command again, a
     ("--sampling requires --nbest to be equal to --beam", "--sampling requires --nbest to be equal to --beam: leave out one of "
      "them, or give what is missing"),
     ("Valid paths ['a'] will be ignored. Give b:c.", "Valid paths ['a'] will be ignored. Give b:c."),
-    ("'dict' object has no attribute 'split'", None), ("a sum of --beam", None), ("--Beam is", None),
+    ("--fp16-adam-stats is only supported with FusedAdamV1", "--fp16-adam-stats is only supported with FusedAdamV1: leave out "
+     "one of them, or give what is missing"),
+    ("'list' object has no attribute 'split'", None), ("a sum of --beam", None), ("--Beam is", None),
 ])  # fmt: skip
 def test_each_mistake_has_its_line(words, line):
     assert mistakes.mistake(RuntimeError(words)) == line

@@ -12,9 +12,11 @@ import torch
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.optim import AMPOptimizer
+from fairseq.trainer import Trainer
 from support.stock import copy_of, error_line, run, train, trained  # noqa: F401  fixtures
 
 from veco_fairseq.compat import precision
+from veco_fairseq.errors import UserError
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -85,6 +87,16 @@ def test_amp_translates_in_bf16(trained, command):
     assert scores[()] == pytest.approx(scores["--amp",], rel=0.02)
 
 
+def test_amp_validates_in_bf16(trained):
+    losses = []
+    for amp in ((), ("--amp",)):
+        result = run("fairseq-validate", "data", "--task", "translation", "--path", "ckpt/checkpoint_last.pt", "--max-tokens", "100",
+                     "--log-format", "json", *amp, cwd=trained)  # fmt: skip
+        assert result.returncode == 0, result.stderr
+        losses += [float(loss) for loss in re.findall(r'valid \| \{.*?"valid_loss": "?([\d.]+)', result.stdout)]
+    assert len(losses) == 2 and losses[0] != losses[1] and losses[0] == pytest.approx(losses[1], rel=0.02)
+
+
 @pytest.mark.parametrize("amp", [(), ("--amp",)], ids=["fp32", "amp"])
 def test_nan_is_an_error_and_the_checkpoint_before_is_whole(copy_of, amp):
     """With an absurd learning rate the second update's loss is no number; nothing of it is saved."""
@@ -111,7 +123,7 @@ def test_translation_with_amp_follows_the_device(monkeypatch, there, cpu, device
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
     monkeypatch.setattr(torch, "autocast", lambda *arguments, **options: asked.append((arguments, options)) or nullcontext())
     cfg = SimpleNamespace(common=SimpleNamespace(cpu=cpu, amp=True))
-    assert precision.translating(lambda cfg, *more: more)(cfg, 1, 2) == (1, 2)
+    assert precision.translating(lambda cfg, *more, last: (*more, last))(cfg, 1, last=2) == (1, 2)
     assert asked == [((device, torch.bfloat16), {"enabled": True})]
 
 
@@ -135,3 +147,27 @@ def test_bf16_that_is_slower_is_told(monkeypatch, caplog, amp, autocast, cuda, f
     precision.telling_of_slow_bf16(init)(SimpleNamespace(), cfg, "task", criterion=3)
     assert made == [(cfg, ("task",), {"criterion": 3})]
     assert [(record.levelname, record.message) for record in caplog.records] == ([("WARNING", told)] if told else [])
+
+
+@pytest.mark.parametrize("common, cuda, error, message", [
+    ({"fp16": True}, False, None, "--fp16: trains on a GPU alone: give --autocast bf16 "),
+    ({"fp16": True}, True, None, None), ({"fp16": True, "memory_efficient_fp16": True}, False, None, None),
+    ({}, False, AssertionError("please specify\nsteps"),
+     r"--optimizer adam with --lr-scheduler tri_stage: cannot be made .*\(AssertionError: please specify steps\): change"),
+    ({}, False, NotImplementedError("--fp16-adam-stats is only for others"), "--fp16-adam-stats is only for others"),
+])  # fmt: skip
+def test_options_that_no_optimizer_is_made_of_are_told(common, cuda, error, message):
+    """... and not blamed on a checkpoint_last.pt that is not there, beside which fairseq makes the optimizer."""
+    common = SimpleNamespace(**{"fp16": False, "memory_efficient_fp16": False, **common})
+    names = {"optimizer": SimpleNamespace(_name="adam"), "lr_scheduler": SimpleNamespace(_name="tri_stage")}
+    trainer, built = SimpleNamespace(cfg=SimpleNamespace(common=common, **names), cuda=cuda), []
+
+    def build(trainer):
+        if error:
+            raise error
+        built.append(trainer)
+
+    with pytest.raises((UserError, NotImplementedError), match=f"^{message}") if message else nullcontext():
+        precision.build_optimizer(build)(trainer)
+    assert built == ([] if message else [trainer])
+    assert Trainer._build_optimizer.__wrapped__.__module__ == "fairseq.trainer"

@@ -1,15 +1,18 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The line that tells how much of a training's time its validations take."""
+"""What a training may validate on, and the line that tells how much of its time that takes."""
 
 import logging
 import time
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import fairseq_cli.train
 import pytest
+from fairseq.data import data_utils
 
 from veco_fairseq.compat.validation import timed
+from veco_fairseq.errors import UserError
 
 
 @pytest.fixture
@@ -54,3 +57,22 @@ def test_what_is_just_enough_needs_no_advice(told, steps):
 
 def test_a_training_tells_it():
     assert fairseq_cli.train.validate.__wrapped__.__module__ == "fairseq_cli.train"
+
+
+@pytest.mark.parametrize("train, valid, combine, message", [
+    ("train", "train", False, "--valid-subset train: is the set to train on: "),
+    ("seen", "valid,seen", False, "--valid-subset seen: is the set to train on: "),
+    ("train", "test", True, "--combine-valid-subsets: .* and --valid-subset is test: leave out one"),
+    ("train", "valid", True, None), ("train", "valid,test", False, None), ("trained", "train", False, None),
+])  # fmt: skip
+def test_what_a_training_cannot_validate_on(tmp_path, train, valid, combine, message):
+    """A set has one iterator: validations would take the batches to train on."""
+    dataset = {"train_subset": train, "valid_subset": valid, "combine_valid_subsets": combine, "disable_validation": False}
+    dataset = SimpleNamespace(**dataset, ignore_unused_valid_subsets=False)
+    cfg = SimpleNamespace(dataset=dataset, task=SimpleNamespace(data=str(tmp_path)))
+    with pytest.raises(UserError, match=f"^{message}") if message else nullcontext():
+        data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)
+    (tmp_path / "valid1.bin").touch()
+    if not (message or combine):
+        with pytest.raises(ValueError, match="Valid paths .'valid1'. will be ignored"):  # fairseq's own check
+            data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)

@@ -55,6 +55,7 @@ NAN, HUGE = float("nan"), 10**20
         ("lr_period_updates", 1e-320, "--lr-period-updates 1e-320: must be at least 1, or -1 for one period"),
         ("model_overrides", "{'a'", "--model-overrides {'a': must be like"),
         ("eval_bleu_args", "[]", "--eval-bleu-args []: must be like"),
+        ("encoder_layers_to_keep", [0, 2], "--encoder-layers-to-keep: does not work in this version of fairseq: leave it out"),
         ("distributed_port", 65_536, "--distributed-port 65536: must be at most 65535"),
     ],
 )
@@ -96,6 +97,13 @@ def test_only_the_error_without_words_is_a_missing_architecture(monkeypatch):
         monkeypatch.setattr(command_line, "_fairseq_parse_args_and_arch", Mock(side_effect=RuntimeError(words)))
         with pytest.raises(kind, match=message):
             command_line.parse_args_and_arch(options.get_training_parser())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_missing_task_is_told():
+    """fairseq-validate has no default task."""
+    with pytest.raises(UserError, match="^--task: is missing: give the task that the model was trained for"):
+        options.parse_args_and_arch(options.get_validation_parser(), ["data"])
 
 
 def test_options_within_their_borders():

@@ -122,13 +122,10 @@ def test_a_sentencepiece_model_of_another_vocabulary_is_refused(pretrained, tmp_
         setup(data, tmp_path, vocabulary=str(other))
 
 
-def test_the_training_set_is_no_set_to_validate_on_in_a_training(pretrained, tmp_path):
-    """It has no text to compare predictions with; fairseq-validate, which calls with task_cfg, reads it with its text."""
+def test_the_training_set_is_read_with_its_text_where_it_is_validated_on(pretrained, tmp_path):
+    """By fairseq-validate, which calls with task_cfg; in a training it has no text to compare predictions with."""
     data = write_pairs(tmp_path / "data")
-    task = setup(data, tmp_path, finetune_from_model=str(pretrained), valid_subset="dev,train")
-    with pytest.raises(UserError, match="^--valid-subset train: is the set to train on"):
-        task.load_dataset("train", data_selector=None)
-    task = setup(data, tmp_path, finetune_from_model=str(pretrained), valid_subset="valid")
+    task = setup(data, tmp_path, finetune_from_model=str(pretrained))
     task.load_dataset("train", combine=False, epoch=1, task_cfg=task.cfg)
     items = task.dataset("train")
     batch = items.collater([items[0]])

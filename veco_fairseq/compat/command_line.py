@@ -31,6 +31,10 @@ def parse_args_and_arch(parser: argparse.ArgumentParser, *args, **kwargs):
         if str(error):
             raise
         raise UserError("--arch: is missing: give the model's architecture, such as --arch veco_small") from error
+    except KeyError as error:
+        if error.args != (None,):
+            raise
+        raise UserError("--task: is missing: give the task that the model was trained for, such as --task translation") from error
     chosen = vars(found[0] if isinstance(found, tuple) else found)
     for action in parser._actions:  # its defaults may be empty
         if chosen.get(action.dest) == "" and action.default != "" and action.dest not in MAY_BE_EMPTY:

@@ -56,9 +56,9 @@ MISTAKES = (
         "--tgtdict of the model, or --joined-dictionary",
     ),
     (
-        r"'list' object has no attribute 'split'",
-        "--encoder-layers-to-keep and --decoder-layers-to-keep do not work in this version of fairseq: leave them out; "
-        "veco convert chooses layers",
+        r"world size is (\d+) but have (\d+) available devices",
+        "--distributed-world-size {0}: fairseq-train starts workers on GPUs alone, of which there are {1}: give at most as many; "
+        "scripts/launch.sh --workers {0} also starts them on the processor, with --cpu",
     ),
     (
         r"Size of sample #(\d+) is invalid \(=(.*)\) since max_positions=(.*), skip this example",
@@ -76,7 +76,7 @@ MISTAKES = (
     ),
     (r"cannot specify cutoff larger than vocab size", "--adaptive-softmax-cutoff: is larger than the vocabulary: lower it"),
     # fairseq's own checks of options that do not go together, such as "--sampling-topk requires --sampling"
-    (r"^(--[a-z][a-z-]+ .*)$", "{0}: leave out one of them, or give what is missing"),
+    (r"^(--[a-z][a-z0-9-]+ .*)$", "{0}: leave out one of them, or give what is missing"),
 )
 
 

@@ -2,6 +2,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Mixed precision: ``--amp`` also works on a CPU, and on a GPU it unscales the gradients once; bf16 that is slow is told.
 
+An optimizer that cannot be made, such as that of ``--fp16`` on a CPU, is told in one line.
+
 fairseq's ``--amp`` only opens CUDA's autocast, which does nothing on a CPU. On a GPU it unscales the gradients before it
 clips them, but steps with another object, for which torch unscales them again.
 """
@@ -14,6 +16,8 @@ import torch
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
 from fairseq.tasks import FairseqTask
 
+from veco_fairseq.compat.mistakes import mistake
+from veco_fairseq.errors import UserError
 from veco_fairseq.modules.rates import bf16_on_cpu
 
 logger = logging.getLogger(__name__)
@@ -53,6 +57,35 @@ def amp_clip_grad_norm(optimizer: AMPOptimizer, *args, **kwargs):
     return norm
 
 
+def build_optimizer(build: Callable) -> Callable:
+    """Make a trainer's ``_build_optimizer`` that says in one line which options it cannot work with.
+
+    Raises:
+        UserError: ``--fp16`` on a CPU; or the optimizer or the schedule refuses its options, or lacks a package.
+    """
+
+    @wraps(build)
+    def build_or_tell(trainer) -> None:
+        cfg = trainer.cfg
+        if cfg.common.fp16 and not cfg.common.memory_efficient_fp16 and not trainer.cuda:
+            raise UserError(
+                "--fp16: trains on a GPU alone: give --autocast bf16 in pre-training and understanding, and --amp elsewhere, or "
+                "leave it out"
+            )
+        try:
+            build(trainer)
+        except Exception as error:
+            if mistake(error) is not None:
+                raise
+            words = " ".join(str(error).split())[:120]
+            raise UserError(
+                f"--optimizer {cfg.optimizer._name} with --lr-scheduler {cfg.lr_scheduler._name}: cannot be made with these "
+                f"options ({type(error).__name__}: {words}): change them, or choose another one"
+            ) from error
+
+    return build_or_tell
+
+
 def telling_of_slow_bf16(init: Callable) -> Callable:
     """Make a trainer's ``__init__`` that warns of bf16 on a CPU that is faster in fp32, once for all workers."""
 
@@ -69,12 +102,12 @@ def telling_of_slow_bf16(init: Callable) -> Callable:
 
 
 def translating(main: Callable) -> Callable:
-    """Make a ``main`` of fairseq-generate or fairseq-interactive that follows ``--amp``: bf16 where that is safe."""
+    """Make a ``main`` of fairseq-generate, -interactive or -validate that follows ``--amp``: bf16 where that is safe."""
 
     @wraps(main)
-    def translate(cfg, *args):
+    def translate(cfg, *args, **kwargs):
         device = "cuda" if torch.cuda.is_available() and not cfg.common.cpu else "cpu"
         with torch.autocast(device, torch.bfloat16, enabled=cfg.common.amp):
-            return main(cfg, *args)
+            return main(cfg, *args, **kwargs)
 
     return translate

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Tells how much of a training's time its validations take."""
+"""Checks what a training validates on, and tells how much of its time that takes."""
 
 import logging
 import time
@@ -9,10 +9,40 @@ from functools import wraps
 
 from fairseq.trainer import Trainer
 
+from veco_fairseq.errors import UserError
+
 logger = logging.getLogger(__name__)
 
 SHARE = 0.1  # of the time, that validation should not exceed
 PATIENCE = 60.0  # seconds of validation before anything is advised
+
+
+def checked(check: Callable) -> Callable:
+    """Make a check of the sets to validate on, before they are loaded, that also knows what fairseq cannot do.
+
+    A set has one data set and one iterator. If it is trained on, too, the first validation, which is dry, takes the first
+    epoch away; and a task masks, samples and names what it trains on in another way than what it validates on.
+
+    Raises:
+        UserError: a set is the one to train on, or is left out by ``--combine-valid-subsets``.
+    """
+
+    @wraps(check)
+    def check_more(cfg) -> None:
+        train, sets = cfg.dataset.train_subset, cfg.dataset.valid_subset.split(",")
+        if train in sets:
+            raise UserError(
+                f"--valid-subset {train}: is the set to train on: to validate on it, copy its files to another name than "
+                f"{train}, such as seen, and give that"
+            )
+        if cfg.dataset.combine_valid_subsets and sets != ["valid"]:
+            raise UserError(
+                f"--combine-valid-subsets: makes one set of valid, valid1 and so on, and --valid-subset is "
+                f"{cfg.dataset.valid_subset}: leave out one of the two"
+            )
+        check(cfg)
+
+    return check_more
 
 
 def timed(validate: Callable) -> Callable:

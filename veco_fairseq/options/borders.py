@@ -109,6 +109,7 @@ VALUES: dict[str, tuple[Callable[[str], Any], Callable[[Any], bool], str]] = {
     "eval_bleu_args": (json.loads, _is_dict, 'like {"beam": 4}'),
     "eval_bleu_detok_args": (json.loads, _is_dict, "like {}"),
 }
+KEPT_LAYERS = ("encoder_layers_to_keep", "decoder_layers_to_keep")
 BOOLEANS = ("update_epoch_batch_itr", "left_pad_source", "left_pad_target")
 # Text that may be empty.
 MAY_BE_EMPTY = ("checkpoint_suffix", "replace_unk", "post_process", "eval_bleu_remove_bpe", "eval_bleu_detok")
@@ -144,6 +145,8 @@ def _problems(options: Mapping[str, Any]) -> Iterator[str]:
             yield f"{option(name)}: is empty: give a value, or one for each epoch"
         if name in BOOLEANS and str(value).lower() not in ("true", "false"):
             yield f"{option(name)} {short(value)}: must be true or false"
+        elif name in KEPT_LAYERS and isinstance(value, list):  # which fairseq's Transformer then takes for a text
+            yield f"{option(name)}: does not work in this version of fairseq: leave it out; veco convert chooses layers"
         elif name in VALUES:
             yield from _of_value(name, value)
         elif name == "lr_period_updates" and value != -1:

@@ -90,7 +90,6 @@ class NluTaskConfig(FairseqDataclass):
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
     save_dir: str = II("checkpoint.save_dir")
     train_subset: str = II("dataset.train_subset")
-    valid_subset: str = II("dataset.valid_subset")
     seed: int = II("common.seed")
 
 
@@ -161,16 +160,11 @@ class NluTask(VecoTask):
             training: whether to learn from it (default: if it is ``--train-subset``, and the command is fairseq-train).
 
         Raises:
-            UserError: the data cannot be used for this, or the set to train on is one to validate on.
+            UserError: the data cannot be used for this.
         """
         must_have_labels = training is None  # data of a training needs labels; data to predict does not
         if training is None:
             training = split == self.cfg.train_subset and "task_cfg" not in kwargs  # which fairseq-validate gives
-        if training and "data_selector" in kwargs and split in self.cfg.valid_subset.split(","):  # fairseq's trainer loads it
-            raise UserError(
-                f"--valid-subset {split}: is the set to train on, which is kept without its text: to validate on it, copy "
-                f"its files to another name ({split}-LANG to seen-LANG) and give that"
-            )
         wanted = self.cfg.train_langs if training else self.cfg.valid_langs
         files = find_files(Path(self.cfg.data), split, self.nlu_task)
         langs = _chosen(files, wanted, self.cfg, split)
