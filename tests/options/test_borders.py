@@ -14,6 +14,7 @@ import pytest
 import torch
 from conftest import REPOSITORY
 from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from veco_fairseq.arguments import INPUT, OUTPUT, REPORTED, Input, Output, Parser, require_apart
 from veco_fairseq.compat import command_line
@@ -97,6 +98,31 @@ def test_only_the_error_without_words_is_a_missing_architecture(monkeypatch):
         monkeypatch.setattr(command_line, "_fairseq_parse_args_and_arch", Mock(side_effect=RuntimeError(words)))
         with pytest.raises(kind, match=message):
             command_line.parse_args_and_arch(options.get_training_parser())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_fairseq_does_not_find_or_read_is_put_in_place():
+    """The decay's default is the length of the training, as its help says, and true is True."""
+
+    def length(*words):
+        words = [*CAMLM, "--lr-scheduler", "polynomial_decay", "--update-epoch-batch-itr", "true", *words]
+        cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
+        assert cfg.dataset.update_epoch_batch_itr is True
+        return cfg.lr_scheduler.total_num_update
+
+    assert length("--max-update", "30") == 30 and length("--max-update", "30", "--total-num-update", "50") == 50
+    with pytest.raises(UserError, match="^--lr-scheduler polynomial_decay: needs the length of the training: give --max-update"):
+        length()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["--write-checkpoints-asynchronously", "--use-plasma-view"])
+def test_an_option_whose_package_is_missing_is_refused(monkeypatch, name):
+    """fairseq ends with exit code 0 and nothing trained, or in a traceback."""
+    monkeypatch.setitem(sys.modules, "iopath", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.plasma", None)
+    with pytest.raises(UserError, match=f"^{name}: needs the package (iopath|pyarrow.plasma), which is not installed"):
+        options.parse_args_and_arch(options.get_training_parser(), [*CAMLM, name])
 
 
 @pytest.mark.filterwarnings("ignore")

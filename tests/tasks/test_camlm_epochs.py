@@ -63,6 +63,19 @@ def test_what_is_trained_on_is_the_set_of_that_option(make_task, make_root):
     assert isinstance(iterator(make_task()).batches(num_shards=1, shard_id=0, epoch=1), TrainingBatches)
 
 
+def test_batch_size_is_refused_and_max_tokens_required(make_task):
+    for split in ("train", "valid"):  # of --batch-size-valid
+        with pytest.raises(
+            UserError, match="^--batch-size and --batch-size-valid are not .* use --mono-batch-size and --bitext-"
+        ):
+            iterator(make_task(), split, max_sentences=8)
+    with pytest.raises(UserError, match="needs --max-tokens"):
+        iterator(make_task(), max_tokens=None)
+    for split, words in (("train", "--max-tokens 7"), ("valid", r"--max-tokens-valid \(or --max-tokens\) 7")):
+        with pytest.raises(UserError, match=f"^{words} cannot hold a mono pair of twice"):
+            iterator(make_task(), split, max_tokens=7)
+
+
 def test_each_validation_has_the_names_of_its_own_set(make_task, make_root):
     """Of two sets with other languages, also when their batches were made before."""
     root = make_root(mono=("aa", "bb"), bitext=())

@@ -241,13 +241,6 @@ def test_bad_options(make_task, options, message):
         make_task(**options)
 
 
-def test_batch_size_is_refused_and_max_tokens_required(make_task):
-    with pytest.raises(UserError, match="use --mono-batch-size and --bitext-batch-size"):
-        iterator(make_task(), max_sentences=8)
-    with pytest.raises(UserError, match="needs --max-tokens"):
-        iterator(make_task(), max_tokens=None)
-
-
 def test_sequences_must_fit_the_position_table(make_task):
     args = Namespace(_name="veco_tiny", arch="veco_tiny", max_positions=100, encoder_layers=1, encoder_embed_dim=8)
     args.encoder_attention_heads = 2

@@ -4,6 +4,7 @@
 
 import argparse
 import ast
+import importlib
 from typing import Any
 
 from fairseq import options as fairseq_options
@@ -13,7 +14,7 @@ from veco_fairseq.arguments import (
     short,
 )
 from veco_fairseq.errors import UserError
-from veco_fairseq.options.borders import MAY_BE_EMPTY, check_options
+from veco_fairseq.options.borders import BOOLEANS, MAY_BE_EMPTY, check_options, option
 
 _fairseq_parse_args_and_arch = fairseq_options.parse_args_and_arch
 
@@ -22,7 +23,7 @@ def parse_args_and_arch(parser: argparse.ArgumentParser, *args, **kwargs):
     """Parse a command line of fairseq, with errors of one line, and values within their borders.
 
     Raises:
-        UserError: see :func:`check_options`; or the value of an option is empty.
+        UserError: see :func:`check_options` and :func:`_settle`; or the value of an option is empty.
     """
     parser.error = lambda message: end_with(message, parser._option_string_actions)
     try:
@@ -41,7 +42,34 @@ def parse_args_and_arch(parser: argparse.ArgumentParser, *args, **kwargs):
             name = action.option_strings[0] if action.option_strings else f"the argument {action.dest}"
             raise UserError(f"{name}: is empty: give a value, or leave it out")
     check_options(chosen)
+    _settle(chosen)
     return found
+
+
+PACKAGES = {"write_checkpoints_asynchronously": "iopath", "use_plasma_view": "pyarrow.plasma"}  # what an option needs
+
+
+def _settle(chosen: dict[str, Any]) -> None:
+    """Put values in place that fairseq fails to find or to read, and refuse options whose package is not installed.
+
+    Raises:
+        UserError: the length of the training is missing, or a package.
+    """
+    for name in BOOLEANS:
+        if str(chosen.get(name)).lower() in ("true", "false"):
+            chosen[name] = str(chosen[name]).capitalize()
+    if chosen.get("lr_scheduler") == "polynomial_decay" and chosen.get("total_num_update") is None:
+        chosen["total_num_update"] = chosen.get("max_update")
+        if not chosen["total_num_update"]:
+            raise UserError(
+                "--lr-scheduler polynomial_decay: needs the length of the training: give --max-update N or --total-num-update N"
+            )
+    for name, package in PACKAGES.items():
+        if chosen.get(name):
+            try:
+                importlib.import_module(package)
+            except ImportError as error:
+                raise UserError(f"{option(name)}: needs the package {package}, which is not installed: leave it out") from error
 
 
 def eval_str_list(text: Any, kind: type = float) -> list | None:

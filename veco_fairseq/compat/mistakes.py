@@ -45,6 +45,12 @@ MISTAKES = (
         "the data loader's process {0} was killed: if memory ran out, lower --num-workers; start the same command again, "
         "and it goes on from its last checkpoint",
     ),
+    (r"Cannot use fp16 and AMP together", "--fp16 and --amp: leave out one of the two"),
+    (r"Please install the megatron submodule", "--model-parallel-size: fairseq's code for it is not installed: leave it out"),
+    (
+        r"Torch not compiled with CUDA enabled|Found no NVIDIA driver",
+        "an option such as --profile is for GPUs, and PyTorch finds none here: leave it out",
+    ),
     (r"CUDA out of memory", "out of memory: lower --max-tokens, and raise --update-freq as much"),
     (
         r"gradients are Nan/Inf",

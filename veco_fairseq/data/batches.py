@@ -71,7 +71,8 @@ def validation_batches(dataset: PretrainingDataset, max_tokens: int, *, seed: in
     batches = []
     for kind, stream in dataset.streams.items():
         for identity, source in enumerate(stream.sources):
-            plan = StreamPlan(kind, [source], alpha=1.0, max_tokens=max_tokens, batch_size=None, seed=seed)
+            option = "--max-tokens-valid (or --max-tokens)"
+            plan = StreamPlan(kind, [source], alpha=1.0, max_tokens=max_tokens, batch_size=None, seed=seed, option=option)
             everything = np.zeros(len(source), dtype=EXAMPLE)
             everything["index"] = np.arange(len(source))
             for examples in plan.cut(everything):

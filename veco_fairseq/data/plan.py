@@ -44,6 +44,7 @@ class StreamPlan:
         max_tokens: the most padded tokens in a batch, x and y together.
         batch_size: the most pairs in a batch, or None.
         seed: of all random numbers.
+        option: gives ``max_tokens``, for the error.
 
     Attributes:
         probabilities: of sampling each source.
@@ -59,6 +60,7 @@ class StreamPlan:
     max_tokens: int
     batch_size: int | None
     seed: int
+    option: str = "--max-tokens"
 
     def __post_init__(self):
         self.probabilities = sampling_probabilities([source.sentences for source in self.sources], self.alpha)
@@ -66,7 +68,7 @@ class StreamPlan:
         longest = max(int(source.lengths.max()) for source in self.sources)
         if 2 * longest > self.max_tokens:
             raise UserError(
-                f"--max-tokens {self.max_tokens} cannot hold a {self.kind} pair of twice {longest} tokens: "
+                f"{self.option} {self.max_tokens} cannot hold a {self.kind} pair of twice {longest} tokens: "
                 f"raise it to {2 * longest}, or lower --{self.kind}-max-length"
             )
         size = min(self.pairs, MEGABATCH)

@@ -171,14 +171,14 @@ class CamlmTask(VecoTask):
 
         Args:
             max_tokens: ``--max-tokens``, the most padded tokens of x and y in each kind of batch of one worker.
-            max_sentences: ``--batch-size``, which is refused.
+            max_sentences: ``--batch-size`` or ``--batch-size-valid``, which are refused.
 
         The other arguments are as in :meth:`fairseq.tasks.FairseqTask.get_batch_iterator`.
         """
         if max_sentences is not None:
             raise UserError(
-                "--batch-size is not for --task camlm, whose two kinds of batch have their own sizes: "
-                "use --mono-batch-size and --bitext-batch-size (and --max-tokens)"
+                "--batch-size and --batch-size-valid are not for --task camlm, whose two kinds of batch have their own sizes: use "
+                "--mono-batch-size and --bitext-batch-size to train, and --max-tokens and --max-tokens-valid"
             )
         if max_tokens is None:
             raise UserError("--task camlm needs --max-tokens: the padded tokens of x and y in each kind of batch")
