@@ -72,7 +72,10 @@ def test_what_a_training_cannot_validate_on(tmp_path, train, valid, combine, mes
     cfg = SimpleNamespace(dataset=dataset, task=SimpleNamespace(data=str(tmp_path)))
     with pytest.raises(UserError, match=f"^{message}") if message else nullcontext():
         data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)
-    (tmp_path / "valid1.bin").touch()
+    for name in ("valid1.de-en.de.bin", "valid1.de-en.en.idx", "valid1-en.tsv"):
+        (tmp_path / name).touch()
     if not (message or combine):
         with pytest.raises(ValueError, match="Valid paths .'valid1'. will be ignored"):  # fairseq's own check
             data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)
+        dataset.valid_subset = "valid,valid1"
+        data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)

@@ -137,6 +137,8 @@ PATCHES = (
           "a training that is told to end loses its work since the last checkpoint"),
     Patch("fairseq.data.data_utils:raise_if_valid_subsets_unintentionally_ignored", ".compat.validation:checked",
           "a set both to train and to validate on loses its first epoch to the validations", wraps=True),
+    Patch("fairseq.data.data_utils:_find_extra_valid_paths", ".compat.validation:by_name",
+          "--valid-subset valid,valid1 is refused, since valid1 would be ignored", wraps=True),
     Patch("fairseq_cli.train:validate", ".compat.validation:timed", "nothing tells how much of the time it takes", wraps=True),
     Patch("fairseq_cli.train:get_valid_stats", ".compat.checkpoints:get_valid_stats",
           "a --best-checkpoint-metric that validation does not have ends in a traceback"),

@@ -3,6 +3,7 @@
 """Checks what a training validates on, and tells how much of its time that takes."""
 
 import logging
+import re
 import time
 from collections.abc import Callable
 from functools import wraps
@@ -43,6 +44,19 @@ def checked(check: Callable) -> Callable:
         check(cfg)
 
     return check_more
+
+
+def by_name(find: Callable) -> Callable:
+    """Make a search for sets such as valid1 that returns their names, as ``--valid-subset`` gives them.
+
+    fairseq returns names of files, such as valid1.de-en.de, and so takes every such set for one that is not given.
+    """
+
+    @wraps(find)
+    def find_names(folder: str) -> set[str]:
+        return {re.split("[.-]", file)[0] for file in find(folder)}
+
+    return find_names
 
 
 def timed(validate: Callable) -> Callable:
