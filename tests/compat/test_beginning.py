@@ -239,7 +239,7 @@ def test_a_signal_saves_before_what_is_due(monkeypatch, caplog, no_save):
     monkeypatch.setattr(stopping, "_told", {"number": signal.SIGTERM, "since": 0.0})
     monkeypatch.setattr(stopping, "_fairseq_validate_and_save", lambda *arguments: done.append("validate"))
     monkeypatch.setattr(checkpoint_utils, "save_checkpoint", lambda *arguments: done.append("save"))
-    cfg = SimpleNamespace(checkpoint=SimpleNamespace(no_save=no_save))
+    cfg = SimpleNamespace(checkpoint=SimpleNamespace(no_save=no_save), optimization=SimpleNamespace(max_epoch=0))
     trainer = SimpleNamespace(data_parallel_world_size=1, get_num_updates=lambda: 7)
     with pytest.raises(SystemExit) as end:
         stopping.validate_and_save(cfg, trainer, None, None, ["valid"], True)
@@ -262,7 +262,8 @@ def test_a_signal_saves_the_last_checkpoint_in_any_case_and_tells_how_to_go_on(m
         stopping, "_fairseq_validate_and_save", lambda cfg, *more: saved.append(cfg.checkpoint.no_last_checkpoints)
     )
     monkeypatch.setattr(checkpoint_utils, "save_checkpoint", lambda cfg, *more: saved.append(cfg.no_last_checkpoints))
-    cfg = SimpleNamespace(checkpoint=SimpleNamespace(no_save=False, no_last_checkpoints=True, **options))
+    checkpoint = SimpleNamespace(no_save=False, no_last_checkpoints=True, **options)
+    cfg = SimpleNamespace(checkpoint=checkpoint, optimization=SimpleNamespace(max_epoch=0))
     trainer = SimpleNamespace(data_parallel_world_size=1, get_num_updates=lambda: 7)
     with pytest.raises(SystemExit):
         stopping.validate_and_save(cfg, trainer, None, None, ["valid"], True)

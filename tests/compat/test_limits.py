@@ -95,3 +95,19 @@ def test_a_finished_training_is_told_and_not_trained(monkeypatch, caplog, next_e
         message = "finished already, after 1234 updates, by --max-epoch 3: nothing is trained or saved; to go on, raise it"
         assert [record.getMessage() for record in caplog.records] == [message] * is_told
         assert trainer.cfg.optimization.max_epoch == (-1 if is_told else 3)
+
+
+@pytest.mark.parametrize("max_epoch, epoch, at_its_end, due", [
+    (3, 3, True, 1), (3, 4, True, 1), (3, 2, True, 5), (3, 3, False, 5), (0, 3, True, 5),
+])  # fmt: skip
+def test_the_last_epoch_is_validated_and_saved(monkeypatch, max_epoch, epoch, at_its_end, due):
+    """... whatever the intervals, as the last update is. fairseq lost what was trained since the last interval."""
+    cfg = SimpleNamespace(checkpoint=SimpleNamespace(save_interval=5), dataset=SimpleNamespace(validate_interval=5),
+                          optimization=SimpleNamespace(max_epoch=max_epoch))  # fmt: skip
+    monkeypatch.setattr(stopping, "_told", {"number": 0, "since": 0.0})
+    monkeypatch.setattr(
+        stopping, "_fairseq_validate_and_save", lambda cfg, *_: (cfg.checkpoint.save_interval, cfg.dataset.validate_interval)
+    )
+    trainer = SimpleNamespace(data_parallel_world_size=1)
+    found = stopping.validate_and_save(cfg, trainer, None, SimpleNamespace(epoch=epoch), ["valid"], at_its_end)
+    assert found == (due, due)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from conftest import write_tokens
 from omegaconf import OmegaConf
-from support.pretraining import iterator
+from support.pretraining import criterion_for, iterator
 
 from veco_fairseq.criterions.knn import KnnCamlmCriterionConfig
 from veco_fairseq.data.batches import TrainingBatches
@@ -196,3 +196,14 @@ def test_the_log_tells_what_its_loss_is_where_a_training_begins(make_task, caplo
         with caplog.at_level("INFO"):
             task.build_criterion(OmegaConf.structured(KnnCamlmCriterionConfig(_name="camlm")), from_checkpoint)
         assert caplog.text.count("loss in this log is ") == told
+
+
+def test_s_terms_need_batches_of_their_kind(make_task, make_root):
+    """Otherwise cross-attention is never trained."""
+    task = make_task(make_root(bitext=()))
+    task.criterion = criterion_for(task, s_terms="bitext")
+    with pytest.raises(UserError, match=r"--s-terms bitext: \S+ has no such batches to train on: leave the option out"):
+        task.load_dataset("train")
+    task.load_dataset("valid")
+    task.criterion = criterion_for(task, s_terms="mono")
+    task.load_dataset("train")

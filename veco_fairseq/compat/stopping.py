@@ -141,8 +141,11 @@ def validate_and_save(cfg, trainer: Trainer, task, epoch_itr, *args):
     checkpoint and --patience would differ from those of an uninterrupted training. All workers end together: a launcher
     kills the workers that are left, and could kill the first one while it saves.
 
-    ``--no-last-checkpoints`` does not hold for this last save, without which the work would be lost.
+    ``--no-last-checkpoints`` does not hold for this last save, without which the work would be lost. After the last epoch of
+    ``--max-epoch`` all is due, as after the last update of ``--max-update``.
     """
+    if args[-1] and 0 < cfg.optimization.max_epoch <= epoch_itr.epoch:  # the end of an epoch
+        cfg.checkpoint.save_interval = cfg.dataset.validate_interval = 1
     number = int(highest(trainer, _told["number"]))
     if not number:
         return _fairseq_validate_and_save(cfg, trainer, task, epoch_itr, *args)

@@ -146,6 +146,9 @@ class CamlmTask(VecoTask):
         root = Path(paths[(epoch - 1) % len(paths)])
         masker = Masker if self.criterion is None else self.criterion.masker
         streams = load_streams(root, split, self.cfg, self.dictionary, masker=masker)
+        with_s = getattr(self.criterion, "plugged_in", ())
+        if split == training_split(self.cfg) and with_s and not set(with_s) & set(streams):
+            raise UserError(f"--s-terms {', '.join(with_s)}: {root} has no such batches to train on: leave the option out")
         for kind, stream in streams.items():
             for source in stream.sources:
                 logger.info(
