@@ -149,18 +149,19 @@ def test_bf16_that_is_slower_is_told(monkeypatch, caplog, amp, autocast, cuda, f
     assert [(record.levelname, record.message) for record in caplog.records] == ([("WARNING", told)] if told else [])
 
 
-@pytest.mark.parametrize("common, cuda, error, message", [
-    ({"fp16": True}, False, None, "--fp16: trains on a GPU alone: give --autocast bf16 "),
-    ({"fp16": True}, True, None, None), ({"fp16": True, "memory_efficient_fp16": True}, False, None, None),
-    ({}, False, AssertionError("please specify\nsteps"),
+@pytest.mark.parametrize("common, device, error, message", [
+    ({"fp16": True}, "cpu", None, "--fp16: trains on a GPU alone: give --autocast bf16 "),
+    ({"fp16": True}, "meta", None, None), ({"fp16": True, "memory_efficient_fp16": True}, "cpu", None, None),
+    ({}, "cpu", AssertionError("please specify\nsteps"),
      r"--optimizer adam with --lr-scheduler tri_stage: cannot be made .*\(AssertionError: please specify steps\): change"),
-    ({}, False, NotImplementedError("--fp16-adam-stats is only for others"), "--fp16-adam-stats is only for others"),
+    ({}, "cpu", NotImplementedError("--fp16-adam-stats is only for others"), "--fp16-adam-stats is only for others"),
 ])  # fmt: skip
-def test_options_that_no_optimizer_is_made_of_are_told(common, cuda, error, message):
+def test_options_that_no_optimizer_is_made_of_are_told(common, device, error, message):
     """... and not blamed on a checkpoint_last.pt that is not there, beside which fairseq makes the optimizer."""
     common = SimpleNamespace(**{"fp16": False, "memory_efficient_fp16": False, **common})
     names = {"optimizer": SimpleNamespace(_name="adam"), "lr_scheduler": SimpleNamespace(_name="tri_stage")}
-    trainer, built = SimpleNamespace(cfg=SimpleNamespace(common=common, **names), cuda=cuda), []
+    model = torch.nn.Linear(2, 2, device=device)
+    trainer, built = SimpleNamespace(cfg=SimpleNamespace(common=common, **names), model=model), []
 
     def build(trainer):
         if error:

@@ -67,7 +67,8 @@ def build_optimizer(build: Callable) -> Callable:
     @wraps(build)
     def build_or_tell(trainer) -> None:
         cfg = trainer.cfg
-        if cfg.common.fp16 and not cfg.common.memory_efficient_fp16 and not trainer.cuda:
+        on_cpu = next(trainer.model.parameters()).device.type == "cpu"
+        if on_cpu and cfg.common.fp16 and not cfg.common.memory_efficient_fp16:
             raise UserError(
                 "--fp16: trains on a GPU alone: give --autocast bf16 in pre-training and understanding, and --amp elsewhere, or "
                 "leave it out"
