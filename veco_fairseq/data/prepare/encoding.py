@@ -4,7 +4,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -113,17 +113,15 @@ class Step:
         return [f"{prefix}{suffix}" for prefix in self.files.values() for suffix in (".bin", ".idx")]
 
 
-@contextmanager
-def encoding(encoder: Encoder, workers: int, *, leave_out_empty: bool) -> Iterator[Encode]:
-    """Give what encodes the blocks of one step after the other, in the same processes.
+def encoding(encoder: Encoder, workers: int, *, leave_out_empty: bool) -> AbstractContextManager[Encode]:
+    """Return a context that gives what encodes the blocks of one step after the other, in the same processes.
 
     Args:
         encoder: of the vocabulary.
         workers: processes.
         leave_out_empty: rows of several sides of which one has no text.
     """
-    with kept_processes(partial(partial, _encoded, encoder, leave_out_empty), workers) as encode:
-        yield encode
+    return kept_processes(partial(partial, _encoded, encoder, leave_out_empty), workers)
 
 
 def encode_rows(
