@@ -4,6 +4,7 @@
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections import deque
@@ -11,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache, partial
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -18,6 +20,9 @@ from veco_fairseq.errors import UserError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+# What gives the results of a stream of items, see kept_processes.
+Run = Callable[[Callable[[], Callable[[Any], Any]], Iterable[Any]], Iterator[Any]]
 
 
 def in_parallel(calls: dict[str, Callable[[], Any]], workers: int) -> Iterator[tuple[str, Any]]:
@@ -54,20 +59,24 @@ def in_processes(
 
     Only a few items more than there are processes are read ahead. One worker is this process, and so it is for one item.
 
+    Args:
+        make: it is sent to the processes with every item, so what is large in it should be a path to a file.
+        items: one after the other.
+        workers: processes.
+
     Raises:
         UserError: a process was killed. Errors of the calls are raised as they are.
     """
-    with kept_processes(make, workers) as run:
-        yield from run(items)
+    with kept_processes(workers) as run:
+        yield from run(make, items)
 
 
 @contextmanager
-def kept_processes(
-    make: Callable[[], Callable[[Item], Result]], workers: int
-) -> Iterator[Callable[[Iterable[Item]], Iterator[Result]]]:
+def kept_processes(workers: int) -> Iterator[Run]:
     """Give a function that does with one stream of items after the other what :func:`in_processes` does with one.
 
-    The processes are started for the first stream of several items, and kept for the others: to start them takes a second.
+    The processes are started for the first stream of several items, and kept for the others: to start them takes half a
+    second.
 
     Raises:
         UserError: a process was killed.
@@ -75,7 +84,7 @@ def kept_processes(
     pool: Executor | None = None
     with ExitStack() as stack:
 
-        def run(items: Iterable[Item]) -> Iterator[Result]:
+        def run(make: Callable[[], Callable[[Item], Result]], items: Iterable[Item]) -> Iterator[Result]:
             nonlocal pool
             items = iter(items)
             first = list(islice(items, 2))
@@ -83,8 +92,8 @@ def kept_processes(
                 yield from map(make(), chain(first, items))
                 return
             if pool is None:
-                pool = stack.enter_context(_processes(workers, "fewer --workers", _make_here, make))
-            yield from _in_order(pool, _call_here, chain(first, items), 2 * workers)
+                pool = stack.enter_context(_processes(workers, "fewer --workers"))
+            yield from _in_order(pool, partial(_call, pickle.dumps(make)), chain(first, items), 2 * workers)
 
         yield run
 
@@ -101,10 +110,10 @@ def _in_order(pool: Executor, call: Callable[[Item], Result], items: Iterable[It
 
 
 @contextmanager
-def _processes(workers: int, advice: str, begin: Callable | None = None, *arguments: Any) -> Iterator[ProcessPoolExecutor]:
-    """Start processes that end with this one, each begun by ``begin(*arguments)``; UserError if one was killed."""
+def _processes(workers: int, advice: str) -> Iterator[ProcessPoolExecutor]:
+    """Start processes that end with this one; UserError if one was killed."""
     context = multiprocessing.get_context("spawn")  # threads of SentencePiece and PyTorch do not survive a fork
-    with ProcessPoolExecutor(workers, context, initializer=_end_with_the_parent, initargs=(begin, *arguments)) as pool:
+    with ProcessPoolExecutor(workers, context, initializer=_end_with_the_parent) as pool:
         try:
             yield pool
         except BaseException as error:
@@ -115,20 +124,17 @@ def _processes(workers: int, advice: str, begin: Callable | None = None, *argume
             raise
 
 
-_here: Callable[[Any], Any]
+@lru_cache(maxsize=1)
+def _made(make: bytes) -> Callable[[Any], Any]:
+    """Let a worker make what it calls with each item, once for all items of a stream."""
+    return pickle.loads(make)()
 
 
-def _make_here(make: Callable[[], Callable[[Any], Any]]) -> None:
-    """Let a worker make what it calls with each item."""
-    global _here
-    _here = make()
+def _call(make: bytes, item: Any) -> Any:
+    return _made(make)(item)
 
 
-def _call_here(item: Any) -> Any:
-    return _here(item)
-
-
-def _end_with_the_parent(begin: Callable | None, *arguments: Any) -> None:
+def _end_with_the_parent() -> None:
     """Let a worker ignore Ctrl-C, which the parent handles, and end when the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
@@ -140,5 +146,3 @@ def _end_with_the_parent(begin: Callable | None, *arguments: Any) -> None:
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
-    if begin is not None:
-        begin(*arguments)

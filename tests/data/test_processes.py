@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What is done to a text is done by as many processes, or threads, as were asked for; its result does not tell."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -16,31 +17,31 @@ from support.preparation import (
 from veco_fairseq.data import sentencepiece
 from veco_fairseq.data.cleaning import cleaning
 from veco_fairseq.data.cleaning.rules import Options
-from veco_fairseq.data.prepare import encoding, preparation
+from veco_fairseq.data.prepare import binarizing, preparation
 from veco_fairseq.data.prepare.binarizing import binarize, parse_splits
 from veco_fairseq.data.sentencepiece import Encoder, encode_text, load_sentencepiece, trim
 from veco_fairseq.data.symbols import read_symbols
-from veco_fairseq.parallel import in_processes, kept_processes
 from veco_fairseq.vocab import vocap
 
 
 @pytest.fixture
 def asked(monkeypatch):
-    """How many processes each module has asked for; all is done in this one."""
-    counts = []
+    """How many processes each module has asked for, and for what; all is done in this one."""
+    asked = []
 
-    def note(module, name, in_this):
-        def asked_for(*arguments):
-            *others, workers = arguments
-            counts.append((module.__name__.rpartition(".")[2], workers))
-            return in_this(*others, 1)
+    def in_these(make, items, workers):
+        asked.append(workers)
+        return (result for result in map(make(), items))
 
-        monkeypatch.setattr(module, name, asked_for)
+    @contextmanager
+    def kept(workers):
+        asked.append(workers)
+        yield lambda make, items: asked.append(make.func.__name__) or map(make(), items)
 
-    for module in (cleaning, preparation):
-        note(module, "in_processes", in_processes)
-    note(encoding, "kept_processes", kept_processes)
-    return counts
+    monkeypatch.setattr(cleaning, "in_processes", in_these)
+    for module in (preparation, binarizing):
+        monkeypatch.setattr(module, "kept_processes", kept)
+    return asked
 
 
 @pytest.fixture
@@ -51,27 +52,22 @@ def files(tmp_path, vocabulary):  # noqa: F811
 
 def test_cleaning(asked, files, tmp_path):
     cleaning.clean(tuple(files.texts), (tmp_path / "a", tmp_path / "b"), Options("xx", "yy"), workers=3)
-    assert asked == [("cleaning", 3)]
+    assert asked == [3]
 
 
 def test_binarizing(asked, files, tmp_path):
-    binarize(
-        parse_splits("xx", "yy", train=f"{tmp_path}/in", valid=f"{tmp_path}/in,{tmp_path}/in"),
-        files.model,
-        files.dictionary,
-        tmp_path / "bin",
-        workers=3,
-    )
-    assert asked == [("encoding", 3)]
+    splits = parse_splits("xx", "yy", train=f"{tmp_path}/in", valid=f"{tmp_path}/in,{tmp_path}/in")
+    binarize(splits, files.model, files.dictionary, tmp_path / "bin", workers=3)
+    assert asked == [3, "_encodes", "_encodes", "_encodes"]
 
 
-@pytest.mark.parametrize("border, reading", [(10_000, 1), (0, 3)], ids=["little text", "much text"])
+@pytest.mark.parametrize("border, reading", [(10_000, []), (0, ["partial"])], ids=["little text", "much text"])
 def test_preparing(asked, files, tmp_path, monkeypatch, border, reading):
     """Of little text, to start processes for a survey would take longer than the survey."""
     monkeypatch.setattr(preparation, "BYTES_FOR_PROCESSES", border)
     mono = [f"xx={files.texts[0]}", f"yy={files.texts[1]}"]
     preparation.prepare_root(replace(plan_with(files.folder, tmp_path / "root", mono), workers=3))
-    assert asked == [("preparation", reading), ("encoding", 3)]
+    assert asked == [3, *reading, "_encodes", "_encodes"]
 
 
 def test_vocabularies_of_languages(files, tmp_path, monkeypatch):

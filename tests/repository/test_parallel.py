@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Calls in processes: their order, what is read ahead, errors, and a process that is killed."""
 
+import pickle
 import signal
 import threading
 import time
@@ -9,10 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from operator import mul
 from types import SimpleNamespace
 
 import pytest
-from support.doubling import make_times_two
+from support import doubling
+from support.doubling import make_times, make_times_two
 
 from veco_fairseq import parallel
 from veco_fairseq.errors import UserError
@@ -37,10 +40,10 @@ def test_a_worker_leaves_ctrl_c_to_its_parent_and_ends_with_it(monkeypatch):
     monkeypatch.setattr(parallel.multiprocessing, "parent_process", lambda: SimpleNamespace(join=gone.wait))
     monkeypatch.setattr(parallel.os, "_exit", lambda code: called.append(("exit", code)) or ended.set())
     monkeypatch.setattr(parallel.signal, "signal", lambda *what: called.append(what))
-    parallel._end_with_the_parent(lambda *arguments: called.append(arguments), "a", 2)
-    assert called == [(signal.SIGINT, signal.SIG_IGN), ("a", 2)]
+    parallel._end_with_the_parent()
+    assert called == [(signal.SIGINT, signal.SIG_IGN)]
     gone.set()
-    assert ended.wait(10) and called[2:] == [("exit", 1)]
+    assert ended.wait(10) and called[1:] == [("exit", 1)]
 
 
 @pytest.mark.parametrize("error, raised", [
@@ -54,12 +57,12 @@ def test_an_error_ends_the_processes_and_does_not_wait_for_their_work(monkeypatc
         parallel.multiprocessing, "active_children", lambda: [SimpleNamespace(terminate=lambda: ended.append(1))] * 3
     )
     with pytest.raises(raised) if raised else nullcontext():
-        with parallel._processes(3, "less", print, "a"):
+        with parallel._processes(3, "less"):
             if error:
                 raise error
     assert len(ended) == (3 if error else 0)
     (((workers, context), named),) = made
-    assert (workers, context.get_start_method(), named["initargs"]) == (3, "spawn", (print, "a"))
+    assert (workers, context.get_start_method(), named) == (3, "spawn", {"initializer": parallel._end_with_the_parent})
 
 
 @pytest.fixture
@@ -68,10 +71,8 @@ def threads(monkeypatch):
     asked = []
 
     @contextmanager
-    def processes(workers, advice, begin=None, *arguments):
+    def processes(workers, advice):
         asked.append((workers, advice))
-        if begin is not None:
-            begin(*arguments)
         with ThreadPoolExecutor(workers) as pool:
             yield pool
 
@@ -96,18 +97,28 @@ def test_items_are_worked_on_by_as_many_as_are_asked_for_and_a_single_one_by_thi
 
 
 def test_processes_are_started_for_the_first_stream_of_several_items_and_kept_for_the_others(threads):
-    with parallel.kept_processes(make_times_two, 3) as run:
-        assert list(run([7])) == [14] and threads == []
-        assert list(run(range(5))) == [0, 2, 4, 6, 8] and threads == [(3, "fewer --workers")]
-        assert list(run([])) == [] and list(run([7])) == [14] and list(run([5, 6])) == [10, 12]
+    with parallel.kept_processes(3) as run:
+        assert list(run(make_times_two, [7])) == [14] and threads == []
+        assert list(run(make_times_two, range(5))) == [0, 2, 4, 6, 8] and threads == [(3, "fewer --workers")]
+        assert list(run(make_times_two, [])) == [] and list(run(make_times_two, [7])) == [14]
+        assert list(run(partial(make_times, 5), [5, 6])) == [25, 30] and list(run(make_times_two, [5, 6])) == [10, 12]
     assert len(threads) == 1
+
+
+def test_a_process_makes_what_it_calls_once_for_a_stream(monkeypatch):
+    """To read a SentencePiece model for every block of lines would take longer than to encode it."""
+    made = []
+    monkeypatch.setattr(doubling, "times", lambda factor: made.append(factor) or partial(mul, factor))
+    two, three = (pickle.dumps(partial(make_times, factor)) for factor in (2, 3))
+    assert [parallel._call(make, number) for make in (two, three) for number in (4, 5, 6)] == [8, 10, 12, 12, 15, 18]
+    assert made == [2, 3]
 
 
 def test_a_kept_process_that_is_killed_is_told():
     with pytest.raises(UserError, match="a process was killed, perhaps for memory: try fewer --workers"):
-        with parallel.kept_processes(make_times_two, 2) as run:
-            assert list(run([1, 2])) == [2, 4]
-            list(run([3, -1, 4]))
+        with parallel.kept_processes(2) as run:
+            assert list(run(make_times_two, [1, 2])) == [2, 4]
+            list(run(make_times_two, [3, -1, 4]))
 
 
 def test_after_an_error_no_call_begins_and_it_is_the_first_that_is_raised(threads):

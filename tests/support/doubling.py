@@ -4,6 +4,8 @@
 
 import os
 import signal
+from functools import partial
+from operator import mul
 
 from veco_fairseq.errors import UserError
 
@@ -18,3 +20,11 @@ def times_two(number):
 
 def make_times_two():
     return times_two
+
+
+def times(factor):
+    return partial(mul, factor)
+
+
+def make_times(factor):
+    return times(factor)

@@ -19,6 +19,7 @@ from veco_fairseq.data.symbols import read_entries, read_symbols, require_own_pi
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output, count_translations
 from veco_fairseq.manifest import Manifest, checksum, fingerprint
+from veco_fairseq.parallel import kept_processes
 
 MANIFEST_NAME = "binarized.json"
 
@@ -115,7 +116,8 @@ def binarize(splits: Splits, model: Path, dictionary: Path, destination: Path, *
             _write(_dictionary(language), "".join(lines).encode(), vocabulary, manifest, report={"types": len(lines)})
     encoder = Encoder(processor, symbols, workers=1)
     progress = Progress(destination / PROGRESS_NAME)
-    with encoding(encoder, workers, leave_out_empty=False) as encode:
+    with kept_processes(workers) as run:
+        encode = encoding(run, model, dictionary, leave_out_empty=False)
         for split, step in zip(splits.prefixes, steps):
             if manifest.is_done(step.name, step.made_from):
                 say(f"{step.name}: already there")

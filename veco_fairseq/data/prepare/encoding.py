@@ -4,7 +4,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from veco_fairseq.data.prepare.growing import GrowingTokens, Progress, can_go_on, smallest_type, to_be_repeated
-from veco_fairseq.data.sentencepiece import LINES_A_BATCH, Encoder
+from veco_fairseq.data.sentencepiece import LINES_A_BATCH, Encoder, load_sentencepiece
+from veco_fairseq.data.symbols import read_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import lines_of, read_blocks
 from veco_fairseq.manifest import Manifest
-from veco_fairseq.parallel import kept_processes
+from veco_fairseq.parallel import Run
 
 SECONDS_BETWEEN_PROGRESS = 10.0
 SECONDS_BETWEEN_MARKS = 30.0  # what a kill loses at most
@@ -113,15 +114,16 @@ class Step:
         return [f"{prefix}{suffix}" for prefix in self.files.values() for suffix in (".bin", ".idx")]
 
 
-def encoding(encoder: Encoder, workers: int, *, leave_out_empty: bool) -> AbstractContextManager[Encode]:
-    """Return a context that gives what encodes the blocks of one step after the other, in the same processes.
+def encoding(run: Run, model: Path, dictionary: Path, *, leave_out_empty: bool) -> Encode:
+    """Return what encodes the blocks of a step in the processes of ``run``.
 
     Args:
-        encoder: of the vocabulary.
-        workers: processes.
+        run: see :func:`veco_fairseq.parallel.kept_processes`.
+        model: SentencePiece's.
+        dictionary: that belongs to it.
         leave_out_empty: rows of several sides of which one has no text.
     """
-    return kept_processes(partial(partial, _encoded, encoder, leave_out_empty), workers)
+    return partial(run, partial(_encodes, model, dictionary, leave_out_empty))
 
 
 def encode_rows(
@@ -196,6 +198,11 @@ def _blocks(texts: Sequence[Text], position: Position) -> Iterator[Blocks]:
             if len(rows) > 1:
                 raise UserError(f"{' and '.join(map(str, text.paths))}: were changed while they were read: start again")
             yield number, rows.pop(), blocks
+
+
+def _encodes(model: Path, dictionary: Path, leave_out_empty: bool) -> Callable[[Blocks], Encoded]:
+    encoder = Encoder(load_sentencepiece(model), read_symbols(dictionary), workers=1)
+    return partial(_encoded, encoder, leave_out_empty)
 
 
 def _encoded(encoder: Encoder, leave_out_empty: bool, read: Blocks) -> Encoded:

@@ -11,7 +11,6 @@ done again. A step that was interrupted in the middle of its text goes on there
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -42,7 +41,7 @@ from veco_fairseq.data.sentencepiece import (
 )
 from veco_fairseq.data.symbols import read_symbols, require_own_pieces
 from veco_fairseq.manifest import Manifest, checksum, fingerprint
-from veco_fairseq.parallel import in_processes
+from veco_fairseq.parallel import Run, kept_processes
 
 MANIFEST_NAME = "preparation.json"
 # SentencePiece's memory in training, measured with 100,000 and 300,000 lines: see docs/performance.md.
@@ -90,50 +89,65 @@ def prepare_root(plan: Plan) -> dict[str, dict[str, Any]]:
     vocabulary_is_done = manifest.is_done("vocabulary", vocabulary_from)
     if not vocabulary_is_done:
         manifest.require_all({"vocabulary", *(part.name for part in plan.parts)})
-    # All inputs are read once before anything is written, so that an error in the last file shows at once.
     progress = Progress(plan.output / PROGRESS_NAME)
+    with kept_processes(plan.workers) as run:
+        # All inputs are read once before anything is written, so that an error in the last file shows at once.
+        surveys = _surveys(plan, manifest if vocabulary_is_done else None, progress, run)
+        if not manifest.path.exists():
+            manifest.save()  # from here on the folder is known as a root, whatever interrupts this run
+        if surveys:
+            progress.save()
+        if vocabulary_is_done:
+            say("vocabulary: already there")
+        else:
+            _make_vocabulary(plan, surveys, manifest, vocabulary_from)
+        _encode(plan, surveys, manifest, progress, run)
+    progress.path.unlink(missing_ok=True)
+    return {step: entry["report"] for step, entry in manifest.steps.items()}
+
+
+def _surveys(plan: Plan, manifest: Manifest | None, progress: Progress, run: Run) -> dict[str, Survey]:
+    """Read the parts that are not in the manifest; note in ``progress`` what was found."""
     surveys: dict[str, Survey] = {}
     unread: list[Part] = []
     for part in plan.parts:
-        made_from = _part_inputs(part, plan, manifest.steps.get("vocabulary", {}).get("report", {}).get("sha256"))
-        if not (vocabulary_is_done and manifest.is_done(part.name, made_from)):
+        if manifest is None or not manifest.is_done(part.name, _part_inputs(part, plan, _vocabulary(manifest))):
             known = progress.survey(part.name, _part_inputs(part, plan, None))
             if known:
                 surveys[part.name] = Survey(**known)
             else:
                 unread.append(part)
     size = sum(path.stat().st_size for part in unread for path in (*part.train, *part.valid))
-    workers = plan.workers if size > BYTES_FOR_PROCESSES else 1
-    with closing(in_processes(partial(partial, _survey, plan), unread, workers)) as found:
-        for part, survey in zip(unread, found):
-            surveys[part.name] = survey
-            progress.surveys[part.name] = [_part_inputs(part, plan, None), asdict(survey)]
-    if not manifest.path.exists():
-        manifest.save()  # from here on the folder is known as a root, whatever interrupts this run
-    if surveys:
-        progress.save()
-    if vocabulary_is_done:
-        say("vocabulary: already there")
-    else:
-        _make_vocabulary(plan, surveys, manifest, vocabulary_from)
-    encoder = Encoder(load_sentencepiece(plan.output / MODEL_NAME), read_symbols(plan.output / DICT_NAME), workers=1)
+    survey = partial(_survey, plan)
+    for part, found in zip(unread, run(partial(partial, survey), unread) if size > BYTES_FOR_PROCESSES else map(survey, unread)):
+        surveys[part.name] = found
+        progress.surveys[part.name] = [_part_inputs(part, plan, None), asdict(found)]
+    return surveys
+
+
+def _encode(plan: Plan, surveys: dict[str, Survey], manifest: Manifest, progress: Progress, run: Run) -> None:
+    """Write the token files that are not in the manifest."""
+    model, dictionary = plan.output / MODEL_NAME, plan.output / DICT_NAME
+    encoder = Encoder(load_sentencepiece(model), read_symbols(dictionary), workers=1)
     if (encoder.ids == encoder.unk).mean() > 0.5:
         say("warning: most pieces of the SentencePiece model are not in the dictionary: do they belong together?")
-    with encoding(encoder, plan.workers, leave_out_empty=True) as encode:
-        for part in plan.parts:
-            made_from = _part_inputs(part, plan, manifest.steps["vocabulary"]["report"]["sha256"])
-            splits = ("train", "valid") if plan.valid_lines or part.valid else ("train",)
-            files = {(split, side): part.prefix(split, side) for split in splits for side in range(len(part.languages))}
-            step = Step(part.name, made_from, files, surveys[part.name].rows if part.name in surveys else 0)
-            if manifest.is_done(part.name, made_from):
-                say(f"{part.name}: already there")
-            else:
-                texts = _texts(part, plan, surveys[part.name])
-                counts = encode_rows(step, texts, encoder, encode, manifest=manifest, progress=progress)
-                manifest.finish(part.name, made_from, step.names, _report(part, surveys[part.name], counts))
-            remove_rest(manifest, [step])
-    progress.path.unlink(missing_ok=True)
-    return {step: entry["report"] for step, entry in manifest.steps.items()}
+    encode = encoding(run, model, dictionary, leave_out_empty=True)
+    for part in plan.parts:
+        made_from = _part_inputs(part, plan, _vocabulary(manifest))
+        splits = ("train", "valid") if plan.valid_lines or part.valid else ("train",)
+        files = {(split, side): part.prefix(split, side) for split in splits for side in range(len(part.languages))}
+        step = Step(part.name, made_from, files, surveys[part.name].rows if part.name in surveys else 0)
+        if manifest.is_done(part.name, made_from):
+            say(f"{part.name}: already there")
+        else:
+            texts = _texts(part, plan, surveys[part.name])
+            counts = encode_rows(step, texts, encoder, encode, manifest=manifest, progress=progress)
+            manifest.finish(part.name, made_from, step.names, _report(part, surveys[part.name], counts))
+        remove_rest(manifest, [step])
+
+
+def _vocabulary(manifest: Manifest) -> str:
+    return manifest.steps["vocabulary"]["report"]["sha256"]
 
 
 def _vocabulary_inputs(plan: Plan) -> dict[str, Any]:
