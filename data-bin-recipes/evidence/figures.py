@@ -26,6 +26,7 @@ ARMS = {
     "mbart-8": "mBART, large batches",
     "veco-8": "VECO, large batches",
     "veco-nmt": "VECO, large batches, then NMT first: six times the operations",
+    "from-xlm": "XLM, large batches, then VECO: five and a half times the operations",
     "veco-nmt-8": "VECO, then NMT first, both in large batches: ten times the operations",
     "nmt-more-8": "NMT first, large batches: ten times the operations",
     "no-stop-8": "VECO, gradient into the memory, large batches",

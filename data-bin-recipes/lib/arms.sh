@@ -104,6 +104,10 @@ pretrain_model() {
             --permute-sentences 1 --rotate 0) ;;
     *)
         [[ $arm != *-mono ]] || ROOT=$OUT/pretrain.mono
+        if [[ -v BEGUN_FROM[$arm] ]]; then
+            pretrained_model "${BEGUN_FROM[$arm]}" "$seed"
+            variation+=(--init-from "$PRETRAINED")
+        fi
         pretrain "$OUT" "$name" "$updates" "$seed" --mono-batch-size 8 --mono-max-length 128 --bitext-batch-size 32 \
             --bitext-max-length 64 --max-tokens 16384 --bitext-mask-prob 0.5 --bitext-mask-spread 0.5 "${variation[@]}" \
             --lr "${RATE_OF[$arm]:-$RATE}" --warmup-updates "$WARMUP" --dropout 0 --attention-dropout 0 "$@"

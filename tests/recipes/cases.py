@@ -150,11 +150,13 @@ def cases() -> Iterator[str]:
     yield "evidence/prepare --out OUT"
     for arm in ("veco", "no-stop", "xlm", "xlm-updates", "veco-mono", "xlm-mono", "nmt", "nmt-more", "mbart", "xlme", "no-bitext-s",
                 "no-mono-s", "no-tlm", "mask-0.15", "mask-0.25", "mask-0.5", "veco-begun", "deep",
-                "veco-8", "xlm-8", "nmt-8", "mbart-8", "no-stop-8", "xlm-updates-8", "veco-nmt", "veco-nmt-8", "nmt-more-8", "deep-last-3", "random", "bert"):  # fmt: skip
+                "veco-8", "xlm-8", "nmt-8", "mbart-8", "no-stop-8", "xlm-updates-8", "veco-nmt", "veco-nmt-8", "nmt-more-8",
+                "from-xlm", "deep-last-3", "random", "bert"):  # fmt: skip
         yield f"evidence/train --out OUT --arm {arm} --seed 2 -- --cpu"
     yield "evidence/train --out OUT --try"
     yield "evidence/train --out OUT --arm nmt -- --autocast bf16"
     yield "evidence/train --out OUT --arm veco-nmt --seed 3 -- --autocast bf16"
+    yield "evidence/train --out OUT --arm from-xlm --seed 3 -- --cpu"
     for arm in ("veco", "no-stop", "veco-mono", "xlm", "xlm-updates", "xlm-mono", "nmt", "nmt-more", "mbart", "veco-8", "xlm-8",
                 "nmt-8", "mbart-8", "veco-nmt", "nmt-more-8", "no-stop-8", "random"):  # fmt: skip
         yield f"evidence/finetune --out OUT --arm {arm} --data en-de.500 --pretraining 3 --seed 2 -- --cpu"
