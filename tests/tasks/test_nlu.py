@@ -144,6 +144,10 @@ def test_tags_are_learnt_and_given_to_translations(folder, pretrained, tmp_path)
         read_words(tmp_path / "de.txt", "de")
     (tmp_path / "de.txt").write_text("Das ist ein Hund.\n")
     assert read_words(tmp_path / "de.txt", "de") == [["Das", "ist", "ein", "Hund", "."]]
+    (tmp_path / "de.txt").write_text("Das ist z. B. ein Hund.\n")
+    assert read_words(tmp_path / "de.txt", "deu") == [["Das", "ist", "z.", "B.", "ein", "Hund", "."]]
+    with pytest.raises(UserError, match="--tokenize zh-Hans: Moses does not cut a language without spaces"):
+        read_words(tmp_path / "de.txt", "zh-Hans")
     with pytest.raises(UserError, match="has 1 sentences, but .*de.txt has 2 lines"):
         ids_like(tmp_path / "train-de.conllu", tmp_path / "de.txt", 2)
 

@@ -76,11 +76,13 @@ def test_answers_as_mlqa_counts_them():
     assert metrics.squad_words("Der Hund, „Rex“") == ["der", "hund", "„rex“"]
     # three characters and a number against two of the characters: F1 = 2 * 2 / (4 + 2)
     assert metrics.mlqa_words("黑豹队，308", "zh") == ["黑", "豹", "队", "308"]
-    assert metrics.of_answer("黑豹队308", ["黑豹"], metric="mlqa", lang="zh")["f1"] == pytest.approx(2 / 3)
+    for lang in ("zh", "zh-Hans", "zh_CN", "zho"):
+        assert metrics.of_answer("黑豹队308", ["黑豹"], metric="mlqa", lang=lang)["f1"] == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(
-    "lang, gold, exact", [("de", "der Hund", 1), ("en", "der Hund", 0), ("en", "the Hund", 1), ("es", "el Hund", 1)]
+    "lang, gold, exact",
+    [("de", "der Hund", 1), ("deu", "der Hund", 1), ("en", "der Hund", 0), ("en", "the Hund", 1), ("es-MX", "el Hund", 1)],
 )
 def test_each_language_has_its_own_articles_in_mlqa(lang, gold, exact):
     """And SQuAD's metric English ones everywhere."""

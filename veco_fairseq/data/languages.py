@@ -6,16 +6,17 @@ import re
 
 from veco_fairseq.errors import UserError
 
-# Of the languages for which sacreBLEU, Moses or sacremoses has rules of its own.
+# Of the languages for which sacreBLEU, Moses, sacremoses or MLQA has rules of its own.
 TWO_LETTERS = dict(
     pair.split("=")
     for pair in (
-        "asm=as ben=bn bod=bo tib=bo bur=my mya=my cat=ca ces=cs cze=cs chi=zh cmn=zh yue=zh zho=zh deu=de ger=de dut=nl nld=nl "
+        "ara=ar asm=as ben=bn bod=bo tib=bo bur=my mya=my cat=ca ces=cs cze=cs chi=zh cmn=zh yue=zh zho=zh deu=de ger=de dut=nl nld=nl "
         "dzo=dz ell=el gre=el eng=en est=et fin=fi fra=fr fre=fr gle=ga guj=gu hin=hi hun=hu ice=is isl=is ita=it jpn=ja kan=kn "
         "khm=km kor=ko lao=lo lav=lv lit=lt mal=ml mar=mr ori=or pan=pa pol=pl por=pt ron=ro rum=ro rus=ru slk=sk slo=sk slv=sl "
-        "spa=es swe=sv tam=ta tel=te tha=th"
+        "spa=es swe=sv tam=ta tel=te tha=th vie=vi"
     ).split()
 )
+WITHOUT_SPACES = ("bo", "dz", "ja", "km", "lo", "my", "th", "zh")  # between words
 
 
 def sides_of(pair: str) -> list[str]:
@@ -36,7 +37,13 @@ def two_letters(option: str, language: str) -> str:
     Raises:
         UserError: with the name of the option: it is no code of two or three letters.
     """
-    code = re.split("[-_]", language.lower())[0]
+    code = known_as(language)
     if not re.fullmatch("[a-z]{2,3}", code):
         raise UserError(f"{option} {language}: is no code of a language: give its two letters, such as en")
+    return code
+
+
+def known_as(language: str) -> str:
+    """Return the code by which such a tool knows a language, whose name may also be no code."""
+    code = re.split("[-_]", language.lower())[0]
     return TWO_LETTERS.get(code, code)

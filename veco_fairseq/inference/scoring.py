@@ -14,13 +14,12 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 from sacremoses import MosesTokenizer
 
-from veco_fairseq.data.languages import two_letters
+from veco_fairseq.data.languages import WITHOUT_SPACES, two_letters
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
 
-# Languages without spaces between words, which Moses does not tokenise, and sacreBLEU's tokeniser for each: characters,
-# where it has none for the language.
-WITHOUT_SPACES = {"zh": "zh", "ja": "ja-mecab", **dict.fromkeys(("bo", "dz", "km", "lo", "my", "th"), "char")}
+# sacreBLEU's tokeniser for each language without spaces: characters, where it has none for the language.
+TOKENISERS = {**dict.fromkeys(WITHOUT_SPACES, "char"), "zh": "zh", "ja": "ja-mecab"}
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +75,7 @@ def score(
         hypotheses: detokenised text, one sentence each.
         references: the same number of sentences.
         lang: the language's code; it chooses Moses' rules, and sacreBLEU's tokenisation of Chinese, Japanese, Korean
-            and other languages without spaces (:data:`WITHOUT_SPACES`).
+            and other languages without spaces (:data:`TOKENISERS`).
         split_compounds: for tokenised BLEU, cut words at their hyphens, as papers on WMT14 En-De do.
         samples: bootstrap resamples of the test set for a confidence interval; 0 for none.
         baseline: another system's output, for a paired bootstrap test.
@@ -100,7 +99,7 @@ def score(
     code = two_letters("--lang", lang)
     try:
         # sacreBLEU's own warning of tokenised text is of three lines, and comes for references of the same kind, too
-        detokenised = BLEU(trg_lang=code, tokenize=WITHOUT_SPACES.get(code), force=True)
+        detokenised = BLEU(trg_lang=code, tokenize=TOKENISERS.get(code), force=True)
     except RuntimeError as error:  # Japanese and Korean need their own tokenisers
         raise UserError(f"--lang {lang}: {' '.join(str(error).split())}") from error
     result = {

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from operator import eq
 
+from veco_fairseq.data.languages import known_as
+
 Sums = dict[str, float]
 
 # The sums of each kind of task; for tags, of spans and of words.
@@ -137,7 +139,8 @@ ARTICLES = {
 
 
 def mlqa_words(text: str, lang: str) -> list[str]:
-    """Return the words that MLQA compares in a language."""
+    """Return the words that MLQA compares in a language, such as zh, zh-Hans or zho."""
+    lang = known_as(lang)
     text = "".join(char for char in text.lower() if char not in string.punctuation and unicodedata.category(char)[0] != "P")
     if lang in ARTICLES:
         text = re.sub(ARTICLES[lang], " ", text)

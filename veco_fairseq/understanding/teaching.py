@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sacremoses import MosesTokenizer
 
+from veco_fairseq.data.languages import WITHOUT_SPACES, two_letters
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines, write_text
 from veco_fairseq.understanding.examples import read_examples
@@ -20,9 +21,12 @@ def read_words(path: Path, lang: str | None) -> list[list[str]]:
         lang: cut as the Moses tokenizer does for this language; None: at spaces.
 
     Raises:
-        UserError: the file cannot be read, has no line, or a line has no word.
+        UserError: the file cannot be read, has no line, or a line has no word; or Moses does not cut this language.
     """
-    split = str.split if lang is None else partial(MosesTokenizer(lang=lang).tokenize, escape=False)
+    code = lang and two_letters("--tokenize", lang)
+    if code in WITHOUT_SPACES:
+        raise UserError(f"--tokenize {lang}: Moses does not cut a language without spaces: segment the text, and leave this out")
+    split = partial(MosesTokenizer(lang=code).tokenize, escape=False) if code else str.split
     sentences = [split(line) for line in read_lines(path)]
     if not sentences:
         raise UserError(f"{path}: is empty")
