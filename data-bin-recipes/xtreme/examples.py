@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from veco_fairseq.understanding.examples import COLUMNS
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
@@ -80,7 +82,7 @@ def rows(text: str, keep: Callable[[list], list]) -> str:
         return sentences(text, keep)
     first, *lines = text.rstrip("\n").split("\n")
     # Columns have names if one of them is the label's.
-    named = any("label" in cell.lower() and " " not in cell for cell in first.split("\t"))
+    named = any(cell.strip().lower() in COLUMNS["label"] for cell in first.split("\t"))
     return "".join(f"{line}\n" for line in ([first, *keep(lines)] if named else keep([first, *lines])))
 
 

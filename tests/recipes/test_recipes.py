@@ -116,6 +116,7 @@ def test_multi30k_takes_plain_files(tmp_path):
 @pytest.mark.parametrize("name, text, options, expected", [
     ("a.tsv", "a b\tc\t0\nd\te\t1\n", ["--first", "1"], "a b\tc\t0\n"),
     ("a.tsv", "x\ty\tlabel\na\tb\t0\nc\td\t1\n", ["--first", "1"], "x\ty\tlabel\na\tb\t0\n"),
+    ("a.tsv", "a\tb\tlabel_1\nc\td\tlabel_0\n", ["--last", "1"], "c\td\tlabel_0\n"),
     ("a.tsv", "a b\tc\t0\n", ["--first", "5"], "a b\tc\t0\n"),
     ("a.tsv", "a\tB\nb\tO\n\nc\tO\nd\tO\n\n", ["--first", "1"], "a\tB\nb\tO\n\n"),
     ("a.tsv", "a b\tc\t0\nd\te\t1\n", ["--text"], "a b c 0\nd e 1\n"),

@@ -150,6 +150,8 @@ def test_tags_are_learnt_and_given_to_translations(folder, pretrained, tmp_path)
         read_words(tmp_path / "de.txt", "zh-Hans")
     with pytest.raises(UserError, match="has 1 sentences, but .*de.txt has 2 lines"):
         ids_like(tmp_path / "train-de.conllu", tmp_path / "de.txt", 2)
+    with pytest.raises(UserError, match="test-en.tsv: sentence 1 has no id"):
+        ids_like(tmp_path / "data/test-en.tsv", tmp_path / "de.txt", 6)
 
 
 def test_answers_are_learnt(folder, pretrained, tmp_path):

@@ -35,6 +35,9 @@ def test_sentence_pairs_without_and_with_names_of_columns(tmp_path):
     xnli = write(tmp_path / "train-fr.tsv", "\ufeffpremise\thypo\tlabel\nA\tB\tcontradictory\n")
     read = [SentencePair("row 1", f"{xnli}, line 2", "A", "B", "contradiction")]
     assert read_examples(xnli, "fr", "classification") == read
+    other = write(tmp_path / "train-de.tsv", "text_a\ttext_b\tlabel\nA\tB\tyes\n")
+    with pytest.raises(UserError, match="line 1: has names of columns, but not those of sentences"):
+        read_examples(other, "de", "classification")
     unlabelled = write(tmp_path / "test-en.tsv", "A\tB\n")
     assert read_examples(unlabelled, "en", "classification")[0].label is None
 
@@ -58,6 +61,9 @@ def test_wikiann_lines_lose_their_language(tmp_path):
     first, second = read_examples(path, "de", "tagging")
     assert (first.id, first.words, first.tags) == ("s1", ("Haus", "de"), ("O", "B-LOC"))
     assert (second.id, second.words, second.tags) == ("", ("en:x",), ("O",))
+    for lang in ("deu", "de_AT"):
+        (other,) = read_examples(write(tmp_path / f"dev-{lang}.tsv", "de:Haus\tO\nde:de\tB-LOC\n"), lang, "tagging")
+        assert other.words == first.words
     untagged = read_examples(write(tmp_path / "test-de.tsv", "Haus\nde\n\nx\n"), "de", "tagging")
     assert [(sentence.words, sentence.tags) for sentence in untagged] == [(("Haus", "de"), ()), (("x",), ())]
 

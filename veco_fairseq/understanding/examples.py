@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from veco_fairseq.data.languages import known_as
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_json, read_lines
 
@@ -81,7 +82,7 @@ def read_sentence_pairs(path: Path, lang: str) -> Iterator[SentencePair]:
     """Yield the rows of a .tsv file, with or without a row of column names.
 
     Raises:
-        UserError: a row has another number of columns.
+        UserError: a row has another number of columns, or the columns have other names.
     """
     places: dict[str, int] = {}
     width = row = 0
@@ -92,6 +93,8 @@ def read_sentence_pairs(path: Path, lang: str) -> Iterator[SentencePair]:
             width = len(cells)
             if places:
                 continue
+            if any(cell.lower() in COLUMNS["label"] for cell in cells):
+                raise UserError(f"{path}, line 1: has names of columns, but not those of sentences: sentence1 and sentence2")
             places = dict(zip(("first", "second", "label"), range(width)))
             if width not in (2, 3):
                 raise UserError(f"{path}, line 1: has {width} columns, not 2 sentences and a label, tabs between them")
@@ -147,13 +150,14 @@ def read_conllu(path: Path, lang: str) -> Iterator[TaggedSentence]:
 def read_tagged_lines(path: Path, lang: str) -> Iterator[TaggedSentence]:
     """Yield sentences of a file with a word and its tag on each line, and a blank line after each sentence.
 
-    WikiAnn writes a word as ``de:Haus``. A test set may have only words, and a sentence may begin with
+    WikiAnn writes a word as ``de:Haus``, also where the file's name has deu or de-DE. A test set may have only words, and a sentence may begin with
     ``# sent_id = ...``.
 
     Raises:
         UserError: a line does not have as many columns as the first, or not one or two.
     """
     columns = 0
+    prefix = re.compile("|".join(rf"^{re.escape(code)}:" for code in (lang, known_as(lang))))
     for place, block in _blocks(path):
         name, words, tags = "", [], []
         for number, line in enumerate(block, start=place):
@@ -165,7 +169,7 @@ def read_tagged_lines(path: Path, lang: str) -> Iterator[TaggedSentence]:
             if len(cells) != columns or columns > 2 or not all(cells):
                 wanted = "a word and its tag" if columns != 1 else "only a word, as in the first line"
                 raise UserError(f"{path}, line {number}: has {len(cells)} columns, not {wanted}")
-            words.append(cells[0].removeprefix(f"{lang}:") or cells[0])
+            words.append(prefix.sub("", cells[0]) or cells[0])
             tags += [cell.strip() for cell in cells[1:]]
         if words:
             yield TaggedSentence(name, f"{path}, line {place}", tuple(words), tuple(tags))

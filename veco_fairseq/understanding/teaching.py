@@ -39,11 +39,14 @@ def ids_like(originals: Path, translations: Path, count: int) -> list[str]:
     """Return the ids of the tagged originals.
 
     Raises:
-        UserError: their number is not ``count``, or the file is bad.
+        UserError: their number is not ``count``, some have no id, or the file is bad.
     """
     ids = [example.id for example in read_examples(originals, "", "tagging")]
     if len(ids) != count:
         raise UserError(f"{originals}: has {len(ids):,} sentences, but {translations} has {count:,} lines")
+    if "" in ids:
+        advice = "by which --plug in finds translations: give one to each sentence, # sent_id = ID, or leave out --like"
+        raise UserError(f"--like {originals}: sentence {ids.index('') + 1:,} has no id, {advice}")
     return ids
 
 

@@ -6,4 +6,4 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
 evaluate_options -- "$@"
-evaluate_task
+evaluate_task --answer-metric squad
