@@ -29,6 +29,8 @@ AGAIN = "if memory ran out, lower --num-workers; start the same command again, a
      "the checkpoint was trained with FairseqAdam, not SGD: give the same one, or --reset-optimizer"),
     ("'NoneType' object has no attribute 'xla_device'", "--bf16 is for TPUs in fairseq: give --autocast bf16 in pre-training "
      "and understanding, and --amp elsewhere"),
+    ("No module named 'torch_xla'", "--bf16 is for TPUs in fairseq: give --autocast bf16 in pre-training "
+     "and understanding, and --amp elsewhere"),
     ("DataLoader worker (pid 4321) is killed by signal: Killed. ", f"the data loader's process 4321 was killed (Killed): {AGAIN}"),
     ("DataLoader worker (pid(s) 12, 34) exited unexpectedly", f"the data loader's process 12, 34 was killed: {AGAIN}"),
     ("gradients are Nan/Inf", "the gradients became NaN or infinite: lower --lr or raise --warmup-updates, and go on from a "

@@ -31,7 +31,7 @@ MISTAKES = (
         "the checkpoint was trained with {1}, not {2}: give the same one, or --reset-optimizer",
     ),
     (
-        r"'NoneType' object has no attribute 'xla_device'",
+        r"'NoneType' object has no attribute 'xla_device'|No module named 'torch_xla",
         "--bf16 is for TPUs in fairseq: give --autocast bf16 in pre-training and understanding, and --amp elsewhere",
     ),
     (r"(out of memory .* tokens)$", "{0}: lower --max-tokens, or add --checkpoint-activations"),
