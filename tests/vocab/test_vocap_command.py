@@ -169,6 +169,7 @@ def test_a_data_root_is_nobodys_output(corpora, run, tmp_path):
     ("spoil", "options", "message"),
     [
         (None, ["--corpora", "nowhere"], "--corpora nowhere: no such folder, and not of the form LANG=FILE"),
+        (None, ["--corpora", "zh-Hans=x"], "zh-Hans=x: 'zh-Hans' is not a language code: use letters, digits and _"),
         (None, ["--corpora", "en=nowhere"], "--corpora en=nowhere: nowhere: no such file"),
         (None, ["--size", "20"], "--size 20: is too small: the smallest vocabularies of"),
         (None, ["--size", "0"], "--size 0: must be at least 1"),
@@ -185,6 +186,7 @@ def test_a_data_root_is_nobodys_output(corpora, run, tmp_path):
     ],
     ids=[
         "folder",
+        "code",
         "file",
         "size",
         "zero",

@@ -33,8 +33,10 @@ def find_corpora(arguments: Sequence[str]) -> dict[str, list[Path]]:
                 raise UserError(f"--corpora {folder}: holds no file")
         else:
             language, equals, file = argument.partition("=")
-            if not equals or not LANGUAGE.fullmatch(language):
+            if not equals or not language:
                 raise UserError(f"--corpora {argument}: no such folder, and not of the form LANG=FILE")
+            if not LANGUAGE.fullmatch(language):
+                raise UserError(f"--corpora {argument}: '{language}' is not a language code: use letters, digits and _")
             named = [(language, Path(file))]
         for language, path in named:
             if not path.is_file():
@@ -56,7 +58,7 @@ def _language_of(path: Path) -> str:
     if not CODE.fullmatch(language):
         raise UserError(
             f"--corpora {path.parent}: {path.name}: its name has no language: call it LANG.txt or NAME.LANG (.gz, .xz), "
-            "move it elsewhere, or give LANG=FILE"
+            "with a code such as en or zh_Hans, move it elsewhere, or give LANG=FILE"
         )
     return language
 
