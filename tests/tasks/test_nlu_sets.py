@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The sets of understanding: which files they have, what is told of them, and where the vocabulary is looked for."""
 
+import json
 import logging
 import re
 
@@ -72,6 +73,23 @@ def test_examples_without_a_label_are_not_learnt_from(pretrained, tmp_path, capl
     (data / "train-en.tsv").write_text("cats see\tthe dog\n" * 3)
     with pytest.raises(UserError, match="train-en.tsv: has no example to learn from: labels or answers are missing"):
         task.load_dataset("train")
+
+
+@pytest.mark.parametrize("no_answer", [False, True])
+def test_what_no_figure_counts_is_told(pretrained, tmp_path, caplog, no_answer):
+    """Of the languages that are asked for. A question without an answer counts where there may be none."""
+    data = write_pairs(tmp_path / "data")
+    (data / "test-en.tsv").write_text("cats see\tthe dog\t\nthe dog\tcats see\tyes\n")
+    setup(data, tmp_path, finetune_from_model=str(pretrained), plug="in").load_dataset("test", training=False)
+    assert f"test en: 1 without label or answer, not counted (first: {data / 'test-en.tsv'}, line 1)" in caplog.text
+    caplog.clear()
+    setup(data, tmp_path, finetune_from_model=str(pretrained), valid_langs="de").load_dataset("test", training=False)
+    assert "not counted" not in caplog.text
+    entries = [{"id": "1", "question": "who", "answers": []}, {"id": "2", "question": "who", "answers": [{"text": "dog", "answer_start": 99}]}]
+    (data / "test-en.json").write_text(json.dumps({"data": [{"paragraphs": [{"context": "the dog", "qas": entries}]}]}))
+    options = {"nlu_task": "span", "max_length": 100, "stride": 32, "no_answer": no_answer, "finetune_from_model": str(pretrained)}
+    setup(data, tmp_path, **options).load_dataset("test", training=False)
+    assert ("test en: 1 without label or answer, not counted" in caplog.text) is not no_answer
 
 
 def test_a_translation_needs_no_label_to_be_looked_at(pretrained, tmp_path):

@@ -27,6 +27,7 @@ from veco_fairseq.understanding.examples import (
     Question,
     SentencePair,
     find_files,
+    has_gold,
     read_examples,
     without_text,
 )
@@ -223,6 +224,8 @@ class NluTask(VecoTask):
             if training and wanted and _has_nothing_to_learn(side, self.cfg.no_answer):
                 notes.add("without label or answer, left out", example.where)
                 continue
+            if not training and wanted and not (has_gold(example) or (self.cfg.no_answer and isinstance(example, Question))):
+                notes.add("without label or answer, not counted", example.where)
             if training:  # some sets have millions
                 side.example = without_text(example)
             sides.append(side)
@@ -290,4 +293,4 @@ def _has_nothing_to_learn(side: Side, no_answer: bool) -> bool:
         # An answer that is missing in the context does not mean that the question has no answer.
         answered = any(window.target.any() for window in side.windows)
         return not (answered or (no_answer and not example.answers))
-    return not (example.label if isinstance(example, SentencePair) else example.tags)
+    return not has_gold(example)

@@ -57,6 +57,13 @@ class Question:
 Example = SentencePair | TaggedSentence | Question
 
 
+def has_gold(example: Example) -> bool:
+    """Return whether an example has what is to be predicted: a label, tags, or an answer."""
+    if isinstance(example, SentencePair):
+        return bool(example.label)
+    return bool(example.tags if isinstance(example, TaggedSentence) else example.answers)
+
+
 def without_text(example: Example) -> Example:
     """Return what training keeps of an example once its tokens are made: everything but the text."""
     texts = {SentencePair: {"first": "", "second": ""}, TaggedSentence: {"words": (), "tags": ()},
