@@ -54,8 +54,7 @@ def main() -> NoReturn:
     """Find the command and run it."""
     words = sys.argv[1:]
     if not words or words[0] in ("-h", "--help"):
-        print(overview())
-        sys.exit(0 if words else 2)
+        run(lambda: print(overview()) or (0 if words else 2))
     if words[0] in ("-V", "--version"):
         print(f"veco_fairseq {__version__}")
         sys.exit(0)

@@ -3,6 +3,8 @@
 """Pictures as PNG: learning curves, bars and attention maps."""
 
 import logging
+import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,12 +16,22 @@ import matplotlib  # noqa: E402
 matplotlib.use("Agg")
 matplotlib.rcParams["text.parse_math"] = False  # names and tokens are no formulas: two dollar signs would be an error
 import matplotlib.pyplot as plt  # noqa: E402
+from matplotlib.font_manager import fontManager  # noqa: E402
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter  # noqa: E402
 
 from veco_fairseq.files import atomic_output  # noqa: E402
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+# matplotlib's own font lacks these scripts. Of these fonts, those that are installed have what it lacks.
+SCRIPTS = "CJK SC, CJK JP, CJK KR, Bengali, Devanagari, Ethiopic, Gujarati, Kannada, Khmer, Malayalam, Myanmar, Tamil, Telugu, Thai"
+INSTALLED = {font.name for font in fontManager.ttflist}
+FONTS = ["DejaVu Sans", *(f"Noto Sans {script}" for script in SCRIPTS.split(", ") if f"Noto Sans {script}" in INSTALLED)]
+matplotlib.rcParams["font.family"] = FONTS
+
+logger = logging.getLogger(__name__)
 
 
 def plot_curves(
@@ -93,7 +105,13 @@ def plot_attention(
 
 
 def _save(figure, output: Path) -> None:
-    figure.tight_layout()
-    with atomic_output(output) as temporary:
-        figure.savefig(temporary, dpi=150, format="png")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        figure.tight_layout()
+        with atomic_output(output) as temporary:
+            figure.savefig(temporary, dpi=150, format="png")
     plt.close(figure)
+    glyphs = {match[1] for each in told if (match := re.match(r"Glyph (\d+) .* missing from", str(each.message)))}
+    if glyphs:
+        letters = "".join(map(chr, sorted(map(int, glyphs))))
+        logger.warning(f"{output}: has boxes for {letters}: no font here has them: install one, such as Noto Sans CJK for Chinese")

@@ -84,6 +84,13 @@ def test_a_metric_has_its_unit(metric, label):
     assert with_unit(metric) == label
 
 
+def test_letters_that_no_font_has_are_told_in_one_line(tmp_path, caplog, recwarn):
+    plot_bars({"b\ue001": {"de\ue000": 1.0, "fr\ue000": 2.0}}, "BLEU", "title", tmp_path / "bars.png")
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"{tmp_path / 'bars.png'}: has boxes for \ue000\ue001: no font here has them")
+    assert not [each for each in recwarn if "missing from" in str(each.message)]
+
+
 def test_bars(tmp_path, monkeypatch):
     """Every value stands in its name's colour over its group."""
     monkeypatch.setattr(plt, "close", lambda figure: None)

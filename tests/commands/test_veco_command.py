@@ -31,6 +31,16 @@ def tell(*arguments, **options):
     )
 
 
+def test_help_whose_reader_has_gone_away_ends_without_a_traceback():
+    """As veco --help | head -n 1."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "veco_fairseq", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=REPOSITORY
+    )
+    process.stdout.close()
+    assert (process.stderr.read(), process.wait()) == (b"", 141)
+    process.stderr.close()
+
+
 def test_every_module_is_a_command_and_every_script_a_shim():
     modules = {path.stem for path in (REPOSITORY / "veco_fairseq/commands").glob("*.py")} - {"__init__"}
     assert modules == {MODULES.get(name, name.replace("-", "_").replace(" ", "_")) for name in NAMES}
