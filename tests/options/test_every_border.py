@@ -121,3 +121,22 @@ def test_text_that_may_be_empty(parser, words):
     chosen = vars(fairseqs.parse_args_and_arch(parser(), ["data", *words.split()]))
     names = [word[2:-1].replace("-", "_") for word in words.split() if word.endswith("=")]
     assert [chosen[name] for name in names] == ["", ""]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("metric, highest, message", [
+    ("score", False, "--best-checkpoint-metric score: the best is the highest: give --maximize-best-checkpoint-metric, too"),
+    ("zh-Hans_score", False, "--best-checkpoint-metric zh-Hans_score: the best is the highest"),
+    ("bitext_h_acc", False, "--best-checkpoint-metric bitext_h_acc: the best is the highest"),
+    (None, True, "--maximize-best-checkpoint-metric: the best loss is the lowest: leave it out, or name another metric"),
+    ("bitext_h_ppl", True, "--maximize-best-checkpoint-metric: the best bitext_h_ppl is the lowest"),
+    ("score", True, None), ("loss", False, None), (None, False, None), ("wps", True, None), ("wps", False, None),
+])  # fmt: skip
+def test_the_best_checkpoint_is_not_the_worst(metric, highest, message):
+    words = ["data", "--task", "camlm", "--arch", "veco_tiny", *(["--best-checkpoint-metric", metric] if metric else [])]
+    words += ["--maximize-best-checkpoint-metric"] * highest
+    if message is None:
+        fairseqs.parse_args_and_arch(fairseqs.get_training_parser(), words)
+        return
+    with pytest.raises(UserError, match=f"^{message}"):
+        fairseqs.parse_args_and_arch(fairseqs.get_training_parser(), words)

@@ -5,6 +5,7 @@
 import argparse
 import ast
 import importlib
+import re
 from typing import Any
 
 from fairseq import options as fairseq_options
@@ -43,6 +44,7 @@ def parse_args_and_arch(parser: argparse.ArgumentParser, *args, **kwargs):
             raise UserError(f"{name}: is empty: give a value, or leave it out")
     check_options(chosen)
     _settle(chosen)
+    _refuse_the_worst(chosen)
     return found
 
 
@@ -70,6 +72,20 @@ def _settle(chosen: dict[str, Any]) -> None:
                 importlib.import_module(package)
             except ImportError as error:
                 raise UserError(f"{option(name)}: needs the package {package}, which is not installed: leave it out") from error
+
+
+def _refuse_the_worst(chosen: dict[str, Any]) -> None:
+    """Refuse options by which checkpoint_best.pt would be the worst one: fairseq takes the lowest figure if not told otherwise.
+
+    Raises:
+        UserError: the metric's name says that the other end of it is the best.
+    """
+    metric, highest = (chosen.get(name) for name in ("best_checkpoint_metric", "maximize_best_checkpoint_metric"))
+    kind = re.search(r"(?:^|_)(?:(score|acc|accuracy|bleu|f1)|loss|ppl)$", metric or "")
+    if kind and bool(kind[1]) != bool(highest):
+        if highest:
+            raise UserError(f"--maximize-best-checkpoint-metric: the best {metric} is the lowest: leave it out, or name another metric")
+        raise UserError(f"--best-checkpoint-metric {metric}: the best is the highest: give --maximize-best-checkpoint-metric, too")
 
 
 def eval_str_list(text: Any, kind: type = float) -> list | None:
