@@ -163,7 +163,7 @@ small_model_of_data() {
         case $file in
         *.done | *.gold) continue ;;
         *.eng | *.en) lang=en ;;
-        *) lang=$(basename "$file") && lang=${lang#*-} && lang=${lang%.*} ;;
+        *) lang=$(basename "$file") && lang=${lang#*-} && lang=${lang%.*} && lang=${lang//-/_} ;;
         esac
         some "$file" --text >>"$OUT/text/$lang" || exit
     done

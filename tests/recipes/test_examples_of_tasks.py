@@ -94,6 +94,7 @@ def test_the_small_model_has_the_texts_by_language(tmp_path):
         "test-de.source",
         "test-de.en",
         "test-deu.eng",
+        "dev-zh-Hans.tsv",
         "test-de.gold",
         "test-de.tsv.done",
     ):
@@ -104,9 +105,10 @@ def test_the_small_model_has_the_texts_by_language(tmp_path):
     told = sourced(tmp_path, f"P=; {script}; cd $OUT/text; tail -n 9 *", "--try").stdout
     text = tmp_path / "out/text"
     assert told.splitlines() == [
-        f"--mono de={text}/de en={text}/en",
+        f"--mono de={text}/de en={text}/en zh_Hans={text}/zh_Hans",
         "==> de <==", *(f"python {data}/{name} --text" for name in ("test-de.source", "test-de.tsv", "train-de.tsv")), "",
-        "==> en <==", *(f"python {data}/{name} --text" for name in ("test-de.en", "test-deu.eng")),
+        "==> en <==", *(f"python {data}/{name} --text" for name in ("test-de.en", "test-deu.eng")), "",
+        "==> zh_Hans <==", f"python {data}/dev-zh-Hans.tsv --text",
     ]  # fmt: skip
     assert sourced(tmp_path, f"P=; {script}").stdout == sourced(tmp_path, f"P=mine; {script}", "--try").stdout == ""
 

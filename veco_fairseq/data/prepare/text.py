@@ -104,7 +104,7 @@ def _parse_files(option: str, arguments: Sequence[str], sides: int) -> dict[tupl
     parsed = {}
     for argument in arguments:
         key, equals, value = argument.partition("=")
-        languages = tuple(key.split("-"))
+        languages = tuple(key.split("-", sides - 1))
         # A single file may have a comma in its name; between two files must be the only comma.
         names = value.split(",") if sides == 2 else [value]
         if not equals or len(languages) != sides or len(names) != sides or not all(names):
