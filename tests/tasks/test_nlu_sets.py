@@ -5,6 +5,7 @@
 import json
 import logging
 import re
+from argparse import Namespace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from conftest import save_with_vocabulary
 from support.nlu import SENTENCES, write_pairs
 
 from veco_fairseq.errors import UserError
+from veco_fairseq.models.nlu import VecoNluModel
 from veco_fairseq.tasks.nlu import NluTask, NluTaskConfig
 
 
@@ -90,6 +92,29 @@ def test_what_no_figure_counts_is_told(pretrained, tmp_path, caplog, no_answer):
     options = {"nlu_task": "span", "max_length": 100, "stride": 32, "no_answer": no_answer, "finetune_from_model": str(pretrained)}
     setup(data, tmp_path, **options).load_dataset("test", training=False)
     assert ("test en: 1 without label or answer, not counted" in caplog.text) is not no_answer
+
+
+def test_why_nothing_has_a_translation_is_told(pretrained, tmp_path):
+    """... and not what was noted before it."""
+    data = write_pairs(tmp_path / "data")
+    task = setup(data, tmp_path, finetune_from_model=str(pretrained), plug="in", pivot_lang="xx", max_length=8)
+    with pytest.raises(UserError, match=r"same id or row \(de: 32 without translation, since there is no file of xx"):
+        task.load_dataset("train")
+
+
+@pytest.mark.parametrize("arch, criterion, message", [
+    ("veco_tiny", "veco_nlu", "--arch veco_tiny: is no model of --task veco_nlu: give --arch veco_nlu_SIZE"),
+    ("veco_nlu_tiny", "cross_entropy", "--criterion cross_entropy: --arch veco_nlu_tiny takes --criterion veco_nlu"),
+])  # fmt: skip
+def test_models_and_losses_of_other_tasks_are_refused(pretrained, tmp_path, arch, criterion, message):
+    """cross_entropy is fairseq's default."""
+    task = setup(write_pairs(tmp_path / "data"), tmp_path, finetune_from_model=str(pretrained))
+    model = Namespace(_name=arch, arch=arch, encoder_layers=1, encoder_embed_dim=8, max_positions=128)
+    with pytest.raises(UserError, match=f"^{message}"):
+        task.build_model(model)
+        task.build_criterion(Namespace(_name=criterion))
+    with pytest.raises(UserError, match="^--arch veco_nlu_tiny: is for understanding: give --task veco_nlu, or another --arch"):
+        VecoNluModel.build_model(Namespace(arch="veco_nlu_tiny"), Namespace())
 
 
 def test_a_translation_needs_no_label_to_be_looked_at(pretrained, tmp_path):

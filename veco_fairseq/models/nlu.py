@@ -62,6 +62,7 @@ class VecoNluModel(VecoModel):
     since S with every layer's cross-attention plugged out is H.
     """
 
+    criterion = "veco_nlu"
     advice_for_others = "it was fine-tuned for a task of understanding: give the pre-trained model"
 
     def __init__(self, args, encoder: VecoEncoder, *, nlu_task: str, outputs: int, plug_in: bool):
@@ -91,8 +92,10 @@ class VecoNluModel(VecoModel):
         """Build a model for a task of understanding.
 
         Raises:
-            UserError: an option of RoBERTa that would have no effect.
+            UserError: another task, or an option of RoBERTa that would have no effect.
         """
+        if not hasattr(task, "nlu_task"):
+            raise UserError(f"--arch {args.arch}: is for understanding: give --task veco_nlu, or another --arch")
         refuse_unsupported(args)
         _architecture(args, SIZES["base"])
         outputs = 2 if task.nlu_task == "span" else len(task.labels)

@@ -10,6 +10,7 @@ from fairseq.file_io import PathManager
 from fairseq.tasks import FairseqTask
 
 from veco_fairseq.data.sentencepiece import DICT_NAME, MODEL_NAME
+from veco_fairseq.errors import UserError
 
 
 class VecoTask(FairseqTask):
@@ -29,6 +30,7 @@ class VecoTask(FairseqTask):
         super().__init__(cfg)
         self.dictionary = dictionary
         self.vocabulary = vocabulary
+        self.arch, self.criterion_of_model = "", None
         self.state.merge_state_dict({"symbols": list(dictionary.symbols)})
 
     @property
@@ -36,6 +38,19 @@ class VecoTask(FairseqTask):
         return self.dictionary
 
     target_dictionary = source_dictionary
+
+    def build_model(self, cfg, from_checkpoint: bool = False):
+        """Build the model, and note what it takes."""
+        model = super().build_model(cfg, from_checkpoint)
+        self.arch, self.criterion_of_model = getattr(model.args, "arch", ""), getattr(model, "criterion", None)
+        return model
+
+    def build_criterion(self, cfg, from_checkpoint: bool = False):
+        """Build the criterion; check that it belongs to the model."""
+        name = getattr(cfg, "_name", None)
+        if None not in (name, self.criterion_of_model) and name != self.criterion_of_model:
+            raise UserError(f"--criterion {name}: --arch {self.arch} takes --criterion {self.criterion_of_model}")
+        return super().build_criterion(cfg, from_checkpoint)
 
     def begin_epoch(self, epoch: int, model) -> None:
         """Copy the dictionary and the SentencePiece model to the checkpoints, so that these can be used alone."""

@@ -55,7 +55,6 @@ class CamlmTask(VecoTask):
         super().__init__(cfg, dictionary, Path(utils.split_paths(cfg.data)[0]))
         self.validation_names: list[str] = []
         self.frozen_updates = 0
-        self.arch, self.criterion_of_model = "", None
         self.criterion: Optional[PretrainingCriterion] = None
         self.begun = deque(maxlen=101)  # the last updates and when they began, for an estimate of the time left
 
@@ -89,7 +88,6 @@ class CamlmTask(VecoTask):
     def build_model(self, cfg, from_checkpoint: bool = False):
         """Build the model, from XLM-R with ``--init-from``; check that it has positions for the longest sequences."""
         model = super().build_model(cfg, from_checkpoint)
-        self.arch, self.criterion_of_model = getattr(model.args, "arch", ""), model.criterion
         self.frozen_updates = model.args.freeze_backbone_updates
         if self.frozen_updates and not model.args.init_from and not from_checkpoint:
             raise UserError(
@@ -119,10 +117,7 @@ class CamlmTask(VecoTask):
         return model
 
     def build_criterion(self, cfg, from_checkpoint: bool = False):
-        """Build the criterion; check that it belongs to the model, and has something to train from the start."""
-        name = getattr(cfg, "_name", None)
-        if None not in (name, self.criterion_of_model) and name != self.criterion_of_model:
-            raise UserError(f"--criterion {name}: --arch {self.arch} takes --criterion {self.criterion_of_model}")
+        """Build the criterion; check that it has something to train from the start."""
         if self.frozen_updates and getattr(cfg, "objective", None) == "mlm":
             raise UserError(
                 f"--freeze-backbone-updates {self.frozen_updates}: leaves nothing to train with --objective mlm, which "

@@ -20,6 +20,7 @@ from veco_fairseq.data.sentencepiece import DICT_NAME, MODEL_NAME, load_sentence
 from veco_fairseq.data.symbols import require_own_pieces
 from veco_fairseq.data.vocabulary import require_same_symbols
 from veco_fairseq.errors import UserError
+from veco_fairseq.models.nlu import VecoNluModel
 from veco_fairseq.tasks.base import VecoTask
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, by_window
 from veco_fairseq.understanding.examples import (
@@ -145,6 +146,8 @@ class NluTask(VecoTask):
     def build_model(self, cfg, from_checkpoint: bool = False):
         """Build the model; check that it has positions for the longest sequences."""
         model = super().build_model(cfg, from_checkpoint)
+        if not isinstance(model, VecoNluModel):
+            raise UserError(f"--arch {self.arch}: is no model of --task veco_nlu: give --arch veco_nlu_SIZE")
         if self.cfg.max_length > model.max_positions():
             raise UserError(f"--max-length {self.cfg.max_length}: the model has {model.max_positions()} positions")
         if model.args.init_from or model.args.freeze_backbone_updates:
@@ -187,10 +190,10 @@ class NluTask(VecoTask):
         if training and self.nlu_task == "span":
             items = list(chain.from_iterable(map(by_window, items)))
         if training and self.plug_in and not any(item.y for item in items):
-            lang = next(lang for lang, of_lang in notes.items() if of_lang.counts)
+            why = next(f"{lang}: {line}" for lang, of in notes.items() for line in of.lines() if "translation" in line)
             raise UserError(
                 f"--plug in: no example of {', '.join(langs)} has a translation, that is one with the same id or row "
-                f"({lang}: {notes[lang].lines()[0]}; --pivot-lang {self.cfg.pivot_lang})"
+                f"({why}; --pivot-lang {self.cfg.pivot_lang})"
             )
         seed = self.cfg.seed if training else None
         self.datasets[split] = UnderstandingDataset(items, self.nlu_task, self.dictionary.pad(), seed)
