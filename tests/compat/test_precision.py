@@ -17,6 +17,7 @@ from support.stock import copy_of, error_line, run, train, trained  # noqa: F401
 
 from veco_fairseq.compat import precision
 from veco_fairseq.errors import UserError
+from veco_fairseq.optim.linear_by_epoch import LinearByEpoch
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -151,7 +152,8 @@ def test_bf16_that_is_slower_is_told(monkeypatch, caplog, amp, autocast, cuda, f
 
 @pytest.mark.parametrize("common, device, error, message", [
     ({"fp16": True}, "cpu", None, "--fp16: trains on a GPU alone: give --autocast bf16 "),
-    ({"fp16": True}, "meta", None, None), ({"fp16": True, "memory_efficient_fp16": True}, "cpu", None, None),
+    ({"fp16": True, "memory_efficient_fp16": True}, "cpu", None, "--memory-efficient-fp16: trains on a GPU alone: "),
+    ({"fp16": True}, "meta", None, None), ({"fp16": True, "memory_efficient_fp16": True}, "meta", None, None),
     ({}, "cpu", AssertionError("please specify\nsteps"),
      r"--optimizer adam with --lr-scheduler tri_stage: cannot be made .*\(AssertionError: please specify steps\): change"),
     ({}, "cpu", NotImplementedError("--fp16-adam-stats is only for others"), "--fp16-adam-stats is only for others"),
@@ -172,3 +174,12 @@ def test_options_that_no_optimizer_is_made_of_are_told(common, device, error, me
         precision.build_optimizer(build)(trainer)
     assert built == ([] if message else [trainer])
     assert Trainer._build_optimizer.__wrapped__.__module__ == "fairseq.trainer"
+
+
+def test_a_fault_of_this_projects_schedule_is_not_blamed_on_options():
+    """Its traceback is what tells where it is."""
+    names = {"optimizer": SimpleNamespace(_name="adam"), "lr_scheduler": SimpleNamespace(_name="linear_by_epoch")}
+    common = SimpleNamespace(fp16=False, memory_efficient_fp16=False)
+    trainer = SimpleNamespace(cfg=SimpleNamespace(common=common, **names), model=torch.nn.Linear(2, 2))
+    with pytest.raises(AttributeError, match="has no attribute 'warmup_ratio'"):
+        precision.build_optimizer(lambda trainer: LinearByEpoch.step_update(SimpleNamespace(total=0, cfg=names), 0))(trainer)

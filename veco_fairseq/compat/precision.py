@@ -9,6 +9,7 @@ clips them, but steps with another object, for which torch unscales them again.
 """
 
 import logging
+import traceback
 from collections.abc import Callable
 from functools import wraps
 
@@ -61,22 +62,25 @@ def build_optimizer(build: Callable) -> Callable:
     """Make a trainer's ``_build_optimizer`` that says in one line which options it cannot work with.
 
     Raises:
-        UserError: ``--fp16`` on a CPU; or the optimizer or the schedule refuses its options, or lacks a package.
+        UserError: ``--fp16`` on a CPU; or the optimizer or the schedule refuses its options, or lacks a package. What goes
+            wrong in this project's own code is no such thing.
     """
 
     @wraps(build)
     def build_or_tell(trainer) -> None:
         cfg = trainer.cfg
         on_cpu = next(trainer.model.parameters()).device.type == "cpu"
-        if on_cpu and cfg.common.fp16 and not cfg.common.memory_efficient_fp16:
+        if on_cpu and cfg.common.fp16:
+            name = "--memory-efficient-fp16" if cfg.common.memory_efficient_fp16 else "--fp16"
             raise UserError(
-                "--fp16: trains on a GPU alone: give --autocast bf16 in pre-training and understanding, and --amp elsewhere, or "
+                f"{name}: trains on a GPU alone: give --autocast bf16 in pre-training and understanding, and --amp elsewhere, or "
                 "leave it out"
             )
         try:
             build(trainer)
         except Exception as error:
-            if mistake(error) is not None:
+            *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+            if mistake(error) is not None or frame.f_globals["__name__"].startswith("veco_fairseq."):
                 raise
             words = " ".join(str(error).split())[:120]
             raise UserError(
