@@ -33,7 +33,7 @@ def test_rises_and_falls(monkeypatch):
     """Of 2 epochs of 5 updates the first fifth is warm-up."""
     rates = schedule(monkeypatch)
     assert rates.step_update(0) == 0  # an epoch's length is not known yet
-    rates.set_batches(5, 1)
+    rates.set_batches(lambda number: 5, 1)
     found = [rates.step_update(number) for number in range(12)]
     assert found == pytest.approx([0, 0.4, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0, 0])
     assert rates.step_begin_epoch(2) == rates.optimizer.lr == 0
@@ -43,7 +43,7 @@ def test_rises_and_falls(monkeypatch):
 def test_without_warmup_or_nothing_else(ratio, rates, monkeypatch):
     """Or with 0.6 and 0.4 updates of it, which are rounded."""
     schedule_of = schedule(monkeypatch, lr=[1.0], max_epoch=1, warmup_ratio=ratio)
-    schedule_of.set_batches(2, 1)
+    schedule_of.set_batches(lambda number: 2, 1)
     assert [schedule_of.step_update(number) for number in range(3)] == rates
 
 
@@ -62,30 +62,49 @@ def test_refuses(options, message, monkeypatch):
 def test_counts_the_updates_of_all_epochs(freq, skip, total, monkeypatch):
     """3 epochs of 7 batches, of which --update-freq make an update."""
     rates = schedule(monkeypatch, max_epoch=3, update_freq=freq, skip_remainder_batch=skip)
-    rates.set_batches(7, 1)
+    rates.set_batches(lambda number: 7, 1)
     assert rates.total == total
 
 
 def test_epochs_of_different_data_folders_have_their_own_lengths(monkeypatch):
     """After 100 updates in the first epoch, 10 in the second do not mean that all was over long ago."""
     rates = schedule(monkeypatch, warmup_ratio=0)
-    rates.set_batches(100, 1)
+    rates.set_batches(lambda number: 100, 1)
     assert rates.total == 200
-    rates.set_batches(10, 2)
+    rates.set_batches(lambda number: 10, 2)
     assert rates.total == 110
     assert [rates.step_update(number) for number in (100, 105, 110)] == pytest.approx([0.8 * 10 / 110, 0.8 * 5 / 110, 0])
     resumed = schedule(monkeypatch, warmup_ratio=0)
     resumed.load_state_dict(rates.state_dict())
-    resumed.set_batches(10, 2)
+    resumed.set_batches(lambda number: 10, 2)
     assert resumed.total == 110
     resumed.load_state_dict({"best": None})  # of a version that did not keep them
-    resumed.set_batches(10, 2)
+    resumed.set_batches(lambda number: 10, 2)
     assert resumed.total == 20
 
 
-def test_is_told_the_batches_of_an_epoch(monkeypatch):
+def test_epochs_of_pretraining_differ_by_update_freq(monkeypatch):
+    """5 updates an epoch of 1, 2 and then 4 batches: the rate falls evenly, from whatever epoch the training goes on."""
+    rates = schedule(monkeypatch, max_epoch=4, update_freq=[1, 2, 4], warmup_ratio=0)
+    for epoch in (1, 2, 3, 4):
+        rates.set_batches(lambda number: 5 * [1, 2, 4, 4][number - 1], epoch)
+        assert rates.total == 20
+        rates.load_state_dict(rates.state_dict())
+    assert rates.batches == {1: 5, 2: 10, 3: 20, 4: 20}
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_is_told_the_batches_of_epochs(monkeypatch, counts):
     told = []
+
+    class Batches:
+        def __len__(self):
+            return 7
+
+    if counts:
+        Batches.batches_in = lambda self, epoch: 7 * epoch
     trainer = SimpleNamespace(lr_scheduler=SimpleNamespace(set_batches=lambda *numbers: told.append(numbers)))
-    monkeypatch.setattr("veco_fairseq.compat.batches._of_whole_run", lambda *args: range(7))
+    monkeypatch.setattr("veco_fairseq.compat.batches._of_whole_run", lambda *args: Batches())
     assert len(get_train_iterator(trainer, 3)) == 7
-    assert told == [(7, 3)]
+    ((batches_in, epoch),) = told
+    assert [batches_in(3), batches_in(4), epoch] == ([21, 28, 3] if counts else [7, 7, 3])

@@ -38,6 +38,7 @@ def test_every_epoch_has_the_updates_asked_for_and_is_resumed_with_its_own_updat
         return iterator(make_task(bitext_batch_size=5, update_freq=list(update_freq), updates_per_epoch=4))
 
     whole = epochs(1, 2, 3)
+    assert [whole.batches_in(epoch) for epoch in (1, 2, 3, 4)] == [4 * 1, 4 * 2, 4 * 3, 4 * 3]
     assert [len(list(whole.next_epoch_itr())) for _ in range(4)] == [4 * 1, 4 * 2, 4 * 3, 4 * 3]
     begun = epochs(1, 2, 3)
     list(begun.next_epoch_itr())

@@ -11,7 +11,7 @@ from fairseq.data import data_utils
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.trainer import Trainer
 
-from veco_fairseq.compat.hooks import FollowsEpochs, TellsMadeFrom
+from veco_fairseq.compat.hooks import CountsBatches, FollowsEpochs, TellsMadeFrom
 from veco_fairseq.errors import UserError
 
 _fairseq_batch_by_size = data_utils.batch_by_size
@@ -42,10 +42,12 @@ _fairseq_load_epoch_state = EpochBatchIterator.load_state_dict
 
 
 def get_train_iterator(trainer: Trainer, epoch: int, *args, **kwargs) -> EpochBatchIterator:
-    """Return :func:`_of_whole_run`, and tell a scheduler that follows epochs the number of a worker's batches."""
+    """Return :func:`_of_whole_run`, and tell a scheduler that follows epochs the numbers of a worker's batches."""
     batches = _of_whole_run(trainer, epoch, *args, **kwargs)
     if isinstance(trainer.lr_scheduler, FollowsEpochs):
-        trainer.lr_scheduler.set_batches(len(batches), epoch)
+        count = len(batches)
+        batches_in = batches.batches_in if isinstance(batches, CountsBatches) else lambda number: count
+        trainer.lr_scheduler.set_batches(batches_in, epoch)
     return batches
 
 

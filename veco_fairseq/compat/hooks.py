@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Protocols that a task, a learning rate or an iterator may follow, and that fairseq's trainer then uses."""
 
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 
@@ -21,9 +22,16 @@ class NamesDdpBackend(Protocol):
 
 @runtime_checkable
 class FollowsEpochs(Protocol):
-    """A learning rate schedule that needs the number of a worker's batches in an epoch."""
+    """A learning rate schedule that needs the numbers of a worker's batches in this epoch and the later ones."""
 
-    def set_batches(self, batches: int, epoch: int) -> None: ...
+    def set_batches(self, batches_in: Callable[[int], int], epoch: int) -> None: ...
+
+
+@runtime_checkable
+class CountsBatches(Protocol):
+    """An iterator that knows the number of a worker's batches in any epoch, since epochs differ."""
+
+    def batches_in(self, epoch: int) -> int: ...
 
 
 @runtime_checkable

@@ -112,8 +112,11 @@ class PlannedBatchIterator(EpochBatchIterator):
     def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool):
         return self.batches(num_shards=self.num_shards, shard_id=self.shard_id, epoch=epoch)
 
+    def batches_in(self, epoch: int) -> int:
+        return len(self.ordered_batches(epoch, False, False))
+
     def __len__(self) -> int:
-        return len(self.ordered_batches(self.next_epoch_idx, False, False))
+        return self.batches_in(self.next_epoch_idx)
 
     @property
     def first_batch(self) -> dict:

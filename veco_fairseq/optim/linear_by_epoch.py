@@ -3,6 +3,7 @@
 """``--lr-scheduler linear_by_epoch``, for fine-tuning whose length is given in epochs."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +30,7 @@ class LinearByEpoch(FairseqLRScheduler):
     """The learning rate rises from 0 to ``--lr`` and falls to 0 at the end of ``--max-epoch``, both linearly.
 
     fairseq's ``polynomial_decay`` is the same, but needs the number of updates. Here ``veco_fairseq.compat`` passes in the
-    number of batches in an epoch (:meth:`set_batches`).
+    epochs' numbers of batches (:meth:`set_batches`).
 
     Raises:
         UserError: ``--max-epoch`` is missing, there is more than one ``--lr``, or the ratio is not from 0 to 1.
@@ -46,17 +47,23 @@ class LinearByEpoch(FairseqLRScheduler):
         self.total = 0
         self.batches: dict[int, int] = {}
 
-    def set_batches(self, batches: int, epoch: int) -> None:
-        """Set the number of a worker's batches in this epoch; ``--update-freq``, one for each epoch, turns it into updates.
+    def set_batches(self, batches_in: Callable[[int], int], epoch: int) -> None:
+        """Set the numbers of a worker's batches from this epoch on; ``--update-freq``, one an epoch, turns them into updates.
 
-        With a data folder for each epoch, epochs differ: the earlier ones have had their own numbers, and the later ones are
-        taken to be as long as this one.
+        The earlier epochs have had their own numbers.
+
+        Args:
+            batches_in: a function of an epoch. From the last number of ``--update-freq`` on, epochs are equally long.
+            epoch: this epoch.
         """
-        self.batches[epoch] = batches
-        freq = [*self.cfg.update_freq, *self.cfg.update_freq[-1:] * self.cfg.max_epoch][: self.cfg.max_epoch]
+        freqs = self.cfg.update_freq
+        here = {number: batches_in(number) for number in range(epoch, max(epoch, len(freqs)) + 1)}
+        self.batches = {number: count for number, count in self.batches.items() if number < epoch} | {epoch: here[epoch]}
         whole = math.floor if self.cfg.skip_remainder_batch else math.ceil
-        earlier = {number: count for number, count in self.batches.items() if number < epoch}
-        self.total = sum(whole(earlier.get(number, batches) / each) for number, each in enumerate(freq, start=1))
+        self.total = 0
+        for number in range(1, self.cfg.max_epoch + 1):
+            count = self.batches.get(number) or here[max(epoch, min(number, max(here)))]
+            self.total += whole(count / freqs[min(number, len(freqs)) - 1])
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps: also the epochs' numbers of batches."""
