@@ -97,6 +97,10 @@ PATCHES = (
     Patch(f"{TRAINER}.load_checkpoint", ".compat.checkpoints:trainer_load_checkpoint",
           "a missing --restore-file is passed over, and a damaged checkpoint_last.pt ends the training"),
     Patch(f"{TRAINER}.save_checkpoint", ".compat.stopping:trainer_save_checkpoint", "the count of --patience is forgotten"),
+    Patch("fairseq.checkpoint_utils:save_checkpoint", ".compat.best:keeping_best",
+          "--keep-best-checkpoints keeps one alone if each validation is worse than the one before", wraps=True),
+    Patch("fairseq.models.ema.ema:EMA.step", ".compat.ema:step",
+          "the mean of tied weights decays twice as fast, and depends on where a training was stopped"),
     # Batches of a resumed training
     Patch(f"{TRAINER}.get_train_iterator", ".compat.batches:get_train_iterator", ORDER),
     Patch(f"{ITERATOR}._get_iterator_for_epoch", ".compat.batches:iterator_for_epoch", ORDER),

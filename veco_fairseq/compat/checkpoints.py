@@ -63,6 +63,8 @@ def load_checkpoint_to_cpu(
         raise UserError(f"{path}: is not a whole fairseq checkpoint: it has no {error}; give one of fairseq-train") from error
     finally:
         torch.load = torch_load
+    if load_on_all_ranks and state.get("extra_state"):  # for a trainer, which begins the mean of --store-ema with it
+        state["extra_state"].setdefault("ema", state["model"])
     _model_of[path] = (state.get("cfg") or {}).get("model")
     _task_state_of[path] = state.get("task_state") or {}
     return state
@@ -87,7 +89,7 @@ def load_model_ensemble_and_task(filenames: list[str], *args, **kwargs):
 
 
 def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, reset_meters: bool = False, **kwargs):
-    """Load the checkpoint that a training goes on from, with six changes.
+    """Load the checkpoint that a training goes on from, with seven changes.
 
     - A ``--restore-file`` that does not exist is an error; fairseq would go on from random weights.
     - A damaged checkpoint_last.pt is replaced, with a warning, by the newest checkpoint beside it that can be read.
@@ -98,6 +100,7 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, reset_meters
       since it is more than tensors and plain values.
     - The time that a training has taken begins anew with ``--reset-meters`` and ``--finetune-from-model``. Otherwise
       ``--stop-time-hours`` would count the time of pre-training, too.
+    - ``--store-ema`` may go on from a checkpoint without a mean: it begins with the model.
 
     Raises:
         UserError: see the first four changes, and :func:`read_checkpoint`.
@@ -112,6 +115,8 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, reset_meters
     for number, candidate in enumerate(candidates, start=1):
         try:
             extra_state = _fairseq_trainer_load_checkpoint(trainer, candidate, *args, reset_meters=reset_meters, **kwargs)
+            for name in ("ema", "ema_fp32_params"):  # which are in their place now, and would be kept in memory
+                (extra_state or {}).pop(name, None)
             if reset_meters:
                 trainer._previous_training_time = 0
             check_moments(candidate, trainer.optimizer.optimizer)

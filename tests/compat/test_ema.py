@@ -1,0 +1,60 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The mean of a training's weights."""
+
+import pytest
+import torch
+from fairseq.dataclass.configs import EMAConfig
+from fairseq.models.ema.ema import EMA
+from torch import nn
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(3, 2), nn.Linear(2, 3)
+        self.head.weight = self.table.weight
+
+
+@pytest.mark.parametrize("fp32", [False, True])
+def test_tied_weights_decay_once(fp32):
+    model = Tied()
+    ema = EMA(model, EMAConfig(ema_decay=0.75, ema_fp32=fp32))
+    before = {name: tensor.clone() for name, tensor in ema.get_model().state_dict().items()}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_()
+    ema.step(model, 1)
+    after = ema.get_model().state_dict()
+    assert set(after) == {"table.weight", "head.weight", "head.bias"}
+    for name, tensor in model.state_dict().items():
+        assert torch.allclose(after[name], 0.75 * before[name] + 0.25 * tensor)
+
+
+def test_follows_every_so_many_updates_of_the_whole_training():
+    """... also of one that was stopped after the third update, and copies the model before --ema-start-update."""
+    model = nn.Linear(1, 1, bias=False)
+    ema = EMA(model, EMAConfig(ema_decay=0.5, ema_update_freq=2, ema_start_update=4))
+    seen = []
+    for update in (4, 5, 6, 2):
+        nn.init.constant_(model.weight, update)
+        nn.init.constant_(ema.get_model().weight, 0)
+        ema.step(model, update)
+        seen.append(ema.get_model().weight.item())
+    assert seen == [2, 0, 3, 2]
+
+
+def test_begins_with_the_model_of_a_checkpoint_that_has_no_mean(make_root, train, tmp_path):
+    """As a fine-tuning does, which goes on from a pre-training."""
+    root, options = make_root(), ("--updates-per-epoch", "9", "--disable-validation", "--save-interval-updates", "1")
+    assert train(root, *options, "--max-update", "1").returncode == 0
+    mean = ("--store-ema", "--ema-decay", "0.25", "--max-update", "2")
+    assert train(root, *options, *mean).returncode == 0
+    last = tmp_path / "checkpoints/checkpoint_last.pt"
+    first, second = (torch.load(path) for path in (last.with_name("checkpoint_1_1.pt"), last))
+    assert "ema" not in first["extra_state"]
+    for name, tensor in second["model"].items():
+        if "version" not in name:
+            assert torch.allclose(second["extra_state"]["ema"][name], 0.25 * first["model"][name] + 0.75 * tensor, atol=1e-6)
+    begun = train(root, *options, *mean, "--finetune-from-model", last, save_dir="finetuned")
+    assert begun.returncode == 0, begun.stderr
