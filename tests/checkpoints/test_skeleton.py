@@ -10,6 +10,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 from conftest import make_dictionary, save_pretrained
+from fairseq.optim.adafactor import FairseqAdafactor
 from fairseq.optim.adam import Adam
 
 from veco_fairseq.checkpoints.reading import read_checkpoint
@@ -163,6 +164,20 @@ def test_moments_of_another_shape():
     check_moments("a.pt", optimizer)
     optimizer.state[weight]["exp_avg_sq"] = torch.ones(3, 2)
     with pytest.raises(UserError, match=r"a\.pt: its last_optimizer_state has exp_avg_sq of \[3, 2\] for .* \[2, 3\]"):
+        check_moments("a.pt", optimizer)
+
+
+def test_moments_of_adafactor():
+    """Of a matrix, a mean of each row and of each column."""
+    weight = torch.nn.Parameter(torch.ones(2, 3))
+    optimizer = FairseqAdafactor(Namespace(adafactor_eps="(1e-30, 1e-3)", clip_threshold=1.0, decay_rate=-0.8, beta1=0.9, lr=[1e-3],
+                                           weight_decay=0.0, scale_parameter=False, relative_step=False, warmup_init=False),
+                                 [weight]).optimizer  # fmt: skip
+    weight.sum().backward()
+    optimizer.step()
+    check_moments("a.pt", optimizer)
+    optimizer.state[weight]["exp_avg_sq_col"] = torch.ones(2)
+    with pytest.raises(UserError, match=r"has exp_avg_sq_col of \[2\] for a parameter of \[2, 3\]"):
         check_moments("a.pt", optimizer)
 
 

@@ -41,6 +41,8 @@ PARTS: dict[str, dict[str, tuple[type, ...]]] = {
 }  # fmt: skip
 OF_AN_UPDATE = {"criterion_name": (str,), "optimizer_name": (str,), "lr_scheduler_state": (dict,), "num_updates": (int,)}
 STRINGS = ("symbols", "source_symbols", "labels", "lang_pairs")
+# The shapes of what Adafactor keeps of a matrix: a mean of each row, and of each column.
+ADAFACTOR = {"exp_avg_sq_row": lambda shape: shape[:-1], "exp_avg_sq_col": lambda shape: shape[:-2] + shape[-1:]}
 ADVICE = "give one as fairseq-train writes it"
 
 
@@ -169,7 +171,8 @@ def check_moments(path: Path_, optimizer: torch.optim.Optimizer) -> None:
         if lacking:
             raise UserError(f"{path}: its last_optimizer_state has no {min(lacking)} for a parameter: {ADVICE}")
         for name, value in state.items():
-            if name.startswith("exp_avg") and (not torch.is_tensor(value) or value.shape != parameter.shape):
+            shape = ADAFACTOR[name](parameter.shape) if name in ADAFACTOR else parameter.shape
+            if name.startswith("exp_avg") and (not torch.is_tensor(value) or value.shape != shape):
                 found = list(value.shape) if torch.is_tensor(value) else type(value).__name__
                 raise UserError(
                     f"{path}: its last_optimizer_state has {name} of {found} for a parameter of {list(parameter.shape)}: "
