@@ -40,7 +40,12 @@ AGAIN = "if memory ran out, lower --num-workers; start the same command again, a
     ("Cannot use fp16 and AMP together", "--fp16 and --amp: leave out one of the two"),
     ("\n\nPlease install the megatron submodule:\n\n  git", "--model-parallel-size: fairseq's code for it is not installed: leave "
      "it out"),
-    ("Torch not compiled with CUDA enabled", "an option such as --profile is for GPUs, and PyTorch finds none here: leave it out"),
+    ("Torch not compiled with CUDA enabled", "an option such as --profile or --quant-noise-scalar is for GPUs, and PyTorch "
+     "finds none here: leave it out"),
+    ("AdaptiveLoss is not compatible with the PyTorch version of DistributedDataParallel. Please use `--ddp-backend=legacy_ddp`",
+     "--criterion adaptive_loss: give --ddp-backend legacy_ddp, too"),
+    ("'Embedding' object has no attribute 'weights_for_band'", "--tie-adaptive-weights: needs adaptive embeddings, which no "
+     "translation model has: leave it out"),
     ("world size is 2 but have 0 available devices", "--distributed-world-size 2: fairseq-train starts workers on GPUs alone, of "
      "which there are 0: give at most as many; scripts/launch.sh --workers 2 also starts them on the processor, with --cpu"),
     ("Size of sample #7 is invalid (=(2000, 3)) since max_positions=(1024, 1024), skip this example with --skip-invalid",

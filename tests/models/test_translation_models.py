@@ -117,3 +117,12 @@ def test_decoder_is_as_deep_as_the_encoder_unless_said_otherwise():
 def test_an_adaptive_softmax_has_no_lm_head():
     with pytest.raises(UserError, match="^--adaptive-softmax-cutoff: has no place for the LM head"):
         build(parse("--arch", "veco_transformer_tiny", "--keep-lm-head", "--adaptive-softmax-cutoff", "5"))
+
+
+@pytest.mark.parametrize("arch", ["veco_mt_tiny", "veco_transformer_tiny", "transformer_tiny"])
+def test_a_checkpoint_with_tied_embeddings_and_an_adaptive_softmax_is_loaded(arch):
+    """fairseq adds the projection that such a model does not have."""
+    args = parse("--arch", arch, "--share-decoder-input-output-embed", "--adaptive-softmax-cutoff", "10,20")
+    state = build(args).state_dict()
+    assert not any("output_projection" in name for name in state)
+    build(args).load_state_dict(state, strict=True, model_cfg=args)

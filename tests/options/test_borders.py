@@ -288,3 +288,14 @@ def test_full_standard_output():
         found = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY)
     assert found.returncode == 1
     assert found.stderr == "-c: error: the output cannot be written: the disk is full: free some space or choose another folder\n"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("words, message", [
+    (["--num-batch-buckets", "2"], "--num-batch-buckets: fairseq's code for it does not run with NumPy 2: leave it out"),
+    (["--keep-best-checkpoints", "2", "--checkpoint-suffix", "_x"], "--checkpoint-suffix _x: --keep-best-checkpoints cannot read"),
+])  # fmt: skip
+def test_what_ends_in_a_traceback_of_fairseq_is_refused_before(words, message):
+    words = ["data", "--arch", "transformer_tiny", *words]
+    with pytest.raises(UserError, match=f"^{message}"):
+        options.parse_args_and_arch(options.get_training_parser("translation"), words)

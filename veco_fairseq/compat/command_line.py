@@ -52,11 +52,18 @@ PACKAGES = {"write_checkpoints_asynchronously": "iopath", "use_plasma_view": "py
 
 
 def _settle(chosen: dict[str, Any]) -> None:
-    """Put values in place that fairseq fails to find or to read, and refuse options whose package is not installed.
+    """Put values in place that fairseq fails to find or to read, and refuse options that cannot work.
 
     Raises:
-        UserError: the length of the training is missing, or a package.
+        UserError: the length of the training is missing, or a package; or fairseq's code is for an earlier version of one.
     """
+    if chosen.get("num_batch_buckets"):
+        raise UserError("--num-batch-buckets: fairseq's code for it does not run with NumPy 2: leave it out")
+    if chosen.get("keep_best_checkpoints", 0) > 0 and "_" in (chosen.get("checkpoint_suffix") or ""):
+        raise UserError(
+            f"--checkpoint-suffix {chosen['checkpoint_suffix']}: --keep-best-checkpoints cannot read file names with one more _: "
+            "write it without"
+        )
     for name in BOOLEANS:
         if str(chosen.get(name)).lower() in ("true", "false"):
             chosen[name] = str(chosen[name]).capitalize()

@@ -49,7 +49,7 @@ MISTAKES = (
     (r"Please install the megatron submodule", "--model-parallel-size: fairseq's code for it is not installed: leave it out"),
     (
         r"Torch not compiled with CUDA enabled|Found no NVIDIA driver",
-        "an option such as --profile is for GPUs, and PyTorch finds none here: leave it out",
+        "an option such as --profile or --quant-noise-scalar is for GPUs, and PyTorch finds none here: leave it out",
     ),
     (r"CUDA out of memory", "out of memory: lower --max-tokens, and raise --update-freq as much"),
     (
@@ -81,6 +81,11 @@ MISTAKES = (
         "--remove-bpe {0}: fairseq does not know such pieces: give sentencepiece, subword_nmt or another of its kinds",
     ),
     (r"cannot specify cutoff larger than vocab size", "--adaptive-softmax-cutoff: is larger than the vocabulary: lower it"),
+    (r"AdaptiveLoss is not compatible with the PyTorch version", "--criterion adaptive_loss: give --ddp-backend legacy_ddp, too"),
+    (
+        r"has no attribute 'weights_for_band'",
+        "--tie-adaptive-weights: needs adaptive embeddings, which no translation model has: leave it out",
+    ),
     # fairseq's own checks of options that do not go together, such as "--sampling-topk requires --sampling"
     (r"^(--[a-z][a-z0-9-]+ .*)$", "{0}: leave out one of them, or give what is missing"),
 )
