@@ -108,6 +108,23 @@ def test_the_last_epoch_is_validated_and_saved(monkeypatch, max_epoch, epoch, at
     monkeypatch.setattr(
         stopping, "_fairseq_validate_and_save", lambda cfg, *_: (cfg.checkpoint.save_interval, cfg.dataset.validate_interval)
     )
+    cfg.checkpoint.save_interval_updates = 0
     trainer = SimpleNamespace(data_parallel_world_size=1)
     found = stopping.validate_and_save(cfg, trainer, None, SimpleNamespace(epoch=epoch), ["valid"], at_its_end)
     assert found == (due, due)
+
+
+@pytest.mark.parametrize("updates, validated_after, at_its_end, saved", [
+    (6, 10, False, True), (5, 10, False, False), (12, 10, False, False), (6, 10, True, False), (9, 9, False, False), (0, 10, False, False),
+])  # fmt: skip
+def test_saves_before_the_first_validation(monkeypatch, updates, validated_after, at_its_end, saved):
+    """Every third update before --validate-after-updates; at the end of an epoch, and after it, fairseq does."""
+    cfg = SimpleNamespace(checkpoint=SimpleNamespace(save_interval_updates=3), optimization=SimpleNamespace(max_epoch=0),
+                          dataset=SimpleNamespace(validate_after_updates=validated_after))  # fmt: skip
+    done = []
+    monkeypatch.setattr(stopping, "_told", {"number": 0, "since": 0.0})
+    monkeypatch.setattr(stopping, "_fairseq_validate_and_save", lambda *given: done.append("fairseq"))
+    monkeypatch.setattr(stopping.checkpoint_utils, "save_checkpoint", lambda cfg, trainer, place, loss: done.append(loss))
+    trainer = SimpleNamespace(data_parallel_world_size=1, get_num_updates=lambda: updates)
+    stopping.validate_and_save(cfg, trainer, None, SimpleNamespace(epoch=1), ["valid"], at_its_end)
+    assert done == [None, "fairseq"][not saved :]

@@ -102,12 +102,12 @@ def test_only_the_error_without_words_is_a_missing_architecture(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")
 def test_what_fairseq_does_not_find_or_read_is_put_in_place():
-    """The decay's default is the length of the training, as its help says, and true is True."""
+    """The decay's default is the length of the training, as its help says, and false is False."""
 
     def length(*words):
-        words = [*CAMLM, "--lr-scheduler", "polynomial_decay", "--update-epoch-batch-itr", "true", *words]
+        words = [*CAMLM, "--lr-scheduler", "polynomial_decay", "--update-epoch-batch-itr", "false", *words]
         cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
-        assert cfg.dataset.update_epoch_batch_itr is True
+        assert cfg.dataset.update_epoch_batch_itr is False
         return cfg.lr_scheduler.total_num_update
 
     assert length("--max-update", "30") == 30 and length("--max-update", "30", "--total-num-update", "50") == 50
@@ -288,14 +288,3 @@ def test_full_standard_output():
         found = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY)
     assert found.returncode == 1
     assert found.stderr == "-c: error: the output cannot be written: the disk is full: free some space or choose another folder\n"
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("words, message", [
-    (["--num-batch-buckets", "2"], "--num-batch-buckets: fairseq's code for it does not run with NumPy 2: leave it out"),
-    (["--keep-best-checkpoints", "2", "--checkpoint-suffix", "_x"], "--checkpoint-suffix _x: --keep-best-checkpoints cannot read"),
-])  # fmt: skip
-def test_what_ends_in_a_traceback_of_fairseq_is_refused_before(words, message):
-    words = ["data", "--arch", "transformer_tiny", *words]
-    with pytest.raises(UserError, match=f"^{message}"):
-        options.parse_args_and_arch(options.get_training_parser("translation"), words)

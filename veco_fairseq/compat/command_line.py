@@ -9,11 +9,13 @@ import re
 from typing import Any
 
 from fairseq import options as fairseq_options
+from fairseq.tasks import TASK_REGISTRY
 
 from veco_fairseq.arguments import (
     end_with,
     short,
 )
+from veco_fairseq.compat.hooks import HasOptionsWithoutEffect
 from veco_fairseq.errors import UserError
 from veco_fairseq.options.borders import BOOLEANS, MAY_BE_EMPTY, check_options, option
 
@@ -55,7 +57,8 @@ def _settle(chosen: dict[str, Any]) -> None:
     """Put values in place that fairseq fails to find or to read, and refuse options that cannot work.
 
     Raises:
-        UserError: the length of the training is missing, or a package; or fairseq's code is for an earlier version of one.
+        UserError: the length of the training is missing, or a package; fairseq's code is for an earlier version of one; or an
+            option has no effect with the task.
     """
     if chosen.get("num_batch_buckets"):
         raise UserError("--num-batch-buckets: fairseq's code for it does not run with NumPy 2: leave it out")
@@ -64,6 +67,10 @@ def _settle(chosen: dict[str, Any]) -> None:
             f"--checkpoint-suffix {chosen['checkpoint_suffix']}: --keep-best-checkpoints cannot read file names with one more _: "
             "write it without"
         )
+    task = TASK_REGISTRY.get(chosen.get("task") or "")
+    for name, reason in task.without_effect.items() if isinstance(task, HasOptionsWithoutEffect) else ():
+        if chosen.get(name) and str(chosen[name]).lower() != "false":
+            raise UserError(f"{option(name)}: {reason}: leave it out")
     for name in BOOLEANS:
         if str(chosen.get(name)).lower() in ("true", "false"):
             chosen[name] = str(chosen[name]).capitalize()

@@ -21,6 +21,13 @@ class NamesDdpBackend(Protocol):
 
 
 @runtime_checkable
+class HasOptionsWithoutEffect(Protocol):
+    """A class of tasks that some of fairseq's options do nothing for: their names, each with the reason."""
+
+    without_effect: dict[str, str]
+
+
+@runtime_checkable
 class FollowsEpochs(Protocol):
     """A learning rate schedule that needs the numbers of a worker's batches in this epoch and the later ones."""
 

@@ -142,12 +142,17 @@ def validate_and_save(cfg, trainer: Trainer, task, epoch_itr, *args):
     kills the workers that are left, and could kill the first one while it saves.
 
     ``--no-last-checkpoints`` does not hold for this last save, without which the work would be lost. After the last epoch of
-    ``--max-epoch`` all is due, as after the last update of ``--max-update``.
+    ``--max-epoch`` all is due, as after the last update of ``--max-update``. ``--save-interval-updates`` also holds before
+    ``--validate-after-updates``.
     """
     if args[-1] and 0 < cfg.optimization.max_epoch <= epoch_itr.epoch:  # the end of an epoch
         cfg.checkpoint.save_interval = cfg.dataset.validate_interval = 1
     number = int(highest(trainer, _told["number"]))
     if not number:
+        every = cfg.checkpoint.save_interval_updates
+        if every > 0 and 0 < trainer.get_num_updates() < cfg.dataset.validate_after_updates and not args[-1]:
+            if trainer.get_num_updates() % every == 0:
+                checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
         return _fairseq_validate_and_save(cfg, trainer, task, epoch_itr, *args)
     cfg.checkpoint.no_last_checkpoints = False
     checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)

@@ -67,18 +67,21 @@ def validation_batches(dataset: PretrainingDataset, max_tokens: int, *, seed: in
     """Return batches with every pair of every source once, one source a batch, and always the same masks.
 
     They have as many pairs as ``max_tokens`` allows. The options of the batch size are for training, which needs more memory.
+    The sources take turns in proportion to their batches, so that the first ones of ``--max-valid-steps`` are of all sources.
     """
-    batches = []
+    batches, places = [], []
     for kind, stream in dataset.streams.items():
         for identity, source in enumerate(stream.sources):
             option = "--max-tokens-valid (or --max-tokens)"
             plan = StreamPlan(kind, [source], alpha=1.0, max_tokens=max_tokens, batch_size=None, seed=seed, option=option)
             everything = np.zeros(len(source), dtype=EXAMPLE)
             everything["index"] = np.arange(len(source))
-            for examples in plan.cut(everything):
+            cut = plan.cut(everything)
+            for number, examples in enumerate(cut):
                 examples["source"] = identity
                 batches.append([SampleIndex(**{kind: examples})])
-    return batches
+                places.append(number / len(cut))
+    return [batches[number] for number in np.argsort(places, kind="stable")]
 
 
 def shard(batches: list[list[SampleIndex]], num_shards: int, shard_id: int, epoch: int) -> list[list[SampleIndex]]:

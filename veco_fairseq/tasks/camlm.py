@@ -51,6 +51,11 @@ class CamlmTask(VecoTask):
         UserError: the options or the data cannot be trained with.
     """
 
+    without_effect = dict.fromkeys(
+        ("curriculum", "grouped_shuffling", "update_epoch_batch_itr", "update_ordered_indices_seed", "fix_batches_to_gpus"),
+        "--task camlm plans its batches, whose order depends on --seed alone",
+    )
+
     def __init__(self, cfg: CamlmTaskConfig, dictionary: Dictionary):
         super().__init__(cfg, dictionary, Path(utils.split_paths(cfg.data)[0]))
         self.validation_names: list[str] = []
