@@ -39,6 +39,7 @@ def trainer(tmp_path, monkeypatch):
 
     monkeypatch.setattr(checkpoints, "_fairseq_trainer_load_checkpoint", load)
     monkeypatch.setattr(checkpoints, "check_moments", lambda path, optimizer: None)
+    monkeypatch.setattr(checkpoints, "tell_what_is_kept", lambda trainer, path: None)
     return trainer
 
 

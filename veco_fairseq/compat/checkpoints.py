@@ -20,6 +20,7 @@ from fairseq.trainer import Trainer, logger
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
 from veco_fairseq.checkpoints.skeleton import check_moments, making_sense_of
 from veco_fairseq.compat.hooks import ResumesTaskState
+from veco_fairseq.compat.kept import tell_what_is_kept
 from veco_fairseq.compat.mistakes import mistake
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import write_failure
@@ -89,8 +90,10 @@ def load_model_ensemble_and_task(filenames: list[str], *args, **kwargs):
             raise
 
 
-def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, reset_meters: bool = False, **kwargs):
-    """Load the checkpoint that a training goes on from, with seven changes.
+def trainer_load_checkpoint(
+    trainer: Trainer, filename: str, reset_optimizer: bool = False, *args, reset_meters: bool = False, **kwargs
+):
+    """Load the checkpoint that a training goes on from, with eight changes.
 
     - A ``--restore-file`` that does not exist is an error; fairseq would go on from random weights.
     - A damaged checkpoint_last.pt is replaced, with a warning, by the newest checkpoint beside it that can be read.
@@ -102,6 +105,7 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, reset_meters
     - The time that a training has taken begins anew with ``--reset-meters`` and ``--finetune-from-model``. Otherwise
       ``--stop-time-hours`` would count the time of pre-training, too.
     - ``--store-ema`` may go on from a checkpoint without a mean: it begins with the model.
+    - What the optimizer keeps against the options is told.
 
     Raises:
         UserError: see the first four changes, and :func:`read_checkpoint`.
@@ -115,7 +119,8 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, reset_meters
     candidates = [filename, *(older_checkpoints(cfg.save_dir, filename) if is_last else [])]
     for number, candidate in enumerate(candidates, start=1):
         try:
-            extra_state = _fairseq_trainer_load_checkpoint(trainer, candidate, *args, reset_meters=reset_meters, **kwargs)
+            resets = (reset_optimizer, *args)
+            extra_state = _fairseq_trainer_load_checkpoint(trainer, candidate, *resets, reset_meters=reset_meters, **kwargs)
             for name in ("ema", "ema_fp32_params"):  # which are in their place now, and would be kept in memory
                 (extra_state or {}).pop(name, None)
             if reset_meters:
@@ -123,6 +128,8 @@ def trainer_load_checkpoint(trainer: Trainer, filename: str, *args, reset_meters
             check_moments(candidate, trainer.optimizer.optimizer)
             if isinstance(trainer.task, ResumesTaskState):
                 trainer.task.resume_task_state(_task_state_of.pop(candidate, {}), candidate)
+            if extra_state is not None and not reset_optimizer:
+                tell_what_is_kept(trainer, candidate)
             return extra_state
         except DamagedCheckpoint as error:
             if number == len(candidates):

@@ -1,0 +1,43 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What a resumed training takes from its checkpoint is told where its options say something else."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from veco_fairseq.compat.kept import tell_what_is_kept
+
+
+@pytest.mark.parametrize("asked, overrides, updates, told", [
+    ({"weight_decay": 0.01, "betas": [0.9, 0.98], "lr": 5.0}, "{}", 7, []),
+    ({"weight_decay": 0.5, "betas": (0.9, 0.98)}, "{}", 7,
+     ["a.pt: goes on with weight_decay 0.01, not with 0.5 of the options: to change it, give --optimizer-overrides "
+      "\"{'weight_decay': 0.5}\""]),
+    ({"betas": (0.5, 0.98)}, "{}", 7,
+     ["a.pt: goes on with betas [0.9, 0.98], not with [0.5, 0.98] of the options: to change it, give --optimizer-overrides "
+      "\"{'betas': [0.5, 0.98]}\""]),
+    ({"weight_decay": 0.5, "momentum": 0.9}, "{'weight_decay': 0.01}", 7, []),
+    ({"weight_decay": 0.5}, "{}", 0,
+     ["a.pt: has no state of the optimizer (--no-save-optimizer-state): Adam's means, the learning rate and --max-update begin "
+      "again, after 7 updates"]),
+])  # fmt: skip
+def test_options_that_a_checkpoint_changes_back_are_told(caplog, asked, overrides, updates, told):
+    trainer = SimpleNamespace(
+        _optim_history=[{"num_updates": 7}], get_num_updates=lambda: updates,
+        cfg=SimpleNamespace(checkpoint=SimpleNamespace(optimizer_overrides=overrides)),
+        optimizer=SimpleNamespace(optimizer_config=asked,
+                                  param_groups=[{"weight_decay": 0.01, "betas": (0.9, 0.98), "lr": 1.0}]),
+    )  # fmt: skip
+    tell_what_is_kept(trainer, "a.pt")
+    assert [record.getMessage() for record in caplog.records] == told
+
+
+def test_a_training_whose_optimizer_begins_again_says_so(make_root, train):
+    root, options = make_root(), ("--updates-per-epoch", "2", "--disable-validation", "--no-save-optimizer-state")
+    assert train(root, *options, "--max-epoch", "1").returncode == 0
+    again = train(root, *options, "--max-epoch", "2")
+    assert again.returncode == 0
+    assert "begin again, after 2 updates" in again.stdout
+    reset = train(root, *options, "--max-epoch", "3", "--reset-optimizer", "--weight-decay", "0.3")
+    assert reset.returncode == 0 and "begin again" not in reset.stdout and "goes on with" not in reset.stdout
