@@ -20,6 +20,7 @@ def parse(words: str):
     (TRANSLATION, "--num-batch-buckets 2", "--num-batch-buckets: fairseq's code for it does not run with NumPy 2: leave it out"),
     (TRANSLATION, "--checkpoint-suffix _x --keep-best-checkpoints 2",
      "--checkpoint-suffix _x: --keep-best-checkpoints cannot read file names with one more _: write it without"),
+    (CAMLM, "--sentence-avg", "--sentence-avg: the loss of --task camlm is a mean over the tokens to predict: leave it out"),
     *((CAMLM, words, f"{words.split()[0]}: --task camlm plans its batches, whose order depends on --seed alone: leave it out")
       for words in ("--curriculum 1", "--grouped-shuffling", "--update-epoch-batch-itr true", "--fix-batches-to-gpus",
                     "--update-ordered-indices-seed")),

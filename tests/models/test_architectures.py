@@ -79,6 +79,7 @@ def test_every_option_of_roberta_is_used_or_refused():
 
 @pytest.mark.parametrize("model, arch", [(VecoModel, "veco_tiny"), (XlmeModel, "xlme_tiny"), (VecoNluModel, "veco_nlu_tiny")])
 @pytest.mark.parametrize("option, value, message", [
+    ("quant_noise_scalar", 0.5, "--quant-noise-scalar: fairseq's quantization does not know the embeddings here"),
     ("untie_weights_roberta", True, "--untie-weights-roberta: the LM head shares the token embeddings here"),
     ("encoder_normalize_before", True, "--encoder-normalize-before: the layers here end with their LayerNorms"),
     ("pooler_dropout", 0.25, "--pooler-dropout: there is no pooler here; what is fine-tuned .* has --head-dropout: leave it out"),

@@ -137,6 +137,7 @@ WITHOUT_EFFECT = {
     "load_checkpoint_heads": "there are no heads of RoBERTa here",
     "spectral_norm_classification_head": "there are no heads of RoBERTa here",
     "encoder_layers_to_keep": "layers are not pruned here; veco convert takes the last ones for a decoder",
+    "quant_noise_scalar": "fairseq's quantization does not know the embeddings here; --quant-noise-pq is for all layers",
     "mha_reg_scale_factor": "nothing is pruned here",
     "ffn_reg_scale_factor": "nothing is pruned here",
     "mha_heads_to_keep": "nothing is pruned here",

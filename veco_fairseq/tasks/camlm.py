@@ -29,7 +29,7 @@ from veco_fairseq.data.sources import find_sources, load_streams
 from veco_fairseq.data.vocabulary import require_same_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.base import VecoTask
-from veco_fairseq.tasks.camlm_options import CamlmTaskConfig, check_options, training_split
+from veco_fairseq.tasks.camlm_options import WITHOUT_EFFECT, CamlmTaskConfig, check_options, training_split
 
 logger = logging.getLogger(__name__)
 
@@ -51,10 +51,7 @@ class CamlmTask(VecoTask):
         UserError: the options or the data cannot be trained with.
     """
 
-    without_effect = dict.fromkeys(
-        ("curriculum", "grouped_shuffling", "update_epoch_batch_itr", "update_ordered_indices_seed", "fix_batches_to_gpus"),
-        "--task camlm plans its batches, whose order depends on --seed alone",
-    )
+    without_effect = WITHOUT_EFFECT
 
     def __init__(self, cfg: CamlmTaskConfig, dictionary: Dictionary):
         super().__init__(cfg, dictionary, Path(utils.split_paths(cfg.data)[0]))
