@@ -270,8 +270,7 @@ to_file() {
     run "$@" >"$file"
 }
 
-# logged FILE COMMAND...: run COMMAND, and add all that it says to FILE, too. (fairseq's --log-file has each line once more
-# for each epoch.)
+# logged FILE COMMAND...: run COMMAND, and add all that it says to FILE, too, of which fairseq's --log-file has a part.
 logged() {
     local file=$1 log teller code=0
     shift

@@ -138,6 +138,8 @@ PATCHES = (
     Patch("torch.utils.data._utils.signal_handling:_set_worker_signal_handlers",
           ".compat.workers:set_worker_signal_handlers", "a data loader that SIGTERM ends also ends the training"),
     # Commands
+    Patch("fairseq.logging.progress_bar:progress_bar", ".compat.log_file:written_once",
+          "a --log-file has each line of the tenth epoch ten times", wraps=True),
     Patch("fairseq_cli.train:fsdp_enable_wrap", ".compat.workers:no_fully_sharded", "nothing here was made for sharded models"),
     Patch("fairseq_cli.train:validate_and_save", ".compat.stopping:validate_and_save",
           "a training that is told to end loses its work since the last checkpoint"),
