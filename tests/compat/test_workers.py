@@ -4,11 +4,14 @@
 
 import shutil
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 from conftest import REPOSITORY, error_line
 from support.training import EXACT, OPTIONS, close, logged, resume_exactly, weights
+
+from veco_fairseq.compat import workers
 
 
 def test_two_workers_equal_one_that_accumulates(make_root, launch, run, tmp_path):
@@ -76,6 +79,20 @@ def test_a_worker_leaves_no_thread_of_its_groups(make_root, run, tmp_path):
     assert [int((tmp_path / f"code{rank}").read_text()) for rank in (0, 1)] == [143, 143], ended.stderr[-3000:]
     found = [(tmp_path / f"threads{rank}").read_text() for rank in (0, 1)]
     assert [name for names in found for name in names.split() if "gloo" in name] == []
+
+
+@pytest.mark.parametrize("asked, cpu, cuda, taken", [
+    ("pytorch_ddp", True, True, "legacy_ddp"), ("c10d", False, False, "legacy_ddp"), ("pytorch_ddp", False, True, "pytorch_ddp"),
+    ("no_c10d", True, False, "no_c10d"), ("slowmo", True, False, "slowmo"),
+])  # fmt: skip
+def test_workers_on_a_cpu_have_a_backend_that_is_made_for_it(monkeypatch, asked, cpu, cuda, taken):
+    """... in every task; the error of fairseq's default had been told as one of a checkpoint_last.pt that was not there."""
+    made = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(workers, "_fairseq_trainer_init", lambda trainer, cfg, task: made.append(cfg))
+    cfg = SimpleNamespace(common=SimpleNamespace(cpu=cpu), distributed_training=SimpleNamespace(ddp_backend=asked))
+    workers.trainer_init(None, cfg, SimpleNamespace())
+    assert made == [cfg] and cfg.distributed_training.ddp_backend == taken
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

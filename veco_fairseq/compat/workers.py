@@ -42,13 +42,16 @@ def no_fully_sharded(*args):
 
 
 def trainer_init(trainer: Trainer, cfg, task: FairseqTask, *args, **kwargs) -> None:
-    """Make a trainer; a task's ``ddp_backend`` replaces fairseq's default.
+    """Make a trainer; a task's ``ddp_backend`` replaces fairseq's default, and on a CPU, where that fails, legacy_ddp does.
 
     Raises:
         UserError: the option asks for a backend that the task cannot be trained with.
     """
+    on_cpu = cfg.common.cpu or not torch.cuda.is_available()
     wanted = task.ddp_backend if isinstance(task, NamesDdpBackend) else None
     asked = cfg.distributed_training.ddp_backend
+    if wanted is None and on_cpu and asked in ("pytorch_ddp", "c10d"):
+        cfg.distributed_training.ddp_backend = "legacy_ddp"
     if wanted and asked in ("pytorch_ddp", "c10d"):
         cfg.distributed_training.ddp_backend = wanted
     elif wanted and asked not in (wanted, "no_c10d"):  # its other name
