@@ -238,7 +238,7 @@ def test_only_a_later_ctrl_c_ends_at_once(monkeypatch, first, second, seconds, k
 def test_a_signal_saves_before_what_is_due(monkeypatch, caplog, no_save):
     done = []
     monkeypatch.setattr(stopping, "_told", {"number": signal.SIGTERM, "since": 0.0})
-    monkeypatch.setattr(stopping, "_fairseq_validate_and_save", lambda *arguments: done.append("validate"))
+    monkeypatch.setattr(stopping, "_fairseq_validate_and_save", lambda *arguments: done.append("validate") or ([None], False))
     monkeypatch.setattr(checkpoint_utils, "save_checkpoint", lambda *arguments: done.append("save"))
     cfg = SimpleNamespace(checkpoint=SimpleNamespace(no_save=no_save), optimization=SimpleNamespace(max_epoch=0))
     trainer = SimpleNamespace(data_parallel_world_size=1, get_num_updates=lambda: 7)
@@ -260,7 +260,9 @@ def test_a_signal_saves_the_last_checkpoint_in_any_case_and_tells_how_to_go_on(m
     saved = []
     monkeypatch.setattr(stopping, "_told", {"number": signal.SIGTERM, "since": 0.0})
     monkeypatch.setattr(
-        stopping, "_fairseq_validate_and_save", lambda cfg, *more: saved.append(cfg.checkpoint.no_last_checkpoints)
+        stopping,
+        "_fairseq_validate_and_save",
+        lambda cfg, *_: saved.append(cfg.checkpoint.no_last_checkpoints) or ([None], False),
     )
     monkeypatch.setattr(checkpoint_utils, "save_checkpoint", lambda cfg, *more: saved.append(cfg.no_last_checkpoints))
     checkpoint = SimpleNamespace(no_save=False, no_last_checkpoints=True, **options)

@@ -105,13 +105,17 @@ def test_the_last_epoch_is_validated_and_saved(monkeypatch, max_epoch, epoch, at
     cfg = SimpleNamespace(checkpoint=SimpleNamespace(save_interval=5), dataset=SimpleNamespace(validate_interval=5),
                           optimization=SimpleNamespace(max_epoch=max_epoch))  # fmt: skip
     monkeypatch.setattr(stopping, "_told", {"number": 0, "since": 0.0})
-    monkeypatch.setattr(
-        stopping, "_fairseq_validate_and_save", lambda cfg, *_: (cfg.checkpoint.save_interval, cfg.dataset.validate_interval)
-    )
-    cfg.checkpoint.save_interval_updates = 0
+    found = []
+
+    def validate_and_save(cfg, *_):
+        found.extend((cfg.checkpoint.save_interval, cfg.dataset.validate_interval))
+        return [None], False
+
+    monkeypatch.setattr(stopping, "_fairseq_validate_and_save", validate_and_save)
+    cfg.checkpoint.save_interval_updates, cfg.checkpoint.maximize_best_checkpoint_metric = 0, False
     trainer = SimpleNamespace(data_parallel_world_size=1)
-    found = stopping.validate_and_save(cfg, trainer, None, SimpleNamespace(epoch=epoch), ["valid"], at_its_end)
-    assert found == (due, due)
+    assert stopping.validate_and_save(cfg, trainer, None, SimpleNamespace(epoch=epoch), ["valid"], at_its_end) == ([None], False)
+    assert found == [due, due]
 
 
 @pytest.mark.parametrize("updates, validated_after, at_its_end, saved", [
@@ -119,12 +123,35 @@ def test_the_last_epoch_is_validated_and_saved(monkeypatch, max_epoch, epoch, at
 ])  # fmt: skip
 def test_saves_before_the_first_validation(monkeypatch, updates, validated_after, at_its_end, saved):
     """Every third update before --validate-after-updates; at the end of an epoch, and after it, fairseq does."""
-    cfg = SimpleNamespace(checkpoint=SimpleNamespace(save_interval_updates=3), optimization=SimpleNamespace(max_epoch=0),
+    cfg = SimpleNamespace(checkpoint=SimpleNamespace(save_interval_updates=3, maximize_best_checkpoint_metric=False), optimization=SimpleNamespace(max_epoch=0),
                           dataset=SimpleNamespace(validate_after_updates=validated_after))  # fmt: skip
     done = []
     monkeypatch.setattr(stopping, "_told", {"number": 0, "since": 0.0})
-    monkeypatch.setattr(stopping, "_fairseq_validate_and_save", lambda *given: done.append("fairseq"))
+    monkeypatch.setattr(stopping, "_fairseq_validate_and_save", lambda *given: done.append("fairseq") or ([None], False))
     monkeypatch.setattr(stopping.checkpoint_utils, "save_checkpoint", lambda cfg, trainer, place, loss: done.append(loss))
     trainer = SimpleNamespace(data_parallel_world_size=1, get_num_updates=lambda: updates)
     stopping.validate_and_save(cfg, trainer, None, SimpleNamespace(epoch=1), ["valid"], at_its_end)
     assert done == [None, "fairseq"][not saved :]
+
+
+@pytest.mark.parametrize("maximize, best, loss, saved", [
+    (False, None, 3.0, True), (False, 4.0, 3.0, True), (False, 3.0, 3.0, False), (False, 2.0, 3.0, False), (False, 2.0, None, False),
+    (True, None, 3.0, True), (True, 4.0, 3.0, False), (True, 2.0, 3.0, True),
+])  # fmt: skip
+def test_the_best_validation_is_saved(monkeypatch, maximize, best, loss, saved):
+    """... also between the saves, as with --validate-interval-updates; fairseq has saved 3.0 where that is the best."""
+    checkpoint = SimpleNamespace(save_interval_updates=0, maximize_best_checkpoint_metric=maximize)
+    cfg = SimpleNamespace(checkpoint=checkpoint, optimization=SimpleNamespace(max_epoch=0))
+    done = []
+
+    def save(cfg, trainer, place, loss):
+        done.append(loss)
+
+    if best is not None:
+        save.best = best
+    monkeypatch.setattr(stopping, "_told", {"number": 0, "since": 0.0})
+    monkeypatch.setattr(stopping, "_fairseq_validate_and_save", lambda *given: ([loss], True))
+    monkeypatch.setattr(stopping.checkpoint_utils, "save_checkpoint", save)
+    trainer = SimpleNamespace(data_parallel_world_size=1)
+    assert stopping.validate_and_save(cfg, trainer, None, SimpleNamespace(epoch=1), ["valid"], False) == ([loss], True)
+    assert done == [loss] * saved

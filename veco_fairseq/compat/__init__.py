@@ -142,7 +142,7 @@ PATCHES = (
           "a --log-file has each line of the tenth epoch ten times", wraps=True),
     Patch("fairseq_cli.train:fsdp_enable_wrap", ".compat.workers:no_fully_sharded", "nothing here was made for sharded models"),
     Patch("fairseq_cli.train:validate_and_save", ".compat.stopping:validate_and_save",
-          "a training that is told to end loses its work since the last checkpoint"),
+          "a training that is told to end loses its work since the last checkpoint, and the best validation may not be saved"),
     Patch("fairseq.data.data_utils:raise_if_valid_subsets_unintentionally_ignored", ".compat.validation:checked",
           "a set both to train and to validate on loses its first epoch to the validations", wraps=True),
     Patch("fairseq.data.data_utils:_find_extra_valid_paths", ".compat.validation:by_name",

@@ -153,10 +153,10 @@ def validate_and_save(cfg, trainer: Trainer, task, epoch_itr, *args):
         if every > 0 and 0 < trainer.get_num_updates() < cfg.dataset.validate_after_updates and not args[-1]:
             if trainer.get_num_updates() % every == 0:
                 checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
-        return _fairseq_validate_and_save(cfg, trainer, task, epoch_itr, *args)
+        return _keeping_the_best(cfg, trainer, task, epoch_itr, *args)
     cfg.checkpoint.no_last_checkpoints = False
     checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
-    _fairseq_validate_and_save(cfg, trainer, task, epoch_itr, *args)
+    _keeping_the_best(cfg, trainer, task, epoch_itr, *args)
     highest(trainer, 0)
     name = signal.Signals(number).name
     logger.warning(
@@ -165,6 +165,17 @@ def validate_and_save(cfg, trainer: Trainer, task, epoch_itr, *args):
         else f"{name}: ended, and nothing saved (--no-save)"
     )
     raise SystemExit(128 + number)
+
+
+def _keeping_the_best(cfg, trainer: Trainer, task, epoch_itr, *args):
+    """Validate and save what is due, and what is the best so far where fairseq validates and does not save."""
+    losses, should_stop = _fairseq_validate_and_save(cfg, trainer, task, epoch_itr, *args)
+    if losses[0] is not None:
+        best = getattr(checkpoint_utils.save_checkpoint, "best", None)  # of what was saved
+        sign = -1 if cfg.checkpoint.maximize_best_checkpoint_metric else 1
+        if best is None or sign * losses[0] < sign * best:
+            checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, losses[0])
+    return losses, should_stop
 
 
 def but_for(cfg) -> str:
