@@ -105,6 +105,39 @@ def test_a_prefix_is_the_first_parts_and_constraints_are_no_long_lines(model):
         translator.hypotheses([Request(line, constraints=("gul",))])
 
 
+def test_a_line_has_the_translations_that_it_has_alone(model):
+    """Of the length that its own source allows, not the longest of the batch, and not empty beside a prefix."""
+    limits = {"max_len_a": 1, "max_len_b": 1, "nbest": 3}
+    requests = [Request(LINES[0], "gul bal"), *map(Request, LINES[1:])]
+    together = ours(model, requests, **limits)
+    alone = [found for request in requests for found in ours(model, [request], **limits)]
+    assert [[text for text, _ in line] for line in together] == [[text for text, _ in line] for line in alone]
+    assert len({len(line[0][0]) for line in together}) > 1
+    translator = Translator([model / "model.pt"], data=model, cpu=True)
+    translator.lengths.begin([1, 1])
+    lprobs = torch.full((2, 1, len(translator.task.target_dictionary)), -20.0)
+    lprobs[..., 2] = -0.1
+    _, tokens, _ = translator.generator.search.step(0, lprobs, torch.zeros(2, 1, 0), torch.full((2, 1), 2), torch.arange(2))
+    assert 2 not in tokens
+
+
+def test_prefixes_and_constraints_that_do_not_fit(model):
+    search = GenerationConfig(beam=2, max_len_a=0, max_len_b=3, constraints="ordered")
+    translator = Translator([model / "model.pt"], data=model, search=search, cpu=True)
+    with pytest.raises(UserError, match="'gul'...: has a prefix of [4-9] pieces, and its translation at most 3: shorten it"):
+        translator.hypotheses([Request(LINES[0]), Request(LINES[1], "bal dem bal")])
+    with pytest.raises(UserError, match="'gul'...: no translation of at most 3 pieces with its constraints was found"):
+        translator.hypotheses([Request(LINES[0]), Request(LINES[1], constraints=("bal dem bal",))])
+
+
+def test_a_model_of_no_numbers(model):
+    translator = Translator([model / "model.pt"], data=model, cpu=True)
+    for parameter in translator.models[0].parameters():
+        parameter.data.fill_(float("nan"))
+    with pytest.raises(UserError, match="'gul'...: the model gives no translation a probability"):
+        translator.translate([LINES[1]])
+
+
 def test_sampling_is_of_the_seed_and_its_options(model):
     def sampled(seed, **search):
         options = GenerationConfig(beam=2, nbest=2, sampling=True, **LIMITS, **search)

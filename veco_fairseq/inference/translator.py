@@ -23,6 +23,7 @@ from veco_fairseq.data.symbols import require_own_pieces
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 from veco_fairseq.inference.encode import by_length
+from veco_fairseq.inference.lengths import OwnLengths
 from veco_fairseq.inference.requests import Hypothesis, Request, join_parts, split, word_links, word_numbers
 
 SEARCH = GenerationConfig(beam=5, max_len_a=1.5, max_len_b=20)
@@ -108,9 +109,10 @@ class Translator:
         self.search = search
         utils.set_torch_seed(seed)
         self.generator = self.task.build_generator(self.models, search)
+        self.lengths = OwnLengths(self.generator)
         # every source ends with </s>, and may have a language token
-        beside = getattr(self.task, "tokens_beside", 1)
-        self.max_pieces = min(one.encoder.max_positions() for one in self.models) - beside
+        self.beside = getattr(self.task, "tokens_beside", 1)
+        self.max_pieces = min(one.encoder.max_positions() for one in self.models) - self.beside
 
     def translate(self, lines: Sequence[str], note: Callable[[int, str], None] = lambda number, words: None) -> list[str]:
         """Return the best translation of every line; see :meth:`hypotheses`."""
@@ -133,7 +135,7 @@ class Translator:
             translated: called after each batch, with the number of lines whose first part was in it.
 
         Raises:
-            UserError: a line with constraints is too long.
+            UserError: a line with constraints is too long, or its prefix or constraints are.
         """
         parts: list[Part] = []
         places: list[list[int]] = [[] for _ in requests]
@@ -174,6 +176,11 @@ class Translator:
             constraints = pack_constraints(
                 [[torch.tensor([*map(target.index, pieces)]) for pieces in part.constraints] for part in parts]
             )
+        most = self.lengths.begin([len(part.source) + self.beside for part in parts])
+        for part, longest in zip(parts, most):
+            if len(part.prefix) > longest:
+                limits = f"{len(part.prefix)} pieces, and its translation at most {longest}"
+                raise UserError(f"{self._beginning(part)}: has a prefix of {limits}: shorten it, or raise --max-len-b")
         lengths = torch.tensor([len(tokens) for tokens in ids])
         dataset = self.task.build_dataset_for_inference(ids, lengths, constraints=constraints)
         results: list[list[Hypothesis]] = [[] for _ in parts]
@@ -189,11 +196,16 @@ class Translator:
                     self.generator, self.models, sample, prefix_tokens=sample["prefix"], constraints=sample.get("constraints")
                 )
             for i, tokens, hypotheses in zip(order, sample["net_input"]["src_tokens"], found):
+                if not hypotheses:
+                    raise UserError(f"{self._beginning(parts[i])}: {_why_none(parts[i], most[i])}")
                 first = int(tokens.ne(source.pad()).nonzero()[0])  # sources are padded on the left
                 first += int(tokens[first] != ids[i][0])  # and may begin with a token of the task's
                 results[i] = [self._hypothesis(parts[i], one, first) for one in hypotheses[: self.search.nbest]]
             done(batch)
         return results
+
+    def _beginning(self, part: Part) -> str:
+        return f"{self.pieces.decode(part.source)[:30]!r}..."
 
     def _hypothesis(self, part: Part, found: dict, first: int) -> Hypothesis:
         dictionary = self.task.target_dictionary
@@ -202,6 +214,12 @@ class Translator:
         attention: Tensor | None = found.get("attention")
         links = [] if attention is None or not attention.numel() else word_links(attention[first:], part.source, pieces)
         return Hypothesis(self.pieces.decode(pieces), float(found["score"]), links, len(found["tokens"]))
+
+
+def _why_none(part: Part, most: int) -> str:
+    if part.constraints:
+        return f"no translation of at most {most} pieces with its constraints was found: shorten them, or raise --max-len-b or --beam"
+    return "the model gives no translation a probability: its weights have values that are no numbers"
 
 
 def translate_stream(
