@@ -208,6 +208,20 @@ def test_not_whole_fairseq_checkpoint(tmp_path):
     assert torch.load.__module__ == "torch.serialization"  # the stand-in for the time of the call is gone
 
 
+@pytest.mark.parametrize("others", [[], ["train.en-fr.en.idx", "train.en-fr.fr.idx"]])
+def test_a_checkpoint_says_its_languages_where_its_data_does_not(copy_of, others):
+    folder = copy_of / "moved"
+    folder.mkdir()
+    for lang in ("de", "en", "fr"):
+        shutil.copyfile(copy_of / "data" / "dict.de.txt", folder / f"dict.{lang}.txt")
+    for name in others:
+        (folder / name).touch()
+    overrides = {"data": str(folder), "eval_bleu": False}
+    path = str(copy_of / "ckpt" / "checkpoint_last.pt")
+    _, _, task = checkpoint_utils.load_model_ensemble_and_task([path], arg_overrides=overrides)
+    assert (task.cfg.source_lang, task.cfg.target_lang) == ("de", "en")
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_tied_tensors_are_saved_as_one(dtype):
     table = torch.ones(4, 3, dtype=dtype)

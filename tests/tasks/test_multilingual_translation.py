@@ -109,6 +109,16 @@ def test_the_token_tells_the_target(trained):
         assert source[1:].tolist() == [7, 9, 2]
 
 
+def test_a_model_that_has_moved_needs_no_training_data(directions, trained, tmp_path):
+    for path in (*directions.glob("dict.*.txt"), directions / "sentencepiece.bpe.model"):
+        shutil.copyfile(path, tmp_path / path.name)
+    moved, stayed = (
+        Translator([trained[0] / "checkpoint_last.pt"], to="cc", cpu=True, data=data) for data in (tmp_path, directions)
+    )
+    text = list(read_lines(directions / "test.aa-bb.aa.txt"))[:3]
+    assert moved.translate(text) == stayed.translate(text)
+
+
 def test_mistakes_in_translating_are_one_line(directions, trained, run, tmp_path):
     checkpoint = trained[0] / "checkpoint_last.pt"
     translate = ("scripts/translate.py", checkpoint, "--cpu")

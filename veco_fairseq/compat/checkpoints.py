@@ -69,7 +69,18 @@ def load_checkpoint_to_cpu(
         state["extra_state"].setdefault("ema", state["model"])
     _model_of[path] = (state.get("cfg") or {}).get("model")
     _task_state_of[path] = state.get("task_state") or {}
+    _fill_in_languages(state)
     return state
+
+
+def _fill_in_languages(state: dict[str, Any]) -> None:
+    """Let a model to translate with say its languages; else fairseq looks for training data to tell them."""
+    task, known = (state.get("cfg") or {}).get("task"), state.get("task_state") or {}
+    source, target = known.get("languages") or (None, None)
+    directions = known.get("lang_pairs") or []
+    for name, value in (("source_lang", source), ("target_lang", target), ("lang_pairs", ",".join(directions) or None)):
+        if None not in (task, value) and name in task and getattr(task, name) is None:
+            setattr(task, name, value)
 
 
 def load_model_ensemble_and_task(filenames: list[str], *args, **kwargs):
