@@ -34,6 +34,7 @@ about name NAME "the model's name, which keeps several apart"
 
 # parse_options NAME=DEFAULT... [NAME...] -- "$@"
 # Fill OPTIONS[NAME] from `--NAME VALUE` arguments, or with 1 from a `--NAME` that stands alone; set GIVEN[NAME] for each;
+# make the paths of DIR and FILE absolute;
 # fill EXTRA with the user's arguments after `--`, which are for PROGRAM; then set up what is missing. --help prints the
 # comment at the head of the calling script, and the texts of its options.
 PROGRAM=
@@ -67,6 +68,8 @@ parse_options() {
             else
                 (($# > 1)) || die "$1: needs a value"
                 OPTIONS[$name]=$2
+                # absolute, so that a step is the same one however its files are given
+                [[ ${ABOUT[$name]:-} != "--$name "@(DIR|FILE)$'\n'* || -z $2 ]] || OPTIONS[$name]=$(realpath -ms -- "$2")
                 shift
             fi
             GIVEN[$name]=1
@@ -112,12 +115,10 @@ in_try() {
     done
 }
 
-# choose_out [NAME]: set OUT, by default the folder of this name, or of the recipe's, in data-bin. It is absolute, so that the
-# steps of a folder are the same ones however it is given.
+# choose_out [NAME]: set OUT, by default the folder of this name, or of the recipe's, in data-bin.
 choose_out() {
     OUT=${OPTIONS[out]:-$REPOSITORY/data-bin/${1:-$RECIPE}}
     [[ -n ${OPTIONS[out]} ]] || ! trying || OUT+=.try
-    OUT=$(realpath -ms -- "$OUT")
 }
 
 # require_number NAME...: end unless these options are whole numbers. (Bash would read 010 as eight.)

@@ -25,7 +25,7 @@ about nodes N "number of machines; give the same command on each (see scripts/la
 about node-rank I "number of this machine, from 0 (default: with several machines VECO_NODE_RANK or SLURM_NODEID, if set)"
 about master HOST:PORT "address of the first machine (see scripts/launch.sh --help)"
 about average N "translate with the mean of this many of the last checkpoints; 0: with the last one"
-about checkpoint FILE "translate with this file of the model's folder instead"
+about checkpoint NAME "translate with the file of this name in the model's folder instead"
 about lenpen X "length penalty of the search"
 about split-compounds "" "cut words at their hyphens before tokenised BLEU is counted, as some papers on WMT14 do"
 

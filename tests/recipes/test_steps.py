@@ -112,8 +112,18 @@ def test_a_folder_is_the_same_however_it_is_named(tmp_path, folder):
     for number, out in enumerate(names):
         result = bash(tmp_path, script, "--out", out)
         assert result.stderr == "" and ("already there" in result.stdout) == (number > 0)
-    told = bash(tmp_path, 'declare -A OPTIONS; for out in / // /a/ a; do OPTIONS[out]=$out; choose_out; echo "$OUT"; done')
-    assert told.stdout.splitlines() == ["/", "/", "/a", f"{tmp_path}/my recipe/a"]
+    told = bash(tmp_path, 'for out in / // /a/ a ""; do parse_options out= -- --out "$out"; echo "${OPTIONS[out]}"; done')
+    assert told.stdout.splitlines() == ["/", "/", "/a", f"{tmp_path}/my recipe/a", ""]
+
+
+@pytest.mark.parametrize("option", ["local DIR", "pretrained FILE", "checkpoint NAME"])
+def test_a_step_is_the_same_however_its_files_are_given(tmp_path, option):
+    """... but a name is not the one of a file."""
+    name, kind = option.split()
+    script = f"""about {option} "any"; parse_options {name}= -- "$@"; step it it to_file "{{}}" echo "${{OPTIONS[{name}]}}" """
+    told = [bash(tmp_path, script, f"--{name}", given) for given in ("a b", "a b/", "./a b", f"{tmp_path}/my recipe/a b")]
+    assert ["already there" in result.stdout for result in told] == [False, *[kind != "NAME"] * 3]
+    assert (tmp_path / "my recipe/it").read_text() == f"{tmp_path}/my recipe/a b\n"
 
 
 def test_a_data_root_is_known_by_its_preparation(tmp_path):

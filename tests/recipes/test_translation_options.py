@@ -2,6 +2,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Options of the translation recipes that cannot be, machines, and devices."""
 
+from pathlib import Path
+
 from conftest import REPOSITORY
 from support.sourced import sourced
 
@@ -48,7 +50,7 @@ def test_back_translation_needs_a_text(tmp_path):
     calls = f"{BACK} -- --monolingual {tmp_path}/text; ({BACK} --) || :; {BACK} -- --monolingual none.de"
     result = sourced(tmp_path, f"source {REPOSITORY}/data-bin-recipes/lib/synthetic.sh; require_pretrained() {{ :; }}; {calls}")
     told = [line.split(": error: ", 1)[1] for line in result.stderr.splitlines()]
-    assert told == ["--monolingual is missing: give a text in de", "none.de: is not there: give a text in de"]
+    assert told == ["--monolingual is missing: give a text in de", f"{Path.cwd()}/none.de: is not there: give a text in de"]
 
 
 MISSING = {
