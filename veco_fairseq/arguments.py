@@ -184,13 +184,14 @@ class PathArgument:
         within: returns the paths in an argument that holds more than a path, such as NAME=FILE.
         suffixes: files with these suffixes are written beside the file.
         whole: see :class:`Input`.
+        packs: whether the command packs a file that is written as .gz or .xz.
     """
 
     def __init__(
         self, writes: bool | Sequence[str] = False, within: Callable[[str], Iterable[str]] | None = None,
-        suffixes: Sequence[str] = (), whole: bool = False,
+        suffixes: Sequence[str] = (), whole: bool = False, packs: bool = False,
     ):  # fmt: skip
-        self.writes, self.within, self.suffixes, self.whole = writes, within, suffixes, whole
+        self.writes, self.within, self.suffixes, self.whole, self.packs = writes, within, suffixes, whole, packs
 
     def __call__(self, text: str) -> Path | str:
         """Return the path, or the whole argument if it holds more than a path."""
@@ -198,6 +199,8 @@ class PathArgument:
             raise argparse.ArgumentTypeError("is an empty path: name a file or folder" + (f" in {text}" if text else ""))
         if "\0" in text:
             raise argparse.ArgumentTypeError("has a NUL character, which no path can have")
+        if self.writes is True and not self.packs and text.endswith((".gz", ".xz")):
+            raise argparse.ArgumentTypeError(f"{short(text)}: is not packed by this command: leave {text[-3:]} out")
         return Path(text) if self.within is None else text
 
     def paths(self, value: Path | str) -> list[Path]:
@@ -216,6 +219,7 @@ INPUT = PathArgument()
 DATA = PathArgument(whole=True)
 NAMED_INPUTS = PathArgument(within=files_of)
 OUTPUT = PathArgument(writes=True)
+PACKED = PathArgument(writes=True, packs=True)
 REPORTED = PathArgument(writes=True, suffixes=(".json",))  # and its report
 NEW_FILES = PathArgument(writes=("*",))  # a folder with files whose names depend on the data
 NEW_FOLDER = PathArgument(writes=("*",))

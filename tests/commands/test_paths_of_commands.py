@@ -124,6 +124,20 @@ def test_it_overwrites_nothing_that_it_reads_and_takes_no_empty_path(capsys, mon
         assert end.value.code == 2 and "is an empty path: name a file or folder" in capsys.readouterr().err, piece
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_it_does_not_pack_gets_no_name_of_something_packed(capsys, monkeypatch, tmp_path, command):
+    monkeypatch.chdir(tmp_path)
+    needed, _, writes = map(pieces, COMMANDS[command])
+    for one in (one for one in writes if "/" not in one):
+        given = written(one)[0].replace("w", "w.xz")
+        if (command, option(one)) == ("clean", "--outputs"):
+            parse(command, [*needed, given])
+            continue
+        with pytest.raises(SystemExit) as end:
+            parse(command, [*needed, given])
+        assert end.value.code == 2 and f"{option(one)} w.xz: is not packed by this command" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("line, said", [
     ("average --inputs a --output o --num-update-checkpoints 2 --num-epoch-checkpoints 3", "not allowed with argument"),
     ("score --reference r --lang de --hypothesis h --generate-output g", "not allowed with argument"),

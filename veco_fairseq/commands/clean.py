@@ -9,7 +9,7 @@ comparisons are those of the normalised text.
 
 import argparse
 
-from veco_fairseq.arguments import COUNT, INPUT, NOT_NEGATIVE, OUTPUT, WORKERS, Number, Parser
+from veco_fairseq.arguments import COUNT, INPUT, NOT_NEGATIVE, OUTPUT, PACKED, WORKERS, Number, Parser
 from veco_fairseq.errors import UserError
 
 
@@ -22,7 +22,7 @@ def add_arguments(parser: Parser) -> None:
     add("--inputs", type=INPUT, nargs=2, required=True, metavar=pair, help="texts whose line N is each other's translation")
     add(
         "--outputs",
-        type=OUTPUT,
+        type=PACKED,
         nargs=2,
         required=True,
         metavar=pair,
