@@ -222,6 +222,17 @@ def test_a_checkpoint_says_its_languages_where_its_data_does_not(copy_of, others
     assert (task.cfg.source_lang, task.cfg.target_lang) == ("de", "en")
 
 
+def test_an_ensemble_of_two_pairs_is_refused(copy_of):
+    """... and not one of two checkpoints of a training."""
+    paths = [copy_of / "ckpt" / name for name in ("checkpoint_last.pt", "checkpoint_best.pt", "other.pt")]
+    state = torch.load(paths[0], weights_only=False)
+    torch.save({**state, "task_state": {**state["task_state"], "languages": ["de", "fr"]}}, paths[2])
+    options = {"arg_overrides": {"data": str(copy_of / "data"), "eval_bleu": False}}
+    checkpoint_utils.load_model_ensemble_and_task([str(path) for path in paths[:2]], **options)
+    with pytest.raises(UserError, match="one direction, and these are from de to en and from de to fr"):
+        checkpoint_utils.load_model_ensemble_and_task([str(path) for path in paths[1:]], **options)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_tied_tensors_are_saved_as_one(dtype):
     table = torch.ones(4, 3, dtype=dtype)

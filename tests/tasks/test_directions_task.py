@@ -46,6 +46,19 @@ def test_a_checkpoint_tells_the_targets(make_task):
         task.load_state_dict({**state, "symbols": task.tgt_dict.symbols[:4] + task.tgt_dict.symbols[:3:-1]})
 
 
+def test_an_ensemble_translates_into_what_all_of_its_models_do(make_task):
+    task = make_task(source_lang="aa", target_lang="bb")
+    for directions, targets in (
+        (["aa-bb", "aa-cc"], ["bb", "cc"]),
+        (["bb-cc", "aa-bb", "bb-aa"], ["bb", "cc"]),
+        (["cc-bb"], ["bb"]),
+    ):
+        task.load_state_dict({"symbols": task.tgt_dict.symbols, "languages": [None, None], "lang_pairs": directions})
+        assert task.targets == targets
+    with pytest.raises(UserError, match="cc: the model does not translate into it, but into bb"):
+        task.choose_target("cc")
+
+
 def test_directions_are_those_of_the_set_to_train_on(make_task):
     assert make_task().directions == ["aa-bb", "bb-aa", "aa-cc", "cc-aa"]
     assert make_task(train_subset="test").directions == ["aa-bb", "bb-aa", "bb-cc", "cc-bb"]

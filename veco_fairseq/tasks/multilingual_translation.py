@@ -111,12 +111,14 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
     # Checkpoints
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Check the state of a model to translate with."""
+        """Check the state of a model to translate with; an ensemble translates into what all of its models do."""
         directions = state_dict.get("lang_pairs")
         if directions is None and state_dict.get("languages"):
             raise UserError("the checkpoint is of one direction: give --task translation instead")
         if directions:
-            self.targets = sorted({sides_of(direction)[1] for direction in directions})
+            targets = {sides_of(direction)[1] for direction in directions}
+            self.targets = sorted(targets if self.first_of_ensemble is None else targets.intersection(self.targets))
+            self.first_of_ensemble = state_dict
             if self.cfg.target_lang:
                 self.choose_target(self.cfg.target_lang)
         self.resume_task_state(state_dict, "the checkpoint")

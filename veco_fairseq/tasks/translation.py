@@ -38,6 +38,7 @@ class CheckedTranslationTask(TranslationTask):
 
     def __init__(self, cfg, src_dict, tgt_dict):
         super().__init__(cfg, src_dict, tgt_dict)
+        self.first_of_ensemble: dict[str, Any] | None = None
         symbols = {"symbols": list(tgt_dict.symbols), "languages": [cfg.source_lang, cfg.target_lang]}
         if src_dict != tgt_dict:
             symbols["source_symbols"] = list(src_dict.symbols)
@@ -85,12 +86,16 @@ class CheckedTranslationTask(TranslationTask):
             require_same_symbols(symbols, dictionary, checkpoint, data / f"dict.{lang}.txt")
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Check the state of a model to translate with."""
+        """Check the state of a model to translate with, or of each of an ensemble."""
         source, target = self.cfg.source_lang, self.cfg.target_lang
+        first, self.first_of_ensemble = self.first_of_ensemble or state_dict, state_dict
         if state_dict.get("lang_pairs"):
             raise UserError("the checkpoint is one of many directions: add --task veco_multilingual_translation")
         if source != target and state_dict.get("languages") == [target, source]:
             raise UserError(f"the checkpoint translates from {target} to {source}: check -s {source} and -t {target}")
+        pairs = [" to ".join(map(str, state["languages"])) for state in (first, state_dict) if state.get("languages")]
+        if len(set(pairs)) > 1:
+            raise UserError(f"an ensemble has models of one direction, and these are from {pairs[0]} and from {pairs[1]}")
         self.resume_task_state(state_dict, "the checkpoint")
 
 
