@@ -115,7 +115,7 @@ def planned(tmp_path_factory):
     out = tmp_path_factory.mktemp("planned")
     show = 'printf "%s\\t%s\\t%s\\n" "$name" "${NEEDS[$name]}" "${COMMANDS[$name]}"'
     script = f"trap 'for name in \"${{NAMES[@]}}\"; do {show}; done >{out}/jobs' EXIT; source {RECIPES}/evidence/compare.sh"
-    arguments = [RECIPES / "evidence/compare.sh", "--out", out, "--local", out, "--results", "RESULTS", "--list"]
+    arguments = [RECIPES / "evidence/compare.sh", "--out", out, "--local", out, "--results", "/RESULTS", "--list"]
     environment = {**os.environ, "VECO_SKIP_SETUP": "1"}
     subprocess.run(["bash", "-c", script, *arguments], env=environment, check=True, stdout=subprocess.DEVNULL)
     rows = (line.split("\t") for line in (out / "jobs").read_text().splitlines())
@@ -137,7 +137,7 @@ def test_every_fine_tuning_is_the_one_that_its_name_says(planned):
     assert set(trained) == set(scored)
     for (texts, name), (needs, command) in trained.items():
         arm, pretraining, data, seed = re.fullmatch(r"(.+)\.p(\d)\.([a-z-]+\.\d+)\.s(\d)", name).groups()
-        words = f"{'--set bible ' if texts else ''}--arm {arm} --data {data} --pretraining {pretraining} --seed {seed} --results RESULTS"
+        words = f"{'--set bible ' if texts else ''}--arm {arm} --data {data} --pretraining {pretraining} --seed {seed} --results /RESULTS"
         assert command == f"finetune.sh {words}"
         assert scored[texts, name] == ([f"{texts}finetune.{name}"], f"evaluate.sh {words}")
         origin = "deep" if arm.startswith("deep-") else arm
@@ -162,11 +162,11 @@ def test_every_pre_training_is_the_one_that_its_name_says(planned):
 def test_understanding_costs_and_pictures_are_those_that_their_names_say(planned):
     for (_, name), (needs, command) in commands_of(planned, "understand").items():
         task, arm, plug, pretraining, seed = re.fullmatch(r"(\w+)\.(.+)\.(in|out)\.p(\d)\.s(\d)", name).groups()
-        words = f"--task {task} --arm {arm} --plug {plug} --pretraining {pretraining} --seed {seed} --results RESULTS"
+        words = f"--task {task} --arm {arm} --plug {plug} --pretraining {pretraining} --seed {seed} --results /RESULTS"
         assert command == f"understand.sh {words}"
         assert needs == ["prepare" if arm == "random" else f"train.{arm}.s{pretraining}", "prepare_understanding"]
     told = {"cost": "veco xlm nmt nmt-more mbart xlm-updates", "attention": "veco-begun veco"}
-    for kind, options in (("cost", " --results RESULTS"), ("attention", "")):
+    for kind, options in (("cost", " --results /RESULTS"), ("attention", "")):
         assert [name for _, name in commands_of(planned, kind)] == [f"{arm}.s1" for arm in told[kind].split()]
         for (_, name), (needs, command) in commands_of(planned, kind).items():
             arm = name.removesuffix(".s1")
