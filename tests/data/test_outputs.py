@@ -138,6 +138,13 @@ def test_texts_that_are_each_others_translations_have_as_many_lines(tmp_path):
             count_translations(*paths)
 
 
+def test_a_pipe_has_no_lines_to_read_again(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for name, words in (("pipe", "is a pipe, and would be read more than once"), ("", "is a folder"), ("x", "no such file")):
+        with pytest.raises(UserError, match=words):
+            count_translations(tmp_path / name, tmp_path / name)
+
+
 def test_the_line_of_what_is_no_json(tmp_path):
     (tmp_path / "x.json").write_text('{"a": 1,\n\n  "b": x}')
     with pytest.raises(UserError, match=r"x\.json, line 3: is not JSON \(Expecting value\)"):
