@@ -207,9 +207,11 @@ def count_translations(*paths: Path_) -> int:
     Raises:
         UserError: they are empty or of different length, or no files that can be read again, or as :func:`read_lines`.
     """
-    for path in map(Path, paths):
-        if path.exists() and not path.is_file():
-            what = "is a folder" if path.is_dir() else "is a pipe, and would be read more than once: write it to a file first"
+    for path in paths:
+        if Path(path).exists() and not Path(path).is_file():
+            what = (
+                "is a folder" if Path(path).is_dir() else "is a pipe, and would be read more than once: write it to a file first"
+            )
             raise UserError(f"{path}: {what}")
     counts = [count_lines(path) for path in paths]
     for path, count in zip(paths, counts):
