@@ -51,6 +51,12 @@ AGAIN = "if memory ran out, lower --num-workers; start the same command again, a
     ("Size of sample #7 is invalid (=(2000, 3)) since max_positions=(1024, 1024), skip this example with --skip-invalid",
      "sentence 7 of the data, counted from 0, has (2000, 3) tokens, but the model takes (1024, 1024): shorten it, or give "
      "--skip-invalid-size-inputs-valid-test"),
+    ("Size of sample #7 is invalid (=(np.int32(55), np.int64(66))) since max_positions=(64, 64), skip this example with",
+     "sentence 7 of the data, counted from 0, has (55, 66) tokens, but the model takes (64, 64): shorten it, or give "
+     "--skip-invalid-size-inputs-valid-test"),
+    ("3 < 3", "a line's constraints do not fit into a translation of at most 3 tokens: shorten them, or raise --max-len-b or "
+     "--beam"),
+    ("3 < 33", None),
     ("Unknown post_process option:\n x", "--remove-bpe x: fairseq does not know such pieces: give sentencepiece, subword_nmt or "
      "another of its kinds"),
     ("--sampling requires --nbest to be equal to --beam", "--sampling requires --nbest to be equal to --beam: leave out one of "

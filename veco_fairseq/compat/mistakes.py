@@ -71,6 +71,10 @@ MISTAKES = (
         "sentence {0} of the data, counted from 0, has {1} tokens, but the model takes {2}: shorten it, or give "
         "--skip-invalid-size-inputs-valid-test",
     ),
+    (
+        r"^(\d+) < \1$",
+        "a line's constraints do not fit into a translation of at most {0} tokens: shorten them, or raise --max-len-b or --beam",
+    ),
     (r"(Valid paths .* will be ignored\. .*)", "{0}"),
     (
         r"Please install xFormers",
@@ -97,7 +101,7 @@ def mistake(error: BaseException) -> str | None:
     if message is not None:
         return message
     # the error of a spawned worker (several GPUs) is the text of its traceback, and the last line has the message
-    text = re.sub(r"np\.int64\((\d+)\)", r"\1", str(error)).strip()
+    text = re.sub(r"np\.int(?:32|64)\((\d+)\)", r"\1", str(error)).strip()
     if type(error).__name__ == "ProcessRaisedException":
         text = text.rsplit("\n", 1)[-1]
     for pattern, line in MISTAKES:
