@@ -105,6 +105,12 @@ def test_other_models_are_refused(tmp_path):
         average([first, more])
 
 
+def test_one_of_half_precision_among_others(tmp_path):
+    paths = [save(tmp_path / "1.pt", 1), save(tmp_path / "2.pt", 2, torch.float16)]
+    with pytest.raises(UserError, match="2 tensors differ in name, shape or type"):
+        average(paths)
+
+
 def test_command(run, tmp_path):
     for seed in (1, 2):
         save(tmp_path / f"checkpoint_1_{seed}.pt", seed)

@@ -70,7 +70,7 @@ def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
         differing = sorted(name for name in shapes[0].keys() | shape.keys() if shape.get(name) != shapes[0].get(name))
         if differing:
             raise UserError(
-                f"{path}: has another model than {paths[0]}: {len(differing)} tensors differ in name or shape "
+                f"{path}: has another model than {paths[0]}: {len(differing)} tensors differ in name, shape or type "
                 f"({differing[0]}): average checkpoints of one training"
             )
     means: dict[Any, torch.Tensor] = {}
