@@ -21,7 +21,8 @@ class OwnLengths:
     """
 
     def __init__(self, generator: SequenceGenerator):
-        self.generator, self.fairseq_step, self.most = generator, generator.search.step, torch.empty(0)
+        self.generator, self.fairseq_step = generator, generator.search.step
+        self.most, self.least = torch.empty(0), 0
         generator.search.step = self.step
         generator.search.stop_on_max_len = True
 
@@ -33,7 +34,7 @@ class OwnLengths:
         """
         own = self.generator
         most = [min(int(own.max_len_a * size + own.max_len_b), own.max_len - 1) for size in sizes]
-        self.most = torch.tensor(most)
+        self.most, self.least = torch.tensor(most), min(most, default=0)
         return most
 
     def step(self, step: int, lprobs: Tensor, scores: Tensor, tokens: Tensor, numbers: Tensor):
@@ -41,9 +42,9 @@ class OwnLengths:
         eos = self.generator.eos
         if step < self.generator.min_len:
             lprobs[..., eos] = -math.inf
-        ended = (self.most[numbers.cpu()] <= step).to(lprobs.device)
-        if step >= self.most.min():
-            last = lprobs[..., eos].clone()
+        if step >= self.least:
+            self.most = self.most.to(numbers.device)
+            ended, last = self.most[numbers] <= step, lprobs[..., eos].clone()
             lprobs.masked_fill_(ended[:, None, None], -math.inf)
             lprobs[..., eos] = last
         return self.fairseq_step(step, lprobs, scores, tokens, numbers)
