@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 # matplotlib's own font lacks these scripts. Of these fonts, those that are installed have what it lacks.
-SCRIPTS = "CJK SC, CJK JP, CJK KR, Bengali, Devanagari, Ethiopic, Gujarati, Kannada, Khmer, Malayalam, Myanmar, Tamil, Telugu, Thai"
+SCRIPTS = (
+    "CJK SC, CJK JP, CJK KR, Bengali, Devanagari, Ethiopic, Gujarati, Kannada, Khmer, Malayalam, Myanmar, Tamil, Telugu, Thai"
+)
 INSTALLED = {font.name for font in fontManager.ttflist}
 FONTS = ["DejaVu Sans", *(f"Noto Sans {script}" for script in SCRIPTS.split(", ") if f"Noto Sans {script}" in INSTALLED)]
 matplotlib.rcParams["font.family"] = FONTS
@@ -114,4 +116,6 @@ def _save(figure, output: Path) -> None:
     glyphs = {match[1] for each in told if (match := re.match(r"Glyph (\d+) .* missing from", str(each.message)))}
     if glyphs:
         letters = "".join(map(chr, sorted(map(int, glyphs))))
-        logger.warning(f"{output}: has boxes for {letters}: no font here has them: install one, such as Noto Sans CJK for Chinese")
+        logger.warning(
+            f"{output}: has boxes for {letters}: no font here has them: install one, such as Noto Sans CJK for Chinese"
+        )

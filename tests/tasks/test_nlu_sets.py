@@ -87,9 +87,18 @@ def test_what_no_figure_counts_is_told(pretrained, tmp_path, caplog, no_answer):
     caplog.clear()
     setup(data, tmp_path, finetune_from_model=str(pretrained), valid_langs="de").load_dataset("test", training=False)
     assert "not counted" not in caplog.text
-    entries = [{"id": "1", "question": "who", "answers": []}, {"id": "2", "question": "who", "answers": [{"text": "dog", "answer_start": 99}]}]
+    entries = [
+        {"id": "1", "question": "who", "answers": []},
+        {"id": "2", "question": "who", "answers": [{"text": "dog", "answer_start": 99}]},
+    ]
     (data / "test-en.json").write_text(json.dumps({"data": [{"paragraphs": [{"context": "the dog", "qas": entries}]}]}))
-    options = {"nlu_task": "span", "max_length": 100, "stride": 32, "no_answer": no_answer, "finetune_from_model": str(pretrained)}
+    options = {
+        "nlu_task": "span",
+        "max_length": 100,
+        "stride": 32,
+        "no_answer": no_answer,
+        "finetune_from_model": str(pretrained),
+    }
     setup(data, tmp_path, **options).load_dataset("test", training=False)
     assert ("test en: 1 without label or answer, not counted" in caplog.text) is not no_answer
 

@@ -87,7 +87,7 @@ PATCHES = (
           "two trainings can save into one folder, and a finished one is trained for one more update"),
     Patch("fairseq.checkpoint_utils:load_model_ensemble_and_task", ".compat.checkpoints:load_model_ensemble_and_task",
           "a model that does not fit its checkpoint ends in a traceback"),
-    Patch("fairseq.models.transformer:TransformerDecoderBase.upgrade_state_dict_named", ".compat.checkpoints:without_projection",
+    Patch("fairseq.models.transformer:TransformerDecoderBase.upgrade_state_dict_named", ".compat.softmax:without_projection",
           "a checkpoint with tied embeddings and an adaptive softmax cannot be loaded", wraps=True),
     Patch("fairseq.checkpoint_utils:torch_persistent_save", ".compat.checkpoints:torch_persistent_save",
           "a temporary file is left on a full disk"),

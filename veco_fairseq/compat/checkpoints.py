@@ -5,9 +5,8 @@
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
 from typing import Any
 
 import fairseq_cli.train
@@ -216,19 +215,6 @@ def misfit(error: BaseException) -> str | None:
 
 def _few(items: list[str], limit: int = 2) -> str:
     return ", ".join(items[:limit]) + (f" and {len(items) - limit} more" if len(items) > limit else "")
-
-
-def without_projection(upgrade: Callable) -> Callable:
-    """Make a decoder's ``upgrade_state_dict_named`` that adds no projection to one that ends in an adaptive softmax."""
-
-    @wraps(upgrade)
-    def upgrade_as_it_is(decoder, state_dict: dict[str, Any], name: str) -> dict[str, Any]:
-        upgraded = upgrade(decoder, state_dict, name)
-        if decoder.output_projection is None:
-            state_dict.pop(f"{name}.output_projection.weight", None)
-        return upgraded
-
-    return upgrade_as_it_is
 
 
 # Writing. fairseq writes checkpoint_best.pt and similar files under a temporary name, but copies checkpoint_last.pt in

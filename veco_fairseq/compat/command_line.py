@@ -98,8 +98,12 @@ def _refuse_the_worst(chosen: dict[str, Any]) -> None:
     kind = re.search(r"(?:^|_)(?:(score|acc|accuracy|bleu|f1)|loss|ppl)$", metric or "")
     if kind and bool(kind[1]) != bool(highest):
         if highest:
-            raise UserError(f"--maximize-best-checkpoint-metric: the best {metric} is the lowest: leave it out, or name another metric")
-        raise UserError(f"--best-checkpoint-metric {metric}: the best is the highest: give --maximize-best-checkpoint-metric, too")
+            raise UserError(
+                f"--maximize-best-checkpoint-metric: the best {metric} is the lowest: leave it out, or name another metric"
+            )
+        raise UserError(
+            f"--best-checkpoint-metric {metric}: the best is the highest: give --maximize-best-checkpoint-metric, too"
+        )
 
 
 def eval_str_list(text: Any, kind: type = float) -> list | None:
