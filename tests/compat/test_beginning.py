@@ -25,7 +25,9 @@ def trainer(tmp_path, monkeypatch):
     for age, name in enumerate(("checkpoint_last.pt", "checkpoint_best.pt", "checkpoint1.pt")):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (1000 - age, 1000 - age))
-    whole = SimpleNamespace(checkpoint=SimpleNamespace(save_dir=str(tmp_path)), model=SimpleNamespace(_name="veco_tiny"))
+    whole = SimpleNamespace(
+        checkpoint=SimpleNamespace(save_dir=str(tmp_path), continue_once=None), model=SimpleNamespace(_name="veco_tiny")
+    )
     trainer = SimpleNamespace(cfg=whole, checkpoint_suffix="", task=None, optimizer=SimpleNamespace(optimizer=None), fails={})
     trainer.tried = []
 
@@ -66,6 +68,9 @@ def test_nothing_replaces_a_checkpoint_that_was_asked_for(trainer, tmp_path):
     with pytest.raises(DamagedCheckpoint):
         checkpoints.trainer_load_checkpoint(trainer, str(tmp_path / "checkpoint_best.pt"))
     with pytest.raises(UserError, match=r"none\.pt: no such checkpoint to start from: check --restore-file"):
+        checkpoints.trainer_load_checkpoint(trainer, str(tmp_path / "none.pt"))
+    trainer.cfg.checkpoint.continue_once = str(tmp_path / "none.pt")
+    with pytest.raises(UserError, match=r"none\.pt: no such checkpoint to start from: check --continue-once"):
         checkpoints.trainer_load_checkpoint(trainer, str(tmp_path / "none.pt"))
     assert trainer.tried == [("checkpoint_best.pt", False)]
     assert checkpoints.older_checkpoints(str(tmp_path / "none"), "none/checkpoint_last.pt") == []

@@ -18,6 +18,8 @@ def parse(words: str):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("task, words, message", [
     (TRANSLATION, "--num-batch-buckets 2", "--num-batch-buckets: fairseq's code for it does not run with NumPy 2: leave it out"),
+    (CAMLM, "--use-bmuf",
+     "--use-bmuf: each worker has weights of its own, and a checkpoint keeps those of the first: leave it out"),
     (TRANSLATION, "--checkpoint-suffix _x --keep-best-checkpoints 2",
      "--checkpoint-suffix _x: --keep-best-checkpoints cannot read file names with one more _: write it without"),
     (CAMLM, "--sentence-avg", "--sentence-avg: the loss of --task camlm is a mean over the tokens to predict: leave it out"),

@@ -56,6 +56,20 @@ def test_an_iterator_is_made_again_where_that_is_asked_for(make_task):
     assert again is not first and (again.epoch, again.num_workers, again.buffer_size) == (2, 3, 7)
 
 
+def test_what_is_trained_on_and_not_validated_is_told(make_task, make_root, caplog):
+    caplog.set_level(logging.WARNING)
+    root = make_root(mono=("aa", "bb"), bitext=("aa-bb", "bb-cc"))
+    make_task(root).load_dataset("train")
+    assert not caplog.records
+    for name in ("mono/bb/valid", "bitext/aa-bb/valid.aa-bb.aa", "bitext/aa-bb/valid.aa-bb.bb"):
+        for suffix in (".bin", ".idx"):
+            (root / f"{name}{suffix}").unlink()
+    task = make_task(root)
+    assert not caplog.records  # in this order nothing is known of the set to validate on
+    task.load_dataset("train")
+    assert [record.getMessage() for record in caplog.records] == [f"{root}: has no valid data of bb, aa-bb"]
+
+
 def test_what_is_trained_on_is_the_set_of_that_option(make_task, make_root):
     """--train-subset: planned for training, and not every pair once with the masks of validation."""
     task = make_task(make_root(), train_subset="valid")

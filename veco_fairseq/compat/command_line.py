@@ -53,6 +53,12 @@ def parse_args_and_arch(parser: argparse.ArgumentParser, *args, **kwargs):
 PACKAGES = {"write_checkpoints_asynchronously": "iopath", "use_plasma_view": "pyarrow.plasma"}  # what an option needs
 
 
+UNFIT = {
+    "num_batch_buckets": "fairseq's code for it does not run with NumPy 2",
+    "use_bmuf": "each worker has weights of its own, and a checkpoint keeps those of the first",
+}
+
+
 def _settle(chosen: dict[str, Any]) -> None:
     """Put values in place that fairseq fails to find or to read, and refuse options that cannot work.
 
@@ -60,8 +66,9 @@ def _settle(chosen: dict[str, Any]) -> None:
         UserError: the length of the training is missing, or a package; fairseq's code is for an earlier version of one; or an
             option has no effect with the task.
     """
-    if chosen.get("num_batch_buckets"):
-        raise UserError("--num-batch-buckets: fairseq's code for it does not run with NumPy 2: leave it out")
+    for name, reason in UNFIT.items():
+        if chosen.get(name):
+            raise UserError(f"{option(name)}: {reason}: leave it out")
     if chosen.get("keep_best_checkpoints", 0) > 0 and "_" in (chosen.get("checkpoint_suffix") or ""):
         raise UserError(
             f"--checkpoint-suffix {chosen['checkpoint_suffix']}: --keep-best-checkpoints cannot read file names with one more _: "

@@ -153,6 +153,17 @@ class CamlmTask(VecoTask):
                     f" ({source.dropped:,} dropped)"
                 )
         self.datasets[split] = PretrainingDataset(streams, self.dictionary, self.cfg.seed)
+        if split == training_split(self.cfg):
+            self._tell_what_is_not_validated(root, split)
+
+    def _tell_what_is_not_validated(self, root: Path, training: str) -> None:
+        """Warn of languages and pairs that the sets to validate on, which fairseq loads first, do not have."""
+        names = {split: [source.name for stream in dataset.streams.values() for source in stream.sources]
+                 for split, dataset in self.datasets.items()}  # fmt: skip
+        trained = names.pop(training)
+        missing = [name for name in trained if not any(name in validated for validated in names.values())]
+        if names and missing:
+            logger.warning(f"{root}: has no {' or '.join(names)} data of {', '.join(missing)}")
 
     def get_batch_iterator(
         self,
