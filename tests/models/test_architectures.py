@@ -90,7 +90,7 @@ def test_every_option_of_roberta_is_used_or_refused():
 def test_what_roberta_has_and_these_models_do_not_is_refused(model, arch, option, value, message):
     """... and not taken without an effect."""
     with pytest.raises(UserError, match=message):
-        model.build_model(architecture(arch, **{option: value}), TASK)
+        model.build_model(architecture(arch, **{option: value}), SimpleNamespace(**vars(TASK), nlu_task="pair"))
 
 
 def test_weights_start_from_the_modules_own_initialisation():

@@ -31,10 +31,14 @@ class PretrainingDataset(FairseqDataset):
         streams: by kind; samples lack a kind that is missing here.
         dictionary: has the ``<s>``, ``</s>`` and ``<pad>`` to use.
         seed: of the masks.
+
+    Attributes:
+        names: of the languages and pairs.
     """
 
     def __init__(self, streams: dict[str, Stream], dictionary: Dictionary, seed: int):
         self.streams, self.dictionary, self.seed = streams, dictionary, seed
+        self.names = [source.name for stream in streams.values() for source in stream.sources]
 
     def __len__(self) -> int:
         return sum(len(source) for stream in self.streams.values() for source in stream.sources)

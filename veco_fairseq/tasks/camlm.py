@@ -158,10 +158,8 @@ class CamlmTask(VecoTask):
 
     def _tell_what_is_not_validated(self, root: Path, training: str) -> None:
         """Warn of languages and pairs that the sets to validate on, which fairseq loads first, do not have."""
-        names = {split: [source.name for stream in dataset.streams.values() for source in stream.sources]
-                 for split, dataset in self.datasets.items()}  # fmt: skip
-        trained = names.pop(training)
-        missing = [name for name in trained if not any(name in validated for validated in names.values())]
+        names = {split: dataset.names for split, dataset in self.datasets.items()}
+        missing = [name for name in names.pop(training) if not any(name in validated for validated in names.values())]
         if names and missing:
             logger.warning(f"{root}: has no {' or '.join(names)} data of {', '.join(missing)}")
 
@@ -195,7 +193,7 @@ class CamlmTask(VecoTask):
             raise UserError("--task camlm needs --max-tokens: the padded tokens of x and y in each kind of batch")
         training = dataset is self.datasets.get(training_split(self.cfg))
         if not training:  # each time, since there may be several sets to validate on
-            self.validation_names = [source.name for stream in dataset.streams.values() for source in stream.sources]
+            self.validation_names = dataset.names
         if dataset in self.dataset_to_epoch_iter and not disable_iterator_cache:
             return self.dataset_to_epoch_iter[dataset]
         if training:
