@@ -189,7 +189,7 @@ class PathArgument:
 
     def __init__(
         self, writes: bool | Sequence[str] = False, within: Callable[[str], Iterable[str]] | None = None,
-        suffixes: Sequence[str] = (), whole: bool = False, packs: bool = False,
+        suffixes: Sequence[str] = (), *, whole: bool = False, packs: bool = False,
     ):  # fmt: skip
         self.writes, self.within, self.suffixes, self.whole, self.packs = writes, within, suffixes, whole, packs
 

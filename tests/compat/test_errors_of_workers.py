@@ -79,10 +79,14 @@ def test_a_worker_out_of_memory_ends_all(monkeypatch, number):
     (CamlmTask, "no_c10d", "no_c10d"),
     (CamlmTask, "legacy_ddp", "legacy_ddp"),
     (TranslationTask, "pytorch_ddp", "pytorch_ddp"),
-], ids=["ours", "ours, old name", "ours, chosen", "ours, legacy", "fairseq's"])  # fmt: skip
+    (TranslationTask, "cpu: pytorch_ddp", "legacy_ddp"),
+    (TranslationTask, "cpu: no_c10d", "no_c10d"),
+], ids=["ours", "ours, old name", "ours, chosen", "ours, legacy", "fairseq's", "fairseq's on a CPU", "chosen on a CPU"])  # fmt: skip
 def test_ddp_backend(monkeypatch, task, asked, given):
     monkeypatch.setattr(workers, "_fairseq_trainer_init", lambda *arguments: None)
-    cfg = SimpleNamespace(distributed_training=SimpleNamespace(ddp_backend=asked))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    cpu, asked = asked.startswith("cpu: "), asked.removeprefix("cpu: ")
+    cfg = SimpleNamespace(common=SimpleNamespace(cpu=cpu), distributed_training=SimpleNamespace(ddp_backend=asked))
     workers.trainer_init(None, cfg, task.__new__(task))
     assert cfg.distributed_training.ddp_backend == given
 

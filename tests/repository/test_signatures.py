@@ -9,7 +9,7 @@ from conftest import REPOSITORY
 
 MOST = 4
 # fairseq or PyTorch calls these, by position.
-THEIRS = {"forward", "train_step", "get_batch_iterator", "build_generator", "iterator_for_epoch", "compute_loss"}
+THEIRS = {"forward", "train_step", "get_batch_iterator", "build_generator", "iterator_for_epoch", "compute_loss", "step"}
 FILES = sorted(path for folder in ("veco_fairseq", "scripts", "data-bin-recipes") for path in (REPOSITORY / folder).rglob("*.py"))
 
 

@@ -101,7 +101,7 @@ def prepare_root(plan: Plan) -> dict[str, dict[str, Any]]:
             say("vocabulary: already there")
         else:
             _make_vocabulary(plan, surveys, manifest, vocabulary_from)
-        _encode(plan, surveys, manifest, progress, run)
+        _encode(plan, surveys, run, manifest=manifest, progress=progress)
     progress.path.unlink(missing_ok=True)
     return {step: entry["report"] for step, entry in manifest.steps.items()}
 
@@ -125,7 +125,7 @@ def _surveys(plan: Plan, manifest: Manifest | None, progress: Progress, run: Run
     return surveys
 
 
-def _encode(plan: Plan, surveys: dict[str, Survey], manifest: Manifest, progress: Progress, run: Run) -> None:
+def _encode(plan: Plan, surveys: dict[str, Survey], run: Run, *, manifest: Manifest, progress: Progress) -> None:
     """Write the token files that are not in the manifest."""
     model, dictionary = plan.output / MODEL_NAME, plan.output / DICT_NAME
     encoder = Encoder(load_sentencepiece(model), read_symbols(dictionary), workers=1)
