@@ -61,6 +61,15 @@ def test_no_file_of_code_is_too_long():
     assert {file: length for file, length in lengths.items() if length > LONGEST} == {}
 
 
+def test_the_top_level_is_the_known_one():
+    """A command that runs here leaves files, such as a log, which git add would take."""
+    files = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert {name for name in (file.split("/")[0] for file in files) if not name.startswith(".")} == {
+        "veco_fairseq", "scripts", "data-bin-recipes", "tests", "docs", "setup.py", "pyproject.toml", "README.md", "LICENSE",
+        "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff",
+    }  # fmt: skip
+
+
 def test_tests_stand_in_rooms_of_the_same_names():
     """Or with the harness, the recipes or the repository that they test."""
     folders = {path.relative_to(REPOSITORY / "tests").parts[0] for path in (REPOSITORY / "tests").rglob("test_*.py")}

@@ -157,8 +157,8 @@ def read_conllu(path: Path, lang: str) -> Iterator[TaggedSentence]:
 def read_tagged_lines(path: Path, lang: str) -> Iterator[TaggedSentence]:
     """Yield sentences of a file with a word and its tag on each line, and a blank line after each sentence.
 
-    WikiAnn writes a word as ``de:Haus``, also where the file's name has deu or de-DE. A test set may have only words, and a sentence may begin with
-    ``# sent_id = ...``.
+    WikiAnn writes a word as ``de:Haus``, also where the file's name has deu or de-DE. A test set may have only words, and a
+    sentence may begin with ``# sent_id = ...``.
 
     Raises:
         UserError: a line does not have as many columns as the first, or not one or two.
