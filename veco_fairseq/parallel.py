@@ -76,20 +76,23 @@ def kept_processes(workers: int) -> Iterator[Run]:
     """Give a function that does with one stream of items after the other what :func:`in_processes` does with one.
 
     The processes are started for the first stream of several items, and kept for the others: to start them takes half a
-    second.
+    second. What one and the same ``make`` makes is kept for the next stream, too.
 
     Raises:
         UserError: a process was killed.
     """
     pool: Executor | None = None
+    here: tuple[Any, Any] = None, None  # make, and what it has made
     with ExitStack() as stack:
 
         def run(make: Callable[[], Callable[[Item], Result]], items: Iterable[Item]) -> Iterator[Result]:
-            nonlocal pool
+            nonlocal pool, here
             items = iter(items)
             first = list(islice(items, 2))
             if workers == 1 or len(first) < 2:
-                yield from map(make(), chain(first, items))
+                if here[0] is not make:
+                    here = make, make()
+                yield from map(here[1], chain(first, items))
                 return
             if pool is None:
                 pool = stack.enter_context(_processes(workers, "fewer --workers"))

@@ -113,7 +113,12 @@ def _save(figure, output: Path) -> None:
         with atomic_output(output) as temporary:
             figure.savefig(temporary, dpi=150, format="png")
     plt.close(figure)
-    glyphs = {match[1] for each in told if (match := re.match(r"Glyph (\d+) .* missing from", str(each.message)))}
+    glyphs = set()
+    for each in told:
+        if match := re.match(r"Glyph (\d+) .* missing from", str(each.message)):
+            glyphs.add(match[1])
+        else:
+            warnings.warn(each.message, each.category, stacklevel=2)
     if glyphs:
         letters = "".join(map(chr, sorted(map(int, glyphs))))
         logger.warning(

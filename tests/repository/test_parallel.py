@@ -112,6 +112,12 @@ def test_a_process_makes_what_it_calls_once_for_a_stream(monkeypatch):
     two, three = (pickle.dumps(partial(make_times, factor)) for factor in (2, 3))
     assert [parallel._call(make, number) for make in (two, three) for number in (4, 5, 6)] == [8, 10, 12, 12, 15, 18]
     assert made == [2, 3]
+    one_here, another = partial(make_times, 7), partial(make_times, 9)
+    with parallel.kept_processes(1) as run:
+        assert [list(run(make, [4, 5])) for make in (one_here, one_here, another)] == [[28, 35], [28, 35], [36, 45]]
+    with parallel.kept_processes(2) as run:
+        assert [list(run(one_here, [4])) for _ in range(2)] == [[28]] * 2  # and a file may have changed since
+    assert made == [2, 3, 7, 9, 7]
 
 
 def test_a_kept_process_that_is_killed_is_told():
