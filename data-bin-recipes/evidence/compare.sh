@@ -150,9 +150,23 @@ for seed in "${SEEDS[@]}"; do
 done
 
 texts captions
-for data in "${LARGE_DATA[@]}"; do
-    for arm in "${LARGE_ARMS[@]}"; do
+for seed in "${SEEDS[@]}"; do
+    for data in "${LARGE_DATA[@]}"; do
+        for arm in "${LARGE_ARMS[@]}"; do
+            scored "$arm" "$data" 1 "$seed"
+        done
+    done
+done
+for data in "${MORE_LARGE_DATA[@]}"; do
+    for arm in "${MORE_LARGE_ARMS[@]}"; do
         scored "$arm" "$data" 1 1
+    done
+done
+for seed in "${SEEDS[@]:1}"; do
+    for data in "${REPEATED[@]}"; do
+        for arm in "${LARGE_ARMS[@]}"; do
+            scored "$arm" "$data" "$seed" 1
+        done
     done
 done
 

@@ -33,7 +33,7 @@ comparisons() {
     trying || return 0
     SIZES=("${SIZES[0]%.*}.1000") GRID_DATA=("${SIZES[0]%.*}.1000") EVERY=([1000]=5) REPEATED=() RATES=(2e-3) SEEDS=(1)
     MOST_UPDATES=10 PIECES=$((3 * TRY_PIECES)) WARMUP=5 VALID=$TRY_REST NLU_RATES=5e-4
-    MAIN_ARMS=(veco) JUDGED=("pud veco in" "tatoeba veco out") JUDGED_ONCE=() COSTS=(veco) ATTENTION=(veco) ABLATIONS=() DEPTHS=() LARGE_ARMS=()
+    MAIN_ARMS=(veco) JUDGED=("pud veco in" "tatoeba veco out") JUDGED_ONCE=() COSTS=(veco) ATTENTION=(veco) ABLATIONS=() DEPTHS=() LARGE_ARMS=() MORE_LARGE_ARMS=()
     [[ ${OPTIONS[set]} == bible ]] || MAIN_ARMS=(random mbart veco)
     VARIATION[veco-begun]="--max-update 5"
     for arm in "${!UPDATES[@]}"; do
@@ -87,15 +87,16 @@ stock_options() {
 # pretrain_model ARM SEED OPTION...: pre-train it. All have three layers of 192; nmt and mbart have three more in a decoder, and
 # BEGUN_FROM says whose weights they begin with.
 pretrain_model() {
-    local arm=$1 seed=$2 updates=${UPDATES[$1]} name folder objective=() variation data=() languages START=()
+    local arm=$1 seed=$2 updates=${UPDATES[$1]} name folder objective=() variation data=() languages START=() pairs=
     name=$(pretrained_folder "$1" "$2") folder=$OUT/checkpoints/$name
     shift 2
     languages=$(IFS=, && printf '%s' "${LANGS[*]}")
     read -ra variation <<<"${VARIATION[$arm]:-}"
+    [[ $arm != *-few ]] || pairs=.few
     case $arm in
     *nmt*)
         [[ ! -v BEGUN_FROM[$arm] ]] || start "${BEGUN_FROM[$arm]}" "$seed" "$seed"
-        data=("$OUT/mt" --task veco_multilingual_translation --alpha 0.5 --batch-size 64 --required-batch-size-multiple 1)
+        data=("$OUT/mt$pairs" --task veco_multilingual_translation --alpha 0.5 --batch-size 64 --required-batch-size-multiple 1)
         objective=(--criterion label_smoothed_cross_entropy --label-smoothing 0.1) ;;
     mbart*) # Liu et al. (2020), section 2.2
         data=("$OUT/denoising/mono" --task multilingual_denoising --langs "$languages" --add-lang-token
@@ -103,6 +104,7 @@ pretrain_model() {
         objective=(--criterion cross_entropy --mask 0.35 --mask-length span-poisson --poisson-lambda 3.5 --replace-length 1
             --permute-sentences 1 --rotate 0) ;;
     *)
+        ROOT=$OUT/pretrain$pairs
         [[ $arm != *-mono ]] || ROOT=$OUT/pretrain.mono
         if [[ -v BEGUN_FROM[$arm] ]]; then
             pretrained_model "${BEGUN_FROM[$arm]}" "$seed"
@@ -124,11 +126,13 @@ pretrain_model() {
 # TASK: the options of fine-tuning's and generation's task. All arms have the token of the target language.
 task() { TASK=(--task veco_multilingual_translation --source-lang "$SRC" --target-lang "$TGT"); }
 
-# pretrained_model ARM PRETRAINING: sets PRETRAINED to its checkpoint.
+# pretrained_model ARM PRETRAINING: sets PRETRAINED to its checkpoint: the last one, and with few pairs that of validation.
 pretrained_model() {
+    local which=last
     origin "$1"
     [[ -v UPDATES[$ORIGIN] ]] || die "--arm $1: is not pre-trained"
-    PRETRAINED=$OUT/checkpoints/$(pretrained_folder "$ORIGIN" "$2")/checkpoint_last.pt
+    [[ $ORIGIN != *-few ]] || which=best
+    PRETRAINED=$OUT/checkpoints/$(pretrained_folder "$ORIGIN" "$2")/checkpoint_$which.pt
     require "$PRETRAINED" "run train.sh --arm $ORIGIN --seed $2 first"
 }
 
@@ -172,10 +176,14 @@ run_of() {
     RUN+=.s${OPTIONS[seed]}
 }
 
-# grid_of ARM DATA: sets GRID, the arm and the data of the grid that this arm's learning rate and dropout come from.
+# grid_of ARM DATA: sets GRID, the arm and the data of the grid that this arm's learning rate and dropout come from. The arms
+# with large batches have a grid of their own for many pairs.
 grid_of() {
     GRID=("${GRID_OF[$1]:-$1}" "${GRID_DATA[0]}")
-    ((${2##*.} <= 2000)) || GRID[1]=${GRID_DATA[-1]}
+    if ((${2##*.} > 2000)); then
+        GRID[1]=${GRID_DATA[-1]}
+        [[ " ${LARGE_ARMS[*]} " != *" $1 "* ]] || GRID[0]=$1
+    fi
 }
 
 # choose: sets --lr and --dropout, where they are not given, to those of the lowest validation loss in the grid; to those in
