@@ -136,14 +136,18 @@ pretrained_model() {
     require "$PRETRAINED" "run train.sh --arm $ORIGIN --seed $2 first"
 }
 
-# start ARM PRETRAINING SEED: sets START, the options of fairseq-train that begin with the pre-trained model, and MODEL.
+# start ARM PRETRAINING SEED: sets START, the options of fairseq-train that begin with the pre-trained model, and MODEL. Several
+# fine-tunings may begin with it at once: one converts it, and the others wait.
 start() {
-    local arm=$1 pretraining=$2 seed=$3 model converted new=() layers=3 selection selections
+    local arm=$1 pretraining=$2 seed=$3 model converted new=() layers=3 selection selections lock
     START=()
     [[ $arm != random ]] || return 0
     pretrained_model "$arm" "$pretraining"
     model=$PRETRAINED
     converted=$OUT/converted/$arm.p$pretraining
+    mkdir -p "$OUT/converted"
+    exec {lock}>"$OUT/converted/$arm.lock"
+    flock "$lock"
     case $arm in
     *nmt*) converted=$model ;;
     mbart*)
@@ -163,6 +167,7 @@ start() {
         step "conversion, $arm" "$converted" python "$REPOSITORY/scripts/convert_to_seq2seq.py" --checkpoint "$model" \
             --output "$converted" --decoder-layers "$layers" --dict "$OUT/vocabulary/dict.txt" "${new[@]}" ;;
     esac
+    exec {lock}>&-
     START=(--finetune-from-model "$converted")
 }
 
