@@ -16,7 +16,7 @@ comparisons
 
 # Documents: chapters, and news without marks between articles. Verses and news are also pairs; manythings has more of some.
 lines=$(lines_of train) rest=$(lines_of valid)
-mono=() mono_valid=() bitext=() bitext_few=() bitext_valid=()
+mono=() mono_valid=() bitext=() bitext_valid=()
 for lang in "${LANGS[@]}"; do
     found "bible/train.$lang" "newstest/train_2008-2012.$lang"
     step "documents, train.$lang" "$OUT/raw/train.$lang" to_file "{}" first "$lines" "${FILES[@]}"
@@ -27,8 +27,6 @@ done
 for pair in "${PAIRS[@]}"; do
     of_pair "$pair"
     for side in "$SRC" "$TGT"; do
-        found "newstest/train_2008-2012.$side"
-        step "few pairs, few.$pair.$side" "$OUT/raw/few.$pair.$side" to_file "{}" first "$FEW" "${FILES[@]}"
         files=("bible/train.$side" "newstest/train_2008-2012.$side")
         ! has "${OPTIONS[local]}/manythings" "train.$pair.$SRC" "train.$pair.$TGT" || files+=("manythings/train.$pair.$side")
         found "${files[@]}"
@@ -37,7 +35,6 @@ for pair in "${PAIRS[@]}"; do
         step "pairs, valid.$pair.$side" "$OUT/raw/valid.$pair.$side" to_file "{}" side "${rest/#0/$VALID}" "${FILES[@]}"
     done
     bitext+=("$pair=$OUT/raw/train.$pair.$SRC,$OUT/raw/train.$pair.$TGT")
-    bitext_few+=("$pair=$OUT/raw/few.$pair.$SRC,$OUT/raw/few.$pair.$TGT")
     bitext_valid+=("$pair=$OUT/raw/valid.$pair.$SRC,$OUT/raw/valid.$pair.$TGT")
 done
 run python "$REPOSITORY/scripts/prepare_root.py" --mono "${mono[@]}" --mono-valid "${mono_valid[@]}" --bitext "${bitext[@]}" \
@@ -47,20 +44,33 @@ run python "$REPOSITORY/scripts/prepare_root.py" --mono "${mono[@]}" --mono-vali
 alone() { mkdir "$2" && cp -rl -- "$1"/{mono,dict.txt,sentencepiece.bpe.model} "$2"; }
 step "monolingual root" "$OUT/pretrain.mono" alone "$OUT/pretrain" "{}"
 
-run python "$REPOSITORY/scripts/prepare_root.py" --mono "${mono[@]}" --mono-valid "${mono_valid[@]}" --bitext "${bitext_few[@]}" \
-    --bitext-valid "${bitext_valid[@]}" --valid-lines 0 --sentencepiece "$OUT/pretrain/sentencepiece.bpe.model" \
-    --dict "$OUT/pretrain/dict.txt" --output "$OUT/pretrain.few"
-
 VOCABULARY=$OUT/vocabulary
 step vocabulary "$VOCABULARY" tokens "$OUT/pretrain" "{}" "${LANGS[@]}"
 
 for pair in "${PAIRS[@]}"; do
     of_pair "$pair"
     DATA=$OUT/mt.$pair prepare_translation "train=train.$pair" "valid=valid.$pair"
-    DATA=$OUT/mt.few.$pair prepare_translation "train=few.$pair" "valid=valid.$pair"
 done
 all_pairs "all pairs, for NMT first"
-step "few pairs, for NMT first" "$OUT/mt.few" together "{}" "${PAIRS[@]/#/"$OUT/mt.few."}"
+
+# few_pairs: the root with FEW pairs of each language pair beside all of the monolingual text, and these pairs for NMT first.
+few_pairs() {
+    local pair side bitext=()
+    for pair in "${PAIRS[@]}"; do
+        of_pair "$pair"
+        for side in "$SRC" "$TGT"; do
+            found "newstest/train_2008-2012.$side"
+            step "few pairs, few.$pair.$side" "$OUT/raw/few.$pair.$side" to_file "{}" first "$FEW" "${FILES[@]}"
+        done
+        bitext+=("$pair=$OUT/raw/few.$pair.$SRC,$OUT/raw/few.$pair.$TGT")
+        DATA=$OUT/mt.few.$pair prepare_translation "train=few.$pair" "valid=valid.$pair"
+    done
+    step "few pairs, for NMT first" "$OUT/mt.few" together "{}" "${PAIRS[@]/#/"$OUT/mt.few."}"
+    run python "$REPOSITORY/scripts/prepare_root.py" --mono "${mono[@]}" --mono-valid "${mono_valid[@]}" --bitext "${bitext[@]}" \
+        --bitext-valid "${bitext_valid[@]}" --valid-lines 0 --sentencepiece "$VOCABULARY/sentencepiece.bpe.model" \
+        --dict "$OUT/pretrain/dict.txt" --output "$OUT/pretrain.few"
+}
+trying || few_pairs # --try has no arms with them
 
 # mBART reads every sentence that the others see, as text of one language, where fairseq's multilingual_denoising looks for it.
 texts=() texts_valid=()

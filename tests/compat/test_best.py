@@ -14,6 +14,7 @@ from fairseq.dataclass.configs import CheckpointConfig
 @pytest.mark.parametrize("maximize, figures, best", [
     (False, [4, 5, 7, 6, 8], [4, 5, 6]), (False, [9, 8, 7, 6, 7.5], [6, 7, 7.5]), (False, [4, 5], [4, 5]),
     (True, [0.9, 0.5, 0.3, 0.4, 0.2], [0.4, 0.5, 0.9]), (True, [1, 2, 3, 4, 1], [2, 3, 4]),
+    (True, [-0.2, 0.1, -0.1, -0.3, 0.3], [-0.1, 0.1, 0.3]), (False, [-2, -1, -3, -4, 5], [-4, -3, -2]),
 ])  # fmt: skip
 def test_as_many_are_kept_as_asked_for(monkeypatch, tmp_path, suffix, maximize, figures, best):
     """Also if the first ones are the best, as where a fine-tuning begins to learn by heart."""

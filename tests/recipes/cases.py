@@ -151,14 +151,14 @@ def cases() -> Iterator[str]:
     for arm in ("veco", "no-stop", "xlm", "xlm-updates", "veco-mono", "xlm-mono", "nmt", "nmt-more", "mbart", "xlme", "no-bitext-s",
                 "no-mono-s", "no-tlm", "mask-0.15", "mask-0.25", "mask-0.5", "veco-begun", "deep",
                 "veco-8", "xlm-8", "nmt-8", "mbart-8", "no-stop-8", "xlm-updates-8", "veco-nmt", "veco-nmt-8", "nmt-more-8",
-                "from-xlm", "deep-last-3", "random", "bert"):  # fmt: skip
+                "from-xlm", "veco-few", "xlm-few", "nmt-few", "deep-last-3", "random", "bert"):  # fmt: skip
         yield f"evidence/train --out OUT --arm {arm} --seed 2 -- --cpu"
     yield "evidence/train --out OUT --try"
     yield "evidence/train --out OUT --arm nmt -- --autocast bf16"
     yield "evidence/train --out OUT --arm veco-nmt --seed 3 -- --autocast bf16"
     yield "evidence/train --out OUT --arm from-xlm --seed 3 -- --cpu"
     for arm in ("veco", "no-stop", "veco-mono", "xlm", "xlm-updates", "xlm-mono", "nmt", "nmt-more", "mbart", "veco-8", "xlm-8",
-                "nmt-8", "mbart-8", "veco-nmt", "nmt-more-8", "no-stop-8", "random"):  # fmt: skip
+                "nmt-8", "mbart-8", "veco-nmt", "nmt-more-8", "no-stop-8", "veco-few", "nmt-few", "random"):  # fmt: skip
         yield f"evidence/finetune --out OUT --arm {arm} --data en-de.500 --pretraining 3 --seed 2 -- --cpu"
     yield "evidence/finetune --out OUT --arm no-tlm --data en-de.2000 --pretraining 3 -- --cpu"
     for arm in ("deep-last-3", "deep-first-1", "deep-spread-2", "deep-all-6", "deep-random-3"):
@@ -169,6 +169,7 @@ def cases() -> Iterator[str]:
     yield "evidence/cost --out OUT --try"
     yield "evidence/finetune --out OUT --arm xlm --data en-fr.29000 --lr 5e-4 -- --cpu --autocast bf16 --patience 3"
     yield "evidence/finetune --out OUT --data en-de.8000 --dropout 0.2 --results RESULTS"
+    yield "evidence/finetune --out OUT --arm xlm-8 --data en-de.29000"
     yield "evidence/finetune --out OUT --data en-de.77"
     yield "evidence/finetune --out OUT --try"
     yield "evidence/evaluate --out OUT --arm xlm --data en-de.29000 --pretraining 3 --seed 2 -- --beam 4"

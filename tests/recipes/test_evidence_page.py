@@ -66,6 +66,21 @@ def test_fewer_pairs_come_first_whatever_order_the_results_have(runs):
     ]  # fmt: skip
 
 
+def test_other_pre_trainings_stand_beside_random_weights(runs):
+    """... in a table for each kind, and only where one of the kind was run."""
+    more = [
+        translated("veco-few", "en-de.2000", 1, 1, 15.0), translated("veco-few", "en-de.2000", 1, 2, 16.0),
+        translated("nmt-few", "en-de.2000", 1, 1, 5.0), translated("xlm-8", "en-fr.2000", 1, 1, 22.0),
+    ]  # fmt: skip
+    assert page.beside_random([*runs, *more], page.FEW) == [
+        "|  | random | NMT first, few pairs | VECO, few pairs |",
+        "| --- | --- | --- | --- |",
+        "| en-de, 2,000 pairs | 5.0 ± 1.4 (2) | 5.0 (1) | 15.5 ± 0.7 (2) |",
+    ]
+    assert page.beside_random([*runs, *more], page.LARGE)[2:] == ["| en-fr, 2,000 pairs |  | 22.0 (1) |"]
+    assert page.beside_random(runs, page.FEW) == []
+
+
 def test_an_ingredient_is_compared_with_veco_of_the_same_seeds(runs):
     assert page.ingredients(runs) == [
         "|  | BLEU, en-de | Tatoeba | FLORES |",

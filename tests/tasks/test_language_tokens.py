@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """``--task veco_translation``: its sets have the language tokens, and know how long that makes them."""
 
+from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
@@ -111,3 +112,11 @@ def test_what_the_state_keeps_and_which_states_are_refused(tmp_path):
     same.load_state_dict(same.state_dict())  # within a language there is no other direction
     with pytest.raises(UserError, match="is one of many directions: add --task veco_multilingual_translation"):
         same.load_state_dict({**same.state_dict(), "lang_pairs": ["aa-bb"]})
+
+
+@pytest.mark.parametrize("arch", ["roberta_base", "veco_tiny", "xlme_tiny", "transformer_lm"])
+def test_models_that_do_not_translate_are_refused(tmp_path, arch):
+    task = CheckedTranslationTask(TranslationConfig(data=str(tmp_path)), make_dictionary(), make_dictionary())
+    told = f"^--arch {arch}: is no model of --task translation: give --arch veco_mt_SIZE, or another translation model$"
+    with pytest.raises(UserError, match=told):
+        task.build_model(Namespace(_name=arch))

@@ -38,6 +38,10 @@ def test_sentence_pairs_without_and_with_names_of_columns(tmp_path):
     other = write(tmp_path / "train-de.tsv", "text_a\ttext_b\tlabel\nA\tB\tyes\n")
     with pytest.raises(UserError, match="line 1: has names of columns, but not those of sentences"):
         read_examples(other, "de", "classification")
+    snli = write(tmp_path / "train-sw.tsv", "gold_label\tsentence1\tsentence2\n-\tA\tB\nneutral\tC\tD\n")
+    assert [pair.label for pair in read_examples(snli, "sw", "classification")] == [None, "neutral"]
+    moods = write(tmp_path / "train-es.tsv", "sentence1\tsentence2\tlabel\nA\tB\t-\n")
+    assert [pair.label for pair in read_examples(moods, "es", "classification")] == ["-"]
     unlabelled = write(tmp_path / "test-en.tsv", "A\tB\n")
     assert read_examples(unlabelled, "en", "classification")[0].label is None
 

@@ -2,15 +2,34 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The task that pre-training and understanding share, with one vocabulary for all languages."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from fairseq.data import Dictionary
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks import FairseqTask
 
 from veco_fairseq.data.sentencepiece import DICT_NAME, MODEL_NAME
 from veco_fairseq.errors import UserError
+
+
+def require_model(cfg, fits: Callable[[type], bool], task: str, advice: str) -> None:
+    """Check before a model is built that the task can train it.
+
+    Args:
+        cfg: fairseq's options of the model, which name it.
+        fits: whether the task takes models of a class.
+        advice: what to give instead.
+
+    Raises:
+        UserError: the task takes other models.
+    """
+    arch = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
+    model = ARCH_MODEL_REGISTRY.get(arch) or MODEL_REGISTRY.get(arch)
+    if model is not None and not fits(model):
+        raise UserError(f"--arch {arch}: is no model of --task {task}: give {advice}")
 
 
 class VecoTask(FairseqTask):
@@ -22,9 +41,15 @@ class VecoTask(FairseqTask):
     Attributes:
         ddp_backend: replaces fairseq's default, which allows neither parameters without a gradient nor several backward
             passes an update.
+        task_name: of ``--task``.
+        criteria: of the models that it takes.
+        archs: what ``--arch`` can be, for errors.
     """
 
     ddp_backend = "legacy_ddp"
+    task_name = ""
+    criteria: tuple[str, ...] = ()
+    archs = ""
 
     def __init__(self, cfg, dictionary: Dictionary, vocabulary: Path):
         super().__init__(cfg)
@@ -40,7 +65,12 @@ class VecoTask(FairseqTask):
     target_dictionary = source_dictionary
 
     def build_model(self, cfg, from_checkpoint: bool = False):
-        """Build the model, and note what it takes."""
+        """Build the model, and note what it takes.
+
+        Raises:
+            UserError: it is a model of another task.
+        """
+        require_model(cfg, lambda model: getattr(model, "criterion", None) in self.criteria, self.task_name, self.archs)
         model = super().build_model(cfg, from_checkpoint)
         self.arch, self.criterion_of_model = getattr(model.args, "arch", ""), getattr(model, "criterion", None)
         return model

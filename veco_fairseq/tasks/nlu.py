@@ -20,7 +20,6 @@ from veco_fairseq.data.sentencepiece import DICT_NAME, MODEL_NAME, load_sentence
 from veco_fairseq.data.symbols import require_own_pieces
 from veco_fairseq.data.vocabulary import require_same_symbols
 from veco_fairseq.errors import UserError
-from veco_fairseq.models.nlu import VecoNluModel
 from veco_fairseq.tasks.base import VecoTask
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, by_window
 from veco_fairseq.understanding.examples import (
@@ -105,6 +104,10 @@ class NluTask(VecoTask):
         UserError: the options or the data cannot be trained with.
     """
 
+    task_name = "veco_nlu"
+    criteria = ("veco_nlu",)
+    archs = "--arch veco_nlu_SIZE"
+
     def __init__(self, cfg: NluTaskConfig, dictionary: Dictionary, *, pieces, vocabulary: Path, labels: Sequence[str]):
         super().__init__(cfg, dictionary, vocabulary)
         self.pieces = pieces
@@ -146,8 +149,6 @@ class NluTask(VecoTask):
     def build_model(self, cfg, from_checkpoint: bool = False):
         """Build the model; check that it has positions for the longest sequences."""
         model = super().build_model(cfg, from_checkpoint)
-        if not isinstance(model, VecoNluModel):
-            raise UserError(f"--arch {self.arch}: is no model of --task veco_nlu: give --arch veco_nlu_SIZE")
         if self.cfg.max_length > model.max_positions():
             raise UserError(f"--max-length {self.cfg.max_length}: the model has {model.max_positions()} positions")
         if model.args.init_from or model.args.freeze_backbone_updates:

@@ -9,11 +9,13 @@ from typing import Any
 
 from fairseq import utils
 from fairseq.data import AppendTokenDataset
+from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.tasks import TASK_REGISTRY, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from veco_fairseq.data.vocabulary import has_language_token, require_same_symbols
 from veco_fairseq.errors import UserError
+from veco_fairseq.tasks.base import require_model
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +60,16 @@ class CheckedTranslationTask(TranslationTask):
         if any(has_tokens):
             logger.warning("only one of [%s] and [%s] is in the dictionaries: language tokens are not used", *langs)
         return task
+
+    def build_model(self, cfg, from_checkpoint: bool = False):
+        """Build the model.
+
+        Raises:
+            UserError: it has no decoder, such as one of pre-training.
+        """
+        require_model(cfg, lambda model: issubclass(model, FairseqEncoderDecoderModel), self.cfg._name or "translation",
+                      "--arch veco_mt_SIZE, or another translation model")  # fmt: skip
+        return super().build_model(cfg, from_checkpoint)
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
         """Load a set, and check that it has translations; without them, fairseq fails only with the first batch.

@@ -88,17 +88,21 @@ COLUMNS = {
 def read_sentence_pairs(path: Path, lang: str) -> Iterator[SentencePair]:
     """Yield the rows of a .tsv file, with or without a row of column names.
 
+    In a column gold_label, as SNLI's, - stands for no label: the annotators did not agree.
+
     Raises:
         UserError: a row has another number of columns, or the columns have other names.
     """
     places: dict[str, int] = {}
     width = row = 0
+    none = ""
     for number, line in enumerate(read_lines(path), start=1):
         cells = [cell.strip() for cell in line.split("\t")]
         if number == 1:
             places = _named_columns(cells)
             width = len(cells)
             if places:
+                none = "-" if "label" in places and cells[places["label"]].lower() == "gold_label" else ""
                 continue
             if any(cell.lower() in COLUMNS["label"] for cell in cells):
                 raise UserError(f"{path}, line 1: has names of columns, but not those of sentences: sentence1 and sentence2")
@@ -111,7 +115,7 @@ def read_sentence_pairs(path: Path, lang: str) -> Iterator[SentencePair]:
         row += 1
         name = cells[places["id"]] if "id" in places else f"row {row}"
         where = f"{path}, line {number}"
-        label = OTHER_NAMES.get(label, label) or None
+        label = None if label in ("", none) else OTHER_NAMES.get(label, label)
         yield SentencePair(name, where, cells[places["first"]], cells[places["second"]], label)
 
 
