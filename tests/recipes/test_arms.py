@@ -64,3 +64,12 @@ def test_a_try_of_the_comparisons_is_small(tmp_path):
     """... and the beginning of a training is still less than the whole, of 10 updates."""
     script = 'read_options --try; echo "$VALID $WARMUP ${UPDATES[veco-begun]} ${VARIATION[veco-begun]} ${SEEDS[*]} ${RATES[*]}"'
     assert arms(tmp_path, script).stdout == "20 5 10 --max-update 5 1 2e-3\n"
+
+
+def test_one_conversion_at_a_time(tmp_path):
+    """Fine-tunings that begin with the same model at once; each of another model need not wait."""
+    script = """read_options; pretrained_model() { PRETRAINED=x; }; step() { echo "begins $1"; sleep 0.3; echo "ends $1"; }
+        start veco 1 1 & start veco 1 2 & wait; echo apart; start veco 1 1 & sleep 0.1; start no-stop 1 1; wait"""
+    together, apart = arms(tmp_path, script).stdout.split("apart\n")
+    assert together.splitlines() == ["begins conversion, veco", "ends conversion, veco"] * 2
+    assert apart.splitlines()[:2] == ["begins conversion, veco", "begins conversion, no-stop"]
