@@ -15,7 +15,7 @@ from conftest import REPOSITORY, error_line, make_dictionary
 from fairseq.dataclass.configs import GenerationConfig
 
 from veco_fairseq.data.sentencepiece import MODEL_NAME, ordinary_pieces, train_sentencepiece
-from veco_fairseq.data.vocabulary import dictionary_of
+from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference.requests import Hypothesis, Request
 from veco_fairseq.inference.translator import Part, Translator, _pieces, translate_stream
@@ -128,6 +128,8 @@ def test_bad_input(run, tmp_path):
 @pytest.mark.parametrize("error, message", [
     (Exception("Could not infer language pair, please provide it explicitly"), "m.pt: was not trained to translate yet: fine-tune it"),
     (FileNotFoundError(2, "No such file", "old/dict.en.txt"), "old/dict.en.txt: is not there, where m.pt has its data: give --data DIR"),
+    (lambda *_, **__: read_dictionary("old/dict.en.txt"), "old/dict.en.txt: is not there, where m.pt has its data: give --data DIR"),
+    (UserError("m.pt: is damaged"), "^m.pt: is damaged$"),
 ])  # fmt: skip
 def test_what_fairseq_misses_in_a_model_is_told(monkeypatch, tmp_path, error, message):
     monkeypatch.chdir(tmp_path)

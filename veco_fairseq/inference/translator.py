@@ -42,8 +42,11 @@ def _told(checkpoint: Path_) -> Iterator[None]:
     """Tell in one line what fairseq finds missing when it loads a model."""
     try:
         yield
-    except FileNotFoundError as error:
-        where = f"{error.filename}: is not there, where {checkpoint} has its data"
+    except (FileNotFoundError, UserError) as error:
+        missing = error.__cause__ if isinstance(error, UserError) else error  # the cause of an error of this project's readers
+        if not isinstance(missing, FileNotFoundError):
+            raise
+        where = f"{missing.filename}: is not there, where {checkpoint} has its data"
         raise UserError(f"{where}: give --data DIR, the folder of dict.LANG.txt") from error
     except Exception as error:
         if "Could not infer language pair" not in str(error):

@@ -32,7 +32,7 @@ from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.symbols import target_token
 from veco_fairseq.data.vocabulary import read_dictionary
 from veco_fairseq.errors import UserError
-from veco_fairseq.tasks.translation import CheckedTranslationTask, refuse_fixed_lengths
+from veco_fairseq.tasks.translation import CheckedTranslationTask, refuse_fixed_lengths, require_translation_model
 
 logger = logging.getLogger(__name__)
 
@@ -112,6 +112,7 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Check the state of a model to translate with; an ensemble translates into what all of its models do."""
+        require_translation_model(state_dict)
         directions = state_dict.get("lang_pairs")
         if directions is None and state_dict.get("languages"):
             raise UserError("the checkpoint is of one direction: give --task translation instead")

@@ -99,6 +99,7 @@ class CheckedTranslationTask(TranslationTask):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Check the state of a model to translate with, or of each of an ensemble."""
+        require_translation_model(state_dict)
         source, target = self.cfg.source_lang, self.cfg.target_lang
         first, self.first_of_ensemble = self.first_of_ensemble or state_dict, state_dict
         if state_dict.get("lang_pairs"):
@@ -109,6 +110,15 @@ class CheckedTranslationTask(TranslationTask):
         if len(set(pairs)) > 1:
             raise UserError(f"an ensemble has models of one direction, and these are from {pairs[0]} and from {pairs[1]}")
         self.resume_task_state(state_dict, "the checkpoint")
+
+
+def require_translation_model(state: dict[str, Any]) -> None:
+    """Refuse to translate with a model of pre-training or understanding, whose state has tokens and no direction."""
+    if state.get("symbols") and not (state.get("languages") or state.get("lang_pairs")):
+        raise UserError(
+            "the checkpoint is of pre-training or understanding, and does not translate: convert a pre-trained one (veco convert) "
+            "and fine-tune it"
+        )
 
 
 TASK_REGISTRY["translation"] = CheckedTranslationTask
