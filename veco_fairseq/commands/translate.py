@@ -55,7 +55,8 @@ def add_arguments(parser: Parser) -> None:
         help="draw from the likeliest pieces that together have the probability P")  # fmt: skip
     add("--temperature", type=POSITIVE, default=1.0, metavar="T",
         help="divide the logits by T: below 1 makes likely pieces likelier (default: %(default)s)")  # fmt: skip
-    add("--seed", type=SEED, default=1, metavar="N", help="seed of --sampling (default: %(default)s)")
+    add("--seed", type=SEED, default=1, metavar="N",
+        help="seed of --sampling, which draws the same for the same lines, --batch-size and --buffer-size (default: %(default)s)")  # fmt: skip
     add("--constraints", choices=["ordered", "unordered"],
         help="make each translation contain the constraints of its line, in their order or in any order")  # fmt: skip
     add("--prefixes", action="store_true", help="make each translation begin with the prefix of its line")
