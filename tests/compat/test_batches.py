@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.data.iterators import EpochBatchIterator
+from fairseq.data.iterators import EpochBatchIterator, GroupedIterator
 
 from veco_fairseq.compat import batches
 
@@ -108,6 +108,29 @@ def test_what_an_older_checkpoint_does_not_tell_is_not_compared():
     assert other.fix_batches_to_gpus is False
     del state["made_from"]
     epochs(shard_id=0).load_state_dict(state)
+
+
+@pytest.mark.parametrize("skip, begun, size, rest", [
+    (False, 0, 4, [[0, 1, 2, 3], [4, 5]]),
+    (False, 1, 4, [[1, 2, 3, 4], [5]]),  # of four and two batches, fairseq expects one more group
+    (False, 2, 2, [[2, 3], [4, 5]]),
+    (False, 5, 4, [[5]]),
+    (True, 0, 4, [[0, 1, 2, 3]]),
+    (True, 1, 2, [[1, 2], [3, 4]]),
+    (True, 3, 3, [[3, 4, 5]]),
+])  # fmt: skip
+def test_an_epoch_is_trained_to_its_end_with_another_update_freq(skip, begun, size, rest):
+    """Each of the two workers has six batches, and has trained on the first ``begun`` of them."""
+    before, iterator = epochs(shard_id=0), epochs(shard_id=0)
+    batches_before = before.next_epoch_itr(shuffle=False)
+    for _ in range(begun):
+        next(batches_before)
+    iterator.load_state_dict(before.state_dict() if begun else {"epoch": 1})
+    groups = GroupedIterator(iterator.next_epoch_itr(shuffle=False), size, skip)
+    place = groups.n
+    assert [[number // 2 for number in group] for group in groups] == rest
+    assert iterator.end_of_epoch() and iterator.next_epoch_idx == 2
+    assert len(groups) == place + len(rest) and place == -(-begun // size)  # as progress is shown
 
 
 def test_one_batch_is_made_of_what_is_left_and_none_of_nothing():

@@ -108,6 +108,8 @@ PATCHES = (
     Patch(f"{ITERATOR}._get_iterator_for_epoch", ".compat.batches:iterator_for_epoch", ORDER),
     Patch(f"{ITERATOR}.state_dict", ".compat.batches:epoch_state", ORDER),
     Patch(f"{ITERATOR}.load_state_dict", ".compat.batches:load_epoch_state", ORDER),
+    Patch("fairseq.data.iterators:GroupedIterator.__init__", ".compat.batches:group",
+          "an epoch that is resumed with another --update-freq is not trained to its end, and then trained again"),
     Patch(f"{ITERATOR}._get_iterator_for_epoch", ".compat.workers:forked", FORKS, wraps=True),
     Patch("fairseq.data.iterators:GroupedEpochBatchIterator._get_iterator_for_epoch", ".compat.workers:forked", FORKS,
           wraps=True),

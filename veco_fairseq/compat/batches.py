@@ -2,13 +2,14 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Makes sure that a training has the requested batches, and a resumed one the batches of an uninterrupted one."""
 
+import math
 import weakref
 import zlib
 from typing import Any
 
 import numpy as np
 from fairseq.data import data_utils
-from fairseq.data.iterators import EpochBatchIterator
+from fairseq.data.iterators import CountingIterator, EpochBatchIterator, GroupedIterator, _chunk_iterator
 from fairseq.trainer import Trainer
 
 from veco_fairseq.compat.hooks import CountsBatches, FollowsEpochs, TellsMadeFrom
@@ -95,6 +96,21 @@ def iterator_for_epoch(
     method = weakref.WeakMethod(iterator.ordered_batches)
     iterator.epoch_batch_sampler.ordered_batches = lambda *args: method()(*args)
     return batches
+
+
+def group(groups: GroupedIterator, batches: CountingIterator, chunk_size: int, skip_remainder_batch: bool = False) -> None:
+    """Make the groups of batches that are an update each: from where the epoch is, to its end.
+
+    fairseq takes the groups before that place as whole ones of this size. After a resumption with another --update-freq the
+    last batches of the epoch are then left over, for which fairseq trains the whole epoch again.
+    """
+    whole = math.floor if skip_remainder_batch else math.ceil
+    left = whole((len(batches) - batches.n) / chunk_size)
+    if skip_remainder_batch:
+        batches.take(batches.n + left * chunk_size)  # with which the epoch ends
+    begun = math.ceil(batches.n / chunk_size)
+    CountingIterator.__init__(groups, _chunk_iterator(batches, chunk_size), start=begun, total=begun + left)
+    groups.chunk_size = chunk_size
 
 
 def made_from(iterator: EpochBatchIterator) -> dict[str, Any]:
