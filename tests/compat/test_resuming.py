@@ -118,6 +118,20 @@ def test_resumes_to_the_last_digit(make, make_root, make_model, tmp_path, kind, 
     assert all(torch.equal(final[name], undisturbed[name]) for name in undisturbed)
 
 
+def test_an_epoch_goes_on_with_another_update_freq(make, make_root, make_model, tmp_path):
+    """Of 2 epochs of 5 batches one batch is done; after it, 4 and 5 batches are 2 updates each, and the rate ends at 0."""
+    command = [
+        *make("nlu", make_root, make_model),
+        *"--num-workers 0 --max-epoch 2 --warmup-ratio 0 --disable-validation".split(),
+    ]
+    assert len(train(*command, save_dir=tmp_path / "whole")) == 10
+    (tmp_path / "resumed").mkdir()
+    shutil.copyfile(tmp_path / "whole/checkpoint_1_1.pt", tmp_path / "resumed/checkpoint_last.pt")
+    resumed = train(*command, "--update-freq", "3", save_dir=tmp_path / "resumed")
+    assert [line[-2:] for line in resumed] == [("2", 1), ("3", 1), ("4", 2), ("5", 2)]
+    assert [float(line[2]) for line in resumed] == pytest.approx([0.003 * left / 5 for left in (3, 2, 1, 0)], rel=1e-3)
+
+
 def test_the_scheduler_of_a_plateau_knows_what_was_validated(make, make_root, make_model, tmp_path):
     """No validation is better by 99%: after two in vain, of epochs 2 and 3, the rate is halved."""
     command = [*make("mlm", make_root, make_model), "--updates-per-epoch", "2", "--max-epoch", "4", "--num-workers", "0",

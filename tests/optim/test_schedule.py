@@ -29,11 +29,19 @@ def schedule(monkeypatch, **options):
     return LinearByEpoch(LinearByEpochConfig(**{**defaults, **options}), Optimizer())
 
 
+def begin(rates, batches, epoch=1, done=0, updates=0):
+    """Begin an epoch, or go on in it, as fairseq does; ``batches`` is a number, or a function of an epoch."""
+    rates.step_update(updates)
+    rates.set_batches(batches if callable(batches) else lambda number: batches, epoch, lambda: done)
+    rates.step_begin_epoch(epoch)
+    return rates.total
+
+
 def test_rises_and_falls(monkeypatch):
     """Of 2 epochs of 5 updates the first fifth is warm-up."""
     rates = schedule(monkeypatch)
     assert rates.step_update(0) == 0  # an epoch's length is not known yet
-    rates.set_batches(lambda number: 5, 1)
+    begin(rates, 5)
     found = [rates.step_update(number) for number in range(12)]
     assert found == pytest.approx([0, 0.4, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0, 0])
     assert rates.step_begin_epoch(2) == rates.optimizer.lr == 0
@@ -43,7 +51,7 @@ def test_rises_and_falls(monkeypatch):
 def test_without_warmup_or_nothing_else(ratio, rates, monkeypatch):
     """Or with 0.6 and 0.4 updates of it, which are rounded."""
     schedule_of = schedule(monkeypatch, lr=[1.0], max_epoch=1, warmup_ratio=ratio)
-    schedule_of.set_batches(lambda number: 2, 1)
+    begin(schedule_of, 2)
     assert [schedule_of.step_update(number) for number in range(3)] == rates
 
 
@@ -62,35 +70,53 @@ def test_refuses(options, message, monkeypatch):
 def test_counts_the_updates_of_all_epochs(freq, skip, total, monkeypatch):
     """3 epochs of 7 batches, of which --update-freq make an update."""
     rates = schedule(monkeypatch, max_epoch=3, update_freq=freq, skip_remainder_batch=skip)
-    rates.set_batches(lambda number: 7, 1)
-    assert rates.total == total
+    assert begin(rates, 7) == total
 
 
 def test_epochs_of_different_data_folders_have_their_own_lengths(monkeypatch):
     """After 100 updates in the first epoch, 10 in the second do not mean that all was over long ago."""
     rates = schedule(monkeypatch, warmup_ratio=0)
-    rates.set_batches(lambda number: 100, 1)
-    assert rates.total == 200
-    rates.set_batches(lambda number: 10, 2)
-    assert rates.total == 110
+    assert begin(rates, 100) == 200
+    assert begin(rates, 10, epoch=2, updates=100) == 110
     assert [rates.step_update(number) for number in (100, 105, 110)] == pytest.approx([0.8 * 10 / 110, 0.8 * 5 / 110, 0])
-    resumed = schedule(monkeypatch, warmup_ratio=0)
-    resumed.load_state_dict(rates.state_dict())
-    resumed.set_batches(lambda number: 10, 2)
-    assert resumed.total == 110
-    resumed.load_state_dict({"best": None})  # of a version that did not keep them
-    resumed.set_batches(lambda number: 10, 2)
-    assert resumed.total == 20
+    for state in (rates.state_dict(), {"best": None, "batches": {1: 100, 2: 10}}):  # the latter of an older version
+        resumed = schedule(monkeypatch, warmup_ratio=0)
+        resumed.load_state_dict(state)
+        assert begin(resumed, 10, epoch=2, done=4, updates=104) == 110
 
 
 def test_epochs_of_pretraining_differ_by_update_freq(monkeypatch):
     """5 updates an epoch of 1, 2 and then 4 batches: the rate falls evenly, from whatever epoch the training goes on."""
     rates = schedule(monkeypatch, max_epoch=4, update_freq=[1, 2, 4], warmup_ratio=0)
     for epoch in (1, 2, 3, 4):
-        rates.set_batches(lambda number: 5 * [1, 2, 4, 4][number - 1], epoch)
-        assert rates.total == 20
+        assert begin(rates, lambda number: 5 * [1, 2, 4, 4][number - 1], epoch, updates=5 * (epoch - 1)) == 20
         rates.load_state_dict(rates.state_dict())
-    assert rates.batches == {1: 5, 2: 10, 3: 20, 4: 20}
+
+
+@pytest.mark.parametrize("skip, freq, total", [(False, 1, 27), (False, 2, 20), (False, 4, 16), (False, 8, 14), (True, 4, 14)])
+def test_updates_that_are_done_count_as_they_were_done(monkeypatch, skip, freq, total):
+    """Of 3 epochs of 9 batches, 11 are done, one an update: of 7 and then 9 batches, so many make the updates that are left."""
+    rates = schedule(monkeypatch, max_epoch=3, warmup_ratio=0, update_freq=[1], skip_remainder_batch=skip)
+    assert (begin(rates, 9), begin(rates, 9, epoch=2, updates=9)) == (27, 27)
+    resumed = schedule(monkeypatch, max_epoch=3, warmup_ratio=0, update_freq=[freq], skip_remainder_batch=skip)
+    resumed.load_state_dict(rates.state_dict())
+    assert begin(resumed, 9, epoch=2, done=2, updates=11) == total
+    assert resumed.step_update(11) == pytest.approx(0.8 * (total - 11) / total)
+
+
+def test_an_epoch_that_goes_on_has_the_rate_of_an_undisturbed_one(monkeypatch):
+    """Two of its batches had overflowing gradients, and were no updates; the next epoch counts what was done."""
+    rates = schedule(monkeypatch, warmup_ratio=0)
+    assert begin(rates, 10) == 20
+    rates.step_update(4)
+    state, rates = rates.state_dict(), schedule(monkeypatch, warmup_ratio=0)
+    rates.load_state_dict(state)
+    assert begin(rates, 10, done=6, updates=4) == 20
+    assert begin(rates, 10, epoch=2, updates=8) == 18
+    rates.load_state_dict(state)
+    assert begin(rates, 10, done=0, updates=4) == 24  # --reset-dataloader begins the epoch again
+    rates.load_state_dict({"best": None})  # --reset-lr-scheduler
+    assert begin(rates, 10, done=6, updates=4) == 18
 
 
 @pytest.mark.parametrize("counts", [True, False])
@@ -98,6 +124,8 @@ def test_is_told_the_batches_of_epochs(monkeypatch, counts):
     told = []
 
     class Batches:
+        iterations_in_epoch = 2
+
         def __len__(self):
             return 7
 
@@ -106,5 +134,7 @@ def test_is_told_the_batches_of_epochs(monkeypatch, counts):
     trainer = SimpleNamespace(lr_scheduler=SimpleNamespace(set_batches=lambda *numbers: told.append(numbers)))
     monkeypatch.setattr("veco_fairseq.compat.batches._of_whole_run", lambda *args: Batches())
     assert len(get_train_iterator(trainer, 3)) == 7
-    ((batches_in, epoch),) = told
-    assert [batches_in(3), batches_in(4), epoch] == ([21, 28, 3] if counts else [7, 7, 3])
+    ((batches_in, epoch, done),) = told
+    assert [batches_in(3), batches_in(4), epoch, done()] == ([21, 28, 3, 2] if counts else [7, 7, 3, 2])
+    Batches.iterations_in_epoch = 5  # of a checkpoint, which fairseq reads later
+    assert done() == 5

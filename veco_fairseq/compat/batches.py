@@ -48,7 +48,7 @@ def get_train_iterator(trainer: Trainer, epoch: int, *args, **kwargs) -> EpochBa
     if isinstance(trainer.lr_scheduler, FollowsEpochs):
         count = len(batches)
         batches_in = batches.batches_in if isinstance(batches, CountsBatches) else lambda number: count
-        trainer.lr_scheduler.set_batches(batches_in, epoch)
+        trainer.lr_scheduler.set_batches(batches_in, epoch, lambda: batches.iterations_in_epoch)
     return batches
 
 

@@ -29,9 +29,9 @@ class HasOptionsWithoutEffect(Protocol):
 
 @runtime_checkable
 class FollowsEpochs(Protocol):
-    """A learning rate schedule that needs the numbers of a worker's batches in this epoch and the later ones."""
+    """A learning rate schedule that needs the numbers of a worker's batches in this epoch and the later ones, and those done."""
 
-    def set_batches(self, batches_in: Callable[[int], int], epoch: int) -> None: ...
+    def set_batches(self, batches_in: Callable[[int], int], epoch: int, done: Callable[[], int]) -> None: ...
 
 
 @runtime_checkable

@@ -30,7 +30,7 @@ class LinearByEpoch(FairseqLRScheduler):
     """The learning rate rises from 0 to ``--lr`` and falls to 0 at the end of ``--max-epoch``, both linearly.
 
     fairseq's ``polynomial_decay`` is the same, but needs the number of updates. Here ``veco_fairseq.compat`` passes in the
-    epochs' numbers of batches (:meth:`set_batches`).
+    epochs' numbers of batches (:meth:`set_batches`), and fairseq says when an epoch begins (:meth:`step_begin_epoch`).
 
     Raises:
         UserError: ``--max-epoch`` is missing, there is more than one ``--lr``, or the ratio is not from 0 to 1.
@@ -45,39 +45,61 @@ class LinearByEpoch(FairseqLRScheduler):
         if not 0 <= cfg.warmup_ratio <= 1:
             raise UserError(f"--warmup-ratio {cfg.warmup_ratio}: must be between 0 and 1")
         self.total = 0
-        self.batches: dict[int, int] = {}
+        self.num_updates = 0
+        self.begun: dict[str, int] = {}
 
-    def set_batches(self, batches_in: Callable[[int], int], epoch: int) -> None:
-        """Set the numbers of a worker's batches from this epoch on; ``--update-freq``, one an epoch, turns them into updates.
-
-        The earlier epochs have had their own numbers.
+    def set_batches(self, batches_in: Callable[[int], int], epoch: int, done: Callable[[], int]) -> None:
+        """Take note of the numbers of a worker's batches from this epoch on; :meth:`step_begin_epoch` counts the updates.
 
         Args:
             batches_in: a function of an epoch. From the last number of ``--update-freq`` on, epochs are equally long.
             epoch: this epoch.
+            done: returns the number of this epoch's batches that were trained on.
         """
-        freqs = self.cfg.update_freq
-        here = {number: batches_in(number) for number in range(epoch, max(epoch, len(freqs)) + 1)}
-        self.batches = {number: count for number, count in self.batches.items() if number < epoch} | {epoch: here[epoch]}
-        whole = math.floor if self.cfg.skip_remainder_batch else math.ceil
-        self.total = 0
-        for number in range(1, self.cfg.max_epoch + 1):
-            count = self.batches.get(number) or here[max(epoch, min(number, max(here)))]
-            self.total += whole(count / freqs[min(number, len(freqs)) - 1])
+        self.here = {number: batches_in(number) for number in range(epoch, max(epoch, len(self.cfg.update_freq)) + 1)}
+        self.done = done
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps: also the epochs' numbers of batches."""
-        return {**super().state_dict(), "batches": dict(self.batches)}
+        """Return what a checkpoint keeps: also what the updates were last counted from."""
+        return {**super().state_dict(), "begun": dict(self.begun)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)
-        self.batches = dict(state_dict.get("batches", {}))
+        self.begun = dict(state_dict.get("begun", {}))
 
     def step_begin_epoch(self, epoch: int) -> float:
+        """Count the updates of the whole training: those that are done as they were done, and those that are left.
+
+        An epoch that is resumed with the ``--update-freq`` with which it began is counted from its beginning, since batches
+        whose gradients overflow are no update.
+
+        Args:
+            epoch: that begins, or goes on.
+        """
+        freqs = self.cfg.update_freq
+
+        def updates(number: int, without: int = 0) -> int:
+            """Return those of an epoch; ``--update-freq`` has one number an epoch."""
+            batches = self.here[min(number, max(self.here))] - without
+            whole = math.floor if self.cfg.skip_remainder_batch else math.ceil
+            return whole(batches / freqs[min(number, len(freqs)) - 1])
+
+        now = {
+            "epoch": epoch,
+            "update_freq": freqs[min(epoch, len(freqs)) - 1],
+            "batches": self.done(),
+            "updates": self.num_updates,
+        }
+        same = all(self.begun.get(name) == now[name] for name in ("epoch", "update_freq"))
+        if not same or now["batches"] <= self.begun["batches"]:
+            self.begun = now
+        self.total = self.begun["updates"] + updates(epoch, without=self.begun["batches"])
+        self.total += sum(map(updates, range(epoch + 1, self.cfg.max_epoch + 1)))
         return self.optimizer.get_lr()
 
     def step_update(self, num_updates: int) -> float:
         """Set and return the learning rate after this many updates; 0 while the length of an epoch is not known."""
+        self.num_updates = num_updates
         warmup = round(self.total * self.cfg.warmup_ratio)
         if num_updates < warmup:
             share = num_updates / warmup
