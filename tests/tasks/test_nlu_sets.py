@@ -5,12 +5,13 @@
 import json
 import logging
 import re
+import shutil
 from argparse import Namespace
 
 import pytest
 import torch
-from conftest import save_with_vocabulary
-from support.nlu import SENTENCES, write_pairs
+from conftest import error_line, save_with_vocabulary
+from support.nlu import SENTENCES, options, write_pairs
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.models.nlu import VecoNluModel
@@ -62,6 +63,25 @@ def test_the_vocabulary_is_beside_the_start_or_what_was_saved(pretrained, tmp_pa
     assert setup(data, pretrained.parent).vocabulary == pretrained.parent
     (other / "sentencepiece.bpe.model").write_bytes((pretrained.parent / "sentencepiece.bpe.model").read_bytes())
     assert setup(data, pretrained.parent, vocabulary=str(other)).vocabulary == other
+
+
+def test_a_folder_that_was_moved_has_its_own_vocabulary(pretrained, tmp_path, run):
+    """What the model was fine-tuned from need not be there any more, to validate or to go on."""
+    data, moved = write_pairs(tmp_path / "data"), tmp_path / "moved"
+    assert run(*options(data, pretrained, tmp_path / "out", "--max-epoch", "1")).returncode == 0
+    shutil.rmtree(pretrained.parent)
+    (tmp_path / "out").rename(moved)
+    command = ["fairseq-validate", data, "--user-dir", "veco_fairseq", "--task", "veco_nlu", "--path", moved / "checkpoint_last.pt",
+               "--valid-subset", "valid", "--cpu", "--batch-size", "4"]  # fmt: skip
+    validated = run(*command)
+    assert validated.returncode == 0 and "valid on 'valid' subset" in validated.stdout, validated.stderr
+    resumed = run(*options(data, pretrained, moved, "--max-epoch", "2"))
+    assert resumed.returncode == 0 and f"Loaded checkpoint {moved / 'checkpoint_last.pt'}" in resumed.stdout, resumed.stderr
+    (moved / "dict.txt").unlink()
+    assert error_line(run(*command)) == (
+        f"fairseq-validate: error: {moved}: has no dict.txt and sentencepiece.bpe.model: give a checkpoint with both beside it, "
+        "or their folder as --vocabulary"
+    )
 
 
 def test_examples_without_a_label_are_not_learnt_from(pretrained, tmp_path, caplog):

@@ -69,6 +69,8 @@ def load_checkpoint_to_cpu(
     _model_of[path] = (state.get("cfg") or {}).get("model")
     _task_state_of[path] = state.get("task_state") or {}
     _fill_in_languages(state)
+    if "save_dir" in ((state.get("cfg") or {}).get("task") or ()):  # a folder that may have been moved since
+        state["cfg"].task.save_dir = os.path.dirname(path)
     return state
 
 

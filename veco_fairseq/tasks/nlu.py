@@ -126,9 +126,9 @@ class NluTask(VecoTask):
         shortest = MAX_QUESTION + 4 + cfg.stride if str(cfg.nlu_task) == "span" else 8
         if cfg.max_length < shortest:
             raise UserError(f"--max-length {cfg.max_length}: must be at least {shortest}, for this task and --stride")
-        vocabulary = _vocabulary(cfg)
-        # A checkpoint has its labels in its task_state.
-        labels = [] if str(cfg.nlu_task) == "span" or kwargs.get("from_checkpoint") else _labels(cfg)
+        from_checkpoint = kwargs.get("from_checkpoint", False)  # which has its labels in its task_state
+        vocabulary = _vocabulary(cfg, from_checkpoint)
+        labels = [] if str(cfg.nlu_task) == "span" or from_checkpoint else _labels(cfg)
         pieces = load_sentencepiece(vocabulary / MODEL_NAME)
         dictionary = load_dictionary(vocabulary)
         require_own_pieces(pieces, vocabulary / MODEL_NAME, dictionary.symbols)
@@ -254,17 +254,17 @@ class NluTask(VecoTask):
                 for lang in self.validation_langs for name in SUMS[self.nlu_task]}  # fmt: skip
 
 
-def _vocabulary(cfg: NluTaskConfig) -> Path:
-    """Return the folder of dict.txt and the SentencePiece model."""
-    beside = cfg.finetune_from_model and Path(cfg.finetune_from_model).parent
-    saved = Path(cfg.save_dir or "")
-    folder = Path(cfg.vocabulary or beside or saved)
-    if not (folder / DICT_NAME).is_file() or not (folder / MODEL_NAME).is_file():
-        raise UserError(
-            f"{folder}: has no {DICT_NAME} and {MODEL_NAME}: give --finetune-from-model PRETRAINED with both beside it, "
-            "or their folder as --vocabulary"
-        )
-    return folder
+def _vocabulary(cfg: NluTaskConfig, from_checkpoint: bool) -> Path:
+    """Return the folder of dict.txt and the SentencePiece model: a checkpoint to predict with has them beside it."""
+    folders = [Path(cfg.finetune_from_model).parent] if cfg.finetune_from_model else []
+    folders.insert(0 if from_checkpoint else 1, Path(cfg.save_dir or ""))
+    folders = [Path(cfg.vocabulary)] if cfg.vocabulary else folders
+    for folder in folders:
+        if (folder / DICT_NAME).is_file() and (folder / MODEL_NAME).is_file():
+            return folder
+    given = "a checkpoint" if from_checkpoint else "--finetune-from-model PRETRAINED"
+    hint = f"give {given} with both beside it, or their folder as --vocabulary"
+    raise UserError(f"{folders[0]}: has no {DICT_NAME} and {MODEL_NAME}: {hint}")
 
 
 def _chosen(files: dict[str, Path], wanted: Optional[str], cfg: NluTaskConfig, split: str) -> dict[str, Path]:
@@ -275,9 +275,8 @@ def _chosen(files: dict[str, Path], wanted: Optional[str], cfg: NluTaskConfig, s
             f"{ {'classification': 'tsv', 'tagging': 'conllu', 'span': 'json'}[str(cfg.nlu_task)] }"
         )
     langs = wanted.split(",") if wanted else list(files)
-    for lang in langs:
-        if lang not in files:
-            raise UserError(f"{cfg.data}: has no {split} set of {lang}; there is {', '.join(files)}")
+    for lang in (lang for lang in langs if lang not in files):
+        raise UserError(f"{cfg.data}: has no {split} set of {lang}; there is {', '.join(files)}")
     return {lang: files[lang] for lang in langs}
 
 
