@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What bench.py trains on and translates: batches of the sizes that are asked for, and the jobs of each system."""
 
+import json
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -157,12 +158,14 @@ def test_a_system_is_timed_on_all_lines_and_on_ten_alone(monkeypatch):
     assert found == {"seconds": 6, "sentences": 12, "latency": 5.5, "memory": 7, "translations": translations}
 
 
-@pytest.mark.parametrize("into, token", [(None, []), ("nl", ["<2nl>"])])
+@pytest.mark.parametrize("into, token, positions", [(None, [], 512), ("nl", ["<2nl>"], 20)])
 @pytest.mark.parametrize(
     "device, asked, threads", [("cpu", None, (8, 1)), ("cpu", 2, (2, 4)), ("cuda", None, (1, 8)), ("cpu", 16, (16, 1))]
 )
-def test_ctranslate2_shares_pytorchs_threads_out(monkeypatch, device, asked, threads, into, token):
+def test_ctranslate2_shares_pytorchs_threads_out(monkeypatch, tmp_path, device, asked, threads, into, token, positions):
+    """A translation is no longer than the model's positions allow."""
     made, searched = [], []
+    (tmp_path / "config.json").write_text(json.dumps({"max_target_positions": positions}))
 
     class Translator:
         def __init__(self, folder, **options):
@@ -175,12 +178,12 @@ def test_ctranslate2_shares_pytorchs_threads_out(monkeypatch, device, asked, thr
     monkeypatch.setitem(sys.modules, "ctranslate2", SimpleNamespace(Translator=Translator))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     search, pieces = generation.Search(2, 30, 4, 7, into), generation.Words()
-    found = systems.with_ctranslate2(Path("f"), pieces, ["a b", "c"], search=search, device=device, inter_threads=asked)
-    assert made == [("f", {"device": device, "inter_threads": threads[0], "intra_threads": threads[1]})]
+    found = systems.with_ctranslate2(tmp_path, pieces, ["a b", "c"], search=search, device=device, inter_threads=asked)
+    assert made == [(str(tmp_path), {"device": device, "inter_threads": threads[0], "intra_threads": threads[1]})]
     assert found["translations"] == ["b a", "c"]
     assert searched[1] == (
         [[*token, "a", "b"], [*token, "c"]],
-        {"beam_size": 4, "max_batch_size": 7, "max_decoding_length": 30, "min_decoding_length": 2},
+        {"beam_size": 4, "max_batch_size": 7, "max_decoding_length": min(30, positions - 1), "min_decoding_length": 2},
     )
 
 

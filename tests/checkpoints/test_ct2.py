@@ -3,6 +3,7 @@
 """Translation models for CTranslate2: the translations are fairseq's."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,8 +11,9 @@ from conftest import error_line
 from support import exported
 from support.exported import LANGS, LINES, change, fairseqs_translations, make_translation
 
+from veco_fairseq.benchmarks.systems import Search, with_ctranslate2
 from veco_fairseq.checkpoints.bart import export_translation
-from veco_fairseq.checkpoints.ct2 import export_ct2, largest_ct2_difference
+from veco_fairseq.checkpoints.ct2 import export_ct2, largest_ct2_difference, limits
 from veco_fairseq.checkpoints.translation import read_translation
 from veco_fairseq.data.sentencepiece import load_sentencepiece
 from veco_fairseq.errors import UserError
@@ -42,13 +44,41 @@ def test_translations_are_fairseqs(tmp_path, make_model, kind):
     assert (config["decoder_start_token"], config["eos_token"], config["add_source_eos"]) == (last, last, not end)
 
 
+def test_nothing_is_longer_than_the_positions(tmp_path, make_model):
+    """With the options of a model that has 40, not even a source of 60 pieces; without training no translation ends."""
+    checkpoint = make_translation(tmp_path, make_model)
+    options = limits(export_ct2(checkpoint, tmp_path / "ct2"))
+    assert options == {"max_input_length": 40, "max_decoding_length": 39}
+    translator = ctranslate2.Translator(str(tmp_path / "ct2"))
+    pieces = load_sentencepiece(tmp_path / "ct2/sentencepiece.bpe.model")
+    sources = pieces.encode(LINES, out_type=str)
+    with pytest.raises(RuntimeError, match="No position encodings are defined for positions >= 40"):
+        translator.translate_batch(sources)
+    found = translator.translate_batch([*sources, sources[0] * 60], **options)
+    assert max(len(result.hypotheses[0]) for result in found) == 39
+    found = with_ctranslate2(tmp_path / "ct2", pieces, LINES, search=Search(1, 200, 5, 8), device="cpu", inter_threads=1)
+    wanted = fairseqs_translations(checkpoint, LINES)
+    assert sum(one == other for one, other in zip(found["translations"], wanted)) > len(LINES) // 2  # some are nearly as likely
+
+
+def test_a_model_with_many_positions_needs_no_options():
+    for positions, options in (
+        (1024, {}),
+        (512, {"max_input_length": 512}),
+        (256, {"max_input_length": 256, "max_decoding_length": 255}),
+    ):
+        model = SimpleNamespace(max_source_positions=positions, max_target_positions=positions)
+        assert limits(SimpleNamespace(model=model)) == options
+
+
 def test_the_command(run, tmp_path, make_model):
     checkpoint = make_translation(tmp_path, make_model, words=KINDS["language tokens"]["words"])
     command = "scripts/export_ct2.py", "--checkpoint", checkpoint, "--output", tmp_path / "ct2"
     done = run(*command, "--quantization", "int8")
     assert done.returncode == 0, done.stderr
-    wrote, note, difference = done.stdout.splitlines()
+    wrote, note, of_positions, difference = done.stdout.splitlines()
     assert wrote == f"wrote {tmp_path / 'ct2'} (int8)" and "give </s> [aa] at the end of every source" in note
+    assert "give translate_batch max_input_length=40, max_decoding_length=39: beyond its positions" in of_positions
     assert 1e-4 < float(difference.split()[-1]) < 1
     assert "ct2: is there already" in error_line(run(*command))
 

@@ -75,7 +75,8 @@ def test_what_is_read_is_not_overwritten(monkeypatch, tmp_path, line):
         parsed(line.format("o/text.aa"))  # no name of theirs
 
 
-DONE = mock.Mock(notes=[], dropped=0, folder="o", has_language_tokens=False)
+POSITIONS = mock.Mock(max_source_positions=512, max_target_positions=512)
+DONE = mock.Mock(notes=[], dropped=0, folder="o", has_language_tokens=False, model=POSITIONS)
 A_PT, OF_BOTH = r"a\.pt", r"a\.pt, b\.pt"
 
 

@@ -96,10 +96,17 @@ TRANSLATION = {
     ),
     "export_ct2.py": (
         "--checkpoint a.pt --output o".split(),
-        {"checkpoints.ct2.export_ct2": mock.Mock(source_end=["</s>", "[aa]"]), "checkpoints.ct2.largest_ct2_difference": 0.5},
+        {
+            "checkpoints.ct2.export_ct2": mock.Mock(
+                source_end=["</s>", "[aa]"], model=mock.Mock(max_source_positions=1023, max_target_positions=256)
+            ),
+            "checkpoints.ct2.largest_ct2_difference": 0.5,
+        },
         {
             "": {
                 "stdout": "wrote o (float32)\nnote: give </s> [aa] at the end of every source: CTranslate2 can add one token alone\n"
+                "note: give translate_batch max_input_length=1023, max_decoding_length=255: beyond its positions the model ends in an "
+                "error\n"
                 "largest difference of a token's log-probability to fairseq's model: 5.0e-01\n",
                 "export_ct2.data": None,
                 "export_ct2.sentencepiece": None,

@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The systems that ``veco bench generate`` lets translate, each from lines to lines."""
 
+import json
 import re
 import shutil
 import statistics
@@ -121,6 +122,8 @@ def with_ctranslate2(
 
     threads = torch.get_num_threads()
     inter_threads = inter_threads or (threads if device == "cpu" else 1)
+    positions = json.loads((folder / "config.json").read_text(encoding="utf-8"))["max_target_positions"]
+    longest = min(search.longest, positions - 1)  # as fairseq does
 
     def load() -> Translate:
         translator = ctranslate2.Translator(
@@ -130,7 +133,7 @@ def with_ctranslate2(
         def translate(texts: list[str]) -> list[str]:
             results = translator.translate_batch(
                 [[*search.tokens, *line] for line in pieces.encode(texts, out_type=str)], beam_size=search.beam, max_batch_size=search.batch_size,
-                max_decoding_length=search.longest, min_decoding_length=search.shortest,
+                max_decoding_length=longest, min_decoding_length=search.shortest,
             )  # fmt: skip
             return [pieces.decode(result.hypotheses[0]) for result in results]
 

@@ -14,6 +14,8 @@ from veco_fairseq.data.symbols import SPECIALS
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_folder
 
+DEFAULT_LIMITS = {"max_input_length": 1024, "max_decoding_length": 256}  # CTranslate2's, in pieces
+
 
 def export_ct2(
     checkpoint: Path_,
@@ -61,6 +63,17 @@ def export_ct2(
     return translation
 
 
+def limits(translation: Translation) -> dict[str, int]:
+    """Options of ``translate_batch`` for a model with few positions, beyond which CTranslate2 raises a RuntimeError.
+
+    With them a longer source is cut, and a translation is at most as long as fairseq's. Those of :data:`DEFAULT_LIMITS` that
+    the model has positions for are left out.
+    """
+    model = translation.model
+    most = {"max_input_length": model.max_source_positions, "max_decoding_length": model.max_target_positions - 1}
+    return {name: value for name, value in most.items() if value < DEFAULT_LIMITS[name]}
+
+
 def _converter(translation: Translation) -> Any:
     """A converter of CTranslate2's that takes the model from memory, and ties nothing."""
     from ctranslate2.converters import fairseq as parts
@@ -84,6 +97,8 @@ def _converter(translation: Translation) -> Any:
             # What of config.json the translator goes by.
             spec.config.decoder_start_token = spec.config.eos_token = translation.target_end
             spec.config.add_source_eos = not translation.has_language_tokens
+            for name in ("max_source_positions", "max_target_positions"):  # which CTranslate2 itself does not read
+                spec.config.add_attribute(name, getattr(translation.model, name))
             return spec
 
     return TranslationConverter()

@@ -25,7 +25,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    from veco_fairseq.checkpoints.ct2 import export_ct2, largest_ct2_difference
+    from veco_fairseq.checkpoints.ct2 import export_ct2, largest_ct2_difference, limits
     from veco_fairseq.checkpoints.skeleton import making_sense_of
 
     with making_sense_of(args.checkpoint):
@@ -36,6 +36,9 @@ def main(args: argparse.Namespace) -> None:
     if translation.has_language_tokens:
         end = " ".join(translation.source_end)
         print(f"note: give {end} at the end of every source: CTranslate2 can add one token alone")
+    if few := limits(translation):
+        options = ", ".join(f"{name}={value}" for name, value in few.items())
+        print(f"note: give translate_batch {options}: beyond its positions the model ends in an error")
     with making_sense_of(args.checkpoint):
         difference = largest_ct2_difference(translation, args.output)
     print(f"largest difference of a token's log-probability to fairseq's model: {difference:.1e}")
