@@ -2,6 +2,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What stands in a picture beside its points: labels, units, scales and legends; and which lines of a log have points."""
 
+import logging
+import warnings
+
 import matplotlib.pyplot as plt
 import pytest
 import torch
@@ -102,3 +105,21 @@ def test_dollar_signs_are_no_formulas(tmp_path):
     plot_attention(torch.rand(1, 2), ["$$"], ["$x_$", "b"], title="from $5 to $^6", output=tmp_path / "attention.png")
     plot_curves({"$_{$": [(1, 1.0), (10, 2.0)]}, ylabel="$", title="$^$", output=tmp_path / "curve.png", log=True, log_x=True)
     assert {path.name for path in tmp_path.iterdir()} == {"attention.png", "curve.png"}
+
+
+def test_warnings_other_than_those_of_letters_are_shown(monkeypatch, tmp_path, caplog):
+    """A letter that no font has is told in one line, however often matplotlib warns of it."""
+
+    def tight_layout(figure):
+        for _ in range(2):
+            warnings.warn("Glyph 57344 (\\ue000) missing from font(s) DejaVu Sans.", UserWarning, stacklevel=1)
+        warnings.warn("Tight layout not applied", UserWarning, stacklevel=1)
+        warnings.warn("the option is old", DeprecationWarning, stacklevel=1)
+
+    monkeypatch.setattr(Figure, "tight_layout", tight_layout)
+    with warnings.catch_warnings(record=True) as shown, caplog.at_level(logging.WARNING, logger="veco_fairseq"):
+        warnings.simplefilter("always")
+        plot_curves({"a": [(1, 1.0)]}, ylabel="loss", title="t", output=tmp_path / "x.png")
+    found = [(each.category, str(each.message)) for each in shown]
+    assert found == [(UserWarning, "Tight layout not applied"), (DeprecationWarning, "the option is old")]
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [str(tmp_path / "x.png")]
