@@ -33,6 +33,34 @@ def test_what_is_said_of_each_test_set(monkeypatch, capsys, seeds, alone, printe
     assert result == {"split": "dev", "checkpoints": list(map(str, paths)), "seeds": seeds, "without_translation": alone[0]}
 
 
+def test_predictions_of_an_earlier_run_are_told(monkeypatch, capsys, tmp_path):
+    """They stay, as do those of another set; its name is no pattern."""
+    folder = tmp_path / "p"
+    evaluated = evaluation.Evaluated("classification", {"de": [], "en": []}, {"de": {"accuracy": 50.0}})
+    monkeypatch.setattr(finetuned, "load_finetuned", lambda *arguments, **options: None)
+    monkeypatch.setattr(evaluation, "evaluate", lambda *arguments: evaluated)
+    monkeypatch.setattr(xtreme, "table", lambda result: "table")
+    args = {
+        "data": Path("d"),
+        "split": "[t]",
+        "langs": None,
+        "answer_metric": None,
+        "max_tokens": 9,
+        "predictions": folder,
+        "cpu": True,
+    }
+    for checkpoints, told in (
+        ([Path("a.pt"), Path("b.pt")], ""),
+        ([Path("a.pt"), Path("b.pt")], ": 1/[t]-fr.txt"),
+        ([Path("a.pt")], ": 1/[t]-de.txt, 1/[t]-en.txt, 1/[t]-fr.txt, 2/[t]-de.txt, 2/[t]-en.txt"),
+    ):
+        command.evaluate_one(Namespace(checkpoints=checkpoints, **args))
+        note = f"{folder}: also has predictions that are not of this run{told}\n"
+        assert capsys.readouterr().out == "table\n" + note * bool(told)
+        for name in ("[t]-fr.txt", "dev-de.txt", "t-de.txt"):
+            (folder / "1" / name).touch()
+
+
 def test_tasks_are_named_rightly_and_once(monkeypatch, tmp_path):
     read = []
     monkeypatch.setattr(xtreme, "read_results", lambda paths, layer: read.append(paths))

@@ -196,7 +196,7 @@ COMMANDS = {
         {
             "inference.evaluation.evaluate": mock.Mock(figures={"de": {"f1": 1.0}}, alone={}),
             "inference.finetuned.load_finetuned": None,
-            "inference.evaluation.write_predictions": None,
+            "inference.evaluation.write_predictions": [],
             "understanding.xtreme.table": "the figures",
             "understanding.xtreme.Result": None,
         },

@@ -4,6 +4,7 @@
 
 import argparse
 import json
+from glob import escape
 from pathlib import Path
 
 from veco_fairseq.arguments import COUNT, DATA, INPUT, NAMED_INPUTS, NEW_FILES, OUTPUT, WHOLE, Parser
@@ -73,13 +74,13 @@ def evaluate_one(args: argparse.Namespace):
     options = {"valid_langs": args.langs}
     if args.answer_metric:
         options["answer_metric"] = args.answer_metric
-    seeds = []
+    seeds, written = [], []
     alone: dict[str, int] = {}
     for number, checkpoint in enumerate(args.checkpoints, start=1):
         evaluated = evaluate(load_finetuned(checkpoint, args.data, args.cpu, **options), args.split, args.max_tokens)
         if args.predictions:
             folder = args.predictions / str(number) if len(args.checkpoints) > 1 else args.predictions
-            write_predictions(evaluated, folder, args.split)
+            written += write_predictions(evaluated, folder, args.split)
         seeds.append(evaluated.figures)
         alone |= evaluated.alone  # which only a model that is plugged in has
     if not any(seeds):
@@ -89,6 +90,10 @@ def evaluate_one(args: argparse.Namespace):
     if alone:
         counts = ", ".join(f"{lang} {count:,}" for lang, count in alone.items())
         print(f"predicted without a translation to look at: {counts}")
+    if args.predictions:
+        there = (path for folder in ("", "*/") for path in args.predictions.glob(f"{folder}{escape(args.split)}-*"))
+        if kept := sorted(str(path.relative_to(args.predictions)) for path in there if path not in written):
+            print(f"{args.predictions}: also has predictions that are not of this run: {', '.join(kept)}")
     return {"split": args.split, "checkpoints": list(map(str, args.checkpoints)), "seeds": seeds, "without_translation": alone}
 
 
