@@ -33,7 +33,7 @@ def test_resumes_with_the_same_table(make_root, train, run, tmp_path):  # noqa: 
     average = run("scripts/average_checkpoints.py", "--inputs", tmp_path / "whole/checkpoint_last.pt",
                   tmp_path / "part/checkpoint_last.pt", "--output", tmp_path / "average.pt")  # fmt: skip
     assert average.returncode == 0, average.stderr
-    assert set(torch.load(tmp_path / "average.pt")["task_state"]) == {"symbols"}
+    assert set(torch.load(tmp_path / "average.pt")["task_state"]) == {"symbols", "task"}
     # Another k begins with an empty table, and says so; none at all is as good.
     other = train(root, "--knn-targets", "6", "--max-update", "9", save_dir="part")
     assert "all neighbours are looked up again" in other.stdout

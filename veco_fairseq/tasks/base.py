@@ -33,7 +33,7 @@ def require_model(cfg, fits: Callable[[type], bool], task: str, advice: str) -> 
 
 
 class VecoTask(FairseqTask):
-    """A task with one dictionary. Checkpoints keep its symbols in ``task_state``.
+    """A task with one dictionary. Checkpoints keep its symbols and the task's name in ``task_state``.
 
     Args:
         vocabulary: the folder of dict.txt and, if there is one, sentencepiece.bpe.model.
@@ -56,7 +56,7 @@ class VecoTask(FairseqTask):
         self.dictionary = dictionary
         self.vocabulary = vocabulary
         self.arch, self.criterion_of_model = "", None
-        self.state.merge_state_dict({"symbols": list(dictionary.symbols)})
+        self.state.merge_state_dict({"symbols": list(dictionary.symbols), "task": self.task_name})
 
     @property
     def source_dictionary(self) -> Dictionary:

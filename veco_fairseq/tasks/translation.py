@@ -113,11 +113,10 @@ class CheckedTranslationTask(TranslationTask):
 
 
 def require_translation_model(state: dict[str, Any]) -> None:
-    """Refuse to translate with a model of pre-training or understanding, whose state has tokens and no direction."""
-    if state.get("symbols") and not (state.get("languages") or state.get("lang_pairs")):
+    """Refuse to translate with a model of pre-training or understanding, whose state names its task."""
+    if task := state.get("task"):
         raise UserError(
-            "the checkpoint is of pre-training or understanding, and does not translate: convert a pre-trained one (veco convert) "
-            "and fine-tune it"
+            f"the checkpoint is of --task {task}, and does not translate: convert a pre-trained one (veco convert) and fine-tune it"
         )
 
 
