@@ -22,6 +22,9 @@ COMPARED = (*RIVALS, "veco", "no-stop", "veco-mono", "xlm-mono")
 LARGE = ("nmt-8", "xlm-8", "mbart-8", "veco-8", "veco-nmt", "from-xlm", "veco-nmt-8", "nmt-more-8", "no-stop-8",
          "xlm-updates-8")  # fmt: skip
 FEW = ("nmt-few", "xlm-few", "veco-few")
+# What the picture shows: the models that gain, and over whom.
+PICTURED = {"veco": ("", {arm: name for arm, name in RIVALS.items() if arm != "nmt-more"}),
+            "veco-8": (", large batches", {"random": "random weights", "nmt-8": "NMT first", "xlm-8": "XLM", "mbart-8": "mBART"})}  # fmt: skip
 ABLATIONS = ("no-bitext-s", "no-mono-s", "no-tlm", "no-stop", "mask-0.15", "mask-0.25", "mask-0.5")
 # VECO, Table 5: XNLI, and IWSLT14 German to English, of the paper's small models.
 PAPER = {"xlm-mono": (59.8, 33.7), "xlm": (64.5, 33.9), "mbart": (60.8, 34.5), "veco-mono": (60.6, 34.0), "veco": (67.7, 36.0)}
@@ -140,14 +143,15 @@ def draw(found: Scores, picture: Path) -> bool:
 
     curves = {}
     for direction, by_size in found.items():
-        for arm, name in RIVALS.items():
-            points = [
-                (size, statistics.mean(of["veco"]) - statistics.mean(of[arm]))
-                for size, of in sorted(by_size.items())
-                if "veco" in of and arm in of
-            ]
-            if len(points) > 1:
-                curves[f"{direction}: over {name}"] = points
+        for mine, (words, rivals) in PICTURED.items():
+            for arm, name in rivals.items():
+                points = [
+                    (size, statistics.mean(of[mine]) - statistics.mean(of[arm]))
+                    for size, of in sorted(by_size.items())
+                    if mine in of and arm in of
+                ]
+                if len(points) > 1:
+                    curves[f"{direction}: over {name}{words}"] = points
     if curves:
         title, labels = "What VECO gains", {"xlabel": "pairs of fine-tuning", "ylabel": "BLEU more"}
         plot_curves(curves, title=title, output=picture, log_x=True, **labels)
@@ -209,10 +213,9 @@ def page(runs: list[dict], *, source: str, measured: str, picture: str | None) -
 
 def write_page(runs: list[dict], output: Path, *, source: str, measured: str) -> None:
     """Write the page, and its picture beside it."""
-    found = scores([entry for entry in runs if entry["arm"] in COMPARED], "sacrebleu")
     made = page(runs, source=source, measured=measured, picture=None)  # first, so that nothing is left when there is nothing
     output.parent.mkdir(parents=True, exist_ok=True)
-    if draw(found, output.parent / PICTURE):
+    if draw(scores(runs, "sacrebleu"), output.parent / PICTURE):
         made = page(runs, source=source, measured=measured, picture=PICTURE)
     with atomic_output(output) as temporary:
         temporary.write_text(made, encoding="utf-8")
