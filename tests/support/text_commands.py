@@ -3,6 +3,7 @@
 """The commands that get text ready, also by tagging it, with each of their options; see :mod:`support.command_table`."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 from veco_fairseq.data.cleaning.rules import Options
@@ -188,7 +189,7 @@ TEXT = {
         "a.pt --input f/i --output o.conllu".split(),
         {
             "inference.evaluation.label": [["X"]],
-            "inference.finetuned.load_finetuned": None,
+            "inference.finetuned.load_finetuned": SimpleNamespace(task=SimpleNamespace(plug_in=False)),
             "understanding.teaching.read_words": [["a", "b"], ["c"]],
             "understanding.teaching.ids_like": ["seven"],
             "understanding.teaching.write_conllu": None,

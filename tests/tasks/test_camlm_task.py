@@ -293,7 +293,7 @@ def test_every_worker_has_as_many_batches_to_validate():
     assert shard(batches[:6], 3, 0, epoch=1) == [[0], [3]]
 
 
-@pytest.mark.parametrize("arch", ["roberta_base", "transformer", "veco_mt_tiny", "veco_nlu_tiny"])
+@pytest.mark.parametrize("arch", ["roberta_base", "transformer", "veco_mt_tiny"])
 def test_models_of_other_tasks_are_refused(make_task, make_root, arch):
     with pytest.raises(UserError, match=f"^--arch {arch}: is no model of --task camlm: give --arch veco_SIZE or xlme_SIZE$"):
         make_task(make_root()).build_model(Namespace(_name=arch))

@@ -2,7 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The task that pre-training and understanding share, with one vocabulary for all languages."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from fairseq.data import Dictionary
@@ -13,14 +12,15 @@ from fairseq.tasks import FairseqTask
 
 from veco_fairseq.data.sentencepiece import DICT_NAME, MODEL_NAME
 from veco_fairseq.errors import UserError
+from veco_fairseq.models.base import PretrainingModel
 
 
-def require_model(cfg, fits: Callable[[type], bool], task: str, advice: str) -> None:
+def require_model(cfg, models: type, task: str, advice: str) -> None:
     """Check before a model is built that the task can train it.
 
     Args:
         cfg: fairseq's options of the model, which name it.
-        fits: whether the task takes models of a class.
+        models: the class of the models that the task takes.
         advice: what to give instead.
 
     Raises:
@@ -28,7 +28,7 @@ def require_model(cfg, fits: Callable[[type], bool], task: str, advice: str) -> 
     """
     arch = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
     model = ARCH_MODEL_REGISTRY.get(arch) or MODEL_REGISTRY.get(arch)
-    if model is not None and not fits(model):
+    if model is not None and not issubclass(model, models):
         raise UserError(f"--arch {arch}: is no model of --task {task}: give {advice}")
 
 
@@ -42,13 +42,13 @@ class VecoTask(FairseqTask):
         ddp_backend: replaces fairseq's default, which allows neither parameters without a gradient nor several backward
             passes an update.
         task_name: of ``--task``.
-        criteria: of the models that it takes.
+        models: the class of the models that it takes, and of those that extend it.
         archs: what ``--arch`` can be, for errors.
     """
 
     ddp_backend = "legacy_ddp"
     task_name = ""
-    criteria: tuple[str, ...] = ()
+    models: type = PretrainingModel
     archs = ""
 
     def __init__(self, cfg, dictionary: Dictionary, vocabulary: Path):
@@ -70,7 +70,7 @@ class VecoTask(FairseqTask):
         Raises:
             UserError: it is a model of another task.
         """
-        require_model(cfg, lambda model: getattr(model, "criterion", None) in self.criteria, self.task_name, self.archs)
+        require_model(cfg, self.models, self.task_name, self.archs)
         model = super().build_model(cfg, from_checkpoint)
         self.arch, self.criterion_of_model = getattr(model.args, "arch", ""), getattr(model, "criterion", None)
         return model

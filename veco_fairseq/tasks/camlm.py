@@ -52,7 +52,7 @@ class CamlmTask(VecoTask):
     """
 
     without_effect = WITHOUT_EFFECT
-    task_name, criteria, archs = "camlm", ("camlm", "replaced_token"), "--arch veco_SIZE or xlme_SIZE"
+    task_name, archs = "camlm", "--arch veco_SIZE or xlme_SIZE"
 
     def __init__(self, cfg: CamlmTaskConfig, dictionary: Dictionary):
         super().__init__(cfg, dictionary, Path(utils.split_paths(cfg.data)[0]))

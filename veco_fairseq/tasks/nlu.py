@@ -20,6 +20,7 @@ from veco_fairseq.data.sentencepiece import DICT_NAME, MODEL_NAME, load_sentence
 from veco_fairseq.data.symbols import require_own_pieces
 from veco_fairseq.data.vocabulary import require_same_symbols
 from veco_fairseq.errors import UserError
+from veco_fairseq.models.nlu import VecoNluModel
 from veco_fairseq.tasks.base import VecoTask
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, by_window
 from veco_fairseq.understanding.examples import (
@@ -105,7 +106,7 @@ class NluTask(VecoTask):
     """
 
     task_name = "veco_nlu"
-    criteria = ("veco_nlu",)
+    models = VecoNluModel
     archs = "--arch veco_nlu_SIZE"
 
     def __init__(self, cfg: NluTaskConfig, dictionary: Dictionary, *, pieces, vocabulary: Path, labels: Sequence[str]):

@@ -67,8 +67,8 @@ class CheckedTranslationTask(TranslationTask):
         Raises:
             UserError: it has no decoder, such as one of pre-training.
         """
-        require_model(cfg, lambda model: issubclass(model, FairseqEncoderDecoderModel), self.cfg._name or "translation",
-                      "--arch veco_mt_SIZE, or another translation model")  # fmt: skip
+        advice = "--arch veco_mt_SIZE, or another translation model"
+        require_model(cfg, FairseqEncoderDecoderModel, self.cfg._name or "translation", advice)
         return super().build_model(cfg, from_checkpoint)
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
