@@ -66,6 +66,20 @@ scored() {
     job "${PREFIX}evaluate.$name" "${PREFIX}finetune.$name" evaluate.sh "${options[@]}" --results "$results"
 }
 
+# every_seed DATA ARMS: fine-tune each of these arms (names of lists) on each of these data with every seed, from the first
+# pre-training.
+every_seed() {
+    local -n all_data=$1 all_arms=$2
+    local seed data arm
+    for seed in "${SEEDS[@]}"; do
+        for data in "${all_data[@]}"; do
+            for arm in "${all_arms[@]}"; do
+                scored "$arm" "$data" 1 "$seed"
+            done
+        done
+    done
+}
+
 # judged TASK ARM PLUG SEED: a task of understanding or retrieval with the pre-training of this seed. Random weights, which
 # have none, have a seed of fine-tuning.
 judged() {
@@ -94,13 +108,7 @@ done
 texts captions
 local=(${OPTIONS[local]:+--local "${OPTIONS[local]}"})
 job prepare "" prepare.sh "${local[@]}"
-for seed in "${SEEDS[@]}"; do
-    for data in "${SIZES[@]}"; do
-        for arm in "${MAIN_ARMS[@]}"; do
-            scored "$arm" "$data" 1 "$seed"
-        done
-    done
-done
+every_seed SIZES MAIN_ARMS
 for data in "${REPEATED[@]}"; do
     for arm in "${MORE_ARMS[@]}"; do
         scored "$arm" "$data" 1 1
@@ -141,22 +149,10 @@ done
 
 texts bible
 job bible.prepare "" prepare_bible.sh "${local[@]}"
-for seed in "${SEEDS[@]}"; do
-    for data in "${SIZES[@]}"; do
-        for arm in "${MAIN_ARMS[@]}"; do
-            scored "$arm" "$data" 1 "$seed"
-        done
-    done
-done
+every_seed SIZES MAIN_ARMS
 
 texts captions
-for seed in "${SEEDS[@]}"; do
-    for data in "${LARGE_DATA[@]}"; do
-        for arm in "${LARGE_ARMS[@]}"; do
-            scored "$arm" "$data" 1 "$seed"
-        done
-    done
-done
+every_seed LARGE_DATA LARGE_ARMS
 for data in "${MORE_LARGE_DATA[@]}"; do
     for arm in "${MORE_LARGE_ARMS[@]}"; do
         scored "$arm" "$data" 1 1

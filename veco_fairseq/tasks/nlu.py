@@ -276,8 +276,8 @@ def _chosen(files: dict[str, Path], wanted: Optional[str], cfg: NluTaskConfig, s
             f"{ {'classification': 'tsv', 'tagging': 'conllu', 'span': 'json'}[str(cfg.nlu_task)] }"
         )
     langs = wanted.split(",") if wanted else list(files)
-    for lang in (lang for lang in langs if lang not in files):
-        raise UserError(f"{cfg.data}: has no {split} set of {lang}; there is {', '.join(files)}")
+    if missing := [lang for lang in langs if lang not in files]:
+        raise UserError(f"{cfg.data}: has no {split} set of {', '.join(missing)}; there is {', '.join(files)}")
     return {lang: files[lang] for lang in langs}
 
 
