@@ -33,7 +33,7 @@ list_jobs() {
 }
 
 # has_ended NAME: whether the job has ended, here or elsewhere.
-has_ended() { [[ -e $OUT/jobs/$1.done || -v ENDED[$1] ]]; }
+has_ended() { [[ -v ENDED[$1] || -e $OUT/jobs/$1.done ]]; }
 
 # leave_out_unneeded: also count as ended what only such jobs need that have ended. A job comes after those that it needs.
 leave_out_unneeded() {
@@ -79,17 +79,21 @@ say_waiting() {
 # run_jobs FOLDER: run the jobs that are left, by the scripts of this folder. What trains gets the user's own options of
 # fairseq-train, and what evaluates gets --cpu of them.
 run_jobs() {
-    local name left ran lock command WAITING=''
+    local name place left=() last ran lock command WAITING=''
     for name in "${NAMES[@]}"; do
-        ! is_chosen "$name" || ran=1
+        ! is_chosen "$name" || left+=("$name")
     done
-    [[ -n ${ran:-} ]] || say "--only ${OPTIONS[only]}: no job that is left has such a name: see --list"
+    [[ ${#left[@]} != 0 ]] || say "--only ${OPTIONS[only]}: no job that is left has such a name: see --list"
     mkdir -p "$OUT/jobs"
     while :; do
-        left='' ran=''
-        for name in "${NAMES[@]}"; do
-            is_chosen "$name" && ! has_ended "$name" || continue
-            left=$name
+        ran=''
+        for place in "${!left[@]}"; do
+            name=${left[place]}
+            if has_ended "$name"; then
+                unset "left[$place]"
+                continue
+            fi
+            last=$name
             ready "$name" || continue
             exec {lock}>"$OUT/jobs/$name.lock"
             if flock --nonblock "$lock" && ready "$name"; then
@@ -98,14 +102,14 @@ run_jobs() {
             fi
             exec {lock}>&-
         done
-        [[ -n $left ]] || break
+        [[ ${#left[@]} != 0 ]] || break
         if [[ -z $ran ]]; then
-            say_waiting "$left"
+            say_waiting "$last"
             sleep 20
             continue
         fi
         eval "command=(${COMMANDS[$name]})"
-        say "$(date +%T) $name"
+        printf '%(%T)T %s\n' -1 "$name"
         case ${command[0]} in
         train.sh | finetune.sh | understand.sh) command+=(-- "${EXTRA[@]}") ;;
         evaluate.sh) [[ " ${EXTRA[*]} " != *" --cpu "* ]] || command+=(-- --cpu) ;;
@@ -113,7 +117,7 @@ run_jobs() {
         # A job that goes on adds to its log, of which the learning curves are drawn.
         run bash "$1/${command[0]}" --out "$OUT" ${OPTIONS[try]:+--try} "${command[@]:1}" >>"$OUT/jobs/$name.log" 2>&1 ||
             die "$name failed: see the end of $OUT/jobs/$name.log"
-        touch "$OUT/jobs/$name.done"
+        : >"$OUT/jobs/$name.done"
         exec {lock}>&-
     done
 }

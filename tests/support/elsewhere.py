@@ -18,6 +18,7 @@ import torch
 import torch.utils.data
 from fairseq_cli import train  # before all of fairseq: it sets up the log
 from fairseq import utils
+from support.here import fairseq_here
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
@@ -103,6 +104,10 @@ def in_fp32(function: Callable, arguments: Sequence[Any], options: dict[str, Any
 class Mode(TorchDispatchMode):
     """For what is made on the device from no tensor."""
 
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False  # nothing here compiles, and PyTorch's compiler takes seconds to import
+
     def __torch_dispatch__(self, function, types, arguments=(), options=None):
         return dispatch(function, arguments, options or {})
 
@@ -155,7 +160,7 @@ def main() -> None:
     torch.utils.data.DataLoader.__init__ = lambda *args, **options: loader_init(*args, **{**options, "pin_memory": False})
     torch.cuda.current_device = lambda: 0  # which fairseq's fp32 copy is asked for
     with Mode():
-        train.cli_main()
+        fairseq_here("train")
     print(json.dumps(waits))
 
 
