@@ -29,6 +29,7 @@ from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.utils import import_user_module
 from support.here import run_here
+from support.warming import warm_up
 from torch.utils.data._utils import signal_handling
 
 import veco_fairseq.plugin  # noqa: F401
@@ -69,6 +70,7 @@ def pytest_collection_modifyitems(items) -> None:
 
 
 def pytest_collection_finish() -> None:
+    warm_up()
     gc.freeze()  # a collection in a fork (run_here) would copy all pages of what is imported
 
 

@@ -31,6 +31,7 @@ import sacrebleu  # noqa: F401
 import torch
 import torch.distributed.run
 import torch.fx.experimental.symbolic_shapes  # noqa: F401  PyTorch's checks of masks import it
+from warming import warm_up
 
 LOG = {"format": "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "datefmt": "%Y-%m-%d %H:%M:%S", "stream": sys.stdout}
 
@@ -85,6 +86,7 @@ def answer(request: Path) -> int:
 if __name__ == "__main__":
     assert fairseq_cli.train and "veco_fairseq" not in sys.modules
     torch.set_num_threads(1)  # a fork of a process with threads would wait for them
+    warm_up()
     gc.freeze()  # a collection in a fork would copy all pages of what is imported
     asked = os.open(sys.argv[1], os.O_RDWR)
     while sys.stdin not in select.select([sys.stdin, asked], [], [])[0]:
