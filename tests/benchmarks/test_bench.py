@@ -3,6 +3,7 @@
 """bench.py's figures: that they are there and fit together; how large they are is no test's business."""
 
 import json
+import subprocess
 import sys
 
 import numpy as np
@@ -24,10 +25,15 @@ from veco_fairseq.data.sentencepiece import load_sentencepiece
 
 
 @pytest.fixture
-def in_forks(monkeypatch):
-    """The jobs of a measurement run in forks, which need no seconds to import; test_pretrain has processes of their own."""
+def in_forks(monkeypatch, request):
+    """The jobs of a measurement run in forks, which need no seconds to import; of test_pretrain, the first has its own process."""
+    own = [None] * getattr(request, "param", 0)
+    start = subprocess.run
 
     def run(command, *, stdout, text):
+        if own:
+            own.pop()
+            return start(command, stdout=stdout, text=text)
         result = run_here([str(REPOSITORY / "scripts/bench.py"), *command[command.index("bench") + 1 :]], REPOSITORY)
         sys.stderr.write(result.stderr)
         return result
@@ -49,7 +55,8 @@ def test_threads_are_those_asked_for(monkeypatch, words, threads):
 PRETRAIN = "--arch veco_tiny --vocabulary 300 --tokens 64 --length 8 --updates 1 --rounds 1 --device cpu".split()
 
 
-def test_pretrain(run, tmp_path):
+@pytest.mark.parametrize("in_forks", [1], indirect=True)
+def test_pretrain(run, tmp_path, in_forks):
     result = run("scripts/bench.py", "pretrain", *PRETRAIN, "--json", tmp_path / "bench.json")
     assert result.returncode == 0, result.stderr
     figures = json.loads((tmp_path / "bench.json").read_text())
