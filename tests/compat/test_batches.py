@@ -118,6 +118,7 @@ def test_what_an_older_checkpoint_does_not_tell_is_not_compared():
     (True, 0, 4, [[0, 1, 2, 3]]),
     (True, 1, 2, [[1, 2], [3, 4]]),
     (True, 3, 3, [[3, 4, 5]]),
+    (True, 4, 3, [[4, 5]]), (True, 0, 7, [[0, 1, 2, 3, 4, 5]]),  # less than a group, and yet an update
 ])  # fmt: skip
 def test_an_epoch_is_trained_to_its_end_with_another_update_freq(skip, begun, size, rest):
     """Each of the two workers has six batches, and has trained on the first ``begun`` of them."""
@@ -131,6 +132,20 @@ def test_an_epoch_is_trained_to_its_end_with_another_update_freq(skip, begun, si
     assert [[number // 2 for number in group] for group in groups] == rest
     assert iterator.end_of_epoch() and iterator.next_epoch_idx == 2
     assert len(groups) == place + len(rest) and place == -(-begun // size)  # as progress is shown
+
+
+@pytest.mark.parametrize("begun, size, told", [
+    (0, 7, "6 batches, less than --update-freq 7"), (4, 3, "2 batches left, less than --update-freq 3"), (0, 6, None), (4, 2, None),
+])  # fmt: skip
+def test_a_remainder_that_is_not_skipped_is_told(caplog, begun, size, told):
+    before, iterator = epochs(shard_id=0), epochs(shard_id=0)
+    epoch = before.next_epoch_itr(shuffle=False)
+    for _ in range(begun):
+        next(epoch)
+    iterator.load_state_dict(before.state_dict() if begun else {"epoch": 1})
+    GroupedIterator(iterator.next_epoch_itr(shuffle=False), size, True)
+    lines = [f"--skip-remainder-batch: the epoch has {told}: they make one update"] if told else []
+    assert [record.getMessage() for record in caplog.records if record.name == batches.__name__] == lines
 
 
 def test_one_batch_is_made_of_what_is_left_and_none_of_nothing():

@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Makes sure that a training has the requested batches, and a resumed one the batches of an uninterrupted one."""
 
+import logging
 import math
 import weakref
 import zlib
@@ -14,6 +15,9 @@ from fairseq.trainer import Trainer
 
 from veco_fairseq.compat.hooks import CountsBatches, FollowsEpochs, TellsMadeFrom
 from veco_fairseq.errors import UserError
+from veco_fairseq.optim.linear_by_epoch import updates_of
+
+logger = logging.getLogger(__name__)
 
 _fairseq_batch_by_size = data_utils.batch_by_size
 
@@ -102,11 +106,17 @@ def group(groups: GroupedIterator, batches: CountingIterator, chunk_size: int, s
     """Make the groups of batches that are an update each: from where the epoch is, to its end.
 
     fairseq takes the groups before that place as whole ones of this size. After a resumption with another --update-freq the
-    last batches of the epoch are then left over, for which fairseq trains the whole epoch again.
+    last batches of the epoch are then left over, for which fairseq trains the whole epoch again. With --skip-remainder-batch
+    and less than a group, fairseq has no update whose validation it could return.
     """
-    whole = math.floor if skip_remainder_batch else math.ceil
-    left = whole((len(batches) - batches.n) / chunk_size)
+    rest = len(batches) - batches.n
+    left = updates_of(rest, chunk_size, skip_remainder_batch)
     if skip_remainder_batch:
+        if 0 < rest < chunk_size:
+            logger.warning(
+                f"--skip-remainder-batch: the epoch has {rest} batches{' left' if batches.n else ''}, less than --update-freq "
+                f"{chunk_size}: they make one update"
+            )
         batches.take(batches.n + left * chunk_size)  # with which the epoch ends
     begun = math.ceil(batches.n / chunk_size)
     CountingIterator.__init__(groups, _chunk_iterator(batches, chunk_size), start=begun, total=begun + left)

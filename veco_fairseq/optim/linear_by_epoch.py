@@ -14,6 +14,15 @@ from omegaconf import II
 from veco_fairseq.errors import UserError
 
 
+def updates_of(batches: int, update_freq: int, skip_remainder: bool) -> int:
+    """Return the number of updates that a worker's batches make.
+
+    Args:
+        skip_remainder: ``--skip-remainder-batch``: not of what is left at the end. If that is all, it is one update.
+    """
+    return max(batches // update_freq, min(batches, 1)) if skip_remainder else math.ceil(batches / update_freq)
+
+
 @dataclass
 class LinearByEpochConfig(FairseqDataclass):
     """The schedule's options."""
@@ -81,8 +90,7 @@ class LinearByEpoch(FairseqLRScheduler):
         def updates(number: int, without: int = 0) -> int:
             """Return those of an epoch; ``--update-freq`` has one number an epoch."""
             batches = self.here[min(number, max(self.here))] - without
-            whole = math.floor if self.cfg.skip_remainder_batch else math.ceil
-            return whole(batches / freqs[min(number, len(freqs)) - 1])
+            return updates_of(batches, freqs[min(number, len(freqs)) - 1], self.cfg.skip_remainder_batch)
 
         now = {
             "epoch": epoch,
