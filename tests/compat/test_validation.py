@@ -9,9 +9,13 @@ from types import SimpleNamespace
 
 import fairseq_cli.train
 import pytest
+import torch
+from fairseq import checkpoint_utils
 from fairseq.data import data_utils
+from fairseq.data.iterators import EpochBatchIterator
 
-from veco_fairseq.compat.validation import timed
+from veco_fairseq.compat.validation import saving, spread, timed
+from veco_fairseq.data.batches import PlannedBatchIterator
 from veco_fairseq.errors import UserError
 
 
@@ -56,7 +60,48 @@ def test_what_is_just_enough_needs_no_advice(told, steps):
 
 
 def test_a_training_tells_it():
-    assert fairseq_cli.train.validate.__wrapped__.__module__ == "fairseq_cli.train"
+    assert fairseq_cli.train.validate.__wrapped__.__wrapped__.__module__ == "fairseq_cli.train"
+
+
+@pytest.mark.parametrize("most, workers, taken", [
+    (None, 1, [0, 1, 2, 3, 4, 5, 6]), (3, 1, [0, 2, 4]), (1, 2, [0, 3]), (3, 2, [0, 1, 2, 3, 4, 5]), (7, 1, [0, 1, 2, 3, 4, 5, 6]),
+    (8, 2, [0, 1, 2, 3, 4, 5, 6]),
+])  # fmt: skip
+def test_a_part_of_the_set_is_like_the_whole(most, workers, taken):
+    """... of seven batches, in every validation; fairseq takes the first ones, and one too many."""
+    data = torch.utils.data.TensorDataset(torch.arange(7))
+    found = []
+    for worker in range(workers):
+        epochs = EpochBatchIterator(data, lambda items: items, [[number] for number in range(7)], num_shards=workers, shard_id=worker)
+        trainer = SimpleNamespace(cfg=SimpleNamespace(dataset=SimpleNamespace(max_valid_steps=most)))
+        get = spread(lambda trainer, subset, epochs=epochs: epochs)
+        seen = [[int(items[0][0]) for items in get(trainer, "valid").next_epoch_itr(shuffle=False) if items] for _ in range(2)]
+        assert seen[0] == seen[1]
+        found += seen[0]
+    assert sorted(found) == taken
+
+
+def test_pretraining_has_its_first_batches():
+    """... which are of all languages in turn."""
+    data = torch.utils.data.TensorDataset(torch.arange(7))
+    data.collater = lambda items: int(items[0][0])
+    planned = PlannedBatchIterator(data, lambda **worker: [[4], [5], [6]], dict)
+    trainer = SimpleNamespace(cfg=SimpleNamespace(dataset=SimpleNamespace(max_valid_steps=2)))
+    part = spread(lambda trainer, subset: planned)(trainer, "valid")
+    assert list(part.next_epoch_itr(shuffle=False, set_dataset_epoch=False)) == [4, 5]
+
+
+def test_a_mistake_that_validation_finds_loses_nothing(monkeypatch):
+    def validate(cfg, trainer, task, epoch, subsets):
+        raise UserError("--best-checkpoint-metric blue: validation has loss")
+
+    saved = []
+    monkeypatch.setattr(checkpoint_utils, "save_checkpoint", lambda *given: saved.append(given))
+    checkpoint = SimpleNamespace(no_last_checkpoints=True)
+    with pytest.raises(UserError, match="blue"):
+        saving(validate)(SimpleNamespace(checkpoint=checkpoint), "trainer", "task", "epoch", ["valid"])
+    assert saved == [(checkpoint, "trainer", "epoch", None)] and not checkpoint.no_last_checkpoints
+    assert saving(lambda *given: [1.5])(None, "trainer", "task", "epoch", ["valid"]) == [1.5]
 
 
 @pytest.mark.parametrize("train, valid, combine, message", [

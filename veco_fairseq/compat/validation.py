@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Checks what a training validates on, and tells how much of its time that takes."""
+"""Checks what a training validates on, takes a part of it that is like the whole, and tells how much of its time that takes."""
 
 import logging
 import re
@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from functools import wraps
 
+from fairseq import checkpoint_utils
+from fairseq.data.iterators import CountingIterator, EpochBatchIterator, GroupedEpochBatchIterator
 from fairseq.trainer import Trainer
 
 from veco_fairseq.errors import UserError
@@ -57,6 +59,54 @@ def by_name(find: Callable) -> Callable:
         return {re.split("[.-]", file)[0] for file in find(folder)}
 
     return find_names
+
+
+class Part:
+    """The first batches of an epoch, ``most`` for each worker."""
+
+    def __init__(self, epochs: EpochBatchIterator, most: int):
+        self.epochs, self.most = epochs, most
+
+    def next_epoch_itr(self, **options) -> CountingIterator:
+        return self.epochs.next_epoch_itr(**options).take(self.most)
+
+
+def spread(get_valid_iterator: Callable) -> Callable:
+    """Make a ``get_valid_iterator`` that gives the batches of ``--max-valid-steps``, evenly spread over the whole set.
+
+    fairseq takes the first ones, and one more. Those are the shortest sentences, in the first of many directions.
+    """
+
+    @wraps(get_valid_iterator)
+    def get_part(trainer: Trainer, *args, **kwargs) -> EpochBatchIterator | Part:
+        epochs, most = get_valid_iterator(trainer, *args, **kwargs), trainer.cfg.dataset.max_valid_steps
+        if most is None:
+            return epochs
+        wanted = most * epochs.num_shards
+        batches = () if isinstance(epochs, GroupedEpochBatchIterator) else epochs.frozen_batches
+        if wanted < len(batches):
+            epochs._frozen_batches = tuple(batches[number * len(batches) // wanted] for number in range(wanted))
+        return Part(epochs, most)
+
+    return get_part
+
+
+def saving(validate: Callable) -> Callable:
+    """Make a ``validate`` of fairseq-train that saves what is trained before it ends in a user's mistake.
+
+    fairseq validates before it saves, and would lose an epoch by ``--best-checkpoint-metric`` with a typo in it.
+    """
+
+    @wraps(validate)
+    def validate_or_save(cfg, trainer: Trainer, task, epoch_itr, *args):
+        try:
+            return validate(cfg, trainer, task, epoch_itr, *args)
+        except UserError:
+            cfg.checkpoint.no_last_checkpoints = False
+            checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+            raise
+
+    return validate_or_save
 
 
 def timed(validate: Callable) -> Callable:
