@@ -72,7 +72,9 @@ def test_a_part_of_the_set_is_like_the_whole(most, workers, taken):
     data = torch.utils.data.TensorDataset(torch.arange(7))
     found = []
     for worker in range(workers):
-        epochs = EpochBatchIterator(data, lambda items: items, [[number] for number in range(7)], num_shards=workers, shard_id=worker)
+        epochs = EpochBatchIterator(
+            data, lambda items: items, [[number] for number in range(7)], num_shards=workers, shard_id=worker
+        )
         trainer = SimpleNamespace(cfg=SimpleNamespace(dataset=SimpleNamespace(max_valid_steps=most)))
         get = spread(lambda trainer, subset, epochs=epochs: epochs)
         seen = [[int(items[0][0]) for items in get(trainer, "valid").next_epoch_itr(shuffle=False) if items] for _ in range(2)]

@@ -66,7 +66,9 @@ def test_refuses(options, message, monkeypatch):
         schedule(monkeypatch, **options)
 
 
-@pytest.mark.parametrize("freq, skip, total", [([2], False, 12), ([2], True, 9), ([8], True, 3), ([1, 2], False, 15), ([1] * 9, False, 21)])
+@pytest.mark.parametrize(
+    "freq, skip, total", [([2], False, 12), ([2], True, 9), ([8], True, 3), ([1, 2], False, 15), ([1] * 9, False, 21)]
+)
 def test_counts_the_updates_of_all_epochs(freq, skip, total, monkeypatch):
     """3 epochs of 7 batches, of which --update-freq make an update."""
     rates = schedule(monkeypatch, max_epoch=3, update_freq=freq, skip_remainder_batch=skip)
@@ -93,7 +95,9 @@ def test_epochs_of_pretraining_differ_by_update_freq(monkeypatch):
         rates.load_state_dict(rates.state_dict())
 
 
-@pytest.mark.parametrize("skip, freq, total", [(False, 1, 27), (False, 2, 20), (False, 4, 16), (False, 8, 14), (True, 4, 14), (True, 8, 13)])
+@pytest.mark.parametrize(
+    "skip, freq, total", [(False, 1, 27), (False, 2, 20), (False, 4, 16), (False, 8, 14), (True, 4, 14), (True, 8, 13)]
+)
 def test_updates_that_are_done_count_as_they_were_done(monkeypatch, skip, freq, total):
     """Of 3 epochs of 9 batches, 11 are done, one an update: of 7 and then 9 batches, so many make the updates that are left."""
     rates = schedule(monkeypatch, max_epoch=3, warmup_ratio=0, update_freq=[1], skip_remainder_batch=skip)

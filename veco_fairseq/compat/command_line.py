@@ -53,6 +53,9 @@ def parse_args_and_arch(parser: argparse.ArgumentParser, *args, **kwargs):
 PACKAGES = {"write_checkpoints_asynchronously": "iopath", "use_plasma_view": "pyarrow.plasma"}  # what an option needs
 
 
+NEEDED = {"bleu": "eval_bleu", "accuracy": "report_accuracy"}  # which option validation has a figure by
+
+
 UNFIT = {
     "num_batch_buckets": "fairseq's code for it does not run with NumPy 2",
     "use_bmuf": "each worker has weights of its own, and a checkpoint keeps those of the first",
@@ -63,8 +66,8 @@ def _settle(chosen: dict[str, Any]) -> None:
     """Put values in place that fairseq fails to find or to read, and refuse options that cannot work.
 
     Raises:
-        UserError: the length of the training is missing, or a package; fairseq's code is for an earlier version of one; or an
-            option has no effect with the task.
+        UserError: the length of the training is missing, a package, or the option by which validation has the metric;
+            fairseq's code is for an earlier version of a package; or an option has no effect with the task.
     """
     for name, reason in UNFIT.items():
         if chosen.get(name):
@@ -74,6 +77,10 @@ def _settle(chosen: dict[str, Any]) -> None:
             f"--checkpoint-suffix {chosen['checkpoint_suffix']}: --keep-best-checkpoints cannot read file names with one more _: "
             "write it without"
         )
+    metric = chosen.get("best_checkpoint_metric") or ""
+    needed = NEEDED.get(metric.rpartition("_")[2])
+    if needed and chosen.get(needed) is False:
+        raise UserError(f"--best-checkpoint-metric {metric}: validation has it with {option(needed)} alone: give that, too")
     task = TASK_REGISTRY.get(chosen.get("task") or "")
     for name, reason in task.without_effect.items() if isinstance(task, HasOptionsWithoutEffect) else ():
         if chosen.get(name) and str(chosen[name]).lower() != "false":

@@ -6,7 +6,6 @@ import copy
 import logging
 import math
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
@@ -18,7 +17,6 @@ from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import EVAL_BLEU_ORDER, TranslationConfig
 from omegaconf import II
-from sacrebleu.metrics import BLEU
 
 from veco_fairseq.compat.batches import made_from
 from veco_fairseq.data.directions import (
@@ -32,6 +30,7 @@ from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.symbols import target_token
 from veco_fairseq.data.vocabulary import read_dictionary
 from veco_fairseq.errors import UserError
+from veco_fairseq.tasks.bleu import log_bleu
 from veco_fairseq.tasks.translation import CheckedTranslationTask, refuse_fixed_lengths, require_translation_model
 
 logger = logging.getLogger(__name__)
@@ -232,15 +231,11 @@ def _log_direction(name: str, total: dict[str, float]) -> None:
     per_token = ("nll_loss", tokens) if "nll_loss" in total else ("loss", size)
     metrics.log_scalar(f"_{name}_nll", total[per_token[0]] / per_token[1] / math.log(2), per_token[1])
     metrics.log_derived(f"{name}_ppl", lambda meters: utils.get_perplexity(meters[f"_{name}_nll"].avg), priority=21)
+    if "_bleu_sys_len" in total:
+        log_bleu(f"{name}_")
     if total.get("_bleu_totals_0"):
         for part in ("counts", "totals"):
             orders = [total[f"_bleu_{part}_{order}"] for order in range(EVAL_BLEU_ORDER)]
             metrics.log_scalar(f"_{name}_bleu_{part}", np.array(orders))
         for part in ("sys_len", "ref_len"):
             metrics.log_scalar(f"_{name}_bleu_{part}", total[f"_bleu_{part}"])
-        metrics.log_derived(f"{name}_bleu", partial(_bleu, name), priority=22)
-
-
-def _bleu(name: str, meters) -> float:
-    counts, totals, sys_len, ref_len = (meters[f"_{name}_bleu_{part}"].sum for part in ("counts", "totals", "sys_len", "ref_len"))
-    return round(BLEU.compute_bleu(counts, totals, int(sys_len), int(ref_len), smooth_method="exp").score, 2)

@@ -16,6 +16,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from veco_fairseq.data.vocabulary import has_language_token, require_same_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.base import require_model
+from veco_fairseq.tasks.bleu import check_bleu, log_bleu
 
 logger = logging.getLogger(__name__)
 
@@ -65,11 +66,19 @@ class CheckedTranslationTask(TranslationTask):
         """Build the model.
 
         Raises:
-            UserError: it has no decoder, such as one of pre-training.
+            UserError: it has no decoder, such as one of pre-training; or see :func:`check_bleu`.
         """
         advice = "--arch veco_mt_SIZE, or another translation model"
         require_model(cfg, FairseqEncoderDecoderModel, self.cfg._name or "translation", advice)
+        if self.cfg.eval_bleu:
+            check_bleu(self.cfg, self.tgt_dict.symbols)
         return super().build_model(cfg, from_checkpoint)
+
+    def reduce_metrics(self, logging_outputs: list[dict[str, Any]], criterion) -> None:
+        """Log what fairseq does, and BLEU in every validation with ``--eval-bleu``."""
+        super().reduce_metrics(logging_outputs, criterion)
+        if any("_bleu_sys_len" in log for log in logging_outputs):
+            log_bleu()
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
         """Load a set, and check that it has translations; without them, fairseq fails only with the first batch.
