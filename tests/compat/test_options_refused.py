@@ -2,12 +2,15 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Options of fairseq that cannot work, or that a task does nothing for."""
 
+from contextlib import nullcontext
+
 import pytest
 from fairseq import options
 
 from veco_fairseq.errors import UserError
 
 CAMLM = "root --task camlm --arch veco_tiny --criterion camlm"
+NLU = "data --task veco_nlu --arch veco_nlu_tiny --criterion veco_nlu"
 TRANSLATION = "data --task translation --arch transformer_tiny"
 
 
@@ -22,7 +25,9 @@ def parse(words: str):
      "--use-bmuf: each worker has weights of its own, and a checkpoint keeps those of the first: leave it out"),
     (TRANSLATION, "--checkpoint-suffix _x --keep-best-checkpoints 2",
      "--checkpoint-suffix _x: --keep-best-checkpoints cannot read file names with one more _: write it without"),
-    (CAMLM, "--sentence-avg", "--sentence-avg: the loss of --task camlm is a mean over the tokens to predict: leave it out"),
+    *((task, "--sentence-avg", "--sentence-avg: the loss is a mean over all predictions: leave it out") for task in (CAMLM, NLU)),
+    *((task, "--combine-valid-subsets", "--combine-valid-subsets: each set to validate on stays by itself, as with --valid-subset "
+       "valid,valid1: leave it out") for task in (CAMLM, NLU)),
     *((CAMLM, words, f"{words.split()[0]}: --task camlm plans its batches, whose order depends on --seed alone: leave it out")
       for words in ("--curriculum 1", "--grouped-shuffling", "--update-epoch-batch-itr true", "--fix-batches-to-gpus",
                     "--update-ordered-indices-seed")),
@@ -35,7 +40,27 @@ def test_what_does_nothing_or_ends_in_a_traceback_is_refused(task, words, messag
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("words", [
     f"{CAMLM} --curriculum 0 --update-epoch-batch-itr false --checkpoint-suffix _x", f"{TRANSLATION} --keep-best-checkpoints 2",
+    f"{TRANSLATION} --combine-valid-subsets --sentence-avg", f"{NLU} --curriculum 1",
     f"{TRANSLATION} --curriculum 1 --grouped-shuffling --update-epoch-batch-itr true --num-batch-buckets 0",
 ])  # fmt: skip
 def test_what_works_is_taken(words):
     parse(words)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("command, words, message", [
+    ("generation", "--constraints", "--constraints: a data folder has none: give them to fairseq-interactive, after tabs on each line"),
+    ("generation", "--constraints unordered", "--constraints: a data folder has none"),
+    ("generation", "--print-step", "--print-step: is for models that refine"), ("generation", "--print-alignment soft", None),
+    ("generation", "--score-reference", None), ("interactive_generation", "--constraints", None),
+    ("interactive_generation", "--score-reference", "--score-reference: there are no references to score: give fairseq-generate a data "
+     "folder that has them"),
+    ("interactive_generation", "--print-alignment soft", "--print-alignment soft: fairseq-interactive prints links alone: give "
+     "--print-alignment, or fairseq-generate"),
+    ("interactive_generation", "--print-alignment", None), ("interactive_generation", "--print-alignment hard", None),
+])  # fmt: skip
+def test_what_a_command_cannot_print(command, words, message):
+    """fairseq ends in a traceback, after its first batch."""
+    parser = getattr(options, f"get_{command}_parser")()
+    with pytest.raises(UserError, match=f"^{message}") if message else nullcontext():
+        options.parse_args_and_arch(parser, ["data", "--path", "a.pt", *words.split()])

@@ -62,12 +62,21 @@ UNFIT = {
 }
 
 
+# Where fairseq ends in a traceback after its first batch: whether that is fairseq-interactive or fairseq-generate, the option
+# (and its value, if it is only that one), and what to do.
+UNPRINTABLE = (
+    (False, "constraints", None, "a data folder has none: give them to fairseq-interactive, after tabs on each line"),
+    (True, "score_reference", None, "there are no references to score: give fairseq-generate a data folder that has them"),
+    (True, "print_alignment", "soft", "fairseq-interactive prints links alone: give --print-alignment, or fairseq-generate"),
+)
+
+
 def _settle(chosen: dict[str, Any]) -> None:
     """Put values in place that fairseq fails to find or to read, and refuse options that cannot work.
 
     Raises:
         UserError: the length of the training is missing, a package, or the option by which validation has the metric;
-            fairseq's code is for an earlier version of a package; or an option has no effect with the task.
+            fairseq's code is for an earlier version of a package; or an option has no effect with the task or the command.
     """
     for name, reason in UNFIT.items():
         if chosen.get(name):
@@ -77,6 +86,10 @@ def _settle(chosen: dict[str, Any]) -> None:
             f"--checkpoint-suffix {chosen['checkpoint_suffix']}: --keep-best-checkpoints cannot read file names with one more _: "
             "write it without"
         )
+    for interactive, name, value, reason in UNPRINTABLE:
+        here = "beam" in chosen and ("buffer_size" in chosen) == interactive
+        if here and chosen[name] and value in (None, chosen[name]):
+            raise UserError(f"{option(name)}{f' {value}' if value else ''}: {reason}")
     metric = chosen.get("best_checkpoint_metric") or ""
     needed = NEEDED.get(metric.rpartition("_")[2])
     if needed and chosen.get(needed) is False:

@@ -44,12 +44,17 @@ class VecoTask(FairseqTask):
         task_name: of ``--task``.
         models: the class of the models that it takes, and of those that extend it.
         archs: what ``--arch`` can be, for errors.
+        without_effect: options of fairseq that do nothing for it, each with the reason.
     """
 
     ddp_backend = "legacy_ddp"
     task_name = ""
     models: type = PretrainingModel
     archs = ""
+    without_effect = {
+        "sentence_avg": "the loss is a mean over all predictions",
+        "combine_valid_subsets": "each set to validate on stays by itself, as with --valid-subset valid,valid1",
+    }
 
     def __init__(self, cfg, dictionary: Dictionary, vocabulary: Path):
         super().__init__(cfg)

@@ -51,7 +51,7 @@ class CamlmTask(VecoTask):
         UserError: the options or the data cannot be trained with.
     """
 
-    without_effect = WITHOUT_EFFECT
+    without_effect = {**VecoTask.without_effect, **WITHOUT_EFFECT}
     task_name, archs = "camlm", "--arch veco_SIZE or xlme_SIZE"
 
     def __init__(self, cfg: CamlmTaskConfig, dictionary: Dictionary):

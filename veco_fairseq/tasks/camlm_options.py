@@ -14,13 +14,10 @@ from veco_fairseq.data.options import DataOptions
 from veco_fairseq.errors import UserError
 
 # Options of fairseq that do nothing for the task, and why.
-WITHOUT_EFFECT = {
-    "sentence_avg": "the loss of --task camlm is a mean over the tokens to predict",
-    **dict.fromkeys(
-        ("curriculum", "grouped_shuffling", "update_epoch_batch_itr", "update_ordered_indices_seed", "fix_batches_to_gpus"),
-        "--task camlm plans its batches, whose order depends on --seed alone",
-    ),
-}
+WITHOUT_EFFECT = dict.fromkeys(
+    ("curriculum", "grouped_shuffling", "update_epoch_batch_itr", "update_ordered_indices_seed", "fix_batches_to_gpus"),
+    "--task camlm plans its batches, whose order depends on --seed alone",
+)
 
 
 @dataclass

@@ -32,12 +32,17 @@ class CheckedTranslationTask(TranslationTask):
 
     Attributes:
         tokens_beside: that a source has beside its pieces: ``</s>``.
+        without_effect: options of fairseq that do nothing for the task, each with the reason.
 
     Raises:
         UserError: the checkpoint has another dictionary or direction.
     """
 
     tokens_beside = 1
+    without_effect = dict.fromkeys(
+        ("print_step", "retain_iter_history", "iter_decode_force_max_iter", "iter_decode_with_external_reranker"),
+        "is for models that refine a whole translation step by step",
+    )
 
     def __init__(self, cfg, src_dict, tgt_dict):
         super().__init__(cfg, src_dict, tgt_dict)
