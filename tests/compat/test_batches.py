@@ -152,3 +152,12 @@ def test_one_batch_is_made_of_what_is_left_and_none_of_nothing():
     assert [list(batch) for batch in batches.batch_by_size(iter([]), lambda number: 3, max_tokens=9)] == []
     found = batches.batch_by_size(iter([4, 2, 0]), lambda number: 3, max_tokens=6, required_batch_size_multiple=1)
     assert [list(batch) for batch in found] == [[4, 2], [0]]
+
+
+@pytest.mark.parametrize("shards, shard, asked", [(1, 0, (4, 3)), (3, 2, (3, 2))])
+def test_generate_translates_a_shard(shards, shard, asked):
+    """Without --num-shards, the one of --distributed-world-size, as fairseq does."""
+    workers = SimpleNamespace(distributed_world_size=4, distributed_rank=3)
+    cfg = SimpleNamespace(dataset=SimpleNamespace(num_shards=shards, shard_id=shard), distributed_training=workers)
+    assert batches.sharded(lambda cfg, file: file)(cfg, "output") == "output"
+    assert (workers.distributed_world_size, workers.distributed_rank) == asked

@@ -37,6 +37,13 @@ AGAIN = "if memory ran out, lower --num-workers; start the same command again, a
      "checkpoint before"),
     ("--share-all-embeddings requires a joined dictionary", "the two languages' dict.LANG.txt differ, but this model has one "
      "for both: make the data with --srcdict and --tgtdict of the model, or --joined-dictionary"),
+    ("Please install editdistance to use WER scorer", "a package is missing: install editdistance to use WER scorer, or leave out the "
+     "option that needs it"),
+    ("Please install fastBPE with: pip install fastBPE", "a package is missing: install fastBPE with: pip install fastBPE, or leave "
+     "out the option that needs it"),
+    ("--finetune-from-model and --restore-file (non-default value) can not be specified together: {'save_dir': 'a', 'patience': -1}",
+     "--finetune-from-model and --restore-file (non-default value) can not be specified together: leave out one of them, or give "
+     "what is missing"),
     ("Cannot use fp16 and AMP together", "--fp16 and --amp: leave out one of the two"),
     ("\n\nPlease install the megatron submodule:\n\n  git", "--model-parallel-size: fairseq's code for it is not installed: leave "
      "it out"),

@@ -72,12 +72,38 @@ def test_fine_tuning_does_not_count_the_patience_of_pretraining(monkeypatch, tmp
     if resumed:
         (tmp_path / "checkpoint_last.pt").touch()
     cfg = SimpleNamespace(
-        no_save=False, save_dir=str(tmp_path), finetune_from_model="pretrained.pt", **dict.fromkeys(RESETS, False)
+        no_save=False,
+        save_dir=str(tmp_path),
+        finetune_from_model="pretrained.pt",
+        restore_file=stopping.LAST,
+        **dict.fromkeys(RESETS, False),
     )
     trainer = trainer_of(0)
     trainer.checkpoint_suffix = ""
     stopping.load_checkpoint(cfg, trainer)
     assert vars(count) == (state["early_stopping"] if resumed else {})
+
+
+@pytest.mark.parametrize("begun, restored", [(False, stopping.LAST), (True, stopping.LAST), (True, "b.pt")])
+def test_a_fine_tuning_that_goes_on_may_be_reset(monkeypatch, tmp_path, begun, restored):
+    """... by the command that began it; fairseq refuses --reset-dataloader beside --finetune-from-model."""
+    given = []
+
+    def load(cfg, trainer):
+        given.append(cfg.finetune_from_model)
+        return None, None
+
+    monkeypatch.setattr(stopping, "lock_folder", lambda folder: None)
+    monkeypatch.setattr(stopping, "note_signals", lambda: None)
+    monkeypatch.setattr(stopping, "_fairseq_load_checkpoint", load)
+    if begun:
+        (tmp_path / "checkpoint_last.pt").touch()
+    cfg = SimpleNamespace(no_save=False, save_dir=str(tmp_path), finetune_from_model="a.pt", restore_file=restored,
+                          **dict.fromkeys(RESETS, True))  # fmt: skip
+    trainer = trainer_of(0)
+    trainer.checkpoint_suffix = ""
+    stopping.load_checkpoint(cfg, trainer)
+    assert given == [None if begun and restored == stopping.LAST else "a.pt"] and cfg.finetune_from_model == "a.pt"
 
 
 @pytest.mark.parametrize("next_epoch, told", [(4, True), (3, False)])

@@ -157,6 +157,7 @@ PATCHES = (
     Patch("fairseq_cli.train:get_valid_stats", ".compat.checkpoints:get_valid_stats",
           "a --best-checkpoint-metric that validation does not have ends in a traceback"),
     Patch("fairseq_cli.generate:_main", ".compat.precision:translating", "--amp is ignored", wraps=True),
+    Patch("fairseq_cli.generate:_main", ".compat.batches:sharded", "--num-shards is ignored", wraps=True),
     Patch("fairseq_cli.validate:main", ".compat.precision:translating", "--amp is ignored", wraps=True),
     Patch("fairseq_cli.interactive:main", ".compat.precision:translating", "--amp is ignored", wraps=True),
     Patch("fairseq_cli.interactive:buffered_read", ".compat.texts:buffered_read", "its text is read in the locale's encoding"),

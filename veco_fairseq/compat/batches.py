@@ -6,6 +6,8 @@ import logging
 import math
 import weakref
 import zlib
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -121,6 +123,19 @@ def group(groups: GroupedIterator, batches: CountingIterator, chunk_size: int, s
     begun = math.ceil(batches.n / chunk_size)
     CountingIterator.__init__(groups, _chunk_iterator(batches, chunk_size), start=begun, total=begun + left)
     groups.chunk_size = chunk_size
+
+
+def sharded(main: Callable) -> Callable:
+    """Make a ``main`` of fairseq-generate that translates the part of ``--num-shards`` and ``--shard-id``, which fairseq ignores."""
+
+    @wraps(main)
+    def translate_shard(cfg, *args):
+        if cfg.dataset.num_shards > 1:  # by whose names fairseq hands out batches
+            cfg.distributed_training.distributed_world_size = cfg.dataset.num_shards
+            cfg.distributed_training.distributed_rank = cfg.dataset.shard_id
+        return main(cfg, *args)
+
+    return translate_shard
 
 
 def made_from(iterator: EpochBatchIterator) -> dict[str, Any]:

@@ -59,7 +59,14 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
         raise refusal or SystemExit(1)
     note_signals()
     begins = begins_from_another_model(cfg, trainer)  # of which fairseq resets everything, but not in its options
-    extra_state, iterator = _fairseq_load_checkpoint(cfg, trainer, **options)
+    model = getattr(cfg, "finetune_from_model", None)
+    try:
+        if model and not begins and cfg.restore_file == LAST:
+            cfg.finetune_from_model = None  # with which fairseq refuses --reset-dataloader, also where it counts no more
+        extra_state, iterator = _fairseq_load_checkpoint(cfg, trainer, **options)
+    finally:
+        if model:
+            cfg.finetune_from_model = model  # for the checkpoints to come
     if extra_state is not None and not (begins or cfg.reset_optimizer or cfg.reset_meters):
         vars(early_stopping()).update(extra_state.get("early_stopping", {}))
         if trainer.get_num_updates() and not (cfg.reset_lr_scheduler or cfg.reset_dataloader):
