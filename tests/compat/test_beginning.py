@@ -213,9 +213,13 @@ def test_the_count_of_patience_is_saved_as_plain_numbers(monkeypatch):
     saved = []
     monkeypatch.setattr(stopping, "early_stopping", lambda: count)
     monkeypatch.setattr(stopping, "_fairseq_trainer_save_checkpoint", lambda trainer, *arguments: saved.append(arguments))
-    stopping.trainer_save_checkpoint(None, "a.pt", {"epoch": 3})
+    cfg = SimpleNamespace(
+        checkpoint=SimpleNamespace(best_checkpoint_metric="bleu"), dataset=SimpleNamespace(valid_subset="dev,test")
+    )
+    stopping.trainer_save_checkpoint(SimpleNamespace(cfg=cfg), "a.pt", {"epoch": 3})
     ((name, state),) = saved
-    assert (name, state) == ("a.pt", {"epoch": 3, "early_stopping": {"best": 31.25, "num_runs": 2}})
+    judge = {"--best-checkpoint-metric": "bleu", "--valid-subset": "dev"}
+    assert (name, state) == ("a.pt", {"epoch": 3, "early_stopping": {"best": 31.25, "num_runs": 2}, "judge": judge})
     assert [type(value) for value in state["early_stopping"].values()] == [float, int]
 
 

@@ -84,6 +84,29 @@ def test_fine_tuning_does_not_count_the_patience_of_pretraining(monkeypatch, tmp
     assert vars(count) == (state["early_stopping"] if resumed else {})
 
 
+@pytest.mark.parametrize("then, told", [
+    (None, None), (("bleu", "valid"), None), (("loss", "valid"), "--best-checkpoint-metric was loss and is bleu"),
+    (("bleu", "dev"), "--valid-subset was dev and is valid"),
+])  # fmt: skip
+def test_validations_that_cannot_be_compared_are_not(monkeypatch, caplog, then, told):
+    """A loss of 2 after a BLEU of 30, or of another set, would be the best for good, and --patience would end the training."""
+    count, save = SimpleNamespace(num_runs=0), SimpleNamespace(best=30.0)
+    state = {"early_stopping": {"num_runs": 3}}
+    if then is not None:
+        state["judge"] = dict(zip(("--best-checkpoint-metric", "--valid-subset"), then))
+    monkeypatch.setattr(stopping, "note_signals", lambda: None)
+    monkeypatch.setattr(stopping, "early_stopping", lambda: count)
+    monkeypatch.setattr(stopping.plateau, "end_epoch_of", lambda state, trainer: None)
+    monkeypatch.setattr(stopping.checkpoint_utils, "save_checkpoint", save)
+    monkeypatch.setattr(stopping, "_fairseq_load_checkpoint", lambda *given: (state, SimpleNamespace(next_epoch_idx=2)))
+    trainer = trainer_of(7)
+    trainer.cfg.checkpoint.best_checkpoint_metric, trainer.cfg.dataset = "bleu", SimpleNamespace(valid_subset="valid,test")
+    stopping.load_checkpoint(SimpleNamespace(no_save=True, **dict.fromkeys(RESETS, False)), trainer)
+    lines = [f"{told}: the best validation, and the count of --patience, begin anew"] if told else []
+    assert [record.getMessage() for record in caplog.records] == lines
+    assert (vars(save), count.num_runs) == (({}, 0) if told else ({"best": 30.0}, 3))
+
+
 @pytest.mark.parametrize("begun, restored", [(False, stopping.LAST), (True, stopping.LAST), (True, "b.pt")])
 def test_a_fine_tuning_that_goes_on_may_be_reset(monkeypatch, tmp_path, begun, restored):
     """... by the command that began it; fairseq refuses --reset-dataloader beside --finetune-from-model."""

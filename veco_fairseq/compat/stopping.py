@@ -67,7 +67,10 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
     finally:
         if model:
             cfg.finetune_from_model = model  # for the checkpoints to come
-    if extra_state is not None and not (begins or cfg.reset_optimizer or cfg.reset_meters):
+    resumed = extra_state is not None and not begins
+    if resumed and judged_by_another(extra_state, trainer.cfg):
+        vars(checkpoint_utils.save_checkpoint).pop("best", None)
+    elif resumed and not (cfg.reset_optimizer or cfg.reset_meters):
         vars(early_stopping()).update(extra_state.get("early_stopping", {}))
         if trainer.get_num_updates() and not (cfg.reset_lr_scheduler or cfg.reset_dataloader):
             plateau.end_epoch_of(extra_state, trainer)
@@ -85,6 +88,24 @@ def begins_from_another_model(cfg, trainer: Trainer) -> bool:
     """Return whether ``--finetune-from-model`` counts: the training has no last checkpoint of its own yet."""
     model = getattr(cfg, "finetune_from_model", None)
     return bool(model) and not os.path.exists(os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt"))
+
+
+def judge(cfg) -> dict[str, str]:
+    """Return what tells the best validation, by option."""
+    return {
+        "--best-checkpoint-metric": cfg.checkpoint.best_checkpoint_metric,
+        "--valid-subset": cfg.dataset.valid_subset.split(",")[0],
+    }
+
+
+def judged_by_another(extra_state: dict, cfg) -> bool:
+    """Return whether a checkpoint's best validation is by another metric or of another set, with which none can be compared."""
+    then = extra_state.get("judge", {})  # an older version has none
+    now = judge(cfg) if then else {}
+    changes = [f"{name} was {then[name]} and is {now[name]}" for name in now if then[name] != now[name]]
+    if changes:
+        logger.warning(f"{'; '.join(changes)}: the best validation, and the count of --patience, begin anew")
+    return bool(changes)
 
 
 def finished(trainer: Trainer, next_epoch: int) -> str | None:
@@ -111,7 +132,8 @@ def early_stopping() -> Callable:
 
 
 def trainer_save_checkpoint(trainer: Trainer, filename: str, extra_state: dict):
-    """Save with the count of ``--patience``, without which a resumed training would end later."""
+    """Save with the count of ``--patience``, without which a resumed training would end later, and what it is a count of."""
+    extra_state = {**extra_state, "judge": judge(trainer.cfg)}
     count = {name: float(value) if name == "best" else int(value) for name, value in vars(early_stopping()).items()}
     return _fairseq_trainer_save_checkpoint(trainer, filename, {**extra_state, "early_stopping": count})
 
