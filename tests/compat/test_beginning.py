@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
@@ -205,22 +204,6 @@ def test_patience_that_has_ended_a_training(monkeypatch, patience, runs, ended):
     cfg = SimpleNamespace(optimization=limits, checkpoint=SimpleNamespace(patience=patience))
     found = stopping.finished(SimpleNamespace(cfg=cfg, get_num_updates=lambda: 9), 2)
     assert found == (f"--patience {patience}" if ended else None)
-
-
-def test_the_count_of_patience_is_saved_as_plain_numbers(monkeypatch):
-    """A metric may be numpy's number, which a checkpoint that is read safely could not hold."""
-    count = SimpleNamespace(best=np.float64(31.25), num_runs=np.int64(2))
-    saved = []
-    monkeypatch.setattr(stopping, "early_stopping", lambda: count)
-    monkeypatch.setattr(stopping, "_fairseq_trainer_save_checkpoint", lambda trainer, *arguments: saved.append(arguments))
-    cfg = SimpleNamespace(
-        checkpoint=SimpleNamespace(best_checkpoint_metric="bleu"), dataset=SimpleNamespace(valid_subset="dev,test")
-    )
-    stopping.trainer_save_checkpoint(SimpleNamespace(cfg=cfg), "a.pt", {"epoch": 3})
-    ((name, state),) = saved
-    judge = {"--best-checkpoint-metric": "bleu", "--valid-subset": "dev"}
-    assert (name, state) == ("a.pt", {"epoch": 3, "early_stopping": {"best": 31.25, "num_runs": 2}, "judge": judge})
-    assert [type(value) for value in state["early_stopping"].values()] == [float, int]
 
 
 @pytest.mark.parametrize("first, second, seconds, killed", [

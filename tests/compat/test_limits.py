@@ -5,6 +5,7 @@
 import logging
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from veco_fairseq.compat import stopping
@@ -204,3 +205,19 @@ def test_the_best_validation_is_saved(monkeypatch, maximize, best, loss, saved):
     trainer = SimpleNamespace(data_parallel_world_size=1)
     assert stopping.validate_and_save(cfg, trainer, None, SimpleNamespace(epoch=1), ["valid"], False) == ([loss], True)
     assert done == [loss] * saved
+
+
+def test_the_count_of_patience_is_saved_as_plain_numbers(monkeypatch):
+    """A metric may be numpy's number, which a checkpoint that is read safely could not hold."""
+    count = SimpleNamespace(best=np.float64(31.25), num_runs=np.int64(2))
+    saved = []
+    monkeypatch.setattr(stopping, "early_stopping", lambda: count)
+    monkeypatch.setattr(stopping, "_fairseq_trainer_save_checkpoint", lambda trainer, *arguments: saved.append(arguments))
+    cfg = SimpleNamespace(
+        checkpoint=SimpleNamespace(best_checkpoint_metric="bleu"), dataset=SimpleNamespace(valid_subset="dev,test")
+    )
+    stopping.trainer_save_checkpoint(SimpleNamespace(cfg=cfg), "a.pt", {"epoch": 3})
+    ((name, state),) = saved
+    judge = {"--best-checkpoint-metric": "bleu", "--valid-subset": "dev"}
+    assert (name, state) == ("a.pt", {"epoch": 3, "early_stopping": {"best": 31.25, "num_runs": 2}, "judge": judge})
+    assert [type(value) for value in state["early_stopping"].values()] == [float, int]
