@@ -7,6 +7,7 @@ import json
 import sys
 from itertools import islice
 from types import SimpleNamespace
+from unicodedata import normalize
 
 import pytest
 import sentencepiece
@@ -33,6 +34,7 @@ ODD = [
     "the\tcat",
     "\u3000the cat",
     "\xa0dog\x85",
+    "the\x85cat \x85 s\x85\u2603\x85\u2603at",
     "ⅷ ﬁt",
     "Zebra ☃☃ cat",
     "<s> the </s>",
@@ -43,6 +45,10 @@ ODD = [
 
 
 def processor(**options):
+    return processor_of(TEXT, **options)
+
+
+def processor_of(text, **options):
     model = io.BytesIO()
     options = {
         "vocab_size": 40,
@@ -52,13 +58,14 @@ def processor(**options):
         "minloglevel": 2,
         **options,
     }
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TEXT), model_writer=model, **options)
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(text), model_writer=model, **options)
     return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
 
 
 def expected(model, symbols, line):
+    """As fairseq reads the pieces: white space in them, such as U+0085, separates words."""
     ids = {symbol: number for number, symbol in enumerate(symbols)}
-    return [*(ids.get(piece, 3) for piece in model.encode(line, out_type=str)), 2]
+    return [*(ids.get(word, 3) for word in " ".join(model.encode(line, out_type=str)).split()), 2]
 
 
 MODELS = pytest.mark.parametrize(
@@ -91,6 +98,23 @@ def test_ids_and_text(options, order):
         assert found == expected(model, symbols, line), line
     for line in TEXT:
         assert tokenizer.decode(tokenizer.encode(line).ids) == line
+
+
+@pytest.mark.parametrize("name", ["nmt_nfkc", "nfkc_cf"])
+@pytest.mark.parametrize("text", [
+    "ti\u1ebfng vi\u1ec7t", "\ud55c\uad6d\uc5b4", "\u0bae\u0bca\u0bb4\u0bbf \u0995\u09cb\u09a8",  # Vietnamese, Korean, Tamil, Bengali
+    "\u30ac\u30d1", "\u0633\u0651\u064e\u0644\u0627", "\u05e9\u05c1\u05b8", "f\u0131\u0308 1\u0301",  # katakana, Arabic, Hebrew
+])  # fmt: skip
+def test_marks_are_neither_lost_nor_moved(text, name):
+    """However a character is written: in parts, in half width, as a ligature; and marks in whatever order they have."""
+    model = processor_of([text] * 20, normalization_rule_name=name)
+    symbols = [*SPECIALS, *ordinary_pieces(model)]
+    half_width = {"\u30ac": "\uff76\uff9e", "\u30d1": "\uff8a\uff9f"}
+    ligature = text.replace("\u0644\u0627", "\ufefb").replace("\u05e9\u05c1", "\ufb2a").replace("1", "\u2460")
+    for written in (text, normalize("NFD", text), "".join(half_width.get(c, c) for c in text), ligature, ligature + "\u064e"):
+        assert fast_tokenizer(model, symbols, ["</s>"], "</s>").encode(written).ids == expected(model, symbols, written), written
+        ids = xlmr_tokenizer(model, [*symbols, "<mask>"]).encode(written).ids
+        assert ids == [0, *expected(model, symbols, written)], written
 
 
 @MODELS

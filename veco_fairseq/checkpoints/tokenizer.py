@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unicodedata import category, normalize
 
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
@@ -20,6 +21,13 @@ NEVER = 100.0
 CONFIG = "tokenizer_config.json"
 NOT_INSTALLED = "no tokenizer: the package tokenizers is not installed: pip install transformers"
 NO_CHARACTER = "\ufdd0"  # which Unicode keeps free of any meaning
+# In a regular expression: marks, joiners, and marks of voice in half width. And those of which NFC composes characters.
+MARKS = r"\p{M}\x{200c}\x{200d}\x{ff9e}\x{ff9f}"
+_WHOLE = [c for c in map(chr, range(0xC0, 0x12000)) if c == normalize("NFC", c) != normalize("NFD", c)]
+COMPOSED = "".join(sorted({part for c in _WHOLE for part in normalize("NFD", c) if category(part)[0] == "M"}))
+_IN_PARTS = [chr(letter) + voice for letter in range(0xFF66, 0xFF9E) for voice in "\uff9e\uff9f"]
+KATAKANA = {parts: whole for parts in _IN_PARTS if len(whole := normalize("NFKC", parts)) == 1}  # in half width
+OTHER_SPACES = "".join(c for c in map(chr, range(0x3001)) if c.isspace() and c != " ")  # for Python, and so for fairseq
 
 
 def write_tokenizer(folder: Path, pieces: Path | None, translation: Translation) -> tuple[int, list[str]]:
@@ -141,7 +149,7 @@ def _unigram_tokenizer(
     by_words: bool = False,
 ) -> Any:
     """A ``tokenizers.Tokenizer`` that cuts text as the SentencePiece model does, and puts symbols around one text or two."""
-    from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers, processors
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
     from tokenizers.models import Unigram
 
     proto = sentencepiece_model_pb2.ModelProto.FromString(model.serialized_model_proto())
@@ -155,10 +163,12 @@ def _unigram_tokenizer(
     tokenizer = Tokenizer(Unigram(vocabulary, unk_id=unknown, byte_fallback=proto.trainer_spec.byte_fallback))
     rules = proto.normalizer_spec
     by_words = by_words and rules.add_dummy_prefix and rules.remove_extra_whitespaces
-    tokenizer.normalizer = normalizers.Sequence(_normalizers(rules, symbols, scores, by_words))
+    tokenizer.normalizer = normalizers.Sequence([*_as_normalised(model), *_normalizers(rules, symbols, scores, by_words)])
     words = [pre_tokenizers.Split(" ", "removed")] if by_words else []
     spaces = pre_tokenizers.Metaspace(prepend_scheme="always" if by_words else "never")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*words, spaces])
+    # Other white space, such as U+0085, separates the pieces for fairseq, and is none itself, unless it becomes bytes.
+    others = [] if proto.trainer_spec.byte_fallback else [pre_tokenizers.Split(Regex(f"[{OTHER_SPACES}]"), "removed")]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*words, spaces, *others])
     from_bytes = [decoders.ByteFallback(), decoders.Fuse()] if proto.trainer_spec.byte_fallback else []
     scheme = "always" if rules.add_dummy_prefix else "never"
     tokenizer.decoder = decoders.Sequence([decoders.Metaspace(prepend_scheme=scheme), *from_bytes])
@@ -172,11 +182,37 @@ def _unigram_tokenizer(
     return tokenizer
 
 
-def _normalizers(rules: Any, symbols: Sequence[str], scores: dict[str, float], by_words: bool) -> list[Any]:
-    """What SentencePiece does with a text before it looks for pieces, and a safeguard; spaces are left to what cuts words."""
+def _as_normalised(model: SentencePieceProcessor) -> list[Any]:
+    """What SentencePiece does with a text's characters.
+
+    ``Precompiled`` looks up a character together with its marks. It finds none of more than five bytes, such as a Korean
+    syllable in parts, and forgets the marks of one whose beginning it finds. So what belongs together is composed before it,
+    and the marks that are left stand apart for it.
+    """
     from tokenizers import Regex, normalizers
 
-    steps = [normalizers.Precompiled(rules.precompiled_charsmap)] if rules.precompiled_charsmap else []
+    rules = sentencepiece_model_pb2.ModelProto.FromString(model.serialized_model_proto()).normalizer_spec
+    if not rules.precompiled_charsmap:
+        return []
+    look_up = normalizers.Precompiled(rules.precompiled_charsmap)
+    if not model.normalize("e\u0301").endswith("\u00e9"):
+        return [look_up]
+    # NFC would also put marks into order, which SentencePiece leaves in theirs: those that stay as they are stand apart for it.
+    separate = rf"(?<=[^{NO_CHARACTER}])(?=[{{}}])"  # not at a text's beginning, where tokenizers cannot
+    loose = rf"{MARKS}&&[^{COMPOSED}]"
+    loose_apart, all_apart = (
+        normalizers.Replace(Regex(expression), NO_CHARACTER)
+        for expression in (f"{separate.format(loose)}|(?<=[{loose}])(?=[{MARKS}])", separate.format(MARKS))
+    )
+    katakana = [normalizers.Replace(parts, whole) for parts, whole in KATAKANA.items()]
+    return [*katakana, loose_apart, normalizers.NFC(), all_apart, look_up, normalizers.Replace(NO_CHARACTER, "")]
+
+
+def _normalizers(rules: Any, symbols: Sequence[str], scores: dict[str, float], by_words: bool) -> list[Any]:
+    """What SentencePiece does with a text's spaces, and a safeguard; some spaces are left to what cuts words."""
+    from tokenizers import Regex, normalizers
+
+    steps = []
     if rules.remove_extra_whitespaces:
         # Spaces alone: normalizers.Strip takes other white space, too.
         steps += [normalizers.Replace(Regex("^ +| +$"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
