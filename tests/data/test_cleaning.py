@@ -8,6 +8,7 @@ import lzma
 import re
 import sys
 from types import SimpleNamespace
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -157,6 +158,22 @@ def test_held_out_lines_are_known_by_their_words():
     for line in ("the cat sat down", "the cats sat", "", "...", "cooperate", "the", "中文"):
         assert line not in held_out
     assert words_of("It's 5 %, Süß_er!") == "it s 5 süß_er"
+
+
+@pytest.mark.parametrize("line, other", [
+    ("उसका घर", "उसकी घर"), ("माँ ने कहा।", "मैं ने कहा"), ("เขาไป", "เขาไม่"), ("كَتَبَ", "كُتِبَ"), ("ব্যাংক কই", "ব্যাংক কে"),
+])  # fmt: skip
+def test_marks_are_parts_of_held_out_words(line, other):
+    """Vowels tell words of Hindi, Thai and Bengali apart, and those of Arabic where they are written."""
+    held_out = HeldOut([line])
+    assert f"«{line}» !" in held_out and other not in held_out and words_of(line) == line.strip("।")
+
+
+def test_held_out_lines_are_known_in_parts():
+    composed = "Tiếng Việt, 한국어 für Ärzte ❤\ufe0f"
+    for line, other in ((composed, normalize("NFD", composed)), (normalize("NFD", composed), composed)):
+        assert other in HeldOut([line]) and other.replace("ế", "e").replace("e\u0302\u0301", "e") not in HeldOut([line])
+    assert words_of(composed) == words_of("tiếng việt 한국어 für ärzte")
 
 
 def test_numbers_that_were_there_before():

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+from unicodedata import category, normalize
 
 from veco_fairseq.data.cleaning.punctuation import SACREMOSES
 from veco_fairseq.errors import UserError
@@ -110,13 +111,16 @@ def _language(options: Options) -> Drops | None:
     return lambda source, target, a, b: is_other(source, options.source_lang) or is_other(target, options.target_lang)
 
 
-WORDS = re.compile(r"\w+")
-FIRST_TWO = re.compile(r"\W*(\w+)\W*(\w*)")
+# Marks are parts of words, such as the vowels of Hindi and Thai and the points of Arabic, but \w leaves them out.
+MARKS = "".join(letter for letter in map(chr, range(0x300, 0xFE00)) if category(letter) in ("Mn", "Mc"))
+WORD = rf"\w[\w{MARKS}]*"
+WORDS = re.compile(WORD)
+FIRST_TWO = re.compile(rf"\W*({WORD})\W*((?:{WORD})?)")
 
 
 def words_of(line: str) -> str:
-    """A line's words in lower case: the same for lines that differ in case, punctuation and spaces alone."""
-    return " ".join(WORDS.findall(line)).lower()
+    """A line's words in lower case: the same for lines that differ in case, punctuation, spaces and composition alone."""
+    return " ".join(WORDS.findall(normalize("NFC", line))).lower()
 
 
 class HeldOut:
@@ -127,7 +131,7 @@ class HeldOut:
         self.beginnings = {" ".join(words.split(" ", 2)[:2]) for words in self.lines}
 
     def __contains__(self, line: str) -> bool:
-        first = FIRST_TWO.match(line)
+        first = FIRST_TWO.match(normalize("NFC", line))
         return first is not None and " ".join(first.groups()).rstrip().lower() in self.beginnings and words_of(line) in self.lines
 
 
