@@ -226,6 +226,15 @@ NEW_FOLDER = PathArgument(writes=("*",))
 VOCABULARY = PathArgument(writes=("dict.txt", "sentencepiece.bpe.model"))
 
 
+class Gather(argparse.Action):
+    """Keep the value, or the values, of an argument. An option of several values adds them if it comes again."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        before = getattr(namespace, self.dest, self.default)
+        again = self.nargs == "+" and before is not self.default
+        setattr(namespace, self.dest, [*before, *values] if again else values)
+
+
 class Parser(argparse.ArgumentParser):
     """argparse's parser, with errors of one line, no abbreviations, and outputs that are no inputs.
 
@@ -234,6 +243,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+        self.register("action", None, Gather)
 
     def error(self, message: str) -> NoReturn:
         """End with one line; see :func:`end_with`."""

@@ -55,7 +55,8 @@ def program_name() -> str:
 def print_error(message: str) -> None:
     """Print ``NAME: error: message`` on standard error, after what standard output still holds back."""
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None: closed by whoever started the command, such as with >&-
+            sys.stdout.flush()
     except OSError:
         _give_up_output()  # its reader is gone, or its disk is full; the message must still be printed
     print(f"{program_name()}: error: {message}", file=sys.stderr, flush=True)
@@ -69,7 +70,8 @@ def _give_up_output() -> None:
 def finish_output() -> None:
     """Flush the output at the end of a process that :func:`run` has not started, or end with one line and exit code 1."""
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:
         _give_up_output()
     except OSError as error:
@@ -89,6 +91,10 @@ def run(main: Callable[[], int | None]) -> NoReturn:
     logging.basicConfig()
     logging.getLogger().setLevel(os.environ.get("LOGLEVEL", "WARNING").upper())
     try:
+        if sys.stderr is None:
+            sys.stderr = open(os.devnull, "w")  # noqa: SIM115  until the end
+        if sys.stdout is None:
+            raise UserError("standard output is closed: send it to a file, or to /dev/null")
         code = main() or 0
         sys.stdout.flush()  # so that a reader that has gone away is noticed here
     except KeyboardInterrupt:

@@ -12,6 +12,7 @@ import pytest
 from conftest import REPOSITORY, error_line
 
 from veco_fairseq import cli
+from veco_fairseq.arguments import Parser
 from veco_fairseq.errors import UserError
 
 ERRORS = {
@@ -190,3 +191,16 @@ def test_a_number_of_layers_is_whole_or_all(text, number):
             cli.number_of_layers(text)
     else:
         assert cli.number_of_layers(text) == number
+
+
+def test_an_option_of_several_values_that_comes_again_adds_its_values():
+    parser = Parser()
+    parser.add_argument("--files", nargs="+", default=["none"])
+    parser.add_mutually_exclusive_group().add_argument("--more", nargs="+")
+    parser.add_argument("--two", nargs=2)
+    commands = parser.add_subparsers().add_parser("sub")
+    commands.add_argument("--pairs", nargs="+")
+    for _ in range(2):
+        found = parser.parse_args("--files a b --more x --two c d --files e --more y --two f g sub --pairs 1 --pairs 2 3".split())
+        assert vars(found) == {"files": ["a", "b", "e"], "more": ["x", "y"], "two": ["f", "g"], "pairs": ["1", "2", "3"]}
+    assert parser.parse_args([]).files == ["none"]

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from veco_fairseq import cli
+from veco_fairseq.compat.texts import standard_input
 from veco_fairseq.errors import UserError
 
 
@@ -74,6 +75,28 @@ def test_the_output_of_fairseqs_commands_is_written_or_an_error(noted, error, sa
         assert found == [("out", "flush"), *said]
     else:
         assert ("err", f"here.py: error: {said}") in found and found[-1] == ("exit", 1)
+
+
+def test_without_standard_output_nothing_is_done(noted, monkeypatch):
+    """Python has None for what is closed, such as with >&-."""
+    found, done = noted(), []
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(SystemExit) as end:
+        cli.run(lambda: done.append(1))
+    assert end.value.code == 1 and not done
+    assert found[0] == ("err", "here.py: error: standard output is closed: send it to a file, or to /dev/null")
+    cli.finish_output()
+
+
+def test_without_standard_error_or_input_a_command_goes_on(noted, monkeypatch):
+    found = noted()
+    monkeypatch.setattr(sys, "stderr", None)
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(SystemExit) as end:
+        cli.run(lambda: sys.stderr.write("a note") and list(standard_input()))
+    assert end.value.code == 1 and found == [("out", "flush")]
+    with pytest.raises(UserError, match="standard input is closed: give the text with < FILE or a pipe"):
+        standard_input()
 
 
 def test_a_users_error_is_one_line():

@@ -15,7 +15,13 @@ from veco_fairseq.files import decoded_lines, read_lines
 
 
 def standard_input() -> Iterator[str]:
-    """Yield the lines of standard input; errors as in :func:`veco_fairseq.files.decoded_lines`."""
+    """Yield the lines of standard input.
+
+    Raises:
+        UserError: it is closed, or as in :func:`veco_fairseq.files.decoded_lines`.
+    """
+    if sys.stdin is None:
+        raise UserError("standard input is closed: give the text with < FILE or a pipe")
     return decoded_lines(sys.stdin.buffer, "standard input")
 
 
