@@ -2,8 +2,10 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What is read of a translation model's checkpoint, and where its SentencePiece model is looked for."""
 
+import re
 import sys
 from argparse import Namespace
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,13 @@ import torch
 from support.exported import make_translation
 
 from veco_fairseq.checkpoints.ct2 import export_ct2
-from veco_fairseq.checkpoints.translation import Translation, build_translation, find_sentencepiece, read_translation
+from veco_fairseq.checkpoints.translation import (
+    Translation,
+    build_translation,
+    find_sentencepiece,
+    read_translation,
+    require_translation,
+)
 from veco_fairseq.errors import UserError
 
 
@@ -37,6 +45,22 @@ def test_directions_and_the_head():
     assert translation(state={"task_state": {"lang_pairs": ["de-en", "en-de"]}}).directions == ["de-en", "en-de"]
     assert translation(state={"task_state": None}).directions == translation().directions == []
     assert translation(keep_lm_head=True).keeps_lm_head is True and translation().keeps_lm_head is False
+
+
+@pytest.mark.parametrize("arch, task, state, problem", [
+    ("veco_tiny", {"_name": "camlm"}, None, ": is a VecoModel, not a translation model: convert it first"),
+    ("veco_nlu_tiny", {"source_lang": "aa"}, None, ": is a VecoNluModel, not a translation model: convert it first"),
+    ("veco_mt_tiny", {"source_lang": None}, {"symbols": ["a"]}, ": was not trained to translate yet: fine-tune it first (fairseq-train"),
+    ("veco_mt_tiny", {"source_lang": "aa"}, None, None),
+    ("veco_mt_tiny", {"source_lang": None}, {"languages": ["aa", "bb"]}, None),
+    ("veco_transformer_tiny", {"source_lang": None}, {"lang_pairs": ["aa-bb"]}, None),
+    ("of_another_plug_in", {"source_lang": "aa"}, None, None),
+])  # fmt: skip
+def test_what_does_not_translate_is_told(monkeypatch, arch, task, state, problem):
+    found = {"cfg": {"model": {"_name": arch}, "task": task}, "task_state": state}
+    monkeypatch.setattr("veco_fairseq.checkpoints.translation.read_checkpoint", lambda path, mapped: found)
+    with nullcontext() if problem is None else pytest.raises(UserError, match=re.escape(f"m.pt{problem}")):
+        require_translation("m.pt")
 
 
 def test_what_is_read(make_model, tmp_path):

@@ -126,7 +126,6 @@ def test_bad_input(run, tmp_path):
 
 
 @pytest.mark.parametrize("error, message", [
-    (Exception("Could not infer language pair, please provide it explicitly"), "m.pt: was not trained to translate yet: fine-tune it"),
     (FileNotFoundError(2, "No such file", "old/dict.en.txt"), "old/dict.en.txt: is not there, where m.pt has its data: give --data DIR"),
     (lambda *_, **__: read_dictionary("old/dict.en.txt"), "old/dict.en.txt: is not there, where m.pt has its data: give --data DIR"),
     (UserError("m.pt: is damaged"), "^m.pt: is damaged$"),
@@ -134,9 +133,33 @@ def test_bad_input(run, tmp_path):
 def test_what_fairseq_misses_in_a_model_is_told(monkeypatch, tmp_path, error, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m.pt").write_bytes(b"")
+    monkeypatch.setattr("veco_fairseq.inference.translator.require_translation", lambda path: None)
     monkeypatch.setattr("fairseq.checkpoint_utils.load_model_ensemble_and_task", mock.Mock(side_effect=error))
     with pytest.raises(UserError, match=message):
         Translator(["m.pt"])
+
+
+def test_a_model_that_does_not_translate_is_told_before_what_it_lacks(monkeypatch, tmp_path):
+    """And so is one of an ensemble, of which fairseq looks at the first one's task alone; one good model is not looked at."""
+    paths = [tmp_path / name for name in ("fine.pt", "pre.pt")]
+    for path in paths:
+        path.write_bytes(b"")
+
+    def looked_at(path):
+        if path != paths[0]:
+            raise UserError(f"{path}: is no translation model")
+
+    monkeypatch.setattr("veco_fairseq.inference.translator.require_translation", looked_at)
+    load = mock.Mock(side_effect=UserError("no such folder: the first argument is the data root"))
+    monkeypatch.setattr("fairseq.checkpoint_utils.load_model_ensemble_and_task", load)
+    for given, message, loads in (
+        (paths[1:], "pre.pt: is no tr", 1),
+        (paths, "pre.pt: is no tr", 1),
+        (paths[:1], "no such f", 2),
+    ):
+        with pytest.raises(UserError, match=message):
+            Translator(given)
+        assert load.call_count == loads
 
 
 def test_standard_input_is_utf_8_without_its_mark_and_lines_end_at_line_feeds_alone(monkeypatch):
@@ -222,6 +245,7 @@ def test_a_line_must_fit_every_model_of_an_ensemble(monkeypatch, tmp_path, token
         mock.MagicMock(),
         mock.Mock(spec=names + ["tokens_beside"] * token, **({"tokens_beside": 2} if token else {})),
     )
+    monkeypatch.setattr("veco_fairseq.inference.translator.require_translation", lambda path: None)
     monkeypatch.setattr("fairseq.checkpoint_utils.load_model_ensemble_and_task", lambda *_, **__: loaded)
     checkpoints = [tmp_path / "a.pt", tmp_path / "b.pt"]
     for path in checkpoints:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from fairseq.data.data_utils import infer_language_pair
-from fairseq.models import ARCH_MODEL_NAME_REGISTRY, build_model
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel, build_model
 from torch import Tensor, nn
 
 import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_* and veco_transformer_*
@@ -115,6 +115,24 @@ def read_translation(path: Path_, *, data: Path_ | None = None, trust: bool = Fa
         shapes = {n: t.shape for n, t in _fairseq_model(translation).state_dict().items() if not VERSION.match(n)}
     check_weights(path, weights, {}, shapes)
     return translation
+
+
+def require_translation(path: Path_) -> None:
+    """Refuse a checkpoint of another kind of model, or one that was converted and not trained to translate.
+
+    Raises:
+        UserError: says which; or the file cannot be read.
+    """
+    state = read_checkpoint(path, mapped=True)
+    model, task, known = options_of(state, "model"), options_of(state, "task"), state.get("task_state") or {}
+    kind = ARCH_MODEL_REGISTRY.get(getattr(model, "_name", None) or getattr(model, "arch", None))
+    if kind is not None and not issubclass(kind, FairseqEncoderDecoderModel):
+        raise UserError(f"{path}: is a {kind.__name__}, not a translation model: convert it first")
+    directions = known.get("languages") or known.get("lang_pairs") or getattr(task, "lang_pairs", None)
+    if not (directions or getattr(task, "source_lang", None)):
+        raise UserError(
+            f"{path}: was not trained to translate yet: fine-tune it first (fairseq-train --finetune-from-model {path})"
+        )
 
 
 def build_translation(translation: Translation) -> nn.Module:

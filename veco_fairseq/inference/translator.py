@@ -18,6 +18,7 @@ from fairseq.tokenizer import tokenize_line
 from torch import Tensor
 
 from veco_fairseq import plugin  # noqa: F401  safe reading of checkpoints
+from veco_fairseq.checkpoints.translation import require_translation
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces
 from veco_fairseq.errors import UserError
@@ -38,22 +39,20 @@ class Part(NamedTuple):
 
 
 @contextmanager
-def _told(checkpoint: Path_) -> Iterator[None]:
-    """Tell in one line what fairseq finds missing when it loads a model."""
+def _told(checkpoints: Sequence[Path_]) -> Iterator[None]:
+    """Tell in one line what fairseq finds missing when it loads models, and which of them does not translate."""
     try:
+        for path in checkpoints if len(checkpoints) > 1 else ():  # of which fairseq looks at the first one's task alone
+            require_translation(path)
         yield
-    except (FileNotFoundError, UserError) as error:
+    except Exception as error:
+        for path in checkpoints:
+            require_translation(path)
         missing = error.__cause__ if isinstance(error, UserError) else error  # the cause of an error of this project's readers
         if not isinstance(missing, FileNotFoundError):
             raise
-        where = f"{missing.filename}: is not there, where {checkpoint} has its data"
+        where = f"{missing.filename}: is not there, where {checkpoints[0]} has its data"
         raise UserError(f"{where}: give --data DIR, the folder of dict.LANG.txt") from error
-    except Exception as error:
-        if "Could not infer language pair" not in str(error):
-            raise
-        raise UserError(
-            f"{checkpoint}: was not trained to translate yet: fine-tune it first (fairseq-train --finetune-from-model {checkpoint})"
-        ) from error
 
 
 class Translator:
@@ -94,7 +93,7 @@ class Translator:
             if not Path(path).is_file():
                 raise UserError(f"{path}: no such checkpoint: check the path")
         overrides = {"data": str(data)} if data is not None else {}
-        with _told(checkpoints[0]):
+        with _told(checkpoints):
             models, config, self.task = checkpoint_utils.load_model_ensemble_and_task(
                 [str(path) for path in checkpoints], arg_overrides=overrides
             )
