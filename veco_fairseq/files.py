@@ -28,6 +28,17 @@ WRITE_FAILED = re.compile(
 )
 
 
+# What a file is that is no plain UTF-8, and what makes a text of it; by its first bytes.
+NO_TEXT = {
+    b"\x1f\x8b": "is packed: unpack it with gzip -dc",
+    b"\xfd7zXZ\0": "is packed: unpack it with xz -dc",
+    b"BZh": "is packed: unpack it with bzip2 -dc",
+    b"\x28\xb5\x2f\xfd": "is packed: unpack it with zstd -dc",
+    b"PK\3\4": "is packed: unpack it with unzip -p",
+    (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE): "is UTF-16: convert it with iconv -f UTF-16 -t UTF-8",
+}
+
+
 class WriteFailure(NamedTuple):
     """Why a file could not be written, in a few words, and what to do."""
 
@@ -110,16 +121,24 @@ def decoded_lines(file: BinaryIO, name: Path_) -> Iterator[str]:
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
+            _refuse_no_text(line, number, name)
             raise UserError(
                 f"{name}, line {number}: not UTF-8 (byte 0x{line[error.start]:02x} at {error.start + 1}): "
-                "convert the file, for example with iconv -t UTF-8"
+                "convert the file from its own encoding, for example with iconv -f ISO-8859-1 -t UTF-8"
             ) from error
         if "\0" in text:
+            _refuse_no_text(line, number, name)
             raise UserError(
                 f"{name}, line {number}: has a NUL character at {text.index(chr(0)) + 1}: the file is UTF-16 or no text; "
                 "convert it, for example with iconv -f UTF-16 -t UTF-8, or remove the NULs with tr -d '\\000'"
             )
         yield (text if number > 1 else text.removeprefix("\ufeff")).rstrip("\r\n")
+
+
+def _refuse_no_text(line: bytes, number: int, name: Path_) -> None:
+    for beginning, what in NO_TEXT.items():
+        if number == 1 and line.startswith(beginning):
+            raise UserError(f"{name}: {what}")
 
 
 def open_text(path: Path_) -> BinaryIO:
@@ -201,18 +220,28 @@ def count_lines(path: Path_) -> int:
     return count + (last != b"\n")
 
 
+def require_file(path: Path_, told: str = "") -> None:
+    """Refuse what is no file that can be read again.
+
+    Args:
+        path: the file.
+        told: where it was given, for the message.
+    """
+    if not Path(path).is_file():
+        of_others = (
+            "is a folder" if Path(path).is_dir() else "is a pipe, and would be read more than once: write it to a file first"
+        )
+        raise UserError(f"{path}: {of_others if Path(path).exists() else 'no such file'}{told}")
+
+
 def count_translations(*paths: Path_) -> int:
     """Return how many lines each of these texts has; line N of one is the translation of line N of the others.
 
     Raises:
         UserError: they are empty or of different length, or no files that can be read again, or as :func:`read_lines`.
     """
-    for path in paths:
-        if Path(path).exists() and not Path(path).is_file():
-            what = (
-                "is a folder" if Path(path).is_dir() else "is a pipe, and would be read more than once: write it to a file first"
-            )
-            raise UserError(f"{path}: {what}")
+    for path in filter(os.path.exists, paths):
+        require_file(path)
     counts = [count_lines(path) for path in paths]
     for path, count in zip(paths, counts):
         if not count:

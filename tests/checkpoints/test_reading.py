@@ -4,11 +4,14 @@
 
 import argparse
 import ast
+import bz2
 import datetime
 import errno
 import gzip
 import logging
+import lzma
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +25,7 @@ from support.malicious import Malicious
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, _failure, options_of, read_checkpoint
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import lines_of, read_blocks, read_lines
+from veco_fairseq.files import count_lines, lines_of, read_blocks, read_lines
 
 
 def save(path: Path, **state) -> Path:
@@ -185,6 +188,26 @@ def test_read_lines_splits_at_newlines_alone(tmp_path):
     path = tmp_path / "text"
     path.write_bytes("eins\r\nzw\u2028ei\u0085\x0b\n\ndrei".encode())
     assert list(read_lines(path)) == ["eins", "zw\u2028ei\u0085\x0b", "", "drei"]
+
+
+@pytest.mark.parametrize("content, said", [
+    (gzip.compress(b"text"), "is packed: unpack it with gzip -dc"),
+    (lzma.compress(b"text"), "is packed: unpack it with xz -dc"),
+    (bz2.compress(b"text"), "is packed: unpack it with bzip2 -dc"),
+    (b"\x28\xb5\x2f\xfd\x04\x00", "is packed: unpack it with zstd -dc"),
+    (b"PK\3\4\x14\0\0", "is packed: unpack it with unzip -p"),
+    ("text".encode("utf-16"), "is UTF-16: convert it with iconv -f UTF-16 -t UTF-8"),
+    ("\ufefftext".encode("utf-16-be"), "is UTF-16: convert it with iconv -f UTF-16 -t UTF-8"),
+    (b"text\n" + gzip.compress(b"text"), "line 2: not UTF-8 (byte 0x8b at 2): convert the file from its own encoding"),
+])  # fmt: skip
+def test_what_is_no_plain_text_is_told(tmp_path, content, said):
+    path = tmp_path / "text"
+    path.write_bytes(content)
+    for read in (read_lines, lambda path: [count_lines(path)]):
+        with pytest.raises(UserError, match=re.escape(said)):
+            list(read(path))
+    path.write_bytes(b"BZh and PK are letters\n")
+    assert list(read_lines(path)) == ["BZh and PK are letters"]
 
 
 @pytest.mark.parametrize("lines, skip", [(1, 0), (2, 0), (2, 1), (2, 3), (3, 4), (100, 0), (4, 100)])

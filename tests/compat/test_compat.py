@@ -133,12 +133,15 @@ def test_a_line_that_is_too_long_for_the_model(trained, tmp_path):
     )
 
 
+OF_ITS_OWN = "convert the file from its own encoding, for example with iconv -f ISO-8859-1 -t UTF-8"
+
+
 def test_mistakes_in_a_dictionary(tmp_path):
     path = tmp_path / "dict.txt"
     for content, words in (
         (b"a 1\na 1\n", f"{path}, line 2: 'a' is there twice; remove one"),
         (b"a 1\nb\n", f"{path}, line 2: expected '<token> <count>', found 'b'"),
-        (b"\xfc 1\n", f"{path}, line 1: not UTF-8 (byte 0xfc at 1): convert the file, for example with iconv -t UTF-8"),
+        (b"\xfc 1\n", f"{path}, line 1: not UTF-8 (byte 0xfc at 1): {OF_ITS_OWN}"),
     ):
         path.write_bytes(content)
         with pytest.raises(Exception) as caught:

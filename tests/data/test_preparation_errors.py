@@ -33,6 +33,11 @@ from veco_fairseq.errors import UserError
         ({"bitext": ["en-pt-BR=FILE,FILE"]}, "'pt-BR' is not a language code"),
         ({"mono": ["xx=FILE", "xx=FILE"]}, "xx is given twice"),
         ({"mono": ["xx=gone"]}, "gone: no such file (--mono xx)"),
+        ({"mono": ["xx=/dev"]}, "/dev: is a folder (--mono xx)"),
+        (
+            {"bitext": ["xx-yy=FILE,/dev/null"]},
+            "/dev/null: is a pipe, and would be read more than once: write it to a file first (",
+        ),
         ({"bitext": ["xxyy=FILE,FILE"]}, "must have the form SRC-TGT=FILE,FILE"),
         ({"bitext": ["xx-yy=FILE"]}, "must have the form SRC-TGT=FILE,FILE"),
         ({"bitext": ["xx-yy=FILE,"]}, "must have the form SRC-TGT=FILE,FILE"),

@@ -170,7 +170,7 @@ def test_a_data_root_is_nobodys_output(corpora, run, tmp_path):
     [
         (None, ["--corpora", "nowhere"], "--corpora nowhere: no such folder, and not of the form LANG=FILE"),
         (None, ["--corpora", "zh-Hans=x"], "zh-Hans=x: 'zh-Hans' is not a language code: use letters, digits and _"),
-        (None, ["--corpora", "en=nowhere"], "--corpora en=nowhere: nowhere: no such file"),
+        (None, ["--corpora", "en=nowhere"], "nowhere: no such file (--corpora en=nowhere)"),
         (None, ["--size", "20"], "--size 20: is too small: the smallest vocabularies of"),
         (None, ["--size", "0"], "--size 0: must be at least 1"),
         (None, ["--step", "300"], "--step 300: must be at most --largest 200"),
@@ -180,7 +180,7 @@ def test_a_data_root_is_nobodys_output(corpora, run, tmp_path):
         (lambda f: (f / "x-y").write_text("abc"), [], "x-y: its name has no language: call it LANG.txt or NAME.LANG"),
         (lambda f: shutil.rmtree(f) or f.mkdir(), [], "holds no file"),
         (lambda f: (f / "aa.txt.gz").write_text("abc"), [], "has aa.txt.gz and aa.txt: remove one of them"),
-        (None, ["--corpora", "en=tests"], "--corpora en=tests: tests: is a folder"),
+        (None, ["--corpora", "en=tests"], "tests: is a folder (--corpora en=tests)"),
         (None, ["--alp", "x", "--lines", "0"], "--lines 0: must be at least 1"),
         (None, ["--alp", "nowhere.model"], "nowhere.model: no such file"),
     ],

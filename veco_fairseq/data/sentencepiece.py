@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import Path_, atomic_output, read_lines
+from veco_fairseq.files import Path_, atomic_output, read_lines, require_file
 
 MODEL_NAME = "sentencepiece.bpe.model"
 
@@ -108,8 +108,7 @@ def load_sentencepiece(path: Path_) -> sentencepiece.SentencePieceProcessor:
         UserError: there is none, or it is damaged. A file that is cut off between two pieces can be read, but has no
             settings.
     """
-    if not Path(path).is_file():
-        raise UserError(f"{path}: {'is a folder' if Path(path).is_dir() else 'no such file'}")
+    require_file(path)
     try:
         content = Path(path).read_bytes()
         proto = sentencepiece_model_pb2.ModelProto.FromString(content)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from veco_fairseq.data.prepare.text import LANGUAGE, is_spread
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import read_lines
+from veco_fairseq.files import read_lines, require_file
 
 CODE = re.compile(r"[a-z]{2,3}(_[A-Za-z]+)?")  # as in en, swh, zh_Hans
 
@@ -39,8 +39,7 @@ def find_corpora(arguments: Sequence[str]) -> dict[str, list[Path]]:
                 raise UserError(f"--corpora {argument}: '{language}' is not a language code: use letters, digits and _")
             named = [(language, Path(file))]
         for language, path in named:
-            if not path.is_file():
-                raise UserError(f"--corpora {argument}: {path}: {'is a folder' if path.is_dir() else 'no such file'}")
+            require_file(path, told=f" (--corpora {argument})")
             for other in corpora.get(language, []):
                 if other.with_name(_unpacked(other)) == path.with_name(_unpacked(path)):
                     raise UserError(f"--corpora {argument}: has {path.name} and {other.name}: remove one of them")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import lines_of, read_blocks, read_lines
+from veco_fairseq.files import lines_of, read_blocks, read_lines, require_file
 
 LINES_A_BLOCK = 8192  # that are read at a time
 
@@ -118,8 +118,7 @@ def _parse_files(option: str, arguments: Sequence[str], sides: int) -> dict[tupl
             raise UserError(f"{option} {argument}: {key} is given twice: join its files into one")
         parsed[languages] = tuple(map(Path, names))
         for path in parsed[languages]:
-            if not path.is_file():
-                raise UserError(f"{path}: no such file ({option} {key})")
+            require_file(path, told=f" ({option} {key})")
     return parsed
 
 
