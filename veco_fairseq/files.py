@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from veco_fairseq.errors import SYSTEM_ERRORS, UserError
+from veco_fairseq.signals import ended_by_sigterm
 
 Path_ = str | Path
 
@@ -61,27 +62,28 @@ def write_failure(error: Exception) -> WriteFailure | None:
 def atomic_output(path: Path_) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; rename it to ``path`` when the block ends without an exception.
 
-    If the block raises, ``path`` stays as it was, and the temporary file is removed.
+    If the block raises, or SIGTERM comes, ``path`` stays as it was, and the temporary file is removed.
 
     Raises:
         UserError: the folder cannot be made, or the file cannot be written (full disk, no permission).
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        os.replace(temporary, path)
-    except Exception as error:
-        failure = write_failure(error)
-        file = getattr(error, "filename", None)
-        is_ours = file in (None, str(path.parent), str(path)) or str(file).startswith(str(temporary))
-        if failure is None or not is_ours:
-            raise
-        raise UserError(f"{path}: cannot be written ({failure.reason}): {failure.advice}") from error
-    finally:
-        with suppress(OSError):  # such as a file system that is read-only, of which the block has told
-            temporary.unlink(missing_ok=True)
+    with ended_by_sigterm():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            os.replace(temporary, path)
+        except Exception as error:
+            failure = write_failure(error)
+            file = getattr(error, "filename", None)
+            is_ours = file in (None, str(path.parent), str(path)) or str(file).startswith(str(temporary))
+            if failure is None or not is_ours:
+                raise
+            raise UserError(f"{path}: cannot be written ({failure.reason}): {failure.advice}") from error
+        finally:
+            with suppress(OSError):  # such as a file system that is read-only, of which the block has told
+                temporary.unlink(missing_ok=True)
 
 
 @contextmanager

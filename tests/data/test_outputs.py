@@ -7,9 +7,14 @@ import gzip
 import lzma
 import os
 import random
+import signal
+import subprocess
+import sys
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from conftest import REPOSITORY
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import (
@@ -21,6 +26,7 @@ from veco_fairseq.files import (
     read_json,
     read_lines,
     read_translations,
+    write_text,
 )
 
 
@@ -31,6 +37,43 @@ def test_folders_are_made_and_nothing_else_is_left(tmp_path):
         assert temporary == tmp_path / f"a/b/.text.{os.getpid()}.tmp" and not path.exists()
         temporary.write_text("new")
     assert path.read_text() == "new" and os.listdir(path.parent) == ["text"]
+
+
+TERMINATED = """
+import os, signal, sys
+from veco_fairseq.files import atomic_folder, atomic_output
+with atomic_folder(sys.argv[1]) as folder, atomic_output(folder / "text") as temporary:
+    temporary.write_text("half")
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("not reached")
+"""
+
+
+def test_sigterm_leaves_nothing_behind(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    ended = subprocess.run(
+        [sys.executable, "-c", TERMINATED, tmp_path / "new"], env=environment, capture_output=True, check=False
+    )
+    assert (ended.returncode, ended.stdout, os.listdir(tmp_path)) == (143, b"", [])
+
+
+def test_sigterm_keeps_its_meaning(tmp_path):
+    """Afterwards, and where it has one; and in another thread, which cannot change it."""
+    before = signal.getsignal(signal.SIGTERM)
+    with atomic_output(tmp_path / "text") as temporary:
+        temporary.write_text("")
+        during = signal.getsignal(signal.SIGTERM)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(write_text, tmp_path / "other", "").result()
+        assert signal.getsignal(signal.SIGTERM) == during
+    assert signal.getsignal(signal.SIGTERM) == before and (during == before) == (before != signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with atomic_output(tmp_path / "text") as temporary:
+            temporary.write_text("")
+            assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), OSError(errno.ENOENT, "no", "elsewhere")], ids=repr)

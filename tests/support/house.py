@@ -23,5 +23,5 @@ FLOORS = (
     ("arguments",),
     ("cli",),
     ("files",),
-    ("errors", "__init__"),
+    ("errors", "signals", "__init__"),
 )
