@@ -6,6 +6,8 @@ import json
 
 import pytest
 import torch.utils.backend_registration
+from conftest import REPOSITORY
+from support.starting import all_tests
 from support.training import OPTIONS, close, logged, weights
 
 pytestmark = pytest.mark.skipif(
@@ -18,6 +20,14 @@ UPDATES = 3
 EXACT = f"--dropout 0 --attention-dropout 0 --adam-eps 1e-3 --max-update {UPDATES} --num-workers 0".split()
 
 
+def train_elsewhere(*command):
+    """In a fork of a process that has computed no gradient, after which PyTorch knows no new device."""
+    forks, repository = all_tests()
+    return forks.bash(
+        "-c", '"$@"', "-", "python", REPOSITORY / "tests/support/elsewhere.py", *command, cwd=repository, capture_output=True
+    )
+
+
 @pytest.mark.parametrize(("options", "waits"), [
     # Of an update: at each of two backward passes the loss's gradient is looked at; then the gradients' norm and the sums of
     # the log are read. XLM-E counts the tokens of both batches instead, as the gradient of its loss is one number.
@@ -28,7 +38,7 @@ EXACT = f"--dropout 0 --attention-dropout 0 --adam-eps 1e-3 --max-update {UPDATE
 def test_trains_elsewhere_as_on_the_cpu(make_root, run, tmp_path, options, waits):
     command = [make_root(), *OPTIONS, *EXACT, *options.split()]
     here = run("fairseq-train", *command, "--save-dir", tmp_path / "here")
-    there = run("tests/support/elsewhere.py", *command, "--save-dir", tmp_path / "there")
+    there = train_elsewhere(*command, "--save-dir", tmp_path / "there")
     for tag in ("train_inner",) if "--disable-validation" in options else ("train_inner", "valid"):
         ours, theirs = logged(there, tag), logged(here, tag)
         keys = [key for key in theirs[0] if key.endswith(("loss", "acc"))]
@@ -43,7 +53,7 @@ def test_fp16_with_fairseqs_fp32_copies(make_root, run):
     """Losses near fp32's, but not equal to them, with a loss scale."""
     command = [make_root(), *OPTIONS, *EXACT, "--disable-validation", "--no-save", "--clip-norm", "1"]
     here = logged(run("fairseq-train", *command), "train_inner")
-    there = logged(run("tests/support/elsewhere.py", *command, "--fp16"), "train_inner")
+    there = logged(train_elsewhere(*command, "--fp16"), "train_inner")
     keys = [key for key in here[0] if key.endswith("loss")]
     theirs, ours = ([[float(line[key]) for key in keys] for line in lines] for lines in (here, there))
     assert len(ours) == UPDATES and ours != theirs and "loss_scale" in there[0]

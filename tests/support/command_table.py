@@ -80,8 +80,11 @@ COMMANDS = {
         },
         {
             "": {"load_pretrained.checkpoint": P("a.pt"), "load_pretrained.gpu": True},
-            "--pairs m=a,b": {"read_pair.argument": "m=a,b"},
-            "--pairs n=a,b m=c,d": {"read_pair.argument": ["n=a,b", "m=c,d"], "evaluate.pairs": {"n": "sides", "m": "others"}},
+            "--pairs m=a,b": {"read_pair.argument": ["n=s,t", "m=a,b"]},
+            "= a.pt --pairs n=a,b m=c,d": {
+                "read_pair.argument": ["n=a,b", "m=c,d"],
+                "evaluate.pairs": {"n": "sides", "m": "others"},
+            },
             "--layers 3 4": {
                 "chosen_layers.wanted": ["3", "4"],
                 "chosen_layers.option": "--layers",

@@ -10,6 +10,7 @@ from memory that is not pinned. The loader pins its batches.
 
 # ruff: noqa: I001
 import json
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ import torch
 import torch.utils.data
 from fairseq_cli import train  # before all of fairseq: it sets up the log
 from fairseq import utils
-from support.here import fairseq_here
+from forks import LOG
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
@@ -140,6 +141,7 @@ def uncounted(function: Callable) -> Callable:
 
 
 def main() -> None:
+    logging.basicConfig(level=logging.INFO, force=True, **LOG)
     _setup_privateuseone_for_python_backend(ELSEWHERE, backend_module=Backend())
     fairseq_trainer = sys.modules[train.Trainer.__module__]
     fairseq_trainer.torch = TorchOfTrainer()
@@ -160,7 +162,7 @@ def main() -> None:
     torch.utils.data.DataLoader.__init__ = lambda *args, **options: loader_init(*args, **{**options, "pin_memory": False})
     torch.cuda.current_device = lambda: 0  # which fairseq's fp32 copy is asked for
     with Mode():
-        fairseq_here("train")
+        train.cli_main()
     print(json.dumps(waits))
 
 

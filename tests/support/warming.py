@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What forks of a process need not do again: most of a short training's time is fairseq's configuration by hydra."""
 
+import warnings
 from copy import copy
 from functools import cache
 
@@ -23,4 +24,5 @@ def warm_up() -> None:
     OverridesParser.parse_rule = lambda parser, text, rule: copy(parsed(text, rule))
     ConfigStore.__deepcopy__ = lambda store, memo: store
     words = ["data", "--task", "translation", "--arch", "transformer", "--optimizer", "adam"]
-    convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
+    with warnings.catch_warnings(action="ignore"):
+        convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))

@@ -88,7 +88,7 @@ def _settle(chosen: dict[str, Any]) -> None:
         )
     for interactive, name, value, reason in UNPRINTABLE:
         here = "beam" in chosen and ("buffer_size" in chosen) == interactive
-        if here and chosen[name] and value in (None, chosen[name]):
+        if here and chosen.get(name) and value in (None, chosen[name]):
             raise UserError(f"{option(name)}{f' {value}' if value else ''}: {reason}")
     metric = chosen.get("best_checkpoint_metric") or ""
     needed = NEEDED.get(metric.rpartition("_")[2])
