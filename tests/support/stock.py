@@ -70,25 +70,12 @@ def trained(tmp_path_factory):
         for lang in ("de", "en"):
             lines = [" ".join(f"w{rng.randrange(30)}" for _ in range(rng.randint(3, 8))) for _ in range(count)]
             (folder / f"{split}.{lang}").write_text("\n".join(lines) + "\n")
-    subprocess.run(
-        [
-            COMMANDS / "fairseq-preprocess",
-            "-s",
-            "de",
-            "-t",
-            "en",
-            "--joined-dictionary",
-            "--destdir",
-            "data",
-            *(word for split in ("train", "valid", "test") for word in (f"--{split}pref", split)),
-        ],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-    )
-    result = train(folder, "--max-update", "3", *EVAL_BLEU, env={})  # all that a process of its own prints
-    assert result.returncode == 0, result.stderr
-    (folder / "stderr").write_text(result.stderr)
+    prefixes = (word for split in ("train", "valid", "test") for word in (f"--{split}pref", split))
+    for result in (
+        run("fairseq-preprocess", "-s", "de", "-t", "en", "--joined-dictionary", "--destdir", "data", *prefixes, cwd=folder),
+        train(folder, "--max-update", "3", *EVAL_BLEU),
+    ):
+        assert result.returncode == 0, result.stderr
     return folder
 
 
