@@ -2,7 +2,10 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Several workers, started by scripts/launch.sh: the same training as one worker's."""
 
+import os
 import shutil
+import socket
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -70,13 +73,22 @@ finally:
 def test_a_worker_leaves_no_thread_of_its_groups(make_root, run, tmp_path):
     """Such a thread may still let go of tensors when Python ends, which would abort the process with exit code 134."""
     (tmp_path / "tell.py").write_text(TELL_THREADS)
-    worker = '"$@" --device-id "$LOCAL_RANK" --distributed-rank "$RANK"; echo $? > code$RANK'
     distributed = "--distributed-world-size 2 --distributed-no-spawn --distributed-init-method env:// --distributed-backend gloo"
-    python = [sys.executable, "tell.py", make_root(), *OPTIONS, *EXACT, *distributed.split(), "--save-dir", tmp_path]
-    python[python.index("veco_fairseq")] = REPOSITORY / "veco_fairseq"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "--no-python"]
-    ended = run(*torchrun, "bash", "-c", worker, "worker", *python, cwd=tmp_path, PYTHONPATH=str(REPOSITORY))
-    assert [int((tmp_path / f"code{rank}").read_text()) for rank in (0, 1)] == [143, 143], ended.stderr[-3000:]
+    command = [sys.executable, "tell.py", make_root(), *OPTIONS, *EXACT, *distributed.split(), "--save-dir", tmp_path]
+    command[command.index("veco_fairseq")] = REPOSITORY / "veco_fairseq"
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        together = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    environment = {**os.environ, **together, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
+    processes = [
+        subprocess.Popen(
+            [*command, "--device-id", str(rank), "--distributed-rank", str(rank)], cwd=tmp_path,
+            env={**environment, "RANK": str(rank)}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )
+        for rank in (0, 1)
+    ]  # fmt: skip
+    told = [process.communicate(timeout=300)[1] for process in processes]
+    assert [process.returncode for process in processes] == [143, 143], "".join(told)[-3000:]
     found = [(tmp_path / f"threads{rank}").read_text() for rank in (0, 1)]
     assert [name for names in found for name in names.split() if "gloo" in name] == []
 
