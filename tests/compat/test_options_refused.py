@@ -25,6 +25,7 @@ def parse(words: str):
      "--use-bmuf: each worker has weights of its own, and a checkpoint keeps those of the first: leave it out"),
     (TRANSLATION, "--checkpoint-suffix _x --keep-best-checkpoints 2",
      "--checkpoint-suffix _x: --keep-best-checkpoints cannot read file names with one more _: write it without"),
+    (TRANSLATION, "--num-shards 2", "--num-shards: fairseq-generate alone takes a part of a set: leave it out"),
     *((task, "--sentence-avg", "--sentence-avg: the loss is a mean over all predictions: leave it out") for task in (CAMLM, NLU)),
     *((task, "--combine-valid-subsets", "--combine-valid-subsets: each set to validate on stays by itself, as with --valid-subset "
        "valid,valid1: leave it out") for task in (CAMLM, NLU)),
@@ -57,6 +58,7 @@ def test_what_works_is_taken(words):
      "folder that has them"),
     ("interactive_generation", "--print-alignment soft", "--print-alignment soft: fairseq-interactive prints links alone: give "
      "--print-alignment, or fairseq-generate"),
+    ("generation", "--num-shards 2 --shard-id 1", None), ("interactive_generation", "--num-shards 2", "--num-shards: fairseq-generate alone"),
     ("interactive_generation", "--print-alignment", None), ("interactive_generation", "--print-alignment hard", None),
 ])  # fmt: skip
 def test_what_a_command_cannot_print(command, words, message):

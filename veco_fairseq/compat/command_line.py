@@ -90,6 +90,8 @@ def _settle(chosen: dict[str, Any]) -> None:
         here = "beam" in chosen and ("buffer_size" in chosen) == interactive
         if here and chosen.get(name) and value in (None, chosen[name]):
             raise UserError(f"{option(name)}{f' {value}' if value else ''}: {reason}")
+    if chosen.get("num_shards", 1) > 1 and ("beam" not in chosen or "buffer_size" in chosen):
+        raise UserError("--num-shards: fairseq-generate alone takes a part of a set: leave it out")
     metric = chosen.get("best_checkpoint_metric") or ""
     needed = NEEDED.get(metric.rpartition("_")[2])
     if needed and chosen.get(needed) is False:
