@@ -30,7 +30,7 @@ WRITE_FAILED = re.compile(
 
 
 # What a file is that is no plain UTF-8, and what makes a text of it; by its first bytes.
-NO_TEXT = {
+NO_TEXT: dict[bytes | tuple[bytes, ...], str] = {
     b"\x1f\x8b": "is packed: unpack it with gzip -dc",
     b"\xfd7zXZ\0": "is packed: unpack it with xz -dc",
     b"BZh": "is packed: unpack it with bzip2 -dc",
