@@ -84,17 +84,18 @@ def of_fairseq_s_own():
 
 @pytest.mark.parametrize("of_fairseq", [False, True], ids=["VECO", "fairseq's transformer"])
 def test_a_cpu_is_not_left_to_pytorchs_numbers(make_model, of_fairseq):
-    """Neither VECO nor the translation model that it becomes draws a number for every element."""
+    """Neither VECO nor the translation model that it becomes draws a number for every element: PyTorch draws seeds alone."""
     model = of_fairseq_s_own() if of_fairseq else make_model()
     for module in model.modules():
         if isinstance(module, FairseqDropout):
             module.p = 0.2
     model.train()
     ids = tokens(4, 11)
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(record_shapes=True) as profile:
         model(ids, torch.full((4,), 11), ids) if of_fairseq else model.plugged(ids, model.unplugged(ids), ids)
     called = {event.key for event in profile.key_averages()}
-    assert "aten::random_" in called
+    drawn = [event.input_shapes[0] for event in profile.key_averages(group_by_input_shape=True) if event.key == "aten::random_"]
+    assert drawn == [[]]
     assert not called & {"aten::bernoulli_", "aten::native_dropout", "aten::dropout"}
 
 

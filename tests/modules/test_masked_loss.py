@@ -82,11 +82,20 @@ def smoothed_by_torch(rows, weight, bias, gold, smoothing):
     return F.cross_entropy(logits, gold, reduction="none", label_smoothing=smoothing), nll
 
 
-def test_a_logit_that_no_exp_can_take_is_taken(chunk):
-    rows, weight = torch.tensor([[1.0], [-1.0]]), torch.linspace(-500, 500, VOCABULARY).unsqueeze(1)
-    gold = torch.tensor([VOCABULARY - 1, VOCABULARY - 2])
-    nll, correct = masked_loss(rows, weight, torch.zeros(VOCABULARY), gold)
-    assert torch.allclose(nll, plain(rows, weight, torch.zeros(VOCABULARY), gold)[0]) and correct.tolist() == [True, False]
+@pytest.mark.parametrize("autocast", [False, True])
+def test_a_logit_that_no_exp_can_take_is_taken(chunk, autocast):
+    """Also where the likeliest token of a block has a probability of 0."""
+    gold, found = torch.tensor([VOCABULARY - 1, VOCABULARY - 2]), []
+    for function in (masked_loss, plain):
+        rows, weight = torch.tensor([[1.0], [-1.0]]), torch.linspace(-496, 496, VOCABULARY).bfloat16().float().unsqueeze(1)
+        parameters = [p.requires_grad_() for p in (rows, weight, torch.zeros(VOCABULARY))]
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            nll, correct = function(*parameters, gold)
+        nll.sum().backward()
+        assert correct.tolist() == [True, False]
+        found.append([nll.detach(), *(p.grad for p in parameters)])
+    for ours, theirs in zip(*found, strict=True):
+        assert torch.allclose(ours, theirs, rtol=0.01 if autocast else 1e-5, atol=0.01 if autocast else 1e-5)
 
 
 def test_autocast_rounds_the_products_alone(chunk):

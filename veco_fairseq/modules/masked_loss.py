@@ -3,7 +3,7 @@
 """Projection to the vocabulary and cross-entropy in one, for vocabularies whose logits do not fit into memory."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from veco_fairseq.modules import liger
 from veco_fairseq.modules.device import on_cpu
+from veco_fairseq.modules.logits import Block
 
 # The most logits at a time: 512 MiB in fp32.
 LOGITS_A_CHUNK = 2**27
@@ -27,8 +28,10 @@ NEVER = -1e30
 ROWS_A_CHUNK = 1536
 # The most tokens whose logits a CPU multiplies at a time: the products stay small, and copies of them stay in its cache.
 TOKENS_A_BLOCK = 4096
-# The most of these logits that a CPU turns into gradients at a time: 2 MiB in fp32, which stay in its cache.
+# The most of these logits that a CPU adds up at a time: 2 MiB in fp32, which stay in its cache.
 LOGITS_A_STRIP = 2**19
+# The least share of a block's exps in the probabilities: its inverse and its product with a row are within bf16's range.
+LEAST_SHARE = 1e-30
 
 
 class Losses(NamedTuple):
@@ -129,7 +132,7 @@ class _MaskedLoss(torch.autograd.Function):
         if gradients is None or rows.dtype == torch.float16 or not _all_equal(scale):
             needed = ctx.needs_input_grad[:3]
             *_, gradients = _computed(rows, weight, bias, gold, needed=needed, scale=scale, smoothing=ctx.smoothing)
-        elif len(scale):
+        elif len(scale) and not (on_cpu(scale) and scale[0] == 1):  # a GPU is not waited for
             gradients = [gradient if gradient is None else gradient.mul_(scale[0]) for gradient in gradients]
         return *gradients, None, None, None
 
@@ -176,8 +179,8 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, toke
     Weight and bias may have more rows than the ``tokens`` of the vocabulary (see :func:`aligned`).
 
     The first pass makes the logits of each block and adds up their exp, which it keeps: reading costs less than multiplying
-    again. They are relative to the likeliest token so far, so the second pass only scales them to probabilities, and makes
-    gradients of these.
+    again. They are relative to the likeliest token so far, so a row's probabilities are its exps times one number a block. The
+    second pass multiplies the other factor of a product by this number, and not the exps.
     """
     for_cpu, vocabulary = on_cpu(rows), len(weight)
     block = TOKENS_A_BLOCK if for_cpu and draw is None else vocabulary
@@ -198,7 +201,7 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, toke
         here = slice(start, start + size)
         x, target = rows[here], gold[here].unsqueeze(1)
         blocks = [
-            _Block(slice(first, min(first + block, vocabulary)), len(x), target, bias, memory=memory, scratch=scratch)
+            Block(slice(first, min(first + block, vocabulary)), len(x), target, bias, memory=memory, scratch=scratch)
             for first in range(0, vocabulary, block)
         ]
         top = torch.full((len(x), 1), -torch.inf, **in_fp32)
@@ -222,26 +225,28 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, toke
         if smoothing:
             loss[here] += smoothing * (at_target - of_all / tokens).squeeze(1)
         for part in blocks if kept else ():
-            for at, p in part.strips(part.exps):
-                p.mul_((part.top[at] - total[at]).exp_())
-                place = slice(start + at.start, start + at.stop)
-                if draw is not None:
-                    drawn[place] = draw(p[:, :tokens], place)
-                # d loss / d logits = softmax - (1 - smoothing) one-hot - smoothing / tokens
-                p.scatter_add_(1, part.target[at], part.has_target[at] * (smoothing - 1))
-                if smoothing:
-                    p.sub_(smoothing / tokens)
-                if scale is not None:
-                    p.mul_(scale[place].unsqueeze(1))
-                part.logits[at] = p
-                if d_bias is not None:
-                    d_bias[part.tokens] += p.sum(0)
-            gradient = part.logits
+            share = (part.top - total).exp_()  # exps * share are the probabilities
+            if draw is not None:
+                for at, p in part.strips(part.exps):
+                    place = slice(start + at.start, start + at.stop)
+                    drawn[place] = draw(p.mul_(share[at])[:, :tokens], place)
+            if not any(needed):
+                continue
+            gradient = part.gradient(share.clamp_(min=LEAST_SHARE), smoothing=smoothing, tokens=tokens)
+            if scale is not None:
+                share.mul_(scale[here].unsqueeze(1))
+            if rows.dtype == torch.float16:  # whose range the exps do not have
+                for at, numbers in part.strips(gradient):
+                    part.logits[at] = numbers.mul_(share[at])
+                gradient = part.logits
+                share.fill_(1)
             if of_rows is not None:
-                of_rows[here] += torch.mm(gradient, weight[part.tokens].to(x.dtype))
+                of_rows[here].addcmul_(torch.mm(gradient, weight[part.tokens].to(x.dtype)), share)
             if d_weight is not None:  # the first chunk writes it, and the others add to it
                 put = torch.Tensor.add_ if start else torch.Tensor.copy_
-                put(d_weight[part.tokens], torch.mm(gradient.t(), x))
+                put(d_weight[part.tokens], torch.mm(gradient.t(), (x * share).to(x.dtype)))
+            if d_bias is not None:
+                d_bias[part.tokens] += torch.mv(gradient.t(), share.squeeze(1).to(x.dtype))
     return Losses(loss, nll, correct, drawn, [of_rows, d_weight, d_bias])
 
 
@@ -255,34 +260,3 @@ def aligned(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> tuple[Tensor, T
     table, biases = weight.new_zeros((size, weight.shape[1]), dtype=dtype), bias.new_full((size,), NEVER, dtype=torch.float32)
     table[: len(weight)], biases[: len(bias)] = weight, bias
     return table, biases
-
-
-class _Block:
-    """A chunk's logits of some tokens.
-
-    Attributes:
-        tokens: their place in the vocabulary.
-        target: each row's right token, counted from the first of these; any one where it is none of these, (rows, 1).
-        has_target: 1.0 or 0.0, (rows, 1).
-        bias: of these tokens, fp32.
-        logits: without the bias, and after the second pass their gradients, (rows, tokens).
-        exps: in the same memory after the first pass, exp(logits + bias - top); in 16 bits with the range of fp32.
-        top: the largest logit of a row up to this block, fp32, (rows, 1).
-    """
-
-    def __init__(self, tokens: slice, rows: int, target: Tensor, bias: Tensor, *, memory: Tensor, scratch: Tensor):
-        width = tokens.stop - tokens.start
-        self.tokens, self.bias = tokens, bias[tokens].float()
-        self.target = (target - tokens.start).clamp(0, width - 1)
-        self.has_target = target.eq(self.target + tokens.start).float()
-        self.logits = memory[tokens.start * rows : tokens.stop * rows].view(rows, width)
-        self.exps = self.logits.view(torch.bfloat16) if self.logits.dtype == torch.float16 else self.logits
-        self.top = torch.empty(rows, 1, dtype=torch.float32, device=memory.device)
-        self.scratch = scratch
-
-    def strips(self, numbers: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Yield some rows at a time, and a copy of their numbers in fp32, in memory that the next one takes."""
-        height = len(self.scratch) // numbers.shape[1]
-        for first in range(0, len(numbers), height):
-            at = slice(first, min(first + height, len(numbers)))
-            yield at, self.scratch[: numbers[at].numel()].view(numbers[at].shape).copy_(numbers[at])

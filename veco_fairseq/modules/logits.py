@@ -1,0 +1,56 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The logits of some rows and some tokens, which become exps and then gradients (:mod:`veco_fairseq.modules.masked_loss`)."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+
+class Block:
+    """A chunk's logits of some tokens, and what becomes of them in the same memory.
+
+    Attributes:
+        tokens: their place in the vocabulary.
+        target: each row's right token, counted from the first of these; any one where it is none of these, (rows, 1).
+        has_target: 1.0 or 0.0, (rows, 1).
+        bias: of these tokens, fp32.
+        logits: without the bias, (rows, tokens).
+        exps: after the first pass, exp(logits + bias - top); in 16 bits with the range of fp32.
+        top: the largest logit of a row up to this block, fp32, (rows, 1).
+    """
+
+    def __init__(self, tokens: slice, rows: int, target: Tensor, bias: Tensor, *, memory: Tensor, scratch: Tensor):
+        width = tokens.stop - tokens.start
+        self.tokens, self.bias = tokens, bias[tokens].float()
+        self.target = (target - tokens.start).clamp(0, width - 1)
+        self.has_target = target.eq(self.target + tokens.start).float()
+        self.logits = memory[tokens.start * rows : tokens.stop * rows].view(rows, width)
+        self.exps = self.logits.view(torch.bfloat16) if self.logits.dtype == torch.float16 else self.logits
+        self.top = torch.empty(rows, 1, dtype=torch.float32, device=memory.device)
+        self.scratch = scratch
+
+    def strips(self, numbers: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Yield some rows at a time, and a copy of their numbers in fp32, in memory that the next one takes."""
+        height = len(self.scratch) // numbers.shape[1]
+        for first in range(0, len(numbers), height):
+            at = slice(first, min(first + height, len(numbers)))
+            yield at, self.scratch[: numbers[at].numel()].view(numbers[at].shape).copy_(numbers[at])
+
+    def gradient(self, share: Tensor, *, smoothing: float, tokens: int) -> Tensor:
+        """Turn the exps into the gradient of the loss with respect to the logits, divided by ``share``, and return it.
+
+        The gradient is softmax - (1 - smoothing) one-hot - smoothing / tokens, and the softmax is share * exps. So without
+        smoothing one number of each row changes.
+
+        Args:
+            share: above 0, fp32, (rows, 1).
+            smoothing, tokens: the share of the target that all tokens share, and their number.
+        """
+        right = torch.arange(len(share), device=share.device), self.target.squeeze(1)
+        one_hot = self.has_target * ((1 - smoothing) / share)
+        self.exps[right] = (self.exps[right].unsqueeze(1) - one_hot).squeeze(1).to(self.exps.dtype)
+        if smoothing:
+            self.exps.sub_((smoothing / tokens / share).to(self.exps.dtype))
+        return self.exps
