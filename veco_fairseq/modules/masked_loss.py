@@ -79,8 +79,8 @@ def drawn_loss(
 
     Args:
         rows, weight, bias, gold: as in :func:`masked_loss`.
-        draw: returns a token for each row of a chunk. It gets the chunk's probabilities, fp32, (rows of the chunk,
-            vocabulary), which it must not change, and its place in ``rows``. See
+        draw: returns a token for each row of a chunk. It gets numbers in proportion to the chunk's probabilities, fp32,
+            (rows of the chunk, vocabulary), and its place in ``rows``. See
             :class:`veco_fairseq.modules.token_sampler.Draw`.
 
     Returns:
@@ -225,14 +225,14 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, toke
         if smoothing:
             loss[here] += smoothing * (at_target - of_all / tokens).squeeze(1)
         for part in blocks if kept else ():
-            share = (part.top - total).exp_()  # exps * share are the probabilities
             if draw is not None:
-                for at, p in part.strips(part.exps):
+                for at, exps in part.strips(part.exps):
                     place = slice(start + at.start, start + at.stop)
-                    drawn[place] = draw(p.mul_(share[at])[:, :tokens], place)
+                    drawn[place] = draw(exps[:, :tokens], place)
             if not any(needed):
                 continue
-            gradient = part.gradient(share.clamp_(min=LEAST_SHARE), smoothing=smoothing, tokens=tokens)
+            share = (part.top - total).exp_().clamp_(min=LEAST_SHARE)  # exps * share are the probabilities
+            gradient = part.gradient(share, smoothing=smoothing, tokens=tokens)
             if scale is not None:
                 share.mul_(scale[here].unsqueeze(1))
             if rows.dtype == torch.float16:  # whose range the exps do not have

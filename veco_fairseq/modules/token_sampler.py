@@ -30,7 +30,7 @@ class Draw(NamedTuple):
         """Return a token for each row.
 
         Args:
-            probabilities: (rows, vocabulary), fp32.
+            probabilities: or numbers in proportion to them, (rows, vocabulary), fp32.
             rows: their place in ``numbers``.
 
         Returns:
