@@ -103,7 +103,7 @@ def test_validations_that_cannot_be_compared_are_not(monkeypatch, caplog, then, 
     trainer = trainer_of(7)
     trainer.cfg.checkpoint.best_checkpoint_metric, trainer.cfg.dataset = "bleu", SimpleNamespace(valid_subset="valid,test")
     stopping.load_checkpoint(SimpleNamespace(no_save=True, **dict.fromkeys(RESETS, False)), trainer)
-    lines = [f"{told}: the best validation, and the count of --patience, begin anew"] if told else []
+    lines = [f"{told}: the best validation, and what counts those without progress, begin anew"] if told else []
     assert [record.getMessage() for record in caplog.records] == lines
     assert (vars(save), count.num_runs) == (({}, 0) if told else ({"best": 30.0}, 3))
 

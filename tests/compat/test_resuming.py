@@ -132,6 +132,16 @@ def test_an_epoch_goes_on_with_another_update_freq(make, make_root, make_model, 
     assert [float(line[2]) for line in resumed] == pytest.approx([0.003 * left / 5 for left in (3, 2, 1, 0)], rel=1e-3)
 
 
+def test_another_metric_begins_a_plateau_anew(make, make_root, make_model, tmp_path):
+    """No loss is as low as an accuracy: the learning rate is halved after two losses in vain, and the first counts."""
+    command = [*make("mlm", make_root, make_model), "--updates-per-epoch", "1", "--num-workers", "0", "--max-epoch", "3",
+               *"--lr-scheduler reduce_lr_on_plateau --lr-threshold 0.99 --lr-patience 1 --lr-shrink 0.5".split()]  # fmt: skip
+    folder = tmp_path / "run"
+    by_accuracy = ["--best-checkpoint-metric", "mono_h_acc", "--maximize-best-checkpoint-metric"]
+    assert [line[2] for line in train(*command, *by_accuracy, save_dir=folder)] == ["0.001"] * 3
+    assert [line[2] for line in train(*command, "--max-epoch", "6", save_dir=folder)] == ["0.001"] * 6
+
+
 def test_the_scheduler_of_a_plateau_knows_what_was_validated(make, make_root, make_model, tmp_path):
     """No validation is better by 99%: after two in vain, of epochs 2 and 3, the rate is halved."""
     command = [*make("mlm", make_root, make_model), "--updates-per-epoch", "2", "--max-epoch", "4", "--num-workers", "0",

@@ -44,3 +44,9 @@ def end_epoch_of(extra_state: dict[str, Any], trainer: Trainer) -> None:
     place = extra_state["train_iterator"]
     if not place.get("iterations_in_epoch"):
         trainer.lr_step(place["epoch"] - 1, extra_state.get("val_loss"))
+
+
+def begin_anew(trainer: Trainer) -> None:
+    """Forget the best validation, which was by another metric or of another set."""
+    if isinstance(trainer.lr_scheduler, ReduceLROnPlateauLRSchedule):
+        trainer.lr_scheduler.lr_scheduler._reset()

@@ -70,6 +70,7 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
     resumed = extra_state is not None and not begins
     if resumed and judged_by_another(extra_state, trainer.cfg):
         vars(checkpoint_utils.save_checkpoint).pop("best", None)
+        plateau.begin_anew(trainer)
     elif resumed and not (cfg.reset_optimizer or cfg.reset_meters):
         vars(early_stopping()).update(extra_state.get("early_stopping", {}))
         if trainer.get_num_updates() and not (cfg.reset_lr_scheduler or cfg.reset_dataloader):
@@ -104,7 +105,7 @@ def judged_by_another(extra_state: dict, cfg) -> bool:
     now = judge(cfg) if then else {}
     changes = [f"{name} was {then[name]} and is {now[name]}" for name in now if then[name] != now[name]]
     if changes:
-        logger.warning(f"{'; '.join(changes)}: the best validation, and the count of --patience, begin anew")
+        logger.warning(f"{'; '.join(changes)}: the best validation, and what counts those without progress, begin anew")
     return bool(changes)
 
 
