@@ -23,7 +23,8 @@ from fairseq.trainer import Trainer
 from support.nlu import SENTENCES, write_pairs
 from support.resuming import in_fork, slow
 
-from veco_fairseq.compat import lock, mistakes
+from veco_fairseq import lock
+from veco_fairseq.compat import mistakes
 from veco_fairseq.errors import UserError
 
 

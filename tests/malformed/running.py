@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from malformed import REPOSITORY, Case, Result
-from veco_fairseq.compat.lock import LOCK_NAME
 from veco_fairseq.data.prepare.growing import PROGRESS_NAME
+from veco_fairseq.lock import LOCK_NAME
 
 SECONDS = 60  # a command may take
 MEMORY = 8 * 2**30  # bytes of address space beyond what this process has: a damaged size must not take all there is

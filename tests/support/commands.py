@@ -6,7 +6,7 @@ from pathlib import Path
 
 from conftest import error_line, save_with_vocabulary, write_tokens
 
-from veco_fairseq.compat.lock import LOCK_NAME
+from veco_fairseq.lock import LOCK_NAME
 
 # CKPT is a checkpoint of pre-training, FILE a text, DIR a folder of data, OUT what is not there.
 COMMANDS = (

@@ -22,6 +22,9 @@ FLOORS = (
     ("options", "manifest", "parallel", "curves", "plots"),
     ("arguments",),
     ("cli",),
-    ("files",),
+    (
+        "files",
+        "lock",
+    ),
     ("errors", "signals", "__init__"),
 )

@@ -18,8 +18,8 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
 from veco_fairseq.compat import plateau, running
-from veco_fairseq.compat.lock import lock_folder
 from veco_fairseq.errors import UserError
+from veco_fairseq.lock import lock_folder
 
 logger = logging.getLogger(__name__)
 LAST = "checkpoint_last.pt"  # fairseq's default of --restore-file

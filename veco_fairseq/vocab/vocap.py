@@ -30,6 +30,7 @@ from veco_fairseq.data.sentencepiece import (
 )
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output, write_text
+from veco_fairseq.lock import folder_to_make
 from veco_fairseq.manifest import Manifest, fingerprint
 from veco_fairseq.parallel import in_parallel
 from veco_fairseq.vocab.allocation import Allocation, allocate, sampling_probabilities
@@ -89,8 +90,13 @@ def make_vocabulary(options: Options, say: Callable[[str], None]) -> str:
     """Run the stages that are not done yet; return the table of allocated sizes.
 
     Raises:
-        UserError: something is wrong with texts, sizes or the output folder.
+        UserError: something is wrong with texts, sizes or the output folder, or another process makes it.
     """
+    with folder_to_make(options.output):
+        return _make(options, say)
+
+
+def _make(options: Options, say: Callable[[str], None]) -> str:
     manifest = Manifest(options.output, MANIFEST_NAME, (MODEL_NAME, DICT_NAME, TABLE, PICTURE, "languages"))
     manifest.save()
     for language, paths in options.corpora.items():

@@ -18,6 +18,7 @@ from veco_fairseq.data.sentencepiece import MODEL_NAME, Encoder, load_sentencepi
 from veco_fairseq.data.symbols import read_entries, read_symbols, require_own_pieces
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output, count_translations
+from veco_fairseq.lock import folder_to_make
 from veco_fairseq.manifest import Manifest, checksum, fingerprint
 from veco_fairseq.parallel import kept_processes
 
@@ -92,8 +93,14 @@ def binarize(splits: Splits, model: Path, dictionary: Path, destination: Path, *
         workers: processes.
 
     Raises:
-        UserError: the input is wrong, which is noticed before anything is written, or the disk is full.
+        UserError: the input is wrong, which is noticed before anything is written, or the disk is full. Or another process
+            makes the folder.
     """
+    with folder_to_make(destination):
+        return _binarize(splits, model, dictionary, destination, workers=workers)
+
+
+def _binarize(splits: Splits, model: Path, dictionary: Path, destination: Path, *, workers: int) -> dict[str, dict[str, Any]]:
     manifest = Manifest(destination, MANIFEST_NAME, map(_dictionary, splits.languages))
     processor, symbols = load_sentencepiece(model), read_symbols(dictionary)
     require_own_pieces(processor, model, symbols)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from veco_fairseq.errors import UserError
+from veco_fairseq.errors import FULL, SYSTEM_ERRORS, UserError
 from veco_fairseq.files import atomic_output, write_text
 
 PROGRESS_NAME = ".progress.json"
@@ -31,9 +31,13 @@ def to_be_repeated(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        advice = (
+            "free some space"
+            if error.errno in FULL
+            else SYSTEM_ERRORS.get(error.errno or 0, ": choose another folder").partition(": ")[2]
+        )
         raise UserError(
-            f"{path}: cannot be written ({error.strerror}): free some space and run the same command again, which goes on "
-            "from here"
+            f"{path}: cannot be written ({error.strerror}): {advice} and run the same command again, which goes on from here"
         ) from error
 
 

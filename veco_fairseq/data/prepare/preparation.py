@@ -40,6 +40,7 @@ from veco_fairseq.data.sentencepiece import (
     write_vocabulary,
 )
 from veco_fairseq.data.symbols import read_symbols, require_own_pieces
+from veco_fairseq.lock import folder_to_make
 from veco_fairseq.manifest import Manifest, checksum, fingerprint
 from veco_fairseq.parallel import Run, kept_processes
 
@@ -82,8 +83,14 @@ def prepare_root(plan: Plan) -> dict[str, dict[str, Any]]:
     """Make the root, or the parts of it that are missing; return each step's report.
 
     Raises:
-        UserError: the input is wrong, or the disk is full; the files of a failed step have hidden names.
+        UserError: the input is wrong, or the disk is full; the files of a failed step have hidden names. Or another process
+            makes the root.
     """
+    with folder_to_make(plan.output):
+        return _prepare(plan)
+
+
+def _prepare(plan: Plan) -> dict[str, dict[str, Any]]:
     manifest = Manifest(plan.output, MANIFEST_NAME, (DICT_NAME,))
     vocabulary_from = _vocabulary_inputs(plan)
     vocabulary_is_done = manifest.is_done("vocabulary", vocabulary_from)

@@ -1,16 +1,21 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The file that keeps a second training out of a folder."""
+"""The file that keeps a second training out of a folder, and a second command that makes it."""
 
 import errno
 import fcntl
 import os
 import socket
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from veco_fairseq.compat import lock
+from veco_fairseq import lock
+from veco_fairseq.data.prepare.binarizing import Splits, binarize
+from veco_fairseq.data.prepare.preparation import prepare_root
 from veco_fairseq.errors import UserError
+from veco_fairseq.vocab.vocap import Options, make_vocabulary
 
 
 @pytest.fixture
@@ -71,7 +76,7 @@ def test_a_file_system_without_locks_is_told(tmp_path, file, monkeypatch, caplog
     monkeypatch.setattr(os, "close", lambda descriptor: (closed.append(descriptor), close(descriptor)))
     lock.lock_folder(tmp_path)
     (message,) = [record.getMessage() for record in caplog.records]
-    assert message == f"{tmp_path}: cannot be locked ({os.strerror(errno.ENOLCK)}): start no second training into it"
+    assert message == f"{tmp_path}: cannot be locked ({os.strerror(errno.ENOLCK)}): start no second process that writes into it"
     assert closed == opened and file not in lock._held
 
 
@@ -99,3 +104,43 @@ def test_a_file_that_its_holder_has_just_removed_is_made_anew(tmp_path, file, mo
 def test_the_holder_is_told_as_far_as_it_is_known(monkeypatch, content, words):
     monkeypatch.setattr(socket, "gethostname", lambda: "here")
     assert lock._in_words(content.split()) == words
+
+
+@pytest.mark.parametrize("make", [
+    lambda folder: prepare_root(SimpleNamespace(output=folder)),
+    lambda folder: binarize(Splits(("xx", "yy"), {}), Path("model"), Path("dict"), folder, workers=1),
+    lambda folder: make_vocabulary(Options({}, folder, 100), print),
+], ids=["prepare", "binarize", "vocap"])  # fmt: skip
+def test_two_commands_do_not_make_a_folder_at_once(tmp_path, make):
+    """Each removed what the other had begun: one ended with an error, and the other's data could be empty."""
+    (here, there), (wait, end) = os.pipe(), os.pipe()
+    if (child := os.fork()) == 0:
+        os.close(end)
+        with lock.folder_to_make(tmp_path / "x" / "y"):
+            os.write(there, b".")
+            os.read(wait, 1)
+        os._exit(0)
+    os.read(here, 1)
+    with pytest.raises(UserError) as told:
+        make(tmp_path / "x" / "y")
+    os.close(end)
+    os.waitpid(child, 0)
+    assert str(told.value) == (
+        f"{tmp_path}/x/y: process {child} already makes this folder: wait for its end, or choose another folder"
+    )
+    assert list(tmp_path.iterdir()) == []  # it had stayed empty
+
+
+def test_a_folder_that_was_made_stays_without_the_lock(tmp_path):
+    for text in ("1", "2"):
+        with lock.folder_to_make(tmp_path / "x"):
+            (tmp_path / "x" / "file").write_text(text)
+            assert (tmp_path / "x" / lock.MAKING_NAME).exists()
+        assert [path.name for path in (tmp_path / "x").iterdir()] == ["file"]
+
+
+def test_a_folder_that_cannot_be_made_is_left_to_its_writer(tmp_path):
+    (tmp_path / "x").touch()
+    with lock.folder_to_make(tmp_path / "x" / "y"):
+        pass
+    assert list(tmp_path.iterdir()) == [tmp_path / "x"]
