@@ -9,6 +9,7 @@ unset CDPATH # with it, cd also prints where it goes
 REPOSITORY=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 RECIPE=$(basename "$(cd "$(dirname "$0")" && pwd)")
 USER_DIR=$REPOSITORY/veco_fairseq
+source "${BASH_SOURCE[0]%/*}/waiting.sh"
 export PYTHONPATH="$REPOSITORY${PYTHONPATH:+:$PYTHONPATH}"
 
 say() { printf '%s\n' "$*"; }
@@ -196,47 +197,39 @@ is_made() { [[ -e $1 && -f $1.done && $(<"$1.done") == "$2" ]]; }
 # step NAME OUTPUT COMMAND...
 # Run COMMAND to make OUTPUT (a file or a folder), unless OUTPUT is there and was made by the same command from the same
 # files. `{}` in COMMAND stands for a temporary name, which becomes OUTPUT at the end. Without `{}`, COMMAND writes OUTPUT
-# itself, and can be interrupted and started again. When a step has run, all later steps of the script run, too.
+# itself, and can be interrupted and started again. When a step has run, all later steps of the script run, too. Where another
+# process makes OUTPUT by way of a temporary name, this one waits for its end.
 REMAKE=
 step() {
-    local name=$1 output=$2 started=$SECONDS word words=() made_from
+    local name=$1 output=$2 started=$SECONDS word words=() made_from HELD='' LOCK=''
     shift 2
     made_from=$(identity "$output" "$@")
     if [[ -z $REMAKE ]] && is_made "$output" "$made_from"; then
         say "[$name] already there: $output"
         return
     fi
+    mkdir -p "$(dirname "$output")" || die "$(dirname "$output"): cannot be made: choose another --out"
+    if [[ $* == *'{}'* ]] && ! hold "$(dirname "$output")/.$(basename "$output").lock" \
+        "[$name] waits: another process makes $output" && is_made "$output" "$made_from"; then
+        release
+        say "[$name] already there: $output"
+        return
+    fi
     REMAKE=1
     say "[$name] makes $output"
-    mkdir -p "$(dirname "$output")" || die "$(dirname "$output"): cannot be made: choose another --out"
     rm -rf -- "$output.done" "$output.partial"
     for word; do
         words+=("${word//'{}'/"$output.partial"}")
     done
-    run "${words[@]}" || die "$name failed (exit code $?): see the lines above"
+    run "${words[@]}" || release $? || die "$name failed (exit code $?): see the lines above"
     if [[ $* == *'{}'* ]]; then
         rm -rf -- "$output"
         mv -- "$output.partial" "$output"
     fi
     [[ -e $output ]] || die "$name ended without making $output"
     printf '%s' "$made_from" >"$output.done"
+    release
     say "[$name] done in $((SECONDS - started)) s"
-}
-
-# await NAME OUTPUT COMMAND...
-# Wait until the first machine has run this step; all machines share the folder.
-AWAIT_SECONDS=600
-await() {
-    local name=$1 output=$2 started made_from
-    shift 2
-    made_from=$(identity "$output" "$@")
-    started=$SECONDS
-    say "[$name] waits for the first machine to make $output"
-    until is_made "$output" "$made_from"; do
-        ((SECONDS - started < AWAIT_SECONDS)) ||
-            die "$name: the first machine has not made $output after $AWAIT_SECONDS s: see its output, and start again"
-        sleep 1
-    done
 }
 
 # same_training FOLDER COMMAND...: end if the folder has checkpoints of other options or other data, so that two

@@ -65,7 +65,8 @@ def test_each_of_several_numbers_is_looked_at(tmp_path, call, told):
 def test_the_recipe_sets_up_and_takes_the_installation_before_all_others(tmp_path):
     library = tmp_path / "data-bin-recipes/lib"
     library.mkdir(parents=True)
-    shutil.copy(RECIPES / "lib/steps.sh", library)
+    for name in ("steps.sh", "waiting.sh"):
+        shutil.copy(RECIPES / "lib" / name, library)
     for name, text in (("scripts/setup.sh", "echo sets up"), (".venv/bin/cat", "#!/bin/sh\necho of .venv")):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -153,10 +153,37 @@ def test_the_recipes_own_code_and_programs_come_first(tmp_path):
     folders = {name: tmp_path / name for name in ("data-bin-recipes/lib", "data-bin-recipes/any", "scripts", ".venv/bin")}
     for folder in folders.values():
         folder.mkdir(parents=True)
-    shutil.copy(RECIPES / "lib/steps.sh", folders["data-bin-recipes/lib"])
+    for name in ("steps.sh", "waiting.sh"):
+        shutil.copy(RECIPES / "lib" / name, folders["data-bin-recipes/lib"])
     (folders["scripts"] / "setup.sh").write_text("echo set up")
     script = folders["data-bin-recipes/any"] / "run.sh"
     script.write_text('source "$(dirname "$0")/../lib/steps.sh"; parse_options -- "$@"; echo "$PYTHONPATH $PATH $USER_DIR"')
     for given, path, told in ((ENVIRONMENT, "", ""), ({"PATH": "/usr/bin:/bin", "PYTHONPATH": "/mine"}, ":/mine", "set up\n")):
         result = subprocess.run(["bash", script], capture_output=True, text=True, env=given)
         assert result.stdout == f"{told}{tmp_path}{path} {tmp_path}/.venv/bin:{given['PATH']} {tmp_path}/veco_fairseq{os.linesep}"
+
+
+# Both begin the step before either has ended it: the one that makes it waits for the other's "waits".
+AT_ONCE = """
+slow() { until grep -qs waits told.*; do sleep 0.1; done; mkdir "$1" && echo made >"$1/file"; }
+once() { step any out slow {} >told.$1; }
+once 1 & once 2 & wait
+"""
+
+
+def test_of_two_processes_one_makes_it_and_the_other_waits(tmp_path):
+    """They had removed each other's files: both could fail, and what was there before was gone."""
+    result = bash(tmp_path, AT_ONCE)
+    folder = tmp_path / "my recipe"
+    told = [(folder / f"told.{number}").read_text().splitlines() for number in (1, 2)]
+    assert result.stderr == "" and sorted(map(len, told)) == [2, 2]
+    assert ["[any] waits: another process makes out", "[any] already there: out"] in told
+    assert sorted(path.name for path in folder.iterdir()) == ["out", "out.done", "run.sh", "told.1", "told.2"]
+    assert (folder / "out/file").read_text() == "made\n"
+
+
+def test_what_another_process_has_failed_to_make_is_made(tmp_path):
+    result = bash(tmp_path, AT_ONCE.replace("mkdir", "mkdir failed 2>/dev/null && return 1; mkdir"))
+    assert result.stderr == "my recipe/run.sh: error: any failed (exit code 1): see the lines above\n"
+    assert (tmp_path / "my recipe/out/file").read_text() == "made\n"
+    assert not list((tmp_path / "my recipe").glob(".out.lock"))

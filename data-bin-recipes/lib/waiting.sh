@@ -1,0 +1,49 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+# shellcheck shell=bash
+#
+# Waiting for other processes and machines that make the same. To be sourced by steps.sh.
+
+# hold FILE MESSAGE: keep other processes waiting here until `release`, or until this process and all that it has started
+# have ended. Where another process holds the file, say MESSAGE and wait; return 1 then. HELD and LOCK are the caller's
+# variables.
+hold() {
+    local waited=0
+    HELD=$1
+    while :; do
+        { exec {LOCK}>>"$HELD"; } 2>/dev/null || die "$HELD: cannot be written: choose another --out"
+        if ! flock -n "$LOCK"; then
+            say "$2"
+            waited=1
+            flock "$LOCK"
+        fi
+        [[ ! $HELD -ef /dev/fd/$LOCK ]] || return $waited
+        exec {LOCK}>&- # its holder has removed it since it was opened
+    done
+}
+
+# release [CODE]: let the others go on, and return CODE (default: 0).
+release() {
+    if [[ -n $HELD ]]; then
+        rm -f -- "$HELD"
+        exec {LOCK}>&-
+        HELD=
+    fi
+    return "${1:-0}"
+}
+
+# await NAME OUTPUT COMMAND...
+# Wait until the first machine has run this step; all machines share the folder.
+AWAIT_SECONDS=600
+await() {
+    local name=$1 output=$2 started made_from
+    shift 2
+    made_from=$(identity "$output" "$@")
+    started=$SECONDS
+    say "[$name] waits for the first machine to make $output"
+    until is_made "$output" "$made_from"; do
+        ((SECONDS - started < AWAIT_SECONDS)) ||
+            die "$name: the first machine has not made $output after $AWAIT_SECONDS s: see its output, and start again"
+        sleep 1
+    done
+}
