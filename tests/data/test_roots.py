@@ -61,3 +61,9 @@ def test_tokens_after_the_mask_would_never_be_drawn(make_root):
     (root / "dict.txt").write_text("\n".join([*tokens[:3], "<mask> 1", *tokens[3:]]))
     with pytest.raises(UserError, match=r"its dict.txt has <mask> as token 7 of 45, but it must be the last: take the line away"):
         load_streams(root, "train", CamlmTaskConfig(), load_dictionary(root))
+
+
+def test_translation_data_are_told_as_such(tmp_path):
+    (tmp_path / "dict.xx.txt").touch()
+    with pytest.raises(UserError, match=r"is translation data \(it has dict\.xx\.txt\), for --task translation: .* veco prepare"):
+        load_dictionary(tmp_path)

@@ -31,6 +31,11 @@ def load_dictionary(root: Path) -> Dictionary:
     """
     path = Path(root) / DICT_NAME
     if not path.is_file():
+        if of_languages := sorted(path.parent.glob("dict.*.txt")):
+            raise UserError(
+                f"{root}: is translation data (it has {of_languages[0].name}), for --task translation: make a data root for "
+                "pre-training with veco prepare"
+            )
         raise UserError(f"{path}: no such file: a data root needs the dictionary that its files were made with")
     dictionary = read_dictionary(path)
     dictionary.add_symbol(MASK)
