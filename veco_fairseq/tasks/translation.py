@@ -9,7 +9,7 @@ from typing import Any
 
 from fairseq import utils
 from fairseq.data import AppendTokenDataset
-from fairseq.models import FairseqEncoderDecoderModel
+from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.tasks import TASK_REGISTRY, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
@@ -89,7 +89,8 @@ class CheckedTranslationTask(TranslationTask):
         """Load a set, and check that it has translations; without them, fairseq fails only with the first batch.
 
         Raises:
-            UserError: a set for training or validation, under whatever name, has no target side.
+            UserError: a set for training or validation, under whatever name, has no target side, or ``--load-alignments`` finds
+                none of the set to train on.
         """
         super().load_dataset(split, epoch, combine, **kwargs)
         # fairseq-generate, which needs no translations, gives task_cfg; fairseq-train does not
@@ -99,6 +100,27 @@ class CheckedTranslationTask(TranslationTask):
                 f"{self.cfg.data}: its {split} data has no {self.cfg.target_lang}: run fairseq-preprocess again with both "
                 "languages"
             )
+        if self.cfg.load_alignments and self.datasets[split].align_dataset is None and split == self.cfg.train_subset:
+            raise UserError(
+                f"--load-alignments: {self.cfg.data} has no {split}.align.{self.cfg.source_lang}-{self.cfg.target_lang}: run "
+                "fairseq-preprocess again with --align-suffix, or leave the option out"
+            )
+
+    def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, prefix_allowed_tokens_fn=None):
+        """Make the search of fairseq.
+
+        Raises:
+            UserError: ``--prefix-size`` without translations to take prefixes of; or ``--lm-path`` is no language model.
+        """
+        if getattr(args, "prefix_size", 0) > 0 and any(pairs.tgt is None for pairs in self.datasets.values()):
+            raise UserError(
+                f"--prefix-size: {self.cfg.data} has no {self.cfg.target_lang} to take prefixes of: leave it out, or give "
+                "prefixes with veco translate --prefixes"
+            )
+        lm = (extra_gen_cls_kwargs or {}).get("lm_model")
+        if lm is not None and not isinstance(lm, FairseqLanguageModel):
+            raise UserError(f"--lm-path {args.lm_path}: is no language model: give a checkpoint of --task language_modeling")
+        return super().build_generator(models, args, seq_gen_cls, extra_gen_cls_kwargs, prefix_allowed_tokens_fn)
 
     def resume_task_state(self, task_state: dict[str, Any], checkpoint: str) -> None:
         """Refuse a checkpoint with another dictionary, for training and for translation."""

@@ -1,0 +1,40 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Options of fairseq's translation that ended in a traceback, or did nothing, where the data or a model does not fit."""
+
+from types import SimpleNamespace
+
+import pytest
+from fairseq.tasks.translation import TranslationTask
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.tasks.translation import CheckedTranslationTask
+
+
+@pytest.fixture
+def task():
+    """One that has read a set without translations."""
+    found = object.__new__(CheckedTranslationTask)
+    found.cfg = SimpleNamespace(data="data", source_lang="xx", target_lang="yy", load_alignments=True, train_subset="train")
+    found.datasets = {"test": SimpleNamespace(tgt=None)}
+    return found
+
+
+def test_prefixes_of_translations_that_are_not_there(task):
+    with pytest.raises(UserError, match="--prefix-size: data has no yy to take prefixes of"):
+        task.build_generator([], SimpleNamespace(prefix_size=1))
+
+
+def test_a_language_model_that_is_none(task):
+    with pytest.raises(UserError, match="--lm-path lm.pt: is no language model"):
+        task.build_generator([], SimpleNamespace(prefix_size=0, lm_path="lm.pt"), extra_gen_cls_kwargs={"lm_model": object()})
+
+
+def test_alignments_that_are_not_there(task, monkeypatch):
+    pairs = SimpleNamespace(tgt="some", align_dataset=None)
+    monkeypatch.setattr(TranslationTask, "load_dataset", lambda self, split, *args, **more: self.datasets.update({split: pairs}))
+    task.load_dataset("valid")
+    with pytest.raises(UserError, match=r"--load-alignments: data has no train\.align\.xx-yy"):
+        task.load_dataset("train")
+    pairs.align_dataset = "some"
+    task.load_dataset("train")
