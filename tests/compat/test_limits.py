@@ -97,7 +97,9 @@ def test_validations_that_cannot_be_compared_are_not(monkeypatch, caplog, then, 
         state["judge"] = dict(zip(("--best-checkpoint-metric", "--valid-subset"), then))
     monkeypatch.setattr(stopping, "note_signals", lambda: None)
     monkeypatch.setattr(stopping, "early_stopping", lambda: count)
+    begun_anew = []
     monkeypatch.setattr(stopping.plateau, "end_epoch_of", lambda state, trainer: None)
+    monkeypatch.setattr(stopping.plateau, "begin_anew", begun_anew.append)
     monkeypatch.setattr(stopping.checkpoint_utils, "save_checkpoint", save)
     monkeypatch.setattr(stopping, "_fairseq_load_checkpoint", lambda *given: (state, SimpleNamespace(next_epoch_idx=2)))
     trainer = trainer_of(7)
@@ -105,6 +107,7 @@ def test_validations_that_cannot_be_compared_are_not(monkeypatch, caplog, then, 
     stopping.load_checkpoint(SimpleNamespace(no_save=True, **dict.fromkeys(RESETS, False)), trainer)
     lines = [f"{told}: the best validation, and what counts those without progress, begin anew"] if told else []
     assert [record.getMessage() for record in caplog.records] == lines
+    assert begun_anew == ([trainer] if told else [])
     assert (vars(save), count.num_runs) == (({}, 0) if told else ({"best": 30.0}, 3))
 
 
