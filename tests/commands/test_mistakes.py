@@ -36,7 +36,6 @@ def parsed(line: str):
     ("clean -s en -t de --inputs a b --outputs c d --min-length 3 --max-length 2", "--min-length 3: is more than --max-length 2"),
     ("clean -s en2 -t de --inputs a b --outputs c d", "--source-lang en2: is no code"),
     ("clean -s en -t german --inputs a b --outputs c d", "--target-lang german: is no code"),
-    ("translate a --seed 3", "--seed: goes with --sampling"),
     ("translate a --sampling-topp 0.5", "--sampling-topk and --sampling-topp: go with --sampling"),
     ("translate a --beam 2 --nbest 3", "--nbest 3: a search with --beam 2 finds at most 2"),
     ("average --inputs a . --output o", r"^\.: is a folder: say which of its checkpoints"),

@@ -55,8 +55,8 @@ def add_arguments(parser: Parser) -> None:
         help="draw from the likeliest pieces that together have the probability P")  # fmt: skip
     add("--temperature", type=POSITIVE, default=1.0, metavar="T",
         help="divide the logits by T: below 1 makes likely pieces likelier (default: %(default)s)")  # fmt: skip
-    add("--seed", type=SEED, metavar="N",
-        help="seed of --sampling, which draws the same for the same lines, --batch-size and --buffer-size (default: 1)")  # fmt: skip
+    add("--seed", type=SEED, default=1, metavar="N",
+        help="seed of --sampling, which draws the same for the same lines, --batch-size and --buffer-size (default: %(default)s)")  # fmt: skip
     add("--constraints", choices=["ordered", "unordered"],
         help="make each translation contain the constraints of its line, in their order or in any order")  # fmt: skip
     add("--prefixes", action="store_true", help="make each translation begin with the prefix of its line")
@@ -111,7 +111,7 @@ def main(args: argparse.Namespace) -> None:
         max_tokens=args.batch_tokens,
         bf16=args.amp,
         cpu=args.cpu,
-        seed=1 if args.seed is None else args.seed,
+        seed=args.seed,
         to=args.to,
     )
     requests = read_requests(standard_input(), prefixes=args.prefixes, constraints=args.constraints is not None)
@@ -135,8 +135,6 @@ def check(args: argparse.Namespace) -> None:
         raise UserError(f"--nbest {args.nbest}: a search with --beam {args.beam} finds at most {args.beam}: give a larger --beam")
     if (args.sampling_topk or args.sampling_topp) and not args.sampling:
         raise UserError("--sampling-topk and --sampling-topp: go with --sampling")
-    if args.seed is not None and not args.sampling:
-        raise UserError("--seed: goes with --sampling: a search draws nothing")
     if args.sampling_topk and args.sampling_topp:
         raise UserError("--sampling-topk and --sampling-topp: give only one of them")
     if args.sampling and args.constraints:
