@@ -4,20 +4,26 @@
 #
 # Waiting for other processes and machines that make the same. To be sourced by steps.sh.
 
+# The file of the lock that a step of this process holds. However the process ends, it leaves none.
+HELD=
+trap '[[ -z $HELD ]] || rm -f -- "$HELD"' EXIT
+
 # hold FILE MESSAGE: keep other processes waiting here until `release`, or until this process and all that it has started
 # have ended. Where another process holds the file, say MESSAGE and wait; return 1 then. HELD and LOCK are the caller's
 # variables.
 hold() {
-    local waited=0
-    HELD=$1
+    local waited=0 file=$1
     while :; do
-        { exec {LOCK}>>"$HELD"; } 2>/dev/null || die "$HELD: cannot be written: choose another --out"
+        { exec {LOCK}>>"$file"; } 2>/dev/null || die "$file: cannot be written: choose another --out"
         if ! flock -n "$LOCK"; then
             say "$2"
             waited=1
             flock "$LOCK"
         fi
-        [[ ! $HELD -ef /dev/fd/$LOCK ]] || return $waited
+        if [[ $file -ef /dev/fd/$LOCK ]]; then
+            HELD=$file
+            return $waited
+        fi
         exec {LOCK}>&- # its holder has removed it since it was opened
     done
 }
