@@ -4,10 +4,6 @@
 #
 # Waiting for other processes and machines that make the same. To be sourced by steps.sh.
 
-# The file of the lock that a step of this process holds. However the process ends, it leaves none.
-HELD=
-trap '[[ -z $HELD ]] || rm -f -- "$HELD"' EXIT
-
 # hold FILE MESSAGE: keep other processes waiting here until `release`, or until this process and all that it has started
 # have ended. Where another process holds the file, say MESSAGE and wait; return 1 then. HELD and LOCK are the caller's
 # variables.
@@ -22,6 +18,7 @@ hold() {
         fi
         if [[ $file -ef /dev/fd/$LOCK ]]; then
             HELD=$file
+            trap '[[ -z ${HELD:-} ]] || rm -f -- "$HELD"' EXIT # however this process ends, it leaves no file
             return $waited
         fi
         exec {LOCK}>&- # its holder has removed it since it was opened
