@@ -18,7 +18,7 @@ hold() {
         fi
         if [[ $file -ef /dev/fd/$LOCK ]]; then
             HELD=$file
-            trap '[[ -z ${HELD:-} ]] || rm -f -- "$HELD"' EXIT # however this process ends, it leaves no file
+            trap '[[ -z ${HELD:-} ]] || rm -f -- "$HELD"' EXIT # a process that ends before `release`, but for SIGKILL, leaves no file
             return $waited
         fi
         exec {LOCK}>&- # its holder has removed it since it was opened

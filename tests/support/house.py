@@ -22,9 +22,6 @@ FLOORS = (
     ("options", "manifest", "parallel", "curves", "plots"),
     ("arguments",),
     ("cli",),
-    (
-        "files",
-        "lock",
-    ),
+    ("files", "lock"),
     ("errors", "signals", "__init__"),
 )
