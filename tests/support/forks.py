@@ -41,7 +41,7 @@ def start(words: list[str]) -> None:
     program, sys.argv = words[0], words
     if program == "veco":
         logging.root.handlers.clear()
-        runpy.run_module("veco_fairseq", run_name="__main__")
+        runpy.run_module("veco_fairseq", run_name="__main__", alter_sys=True)  # the main module of the processes that it starts
     elif program == "torchrun":
         torch.distributed.run.main()
     elif program.endswith(".py"):

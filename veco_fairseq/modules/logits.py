@@ -3,6 +3,7 @@
 """The logits of some rows and some tokens, which become exps and then gradients (:mod:`veco_fairseq.modules.masked_loss`)."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -54,3 +55,46 @@ class Block:
         if smoothing:
             self.exps.sub_((smoothing / tokens / share).to(self.exps.dtype))
         return self.exps
+
+
+class Sums(NamedTuple):
+    """What :func:`add_up` finds of each row, fp32, (rows, 1).
+
+    Attributes:
+        total: the log of the sum of exp(logits).
+        right: the right token's logit.
+        top: the largest logit.
+        of_all: the sum of the logits.
+    """
+
+    total: Tensor
+    right: Tensor
+    top: Tensor
+    of_all: Tensor
+
+
+def add_up(blocks: list[Block], x: Tensor, weight: Tensor, *, tokens: int, kept: bool, smoothing: bool) -> Sums:
+    """Make the logits of all blocks, and add up their exp relative to the largest logit so far.
+
+    Args:
+        blocks: of these rows, one after another through the vocabulary; each gets its logits.
+        x: (rows, dim).
+        weight: (vocabulary, dim), perhaps with more rows than there are ``tokens``, whose logits are in no ``of_all``.
+        kept: whether each block also gets its exps.
+        smoothing: whether ``of_all`` is needed; it is 0 elsewhere.
+    """
+    top = torch.full((len(x), 1), -torch.inf, dtype=torch.float32, device=x.device)
+    total, of_all, right = torch.zeros_like(top), torch.zeros_like(top), torch.zeros_like(top)
+    for part in blocks:
+        torch.mm(x, weight[part.tokens].to(x.dtype).t(), out=part.logits)
+        for at, logits in part.strips(part.logits):
+            logits.add_(part.bias)
+            right[at] += logits.gather(1, part.target[at]).mul_(part.has_target[at])
+            if smoothing:
+                of_all[at] += logits[:, : max(0, tokens - part.tokens.start)].sum(1, keepdim=True)
+            before, top[at] = top[at].clone(), torch.maximum(top[at], logits.amax(1, keepdim=True))
+            total[at] *= (before - top[at]).exp_()
+            total[at] += logits.sub_(top[at]).exp_().sum(1, keepdim=True)
+            if kept:
+                part.exps[at], part.top[at] = logits, top[at]
+    return Sums(top + total.log_(), right, top, of_all)

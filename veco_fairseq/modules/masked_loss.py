@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from veco_fairseq.modules import liger
 from veco_fairseq.modules.device import on_cpu
-from veco_fairseq.modules.logits import Block
+from veco_fairseq.modules.logits import Block, add_up
 
 # The most logits at a time: 512 MiB in fp32.
 LOGITS_A_CHUNK = 2**27
@@ -204,26 +204,12 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, toke
             Block(slice(first, min(first + block, vocabulary)), len(x), target, bias, memory=memory, scratch=scratch)
             for first in range(0, vocabulary, block)
         ]
-        top = torch.full((len(x), 1), -torch.inf, **in_fp32)
-        total, of_all, at_target = torch.zeros_like(top), torch.zeros_like(top), torch.zeros_like(top)
-        for part in blocks:
-            torch.mm(x, weight[part.tokens].to(x.dtype).t(), out=part.logits)
-            for at, logits in part.strips(part.logits):
-                logits.add_(part.bias)
-                at_target[at] += logits.gather(1, part.target[at]).mul_(part.has_target[at])
-                if smoothing:
-                    of_all[at] += logits[:, : max(0, tokens - part.tokens.start)].sum(1, keepdim=True)
-                before, top[at] = top[at].clone(), torch.maximum(top[at], logits.amax(1, keepdim=True))
-                total[at] *= (before - top[at]).exp_()
-                total[at] += logits.sub_(top[at]).exp_().sum(1, keepdim=True)
-                if kept:
-                    part.exps[at], part.top[at] = logits, top[at]
-        total = top + total.log_()  # log of the sum of exp(logits)
-        correct[here] = at_target.ge(top).squeeze(1)
-        nll[here] = (total - at_target).squeeze(1)
+        sums = add_up(blocks, x, weight, tokens=tokens, kept=kept, smoothing=bool(smoothing))
+        correct[here] = sums.right.ge(sums.top).squeeze(1)
+        nll[here] = (sums.total - sums.right).squeeze(1)
         loss[here] = nll[here]
         if smoothing:
-            loss[here] += smoothing * (at_target - of_all / tokens).squeeze(1)
+            loss[here] += smoothing * (sums.right - sums.of_all / tokens).squeeze(1)
         for part in blocks if kept else ():
             if draw is not None:
                 for at, exps in part.strips(part.exps):
@@ -231,7 +217,7 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, toke
                     drawn[place] = draw(exps[:, :tokens], place)
             if not any(needed):
                 continue
-            share = (part.top - total).exp_().clamp_(min=LEAST_SHARE)  # exps * share are the probabilities
+            share = (part.top - sums.total).exp_().clamp_(min=LEAST_SHARE)  # exps * share are the probabilities
             gradient = part.gradient(share, smoothing=smoothing, tokens=tokens)
             if scale is not None:
                 share.mul_(scale[here].unsqueeze(1))
