@@ -21,7 +21,7 @@ from veco_fairseq.checkpoints.bart import (
 )
 from veco_fairseq.checkpoints.huggingface import import_transformers
 from veco_fairseq.checkpoints.pretrained import updates_of
-from veco_fairseq.checkpoints.translation import find_sentencepiece, read_translation
+from veco_fairseq.checkpoints.translation import NOT_FINE_TUNED, find_sentencepiece, read_translation
 from veco_fairseq.data.symbols import read_symbols
 from veco_fairseq.errors import UserError
 
@@ -198,6 +198,13 @@ def test_tables_of_two_languages_and_positions_of_two_lengths_are_refused(checkp
     translation.model.max_target_positions = 40
     with pytest.raises(UserError, match="lacks decoder.layers.0.fc1.bias, and BartForConditionalGeneration"):
         export_translation(translation._replace(weights=lacking), checkpoint.with_name("hf"))
+
+
+def test_a_model_that_was_only_converted_is_told(checkpoint):
+    state = torch.load(checkpoint, weights_only=False)
+    del state["task_state"]["languages"]
+    torch.save(state, checkpoint)
+    assert export(checkpoint).notes == [f"the checkpoint {NOT_FINE_TUNED}"]
 
 
 def test_without_a_tokenizer(checkpoint, tmp_path, monkeypatch):

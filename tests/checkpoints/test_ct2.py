@@ -14,7 +14,7 @@ from support.exported import LANGS, LINES, change, fairseqs_translations, make_t
 from veco_fairseq.benchmarks.systems import Search, with_ctranslate2
 from veco_fairseq.checkpoints.bart import export_translation
 from veco_fairseq.checkpoints.ct2 import export_ct2, largest_ct2_difference, limits
-from veco_fairseq.checkpoints.translation import read_translation
+from veco_fairseq.checkpoints.translation import NOT_FINE_TUNED, read_translation
 from veco_fairseq.data.sentencepiece import load_sentencepiece
 from veco_fairseq.errors import UserError
 
@@ -81,6 +81,11 @@ def test_the_command(run, tmp_path, make_model):
     assert "give translate_batch max_input_length=40, max_decoding_length=39: beyond its positions" in of_positions
     assert 1e-4 < float(difference.split()[-1]) < 1
     assert "ct2: is there already" in error_line(run(*command))
+    state = torch.load(checkpoint, weights_only=False)
+    del state["task_state"]["languages"]
+    torch.save(state, checkpoint)
+    done = run(*command[:-1], tmp_path / "converted")
+    assert done.stdout.splitlines()[1] == f"note: the checkpoint {NOT_FINE_TUNED}"
 
 
 def test_the_difference_is_that_of_the_folder(tmp_path, make_model, monkeypatch):

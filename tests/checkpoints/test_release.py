@@ -149,6 +149,7 @@ def test_fairseq_generate_and_translate(tmp_path, model, run):
         for output in (result.stdout, interactive.stdout)
     )
     assert list(found.values()) == list(interactively.values()) and len(found) == 3
+    assert "fine-tuned" not in result.stderr + interactive.stderr  # which is not known of another's model
     symbols = words(mask=False)
     without_mask = stock(mask=False)
     rows = without_mask.state_dict()

@@ -17,6 +17,7 @@ from veco_fairseq.checkpoints.translation import (
     Translation,
     build_translation,
     find_sentencepiece,
+    is_only_converted,
     read_translation,
     require_translation,
 )
@@ -61,6 +62,17 @@ def test_what_does_not_translate_is_told(monkeypatch, arch, task, state, problem
     monkeypatch.setattr("veco_fairseq.checkpoints.translation.read_checkpoint", lambda path, mapped: found)
     with nullcontext() if problem is None else pytest.raises(UserError, match=re.escape(f"m.pt{problem}")):
         require_translation("m.pt")
+
+
+@pytest.mark.parametrize("known, converted", [
+    ({}, False),
+    ({"symbols": ["a"]}, True),
+    ({"symbols": ["a"], "languages": ["aa", "bb"]}, False),
+    ({"symbols": ["a"], "languages": [None, None]}, False),  # of veco import
+    ({"symbols": ["a"], "lang_pairs": ["aa-bb"]}, False),
+])  # fmt: skip
+def test_which_model_was_only_converted(known, converted):
+    assert is_only_converted(known) is converted
 
 
 def test_what_is_read(make_model, tmp_path):

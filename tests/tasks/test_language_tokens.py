@@ -10,6 +10,7 @@ import torch
 from conftest import make_dictionary, write_tokens
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from veco_fairseq.checkpoints.translation import NOT_FINE_TUNED
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.translation import CheckedTranslationTask, VecoTranslationTask
 
@@ -94,7 +95,7 @@ def test_a_search_has_the_token_beside_what_it_is_given(tmp_path, monkeypatch):
     assert found == [[[5, 2]], [[6, 7, 2], [2]]]
 
 
-def test_what_the_state_keeps_and_which_states_are_refused(tmp_path):
+def test_what_the_state_keeps_and_which_states_are_refused(tmp_path, caplog):
     words, others = make_dictionary(mask=False), make_dictionary(41, mask=False)
 
     def task(source, target, of_target=words):
@@ -110,8 +111,9 @@ def test_what_the_state_keeps_and_which_states_are_refused(tmp_path):
     assert apart["symbols"] == others.symbols and apart["source_symbols"] == words.symbols
     with pytest.raises(UserError, match="^the checkpoint is of --task camlm, and does not translate: convert a pre-trained one"):
         task("aa", "bb").load_state_dict({"symbols": words.symbols, "task": "camlm"})
-    for state in ({}, {"symbols": words.symbols}):  # of fairseq's own models, and of a converted one
+    for state, told in (({}, ""), ({"symbols": words.symbols}, f"the checkpoint {NOT_FINE_TUNED}")):  # of fairseq, of veco convert
         task("aa", "bb").load_state_dict(state)
+        assert "\n".join(caplog.messages) == told
     same = task("aa", "aa")
     same.load_state_dict(same.state_dict())  # within a language there is no other direction
     with pytest.raises(UserError, match="is one of many directions: add --task veco_multilingual_translation"):

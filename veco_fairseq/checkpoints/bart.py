@@ -20,7 +20,7 @@ from veco_fairseq.checkpoints.card import Facts, scores_list, translating, write
 from veco_fairseq.checkpoints.huggingface import Export, import_transformers, xlmr_options
 from veco_fairseq.checkpoints.pretrained import updates_of
 from veco_fairseq.checkpoints.tokenizer import write_tokenizer
-from veco_fairseq.checkpoints.translation import Translation, build_translation, find_sentencepiece
+from veco_fairseq.checkpoints.translation import NOT_FINE_TUNED, Translation, build_translation, find_sentencepiece, is_only_converted
 from veco_fairseq.checkpoints.xlmr_files import TOKEN_TYPES, names
 from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.symbols import SPECIALS
@@ -77,6 +77,8 @@ def export_translation(
     with atomic_folder(output) as folder:
         _check_options(translation)
         tokens, notes = write_tokenizer(folder, find_sentencepiece(translation, sentencepiece), translation)
+        if is_only_converted(translation.state.get("task_state") or {}):
+            notes.append(f"the checkpoint {NOT_FINE_TUNED}")
         shape = (encoder_decoder_shape if translation.keeps_lm_head else bart_shape)(model, tokens)
         tensors = _tensors(translation, shape, tokens)
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})

@@ -168,7 +168,8 @@ def import_release(
         "groups": [group._asdict() for group in groups],
         "notes": [],
     }
-    return write_translation_model(release.path, output, weights, config=config, target=target, report=report)
+    known = {"languages": [None, None]}  # it may be fine-tuned for any two
+    return write_translation_model(release.path, output, weights, config=config, target=target, report=report, known=known)
 
 
 def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, trust: bool = False) -> list[Group]:

@@ -258,7 +258,14 @@ def _check_output(checkpoint: Path_, output: Path_) -> None:
 
 
 def write_translation_model(
-    checkpoint: Path_, output: Path_, weights: dict[str, Tensor], *, config: dict[str, Any], target: Dictionary, report: dict
+    checkpoint: Path_,
+    output: Path_,
+    weights: dict[str, Tensor],
+    *,
+    config: dict[str, Any],
+    target: Dictionary,
+    report: dict,
+    known: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Write a checkpoint with what fairseq's trainer and generator need, and the report beside it.
 
@@ -268,6 +275,7 @@ def write_translation_model(
         weights, config: its tensors and options.
         target: its dictionary.
         report: all but the names of the files and of the architecture.
+        known: what its ``task_state`` holds beside the dictionary.
 
     Returns:
         The report, as in the JSON file.
@@ -280,7 +288,7 @@ def write_translation_model(
         "model": weights,
         "criterion": None,
         "optimizer_history": [history],
-        "task_state": {"symbols": list(target.symbols)},
+        "task_state": {"symbols": list(target.symbols), **(known or {})},
         "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
     }
     with atomic_output(f"{output}.json") as report_file, atomic_output(output) as file:

@@ -5,6 +5,7 @@
 import copy
 import re
 from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -24,6 +25,9 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 
 LANGUAGE_TOKEN = re.compile(r"\[[A-Za-z_]+\]")
+NOT_FINE_TUNED = (
+    "was converted and not fine-tuned: its translations will be bad; fine-tune it first (fairseq-train --finetune-from-model)"
+)
 VERSION = re.compile(r"(encoder|decoder)\.version$")  # marks of fairseq's, not weights
 
 
@@ -128,11 +132,20 @@ def require_translation(path: Path_) -> None:
     kind = ARCH_MODEL_REGISTRY.get(getattr(model, "_name", None) or getattr(model, "arch", None))
     if kind is not None and not issubclass(kind, FairseqEncoderDecoderModel):
         raise UserError(f"{path}: is a {kind.__name__}, not a translation model: convert it first")
-    directions = known.get("languages") or known.get("lang_pairs") or getattr(task, "lang_pairs", None)
-    if not (directions or getattr(task, "source_lang", None)):
+    if not (has_directions(known) or getattr(task, "lang_pairs", None) or getattr(task, "source_lang", None)):
         raise UserError(
             f"{path}: was not trained to translate yet: fine-tune it first (fairseq-train --finetune-from-model {path})"
         )
+
+
+def has_directions(known: Mapping[str, Any]) -> bool:
+    """Return whether a ``task_state`` is of a training that translates."""
+    return bool(known.get("languages") or known.get("lang_pairs"))
+
+
+def is_only_converted(known: Mapping[str, Any]) -> bool:
+    """Return whether a ``task_state`` is that of ``veco convert``, which has a dictionary alone; fairseq's own is empty."""
+    return bool(known.get("symbols")) and not has_directions(known)
 
 
 def build_translation(translation: Translation) -> nn.Module:

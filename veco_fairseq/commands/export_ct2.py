@@ -27,12 +27,15 @@ def add_arguments(parser: Parser) -> None:
 def main(args: argparse.Namespace) -> None:
     from veco_fairseq.checkpoints.ct2 import export_ct2, largest_ct2_difference, limits
     from veco_fairseq.checkpoints.skeleton import making_sense_of
+    from veco_fairseq.checkpoints.translation import NOT_FINE_TUNED, is_only_converted
 
     with making_sense_of(args.checkpoint):
         translation = export_ct2(
             args.checkpoint, args.output, data=args.data, quantization=args.quantization, sentencepiece=args.sentencepiece
         )
     print(f"wrote {args.output} ({args.quantization})")
+    if is_only_converted(translation.state.get("task_state") or {}):
+        print(f"note: the checkpoint {NOT_FINE_TUNED}")
     if translation.has_language_tokens:
         end = " ".join(translation.source_end)
         print(f"note: give {end} at the end of every source: CTranslate2 can add one token alone")

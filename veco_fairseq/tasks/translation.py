@@ -13,6 +13,7 @@ from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.tasks import TASK_REGISTRY, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from veco_fairseq.checkpoints.translation import NOT_FINE_TUNED, is_only_converted
 from veco_fairseq.data.vocabulary import has_language_token, require_same_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.base import require_model
@@ -149,11 +150,16 @@ class CheckedTranslationTask(TranslationTask):
 
 
 def require_translation_model(state: dict[str, Any]) -> None:
-    """Refuse to translate with a model of pre-training or understanding, whose state names its task."""
+    """Refuse to translate with a model of pre-training or understanding, whose state names its task.
+
+    One that ``veco convert`` has written is told: its translations are those of no training.
+    """
     if task := state.get("task"):
         raise UserError(
             f"the checkpoint is of --task {task}, and does not translate: convert a pre-trained one (veco convert) and fine-tune it"
         )
+    if is_only_converted(state):
+        logger.warning(f"the checkpoint {NOT_FINE_TUNED}")
 
 
 TASK_REGISTRY["translation"] = CheckedTranslationTask
