@@ -21,7 +21,8 @@ from veco_fairseq.checkpoints.bart import (
 )
 from veco_fairseq.checkpoints.huggingface import import_transformers
 from veco_fairseq.checkpoints.pretrained import updates_of
-from veco_fairseq.checkpoints.translation import NOT_FINE_TUNED, find_sentencepiece, read_translation
+from veco_fairseq.checkpoints.task_state import NOT_FINE_TUNED
+from veco_fairseq.checkpoints.translation import find_sentencepiece, read_translation
 from veco_fairseq.data.symbols import read_symbols
 from veco_fairseq.errors import UserError
 
@@ -167,7 +168,7 @@ def test_the_difference_is_that_of_the_folder(checkpoint, tmp_path):
     [
         ({"encoder_normalize_before": True}, "do not fit its own options"),  # whose tensors are others
         ({"no_decoder_final_norm": True, "decoder_normalize_before": True}, "with --decoder-normalize-before, which BART has no"),
-        ({"activation_fn": "gelu_fast"}, "its --activation-fn gelu_fast is none of BART's: gelu, relu"),
+        ({"activation_fn": "relu_squared"}, "its --activation-fn relu_squared is none of transformers': gelu, relu"),
         ({"share_all_embeddings": False, "share_decoder_input_output_embed": True}, None),  # as long as they are the same
         ({"max_target_positions": 30}, r"decoder.embed_positions.weight is \(42, 16\), expected \(32, 16\)"),
         ({"no_scale_embedding": False}, None),
@@ -183,6 +184,13 @@ def test_other_shapes(checkpoint, tmp_path, options, message):
     else:
         export(checkpoint)
         assert largest_translation_difference(read_translation(checkpoint), tmp_path / "hf") < 1e-4
+
+
+def test_an_lm_head_of_another_activation_is_refused(tmp_path, make_model):
+    checkpoint = make_translation(tmp_path, make_model, keep_lm_head=True)
+    change(checkpoint, activation_fn="relu")
+    with pytest.raises(UserError, match="its --activation-fn relu stands in its LM head, too, and XLM-RoBERTa's always has gelu"):
+        export(checkpoint)
 
 
 def test_tables_of_two_languages_and_positions_of_two_lengths_are_refused(checkpoint):

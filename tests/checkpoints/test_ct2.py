@@ -14,7 +14,8 @@ from support.exported import LANGS, LINES, change, fairseqs_translations, make_t
 from veco_fairseq.benchmarks.systems import Search, with_ctranslate2
 from veco_fairseq.checkpoints.bart import export_translation
 from veco_fairseq.checkpoints.ct2 import export_ct2, largest_ct2_difference, limits
-from veco_fairseq.checkpoints.translation import NOT_FINE_TUNED, read_translation
+from veco_fairseq.checkpoints.task_state import NOT_FINE_TUNED
+from veco_fairseq.checkpoints.translation import read_translation
 from veco_fairseq.data.sentencepiece import load_sentencepiece
 from veco_fairseq.errors import UserError
 
@@ -130,6 +131,10 @@ def test_what_ctranslate2_cannot_take_is_refused(tmp_path, make_model):
     checkpoint = make_translation(tmp_path, make_model, keep_lm_head=True)
     with pytest.raises(UserError, match="with --keep-lm-head, which CTranslate2's decoder has no place for"):
         export_ct2(checkpoint, tmp_path / "ct2")
+    other = make_translation(tmp_path / "other", make_model)
+    change(other, activation_fn="tanh")
+    with pytest.raises(UserError, match=r"mt\.pt: CTranslate2 cannot take it: Option --activation-fn tanh is not supported"):
+        export_ct2(other, tmp_path / "ct2")
     with pytest.raises(UserError, match="is no translation model"):
         export_ct2(tmp_path / "pre/checkpoint_best.pt", tmp_path / "ct2")
     assert not (tmp_path / "ct2").exists()

@@ -23,7 +23,7 @@ from veco_fairseq.errors import UserError
 
 @pytest.fixture
 def checkpoint(make_model, tmp_path):
-    model = make_model(layers=2, arch="veco_tiny", activation_fn="relu")
+    model = make_model(layers=2, arch="veco_tiny")
     model.args.dropout, model.args.attention_dropout = 0.3, 0.2
     return save_pretrained(tmp_path / "pretrained.pt", model, make_dictionary().symbols)
 
@@ -40,11 +40,34 @@ def test_the_configuration_is_that_of_training(checkpoint, tmp_path):
     found = json.loads((tmp_path / "hf/config.json").read_text())
     assert found == {
         "model_type": "xlm-roberta", "architectures": ["XLMRobertaForMaskedLM"], "vocab_size": 45, "hidden_size": 16,
-        "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32, "hidden_act": "relu",
+        "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32, "hidden_act": "gelu",
         "hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2, "max_position_embeddings": 66,
         "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
         "tie_word_embeddings": True, "dtype": "float32",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("activation, theirs", [("relu", "relu"), ("gelu_accurate", "gelu_new"), ("gelu_fast", "gelu_new")])
+def test_the_head_of_another_activation_is_left_out(make_model, tmp_path, activation, theirs):
+    """XLM-RoBERTa's LM head has gelu, whatever the layers have."""
+    model = make_model(layers=2, arch="veco_tiny", activation_fn=activation)
+    path = save_pretrained(tmp_path / "pretrained.pt", model, make_dictionary().symbols)
+    found = export_hf(path, tmp_path / "hf")
+    config = json.loads((tmp_path / "hf/config.json").read_text())
+    assert (config["architectures"], config["hidden_act"]) == (["XLMRobertaModel"], theirs)
+    assert f"--activation-fn {activation}: the LM head is left out, since XLM-RoBERTa's always has gelu" in found.notes
+    assert found.dropped == sum(t.numel() for name, t in model.state_dict().items() if ".encoder_attn" in name)
+    assert largest_difference(path, tmp_path / "hf") < 1e-5
+
+
+def test_the_projection_of_quantization_noise_has_no_place(make_model, tmp_path):
+    model = make_model(layers=2, arch="veco_tiny", quant_noise_pq=0.1, quant_noise_pq_block_size=8)
+    path = save_pretrained(tmp_path / "pretrained.pt", model, make_dictionary().symbols)
+    message = "was pre-trained with --quant-noise-pq, and {} would lack its projection of the embeddings"
+    with pytest.raises(UserError, match=message.format("Hugging Face's XLM-RoBERTa")):
+        export_hf(path, tmp_path / "hf")
+    with pytest.raises(UserError, match=message.format("fairseq's transformer")):
+        convert_to_seq2seq(path, tmp_path / "mt.pt", 2)
 
 
 def test_the_configuration_of_a_head(tmp_path):

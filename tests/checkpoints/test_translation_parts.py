@@ -13,11 +13,11 @@ import torch
 from support.exported import make_translation
 
 from veco_fairseq.checkpoints.ct2 import export_ct2
+from veco_fairseq.checkpoints.task_state import is_only_converted
 from veco_fairseq.checkpoints.translation import (
     Translation,
     build_translation,
     find_sentencepiece,
-    is_only_converted,
     read_translation,
     require_translation,
 )

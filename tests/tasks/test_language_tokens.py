@@ -10,7 +10,7 @@ import torch
 from conftest import make_dictionary, write_tokens
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from veco_fairseq.checkpoints.translation import NOT_FINE_TUNED
+from veco_fairseq.checkpoints.task_state import NOT_FINE_TUNED
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.translation import CheckedTranslationTask, VecoTranslationTask
 

@@ -17,10 +17,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from veco_fairseq.checkpoints.card import Facts, scores_list, translating, write_card
-from veco_fairseq.checkpoints.huggingface import Export, import_transformers, xlmr_options
+from veco_fairseq.checkpoints.huggingface import ACTIVATIONS, Export, import_transformers, xlmr_options
 from veco_fairseq.checkpoints.pretrained import updates_of
 from veco_fairseq.checkpoints.tokenizer import write_tokenizer
-from veco_fairseq.checkpoints.translation import NOT_FINE_TUNED, Translation, build_translation, find_sentencepiece, is_only_converted
+from veco_fairseq.checkpoints.task_state import NOT_FINE_TUNED, is_only_converted
+from veco_fairseq.checkpoints.translation import Translation, build_translation, find_sentencepiece
 from veco_fairseq.checkpoints.xlmr_files import TOKEN_TYPES, names
 from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.symbols import SPECIALS
@@ -34,7 +35,6 @@ OPTIONS: dict[str, Any] = {
     "encoder_normalize_before": False, "decoder_normalize_before": False, "encoder_learned_pos": True,
     "decoder_learned_pos": True, "layernorm_embedding": True, "no_cross_attention": False, "cross_self_attention": False,
 }  # fmt: skip
-ACTIVATIONS = {"gelu": "gelu", "relu": "relu", "tanh": "tanh", "gelu_accurate": "gelu_new"}
 BOS, PAD, _, UNK = range(len(SPECIALS))
 OFFSET = PAD + 1  # of the rows of positions, in fairseq as in Hugging Face
 NOT_GENERATED = -1e9  # the logit of a row that fairseq does not have
@@ -175,7 +175,10 @@ def _check_options(translation: Translation) -> None:
             flag = option.replace("_", "-")
             raise UserError(f"{path}: was trained with{'out' if wanted else ''} --{flag}, which BART has no option for")
     if model.activation_fn not in ACTIVATIONS:
-        raise UserError(f"{path}: its --activation-fn {model.activation_fn} is none of BART's: {', '.join(ACTIVATIONS)}")
+        raise UserError(f"{path}: its --activation-fn {model.activation_fn} is none of transformers': {', '.join(ACTIVATIONS)}")
+    if translation.keeps_lm_head and model.activation_fn != "gelu":
+        activation = f"its --activation-fn {model.activation_fn} stands in its LM head, too"
+        raise UserError(f"{path}: {activation}, and XLM-RoBERTa's always has gelu: convert it without --keep-lm-head")
     if translation.keeps_lm_head and not model.no_scale_embedding:
         raise UserError(f"{path}: was trained without --no-scale-embedding and with an LM head, which XLM-RoBERTa has not")
     if model.max_source_positions != model.max_target_positions:

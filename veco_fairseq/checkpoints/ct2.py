@@ -57,7 +57,11 @@ def export_ct2(
         )
     pieces = find_sentencepiece(translation, sentencepiece)
     with atomic_folder(output) as folder:
-        _converter(translation).convert(str(folder), quantization=quantization, force=True)
+        try:
+            _converter(translation).convert(str(folder), quantization=quantization, force=True)
+        except ValueError as error:  # its reasons, one a line, after the first
+            reasons = "; ".join(filter(None, (line.strip("- ") for line in str(error).splitlines()[1:]))) or str(error)
+            raise UserError(f"{checkpoint}: CTranslate2 cannot take it: {reasons}") from error
         if pieces is not None:
             shutil.copyfile(pieces, folder / MODEL_NAME)
     return translation

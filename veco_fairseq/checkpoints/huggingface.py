@@ -19,9 +19,10 @@ from veco_fairseq.checkpoints.pretrained import (
     Pretrained,
     discriminator,
     read_pretrained,
-    refuse_relative_position_bias,
+    refuse_parts_without_place,
 )
 from veco_fairseq.checkpoints.tokenizer import write_xlmr_tokenizer
+from veco_fairseq.checkpoints.names import LM_HEAD
 from veco_fairseq.checkpoints.xlmr_files import POSITIONS, TOKEN_TYPES, names
 from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.sentencepiece import MODEL_NAME
@@ -50,6 +51,10 @@ HEADS = {
     "tagging": Head("XLMRobertaForTokenClassification", "token-classification", {"head.out_proj.*": "classifier.*"}),
     "span": Head("XLMRobertaForQuestionAnswering", "question-answering", {"head.out_proj.*": "qa_outputs.*"}),
 }
+
+# Hugging Face's names of fairseq's activations
+ACTIVATIONS = {"gelu": "gelu", "relu": "relu", "tanh": "tanh", "linear": "linear", "gelu_accurate": "gelu_new",
+               "gelu_fast": "gelu_new"}  # fmt: skip
 
 
 class Export(NamedTuple):
@@ -80,13 +85,13 @@ def export_hf(
         scores: of the model card, as :func:`veco_fairseq.checkpoints.card.scores_list` gives it.
 
     Raises:
-        UserError: the checkpoint cannot be read or has another model, it has a relative position bias or a head that
+        UserError: the checkpoint cannot be read or has another model, it has a part that XLM-RoBERTa has not or a head that
             needs the cross-attention, or the folder exists and is not empty.
     """
     output = Path(output)
     with atomic_folder(output) as folder:
-        pretrained = read_pretrained(checkpoint, trust)
-        refuse_relative_position_bias(pretrained, "Hugging Face's XLM-RoBERTa")
+        pretrained = _with_xlmr_head(read_pretrained(checkpoint, trust))
+        refuse_parts_without_place(pretrained, "Hugging Face's XLM-RoBERTa")
         if getattr(pretrained.task, "plug", "out") == "in":
             raise UserError(
                 f"{checkpoint}: was fine-tuned with --plug in, but Hugging Face's XLM-RoBERTa has no cross-attention: "
@@ -107,6 +112,16 @@ def export_hf(
     kept = sum(tensor.numel() for name, tensor in tensors.items() if not TOKEN_TYPES.endswith(name))
     total = sum(t.numel() for n, t in pretrained.weights.items() if not n.endswith(("lm_head.weight", ".version")))
     return Export(output, total - kept, notes)
+
+
+def _with_xlmr_head(pretrained: Pretrained) -> Pretrained:
+    """Return the model without an LM head that XLM-RoBERTa's is not: there, GELU stands in it whatever the layers have."""
+    activation = pretrained.model.activation_fn
+    if _head(pretrained) is not MASKED_LM or activation == "gelu":
+        return pretrained
+    weights = {name: tensor for name, tensor in pretrained.weights.items() if not name.startswith(LM_HEAD)}
+    note = f"--activation-fn {activation}: the LM head is left out, since XLM-RoBERTa's always has gelu"
+    return pretrained._replace(weights=weights, notes=[*pretrained.notes, note])
 
 
 def _tensors(pretrained: Pretrained) -> dict[str, Tensor]:
@@ -145,7 +160,7 @@ def _config(pretrained: Pretrained) -> dict[str, Any]:
         **xlmr_options(model, "encoder"),
         "architectures": [_head(pretrained).architecture],
         "vocab_size": len(pretrained.symbols),
-        "hidden_act": model.activation_fn,
+        "hidden_act": ACTIVATIONS[model.activation_fn],
         "max_position_embeddings": len(pretrained.weights[f"encoder.{POSITIONS}"]),
         "bos_token_id": SPECIALS.index("<s>"),
         "eos_token_id": SPECIALS.index("</s>"),
@@ -238,14 +253,15 @@ def largest_difference(checkpoint: Path_, folder: Path_, trust: bool = False) ->
     if transformers is None:
         return None
     saved = read_pretrained(checkpoint, trust, plain=False)
-    pretrained = discriminator(saved)
+    pretrained = _with_xlmr_head(discriminator(saved))
     dictionary = dictionary_of(pretrained.symbols)
     nlu_task = str(getattr(pretrained.task, "nlu_task", ""))
     task = SimpleNamespace(source_dictionary=dictionary, nlu_task=nlu_task, labels=pretrained.labels, plug_in=False)
     head = _head(pretrained)
     ours = ARCH_MODEL_REGISTRY[saved.model.arch].build_model(saved.model, task).eval()
     ours.load_state_dict(saved.weights)
-    theirs = getattr(transformers, head.architecture).from_pretrained(folder).eval()
+    more = {"add_pooling_layer": False} if head is NO_HEAD else {}  # it would be told that the folder has none
+    theirs = getattr(transformers, head.architecture).from_pretrained(folder, **more).eval()
     generator = torch.Generator().manual_seed(1)
     length = min(32, ours.max_positions())
     tokens = torch.randint(len(SPECIALS), len(dictionary), (4, length), generator=generator)

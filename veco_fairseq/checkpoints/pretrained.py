@@ -116,10 +116,16 @@ def fold(pretrained: Pretrained) -> Pretrained:
     return pretrained._replace(weights=weights, model=model, notes=[*pretrained.notes, note])
 
 
-def refuse_relative_position_bias(pretrained: Pretrained, target: str) -> None:
-    """Raise UserError if the model has a relative position bias, which ``target`` has no place for."""
-    if getattr(pretrained.model, "relative_position_bias", False):
-        raise UserError(f"{pretrained.path}: was pre-trained with --relative-position-bias, which {target} has no place for")
+def refuse_parts_without_place(pretrained: Pretrained, target: str) -> None:
+    """Raise UserError if the model has a part that ``target`` has no place for.
+
+    It is the relative position bias, or the projection of the embeddings that fairseq adds for ``--quant-noise-pq``.
+    """
+    path, model = pretrained.path, pretrained.model
+    if getattr(model, "relative_position_bias", False):
+        raise UserError(f"{path}: was pre-trained with --relative-position-bias, which {target} has no place for")
+    if getattr(model, "quant_noise_pq", 0):
+        raise UserError(f"{path}: was pre-trained with --quant-noise-pq, and {target} would lack its projection of the embeddings")
 
 
 def _check_is_ours(path: Path_, weights: dict[str, Tensor], arch: str, wanted: str) -> None:

@@ -29,7 +29,7 @@ import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_*
 from veco_fairseq.checkpoints.embeddings import token_rows
 from veco_fairseq.checkpoints.mapping import HEAD_BIAS, HEAD_TRANSFORM, Group, check_weights, map_weights
 from veco_fairseq.checkpoints.names import CROSS_ATTENTION
-from veco_fairseq.checkpoints.pretrained import Pretrained, read_pretrained, refuse_relative_position_bias
+from veco_fairseq.checkpoints.pretrained import Pretrained, read_pretrained, refuse_parts_without_place
 from veco_fairseq.data.roots import MASK
 from veco_fairseq.data.symbols import TARGET_TOKEN
 from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary
@@ -79,7 +79,7 @@ def convert_to_seq2seq(
     # The small files first, so that a typo does not wait for a large file.
     target = None if dictionary is None else read_dictionary(dictionary)
     pretrained = read_pretrained(checkpoint, trust)
-    refuse_relative_position_bias(pretrained, "fairseq's transformer")
+    refuse_parts_without_place(pretrained, "fairseq's transformer")
     _check_parts(pretrained, random_cross_attention, keep_lm_head)
     chosen = choose_layers(layer_selection, decoder_layers, pretrained.model.encoder_layers)
     if target is None:  # translation does not need <mask>

@@ -5,7 +5,6 @@
 import copy
 import re
 from argparse import Namespace
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_* and veco_transformer_*
 from veco_fairseq.checkpoints.mapping import check_weights
 from veco_fairseq.checkpoints.reading import options_of, read_checkpoint
+from veco_fairseq.checkpoints.task_state import has_directions
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces
 from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary, require_same_symbols
@@ -25,9 +25,6 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 
 LANGUAGE_TOKEN = re.compile(r"\[[A-Za-z_]+\]")
-NOT_FINE_TUNED = (
-    "was converted and not fine-tuned: its translations will be bad; fine-tune it first (fairseq-train --finetune-from-model)"
-)
 VERSION = re.compile(r"(encoder|decoder)\.version$")  # marks of fairseq's, not weights
 
 
@@ -136,16 +133,6 @@ def require_translation(path: Path_) -> None:
         raise UserError(
             f"{path}: was not trained to translate yet: fine-tune it first (fairseq-train --finetune-from-model {path})"
         )
-
-
-def has_directions(known: Mapping[str, Any]) -> bool:
-    """Return whether a ``task_state`` is of a training that translates."""
-    return bool(known.get("languages") or known.get("lang_pairs"))
-
-
-def is_only_converted(known: Mapping[str, Any]) -> bool:
-    """Return whether a ``task_state`` is that of ``veco convert``, which has a dictionary alone; fairseq's own is empty."""
-    return bool(known.get("symbols")) and not has_directions(known)
 
 
 def build_translation(translation: Translation) -> nn.Module:

@@ -27,7 +27,7 @@ def add_arguments(parser: Parser) -> None:
 def main(args: argparse.Namespace) -> None:
     from veco_fairseq.checkpoints.ct2 import export_ct2, largest_ct2_difference, limits
     from veco_fairseq.checkpoints.skeleton import making_sense_of
-    from veco_fairseq.checkpoints.translation import NOT_FINE_TUNED, is_only_converted
+    from veco_fairseq.checkpoints.task_state import NOT_FINE_TUNED, is_only_converted
 
     with making_sense_of(args.checkpoint):
         translation = export_ct2(

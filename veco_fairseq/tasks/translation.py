@@ -13,7 +13,7 @@ from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.tasks import TASK_REGISTRY, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from veco_fairseq.checkpoints.translation import NOT_FINE_TUNED, is_only_converted
+from veco_fairseq.checkpoints.task_state import NOT_FINE_TUNED, is_only_converted
 from veco_fairseq.data.vocabulary import has_language_token, require_same_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.base import require_model
