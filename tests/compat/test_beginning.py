@@ -130,40 +130,6 @@ def test_an_error_of_another_kind_is_told_as_what_it_is(trainer, tmp_path):
     assert len(trainer.tried) == 4
 
 
-def test_the_first_names_that_do_not_fit_are_told_and_the_others_counted():
-    def error(**tensors):
-        with pytest.raises(RuntimeError) as caught:
-            torch.nn.Linear(1, 1, bias=False).load_state_dict({"weight": torch.ones(1, 1), **tensors})
-        return caught.value
-
-    one = torch.ones(1)
-    assert checkpoints.misfit(error(a=one, b=one)) == "unexpected a, b"
-    assert checkpoints.misfit(error(a=one, b=one, c=one)) == "unexpected a, b and 1 more"
-    assert checkpoints.misfit(Exception("Error(s) in loading state_dict for A:\n\tit is  bad")) == (
-        "Error(s) in loading state_dict for A: it is bad"
-    )
-    assert checkpoints.misfit(Exception("it is bad")) is None
-
-
-def test_every_size_that_differs_is_named():
-    there = {
-        "encoder_layers": 3,
-        "decoder_layers": 2,
-        "encoder_embed_dim": 16,
-        "encoder_ffn_embed_dim": 32,
-        "encoder_attention_heads": 4,
-    }
-    here = SimpleNamespace(_name="a", **{name: number + 1 for name, number in there.items()})
-    checkpoints._model_of["x.pt"] = SimpleNamespace(_name="a", **there)
-    assert checkpoints.misfit_message("x.pt", here, "bad", True) == (
-        "x.pt: does not fit the chosen model (--arch a in the file, a here; --encoder-layers 3 in the file, 4 here; "
-        "--decoder-layers 2 in the file, 3 here; --encoder-embed-dim 16 in the file, 17 here; --encoder-ffn-embed-dim 32 in the "
-        "file, 33 here; --encoder-attention-heads 4 in the file, 5 here): bad; give the options that it was trained with, or "
-        "another --save-dir"
-    )
-    del checkpoints._model_of["x.pt"]
-
-
 def test_an_ensemble_that_does_not_fit_is_named(monkeypatch):
     def load(filenames, *args, **kwargs):
         raise RuntimeError("Error(s) in loading state_dict for A: it is bad")

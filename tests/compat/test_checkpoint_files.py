@@ -6,7 +6,6 @@ import io
 import os
 import resource
 import shutil
-from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -242,17 +241,3 @@ def test_tied_tensors_are_saved_as_one(dtype):
     square = torch.arange(4, dtype=dtype).view(2, 2)
     moved = utils.move_to_cpu([square, square.t(), square[0], square[1]])  # of one memory, and not the same
     assert [tensor.tolist() for tensor in moved] == [[[0, 1], [2, 3]], [[0, 2], [1, 3]], [0, 1], [2, 3]]
-
-
-def test_the_line_for_another_model_names_the_options_that_differ(monkeypatch):
-    there = {"a.pt": Namespace(_name="veco_tiny", encoder_layers=3), "b.pt": Namespace(_name="veco_mt_tiny", decoder_layers=1)}
-    monkeypatch.setattr(checkpoints, "_model_of", there)
-    here = Namespace(_name="veco_mt_tiny", encoder_layers=3, decoder_layers=2)
-    assert checkpoints.misfit_message("a.pt", here, "missing x", False) == (
-        "a.pt: does not fit the chosen model (--arch veco_tiny in the file, veco_mt_tiny here): missing x; it is a pre-trained "
-        "model: veco convert makes a translation model of it"
-    )
-    assert checkpoints.misfit_message("b.pt", here, "missing x", False) == (
-        "b.pt: does not fit the chosen model (--arch veco_mt_tiny in the file, veco_mt_tiny here; --decoder-layers 1 in the file, "
-        "2 here): missing x; give the options that it was trained with"
-    )

@@ -16,7 +16,7 @@ from support.xlme import criterion_for, make_xlme
 
 from veco_fairseq.checkpoints.huggingface import export_hf
 from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq
-from veco_fairseq.compat.checkpoints import misfit
+from veco_fairseq.compat.misfits import misfit
 from veco_fairseq.cost.memory import Batch, training_memory
 from veco_fairseq.errors import UserError
 from veco_fairseq.models.base import architecture

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from veco_fairseq.checkpoints.card import ENCODE, Facts, scores_list, write_card
+from veco_fairseq.checkpoints.names import LM_HEAD
 from veco_fairseq.checkpoints.pretrained import (
     Pretrained,
     discriminator,
@@ -22,7 +23,6 @@ from veco_fairseq.checkpoints.pretrained import (
     refuse_parts_without_place,
 )
 from veco_fairseq.checkpoints.tokenizer import write_xlmr_tokenizer
-from veco_fairseq.checkpoints.names import LM_HEAD
 from veco_fairseq.checkpoints.xlmr_files import POSITIONS, TOKEN_TYPES, names
 from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.sentencepiece import MODEL_NAME

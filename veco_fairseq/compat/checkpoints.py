@@ -13,13 +13,13 @@ import fairseq_cli.train
 import torch
 from fairseq import checkpoint_utils, utils
 from fairseq.file_io import PathManager
-from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.trainer import Trainer, logger
 
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
 from veco_fairseq.checkpoints.skeleton import check_moments, making_sense_of
 from veco_fairseq.compat.hooks import ResumesTaskState
 from veco_fairseq.compat.kept import tell_what_is_kept
+from veco_fairseq.compat.misfits import misfit, misfit_message, model_of, refuse_another_computation
 from veco_fairseq.compat.mistakes import mistake
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import write_failure
@@ -28,12 +28,6 @@ from veco_fairseq.files import write_failure
 # TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD. And the errors for a bad file tell the user nothing.
 
 _fairseq_load_checkpoint_to_cpu = checkpoint_utils.load_checkpoint_to_cpu
-
-
-_model_of: dict[str, Any] = {}  # the options of the checkpoints read so far, for the message if one does not fit
-
-
-SIZES = ("encoder_layers", "decoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
 
 
 _task_state_of: dict[str, dict[str, Any]] = {}  # likewise, for the task to check (see trainer_load_checkpoint)
@@ -66,7 +60,7 @@ def load_checkpoint_to_cpu(
         torch.load = torch_load
     if load_on_all_ranks and state.get("extra_state"):  # for a trainer, which begins the mean of --store-ema with it
         state["extra_state"].setdefault("ema", state["model"])
-    _model_of[path] = (state.get("cfg") or {}).get("model")
+    model_of[path] = (state.get("cfg") or {}).get("model")
     _task_state_of[path] = state.get("task_state") or {}
     _fill_in_languages(state)
     if "save_dir" in ((state.get("cfg") or {}).get("task") or ()):  # a folder that may have been moved since
@@ -109,7 +103,7 @@ def trainer_load_checkpoint(
 
     - A ``--restore-file`` that does not exist is an error; fairseq would go on from random weights.
     - A damaged checkpoint_last.pt is replaced, with a warning, by the newest checkpoint beside it that can be read.
-    - A checkpoint of another model ends in one line.
+    - A checkpoint of another model ends in one line, also where its tensors have the same shapes.
     - A task may check the ``task_state`` of the file and take it over (``resume_task_state``); fairseq hides it from the
       task.
     - Every worker reads the file. fairseq would send the state from the first worker to the others, which refuse it,
@@ -136,6 +130,7 @@ def trainer_load_checkpoint(
             extra_state = _fairseq_trainer_load_checkpoint(trainer, candidate, *resets, reset_meters=reset_meters, **kwargs)
             for name in ("ema", "ema_fp32_params"):  # which are in their place now, and would be kept in memory
                 (extra_state or {}).pop(name, None)
+            refuse_another_computation(candidate, trainer.cfg.model, is_last)
             if reset_meters:
                 trainer._previous_training_time = 0
             check_moments(candidate, trainer.optimizer.optimizer)
@@ -160,29 +155,6 @@ def trainer_load_checkpoint(
             raise UserError(misfit_message(candidate, trainer.cfg.model, message, is_last)) from error
 
 
-def misfit_message(path: str, here: Any, message: str, is_last: bool) -> str:
-    """Return the line for a checkpoint that does not fit the model of these options, with the options that differ.
-
-    Args:
-        message: of :func:`misfit`.
-        is_last: whether it is the last checkpoint of the training's folder.
-    """
-    there = _model_of.get(path)
-    values = [(name, getattr(there, name, None), getattr(here, name, None)) for name in SIZES]
-    differences = [
-        f"--{name.replace('_', '-')} {old} in the file, {new} here"
-        for name, old, new in values
-        if None not in (old, new) and old != new
-    ]
-    names = [getattr(options, "_name", None) for options in (there, here)]
-    advice = "give the options that it was trained with" + (", or another --save-dir" if is_last else "")
-    classes = [ARCH_MODEL_REGISTRY.get(name) for name in names]
-    if classes[0] is not classes[1]:
-        advice = getattr(classes[0], "advice_for_others", advice)
-    told = "; ".join([f"--arch {names[0]} in the file, {names[1]} here", *differences])
-    return f"{path}: does not fit the chosen model ({told}): {message}; {advice}"
-
-
 def older_checkpoints(folder: str, filename: str) -> list[str]:
     """Return the checkpoints beside ``filename`` that a training can go on from, with the same suffix, newest first."""
     suffix = os.path.basename(filename)[len("checkpoint_last") :]
@@ -190,34 +162,6 @@ def older_checkpoints(folder: str, filename: str) -> list[str]:
     names = os.listdir(folder) if os.path.isdir(folder) else []
     paths = [os.path.join(folder, name) for name in names if pattern.fullmatch(name)]
     return sorted(paths, key=os.path.getmtime, reverse=True)
-
-
-def misfit(error: BaseException) -> str | None:
-    """Return what does not fit when torch cannot load a state dict, a few of each kind; None for another error.
-
-    fairseq's trainer raises a bare Exception from it, so torch's error is searched in the chain.
-    """
-    link: BaseException | None = error
-    while link is not None and "Error(s) in loading state_dict for" not in str(link):
-        link = link.__cause__ or link.__context__
-    if link is None:
-        return None
-    text = str(link)
-    parts = []
-    for kind in ("Missing", "Unexpected"):
-        if keys := re.search(rf"{kind} key\(s\) in state_dict: (.*?)\. ?$", text, re.MULTILINE):
-            parts.append(f"{kind.lower()} " + _few(keys[1].replace('"', "").split(", ")))
-    shapes = re.findall(r"size mismatch for (\S+): .*?torch\.Size\(\[(.*?)\]\) from.*?torch\.Size\(\[(.*?)\]\)", text, re.DOTALL)
-    if shapes:
-        differences = [f"{key} [{there}] in the file, [{here}] here" for key, there, here in shapes]
-        parts.append("other shapes: " + _few(differences))
-    if any("embed_tokens.weight" in key and there.split(",")[0] != here.split(",")[0] for key, there, here in shapes):
-        parts.append("rows of embed_tokens are tokens: is this the dict.txt that it was trained with?")
-    return "; ".join(parts) or " ".join(text.split())
-
-
-def _few(items: list[str], limit: int = 2) -> str:
-    return ", ".join(items[:limit]) + (f" and {len(items) - limit} more" if len(items) > limit else "")
 
 
 # Writing. fairseq writes checkpoint_best.pt and similar files under a temporary name, but copies checkpoint_last.pt in

@@ -1,0 +1,95 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What is said of a checkpoint that does not fit the model, in its tensors or in what no tensor shows."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import error_line
+
+import veco_fairseq.plugin  # noqa: F401
+from veco_fairseq.compat import misfits
+from veco_fairseq.errors import UserError
+
+
+def test_the_first_names_that_do_not_fit_are_told_and_the_others_counted():
+    def error(**tensors):
+        with pytest.raises(RuntimeError) as caught:
+            torch.nn.Linear(1, 1, bias=False).load_state_dict({"weight": torch.ones(1, 1), **tensors})
+        return caught.value
+
+    one = torch.ones(1)
+    assert misfits.misfit(error(a=one, b=one)) == "unexpected a, b"
+    assert misfits.misfit(error(a=one, b=one, c=one)) == "unexpected a, b and 1 more"
+    assert misfits.misfit(Exception("Error(s) in loading state_dict for A:\n\tit is  bad")) == (
+        "Error(s) in loading state_dict for A: it is bad"
+    )
+    assert misfits.misfit(Exception("it is bad")) is None
+
+
+def test_every_size_that_differs_is_named():
+    there = {
+        "encoder_layers": 3,
+        "decoder_layers": 2,
+        "encoder_embed_dim": 16,
+        "encoder_ffn_embed_dim": 32,
+        "encoder_attention_heads": 4,
+    }
+    here = SimpleNamespace(_name="a", **{name: number + 1 for name, number in there.items()})
+    misfits.model_of["x.pt"] = SimpleNamespace(_name="a", **there)
+    assert misfits.misfit_message("x.pt", here, "bad", True) == (
+        "x.pt: does not fit the chosen model (--arch a in the file, a here; --encoder-layers 3 in the file, 4 here; "
+        "--decoder-layers 2 in the file, 3 here; --encoder-embed-dim 16 in the file, 17 here; --encoder-ffn-embed-dim 32 in the "
+        "file, 33 here; --encoder-attention-heads 4 in the file, 5 here): bad; give the options that it was trained with, or "
+        "another --save-dir"
+    )
+    del misfits.model_of["x.pt"]
+
+
+def test_the_line_for_another_model_names_the_options_that_differ(monkeypatch):
+    there = {"a.pt": SimpleNamespace(_name="veco_tiny", encoder_layers=3), "b.pt": SimpleNamespace(_name="veco_mt_tiny", decoder_layers=1)}
+    monkeypatch.setattr(misfits, "model_of", there)
+    here = SimpleNamespace(_name="veco_mt_tiny", encoder_layers=3, decoder_layers=2)
+    assert misfits.misfit_message("a.pt", here, "missing x", False) == (
+        "a.pt: does not fit the chosen model (--arch veco_tiny in the file, veco_mt_tiny here): missing x; it is a pre-trained "
+        "model: veco convert makes a translation model of it"
+    )
+    assert misfits.misfit_message("b.pt", here, "missing x", False) == (
+        "b.pt: does not fit the chosen model (--arch veco_mt_tiny in the file, veco_mt_tiny here; --decoder-layers 1 in the file, "
+        "2 here): missing x; give the options that it was trained with"
+    )
+
+
+@pytest.mark.parametrize("there, here, told", [
+    ({"encoder_attention_heads": 4}, {"encoder_attention_heads": 8}, "--encoder-attention-heads 4 in the file, 8 here"),
+    ({"decoder_attention_heads": 2}, {"decoder_attention_heads": 1}, "--decoder-attention-heads 2 in the file, 1 here"),
+    ({"activation_fn": "gelu"}, {"activation_fn": "relu"}, "--activation-fn gelu in the file, relu here"),
+    ({"tie_self_attention": "0,1"}, {"tie_self_attention": "1,2"}, "--tie-self-attention 0,1 in the file, 1,2 here"),
+    ({}, {"tie_self_attention": "1,2"}, "--tie-self-attention None in the file, 1,2 here"),
+    ({"tie_self_attention": "1,2"}, {}, None),  # a copy for each side is the same at first
+    ({"activation_fn": "gelu_fast"}, {"activation_fn": "gelu_accurate"}, None),  # two names of one
+    ({}, {"activation_fn": "relu", "encoder_attention_heads": 8}, None),  # of an old file, which does not say it
+    ({"encoder_layers": 3, "dropout": 0.1}, {"encoder_layers": 3, "dropout": 0.2}, None),
+])  # fmt: skip
+def test_the_same_shapes_and_another_computation(monkeypatch, there, here, told):
+    monkeypatch.setitem(misfits.model_of, "a.pt", SimpleNamespace(_name="veco_tiny", **there))
+    model = SimpleNamespace(_name="veco_tiny", **here)
+    if told is None:
+        misfits.refuse_another_computation("a.pt", model, False)
+        return
+    with pytest.raises(UserError) as caught:
+        misfits.refuse_another_computation("a.pt", model, False)
+    assert str(caught.value) == (
+        f"a.pt: does not fit the chosen model (--arch veco_tiny in the file, veco_tiny here; {told}): its tensors have the same "
+        "shapes, but would compute something else; give the options that it was trained with"
+    )
+    misfits.refuse_another_computation("of an unknown file", model, False)
+
+
+def test_a_training_does_not_go_on_as_another_model(make_root, train):
+    root = make_root()
+    assert train(root, "--max-update", 1).returncode == 0
+    line = error_line(train(root, "--max-update", 2, "--encoder-attention-heads", 4))
+    assert "--encoder-attention-heads 2 in the file, 4 here): its tensors have the same shapes" in line
+    assert line.endswith("give the options that it was trained with, or another --save-dir")

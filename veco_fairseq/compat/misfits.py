@@ -1,0 +1,88 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Says in one line how a checkpoint does not fit the model that a training builds."""
+
+import re
+from typing import Any
+
+from fairseq.models import ARCH_MODEL_REGISTRY
+
+from veco_fairseq.errors import UserError
+
+model_of: dict[str, Any] = {}  # the options of the checkpoints read so far
+SIZES = ("encoder_layers", "decoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
+# what no tensor's shape tells: with another value the same weights compute something else
+WITHOUT_SHAPE = ("encoder_attention_heads", "decoder_attention_heads", "activation_fn", "tie_self_attention")
+RENAMED = {"gelu_fast": "gelu_accurate"}
+
+
+def refuse_another_computation(path: str, here: Any, is_last: bool) -> None:
+    """Refuse a checkpoint whose tensors fit the model, but whose options are of another one.
+
+    Args:
+        path: the file, whose options are in :data:`model_of`.
+        here: the options of the model.
+        is_last: whether it is the last checkpoint of the training's folder.
+
+    Raises:
+        UserError: one of :data:`WITHOUT_SHAPE` differs, and both sides say what it is.
+    """
+    if _differences(path, here, WITHOUT_SHAPE):
+        raise UserError(misfit_message(path, here, "its tensors have the same shapes, but would compute something else", is_last))
+
+
+def _differences(path: str, here: Any, names: tuple[str, ...]) -> list[str]:
+    there = model_of.get(path)
+    differences = []
+    for name in names if there is not None else ():
+        old, new = (getattr(options, name, None) for options in (there, here))
+        known = None not in (old, new) or name == "tie_self_attention" and new is not None  # what is not tied does not say so
+        if known and RENAMED.get(old, old) != RENAMED.get(new, new):
+            differences.append(f"--{name.replace('_', '-')} {old} in the file, {new} here")
+    return differences
+
+
+def misfit_message(path: str, here: Any, message: str, is_last: bool) -> str:
+    """Return the line for a checkpoint that does not fit the model of these options, with the options that differ.
+
+    Args:
+        message: of :func:`misfit`.
+        is_last: whether it is the last checkpoint of the training's folder.
+    """
+    there = model_of.get(path)
+    differences = _differences(path, here, tuple(dict.fromkeys((*SIZES, *WITHOUT_SHAPE))))
+    names = [getattr(options, "_name", None) for options in (there, here)]
+    advice = "give the options that it was trained with" + (", or another --save-dir" if is_last else "")
+    classes = [ARCH_MODEL_REGISTRY.get(name) for name in names]
+    if classes[0] is not classes[1]:
+        advice = getattr(classes[0], "advice_for_others", advice)
+    told = "; ".join([f"--arch {names[0]} in the file, {names[1]} here", *differences])
+    return f"{path}: does not fit the chosen model ({told}): {message}; {advice}"
+
+
+def misfit(error: BaseException) -> str | None:
+    """Return what does not fit when torch cannot load a state dict, a few of each kind; None for another error.
+
+    fairseq's trainer raises a bare Exception from it, so torch's error is searched in the chain.
+    """
+    link: BaseException | None = error
+    while link is not None and "Error(s) in loading state_dict for" not in str(link):
+        link = link.__cause__ or link.__context__
+    if link is None:
+        return None
+    text = str(link)
+    parts = []
+    for kind in ("Missing", "Unexpected"):
+        if keys := re.search(rf"{kind} key\(s\) in state_dict: (.*?)\. ?$", text, re.MULTILINE):
+            parts.append(f"{kind.lower()} " + _few(keys[1].replace('"', "").split(", ")))
+    shapes = re.findall(r"size mismatch for (\S+): .*?torch\.Size\(\[(.*?)\]\) from.*?torch\.Size\(\[(.*?)\]\)", text, re.DOTALL)
+    if shapes:
+        differences = [f"{key} [{there}] in the file, [{here}] here" for key, there, here in shapes]
+        parts.append("other shapes: " + _few(differences))
+    if any("embed_tokens.weight" in key and there.split(",")[0] != here.split(",")[0] for key, there, here in shapes):
+        parts.append("rows of embed_tokens are tokens: is this the dict.txt that it was trained with?")
+    return "; ".join(parts) or " ".join(text.split())
+
+
+def _few(items: list[str], limit: int = 2) -> str:
+    return ", ".join(items[:limit]) + (f" and {len(items) - limit} more" if len(items) > limit else "")
