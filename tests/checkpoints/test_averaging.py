@@ -105,6 +105,19 @@ def test_other_models_are_refused(tmp_path):
         average([first, more])
 
 
+@pytest.mark.parametrize(
+    "option, told", [("encoder_attention_heads", "--encoder-attention-heads"), ("activation_fn", "--activation-fn")]
+)
+def test_another_computation_of_the_same_tensors_is_refused(tmp_path, option, told):
+    paths = [save(tmp_path / f"{number}.pt", number) for number in (1, 2)]
+    for path, value in zip(paths, (4, 8)):
+        state = torch.load(path)
+        torch.save({**state, "cfg": {"model": {option: value}}}, path)
+    with pytest.raises(UserError, match=f"2.pt: has {told} 8, and .*1.pt 4: average checkpoints of one training"):
+        average(paths)
+    average([paths[0], paths[0]])
+
+
 def test_one_of_half_precision_among_others(tmp_path):
     paths = [save(tmp_path / "1.pt", 1), save(tmp_path / "2.pt", 2, torch.float16)]
     with pytest.raises(UserError, match="2 tensors differ in name, shape or type"):

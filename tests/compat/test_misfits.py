@@ -48,7 +48,10 @@ def test_every_size_that_differs_is_named():
 
 
 def test_the_line_for_another_model_names_the_options_that_differ(monkeypatch):
-    there = {"a.pt": SimpleNamespace(_name="veco_tiny", encoder_layers=3), "b.pt": SimpleNamespace(_name="veco_mt_tiny", decoder_layers=1)}
+    there = {
+        "a.pt": SimpleNamespace(_name="veco_tiny", encoder_layers=3),
+        "b.pt": SimpleNamespace(_name="veco_mt_tiny", decoder_layers=1),
+    }
     monkeypatch.setattr(misfits, "model_of", there)
     here = SimpleNamespace(_name="veco_mt_tiny", encoder_layers=3, decoder_layers=2)
     assert misfits.misfit_message("a.pt", here, "missing x", False) == (

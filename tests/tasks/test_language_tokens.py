@@ -111,7 +111,10 @@ def test_what_the_state_keeps_and_which_states_are_refused(tmp_path, caplog):
     assert apart["symbols"] == others.symbols and apart["source_symbols"] == words.symbols
     with pytest.raises(UserError, match="^the checkpoint is of --task camlm, and does not translate: convert a pre-trained one"):
         task("aa", "bb").load_state_dict({"symbols": words.symbols, "task": "camlm"})
-    for state, told in (({}, ""), ({"symbols": words.symbols}, f"the checkpoint {NOT_FINE_TUNED}")):  # of fairseq, of veco convert
+    for state, told in (
+        ({}, ""),
+        ({"symbols": words.symbols}, f"the checkpoint {NOT_FINE_TUNED}"),
+    ):  # of fairseq, of veco convert
         task("aa", "bb").load_state_dict(state)
         assert "\n".join(caplog.messages) == told
     same = task("aa", "aa")

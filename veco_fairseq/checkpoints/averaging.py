@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from veco_fairseq.checkpoints.reading import read_checkpoint
+from veco_fairseq.checkpoints.reading import option_differences, options_of, read_checkpoint
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_output
 
@@ -58,7 +58,8 @@ def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
         A checkpoint without the state of the optimizer.
 
     Raises:
-        UserError: a file is missing or damaged, or its tensors, dictionary or languages are not those of the first.
+        UserError: a file is missing or damaged, or its tensors, dictionary, languages or computation are not those of the
+            first.
     """
     states = [read_checkpoint(path, trust, mapped=True) for path in paths]
     models = [state["model"] for state in states]
@@ -73,6 +74,8 @@ def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
                 f"{path}: has another model than {paths[0]}: {len(differing)} tensors differ in name, shape or type "
                 f"({differing[0]}): average checkpoints of one training"
             )
+        for flag, first, other in option_differences(options_of(states[0], "model"), options_of(state, "model")):
+            raise UserError(f"{path}: has {flag} {other}, and {paths[0]} {first}: average checkpoints of one training")
     means: dict[Any, torch.Tensor] = {}
     result = {}
     for name, first in models[0].items():

@@ -125,7 +125,9 @@ def refuse_parts_without_place(pretrained: Pretrained, target: str) -> None:
     if getattr(model, "relative_position_bias", False):
         raise UserError(f"{path}: was pre-trained with --relative-position-bias, which {target} has no place for")
     if getattr(model, "quant_noise_pq", 0):
-        raise UserError(f"{path}: was pre-trained with --quant-noise-pq, and {target} would lack its projection of the embeddings")
+        raise UserError(
+            f"{path}: was pre-trained with --quant-noise-pq, and {target} would lack its projection of the embeddings"
+        )
 
 
 def _check_is_ours(path: Path_, weights: dict[str, Tensor], arch: str, wanted: str) -> None:

@@ -8,7 +8,7 @@ import os
 import pickle
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -170,3 +170,24 @@ def _first_words(error: Exception) -> str:
     """Return an error's type and the start of its message, without torch's advice to programmers."""
     text = re.split(r"[.\n]", str(error).strip(), maxsplit=1)[0].strip()
     return type(error).__name__ if text in ("", "Weights only load failed") else f"{type(error).__name__}: {text[:80]}"
+
+
+# what no tensor's shape tells: with another value the same weights compute something else
+WITHOUT_SHAPE = ("encoder_attention_heads", "decoder_attention_heads", "activation_fn", "tie_self_attention")
+RENAMED = {"gelu_fast": "gelu_accurate"}
+
+
+def option_differences(there: Any, here: Any, names: Sequence[str] = WITHOUT_SHAPE) -> list[tuple[str, Any, Any]]:
+    """Return the options of a model that differ, as (flag, value there, value here); what one of the two does not say is equal.
+
+    Args:
+        there, here: the options of two models; None where they are not known.
+        names: of the options to compare.
+    """
+    differences = []
+    for name in names if there is not None else ():
+        old, new = (getattr(options, name, None) for options in (there, here))
+        known = None not in (old, new) or name == "tie_self_attention" and new is not None  # what is not tied does not say so
+        if known and RENAMED.get(old, old) != RENAMED.get(new, new):
+            differences.append((f"--{name.replace('_', '-')}", old, new))
+    return differences

@@ -7,13 +7,11 @@ from typing import Any
 
 from fairseq.models import ARCH_MODEL_REGISTRY
 
+from veco_fairseq.checkpoints.reading import WITHOUT_SHAPE, option_differences
 from veco_fairseq.errors import UserError
 
 model_of: dict[str, Any] = {}  # the options of the checkpoints read so far
 SIZES = ("encoder_layers", "decoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
-# what no tensor's shape tells: with another value the same weights compute something else
-WITHOUT_SHAPE = ("encoder_attention_heads", "decoder_attention_heads", "activation_fn", "tie_self_attention")
-RENAMED = {"gelu_fast": "gelu_accurate"}
 
 
 def refuse_another_computation(path: str, here: Any, is_last: bool) -> None:
@@ -25,21 +23,10 @@ def refuse_another_computation(path: str, here: Any, is_last: bool) -> None:
         is_last: whether it is the last checkpoint of the training's folder.
 
     Raises:
-        UserError: one of :data:`WITHOUT_SHAPE` differs, and both sides say what it is.
+        UserError: one of :data:`veco_fairseq.checkpoints.reading.WITHOUT_SHAPE` differs, and both sides say what it is.
     """
-    if _differences(path, here, WITHOUT_SHAPE):
+    if option_differences(model_of.get(path), here):
         raise UserError(misfit_message(path, here, "its tensors have the same shapes, but would compute something else", is_last))
-
-
-def _differences(path: str, here: Any, names: tuple[str, ...]) -> list[str]:
-    there = model_of.get(path)
-    differences = []
-    for name in names if there is not None else ():
-        old, new = (getattr(options, name, None) for options in (there, here))
-        known = None not in (old, new) or name == "tie_self_attention" and new is not None  # what is not tied does not say so
-        if known and RENAMED.get(old, old) != RENAMED.get(new, new):
-            differences.append(f"--{name.replace('_', '-')} {old} in the file, {new} here")
-    return differences
 
 
 def misfit_message(path: str, here: Any, message: str, is_last: bool) -> str:
@@ -50,7 +37,8 @@ def misfit_message(path: str, here: Any, message: str, is_last: bool) -> str:
         is_last: whether it is the last checkpoint of the training's folder.
     """
     there = model_of.get(path)
-    differences = _differences(path, here, tuple(dict.fromkeys((*SIZES, *WITHOUT_SHAPE))))
+    found = option_differences(there, here, tuple(dict.fromkeys((*SIZES, *WITHOUT_SHAPE))))
+    differences = [f"{flag} {old} in the file, {new} here" for flag, old, new in found]
     names = [getattr(options, "_name", None) for options in (there, here)]
     advice = "give the options that it was trained with" + (", or another --save-dir" if is_last else "")
     classes = [ARCH_MODEL_REGISTRY.get(name) for name in names]
