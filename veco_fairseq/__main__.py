@@ -4,6 +4,7 @@
 
 import difflib
 import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
 from veco_fairseq import __version__
@@ -18,12 +19,13 @@ Cross-lingual pre-training with VECO: the commands beside fairseq-train --user-d
 """
 
 
-def overview() -> str:
-    """Return what ``veco --help`` prints: the commands, grouped by a user's jobs."""
-    width = max(map(len, NAMES))
+def overview(names: Sequence[str] = NAMES) -> str:
+    """Return what ``veco --help`` prints: the commands with these names, grouped by a user's jobs."""
+    width = max(map(len, names))
     lines = [USAGE]
     for purpose, commands in GROUPS.items():
-        lines += [f"to {purpose}:", *(f"  {name:{width}}  {what}" for name, what in commands.items()), ""]
+        if told := [f"  {name:{width}}  {what}" for name, what in commands.items() if name in names]:
+            lines += [f"to {purpose}:", *told, ""]
     lines.append("veco COMMAND --help prints a command's options; veco completion bash prints a completion for the shell.")
     lines.append("The recipes, data-bin-recipes/, are in the repository: they are not installed.")
     return "\n".join(lines)
@@ -61,10 +63,12 @@ def main() -> NoReturn:
     sys.argv[0] = "veco"
     if words[0] == "completion":
         run(lambda: print(completion(words[1] if len(words) > 1 else "bash")))
-    size = 2 if words[0] == "plot" else 1
+    group = [known for known in NAMES if known.startswith(f"{words[0]} ")]
+    size = 2 if group else 1
+    if group and words[1:] in (["-h"], ["--help"]):
+        run(lambda: print(overview(group)))
     name = " ".join(words[:size])
     if name not in NAMES:
-        group = [known for known in NAMES if known.startswith(f"{words[0]} ")]
         near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.5) or difflib.get_close_matches(
             words[0], NAMES, n=1, cutoff=0.5
         )

@@ -3,6 +3,9 @@
 """The one exception that a user is meant to see, and advice for the system's errors."""
 
 import errno
+import os
+import re
+from typing import NamedTuple
 
 # The system's errors that the user can mend, and how. All others keep their traceback.
 SYSTEM_ERRORS = {
@@ -21,6 +24,12 @@ SYSTEM_ERRORS = {
 # Those of them that mean that nothing more can be written.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
+# How torch's zip writer, safetensors and tokenizers report a full disk when they do not raise the OSError itself.
+WRITE_FAILED = re.compile(
+    r"(I/O error: [^(]*)?\(os error (?P<errno>\d+)\)|PytorchStreamWriter failed|file write failed|unexpected pos \d+ vs \d+"
+    r"|iostream error|I/O error"
+)
+
 
 class UserError(Exception):
     """Bad input. The message is one line: what is wrong, where (file, line, key), and what to do.
@@ -31,3 +40,21 @@ class UserError(Exception):
 
     def __init__(self, message: str):
         super().__init__(" ".join(message.split()))
+
+
+class WriteFailure(NamedTuple):
+    """Why a file could not be written, in a few words, and what to do."""
+
+    reason: str
+    advice: str
+
+
+def write_failure(error: Exception) -> WriteFailure | None:
+    """Return why a file could not be written, or None if the error is another one."""
+    told = WRITE_FAILED.search(str(error))
+    if not isinstance(error, OSError) and not told:
+        return None
+    cause = error if isinstance(error, OSError) else error.__context__
+    number = cause.errno if isinstance(cause, OSError) else told and told["errno"]
+    advice = SYSTEM_ERRORS.get(int(number or 0), SYSTEM_ERRORS[errno.ENOSPC]).partition(": ")[2]
+    return WriteFailure(os.strerror(int(number)) if number else "the write failed", advice or "choose another path")

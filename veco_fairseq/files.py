@@ -4,30 +4,22 @@
 
 import codecs
 import collections
-import errno
 import gzip
 import itertools
 import json
 import lzma
 import os
-import re
 import shutil
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
-from veco_fairseq.errors import SYSTEM_ERRORS, UserError
+from veco_fairseq.errors import SYSTEM_ERRORS, UserError, write_failure
 from veco_fairseq.signals import ended_by_sigterm
 
 Path_ = str | Path
-
-# How torch's zip writer, safetensors and tokenizers report a full disk when they do not raise the OSError itself.
-WRITE_FAILED = re.compile(
-    r"PytorchStreamWriter failed|file write failed|unexpected pos \d+ vs \d+|iostream error|I/O error|\(os error (?P<errno>\d+)\)"
-)
-
 
 # What a file is that is no plain UTF-8, and what makes a text of it; by its first bytes.
 NO_TEXT: dict[bytes | tuple[bytes, ...], str] = {
@@ -38,24 +30,6 @@ NO_TEXT: dict[bytes | tuple[bytes, ...], str] = {
     b"PK\3\4": "is packed: unpack it with unzip -p",
     (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE): "is UTF-16: convert it with iconv -f UTF-16 -t UTF-8",
 }
-
-
-class WriteFailure(NamedTuple):
-    """Why a file could not be written, in a few words, and what to do."""
-
-    reason: str
-    advice: str
-
-
-def write_failure(error: Exception) -> WriteFailure | None:
-    """Return why a file could not be written, or None if the error is another one."""
-    told = WRITE_FAILED.search(str(error))
-    if not isinstance(error, OSError) and not told:
-        return None
-    cause = error if isinstance(error, OSError) else error.__context__
-    number = cause.errno if isinstance(cause, OSError) else told and told["errno"]
-    advice = SYSTEM_ERRORS.get(int(number or 0), SYSTEM_ERRORS[errno.ENOSPC]).partition(": ")[2]
-    return WriteFailure(os.strerror(int(number)) if number else "the write failed", advice or "choose another path")
 
 
 @contextmanager

@@ -75,6 +75,17 @@ def test_the_overview_names_every_command_once(capsys, monkeypatch):
         )
 
 
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_the_help_of_a_group_names_its_commands(capsys, monkeypatch, option):
+    monkeypatch.setattr(sys, "argv", ["veco", "plot", option])
+    with pytest.raises(SystemExit) as end:
+        veco.main()
+    printed = capsys.readouterr().out.splitlines()
+    group = [name for name in NAMES if name.startswith("plot ")]
+    assert end.value.code == 0 and [line.split("  ")[1] for line in printed if line.startswith("  ")] == group
+    assert [line for line in printed if line.startswith("to ")] == ["to look:"]
+
+
 @pytest.mark.parametrize("words, said", [
     ("trnslate", "trnslate: no such command: did you mean translate?"),
     ("convert_to_seq2seq", "convert_to_seq2seq: no such command: did you mean convert?"),

@@ -95,6 +95,7 @@ PYTORCHS = "PytorchStreamWriter failed writing file data/0"
     *((RuntimeError(words), "(the write failed): free some space or choose another folder") for words in (
         "[enforce fail] . unexpected pos 768 vs 662", "basic_ios::clear: iostream error", "I/O error", "file write failed")),
     (RuntimeError("Permission denied (os error 13)"), "(Permission denied): change its rights or choose another path"),
+    (RuntimeError("Error: I/O error: Read-only file system (os error 30)"), "(Read-only file system): choose another folder"),
     (RuntimeError(PYTORCHS), "(the write failed): free some space or choose another folder"),
     (OSError(errno.EROFS, PYTORCHS), "(Read-only file system): choose another folder"),
     (OSError(errno.EACCES, "Permission denied", "HERE"), "(Permission denied): change its rights or choose another path"),

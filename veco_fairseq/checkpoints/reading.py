@@ -147,6 +147,17 @@ def _check_tensors(path: Path, records: Records, state: Any, mapped: bool) -> No
         ) from error
 
 
+def require_file(path: Path | str) -> None:
+    """Refuse a checkpoint that is not there.
+
+    Raises:
+        UserError: there is no such file, or it is a folder.
+    """
+    if not Path(path).is_file():
+        missing = "is a folder: give a checkpoint in it" if Path(path).is_dir() else "no such checkpoint: check the path"
+        raise UserError(f"{path}: {missing}")
+
+
 def _failure(path: Path, error: Exception) -> UserError:
     """Return an error that says why ``path`` could not be read, and what to do."""
     # A damaged file can fail with an OSError, too, without the name of a file (seen: EINVAL of a seek).

@@ -21,8 +21,7 @@ from veco_fairseq.compat.hooks import ResumesTaskState
 from veco_fairseq.compat.kept import tell_what_is_kept
 from veco_fairseq.compat.misfits import misfit, misfit_message, model_of, refuse_another_computation
 from veco_fairseq.compat.mistakes import mistake
-from veco_fairseq.errors import UserError
-from veco_fairseq.files import write_failure
+from veco_fairseq.errors import UserError, write_failure
 
 # Reading. fairseq calls torch.load without weights_only. This is safe from torch 2.6 on, but not before, nor with
 # TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD. And the errors for a bad file tell the user nothing.

@@ -10,6 +10,7 @@ from fairseq import checkpoint_utils
 from fairseq.utils import move_to_cuda
 from tqdm import tqdm
 
+from veco_fairseq.checkpoints.reading import require_file
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 from veco_fairseq.models.nlu import VecoNluModel
@@ -54,8 +55,7 @@ def load_finetuned(checkpoint: Path_, data: Path_, cpu: bool = False, **options)
         UserError: the checkpoint has another model or cannot be read, or the data is bad.
     """
     overrides = {"data": str(data), "vocabulary": str(Path(checkpoint).parent), "valid_langs": None, **options}
-    if not Path(checkpoint).is_file():
-        raise UserError(f"{checkpoint}: no such checkpoint")
+    require_file(checkpoint)
     state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), overrides)
     if state["cfg"] is None or getattr(state["cfg"].task, "_name", None) != "veco_nlu":
         raise UserError(f"{checkpoint}: is no model of --task veco_nlu: fine-tune it first")

@@ -13,7 +13,7 @@ from fairseq.data import Dictionary, data_utils
 from fairseq.models import ARCH_MODEL_REGISTRY
 from torch import Tensor
 
-from veco_fairseq.checkpoints.reading import read_checkpoint
+from veco_fairseq.checkpoints.reading import read_checkpoint, require_file
 from veco_fairseq.data.prepare.text import default_workers
 from veco_fairseq.data.sentencepiece import Encoder, load_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces
@@ -127,8 +127,7 @@ def load_pretrained(checkpoint: str, gpu: bool = False) -> PretrainedModel:
     """
     folder = Path(checkpoint).parent
     spm = folder / "sentencepiece.bpe.model"
-    if not Path(checkpoint).is_file():
-        raise UserError(f"{checkpoint}: no such checkpoint")
+    require_file(checkpoint)
     require_pretraining(checkpoint)
     if not spm.is_file():
         raise UserError(f"{spm}: no such file: it must be beside the checkpoint: copy it there from the data root")

@@ -18,6 +18,7 @@ from fairseq.tokenizer import tokenize_line
 from torch import Tensor
 
 from veco_fairseq import plugin  # noqa: F401  safe reading of checkpoints
+from veco_fairseq.checkpoints.reading import require_file
 from veco_fairseq.checkpoints.translation import require_translation
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces
@@ -90,8 +91,7 @@ class Translator:
         to: str | None = None,
     ):
         for path in checkpoints:
-            if not Path(path).is_file():
-                raise UserError(f"{path}: no such checkpoint: check the path")
+            require_file(path)
         overrides = {"data": str(data)} if data is not None else {}
         with _told(checkpoints):
             models, config, self.task = checkpoint_utils.load_model_ensemble_and_task(
