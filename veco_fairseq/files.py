@@ -32,22 +32,34 @@ NO_TEXT: dict[bytes | tuple[bytes, ...], str] = {
 }
 
 
+def is_device(path: Path) -> bool:
+    """Return whether a path is a device, a pipe, or an open file such as /dev/stdout: what is written into and never replaced."""
+    if not path.exists():
+        return False
+    target = path.parent / os.readlink(path) if path.is_symlink() else path
+    is_open = any(os.path.realpath(place.parent).startswith("/proc/") for place in (path, target))
+    return is_open or not (path.is_file() or path.is_dir())
+
+
 @contextmanager
 def atomic_output(path: Path_) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; rename it to ``path`` when the block ends without an exception.
 
-    If the block raises, or SIGTERM comes, ``path`` stays as it was, and the temporary file is removed.
+    If the block raises, or SIGTERM comes, ``path`` stays as it was, and the temporary file is removed. A device or a pipe is
+    yielded itself.
 
     Raises:
         UserError: the folder cannot be made, or the file cannot be written (full disk, no permission).
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    kept = is_device(path)
+    temporary = path if kept else path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with ended_by_sigterm():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             yield temporary
-            os.replace(temporary, path)
+            if not kept:
+                os.replace(temporary, path)
         except Exception as error:
             failure = write_failure(error)
             file = getattr(error, "filename", None)
@@ -57,7 +69,8 @@ def atomic_output(path: Path_) -> Iterator[Path]:
             raise UserError(f"{path}: cannot be written ({failure.reason}): {failure.advice}") from error
         finally:
             with suppress(OSError):  # such as a file system that is read-only, of which the block has told
-                temporary.unlink(missing_ok=True)
+                if not kept:
+                    temporary.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -46,7 +46,8 @@ def test_export_hf(monkeypatch, capsys, read, difference, told):
 
 def test_export_ct2_without_language_tokens_and_with_many_positions(monkeypatch, capsys):
     positions = SimpleNamespace(max_source_positions=1024, max_target_positions=257)
-    monkeypatch.setattr(ct2, "export_ct2", lambda *given, **more: SimpleNamespace(has_language_tokens=False, model=positions))
+    exported = SimpleNamespace(has_language_tokens=False, model=positions, state={})
+    monkeypatch.setattr(ct2, "export_ct2", lambda *given, **more: exported)
     monkeypatch.setattr(ct2, "largest_ct2_difference", lambda *given: 0.25)
     export_ct2.main(Namespace(**EXPORT, data=None, quantization="int16"))
     difference = "largest difference of a token's log-probability to fairseq's model: 2.5e-01"

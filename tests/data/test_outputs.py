@@ -12,6 +12,7 @@ import subprocess
 import sys
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from conftest import REPOSITORY
@@ -22,6 +23,7 @@ from veco_fairseq.files import (
     atomic_output,
     count_lines,
     count_translations,
+    is_device,
     read_blocks,
     read_json,
     read_lines,
@@ -37,6 +39,35 @@ def test_folders_are_made_and_nothing_else_is_left(tmp_path):
         assert temporary == tmp_path / f"a/b/.text.{os.getpid()}.tmp" and not path.exists()
         temporary.write_text("new")
     assert path.read_text() == "new" and os.listdir(path.parent) == ["text"]
+
+
+def test_a_device_or_a_pipe_is_written_into_and_stays(tmp_path):
+    """Renamed files took the place of /dev/null, where root wrote there."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_text(pipe, "a line\n")
+    assert os.read(end, 100) == b"a line\n" and pipe.is_fifo()
+    with pytest.raises(ValueError):
+        with atomic_output(pipe):
+            raise ValueError
+    os.close(end)
+    assert pipe.is_fifo() and os.listdir(tmp_path) == ["pipe"]
+    assert is_device(Path("/dev/null")) and not any(map(is_device, (tmp_path, tmp_path / "none", Path(__file__))))
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_an_open_file_is_written_into(tmp_path, linked):
+    """As /dev/stdout, a link to /proc/self/fd/1, where the shell has opened a file for it."""
+    with open(tmp_path / "text", "w+") as file:
+        path = Path(f"/proc/self/fd/{file.fileno()}")
+        if linked:
+            (tmp_path / "link").symlink_to(path)
+            path = tmp_path / "link"
+        write_text(path, "new")
+        assert file.read() == "new" and path.is_symlink()
+    (tmp_path / "usual").symlink_to(tmp_path / "text")
+    assert not is_device(tmp_path / "usual")
 
 
 TERMINATED = """

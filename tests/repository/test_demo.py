@@ -84,7 +84,8 @@ def test_stages_logs_and_seconds(demo, tmp_path):
 def test_a_gpu_is_used_where_there_is_one(demo, tmp_path):
     (tmp_path / "cuda").touch()
     _, calls = demo("--out", "out")
-    assert calls[2] == f"train.sh --out {tmp_path / 'out'} --" and not [call for call in calls if "--cpu" in call or "16" in call]
+    calls = [call.replace(str(tmp_path), "") for call in calls]  # whose name has a number
+    assert calls[2] == "train.sh --out /out --" and not [call for call in calls if "--cpu" in call or "16" in call]
 
 
 def test_a_folder_that_cannot_be_made_is_told(demo, tmp_path):
