@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from veco_fairseq.cli import print_error
 from veco_fairseq.errors import UserError
+from veco_fairseq.files import is_device
 
 MANY_CHOICES = 8  # of an option, beyond which an error names the nearest ones alone
 LARGEST = 2**31 - 1  # the largest whole number that fairseq, PyTorch and SentencePiece all take
@@ -137,8 +138,8 @@ def require_apart(inputs: Iterable[Input], outputs: Iterable[Output]) -> None:
             raise UserError(f"{option} {path}: is a folder, where a file is needed")
         if path.exists() and not path.is_dir() and is_folder:
             raise UserError(f"{option} {path}: is a file, where a folder is needed")
-        if path.exists() and not (path.is_dir() or path.is_file()):
-            raise UserError(f"{option} {path}: is no ordinary file, and would be replaced by one: choose another name")
+        if is_device(path):
+            raise UserError(f"{option} {path}: is a device, a pipe or an open file: name an ordinary file")
         real = real_path(path)
         above = next((parent for parent in path.absolute().parents if parent.exists()), None)
         if above is not None and not above.is_dir():

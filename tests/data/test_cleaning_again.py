@@ -160,11 +160,3 @@ def test_bad_options(tmp_path):
                              ({"held_out": (tmp_path / "none",)}, "none: no such file")):  # fmt: skip
         with pytest.raises(UserError, match=message):
             clean(pairs(tmp_path), (tmp_path / "o.xx", tmp_path / "o.yy"), Options("xx", "yy", **options), workers=2)
-
-
-def test_a_pipe_is_no_output(tmp_path):
-    """It would be replaced by a file, and an interrupted run could not go on from what went through it."""
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UserError, match=f"{tmp_path / 'pipe'}: is no file: give one, because a command that was stopped goes on"):
-        clean(pairs(tmp_path), (tmp_path / "out", tmp_path / "pipe"), OPTIONS, workers=1)
-    assert (tmp_path / "pipe").is_fifo() and not (tmp_path / "out").exists()

@@ -202,8 +202,12 @@ def test_outputs_are_apart_from_inputs(tmp_path):
         require_apart([], [Output("--output", other), Output("--json", tmp_path / "x/../other")])
     with pytest.raises(UserError, match="/text is a file, where a folder is needed"):
         require_apart([], [Output("--output", text / "below")])
-    with pytest.raises(UserError, match="/dev/null: is no ordinary file"):
-        require_apart([], [Output("--output", Path("/dev/null"))])
+    with open(text) as opened:  # as /dev/stdout is
+        for special in ("/dev/null", f"/dev/fd/{opened.fileno()}"):
+            with pytest.raises(
+                UserError, match=f"--output {special}: is a device, a pipe or an open file: name an ordinary file"
+            ):
+                require_apart([], [Output("--output", Path(special))])
     with pytest.raises(UserError, match="is a folder, where a file is needed"):
         require_apart([], [Output("--output", tmp_path)])
     require_apart([Input("--input", text)], [Output("--output", other), Output("--json", tmp_path / "new/x")])

@@ -28,8 +28,7 @@ from veco_fairseq.data.cleaning.rules import BY_LENGTH, DUPLICATE, RULES, Option
 from veco_fairseq.data.prepare.encoding import Clock, say
 from veco_fairseq.data.prepare.growing import GrowingFile, Progress, to_be_repeated
 from veco_fairseq.data.sentencepiece import LINES_A_BATCH
-from veco_fairseq.errors import UserError
-from veco_fairseq.files import count_translations, is_device, read_lines, write_text
+from veco_fairseq.files import count_translations, read_lines, write_text
 from veco_fairseq.manifest import fingerprint
 from veco_fairseq.parallel import in_processes
 
@@ -86,8 +85,6 @@ def clean(
     Raises:
         UserError: anything that is wrong with the input, or a full disk; the same command then goes on.
     """
-    for output in filter(is_device, outputs):
-        raise UserError(f"{output}: is no file: give one, because a command that was stopped goes on from what it has written")
     total = count_translations(*inputs)
     make = partial(Cleaner, options)
     make()  # what is wrong with the options comes out here, and not in another process
