@@ -130,6 +130,20 @@ def test_prefixes_and_constraints_that_do_not_fit(model):
         translator.hypotheses([Request(LINES[0]), Request(LINES[1], constraints=("bal dem bal",))])
 
 
+@pytest.mark.parametrize("words, piece", [("gul 7", "7"), ("日本 gul", "日本")])
+def test_what_no_translation_can_hold_is_no_prefix_and_no_constraint(model, words, piece):
+    """The model's <unk> would stand in its place, which is written as ⁇. In a source, every model takes it."""
+    advice = f"has '{piece}', which is not in the model's vocabulary, so that no translation can hold it: leave it out"
+    asked = [Request(LINES[0], "gul"), Request(words)]
+    assert len(ours(model, asked)) == 2
+    for what, request, search in (
+        ("prefix", Request(LINES[1], words), {}),
+        ("constraint", Request(LINES[1], constraints=("bal", words)), {"constraints": "ordered"}),
+    ):
+        with pytest.raises(UserError, match=rf"^'gul'...: its {what} {re.escape(advice)}$"):
+            ours(model, [request], **search)
+
+
 def test_a_model_of_no_numbers(model):
     translator = Translator([model / "model.pt"], data=model, cpu=True)
     for parameter in translator.models[0].parameters():

@@ -137,7 +137,8 @@ class Translator:
             translated: called after each batch, with the number of lines whose first part was in it.
 
         Raises:
-            UserError: a line with constraints is too long, or its prefix or constraints are.
+            UserError: a line with constraints is too long, or its prefix or constraints are, or they have pieces that no
+                translation can hold.
         """
         parts: list[Part] = []
         places: list[list[int]] = [[] for _ in requests]
@@ -150,6 +151,8 @@ class Translator:
                     raise UserError(f"{request.source[:30]!r}...: has constraints and {limits}: shorten it")
                 note(number, f"{limits}: translated in {len(cut)} parts")
             prefix, *constraints = self.encode([request.prefix, *request.constraints])
+            for what, asked_for in [("prefix", prefix), *(("constraint", one) for one in constraints)]:
+                self._require_known(request.source, what, asked_for)
             for source in cut:
                 places[number].append(len(parts))
                 parts.append(Part(source, prefix if source is cut[0] else [], constraints))
@@ -167,6 +170,14 @@ class Translator:
     def encode(self, texts: Sequence[str]) -> list[list[str]]:
         """Return the pieces of texts, divided as fairseq-preprocess does: a piece can hold U+0085, which separates words."""
         return [tokenize_line(" ".join(pieces)) for pieces in self.pieces.encode(list(texts), out_type=str)]
+
+    def _require_known(self, source: str, what: str, pieces: Sequence[str]) -> None:
+        for piece in pieces:
+            if self.task.target_dictionary.index(piece) == self.task.target_dictionary.unk():
+                raise UserError(
+                    f"{source[:30]!r}...: its {what} has {piece!r}, which is not in the model's vocabulary, so that no translation "
+                    "can hold it: leave it out"
+                )
 
     @torch.inference_mode()
     def _translate(self, parts: Sequence[Part], done: Callable[[list[int]], None]) -> list[list[Hypothesis]]:
