@@ -68,6 +68,7 @@ def test_the_line_for_another_model_names_the_options_that_differ(monkeypatch):
     ({"encoder_attention_heads": 4}, {"encoder_attention_heads": 8}, "--encoder-attention-heads 4 in the file, 8 here"),
     ({"decoder_attention_heads": 2}, {"decoder_attention_heads": 1}, "--decoder-attention-heads 2 in the file, 1 here"),
     ({"activation_fn": "gelu"}, {"activation_fn": "relu"}, "--activation-fn gelu in the file, relu here"),
+    ({"no_scale_embedding": True}, {"no_scale_embedding": False}, "--no-scale-embedding True in the file, False here"),
     ({"tie_self_attention": "0,1"}, {"tie_self_attention": "1,2"}, "--tie-self-attention 0,1 in the file, 1,2 here"),
     ({}, {"tie_self_attention": "1,2"}, "--tie-self-attention None in the file, 1,2 here"),
     ({"tie_self_attention": "1,2"}, {}, None),  # a copy for each side is the same at first

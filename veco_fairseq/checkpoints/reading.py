@@ -184,7 +184,9 @@ def _first_words(error: Exception) -> str:
 
 
 # what no tensor's shape tells: with another value the same weights compute something else
-WITHOUT_SHAPE = ("encoder_attention_heads", "decoder_attention_heads", "activation_fn", "tie_self_attention")
+WITHOUT_SHAPE = (
+    "encoder_attention_heads", "decoder_attention_heads", "activation_fn", "tie_self_attention", "no_scale_embedding"
+)  # fmt: skip
 RENAMED = {"gelu_fast": "gelu_accurate"}
 
 
