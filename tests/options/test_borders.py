@@ -78,7 +78,7 @@ def test_an_option_beyond_its_border(name, value, words):
         ({"max_len_a": 1.0, "max_len_b": 2, "min_len": 4}, "--max-len-a 1 and --max-len-b 2: must allow at least 4 tokens"),
         ({"shard_id": 2, "num_shards": 2}, "--shard-id 2: must be below --num-shards, 2"),
         ({"beam": 2, "nbest": 3}, "--nbest 3: must be at most --beam 2"),
-        ({"beam": 5, "diverse_beam_groups": 2}, "--diverse-beam-groups 2: must divide --beam 5"),
+        ({"beam": 4, "diverse_beam_groups": 2}, "--diverse-beam-groups 2: must be left out: fairseq's search for it adds more"),
     ],
 )
 def test_options_that_do_not_go_together(chosen, words):
@@ -135,7 +135,7 @@ def test_a_missing_task_is_told():
 def test_options_within_their_borders():
     borders.check_options({
         "update_freq": [1, 4], "dropout": 0.0, "seed": 2**31 - 1, "warmup_updates": 4000.0, "num_workers": 0, "mono_alpha": 0.0, "patience": -1,
-        "warmup_init_lr": -1.0, "lr_period_updates": -1.0, "adaptive_softmax_cutoff": [10, 20], "max_len_a": 1.0, "max_len_b": 0, "min_len": 1, "beam": 4, "nbest": 4, "diverse_beam_groups": 2,
+        "warmup_init_lr": -1.0, "lr_period_updates": -1.0, "adaptive_softmax_cutoff": [10, 20], "max_len_a": 1.0, "max_len_b": 0, "min_len": 1, "beam": 4, "nbest": 4, "diverse_beam_groups": -1,
         "adam_betas": "(0.9, 0.98)", "model_overrides": "{}", "total_num_update": "${optimization.max_update}",
         "max_tokens": None, "softmax_batch": sys.maxsize, "encoder_embed_dim": 192, "encoder_attention_heads": 4,
     })  # fmt: skip

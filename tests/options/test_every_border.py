@@ -23,7 +23,7 @@ WHOLE_FROM_0 = """
     num_batch_buckets pad pipeline_chunks prefix_size save_interval_updates seed shard_id unk validate_after_updates
     validate_interval_updates warmup_updates"""
 OFF = """
-    diverse_beam_groups ffn_blocks_to_remove heartbeat_timeout keep_best_checkpoints keep_interval_updates
+    ffn_blocks_to_remove heartbeat_timeout keep_best_checkpoints keep_interval_updates
     keep_interval_updates_pattern keep_last_epochs mha_heads_to_keep patience sampling_topk upsample_primary"""
 OF_DROPPING = """
     activation_dropout adaptive_softmax_dropout attention_dropout decoder_layerdrop dropout encoder_layerdrop head_dropout
@@ -40,6 +40,7 @@ WIDTHS = """
 TABLE = [
     (1, MOST, 0, MOST + 1, WHOLE_FROM_1), (0, MOST, -1, MOST + 1, WHOLE_FROM_0), (-1, MOST, -2, MOST + 1, OFF),
     (0, 1024, -1, 1025, "num_workers"), (-1, 65_535, -2, 65_536, "distributed_port"), (1, 10_000, 0, 10_001, "beam"),
+    (-1, 0, -2, 1, "diverse_beam_groups"),
     (1, 65_536, 0, 65_537, "distributed_num_procs distributed_world_size nprocs_per_node"),
     (1, 1000, 0, 1001, "decoder_layers encoder_layers generator_layers"), (1, 65_536, 0, 65_537, WIDTHS),
     (1, 262_144, 0, 262_145, "decoder_ffn_embed_dim encoder_ffn_embed_dim"),
@@ -106,7 +107,7 @@ def test_what_does_not_go_together(chosen, message):
 def test_what_goes_together():
     for chosen in (
         {"shard_id": 1, "num_shards": 2, "distributed_rank": 0, "distributed_world_size": 1}, {"shard_id": 0},
-        {"beam": 4, "diverse_beam_groups": -1}, {"beam": 3, "diverse_beam_groups": -1, "nbest": 3}, {"beam": 4, "diverse_beam_groups": 2},
+        {"beam": 4, "diverse_beam_groups": -1}, {"beam": 3, "diverse_beam_groups": -1, "nbest": 3}, {"beam": 4, "diverse_beam_groups": 0},
         {"max_len_a": 1.0, "max_len_b": 2, "min_len": 3}, {"max_len_a": 0.0, "max_len_b": 1, "min_len": 0}, {"encoder_embed_dim": 192},
     ):  # fmt: skip
         borders.check_options(chosen)

@@ -27,7 +27,7 @@ WORDS, PIECES = ("<s>", "the", "cat"), ("<s>", "\u2581the", "cat")
     ("args", '{"sampling": 1}', "--eval-bleu-args: sampling 1: must be true or false"),
     ("args", '{"lenpen": "1"}', "--eval-bleu-args: lenpen 1: must be a number"),
     ("args", '{"beam": 0}', "--eval-bleu-args: --beam 0: must be at least 1"),
-    ("args", '{"beam": 4, "diverse_beam_groups": 3}', "--eval-bleu-args: --diverse-beam-groups 3: must divide --beam 4"),
+    ("args", '{"diverse_beam_groups": 2}', "--eval-bleu-args: --diverse-beam-groups 2: must be left out: fairseq's search for it adds more"),
     ("detok", "mooses", "--eval-bleu-detok mooses: must be one of moses, nltk, space"),
     ("remove_bpe", "x", "--eval-bleu-remove-bpe x: fairseq does not know such pieces: give sentencepiece"),
 ])  # fmt: skip

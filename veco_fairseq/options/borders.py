@@ -55,7 +55,8 @@ BORDERS: dict[str, Number] = {
                  "unk beam_mt"),
         (OFF_OR_MORE, "heartbeat_timeout keep_interval_updates keep_interval_updates_pattern keep_last_epochs "
                       "keep_best_checkpoints patience upsample_primary mha_heads_to_keep ffn_blocks_to_remove "
-                      "sampling_topk diverse_beam_groups"),
+                      "sampling_topk"),
+        (Number(int, least=-1, most=0), "diverse_beam_groups"),
         # fairseq adds epochs and updates to it
         (SEED, "seed fixed_validation_seed"),
         (PROCESSES, "num_workers"),
@@ -152,6 +153,11 @@ def _problems(options: Mapping[str, Any]) -> Iterator[str]:
         elif name == "lr_period_updates" and value != -1:
             if problem := _problem(Number(least=1), value):
                 yield f"--lr-period-updates {short(value)}: {problem}, or -1 for one period"
+        elif name == "diverse_beam_groups" and isinstance(value, int) and value > 0:
+            yield (
+                f"--diverse-beam-groups {value}: must be left out: fairseq's search for it adds more to translations that have "
+                "ended; --diversity-rate or --sampling gives translations that differ"
+            )
         elif name in BORDERS:
             for one in values:
                 if problem := _problem(BORDERS[name], one):
@@ -192,11 +198,9 @@ def _together(options: Mapping[str, Any]) -> Iterator[str]:
     for part, whole in (("shard_id", "num_shards"), ("distributed_rank", "distributed_world_size")):
         if (options.get(part) or 0) >= (options.get(whole) or 1):
             yield f"{option(part)} {options[part]}: must be below {option(whole)}, {options.get(whole)}"
-    beam, nbest, groups = (options.get(name) for name in ("beam", "nbest", "diverse_beam_groups"))
+    beam, nbest = options.get("beam"), options.get("nbest")
     if beam and nbest and nbest > beam:
         yield f"--nbest {nbest}: must be at most --beam {beam}"
-    if beam and groups and groups > 0 and beam % groups:
-        yield f"--diverse-beam-groups {groups}: must divide --beam {beam}"
     yield from lengths(options)
 
 
