@@ -60,6 +60,9 @@ def test_columns():
     ("▁a b ▁c", [0, 0, 1]),
     ("a ▁b", [0, 1]),  # the rest of a word
     ("▁ a b ▁c ▁ d", [0, 0, 0, 1, 2, 2]),  # a space that is a piece of its own
+    ("▁ a <unk> b ▁c", [0, 0, 1, 2, 3]),  # its text has spaces around ⁇
+    ("▁a ▁ <unk> <unk> ▁ b", [0, 1, 1, 2, 3, 3]),
+    ("<unk> b", [0, 1]),
     ("", []),
 ])  # fmt: skip
 def test_word_numbers(pieces, numbers):
@@ -76,6 +79,9 @@ def test_links_are_of_the_source_piece_that_is_looked_at_most():
     ])  # fmt: skip
     # words of x: "▁a b" and "▁c"; of y: "▁d", "▁e f" and "▁g"
     assert word_links(attention, ["▁a", "b", "▁c"], ["▁d", "▁e", "f", "▁g"]) == [(0, 0), (0, 1), (0, 2), (1, 1)]
+    # two words of y, "d ⁇", and a space behind them; "d <unk>f" has three
+    assert word_links(attention, ["▁a", "b", "▁c"], ["▁d", "<unk>", "▁"]) == [(0, 0), (1, 1)]
+    assert word_links(attention, ["▁a", "b", "▁c"], ["▁d", "<unk>", "f"]) == [(0, 0), (0, 2), (1, 1)]
     assert word_links(attention, [], ["▁d"]) == word_links(attention, ["▁a"], []) == []
 
 

@@ -12,6 +12,7 @@ SENTENCE_END = re.compile(r"[.!?…。！？؟।]['\")\]»”’」』）]*$")
 UNSPACED = re.compile(r"[\u3000-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff01-\uff9f]")  # Chinese and Japanese, without Hangul
 WITH_WHAT_IS_BEFORE = re.compile(r"[.,:;!?…%'\")\]»”’。、，：；！？」』）〉》】ーぁぃぅぇぉっゃゅょァィゥェォッャュョ]")
 WORD_START = "▁"
+UNKNOWN = "<unk>"  # in a translation alone: a source's unknown characters stand for themselves
 
 
 class Request(NamedTuple):
@@ -82,18 +83,20 @@ def word_links(attention: Tensor, source: Sequence[str], target: Sequence[str]) 
         attention: (source tokens, translation tokens); the pieces come first in both.
         source, target: pieces.
     """
-    x, y = word_numbers(source), word_numbers(target)
+    end = max((place for place, piece in enumerate(target, start=1) if piece.strip(WORD_START)), default=0)  # of the last word
+    x, y = word_numbers(source), word_numbers(target[:end])
     looked_at = attention[: len(x), : len(y)].argmax(0).tolist() if x and y else []
     return sorted({(x[place], word) for place, word in zip(looked_at, y)})
 
 
 def word_numbers(pieces: Sequence[str]) -> list[int]:
-    """Return the number of each piece's word, from 0."""
-    numbers, number, empty = [], -1, True
+    """Return the number of each piece's word, from 0; ``<unk>`` is a word, since ⁇ has spaces around it in a text."""
+    numbers, number, empty, before = [], -1, True, ""
     for piece in pieces:
-        if piece.startswith(WORD_START) and not (empty and number >= 0) or number < 0:
+        begins = piece.startswith(WORD_START) or UNKNOWN in (piece, before)
+        if begins and not (empty and number >= 0) or number < 0:
             number, empty = number + 1, True
-        empty = empty and not piece.strip(WORD_START)
+        empty, before = empty and not piece.strip(WORD_START), piece
         numbers.append(number)
     return numbers
 
