@@ -38,6 +38,7 @@ ERRORS = {
     "score.py --hypothesis a.pt --reference b.pt --lang de --json b.pt": "would overwrite --reference",
     "translate.py a.pt --max-len-a 0 --max-len-b 0": "--max-len-a 0 and --max-len-b 0: must allow at least 1 tokens",
     "translate.py a.pt --nbest 6": "--nbest 6: a search with --beam 5 finds at most 5",
+    "translate.py a.pt --sampling --beam 4": "with --sampling, the best of 4 draws would be no draw: leave it out, or give --nbest 4",
     "translate.py a.pt --sampling-topk 6": "go with --sampling",
     "translate.py a.pt --sampling --sampling-topk 6 --sampling-topp 0.5": "give only one of them",
     "translate.py a.pt --sampling --constraints ordered": "constraints need a search",

@@ -24,7 +24,7 @@ BENCH = "--tokens 4096 --length 128 --updates 3 --autocast none --vocabulary 250
 # Of each command the options that have a default.
 DEFAULTS = {
     "comet.py": "--model Unbabel/wmt22-comet-da --gpus 0 --batch-size 16",
-    "translate.py": "--beam 5 --nbest 1 --temperature 1.0 --seed 1 --lenpen 1.0 --max-len-a 1.5 --max-len-b 20 --batch-size 64 "
+    "translate.py": "--nbest 1 --temperature 1.0 --seed 1 --lenpen 1.0 --max-len-a 1.5 --max-len-b 20 --batch-size 64 "
     "--max-tokens 8192 --buffer-size 4096",
     "align.py": "--regularisation 1.0 --iterations 2 --max-tokens 8192",
     "retrieve.py tatoeba": "--score cosine --neighbours 10 --max-tokens 8192",

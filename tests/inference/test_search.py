@@ -165,6 +165,19 @@ def test_sampling_is_of_the_seed_and_its_options(model):
         assert [line[0].text for line in sampled(5, **search)] == [line[0][0] for line in greedy]
 
 
+def test_of_a_draw_there_is_no_better_one(model):
+    """The best of five draws would be likelier than a draw: as many are made as are asked for."""
+
+    def drawn(**search):
+        options = GenerationConfig(sampling=True, temperature=1.5, **LIMITS, **search)
+        return Translator([model / "model.pt"], data=model, search=options, cpu=True).hypotheses(
+            [Request(line) for line in LINES]
+        )
+
+    assert drawn() == drawn(beam=1) and drawn(nbest=2) == drawn(beam=2, nbest=2)
+    assert [len(line) for line in drawn(nbest=3)] == [3] * len(LINES)
+
+
 def test_links_are_of_the_last_layers_cross_attention(model):
     """Of a batch with padding, against the attention of the whole translation at once."""
     translator = Translator([model / "model.pt"], data=model, search=GenerationConfig(beam=2, **LIMITS), cpu=True)

@@ -40,15 +40,17 @@ def add_arguments(parser: Parser) -> None:
     add(
         "--beam",
         type=Number(int, least=1, most=10_000),
-        default=5,
         metavar="N",
-        help="hypotheses of the search (default: %(default)s)",
+        help="hypotheses of the search (default: 5)",
     )
     add("--nbest", type=COUNT, default=1, metavar="N",
         help="print the N best translations of a line, each with the line's number, from 0, and its score: the natural "
         "logarithm of its probability divided by LENGTH**LENPEN (default: the best one alone)")  # fmt: skip
     add(
-        "--sampling", action="store_true", help="draw the pieces of translations at random instead of searching for the best ones"
+        "--sampling",
+        action="store_true",
+        help="draw the pieces of translations at random instead of searching for the best "
+        "ones: --nbest translations of each line",
     )
     add("--sampling-topk", type=COUNT, metavar="K", help="draw from the K likeliest pieces (default: from all)")
     add("--sampling-topp", type=POSITIVE_SHARE, metavar="P",
@@ -131,6 +133,11 @@ def main(args: argparse.Namespace) -> None:
 
 def check(args: argparse.Namespace) -> None:
     """Raise UserError for options that do not go together."""
+    if args.sampling and args.beam not in (None, args.nbest):
+        advice = f"leave it out, or give --nbest {args.beam} for all of them"
+        raise UserError(f"--beam {args.beam}: with --sampling, the best of {args.beam} draws would be no draw: {advice}")
+    if args.beam is None:
+        args.beam = args.nbest if args.sampling else 5
     if args.nbest > args.beam:
         raise UserError(f"--nbest {args.nbest}: a search with --beam {args.beam} finds at most {args.beam}: give a larger --beam")
     if (args.sampling_topk or args.sampling_topp) and not args.sampling:

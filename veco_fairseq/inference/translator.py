@@ -4,6 +4,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -64,7 +65,8 @@ class Translator:
         model: the SentencePiece model, as a file or loaded; by default the one beside the first checkpoint or in the data
             folder.
         data: the folder of the dictionaries; by default the training data's.
-        search: options of the search, as in ``fairseq-generate``.
+        search: options of the search, as in ``fairseq-generate``; sampling draws as many translations as are asked for,
+            whatever its beam is, since the best ones of more would be no draws.
         batch_size: most sentences in a batch.
         max_tokens: most padded source pieces in a batch.
         bf16: compute in bf16 where that is safe.
@@ -108,7 +110,7 @@ class Translator:
         self.models = [one.to(self.device).eval() for one in models]
         for one in self.models:
             one.prepare_for_inference_(config)
-        self.search = search
+        self.search = search = replace(search, beam=search.nbest) if search.sampling else search
         utils.set_torch_seed(seed)
         self.generator = self.task.build_generator(self.models, search)
         self.lengths = OwnLengths(self.generator)
