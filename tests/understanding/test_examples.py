@@ -3,6 +3,7 @@
 """Readers of the tasks' files."""
 
 import json
+import lzma
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,13 @@ def test_two_files_of_a_language(tmp_path):
     write(tmp_path / "valid-en.tsv", "a\tb\t0\n")
     with pytest.raises(UserError, match="are both the valid set of en"):
         find_files(tmp_path, "valid", "classification")
+
+
+def test_a_file_may_be_packed_with_xz(tmp_path):
+    path = tmp_path / "train-sw.tsv.xz"
+    path.write_bytes(lzma.compress(b"a\tb\tyes\n"))
+    assert find_files(tmp_path, "train", "classification") == {"sw": path}
+    assert [pair.label for pair in read_examples(path, "sw", "classification")] == ["yes"]
 
 
 def test_training_keeps_what_pairs_examples_and_no_text():

@@ -124,13 +124,23 @@ def test_files_of_another_form_are_told(tmp_path, name, content, message):
 
 
 def test_files_of_another_task_are_told(tmp_path):
-    with pytest.raises(UserError, match=r"a\.tsv\.gz: is not a file of --nlu-task span: \*\.json, plain or \.gz"):
+    with pytest.raises(UserError, match=r"a\.tsv\.gz: is not a file of --nlu-task span: \*\.json, plain, \.gz or \.xz"):
         read_examples(tmp_path / "a.tsv.gz", "en", "span")
-    with pytest.raises(UserError, match=r"a\.json: is not a file of --nlu-task tagging: \*\.conllu, \*\.tsv, plain or \.gz"):
+    with pytest.raises(
+        UserError, match=r"a\.json: is not a file of --nlu-task tagging: \*\.conllu, \*\.tsv, plain, \.gz or \.xz"
+    ):
         read_examples(tmp_path / "a.json", "en", "tagging")
-    for name in ("train-en.tsv", "train-zh-Hant.tsv.gz", "train-de.json", "train-.tsv", "x-train-fr.tsv", "train-es.tsv.bz2"):
+    for name in (
+        "train-en.tsv",
+        "train-zh-Hant.tsv.gz",
+        "train-de.json",
+        "train-.tsv",
+        "x-train-fr.tsv",
+        "train-es.tsv.bz2",
+        "train-sw.tsv.xz",
+    ):
         (tmp_path / name).touch()
-    assert list(find_files(tmp_path, "train", "classification")) == ["en", "zh-Hant"]
+    assert list(find_files(tmp_path, "train", "classification")) == ["en", "sw", "zh-Hant"]
     assert find_files(tmp_path / "none", "train", "classification") == {}
     (tmp_path / "seen+(1-de.tsv").touch()  # a set's name is no pattern
     assert list(find_files(tmp_path, "seen+(1", "classification")) == ["de"]

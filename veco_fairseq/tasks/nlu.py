@@ -46,7 +46,7 @@ class NluTaskConfig(FairseqDataclass):
 
     data: Optional[str] = field(
         default=None,
-        metadata={"help": "folder of the raw files {train,dev,test}-LANG.{tsv,conllu,json}, plain or .gz"},
+        metadata={"help": "folder of the raw files {train,dev,test}-LANG.{tsv,conllu,json}, plain, .gz or .xz"},
     )
     nlu_task: ChoiceEnum(list(NLU_TASKS)) = field(
         default="classification",

@@ -253,10 +253,10 @@ SPLITS = {"valid": ("valid", "dev")}  # other names of a split
 
 
 def find_files(folder: Path, split: str, nlu_task: str) -> dict[str, Path]:
-    """Return language -> file for the files ``SPLIT-LANG.tsv`` (or .conllu, .json; plain or .gz) in a folder."""
+    """Return language -> file for the files ``SPLIT-LANG.tsv`` (or .conllu, .json; plain, .gz or .xz) in a folder."""
     names = "|".join(map(re.escape, SPLITS.get(split, (split,))))
     suffixes = "|".join(READERS[nlu_task])
-    pattern = re.compile(rf"(?:{names})-([\w-]+)\.(?:{suffixes})(?:\.gz)?")
+    pattern = re.compile(rf"(?:{names})-([\w-]+)\.(?:{suffixes})(?:\.[gx]z)?")
     found = {}
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         match = pattern.fullmatch(path.name)
@@ -273,9 +273,9 @@ def read_examples(path: Path, lang: str, nlu_task: str) -> list[Example]:
     Raises:
         UserError: the file is bad (see the readers), or empty.
     """
-    suffix = path.name.removesuffix(".gz").rpartition(".")[2]
+    suffix = path.name.removesuffix(".gz").removesuffix(".xz").rpartition(".")[2]
     if suffix not in READERS[nlu_task]:
-        raise UserError(f"{path}: is not a file of --nlu-task {nlu_task}: *.{', *.'.join(READERS[nlu_task])}, plain or .gz")
+        raise UserError(f"{path}: is not a file of --nlu-task {nlu_task}: *.{', *.'.join(READERS[nlu_task])}, plain, .gz or .xz")
     examples = list(READERS[nlu_task][suffix](path, lang))
     if not examples:
         raise UserError(f"{path}: has no examples")
