@@ -84,6 +84,24 @@ def test_constraints(model, order):
     close(found, interactive(model, lines, "--constraints", order, "--nbest", 2))
 
 
+@pytest.mark.parametrize("order", ["ordered", "unordered"])
+@pytest.mark.parametrize("beam", [1, 2, 5])
+def test_constraints_beside_a_prefix(model, order, beam):
+    """They fit easily; where a prefix makes the constraints' tokens impossible, fairseq goes on with these and finds nothing."""
+    asked = [("gim", ("bem", "gan")), ("bal bem", ("dil",)), ("dil gim", ("dol",)), ("", ("gul", "dem")), ("dem bal", ("bal",))]
+    requests = [Request(line, *one) for line, one in zip([*LINES, LINES[0]], asked, strict=True)]
+    search = {"constraints": order, "beam": beam, "max_len_b": 30}
+    found = ours(model, requests, **search)
+    for request, ((text, score), *_) in zip(requests, found, strict=True):
+        after = text.removeprefix(request.prefix).replace(" ", "")
+        assert text.startswith(request.prefix) and score > -100
+        assert all(constraint in after or constraint in request.prefix for constraint in request.constraints)
+    alone = [line for request in requests for line in ours(model, [request], **search)]
+    assert [[text for text, _ in line] for line in found] == [[text for text, _ in line] for line in alone]
+    (free,) = interactive(model, ["bin don\tgul\tdem"], "--constraints", order, "--beam", beam, "--max-len-b", 30)
+    assert found[3][0] == (free[0][0], pytest.approx(free[0][1], abs=1e-3))  # without a prefix it is fairseq's own search
+
+
 def test_prefixes(model):
     """Of different lengths, or none, which changes nothing."""
     requests = [Request(LINES[0], "gul bal"), Request(LINES[1]), Request(LINES[2], "dem")]

@@ -25,6 +25,7 @@ from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
+from veco_fairseq.inference.constraints import let_prefixes_be
 from veco_fairseq.inference.encode import by_length
 from veco_fairseq.inference.lengths import OwnLengths
 from veco_fairseq.inference.requests import Hypothesis, Request, join_parts, split, word_links, word_numbers
@@ -113,6 +114,7 @@ class Translator:
         self.search = search = replace(search, beam=search.nbest) if search.sampling else search
         utils.set_torch_seed(seed)
         self.generator = self.task.build_generator(self.models, search)
+        let_prefixes_be(self.generator.search)
         self.lengths = OwnLengths(self.generator)
         # every source ends with </s>, and may have a language token
         self.beside = getattr(self.task, "tokens_beside", 1)
