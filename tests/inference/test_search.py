@@ -23,12 +23,17 @@ LIMITS = {"max_len_a": 0, "max_len_b": 9}
 @pytest.fixture
 def model(tmp_path, make_model):
     """A folder with a converted model, its vocabulary, and dictionaries by language."""
-    folder = tmp_path / "model"
+    return translating(tmp_path / "model", make_model)
+
+
+def translating(folder, make_model, more_tokens=""):
     lines = [f"{a}{b}{c} {d}{b}{c}" for a in "bdg" for b in "aeiou" for c in "lmn" for d in "gbd"]
     pretrained = save_with_vocabulary(folder, make_model, lines, 30, layers=2)
     for lang in ("de", "en"):
-        (folder / f"dict.{lang}.txt").write_bytes((folder / "dict.txt").read_bytes())
-    convert_to_seq2seq(pretrained, folder / "model.pt", 2, dictionary=folder / "dict.de.txt", random_cross_attention=True)
+        (folder / f"dict.{lang}.txt").write_text((folder / "dict.txt").read_text() + more_tokens)
+    convert_to_seq2seq(
+        pretrained, folder / "model.pt", 2, dictionary=folder / "dict.de.txt", random_cross_attention=True, allow_new_tokens=True
+    )
     state = torch.load(folder / "model.pt", weights_only=True)
     state["cfg"]["task"].update(source_lang="de", target_lang="en")
     torch.save(state, folder / "model.pt")
@@ -82,6 +87,19 @@ def test_constraints(model, order):
         words = line[0][0].replace(" ", "")
         assert all(constraint in words for constraint in request.constraints)
     close(found, interactive(model, lines, "--constraints", order, "--nbest", 2))
+
+
+@pytest.mark.parametrize("order", ["ordered", "unordered"])
+def test_constraints_of_a_model_with_language_tokens(tmp_path, make_model, order):
+    """Its translations end in </s> and a token: neither may come before the constraints are met."""
+    folder = translating(tmp_path / "model", make_model, "[de] 1\n[en] 1\n")
+    asked = [("gul",), ("bal dem bal",), ("gan", "dil"), ()]
+    requests = [Request(line, constraints=one) for line, one in zip(LINES, asked, strict=True)]
+    found = ours(folder, requests, constraints=order, nbest=3, max_len_b=14)
+    for request, line in zip(requests, found, strict=True):
+        assert line and all(constraint in text for text, _ in line for constraint in request.constraints)
+    with pytest.raises(UserError, match="no translation of at most 3 pieces with its constraints was found"):
+        ours(folder, requests[:1], constraints=order, max_len_b=3)
 
 
 @pytest.mark.parametrize("order", ["ordered", "unordered"])

@@ -3,15 +3,20 @@
 """Translation that checks what a checkpoint was trained for, and knows the authors' language tokens."""
 
 import logging
+import math
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import torch
 from fairseq import utils
 from fairseq.data import AppendTokenDataset
 from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
+from fairseq.search import LexicallyConstrainedBeamSearch
 from fairseq.tasks import TASK_REGISTRY, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from torch import Tensor
 
 from veco_fairseq.checkpoints.task_state import NOT_FINE_TUNED, is_only_converted
 from veco_fairseq.data.vocabulary import has_language_token, require_same_symbols
@@ -172,6 +177,19 @@ def refuse_fixed_lengths(cfg: TranslationConfig) -> None:
         raise UserError(f"{option}: does not work with language tokens: leave it out")
 
 
+def _meeting_constraints(search: LexicallyConstrainedBeamSearch, end: int) -> Callable:
+    """Make the step of a search in which ``end``, too, follows no hypothesis that has not met its constraints."""
+    fairseq_step = search.step
+
+    def step(number: int, lprobs: Tensor, *rest):
+        if search.constraint_states:
+            lacking = [[not state.finished for state in states] for states in search.constraint_states]
+            lprobs[..., end].masked_fill_(torch.tensor(lacking, device=lprobs.device), -math.inf)
+        return fairseq_step(number, lprobs, *rest)
+
+    return step
+
+
 @register_task("veco_translation", dataclass=TranslationConfig)
 class VecoTranslationTask(CheckedTranslationTask):
     """``translation`` for dictionaries with a token for each language, such as ``[en]``, which stands where mBART has it.
@@ -213,9 +231,13 @@ class VecoTranslationTask(CheckedTranslationTask):
         return super().build_dataset_for_inference(tokens, [len(source) for source in tokens], constraints)
 
     def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, prefix_allowed_tokens_fn=None):
-        """Make a beam search that begins and ends with the target's language token."""
+        """Make a beam search that begins and ends with the target's language token, and meets its constraints before."""
         more = {**(extra_gen_cls_kwargs or {}), "eos": self.target_token}
-        return super().build_generator(models, args, seq_gen_cls, more, prefix_allowed_tokens_fn)
+        generator = super().build_generator(models, args, seq_gen_cls, more, prefix_allowed_tokens_fn)
+        if isinstance(search := getattr(generator, "search", None), LexicallyConstrainedBeamSearch):
+            search.eos = self.target_token
+            search.step = _meeting_constraints(search, self.tgt_dict.eos())
+        return generator
 
     def inference_step(self, *args, **kwargs):
         """Translate a batch; hypotheses end in ``</s>``, so that it is not printed."""
