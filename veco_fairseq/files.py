@@ -68,8 +68,8 @@ def atomic_output(path: Path_) -> Iterator[Path]:
                 raise
             raise UserError(f"{path}: cannot be written ({failure.reason}): {failure.advice}") from error
         finally:
-            with suppress(OSError):  # such as a file system that is read-only, of which the block has told
-                if not kept:
+            if not kept:
+                with suppress(OSError):  # such as a file system that is read-only, of which the block has told
                     temporary.unlink(missing_ok=True)
 
 

@@ -42,7 +42,7 @@ def test_folders_are_made_and_nothing_else_is_left(tmp_path):
 
 
 def test_a_device_or_a_pipe_is_written_into_and_stays(tmp_path):
-    """Renamed files took the place of /dev/null, where root wrote there."""
+    """A renamed file took the place of /dev/full, where a script of root wrote there."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
