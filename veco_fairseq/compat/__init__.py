@@ -160,6 +160,8 @@ PATCHES = (
     Patch("fairseq_cli.generate:_main", ".compat.batches:sharded", "--num-shards is ignored", wraps=True),
     Patch("fairseq_cli.validate:main", ".compat.precision:translating", "--amp is ignored", wraps=True),
     Patch("fairseq_cli.interactive:main", ".compat.precision:translating", "--amp is ignored", wraps=True),
+    Patch("fairseq.search:Sampling.step", ".compat.sampling:within_range",
+          "where a translation must end, a low temperature can leave nothing to draw from", wraps=True),
     Patch("fairseq_cli.interactive:buffered_read", ".compat.texts:buffered_read", "its text is read in the locale's encoding"),
     Patch("fairseq_cli.interactive:make_batches", ".compat.texts:naming_long_lines", "the line that is too long has no name",
           wraps=True),

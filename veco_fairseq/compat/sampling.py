@@ -1,0 +1,29 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Draws of a next token where the likeliest tokens are not allowed, as at the greatest length, where a translation must end."""
+
+from collections.abc import Callable
+from functools import wraps
+
+import torch
+from torch import Tensor
+
+# Nats. The probability of a token that is less likely than this is 0 in fp32, or has few digits.
+LEAST = -80.0
+
+
+def within_range(step: Callable) -> Callable:
+    """Wrap the step of fairseq's ``Sampling``: raise the tokens that may be drawn if the likeliest of them is below :data:`LEAST`.
+
+    With ``--temperature 0.1``, e^-8 becomes e^-80. All tokens of a row are raised alike, so they keep their proportions, and the
+    score of the one that is drawn is lowered again.
+    """
+
+    @wraps(step)
+    def wrapped(search, number: int, lprobs: Tensor, *others, **named) -> tuple[Tensor, Tensor, Tensor]:
+        top = lprobs.amax(dim=2, keepdim=True)
+        raised = torch.where(top < LEAST, top, 0.0)
+        scores, tokens, beams = step(search, number, lprobs - raised, *others, **named)
+        return scores + raised.squeeze(2), tokens, beams
+
+    return wrapped
