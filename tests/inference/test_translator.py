@@ -263,7 +263,7 @@ def test_a_line_must_fit_every_model_of_an_ensemble(monkeypatch, tmp_path, token
             Translator(checkpoints, model=mock.sentinel.pieces)
 
 
-@pytest.mark.parametrize("data, overrides", [(None, {}), (Path("bin"), {"data": "bin"})])
+@pytest.mark.parametrize("data, overrides", [(None, {"eval_bleu": False}), (Path("bin"), {"eval_bleu": False, "data": "bin"})])
 @pytest.mark.parametrize("cpu, there, device", [(False, True, "cuda"), (False, False, "cpu"), (True, True, "cpu")])
 def test_the_model_goes_where_it_is_asked_for_and_its_data_is_the_one_named(
     tmp_path, monkeypatch, data, overrides, cpu, there, device

@@ -55,6 +55,7 @@ def become(command, cwd, *, timeout, out, err, stdin=None) -> NoReturn:
         os.chdir(cwd)
         if command[0].endswith(".py"):
             sys.path.insert(0, str(Path(command[0]).parent))
+            logging.root.handlers.clear()  # pytest's, which keep what a user would see
             runpy.run_path(command[0], run_name="__main__")
         else:
             fairseq_here(Path(command[0]).name.removeprefix("fairseq-"))

@@ -52,6 +52,12 @@ def test_fairseq_generate_is_measured_by_direction(directions, trained):
     assert found["bb"] != found["cc"]
 
 
+def test_counting_operations_says_nothing_of_validation(trained, run):
+    """It had warned that the BLEU of validation is of pieces, as translating had."""
+    counted = run("scripts/count_operations.py", trained[0] / "checkpoint_best.pt", "--sample-updates", "1")
+    assert counted.stderr == "" and counted.stdout.endswith(" operations\n")
+
+
 def test_validation_tells_every_direction_and_all_together(directions, trained, run):
     folder, result = trained
     # the roots of 90 and 25 are as 1.8974 : 1; twice each of 230 in all

@@ -178,9 +178,9 @@ def usual():
 
 
 @pytest.mark.parametrize("model, words", [(model, words) for model, options in ROWS.items() for words in options])
-def test_the_option_changes_training(root, run, usual, model, words):
+def test_the_option_changes_training(root, run, usual, tmp_path, model, words):
     def train(*more):
-        return Log(run("fairseq-train", root, *COMMON, *{"veco": VECO, "xlme": XLME}[model], *more))
+        return Log(run("fairseq-train", root, *COMMON, *{"veco": VECO, "xlme": XLME}[model], "--save-dir", tmp_path, *more))
 
     if model not in usual:
         usual[model] = train()

@@ -82,6 +82,7 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
             raise UserError(
                 f"{checkpoint}: was trained on {folder}, which is not there: run this command in the training's folder"
             )
+    checkpoint_utils.overwrite_args_by_name(cfg, {"eval_bleu": False})  # which may need a package that only the training had
     task = tasks.setup_task(cfg.task)
     model, criterion = task.build_model(cfg.model, from_checkpoint=True).train(), task.build_criterion(cfg.criterion).train()
     task.load_dataset(cfg.dataset.train_subset)

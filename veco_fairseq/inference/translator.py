@@ -95,7 +95,8 @@ class Translator:
     ):
         for path in checkpoints:
             require_file(path)
-        overrides = {"data": str(data)} if data is not None else {}
+        # no BLEU of a validation, which may need a package that only the training's machine has
+        overrides = {"eval_bleu": False, **({"data": str(data)} if data is not None else {})}
         with _told(checkpoints):
             models, config, self.task = checkpoint_utils.load_model_ensemble_and_task(
                 [str(path) for path in checkpoints], arg_overrides=overrides
