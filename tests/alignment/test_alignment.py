@@ -155,6 +155,21 @@ def test_a_sentence_is_aligned_with_itself(saved):
     assert pharaoh([links, short]) == "0-0 1-1 2-2 3-3 4-4\n0-0\n"
 
 
+@pytest.mark.parametrize("iterations", [1, 2, 9])
+def test_a_single_piece_is_linked_to_the_nearest(saved, iterations, monkeypatch):
+    """Every plan gives each piece of the other side the same mass, so that rounding had chosen one."""
+    pretrained, one, five = load_pretrained(str(saved)), "\u200b", " ".join(["\u200b"] * 5)  # a word that is <unk> alone
+    alone, two = torch.tensor([[1.0, 0.0]]), f"{one} {one}"
+    several = torch.tensor([[1.0, 0.3], [2.0, 1.0]])  # whose plan crosses: both have the largest product with the second
+    monkeypatch.setattr(alignment, "by_length", lambda *_: [[0, 1, 2]])
+    for place in range(5):
+        near = torch.tensor([[0.3, 0.7, 0.9, 0.2, 0.89], [0.0] * 5]).t().roll(place, 0)
+        monkeypatch.setattr(alignment, "_states", lambda *_, near=near: ([alone, several, near], [near, several.flip(0), alone]))
+        found = align(pretrained, [one, two, five], [five, two, one], layer=1, iterations=iterations)
+        nearest = (2 + place) % 5
+        assert found == [[(0, nearest)], [(0, 1), (1, 0)], [(nearest, 0)]]
+
+
 @pytest.mark.parametrize("layers, expected", [(1, 1), (3, 2), (6, 3), (12, 9), (24, 12)])
 def test_usual_layer(make_model, layers, expected):
     assert usual_layer(SimpleNamespace(model=make_model(layers=layers))) == expected

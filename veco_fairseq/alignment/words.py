@@ -49,7 +49,8 @@ def align(
 
     Pieces i and j with states h_i and h_j have the cost -log max(1e-6, h_i . h_j), and the pieces of each side share a
     mass of 1. Pieces i and j are linked if most of i's mass goes to j, and most of j's mass comes from i. Words are linked
-    if any of their pieces are.
+    if any of their pieces are. A single piece gives all pieces of the other side the same mass, so it is linked to the
+    one at the least cost.
 
     XLM-E (section 4.6) gives only the method and the layer. Everything else is as in the released aligner of XLM-Align:
     both sentences in one sequence, inner products, a regularisation of 1, 2 iterations, and only links that both
@@ -79,6 +80,8 @@ def align(
             (x, x_mass), (y, y_mass) = map(_with_mass, _states(pretrained, here, layer, apart))
             cost = -(x @ y.transpose(1, 2)).clamp(min=SMALLEST).log()
             plan = sinkhorn(cost, x_mass, y_mass, regularisation=regularisation, iterations=iterations)
+            single = (x_mass.gt(0).sum(1) == 1) | (y_mass.gt(0).sum(1) == 1)  # whose plan differs by rounding alone
+            plan = plan.where(~single[:, None, None], (-cost).exp() * plan.gt(0))
             for place, i, j in zip(*(numbers.tolist() for numbers in mutual(plan))):
                 of_x, of_y = here[place]
                 found[batch[place]].append((of_x.words[i], of_y.words[j]))
