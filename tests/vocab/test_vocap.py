@@ -52,6 +52,17 @@ def test_alp_by_hand():
     assert average_log_probability(np.array([2, 1]), 2) == pytest.approx((2 * math.log(2 / 3) + math.log(1 / 3)) / 2)
 
 
+def test_each_space_that_a_model_keeps_counts():
+    """Of a model that leaves several spaces as they are, also those at a line's beginning: each is a piece of its own."""
+    model = hand_made({SPACE: -2.0, SPACE + "a": -1.5, "a": -3.0, "b": -3.0})
+    model.normalizer_spec.remove_extra_whitespaces = False
+    processor = processor_of(model.SerializeToString())
+    lines = ["  a  b ", "a", " ", "b   a"]
+    counts = count_pieces(words_of(lines, processor), without_normaliser(model))
+    expected = np.bincount([piece for line in lines for piece in processor.encode(line)], minlength=len(counts))
+    assert counts.tolist() == expected.tolist() and counts[3] == 10  # a space begins each line, too
+
+
 def test_counting_words_is_counting_sentences(monkeypatch):
     monkeypatch.setattr(alp, "WORDS_A_BATCH", 7)
     lines = [*text(1), "  ａｂ\u3000cd  ef ", "half…way ① \u00a0ab", " ", "zzz?", "zzz?"]  # NFKC makes spaces and letters of some

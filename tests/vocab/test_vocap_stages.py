@@ -211,6 +211,8 @@ def test_models_and_their_names(tmp_path):
     (lambda m: setattr(m.trainer_spec, "split_by_whitespace", False), "its words do not begin with a space"),
     (lambda m: setattr(m.trainer_spec, "treat_whitespace_as_suffix", True), "its words do not begin with a space"),
     (lambda m: setattr(m.normalizer_spec, "add_dummy_prefix", False), "its words do not begin with a space"),
+    (lambda m: (setattr(m.trainer_spec, "allow_whitespace_only_pieces", True),
+                setattr(m.normalizer_spec, "remove_extra_whitespaces", False)), "has pieces of several spaces"),
     (lambda m: None, None),
 ])  # fmt: skip
 def test_which_models_have_an_alp(tmp_path, change, message):

@@ -36,7 +36,7 @@ def words_of(lines: Iterable[str], model: sentencepiece.SentencePieceProcessor) 
         normalised = model.normalize(line)
         if normalised:
             sentences += 1
-            counts.update(normalised.lstrip(SPACE).split(SPACE))
+            counts.update(normalised.removeprefix(SPACE).split(SPACE))  # each further space is a word of its own
     texts = sorted(counts)
     return Words([SPACE + text for text in texts], np.array([counts[text] for text in texts], np.int64), sentences)
 

@@ -34,6 +34,8 @@ def measure(models: dict[str, Path], corpora: dict[str, list[Path]], lines: int,
             raise UserError(f"{path}: is no unigram model: only these have probabilities")
         if not trainer.split_by_whitespace or trainer.treat_whitespace_as_suffix or not model.normalizer_spec.add_dummy_prefix:
             raise UserError(f"{path}: its words do not begin with a space, which is needed here")
+        if trainer.allow_whitespace_only_pieces and not model.normalizer_spec.remove_extra_whitespaces:
+            raise UserError(f"{path}: has pieces of several spaces, which are no words: its ALP cannot be measured here")
     calls = {name: partial(_measure_language, models, paths, lines) for name, paths in corpora.items()}
     found = dict(in_parallel(calls, workers))
     return {name: found[name] for name in corpora}
