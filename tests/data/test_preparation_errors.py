@@ -129,6 +129,16 @@ def test_foreign_or_damaged_root_is_refused(tmp_path, vocabulary):
         prepare_root(plan)
 
 
+def test_a_pair_in_the_other_order_is_refused(tmp_path, vocabulary):
+    """Training would take the same pairs twice; those that are held out of the one could be trained on in the other."""
+    x, y = write_lines(tmp_path / "x", text_lines("xx", 50)), write_lines(tmp_path / "y", text_lines("yy", 50))
+    for _ in range(2):
+        prepare_root(plan_with(vocabulary, tmp_path / "root", [f"xx={x}"], [f"xx-yy={x},{y}"]))
+    with pytest.raises(UserError, match="root: has bitext/xx-yy already, and would have the pair twice: name it so"):
+        prepare_root(plan_with(vocabulary, tmp_path / "root", [], [f"yy-xx={y},{x}"]))
+    assert [path.name for path in (tmp_path / "root/bitext").iterdir()] == ["xx-yy"]
+
+
 def test_part_of_another_vocabulary_is_refused(tmp_path, vocabulary):
     x, y = write_lines(tmp_path / "x", text_lines("xx", 50)), write_lines(tmp_path / "y", text_lines("yy", 50))
     prepare_root(plan_with(vocabulary, tmp_path / "root", [f"xx={x}", f"yy={y}"]))

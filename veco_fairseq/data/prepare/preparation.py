@@ -11,7 +11,7 @@ done again. A step that was interrupted in the middle of its text goes on there
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -40,6 +40,7 @@ from veco_fairseq.data.sentencepiece import (
     write_vocabulary,
 )
 from veco_fairseq.data.symbols import read_symbols, require_own_pieces
+from veco_fairseq.errors import UserError
 from veco_fairseq.lock import folder_to_make
 from veco_fairseq.manifest import Manifest, checksum, fingerprint
 from veco_fairseq.parallel import Run, kept_processes
@@ -92,6 +93,7 @@ def prepare_root(plan: Plan) -> dict[str, dict[str, Any]]:
 
 def _prepare(plan: Plan) -> dict[str, dict[str, Any]]:
     manifest = Manifest(plan.output, MANIFEST_NAME, (DICT_NAME,))
+    _require_one_order(plan, manifest)
     vocabulary_from = _vocabulary_inputs(plan)
     vocabulary_is_done = manifest.is_done("vocabulary", vocabulary_from)
     if not vocabulary_is_done:
@@ -111,6 +113,17 @@ def _prepare(plan: Plan) -> dict[str, dict[str, Any]]:
         _encode(plan, surveys, run, manifest=manifest, progress=progress)
     progress.path.unlink(missing_ok=True)
     return {step: entry["report"] for step, entry in manifest.steps.items()}
+
+
+def _require_one_order(plan: Plan, manifest: Manifest) -> None:
+    """Refuse a pair that the root has in the other order: training would take both for pairs of their own."""
+    for part in plan.parts:
+        other = replace(part, languages=part.languages[::-1]).name
+        if part.is_pair and other in manifest.steps:
+            raise UserError(
+                f"{plan.output}: has {other} already, and would have the pair twice: name it so, with its files in this "
+                "order, or make another folder"
+            )
 
 
 def _surveys(plan: Plan, manifest: Manifest | None, progress: Progress, run: Run) -> dict[str, Survey]:
