@@ -16,6 +16,7 @@ from veco_fairseq.files import Path_, atomic_output
 # fairseq's names for checkpoints of epochs, and of updates within them.
 EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
+EMA = ("ema", "ema_fp32_params")  # in a checkpoint's extra_state
 
 
 def last_checkpoints(folder: Path_, count: int, name: "re.Pattern[str]", upper_bound: int | None = None) -> list[Path]:
@@ -55,7 +56,7 @@ def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
         trust: as in :func:`read_checkpoint`.
 
     Returns:
-        A checkpoint without the state of the optimizer.
+        A checkpoint without the state of the optimizer, and without the mean of ``--store-ema``, which is the first one's.
 
     Raises:
         UserError: a file is missing or damaged, or its tensors, dictionary, languages or computation are not those of the
@@ -84,6 +85,8 @@ def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
             means[place] = _mean([model[name] for model in models])
         result[name] = means[place]
     kept = {key: value for key, value in states[0].items() if key not in ("model", "last_optimizer_state")}
+    if kept.get("extra_state"):
+        kept["extra_state"] = {key: value for key, value in kept["extra_state"].items() if key not in EMA}
     return {**kept, "task_state": _vocabulary(states[0]), "model": result}
 
 
