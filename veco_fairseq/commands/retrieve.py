@@ -54,7 +54,7 @@ def add_arguments(parser: Parser) -> None:
             type=COUNT,
             default=10,
             metavar="K",
-            help="nearest sentences for csls and ratio (default: %(default)s)",
+            help="nearest sentences by cosine, with which csls and ratio compare and among which they choose (default: %(default)s)",
         )
         command.add_argument(
             "--max-tokens", type=COUNT, default=8192, metavar="N", help="tokens of a batch (default: %(default)s)"
