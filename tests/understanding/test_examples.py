@@ -79,6 +79,12 @@ def squad(path: Path, *questions) -> Path:
     return write(path, json.dumps({"data": [{"paragraphs": entries}]}))
 
 
+def test_a_no_break_space_is_part_of_a_word(tmp_path):
+    """Such a line had three columns, where spaces separate words and tags."""
+    (sentence,) = read_examples(write(tmp_path / "train-fr.tsv", "10\u00a0000  B-X\n .  O\n"), "fr", "tagging")
+    assert (sentence.words, sentence.tags) == (("10\u00a0000", "."), ("B-X", "O"))
+
+
 def test_questions_with_and_without_answer(tmp_path):
     path = squad(
         tmp_path / "train-en.json",

@@ -26,12 +26,12 @@ from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset,
 from veco_fairseq.understanding.examples import (
     NLU_TASKS,
     Question,
-    SentencePair,
     find_files,
     has_gold,
     read_examples,
     without_text,
 )
+from veco_fairseq.understanding.labels import labels_of
 from veco_fairseq.understanding.metrics import SUMS, Sums
 from veco_fairseq.understanding.partners import Pairing, Rows
 from veco_fairseq.understanding.predictions import Prediction, predictions, sums_by_language
@@ -284,11 +284,7 @@ def _chosen(files: dict[str, Path], wanted: Optional[str], cfg: NluTaskConfig, s
 def _labels(cfg: NluTaskConfig) -> list[str]:
     """Return the labels of the training sets in alphabetical order."""
     files = find_files(Path(cfg.data), cfg.train_subset, str(cfg.nlu_task))
-    labels = set()
-    for lang, path in _chosen(files, cfg.train_langs, cfg, cfg.train_subset).items():
-        for example in read_examples(path, lang, str(cfg.nlu_task)):
-            labels.update({example.label} - {None} if isinstance(example, SentencePair) else example.tags)
-    return sorted(labels)
+    return labels_of(_chosen(files, cfg.train_langs, cfg, cfg.train_subset), str(cfg.nlu_task))
 
 
 def _has_nothing_to_learn(side: Side, no_answer: bool) -> bool:

@@ -175,7 +175,7 @@ def read_tagged_lines(path: Path, lang: str) -> Iterator[TaggedSentence]:
             if _sentence_id(line):
                 name = _sentence_id(line)
                 continue
-            cells = line.rstrip().split("\t") if "\t" in line else line.split()
+            cells = line.rstrip().split("\t") if "\t" in line else re.split(" +", line.strip(" "))  # a word may have U+00A0
             columns = columns or len(cells)
             if len(cells) != columns or columns > 2 or not all(cells):
                 wanted = "a word and its tag" if columns != 1 else "only a word, as in the first line"

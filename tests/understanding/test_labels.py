@@ -1,0 +1,31 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The labels that a training for understanding has, and those that nothing can be learnt from."""
+
+import pytest
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.understanding.labels import labels_of
+
+
+def read(folder, labels):
+    path = folder / "train-en.tsv"
+    path.write_text("".join(f"a dog\ta cat\t{label}\n" for label in labels))
+    return labels_of({"en": path}, "classification")
+
+
+@pytest.mark.parametrize("labels", [["0", "1"], ["1.0", "0.0"], ["3.4", "entailment"], ["", "no", "yes"], [""]])
+def test_labels_are_sorted_and_those_that_are_missing_do_not_count(tmp_path, labels):
+    assert read(tmp_path, labels) == sorted(set(labels) - {""})
+
+
+def test_one_label_alone_is_nothing_to_learn(tmp_path):
+    """The loss had been 0 from the first update on, and each validation right."""
+    with pytest.raises(UserError, match=r"train-en\.tsv: all examples have the label yes: there must be two"):
+        read(tmp_path, ["yes", "yes", ""])
+
+
+def test_figures_are_no_classes(tmp_path):
+    """Each figure, such as a similarity of 3.4, had been a class of its own."""
+    with pytest.raises(UserError, match=r"train-en\.tsv: the labels are figures, such as 3\.4: --nlu-task classification"):
+        read(tmp_path, ["1.0", "3.4", "5.0"])

@@ -1,0 +1,41 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""The classes of a training: the labels or tags of its sets."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.understanding.examples import SentencePair, read_examples
+
+
+def labels_of(files: dict[str, Path], nlu_task: str) -> list[str]:
+    """Return the labels or tags of training sets in alphabetical order.
+
+    Args:
+        files: language -> file.
+        nlu_task: classification or tagging.
+
+    Raises:
+        UserError: a file is bad, there is only one label, or the labels are figures, for which there is no regression.
+    """
+    found: set[str] = set()
+    for lang, path in files.items():
+        for example in read_examples(path, lang, nlu_task):
+            found.update({example.label} - {None} if isinstance(example, SentencePair) else example.tags)
+    labels = sorted(found)
+    names = ", ".join(map(str, files.values()))
+    if len(labels) == 1:
+        raise UserError(f"{names}: all examples have the label {labels[0]}: there must be two labels to learn from")
+    if fraction := _fraction(labels):
+        raise UserError(f"{names}: the labels are figures, such as {fraction}: --nlu-task classification predicts classes alone")
+    return labels
+
+
+def _fraction(labels: Sequence[str]) -> str | None:
+    """Return a label such as 3.4 if all labels are numbers; 1.0 is as good a name of a class as 1."""
+    try:
+        numbers = [float(label) for label in labels]
+    except ValueError:
+        return None
+    return next((label for label, number in zip(labels, numbers) if number % 1), None)
