@@ -5,6 +5,7 @@
 import argparse
 import logging
 import os
+import select
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -65,6 +66,18 @@ def print_error(message: str) -> None:
 def _give_up_output() -> None:
     """Redirect standard output to nowhere, or Python complains at its end about what it still holds back."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def reader_is_gone() -> bool:
+    """Return whether standard output is a pipe whose reader went away (``| head``); it then goes nowhere."""
+    if sys.stdout is None:
+        return False
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)  # tells of errors alone
+    gone = bool(output.poll(0))
+    if gone:
+        _give_up_output()
+    return gone
 
 
 def finish_output() -> None:

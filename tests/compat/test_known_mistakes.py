@@ -3,10 +3,12 @@
 """The one line for each mistake that fairseq's and PyTorch's words tell, and what is said where a user interrupts."""
 
 import re
+import subprocess
 import sys
 
 import numpy as np
 import pytest
+from conftest import REPOSITORY
 
 from veco_fairseq.compat import mistakes
 
@@ -61,6 +63,10 @@ AGAIN = "if memory ran out, lower --num-workers; start the same command again, a
     ("Size of sample #7 is invalid (=(np.int32(55), np.int64(66))) since max_positions=(64, 64), skip this example with",
      "sentence 7 of the data, counted from 0, has (55, 66) tokens, but the model takes (64, 64): shorten it, or give "
      "--skip-invalid-size-inputs-valid-test"),
+    ("Sentences lengths should not exceed max_tokens=5", "--max-tokens 5: a sentence has more tokens than that: raise it, or in "
+     "training --max-tokens-valid"),
+    ("The dataset is empty. This could indicate that all", "no sentence is left to train on: the set is empty, or each has more "
+     "tokens than --max-tokens or the model takes: raise --max-tokens, or cut the sentences"),
     ("3 < 3", "a line's constraints do not fit into a translation of at most 3 tokens: shorten them, or raise --max-len-b or "
      "--beam"),
     ("3 < 33", None),
@@ -100,3 +106,20 @@ def test_ctrl_c_before_a_training_is_no_error(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/some/where/fairseq-generate"])
     mistakes.one_line_errors(pytest.fail)(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert capsys.readouterr().err == "fairseq-generate: interrupted\n"
+
+
+def test_a_reader_that_went_away_is_no_error():
+    """As | head does. fairseq-generate and -interactive ended in a traceback; another broken pipe is a bug."""
+    program = (
+        "import sys\nfrom veco_fairseq.compat.mistakes import one_line_errors\n"
+        "sys.excepthook = one_line_errors(sys.excepthook)\nif sys.argv[1:]: raise BrokenPipeError('another')\n"
+        "while True: print('a line')"
+    )
+    for more, expected in ((), 141), (("another",), 1):
+        process = subprocess.Popen([sys.executable, "-c", program, *more], cwd=REPOSITORY, stdout=-1, stderr=-1)
+        if not more:
+            process.stdout.close()
+        errors = process.stderr.read().decode()
+        process.stderr.close()
+        process.stdout.close()
+        assert (process.wait(), "BrokenPipeError: another" in errors, bool(errors)) == (expected, bool(more), bool(more))

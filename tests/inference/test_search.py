@@ -90,6 +90,15 @@ def test_constraints(model, order):
 
 
 @pytest.mark.parametrize("order", ["ordered", "unordered"])
+def test_constraints_without_a_piece_are_none(model, order):
+    """Spaces alone, or nothing. They ended in a traceback."""
+    lines = ["bal dem gim\t \tgul", "gul\t \t  "]
+    found = ours(model, list(read_requests(lines, constraints=True)), constraints=order, nbest=2)
+    close(found, ours(model, [Request("bal dem gim", constraints=("gul",)), Request("gul")], constraints=order, nbest=2))
+    close(found, interactive(model, lines, "--constraints", order, "--nbest", 2))
+
+
+@pytest.mark.parametrize("order", ["ordered", "unordered"])
 def test_constraints_of_a_model_with_language_tokens(tmp_path, make_model, order):
     """Its translations end in </s> and a token: neither may come before the constraints are met."""
     folder = translating(tmp_path / "model", make_model, "[de] 1\n[en] 1\n")

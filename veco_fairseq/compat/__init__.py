@@ -165,6 +165,8 @@ PATCHES = (
     Patch("fairseq_cli.interactive:buffered_read", ".compat.texts:buffered_read", "its text is read in the locale's encoding"),
     Patch("fairseq_cli.interactive:make_batches", ".compat.texts:naming_long_lines", "the line that is too long has no name",
           wraps=True),
+    Patch("fairseq_cli.interactive:pack_constraints", ".compat.texts:without_empty", "an empty constraint ends in a traceback",
+          wraps=True),
     Patch("fairseq_cli.preprocess:_build_dictionary", ".compat.texts:checked_first", "a bad text ends in half a data folder",
           wraps=True),
     Patch("fairseq_cli.preprocess:_make_all", ".compat.texts:checked_first", "a bad text ends in half a data folder", wraps=True),

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable
 
-from veco_fairseq.cli import print_error, program_name, user_message
+from veco_fairseq.cli import print_error, program_name, reader_is_gone, user_message
 
 # fairseq's messages, and ours: what is wrong, where, and what to do. "{0}" is the first group.
 MISTAKES = (
@@ -75,6 +75,15 @@ MISTAKES = (
         r"^(\d+) < \1$",
         "a line's constraints do not fit into a translation of at most {0} tokens: shorten them, or raise --max-len-b or --beam",
     ),
+    (
+        r"Sentences lengths should not exceed max_tokens=(\d+)",
+        "--max-tokens {0}: a sentence has more tokens than that: raise it, or in training --max-tokens-valid",
+    ),
+    (
+        r"The dataset is empty\. This could indicate",
+        "no sentence is left to train on: the set is empty, or each has more tokens than --max-tokens or the model takes: raise "
+        "--max-tokens, or cut the sentences",
+    ),
     (r"(Valid paths .* will be ignored\. .*)", "{0}"),
     (
         r"Please install xFormers",
@@ -118,10 +127,13 @@ def mistake(error: BaseException) -> str | None:
 def one_line_errors(previous: Callable) -> Callable:
     """Return an excepthook that prints ``fairseq-train: error: ...`` for a user's mistake, and otherwise calls ``previous``.
 
-    The process ends with exit code 1 in both cases, as Python does after an exception.
+    The process ends with exit code 1 in both cases, as Python does after an exception. Where the reader of the output went
+    away (``| head``), nothing is printed, and the code is 141, as in :func:`veco_fairseq.cli.run`.
     """
 
     def hook(kind, error, traceback) -> None:
+        if isinstance(error, BrokenPipeError) and reader_is_gone():
+            sys.exit(141)
         message = mistake(error)
         if isinstance(error, KeyboardInterrupt):  # before the training, or in another command
             print(f"{program_name()}: interrupted", file=sys.stderr, flush=True)

@@ -4,11 +4,13 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import decoded_lines, read_lines
@@ -53,6 +55,15 @@ def naming_long_lines(make_batches: Callable) -> Callable:
             ) from error
 
     return batches
+
+
+def without_empty(pack: Callable) -> Callable:
+    """Make a ``pack_constraints`` that leaves out constraints without a piece, such as those between two tabs."""
+
+    def packed(lines: Sequence[Sequence[Tensor]]) -> Tensor:
+        return pack([[one for one in constraints if len(one)] for constraints in lines])
+
+    return packed
 
 
 def check_texts(args) -> None:

@@ -156,6 +156,7 @@ class Translator:
                     raise UserError(f"{request.source[:30]!r}...: has constraints and {limits}: shorten it")
                 note(number, f"{limits}: translated in {len(cut)} parts")
             prefix, *constraints = self.encode([request.prefix, *request.constraints])
+            constraints = list(filter(None, constraints))  # one of spaces has no pieces
             for what, asked_for in [("prefix", prefix), *(("constraint", one) for one in constraints)]:
                 self._require_known(request.source, what, asked_for)
             for source in cut:
