@@ -107,11 +107,14 @@ def plot_attention(
 
 
 def _save(figure, output: Path) -> None:
+    """Write a picture in the format that its name ends in, such as .pdf; as PNG if that is none."""
+    kind = output.suffix.lower().removeprefix(".")
+    kind = kind if kind in figure.canvas.get_supported_filetypes() else "png"
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         figure.tight_layout()
         with atomic_output(output) as temporary:
-            figure.savefig(temporary, dpi=150, format="png")
+            figure.savefig(temporary, dpi=150, format=kind)
     plt.close(figure)
     glyphs = set()
     for each in told:

@@ -123,3 +123,12 @@ def test_warnings_other_than_those_of_letters_are_shown(monkeypatch, tmp_path, c
     found = [(each.category, str(each.message)) for each in shown]
     assert found == [(UserWarning, "Tight layout not applied"), (DeprecationWarning, "the option is old")]
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [str(tmp_path / "x.png")]
+
+
+@pytest.mark.parametrize("name, begins", [
+    ("a.png", b"\x89PNG"), ("a.pdf", b"%PDF"), ("a.SVG", b"<?xml"), ("a", b"\x89PNG"), ("a.b", b"\x89PNG"),
+])  # fmt: skip
+def test_a_picture_is_what_its_name_says(tmp_path, name, begins):
+    """All had been PNG, also where the name ended in .pdf."""
+    plot_bars({"a": {"de": 1.0}}, "", "", tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(begins)

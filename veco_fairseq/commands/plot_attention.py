@@ -20,7 +20,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--layer", type=FROM_0, metavar="N", help="counted from 0 (default: the middle one, as in the paper)")
     parser.add_argument("--attention", choices=["cross", "self"], default="cross",
                         help="self: over both sentences, concatenated (default: cross)")  # fmt: skip
-    parser.add_argument("--output", type=OUTPUT, required=True, metavar="PNG", help="the picture to write")
+    parser.add_argument("--output", type=OUTPUT, required=True, metavar="PNG", help="the picture to write; also .pdf or .svg")
 
 
 def main(args: argparse.Namespace) -> None:

@@ -23,7 +23,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--train", action="store_true", help="draw the lines of training, not those of validation")
     parser.add_argument("--label", type=str, help="label of the y axis (default: the metric and its unit)")
     parser.add_argument("--title", type=str, default="Learning curves", help="title of the picture (default: %(default)s)")
-    parser.add_argument("--output", type=OUTPUT, required=True, metavar="PNG", help="the picture to write")
+    parser.add_argument("--output", type=OUTPUT, required=True, metavar="PNG", help="the picture to write; also .pdf or .svg")
 
 
 def with_unit(metric: str) -> str:

@@ -16,7 +16,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--title", type=str, default="Retrieval by layer (0: the embeddings)", help="title of the picture (default: %(default)s)"
     )
-    parser.add_argument("--output", required=True, type=OUTPUT, metavar="PNG", help="the picture to write")
+    parser.add_argument("--output", required=True, type=OUTPUT, metavar="PNG", help="the picture to write; also .pdf or .svg")
 
 
 def main(args: argparse.Namespace) -> None:

@@ -32,7 +32,7 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--metric", choices=METRICS, default="sacrebleu", help="the score to draw (default: %(default)s)")
     parser.add_argument("--title", type=str, default="Test sets", help="title of the picture (default: %(default)s)")
-    parser.add_argument("--output", required=True, type=OUTPUT, metavar="PNG", help="the picture to write")
+    parser.add_argument("--output", required=True, type=OUTPUT, metavar="PNG", help="the picture to write; also .pdf or .svg")
 
 
 def main(args: argparse.Namespace) -> None:
