@@ -8,6 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from veco_fairseq.errors import UserError
+from veco_fairseq.files import read_lines
 
 ARMS = {
     "random": "random",
@@ -69,7 +70,7 @@ KEYS = {
 def read_results(path: Path) -> list[dict]:
     """The runs in a file of results, each with its kind; of a run that is there twice, the last."""
     runs = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(read_lines(path), 1):
         try:
             entry = {"kind": "translation", **json.loads(line)}
             runs[tuple(entry[name] for name in ("kind", *KEYS[entry["kind"]]))] = entry

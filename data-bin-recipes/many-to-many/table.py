@@ -4,13 +4,13 @@
 """The scores that evaluate.sh left in a folder, as a Markdown table: sacreBLEU by direction and model, over the seeds."""
 
 import argparse
-import json
 import re
 import statistics
 from collections import defaultdict
 from pathlib import Path
 
 from veco_fairseq.cli import run
+from veco_fairseq.commands.plot_scores import read_score
 from veco_fairseq.errors import UserError
 
 NAME = re.compile(
@@ -25,7 +25,7 @@ def read_scores(folder: Path) -> Scores:
     scores: Scores = defaultdict(lambda: defaultdict(list))
     for path in sorted(folder.glob("*.json")):
         if name := NAME.fullmatch(path.name):
-            score = json.loads(path.read_text(encoding="utf-8"))["sacrebleu"]["score"]
+            score = read_score(path, "sacrebleu")
             model = name["model"]
             if name["checkpoint"] != "checkpoint_last":  # another model, of the same training
                 model += f", {name['checkpoint'] or 'mean'}"

@@ -7,13 +7,13 @@
 """
 
 import argparse
-import json
 import re
 import statistics
 from collections import defaultdict
 from pathlib import Path
 
 from veco_fairseq.cli import run
+from veco_fairseq.commands.plot_scores import read_score
 from veco_fairseq.errors import UserError
 
 NAME = re.compile(r"finetune\.(?P<arm>.+)\.s(?P<seed>\d+)\.checkpoint_(?:\d+_(?P<updates>\d+)|last)\.json")
@@ -28,7 +28,7 @@ def read_scores(folder: Path) -> Runs:
     for path in sorted(folder.glob("*.json")):
         name = NAME.fullmatch(path.name)
         if name:
-            score = json.loads(path.read_text(encoding="utf-8"))["sacrebleu"]["score"]
+            score = read_score(path, "sacrebleu")
             runs[name["arm"], name["seed"]][name["updates"] or "last"] = score
     if not runs:
         raise UserError(f"{folder}: no scores: run evaluate.sh first")

@@ -97,6 +97,10 @@ def test_table_of_directions(tmp_path, run):
         "| de-fr, zero-shot |  |  |  |  | 8.0 |",
     ]
     assert "no scores: run evaluate.sh first" in error_line(run(table, tmp_path / "none"))
+    for name, text in ("many-to-many", "{}"), ("multi30k", "{"):  # which ended in a traceback
+        (scores / "finetune.veco.s1.checkpoint_last.json").write_text(text)
+        (scores / "finetune.veco.s1.checkpoint_last.en-de.json").write_text(text)
+        assert "finetune.veco.s1.checkpoint_last" in error_line(run(f"data-bin-recipes/{name}/table.py", tmp_path))
 
 
 def test_table_of_scores(tmp_path, run, drawn):
