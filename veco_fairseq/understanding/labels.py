@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.understanding.examples import SentencePair, read_examples
+from veco_fairseq.understanding.examples import SentencePair, TaggedSentence, read_examples
 
 
 def labels_of(files: dict[str, Path], nlu_task: str) -> list[str]:
@@ -22,7 +22,10 @@ def labels_of(files: dict[str, Path], nlu_task: str) -> list[str]:
     found: set[str] = set()
     for lang, path in files.items():
         for example in read_examples(path, lang, nlu_task):
-            found.update({example.label} - {None} if isinstance(example, SentencePair) else example.tags)
+            if isinstance(example, TaggedSentence):
+                found.update(example.tags)
+            elif isinstance(example, SentencePair) and example.label:
+                found.add(example.label)
     labels = sorted(found)
     names = ", ".join(map(str, files.values()))
     if len(labels) == 1:
