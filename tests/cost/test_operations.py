@@ -116,11 +116,13 @@ def test_frozen_updates_cost_less_than_the_others(make_root, monkeypatch):
 
 
 def test_what_cannot_be_counted(tmp_path, monkeypatch):
-    state = {"cfg": SimpleNamespace(task=SimpleNamespace(data=f"{tmp_path}:nowhere")), "optimizer_history": []}
+    state = {"cfg": SimpleNamespace(task=SimpleNamespace(data=f"{tmp_path}:nowhere"))}
     monkeypatch.setattr("fairseq.checkpoint_utils.load_checkpoint_to_cpu", lambda path: state)
-    with pytest.raises(UserError, match="a.pt: was not trained, so there is nothing to count"):
-        count_operations("a.pt")
-    state["optimizer_history"] = [{"num_updates": 5}]
+    for history in ([], [{"num_updates": 0, "criterion_name": ""}]):  # the second one is of a converted model
+        state["optimizer_history"] = history
+        with pytest.raises(UserError, match="a.pt: was not trained, so there is nothing to count"):
+            count_operations("a.pt")
+    state["optimizer_history"] = [{"num_updates": 5, "criterion_name": "CamlmCriterion"}]
     with pytest.raises(UserError, match="a.pt: was trained on nowhere, which is not there: run this command in the training's"):
         count_operations("a.pt")
 

@@ -75,7 +75,7 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
     state = checkpoint_utils.load_checkpoint_to_cpu(checkpoint)
     cfg = state["cfg"] if state.get("cfg") is not None else convert_namespace_to_omegaconf(state["args"])
     history = state.get("optimizer_history")
-    if not history:
+    if not history or history[-1].get("criterion_name") == "":  # what was converted has had no criterion yet
         raise UserError(f"{checkpoint}: was not trained, so there is nothing to count")
     for folder in utils.split_paths(cfg.task.data):
         if not Path(folder).exists():
