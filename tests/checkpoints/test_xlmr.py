@@ -118,6 +118,17 @@ def test_fairseqs_checkpoint(layout, roberta, symbols, vocabulary, make_model, t
     assert (model.unplugged(tokens) - expected)[tokens.ne(1)].abs().max() < 1e-5
 
 
+@pytest.mark.parametrize(("theirs", "ours"), [("relu", "gelu"), (None, "relu"), ("gelu_accurate", "gelu")])
+def test_another_activation_is_another_model(theirs, ours, roberta, symbols, vocabulary, make_model, tmp_path):
+    """No tensor shows it; the hidden states had been others."""
+    args = argparse.Namespace(encoder_attention_heads=HEADS, **({"activation_fn": theirs} if theirs else {}))
+    torch.save({"args": args, "model": roberta.state_dict()}, tmp_path / "model.pt")
+    shutil.copy(vocabulary / "dict.txt", tmp_path)
+    model = make_model(dictionary_of(symbols), dim=DIM, layers=LAYERS, activation_fn=ours)
+    with pytest.raises(UserError, match=f"model.pt: has --activation-fn {theirs or 'gelu'}, here {ours}: give"):
+        init_from(model.encoder, model.encoder.dictionary, HEADS, tmp_path)
+
+
 def save_pretraining(model, symbols, path):
     """As fairseq-train --task camlm leaves it."""
     model.args.arch = "veco_tiny"

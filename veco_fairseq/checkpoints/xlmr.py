@@ -3,6 +3,7 @@
 """Starts a VECO from XLM-R: from fairseq's checkpoints, and Hugging Face's folders and files."""
 
 import re
+from argparse import Namespace
 from collections.abc import Iterable
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from veco_fairseq.checkpoints.mapping import Group
 from veco_fairseq.checkpoints.names import CROSS_ATTENTION
+from veco_fairseq.checkpoints.reading import option_differences
 from veco_fairseq.checkpoints.xlmr_files import EMBEDDINGS, HEAD_BIAS, POSITIONS, TIED_HEAD, XlmR, read_xlmr
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
@@ -32,9 +34,11 @@ def init_from(encoder: torch.nn.Module, dictionary: Dictionary, heads: int, path
         What is copied, left out and new, for the report.
 
     Raises:
-        UserError: see :func:`read_xlmr`; or XLM-R has another size, or hardly any of the same tokens.
+        UserError: see :func:`read_xlmr`; or XLM-R has another size or activation, or hardly any of the same tokens.
     """
     xlmr = read_xlmr(path)
+    for flag, theirs, mine in option_differences(Namespace(activation_fn=xlmr.activation), encoder.args):
+        raise UserError(f"{xlmr.path}: has {flag} {theirs}, here {mine}: give {flag} {theirs}, without which it is another model")
     ours = {name: p for name, p in encoder.named_parameters() if not CROSS_ATTENTION.match(f"encoder.{name}")}
     ours.pop(TIED_HEAD, None)
     source = xlmr.weights

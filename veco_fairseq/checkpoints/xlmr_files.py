@@ -72,6 +72,7 @@ class XlmR(NamedTuple):
         weights: by our names below "encoder.", without the tied projection; fp32.
         symbols: the vocabulary, in the order of the embeddings' rows.
         heads: the number of attention heads.
+        activation: fairseq's name of the function in the layers and in the LM head.
         left_out: names of the tensors that are not used, with their sizes.
     """
 
@@ -79,6 +80,7 @@ class XlmR(NamedTuple):
     weights: dict[str, Tensor]
     symbols: list[str]
     heads: int
+    activation: str
     left_out: dict[str, int]
 
 
@@ -136,7 +138,7 @@ def _read_hugging_face(path: Path) -> XlmR:
         # fairseq's XLM-R has no token types. Hugging Face's has one, which is added to every token and mostly zero.
         weights[POSITIONS] = weights[POSITIONS] + tensors[TOKEN_TYPES][0]
         weights[POSITIONS][SPECIALS.index("<pad>")] = 0  # padding is 0 before the first layer
-    return XlmR(path, weights, _hugging_face_symbols(path.parent), config["num_attention_heads"], left_out)
+    return XlmR(path, weights, _hugging_face_symbols(path.parent), config["num_attention_heads"], "gelu", left_out)
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -214,7 +216,8 @@ def _read_fairseq(path: Path) -> XlmR:
         raise UserError(f"{path}: its {TIED_HEAD} is not tied to the embeddings as in XLM-R: this is another model")
     _refuse_unknown(path, [prefix + name for name in weights if name not in names(layers)])
     symbols = (state.get("task_state") or {}).get("symbols") or load_dictionary(path.parent).symbols
-    return XlmR(path, weights, list(symbols), options.encoder_attention_heads, left_out)
+    activation = getattr(options, "activation_fn", None) or "gelu"  # RoBERTa's default
+    return XlmR(path, weights, list(symbols), options.encoder_attention_heads, activation, left_out)
 
 
 def _split_projections(weights: dict[str, Tensor]) -> dict[str, Tensor]:
