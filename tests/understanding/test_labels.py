@@ -5,6 +5,7 @@
 import pytest
 
 from veco_fairseq.errors import UserError
+from veco_fairseq.understanding.examples import read_examples
 from veco_fairseq.understanding.labels import labels_of
 
 
@@ -17,6 +18,14 @@ def read(folder, labels):
 @pytest.mark.parametrize("labels", [["0", "1"], ["1.0", "0.0"], ["3.4", "entailment"], ["", "no", "yes"], [""]])
 def test_labels_are_sorted_and_those_that_are_missing_do_not_count(tmp_path, labels):
     assert read(tmp_path, labels) == sorted(set(labels) - {""})
+
+
+def test_an_unknown_tag_is_no_tag_to_learn(tmp_path):
+    """CoNLL-U writes ``_`` for it, and files of words and tags that are made of CoNLL-U, too."""
+    path = tmp_path / "train-en.tsv"
+    path.write_text("a\tDET\nb\t_\nc\tNOUN\n\nd\t_\n")
+    assert labels_of({"en": path}, "tagging") == ["DET", "NOUN"]
+    assert [sentence.tags for sentence in read_examples(path, "en", "tagging")] == [("DET", "", "NOUN"), ()]
 
 
 def test_one_label_alone_is_nothing_to_learn(tmp_path):

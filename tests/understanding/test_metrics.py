@@ -39,6 +39,13 @@ def test_f1_of_tags_and_the_accuracy_beside_it():
     assert Result([{"de": metrics.figures(sums)}]).average() == pytest.approx(40)  # in XTREME's mean over tasks
 
 
+def test_a_word_without_a_gold_tag_does_not_count():
+    """... whatever it is predicted to be, and no span goes through it; ``_`` had been a tag to learn and to predict."""
+    for guess in ("NOUN", "O", "X"):
+        sums = metrics.of_tags(["NOUN", guess, "NOUN", "VERB"], ["NOUN", "", "NOUN", "X"])
+        assert sums == {"correct": 2, "predicted": 3, "gold": 3, "right": 2, "words": 3}
+
+
 def test_no_answer_is_lost_where_questions_share_an_id(tmp_path):
     questions = [Question(name, "", "", "a b c", ()) for name in ("q", "r", "q")]
     found = [Prediction(Side("en", question, []), answer) for question, answer in zip(questions, "abc")]

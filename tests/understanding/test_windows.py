@@ -146,14 +146,20 @@ def test_files_of_another_task_are_told(tmp_path):
     assert list(find_files(tmp_path, "seen+(1", "classification")) == ["de"]
 
 
+def test_a_word_without_a_tag_is_read_and_not_learnt(make):
+    windows = make()
+    (window,) = windows(TaggedSentence("", "f", ("a", "b", "c"), ("B", "", "A")))
+    assert window.target.tolist() == [1, IGNORE, 0] and windows.notes.lines() == []
+
+
 def test_ids_lines_and_tags_of_sentences(tmp_path):
-    """A comment after the id leaves it; a column of ``_`` alone is no tag; blank lines at both ends count as lines alone."""
+    """A comment after the id leaves it; ``_`` is no tag; blank lines at both ends count as lines alone."""
     tail = "\t_" * 6
     rows = f"1\ta\t_\tX{tail}\n2\tb\t_\t_{tail}\n"
     path = tmp_path / "a.conllu"
     path.write_text(f"\n\n# sent_id = s\n# text = a = b\n{rows}\n\n# only = this\n\n{rows.replace('X', '_')}\n")
     found = [(one.id, one.where, one.words, one.tags) for one in read_examples(path, "de", "tagging")]
-    assert found == [("s", f"{path}, line 3", ("a", "b"), ("X", "_")), ("", f"{path}, line 11", ("a", "b"), ())]
+    assert found == [("s", f"{path}, line 3", ("a", "b"), ("X", "")), ("", f"{path}, line 11", ("a", "b"), ())]
     path = tmp_path / "a.b.tsv"
     path.write_text("de:\tO\nde:b c\tB-X\n\n\nx\tO\n\n# sent_id = t\n\n")
     found = [(one.id, one.where, one.words, one.tags) for one in read_examples(path, "de", "tagging")]

@@ -31,7 +31,11 @@ class SentencePair:
 
 @dataclass(frozen=True, slots=True)
 class TaggedSentence:
-    """A sentence of a treebank or of WikiAnn, with a tag for each word or none; ``id`` may be empty."""
+    """A sentence of a treebank or of WikiAnn; ``id`` may be empty.
+
+    Attributes:
+        tags: one for each word, empty where the word has none; no tags if no word has one.
+    """
 
     id: str
     where: str
@@ -154,8 +158,7 @@ def read_conllu(path: Path, lang: str) -> Iterator[TaggedSentence]:
                 words.append(cells[1])
                 tags.append(cells[3])
         if words:
-            tags = [] if set(tags) == {"_"} else tags
-            yield TaggedSentence(name or "", f"{path}, line {place}", tuple(words), tuple(tags))
+            yield TaggedSentence(name or "", f"{path}, line {place}", tuple(words), _known(tags))
 
 
 def read_tagged_lines(path: Path, lang: str) -> Iterator[TaggedSentence]:
@@ -183,7 +186,13 @@ def read_tagged_lines(path: Path, lang: str) -> Iterator[TaggedSentence]:
             words.append(prefix.sub("", cells[0]) or cells[0])
             tags += [cell.strip() for cell in cells[1:]]
         if words:
-            yield TaggedSentence(name, f"{path}, line {place}", tuple(words), tuple(tags))
+            yield TaggedSentence(name, f"{path}, line {place}", tuple(words), _known(tags))
+
+
+def _known(tags: Sequence[str]) -> tuple[str, ...]:
+    """Return the tags with an empty one for ``_``, which stands for an unknown value; none if all of them are unknown."""
+    known = tuple("" if tag == "_" else tag for tag in tags)
+    return known if any(known) else ()
 
 
 def _sentence_id(line: str) -> str:

@@ -23,7 +23,7 @@ def labels_of(files: dict[str, Path], nlu_task: str) -> list[str]:
     for lang, path in files.items():
         for example in read_examples(path, lang, nlu_task):
             if isinstance(example, TaggedSentence):
-                found.update(example.tags)
+                found.update(filter(None, example.tags))
             elif isinstance(example, SentencePair) and example.label:
                 found.add(example.label)
     labels = sorted(found)

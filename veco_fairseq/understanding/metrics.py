@@ -56,14 +56,17 @@ def of_label(predicted: str, gold: str) -> Sums:
 
 
 def of_tags(predicted: Sequence[str], gold: Sequence[str]) -> Sums:
-    """Return the sums for a sentence: its words, and its spans (see :func:`spans`) for XTREME's F1 of both tagging tasks."""
-    mine, right = spans(predicted), spans(gold)
+    """Return the sums for a sentence: its words, and its spans (see :func:`spans`) for XTREME's F1 of both tagging tasks.
+
+    A word whose gold tag is empty does not count, and is in no span of either side.
+    """
+    mine, right = spans([tag if of_gold else "O" for tag, of_gold in zip(predicted, gold)]), spans([tag or "O" for tag in gold])
     return {
         "correct": float(len(mine & right)),
         "predicted": float(len(mine)),
         "gold": float(len(right)),
         "right": float(sum(map(eq, predicted, gold))),
-        "words": float(len(gold)),
+        "words": float(sum(map(bool, gold))),
     }
 
 

@@ -143,7 +143,7 @@ class Windows:
         words = []
         for number, piece in enumerate(pieces):
             words += [number] + [number if self.word_pooling == "mean" else -1] * (len(piece) - 1)
-        target = np.array([self.class_of(tag, where) for tag in tags])
+        target = np.array([self.class_of(tag or None, where) for tag in tags])
         return Window(self.join(np.concatenate(pieces)), target, words=np.array([-1, *words, -1], dtype=np.int32))
 
     def of_question(self, question: Question) -> list[Window]:
