@@ -135,6 +135,15 @@ def test_what_ctranslate2_cannot_take_is_refused(tmp_path, make_model):
     change(other, activation_fn="tanh")
     with pytest.raises(UserError, match=r"mt\.pt: CTranslate2 cannot take it: Option --activation-fn tanh is not supported"):
         export_ct2(other, tmp_path / "ct2")
+    change(other, activation_fn="gelu", cross_self_attention=True)  # of the same tensors: the folder had been another model
+    with pytest.raises(UserError, match=r"mt\.pt: CTranslate2 cannot take it: it has no place for --cross-self-attention$"):
+        export_ct2(other, tmp_path / "ct2")
+    change(other, cross_self_attention=False, quant_noise_pq=0.1)
+    state = torch.load(other, weights_only=False)
+    weights = {f"{side}.quant_noise.weight": torch.rand(16, 16) for side in ("encoder", "decoder")}
+    torch.save({**state, "model": {**state["model"], **weights}}, other)
+    with pytest.raises(UserError, match=r"it has no place for tensors of quant_noise$"):
+        export_ct2(other, tmp_path / "ct2")
     with pytest.raises(UserError, match="is no translation model"):
         export_ct2(tmp_path / "pre/checkpoint_best.pt", tmp_path / "ct2")
     assert not (tmp_path / "ct2").exists()

@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """A translation model for CTranslate2, by what CTranslate2's own converter is made of."""
 
+import re
 import shutil
 from argparse import Namespace
 from typing import Any
@@ -14,6 +15,9 @@ from veco_fairseq.data.symbols import SPECIALS
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_folder
 
+# What CTranslate2's own converter passes over, or fails at: options, and what tensors of some others are called.
+WITHOUT_PLACE = ("cross_self_attention", "no_cross_attention")
+PARTS = re.compile(r"(?:encoder|decoder)\.(quant_noise|adaptive_softmax|project_in_dim|project_out_dim)\.")
 DEFAULT_LIMITS = {"max_input_length": 1024, "max_decoding_length": 256}  # CTranslate2's, in pieces
 
 
@@ -55,6 +59,7 @@ def export_ct2(
             f"{checkpoint}: was converted with --keep-lm-head, which CTranslate2's decoder has no place for: export it "
             "to Hugging Face, or fine-tune a model without"
         )
+    _refuse_parts_without_place(translation)
     pieces = find_sentencepiece(translation, sentencepiece)
     with atomic_folder(output) as folder:
         try:
@@ -65,6 +70,14 @@ def export_ct2(
         if pieces is not None:
             shutil.copyfile(pieces, folder / MODEL_NAME)
     return translation
+
+
+def _refuse_parts_without_place(translation: Translation) -> None:
+    """Raise UserError for :data:`WITHOUT_PLACE` and :data:`PARTS`, without which the folder would be another model."""
+    found = [f"--{option.replace('_', '-')}" for option in WITHOUT_PLACE if getattr(translation.model, option, False)]
+    found += sorted({f"tensors of {part[1]}" for part in map(PARTS.match, translation.weights) if part})
+    if found:
+        raise UserError(f"{translation.path}: CTranslate2 cannot take it: it has no place for {', '.join(found)}")
 
 
 def limits(translation: Translation) -> dict[str, int]:
