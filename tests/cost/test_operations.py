@@ -14,7 +14,7 @@ from conftest import REPOSITORY, make_dictionary, write_tokens
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-from veco_fairseq.cost.flops import Operations, count_operations, counter
+from veco_fairseq.cost.flops import Operations, batches_of, count_operations, counter
 from veco_fairseq.errors import UserError
 
 
@@ -61,6 +61,21 @@ def test_an_update_of_three_batches_costs_three(make_root, train, tmp_path):  # 
     three = count_operations(str(path), 3)
     assert (one.updates, three.updates) == (2, 2) and three.per_update == 3 * one.per_update > 0
     assert three.error == pytest.approx(3 * one.error) and one.total == 2 * one.per_update
+
+
+@pytest.mark.parametrize("updates, in_an_epoch, frequencies, skip, batches", [
+    (4, 14, [4], False, 14), (3, 14, [4], False, 12), (5, 14, [4], False, 18), (8, 14, [4], False, 28), (3, 14, [4], True, 12),
+    (7, 14, [4], True, 28 - 4 + 4), (16, 14, [1, 7], False, 28), (15, 14, [1, 7], False, 21), (19, 14, [1, 7], False, 28 + 21),
+    (0, 14, [4], False, 0), (5, 3, [8], False, 15), (5, 3, [8], True, 15),
+])  # fmt: skip
+def test_an_epochs_last_update_has_the_batches_that_are_left(updates, in_an_epoch, frequencies, skip, batches):
+    """It had counted as a whole one, and each epoch had had the first one's --update-freq."""
+    assert batches_of(updates, lambda epoch: in_an_epoch, frequencies, skip) == batches
+
+
+def test_epochs_of_other_lengths():
+    """Pre-training's epochs have whole updates alone, and so more batches with a higher --update-freq."""
+    assert batches_of(7, lambda epoch: 3 * epoch, [1, 2]) == 3 + 6 + 2
 
 
 @pytest.mark.filterwarnings("ignore:`torch.cuda.amp.autocast:FutureWarning")  # fairseq's own

@@ -5,6 +5,7 @@
 import itertools
 import math
 import statistics
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
@@ -15,8 +16,10 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from torch.utils.flop_counter import FlopCounterMode, bmm_flop, mm_flop, sdpa_backward_flop_count, sdpa_flop_count
 
 from veco_fairseq import plugin  # noqa: F401  safe reading of the checkpoint
+from veco_fairseq.compat.hooks import CountsBatches
 from veco_fairseq.cost.shapes import ShapesAlone
 from veco_fairseq.errors import UserError
+from veco_fairseq.optim.linear_by_epoch import updates_of
 
 
 def counter() -> FlopCounterMode:
@@ -38,12 +41,33 @@ def counter() -> FlopCounterMode:
     return FlopCounterMode(display=False, custom_mapping=formulas)
 
 
+def batches_of(updates: int, in_an_epoch: Callable[[int], int], frequencies: Sequence[int], skip_remainder: bool = False) -> int:
+    """Return how many batches the first updates of a training have.
+
+    Args:
+        updates: their number.
+        in_an_epoch: gives the batches of an epoch, the first of which is 1. It is asked as long as ``frequencies`` differ.
+        frequencies: ``--update-freq``, of the first epoch, the second and so on; the last one holds from then on. An epoch's last
+            update has the batches that are left.
+        skip_remainder: ``--skip-remainder-batch``: they are left out.
+    """
+    batches = 0
+    for epoch in itertools.count(1):
+        if epoch <= len(frequencies):
+            of_update, there = frequencies[epoch - 1], in_an_epoch(epoch)
+            whole = max(1, updates_of(there, of_update, skip_remainder))
+        batches += min(there, min(updates, whole) * of_update)
+        updates -= whole
+        if updates <= 0:
+            return batches
+
+
 class Operations(NamedTuple):
     """The operations of a training run.
 
     Attributes:
         updates: the number of updates.
-        per_update: floating-point operations of one, forward and backward, on average.
+        per_update: floating-point operations of one, with all of its batches, forward and backward, on average.
         error: the standard error of this average over the counted batches; NaN for one batch.
     """
 
@@ -104,8 +128,11 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
 
     updates = history[-1]["num_updates"]
     frozen = min(getattr(task, "frozen_updates", 0), updates)
-    # The first update of each phase, and the share of all updates that it has.
-    phases = [(first, count / updates) for first, count in ((0, frozen), (frozen, updates - frozen)) if count] or [(0, 1.0)]
+    in_an_epoch = iterator.batches_in if isinstance(iterator, CountsBatches) else lambda epoch: len(batches)
+    frequencies, skip = cfg.optimization.update_freq, cfg.optimization.skip_remainder_batch
+    of_all, of_frozen = (batches_of(of, in_an_epoch, frequencies, skip) for of in (updates, frozen))
+    # The first update of each phase, and the share of all batches that it has.
+    phases = [(first, count / of_all) for first, count in ((0, of_frozen), (frozen, of_all - of_frozen)) if count] or [(0, 1.0)]
     by_values, of_batches = getattr(criterion, "chooses_operations_by_values", False), []
     for batch in itertools.islice(batches, 0, len(batches), max(1, len(batches) // sample_updates)):
         sample = iterator.collate_fn([dataset[index] for index in batch])
@@ -115,6 +142,6 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
                 task.train_step(sample, model, criterion, NoOptimizer, update_num=first)
             of_phases.append(share * operations.get_total_flops())
         of_batches.append(sum(of_phases))
-    accumulation, number = cfg.optimization.update_freq[0], len(of_batches)
+    accumulation, number = of_all / max(1, updates), len(of_batches)
     error = accumulation * statistics.stdev(of_batches) / math.sqrt(number) if number > 1 else math.nan
     return Operations(updates, accumulation * statistics.mean(of_batches), error)
