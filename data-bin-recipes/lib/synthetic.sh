@@ -41,6 +41,20 @@ translate_part() {
         < <(awk -v start="$start" -v count=$PART 'NR > start + count { exit } NR > start' "$file")
 }
 
+# with_text FILE OTHER: print the lines of FILE that have text in both files, of which line N of one translates line N of the
+# other: not those of blank lines, and not those whose translation came out empty.
+with_text() {
+    awk 'BEGIN { other = ARGV[2]; ARGC = 2 }
+        { if ((getline line < other) < 1) exit }
+        /[^ \t\r]/ && line ~ /[^ \t\r]/' "$1" "$2"
+}
+
+# pairs_with_text FROM TO: make the texts of the pairs that have text on both sides, TO.LANG, of FROM.LANG.
+pairs_with_text() {
+    step "pairs with text, $SRC" "$2.$SRC" to_file "{}" with_text "$1.$SRC" "$1.$TGT"
+    step "pairs with text, $TGT" "$2.$TGT" to_file "{}" with_text "$1.$TGT" "$1.$SRC"
+}
+
 # joined TIMES REAL SYNTHETIC [TAG]: print the lines of REAL, so many times, and those of SYNTHETIC, with TAG before each.
 joined() {
     local time tag=${4:+$4 }
@@ -100,10 +114,11 @@ backtranslate_task() {
     average "$(run_name "${OPTIONS[name]}" "${OPTIONS[seed]}")" "${OPTIONS[average]}"
     step "monolingual text" "$folder/mono.$TGT" to_file "{}" first "$(lines_of valid)" "${OPTIONS[monolingual]}"
     translate "back-translation" "$CHECKPOINT" "$folder/mono.$TGT" "$folder/mono.$SRC" "${search[@]}"
+    pairs_with_text "$folder/mono" "$folder/pairs"
     text_there train
-    step "training text, $SRC" "$folder/train.$SRC" to_file "{}" joined "${OPTIONS[repeat]}" "$TEXT.$SRC" "$folder/mono.$SRC" \
+    step "training text, $SRC" "$folder/train.$SRC" to_file "{}" joined "${OPTIONS[repeat]}" "$TEXT.$SRC" "$folder/pairs.$SRC" \
         "${OPTIONS[tag]}"
-    step "training text, $TGT" "$folder/train.$TGT" to_file "{}" joined "${OPTIONS[repeat]}" "$TEXT.$TGT" "$folder/mono.$TGT"
+    step "training text, $TGT" "$folder/train.$TGT" to_file "{}" joined "${OPTIONS[repeat]}" "$TEXT.$TGT" "$folder/pairs.$TGT"
     synthetic_data "$folder"
     OPTIONS[name]=$name
     finetune_task "$@"
@@ -129,8 +144,9 @@ distill_task() {
     [[ -e $OUT/checkpoints/$teacher.done ]] || rm -f -- "$OUT/checkpoints/$teacher.average.pt.done"
     REMAKE='' average "$teacher" "${OPTIONS[average]}"
     text_there train
-    step "training text, $SRC" "$folder/train.$SRC" to_file "{}" first "$(lines_of valid)" "$TEXT.$SRC"
-    translate "distillation" "$CHECKPOINT" "$folder/train.$SRC" "$folder/train.$TGT" --beam 5
+    step "sources, $SRC" "$folder/taught.$SRC" to_file "{}" first "$(lines_of valid)" "$TEXT.$SRC"
+    translate "distillation" "$CHECKPOINT" "$folder/taught.$SRC" "$folder/taught.$TGT" --beam 5
+    pairs_with_text "$folder/taught" "$folder/train"
     synthetic_data "$folder"
     OPTIONS[name]=${OPTIONS[name]:-distilled}
     finetune_task "$@"

@@ -125,6 +125,14 @@ def test_real_pairs_come_first_and_a_tag_is_taken_as_it_is(tmp_path):
     assert sourced(tmp_path / "out", joined).stdout == "a\na\n<\\n&> b c\n<\\n&> d\na\nb c\nd\n1\n"
 
 
+def test_a_pair_without_text_on_a_side_is_not_trained_on(tmp_path):
+    """A blank line of the text, or a translation that came out empty; the others stay beside their translations."""
+    (tmp_path / "mono.aa").write_text("<a>\n\nb\n \t\nd \\\ne")
+    (tmp_path / "mono.bb").write_text("A\nB\n\r\nC\nD D\n\\E\n")
+    script = f"source {LIB}/synthetic.sh; cd {tmp_path}; with_text mono.aa mono.bb; with_text mono.bb mono.aa"
+    assert sourced(tmp_path / "out", script).stdout == "<a>\nd \\\ne\nA\nD D\n\\E\n"
+
+
 def test_a_teacher_that_was_trained_further_translates_anew(tmp_path):
     """... and only then, although the mean of its checkpoints is made in each call, as long as its training has not ended."""
     out = tmp_path / "out"
@@ -136,7 +144,7 @@ def test_a_teacher_that_was_trained_further_translates_anew(tmp_path):
         python() {{ [[ $* == *average_checkpoints.py* ]] && echo $MEAN >"${{@: -1}}" || cat; }}
         choose_device() {{ DEVICE=(); }}; synthetic_data() {{ :; }}; finetune_task() {{ :; }}
         parse_options out= teacher= arm=veco name= seed=1 average=1 try -- --out {out}; distill_task"""
-    for mean, done, made in ((1, False, 1 + 3), (1, False, 1), (2, False, 1 + 2), (2, True, 1), (2, True, 0)):
+    for mean, done, made in ((1, False, 1 + 5), (1, False, 1), (2, False, 1 + 4), (2, True, 1), (2, True, 0)):
         if done:
             teacher.with_name(f"{teacher.name}.done").write_text("by finetune.sh")
         assert sourced(out, f"MEAN={mean}; {script}").stdout.count(" done in ") == made, (mean, done)
