@@ -72,6 +72,15 @@ def test_the_names_of_what_is_dropped(folder, make_model):
         assert line.what == ", ".join(names[:2][:count]) + ends
 
 
+@pytest.mark.parametrize(("key", "value", "usual"), [("pad_token_id", 0, 1), ("is_decoder", True, False)])
+def test_what_no_tensor_shows(folder, make_model, key, value, usual):
+    """Positions had been counted from another place, and a decoder's attention had looked ahead."""
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, key: value}))
+    with pytest.raises(UserError, match=rf"config\.json: has {key} {value}, and XLM-R {usual}: this is another model"):
+        start(make_model(make_dictionary(types=9), layers=2), folder)
+
+
 def test_which_file_of_a_folder(folder, ours, make_model):
     """safetensors before a pickle, and Hugging Face's before fairseq's."""
     tensors = load_file(folder / "model.safetensors")

@@ -157,6 +157,10 @@ def _read_config(path: Path) -> dict[str, Any]:
     # Where the file has none, transformers takes 1e-12.
     if (epsilon := config.get("layer_norm_eps", 1e-12)) != 1e-5:
         raise UserError(f"{path}: its LayerNorm adds {epsilon} to the variance, and XLM-R's 1e-05: this is another model")
+    # Positions are counted from the padding's number, and a decoder does not look ahead: no tensor shows it.
+    for key, usual in (("pad_token_id", SPECIALS.index("<pad>")), ("is_decoder", False)):
+        if (found := config.get(key, usual)) != usual:
+            raise UserError(f"{path}: has {key} {found}, and XLM-R {usual}: this is another model")
     missing = [key for key in needed if not isinstance(config.get(key), int)]
     if missing:
         raise UserError(f"{path}: has no {missing[0]}: fetch it again")
