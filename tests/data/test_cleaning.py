@@ -131,6 +131,12 @@ def test_texts_may_be_compressed(tmp_path, names):
     assert list(zip(*map(read_lines, outputs))) == kept
     start = outputs[0].read_bytes()[:8]
     assert start[:2] == b"\xfd7" or (start[:2] == b"\x1f\x8b" and start[4:] == bytes(4))  # no time of day in it
+    clean((tmp_path / "in.en.gz", tmp_path / "in.de.xz"), outputs, Options(**EN_DE, min_length=99), workers=1)
+    start = outputs[0].read_bytes()[:2]
+    assert start in (b"\xfd7", b"\x1f\x8b") and not [
+        *read_lines(outputs[0]),
+        *read_lines(outputs[1]),
+    ]  # packed, and nothing in it
 
 
 @pytest.mark.parametrize("workers", [1, 2])

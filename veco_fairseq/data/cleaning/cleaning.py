@@ -148,6 +148,9 @@ def _clean(
             state.add(chunk)
             if clock.has_come(state.pairs):
                 mark()
+        for file, pack in zip(files, packs):
+            if file.length == 0:
+                file.write(pack(b""))  # which unpacks to nothing, where an empty file is no .gz or .xz
         mark()
 
 
