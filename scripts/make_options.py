@@ -45,6 +45,8 @@ MODELS = {
     "veco_nlu": ("understanding", RobertaModel),
     "veco_transformer": ("translation with --keep-lm-head or --tie-self-attention", TransformerModel),
 }
+# Of models that are fine-tuned, which refuse them: they are registered there because a checkpoint of pre-training has them.
+REFUSED = {"veco_nlu": {"--init-from", "--freeze-backbone-updates"}}
 WITH_ROBERTA = """The options of fairseq's RoBERTa change any of these numbers: `--encoder-layers`, `--dropout` and others.
 This project adds:"""
 
@@ -138,7 +140,7 @@ def page() -> str:
         lines += [f"### --arch {name}_*", "", f"For {what}.", "", *architectures(name, f"{name}_")]
         if theirs is RobertaModel:
             lines += [WITH_ROBERTA, ""]
-        lines += table(options_of(MODEL_REGISTRY[name]), names(theirs))
+        lines += table(options_of(MODEL_REGISTRY[name]), names(theirs) | REFUSED.get(name, set()))
     lines += ["### --arch veco_mt_*", "", "Presets of fairseq's own `transformer`, for translation."]
     lines += ["", *architectures("transformer", "veco_mt_")]
     lines += ["### --lr-scheduler linear_by_epoch", "", "For understanding.", ""]

@@ -16,7 +16,7 @@ def add_arguments(parser: Parser) -> None:
         type=INPUT,
         required=True,
         metavar="FILE",
-        help="one sentence a line, with spaces between its words; .gz or not",
+        help="one sentence a line, with spaces between its words; .gz, .xz or neither",
     )
     add("--target", type=INPUT, required=True, metavar="FILE", help="their translations, in the same form")
     add(

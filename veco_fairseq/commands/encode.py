@@ -11,7 +11,7 @@ from veco_fairseq.errors import UserError
 def add_arguments(parser: Parser) -> None:
     """Add the command's options."""
     parser.add_argument("--sentencepiece", type=INPUT, required=True, metavar="MODEL", help="pre-training's SentencePiece model")
-    parser.add_argument("--inputs", type=INPUT, nargs="+", required=True, metavar="FILE", help="raw text, plain or .gz")
+    parser.add_argument("--inputs", type=INPUT, nargs="+", required=True, metavar="FILE", help="raw text, plain, .gz or .xz")
     parser.add_argument(
         "--outputs", type=OUTPUT, nargs="+", required=True, metavar="FILE", help="the files to write, as many as --inputs"
     )

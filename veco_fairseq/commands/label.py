@@ -14,7 +14,7 @@ def add_arguments(parser: Parser) -> None:
         "teacher", type=INPUT, metavar="CKPT", help="a tagger: a checkpoint of --task veco_nlu --nlu-task tagging"
     )
     parser.add_argument(
-        "--input", required=True, type=INPUT, metavar="FILE", help="the translations, one sentence a line, plain or .gz"
+        "--input", required=True, type=INPUT, metavar="FILE", help="the translations, one sentence a line, plain, .gz or .xz"
     )
     parser.add_argument(
         "--tokenize", metavar="LANG", help="cut the text into words as Moses does for this language (default: at spaces)"

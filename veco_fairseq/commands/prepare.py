@@ -16,7 +16,7 @@ def add_arguments(parser: Parser) -> None:
     many: dict[str, Any] = {"type": NAMED_INPUTS, "nargs": "+", "action": "extend", "default": []}
     mono, pair = "LANG=FILE", "SRC-TGT=FILE,FILE"
     parser.add_argument(
-        "--mono", **many, metavar=mono, help="text with one sentence a line and a blank line between documents, plain or .gz"
+        "--mono", **many, metavar=mono, help="text with one sentence a line and a blank line between documents, plain, .gz or .xz"
     )
     parser.add_argument("--bitext", **many, metavar=pair, help="two files whose lines N are translations of each other")
     parser.add_argument(

@@ -24,13 +24,13 @@ def add_arguments(parser: Parser) -> None:
         nargs="+",
         required=True,
         metavar="NAME=SRC,TGT",
-        help="two texts whose lines N are translations of each other, plain or .gz; XTREME reports the accuracy towards "
+        help="two texts whose lines N are translations of each other, plain, .gz or .xz; XTREME reports the accuracy towards "
         "the source, with English as TGT",
     )
     tatoeba.add_argument(
         "--layers", nargs="+", metavar="N", help="states after the N-th layer; 0: the embeddings (default: all of them)"
     )
-    bucc.add_argument("--source", required=True, type=INPUT, metavar="FILE", help="lines ID<TAB>sentence, plain or .gz")
+    bucc.add_argument("--source", required=True, type=INPUT, metavar="FILE", help="lines ID<TAB>sentence, plain, .gz or .xz")
     bucc.add_argument("--target", required=True, type=INPUT, metavar="FILE", help="lines of the same form")
     bucc.add_argument("--gold", type=INPUT, metavar="FILE", help="lines ID<TAB>ID, for F1")
     bucc.add_argument(

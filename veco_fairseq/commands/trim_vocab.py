@@ -15,7 +15,7 @@ from veco_fairseq.errors import UserError
 def add_arguments(parser: Parser) -> None:
     """Add the command's options."""
     add = parser.add_argument
-    add("corpora", type=INPUT, nargs="+", metavar="CORPUS", help="raw training text of every language, plain or .gz")
+    add("corpora", type=INPUT, nargs="+", metavar="CORPUS", help="raw training text of every language, plain, .gz or .xz")
     add("--sentencepiece", type=INPUT, required=True, metavar="MODEL", help="pre-training's SentencePiece model")
     add(
         "--keep",
