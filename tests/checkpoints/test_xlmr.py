@@ -288,6 +288,11 @@ def test_tensors_of_another_model_are_named(count, words):
     assert str(refused.value) == f"a.pt: is not XLM-R: {words}"
 
 
+def test_an_xlm_with_a_projected_table_is_told_the_way():
+    with pytest.raises(UserError, match="^a.pt: was trained with --embed-dim.*veco export-hf"):
+        _refuse_unknown(Path("a.pt"), ["encoder.sentence_encoder.embed_tokens.project.weight"])
+
+
 @needs_transformers
 def test_the_report_counts_every_parameter_once(folder, symbols, make_model):
     model = make_model(dictionary_of(symbols), dim=DIM, layers=LAYERS)

@@ -237,6 +237,10 @@ def _split_projections(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _refuse_unknown(path: Path, unknown: list[str]) -> None:
+    if any(name.endswith("embed_tokens.project.weight") for name in unknown):
+        raise UserError(
+            f"{path}: was trained with --embed-dim, which XLM-R has not: give the folder that veco export-hf makes of it"
+        )
     if unknown:
         more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
         raise UserError(f"{path}: is not XLM-R: it has {', '.join(unknown[:3])}{more}")
