@@ -182,7 +182,7 @@ def trim(model: sentencepiece.SentencePieceProcessor, corpora: Sequence[Path_], 
 
     Args:
         model: pre-training's unigram model.
-        corpora: the translation data's training texts of every language, plain or .gz.
+        corpora: the translation data's training texts of every language, plain, .gz or .xz.
         keep: pieces to keep, beside ``<unk>``, control symbols and bytes.
         workers: threads.
 
@@ -223,7 +223,7 @@ def trim(model: sentencepiece.SentencePieceProcessor, corpora: Sequence[Path_], 
 
 
 def encode_text(model: Path, source: Path, target: Path, workers: int) -> int:
-    """Write the lines of ``source`` (plain or .gz) as space-separated pieces to ``target``; return the number of lines.
+    """Write the lines of ``source`` (plain, .gz or .xz) as space-separated pieces to ``target``; return the number of lines.
 
     fairseq-preprocess makes translation data from such files.
     """
