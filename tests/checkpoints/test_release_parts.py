@@ -140,15 +140,3 @@ def test_heads_of_classes_are_left_out(tmp_path):
     assert list(found.dropped) == ["classification_heads.x.dense.bias"] and found.depths == {"encoder": 3, "decoder": 3}
     change = more("decoder.classification_heads.x.dense.bias")
     assert not read_release(*release(tmp_path, change=change)).dropped
-
-
-@pytest.mark.parametrize(("option", "value", "told"), [
-    ("no_scale_embedding", False, "--no-scale-embedding False, and the authors' model True"),
-    ("decoder_attention_heads", 4, "--decoder-attention-heads 4, and the authors' model 2"),
-])  # fmt: skip
-def test_options_that_no_tensor_shows(tmp_path, option, value, told):
-    """The translations had been another model's."""
-    with pytest.raises(UserError, match=f"model.pt: has {told}: this is another model"):
-        read_release(*release(tmp_path, **{option: value}))
-    right = {"no_scale_embedding": True, "decoder_attention_heads": 2}
-    assert read_release(*release(tmp_path, **right)).model.encoder_attention_heads == 2

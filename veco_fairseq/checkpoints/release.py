@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from veco_fairseq.checkpoints.mapping import Group, check_weights
-from veco_fairseq.checkpoints.reading import option_differences, options_of, read_checkpoint
+from veco_fairseq.checkpoints.reading import options_of, read_checkpoint
 from veco_fairseq.checkpoints.seq2seq import (
     choose_layers,
     expected_shapes,
@@ -98,9 +98,6 @@ def read_release(checkpoint: Path_, dictionary: Path_, trust: bool = False) -> R
         activation_fn=getattr(options, "activation_fn", "gelu"),
         max_positions=len(weights["encoder.embed_positions.weight"]) - words.pad() - 1,
     )
-    ours = Namespace(decoder_attention_heads=model.encoder_attention_heads, no_scale_embedding=True)
-    for flag, theirs, here in option_differences(options, ours):
-        raise UserError(f"{checkpoint}: has {flag} {theirs}, and the authors' model {here}: this is another model")
     in_fp32 = {name: tensor.float() for name, tensor in weights.items()}
     return Release(Path(checkpoint), in_fp32, embeddings.float(), symbols, model, depths, dropped)
 
