@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import types
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ from support.xlmr import DIM, HEADS, LAYERS, batch, folder, hugging_face, needs_
 
 from veco_fairseq.checkpoints.huggingface import export_hf, import_transformers, largest_difference
 from veco_fairseq.checkpoints.xlmr import init_from
-from veco_fairseq.checkpoints.xlmr_files import _hugging_face_symbols, _refuse_unknown
+from veco_fairseq.checkpoints.xlmr_files import _hugging_face_symbols
 from veco_fairseq.data.sentencepiece import load_sentencepiece
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
@@ -279,18 +278,6 @@ def test_training_starts_from_it_once(make_root, train, folder, symbols, tmp_pat
     second = train(root, *options, "--max-update", "2")
     assert second.returncode == 0 and "--init-from: " not in second.stdout, second.stderr
     assert "no such file or folder" in error_line(train(root, *options, save_dir="new"))
-
-
-@pytest.mark.parametrize("count, words", [(1, "it has t0"), (3, "it has t0, t1, t2"), (4, "it has t0, t1, t2 and 1 more")])
-def test_tensors_of_another_model_are_named(count, words):
-    with pytest.raises(UserError) as refused:
-        _refuse_unknown(Path("a.pt"), [f"t{number}" for number in range(count)])
-    assert str(refused.value) == f"a.pt: is not XLM-R: {words}"
-
-
-def test_an_xlm_with_a_projected_table_is_told_the_way():
-    with pytest.raises(UserError, match="^a.pt: was trained with --embed-dim.*veco export-hf"):
-        _refuse_unknown(Path("a.pt"), ["encoder.sentence_encoder.embed_tokens.project.weight"])
 
 
 @needs_transformers

@@ -5,6 +5,7 @@
 import json
 import shutil
 from argparse import Namespace
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from support.malicious import Malicious
 
 from veco_fairseq.checkpoints.huggingface import export_hf
 from veco_fairseq.checkpoints.xlmr import init_from
-from veco_fairseq.checkpoints.xlmr_files import read_xlmr
+from veco_fairseq.checkpoints.xlmr_files import _refuse_unknown, read_xlmr
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
 
@@ -227,3 +228,15 @@ def test_every_other_size_is_told(folder, make_model, options, heads, change, to
     with pytest.raises(UserError) as refused:
         start(make_model(make_dictionary(9), **{"layers": 2, **options}), folder, heads)
     assert f"model.safetensors: has another size: {told}: choose the --arch of its size" in str(refused.value)
+
+
+@pytest.mark.parametrize("count, words", [(1, "it has t0"), (3, "it has t0, t1, t2"), (4, "it has t0, t1, t2 and 1 more")])
+def test_tensors_of_another_model_are_named(count, words):
+    with pytest.raises(UserError) as refused:
+        _refuse_unknown(Path("a.pt"), [f"t{number}" for number in range(count)])
+    assert str(refused.value) == f"a.pt: is not XLM-R: {words}"
+
+
+def test_an_xlm_with_a_projected_table_is_told_the_way():
+    with pytest.raises(UserError, match="^a.pt: was trained with --embed-dim.*veco export-hf"):
+        _refuse_unknown(Path("a.pt"), ["encoder.sentence_encoder.embed_tokens.project.weight"])
