@@ -15,7 +15,7 @@ def read(folder, labels):
     return labels_of({"en": path}, "classification")
 
 
-@pytest.mark.parametrize("labels", [["0", "1"], ["1.0", "0.0"], ["3.4", "entailment"], ["", "no", "yes"], [""]])
+@pytest.mark.parametrize("labels", [["0", "1"], ["1.0", "0.0"], ["3.4", "entailment"], ["", "No", "Yes"], [""]])
 def test_labels_are_sorted_and_those_that_are_missing_do_not_count(tmp_path, labels):
     assert read(tmp_path, labels) == sorted(set(labels) - {""})
 
@@ -32,6 +32,13 @@ def test_one_label_alone_is_nothing_to_learn(tmp_path):
     """The loss had been 0 from the first update on, and each validation right."""
     with pytest.raises(UserError, match=r"train-en\.tsv: all examples have the label yes: there must be two"):
         read(tmp_path, ["yes", "yes", ""])
+
+
+def test_capitals_belong_to_a_label_and_do_not_make_another_one(tmp_path):
+    """Predictions had been in small letters, whatever the files had."""
+    with pytest.raises(UserError, match=r"train-en\.tsv: the labels YES and Yes differ in capitals alone: write one"):
+        read(tmp_path, ["No", "Yes", "YES"])
+    assert read(tmp_path, ["NEUTRAL", "neutral", "Entailment"]) == ["entailment", "neutral"]  # SICK and XNLI together
 
 
 def test_figures_are_no_classes(tmp_path):

@@ -80,7 +80,8 @@ def without_text(example: Example) -> Example:
 
 # Names of the columns in the releases of PAWS-X, XNLI and SICK. A file without a row of names has the columns sentence,
 # sentence, label, as XTREME's files.
-OTHER_NAMES = {"contradictory": "contradiction"}  # of a label, in XNLI's own training files
+INFERENCE = ("contradiction", "entailment", "neutral")  # SICK writes these in capitals
+INFERENCE_LABELS = {**{label: label for label in INFERENCE}, "contradictory": "contradiction"}  # the last: XNLI's training
 COLUMNS = {
     "first": ("sentence1", "sentence_a", "premise"),
     "second": ("sentence2", "sentence_b", "hypothesis", "hypo"),
@@ -115,11 +116,11 @@ def read_sentence_pairs(path: Path, lang: str) -> Iterator[SentencePair]:
                 raise UserError(f"{path}, line 1: has {width} columns, not 2 sentences and a label, tabs between them")
         if len(cells) != width:
             raise UserError(f"{path}, line {number}: has {len(cells)} columns, but line 1 has {width}")
-        label = cells[places["label"]].lower() if "label" in places else None
+        label = cells[places["label"]] if "label" in places else ""
         row += 1
         name = cells[places["id"]] if "id" in places else f"row {row}"
         where = f"{path}, line {number}"
-        label = None if label in ("", none) else OTHER_NAMES.get(label, label)
+        label = None if label in ("", none) else INFERENCE_LABELS.get(label.lower(), label)
         yield SentencePair(name, where, cells[places["first"]], cells[places["second"]], label)
 
 

@@ -17,7 +17,8 @@ def labels_of(files: dict[str, Path], nlu_task: str) -> list[str]:
         nlu_task: classification or tagging.
 
     Raises:
-        UserError: a file is bad, there is only one label, or the labels are figures, for which there is no regression.
+        UserError: a file is bad, there is only one label, two classes differ in capitals alone, or the labels are
+            figures, for which there is no regression.
     """
     found: set[str] = set()
     for lang, path in files.items():
@@ -30,6 +31,9 @@ def labels_of(files: dict[str, Path], nlu_task: str) -> list[str]:
     names = ", ".join(map(str, files.values()))
     if len(labels) == 1:
         raise UserError(f"{names}: all examples have the label {labels[0]}: there must be two labels to learn from")
+    spellings = {label.lower(): label for label in labels}
+    if nlu_task == "classification" and (twice := next((label for label in labels if label not in spellings.values()), None)):
+        raise UserError(f"{names}: the labels {twice} and {spellings[twice.lower()]} differ in capitals alone: write one of them")
     if fraction := _fraction(labels):
         raise UserError(f"{names}: the labels are figures, such as {fraction}: --nlu-task classification predicts classes alone")
     return labels
