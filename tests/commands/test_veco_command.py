@@ -4,13 +4,17 @@
 
 import subprocess
 import sys
+from fractions import Fraction
 
 import pytest
+import torch
 from conftest import REPOSITORY
 
 from veco_fairseq import __main__ as veco
 from veco_fairseq import commands
+from veco_fairseq.checkpoints import read_checkpoint
 from veco_fairseq.commands import GROUPS, MODULES, parser, start
+from veco_fairseq.errors import UserError
 
 NAMES = [name for commands in GROUPS.values() for name in commands]
 HEAVY = ("torch", "fairseq", "transformers", "matplotlib", "pandas", "omegaconf")
@@ -50,6 +54,15 @@ def test_every_module_is_a_command_and_every_script_a_shim():
     started = {path.read_text().rsplit('start("', 1)[1].split('"')[0] for path in shims}
     assert started == set(NAMES) and len(shims) == len(NAMES)
     assert all(len(path.read_text().splitlines()) == 9 for path in shims)
+
+
+def test_the_line_that_refuses_a_pickle_names_the_commands_with_trust_checkpoint(tmp_path):
+    """Of the others, such as translate, it had said that they have the option, too."""
+    torch.save({"model": {}, "part": Fraction(1, 2)}, tmp_path / "odd.pt")
+    with pytest.raises(UserError, match=r"veco average, convert, export-hf and import read it with --trust-checkpoint$"):
+        read_checkpoint(tmp_path / "odd.pt")
+    with_it = {name for name in NAMES if "--trust-checkpoint" in parser(name).format_help()}
+    assert with_it == {"average", "convert", "export-hf", "import"}
 
 
 def test_known_warnings_are_quiet_before_a_command_loads_anything(monkeypatch):

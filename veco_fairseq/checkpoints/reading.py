@@ -169,7 +169,7 @@ def _failure(path: Path, error: Exception) -> UserError:
     if refused:
         return UserError(
             f"{path}: refused: it holds {next(filter(None, refused.groups()))}, and loading that could run code; if you trust "
-            "whoever made it, the veco commands read it with --trust-checkpoint"
+            "whoever made it, veco average, convert, export-hf and import read it with --trust-checkpoint"
         )
     return DamagedCheckpoint(
         f"{path}: cannot be read ({os.path.getsize(path):,} bytes): it is cut off, damaged or no checkpoint "
