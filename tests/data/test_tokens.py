@@ -2,9 +2,12 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Damaged token files: what is told, and when."""
 
+import errno
+import gc
 import pickle
 import re
 import struct
+import sys
 
 import numpy as np
 import pytest
@@ -40,6 +43,25 @@ def test_whole_file_is_read_here_and_in_a_loader_process(prefix):
     for dataset in (load_tokens(prefix, DICTIONARY), pickle.loads(pickle.dumps(load_tokens(prefix, DICTIONARY)))):
         assert [dataset[i].tolist() for i in range(4)] == [[*line, 2] for line in LINES]
         assert dataset.types == 13
+
+
+def test_tokens_that_may_not_be_read_leave_one_error(prefix, monkeypatch):
+    """fairseq's class closes what it has not opened, for which Python printed a traceback behind the line of the error."""
+    printed, memmap = [], np.memmap
+
+    def refuse(path, *more, **options):
+        if str(path).endswith(".bin"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return memmap(path, *more, **options)
+
+    monkeypatch.setattr(np, "memmap", refuse)
+    monkeypatch.setattr(sys, "unraisablehook", printed.append)
+    try:
+        load_tokens(prefix, DICTIONARY)
+    except PermissionError as error:
+        assert error.filename == str(prefix) + ".bin"
+    gc.collect()
+    assert not printed
 
 
 @pytest.mark.parametrize("lines, tokens", [([], b"\5\0"), (LINES, b"")], ids=["an index of none", "an empty file"])

@@ -54,6 +54,10 @@ class TokenFile(MMapIndexedDataset):
         self._bin_buffer_mmap = np.memmap(self.path, mode="r", order="C")
         self._bin_buffer = memoryview(self._bin_buffer_mmap)
 
+    def __del__(self):
+        if hasattr(self, "_bin_buffer_mmap"):  # not where the tokens could not be opened, of which the error tells
+            super().__del__()
+
     def __getitem__(self, i) -> torch.Tensor:
         ids = super().__getitem__(i)
         if self.types is not None and not 0 <= int(ids.min()) <= int(ids.max()) < self.types:
