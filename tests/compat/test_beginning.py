@@ -25,7 +25,8 @@ def trainer(tmp_path, monkeypatch):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (1000 - age, 1000 - age))
     whole = SimpleNamespace(
-        checkpoint=SimpleNamespace(save_dir=str(tmp_path), continue_once=None), model=SimpleNamespace(_name="veco_tiny")
+        checkpoint=SimpleNamespace(save_dir=str(tmp_path), continue_once=None, finetune_from_model=None),
+        model=SimpleNamespace(_name="veco_tiny"),
     )
     trainer = SimpleNamespace(cfg=whole, checkpoint_suffix="", task=None, optimizer=SimpleNamespace(optimizer=None), fails={})
     trainer.tried = []

@@ -135,6 +135,12 @@ def test_missing_restore_file_is_an_error(trained):
     assert line == "none.pt: no such checkpoint to start from: check --restore-file"
 
 
+@pytest.mark.parametrize("option", ["--restore-file", "--finetune-from-model"])
+def test_a_folder_in_place_of_a_checkpoint_is_told_as_such(trained, option):
+    line = error_line(train(trained, option, "ckpt", save_dir="unused"))
+    assert line == f"ckpt: is a folder ({option}): give a checkpoint in it"
+
+
 def test_full_disk_keeps_the_checkpoints_before(copy_of):
     last = copy_of / "ckpt" / "checkpoint_last.pt"
     before = last.read_bytes()

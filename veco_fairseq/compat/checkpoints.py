@@ -120,7 +120,10 @@ def trainer_load_checkpoint(
     own_last = os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
     is_last = os.path.abspath(filename) == os.path.abspath(own_last)  # a file of this name elsewhere was asked for
     if not is_last and not PathManager.isfile(filename):
-        given = "--continue-once" if filename == cfg.continue_once else "--restore-file"
+        others = {cfg.continue_once: "--continue-once", cfg.finetune_from_model: "--finetune-from-model"}
+        given = others.get(filename, "--restore-file")
+        if os.path.isdir(filename):
+            raise UserError(f"{filename}: is a folder ({given}): give a checkpoint in it")
         raise UserError(f"{filename}: no such checkpoint to start from: check {given}")
     candidates = [filename, *(older_checkpoints(cfg.save_dir, filename) if is_last else [])]
     for number, candidate in enumerate(candidates, start=1):
