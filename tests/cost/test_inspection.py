@@ -4,6 +4,7 @@
 
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -106,6 +107,16 @@ def test_a_shard_needs_no_dictionary_and_no_validation_set_and_has_no_other_dict
     (other / "dict.txt").write_text("a 1\n")
     with pytest.raises(UserError, match="other/dict.txt: differs from .*: shards need one dictionary"):
         list(inspection.inspect_root(other, cfg, 400, model=architecture("veco_tiny")))
+
+
+@pytest.mark.parametrize("arch, all_masked", [("veco_tiny", False), ("xlme_tiny", True)])
+def test_examples_are_masked_as_the_architecture_is_trained(make_root, arch, all_masked):
+    """XLM-E hides every token that it predicts, and VECO leaves some, or puts others in their places."""
+    cfg = CamlmTaskConfig(data=str(make_root(lines=9)), seed=1, mono_mask_prob=1.0, bitext_mask_prob=1.0)
+    told = inspection.inspect_root(Path(cfg.data), cfg, 400, model=architecture(arch), examples=5)
+    shown = [line.partition(": <s> ")[2].split() for line in told if ": <s> " in line]
+    assert shown and {words.pop() for words in shown} == {"</s>"}
+    assert all(set(words) <= {"<mask>"} for words in shown) == all_masked
 
 
 @pytest.mark.parametrize("words, gpu, device", [("", True, "cuda"), ("", False, "cpu"), ("--device cpu", True, "cpu")])

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 from fairseq import utils
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY
 from torch import Tensor
 
 from veco_fairseq.cost.memory import BYTES_A_PARAMETER, Batch, training_memory
@@ -43,11 +45,12 @@ def inspect_root(
     """
     paths = list(map(Path, utils.split_paths(options.data)))
     dictionary = roots.load_dictionary_of_all(paths)
+    masker = CRITERION_REGISTRY[ARCH_MODEL_REGISTRY[model.arch].criterion].masker
     yield f"dictionary: {len(dictionary):,} types, <mask> included"
     for split in ("train", "valid"):
         if split == "valid" and root != paths[0]:
             return
-        streams = load_streams(root, split, options, dictionary)
+        streams = load_streams(root, split, options, dictionary, masker=masker)
         yield ""
         yield f"{split}:"
         rows = [COLUMNS]
