@@ -2,7 +2,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Samples: for each worker and update, a monolingual and a bitext batch (VECO, "alternately sample")."""
 
+import zlib
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +41,12 @@ class PretrainingDataset(FairseqDataset):
     def __init__(self, streams: dict[str, Stream], dictionary: Dictionary, seed: int):
         self.streams, self.dictionary, self.seed = streams, dictionary, seed
         self.names = [source.name for stream in streams.values() for source in stream.sources]
+
+    @cached_property
+    def checksums(self) -> dict[str, str]:
+        """Return by kind a checksum of the lengths of all pairs, which the batches depend on."""
+        joined = {kind: np.concatenate([source.lengths for source in stream.sources]) for kind, stream in self.streams.items()}
+        return {kind: f"{zlib.crc32(lengths):08x}" for kind, lengths in joined.items()}
 
     def __len__(self) -> int:
         return sum(len(source) for stream in self.streams.values() for source in stream.sources)

@@ -220,13 +220,12 @@ class CamlmTask(VecoTask):
 
     def _batches_made_from(self, dataset: PretrainingDataset, max_tokens: int, num_shards: int, epoch: int) -> dict[str, Any]:
         """Return everything that an epoch's batches depend on, by option."""
-        made_from = {
-            "number of workers": num_shards, "--max-tokens": max_tokens, "--update-freq": self._update_freq(epoch)
-        }  # fmt: skip
+        made_from = {"number of workers": num_shards, "--max-tokens": max_tokens, "--update-freq": self._update_freq(epoch)}
         for name in ("seed", "updates_per_epoch", "mono_batch_size", "bitext_batch_size", "mono_alpha", "bitext_alpha"):
             made_from[f"--{name.replace('_', '-')}"] = getattr(self.cfg, name)
         for kind, stream in dataset.streams.items():
             made_from[f"pairs of {kind}"] = ", ".join(f"{source.name} {len(source)}" for source in stream.sources)
+            made_from[f"checksum of the lengths of {kind}"] = dataset.checksums[kind]
         return made_from
 
     def _update_freq(self, epoch: int) -> int:
