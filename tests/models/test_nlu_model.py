@@ -125,3 +125,12 @@ def test_figures_of_batches_without_any_label():
     with metrics.aggregate() as found:
         NluCriterion.reduce_metrics([log, log])
     assert found.get_smoothed_values() == {"loss": 0.0, "acc": 0.0}
+
+
+def test_batches_without_any_label_are_no_part_of_the_means():
+    """Beside one of 2 predictions with 3 nats, of which 1 is right."""
+    nothing = {"loss": 0.0, "correct": 0, "ntokens": 9, "nsentences": 2, "sample_size": 0}
+    with metrics.aggregate() as found:
+        for log in (nothing, {**nothing, "loss": 3.0, "correct": 1, "sample_size": 2}, nothing):
+            NluCriterion.reduce_metrics([log])
+    assert found.get_smoothed_values() == {"loss": round(1.5 / math.log(2), 3), "acc": 0.5}

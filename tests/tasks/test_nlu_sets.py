@@ -16,6 +16,7 @@ from support.nlu import SENTENCES, options, write_pairs
 from veco_fairseq.errors import UserError
 from veco_fairseq.models.nlu import VecoNluModel
 from veco_fairseq.tasks.nlu import NluTask, NluTaskConfig
+from veco_fairseq.understanding.windows import IGNORE
 
 
 @pytest.fixture
@@ -119,8 +120,12 @@ def test_what_no_figure_counts_is_told(pretrained, tmp_path, caplog, no_answer):
         "no_answer": no_answer,
         "finetune_from_model": str(pretrained),
     }
-    setup(data, tmp_path, **options).load_dataset("test", training=False)
+    task = setup(data, tmp_path, **options)
+    task.load_dataset("test", training=False)
     assert ("test en: 1 without label or answer, not counted" in caplog.text) is not no_answer
+    targets = [item.x.windows[0].target.tolist() for item in task.dataset("test").items]
+    assert targets[0] == ([0, 0] if no_answer else [IGNORE, IGNORE])
+    assert min(targets[1]) > 3
 
 
 def test_why_nothing_has_a_translation_is_told(pretrained, tmp_path):

@@ -64,9 +64,9 @@ class NluCriterion(FairseqCriterion):
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
         """Log the loss, and the scores of validation."""
         total = {key: sum(utils.item(log[key]) for log in logging_outputs) for key in logging_outputs[0]}
-        size = max(1, total["sample_size"])
-        metrics.log_scalar("loss", total["loss"] / size / math.log(2), size, priority=10, round=3)
-        metrics.log_scalar("acc", total["correct"] / size, size, priority=20, round=4)
+        count = total["sample_size"]  # 0 where nothing has a label, which is no part of the means
+        metrics.log_scalar("loss", total["loss"] / max(1, count) / math.log(2), count, priority=10, round=3)
+        metrics.log_scalar("acc", total["correct"] / max(1, count), count, priority=20, round=4)
         langs: dict[str, list[str]] = {}
         for key, value in total.items():
             if "/" in key:  # fairseq prints no name that begins with "_"

@@ -226,9 +226,12 @@ class NluTask(VecoTask):
         sides = []
         for example in examples:
             side = Side(lang, example, windows(example))
-            if training and wanted and _has_nothing_to_learn(side, self.cfg.no_answer):
-                notes.add("without label or answer, left out", example.where)
-                continue
+            if _has_nothing_to_learn(side, self.cfg.no_answer):
+                if training and wanted:
+                    notes.add("without label or answer, left out", example.where)
+                    continue
+                for window in side.windows:  # a question's would ask for no answer
+                    window.predict_nothing()
             if not training and wanted and not (has_gold(example) or (self.cfg.no_answer and isinstance(example, Question))):
                 notes.add("without label or answer, not counted", example.where)
             if training:  # some sets have millions
@@ -291,6 +294,6 @@ def _has_nothing_to_learn(side: Side, no_answer: bool) -> bool:
     example = side.example
     if isinstance(example, Question):
         # An answer that is missing in the context does not mean that the question has no answer.
-        answered = any(window.target.any() for window in side.windows)
+        answered = any((window.target > 0).any() for window in side.windows)
         return not (answered or (no_answer and not example.answers))
     return not has_gold(example)

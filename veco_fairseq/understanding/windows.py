@@ -35,6 +35,10 @@ class Window:
     words: np.ndarray | None = None
     offsets: np.ndarray | None = None
 
+    def predict_nothing(self) -> None:
+        """Leave the window out of the loss."""
+        self.target = np.full_like(self.target, IGNORE)
+
 
 @dataclass
 class Notes:
