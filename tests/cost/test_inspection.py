@@ -119,6 +119,12 @@ def test_examples_are_masked_as_the_architecture_is_trained(make_root, arch, all
     assert all(set(words) <= {"<mask>"} for words in shown) == all_masked
 
 
+def test_an_architecture_of_understanding_is_refused_at_once(make_root):
+    cfg = CamlmTaskConfig(data=str(make_root()), seed=1)
+    with pytest.raises(UserError, match="^--arch veco_nlu_tiny: is for understanding: give one of pre-training$"):
+        next(inspection.inspect_root(Path(cfg.data), cfg, 400, model=architecture("veco_nlu_tiny")))
+
+
 @pytest.mark.parametrize("words, gpu, device", [("", True, "cuda"), ("", False, "cpu"), ("--device cpu", True, "cpu")])
 def test_what_an_inspection_is_asked_for(tmp_path, monkeypatch, capsys, words, gpu, device):
     """Each root with all options; for the GPU that there is, unless another device is named."""

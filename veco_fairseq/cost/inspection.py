@@ -15,11 +15,13 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from torch import Tensor
 
 from veco_fairseq.cost.memory import BYTES_A_PARAMETER, Batch, training_memory
+from veco_fairseq.criterions.base import PretrainingCriterion
 from veco_fairseq.data import roots
 from veco_fairseq.data.batches import make_plans, validation_batches
 from veco_fairseq.data.dataset import PretrainingDataset, SampleIndex
 from veco_fairseq.data.plan import EXAMPLE
 from veco_fairseq.data.sources import load_streams
+from veco_fairseq.errors import UserError
 
 COLUMNS = ("kind", "name", "sentences", "documents", "pairs", "dropped", "tokens", "unknown", "longest", "sampled")
 
@@ -45,12 +47,14 @@ def inspect_root(
     """
     paths = list(map(Path, utils.split_paths(options.data)))
     dictionary = roots.load_dictionary_of_all(paths)
-    masker = CRITERION_REGISTRY[ARCH_MODEL_REGISTRY[model.arch].criterion].masker
+    criterion = CRITERION_REGISTRY[ARCH_MODEL_REGISTRY[model.arch].criterion]
+    if not issubclass(criterion, PretrainingCriterion):
+        raise UserError(f"--arch {model.arch}: is for understanding: give one of pre-training")
     yield f"dictionary: {len(dictionary):,} types, <mask> included"
     for split in ("train", "valid"):
         if split == "valid" and root != paths[0]:
             return
-        streams = load_streams(root, split, options, dictionary, masker=masker)
+        streams = load_streams(root, split, options, dictionary, masker=criterion.masker)
         yield ""
         yield f"{split}:"
         rows = [COLUMNS]
