@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import write_tokens
+from conftest import random_lines, write_tokens
 from omegaconf import OmegaConf
 from support.pretraining import criterion_for, iterator
 
@@ -46,6 +46,18 @@ def test_every_epoch_has_the_updates_asked_for_and_is_resumed_with_its_own_updat
     epochs(1, 2).load_state_dict(begun.state_dict())  # only a later epoch is another one
     with pytest.raises(UserError, match="in the middle of epoch 2, .*--update-freq was 2 and is 3"):
         epochs(1, 3).load_state_dict(begun.state_dict())
+
+
+def test_an_epoch_of_changed_texts_is_not_gone_on_with(make_task, make_root):
+    """Also where they have as many pairs, which are put into batches by their lengths."""
+    root = make_root()
+    begun = iterator(make_task(root))
+    next(begun.next_epoch_itr())
+    iterator(make_task(root)).load_state_dict(begun.state_dict())
+    write_tokens(root / "bitext/aa-bb/train.aa-bb.bb", random_lines(np.random.default_rng(1), 60))
+    with pytest.raises(UserError, match=r"the same any more: checksum of the lengths of bitext was \w{8} and is \w{8}: change"):
+        iterator(make_task(root)).load_state_dict(begun.state_dict())
+    iterator(make_task(root)).load_state_dict({**begun.state_dict(), "iterations_in_epoch": 0})
 
 
 def test_an_iterator_is_made_again_where_that_is_asked_for(make_task):

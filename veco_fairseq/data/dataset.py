@@ -46,7 +46,7 @@ class PretrainingDataset(FairseqDataset):
     def checksums(self) -> dict[str, str]:
         """Return by kind a checksum of the lengths of all pairs, which the batches depend on."""
         joined = {kind: np.concatenate([source.lengths for source in stream.sources]) for kind, stream in self.streams.items()}
-        return {kind: f"{zlib.crc32(lengths):08x}" for kind, lengths in joined.items()}
+        return {kind: f"{zlib.crc32(lengths.data):08x}" for kind, lengths in joined.items()}
 
     def __len__(self) -> int:
         return sum(len(source) for stream in self.streams.values() for source in stream.sources)
