@@ -45,8 +45,11 @@ class PretrainingDataset(FairseqDataset):
     @cached_property
     def checksums(self) -> dict[str, str]:
         """Return by kind a checksum of the lengths of all pairs, which the batches depend on."""
-        joined = {kind: np.concatenate([source.lengths for source in stream.sources]) for kind, stream in self.streams.items()}
-        return {kind: f"{zlib.crc32(lengths.data):08x}" for kind, lengths in joined.items()}
+        found = dict.fromkeys(self.streams, 0)
+        for kind, stream in self.streams.items():
+            for source in stream.sources:  # one by one: together the lengths of a large root are many GB
+                found[kind] = zlib.crc32(np.ascontiguousarray(source.lengths).data, found[kind])
+        return {kind: f"{value:08x}" for kind, value in found.items()}
 
     def __len__(self) -> int:
         return sum(len(source) for stream in self.streams.values() for source in stream.sources)
