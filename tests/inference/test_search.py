@@ -9,6 +9,7 @@ import sentencepiece
 import torch
 from conftest import REPOSITORY, save_with_vocabulary
 from fairseq.dataclass.configs import GenerationConfig
+from omegaconf import OmegaConf
 from support.here import run_here
 
 from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq
@@ -137,6 +138,19 @@ def test_prefixes(model):
     assert found[0][0][0].startswith("gul bal") and found[2][0][0].startswith("dem")
     assert not free[0][0][0].startswith("gul bal") and not free[2][0][0].startswith("dem")
     assert found[1][0][0] == free[1][0][0] and found[1][0][1] == pytest.approx(free[1][0][1], abs=1e-5)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_the_prefix_of_an_empty_translation_is_its_end(model, beam):
+    """Of fairseq-generate's --prefix-size. With a beam, its search went on after the end, until it failed."""
+    translator = Translator([model / "model.pt"], data=model, cpu=True)
+    search = OmegaConf.structured(GenerationConfig(beam=beam, max_len_b=9, prefix_size=1))
+    generator = translator.task.build_generator(translator.models, search)
+    source = torch.tensor([[7, 9, 12, 2], [5, 11, 6, 2]])
+    sample = {"net_input": {"src_tokens": source, "src_lengths": torch.tensor([4, 4])}}
+    (ended, *others), found = generator.generate(translator.models, sample, prefix_tokens=torch.tensor([[2], [8]]))
+    assert not others and ended["tokens"].tolist() == [2] and ended["score"] > -100
+    assert len(found) == beam and all(one["tokens"][0] == 8 for one in found)
 
 
 def test_a_prefix_is_the_first_parts_and_constraints_are_no_long_lines(model):

@@ -115,10 +115,14 @@ class CheckedTranslationTask(TranslationTask):
     def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, prefix_allowed_tokens_fn=None):
         """Make the search of fairseq.
 
+        With ``--prefix-size``, an empty translation is a prefix that ends at once. A beam has it a single time, and fairseq
+        would look for more until it fails.
+
         Raises:
             UserError: ``--prefix-size`` without translations to take prefixes of; or ``--lm-path`` is no language model.
         """
-        if getattr(args, "prefix_size", 0) > 0 and any(pairs.tgt is None for pairs in self.datasets.values()):
+        has_prefixes = getattr(args, "prefix_size", 0) > 0
+        if has_prefixes and any(pairs.tgt is None for pairs in self.datasets.values()):
             raise UserError(
                 f"--prefix-size: {self.cfg.data} has no {self.cfg.target_lang} to take prefixes of: leave it out, or give "
                 "prefixes with veco translate --prefixes"
@@ -126,7 +130,10 @@ class CheckedTranslationTask(TranslationTask):
         lm = (extra_gen_cls_kwargs or {}).get("lm_model")
         if lm is not None and not isinstance(lm, FairseqLanguageModel):
             raise UserError(f"--lm-path {args.lm_path}: is no language model: give a checkpoint of --task language_modeling")
-        return super().build_generator(models, args, seq_gen_cls, extra_gen_cls_kwargs, prefix_allowed_tokens_fn)
+        generator = super().build_generator(models, args, seq_gen_cls, extra_gen_cls_kwargs, prefix_allowed_tokens_fn)
+        if has_prefixes and hasattr(generator, "search"):
+            generator.search.stop_on_max_len = True
+        return generator
 
     def resume_task_state(self, task_state: dict[str, Any], checkpoint: str) -> None:
         """Refuse a checkpoint with another dictionary, for training and for translation."""
