@@ -80,6 +80,8 @@ PATCHES = (
           "the byte order mark of a text becomes part of its first word"),
     Patch("fairseq.data.data_utils:batch_by_size", ".compat.batches:batch_by_size",
           "up to seven sentences at the end of a test set are never translated"),
+    Patch("fairseq.data.data_utils:post_process", ".compat.texts:of_bytes",
+          "what a model with byte fallback has no piece for is printed and scored as <0xE2><0x82><0xAC>", wraps=True),
     # Checkpoints
     Patch("fairseq.checkpoint_utils:load_checkpoint_to_cpu", ".compat.checkpoints:load_checkpoint_to_cpu",
           "a checkpoint can run code, and the error for a bad one tells the user nothing"),

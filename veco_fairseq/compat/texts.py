@@ -15,6 +15,8 @@ from torch import Tensor
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import decoded_lines, read_lines
 
+BYTES = re.compile(r"(?<!\S)<0x[0-9A-F]{2}>(?: <0x[0-9A-F]{2}>)*(?!\S)")  # pieces of a model with byte fallback
+
 
 def standard_input() -> Iterator[str]:
     """Yield the lines of standard input.
@@ -64,6 +66,23 @@ def without_empty(pack: Callable) -> Callable:
         return pack([[one for one in constraints if len(one)] for constraints in lines])
 
     return packed
+
+
+def of_bytes(post_process: Callable) -> Callable:
+    """Make a ``post_process`` that joins pieces of bytes, such as ``<0xE2> <0x82> <0xAC>``, to the characters that they spell.
+
+    A line feed becomes a space, since a text is one line.
+    """
+
+    def spelt(found: re.Match) -> str:
+        characters = bytes.fromhex(re.sub("<0x|>", "", found[0])).decode("utf-8", "replace")
+        return re.sub("[ \n]", "\u2581", characters)
+
+    @wraps(post_process)
+    def processed(sentence: str, symbol: str) -> str:
+        return post_process(BYTES.sub(spelt, sentence) if symbol == "sentencepiece" else sentence, symbol)
+
+    return processed
 
 
 def check_texts(args) -> None:

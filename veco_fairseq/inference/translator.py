@@ -232,7 +232,8 @@ class Translator:
         pieces = [dictionary[i] for i in found["tokens"].tolist() if i not in special]
         attention: Tensor | None = found.get("attention")
         links = [] if attention is None or not attention.numel() else word_links(attention[first:], part.source, pieces)
-        return Hypothesis(self.pieces.decode(pieces), float(found["score"]), links, len(found["tokens"]))
+        text = self.pieces.decode(pieces).replace("\n", " ")  # which a model with byte fallback can spell
+        return Hypothesis(text, float(found["score"]), links, len(found["tokens"]))
 
 
 def _why_none(part: Part, most: int) -> str:
