@@ -15,7 +15,7 @@ from veco_fairseq.benchmarks.systems import Search, with_ctranslate2
 from veco_fairseq.checkpoints.bart import export_translation
 from veco_fairseq.checkpoints.ct2 import export_ct2, largest_ct2_difference, limits
 from veco_fairseq.checkpoints.task_state import NOT_FINE_TUNED
-from veco_fairseq.checkpoints.translation import read_translation
+from veco_fairseq.checkpoints.translation import build_translation, read_translation
 from veco_fairseq.data.sentencepiece import load_sentencepiece
 from veco_fairseq.errors import UserError
 
@@ -43,6 +43,18 @@ def test_translations_are_fairseqs(tmp_path, make_model, kind):
     config = json.loads((tmp_path / "ct2/config.json").read_text())
     last = "[bb]" if end else "</s>"
     assert (config["decoder_start_token"], config["eos_token"], config["add_source_eos"]) == (last, last, not end)
+
+
+def test_a_piece_may_be_called_blank(tmp_path, make_model):
+    """As CTranslate2's own converter calls <pad>, whose vector such a piece had."""
+    checkpoint = make_translation(tmp_path, make_model, words=lambda pieces: [*pieces, "<blank>"])
+    translation = export_ct2(checkpoint, tmp_path / "ct2")
+    (found,) = ctranslate2.Translator(str(tmp_path / "ct2")).score_batch([["<blank>"]], [["<blank>"]])
+    place = translation.source.index("<blank>")
+    with torch.no_grad():
+        logits, _ = build_translation(translation)(torch.tensor([[place, 2]]), torch.tensor([2]), torch.tensor([[2, place]]))
+    wanted = logits.log_softmax(-1)[0, [0, 1], [place, 2]]
+    torch.testing.assert_close(torch.tensor(found.log_probs), wanted, atol=1e-4, rtol=0)
 
 
 def test_nothing_is_longer_than_the_positions(tmp_path, make_model):

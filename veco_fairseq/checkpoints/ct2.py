@@ -110,7 +110,7 @@ def _converter(translation: Translation) -> Any:
                 (spec.register_source_vocabulary, translation.source),
                 (spec.register_target_vocabulary, translation.target),
             ):
-                register(["<blank>" if symbol == "<pad>" else symbol for symbol in symbols])
+                register(symbols)  # CTranslate2's converter calls <pad> <blank>, which no program needs and a piece may be called
             # What of config.json the translator goes by.
             spec.config.decoder_start_token = spec.config.eos_token = translation.target_end
             spec.config.add_source_eos = not translation.has_language_tokens
