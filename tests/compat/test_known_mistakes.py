@@ -67,8 +67,8 @@ AGAIN = "if memory ran out, lower --num-workers; start the same command again, a
      "training --max-tokens-valid"),
     ("The dataset is empty. This could indicate that all", "no sentence is left to train on: the set is empty, or each has more "
      "tokens than --max-tokens or the model takes: raise --max-tokens, or cut the sentences"),
-    ("3 < 3", "a line's constraints do not fit into a translation of at most 3 tokens: shorten them, or raise --max-len-b or "
-     "--beam"),
+    ("3 < 3", "a line's constraints, or its prefix with --match-source-len, do not fit into a translation of at most 3 tokens: "
+     "shorten them, or raise --max-len-b or --beam"),
     ("3 < 33", None),
     ("Unknown post_process option:\n x", "--remove-bpe x: fairseq does not know such pieces: give sentencepiece, subword_nmt or "
      "another of its kinds"),

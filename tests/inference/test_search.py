@@ -151,6 +151,10 @@ def test_the_prefix_of_an_empty_translation_is_its_end(model, beam):
     (ended, *others), found = generator.generate(translator.models, sample, prefix_tokens=torch.tensor([[2], [8]]))
     assert not others and ended["tokens"].tolist() == [2] and ended["score"] > -100
     assert len(found) == beam and all(one["tokens"][0] == 8 for one in found)
+    search.match_source_len = True  # no translation can be empty: fairseq's error, which is told in one line
+    generator = translator.task.build_generator(translator.models, search)
+    with pytest.raises(AssertionError, match=r"^4 < 4$"):
+        generator.generate(translator.models, sample, prefix_tokens=torch.tensor([[2], [8]]))
 
 
 def test_a_prefix_is_the_first_parts_and_constraints_are_no_long_lines(model):

@@ -73,7 +73,8 @@ MISTAKES = (
     ),
     (
         r"^(\d+) < \1$",
-        "a line's constraints do not fit into a translation of at most {0} tokens: shorten them, or raise --max-len-b or --beam",
+        "a line's constraints, or its prefix with --match-source-len, do not fit into a translation of at most {0} tokens: shorten "
+        "them, or raise --max-len-b or --beam",
     ),
     (
         r"Sentences lengths should not exceed max_tokens=(\d+)",

@@ -131,7 +131,7 @@ class CheckedTranslationTask(TranslationTask):
         if lm is not None and not isinstance(lm, FairseqLanguageModel):
             raise UserError(f"--lm-path {args.lm_path}: is no language model: give a checkpoint of --task language_modeling")
         generator = super().build_generator(models, args, seq_gen_cls, extra_gen_cls_kwargs, prefix_allowed_tokens_fn)
-        if has_prefixes and hasattr(generator, "search"):
+        if has_prefixes and hasattr(generator, "search") and not args.match_source_len:  # which lets none be empty
             generator.search.stop_on_max_len = True
         return generator
 
