@@ -123,6 +123,17 @@ def test_what_the_state_keeps_and_which_states_are_refused(tmp_path, caplog):
         same.load_state_dict({**same.state_dict(), "lang_pairs": ["aa-bb"]})
 
 
+@pytest.mark.parametrize("unknown", [{}, {"languages": [None, None]}], ids=["fairseq's", "imported"])
+def test_an_ensemble_is_of_one_direction_also_beside_models_that_do_not_say_theirs(tmp_path, unknown):
+    words = make_dictionary(mask=False)
+    task = CheckedTranslationTask(TranslationConfig(data=str(tmp_path), source_lang="aa", target_lang="bb"), words, words)
+    for languages in ({"languages": ["aa", "bb"]}, unknown, {"languages": ["aa", "bb"]}, unknown):
+        task.load_state_dict({"symbols": words.symbols, **languages})
+    told = "^an ensemble has models of one direction, and these are from aa to bb and from cc to bb$"
+    with pytest.raises(UserError, match=told):
+        task.load_state_dict({"symbols": words.symbols, "languages": ["cc", "bb"]})
+
+
 @pytest.mark.parametrize("arch", ["roberta_base", "veco_tiny", "xlme_tiny", "transformer_lm"])
 def test_models_that_do_not_translate_are_refused(tmp_path, arch):
     task = CheckedTranslationTask(TranslationConfig(data=str(tmp_path)), make_dictionary(), make_dictionary())

@@ -81,6 +81,7 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
             raise UserError("--load-alignments: does not work with many directions: leave it out")
         self.directions = directions_of(cfg)
         self.targets = sorted({sides_of(direction)[1] for direction in self.directions})
+        self.targets_are_of_models = False  # of checkpoints, not of the options
         self.state.merge_state_dict({"lang_pairs": self.directions})
 
     @classmethod
@@ -117,8 +118,8 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
             raise UserError("the checkpoint is of one direction: give --task translation instead")
         if directions:
             targets = {sides_of(direction)[1] for direction in directions}
-            self.targets = sorted(targets if self.first_of_ensemble is None else targets.intersection(self.targets))
-            self.first_of_ensemble = state_dict
+            self.targets = sorted(targets.intersection(self.targets) if self.targets_are_of_models else targets)
+            self.targets_are_of_models = True
             if self.cfg.target_lang:
                 self.choose_target(self.cfg.target_lang)
         self.resume_task_state(state_dict, "the checkpoint")

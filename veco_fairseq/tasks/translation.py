@@ -52,7 +52,7 @@ class CheckedTranslationTask(TranslationTask):
 
     def __init__(self, cfg, src_dict, tgt_dict):
         super().__init__(cfg, src_dict, tgt_dict)
-        self.first_of_ensemble: dict[str, Any] | None = None
+        self.languages_of_ensemble: list[str] | None = None  # of its first model that says them
         symbols = {"symbols": list(tgt_dict.symbols), "languages": [cfg.source_lang, cfg.target_lang]}
         if src_dict != tgt_dict:
             symbols["source_symbols"] = list(src_dict.symbols)
@@ -150,14 +150,16 @@ class CheckedTranslationTask(TranslationTask):
         """Check the state of a model to translate with, or of each of an ensemble."""
         require_translation_model(state_dict)
         source, target = self.cfg.source_lang, self.cfg.target_lang
-        first, self.first_of_ensemble = self.first_of_ensemble or state_dict, state_dict
         if state_dict.get("lang_pairs"):
             raise UserError("the checkpoint is one of many directions: add --task veco_multilingual_translation")
         if source != target and state_dict.get("languages") == [target, source]:
             raise UserError(f"the checkpoint translates from {target} to {source}: check -s {source} and -t {target}")
-        pairs = [" to ".join(map(str, state["languages"])) for state in (first, state_dict) if state.get("languages")]
-        if len(set(pairs)) > 1:
-            raise UserError(f"an ensemble has models of one direction, and these are from {pairs[0]} and from {pairs[1]}")
+        languages = state_dict.get("languages")
+        if languages and None not in languages:
+            first = self.languages_of_ensemble = self.languages_of_ensemble or languages
+            if languages != first:
+                pairs = " and from ".join(map(" to ".join, (first, languages)))
+                raise UserError(f"an ensemble has models of one direction, and these are from {pairs}")
         self.resume_task_state(state_dict, "the checkpoint")
 
 
