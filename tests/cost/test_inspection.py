@@ -4,6 +4,7 @@
 
 import re
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from conftest import error_line, write_tokens
 from veco_fairseq.arguments import Parser
 from veco_fairseq.commands import inspect as command
 from veco_fairseq.cost import inspection
+from veco_fairseq.data import tokens
+from veco_fairseq.data.pairs import BitextPairs
 from veco_fairseq.errors import UserError
 from veco_fairseq.models.base import architecture
 from veco_fairseq.tasks.camlm_options import CamlmTaskConfig
@@ -152,3 +155,19 @@ def test_options_of_a_generator_are_refused_for_veco(tmp_path, option, value):
     command.add_arguments(parser)
     with pytest.raises(UserError, match=rf"^{option}: is an option of --arch xlme_\*, not of veco_tiny$"):
         command.main(parser.parse_args([str(tmp_path), "--arch", "veco_tiny", option, value]))
+
+
+def test_memory_does_not_hold_all_tokens(tmp_path, monkeypatch):
+    """... of files that may be 100 GB: the unknown ones are counted part by part."""
+    monkeypatch.setattr(tokens, "CHUNK", 1000)
+    write_tokens(tmp_path / "aa", [[3, 5, 3] * 1000] * 60)
+    write_tokens(tmp_path / "bb", [[6, 3]] * 60)
+    source = BitextPairs("aa-bb", *(tokens.load_tokens(tmp_path / side) for side in ("aa", "bb")), max_length=4000)
+    tracemalloc.start()
+    try:
+        row = inspection._row("bitext", source, 1.0, unk=3)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert row[6:8] == ("180,120", "120,060 (66.66%)")
+    assert most < 90_000  # where a byte a token would be 180,000

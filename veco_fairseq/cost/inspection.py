@@ -118,7 +118,7 @@ def _row(kind: str, source, probability: float, unk: int) -> Sequence[str]:
     sides = [source.dataset] if kind == "mono" else [source.source, source.target]
     for side in sides:
         side.check()
-    unknown = sum(int(np.count_nonzero(side.ids == unk)) for side in sides)
+    unknown = sum(side.count(unk) for side in sides)
     tokens = sum(int(side.sizes.sum(dtype=np.int64)) - len(side) for side in sides)
     return (
         kind,

@@ -69,6 +69,10 @@ class TokenFile(MMapIndexedDataset):
         """Return all ids, mapped and not read."""
         return np.memmap(self.path, dtype=self._index.dtype, mode="r")
 
+    def count(self, token: int) -> int:
+        """Return how often a token occurs."""
+        return sum(int(np.count_nonzero(chunk == token)) for _, chunk in _chunks(self.ids))
+
     def check(self, limit: int | None = None) -> None:
         """Check all ids, or those in the first ``limit`` bytes.
 
