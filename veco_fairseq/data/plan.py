@@ -89,8 +89,8 @@ class StreamPlan:
             examples = np.empty(len(positions), dtype=EXAMPLE)
             examples["source"] = identity
             examples["epoch"] = positions // len(source)
-            for epoch in np.unique(examples["epoch"]):
-                here = examples["epoch"] == epoch
+            epochs, starts = np.unique(examples["epoch"], return_index=True)
+            for epoch, here in zip(epochs, map(slice, starts, [*starts[1:], None])):  # a small source has thousands
                 key = self._key(identity, int(epoch))
                 examples["index"][here] = permuted(positions[here] % len(source), len(source), key)
             parts.append(examples)
