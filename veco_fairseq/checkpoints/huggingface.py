@@ -33,7 +33,7 @@ from veco_fairseq.files import Path_, atomic_folder, write_json
 
 
 class Head(NamedTuple):
-    """What stands on the encoder: Hugging Face's class for it, its task, and our names and theirs (as in ``xlmr.NAMES``)."""
+    """What stands on the encoder: Hugging Face's class for it, its task, and our names and theirs (as in ``xlmr_files.NAMES``)."""
 
     architecture: str
     pipeline: str

@@ -66,7 +66,7 @@ class KnnTargetSampler:
 
     def __init__(self, k: int, refresh: int, rest: int = 0):
         self.k, self.refresh, self.rest = k, refresh, rest
-        self.update = 0  # the current update; the task sets it
+        self.update = 0  # the current update; the criterion sets it
         self.resumed: int | None = None  # the last update of the run whose state was loaded
         self.neighbours = torch.empty(0, 0, dtype=torch.int32)  # (vocabulary, k)
         self.made_at = torch.empty(0, dtype=torch.int32)  # (vocabulary): the update; -1 where there is no row yet

@@ -23,7 +23,7 @@ class AdjacentSegments:
     document (a blank line), and a longer line is cut. Neighbours form pairs, each segment in one pair. A last single
     segment is halved, or dropped if it has fewer than two tokens.
 
-    Memory holds only offsets into the language's tokens: one int64 a line and three a pair.
+    Memory holds only offsets into the language's tokens and lengths: one int64 a line, and three and two int32 a pair.
 
     Args:
         name: the language.

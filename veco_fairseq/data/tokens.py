@@ -21,7 +21,7 @@ from veco_fairseq.files import Path_
 BYTES_A_SENTENCE = 4 + 8  # its size and its place
 CHUNK = 2**24  # numbers at a time
 LOOKED_AT = 2**26  # bytes of the tokens that are checked when a file is opened
-AGAIN = "run fairseq-preprocess (or prepare_root.py) again"
+AGAIN = "run fairseq-preprocess (or veco prepare) again"
 
 
 class TokenFile(MMapIndexedDataset):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from veco_fairseq.checkpoints.reading import read_checkpoint, require_file
 from veco_fairseq.data.prepare.text import default_workers
-from veco_fairseq.data.sentencepiece import Encoder, load_sentencepiece
+from veco_fairseq.data.sentencepiece import MODEL_NAME, Encoder, load_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference.states import layer_states
@@ -126,7 +126,7 @@ def load_pretrained(checkpoint: str, gpu: bool = False) -> PretrainedModel:
         UserError: one of the files is missing or damaged, or the checkpoint has another model.
     """
     folder = Path(checkpoint).parent
-    spm = folder / "sentencepiece.bpe.model"
+    spm = folder / MODEL_NAME
     require_file(checkpoint)
     require_pretraining(checkpoint)
     if not spm.is_file():

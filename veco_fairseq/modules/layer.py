@@ -22,7 +22,7 @@ class VecoLayer(TransformerDecoderLayerBase):
 
     The modules have the names of fairseq's decoder layer (``self_attn``, ``encoder_attn``, ...). So the tensors of an XLM-R
     layer fit this one by name, and its tensors fit a translation decoder's layer. Nothing here is causal or incremental,
-    so PyTorch's kernels compute both attentions, except in training with attention dropout on a CPU.
+    so PyTorch's kernels compute both attentions, except in training on a CPU (:func:`veco_fairseq.modules.attention.unfused`).
 
     Args:
         cfg: a :class:`TransformerConfig`; only the encoder's sizes are used, since VECO is one encoder.
