@@ -9,6 +9,7 @@ import pytest
 import torch
 from conftest import make_dictionary
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.distributed import LegacyDistributedDataParallel, ModuleProxyWrapper
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from support.models import PAD, tokens
 from torch.utils.flop_counter import FlopCounterMode
@@ -16,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from veco_fairseq.criterions import smoothed
 from veco_fairseq.models.translation import VecoTransformer
 from veco_fairseq.modules import masked_loss
+from veco_fairseq.modules.masked_loss import smoothed_loss
 
 EOS = 2
 
@@ -67,6 +69,19 @@ def test_equals_fairseqs(model, smoothing, monkeypatch):
     torch.testing.assert_close(log["nll_loss"], wanted_log["nll_loss"])
     for name, gradient in wanted_gradients.items():
         torch.testing.assert_close(gradients[name], gradient, msg=name, rtol=1e-4, atol=1e-5)
+
+
+def test_a_worker_among_several_computes_it_so_too(model, monkeypatch):
+    """Its model is wrapped, and is asked for the last states all the same."""
+    wrapped = ModuleProxyWrapper(LegacyDistributedDataParallel(model, None))
+    calls = []
+    monkeypatch.setattr(smoothed, "smoothed_loss", lambda *given, **more: calls.append(1) or smoothed_loss(*given, **more))
+    loss, size, log, gradients = computed(smoothed.forward, wrapped, 0.1)
+    wanted, wanted_size, wanted_log, wanted_gradients = computed(smoothed.forward, model, 0.1)
+    assert len(calls) == 2
+    assert torch.equal(loss, wanted) and (size, log) == (wanted_size, wanted_log)
+    for name, gradient in gradients.items():
+        assert torch.equal(gradient, wanted_gradients[name.removeprefix("module.module.")])
 
 
 def test_under_amp_it_is_as_close_as_bf16_is(model):

@@ -5,6 +5,7 @@
 from inspect import signature
 
 import torch
+from fairseq import distributed
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.models import FairseqModel
 from fairseq.models.roberta.model import RobertaLMHead
@@ -18,9 +19,16 @@ _fairseq_compute_loss = LabelSmoothedCrossEntropyCriterion.compute_loss
 
 def forward(criterion: LabelSmoothedCrossEntropyCriterion, model: FairseqModel, sample: dict, reduce: bool = True):
     """Compute fairseq's loss; a Transformer on a CPU is asked for its last states, and :func:`compute_loss` does the rest."""
-    if reduce and serves(criterion, model) and sample["target"].device.type == "cpu":
+    if reduce and serves(criterion, unwrapped(model)) and sample["target"].device.type == "cpu":
         sample = {**sample, "net_input": {**sample["net_input"], "features_only": True}}
     return _fairseq_forward(criterion, model, sample, reduce)
+
+
+def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+    """Return the model itself, which several workers wrap."""
+    while isinstance(model, (distributed.ModuleProxyWrapper, distributed.LegacyDistributedDataParallel)):
+        model = model.module
+    return model
 
 
 def serves(criterion: LabelSmoothedCrossEntropyCriterion, model: FairseqModel) -> bool:
