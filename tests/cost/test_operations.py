@@ -63,6 +63,19 @@ def test_an_update_of_three_batches_costs_three(make_root, train, tmp_path):  # 
     assert three.error == pytest.approx(3 * one.error) and one.total == 2 * one.per_update
 
 
+def test_an_update_of_two_workers_costs_as_much_as_one_of_two_batches(make_root, train, tmp_path):  # noqa: F811
+    """All of a short epoch, with the same batches; those of one worker alone had been counted."""
+    options = ["--objective", "mlm", "--no-tlm", "--max-update", "2", "--num-workers", "0", "--mono-max-length", "16"]
+    assert train(make_root(), *options, "--update-freq", "2", "--updates-per-epoch", "2").returncode == 0
+    path = next(tmp_path.rglob("checkpoint_last.pt"))
+    one, state = count_operations(str(path), 4), torch.load(path)
+    state["cfg"]["optimization"]["update_freq"] = [1]
+    state["cfg"]["distributed_training"]["distributed_world_size"] = 2
+    torch.save(state, path)
+    two = count_operations(str(path), 2)
+    assert two.updates == one.updates == 2 and two.per_update == pytest.approx(one.per_update, rel=0.2)
+
+
 @pytest.mark.parametrize("updates, in_an_epoch, frequencies, skip, batches", [
     (4, 14, [4], False, 14), (3, 14, [4], False, 12), (5, 14, [4], False, 18), (8, 14, [4], False, 28), (3, 14, [4], True, 12),
     (7, 14, [4], True, 28 - 4 + 4), (16, 14, [1, 7], False, 28), (15, 14, [1, 7], False, 21), (19, 14, [1, 7], False, 28 + 21),

@@ -90,7 +90,8 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
     ratio of their costs is much more exact than the error of each.
 
     Args:
-        checkpoint: of any model that fairseq-train has trained on one worker; its data is still where it was.
+        checkpoint: of any model that fairseq-train has trained; its data is still where it was. The batches of one of several
+            workers stand for all of them.
         sample_updates: the number of batches to average over, spread over an epoch.
 
     Raises:
@@ -110,6 +111,7 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
     task = tasks.setup_task(cfg.task)
     model, criterion = task.build_model(cfg.model, from_checkpoint=True).train(), task.build_criterion(cfg.criterion).train()
     task.load_dataset(cfg.dataset.train_subset)
+    workers = cfg.distributed_training.distributed_world_size
     iterator = task.get_batch_iterator(
         task.dataset(cfg.dataset.train_subset),
         max_tokens=cfg.dataset.max_tokens,
@@ -118,6 +120,7 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
         ignore_invalid_inputs=True,
         required_batch_size_multiple=cfg.dataset.required_batch_size_multiple,
         seed=cfg.common.seed,
+        num_shards=workers,
     )
     dataset = iterator.dataset
     dataset.set_epoch(iterator.next_epoch_idx)
@@ -142,6 +145,6 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
                 task.train_step(sample, model, criterion, NoOptimizer, update_num=first)
             of_phases.append(share * operations.get_total_flops())
         of_batches.append(sum(of_phases))
-    accumulation, number = of_all / max(1, updates), len(of_batches)
+    accumulation, number = workers * of_all / max(1, updates), len(of_batches)
     error = accumulation * statistics.stdev(of_batches) / math.sqrt(number) if number > 1 else math.nan
     return Operations(updates, accumulation * statistics.mean(of_batches), error)
