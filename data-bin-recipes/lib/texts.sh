@@ -117,7 +117,8 @@ prepare_task() {
 # gets one.
 side() {
     local lines=$1 file
-    first "$lines" "$2" | grep -av '^$' || return # without -a it takes text that is not UTF-8 for a binary file, and ends there
+    # Without -a it takes text that is not UTF-8 for a binary file, and ends there.
+    first "$lines" "$2" | { grep -av '^$' || die "$2: has no text"; } || return
     for file in "${@:3}"; do
         first "$lines" "$file" || return
     done

@@ -88,7 +88,7 @@ squad() {
 matching() {
     local pattern=${1//@/$2}
     mapfile -t FILES < <(cd "$SOURCE" && { compgen -G "$pattern" || compgen -G "$pattern.gz"; } | LC_ALL=C sort)
-    FILES=("${FILES[@]/#/$SOURCE/}")
+    FILES=("${FILES[@]/#/"$SOURCE/"}") # in quotes: bash 5.2 takes an & for what was replaced
 }
 
 # examples SPLIT SUFFIX PATTERN [COMMAND...]: make OUT/data/SPLIT-LANG.SUFFIX for each language that has such files in
@@ -125,6 +125,7 @@ examples() {
         else
             step "$split set, $lang" "$whole" to_file "{}" "${@//@/$lang}" "${FILES[@]}"
         fi
+        [[ -s $whole ]] || die "${FILES[*]}: has no text"
         MADE+=("$split-$lang.$suffix")
         if ((held)); then
             step "what is left to train on, $lang" "$part" to_file "{}" some "$whole" --but-last "$held"

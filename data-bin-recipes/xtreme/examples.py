@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from veco_fairseq.errors import UserError
+from veco_fairseq.files import count_lines
 from veco_fairseq.understanding.examples import COLUMNS
 
 
@@ -38,12 +40,16 @@ def main() -> None:
 
     formats: dict[str, Callable] = {".json": questions, ".conllu": sentences, ".tsv": rows}
     try:
+        if not count_lines(args.file):  # which says what is wrong with a line
+            raise UserError(f"{args.file}: has no text")
         text = args.file.read_bytes().decode("utf-8")  # lines end at \n alone
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         if args.text:
             print("".join(f"{line}\n" for line in texts(text, args.file.suffix)), end="")
         else:
             print(formats[args.file.suffix](text, keep), end="")
+    except UserError as error:
+        sys.exit(f"examples.py: error: {error}")
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
         sys.exit(f"examples.py: error: {args.file}: cannot be read ({type(error).__name__}: {error})")
 

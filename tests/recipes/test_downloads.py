@@ -172,3 +172,10 @@ def test_the_empty_side_of_a_text_is_named(tmp_path):
     (tmp_path / "valid.de").touch()
     result = sourced(tmp_path, f"OPTIONS[local]={tmp_path}; raw valid none")
     assert result.returncode == 1 and result.stderr.endswith("raw/valid.de: is empty\n")
+
+
+def test_a_side_without_a_line_is_named(tmp_path):
+    """... where the program that leaves out its blank lines says nothing."""
+    (tmp_path / "blank").write_text("\n\n")
+    result = sourced(tmp_path, f"cd {tmp_path}; step text $OUT/text to_file '{{}}' side 0 blank")
+    assert result.stderr.splitlines()[-2].endswith(": error: blank: has no text")

@@ -140,16 +140,17 @@ def test_questions_that_are_kept(tmp_path, run, given, kept):
 
 
 @pytest.mark.parametrize("name, text, error", [
-    ("none.json", None, "FileNotFoundError"), ("a.json", "{", "JSONDecodeError"), ("a.json", '{"x": 1}', "KeyError: 'data'"),
-    ("a.json", "[1]", "TypeError"), ("a.txt", "a", "KeyError: '.txt'"),
+    ("a.json", b"{", "cannot be read (JSONDecodeError"), ("a.json", b'{"x": 1}', "cannot be read (KeyError: 'data'"),
+    ("a.json", b"[1]", "cannot be read (TypeError"), ("a.txt", b"a", "cannot be read (KeyError: '.txt'"),
+    ("none.json", None, "no such file or folder"), ("a.tsv", b"", "has no text"),
 ])  # fmt: skip
 def test_examples_that_cannot_be_read_are_one_line(tmp_path, monkeypatch, name, text, error):
-    if text:
-        (tmp_path / name).write_text(text)
+    if text is not None:
+        (tmp_path / name).write_bytes(text)
     monkeypatch.setattr(sys, "argv", ["examples.py", str(tmp_path / name), "--first", "1"])
     with pytest.raises(SystemExit) as ended:
         load_script(REPOSITORY / "data-bin-recipes/xtreme/examples.py").main()
-    assert str(ended.value).startswith(f"examples.py: error: {tmp_path / name}: cannot be read ({error}")
+    assert str(ended.value).startswith(f"examples.py: error: {tmp_path / name}: {error}")
 
 
 def test_examples_are_written_in_utf8_whatever_the_locale(tmp_path, run):
@@ -169,7 +170,7 @@ def test_none_or_all_examples_are_no_choice(tmp_path, given, message):
     script = [sys.executable, REPOSITORY / "data-bin-recipes/xtreme/examples.py"]
     error = error_line(subprocess.run([*script, tmp_path / "a.tsv", *given.split()], capture_output=True, text=True))
     assert error == f"examples.py: error: {tmp_path}/a.tsv: {message}"
-    (tmp_path / "b.tsv").write_bytes(b"\xff")
-    assert "b.tsv: cannot be read (UnicodeDecodeError" in error_line(
+    (tmp_path / "b.tsv").write_bytes(b"a\nb\xff\n")
+    assert "b.tsv, line 2: not UTF-8 (byte 0xff at 2): convert the file" in error_line(
         subprocess.run([*script, tmp_path / "b.tsv", "--text"], capture_output=True, text=True)
     )

@@ -4,6 +4,7 @@
 
 import re
 
+import pytest
 from support.shell import bash
 
 from recipes import RECIPES
@@ -58,6 +59,24 @@ def test_several_files_of_one_language_are_refused(tmp_path):
     ]
     assert understanding(tmp_path, script.replace("json", "conllu")).returncode == 0
     assert (tmp_path / "data/train-en.conllu").read_text() == "a.en\nb.en\n"
+
+
+@pytest.mark.parametrize("folder", ["R&D texts", "[a]*'\\\\"])
+def test_texts_are_found_in_a_folder_of_any_name(tmp_path, folder):
+    """Where bash replaces a pattern, it takes an & that is not in quotes for what the pattern matched."""
+    (tmp_path / folder).mkdir()
+    for lang in ("en", "de"):
+        (tmp_path / folder / f"a.{lang}").write_text(f"{lang}\n")
+    script = SETS.replace("SOURCE={0}", 'SOURCE="$1"').format("", "a.@").replace("json", "conllu")
+    result = bash(tmp_path, f"source '{RECIPES}/lib/understanding.sh'; OUT='{tmp_path}'; {script}", tmp_path / folder)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "data/train-de.conllu").read_text() == "de\n"
+
+
+def test_a_text_without_a_line_is_refused(tmp_path):
+    for lang in ("en", "de"):
+        (tmp_path / f"t.{lang}").write_text("1\n" * (lang == "en"))
+    assert errors(understanding(tmp_path, SETS.format(tmp_path, "t.@"))) == [f"{tmp_path}/t.de: has no text"]
 
 
 def test_it_is_said_that_rows_are_no_translations(tmp_path):
