@@ -154,13 +154,13 @@ require() { [[ -e $1 ]] || die "$1: is not there: $2"; }
 
 # identity OUTPUT COMMAND...: print the words of a command, and a checksum of each word that is a file, was made by a step,
 # is a data root or a folder in one, or is a prefix of files that steps made or of files in a step's folder. The command's own
-# output is left out.
+# output is left out, and so are numbers, of which the folder of the call may have a file (2>1 makes one).
 identity() {
     local output=$1 word file files made
     shift
     printf '%q ' "$@"
     for word; do
-        [[ $word != "$output" && $word != "$output"/* ]] || continue
+        [[ $word != "$output" && $word != "$output"/* && ! $word =~ ^[0-9.e-]+$ ]] || continue
         for file in "$word" "$word.done" {"$word","${word%/*}"}/preparation.json; do
             if [[ -f $file ]]; then
                 cksum <"$file" | tr '\n' ' '

@@ -126,6 +126,14 @@ def test_a_step_is_the_same_however_its_files_are_given(tmp_path, option):
     assert (tmp_path / "my recipe/it").read_text() == f"{tmp_path}/my recipe/a b\n"
 
 
+def test_a_number_is_no_file(tmp_path):
+    """... in the folder of the call, where 2>1 leaves one: from there, the training is the same one."""
+    script = 'train() { touch "$3/checkpoint_last.pt"; }; training any it train --seed 1 it'
+    assert " done in " in bash(tmp_path, f"{script}; rm it.done").stdout
+    (tmp_path / "my recipe/1").write_text("an error\n")
+    assert bash(tmp_path, script).stderr == ""
+
+
 def test_a_data_root_is_known_by_its_preparation(tmp_path):
     root = tmp_path / "my recipe/root"
     root.mkdir(parents=True)
