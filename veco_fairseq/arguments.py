@@ -245,9 +245,14 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
         self.register("action", None, Gather)
+        self.given: list[str] = []
 
     def error(self, message: str) -> NoReturn:
-        """End with one line; see :func:`end_with`."""
+        """End with one line; see :func:`end_with`. A misspelt option is told of before the required one that it hides."""
+        given = [word.partition("=")[0] for word in self.given if re.match("--[a-z]", word)]
+        unknown = [option for option in given if option not in self._option_string_actions]
+        if unknown and "arguments are required" in message:
+            message = f"unrecognized arguments: {' '.join(unknown)}"
         end_with(message, self._option_string_actions)
 
     def parse_known_args(self, args=None, namespace=None):
@@ -256,7 +261,8 @@ class Parser(argparse.ArgumentParser):
         Raises:
             UserError: see :func:`require_apart`.
         """
-        parsed, rest = super().parse_known_args(args, namespace)
+        self.given = sys.argv[1:] if args is None else list(args)
+        parsed, rest = super().parse_known_args(self.given, namespace)
         inputs, outputs = [], []
         for action in self._actions:
             role, value = action.type, getattr(parsed, action.dest, None)

@@ -55,6 +55,21 @@ def test_a_wrong_command_line_is_one_line(parser, capsys, words, said):
     assert end.value.code == 2 and line.startswith(f"here.py: error: {said}") and line.count("\n") == 1
 
 
+@pytest.mark.parametrize("words, said", [
+    (["--reed", "-1", "--output", "a"], "unrecognized arguments: --reed: did you mean --read?\n"),
+    (["--outptu=a", "--read", "b", "--zz"], "unrecognized arguments: --outptu --zz: did you mean --output?\n"),
+    (["--read", "a"], "the following arguments are required: --output\n"),
+])  # fmt: skip
+def test_a_misspelt_option_is_told_of_before_the_required_one_that_it_hides(monkeypatch, capsys, words, said):
+    monkeypatch.setattr(sys, "argv", ["here.py"])
+    parser = Parser()
+    for name in ("--read", "--output"):
+        parser.add_argument(name, required=True)
+    with pytest.raises(SystemExit):
+        parser.parse_args(words)
+    assert capsys.readouterr().err == f"here.py: error: {said}"
+
+
 def test_a_file_with_a_comma_in_its_name_is_one_file(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert NAMED_INPUTS.paths("n=a,b") == [Path("a"), Path("b")]
