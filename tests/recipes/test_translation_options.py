@@ -47,10 +47,16 @@ def test_options_that_cannot_be_are_refused(tmp_path):
 
 def test_back_translation_needs_a_text(tmp_path):
     (tmp_path / "text").write_text("\n\nEin Satz.\n")  # whose first lines are blank
-    calls = f"{BACK} -- --monolingual {tmp_path}/text; ({BACK} --) || :; {BACK} -- --monolingual none.de"
+    (tmp_path / "bad").write_bytes("Über allem.\n".encode() * 1000 + "Über allem.\n".encode("latin-1"))
+    bad = f"({BACK} -- --monolingual {tmp_path}/bad) || :"
+    calls = f"{BACK} -- --monolingual {tmp_path}/text; ({BACK} --) || :; {bad}; {BACK} -- --monolingual none.de"
     result = sourced(tmp_path, f"source {REPOSITORY}/data-bin-recipes/lib/synthetic.sh; require_pretrained() {{ :; }}; {calls}")
     told = [line.split(": error: ", 1)[1] for line in result.stderr.splitlines()]
-    assert told == ["--monolingual is missing: give a text in de", f"{Path.cwd()}/none.de: is not there: give a text in de"]
+    assert told == [
+        "--monolingual is missing: give a text in de",
+        f"{tmp_path}/bad: is not UTF-8: convert it, for example with iconv -f ISO-8859-1 -t UTF-8",
+        f"{Path.cwd()}/none.de: is not there: give a text in de",
+    ]
 
 
 MISSING = {
