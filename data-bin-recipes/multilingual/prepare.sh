@@ -18,6 +18,8 @@ in_try vocab-size=$((4 * TRY_PIECES))
 require_number vocab-size
 choose_out
 out=$OUT pivot=${OPTIONS[pivot]} documents=${OPTIONS[local]:-${OPTIONS[documents]}}
+[[ ${OPTIONS[langs]} == *[![:space:]]* ]] || die "--langs is empty: give the languages but the pivot"
+[[ " ${OPTIONS[langs]} " != *" $pivot "* ]] || die "--langs ${OPTIONS[langs]}: leave out $pivot, the pivot"
 [[ -n $documents ]] || die "--local is needed: the folder with {train,valid}.LANG, plain or .gz"
 
 # sources LANG OTHER PAIR SPLIT: sets FILES, what of LANG has a translation in OTHER: verses, captions and, to train on,

@@ -18,6 +18,16 @@ def test_what_is_no_whole_number(tmp_path, value):
     assert (result.returncode, result.stderr) == (1, f"my recipe/run.sh: error: --size {value}: must be a whole number\n")
 
 
+@pytest.mark.parametrize("langs, said", [
+    ("", "--langs is empty: give the languages but the pivot"), (" ", "--langs is empty: give the languages but the pivot"),
+    ("de en", "--langs de en: leave out en, the pivot"),
+])  # fmt: skip
+def test_the_languages_of_the_multilingual_recipe_are_those_beside_the_pivot(tmp_path, langs, said):
+    command = ["bash", RECIPES / "multilingual/prepare.sh", "--out", "out", "--local", "none", "--langs", langs]
+    result = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (1, f"multilingual/prepare.sh: error: {said}\n")
+
+
 def test_numbers_and_choices_that_are_taken(tmp_path):
     script = """parse_options a=0 b=1 c=10 d=80 kind=y -- "$@"; require_number a b c d; require_positive b c d
         require_choice kind x y; echo "${#EXTRA[@]}" """
