@@ -124,8 +124,8 @@ examples() {
                 some "$OUT/whole/$split-$lang.$suffix" --first $(($(lines_of "$split") + held))
         else
             step "$split set, $lang" "$whole" to_file "{}" "${@//@/$lang}" "${FILES[@]}"
+            [[ -z ${OPTIONS[local]} || -s $whole ]] || die "${FILES[*]}: has no text"
         fi
-        [[ -s $whole ]] || die "${FILES[*]}: has no text"
         MADE+=("$split-$lang.$suffix")
         if ((held)); then
             step "what is left to train on, $lang" "$part" to_file "{}" some "$whole" --but-last "$held"

@@ -76,7 +76,8 @@ def test_texts_are_found_in_a_folder_of_any_name(tmp_path, folder):
 def test_a_text_without_a_line_is_refused(tmp_path):
     for lang in ("en", "de"):
         (tmp_path / f"t.{lang}").write_text("1\n" * (lang == "en"))
-    assert errors(understanding(tmp_path, SETS.format(tmp_path, "t.@"))) == [f"{tmp_path}/t.de: has no text"]
+    script = SETS.replace("[local]= [train]=", "[local]={0} [train]={1}").format(tmp_path, "t.@")
+    assert errors(understanding(tmp_path, script)) == [f"{tmp_path}/t.de: has no text"]
 
 
 def test_it_is_said_that_rows_are_no_translations(tmp_path):
