@@ -119,7 +119,7 @@ class Place:
         if script == "evidence/train":
             self.write("OUT/checkpoints/camlm.veco-8.s3/checkpoint_last.pt")  # veco-nmt begins with it
             self.write("OUT/checkpoints/mlm.xlm-8.s3/checkpoint_last.pt")  # from-xlm begins with it
-        for name in ("train-en.tsv", "test-deu.source", "test-deu.eng"):
+        for name in ("train-en.tsv", "test-de.source", "test-deu.eng"):
             self.write(f"OUT/data/{name}")
         self.write("OUT/raw/test.bb")
         if script.endswith(("/backtranslate", "/distill")):
