@@ -119,7 +119,8 @@ class Place:
         if script == "evidence/train":
             self.write("OUT/checkpoints/camlm.veco-8.s3/checkpoint_last.pt")  # veco-nmt begins with it
             self.write("OUT/checkpoints/mlm.xlm-8.s3/checkpoint_last.pt")  # from-xlm begins with it
-        for name in ("train-en.tsv", "test-de.source", "test-deu.eng"):
+        lang = "de" if script == "xtreme/bucc/evaluate" else "deu"  # Tatoeba's codes have three letters
+        for name in ("train-en.tsv", f"test-{lang}.source", f"test-{lang}.eng"):
             self.write(f"OUT/data/{name}")
         self.write("OUT/raw/test.bb")
         if script.endswith(("/backtranslate", "/distill")):
