@@ -134,6 +134,7 @@ def translation(out: Path, name: str) -> dict:
         "valid_loss": best,
         "sacrebleu": scores["sacrebleu"]["score"],
         "chrf": scores["chrf"]["score"],
+        "details": scores["sacrebleu"]["details"],  # with the penalty for translations that are too short
         "signatures": [scores[metric]["signature"] for metric in ("sacrebleu", "chrf")],
         "seconds": round(state["extra_state"]["previous_training_time"]),
         "sentences_per_second": float(speed[-1]) if speed else None,

@@ -62,7 +62,10 @@ def test_a_line_has_what_somebody_needs_to_repeat_it(finetuned):
     out = finetuned(name, 5.0, 4.25, 4.5)
     torch.save({"model": {}, "extra_state": {"previous_training_time": 71.6}}, out / f"finetuned/{name}/checkpoint_best.pt")
     (out / "scores").mkdir()
-    scores = {"sacrebleu": {"score": 31.5, "signature": "tok:13a"}, "chrf": {"score": 55.25, "signature": "nc:6"}}
+    scores = {
+        "sacrebleu": {"score": 31.5, "signature": "tok:13a", "details": "BP = 0.875"},
+        "chrf": {"score": 55.25, "signature": "nc:6"},
+    }
     (out / f"scores/{name}.json").write_text(json.dumps(scores))
     speed = "Translated 1,000 sentences (30,123 tokens) in 12.3s (81.30 sentences/s, 2449.02 tokens/s)"
     (out / f"scores/{name}.log").write_text(f"INFO:fairseq_cli.generate:{speed}\n")
@@ -70,7 +73,8 @@ def test_a_line_has_what_somebody_needs_to_repeat_it(finetuned):
     assert line.pop("commit")
     assert line == {
         "kind": "translation", "arm": "xlm-updates", "pretraining": "3", "data": "en-fr.29000", "lr": "4e-3", "dropout": "0.3", "seed": "2",
-        "updates": 100, "valid_loss": 4.25, "sacrebleu": 31.5, "chrf": 55.25, "signatures": ["tok:13a", "nc:6"], "seconds": 72,
+        "updates": 100, "valid_loss": 4.25, "sacrebleu": 31.5, "chrf": 55.25, "details": "BP = 0.875",
+        "signatures": ["tok:13a", "nc:6"], "seconds": 72,
         "sentences_per_second": 81.3,
         "curve": [(50, 5.0), (100, 4.25), (150, 4.5)],
         "command": "fairseq-train OUT/captions --user-dir veco_fairseq --adam-betas '(0.9, 0.98)' --seed 1",

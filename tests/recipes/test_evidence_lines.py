@@ -35,7 +35,7 @@ def finetuned(out, name, *losses, seconds=60.4, speeds=()):
     for ending, text in (("begun", f"logged l fairseq-train {out}/d "), ("done", "")):
         folder.with_name(f"{name}.{ending}").write_text(text)
     (out / "scores").mkdir(exist_ok=True)
-    score = {"sacrebleu": {"score": 31.5, "signature": "a"}, "chrf": {"score": 55.25, "signature": "b"}}
+    score = {"sacrebleu": {"score": 31.5, "signature": "a", "details": "BP = 1"}, "chrf": {"score": 55.25, "signature": "b"}}
     (out / f"scores/{name}.json").write_text(json.dumps(score))
     (out / f"scores/{name}.log").write_text("".join(f"in 12.3s ({speed} sentences/s, 2.0 tokens/s)\n" for speed in speeds))
 

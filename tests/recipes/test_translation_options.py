@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Options of the translation recipes that cannot be, machines, and devices."""
 
+import gzip
 from pathlib import Path
 
 from conftest import REPOSITORY
@@ -48,13 +49,17 @@ def test_options_that_cannot_be_are_refused(tmp_path):
 def test_back_translation_needs_a_text(tmp_path):
     (tmp_path / "text").write_text("\n\nEin Satz.\n")  # whose first lines are blank
     (tmp_path / "bad").write_bytes("Über allem.\n".encode() * 1000 + "Über allem.\n".encode("latin-1"))
-    bad = f"({BACK} -- --monolingual {tmp_path}/bad) || :"
+    (tmp_path / "cut.gz").write_bytes(gzip.compress("".join(f"Satz {n}.\n" for n in range(9999)).encode())[:-9])
+    bad = "; ".join(f"({BACK} -- --monolingual {tmp_path}/{name}) || :" for name in ("bad", "cut.gz"))
     calls = f"{BACK} -- --monolingual {tmp_path}/text; ({BACK} --) || :; {bad}; {BACK} -- --monolingual none.de"
     result = sourced(tmp_path, f"source {REPOSITORY}/data-bin-recipes/lib/synthetic.sh; require_pretrained() {{ :; }}; {calls}")
     told = [line.split(": error: ", 1)[1] for line in result.stderr.splitlines()]
     assert told == [
         "--monolingual is missing: give a text in de",
-        f"{tmp_path}/bad: is not UTF-8: convert it, for example with iconv -f ISO-8859-1 -t UTF-8",
+        *(
+            f"{tmp_path}/{name}: is damaged or not UTF-8: get it again, or convert it (iconv -f ISO-8859-1 -t UTF-8)"
+            for name in ("bad", "cut.gz")
+        ),
         f"{Path.cwd()}/none.de: is not there: give a text in de",
     ]
 
