@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary, FairseqDataset, data_utils
+from fairseq.data import Dictionary, FairseqDataset
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from veco_fairseq.data.masking import masked_places
 from veco_fairseq.data.plan import KINDS
@@ -41,6 +42,7 @@ class PretrainingDataset(FairseqDataset):
     def __init__(self, streams: dict[str, Stream], dictionary: Dictionary, seed: int):
         self.streams, self.dictionary, self.seed = streams, dictionary, seed
         self.names = [source.name for stream in streams.values() for source in stream.sources]
+        self.bos, self.eos, self.pad = (torch.tensor([of()]) for of in (dictionary.bos, dictionary.eos, dictionary.pad))
 
     @cached_property
     def checksums(self) -> dict[str, str]:
@@ -85,16 +87,15 @@ class PretrainingDataset(FairseqDataset):
         """Return (corrupted, targets) of x and of y, each ``<s> ... </s>``."""
         stream = self.streams[kind]
         rng = np.random.default_rng((self.seed, KINDS.index(kind), *(int(field) for field in example)))
-        bos, eos = torch.tensor([self.dictionary.bos()]), torch.tensor([self.dictionary.eos()])
         pair = stream.sources[example["source"]][example["index"]]
         more = stream.mask_spread * rng.uniform(-1, 1) if stream.mask_spread else 0.0
-        return [stream.masker(torch.cat([bos, side.long(), eos]), rng, of_x * more) for side, of_x in zip(pair, (1, -1))]
+        return [
+            stream.masker(torch.cat([self.bos, side.long(), self.eos]), rng, of_x * more) for side, of_x in zip(pair, (1, -1))
+        ]
 
     def _concatenate(self, x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Return ``<s> x </s> </s> y </s>``, with the same masks as in CA-MLM."""
-        separator = torch.tensor([self.dictionary.eos()])
-        nothing = torch.tensor([self.dictionary.pad()])
-        return torch.cat([x[0], separator, y[0][1:]]), torch.cat([x[1], nothing, y[1][1:]])
+        return torch.cat([x[0], self.eos, y[0][1:]]), torch.cat([x[1], self.pad, y[1][1:]])
 
     def _collate(self, rows: Sequence[Tensor]) -> Tensor:
-        return data_utils.collate_tokens(rows, self.dictionary.pad())
+        return pad_sequence(rows, batch_first=True, padding_value=self.dictionary.pad())

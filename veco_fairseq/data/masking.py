@@ -69,7 +69,7 @@ class Masker:
             The corrupted tokens, and the targets: the original token where one was chosen, padding elsewhere.
         """
         ids = tokens.numpy()
-        ordinary = np.flatnonzero((ids >= self.dictionary.nspecial) & (ids != self.mask_index))
+        (ordinary,) = ((ids >= self.dictionary.nspecial) & (ids != self.mask_index)).nonzero()
         count = min(len(ordinary), max(1, int((self.probability + more) * len(ordinary) + rng.random())))
         chosen = rng.choice(ordinary, count, replace=False) if count else ordinary
         fate = rng.random(count)
@@ -78,7 +78,7 @@ class Masker:
             self.mask_index,
             rng.integers(self.dictionary.nspecial, self.mask_index, count),
         )
-        corrupted, targets = ids.copy(), np.full_like(ids, self.dictionary.pad())
-        targets[chosen] = ids[chosen]
-        corrupted[chosen] = np.where(fate < sum(self.corruption), replacement, ids[chosen])
+        corrupted, targets, originals = ids.copy(), np.full(len(ids), self.dictionary.pad()), ids[chosen]
+        targets[chosen] = originals
+        corrupted[chosen] = np.where(fate < sum(self.corruption), replacement, originals)
         return torch.from_numpy(corrupted), torch.from_numpy(targets)
