@@ -26,8 +26,8 @@ FEW = ("nmt-few", "xlm-few", "veco-few")
 PICTURED = {"veco": ("", {arm: name for arm, name in RIVALS.items() if arm != "nmt-more"}),
             "veco-8": (", large batches", {"random": "random weights", "nmt-8": "NMT first", "xlm-8": "XLM", "mbart-8": "mBART"})}  # fmt: skip
 ABLATIONS = ("no-bitext-s", "no-mono-s", "no-tlm", "no-stop", "mask-0.15", "mask-0.25", "mask-0.5")
-# VECO, Table 5: XNLI, and IWSLT14 German to English, of the paper's small models.
-PAPER = {"xlm-mono": (59.8, 33.7), "xlm": (64.5, 33.9), "mbart": (60.8, 34.5), "veco-mono": (60.6, 34.0), "veco": (67.7, 36.0)}
+# VECO, Table 5: XNLI, and IWSLT14 German to English, of the paper's small models; of its two mBARTs, the one that sees no pairs.
+PAPER = {"xlm-mono": (59.8, 33.7), "mbart": (57.3, 32.9), "veco-mono": (60.6, 34.0), "xlm": (64.5, 33.9), "veco": (67.7, 36.0)}
 PICTURE = "evidence-gain.png"
 
 
@@ -86,21 +86,22 @@ def cost(runs: list[dict]) -> list[str]:
     return lines_of_table(head, rows)
 
 
-def beside_the_paper(runs: list[dict], found: Scores) -> list[str]:
-    """The paper's Table 5, and what stands for it here: XNLI plugged out, and the most pairs of en-de."""
+def beside_the_paper(runs: list[dict]) -> list[str]:
+    """The paper's Table 5, and what stands for it here: XNLI, and en-de with the number of pairs that most models have."""
     xnli: dict[str, list[float]] = {}
     for entry in of_kind(runs, "understanding"):
         if entry["task"] == "xnli":
             xnli.setdefault(f"{entry['arm']}.{entry['plug']}", []).append(entry["score"])
-    sizes = found.get("en-de", {})
-    bleu = sizes[max(sizes)] if sizes else {}
+    arms = {name: PAPER[arm] for arm in PAPER for name in (arm, f"{arm}-8")}
+    sizes = scores(of_kind(runs, "translation"), "sacrebleu").get("en-de", {0: {}})
+    size = max(sizes, key=lambda size: (len(arms.keys() & sizes[size].keys()), size))
     rows = []
-    for arm, figures in PAPER.items():
+    for arm, figures in arms.items():
         plugs = [f"{words}{cell(xnli[key])}" for key, words in ((f"{arm}.out", ""), (f"{arm}.in", "plugged in ")) if key in xnli]
-        understood = "; ".join(plugs)
-        if understood or arm in bleu:
-            rows.append([ARMS[arm], understood, str(figures[0]), cell(bleu.get(arm, [])), str(figures[1])])
-    return lines_of_table(["", "XNLI", "the paper's", "BLEU, en-de", "the paper's, IWSLT14"], rows)
+        if plugs or arm in sizes[size]:
+            rows.append([ARMS[arm], "; ".join(plugs), str(figures[0]), cell(sizes[size].get(arm, [])), str(figures[1])])
+    bleu = f"BLEU, en-de, {size:,} pairs" if size else "BLEU"
+    return lines_of_table(["", "XNLI", "the paper's", bleu, "the paper's, IWSLT14"], rows)
 
 
 def ingredients(runs: list[dict]) -> list[str]:
@@ -190,7 +191,7 @@ def page(runs: list[dict], *, source: str, measured: str, picture: str | None) -
         ("Understanding and retrieval", "Accuracy, F1 of parts of speech, and the share of sentences whose translation is the "
          "nearest, in per cent; the mean over languages.", understood([entry for entry in runs if entry["arm"] in (*COMPARED, "xlme", *LARGE, *FEW)])),
         ("Beside the paper's Table 5", "The paper's models are larger and have seen more text, and its translation is German to "
-         "English of talks. So compare the order of the rows, and not the figures.", beside_the_paper(runs, found)),
+         "English of talks. So compare the order of the rows, and not the figures. mBART sees no pairs in either.", beside_the_paper(runs)),
         ("What each ingredient brings", "Each with VECO's settings and as many updates, by the same seeds.", ingredients(runs)),
         ("The decoder's depth", "The fastest of the runs counts for the speed.", depth(runs)),
     ]  # fmt: skip
