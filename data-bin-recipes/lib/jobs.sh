@@ -21,9 +21,19 @@ job() {
 # shellcheck disable=SC2053 # a pattern
 is_chosen() { [[ $1 == ${OPTIONS[only]:-*} ]]; }
 
+# require_chosen: end if --only matches the name of no job, not even of one that has ended elsewhere.
+require_chosen() {
+    local name
+    for name in "${NAMES[@]}" "${!ENDED[@]}"; do
+        ! is_chosen "$name" || return 0
+    done
+    die "--only ${OPTIONS[only]}: no job has such a name: --list alone prints all of them"
+}
+
 # list_jobs: print the names of the jobs that --only chooses, and which have ended.
 list_jobs() {
     local name state
+    require_chosen
     for name in "${NAMES[@]}"; do
         is_chosen "$name" || continue
         state="to do"
@@ -83,7 +93,7 @@ run_jobs() {
     for name in "${NAMES[@]}"; do
         ! is_chosen "$name" || left+=("$name")
     done
-    [[ ${#left[@]} != 0 ]] || say "--only ${OPTIONS[only]}: no job that is left has such a name: see --list"
+    [[ ${#left[@]} != 0 ]] || require_chosen
     mkdir -p "$OUT/jobs"
     while :; do
         ran=''

@@ -34,10 +34,13 @@ def test_the_jobs_of_a_pattern_are_run(tmp_path):
 
 
 def test_a_pattern_without_a_job_is_told(tmp_path):
-    result, ran = run_jobs(tmp_path, "OPTIONS[only]='c-*'")
-    told = "--only c-*: no job that is left has such a name: see --list\n"
-    assert (result.returncode, ran, result.stdout) == (0, [], told)
-    assert told not in run_jobs(tmp_path, "OPTIONS[only]=a")[0].stdout
+    """... and is an error, unless it is that of a job that has ended elsewhere."""
+    told = "error: --only c-*: no job has such a name: --list alone prints all of them\n"
+    for before in ("", "list_jobs;"):
+        result, ran = run_jobs(tmp_path, f"OPTIONS[only]='c-*'; {before} :")
+        assert (result.returncode, ran, result.stdout) == (1, [], "") and result.stderr.endswith(told)
+    assert run_jobs(tmp_path, "OPTIONS[only]='c-*' ENDED[c-5]=1")[0].returncode == 0
+    assert "no job" not in run_jobs(tmp_path, "OPTIONS[only]=a")[0].stderr
 
 
 def test_a_job_waits_for_those_that_it_needs(tmp_path):
