@@ -98,10 +98,9 @@ backtranslate_options() {
     require_positive repeat average
     [[ -n ${OPTIONS[monolingual]} ]] || die "--monolingual is missing: give a text in $TGT"
     require "${OPTIONS[monolingual]}" "give a text in $TGT"
-    [[ -n $(gzip -cdf -- "${OPTIONS[monolingual]}" 2>/dev/null | head -c 1000 | tr -d '[:space:]') ]] || # before a long training
+    require_text "${OPTIONS[monolingual]}" # before a long training
+    [[ -n $(gzip -cdf -- "${OPTIONS[monolingual]}" 2>/dev/null | head -c 1000 | tr -d '[:space:]') ]] ||
         die "${OPTIONS[monolingual]}: begins with no text: give one sentence a line"
-    { gzip -cdf -- "${OPTIONS[monolingual]}" | iconv -f UTF-8 -t UTF-8; } >/dev/null 2>&1 || # before it, too
-        die "${OPTIONS[monolingual]}: is damaged or not UTF-8: get it again, or convert it (iconv -f ISO-8859-1 -t UTF-8)"
 }
 
 # backtranslate_task OPTION...: fine-tune a model of the other direction, translate --monolingual with it, and fine-tune on real and

@@ -123,3 +123,13 @@ side() {
         first "$lines" "$file" || return
     done
 }
+
+# require_text FILE: end unless it is a text, plain or .gz, that can be read as often as one likes, from its beginning to its end.
+require_text() {
+    [[ $1 != *.xz ]] || die "$1: is packed by xz, which this script does not read: unpack it (xz -dc $1 > FILE)"
+    python -c 'import sys
+from veco_fairseq.cli import run
+from veco_fairseq.files import count_lines, require_file
+_, sys.argv[0], path = sys.argv
+run(lambda: require_file(path) or count_lines(path) and None)' "$(basename "$0")" "$1" || exit 1
+}

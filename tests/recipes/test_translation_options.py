@@ -3,6 +3,7 @@
 """Options of the translation recipes that cannot be, machines, and devices."""
 
 import gzip
+import lzma
 from pathlib import Path
 
 from conftest import REPOSITORY
@@ -47,21 +48,34 @@ def test_options_that_cannot_be_are_refused(tmp_path):
 
 
 def test_back_translation_needs_a_text(tmp_path):
-    (tmp_path / "text").write_text("\n\nEin Satz.\n")  # whose first lines are blank
-    (tmp_path / "bad").write_bytes("Über allem.\n".encode() * 1000 + "Über allem.\n".encode("latin-1"))
-    (tmp_path / "cut.gz").write_bytes(gzip.compress("".join(f"Satz {n}.\n" for n in range(9999)).encode())[:-9])
-    bad = "; ".join(f"({BACK} -- --monolingual {tmp_path}/{name}) || :" for name in ("bad", "cut.gz"))
-    calls = f"{BACK} -- --monolingual {tmp_path}/text; ({BACK} --) || :; {bad}; {BACK} -- --monolingual none.de"
-    result = sourced(tmp_path, f"source {REPOSITORY}/data-bin-recipes/lib/synthetic.sh; require_pretrained() {{ :; }}; {calls}")
-    told = [line.split(": error: ", 1)[1] for line in result.stderr.splitlines()]
-    assert told == [
-        "--monolingual is missing: give a text in de",
-        *(
-            f"{tmp_path}/{name}: is damaged or not UTF-8: get it again, or convert it (iconv -f ISO-8859-1 -t UTF-8)"
-            for name in ("bad", "cut.gz")
-        ),
+    """... which can be read again, from its beginning to its end: this is known before a long training."""
+    text = b"\n\n" + "".join(f"Satz {n} steht über allem.\n" for n in range(999)).encode()  # whose first lines are blank
+    files = {
+        "text": text, "text.gz": gzip.compress(text), "bad": text + "Über allem.\n".encode("latin-1"), "empty": b"",
+        "wide": text.decode().encode("utf-16-le"), "cut.gz": gzip.compress(text)[:-9], "text.xz": lzma.compress(text),
+    }  # fmt: skip
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "folder").mkdir()
+    given = [*(f"{tmp_path}/{name}" for name in (*files, "folder")), f"<(cat {tmp_path}/text)", "none.de"]
+    calls = "; ".join(f"({BACK} -- --monolingual {one}) || :" for one in given)
+    result = sourced(
+        tmp_path,
+        f"source {REPOSITORY}/data-bin-recipes/lib/synthetic.sh; require_pretrained() {{ :; }}; {calls}; {BACK} --",
+    )
+    told = [line.split(": error: ", 1)[1].removeprefix(f"{tmp_path}/") for line in result.stderr.splitlines()]
+    expected = [
+        "bad, line 1002: not UTF-8 (byte 0xdc at 1): convert",
+        "empty: begins with no text: give one sentence a line",
+        "wide, line 2: has a NUL character at 1: the file is UTF-16",
+        "cut.gz: is damaged after line ",
+        "text.xz: is packed by xz, which this script does not read: unpack it",
+        "folder: is a folder",
+        "/dev/fd/63: is a pipe, and would be read more than once: write it to a file first",
         f"{Path.cwd()}/none.de: is not there: give a text in de",
+        "--monolingual is missing: give a text in de",
     ]
+    assert [line.startswith(one) for line, one in zip(told, expected, strict=True)] == [True] * len(expected), told
 
 
 MISSING = {
