@@ -216,6 +216,7 @@ evaluate_task() {
     [[ -e $folder.done ]] || REMAKE=1 # the last checkpoints of a running training change
     if [[ -n $checkpoint ]] || ((OPTIONS[average] == 0)); then
         CHECKPOINT=$folder/${checkpoint:-checkpoint_last.pt}
+        [[ -z $checkpoint ]] || require "$CHECKPOINT" "--checkpoint must be one of: $(cd "$folder" && echo checkpoint*.pt)"
         name+=.$(basename "$CHECKPOINT" .pt)
     else
         average "$run" "${OPTIONS[average]}"

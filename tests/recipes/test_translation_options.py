@@ -88,6 +88,10 @@ MISSING = {
     "text_there train": "raw/train.en: is not there: run prepare.sh first",
     f"{EVALUATE} -- --out $OUT --name mine --seed 2; evaluate_task":
         "checkpoints/finetune.mine.s2: is not there: run finetune.sh first",
+    f"mkdir -p $OUT/checkpoints/finetune.a.s1; touch $OUT/checkpoints/finetune.a.s1/checkpoint_{{2_30,best}}.pt; "
+    f"{EVALUATE} -- --out $OUT --name a --checkpoint checkpoint_2_40.pt; evaluate_task":
+        "checkpoints/finetune.a.s1/checkpoint_2_40.pt: is not there: --checkpoint must be one of: "
+        "checkpoint_2_30.pt checkpoint_best.pt",
 }  # fmt: skip
 
 
