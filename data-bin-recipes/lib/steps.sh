@@ -232,17 +232,26 @@ step() {
     say "[$name] done in $((SECONDS - started)) s"
 }
 
+TRAINED_OTHERWISE="was trained with other options or data: remove it, or choose another --out or --name"
+
+# has_checkpoints FOLDER: whether a training has saved there.
+has_checkpoints() {
+    local saved
+    for saved in "$1"/checkpoint_*.pt "$1"/*/{checkpoint_*.pt,score}; do
+        [[ ! -e $saved ]] || return 0
+    done
+    return 1
+}
+
 # same_training FOLDER COMMAND...: end if the folder has checkpoints of other options or other data, so that two
 # experiments are never mixed.
 same_training() {
-    local folder=$1 begun trained
+    local folder=$1 begun
     shift
     begun=$(identity "$folder" "$@")
-    for trained in "$folder"/checkpoint_*.pt "$folder"/*/{checkpoint_*.pt,score}; do
-        if [[ -e $trained && -f $folder.begun && $(<"$folder.begun") != "$begun" ]]; then
-            die "$folder: was trained with other options or data: remove it, or choose another --out or --name"
-        fi
-    done
+    if [[ -f $folder.begun && $(<"$folder.begun") != "$begun" ]]; then
+        ! has_checkpoints "$folder" || die "$folder: $TRAINED_OTHERWISE"
+    fi
     [[ -e $folder ]] || rm -f -- "$folder.done" # a training whose folder was removed is not done
     mkdir -p "$folder"
     printf '%s' "$begun" >"$folder.begun"

@@ -18,17 +18,22 @@ PART=100000 # lines that are translated in one step: what an interruption can co
 on_one_machine() { ((OPTIONS[nodes] == 1)) || die "--nodes ${OPTIONS[nodes]}: this script translates and trains on one machine"; }
 
 # translate NAME CHECKPOINT FILE OUTPUT OPTION...: make OUTPUT from the text of FILE, part by part, with these options of
-# translate.py.
+# translate.py. Translations of other options stay, and the script ends, where STUDENT was trained with them: this costs no time.
 translate() {
-    local name=$1 checkpoint=$2 file=$3 output=$4 lines start parts=() device=()
+    local name=$1 checkpoint=$2 file=$3 output=$4 lines start parts=() device=() command
     shift 4
     [[ " ${EXTRA[*]} ${DEVICE[*]} " != *" --cpu "* ]] || device=(--cpu)
     lines=$(awk 'END { print NR }' "$file")
     ((lines)) || die "$file: is empty"
     for ((start = 0; start < lines; start += PART)); do
         parts+=("$output.$((start / PART))")
-        step "$name, line $((start + 1)) of $lines" "${parts[-1]}" to_file "{}" translate_part "$file" $start \
-            "$checkpoint" --sentencepiece "$OUT/vocabulary/sentencepiece.bpe.model" --data "$OUT/mt.$SRC-$TGT" "$@" "${device[@]}"
+        command=(to_file "{}" translate_part "$file" $start "$checkpoint"
+            --sentencepiece "$OUT/vocabulary/sentencepiece.bpe.model" --data "$OUT/mt.$SRC-$TGT" "$@" "${device[@]}")
+        if [[ -e ${parts[-1]}.done ]] && has_checkpoints "$STUDENT" &&
+            ! is_made "${parts[-1]}" "$(identity "${parts[-1]}" "${command[@]}")"; then
+            die "$STUDENT: $TRAINED_OTHERWISE"
+        fi
+        step "$name, line $((start + 1)) of $lines" "${parts[-1]}" "${command[@]}"
     done
     step "$name" "$output" to_file "{}" cat "${parts[@]}"
 }
@@ -64,8 +69,10 @@ joined() {
     awk -v tag="${tag//\\/\\\\}" '{ print tag $0 }' "$3"
 }
 
-# synthetic_folder NAME: set folder to that of the translations of --name and --seed.
+# synthetic_folder NAME: set folder to that of the translations of --name and --seed, and STUDENT to that of the model which is
+# trained with them.
 synthetic_folder() {
+    STUDENT=$OUT/checkpoints/$(run_name "${OPTIONS[name]:-$1}" "${OPTIONS[seed]}")
     folder=$OUT/$1${OPTIONS[name]:+.${OPTIONS[name]}}
     [[ ${OPTIONS[seed]} == 1 ]] || folder+=.s${OPTIONS[seed]}
 }
@@ -113,7 +120,7 @@ backtranslate_task() {
     OPTIONS[name]=$name.reverse
     finetune_task -s "$TGT" -t "$SRC" "$@"
     average "$(run_name "${OPTIONS[name]}" "${OPTIONS[seed]}")" "${OPTIONS[average]}"
-    step "monolingual text" "$folder/mono.$TGT" to_file "{}" first "$(lines_of valid)" "${OPTIONS[monolingual]}"
+    REMAKE='' step "monolingual text" "$folder/mono.$TGT" to_file "{}" first "$(lines_of valid)" "${OPTIONS[monolingual]}"
     translate "back-translation" "$CHECKPOINT" "$folder/mono.$TGT" "$folder/mono.$SRC" "${search[@]}"
     pairs_with_text "$folder/mono" "$folder/pairs"
     text_there train
@@ -145,7 +152,7 @@ distill_task() {
     [[ -e $OUT/checkpoints/$teacher.done ]] || rm -f -- "$OUT/checkpoints/$teacher.average.pt.done"
     REMAKE='' average "$teacher" "${OPTIONS[average]}"
     text_there train
-    step "sources, $SRC" "$folder/taught.$SRC" to_file "{}" first "$(lines_of valid)" "$TEXT.$SRC"
+    REMAKE='' step "sources, $SRC" "$folder/taught.$SRC" to_file "{}" first "$(lines_of valid)" "$TEXT.$SRC"
     translate "distillation" "$CHECKPOINT" "$folder/taught.$SRC" "$folder/taught.$TGT" --beam 5
     pairs_with_text "$folder/taught" "$folder/train"
     synthetic_data "$folder"

@@ -102,6 +102,24 @@ def test_a_text_is_translated_in_whole_parts(tmp_path):
     assert "empty: is empty\n" in sourced(tmp_path, f"{script}/empty {tmp_path}/other").stderr
 
 
+def test_translations_that_a_model_was_trained_with_stay(tmp_path):
+    """... where the options are others: that model's training would be refused after hours of another translation."""
+    (tmp_path / "text").write_text("1\n2\n3\n")
+    (tmp_path / "out/checkpoints/finetune.any.s7").mkdir(parents=True)
+    script = (
+        f"source {LIB}/synthetic.sh; OPTIONS[name]='' OPTIONS[seed]=7; synthetic_folder any; EXTRA=() DEVICE=() PART=2; "
+        f'translate_part() {{ echo "$2 ${{@: -1}}"; }}; translate it model {tmp_path}/text {tmp_path}/made --beam'
+    )
+    assert sourced(tmp_path / "out", f"{script} 4").returncode == sourced(tmp_path / "out", f"{script} 5").returncode == 0
+    assert (tmp_path / "made").read_text() == "0 5\n2 5\n"  # no model has been trained with them
+    (tmp_path / "out/checkpoints/finetune.any.s7/checkpoint_last.pt").touch()
+    refused = sourced(tmp_path / "out", f"{script} 6")
+    told = "finetune.any.s7: was trained with other options or data: remove it, or choose another --out or --name\n"
+    assert refused.returncode == 1 and refused.stderr.endswith(told)
+    again = sourced(tmp_path / "out", f"{script} 5")
+    assert (again.returncode, again.stdout.count("already there"), (tmp_path / "made").read_text()) == (0, 3, "0 5\n2 5\n")
+
+
 def test_real_pairs_are_repeated_and_synthetic_ones_tagged(tmp_path):
     (tmp_path / "real").write_text("1\n2\n")
     (tmp_path / "synthetic").write_text("3\n")
