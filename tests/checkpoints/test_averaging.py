@@ -73,6 +73,18 @@ def test_parts_of_one_storage_are_no_tied_weights(tmp_path):
     assert [found[name].tolist() for name in ("low", "high", "all")] == [[0, 2], [4, 6], [0, 2, 4, 6]]
 
 
+@pytest.mark.parametrize("tied_first", [True, False])
+def test_weights_that_are_tied_in_some_files_alone(tmp_path, tied_first):
+    """... are two, each with the mean of its own values."""
+    save(tmp_path / "tied.pt", 1)
+    save(tmp_path / "own.pt", 2, **{"b.weight": torch.arange(15.0).view(5, 3)})
+    paths = [tmp_path / "tied.pt", tmp_path / "own.pt"]
+    models = [torch.load(path)["model"] for path in paths]
+    result = average(paths if tied_first else paths[::-1])["model"]
+    for name in ("a.weight", "b.weight"):
+        assert torch.allclose(result[name], (models[0][name] + models[1][name]) / 2), name
+
+
 def test_the_neighbours_of_sampling_are_each_checkpoints_own(tmp_path):
     paths = [tmp_path / "1.pt", tmp_path / "2.pt"]
     for number, path in enumerate(paths):

@@ -49,7 +49,7 @@ def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
     """Return the mean of the models in ``paths``, with the options and the dictionary of the first one.
 
     One tensor at a time is read from all files and summed up in fp64. So memory holds one model, however many files there
-    are. Tensors that are one in the first file (tied weights) are one in the result.
+    are. Tensors that are one in every file (tied weights) are one in the result.
 
     Args:
         paths: checkpoints of one training; everything that is not averaged comes from the first.
@@ -79,10 +79,11 @@ def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
             raise UserError(f"{path}: has {flag} {other}, and {paths[0]} {first}: average checkpoints of one training")
     means: dict[Any, torch.Tensor] = {}
     result = {}
-    for name, first in models[0].items():
-        place = (first.untyped_storage().data_ptr(), first.storage_offset(), first.shape)
+    for name in models[0]:
+        same = [model[name] for model in models]
+        place = tuple((one.untyped_storage().data_ptr(), one.storage_offset(), one.shape) for one in same)
         if place not in means:
-            means[place] = _mean([model[name] for model in models])
+            means[place] = _mean(same)
         result[name] = means[place]
     kept = {key: value for key, value in states[0].items() if key not in ("model", "last_optimizer_state")}
     if kept.get("extra_state"):
