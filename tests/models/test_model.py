@@ -56,6 +56,12 @@ def test_unknown_architecture():
         architecture("transformer")
 
 
+@pytest.mark.parametrize("arch, told", [("veco_tny", "veco_tiny"), ("xlme_lagre", "xlme_large")])
+def test_a_misspelt_architecture_gets_the_nearest(arch, told):
+    with pytest.raises(UserError, match=rf"^--arch {arch}: did you mean {told}( or \w+)?\?$"):
+        architecture(arch)
+
+
 def test_command_line_wins_over_architecture():
     args = Namespace(encoder_layers=5, dropout=0.3)
     encoder_architecture(args, SIZES["large"])

@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The base of the models of pre-training: XLM-R's layout and options, without the parts of RoBERTa that do not apply."""
 
+import difflib
 from argparse import Namespace
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -193,7 +194,8 @@ def architecture(arch: str, **options) -> Namespace:
     """
     known = [name for name, model in ARCH_MODEL_REGISTRY.items() if issubclass(model, PretrainingModel)]
     if arch not in known:
-        raise UserError(f"--arch {arch}: there is {', '.join(known)}")
+        near = difflib.get_close_matches(arch, known, n=2, cutoff=0.75)
+        raise UserError(f"--arch {arch}: " + (f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(known)}"))
     args = Namespace(arch=arch, **options)
     ARCH_CONFIG_REGISTRY[arch](args)
     return args
