@@ -29,6 +29,10 @@ AGAIN = "if memory ran out, lower --num-workers; start the same command again, a
      "the checkpoint was trained with CamlmCriterion, not NluCriterion: give the same one, or --reset-optimizer"),
     ("Optimizer does not match; please reset the optimizer (--reset-optimizer). FairseqAdam vs SGD",
      "the checkpoint was trained with FairseqAdam, not SGD: give the same one, or --reset-optimizer"),
+    ("Optimizer does not match; please reset the optimizer (--reset-optimizer). FairseqAdam vs AMPOptimizer",
+     "the checkpoint was trained without --amp: leave it out, or give --reset-optimizer, too"),
+    ("Optimizer does not match; please reset the optimizer (--reset-optimizer). AMPOptimizer vs FairseqAdam",
+     "the checkpoint was trained with --amp: give it, too, or --reset-optimizer"),
     ("'NoneType' object has no attribute 'xla_device'", "--bf16 is for TPUs in fairseq: give --autocast bf16 in pre-training "
      "and understanding, and --amp elsewhere"),
     ("No module named 'torch_xla'", "--bf16 is for TPUs in fairseq: give --autocast bf16 in pre-training "

@@ -27,6 +27,14 @@ MISTAKES = (
         "the data has more sentences of one language than of the other: make it from texts with equally many lines",
     ),
     (
+        r"Optimizer does not match; .* AMPOptimizer vs \S+",
+        "the checkpoint was trained with --amp: give it, too, or --reset-optimizer",
+    ),
+    (
+        r"Optimizer does not match; .* vs AMPOptimizer",
+        "the checkpoint was trained without --amp: leave it out, or give --reset-optimizer, too",
+    ),
+    (
         r"(Criterion|Optimizer) does not match; please reset the optimizer \(--reset-optimizer\)\. (\S+) vs (\S+)",
         "the checkpoint was trained with {1}, not {2}: give the same one, or --reset-optimizer",
     ),
