@@ -44,8 +44,7 @@ class Number:
             value = self.kind(text)
         except (ValueError, TypeError, OverflowError):
             raise argparse.ArgumentTypeError(f"{short(text)}: is not a {self.noun}") from None
-        problem = self.problem(value)
-        if problem is not None:
+        if (problem := self.problem(value)) is not None:
             raise argparse.ArgumentTypeError(f"{short(text)}: {problem}")
         return value
 
@@ -246,14 +245,15 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
         self.register("action", None, Gather)
         self.given: list[str] = []
+        self.advice = ""  # what the error of an argument that is no option ends with
 
     def error(self, message: str) -> NoReturn:
         """End with one line; see :func:`end_with`. A misspelt option is told of before the required one that it hides."""
-        given = [word.partition("=")[0] for word in self.given if re.match("--[a-z]", word)]
-        unknown = [option for option in given if option not in self._option_string_actions]
+        known = self._option_string_actions
+        unknown = [one for word in self.given if re.match("--[a-z]", word) and (one := word.partition("=")[0]) not in known]
         if unknown and "arguments are required" in message:
             message = f"unrecognized arguments: {' '.join(unknown)}"
-        end_with(message, self._option_string_actions)
+        end_with(message + (self.advice if re.match("unrecognized arguments: [^-]", message) else ""), known)
 
     def parse_known_args(self, args=None, namespace=None):
         """Parse as argparse does, and check the paths; a parser of sub-commands calls this for each of them, too.

@@ -11,6 +11,7 @@ import pytest
 
 from veco_fairseq.arguments import files_of
 from veco_fairseq.checkpoints.card import scores_list
+from veco_fairseq.checkpoints.reading import DamagedCheckpoint
 from veco_fairseq.commands import GROUPS, module, parser
 from veco_fairseq.data.prepare.text import parse_parts
 from veco_fairseq.errors import UserError
@@ -148,4 +149,15 @@ def test_none_of_a_folders_checkpoints_is_overwritten_by_their_mean(monkeypatch,
         (tmp_path / name).touch()
     command, args = parsed("average --inputs . --num-update-checkpoints 2 --output checkpoint_1_10.pt")
     with pytest.raises(UserError, match="--output checkpoint_1_10.pt: would overwrite --inputs checkpoint_1_10.pt"):
+        command.main(args)
+
+
+@pytest.mark.parametrize(
+    "given, told", [("a.pt b.txt", r"cut off\. Each file .* is a model; .* give it with < FILE$"), ("a.pt", "cut off$")]
+)
+def test_a_text_among_the_models_of_translate(monkeypatch, given, told):
+    """... is told how it is given; a damaged model alone is no text."""
+    monkeypatch.setattr("veco_fairseq.inference.translator.Translator", mock.Mock(side_effect=DamagedCheckpoint("b: is cut off")))
+    command, args = parsed(f"translate {given}")
+    with pytest.raises(UserError, match=told):
         command.main(args)

@@ -70,6 +70,15 @@ def test_a_misspelt_option_is_told_of_before_the_required_one_that_it_hides(monk
     assert capsys.readouterr().err == f"here.py: error: {said}"
 
 
+def test_advice_for_what_is_no_option(parser, capsys):
+    """... such as how a text is given; not for a misspelt option."""
+    parser.advice = ": give it with < FILE"
+    for words, said in ((["some.txt"], "some.txt: give it with < FILE"), (["--inptu"], "--inptu: did you mean --input?")):
+        with pytest.raises(SystemExit):
+            parser.parse_args(words)
+        assert capsys.readouterr().err == f"here.py: error: unrecognized arguments: {said}\n"
+
+
 def test_a_file_with_a_comma_in_its_name_is_one_file(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert NAMED_INPUTS.paths("n=a,b") == [Path("a"), Path("b")]

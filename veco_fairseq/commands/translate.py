@@ -24,9 +24,12 @@ from veco_fairseq.arguments import (
 )
 from veco_fairseq.errors import UserError
 
+ADVICE = "a text is read from standard input: give it with < FILE"
+
 
 def add_arguments(parser: Parser) -> None:
     """Add the command's options."""
+    parser.advice = f": {ADVICE}"
     add = parser.add_argument
     add("checkpoints", type=INPUT, nargs="+", metavar="CHECKPOINT", help="a fine-tuned model; several make an ensemble")
     add(
@@ -91,6 +94,7 @@ def main(args: argparse.Namespace) -> None:
     from fairseq.dataclass.configs import GenerationConfig
     from tqdm import tqdm
 
+    from veco_fairseq.checkpoints.reading import DamagedCheckpoint
     from veco_fairseq.compat.texts import standard_input
     from veco_fairseq.inference.requests import in_lines, read_requests
     from veco_fairseq.inference.translator import Translator, translate_stream
@@ -104,18 +108,23 @@ def main(args: argparse.Namespace) -> None:
         sampling=args.sampling, sampling_topk=args.sampling_topk or -1, sampling_topp=args.sampling_topp or -1.0,
         temperature=args.temperature, constraints=args.constraints,
     )  # fmt: skip
-    translator = Translator(
-        args.checkpoints,
-        model=args.sentencepiece,
-        data=args.data,
-        search=search,
-        batch_size=args.batch_size,
-        max_tokens=args.batch_tokens,
-        bf16=args.amp,
-        cpu=args.cpu,
-        seed=args.seed,
-        to=args.to,
-    )
+    try:
+        translator = Translator(
+            args.checkpoints,
+            model=args.sentencepiece,
+            data=args.data,
+            search=search,
+            batch_size=args.batch_size,
+            max_tokens=args.batch_tokens,
+            bf16=args.amp,
+            cpu=args.cpu,
+            seed=args.seed,
+            to=args.to,
+        )
+    except DamagedCheckpoint as error:
+        if len(args.checkpoints) == 1:
+            raise
+        raise UserError(f"{error}. Each file before the options is a model; {ADVICE}") from error
     requests = read_requests(standard_input(), prefixes=args.prefixes, constraints=args.constraints is not None)
     with tqdm(unit=" lines", disable=None, leave=False) as progress:
 
