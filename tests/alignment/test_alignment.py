@@ -31,6 +31,10 @@ def saved(tmp_path, make_model):
     return save_with_vocabulary(tmp_path / "pretrained", make_model, LINES, 40)
 
 
+def transport(*args, **options):
+    return sinkhorn(*args, **options).exp()
+
+
 def mass(*shares):
     return torch.tensor([shares], dtype=torch.double)
 
@@ -42,7 +46,7 @@ def mass(*shares):
 def test_one_iteration_by_hand():
     """u = (1/2, 1/2) / K v, v from (1/2, 1/2): (1/4, 1/2), K' u = (5/4, 3/4), v = (2/5, 2/3)."""
     cost = -torch.tensor([[[3.0, 1.0], [1.0, 1.0]]], dtype=torch.double).log()
-    plan = sinkhorn(cost, mass(0.5, 0.5), mass(0.5, 0.5), regularisation=1.0, iterations=1)
+    plan = transport(cost, mass(0.5, 0.5), mass(0.5, 0.5), regularisation=1.0, iterations=1)
     assert plan[0].flatten().tolist() == pytest.approx([3 / 10, 1 / 6, 1 / 5, 1 / 3])
 
 
@@ -52,19 +56,19 @@ def test_without_regularisation_it_is_the_linear_program():
     rows, columns = np.kron(np.eye(4), np.ones(5)), np.kron(np.ones(4), np.eye(5))
     expected = linprog(cost.ravel(), A_eq=np.vstack([rows, columns]), b_eq=np.concatenate([a, b]))
     tensors = torch.from_numpy(cost)[None], mass(*a), mass(*b)
-    plan = sinkhorn(*tensors, regularisation=1e-3, iterations=5000)
+    plan = transport(*tensors, regularisation=1e-3, iterations=5000)
     assert torch.allclose(plan[0], torch.from_numpy(expected.x).view(4, 5), atol=1e-4)
-    costs = [(sinkhorn(*tensors, regularisation=mu, iterations=5000) * tensors[0]).sum().item() for mu in (1.0, 0.1, 0.01)]
+    costs = [(transport(*tensors, regularisation=mu, iterations=5000) * tensors[0]).sum().item() for mu in (1.0, 0.1, 0.01)]
     assert costs[0] > costs[1] > costs[2] and costs[2] == pytest.approx(expected.fun, rel=0.05)
 
 
 def test_marginals_and_optimality():
     rng = np.random.default_rng(4)
     cost, a, b = torch.from_numpy(rng.random((1, 3, 4))), mass(0.5, 0.3, 0.2), mass(0.1, 0.2, 0.3, 0.4)
-    plan = sinkhorn(cost, a, b, regularisation=0.2, iterations=200)
+    plan = transport(cost, a, b, regularisation=0.2, iterations=200)
     assert torch.allclose(plan.sum(2), a) and torch.allclose(plan.sum(1), b)
     assert torch.allclose(
-        sinkhorn(cost, a, b, regularisation=0.2, iterations=1).sum(1), b
+        transport(cost, a, b, regularisation=0.2, iterations=1).sum(1), b
     )  # the columns from the first iteration on
     # At the optimum the objective's derivative, cost + regularisation (log A + 1), is a sum of a row's and a column's
     # part: whatever is moved around a rectangle changes nothing.
@@ -77,11 +81,28 @@ def test_padding_has_no_part_in_it():
     cost = torch.rand(2, 4, 5, generator=generator, dtype=torch.double)
     a = torch.tensor([[0.25] * 4, [0.5, 0.5, 0, 0]], dtype=torch.double)
     b = torch.tensor([[0.2] * 5, [1 / 3] * 3 + [0, 0]], dtype=torch.double)
-    plan = sinkhorn(cost, a, b, regularisation=0.1, iterations=3)
-    alone = sinkhorn(cost[1:, :2, :3], a[1:, :2], b[1:, :3], regularisation=0.1, iterations=3)
+    plan = transport(cost, a, b, regularisation=0.1, iterations=3)
+    alone = transport(cost[1:, :2, :3], a[1:, :2], b[1:, :3], regularisation=0.1, iterations=3)
     assert torch.allclose(plan[1, :2, :3], alone[0]) and plan[1].sum().item() == pytest.approx(alone.sum().item())
     places, i, j = mutual(plan)
     assert i[places == 1].max() < 2 and j[places == 1].max() < 3
+
+
+@pytest.mark.parametrize("seed", [1, 17, 23])
+def test_links_are_those_of_fp64_with_a_small_regularisation(seed):
+    """Each best choice is better by 1e-9 or more. In fp32 numbers of hundreds cannot tell them apart, and whole rows are 0."""
+    generator = torch.Generator().manual_seed(seed)
+    x, y = torch.randn(3, 11, 16, generator=generator), torch.randn(3, 13, 16, generator=generator)
+    cost = -(x @ y.transpose(1, 2)).clamp(min=1e-6).log()
+    log_plan = -cost.double().numpy() / 0.02
+    for axis in (2, 1, 2, 1):
+        largest = log_plan.max(axis, keepdims=True)
+        log_plan -= largest + np.log(np.exp(log_plan - largest).sum(axis, keepdims=True))
+    best_y, best_x = log_plan.argmax(2), log_plan.argmax(1)
+    expected = [(n, i, best_y[n, i]) for n in range(3) for i in range(11) if best_x[n, best_y[n, i]] == i]
+    masses = torch.full((3, 11), 1 / 11), torch.full((3, 13), 1 / 13)
+    links = mutual(sinkhorn(cost, *masses, regularisation=0.02, iterations=2))
+    assert list(zip(*map(torch.Tensor.tolist, links))) == expected
 
 
 def test_links_by_hand():
@@ -89,7 +110,7 @@ def test_links_by_hand():
     similarity = torch.tensor([[[9.0, 8.0, 1.0], [8.0, 2.0, 1.0]]])
     assert [numbers.tolist() for numbers in mutual(similarity)] == [[0], [0], [0]]
     third = torch.full((1, 3), 1 / 3)
-    plan = sinkhorn(-similarity.log(), torch.full((1, 2), 0.5), third, regularisation=0.1, iterations=100)
+    plan = transport(-similarity.log(), torch.full((1, 2), 0.5), third, regularisation=0.1, iterations=100)
     places, i, j = mutual(plan[:, :, :2])
     assert list(zip(i.tolist(), j.tolist())) == [(0, 1), (1, 0)] and places.tolist() == [0, 0]
 

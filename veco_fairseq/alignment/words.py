@@ -81,7 +81,7 @@ def align(
             cost = -(x @ y.transpose(1, 2)).clamp(min=SMALLEST).log()
             plan = sinkhorn(cost, x_mass, y_mass, regularisation=regularisation, iterations=iterations)
             single = (x_mass.gt(0).sum(1) == 1) | (y_mass.gt(0).sum(1) == 1)  # whose plan differs by rounding alone
-            plan = plan.where(~single[:, None, None], (-cost).exp() * plan.gt(0))
+            plan = plan.where(~single[:, None, None] | plan.isneginf(), -cost)
             for place, i, j in zip(*(numbers.tolist() for numbers in mutual(plan))):
                 of_x, of_y = here[place]
                 found[batch[place]].append((of_x.words[i], of_y.words[j]))
@@ -127,12 +127,12 @@ def _check_lengths(
 def _states(
     pretrained: PretrainedModel, pairs: Sequence[tuple[Sentence, Sentence]], layer: int, apart: bool
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the states of each x's pieces and of each y's, (pieces, dim) each, fp32."""
+    """Return the states of each x's pieces and of each y's, (pieces, dim) each, fp64."""
     bos, eos = pretrained.dictionary.bos(), pretrained.dictionary.eos()
     xs, ys = zip(*pairs)
 
     def states(rows: list[list[int]]) -> Tensor:
-        return layer_states(pretrained.model, pretrained.batch(rows))[layer].float()
+        return layer_states(pretrained.model, pretrained.batch(rows))[layer].double()
 
     if apart:
         of_x, of_y = (states([[bos, *sentence.ids, eos] for sentence in side]) for side in (xs, ys))
