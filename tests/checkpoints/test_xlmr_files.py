@@ -240,3 +240,38 @@ def test_tensors_of_another_model_are_named(count, words):
 def test_an_xlm_with_a_projected_table_is_told_the_way():
     with pytest.raises(UserError, match="^a.pt: was trained with --embed-dim.*veco export-hf"):
         _refuse_unknown(Path("a.pt"), ["encoder.sentence_encoder.embed_tokens.project.weight"])
+
+
+def split(folder, kind):
+    """Put a folder's weights into two files and an index, as transformers does with a large model."""
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    stem, suffix, save = {"safetensors": ("model", "safetensors", save_file), "bin": ("pytorch_model", "bin", torch.save)}[kind]
+    names = [f"{stem}-0000{number}-of-00002.{suffix}" for number in (1, 2)]
+    place = {name: names[number >= 17] for number, name in enumerate(tensors)}
+    for file in names:
+        save({name: tensors[name] for name in tensors if place[name] == file}, folder / file)
+    index = folder / f"{stem}.{suffix}.index.json"
+    index.write_text(json.dumps({"metadata": {"total_size": 9}, "weight_map": place}))
+    return index, names
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "bin"])
+def test_weights_in_several_files(folder, kind):
+    expected = read_xlmr(folder).weights
+    index, names = split(folder, kind)
+    for path in (folder, index):
+        found = read_xlmr(path)
+        assert found.path == index and found.weights.keys() == expected.keys()
+        assert all(torch.equal(tensor, expected[name]) for name, tensor in found.weights.items())
+    files = json.loads(index.read_text())["weight_map"]
+    for content, told in (({**files, "lm_head.more": names[0]}, "its files lack lm_head.more: fetch them again"),
+                          ({**files, "lm_head.bias": 3}, "is damaged, or no index of a model's files: fetch it again"),
+                          ([], "is damaged, or no index of a model's files")):  # fmt: skip
+        index.write_text(json.dumps({"weight_map": content}))
+        with pytest.raises(UserError, match=rf"{index.name}: {told}"):
+            read_xlmr(folder)
+    index.write_text(json.dumps({"weight_map": files}))
+    (folder / names[1]).unlink()
+    with pytest.raises(UserError, match=rf"{names[1]}: (cannot be read|no such)"):
+        read_xlmr(folder)

@@ -60,6 +60,10 @@ HF_TIED = {"lm_head.decoder.weight": EMBEDDINGS, "lm_head.decoder.bias": HEAD_BI
 HF_LEFT_OUT = re.compile(r"(roberta\.)?(pooler\.|embeddings\.position_ids$)|classifier\.|qa_outputs\.")
 
 
+# A large model's weights can be in several files, which an index of this name lists.
+INDEX = ".index.json"
+
+
 # fairseq's other tensors.
 FAIRSEQ_LEFT_OUT = re.compile(r"encoder\.sentence_encoder\.version$|.*_float_tensor$|classification_heads\.")
 
@@ -98,14 +102,15 @@ def names(layers: int) -> dict[str, str]:
 
 
 def read_xlmr(path: Path_) -> XlmR:
-    """Read XLM-R from a fairseq checkpoint or folder, a Hugging Face folder, or a .safetensors file of one.
+    """Read XLM-R from a fairseq checkpoint or folder, a Hugging Face folder, or a .safetensors file or index of one.
 
     Raises:
         UserError: something is missing or damaged, or has the names of another model.
     """
     path = Path(path)
     if path.is_dir():
-        for name in ("model.safetensors", "pytorch_model.bin", "model.pt"):
+        whole = ("model.safetensors", "pytorch_model.bin")
+        for name in (*whole, *(f"{name}{INDEX}" for name in whole), "model.pt"):
             if (path / name).is_file():
                 path = path / name
                 break
@@ -116,14 +121,14 @@ def read_xlmr(path: Path_) -> XlmR:
             )
     if not path.is_file():
         raise UserError(f"{path}: no such file or folder: check --init-from")
-    if path.suffix in (".safetensors", ".bin"):
+    if path.suffix in (".safetensors", ".bin") or path.name.endswith(INDEX):
         return _read_hugging_face(path)
     return _read_fairseq(path)
 
 
 def _read_hugging_face(path: Path) -> XlmR:
     config = _read_config(path.with_name("config.json"))
-    tensors = _read_safetensors(path) if path.suffix == ".safetensors" else read_tensors(path)
+    tensors = _read_shards(path) if path.name.endswith(INDEX) else _read_weights(path)
     # XLMRobertaModel's own files have no "roberta." before the encoder's names.
     tensors = {re.sub(r"^(?=embeddings\.|encoder\.)", "roberta.", name): t.float() for name, t in tensors.items()}
     ours = {theirs: name for name, theirs in names(config["num_hidden_layers"]).items()}
@@ -165,6 +170,29 @@ def _read_config(path: Path) -> dict[str, Any]:
     if missing:
         raise UserError(f"{path}: has no {missing[0]}: fetch it again")
     return config
+
+
+def _read_shards(index: Path) -> dict[str, Tensor]:
+    """Read the weights in all files that an index names.
+
+    Raises:
+        UserError: the index is damaged, or a file of it, or one of its tensors, is missing or damaged.
+    """
+    try:
+        files = read_json(index)["weight_map"]
+        paths = [index.with_name(name) for name in sorted(set(files.values()))]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise UserError(f"{index}: is damaged, or no index of a model's files: fetch it again") from error
+    tensors: dict[str, Tensor] = {}
+    for path in paths:
+        tensors.update(_read_weights(path))
+    if missing := sorted(files.keys() - tensors.keys()):
+        raise DamagedCheckpoint(f"{index}: its files lack {missing[0]}: fetch them again")
+    return tensors
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    return _read_safetensors(path) if path.suffix == ".safetensors" else read_tensors(path)
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
