@@ -251,7 +251,7 @@ def test_a_vocabulary_of_another_size_than_the_embeddings(types, roberta, symbol
     of_it = [*symbols[4:-1], "more"][: len(symbols) - 5 + types]
     (tmp_path / "dict.txt").write_text("".join(f"{symbol} 1\n" for symbol in of_it), encoding="utf-8")
     model = make_model(dictionary_of(symbols), dim=DIM, layers=LAYERS)
-    told = f"its vocabulary of {len(symbols) + types} tokens fits neither its {len(symbols)} rows"
+    told = f"has {len(symbols)} rows of embeddings, but the vocabulary beside it {len(symbols) + types} tokens: put"
     with pytest.raises(UserError, match=told):
         init_from(model.encoder, model.encoder.dictionary, HEADS, tmp_path)
 

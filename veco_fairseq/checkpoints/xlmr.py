@@ -47,13 +47,15 @@ def init_from(encoder: torch.nn.Module, dictionary: Dictionary, heads: int, path
     _check_sizes(xlmr, ours, heads)
     row_of = {symbol: row for row, symbol in enumerate(xlmr.symbols)}
     shared = [symbol for symbol in dictionary.symbols if symbol in row_of]
-    if len(shared) <= dictionary.nspecial + 1 or len(row_of) != len(source[EMBEDDINGS]):
+    if len(row_of) != (rows := len(source[EMBEDDINGS])):
         raise UserError(
-            f"{xlmr.path}: its vocabulary of {len(row_of):,} tokens fits neither its {len(source[EMBEDDINGS]):,} rows "
-            "nor the data's dict.txt: put its own SentencePiece model (or dict.txt) beside it"
-            if len(row_of) != len(source[EMBEDDINGS])
-            else f"{xlmr.path}: shares no token with the data's dict.txt: prepare the data with XLM-R's SentencePiece "
-            "model and dictionary"
+            f"{xlmr.path}: has {rows:,} rows of embeddings, but the vocabulary beside it {len(row_of):,} tokens: put there the "
+            "files of its own tokenizer, added tokens too (or its dict.txt)"
+        )
+    if len(shared) <= dictionary.nspecial + 1:
+        raise UserError(
+            f"{xlmr.path}: shares no token with the data's dict.txt: prepare the data with XLM-R's SentencePiece model and "
+            "dictionary"
         )
     here = torch.tensor([dictionary.index(symbol) for symbol in shared])
     there = torch.tensor([row_of[symbol] for symbol in shared])

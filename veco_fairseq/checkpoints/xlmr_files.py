@@ -3,6 +3,7 @@
 """Reads XLM-R's checkpoints, fairseq's and Hugging Face's, into one form."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -143,7 +144,8 @@ def _read_hugging_face(path: Path) -> XlmR:
         # fairseq's XLM-R has no token types. Hugging Face's has one, which is added to every token and mostly zero.
         weights[POSITIONS] = weights[POSITIONS] + tensors[TOKEN_TYPES][0]
         weights[POSITIONS][SPECIALS.index("<pad>")] = 0  # padding is 0 before the first layer
-    return XlmR(path, weights, _hugging_face_symbols(path.parent), config["num_attention_heads"], "gelu", left_out)
+    symbols = _hugging_face_symbols(path.parent, len(weights.get(EMBEDDINGS, ())))
+    return XlmR(path, weights, symbols, config["num_attention_heads"], "gelu", left_out)
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -205,25 +207,40 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _hugging_face_symbols(folder: Path) -> list[str]:
+def _hugging_face_symbols(folder: Path, rows: int = 0) -> list[str]:
     """Return the vocabulary of XLMRobertaTokenizer, from sentencepiece.bpe.model or tokenizer.json.
 
+    Args:
+        rows: of the embeddings; tokens that were added to the tokenizer are only taken for rows that there are.
+
     Raises:
-        UserError: neither is there.
+        UserError: neither is there, or one is damaged.
     """
     if (folder / MODEL_NAME).is_file():
-        model = load_sentencepiece(folder / MODEL_NAME)
-        return [*SPECIALS, *ordinary_pieces(model), MASK]
-    if (folder / "tokenizer.json").is_file():
-        try:
-            tokenizer = read_json(folder / "tokenizer.json")
-            symbols = [piece for piece, _ in tokenizer["model"]["vocab"]]
-            if not all(isinstance(symbol, str) for symbol in symbols):
-                raise TypeError("tokens that are no text")
-            return symbols
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{folder / 'tokenizer.json'}: is damaged or no unigram tokenizer: fetch it again") from error
-    raise UserError(f"{folder}: has neither {MODEL_NAME} nor tokenizer.json, which name the tokens: put one there")
+        symbols = [*SPECIALS, *ordinary_pieces(load_sentencepiece(folder / MODEL_NAME)), MASK]
+    elif (folder / "tokenizer.json").is_file():
+        symbols = _of_tokenizer(folder / "tokenizer.json", lambda content: [piece for piece, _ in content["model"]["vocab"]])
+    else:
+        raise UserError(f"{folder}: has neither {MODEL_NAME} nor tokenizer.json, which name the tokens: put one there")
+    added: dict[int, str] = {}
+    for name, pairs in (
+        ("added_tokens.json", lambda content: content.items()),
+        ("tokenizer.json", lambda content: [(token["content"], token["id"]) for token in content.get("added_tokens") or ()]),
+    ):
+        if len(symbols) < rows and (folder / name).is_file():
+            added.update((number, token) for token, number in _of_tokenizer(folder / name, pairs))
+    while len(symbols) < rows and len(symbols) in added:
+        symbols.append(added[len(symbols)])
+    if not all(isinstance(symbol, str) for symbol in symbols):
+        raise UserError(f"{folder / 'tokenizer.json'}: is damaged or no unigram tokenizer: fetch it again")
+    return symbols
+
+
+def _of_tokenizer(path: Path, part: Callable[[Any], Any]) -> list[Any]:
+    try:
+        return list(part(read_json(path)))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path}: is damaged or no unigram tokenizer: fetch it again") from error
 
 
 def _read_fairseq(path: Path) -> XlmR:
