@@ -5,6 +5,7 @@
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import count_lines
 from veco_fairseq.understanding.examples import COLUMNS
+
+BLANK = re.compile(r"\n(?:[^\S\t\n]*\n)+")  # lines between sentences of a word a line; tabs alone are a row of empty cells
 
 
 def main() -> None:
@@ -42,7 +45,7 @@ def main() -> None:
     try:
         if not count_lines(args.file):  # which says what is wrong with a line
             raise UserError(f"{args.file}: has no text")
-        text = args.file.read_bytes().decode("utf-8")  # lines end at \n alone
+        text = args.file.read_bytes().decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")  # and at \n alone
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         if args.text:
             print("".join(f"{line}\n" for line in texts(text, args.file.suffix)), end="")
@@ -59,12 +62,17 @@ def texts(text: str, suffix: str) -> Iterator[str]:
     if suffix == ".json":
         passages = [paragraph["context"] for article in json.loads(text)["data"] for paragraph in article["paragraphs"]]
         yield from (" ".join(passage.split()) for passage in passages)
-    elif suffix == ".conllu" or (suffix == ".tsv" and "\n\n" in text):  # a word a line
-        for block in text.strip("\n").split("\n\n"):
+    elif suffix == ".conllu" or (suffix == ".tsv" and BLANK.search(text)):  # a word a line
+        for block in blocks(text):
             words = [line.split("\t") for line in block.split("\n") if "\t" in line]
             yield " ".join(cells[1 if suffix == ".conllu" else 0] for cells in words)
     else:
         yield from (line.replace("\t", " ") for line in text.strip("\n").split("\n"))
+
+
+def blocks(text: str) -> list[str]:
+    """Return the sentences, of a word a line, as the tasks' reader counts them."""
+    return [block for block in BLANK.split(text.strip("\n")) if block.strip()]
 
 
 def questions(text: str, keep: Callable[[list], list]) -> str:
@@ -80,11 +88,11 @@ def questions(text: str, keep: Callable[[list], list]) -> str:
 
 
 def sentences(text: str, keep: Callable[[list], list]) -> str:
-    return "".join(f"{block}\n\n" for block in keep(text.strip("\n").split("\n\n")))
+    return "".join(f"{block}\n\n" for block in keep(blocks(text)))
 
 
 def rows(text: str, keep: Callable[[list], list]) -> str:
-    if "\n\n" in text:  # a word a line
+    if BLANK.search(text):  # a word a line
         return sentences(text, keep)
     first, *lines = text.rstrip("\n").split("\n")
     # Columns have names if one of them is the label's.

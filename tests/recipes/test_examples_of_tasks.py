@@ -127,6 +127,31 @@ def test_points_of_a_grid_that_are_not_finished_are_told(tmp_path):
     assert [path.name for path in (tmp_path / "out/predictions").iterdir()] == ["other"]
 
 
+@pytest.mark.parametrize("suffix", ["tsv", "conllu"])
+@pytest.mark.parametrize("text", [
+    "a\tX\nb\tY\n\nc\tX\nd\tY\n\ne\tX\nf\tY\n", "a\tX\r\nb\tY\r\n\r\nc\tX\r\nd\tY\r\n\r\ne\tX\r\nf\tY\r\n",
+    "\ufeffa\tX\nb\tY\n \nc\tX\nd\tY\n\n\n\n\ne\tX\nf\tY\n\n  \n",
+])  # fmt: skip
+def test_sentences_are_those_between_blank_lines_of_any_kind(suffix, text, tmp_path, run):
+    """Lines that end with CR LF had been words of one sentence, or sentences of one word, and each further blank line counted."""
+    (tmp_path / f"a.{suffix}").write_text(text.replace("\t", "\t\t" if suffix == "conllu" else "\t"), newline="")
+    kept = {"--last 1": "ef", "--but-last 1": "abcd", "--first 2": "abcd", "--first 1": "ab"}
+    for given, words in kept.items():
+        made = run("data-bin-recipes/xtreme/examples.py", tmp_path / f"a.{suffix}", *given.split()).stdout
+        assert "".join(line[0] for line in made.split("\n") if line) == words and made.count("\n\n") == len(words) / 2
+    if suffix == "tsv":
+        made = run("data-bin-recipes/xtreme/examples.py", tmp_path / "a.tsv", "--text").stdout
+        assert made == "a b\nc d\ne f\n"
+
+
+def test_a_row_of_empty_cells_does_not_end_a_sentence(tmp_path, run):
+    (tmp_path / "a.tsv").write_text("a\tb\tx\n\t\t\nc\td\ty\n")
+    assert run("data-bin-recipes/xtreme/examples.py", tmp_path / "a.tsv", "--last", 2).stdout == "\t\t\nc\td\ty\n"
+    data = {"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "1"}, {"id": "2"}]}]}]}
+    (tmp_path / "a.json").write_text("\ufeff" + json.dumps(data))
+    assert '"id": "1"' in run("data-bin-recipes/xtreme/examples.py", tmp_path / "a.json", "--but-last", 1).stdout
+
+
 @pytest.mark.parametrize(
     "given, kept", [("--ids fi", "fi-1"), ("--first 1", "en-1"), ("--last 1", "fi-1"), ("--but-last 1", "en-1")]
 )
