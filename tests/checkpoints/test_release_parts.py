@@ -140,3 +140,16 @@ def test_heads_of_classes_are_left_out(tmp_path):
     assert list(found.dropped) == ["classification_heads.x.dense.bias"] and found.depths == {"encoder": 3, "decoder": 3}
     change = more("decoder.classification_heads.x.dense.bias")
     assert not read_release(*release(tmp_path, change=change)).dropped
+
+
+@pytest.mark.parametrize("convert", [import_release, back_to_pretraining])
+def test_a_dictionary_that_has_the_mask_has_a_row_for_every_token(tmp_path, convert):
+    """The row that is too much had been taken for <mask>, though a token before it is missing, and all rows after it moved."""
+    checkpoint, dictionary = release(tmp_path, mask=True)
+    lines = dictionary.read_text().splitlines()
+    dictionary.write_text("".join(f"{line}\n" for line in (*lines, "<mask> 1")))
+    convert(checkpoint, dictionary, tmp_path / "whole.pt")  # as many tokens as rows
+    dictionary.write_text("".join(f"{line}\n" for line in (*lines[:3], *lines[4:], "<mask> 1")))
+    with pytest.raises(UserError, match="there must be one row a token"):
+        convert(checkpoint, dictionary, tmp_path / "ours.pt")
+    assert not (tmp_path / "ours.pt").exists()

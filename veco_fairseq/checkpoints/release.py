@@ -79,7 +79,7 @@ def read_release(checkpoint: Path_, dictionary: Path_, trust: bool = False) -> R
         if table.shape != embeddings.shape or not torch.equal(table, embeddings):
             raise UserError(f"{checkpoint}: {name} is not encoder.embed_tokens.weight: they must be tied")
     symbols = list(words.symbols)
-    if len(embeddings) == len(symbols) + 1:
+    if len(embeddings) == len(symbols) + 1 and MASK not in symbols:
         symbols.append(MASK)  # the authors' mask is the last row, and not in dict.txt
     if len(embeddings) != len(symbols):
         raise UserError(
