@@ -98,4 +98,4 @@ class PretrainingDataset(FairseqDataset):
         return torch.cat([x[0], self.eos, y[0][1:]]), torch.cat([x[1], self.pad, y[1][1:]])
 
     def _collate(self, rows: Sequence[Tensor]) -> Tensor:
-        return pad_sequence(rows, batch_first=True, padding_value=self.dictionary.pad())
+        return pad_sequence(list(rows), batch_first=True, padding_value=self.dictionary.pad())
