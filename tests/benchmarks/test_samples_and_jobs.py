@@ -216,6 +216,7 @@ def test_transformers_gets_the_token_of_the_language_in_the_text(monkeypatch, in
     (["fr-en", "cs-nl", "de-nl"], "nl", ["cs", "nl"]),
     ([], "nl", "--to nl: m.pt translates in one direction alone: take --to away"),
     (["fr-nl", "nl-fr", "de-fr"], None, "m.pt: translates into fr, nl: choose one with --to"),
+    (["fr-nl", "de-nl"], None, ["fr", "nl"]),
     (["fr-nl"], "fr", "m.pt: translates into nl: choose one with --to"),
 ])  # fmt: skip
 def test_the_direction_of_a_model_of_many(directions, to, found):

@@ -5,6 +5,7 @@
 import json
 import re
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from veco_fairseq.benchmarks.systems import Search, with_fairseq, with_generate
 from veco_fairseq.data.sentencepiece import load_sentencepiece
 from veco_fairseq.files import read_lines
 from veco_fairseq.inference.scoring import read_generate_output
-from veco_fairseq.inference.translator import Translator
+from veco_fairseq.inference.translator import Translator, _choose_target
 
 ALL = ["aa-bb", "bb-aa", "aa-cc", "cc-aa"]
 TASK = ("--user-dir", "veco_fairseq", "--task", "veco_multilingual_translation")
@@ -113,6 +114,13 @@ def test_the_token_tells_the_target(trained):
         (source,) = (item["source"] for item in translator.task.build_dataset_for_inference([ids], [3]))
         assert [translator.task.source_dictionary[number] for number in source[:1]] == [f"<2{to}>"]
         assert source[1:].tolist() == [7, 9, 2]
+
+
+@pytest.mark.parametrize("targets, to, chosen", [(["cc"], None, ["cc"]), (["bb", "cc"], "bb", ["bb"]), (["cc"], "bb", ["bb"])])
+def test_the_only_language_needs_no_choice(targets, to, chosen):
+    given = []
+    _choose_target(SimpleNamespace(targets=targets, choose_target=given.append), "m.pt", to)
+    assert given == chosen
 
 
 def test_a_model_that_has_moved_needs_no_training_data(directions, trained, tmp_path):

@@ -57,10 +57,12 @@ def direction_of(translation: Translation, to: str | None) -> Sequence[str]:
     """The language to translate from and the one into which.
 
     Raises:
-        UserError: the model has many directions and none into ``to``, or it has one alone and ``to`` is given.
+        UserError: the model has many directions and none into ``to``, or no token for it and ``to`` is given.
     """
     directions = list(map(sides_of, translation.directions))
     into = sorted({target for _, target in directions})
+    if to is None and len(into) == 1:
+        (to,) = into
     if not directions and to is None:
         return translation.langs
     if not directions:

@@ -268,12 +268,14 @@ def translate_stream(
 
 
 def _choose_target(task, checkpoint: Path_, to: str | None) -> None:
-    """Tell a task of many directions the language to translate into; another has no choice.
+    """Tell a task of many directions the language to translate into, which may be the only one; another has no choice.
 
     Raises:
         UserError: with the languages that there are.
     """
     if hasattr(task, "choose_target"):
+        if to is None and len(task.targets) == 1:
+            (to,) = task.targets
         if to is None:
             raise UserError(f"{checkpoint}: translates into {', '.join(task.targets)}: choose one with --to")
         task.choose_target(to)
