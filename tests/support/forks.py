@@ -31,6 +31,7 @@ import sacrebleu  # noqa: F401
 import torch
 import torch.distributed.run
 import torch.fx.experimental.symbolic_shapes  # noqa: F401  PyTorch's checks of masks import it
+from exits import exit_code
 from warming import warm_up
 
 LOG = {"format": "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "datefmt": "%Y-%m-%d %H:%M:%S", "stream": sys.stdout}
@@ -69,9 +70,7 @@ def answer(request: Path) -> int:
             start(words)
             code = 0
         except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-            if isinstance(end.code, str):
-                print(end.code, file=sys.stderr)
+            code = exit_code(end)
         except BaseException:
             traceback.print_exc()
         finally:

@@ -16,6 +16,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
+from support.exits import exit_code
 from torch.utils.data._utils import signal_handling
 
 from veco_fairseq.kills.processes import LOG_FORMAT
@@ -61,7 +62,7 @@ def become(command, cwd, *, timeout, out, err, stdin=None) -> NoReturn:
             fairseq_here(Path(command[0]).name.removeprefix("fairseq-"))
         code = 0
     except SystemExit as end:
-        code = end.code or 0
+        code = exit_code(end)
     except BaseException:
         traceback.print_exc()
     finally:
