@@ -47,6 +47,21 @@ def test_sentence_pairs_without_and_with_names_of_columns(tmp_path):
     assert read_examples(unlabelled, "en", "classification")[0].label is None
 
 
+def test_a_file_of_several_languages_has_the_rows_of_its_own(tmp_path):
+    """XNLI's own test set has fifteen languages."""
+    rows = "".join(f"{lang}\t{label}\tA {lang}\tB\t{n}\n" for lang, label, n in (("de", "neutral", 1), ("en", "entailment", 2)))
+    text = f"language\tgold_label\tsentence1\tsentence2\tpairID\n{rows}en\t-\tC\tD\t3\n"
+    english = write(tmp_path / "test-en.tsv", text)
+    assert read_examples(english, "en", "classification") == [
+        SentencePair("2", f"{english}, line 3", "A en", "B", "entailment"),
+        SentencePair("3", f"{english}, line 4", "C", "D", None),
+    ]
+    assert [pair.id for pair in read_examples(write(tmp_path / "test-deu.tsv", text), "deu", "classification")] == ["1"]
+    french = write(tmp_path / "test-fr.tsv", text)
+    with pytest.raises(UserError, match="test-fr.tsv: has no row of fr; its column language has de, en$"):
+        read_examples(french, "fr", "classification")
+
+
 def test_conllu_takes_words_and_leaves_out_ranges_and_empty_nodes(tmp_path):
     def row(number, word, tag):
         return "\t".join([number, word, "_", tag, *["_"] * 6])

@@ -87,20 +87,23 @@ COLUMNS = {
     "second": ("sentence2", "sentence_b", "hypothesis", "hypo"),
     "label": ("label", "gold_label", "entailment_label"),
     "id": ("id", "pair_id", "pairid"),
+    "lang": ("language",),
 }
 
 
 def read_sentence_pairs(path: Path, lang: str) -> Iterator[SentencePair]:
     """Yield the rows of a .tsv file, with or without a row of column names.
 
-    In a column gold_label, as SNLI's, - stands for no label: the annotators did not agree.
+    In a column gold_label, as SNLI's, - stands for no label: the annotators did not agree. Where there is a column language,
+    as in XNLI's file of all languages, only the rows of ``lang`` are read.
 
     Raises:
-        UserError: a row has another number of columns, or the columns have other names.
+        UserError: a row has another number of columns, the columns have other names, or no row is of the language.
     """
     places: dict[str, int] = {}
     width = row = 0
     none = ""
+    others: set[str] = set()
     for number, line in enumerate(read_lines(path), start=1):
         cells = [cell.strip() for cell in line.split("\t")]
         if number == 1:
@@ -116,12 +119,17 @@ def read_sentence_pairs(path: Path, lang: str) -> Iterator[SentencePair]:
                 raise UserError(f"{path}, line 1: has {width} columns, not 2 sentences and a label, tabs between them")
         if len(cells) != width:
             raise UserError(f"{path}, line {number}: has {len(cells)} columns, but line 1 has {width}")
+        if "lang" in places and known_as(cells[places["lang"]]) != known_as(lang):
+            others.add(cells[places["lang"]])
+            continue
         label = cells[places["label"]] if "label" in places else ""
         row += 1
         name = cells[places["id"]] if "id" in places else f"row {row}"
         where = f"{path}, line {number}"
         label = None if label in ("", none) else INFERENCE_LABELS.get(label.lower(), label)
         yield SentencePair(name, where, cells[places["first"]], cells[places["second"]], label)
+    if others and not row:
+        raise UserError(f"{path}: has no row of {lang}; its column language has {', '.join(sorted(others))}")
 
 
 def _named_columns(cells: Sequence[str]) -> dict[str, int]:
