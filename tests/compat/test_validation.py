@@ -3,6 +3,7 @@
 """What a training may validate on, and the line that tells how much of its time that takes."""
 
 import logging
+import shutil
 import time
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from types import SimpleNamespace
 import fairseq_cli.train
 import pytest
 import torch
-from fairseq import checkpoint_utils
+from fairseq import checkpoint_utils, options, tasks
 from fairseq.data import data_utils
 from fairseq.data.iterators import EpochBatchIterator
 
@@ -126,3 +127,20 @@ def test_what_a_training_cannot_validate_on(tmp_path, train, valid, combine, mes
             data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)
         dataset.valid_subset = "valid,valid1"
         data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)
+
+
+@pytest.mark.parametrize("copies, given", [(1, []), (2, ["--upsample-primary", "2"])])
+def test_sets_that_are_made_one(translation, tmp_path, copies, given):
+    """The set to train on with train1 and so on, and with --combine-valid-subsets that to validate on: the first one once."""
+    for source, names in (("one", ("train", "valid")), ("two", ("train1", "valid1"))):
+        for name in names:
+            for path in (translation / source).glob("train.*"):
+                shutil.copyfile(path, tmp_path / path.name.replace("train", name))
+    for path in (translation / "one").glob("dict.*"):
+        shutil.copyfile(path, tmp_path / path.name)
+    words = [str(tmp_path), "--arch", "transformer_tiny", "--max-tokens", "200", *given]
+    task = tasks.setup_task(options.parse_args_and_arch(options.get_training_parser(), words))
+    for split in ("train", "valid"):
+        task.load_dataset(split, combine=True)
+        assert len(task.dataset(split)) == 90 * (copies + 1)
+        assert torch.equal(task.dataset(split)[90 * copies]["source"], task.dataset(split).src.datasets[1][0])

@@ -103,6 +103,8 @@ def _settle(chosen: dict[str, Any]) -> None:
     for name in BOOLEANS:
         if str(chosen.get(name)).lower() in ("true", "false"):
             chosen[name] = str(chosen[name]).capitalize()
+    if chosen.get("upsample_primary") == -1:  # fairseq's default, as often as which nothing can be repeated
+        chosen["upsample_primary"] = 1
     if chosen.get("lr_scheduler") == "polynomial_decay" and chosen.get("total_num_update") is None:
         chosen["total_num_update"] = chosen.get("max_update")
         if not chosen["total_num_update"]:
