@@ -4,9 +4,12 @@
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import EMAConfig
 from fairseq.models.ema.ema import EMA
 from torch import nn
+
+from veco_fairseq.errors import UserError
 
 
 class Tied(nn.Module):
@@ -58,3 +61,21 @@ def test_begins_with_the_model_of_a_checkpoint_that_has_no_mean(make_root, train
             assert torch.allclose(second["extra_state"]["ema"][name], 0.25 * first["model"][name] + 0.75 * tensor, atol=1e-6)
     begun = train(root, *options, *mean, "--finetune-from-model", last, save_dir="finetuned")
     assert begun.returncode == 0, begun.stderr
+
+
+def test_the_first_mean_is_that_of_another_checkpoint(make_root, train, tmp_path):
+    """... which must have one, of this model."""
+    root, options = make_root(), ("--updates-per-epoch", "9", "--disable-validation", "--max-update", "1", "--store-ema")
+    assert train(root, *options).returncode == 0
+    last = tmp_path / "checkpoints/checkpoint_last.pt"
+    mean = torch.load(last)["extra_state"]["ema"]
+    model = checkpoint_utils.load_model_ensemble([str(last)])[0][0]
+    begun = EMA(model, EMAConfig(ema_seed_model=str(last))).get_model().state_dict()
+    assert all(torch.equal(begun[name], tensor) for name, tensor in mean.items())
+    with pytest.raises(UserError, match="--ema-seed-model .*checkpoint_last.pt: does not fit the chosen model: missing weight"):
+        EMA(nn.Linear(1, 1, bias=False), EMAConfig(ema_seed_model=str(last)))
+    state = torch.load(last)
+    del state["extra_state"]["ema"]
+    torch.save(state, last)
+    with pytest.raises(UserError, match="--ema-seed-model .*checkpoint_last.pt: has no mean of weights: give"):
+        EMA(model, EMAConfig(ema_seed_model=str(last)))

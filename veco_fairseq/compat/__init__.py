@@ -105,6 +105,10 @@ PATCHES = (
           "--keep-best-checkpoints keeps one alone if each validation is worse than the one before", wraps=True),
     Patch("fairseq.models.ema.ema:EMA.step", ".compat.ema:step",
           "the mean of tied weights decays twice as fast, and depends on where a training was stopped"),
+    Patch("fairseq.checkpoint_utils:load_ema_from_checkpoint", ".compat.ema:read_mean",
+          "an --ema-seed-model without a mean ends in a traceback, and what is read is not checked"),
+    Patch("fairseq.models.ema.ema:EMA.__init__", ".compat.ema:begun", "an --ema-seed-model that does not fit ends in a traceback",
+          wraps=True),
     # Batches of a resumed training
     Patch(f"{TRAINER}.get_train_iterator", ".compat.batches:get_train_iterator", ORDER),
     Patch(f"{ITERATOR}._get_iterator_for_epoch", ".compat.batches:iterator_for_epoch", ORDER),

@@ -2,12 +2,56 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The mean of a training's weights, ``--store-ema``: tied weights count once, and resumed trainings have the same mean."""
 
+from collections.abc import Callable
+from functools import wraps
 from types import SimpleNamespace
+from typing import Any
 
 from fairseq.models.ema.ema import EMA
 from torch import nn
 
+from veco_fairseq.checkpoints.reading import read_checkpoint
+from veco_fairseq.compat.misfits import misfit
+from veco_fairseq.errors import UserError
+
 _fairseq_step_internal = EMA._step_internal
+
+
+def read_mean(path: str) -> dict[str, Any]:
+    """Read a checkpoint whose mean is to be the first one of a training, ``--ema-seed-model``.
+
+    Raises:
+        UserError: see :func:`read_checkpoint`; or the checkpoint has no mean.
+    """
+    state = read_checkpoint(path)
+    mean = (state.get("extra_state") or {}).get("ema")
+    if not mean:
+        raise UserError(
+            f"--ema-seed-model {path}: has no mean of weights: give a checkpoint that was trained with --store-ema, or leave the "
+            "option out"
+        )
+    return {**state, "model": {name: tensor.float() for name, tensor in mean.items()}}
+
+
+def begun(make: Callable) -> Callable:
+    """Make an ``EMA.__init__`` that says in one line that the mean of ``--ema-seed-model`` is of another model.
+
+    Raises:
+        UserError: it is.
+    """
+
+    @wraps(make)
+    def make_or_refuse(ema: EMA, model: nn.Module, config, *args, **options) -> None:
+        try:
+            make(ema, model, config, *args, **options)
+        except RuntimeError as error:
+            if told := misfit(error):
+                raise UserError(
+                    f"--ema-seed-model {config.ema_seed_model}: does not fit the chosen model: {told}; give a checkpoint of this one"
+                ) from error
+            raise
+
+    return make_or_refuse
 
 
 def step(ema: EMA, new_model: nn.Module, updates: int | None = None) -> None:
