@@ -124,6 +124,8 @@ PATCHES = (
     Patch(f"{PLATEAU}.state_dict", ".compat.plateau:plateau_state", "the count of validations without progress is lost"),
     Patch(f"{PLATEAU}.load_state_dict", ".compat.plateau:load_plateau_state", "the count of validations without progress is lost"),
     Patch(f"{PLATEAU}.step", ".compat.plateau:plateau_step", "after a resumption within an epoch, it counts one epoch too many"),
+    Patch(f"{TRAINER}.lr_step", ".compat.lowest_rate:risen", "--stop-min-lr ends a training in its warm-up", wraps=True),
+    Patch(f"{TRAINER}.begin_epoch", ".compat.lowest_rate:in_force_again", "see the line above", wraps=True),
     # Precision, optimizer
     Patch("fairseq.tasks:FairseqTask.train_step", ".compat.precision:train_step", "--amp does nothing on a CPU"),
     Patch(f"{AMP}.step", ".compat.precision:amp_step", "on a GPU the gradients are unscaled twice"),

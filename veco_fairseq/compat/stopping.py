@@ -18,6 +18,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
 from veco_fairseq.compat import plateau, running
+from veco_fairseq.compat.lowest_rate import may_end
 from veco_fairseq.errors import UserError
 from veco_fairseq.lock import lock_folder
 
@@ -75,6 +76,8 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
         vars(early_stopping()).update(extra_state.get("early_stopping", {}))
         if trainer.get_num_updates() and not (cfg.reset_lr_scheduler or cfg.reset_dataloader):
             plateau.end_epoch_of(extra_state, trainer)
+    if iterator.iterations_in_epoch:
+        may_end(trainer, within_epoch=True)
     reason = finished(trainer, iterator.next_epoch_idx) if extra_state is not None else None
     if reason:
         logger.info(
