@@ -146,6 +146,22 @@ def test_half_of_a_token_file_is_told(tmp_path):
         indexed_dataset.infer_dataset_impl(name)
 
 
+def test_tokens_of_another_kind_are_told(tmp_path):
+    """Not those beside which there is a text of the same name, which --dataset-impl raw reads."""
+    write_tokens(tmp_path / "a", [[5, 6], [7]])
+    name, exists = str(tmp_path / "a"), indexed_dataset.dataset_exists
+    for impl in ("lazy", "cached", "raw"):
+        with pytest.raises(UserError, match=rf"/a: was made with --dataset-impl mmap, not {impl}: leave the option out"):
+            exists(name, impl)
+    (tmp_path / "a").write_text("x y\n")
+    assert exists(name, "raw") and exists(name, "mmap")
+    (tmp_path / "a").unlink()
+    (tmp_path / "a.idx").write_bytes(b"TNTIDX\x00\x00" + bytes(24))
+    assert exists(name, None) and exists(name, "lazy") and exists(name, "cached")
+    with pytest.raises(UserError, match=r"was made with --dataset-impl cached, not mmap"):
+        exists(name, "mmap")
+
+
 def test_tokens_that_are_not_in_the_dictionary_are_told(tmp_path):
     write_tokens(tmp_path / "a", [[5, 6], [7, 9]])
     name = str(tmp_path / "a")

@@ -30,10 +30,14 @@ def dataset_exists(path: str, impl: str | None) -> bool:
     """Return whether there is a token file; for fairseq, one of the two files without the other is none.
 
     Raises:
-        UserError: the index or the tokens are missing, but not both.
+        UserError: the index or the tokens are missing, but not both; or they are of another kind than ``--dataset-impl``.
     """
     if impl in (None, "mmap") and any(map(os.path.lexists, (index_file_path(path), data_file_path(path)))):
         require_files(path)
+    if impl is not None and all(map(os.path.isfile, (index_file_path(path), data_file_path(path)))):
+        kind = _fairseq_infer_dataset_impl(path)
+        if kind not in (None, "raw", "cached" if impl == "lazy" else impl):  # raw: there is a text beside them
+            raise UserError(f"{path}: was made with --dataset-impl {kind}, not {impl}: leave the option out")
     return _fairseq_dataset_exists(path, impl)
 
 
