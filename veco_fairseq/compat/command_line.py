@@ -92,6 +92,11 @@ def _settle(chosen: dict[str, Any]) -> None:
             raise UserError(f"{option(name)}{f' {value}' if value else ''}: {reason}")
     if chosen.get("num_shards", 1) > 1 and ("beam" not in chosen or "buffer_size" in chosen):
         raise UserError("--num-shards: fairseq-generate alone takes a part of a set: leave it out")
+    if chosen.get("disable_validation"):
+        judging = [option(name) for name in ("patience", "keep_best_checkpoints") if chosen.get(name, 0) > 0]
+        judging += ["--lr-scheduler reduce_lr_on_plateau"] if chosen.get("lr_scheduler") == "reduce_lr_on_plateau" else []
+        if judging:
+            raise UserError(f"{judging[0]}: goes by validations, and --disable-validation has none: leave out one of the two")
     metric = chosen.get("best_checkpoint_metric") or ""
     needed = NEEDED.get(metric.rpartition("_")[2])
     if needed and chosen.get(needed) is False:
