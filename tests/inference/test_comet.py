@@ -45,6 +45,14 @@ def test_what_comet_is_asked(scorer, tmp_path):
     assert [named[name] for name in ("--model", "--gpus", "--batch_size")] == ["m", "2", "7"] and "--only_system" in named
 
 
+def test_a_carriage_return_within_a_line_ends_none(scorer, tmp_path):
+    """comet-score reads with universal newlines, and would pair what comes after it with other lines."""
+    comet.comet_score(scorer(), ["a\rb", "c"], ["d", "e"], ["f", "g\rh"])
+    for option, wanted in zip("str", (["a b", "c"], ["d", "e"], ["f", "g h"])):
+        with open(tmp_path / f"text-{option}", encoding="utf-8") as file:
+            assert [line.strip() for line in file.readlines()] == wanted
+
+
 @pytest.mark.parametrize("said, code", [("hyp.txt\tscore: 0.5", 1), ("no model", 0)])
 def test_a_failure_of_comets(scorer, said, code):
     with pytest.raises(UserError, match=f"comet-score: ended with exit code {code} and no score"):

@@ -78,7 +78,9 @@ def comet_score(
     with tempfile.TemporaryDirectory() as folder:
         texts = {"source": sources, "hypothesis": hypotheses, "reference": references}
         for name, lines in texts.items():
-            Path(folder, name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+            # comet-score ends a line at a carriage return, too, and pairs what is left of the texts by number
+            text = "".join(f"{line}\n" for line in lines).replace("\r", " ")
+            Path(folder, name).write_text(text, encoding="utf-8", newline="\n")
         source, hypothesis, reference = (Path(folder, name) for name in texts)
         command = [program, "-s", source, "-t", hypothesis, "-r", reference, "--model", model, "--gpus", str(gpus),
                    "--batch_size", str(batch_size), "--only_system", "--quiet"]  # fmt: skip
