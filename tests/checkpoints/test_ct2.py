@@ -101,6 +101,17 @@ def test_the_command(run, tmp_path, make_model):
     assert done.stdout.splitlines()[1] == f"note: the checkpoint {NOT_FINE_TUNED}"
 
 
+def test_both_exports_say_what_a_source_begins_with(run, tmp_path, make_model):
+    """Without the token, a model of many directions translates something else, in whatever language."""
+    checkpoint = make_translation(tmp_path, make_model, words=lambda pieces: [*pieces, "<2aa>", "<2bb>"])
+    state = torch.load(checkpoint, weights_only=False)
+    state["task_state"]["lang_pairs"] = ["aa-bb", "bb-aa", "cc-bb"]
+    torch.save(state, checkpoint)
+    for name in "export_ct2", "export_hf":
+        done = run(f"scripts/{name}.py", "--checkpoint", checkpoint, "--output", tmp_path / name)
+        assert "note: begin every source with the token of the language to translate into: <2aa>, <2bb>\n" in done.stdout
+
+
 def test_the_difference_is_that_of_the_folder(tmp_path, make_model, monkeypatch):
     """... whose sources have few positions."""
     monkeypatch.setattr(exported, "MAX_POSITIONS", 16)

@@ -77,6 +77,7 @@ def export_translation(
     with atomic_folder(output) as folder:
         _check_options(translation)
         tokens, notes = write_tokenizer(folder, find_sentencepiece(translation, sentencepiece), translation)
+        notes += translation.notes
         if is_only_converted(translation.state.get("task_state") or {}):
             notes.append(f"the checkpoint {NOT_FINE_TUNED}")
         shape = (encoder_decoder_shape if translation.keeps_lm_head else bart_shape)(model, tokens)

@@ -18,8 +18,9 @@ import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_* and ve
 from veco_fairseq.checkpoints.mapping import check_weights
 from veco_fairseq.checkpoints.reading import options_of, read_checkpoint
 from veco_fairseq.checkpoints.task_state import has_directions
+from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
-from veco_fairseq.data.symbols import require_own_pieces
+from veco_fairseq.data.symbols import require_own_pieces, target_token
 from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary, require_same_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
@@ -69,6 +70,12 @@ class Translation(NamedTuple):
     def directions(self) -> list[str]:
         """The directions that a model of many was trained for, such as ``en-de``; of another model none."""
         return list((self.state.get("task_state") or {}).get("lang_pairs") or [])
+
+    @property
+    def notes(self) -> list[str]:
+        """Lines for whoever translates with the exported model: what each source begins with, if it is one of many directions."""
+        tokens = sorted({target_token(sides_of(direction)[1]) for direction in self.directions})
+        return [f"begin every source with the token of the language to translate into: {', '.join(tokens)}"] if tokens else []
 
     @property
     def keeps_lm_head(self) -> bool:

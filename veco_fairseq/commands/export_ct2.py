@@ -36,6 +36,8 @@ def main(args: argparse.Namespace) -> None:
     print(f"wrote {args.output} ({args.quantization})")
     if is_only_converted(translation.state.get("task_state") or {}):
         print(f"note: the checkpoint {NOT_FINE_TUNED}")
+    for note in translation.notes:
+        print(f"note: {note}")
     if translation.has_language_tokens:
         end = " ".join(translation.source_end)
         print(f"note: give {end} at the end of every source: CTranslate2 can add one token alone")
