@@ -205,3 +205,18 @@ def test_what_another_process_has_failed_to_make_is_made(tmp_path):
     assert result.stderr == "my recipe/run.sh: error: any failed (exit code 1): see the lines above\n"
     assert (tmp_path / "my recipe/out/file").read_text() == "made\n"
     assert not list((tmp_path / "my recipe").glob(".out.lock"))
+
+
+def test_a_step_is_the_same_one_in_every_locale(tmp_path, monkeypatch):
+    """As in a terminal with UTF-8 and in a job without."""
+    folder = tmp_path / "my recipe/ördner"
+    folder.mkdir(parents=True)
+    (folder / "text").write_text("a")
+    step = 'step part "ördner/part ß" to_file "{}" cat ördner/text; training tuning ördner/tuned mkdir -p ördner/tuned'
+    told = []
+    for locale in ("C.UTF-8", "C", "C.UTF-8"):
+        monkeypatch.setitem(ENVIRONMENT, "LC_ALL", locale)
+        result = bash(tmp_path, f"{step}; touch ördner/tuned/checkpoint_last.pt")
+        assert result.stderr == ""
+        told.append(result.stdout.count("already there"))
+    assert told == [0, 2, 2]
