@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from conftest import REPOSITORY
 
-# Writes down its name and arguments; takes two seconds for the data where there is a file "slow"; fails for what the file
-# "fails" has a word of.
+# Writes down its name and arguments; takes two seconds for the data and the trainings where there is a file "slow"; fails for
+# what the file "fails" has a word of.
 BASH = """#!/bin/bash
 echo "${1##*/} ${*:2}" >>"$PLACE/calls"
 echo "a line of ${1##*/}"
@@ -22,6 +22,7 @@ printf '%s\n' "sacreBLEU 12.3" "[aa] a part" "7 lines encoded" "x.py: error: non
 echo "skip $VECO_SKIP_SETUP, threads $OMP_NUM_THREADS" >>"$PLACE/environment of ${1##*/}"
 [[ $1 != */prepare.sh || ! -e $PLACE/slow ]] || sleep 2.2
 [[ ! -e $PLACE/fails || "$*" != *"$(<"$PLACE/fails")"* ]] || exit 1
+[[ $1 != */finetune.sh || ! -e $PLACE/slow ]] || (sleep 2.2; echo x >>"$PLACE/trained")
 """
 PYTHON = """#!/bin/bash
 case "$*" in
@@ -42,13 +43,19 @@ def demo(tmp_path):
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
 
+    options = {"env": {"PATH": f"{programs}:/usr/bin:/bin", "PLACE": str(tmp_path)}, "cwd": tmp_path}
+
     def demo(*arguments):
         (tmp_path / "calls").write_text("")
-        environment = {"PATH": f"{programs}:/usr/bin:/bin", "PLACE": str(tmp_path)}
         command = ["/bin/bash", scripts / "demo.sh", *map(str, arguments)]
-        result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=60)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
         return result, (tmp_path / "calls").read_text().splitlines()
 
+    def begin(*arguments):
+        command = ["/bin/bash", scripts / "demo.sh", *arguments]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, **options)
+
+    demo.begin = begin
     return demo
 
 
@@ -103,6 +110,13 @@ def test_a_stage_that_fails_ends_the_demo(demo, tmp_path, fails, stage, after):
     log = tmp_path / f"out/logs/{stage}.log"
     assert result.returncode == 1 and result.stderr == f"demo.sh: error: {stage} failed: its output is in {log}\n"
     assert calls and not [call for call in calls if call.startswith(after)]
+
+
+def test_no_training_goes_on_when_the_demo_has_failed(demo, tmp_path):
+    """One fails at once; the same command, given again, would find the other one's folder in use."""
+    for file, text in (("slow", ""), ("fails", "--arm veco")):
+        (tmp_path / file).write_text(text)
+    assert demo.begin().wait(timeout=60) == 1 and (tmp_path / "trained").read_text() == "x\n"
 
 
 @pytest.mark.parametrize("arguments, message", [
