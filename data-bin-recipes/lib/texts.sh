@@ -124,6 +124,17 @@ side() {
     done
 }
 
+# require_same_blanks FILE OTHER: end unless the texts, of which line N of one translates line N of the other, have their blank
+# lines at the same places: `side` leaves them out of both.
+require_same_blanks() {
+    local line
+    line=$(awk 'BEGIN { other = ARGV[2]; ARGC = 2 }
+        { if ((getline line < other) < 1) exit }
+        ($0 == "") != (line == "") { print NR; exit }' "$1" "$2")
+    [[ -z $line ]] ||
+        die "line $line is blank in $1 or $2 alone: line N must be the same sentence in every language, and blank in all or none"
+}
+
 # require_text FILE: end unless it is a text, plain or .gz, that can be read as often as one likes, from its beginning to its end.
 require_text() {
     [[ $1 != *.xz ]] || die "$1: is packed by xz, which this script does not read: unpack it (xz -dc $1 > FILE)"

@@ -64,6 +64,7 @@ for lang in "$pivot" ${OPTIONS[langs]}; do
     [[ $lang != "$pivot" ]] || continue
     pair=$pivot-$lang
     for split in train valid; do
+        require_same_blanks "$out/raw/$split.$pivot" "$out/raw/$split.$lang"
         sources "$pivot" "$lang" "$pair" $split
         step "pairs, $split.$pair.$pivot" "$out/raw/$split.$pair.$pivot" to_file "{}" side "$(lines_of $split)" "${FILES[@]}"
         sources "$lang" "$pivot" "$pair" $split

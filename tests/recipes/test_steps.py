@@ -28,6 +28,18 @@ def test_the_languages_of_the_multilingual_recipe_are_those_beside_the_pivot(tmp
     assert (result.returncode, result.stderr) == (1, f"multilingual/prepare.sh: error: {said}\n")
 
 
+@pytest.mark.parametrize("lines, told", [("a\nb\n\nd\ne\n", "line 2 is blank in "), ("a\n\nc\nd\n\n", "line 5 is blank in ")])
+def test_blank_lines_are_at_the_same_places_in_every_language(tmp_path, lines, told):
+    """All are left out of the pairs, and each text here has one: what is between them would be paired with its neighbours."""
+    for split in ("train", "valid"):
+        (tmp_path / f"{split}.en").write_text("a\n\nc\nd\ne\n")
+        (tmp_path / f"{split}.de").write_text(lines)
+    command = ["bash", RECIPES / "multilingual/prepare.sh", "--out", "out", "--local", tmp_path, "--langs", "de"]
+    result = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path)
+    assert result.returncode == 1 and f"multilingual/prepare.sh: error: {told}" in result.stderr
+    assert not list((tmp_path / "out/raw").glob("train.en-de.*"))
+
+
 def test_numbers_and_choices_that_are_taken(tmp_path):
     script = """parse_options a=0 b=1 c=10 d=80 kind=y -- "$@"; require_number a b c d; require_positive b c d
         require_choice kind x y; echo "${#EXTRA[@]}" """
