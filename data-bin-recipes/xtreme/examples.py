@@ -12,7 +12,7 @@ from pathlib import Path
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import count_lines
-from veco_fairseq.understanding.examples import COLUMNS
+from veco_fairseq.understanding.pairs import COLUMNS
 
 BLANK = re.compile(r"\n(?:[^\S\t\n]*\n)+")  # lines between sentences of a word a line; tabs alone are a row of empty cells
 

@@ -13,7 +13,7 @@ import pytest
 from conftest import REPOSITORY, save_with_vocabulary
 from support.xtreme import RECIPES, WORDS, ids, recipe
 
-from veco_fairseq.understanding.examples import read_examples
+from veco_fairseq.understanding.reading import read_examples
 
 
 def squad(path, *ids):

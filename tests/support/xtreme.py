@@ -5,7 +5,7 @@
 from conftest import REPOSITORY
 from support import starting
 
-from veco_fairseq.understanding.examples import find_files, read_examples
+from veco_fairseq.understanding.reading import find_files, read_examples
 
 RECIPES = REPOSITORY / "data-bin-recipes"
 

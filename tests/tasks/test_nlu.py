@@ -17,7 +17,7 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.inference.evaluation import evaluate, label
 from veco_fairseq.inference.finetuned import Finetuned
 from veco_fairseq.tasks.nlu import NluTask, NluTaskConfig
-from veco_fairseq.understanding.examples import read_examples
+from veco_fairseq.understanding.reading import read_examples
 from veco_fairseq.understanding.teaching import ids_like, read_words, write_conllu
 from veco_fairseq.understanding.xtreme import read_result
 

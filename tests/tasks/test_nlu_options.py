@@ -16,6 +16,7 @@ from fairseq.models import build_model
 from fairseq.models.transformer import TransformerModel
 from fairseq.tasks import setup_task
 
+from veco_fairseq.errors import UserError
 from veco_fairseq.models.nlu import VecoNluModel
 from veco_fairseq.models.translation import VecoTransformer
 from veco_fairseq.models.veco import VecoModel
@@ -162,6 +163,13 @@ def test_the_option_changes_task_or_model(start, nlu_task, words):
     look, usual, expected = ROWS[nlu_task][words]
     assert look(start(nlu_task)) == usual
     assert look(start(nlu_task, *words.split())) == expected
+
+
+@pytest.mark.parametrize("nlu_task, other", [("tagging", "classification"), ("tagging", "span"), ("span", "tagging")])
+def test_an_option_of_another_kind_of_task_is_refused(start, nlu_task, other):
+    for words in ROWS[nlu_task]:
+        with pytest.raises(UserError, match=f"{words.split()[0]}: is for --nlu-task {nlu_task} alone: leave it out"):
+            start(other, *words.split())
 
 
 @pytest.mark.parametrize("words", PLUGGED_IN)

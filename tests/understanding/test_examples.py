@@ -9,14 +9,8 @@ from pathlib import Path
 import pytest
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.understanding.examples import (
-    Question,
-    SentencePair,
-    TaggedSentence,
-    find_files,
-    read_examples,
-    without_text,
-)
+from veco_fairseq.understanding.examples import Question, SentencePair, TaggedSentence, without_text
+from veco_fairseq.understanding.reading import find_files, read_examples
 
 
 def write(path: Path, text: str) -> Path:

@@ -5,8 +5,8 @@
 import pytest
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.understanding.examples import read_examples
 from veco_fairseq.understanding.labels import labels_of
+from veco_fairseq.understanding.reading import read_examples
 
 
 def read(folder, labels):

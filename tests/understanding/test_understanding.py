@@ -12,11 +12,7 @@ from veco_fairseq.data.sentencepiece import ordinary_pieces, train_sentencepiece
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, by_window, paired
-from veco_fairseq.understanding.examples import (
-    Question,
-    SentencePair,
-    TaggedSentence,
-)
+from veco_fairseq.understanding.examples import Question, SentencePair, TaggedSentence
 from veco_fairseq.understanding.predictions import best_answer
 from veco_fairseq.understanding.windows import IGNORE, Notes, Window, Windows
 

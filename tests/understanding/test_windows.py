@@ -11,7 +11,8 @@ import sentencepiece
 from veco_fairseq.data.sentencepiece import ordinary_pieces
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
-from veco_fairseq.understanding.examples import Question, SentencePair, TaggedSentence, find_files, read_examples
+from veco_fairseq.understanding.examples import Question, SentencePair, TaggedSentence
+from veco_fairseq.understanding.reading import find_files, read_examples
 from veco_fairseq.understanding.windows import IGNORE, Notes, Windows
 
 TEXT = ["ab cd ef gh", "abcd efgh", "hgfedcba", "a b c d e f g h"] * 3

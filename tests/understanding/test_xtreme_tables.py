@@ -8,7 +8,7 @@ import pytest
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.retrieval.tatoeba import read_accuracies
-from veco_fairseq.understanding.examples import read_examples
+from veco_fairseq.understanding.reading import read_examples
 from veco_fairseq.understanding.teaching import ids_like, read_words, write_conllu
 from veco_fairseq.understanding.xtreme import Result, read_result, read_results, spread, summary, table
 

@@ -23,21 +23,17 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.models.nlu import VecoNluModel
 from veco_fairseq.tasks.base import VecoTask
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, by_window
-from veco_fairseq.understanding.examples import (
-    NLU_TASKS,
-    Question,
-    find_files,
-    has_gold,
-    read_examples,
-    without_text,
-)
+from veco_fairseq.understanding.examples import Question, has_gold, without_text
 from veco_fairseq.understanding.labels import labels_of
 from veco_fairseq.understanding.metrics import SUMS, Sums
 from veco_fairseq.understanding.partners import Pairing, Rows
 from veco_fairseq.understanding.predictions import Prediction, predictions, sums_by_language
+from veco_fairseq.understanding.reading import NLU_TASKS, find_files, read_examples
 from veco_fairseq.understanding.windows import MAX_QUESTION, Notes, Windows
 
 logger = logging.getLogger(__name__)
+
+ONLY_OF = {"stride": "span", "word_pooling": "tagging", "no_answer": "span", "answer_metric": "span"}  # option -> its task
 
 
 @dataclass
@@ -124,10 +120,12 @@ class NluTask(VecoTask):
             raise UserError("the first argument, the folder of the task's files, is missing")
         if not Path(cfg.data).is_dir():
             raise UserError(f"{cfg.data}: no such folder: the first argument is the folder of the task's files")
+        from_checkpoint = kwargs.get("from_checkpoint", False)  # which has its labels in its task_state
+        if not from_checkpoint:
+            _refuse_without_effect(cfg)
         shortest = MAX_QUESTION + 4 + cfg.stride if str(cfg.nlu_task) == "span" else 8
         if cfg.max_length < shortest:
             raise UserError(f"--max-length {cfg.max_length}: must be at least {shortest}, for this task and --stride")
-        from_checkpoint = kwargs.get("from_checkpoint", False)  # which has its labels in its task_state
         vocabulary = _vocabulary(cfg, from_checkpoint)
         labels = [] if str(cfg.nlu_task) == "span" or from_checkpoint else _labels(cfg)
         pieces = load_sentencepiece(vocabulary / MODEL_NAME)
@@ -181,7 +179,7 @@ class NluTask(VecoTask):
 
         pairing = Pairing(files, self.cfg.pivot_lang, read, notes)
         sides = {lang: pairing.rows(lang).sides for lang in langs}
-        unlabelled = (_has_nothing_to_learn(side, self.cfg.no_answer) for lang in langs for side in sides[lang])
+        unlabelled = (side.has_nothing_to_learn(self.cfg.no_answer) for lang in langs for side in sides[lang])
         if must_have_labels and not training and all(unlabelled):  # training has left those out already
             names = ", ".join(str(files[lang]) for lang in langs)
             raise UserError(f"{names}: has no labels or answers to choose a checkpoint by: give a set with them")
@@ -226,7 +224,7 @@ class NluTask(VecoTask):
         sides = []
         for example in examples:
             side = Side(lang, example, windows(example))
-            if _has_nothing_to_learn(side, self.cfg.no_answer):
+            if side.has_nothing_to_learn(self.cfg.no_answer):
                 if training and wanted:
                     notes.add("without label or answer, left out", example.where)
                     continue
@@ -256,6 +254,13 @@ class NluTask(VecoTask):
         found = self.sums(self.predict(batch, logits))
         return {f"{lang}/{name}": found.get(lang, {}).get(name, 0.0)
                 for lang in self.validation_langs for name in SUMS[self.nlu_task]}  # fmt: skip
+
+
+def _refuse_without_effect(cfg: NluTaskConfig) -> None:
+    """Raise UserError for an option of another ``--nlu-task``."""
+    for name, nlu_task in ONLY_OF.items():
+        if str(cfg.nlu_task) != nlu_task and str(getattr(cfg, name)) != str(getattr(NluTaskConfig, name)):
+            raise UserError(f"--{name.replace('_', '-')}: is for --nlu-task {nlu_task} alone: leave it out")
 
 
 def _vocabulary(cfg: NluTaskConfig, from_checkpoint: bool) -> Path:
@@ -288,12 +293,3 @@ def _labels(cfg: NluTaskConfig) -> list[str]:
     """Return the labels of the training sets in alphabetical order."""
     files = find_files(Path(cfg.data), cfg.train_subset, str(cfg.nlu_task))
     return labels_of(_chosen(files, cfg.train_langs, cfg, cfg.train_subset), str(cfg.nlu_task))
-
-
-def _has_nothing_to_learn(side: Side, no_answer: bool) -> bool:
-    example = side.example
-    if isinstance(example, Question):
-        # An answer that is missing in the context does not mean that the question has no answer.
-        answered = any((window.target > 0).any() for window in side.windows)
-        return not (answered or (no_answer and not example.answers))
-    return not has_gold(example)

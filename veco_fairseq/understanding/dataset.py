@@ -13,7 +13,7 @@ from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.understanding.examples import Example, SentencePair
+from veco_fairseq.understanding.examples import Example, Question, SentencePair, has_gold
 from veco_fairseq.understanding.windows import IGNORE, Notes, Window
 
 
@@ -30,6 +30,14 @@ class Side:
     lang: str
     example: Example
     windows: list[Window]
+
+    def has_nothing_to_learn(self, no_answer: bool) -> bool:
+        """Return whether training has nothing to predict here; with ``no_answer``, that a question has none is something."""
+        if isinstance(self.example, Question):
+            # An answer that is missing in the context does not mean that the question has no answer.
+            answered = any((window.target > 0).any() for window in self.windows)
+            return not (answered or (no_answer and not self.example.answers))
+        return not has_gold(self.example)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.understanding.examples import SentencePair, TaggedSentence, read_examples
+from veco_fairseq.understanding.examples import SentencePair, TaggedSentence
+from veco_fairseq.understanding.reading import read_examples
 
 
 def labels_of(files: dict[str, Path], nlu_task: str) -> list[str]:

@@ -11,7 +11,7 @@ from sacremoses import MosesTokenizer
 from veco_fairseq.data.languages import WITHOUT_SPACES, two_letters
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines, write_text
-from veco_fairseq.understanding.examples import read_examples
+from veco_fairseq.understanding.reading import read_examples
 
 
 def read_words(path: Path, lang: str | None) -> list[list[str]]:
