@@ -46,12 +46,12 @@ def test_export_hf(monkeypatch, capsys, read, difference, told):
 
 def test_export_ct2_without_language_tokens_and_with_many_positions(monkeypatch, capsys):
     positions = SimpleNamespace(max_source_positions=1024, max_target_positions=257)
-    exported = SimpleNamespace(has_language_tokens=False, model=positions, state={})
+    exported = SimpleNamespace(has_language_tokens=False, model=positions, state={}, notes=["one"])
     monkeypatch.setattr(ct2, "export_ct2", lambda *given, **more: exported)
     monkeypatch.setattr(ct2, "largest_ct2_difference", lambda *given: 0.25)
     export_ct2.main(Namespace(**EXPORT, data=None, quantization="int16"))
     difference = "largest difference of a token's log-probability to fairseq's model: 2.5e-01"
-    assert capsys.readouterr().out == f"wrote o (int16)\n{difference}\n"
+    assert capsys.readouterr().out == f"wrote o (int16)\nnote: one\n{difference}\n"
 
 
 @pytest.mark.parametrize("size, flushed", [(1, ["0\n", "1\n"]), (2, [])])

@@ -142,7 +142,9 @@ def test_patience_counts_anew_where_the_optimizer_or_the_meters_do(monkeypatch, 
     trainer = SimpleNamespace(cfg=whole, get_num_updates=lambda: updates)
     counts, ended = SimpleNamespace(best=None), []
     monkeypatch.setattr(
-        stopping, "_fairseq_load_checkpoint", lambda *_: ({"early_stopping": {"best": 7.5}}, SimpleNamespace(next_epoch_idx=2))
+        stopping,
+        "_fairseq_load_checkpoint",
+        lambda *_: ({"early_stopping": {"best": 7.5}}, SimpleNamespace(next_epoch_idx=2, iterations_in_epoch=0)),
     )
     monkeypatch.setattr(stopping.distributed_utils, "is_master", lambda cfg: True)
     monkeypatch.setattr(stopping, "highest", lambda trainer, flag: flag)

@@ -51,7 +51,7 @@ def test_what_is_reset_is_not_counted_on(monkeypatch, reset, patience, plateau, 
     monkeypatch.setattr(stopping, "note_signals", lambda: None)
     monkeypatch.setattr(stopping, "early_stopping", lambda: count)
     monkeypatch.setattr(stopping.plateau, "end_epoch_of", lambda state, trainer: told.append("plateau"))
-    iterator = SimpleNamespace(next_epoch_idx=4)
+    iterator = SimpleNamespace(next_epoch_idx=4, iterations_in_epoch=0)
     monkeypatch.setattr(stopping, "_fairseq_load_checkpoint", lambda cfg, trainer, **options: (state, iterator))
     cfg = SimpleNamespace(no_save=False, save_dir="save", **{name: name == reset for name in RESETS})
     assert stopping.load_checkpoint(cfg, trainer_of(updates)) == (state, iterator)
@@ -66,7 +66,7 @@ def test_fine_tuning_does_not_count_the_patience_of_pretraining(monkeypatch, tmp
     for name, value in (
         ("lock_folder", None),
         ("note_signals", None),
-        ("_fairseq_load_checkpoint", (state, SimpleNamespace(next_epoch_idx=1))),
+        ("_fairseq_load_checkpoint", (state, SimpleNamespace(next_epoch_idx=1, iterations_in_epoch=0))),
     ):
         monkeypatch.setattr(stopping, name, lambda *given, value=value, **more: value)
     monkeypatch.setattr(stopping, "early_stopping", lambda: count)
@@ -101,7 +101,9 @@ def test_validations_that_cannot_be_compared_are_not(monkeypatch, caplog, then, 
     monkeypatch.setattr(stopping.plateau, "end_epoch_of", lambda state, trainer: None)
     monkeypatch.setattr(stopping.plateau, "begin_anew", begun_anew.append)
     monkeypatch.setattr(stopping.checkpoint_utils, "save_checkpoint", save)
-    monkeypatch.setattr(stopping, "_fairseq_load_checkpoint", lambda *given: (state, SimpleNamespace(next_epoch_idx=2)))
+    monkeypatch.setattr(
+        stopping, "_fairseq_load_checkpoint", lambda *given: (state, SimpleNamespace(next_epoch_idx=2, iterations_in_epoch=0))
+    )
     trainer = trainer_of(7)
     trainer.cfg.checkpoint.best_checkpoint_metric, trainer.cfg.dataset = "bleu", SimpleNamespace(valid_subset="valid,test")
     stopping.load_checkpoint(SimpleNamespace(no_save=True, **dict.fromkeys(RESETS, False)), trainer)
@@ -118,7 +120,7 @@ def test_a_fine_tuning_that_goes_on_may_be_reset(monkeypatch, tmp_path, begun, r
 
     def load(cfg, trainer):
         given.append(cfg.finetune_from_model)
-        return None, None
+        return None, SimpleNamespace(iterations_in_epoch=0)
 
     monkeypatch.setattr(stopping, "lock_folder", lambda folder: None)
     monkeypatch.setattr(stopping, "note_signals", lambda: None)
@@ -139,7 +141,7 @@ def test_a_finished_training_is_told_and_not_trained(monkeypatch, caplog, next_e
     monkeypatch.setattr(stopping, "note_signals", lambda: None)
     monkeypatch.setattr(stopping, "early_stopping", SimpleNamespace)
     monkeypatch.setattr(stopping.plateau, "end_epoch_of", lambda state, trainer: None)
-    iterator = SimpleNamespace(next_epoch_idx=next_epoch)
+    iterator = SimpleNamespace(next_epoch_idx=next_epoch, iterations_in_epoch=0)
     for state, is_told in ((None, False), ({}, told)):  # without a checkpoint nothing is finished
         caplog.clear()
         monkeypatch.setattr(stopping, "_fairseq_load_checkpoint", lambda *given, state=state, **more: (state, iterator))

@@ -4,6 +4,7 @@
 
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -51,10 +52,19 @@ def train(folder: Path, *arguments, arch="transformer_tiny", save_dir="ckpt", **
     )
 
 
+# What importing fairseq prints with torch from 2.14 on, before this project is there to keep it quiet.
+OF_THE_IMPORT = re.compile(r".*: FutureWarning: `torch\.jit\.script` is .*\n  warnings\.warn\(\n")
+
+
+def after_the_import(stderr: str) -> str:
+    """What a command of fairseq has on standard error, without what its import alone prints there."""
+    return OF_THE_IMPORT.sub("", stderr)
+
+
 def error_line(result: subprocess.CompletedProcess, program: str = "fairseq-train") -> str:
     """The one line on standard error of a run that ended with exit code 1; generate logs there, too."""
     assert result.returncode == 1, result.stdout + result.stderr
-    lines = [line for line in result.stderr.splitlines() if not line.startswith("INFO:")]
+    lines = [line for line in after_the_import(result.stderr).splitlines() if not line.startswith("INFO:")]
     assert len(lines) == 1, result.stderr
     start = f"{program}: error: "
     assert lines[0].startswith(start)

@@ -101,7 +101,7 @@ TRANSLATION = {
         "--checkpoint a.pt --output o".split(),
         {
             "checkpoints.ct2.export_ct2": mock.Mock(
-                source_end=["</s>", "[aa]"], model=mock.Mock(max_source_positions=1023, max_target_positions=256)
+                notes=[], source_end=["</s>", "[aa]"], model=mock.Mock(max_source_positions=1023, max_target_positions=256)
             ),
             "checkpoints.ct2.largest_ct2_difference": 0.5,
         },
