@@ -167,7 +167,7 @@ def test_the_option_changes_task_or_model(start, nlu_task, words):
 
 @pytest.mark.parametrize("nlu_task, other", [("tagging", "classification"), ("tagging", "span"), ("span", "tagging")])
 def test_an_option_of_another_kind_of_task_is_refused(start, nlu_task, other):
-    for words in ROWS[nlu_task]:
+    for words in set(ROWS[nlu_task]) - {"--stride 40"}:  # a command for several tasks may have it, as --max-length
         with pytest.raises(UserError, match=f"{words.split()[0]}: is for --nlu-task {nlu_task} alone: leave it out"):
             start(other, *words.split())
 

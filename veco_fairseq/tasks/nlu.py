@@ -33,7 +33,7 @@ from veco_fairseq.understanding.windows import MAX_QUESTION, Notes, Windows
 
 logger = logging.getLogger(__name__)
 
-ONLY_OF = {"stride": "span", "word_pooling": "tagging", "no_answer": "span", "answer_metric": "span"}  # option -> its task
+ONLY_OF = {"word_pooling": "tagging", "no_answer": "span", "answer_metric": "span"}  # option -> its task
 
 
 @dataclass
