@@ -67,6 +67,22 @@ def test_texts_of_other_lengths_or_none(scorer):
         comet.comet_score(folder, [], [], [])
 
 
+@pytest.mark.parametrize("model, told", [
+    ("{0}/none.ckpt", "no such checkpoint$"), ("none.ckpt", "no such checkpoint$"),
+    ("{0}/model.ckpt", "installed"), ("Unbabel/XCOMET-XL", "installed"), ("wmt20-comet-da", "installed"),
+    ("{0}", r"is no checkpoint, whose name ends in \.ckpt"), ("./model", "is no checkpoint"), ("a/b/model", "is no checkpoint"),
+])  # fmt: skip
+def test_a_model_is_looked_for_before_anything_is_installed(tmp_path, monkeypatch, model, told):
+    (tmp_path / "model.ckpt").touch()
+
+    def install(folder):
+        raise UserError("installed")
+
+    monkeypatch.setattr(comet, "make_environment", install)
+    with pytest.raises(UserError, match=told):
+        comet.comet_score(tmp_path / "none", ["a"], ["b"], ["c"], model=model.format(tmp_path))
+
+
 def test_comet_is_installed_once(tmp_path, monkeypatch, capfd):
     python, calls, folder = tmp_path / "python", tmp_path / "calls", tmp_path / "environment"
     pip = f'echo pip "$@" >>{calls}; [[ ! -e {tmp_path}/broken ]] && touch "${{0%/*}}/comet-score"'

@@ -45,6 +45,17 @@ def make_environment(folder: Path) -> Path:
     return program
 
 
+def _require_model(model: str) -> None:
+    """Raise UserError for a checkpoint that COMET would not find, before minutes of installation."""
+    if model.endswith(".ckpt"):
+        if not Path(model).is_file():
+            raise UserError(f"--model {model}: no such checkpoint")
+    elif model.startswith((".", "/")) or model.count("/") > 1:  # COMET would ask Hugging Face for it
+        raise UserError(
+            f"--model {model}: is no checkpoint, whose name ends in .ckpt, and no name at Hugging Face, such as {MODEL}"
+        )
+
+
 def comet_score(
     environment: Path,
     sources: Sequence[str],
@@ -65,7 +76,7 @@ def comet_score(
         batch_size: sentences of a batch.
 
     Raises:
-        UserError: the numbers of lines differ, the texts are empty, or COMET fails or cannot be installed.
+        UserError: the numbers of lines differ, the texts are empty, the checkpoint is missing, or COMET fails or cannot be installed.
     """
     if not len(sources) == len(hypotheses) == len(references):
         raise UserError(
@@ -74,6 +85,7 @@ def comet_score(
         )
     if not sources:
         raise UserError("the texts are empty: there is nothing to score")
+    _require_model(model)
     program = make_environment(environment)
     with tempfile.TemporaryDirectory() as folder:
         texts = {"source": sources, "hypothesis": hypotheses, "reference": references}
