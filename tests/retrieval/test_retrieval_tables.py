@@ -35,6 +35,11 @@ def test_files_of_bucc_without_a_pair_or_a_source_are_told(tmp_path):
         read_gold(path, ["a"], ["b", "c"])
     path.write_text("a\tone\ttwo\nb\t\n")
     assert read_sentences(path) == {"a": "one\ttwo", "b": ""}
+    path.write_text("a\tb\n\nc\td\n\n \n")
+    assert read_sentences(path) == {"a": "b", "c": "d"} and read_gold(path, ["c", "a"], ["b", "d"]) == {(1, 0), (0, 1)}
+    path.write_text("\n")
+    with pytest.raises(UserError, match="gold: is empty"):
+        read_sentences(path)
 
 
 def test_of_equal_scores_the_first_sentence_is_taken():

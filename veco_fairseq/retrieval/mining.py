@@ -100,8 +100,10 @@ def read_gold(path: Path, x: Sequence[str], y: Sequence[str]) -> set[tuple[int, 
 
 
 def _columns(path: Path) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Yield each line's number and two columns."""
+    """Yield each line's number and two columns; a blank line has none, and stands for nothing, since lines have ids."""
     for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
         first, tab, second = line.partition("\t")
         if not tab:
             raise UserError(f"{path}, line {number}: has no tab between its two columns")
