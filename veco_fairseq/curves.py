@@ -24,7 +24,8 @@ def read_curve(log: Path, metric: str, training: bool = False) -> list[tuple[int
     Raises:
         UserError: the file has no such metric; names the metrics that it has.
     """
-    curve, seen, first = {}, set(), None
+    seen: set[str] = set()
+    curve, first = {}, None
     for line in read_lines(log):
         if subset := _validated_on(line):
             first = first or subset

@@ -8,7 +8,7 @@ import pickle
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 Run = Callable[[Callable[[], Callable[[Any], Any]], Iterable[Any]], Iterator[Any]]
 
 
-def in_parallel(calls: dict[str, Callable[[], Any]], workers: int) -> Iterator[tuple[str, Any]]:
+def in_parallel(calls: Mapping[str, Callable[[], Any]], workers: int) -> Iterator[tuple[str, Any]]:
     """Run calls in ``workers`` processes, and yield (name, result) as each ends; one worker is this process.
 
     When a call fails, no other call begins, and the running ones end; then its error is raised.

@@ -7,6 +7,7 @@ import statistics
 import time
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -101,7 +102,7 @@ def head_memory(args: Namespace) -> dict[str, float]:
 
 def attention(args: Namespace) -> dict:
     """``bench.py attention``: print a line for each length, and return the seconds."""
-    figures = {}
+    figures: dict[str, Any] = {}
     for length in args.lengths:
         seconds = attention_seconds(length, args)
         if not figures:

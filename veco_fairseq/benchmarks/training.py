@@ -38,7 +38,7 @@ from veco_fairseq.models.base import architecture
 from veco_fairseq.modules.rates import wait
 
 OURS, PEER, TRANSFORMERS = "camlm", "fairseq masked_lm", "transformers XLMRobertaForMaskedLM"
-CRITERIONS = {
+CRITERIONS: dict[str, tuple[type[PretrainingCriterion], type]] = {
     OURS: (KnnCamlmCriterion, KnnCamlmCriterionConfig),
     "replaced_token": (ReplacedTokenCriterion, ReplacedTokenCriterionConfig),
 }
@@ -140,7 +140,7 @@ class Trainer:
         started = time.perf_counter()
         if self.device == "cuda":
             sample = utils.move_to_cuda(sample)
-        logged: dict[str, float] = Counter()
+        logged: Counter[str] = Counter()
         if isinstance(self.criterion, PretrainingCriterion):
             self.criterion.begin_update(0, self.model, sample)
         for batch in sample.values():
@@ -214,7 +214,7 @@ def profile(trainer: Trainer) -> dict[str, float]:
              for event in profiler.key_averages()}  # fmt: skip
     shares = {name: time / sum(times.values()) for name, time in times.items()}
     print(f"{seconds:.2f} s, of which")
-    for name in sorted(shares, key=shares.get, reverse=True)[:OPERATIONS_SHOWN]:
+    for name in sorted(shares, key=shares.__getitem__, reverse=True)[:OPERATIONS_SHOWN]:
         print(f"{shares[name]:6.1%}  {name}")
     return shares
 

@@ -218,7 +218,7 @@ def _write_tokenizer(pretrained: Pretrained, folder: Path, given: Path_ | None) 
     return write_xlmr_tokenizer(folder, model, pretrained.symbols, pretrained.model.max_positions)
 
 
-def import_transformers() -> Any | None:
+def import_transformers() -> Any:
     """Import and return the transformers package, or None if it is not installed.
 
     transformers imports torchaudio if that is installed. ``scripts/setup.sh`` leaves torchaudio out, but pip installs a

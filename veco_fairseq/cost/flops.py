@@ -51,15 +51,15 @@ def batches_of(updates: int, in_an_epoch: Callable[[int], int], frequencies: Seq
             update has the batches that are left.
         skip_remainder: ``--skip-remainder-batch``: they are left out.
     """
-    batches = 0
-    for epoch in itertools.count(1):
+    batches, epoch = 0, 0
+    while updates > 0:
+        epoch += 1
         if epoch <= len(frequencies):
             of_update, there = frequencies[epoch - 1], in_an_epoch(epoch)
             whole = max(1, updates_of(there, of_update, skip_remainder))
         batches += min(there, min(updates, whole) * of_update)
         updates -= whole
-        if updates <= 0:
-            return batches
+    return batches
 
 
 class Operations(NamedTuple):

@@ -57,7 +57,7 @@ def inspect_root(
         streams = load_streams(root, split, options, dictionary, masker=criterion.masker)
         yield ""
         yield f"{split}:"
-        rows = [COLUMNS]
+        rows: list[Sequence[str]] = [COLUMNS]
         plans = make_plans(streams, options, max_tokens)
         for kind, plan in plans.items():
             for source, probability in zip(plan.sources, plan.probabilities):

@@ -55,7 +55,7 @@ class CamlmCriterion(PretrainingCriterion):
         if str(cfg.objective) == "mlm":
             if str(cfg.s_terms) != "both":
                 raise UserError(f"--s-terms {cfg.s_terms}: --objective mlm has no S terms: leave out one of the two")
-            self.plugged_in = ()
+            self.plugged_in: tuple[str, ...] = ()
         else:
             self.plugged_in = KINDS if str(cfg.s_terms) == "both" else (str(cfg.s_terms),)
         self.stop_gradient = not cfg.no_stop_gradient
@@ -79,7 +79,7 @@ class CamlmCriterion(PretrainingCriterion):
             places=sample.get("places"),
         )
 
-        def nll(branch: str, of_x: bool) -> Tensor:
+        def nll(branch: str, of_x: bool) -> Tensor | float:
             prediction = predictions.get(branch)
             return 0.0 if prediction is None else prediction.nll.masked_fill(prediction.from_x.ne(of_x), 0).sum()
 

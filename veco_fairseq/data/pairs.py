@@ -121,7 +121,7 @@ class BitextPairs:
         lengths = np.stack([source.sizes, target.sizes], axis=1) - 1 + SPECIALS
         kept = ((lengths <= max_length) & (lengths > SPECIALS)).all(axis=1)
         self.sentences = int(kept.sum())
-        self.dropped = len(kept) - self.sentences
+        self.dropped = len(lengths) - self.sentences
         if self.sentences == 0:
             raise UserError(f"{name}: no pair has at most {max_length} tokens a side (--bitext-max-length)")
         self.lines = None if self.dropped == 0 else np.flatnonzero(kept)

@@ -75,10 +75,10 @@ def find_pairs(root: Path, split: str) -> dict[str, tuple[Path, Path]]:
         there = {path.name for path in folder.iterdir()}
         parts = folder.name.split("-")
         for cut in range(1, len(parts)):
-            sides = ["-".join(parts[:cut]), "-".join(parts[cut:])]
-            prefixes = [folder / f"{split}.{folder.name}.{side}" for side in sides]
-            if any(f"{prefix.name}{suffix}" in there for prefix in prefixes for suffix in SUFFIXES):
-                pairs[folder.name] = tuple(prefixes)
+            sides = "-".join(parts[:cut]), "-".join(parts[cut:])
+            x, y = (folder / f"{split}.{folder.name}.{side}" for side in sides)
+            if any(f"{prefix.name}{suffix}" in there for prefix in (x, y) for suffix in SUFFIXES):
+                pairs[folder.name] = x, y
     return pairs
 
 

@@ -31,10 +31,11 @@ def make_environment(folder: Path) -> Path:
     if folder.is_dir() and any(folder.iterdir()) and not done.is_file():
         raise UserError(f"--environment {folder}: holds other files, which would be removed: choose a new folder, or remove it")
     print(f"{folder}: installing COMET there, once; this takes some minutes and 6 GB", file=sys.stderr)
-    for command in (
+    commands: list[list[str | Path]] = [
         [sys.executable, "-m", "venv", "--clear", folder],
         [folder / "bin/pip", "install", *PACKAGES],
-    ):
+    ]
+    for command in commands:
         result = subprocess.run(command, stdout=sys.stderr, check=False)
         if folder.is_dir():
             done.write_text("")  # not done, but made here: it may be emptied
@@ -94,7 +95,7 @@ def comet_score(
             text = "".join(f"{line}\n" for line in lines).replace("\r", " ")
             Path(folder, name).write_text(text, encoding="utf-8", newline="\n")
         source, hypothesis, reference = (Path(folder, name) for name in texts)
-        command = [program, "-s", source, "-t", hypothesis, "-r", reference, "--model", model, "--gpus", str(gpus),
+        command: list[str | Path] = [program, "-s", source, "-t", hypothesis, "-r", reference, "--model", model, "--gpus", str(gpus),
                    "--batch_size", str(batch_size), "--only_system", "--quiet"]  # fmt: skip
         result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     found = _SCORE.search(result.stdout)

@@ -16,10 +16,10 @@ def by_length(lengths: Sequence[int], max_tokens: int, max_sentences: int | None
         max_tokens: of a batch, with padding; a longer sequence gets its own batch.
         max_sentences: of a batch.
     """
-    lengths = np.asarray(lengths, dtype=np.int64)
-    order = np.argsort(-lengths, kind="stable")
-    longer = int((lengths > max_tokens).sum())
+    sizes = np.asarray(lengths, dtype=np.int64)
+    order = np.argsort(-sizes, kind="stable")
+    longer = int((sizes > max_tokens).sum())
     yield from ([int(place)] for place in order[:longer])
     rest = order[longer:]
-    for batch in data_utils.batch_by_size(rest, lengths.__getitem__, lengths[rest], max_tokens, max_sentences):
+    for batch in data_utils.batch_by_size(rest, sizes.__getitem__, sizes[rest], max_tokens, max_sentences):
         yield batch.tolist()

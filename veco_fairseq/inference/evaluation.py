@@ -94,7 +94,8 @@ def _text(nlu_task: str, found: list[Prediction]) -> str:
     if nlu_task == "classification":
         return "".join(f"{prediction.value}\n" for prediction in found)
     if nlu_task == "span":
-        answers, seen = {}, Counter()
+        seen: Counter[str] = Counter()
+        answers = {}
         for prediction in found:
             name = prediction.side.example.id
             seen[name] += 1

@@ -203,7 +203,7 @@ class Translator:
         lengths = torch.tensor([len(tokens) for tokens in ids])
         dataset = self.task.build_dataset_for_inference(ids, lengths, constraints=constraints)
         results: list[list[Hypothesis]] = [[] for _ in parts]
-        for batch in by_length(lengths, self.max_tokens, self.batch_size):
+        for batch in by_length(lengths.tolist(), self.max_tokens, self.batch_size):
             sample = dataset.collater([dataset[i] for i in batch])
             order = sample["id"].tolist()
             prefix = data_utils.collate_tokens([prefixes[i] for i in order], target.pad())

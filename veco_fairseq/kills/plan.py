@@ -75,7 +75,8 @@ def make_plan(kinds: Sequence[str], kills: int, inside_saves: int, seed: int) ->
     of_trials = list(islice(cycle(turns), kills))
     saving = [number for number, name in enumerate(of_trials) if KINDS[name].trains]
     inside = set(rng.sample(saving, min(inside_saves, len(saving))))
-    trials, used = [], Counter()
+    used: Counter[str] = Counter()
+    trials = []
     for number, name in enumerate(of_trials):
         others = [way for way in ways_of(KINDS[name])[1:] if number not in inside or way in IN_SAVES]
         rng.shuffle(others)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, TextIO
 
 from fairseq import utils
 
@@ -49,7 +49,8 @@ class Watch:
     """The log of a running process, read as it grows."""
 
     def __init__(self, process: Process):
-        self.process, self.text, self._file = process, "", None
+        self.process, self.text = process, ""
+        self._file: TextIO | None = None
 
     def read(self) -> str:
         """All that is there now."""

@@ -4,7 +4,7 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -109,7 +109,7 @@ def _losses(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, draw=No
         rows = rows.to(torch.get_autocast_dtype(rows.device.type))
     with torch.autocast(rows.device.type, enabled=False):
         if torch.is_grad_enabled():
-            return Losses(*_MaskedLoss.apply(rows, weight, bias, gold, draw, smoothing), gradients=[])
+            return Losses._make((*_MaskedLoss.apply(rows, weight, bias, gold, draw, smoothing), []))
         return _computed(rows, weight, bias, gold, needed=(False,) * 3, draw=draw, smoothing=smoothing)
 
 
@@ -185,10 +185,10 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, toke
     for_cpu, vocabulary = on_cpu(rows), len(weight)
     block = TOKENS_A_BLOCK if for_cpu and draw is None else vocabulary
     size = rows_a_chunk(len(rows), vocabulary, rows.dtype, for_cpu=for_cpu)
-    in_fp32 = {"dtype": torch.float32, "device": rows.device}
+    in_fp32: dict[str, Any] = {"dtype": torch.float32, "device": rows.device}
     nll, loss = torch.empty(len(rows), **in_fp32), torch.empty(len(rows), **in_fp32)
     correct = torch.empty(len(rows), dtype=torch.bool, device=rows.device)
-    drawn = None if draw is None else torch.empty_like(gold)
+    drawn = torch.empty_like(gold)
     of_rows = torch.zeros(rows.shape, **in_fp32) if needed[0] else None
     made = torch.empty if len(rows) else torch.zeros
     d_weight = made(weight.shape, **in_fp32) if needed[1] else None
@@ -233,7 +233,7 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, toke
                 put(d_weight[part.tokens], torch.mm(gradient.t(), (x * share).to(x.dtype)))
             if d_bias is not None:
                 d_bias[part.tokens] += torch.mv(gradient.t(), share.squeeze(1).to(x.dtype))
-    return Losses(loss, nll, correct, drawn, [of_rows, d_weight, d_bias])
+    return Losses(loss, nll, correct, None if draw is None else drawn, [of_rows, d_weight, d_bias])
 
 
 def aligned(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -207,5 +207,5 @@ def _together(options: Mapping[str, Any]) -> Iterator[str]:
 def lengths(options: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is wrong with the lengths of translations: even the shortest source, </s>, must get an allowed length."""
     a, b, least = (options.get(name) for name in ("max_len_a", "max_len_b", "min_len"))
-    if None not in (a, b, least) and int(a + b) < max(1, least):
+    if a is not None and b is not None and least is not None and int(a + b) < max(1, least):
         yield f"--max-len-a {a:g} and --max-len-b {b}: must allow at least {max(1, least)} tokens (--min-len {least})"

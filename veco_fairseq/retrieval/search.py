@@ -28,7 +28,8 @@ def nearest(queries: Tensor, keys: Tensor, k: int) -> tuple[Tensor, Tensor]:
         import faiss
     except ImportError:
         return _nearest_by_chunks(queries, keys, k)
-    return tuple(map(torch.from_numpy, faiss.knn(queries.numpy(), keys.numpy(), k, metric=faiss.METRIC_INNER_PRODUCT)))
+    similarities, places = faiss.knn(queries.numpy(), keys.numpy(), k, metric=faiss.METRIC_INNER_PRODUCT)
+    return torch.from_numpy(similarities), torch.from_numpy(places)
 
 
 def _nearest_by_chunks(queries: Tensor, keys: Tensor, k: int) -> tuple[Tensor, Tensor]:

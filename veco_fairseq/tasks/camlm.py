@@ -59,7 +59,7 @@ class CamlmTask(VecoTask):
         self.validation_names: list[str] = []
         self.frozen_updates = 0
         self.criterion: Optional[PretrainingCriterion] = None
-        self.begun = deque(maxlen=101)  # the last updates and when they began, for an estimate of the time left
+        self.begun: deque[tuple[int, float]] = deque(maxlen=101)  # the last updates, and when they began
 
     @classmethod
     def setup_task(cls, cfg: CamlmTaskConfig, **kwargs) -> "CamlmTask":
@@ -220,7 +220,8 @@ class CamlmTask(VecoTask):
 
     def _batches_made_from(self, dataset: PretrainingDataset, max_tokens: int, num_shards: int, epoch: int) -> dict[str, Any]:
         """Return everything that an epoch's batches depend on, by option."""
-        made_from = {"number of workers": num_shards, "--max-tokens": max_tokens, "--update-freq": self._update_freq(epoch)}
+        made_from: dict[str, Any] = {"number of workers": num_shards, "--max-tokens": max_tokens}
+        made_from["--update-freq"] = self._update_freq(epoch)
         for name in ("seed", "updates_per_epoch", "mono_batch_size", "bitext_batch_size", "mono_alpha", "bitext_alpha"):
             made_from[f"--{name.replace('_', '-')}"] = getattr(self.cfg, name)
         for kind, stream in dataset.streams.items():
@@ -290,7 +291,7 @@ class CamlmTask(VecoTask):
     @staticmethod
     def _add_up(sample: dict[str, dict], step):
         """Return the sums of (loss, sample size, log) over the kinds of batch of a sample."""
-        loss, sample_size, total = 0.0, 0, {}
+        loss, sample_size, total = 0.0, 0, dict[str, Any]()
         for kind in KINDS:
             if kind in sample:
                 of_batch, size_of_batch, log = step(sample[kind])

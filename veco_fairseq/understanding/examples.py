@@ -3,6 +3,7 @@
 """The examples of a task: sentence pairs, tagged sentences, and questions."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,9 @@ def has_gold(example: Example) -> bool:
 
 def without_text(example: Example) -> Example:
     """Return what training keeps of an example once its tokens are made: everything but the text."""
-    texts = {SentencePair: {"first": "", "second": ""}, TaggedSentence: {"words": (), "tags": ()},
-             Question: {"question": "", "context": "", "answers": ()}}  # fmt: skip
+    texts: dict[type, dict[str, Any]] = {
+        SentencePair: {"first": "", "second": ""},
+        TaggedSentence: {"words": (), "tags": ()},
+        Question: {"question": "", "context": "", "answers": ()},
+    }
     return replace(example, **texts[type(example)])

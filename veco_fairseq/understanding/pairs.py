@@ -58,8 +58,8 @@ def read_sentence_pairs(path: Path, lang: str) -> Iterator[SentencePair]:
         row += 1
         name = cells[places["id"]] if "id" in places else f"row {row}"
         where = f"{path}, line {number}"
-        label = None if label in ("", none) else INFERENCE_LABELS.get(label.lower(), label)
-        yield SentencePair(name, where, cells[places["first"]], cells[places["second"]], label)
+        known = None if label in ("", none) else INFERENCE_LABELS.get(label.lower(), label)
+        yield SentencePair(name, where, cells[places["first"]], cells[places["second"]], known)
     if others and not row:
         raise UserError(f"{path}: has no row of {lang}; its column language has {', '.join(sorted(others))}")
 

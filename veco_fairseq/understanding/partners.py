@@ -2,7 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Finds each example's translation, which depends only on the data's folder, not on the chosen languages."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -16,11 +16,11 @@ class Rows(NamedTuple):
 
     Attributes:
         sides: the examples that are kept.
-        count: the number of all examples.
+        number: of all examples.
     """
 
     sides: list[Side]
-    count: int
+    number: int
 
 
 class Pairing:
@@ -47,7 +47,7 @@ class Pairing:
         others = [self.pivot] if lang != self.pivot else sorted(set(self.files) - {self.pivot})
         return next((other for other in others if other in self.files), None)
 
-    def items(self, langs: Sequence[str], training: bool) -> Iterator[list[Item]]:
+    def items(self, langs: Collection[str], training: bool) -> Iterator[list[Item]]:
         """Yield every example of the languages with its translation, or alone if there is none.
 
         In training both sides of a pair are predicted if both languages are chosen. So most of the pivot's examples are in
@@ -57,7 +57,7 @@ class Pairing:
             langs: the languages to predict.
         """
         both = training and self.pivot in langs
-        in_pairs = set()
+        in_pairs: set[int] = set()
         for lang in langs:
             if both and lang == self.pivot:
                 continue
@@ -87,9 +87,9 @@ class Pairing:
         """Return the partner's examples if rows can be translations of each other: with equal numbers of rows, or ids."""
         mine, theirs = self.rows(lang), self.rows(partner)
         numbered = [side for side in (*mine.sides[:1], *theirs.sides[:1]) if side.example.id.startswith("row ")]
-        if numbered and mine.count != theirs.count:
-            other = f"{theirs.count:,} rows in {partner}"
-            what = f"file of {mine.count:,} rows for {other}: without ids no translations"
+        if numbered and mine.number != theirs.number:
+            other = f"{theirs.number:,} rows in {partner}"
+            what = f"file of {mine.number:,} rows for {other}: without ids no translations"
             self.notes[lang].add(what, mine.sides[0].example.where)
             return []
         return theirs.sides

@@ -26,7 +26,7 @@ def find_files(folder: Path, split: str, nlu_task: str) -> dict[str, Path]:
     names = "|".join(map(re.escape, SPLITS.get(split, (split,))))
     suffixes = "|".join(READERS[nlu_task])
     pattern = re.compile(rf"(?:{names})-([\w-]+)\.(?:{suffixes})(?:\.[gx]z)?")
-    found = {}
+    found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         match = pattern.fullmatch(path.name)
         if match:

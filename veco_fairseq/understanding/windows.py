@@ -3,8 +3,9 @@
 """Turns examples into the model's input: windows of tokens with their targets."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import sentencepiece
@@ -87,7 +88,9 @@ class Windows:
 
     def __call__(self, example) -> list[Window]:
         """Return the windows of an example: one for a sentence pair, one or more for others."""
-        make = {SentencePair: self.of_pair, TaggedSentence: self.of_words, Question: self.of_question}
+        make: dict[type, Callable[[Any], list[Window]]] = {
+            SentencePair: self.of_pair, TaggedSentence: self.of_words, Question: self.of_question
+        }  # fmt: skip
         return make[type(example)](example)
 
     def encode(self, text: str) -> np.ndarray:
@@ -97,7 +100,7 @@ class Windows:
     def join(self, *parts: np.ndarray) -> np.ndarray:
         """Return ``<s> a </s>``, or ``<s> a </s> </s> b </s>`` as in XLM-R."""
         first, *others = parts
-        tokens = [[self.bos], first, [self.eos]]
+        tokens: list[Sequence[int] | np.ndarray] = [[self.bos], first, [self.eos]]
         for part in others:
             tokens += [[self.eos], part, [self.eos]]
         return np.concatenate(tokens).astype(np.int32)
@@ -106,7 +109,7 @@ class Windows:
         """Return the number of a label; note a label that training did not have, which is never predicted."""
         if label is not None and label not in self.classes:
             self.notes.add(f"of label {label}, which training did not have: they count as wrong", where)
-        return self.classes.get(label, IGNORE)
+        return IGNORE if label is None else self.classes.get(label, IGNORE)
 
     def of_pair(self, pair: SentencePair) -> list[Window]:
         """Return ``<s> first </s> </s> second </s>``; cut the longer one if they do not fit."""
@@ -156,7 +159,8 @@ class Windows:
         context, offsets = self._with_offsets(question.context)
         room = self.max_length - 4 - len(asked)
         answer = self._answer_tokens(question, offsets)
-        windows, start = [], 0
+        windows: list[Window] = []
+        start = 0
         while not windows or start + room - self.stride < len(context):
             part = slice(start, start + room)
             before = len(asked) + 3

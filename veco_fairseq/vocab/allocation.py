@@ -51,7 +51,7 @@ def allocate(vocabularies: dict[str, Vocabularies], total: int, alpha: float, be
     probabilities = sampling_probabilities({name: of.instances for name, of in vocabularies.items()}, alpha)
     gain = {name: np.diff(of.alp, prepend=-np.inf) for name, of in vocabularies.items()}  # of each over the one before
     places = dict.fromkeys(vocabularies, -1)  # in the languages' sizes
-    holders: dict[str, int] = Counter()  # how many languages' vocabularies have the piece
+    holders: Counter[str] = Counter()  # how many languages' vocabularies have the piece
     old: dict[str, float] = {}
     new: dict[str, float] = {}
     while len(holders) < total:
@@ -62,7 +62,7 @@ def allocate(vocabularies: dict[str, Vocabularies], total: int, alpha: float, be
         }
         if not gains:
             break
-        chosen = max(gains, key=gains.get)
+        chosen = max(gains, key=gains.__getitem__)
         of, place = vocabularies[chosen], places[chosen]
         old, new = (of.of_size(of.sizes[place]) if place >= 0 else {}), of.of_size(of.sizes[place + 1])
         places[chosen] = place + 1

@@ -31,7 +31,8 @@ class Words:
 
 def words_of(lines: Iterable[str], model: sentencepiece.SentencePieceProcessor) -> Words:
     """Return the words of a corpus, normalised by ``model``; empty lines do not count as sentences."""
-    counts, sentences = Counter(), 0
+    counts: Counter[str] = Counter()
+    sentences = 0
     for line in lines:
         normalised = model.normalize(line)
         if normalised:

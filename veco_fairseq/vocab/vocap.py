@@ -199,7 +199,7 @@ def _write_table(options: Options, vocabularies: dict[str, Vocabularies], alloca
 
     probabilities = _probabilities(vocabularies, options.alpha)
     union = without_normaliser(sentencepiece_model_pb2.ModelProto.FromString((options.output / MODEL_NAME).read_bytes()))
-    rows = [("language", "instances", "q", "largest", "size", "alp", "alp_in_union")]
+    rows: list[tuple[Any, ...]] = [("language", "instances", "q", "largest", "size", "alp", "alp_in_union")]
     for name in sorted(vocabularies, key=lambda name: (-allocation.sizes[name], name)):
         of, size = vocabularies[name], allocation.sizes[name]
         own = of.alp[of.sizes.index(size)]

@@ -64,12 +64,12 @@ def equal_shares(lines: dict[str, int], limit: int) -> dict[str, int]:
 
 def training_lines(plan: Plan, surveys: dict[str, Survey]) -> Iterator[str]:
     """Yield the lines to learn the vocabulary from: lines of the training split, at most ``plan.vocab_lines``."""
-    totals = Counter()
+    totals: Counter[str] = Counter()
     for part in plan.parts:
         for language in part.languages:
             totals[language] += surveys[part.name].kept
     shares = equal_shares(totals, plan.vocab_lines)
-    seen = Counter()
+    seen: Counter[str] = Counter()
     for part in plan.parts:
         for split, lines in split_rows(part, surveys[part.name], plan.valid_lines):
             for language, line in zip(part.languages, lines):

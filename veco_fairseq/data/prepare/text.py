@@ -101,7 +101,7 @@ def parse_parts(
 
 def _parse_files(option: str, arguments: Sequence[str], sides: int) -> dict[tuple[str, ...], tuple[Path, ...]]:
     wanted = "LANG=FILE" if sides == 1 else "SRC-TGT=FILE,FILE"
-    parsed = {}
+    parsed: dict[tuple[str, ...], tuple[Path, ...]] = {}
     for argument in arguments:
         key, equals, value = argument.partition("=")
         languages = tuple(key.split("-", sides - 1))
@@ -155,8 +155,8 @@ def survey_mono(path: Path, valid_lines: int) -> Survey:
         UserError: there is no text, or not more lines of text than are to be held out.
     """
     rows = kept = in_documents = 0
-    documents = deque()  # [first row, lines] of the last documents, just enough of them for valid_lines
-    last_rows = deque(maxlen=max(valid_lines, 1))
+    documents: deque[list[int]] = deque()  # [first row, lines] of the last documents, just enough of them for valid_lines
+    last_rows: deque[int] = deque(maxlen=max(valid_lines, 1))
     blank_before = True
     for row, line in enumerate(read_lines(path)):
         rows = row + 1
