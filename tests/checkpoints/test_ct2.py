@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import error_line
+from fairseq.checkpoint_utils import load_model_ensemble
 from support import exported
 from support.exported import LANGS, LINES, change, fairseqs_translations, make_translation
 
@@ -43,6 +44,21 @@ def test_translations_are_fairseqs(tmp_path, make_model, kind):
     config = json.loads((tmp_path / "ct2/config.json").read_text())
     last = "[bb]" if end else "</s>"
     assert (config["decoder_start_token"], config["eos_token"], config["add_source_eos"]) == (last, last, not end)
+
+
+def test_the_last_layer_norms_of_pre_norm(tmp_path, make_model):
+    """fairseq's loading drops them where the checkpoint's marks of version are not there."""
+    checkpoint = make_translation(tmp_path, make_model)
+    change(checkpoint, encoder_normalize_before=True, decoder_normalize_before=True)
+    state = torch.load(checkpoint, weights_only=False)
+    for name in [f"{side}.layer_norm.{kind}" for side in ("encoder", "decoder") for kind in ("weight", "bias")]:
+        state["model"][name] = torch.rand(16)
+    torch.save(state, checkpoint)
+    translation = export_ct2(checkpoint, tmp_path / "ct2")
+    assert largest_ct2_difference(translation, tmp_path / "ct2") < 1e-4
+    models, _ = load_model_ensemble([str(checkpoint)], arg_overrides={"data": str(tmp_path)})
+    inputs = torch.tensor([[5, 6, 2]]), torch.tensor([3]), torch.tensor([[2, 7]])
+    assert torch.equal(build_translation(translation)(*inputs)[0], models[0].eval()(*inputs)[0])
 
 
 def test_a_piece_may_be_called_blank(tmp_path, make_model):

@@ -145,7 +145,9 @@ def require_translation(path: Path_) -> None:
 def build_translation(translation: Translation) -> nn.Module:
     """Build the model with the checkpoint's weights, on the CPU in fp32, not in training mode."""
     model = _fairseq_model(translation)
-    model.load_state_dict(translation.weights, strict=False)  # but for VERSION, which reading has checked
+    # With its marks, without which fairseq takes it for one of before 2018 and drops the last LayerNorm of pre-norm.
+    marks = {name: mark for name, mark in translation.state["model"].items() if VERSION.match(name)}
+    model.load_state_dict({**marks, **translation.weights}, strict=False)  # reading has checked the names
     return model.eval()
 
 
