@@ -59,6 +59,12 @@ def test_the_last_layer_norms_of_pre_norm(tmp_path, make_model):
     models, _ = load_model_ensemble([str(checkpoint)], arg_overrides={"data": str(tmp_path)})
     inputs = torch.tensor([[5, 6, 2]]), torch.tensor([3]), torch.tensor([[2, 7]])
     assert torch.equal(build_translation(translation)(*inputs)[0], models[0].eval()(*inputs)[0])
+    change(checkpoint, no_decoder_final_norm=True)
+    state = torch.load(checkpoint, weights_only=False)
+    state["model"] = {name: tensor for name, tensor in state["model"].items() if not name.startswith("decoder.layer_norm.")}
+    torch.save(state, checkpoint)
+    with pytest.raises(UserError, match="it has no place for --no-decoder-final-norm: use veco translate$"):
+        export_ct2(checkpoint, tmp_path / "other")
 
 
 def test_a_piece_may_be_called_blank(tmp_path, make_model):
@@ -175,15 +181,17 @@ def test_what_ctranslate2_cannot_take_is_refused(tmp_path, make_model):
     with pytest.raises(UserError, match=r"mt\.pt: CTranslate2 cannot take it: Option --activation-fn tanh is not supported"):
         export_ct2(other, tmp_path / "ct2")
     change(other, activation_fn="gelu", cross_self_attention=True)  # of the same tensors: the folder had been another model
-    with pytest.raises(UserError, match=r"mt\.pt: CTranslate2 cannot take it: it has no place for --cross-self-attention$"):
+    with pytest.raises(UserError, match=r"mt\.pt: CTranslate2 cannot take it: it has no place for --cross-self-attention: use"):
         export_ct2(other, tmp_path / "ct2")
     change(other, cross_self_attention=False, quant_noise_pq=0.1)
     state = torch.load(other, weights_only=False)
     weights = {f"{side}.quant_noise.weight": torch.rand(16, 16) for side in ("encoder", "decoder")}
     torch.save({**state, "model": {**state["model"], **weights}}, other)
-    with pytest.raises(UserError, match=r"it has no place for tensors of quant_noise$"):
+    with pytest.raises(UserError, match="it has no place for --quant-noise-pq: use veco translate$"):
         export_ct2(other, tmp_path / "ct2")
-    with pytest.raises(UserError, match="is no translation model"):
+    with pytest.raises(UserError, match="with --quant-noise-pq, which BART has no place for: use veco translate$"):
+        export_translation(read_translation(other), tmp_path / "ct2")
+    with pytest.raises(UserError, match="is no translation model of fairseq's transformer, veco_mt_"):
         export_ct2(tmp_path / "pre/checkpoint_best.pt", tmp_path / "ct2")
     assert not (tmp_path / "ct2").exists()
 

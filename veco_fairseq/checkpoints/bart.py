@@ -174,7 +174,10 @@ def _check_options(translation: Translation) -> None:
         found = getattr(model, option, False)
         if found != wanted:
             flag = option.replace("_", "-")
-            raise UserError(f"{path}: was trained with{'out' if wanted else ''} --{flag}, which BART has no option for")
+            trained = f"was trained with{'out' if wanted else ''} --{flag}"
+            raise UserError(f"{path}: {trained}, which BART has no option for: try veco export-ct2")
+    if parts := ", ".join(translation.parts_without_place):
+        raise UserError(f"{path}: was trained with {parts}, which BART has no place for: use veco translate")
     if model.activation_fn not in ACTIVATIONS:
         raise UserError(f"{path}: its --activation-fn {model.activation_fn} is none of transformers': {', '.join(ACTIVATIONS)}")
     if translation.keeps_lm_head and model.activation_fn != "gelu":

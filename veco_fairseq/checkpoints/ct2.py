@@ -2,7 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """A translation model for CTranslate2, by what CTranslate2's own converter is made of."""
 
-import re
 import shutil
 from argparse import Namespace
 from typing import Any
@@ -15,9 +14,7 @@ from veco_fairseq.data.symbols import SPECIALS
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_folder
 
-# What CTranslate2's own converter passes over, or fails at: options, and what tensors of some others are called.
-WITHOUT_PLACE = ("cross_self_attention", "no_cross_attention")
-PARTS = re.compile(r"(?:encoder|decoder)\.(quant_noise|adaptive_softmax|project_in_dim|project_out_dim)\.")
+WITHOUT_PLACE = ("cross_self_attention", "no_cross_attention")  # what CTranslate2's own converter passes over, or fails at
 DEFAULT_LIMITS = {"max_input_length": 1024, "max_decoding_length": 256}  # CTranslate2's, in pieces
 
 
@@ -53,7 +50,10 @@ def export_ct2(
         raise UserError("ctranslate2 is not installed: pip install ctranslate2") from error
     translation = read_translation(checkpoint, data=data)
     if translation is None:
-        raise UserError(f"{checkpoint}: is no translation model (--arch veco_mt_*, veco_transformer_*): convert it first")
+        raise UserError(
+            f"{checkpoint}: is no translation model of fairseq's transformer, veco_mt_* or veco_transformer_*: convert a "
+            "pre-trained model first (veco convert); other translation models are for veco translate"
+        )
     if translation.keeps_lm_head:
         raise UserError(
             f"{checkpoint}: was converted with --keep-lm-head, which CTranslate2's decoder has no place for: export it "
@@ -73,11 +73,15 @@ def export_ct2(
 
 
 def _refuse_parts_without_place(translation: Translation) -> None:
-    """Raise UserError for :data:`WITHOUT_PLACE` and :data:`PARTS`, without which the folder would be another model."""
-    found = [f"--{option.replace('_', '-')}" for option in WITHOUT_PLACE if getattr(translation.model, option, False)]
-    found += sorted({f"tensors of {part[1]}" for part in map(PARTS.match, translation.weights) if part})
+    """Raise UserError for :data:`WITHOUT_PLACE` and other parts, without which the folder would be another model."""
+    model = translation.model
+    found = [f"--{option.replace('_', '-')}" for option in WITHOUT_PLACE if getattr(model, option, False)]
+    if model.decoder_normalize_before and getattr(model, "no_decoder_final_norm", False):
+        found.append("--no-decoder-final-norm")
+    found += translation.parts_without_place
     if found:
-        raise UserError(f"{translation.path}: CTranslate2 cannot take it: it has no place for {', '.join(found)}")
+        options = ", ".join(found)
+        raise UserError(f"{translation.path}: CTranslate2 cannot take it: it has no place for {options}: use veco translate")
 
 
 def limits(translation: Translation) -> dict[str, int]:

@@ -27,6 +27,10 @@ from veco_fairseq.files import Path_
 
 LANGUAGE_TOKEN = re.compile(r"\[[A-Za-z_]+\]")
 VERSION = re.compile(r"(encoder|decoder)\.version$")  # marks of fairseq's, not weights
+# Parts that no export has a place for: what their tensors are called, and the options of training that make them.
+PARTS = {"quant_noise": "--quant-noise-pq", "adaptive_softmax": "--adaptive-softmax-cutoff",
+         "project_in_dim": "--decoder-input-dim", "project_out_dim": "--decoder-output-dim"}  # fmt: skip
+PART = re.compile(rf"(?:encoder|decoder)\.({'|'.join(PARTS)})\.")
 
 
 class Translation(NamedTuple):
@@ -76,6 +80,11 @@ class Translation(NamedTuple):
         """Lines for whoever translates with the exported model: what each source begins with, if it is one of many directions."""
         tokens = sorted({target_token(sides_of(direction)[1]) for direction in self.directions})
         return [f"begin every source with the token of the language to translate into: {', '.join(tokens)}"] if tokens else []
+
+    @property
+    def parts_without_place(self) -> list[str]:
+        """The options that have made :data:`PARTS`."""
+        return sorted({PARTS[part[1]] for part in map(PART.match, self.weights) if part})
 
     @property
     def keeps_lm_head(self) -> bool:
