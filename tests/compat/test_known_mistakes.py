@@ -55,6 +55,8 @@ AGAIN = "if memory ran out, lower --num-workers; start the same command again, a
      "it out"),
     ("Torch not compiled with CUDA enabled", "an option such as --profile or --quant-noise-scalar is for GPUs, and PyTorch "
      "finds none here: leave it out"),
+    ("<class 'fairseq.modules.learned_positional_embedding.LearnedPositionalEmbedding'>", "--quant-noise-scalar: fairseq's "
+     "quantization does not know the positions here; --quant-noise-pq is for all layers: leave it out"),
     ("AdaptiveLoss is not compatible with the PyTorch version of DistributedDataParallel. Please use `--ddp-backend=legacy_ddp`",
      "--criterion adaptive_loss: give --ddp-backend legacy_ddp, too"),
     ("'Embedding' object has no attribute 'weights_for_band'", "--tie-adaptive-weights: needs adaptive embeddings, which no "

@@ -59,6 +59,11 @@ MISTAKES = (
         r"Torch not compiled with CUDA enabled|Found no NVIDIA driver",
         "an option such as --profile or --quant-noise-scalar is for GPUs, and PyTorch finds none here: leave it out",
     ),
+    (
+        r"^<class 'fairseq\.modules\.\w+\.\w+PositionalEmbedding'>$",  # the key of a table of modules
+        "--quant-noise-scalar: fairseq's quantization does not know the positions here; --quant-noise-pq is for all layers: leave "
+        "it out",
+    ),
     (r"CUDA out of memory", "out of memory: lower --max-tokens, and raise --update-freq as much"),
     (
         r"gradients are Nan/Inf",
