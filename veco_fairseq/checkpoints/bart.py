@@ -30,10 +30,11 @@ from veco_fairseq.files import Path_, atomic_folder, write_json
 
 # One table under three names in fairseq.
 EMBEDDINGS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
+NOWHERE = "no_cross_attention", "cross_self_attention", "no_token_positional_embeddings"  # which CTranslate2 has not, either
 # What both of Hugging Face's shapes have, of fairseq's options that the names and sizes of tensors do not tell.
 OPTIONS: dict[str, Any] = {
-    "encoder_normalize_before": False, "decoder_normalize_before": False, "encoder_learned_pos": True,
-    "decoder_learned_pos": True, "layernorm_embedding": True, "no_cross_attention": False, "cross_self_attention": False,
+    **dict.fromkeys(NOWHERE, False), "encoder_normalize_before": False, "decoder_normalize_before": False,
+    "encoder_learned_pos": True, "decoder_learned_pos": True, "layernorm_embedding": True,
 }  # fmt: skip
 BOS, PAD, _, UNK = range(len(SPECIALS))
 OFFSET = PAD + 1  # of the rows of positions, in fairseq as in Hugging Face
@@ -175,7 +176,8 @@ def _check_options(translation: Translation) -> None:
         if found != wanted:
             flag = option.replace("_", "-")
             trained = f"was trained with{'out' if wanted else ''} --{flag}"
-            raise UserError(f"{path}: {trained}, which BART has no option for: try veco export-ct2")
+            advice = "use veco translate" if option in NOWHERE else "try veco export-ct2"
+            raise UserError(f"{path}: {trained}, which BART has no option for: {advice}")
     if parts := ", ".join(translation.parts_without_place):
         raise UserError(f"{path}: was trained with {parts}, which BART has no place for: use veco translate")
     if model.activation_fn not in ACTIVATIONS:
