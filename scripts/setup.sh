@@ -170,6 +170,8 @@ is_up_to_date() {
 
 choose_python
 if is_up_to_date; then exit 0; fi
+{ : >>"$repository/.venv.lock"; } 2>/dev/null ||
+    fail "$repository: cannot be written, and its .venv is missing or out of date: let its owner run setup.sh, or free space"
 
 # One at a time: two tests started together would install into one folder.
 if command -v flock >/dev/null; then

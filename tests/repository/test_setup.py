@@ -42,6 +42,14 @@ def test_makes_the_environment_and_then_does_nothing(sandbox):
     assert (again.returncode, again.stdout, again.stderr, sandbox.calls()) == (0, "", "", [])
 
 
+def test_a_clone_that_cannot_be_written_is_told_in_one_line(sandbox):
+    sandbox.compiler()
+    (sandbox.repository / ".venv.lock").mkdir()  # which not even root can write to
+    result = sandbox.run()
+    assert f"error: {sandbox.repository}: cannot be written, and its .venv is missing" in error_line(result)
+    assert not sandbox.venv.exists() and sandbox.calls() == []
+
+
 @pytest.mark.parametrize("changed", ["scripts/requirements.lock", "setup.py", "veco_fairseq/commands/mend_fairseq.py"])
 def test_changed_pins_are_installed_into_the_same_environment(sandbox, changed):
     sandbox.compiler()
