@@ -40,6 +40,7 @@ from veco_fairseq.errors import UserError
         ),
         ({"bitext": ["xxyy=FILE,FILE"]}, "must have the form SRC-TGT=FILE,FILE"),
         ({"bitext": ["xx-yy=FILE"]}, "must have the form SRC-TGT=FILE,FILE"),
+        ({"bitext": ["xx-yy=a,b.xx,a.yy"]}, "--bitext xx-yy=a,b.xx,a.yy: has 2 commas, not 1: rename the files"),
         ({"bitext": ["xx-yy=FILE,"]}, "must have the form SRC-TGT=FILE,FILE"),
         ({"bitext": ["xx-xx=FILE,FILE"]}, "both sides are xx"),
         ({"bitext": ["xx-yy=FILE,FILE", "yy-xx=FILE,FILE"]}, "yy-xx is given twice"),

@@ -107,6 +107,8 @@ def _parse_files(option: str, arguments: Sequence[str], sides: int) -> dict[tupl
         languages = tuple(key.split("-", sides - 1))
         # A single file may have a comma in its name; between two files must be the only comma.
         names = value.split(",") if sides == 2 else [value]
+        if equals and len(languages) == sides < len(names):
+            raise UserError(f"{option} {argument}: has {len(names) - 1} commas, not 1: rename the files, or link to them")
         if not equals or len(languages) != sides or len(names) != sides or not all(names):
             raise UserError(f"{option} {argument}: must have the form {wanted}")
         for language in languages:
