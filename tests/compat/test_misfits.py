@@ -69,6 +69,12 @@ def test_the_line_for_another_model_names_the_options_that_differ(monkeypatch):
     ({"decoder_attention_heads": 2}, {"decoder_attention_heads": 1}, "--decoder-attention-heads 2 in the file, 1 here"),
     ({"activation_fn": "gelu"}, {"activation_fn": "relu"}, "--activation-fn gelu in the file, relu here"),
     ({"no_scale_embedding": True}, {"no_scale_embedding": False}, "--no-scale-embedding True in the file, False here"),
+    ({"cross_self_attention": False}, {"cross_self_attention": True}, "--cross-self-attention False in the file, True here"),
+    # with --no-decoder-final-norm, or of positions that are sines
+    ({"decoder_normalize_before": True}, {"decoder_normalize_before": False}, "--decoder-normalize-before True in the file, False "
+     "here"),
+    ({"no_token_positional_embeddings": True}, {"no_token_positional_embeddings": False}, "--no-token-positional-embeddings True "
+     "in the file, False here"),
     ({"tie_self_attention": "0,1"}, {"tie_self_attention": "1,2"}, "--tie-self-attention 0,1 in the file, 1,2 here"),
     ({}, {"tie_self_attention": "1,2"}, "--tie-self-attention None in the file, 1,2 here"),
     ({"tie_self_attention": "1,2"}, {}, None),  # a copy for each side is the same at first
