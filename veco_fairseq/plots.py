@@ -5,7 +5,7 @@
 import logging
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 def plot_curves(
-    curves: dict[str, list[tuple[int, float]]], *, ylabel: str, title: str, output: Path, log: bool = False,
+    curves: Mapping[str, Sequence[tuple[float, float]]], *, ylabel: str, title: str, output: Path, log: bool = False,
     xlabel: str = "updates", log_x: bool = False,
 ) -> None:  # fmt: skip
     """Draw one line for each name over updates, or over what ``xlabel`` says; ``log`` and ``log_x`` make an axis logarithmic."""

@@ -5,7 +5,7 @@
 import math
 import statistics
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from figures import ARMS, Scores, cell, lines_of_table, of_kind, scores, table, understood
@@ -25,10 +25,12 @@ FEW = ("nmt-few", "xlm-few", "veco-few")
 # What the picture shows: the models that gain, and over whom.
 PICTURED = {"veco": ("", {arm: name for arm, name in RIVALS.items() if arm != "nmt-more"}),
             "veco-8": (", large batches", {"random": "random weights", "nmt-8": "NMT first", "xlm-8": "XLM", "mbart-8": "mBART"})}  # fmt: skip
+Curves = dict[str, list[tuple[float, float]]]
 ABLATIONS = ("no-bitext-s", "no-mono-s", "no-tlm", "no-stop", "mask-0.15", "mask-0.25", "mask-0.5")
 # VECO, Table 5: XNLI, and IWSLT14 German to English, of the paper's small models; of its two mBARTs, the one that sees no pairs.
 PAPER = {"xlm-mono": (59.8, 33.7), "mbart": (57.3, 32.9), "veco-mono": (60.6, 34.0), "xlm": (64.5, 33.9), "veco": (67.7, 36.0)}
 PICTURE = "evidence-gain.png"
+CURVES = ("random", "nmt", "xlm", "mbart", "veco")  # whose learning curves are drawn
 
 
 def gain(these: list[float], others: list[float]) -> str:
@@ -52,6 +54,11 @@ def situations(found: Scores) -> list[str]:
                 gains = [gain(of["veco"], of.get(arm, [])) for arm in rivals]
                 rows.append([f"{direction}, {size:,} pairs", cell(of["veco"]), *gains])
     return lines_of_table(["", "VECO", *(f"over {RIVALS[arm]}" for arm in rivals)], rows)
+
+
+def all_directions(found: Scores) -> list[str]:
+    """A table for each direction, with a blank line between two."""
+    return [line for direction, by_size in found.items() for line in (*table(by_size, direction), "")][:-1]
 
 
 def beside_random(runs: list[dict], chosen: tuple[str, ...]) -> list[str]:
@@ -79,7 +86,8 @@ def cost(runs: list[dict]) -> list[str]:
         before = pretraining.get(arm)
         spent = ["none" if arm == "random" else "", ""]
         if before:
-            spent = [f"{before['updates']:,}, {before['operations']:.2g}", f"{before['seconds'] / 60:.0f}"]
+            minutes = f"{before['seconds'] / 60:.0f}" if before["seconds"] else ""
+            spent = [f"{before['updates']:,}, {before['operations']:.2g}", minutes]
         updates, seconds = (statistics.median(entry[name] for entry in mine) for name in ("updates", "seconds"))
         rows.append([ARMS[arm], *spent, f"{updates:,.0f}", f"{seconds / 60:.0f}"])
     head = ["", "pre-training: updates, operations", "minutes", "fine-tuning, en-de: updates to the best", "minutes"]
@@ -159,20 +167,71 @@ def draw(found: Scores, picture: Path) -> bool:
     return bool(curves)
 
 
+def learning_curves(runs: list[dict]) -> tuple[str, Curves, Curves]:
+    """The validation losses of fine-tuning, of the data that most of :data:`CURVES` have, each arm with its first seeds.
+
+    Returns:
+        The data; by arm, the bits a token over updates; and the same over 10^14 operations, those of pre-training included.
+    """
+    first = [entry for entry in of_kind(runs, "translation") if (entry["pretraining"], entry["seed"]) == ("1", "1")]
+    by_data: dict[str, dict[str, dict]] = {}
+    for entry in first:
+        if entry["arm"] in CURVES and entry.get("curve"):
+            by_data.setdefault(entry["data"], {})[entry["arm"]] = entry
+    if not by_data:
+        return "", {}, {}
+    data = max(by_data, key=lambda name: len(by_data[name]))
+    before = {"random": 0.0, **{entry["arm"]: entry["operations"] for entry in of_kind(runs, "cost")}}
+    of_updates: Curves = {}
+    of_operations: Curves = {}
+    for arm in CURVES:
+        entry = by_data[data].get(arm)
+        if entry is None:
+            continue
+        of_updates[ARMS[arm]] = entry["curve"]
+        if entry.get("operations") and arm in before:
+            an_update = entry["operations"] / entry["updates"]
+            of_operations[ARMS[arm]] = [((before[arm] + updates * an_update) / 1e14, bits) for updates, bits in entry["curve"]]
+    return data, of_updates, of_operations
+
+
+def in_words(data: str) -> str:
+    """Such as "2,000 pairs of en-de" for en-de.2000."""
+    direction, _, pairs = data.rpartition(".")
+    return f"{int(pairs):,} pairs of {direction}"
+
+
+def draw_learning(runs: list[dict], folder: Path) -> list[tuple[str, str]]:
+    """Draw :func:`learning_curves`, and return what each picture is over, and its name."""
+    from veco_fairseq.plots import plot_curves
+
+    data, *both = learning_curves(runs)
+    labels = {"updates": "updates of fine-tuning", "operations": "10^14 operations, pre-training included"}
+    drawn = []
+    for (name, label), curves in zip(labels.items(), both):
+        if curves:
+            drawn.append((label, f"evidence-learning-{name}.png"))
+            title = f"Fine-tuning on {in_words(data)}"
+            plot_curves(curves, xlabel=label, ylabel="validation loss (bits a token)", title=title, output=folder / drawn[-1][1])
+    return drawn
+
+
 def wrapped(words: str) -> str:
     """A paragraph."""
     return textwrap.fill(words, 120, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
-def page(runs: list[dict], *, source: str, measured: str, picture: str | None) -> str:
+def page(runs: list[dict], *, source: str, measured: str, picture: str | None, learning: Sequence[tuple[str, str]] = ()) -> str:
     """The page as Markdown; what has no results is left out.
 
     Args:
         source: the file of results, as a reader gives it to table.py.
         measured: the machine and the date.
         picture: the file name of :func:`draw`, if there is one.
+        learning: what :func:`draw_learning` returns.
     """
-    found = scores([entry for entry in runs if entry["arm"] in COMPARED], "sacrebleu")
+    compared = [entry for entry in runs if entry["arm"] in COMPARED]
+    found = scores(compared, "sacrebleu")
     if not situations(found):
         raise UserError(f"{source}: has no translation by VECO, of which the page is made: run compare.sh first")
     command = f"python data-bin-recipes/evidence/table.py {source} --page"
@@ -182,8 +241,12 @@ def page(runs: list[dict], *, source: str, measured: str, picture: str | None) -
          "pre-training, which is fine-tuned as the others are.", situations(found)),
         ("The cost", "Operations are those of matrix products, forward and backward, of the whole pre-training. The medians of "
          "fine-tuning are over all sizes; other work on the machine makes minutes longer.", cost(runs)),
-        ("All directions", "Mean, standard deviation and number of runs.",
-         [line for direction, by_size in found.items() for line in (*table(by_size, direction), "")][:-1]),
+        ("Learning curves", "Validation in fine-tuning with the first seeds, until it has become no better for some time: over the "
+         "updates, and over all operations, with those of pre-training before the first update. The second picture leaves out what has "
+         "no count of operations.",
+         lines_of_table([name for name, _ in learning], [[f"![validation loss]({picture})" for _, picture in learning]] if learning else [])),
+        ("All directions", "sacreBLEU: mean, standard deviation and number of runs.", all_directions(found)),
+        ("All directions, in chrF", "chrF2: mean, standard deviation and number of runs.", all_directions(scores(compared, "chrf"))),
         ("With five times the operations", "sacreBLEU after pre-training in batches eight times as large, on a GPU. What goes on as NMT "
          "first has the operations of both. Mean, standard deviation and number of runs.", beside_random(runs, LARGE)),
         ("With few pairs, and much text in one language", "sacreBLEU after pre-training with 2,000 pairs of each language pair beside "
@@ -216,7 +279,7 @@ def write_page(runs: list[dict], output: Path, *, source: str, measured: str) ->
     """Write the page, and its picture beside it."""
     made = page(runs, source=source, measured=measured, picture=None)  # first, so that nothing is left when there is nothing
     output.parent.mkdir(parents=True, exist_ok=True)
-    if draw(scores(runs, "sacrebleu"), output.parent / PICTURE):
-        made = page(runs, source=source, measured=measured, picture=PICTURE)
+    picture = PICTURE if draw(scores(runs, "sacrebleu"), output.parent / PICTURE) else None
+    made = page(runs, source=source, measured=measured, picture=picture, learning=draw_learning(runs, output.parent))
     with atomic_output(output) as temporary:
         temporary.write_text(made, encoding="utf-8")

@@ -117,6 +117,7 @@ def commit() -> str:
 def translation(out: Path, name: str) -> dict:
     """All that is to be known of a translation: settings, validation, scores, cost, command and commit."""
     from veco_fairseq.checkpoints.reading import read_checkpoint
+    from veco_fairseq.cost.flops import count_operations
 
     run = next((run for run in finished(out) if run.name == name), None)
     if run is None:
@@ -125,13 +126,15 @@ def translation(out: Path, name: str) -> dict:
     best, updates = run.best
     told = (out / f"scores/{name}.log").read_text(encoding="utf-8")
     speed = re.findall(r"\(([\d.]+) sentences/s", told)
-    state = read_checkpoint(out / f"finetuned/{name}/checkpoint_best.pt", mapped=True)
+    checkpoint = out / f"finetuned/{name}/checkpoint_best.pt"
+    state = read_checkpoint(checkpoint, mapped=True)
     grid = grid_of(finished(out), run.settings["arm"], run.settings["data"]) if run.settings.items() >= FIRST.items() else []
     return {
         "kind": "translation",
         **run.settings,
         "updates": updates,
         "valid_loss": best,
+        "operations": count_operations(str(checkpoint), SAMPLE).total,  # of these updates
         "sacrebleu": scores["sacrebleu"]["score"],
         "chrf": scores["chrf"]["score"],
         "details": scores["sacrebleu"]["details"],  # with the penalty for translations that are too short

@@ -45,6 +45,12 @@ def called(script, monkeypatch, *arguments):
     script.main()
 
 
+@pytest.fixture(autouse=True)
+def counted(monkeypatch):
+    """What a fine-tuning's operations are, which has no model here: 700 million for each batch that is looked at."""
+    monkeypatch.setattr(flops, "count_operations", lambda checkpoint, most: SimpleNamespace(total=7e8 * most))
+
+
 RUNS = (
     "veco.p1.en-de.2000.lr1e-3.dropout0.1.s1",
     "veco.p1.en-de.2000.lr2e-3.dropout0.1.s1",
@@ -67,7 +73,7 @@ def test_the_first_seeds_run_has_the_grid_and_the_others_have_none(tmp_path):
     line = results.translation(tmp_path, RUNS[0])
     assert line["grid"] == {"lr1e-3.dropout0.1": 4.5, "lr2e-3.dropout0.1": 4.75}
     # the first of equal losses, and the last of several translations
-    assert (line["updates"], line["seconds"], line["sentences_per_second"]) == (100, 60, 81.25)
+    assert (line["updates"], line["seconds"], line["sentences_per_second"], line["operations"]) == (100, 60, 81.25, 1.4e11)
     other = results.translation(tmp_path, RUNS[2])
     assert "grid" not in other and (other["valid_loss"], other["updates"], other["sentences_per_second"]) == (3.5, 100, None)
     assert results.translation(tmp_path, RUNS[1])["seconds"] == 61

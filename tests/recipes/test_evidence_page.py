@@ -99,9 +99,10 @@ def test_an_ingredient_is_compared_with_veco_of_the_same_seeds(runs):
 
 def test_cost_and_depth(runs):
     assert page.depth(runs)[2:] == ["| VECO of 6 layers, last 3 | 22.0 ± 1.4 (2) | 92 |"]
+    runs.append({"kind": "cost", "arm": "xlm", "seed": "1", "updates": 50, "operations": 6e12, "seconds": None})
     assert page.cost(runs)[2:] == [
         "| random | none |  | 800 | 10 |",
-        "| XLM |  |  | 300 | 10 |",
+        "| XLM | 50, 6e+12 |  | 300 | 10 |",  # of which the time is not known
         "| VECO | 4,000, 4.9e+14 | 120 | 300 | 10 |",
     ]
     unknown = [
@@ -149,6 +150,7 @@ def test_the_table_is_of_the_metric_that_was_asked_for(tmp_path, metric, figure)
 
 def test_one_command_makes_the_page_and_its_picture(runs, tmp_path):
     results, made = tmp_path / "evidence.jsonl", tmp_path / "docs/README.md"
+    runs[0] |= {"curve": [[50, 8.0], [100, 7.5]], "operations": 3e12, "chrf": 44.5}
     results.write_text("".join(json.dumps(run) + "\n" for run in runs))
     command = [sys.executable, RECIPES / "evidence/table.py", results, "--page", made]
     refused = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(RECIPES.parent)})
@@ -161,8 +163,32 @@ def test_one_command_makes_the_page_and_its_picture(runs, tmp_path):
     assert "Measured on two cores of a machine, 2026-11-23." in said and f"table.py {results} --page" in said
     assert "](evidence-gain.png)" in text and (made.parent / "evidence-gain.png").read_bytes().startswith(b"\x89PNG")
     headings = [line for line in text.splitlines() if line.startswith("## ")]
-    assert len(headings) == 7 and "None" not in text and "nan" not in text
+    assert len(headings) == 9 and "None" not in text and "nan" not in text
+    assert "| VECO | 44.5 (1) |" in text.split("## All directions, in chrF")[1]
+    for name in ("updates", "operations"):
+        picture = f"evidence-learning-{name}.png"
+        assert f"![validation loss]({picture})" in text and (made.parent / picture).read_bytes().startswith(b"\x89PNG")
     assert "VECO without TLM" not in text.split("## What each")[0]
+
+
+def test_learning_curves_are_of_the_first_seeds_and_have_the_operations_before_them(runs):
+    curve = [(100, 9.0), (300, 6.5), (400, 7.0)]
+    more = [
+        translated("veco", "en-de.500", 1, 1, 9.0, curve=curve[:2], operations=6e12),
+        translated("random", "en-de.500", 1, 1, 8.0, curve=curve, operations=4.5e12),
+        translated("mbart", "en-de.500", 1, 1, 8.5, curve=curve[1:], operations=6e12),  # whose pre-training is not counted
+        translated("xlm", "en-de.500", 1, 1, 8.5, curve=curve),  # an old line, which has no operations
+        translated("no-stop", "en-de.500", 1, 1, 8.5, curve=curve, operations=6e12), translated("nmt", "en-de.500", 2, 1, 8.5, curve=curve),
+        translated("nmt", "en-de.500", 1, 2, 8.5, curve=curve), translated("veco", "en-fr.500", 1, 1, 2.0, curve=curve),
+    ]  # fmt: skip
+    data, of_updates, of_operations = page.learning_curves([*runs, *more])
+    assert (data, page.in_words(data), page.in_words("en-pt-BR.29000")) == (
+        "en-de.500", "500 pairs of en-de", "29,000 pairs of en-pt-BR",
+    )  # fmt: skip
+    assert of_updates == {"random": curve, "XLM": curve, "mBART": curve[1:], "VECO": curve[:2]}
+    points = {arm: [(round(x, 6), y) for x, y in of] for arm, of in of_operations.items()}
+    assert points == {"random": [(0.015, 9.0), (0.045, 6.5), (0.06, 7.0)], "VECO": [(4.9, 9.0), (4.94, 6.5)]}
+    assert page.learning_curves(runs) == ("", {}, {})
 
 
 def test_what_has_no_results_is_left_out(runs, tmp_path):
