@@ -47,6 +47,10 @@ ARMS = {
     "deep-spread-2": "VECO of 6 layers, 2 spread",
     **{f"deep-random-{layers}": f"VECO of 6 layers, {layers} at random" for layers in (3, 2, 1)},
 }
+# What VECO is compared with, where it was run.
+RIVALS = {"random": "random weights", "nmt": "NMT first", "nmt-more": "NMT first, 1.4 times the operations",
+          "xlm": "XLM, equal operations", "mbart": "mBART",
+          "xlm-updates": "XLM, equal updates"}  # fmt: skip
 TASKS = {
     "xnli": "XNLI",
     "udpos": "parts of speech, from English",

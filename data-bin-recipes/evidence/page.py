@@ -1,36 +1,27 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The page of all results: the situation, the gain, the cost, and a picture of the gain over the pairs of fine-tuning."""
+"""The page of all results: the situation, the gain, the cost, all figures, and the pictures of them."""
 
 import math
 import statistics
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
-from figures import ARMS, Scores, cell, lines_of_table, of_kind, scores, table, understood
+from figures import ARMS, RIVALS, Scores, cell, lines_of_table, of_kind, scores, table, understood
+from pictures import Pictures, draw
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
 
-# What VECO is compared with, where it was run.
-RIVALS = {"random": "random weights", "nmt": "NMT first", "nmt-more": "NMT first, 1.4 times the operations",
-          "xlm": "XLM, equal operations", "mbart": "mBART",
-          "xlm-updates": "XLM, equal updates"}  # fmt: skip
 COMPARED = (*RIVALS, "veco", "no-stop", "veco-mono", "xlm-mono")
 # With large batches, or begun with one of these.
 LARGE = ("nmt-8", "xlm-8", "mbart-8", "veco-8", "veco-nmt", "from-xlm", "veco-nmt-8", "nmt-more-8", "no-stop-8",
          "xlm-updates-8")  # fmt: skip
 FEW = ("nmt-few", "xlm-few", "veco-few")
-# What the picture shows: the models that gain, and over whom.
-PICTURED = {"veco": ("", {arm: name for arm, name in RIVALS.items() if arm != "nmt-more"}),
-            "veco-8": (", large batches", {"random": "random weights", "nmt-8": "NMT first", "xlm-8": "XLM", "mbart-8": "mBART"})}  # fmt: skip
-Curves = dict[str, list[tuple[float, float]]]
 ABLATIONS = ("no-bitext-s", "no-mono-s", "no-tlm", "no-stop", "mask-0.15", "mask-0.25", "mask-0.5")
 # VECO, Table 5: XNLI, and IWSLT14 German to English, of the paper's small models; of its two mBARTs, the one that sees no pairs.
 PAPER = {"xlm-mono": (59.8, 33.7), "mbart": (57.3, 32.9), "veco-mono": (60.6, 34.0), "xlm": (64.5, 33.9), "veco": (67.7, 36.0)}
-PICTURE = "evidence-gain.png"
-CURVES = ("random", "nmt", "xlm", "mbart", "veco")  # whose learning curves are drawn
 
 
 def gain(these: list[float], others: list[float]) -> str:
@@ -146,74 +137,11 @@ def depth(runs: list[dict]) -> list[str]:
     return lines_of_table(["decoder", "BLEU", "sentences a second"], rows)
 
 
-def draw(found: Scores, picture: Path) -> bool:
-    """Draw VECO's gain over the pairs, a line for each rival and direction with two numbers of pairs; say whether there was one."""
-    from veco_fairseq.plots import plot_curves
-
-    curves = {}
-    for direction, by_size in found.items():
-        for mine, (words, rivals) in PICTURED.items():
-            for arm, name in rivals.items():
-                points = [
-                    (size, statistics.mean(of[mine]) - statistics.mean(of[arm]))
-                    for size, of in sorted(by_size.items())
-                    if mine in of and arm in of
-                ]
-                if len(points) > 1:
-                    curves[f"{direction}: over {name}{words}"] = points
-    if curves:
-        title, labels = "What VECO gains", {"xlabel": "pairs of fine-tuning", "ylabel": "BLEU more"}
-        plot_curves(curves, title=title, output=picture, log_x=True, **labels)
-    return bool(curves)
-
-
-def learning_curves(runs: list[dict]) -> tuple[str, Curves, Curves]:
-    """The validation losses of fine-tuning, of the data that most of :data:`CURVES` have, each arm with its first seeds.
-
-    Returns:
-        The data; by arm, the bits a token over updates; and the same over 10^14 operations, those of pre-training included.
-    """
-    first = [entry for entry in of_kind(runs, "translation") if (entry["pretraining"], entry["seed"]) == ("1", "1")]
-    by_data: dict[str, dict[str, dict]] = {}
-    for entry in first:
-        if entry["arm"] in CURVES and entry.get("curve"):
-            by_data.setdefault(entry["data"], {})[entry["arm"]] = entry
-    if not by_data:
-        return "", {}, {}
-    data = max(by_data, key=lambda name: len(by_data[name]))
-    before = {"random": 0.0, **{entry["arm"]: entry["operations"] for entry in of_kind(runs, "cost")}}
-    of_updates: Curves = {}
-    of_operations: Curves = {}
-    for arm in CURVES:
-        entry = by_data[data].get(arm)
-        if entry is None:
-            continue
-        of_updates[ARMS[arm]] = entry["curve"]
-        if entry.get("operations") and arm in before:
-            an_update = entry["operations"] / entry["updates"]
-            of_operations[ARMS[arm]] = [((before[arm] + updates * an_update) / 1e14, bits) for updates, bits in entry["curve"]]
-    return data, of_updates, of_operations
-
-
-def in_words(data: str) -> str:
-    """Such as "2,000 pairs of en-de" for en-de.2000."""
-    direction, _, pairs = data.rpartition(".")
-    return f"{int(pairs):,} pairs of {direction}"
-
-
-def draw_learning(runs: list[dict], folder: Path) -> list[tuple[str, str]]:
-    """Draw :func:`learning_curves`, and return what each picture is over, and its name."""
-    from veco_fairseq.plots import plot_curves
-
-    data, *both = learning_curves(runs)
-    labels = {"updates": "updates of fine-tuning", "operations": "10^14 operations, pre-training included"}
-    drawn = []
-    for (name, label), curves in zip(labels.items(), both):
-        if curves:
-            drawn.append((label, f"evidence-learning-{name}.png"))
-            title = f"Fine-tuning on {in_words(data)}"
-            plot_curves(curves, xlabel=label, ylabel="validation loss (bits a token)", title=title, output=folder / drawn[-1][1])
-    return drawn
+def side_by_side(pictures: list[tuple[str, str]]) -> list[str]:
+    """A table with a picture in each column, below what it is over."""
+    return lines_of_table(
+        [over for over, _ in pictures], [[f"![over {over}]({file})" for over, file in pictures]] if pictures else []
+    )
 
 
 def wrapped(words: str) -> str:
@@ -221,14 +149,13 @@ def wrapped(words: str) -> str:
     return textwrap.fill(words, 120, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
-def page(runs: list[dict], *, source: str, measured: str, picture: str | None, learning: Sequence[tuple[str, str]] = ()) -> str:
+def page(runs: list[dict], *, source: str, measured: str, pictures: Pictures) -> str:
     """The page as Markdown; what has no results is left out.
 
     Args:
         source: the file of results, as a reader gives it to table.py.
         measured: the machine and the date.
-        picture: the file name of :func:`draw`, if there is one.
-        learning: what :func:`draw_learning` returns.
+        pictures: what :func:`draw` has drawn.
     """
     compared = [entry for entry in runs if entry["arm"] in COMPARED]
     found = scores(compared, "sacrebleu")
@@ -244,7 +171,7 @@ def page(runs: list[dict], *, source: str, measured: str, picture: str | None, l
         ("Learning curves", "Validation in fine-tuning with the first seeds, until it has become no better for some time: over the "
          "updates, and over all operations, with those of pre-training before the first update. The second picture leaves out what has "
          "no count of operations.",
-         lines_of_table([name for name, _ in learning], [[f"![validation loss]({picture})" for _, picture in learning]] if learning else [])),
+         side_by_side(pictures.get("learning", []))),
         ("All directions", "sacreBLEU: mean, standard deviation and number of runs.", all_directions(found)),
         ("All directions, in chrF", "chrF2: mean, standard deviation and number of runs.", all_directions(scores(compared, "chrf"))),
         ("With five times the operations", "sacreBLEU after pre-training in batches eight times as large, on a GPU. What goes on as NMT "
@@ -256,7 +183,8 @@ def page(runs: list[dict], *, source: str, measured: str, picture: str | None, l
         ("Beside the paper's Table 5", "The paper's models are larger and have seen more text, and its translation is German to "
          "English of talks. So compare the order of the rows, and not the figures. mBART sees no pairs in either.", beside_the_paper(runs)),
         ("What each ingredient brings", "Each with VECO's settings and as many updates, by the same seeds.", ingredients(runs)),
-        ("The decoder's depth", "The fastest of the runs counts for the speed.", depth(runs)),
+        ("The decoder's depth", "The fastest of the runs counts for the speed.",
+         depth(runs) + [f"\n![BLEU over {over}]({file})" for over, file in pictures.get("depth", [])]),
     ]  # fmt: skip
     text = [
         "# When does pre-training pay?\n",
@@ -267,8 +195,7 @@ def page(runs: list[dict], *, source: str, measured: str, picture: str | None, l
             f"the settings of `xlm`. Measured on {measured}."
         ),
     ]
-    if picture:
-        text.append(f"![What VECO gains over the pairs of fine-tuning]({picture})\n")
+    text += [f"![What VECO gains over the {over}]({file})\n" for over, file in pictures.get("gain", [])]
     for title, words, lines in parts:
         if lines:
             text += [f"## {title}\n", wrapped(words), "\n".join(lines) + "\n"]
@@ -277,9 +204,8 @@ def page(runs: list[dict], *, source: str, measured: str, picture: str | None, l
 
 def write_page(runs: list[dict], output: Path, *, source: str, measured: str) -> None:
     """Write the page, and its picture beside it."""
-    made = page(runs, source=source, measured=measured, picture=None)  # first, so that nothing is left when there is nothing
+    page(runs, source=source, measured=measured, pictures={})  # first, so that nothing is left when there is nothing
     output.parent.mkdir(parents=True, exist_ok=True)
-    picture = PICTURE if draw(scores(runs, "sacrebleu"), output.parent / PICTURE) else None
-    made = page(runs, source=source, measured=measured, picture=picture, learning=draw_learning(runs, output.parent))
+    made = page(runs, source=source, measured=measured, pictures=draw(runs, output.parent))
     with atomic_output(output) as temporary:
         temporary.write_text(made, encoding="utf-8")

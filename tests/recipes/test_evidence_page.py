@@ -10,15 +10,11 @@ import pytest
 from support.modules import load_script
 
 from recipes import RECIPES
+from recipes.lines import translated
 from veco_fairseq.errors import UserError
 
 sys.path.insert(0, str(RECIPES / "evidence"))  # the scripts import each other
 figures, page = (load_script(RECIPES / f"evidence/{name}.py") for name in ("figures", "page"))
-
-
-def translated(arm, data, pretraining, seed, bleu, **more):
-    settings = {"arm": arm, "data": data, "pretraining": str(pretraining), "seed": str(seed)}
-    return {"kind": "translation", **settings, "sacrebleu": bleu, "updates": 300, "seconds": 600, **more}
 
 
 def judged(kind, task, arm, plug, pretraining, score):
@@ -165,40 +161,20 @@ def test_one_command_makes_the_page_and_its_picture(runs, tmp_path):
     headings = [line for line in text.splitlines() if line.startswith("## ")]
     assert len(headings) == 9 and "None" not in text and "nan" not in text
     assert "| VECO | 44.5 (1) |" in text.split("## All directions, in chrF")[1]
-    for name in ("updates", "operations"):
-        picture = f"evidence-learning-{name}.png"
-        assert f"![validation loss]({picture})" in text and (made.parent / picture).read_bytes().startswith(b"\x89PNG")
+    for over, name in (("updates of fine-tuning", "learning-updates"), ("10^14 operations, pre-training included", "learning-operations"),
+                       ("sentences a second", "depth")):  # fmt: skip
+        assert f"over {over}](evidence-{name}.png)" in text and (made.parent / f"evidence-{name}.png").read_bytes()[1:4] == b"PNG"
     assert "VECO without TLM" not in text.split("## What each")[0]
-
-
-def test_learning_curves_are_of_the_first_seeds_and_have_the_operations_before_them(runs):
-    curve = [(100, 9.0), (300, 6.5), (400, 7.0)]
-    more = [
-        translated("veco", "en-de.500", 1, 1, 9.0, curve=curve[:2], operations=6e12),
-        translated("random", "en-de.500", 1, 1, 8.0, curve=curve, operations=4.5e12),
-        translated("mbart", "en-de.500", 1, 1, 8.5, curve=curve[1:], operations=6e12),  # whose pre-training is not counted
-        translated("xlm", "en-de.500", 1, 1, 8.5, curve=curve),  # an old line, which has no operations
-        translated("no-stop", "en-de.500", 1, 1, 8.5, curve=curve, operations=6e12), translated("nmt", "en-de.500", 2, 1, 8.5, curve=curve),
-        translated("nmt", "en-de.500", 1, 2, 8.5, curve=curve), translated("veco", "en-fr.500", 1, 1, 2.0, curve=curve),
-    ]  # fmt: skip
-    data, of_updates, of_operations = page.learning_curves([*runs, *more])
-    assert (data, page.in_words(data), page.in_words("en-pt-BR.29000")) == (
-        "en-de.500", "500 pairs of en-de", "29,000 pairs of en-pt-BR",
-    )  # fmt: skip
-    assert of_updates == {"random": curve, "XLM": curve, "mBART": curve[1:], "VECO": curve[:2]}
-    points = {arm: [(round(x, 6), y) for x, y in of] for arm, of in of_operations.items()}
-    assert points == {"random": [(0.015, 9.0), (0.045, 6.5), (0.06, 7.0)], "VECO": [(4.9, 9.0), (4.94, 6.5)]}
-    assert page.learning_curves(runs) == ("", {}, {})
 
 
 def test_what_has_no_results_is_left_out(runs, tmp_path):
     few = [run for run in runs if run["kind"] == "translation" and run["arm"] in ("veco", "random") and "29000" in run["data"]]
-    text = page.page(few, source="r", measured="m", picture=None)
+    text = page.page(few, source="r", measured="m", pictures={})
     assert "![" not in text
     assert [line for line in text.splitlines() if line.startswith("## ")] == [
         "## The situation, and the gain", "## The cost", "## All directions", "## Beside the paper's Table 5",
     ]  # fmt: skip
-    assert not page.draw(figures.scores(few, "sacrebleu"), tmp_path / "none.png") and not list(tmp_path.iterdir())
+    assert page.draw(few, tmp_path) == {} and not list(tmp_path.iterdir())
     with pytest.raises(UserError, match="has no translation by VECO"):
         page.write_page([runs[5]], tmp_path / "README.md", source="r", measured="m")
     assert not list(tmp_path.iterdir())
@@ -216,7 +192,7 @@ def test_the_page_tells_of_all_arms_that_are_compared():
         translated("veco-8", "en-fr.80", 1, 1, 9),
     ]
     runs += [judged("retrieval", "flores", arm, "out", 1, 5.0) for arm in (*arms, "xlme", "no-tlm")]
-    parts = page.page(runs, source="r", measured="m", picture=None).split("\n## ")
+    parts = page.page(runs, source="r", measured="m", pictures={}).split("\n## ")
     rows = {
         part.split("\n", 1)[0]: [line.split(" | ")[0][2:] for line in part.split("\n") if line[:2] == "| "][1:] for part in parts
     }
