@@ -15,6 +15,7 @@ from veco_fairseq.checkpoints.reading import DamagedCheckpoint
 from veco_fairseq.commands import GROUPS, module, parser
 from veco_fairseq.data.prepare.text import parse_parts
 from veco_fairseq.errors import UserError
+from veco_fairseq.named import named_files
 from veco_fairseq.retrieval.tatoeba import read_pair
 from veco_fairseq.vocab.comparison import named_models
 from veco_fairseq.vocab.corpora import find_corpora
@@ -45,12 +46,32 @@ def parsed(line: str):
     ("label a --input b --output o.tsv", "--output o.tsv: is written as CoNLL-U"),
     ("plot layers a --output o", "a: not NAME=FILE"),
     ("plot scores a/b --output o", "a/b: not GROUP/NAME=FILE"),
+    ("plot scores /b=c --output o", "/b=c: not GROUP/NAME=FILE"), ("plot scores a/=c --output o", "a/=c: not GROUP/NAME=FILE"),
+    ("plot scores a/b=c.json a/d=e.json a/b=f.json --output o", "a/b=f.json: a/b is there twice: give each file a name of its own"),
+    ("plot curves a=b.log a=c.log --output o", "a=c.log: a is there twice"),
+    ("plot layers a=b.json a=c.json --output o", "a=c.json: a is there twice"),
+    ("plot curves =b.log --output o", "^=b.log: not NAME=FILE"),
 ])  # fmt: skip
 def test_a_mistake_is_told_first(monkeypatch, line, message):
     monkeypatch.setattr("veco_fairseq.retrieval.tatoeba.read_pair", lambda text: (text.partition("=")[0], ()))
     command, args = parsed(line)
     with pytest.raises(UserError, match=message):
         command.main(args)
+
+
+def test_a_path_with_an_equals_sign_needs_a_name_too(monkeypatch, tmp_path):
+    """... and is no missing file."""
+    monkeypatch.chdir(tmp_path)
+    Path("lr=1").mkdir()
+    for name in ("lr=1/a.log", "b=c"):
+        Path(name).touch()
+    with pytest.raises(UserError, match="^lr=1/a.log: not NAME=FILE$"):
+        named_files(["a=c", "lr=1/a.log"])
+    assert named_files(["a=lr=1/a.log", "b=1/a.log"]) == {"a": Path("lr=1/a.log"), "b": Path("1/a.log")}
+    with pytest.raises(UserError, match="^--logs b=c: not N=F$"):
+        named_files(["b=c"], "N=F", "--logs")
+    Path("c").touch()
+    assert named_files(["b=c"]) == {"b": Path("c")}
 
 
 # A command with a text at {}, and the files that it writes.

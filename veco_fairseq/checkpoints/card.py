@@ -12,6 +12,7 @@ from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.symbols import target_token
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_json, write_text
+from veco_fairseq.named import named_files
 
 TO_FILL_IN = "to be filled in"
 TRANSLATE = """
@@ -148,10 +149,7 @@ def scores_list(scores: Sequence[str] = ()) -> str:
     if not scores:
         return f"{TO_FILL_IN.capitalize()}: `veco score --json`, and `veco export-hf --scores NAME=FILE`."
     rows = []
-    for score in scores:
-        name, equals, file = score.partition("=")
-        if not (name and equals):
-            raise UserError(f"--scores {score}: not NAME=FILE, of a test set and a file of veco score --json")
+    for name, file in named_files(scores, "NAME=FILE, of a test set and a file of veco score --json", "--scores").items():
         found = read_json(file)
         try:
             bleu, lines = found["sacrebleu"], int(found["lines"])

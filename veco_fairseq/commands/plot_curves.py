@@ -5,7 +5,7 @@
 import argparse
 
 from veco_fairseq.arguments import NAMED_INPUTS, OUTPUT, Parser
-from veco_fairseq.errors import UserError
+from veco_fairseq.named import named_files
 
 
 def add_arguments(parser: Parser) -> None:
@@ -37,12 +37,9 @@ def main(args: argparse.Namespace) -> None:
     from veco_fairseq.curves import read_curve
     from veco_fairseq.plots import plot_curves
 
-    wrong = [log for log in args.logs if "=" not in log]
-    if wrong:
-        raise UserError(f"{wrong[0]}: not NAME=FILE")
     curves = {
         " ".join([name] + [metric] * (len(args.metric) > 1)): read_curve(file, metric, args.train)
-        for name, _, file in (log.partition("=") for log in args.logs)
+        for name, file in named_files(args.logs).items()
         for metric in args.metric
     }
     plot_curves(curves, ylabel=args.label or ", ".join(map(with_unit, args.metric)), title=args.title, output=args.output)

@@ -3,10 +3,9 @@
 """Draw the accuracy of retrieval by layer, one line for each model, from what veco retrieve tatoeba --json has written."""
 
 import argparse
-from pathlib import Path
 
 from veco_fairseq.arguments import NAMED_INPUTS, OUTPUT, Parser
-from veco_fairseq.errors import UserError
+from veco_fairseq.named import named_files
 
 
 def add_arguments(parser: Parser) -> None:
@@ -23,12 +22,9 @@ def main(args: argparse.Namespace) -> None:
     from veco_fairseq.plots import plot_curves
     from veco_fairseq.retrieval.tatoeba import read_accuracies
 
-    wrong = [figure for figure in args.figures if "=" not in figure]
-    if wrong:
-        raise UserError(f"{wrong[0]}: not NAME=FILE")
     curves = {}
-    for name, _, file in (figure.partition("=") for figure in args.figures):
-        accuracies = read_accuracies(Path(file), args.pair)
+    for name, file in named_files(args.figures).items():
+        accuracies = read_accuracies(file, args.pair)
         curves[name] = [(layer, 50 * sum(directions)) for layer, directions in accuracies.items()]
     plot_curves(curves, ylabel="accuracy, mean of both directions (%)", title=args.title, output=args.output, xlabel="layer")
     print(f"wrote {args.output}")

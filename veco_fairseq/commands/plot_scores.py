@@ -8,7 +8,9 @@ from pathlib import Path
 
 from veco_fairseq.arguments import NAMED_INPUTS, OUTPUT, Parser
 from veco_fairseq.errors import UserError
+from veco_fairseq.named import named_files
 
+FORM = "GROUP/NAME=FILE"
 METRICS = {"sacrebleu": "sacreBLEU", "tokenised_bleu": "case-insensitive tokenised BLEU"}
 
 
@@ -27,9 +29,7 @@ def read_score(path: Path, metric: str) -> float:
 
 def add_arguments(parser: Parser) -> None:
     """Add the command's options."""
-    parser.add_argument(
-        "scores", type=NAMED_INPUTS, nargs="+", metavar="GROUP/NAME=FILE", help="a bar's group and name, and its JSON file"
-    )
+    parser.add_argument("scores", type=NAMED_INPUTS, nargs="+", metavar=FORM, help="a bar's group and name, and its JSON file")
     parser.add_argument("--metric", choices=METRICS, default="sacrebleu", help="the score to draw (default: %(default)s)")
     parser.add_argument("--title", type=str, default="Test sets", help="title of the picture (default: %(default)s)")
     parser.add_argument("--output", required=True, type=OUTPUT, metavar="PNG", help="the picture to write; also .pdf or .svg")
@@ -39,11 +39,10 @@ def main(args: argparse.Namespace) -> None:
     from veco_fairseq.plots import plot_bars
 
     bars: dict[str, dict[str, float]] = defaultdict(dict)
-    for score in args.scores:
-        where, equals, file = score.partition("=")
-        group, slash, name = where.partition("/")
-        if not (equals and slash):
-            raise UserError(f"{score}: not GROUP/NAME=FILE")
-        bars[name][group] = read_score(Path(file), args.metric)
+    for where, file in named_files(args.scores, FORM).items():
+        group, _, name = where.partition("/")
+        if not (group and name):
+            raise UserError(f"{where}={file}: not {FORM}")
+        bars[name][group] = read_score(file, args.metric)
     plot_bars(bars, METRICS[args.metric], args.title, args.output)
     print(f"wrote {args.output}")
