@@ -37,31 +37,51 @@ if ((${#device[@]})) && grep -qsE "avx512_bf16|amx_bf16" /proc/cpuinfo; then  # 
     pretraining+=(--autocast bf16) finetuning+=(--amp)
 fi
 
+# stop CODE: end with this exit code, after what runs here has ended: it gets the signal, too, since a training that went on would
+# stand in the way of the same command. A training saves then.
+running=()
+stop() {
+    trap '' INT TERM
+    ((${#running[@]} == 0)) || kill "${running[@]}" 2>/dev/null || :
+    wait
+    exit "$1"
+}
+stop_at_signals() { trap 'stop 130' INT && trap 'stop 143' TERM; }
+
 # stage NAME COMMAND...: run COMMAND with its output in logs/NAME.log, and print a line of progress now and then.
 # seconds.tsv gets its time (of several runs the longest, since the others found a part done).
 stage() {
-    local name=$1 started=$SECONDS
+    local name=$1 started=$SECONDS output teller code=0
     shift
+    stop_at_signals # a part of the script that runs in the background has no traps yet
     echo "== $name"
-    "$@" 2>&1 | tee -a "$out/logs/$name.log" | sed -u -n -E "
+    exec {output}> >(trap '' INT TERM; tee -a "$out/logs/$name.log" | sed -u -n -E "
         s/.* train_inner .*[ ,](loss=[0-9.]+), .*num_updates=([0-9]+),.*/   $name, update \2: \1/p
         s/.* valid on .* subset \| (loss [0-9.]+) .*/   $name, validation: \1/p
         /error: |^\[|^sacreBLEU|lines encoded/s/^/   $name: /p
-    " || fail "$name failed: its output is in $out/logs/$name.log"
+    ")
+    teller=$!
+    (trap - INT && exec "$@" {output}>&-) >&"$output" 2>&1 & # without the trap, what runs in the background ignores Ctrl-C
+    running=($!)
+    exec {output}>&-
+    wait "${running[0]}" || code=$?
+    running=()
+    wait "$teller" || :
+    ((code == 0)) || fail "$name failed: its output is in $out/logs/$name.log"
     printf '%s\t%s\n' "$name" $((SECONDS - started)) >>"$out/seconds.tsv"
 }
 
 stage data bash "$toy/prepare.sh" --out "$out"
 stage pretraining bash "$toy/train.sh" --out "$out" -- "${pretraining[@]}"
 # Both at once, with half of the processor each: two threads of one are not twice as fast.
-arms=()
 for arm in veco random; do
     OMP_NUM_THREADS=$(((processors + 1) / 2)) \
         stage "finetuning-$arm" bash "$toy/finetune.sh" --out "$out" --arm $arm -- "${finetuning[@]}" &
-    arms+=($!)
+    running+=($!)
 done
 failed=
-for arm in "${arms[@]}"; do wait "$arm" || failed=1; done # of both: a training would go on without the demo
+for arm in "${running[@]}"; do wait "$arm" || failed=1; done # of both: a training would go on without the demo
+running=()
 [[ -z $failed ]] || exit 1
 stage report "$python" "$repository/scripts/demo_report.py" "$out"
 cat "$out/report.md"

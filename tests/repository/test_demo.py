@@ -2,10 +2,13 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """scripts/demo.sh, with stand-ins for what it runs: its stages, their logs and times, and what becomes of one that fails."""
 
+import os
 import re
 import runpy
 import shutil
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -20,9 +23,9 @@ echo "x | INFO | train_inner | epoch 001: 3 / 9 loss=2.5, nll=1, num_updates=3, 
 echo "x | INFO | valid | epoch 001 | valid on 'valid' subset | loss 5.25 | nll_loss 4 | ppl 9"
 printf '%s\n' "sacreBLEU 12.3" "[aa] a part" "7 lines encoded" "x.py: error: none" "another line"
 echo "skip $VECO_SKIP_SETUP, threads $OMP_NUM_THREADS" >>"$PLACE/environment of ${1##*/}"
-[[ $1 != */prepare.sh || ! -e $PLACE/slow ]] || sleep 2.2
+[[ $1 != */prepare.sh || ! -e $PLACE/slow ]] || { sleep 2.2 & wait; echo x >>"$PLACE/prepared"; }
 [[ ! -e $PLACE/fails || "$*" != *"$(<"$PLACE/fails")"* ]] || exit 1
-[[ $1 != */finetune.sh || ! -e $PLACE/slow ]] || (sleep 2.2; echo x >>"$PLACE/trained")
+[[ $1 != */finetune.sh || ! -e $PLACE/slow ]] || { sleep 2.2 & wait; echo x >>"$PLACE/trained"; }
 """
 PYTHON = """#!/bin/bash
 case "$*" in
@@ -53,7 +56,7 @@ def demo(tmp_path):
 
     def begin(*arguments):
         command = ["/bin/bash", scripts / "demo.sh", *arguments]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, **options)
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, **options)
 
     demo.begin = begin
     return demo
@@ -117,6 +120,23 @@ def test_no_training_goes_on_when_the_demo_has_failed(demo, tmp_path):
     for file, text in (("slow", ""), ("fails", "--arm veco")):
         (tmp_path / file).write_text(text)
     assert demo.begin().wait(timeout=60) == 1 and (tmp_path / "trained").read_text() == "x\n"
+
+
+@pytest.mark.parametrize("to_all", [False, True])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stage, count, ended", [("prepare.sh", 1, "prepared"), ("finetune.sh", 2, "trained")])
+def test_a_signal_ends_what_runs(demo, tmp_path, stage, count, ended, number, to_all):
+    """To the script alone, as by kill, or to all processes, as by Ctrl-C: none goes on, in the way of the same command."""
+    for name in ("slow", "calls"):
+        (tmp_path / name).touch()
+    process, deadline = demo.begin(), time.time() + 30
+    while (tmp_path / "calls").read_text().count(stage) < count:
+        assert process.poll() is None and time.time() < deadline
+        time.sleep(0.02)
+    (os.killpg if to_all else os.kill)(process.pid, number)
+    process.communicate(timeout=30)  # until nothing that it has started has its output open
+    assert not (tmp_path / ended).exists(), "it went on"
+    assert process.returncode == 128 + number
 
 
 @pytest.mark.parametrize("arguments, message", [
