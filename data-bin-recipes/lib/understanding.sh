@@ -134,7 +134,7 @@ examples() {
             lines+=("$(wc -l <"$whole")")
         fi
     done
-    [[ $split != dev ]] || advice=", or --hold-out N, which takes it from the training set"
+    [[ $split != dev || ! -v OPTIONS[hold-out] ]] || advice=", or --hold-out N, which takes it from the training set"
     ((${#found[@]})) || die "$SOURCE: has no $split set: no file ${pattern}[.gz], with a language for @ (${LANGS[*]}): \
 give --$split PATTERN for other names$advice"
     ((${#without[@]} == 0)) || say "no $split set for ${without[*]}"

@@ -142,6 +142,7 @@ def test_a_point_that_diverged_is_left_out_and_a_killed_training_ends_the_grid(c
         ("xnli", "finetune", ("--pretrained", "{0}/model.pt", "--plug", "in"), "give --setting translate-train"),
         ("xnli", "finetune", ("--pretrained", "{0}/model.pt"), "data: is not there: run prepare.sh first"),
         ("panx", "evaluate", (), "data: is not there: run prepare.sh first"),
+        ("bucc", "prepare", ("--local", "{0}"), "give --dev PATTERN for other names\n"),  # it has no --hold-out
         ("bucc", "evaluate", (), "--pretrained is needed"),
     ],
 )
