@@ -68,6 +68,7 @@ require_pretrained() {
     fi
     [[ -n $PRETRAINED ]] || die "--pretrained is needed: a checkpoint of pre-training"
     require "$PRETRAINED" "--pretrained must be a checkpoint of pre-training"
+    [[ -e $(dirname "$PRETRAINED")/sentencepiece.bpe.model ]] || PRETRAINED=$(realpath -- "$PRETRAINED") # of a link
 }
 
 # choose_device: set WORKERS from --workers (by default all GPUs of this machine), and DEVICE, options of fairseq-train.

@@ -8,6 +8,7 @@ import pytest
 import torch
 from conftest import save_with_vocabulary
 
+from veco_fairseq.data.sentencepiece import MODEL_NAME
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference import finetuned, pretrained
 from veco_fairseq.inference.pretrained import PretrainedModel, chosen_layers, load_pretrained
@@ -22,6 +23,17 @@ def test_the_device_is_the_one_asked_for_if_it_is_there(gpu, there, device, tmp_
     monkeypatch.setattr(pretrained, "default_workers", lambda: 7)
     assert load_pretrained(str(checkpoint), gpu=gpu).encoder.workers == 7
     assert chosen[-1] == device
+
+
+def test_a_link_has_the_vocabulary_beside_the_file_to_which_it_leads(tmp_path, make_model):
+    checkpoint = save_with_vocabulary(tmp_path / "pretrained", make_model, ["a b c", "b d", "c d a"] * 9, 9)
+    link = tmp_path / "link.pt"
+    link.symlink_to(checkpoint)
+    expected = load_pretrained(str(checkpoint)).dictionary.symbols
+    assert load_pretrained(str(link)).dictionary.symbols == expected
+    (tmp_path / MODEL_NAME).write_text("another one, beside the link itself")
+    with pytest.raises(UserError, match=f"^{tmp_path / 'dict.txt'}: no such file"):
+        load_pretrained(str(link))
 
 
 def test_another_kind_of_model_is_told(tmp_path, make_model, monkeypatch):

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import save_with_vocabulary
+from conftest import REPOSITORY, save_with_vocabulary
 from support.xtreme import RECIPES, WORDS, ids, recipe
 
 from veco_fairseq.checkpoints.reading import read_checkpoint
@@ -151,3 +151,23 @@ def test_bad_input(task, script, arguments, message, tmp_path):
     given = [argument.format(tmp_path) for argument in arguments]
     refused = recipe(task, script, "--out", tmp_path / "out", *given, code=1)
     assert message in refused and refused.count("\n") == 1
+
+
+@pytest.mark.parametrize("folder, beside", [("there", "there"), ("here", "here"), ("none", "there")])
+def test_a_linked_checkpoint_is_that_with_the_vocabulary(tmp_path, folder, beside):
+    for name in ("here", "there", "none"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "there/model.pt").touch()
+    for name in {folder, "there"} - {"none"}:
+        (tmp_path / name / "sentencepiece.bpe.model").touch()
+    if folder != "there":
+        (tmp_path / folder / "model.pt").symlink_to("../there/model.pt")
+    script = f"set -euo pipefail; source {REPOSITORY}/data-bin-recipes/lib/understanding.sh; OPTIONS[pretrained]=$1; require_pretrained"
+    command = [
+        "bash",
+        "-c",
+        f'declare -A OPTIONS=(); {script}; printf %s "$PRETRAINED"',
+        "recipe",
+        tmp_path / folder / "model.pt",
+    ]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == str(tmp_path / beside / "model.pt")

@@ -4,7 +4,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import torch
 from fairseq.data import Dictionary
@@ -14,7 +13,7 @@ from veco_fairseq.checkpoints.mapping import HEAD_BIAS, TOKENS, Group
 from veco_fairseq.checkpoints.names import EMBEDDINGS
 from veco_fairseq.checkpoints.pretrained import Pretrained
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece, spell
-from veco_fairseq.data.symbols import NO_PIECE, TARGET_TOKEN, require_own_pieces
+from veco_fairseq.data.symbols import NO_PIECE, TARGET_TOKEN, require_own_pieces, vocabulary_folder
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 
@@ -81,7 +80,7 @@ def _spelt(pretrained: Pretrained, new: Sequence[str]) -> dict[str, list[str]]:
     known = set(pretrained.symbols)
     spelt = {symbol: ["<s>"] for symbol in new if TARGET_TOKEN.fullmatch(symbol)}
     words = [symbol for symbol in new if not NO_PIECE.fullmatch(symbol)]
-    model = Path(pretrained.path).parent / MODEL_NAME
+    model = vocabulary_folder(pretrained.path) / MODEL_NAME
     if words and model.is_file():
         pieces = load_sentencepiece(model)
         require_own_pieces(pieces, model, pretrained.symbols)

@@ -26,7 +26,7 @@ from veco_fairseq.checkpoints.tokenizer import write_xlmr_tokenizer
 from veco_fairseq.checkpoints.xlmr_files import POSITIONS, TOKEN_TYPES, names
 from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.sentencepiece import MODEL_NAME
-from veco_fairseq.data.symbols import SPECIALS
+from veco_fairseq.data.symbols import SPECIALS, vocabulary_folder
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_folder, write_json
@@ -212,7 +212,7 @@ def _facts(pretrained: Pretrained, tensors: dict[str, Tensor]) -> Facts:
 
 def _write_tokenizer(pretrained: Pretrained, folder: Path, given: Path_ | None) -> list[str]:
     """The tokenizer's files; lines for the user if there are none."""
-    model = Path(given) if given is not None else pretrained.path.with_name(MODEL_NAME)
+    model = Path(given) if given is not None else vocabulary_folder(pretrained.path) / MODEL_NAME
     if given is None and not model.is_file():
         return [f"no tokenizer: {model} is not there"]
     return write_xlmr_tokenizer(folder, model, pretrained.symbols, pretrained.model.max_positions)

@@ -16,7 +16,7 @@ from veco_fairseq.checkpoints.names import CROSS_ATTENTION
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, options_of, read_checkpoint, read_tensors
 from veco_fairseq.data.roots import MASK, load_dictionary
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece, ordinary_pieces
-from veco_fairseq.data.symbols import SPECIALS
+from veco_fairseq.data.symbols import SPECIALS, vocabulary_folder
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, read_json
 
@@ -264,7 +264,7 @@ def _read_fairseq(path: Path) -> XlmR:
     if tied is not None and not torch.equal(tied, weights.get(EMBEDDINGS, tied[:0])):
         raise UserError(f"{path}: its {TIED_HEAD} is not tied to the embeddings as in XLM-R: this is another model")
     _refuse_unknown(path, [prefix + name for name in weights if name not in names(layers)])
-    symbols = (state.get("task_state") or {}).get("symbols") or load_dictionary(path.parent).symbols
+    symbols = (state.get("task_state") or {}).get("symbols") or load_dictionary(vocabulary_folder(path)).symbols
     activation = getattr(options, "activation_fn", None) or "gelu"  # RoBERTa's default
     return XlmR(path, weights, list(symbols), options.encoder_attention_heads, activation, left_out)
 

@@ -2,13 +2,15 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The tokens of a dict.txt, in the order of their ids. Nothing here needs PyTorch."""
 
+import os
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import sentencepiece
 
-from veco_fairseq.data.sentencepiece import ordinary_pieces
+from veco_fairseq.data.sentencepiece import MODEL_NAME, ordinary_pieces
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, read_lines
 
@@ -22,6 +24,12 @@ OVERWRITE = " #fairseq:overwrite"
 def target_token(lang: str) -> str:
     """The token before a source that is to be translated into this language (Johnson et al., 2017)."""
     return f"<2{lang}>"
+
+
+def vocabulary_folder(checkpoint: Path_) -> Path:
+    """The checkpoint's folder; of a link without a SentencePiece model beside it, that of the file to which it leads."""
+    folders = Path(checkpoint).parent, Path(os.path.realpath(checkpoint)).parent
+    return next((folder for folder in folders if (folder / MODEL_NAME).is_file()), folders[0])
 
 
 class Entry(NamedTuple):

@@ -2,7 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Loads a model fine-tuned for understanding, and predicts with it."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -11,6 +10,7 @@ from fairseq.utils import move_to_cuda
 from tqdm import tqdm
 
 from veco_fairseq.checkpoints.reading import require_file
+from veco_fairseq.data.symbols import vocabulary_folder
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 from veco_fairseq.models.nlu import VecoNluModel
@@ -54,7 +54,7 @@ def load_finetuned(checkpoint: Path_, data: Path_, cpu: bool = False, **options)
     Raises:
         UserError: the checkpoint has another model or cannot be read, or the data is bad.
     """
-    overrides = {"data": str(data), "vocabulary": str(Path(checkpoint).parent), "valid_langs": None, **options}
+    overrides = {"data": str(data), "vocabulary": str(vocabulary_folder(checkpoint)), "valid_langs": None, **options}
     require_file(checkpoint)
     state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), overrides)
     if state["cfg"] is None or getattr(state["cfg"].task, "_name", None) != "veco_nlu":

@@ -3,7 +3,6 @@
 """Loads a pre-trained model, and shows its attention."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from torch import Tensor
 from veco_fairseq.checkpoints.reading import read_checkpoint, require_file
 from veco_fairseq.data.prepare.text import default_workers
 from veco_fairseq.data.sentencepiece import MODEL_NAME, Encoder, load_sentencepiece
-from veco_fairseq.data.symbols import require_own_pieces
+from veco_fairseq.data.symbols import require_own_pieces, vocabulary_folder
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference.states import layer_states
 from veco_fairseq.models.base import PretrainingModel
@@ -125,7 +124,7 @@ def load_pretrained(checkpoint: str, gpu: bool = False) -> PretrainedModel:
     Raises:
         UserError: one of the files is missing or damaged, or the checkpoint has another model.
     """
-    folder = Path(checkpoint).parent
+    folder = vocabulary_folder(checkpoint)
     spm = folder / MODEL_NAME
     require_file(checkpoint)
     require_pretraining(checkpoint)

@@ -22,7 +22,7 @@ from veco_fairseq import plugin  # noqa: F401  safe reading of checkpoints
 from veco_fairseq.checkpoints.reading import require_file
 from veco_fairseq.checkpoints.translation import require_translation
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
-from veco_fairseq.data.symbols import require_own_pieces
+from veco_fairseq.data.symbols import require_own_pieces, vocabulary_folder
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 from veco_fairseq.inference.constraints import let_prefixes_be
@@ -106,7 +106,7 @@ class Translator:
             raise UserError(f"{checkpoints[0]}: is a {kind}, not a translation model: convert it first")
         _choose_target(self.task, checkpoints[0], to)
         dictionaries = self.task.source_dictionary, self.task.target_dictionary
-        self.pieces = _pieces(model, [Path(checkpoints[0]).parent, Path(str(config.task.data))], dictionaries)
+        self.pieces = _pieces(model, [vocabulary_folder(checkpoints[0]), Path(str(config.task.data))], dictionaries)
         self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
         self.bf16, self.batch_size, self.max_tokens = bf16, batch_size, max_tokens
         self.models = [one.to(self.device).eval() for one in models]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from veco_fairseq.data.roots import load_dictionary
 from veco_fairseq.data.sentencepiece import DICT_NAME, MODEL_NAME, load_sentencepiece
-from veco_fairseq.data.symbols import require_own_pieces
+from veco_fairseq.data.symbols import require_own_pieces, vocabulary_folder
 from veco_fairseq.data.vocabulary import require_same_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.models.nlu import VecoNluModel
@@ -265,7 +265,7 @@ def _refuse_without_effect(cfg: NluTaskConfig) -> None:
 
 def _vocabulary(cfg: NluTaskConfig, from_checkpoint: bool) -> Path:
     """Return the folder of dict.txt and the SentencePiece model: a checkpoint to predict with has them beside it."""
-    folders = [Path(cfg.finetune_from_model).parent] if cfg.finetune_from_model else []
+    folders = [vocabulary_folder(cfg.finetune_from_model)] if cfg.finetune_from_model else []
     folders.insert(0 if from_checkpoint else 1, Path(cfg.save_dir or ""))
     folders = [Path(cfg.vocabulary)] if cfg.vocabulary else folders
     for folder in folders:
