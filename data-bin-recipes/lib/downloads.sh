@@ -14,12 +14,19 @@ is_file() {
     [[ -f $1 && $($sum <"$1" | cut -d ' ' -f 1) == "$2" ]]
 }
 
+# require_curl: end where it is missing.
+require_curl() {
+    [[ -n $(type -t curl) ]] ||
+        die "curl is missing, which downloads: install it, or get the texts in another way and give --local DIR"
+}
+
 # download URL CHECKSUM FILE: download and check a file; go on where an earlier call was interrupted.
 download() {
     local url=$1 checksum=$2 file=$3 incoming=${3%.partial}.incoming progress=--silent code=0
     [[ ! -t 2 ]] || progress=--progress-bar
     [[ $checksum != any ]] || rm -f -- "$incoming" # without a checksum, half a file looks like a whole one
     if ! is_file "$incoming" "$checksum"; then
+        require_curl
         run curl --fail --show-error --location --retry 3 --continue-at - $progress --output "$incoming" "$url" ||
             code=$?
         if ((code)); then

@@ -31,6 +31,7 @@ fetch() {
         find_text "${OPTIONS[local]}" "$name" "--local needs {train,val,test_2016_flickr}.{$langs}${OTHER_NAMES:-}, plain or .gz"
         first 0 "$FILE" >"$file" || return
     else
+        require_curl
         curl --fail --silent --show-error --location --retry 3 --max-time 600 "$MULTI30K/$name.gz" | gzip -dc >"$file" ||
             die "$MULTI30K/$name.gz: cannot be downloaded: try again, or get the files in another way and give --local DIR"
     fi

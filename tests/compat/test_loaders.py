@@ -46,7 +46,7 @@ def send_from_elsewhere(pids):
 
 
 def test_loaders_outlive_a_sigterm_that_the_training_has_noted(noted):
-    loader = iter(DataLoader(Slow(), num_workers=2))
+    loader = iter(DataLoader(Slow(), num_workers=2, multiprocessing_context="fork"))
     first = next(loader)
     workers = loader._workers
     send_from_elsewhere([os.getpid(), *(worker.pid for worker in workers)])
@@ -58,7 +58,7 @@ def test_loaders_outlive_a_sigterm_that_the_training_has_noted(noted):
 
 def test_loaders_end_when_the_training_says_so(noted):
     """Python does so at the end of a training; before, everybody's signal has come."""
-    loader = iter(DataLoader(Slow(), num_workers=1))
+    loader = iter(DataLoader(Slow(), num_workers=1, multiprocessing_context="fork"))
     next(loader)
     (worker,) = loader._workers
     send_from_elsewhere([worker.pid])
@@ -111,7 +111,7 @@ def test_a_command_of_a_test_does_not_wait_for_the_tests_own_loaders(run):
 
 def test_a_workers_loaders_have_ended_when_its_garbage_is_collected(noted, monkeypatch):
     """Otherwise their iterator, whose queues are closed by then, waits five seconds for each. Others go on to their end."""
-    loaders, codes = iter(DataLoader(Slow(), num_workers=2)), []
+    loaders, codes = iter(DataLoader(Slow(), num_workers=2, multiprocessing_context="fork")), []
     assert [int(next(loaders)) for _ in range(2)] == [0, 1]  # both have begun, and obey the training
 
     def collect():

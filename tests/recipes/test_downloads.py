@@ -6,13 +6,14 @@ import gzip
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import tarfile
 import zipfile
 
 import pytest
 from conftest import REPOSITORY
-from support.sourced import sourced
+from support.sourced import needs_curl, sourced
 
 
 def test_downloads_are_encrypted_and_checked():
@@ -30,6 +31,7 @@ def test_downloads_are_encrypted_and_checked():
             assert re.search(r"^URL=https://raw\.githubusercontent\.com/\S+/[0-9a-f]{40}/", script, re.MULTILINE)
 
 
+@needs_curl
 def test_archives_are_checked_and_unpacked(tmp_path):
     """curl takes file: addresses, too, so that nothing has to be fetched."""
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
@@ -68,6 +70,18 @@ def test_a_part_of_another_file_is_not_resumed_for_ever(tmp_path, code, kept):
     assert "cannot be downloaded: try again" in result.stderr and incoming.exists() == kept
 
 
+def test_a_machine_without_curl_is_told(tmp_path):
+    """... in one line, and not by bash."""
+    (tmp_path / "bin").mkdir()
+    for program in ("basename", "dirname", "flock", "mkdir", "rm"):
+        (tmp_path / "bin" / program).symlink_to(shutil.which(program))
+    for call in ("archive http://none/a.zip any", "source $REPOSITORY/data-bin-recipes/lib/multi30k.sh; fetch train.en $OUT/a 0"):
+        result = sourced(tmp_path, f"PATH=$OUT/bin; {call}")
+        told = "error: curl is missing, which downloads: install it, or get the texts in another way and give --local DIR\n"
+        assert result.returncode == 1 and result.stderr.endswith(told) and result.stderr.count("\n") == 1, result.stderr
+
+
+@needs_curl
 def test_a_file_without_a_checksum_is_fetched_from_its_beginning_and_is_not_empty(tmp_path):
     (tmp_path / "empty.txt").touch()
     result = sourced(tmp_path / "out", f"archive file://{tmp_path}/empty.txt any")
@@ -116,6 +130,7 @@ def make_talks(folder):
             )
 
 
+@needs_curl
 def test_talks_lose_their_tags(iwslt14, tmp_path):
     result = iwslt14()
     assert result.returncode == 0, result.stderr
@@ -125,6 +140,7 @@ def test_talks_lose_their_tags(iwslt14, tmp_path):
     assert test[:2] == ["de of TED.dev2010.", "de of TEDX.dev2012."] and len(test) == 5
 
 
+@needs_curl
 def test_a_missing_talk_is_an_error(iwslt14, tmp_path):
     result = iwslt14(missing="TED.tst2010")
     assert result.returncode == 1 and "TED.tst2010" in result.stderr, result.stderr

@@ -3,9 +3,13 @@
 """The shell functions of the translation recipes, by themselves."""
 
 import os
+import shutil
 import subprocess
 
+import pytest
 from conftest import REPOSITORY
+
+needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 
 
 def sourced(tmp_path, script, stderr=subprocess.PIPE):
