@@ -73,7 +73,7 @@ def test_a_part_of_another_file_is_not_resumed_for_ever(tmp_path, code, kept):
 def test_a_machine_without_curl_is_told(tmp_path):
     """... in one line, and not by bash."""
     (tmp_path / "bin").mkdir()
-    for program in ("basename", "dirname", "flock", "mkdir", "rm"):
+    for program in ("basename", "cat", "dirname", "flock", "mkdir", "rm"):
         (tmp_path / "bin" / program).symlink_to(shutil.which(program))
     for call in ("archive http://none/a.zip any", "source $REPOSITORY/data-bin-recipes/lib/multi30k.sh; fetch train.en $OUT/a 0"):
         result = sourced(tmp_path, f"PATH=$OUT/bin; {call}")
