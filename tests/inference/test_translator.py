@@ -81,7 +81,7 @@ def test_batches_are_within_both_limits(translator, monkeypatch):
     monkeypatch.setattr("veco_fairseq.inference.translator.by_length", asked)
     Translator._translate(translator, [Part(["a", "b"], [], []), Part(["x"], [], [])], list)
     (lengths, *limits), _ = asked.call_args
-    assert lengths.tolist() == [3, 2] and limits == [20, 3]
+    assert lengths == [3, 2] and limits == [20, 3]
 
 
 @pytest.mark.parametrize("token", [[], [7]])

@@ -5,12 +5,14 @@
 import json
 import shlex
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 from support.modules import load_script
 
 from recipes import RECIPES, TABLE
+from veco_fairseq.cost import flops
 from veco_fairseq.errors import UserError
 
 sys.path.insert(0, str(RECIPES / "evidence"))  # the scripts import each other
@@ -57,7 +59,8 @@ def test_validation_chooses_among_the_first_seeds_that_have_ended(finetuned):
     assert {run.settings["lr"]: run.best[0] for run in grid} == {"1e-3": 4.5, "2e-3": 4.4}
 
 
-def test_a_line_has_what_somebody_needs_to_repeat_it(finetuned):
+def test_a_line_has_what_somebody_needs_to_repeat_it(finetuned, monkeypatch):
+    monkeypatch.setattr(flops, "count_operations", lambda checkpoint, most: SimpleNamespace(total=9e12))
     name = "xlm-updates.p3.en-fr.29000.lr4e-3.dropout0.3.s2"
     out = finetuned(name, 5.0, 4.25, 4.5)
     torch.save({"model": {}, "extra_state": {"previous_training_time": 71.6}}, out / f"finetuned/{name}/checkpoint_best.pt")
@@ -73,7 +76,7 @@ def test_a_line_has_what_somebody_needs_to_repeat_it(finetuned):
     assert line.pop("commit")
     assert line == {
         "kind": "translation", "arm": "xlm-updates", "pretraining": "3", "data": "en-fr.29000", "lr": "4e-3", "dropout": "0.3", "seed": "2",
-        "updates": 100, "valid_loss": 4.25, "sacrebleu": 31.5, "chrf": 55.25, "details": "BP = 0.875",
+        "updates": 100, "valid_loss": 4.25, "operations": 9e12, "sacrebleu": 31.5, "chrf": 55.25, "details": "BP = 0.875",
         "signatures": ["tok:13a", "nc:6"], "seconds": 72,
         "sentences_per_second": 81.3,
         "curve": [(50, 5.0), (100, 4.25), (150, 4.5)],

@@ -182,7 +182,10 @@ COMMANDS = {
                 "stdout": "wrote o.png\n",
             },
             "--metric bitext_acc x_score nll": {"plot_curves.ylabel": "bitext_acc (share that is right), x_score (%), nll"},
-            "= n=l m=k --output o.png": {"read_curve.log": ["l", "k"], "plot_curves.curves": {"n": [(1, 2.0)], "m": [(1, 2.0)]}},
+            "= n=l m=k --output o.png": {
+                "read_curve.log": [Path("l"), Path("k")],
+                "plot_curves.curves": {"n": [(1, 2.0)], "m": [(1, 2.0)]},
+            },
             "--metric ppl loss": {
                 "read_curve.metric": ["ppl", "loss"],
                 "plot_curves.ylabel": "ppl (perplexity), loss (bits)",
