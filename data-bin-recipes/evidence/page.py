@@ -203,7 +203,7 @@ def page(runs: list[dict], *, source: str, measured: str, pictures: Pictures) ->
 
 
 def write_page(runs: list[dict], output: Path, *, source: str, measured: str) -> None:
-    """Write the page, and its picture beside it."""
+    """Write the page, and its pictures beside it."""
     page(runs, source=source, measured=measured, pictures={})  # first, so that nothing is left when there is nothing
     output.parent.mkdir(parents=True, exist_ok=True)
     made = page(runs, source=source, measured=measured, pictures=draw(runs, output.parent))
