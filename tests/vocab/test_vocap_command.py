@@ -33,13 +33,15 @@ def corpora(tmp_path):
     return folder
 
 
-def test_corpora_by_name_and_sampled_evenly(corpora):
+def test_corpora_by_name_and_a_line_of_each_part(corpora):
     found = find_corpora([str(corpora), f"dd={corpora / 'aa.txt'}"])
     names = {language: [path.name for path in paths] for language, paths in found.items()}
     assert names == {"aa": ["aa.txt"], "bb": ["news.bb", "web.bb.gz"], "cc": ["cc.txt"], "dd": ["aa.txt"]}
     lines, instances = sample(found["bb"], 8)
     everything = [*text(2), *text(3)]
-    assert instances == 800 and lines == everything[99::100]
+    parts = [everything[start : start + 100] for start in range(0, 800, 100)]
+    assert instances == 800 and [sum(line in part for line in lines) for part in parts] == [1] * 8
+    assert [part.index(line) for part, line in zip(parts, lines, strict=True)] == [81, 54, 93, 59, 53, 95, 62, 68]
 
 
 VOCAP = "--largest 200 --step 40 --workers 1".split()
@@ -217,7 +219,7 @@ def test_bad_input_ends_in_one_line(corpora, run, tmp_path, spoil, options, mess
     (6, ["a", "b", "b", "c", "d", "d"]),
     (8, ["a", "a", "b", "b", "c", "c", "d", "d"]),
 ])  # fmt: skip
-def test_sentences_are_drawn_evenly_and_again_where_there_are_few(tmp_path, share, expected):
+def test_sentences_are_drawn_once_each_and_again_where_there_are_few(tmp_path, share, expected):
     (tmp_path / "text").write_text("a\nb\n\nc\nd\n")
     assert list(drawn([tmp_path / "text"], 4, share)) == expected
 

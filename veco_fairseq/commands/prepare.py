@@ -24,7 +24,7 @@ def add_arguments(parser: Parser) -> None:
         type=FROM_0,
         required=True,
         metavar="N",
-        help="hold out N lines of each text: whole documents from its end, or pairs spread over the file",
+        help="hold out N lines of each text: whole documents from its end, or pairs from all parts of the file",
     )
     parser.add_argument("--mono-valid", **many, metavar=mono, help="validation text, instead of held-out lines")
     parser.add_argument("--bitext-valid", **many, metavar=pair, help="validation pairs, instead of held-out ones")

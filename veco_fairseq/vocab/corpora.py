@@ -4,9 +4,10 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from pathlib import Path
 
-from veco_fairseq.data.prepare.text import LANGUAGE, is_spread
+from veco_fairseq.data.prepare.text import LANGUAGE, is_drawn
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines, require_file
 
@@ -68,7 +69,7 @@ def sentences(paths: Sequence[Path]) -> Iterator[str]:
 
 
 def sample(paths: Sequence[Path], most: int) -> tuple[list[str], int]:
-    """Return at most ``most`` sentences, spread evenly over the files, and the number of all sentences.
+    """Return at most ``most`` sentences, drawn from all parts of the files, and the number of all sentences.
 
     Raises:
         UserError: there is none.
@@ -77,11 +78,11 @@ def sample(paths: Sequence[Path], most: int) -> tuple[list[str], int]:
     if not instances:
         raise UserError(f"{', '.join(map(str, paths))}: holds no text")
     chosen = min(most, instances)
-    return [line for i, line in enumerate(sentences(paths)) if is_spread(i, chosen, instances)], instances
+    return [line for i, line in enumerate(sentences(paths)) if is_drawn(i, chosen, instances)], instances
 
 
 def drawn(paths: Sequence[Path], instances: int, share: int) -> Iterator[str]:
-    """Yield ``share`` of the ``instances`` sentences, evenly; if there are fewer, some of them several times."""
+    """Yield ``share`` of the ``instances`` sentences; if there are fewer, each as often as the others, or once more."""
+    every, some = divmod(share, instances)
     for number, line in enumerate(sentences(paths)):
-        for _ in range((number + 1) * share // instances - number * share // instances):
-            yield line
+        yield from repeat(line, every + is_drawn(number, some, instances))

@@ -24,7 +24,7 @@ from veco_fairseq.data.prepare.text import (
     Plan,
     Survey,
     held_out,
-    is_spread,
+    is_drawn,
     is_valid,
     split_rows,
     survey_bitext,
@@ -74,7 +74,7 @@ def training_lines(plan: Plan, surveys: dict[str, Survey]) -> Iterator[str]:
         for split, lines in split_rows(part, surveys[part.name], plan.valid_lines):
             for language, line in zip(part.languages, lines):
                 if line.strip():
-                    if split == "train" and is_spread(seen[language], shares[language], totals[language]):
+                    if split == "train" and is_drawn(seen[language], shares[language], totals[language]):
                         yield line
                     # The totals do not count lines of validation files.
                     seen[language] += split == "train" or not part.valid

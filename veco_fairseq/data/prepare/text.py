@@ -124,9 +124,19 @@ def _parse_files(option: str, arguments: Sequence[str], sides: int) -> dict[tupl
     return parsed
 
 
-def is_spread(index: Any, chosen: int, total: int) -> Any:
-    """Return whether ``index``, a number or an array, is one of ``chosen`` that are spread evenly over ``total``."""
-    return (index + 1) * chosen // total > index * chosen // total
+def is_drawn(index: Any, chosen: int, total: int) -> Any:
+    """Return whether ``index``, a number or an array, is one of ``chosen`` numbers of ``total``, the same in every call.
+
+    There is one in each of ``chosen`` stretches of equal length, at a place that a hash of the stretch's number draws. Equal
+    distances would fall in with the text's own rhythm, such as short and long captions in turn.
+    """
+    if not chosen:
+        return index < 0
+    stretch = index * chosen // total
+    start, end = (-(-number * total // chosen) for number in (stretch, stretch + 1))
+    drawn = (stretch + 1) * 0x9E3779B1 % 2**32
+    drawn = (drawn ^ drawn >> 15) * 0x7FEB352D % 2**32 >> 8  # 24 bits, so that no product exceeds 63
+    return index == start + (drawn * (end - start) >> 24)
 
 
 @dataclass
@@ -219,11 +229,11 @@ def held_out(part: Part, valid_lines: int) -> int:
 def is_valid(part: Part, survey: Survey, valid_lines: int) -> Callable[[Any], Any]:
     """Return what tells of the number of a row of the training files, or of an array of them, whether it is held out.
 
-    Rows that are left out have no number. Of a pair, those that are held out are spread evenly; of a language, they are the
-    last ones.
+    Rows that are left out have no number. Of a pair, those that are held out are drawn from all of the text; of a language, they
+    are the last ones.
     """
     if part.is_pair:
-        return partial(is_spread, chosen=held_out(part, valid_lines), total=survey.kept)
+        return partial(is_drawn, chosen=held_out(part, valid_lines), total=survey.kept)
     return partial(operator.le, survey.valid_start)
 
 
