@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import scipy.stats
 from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dtype
 from fairseq.options import get_preprocessing_parser
 from fairseq_cli import preprocess
@@ -23,7 +22,7 @@ from veco_fairseq.data.pairs import AdjacentSegments, BitextPairs
 from veco_fairseq.data.prepare import encoding, growing, preparation
 from veco_fairseq.data.prepare.growing import smallest_type
 from veco_fairseq.data.prepare.preparation import prepare_root
-from veco_fairseq.data.prepare.text import Plan, Survey, is_drawn, parse_parts, survey_mono
+from veco_fairseq.data.prepare.text import Plan, Survey, parse_parts, survey_mono
 from veco_fairseq.data.roots import load_tokens
 from veco_fairseq.data.sentencepiece import Encoder, encode_text, load_sentencepiece
 from veco_fairseq.data.symbols import read_symbols
@@ -71,7 +70,10 @@ def test_pairs_without_an_empty_side_go_to_the_same_split_in_blocks_of_any_size(
         side[row] = " "
     files = [write_lines(tmp_path / name, lines) for name, lines in (("xx", left), ("yy", right))]
     pairs = [pair for pair in zip(left, right, strict=True) if all(map(str.strip, pair))]
-    wanted = {"valid": [pairs[3], pairs[5]], "train": [pairs[number] for number in (0, 1, 2, 4, 6)]}  # one of 0 to 3, one of 4 to 6
+    wanted = {
+        "valid": [pairs[3], pairs[5]],
+        "train": [pairs[number] for number in (0, 1, 2, 4, 6)],
+    }  # one of 0 to 3, one of 4 to 6
     given = {"bitext": [f"xx-yy={files[0]},{files[1]}"]}
     prepare_root(plan_with(vocabulary, tmp_path / "root", **given, valid_lines=2))
     encoder = Encoder(load_sentencepiece(vocabulary / "spm.model"), read_symbols(vocabulary / "dict.txt"), workers=1)
@@ -166,32 +168,6 @@ def test_another_choice_makes_the_vocabulary_anew(tmp_path, change):
     assert preparation._vocabulary_inputs(replace(plan, **change)) != made_from
     write_lines(x, ["a b", "", "c e"])
     assert preparation._vocabulary_inputs(plan) != made_from
-
-
-@pytest.mark.parametrize("chosen, total", [(0, 4), (1, 1), (3, 10), (4, 4), (99, 100), (250, 4000)])
-def test_one_line_in_each_stretch_is_drawn(chosen, total):
-    places = [place for place in range(total) if is_drawn(place, chosen, total)]
-    assert [place * chosen // total for place in places] == list(range(chosen))
-    assert np.flatnonzero(is_drawn(np.arange(total), chosen, total)).tolist() == places
-    assert chosen != 250 or len(set(np.diff(places))) > 20  # of 31 distances that there can be
-
-
-@pytest.mark.parametrize("rhythm", [2, 3, 5, 16])
-def test_a_sample_is_like_a_text_with_a_rhythm(rhythm):
-    """Every 16th line of a text with short and long lines in turn would have one length."""
-    places = np.flatnonzero(is_drawn(np.arange(32_000), 2_000, 32_000))
-    counts = np.bincount(places % rhythm, minlength=rhythm)
-    assert scipy.stats.chisquare(counts).pvalue > 0.01
-
-
-def test_the_last_of_many_lines_can_be_drawn():
-    """... by whole numbers of 64 bits."""
-    total = 1_500_000_000
-    last = np.arange(total - 20, total)
-    assert is_drawn(last, total, total).all()
-    for chosen in (total - 1, total // 3, total // 10):
-        assert is_drawn(last, chosen, total).tolist() == [is_drawn(place, chosen, total) for place in last.tolist()]
-        assert is_drawn(last, chosen, total).any()
 
 
 # Documents and pairs ---------------------------------------------------------------------------------
