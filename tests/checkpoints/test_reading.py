@@ -184,6 +184,19 @@ def test_where_the_options_are():
         assert options_of(state, group) == expected
 
 
+def test_the_options_of_fairseq_hydra_train():
+    """... are in groups; those below ``decoder:`` win over the defaults beside them, as in fairseq."""
+    saved = {"_name": "transformer", "decoder_layers": 6, "decoder_output_dim": 512, "dropout": 0.3, "encoder": {"layers": 2}}
+    saved |= {"decoder": {"embed_dim": 64, "layers": 3, "input_dim": 32}, "quant_noise": {"pq": 0.5}}
+    found = options_of({"cfg": {"model": saved, "task": {"_name": "translation"}}}, "model")
+    assert (found.arch, found._name, found.dropout) == ("transformer", "transformer", 0.3)
+    assert (found.encoder_layers, found.decoder_layers, found.quant_noise_pq) == (2, 3, 0.5)
+    assert (found.decoder_embed_dim, found.decoder_input_dim, found.decoder_output_dim) == (64, 32, 64)
+    other = {"_name": "transformer", "arch": "veco_mt_tiny", "decoder_output_dim": 512, "decoder": {"layers": 1}}
+    found = options_of({"cfg": {"model": other}}, "model")
+    assert (found.arch, found.decoder_layers, found.decoder_output_dim) == ("veco_mt_tiny", 1, 512)
+
+
 def test_read_lines_splits_at_newlines_alone(tmp_path):
     path = tmp_path / "text"
     path.write_bytes("eins\r\nzw\u2028ei\u0085\x0b\n\ndrei".encode())

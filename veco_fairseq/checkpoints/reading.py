@@ -87,10 +87,22 @@ def read_checkpoint(path: str | Path, trust: bool = False, mapped: bool = False)
 def options_of(state: dict[str, Any], group: str) -> argparse.Namespace | None:
     """Return the options of a checkpoint's "model", "task" or "criterion" as attributes, however they were saved; None if none.
 
-    An old checkpoint has all of them in one.
+    An old checkpoint has all of them in one. One of ``fairseq-hydra-train`` has groups in a group (``encoder: {layers: 6}``),
+    whose options get the names that they have in ``fairseq-train`` (``encoder_layers``).
     """
     options = (state.get("cfg") or {}).get(group) or state.get("args")
-    return argparse.Namespace(**options) if isinstance(options, dict) else options
+    return argparse.Namespace(**_flat(options)) if isinstance(options, dict) else options
+
+
+def _flat(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options without groups, and an ``arch`` if they are a model's."""
+    flat = {"arch": options["_name"], **options} if "_name" in options else dict(options)
+    for name, inner in options.items():
+        if isinstance(inner, dict):
+            flat.update((f"{name}_{key}", value) for key, value in inner.items())
+            if name == "decoder" and "embed_dim" in inner:  # fairseq's own default
+                flat.update((f"decoder_{key}", inner.get(key) or inner["embed_dim"]) for key in ("input_dim", "output_dim"))
+    return flat
 
 
 def read_tensors(path: str | Path) -> dict[str, torch.Tensor]:
