@@ -41,25 +41,31 @@ def is_device(path: Path) -> bool:
     return is_open or not (path.is_file() or path.is_dir())
 
 
+def followed(path: Path_) -> Path:
+    """Return where a link leads, and what is no link itself: a renamed file would take the link's place."""
+    return Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
+
+
 @contextmanager
 def atomic_output(path: Path_) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; rename it to ``path`` when the block ends without an exception.
 
     If the block raises, or SIGTERM comes, ``path`` stays as it was, and the temporary file is removed. A device or a pipe is
-    yielded itself.
+    yielded itself. A link stays, and what it leads to is replaced.
 
     Raises:
         UserError: the folder cannot be made, or the file cannot be written (full disk, no permission).
     """
     path = Path(path)
     kept = is_device(path)
-    temporary = path if kept else path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    target = path if kept else followed(path)
+    temporary = path if kept else target.with_name(f".{target.name}.{os.getpid()}.tmp")
     with ended_by_sigterm():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             yield temporary
             if not kept:
-                os.replace(temporary, path)
+                os.replace(temporary, target)
         except Exception as error:
             failure = write_failure(error)
             file = getattr(error, "filename", None)
@@ -91,7 +97,7 @@ def atomic_folder(path: Path_) -> Iterator[Path]:
             shutil.rmtree(folder)
             raise
         if path.exists():
-            path.rmdir()
+            followed(path).rmdir()
 
 
 def decoded_lines(file: BinaryIO, name: Path_) -> Iterator[str]:

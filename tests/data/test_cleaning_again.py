@@ -58,6 +58,22 @@ def in_a_fork(call, save=None, replace=None):
     return told
 
 
+def test_links_stay(tmp_path):
+    """... in a run that is killed after the first of the two has its name, and goes on."""
+    texts = pairs(tmp_path)
+    (tmp_path / "large").mkdir()
+    outputs = tuple(tmp_path / f"out.{lang}" for lang in ("xx", "yy"))
+    for path in outputs:
+        path.symlink_to(f"large/{path.name}")
+    in_a_fork(lambda: clean(texts, outputs, OPTIONS, workers=1), replace=11)
+    assert sorted(os.listdir(tmp_path / "large"))[-1] == "out.xx"
+    assert "going on after 90" in in_a_fork(lambda: clean(texts, outputs, OPTIONS, workers=1))
+    alone = tuple(tmp_path / f"alone.{lang}" for lang in ("xx", "yy"))
+    clean(texts, alone, OPTIONS, workers=1)
+    assert all(path.is_symlink() for path in outputs) and sorted(os.listdir(tmp_path / "large")) == ["out.xx", "out.yy"]
+    assert [path.read_bytes() for path in outputs] == [path.read_bytes() for path in alone]
+
+
 @pytest.mark.parametrize("name", ["out.{}", "out.{}.gz"])
 @pytest.mark.parametrize("stops, where", [
     ([{"save": 3}], 30), ([{"save": 1}, {"save": 4}], 50), ([{"save": 9}], 90), ([{"save": 10}], 90), ([{"replace": 11}], 90),

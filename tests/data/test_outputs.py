@@ -70,6 +70,27 @@ def test_an_open_file_is_written_into(tmp_path, linked):
     assert not is_device(tmp_path / "usual")
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_and_leads_to_what_was_written(tmp_path, there):
+    """... on a larger disk, say."""
+    (tmp_path / "large").mkdir()
+    if there:
+        (tmp_path / "large/model").write_text("old")
+        (tmp_path / "large/folder").mkdir()
+    (tmp_path / "model").symlink_to("large/model")
+    (tmp_path / "folder").symlink_to("large/folder")
+    with pytest.raises(ValueError), atomic_output(tmp_path / "model") as temporary:
+        assert temporary.parent == tmp_path / "large"
+        raise ValueError
+    assert (tmp_path / "model").exists() is there
+    write_text(tmp_path / "model", "new")
+    with atomic_folder(tmp_path / "folder") as folder:
+        (folder / "text").write_text("new")
+    assert (tmp_path / "model").is_symlink() and (tmp_path / "folder").is_symlink()
+    assert (tmp_path / "large/model").read_text() == (tmp_path / "large/folder/text").read_text() == "new"
+    assert sorted(os.listdir(tmp_path / "large")) == ["folder", "model"]
+
+
 TERMINATED = """
 import os, signal, sys
 from veco_fairseq.files import atomic_folder, atomic_output

@@ -28,7 +28,7 @@ from veco_fairseq.data.cleaning.rules import BY_LENGTH, DUPLICATE, RULES, Option
 from veco_fairseq.data.prepare.encoding import Clock, say
 from veco_fairseq.data.prepare.growing import GrowingFile, Progress, to_be_repeated
 from veco_fairseq.data.sentencepiece import LINES_A_BATCH
-from veco_fairseq.files import count_translations, read_lines, write_text
+from veco_fairseq.files import count_translations, followed, read_lines, write_text
 from veco_fairseq.manifest import fingerprint
 from veco_fairseq.parallel import in_processes
 
@@ -100,7 +100,7 @@ def clean(
     with to_be_repeated(outputs[0]):
         _clean(inputs, parts, state, options, make=make, progress=progress, made_from=made_from, total=total, workers=workers)
         for part, output in zip(parts, outputs):
-            os.replace(part, output)
+            os.replace(part, followed(output))
     result = {
         "pairs": state.pairs, "kept": state.pairs - sum(state.dropped.values()),
         "dropped": {rule.name: state.dropped.get(rule.name, 0) for rule in RULES},
@@ -193,13 +193,13 @@ def _made_from(inputs: tuple[Path, Path], outputs: tuple[Path, Path], options: O
 
 
 def _hidden(output: Path, more: str = "") -> Path:
-    return output.with_name(f".{output.name}{more}.part.tmp")
+    return followed(output).with_name(f".{output.name}{more}.part.tmp")
 
 
 def _can_go_on(part: Path, output: Path | None, length: int) -> bool:
     """Whether a hidden file has what is noted; what was killed while it got its name has its hidden one again."""
     if output is not None and not part.exists() and output.is_file() and output.stat().st_size == length:
-        output.rename(part)
+        followed(output).rename(part)
     return part.is_file() and part.stat().st_size >= length
 
 
