@@ -21,6 +21,7 @@ from veco_fairseq.models.nlu import VecoNluModel
 from veco_fairseq.models.translation import VecoTransformer
 from veco_fairseq.models.veco import VecoModel
 from veco_fairseq.tasks.nlu import NluTaskConfig
+from veco_fairseq.understanding.examples import Question
 from veco_fairseq.understanding.metrics import figures
 from veco_fairseq.understanding.predictions import Prediction
 
@@ -106,7 +107,7 @@ def translations(made):
 
 def answers(made):
     """Figures of an answer that is right but for a German article."""
-    question = SimpleNamespace(answers=((0, "Hund"),))
+    question = Question("1", "", "", "", ((0, "Hund"),))
     (sums,) = made.task.sums([Prediction(SimpleNamespace(example=question, lang="de"), "der Hund")]).values()
     return figures(sums)
 

@@ -178,6 +178,8 @@ def test_examples_without_a_gold_label_do_not_count():
     asked = [Prediction(Side("en", Question("1", "f", "?", "b", gold), []), "b") for gold in ((), ((0, "b"),))]
     assert sums_by_language(asked, "span", "squad")["en"] == {"f1": 1, "exact": 1, "count": 1}
     assert sums_by_language(asked, "span", "squad", no_answer=True)["en"] == {"f1": 1, "exact": 1, "count": 2}
+    with pytest.raises(TypeError, match="'1' is no prediction for a TaggedSentence"):
+        sums_by_language([Prediction(tags("X"), "1")], "tagging", "squad")
 
 
 def test_batches_of_equal_lengths_are_shuffled_in_training_alone():

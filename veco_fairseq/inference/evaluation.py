@@ -71,7 +71,7 @@ def label(teacher: Finetuned, sentences: Sequence[Sequence[str]], max_tokens: in
                 for place, words in enumerate(sentences, start=1)]  # fmt: skip
     items = [Item(Side("", example, make(example))) for example in examples]
     dataset = UnderstandingDataset(items, task.nlu_task, task.dictionary.pad())
-    return [prediction.value for prediction in teacher.predict(dataset, max_tokens, "sentences")]
+    return [list(prediction.value) for prediction in teacher.predict(dataset, max_tokens, "sentences")]
 
 
 def write_predictions(evaluated: Evaluated, folder: Path_, split: str) -> list[Path]:
@@ -103,6 +103,8 @@ def _text(nlu_task: str, found: list[Prediction]) -> str:
         return json.dumps(answers, ensure_ascii=False, indent=1) + "\n"
     sentences = []
     for prediction in found:
-        words = zip(prediction.side.example.words, prediction.value)
+        example = prediction.side.example
+        assert isinstance(example, TaggedSentence)
+        words = zip(example.words, prediction.value)
         sentences.append("".join(f"{word}\t{tag}\n" for word, tag in words))
     return "\n".join(sentences)

@@ -44,11 +44,11 @@ class NluTaskConfig(FairseqDataclass):
         default=None,
         metadata={"help": "folder of the raw files {train,dev,test}-LANG.{tsv,conllu,json}, plain, .gz or .xz"},
     )
-    nlu_task: ChoiceEnum(list(NLU_TASKS)) = field(
+    nlu_task: ChoiceEnum(list(NLU_TASKS)) = field(  # type: ignore[valid-type]  # fairseq makes the type
         default="classification",
         metadata={"help": "classification: sentence pairs; tagging: words; span: answers to questions"},
     )
-    plug: ChoiceEnum(["in", "out"]) = field(
+    plug: ChoiceEnum(["in", "out"]) = field(  # type: ignore[valid-type]
         default="out",
         metadata={"help": "in: predict from [H; S], with cross-attention to the translation; out: predict from H"},
     )
@@ -76,13 +76,13 @@ class NluTaskConfig(FairseqDataclass):
     stride: int = field(
         default=128, metadata={"help": "tokens from the start of one window of a long context to the start of the next"}
     )
-    word_pooling: ChoiceEnum(["first", "mean"]) = field(
+    word_pooling: ChoiceEnum(["first", "mean"]) = field(  # type: ignore[valid-type]
         default="first", metadata={"help": "predict a word's tag from its first token, or from the mean of its tokens"}
     )
     no_answer: bool = field(
         default=False, metadata={"help": "questions may have no answer; without this option, training leaves such questions out"}
     )
-    answer_metric: ChoiceEnum(["squad", "mlqa"]) = field(
+    answer_metric: ChoiceEnum(["squad", "mlqa"]) = field(  # type: ignore[valid-type]
         default="squad", metadata={"help": "how to compare answers: by SQuAD's rules, or by MLQA's for each language"}
     )
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
@@ -127,7 +127,7 @@ class NluTask(VecoTask):
         if cfg.max_length < shortest:
             raise UserError(f"--max-length {cfg.max_length}: must be at least {shortest}, for this task and --stride")
         vocabulary = _vocabulary(cfg, from_checkpoint)
-        labels = [] if str(cfg.nlu_task) == "span" or from_checkpoint else _labels(cfg)
+        labels = [] if str(cfg.nlu_task) == "span" or from_checkpoint else _labels(cfg, Path(cfg.data))
         pieces = load_sentencepiece(vocabulary / MODEL_NAME)
         dictionary = load_dictionary(vocabulary)
         require_own_pieces(pieces, vocabulary / MODEL_NAME, dictionary.symbols)
@@ -289,7 +289,7 @@ def _chosen(files: dict[str, Path], wanted: Optional[str], cfg: NluTaskConfig, s
     return {lang: files[lang] for lang in langs}
 
 
-def _labels(cfg: NluTaskConfig) -> list[str]:
+def _labels(cfg: NluTaskConfig, folder: Path) -> list[str]:
     """Return the labels of the training sets in alphabetical order."""
-    files = find_files(Path(cfg.data), cfg.train_subset, str(cfg.nlu_task))
+    files = find_files(folder, cfg.train_subset, str(cfg.nlu_task))
     return labels_of(_chosen(files, cfg.train_langs, cfg, cfg.train_subset), str(cfg.nlu_task))

@@ -62,16 +62,20 @@ def paired(xs: Sequence[Side], ys: Sequence[Side], both: bool, notes: Notes) -> 
         UserError: two of the ys have one id, or two sentence pairs with the same id have different labels.
     """
     by_id: dict[str, Side] = {}
-    for y in ys:
-        if y.example.id and by_id.setdefault(y.example.id, y) is not y:
-            before = by_id[y.example.id].example.where
-            raise UserError(f"{y.example.where}: the id {y.example.id} is there twice, first at {before}")
+    for side in ys:
+        if side.example.id and by_id.setdefault(side.example.id, side) is not side:
+            before = by_id[side.example.id].example.where
+            raise UserError(f"{side.example.where}: the id {side.example.id} is there twice, first at {before}")
     items = []
     for x in xs:
         y = by_id.get(x.example.id)
         if y is None:
             notes.add("without translation", x.example.where)
-        elif isinstance(x.example, SentencePair) and len({x.example.label, y.example.label} - {None}) > 1:
+        elif (
+            isinstance(x.example, SentencePair)
+            and isinstance(y.example, SentencePair)
+            and len({x.example.label, y.example.label} - {None}) > 1
+        ):
             raise UserError(
                 f"{x.example.where}: is labelled {x.example.label}, and its translation ({y.example.where}) "
                 f"{y.example.label}: the files must have the same rows, or ids in a column of that name"
@@ -193,6 +197,7 @@ class UnderstandingDataset(FairseqDataset):
         """Return each window's words, numbered through the batch."""
         numbered, count = [], 0
         for window in windows:
+            assert window.words is not None  # these are of tags
             numbered.append(np.where(window.words >= 0, window.words + count, -1))
             count += len(window.target)
         return self._padded(numbered, -1)

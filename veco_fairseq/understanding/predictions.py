@@ -11,6 +11,7 @@ from torch import Tensor
 
 from veco_fairseq.understanding import metrics
 from veco_fairseq.understanding.dataset import Side
+from veco_fairseq.understanding.examples import Question, SentencePair, TaggedSentence
 from veco_fairseq.understanding.metrics import Sums
 
 LONGEST_ANSWER = 30  # tokens, as in SQuAD's and XTREME's baselines
@@ -56,6 +57,7 @@ def best_answer(side: Side, logits: Tensor, no_answer: bool) -> str:
         logits: of its windows, (windows, length, 2).
         no_answer: return an empty text if ``<s>`` for both is higher in every window.
     """
+    assert isinstance(side.example, Question)
     best, answer, nothing = -float("inf"), "", float("inf")
     for window, (start, end) in zip(side.windows, logits.transpose(1, 2)):
         offsets = torch.from_numpy(window.offsets)
@@ -82,19 +84,21 @@ def sums_by_language(found: Sequence[Prediction], nlu_task: str, answer_metric: 
     """
     total: dict[str, Sums] = defaultdict(lambda: dict.fromkeys(metrics.SUMS[nlu_task], 0.0))
     for prediction in found:
-        sums = _sums(prediction, nlu_task, answer_metric, no_answer)
+        sums = _sums(prediction, answer_metric, no_answer)
         for name, value in (sums or {}).items():
             total[prediction.side.lang][name] += value
     return total
 
 
-def _sums(prediction: Prediction, nlu_task: str, answer_metric: str, no_answer: bool) -> Sums | None:
-    example = prediction.side.example
-    if nlu_task == "classification":
-        return metrics.of_label(prediction.value, example.label) if example.label else None
-    if nlu_task == "tagging":
-        return metrics.of_tags(prediction.value, example.tags) if example.tags else None
-    answers = [text for _, text in example.answers]
-    if not answers and not no_answer:
-        return None
-    return metrics.of_answer(prediction.value, answers, metric=answer_metric, lang=prediction.side.lang, no_answer=no_answer)
+def _sums(prediction: Prediction, answer_metric: str, no_answer: bool) -> Sums | None:
+    match prediction.side.example, prediction.value:
+        case SentencePair(label=label), str(predicted):
+            return metrics.of_label(predicted, label) if label else None
+        case TaggedSentence(tags=tags), list(predicted_tags):
+            return metrics.of_tags(predicted_tags, tags) if tags else None
+        case Question(answers=answers), str(predicted):
+            if not answers and not no_answer:
+                return None
+            gold = [text for _, text in answers]
+            return metrics.of_answer(predicted, gold, metric=answer_metric, lang=prediction.side.lang, no_answer=no_answer)
+    raise TypeError(f"{prediction.value!r} is no prediction for a {type(prediction.side.example).__name__}")
