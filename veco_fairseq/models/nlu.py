@@ -16,7 +16,7 @@ from torch import Tensor
 from veco_fairseq.checkpoints.names import LM_HEAD, PRETRAINING_ALONE
 from veco_fairseq.errors import UserError
 from veco_fairseq.models.base import SIZES, Size, encoder_architecture, refuse_unsupported, register, set_defaults
-from veco_fairseq.models.veco import THETA_C, VecoEncoder, VecoModel
+from veco_fairseq.models.veco import THETA_C, PluggableModel, VecoEncoder
 from veco_fairseq.models.xlme import Discriminator
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def mean_of_words(features: Tensor, words: Tensor) -> Tensor:
 
 
 @register_model("veco_nlu")
-class VecoNluModel(VecoModel):
+class VecoNluModel(PluggableModel):
     """VECO, or XLM-E's discriminator, with a head for sentence pairs, tags or answers (VECO, section 3.1).
 
     Plugged out, the head sees H, and the model has no cross-attention even if the pre-trained one has. Plugged in, the
@@ -79,7 +79,7 @@ class VecoNluModel(VecoModel):
     @staticmethod
     def add_args(parser) -> None:
         """Add VECO's options and the head's."""
-        VecoModel.add_args(parser)
+        PluggableModel.add_args(parser)
         parser.add_argument(
             "--attach-memory",
             action="store_true",

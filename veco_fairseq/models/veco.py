@@ -20,6 +20,7 @@ from veco_fairseq.modules.prediction import MaskedPrediction, OutputLayer, Subse
 logger = logging.getLogger(__name__)
 
 THETA_C = re.compile(r"\.encoder_attn(_layer_norm)?\.")  # the names of cross-attention and LN_cross
+TARGETS_OF = {"h": "targets", "s": "targets", "tlm": "tlm_targets"}  # what the branches predict
 
 
 class VecoEncoder(RobertaEncoder):
@@ -38,7 +39,7 @@ class VecoEncoder(RobertaEncoder):
             )
         return FactorizedEmbedding(vocab_size, embedding_dim, padding_idx, table_dim)
 
-    def build_lm_head(self, embed_dim: int, output_dim: int, activation_fn: str, weight: Tensor | None) -> LMHead:
+    def build_lm_head(self, embed_dim: int, output_dim: int, activation_fn: str, weight: Tensor | None) -> LMHead | None:
         embedding = self.sentence_encoder.embed_tokens
         return LMHead(embed_dim, output_dim, activation_fn=activation_fn, table=weight, embedding=embedding)
 
@@ -54,18 +55,15 @@ class VecoEncoder(RobertaEncoder):
         token_embeddings: Tensor | None = None,
     ) -> Tensor:
         """Return H(tokens) or S(tokens | memory): see :class:`VecoTransformerEncoder`."""
-        padding_mask = None if memory is None else memory_tokens.eq(self.dictionary.pad())
+        padding_mask = None if memory_tokens is None else memory_tokens.eq(self.dictionary.pad())
         return self.sentence_encoder(tokens, memory, padding_mask, attention, token_embeddings)
 
 
-@register_model("veco")
-class VecoModel(PretrainingModel):
-    """VECO (ACL 2021): one encoder, plugged out for H and plugged in for S, and one LM head for both.
+class PluggableModel(PretrainingModel):
+    """VECO's encoder, plugged out for H and plugged in for S, under any head.
 
     theta_c is every layer's cross-attention and LN_cross; theta_s is everything else.
     """
-
-    criterion = "camlm"
 
     def __init__(self, args, encoder: VecoEncoder):
         super().__init__(args, encoder)
@@ -88,14 +86,6 @@ class VecoModel(PretrainingModel):
             help="after a start from XLM-R: train only the cross-attention for the first N updates, and everything after "
             "them (default: 0)",
         )
-
-    @classmethod
-    def build_model(cls, args, task) -> "VecoModel":
-        encoder_architecture(args, SIZES["small"])
-        refuse_unsupported(args)
-        if args.init_from and args.relative_position_bias:
-            raise UserError("--relative-position-bias: XLM-R has none: leave it out, or --init-from")
-        return cls(args, VecoEncoder(args, task.source_dictionary))
 
     def freeze_backbone(self, frozen: bool) -> None:
         """Freeze theta_s, so that no gradient is computed for it, or train it again."""
@@ -127,6 +117,21 @@ class VecoModel(PretrainingModel):
             (batch, length, dim).
         """
         return self.encoder(tokens, memory, memory_tokens, attention, token_embeddings)
+
+
+@register_model("veco")
+class VecoModel(PluggableModel):
+    """VECO (ACL 2021): one encoder, plugged out for H and plugged in for S, and one LM head for both."""
+
+    criterion = "camlm"
+
+    @classmethod
+    def build_model(cls, args, task) -> "VecoModel":
+        encoder_architecture(args, SIZES["small"])
+        refuse_unsupported(args)
+        if args.init_from and args.relative_position_bias:
+            raise UserError("--relative-position-bias: XLM-R has none: leave it out, or --init-from")
+        return cls(args, VecoEncoder(args, task.source_dictionary))
 
     def forward(
         self,
@@ -163,7 +168,7 @@ class VecoModel(PretrainingModel):
             table, (of_both, *of_joined) = embed_tokens.with_table(both, *joined, only=vocabulary and vocabulary.tokens)
             hidden = self.unplugged(both, of_both).unflatten(0, tokens.shape[:2])
             branches = {"h": (hidden, targets)}
-            of = places and {"h": places["targets"], "s": places["targets"], "tlm": places.get("tlm_targets")}
+            of = places and {branch: places[name] for branch, name in TARGETS_OF.items() if name in places}
             output, pad = OutputLayer(self.encoder.lm_head, table, vocabulary), self.encoder.dictionary.pad()
             if plug_in:
                 # Each side's memory is the other side's H: x attends to y, and y to x.
@@ -176,7 +181,7 @@ class VecoModel(PretrainingModel):
                 with torch.no_grad():
                     fixed = predict({"h": branches.pop("h")}, output, pad, of)
                 return {**fixed, **predict(branches, output, pad, of)}
-            if tlm_tokens is not None:
+            if tlm_tokens is not None and tlm_targets is not None:
                 branches["tlm"] = (self.unplugged(tlm_tokens, *of_joined), tlm_targets)
             return predict(branches, output, pad, of)
 
