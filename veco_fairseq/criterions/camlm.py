@@ -4,6 +4,7 @@
 
 from dataclasses import dataclass, field
 
+import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import Tensor
 
@@ -20,11 +21,11 @@ TERMS = ("mono_h", "mono_s", "bitext_h", "bitext_s", "bitext_tlm")
 class CamlmCriterionConfig(FairseqDataclass):
     """The criterion's options."""
 
-    objective: ChoiceEnum(["camlm", "mlm"]) = field(
+    objective: ChoiceEnum(["camlm", "mlm"]) = field(  # type: ignore[valid-type]  # fairseq makes the type
         default="camlm",
         metadata={"help": "camlm: VECO; mlm: the same without the S terms, which is XLM (the baseline)"},
     )
-    s_terms: ChoiceEnum(["both", "mono", "bitext"]) = field(
+    s_terms: ChoiceEnum(["both", "mono", "bitext"]) = field(  # type: ignore[valid-type]
         default="both",
         metadata={"help": "the batches that have S terms: monolingual ones, bitext, or both (paper: both)"},
     )
@@ -79,9 +80,9 @@ class CamlmCriterion(PretrainingCriterion):
             places=sample.get("places"),
         )
 
-        def nll(branch: str, of_x: bool) -> Tensor | float:
+        def nll(branch: str, of_x: bool) -> Tensor:
             prediction = predictions.get(branch)
-            return 0.0 if prediction is None else prediction.nll.masked_fill(prediction.from_x.ne(of_x), 0).sum()
+            return torch.zeros(()) if prediction is None else prediction.nll.masked_fill(prediction.from_x.ne(of_x), 0).sum()
 
         loss = (
             nll("h", of_x=True)  # -log P(x | x^)

@@ -82,25 +82,19 @@ class ReplacedTokenCriterion(PretrainingCriterion):
         of_generator, of_discriminator = ("tlm", "trtd") if concatenated else ("mlm", "mrtd")
         found = model(**sample["net_input"], discriminate=self.trtd or not concatenated, places=sample.get("places"))
         kind, masked = sample["kind"], len(found.nll)
-        losses = dict.fromkeys(("mlm", "tlm", "mrtd", "trtd"), 0.0)
-        losses[of_generator] = found.nll.sum()  # equation 1
+        loss = found.nll.sum()  # equation 1: L_MLM(x; theta_G), or L_TLM(e, f; theta_G)
         sums = {f"{kind}_{of_generator}": counts(found.nll, found.correct)}
         if found.logits is not None:
             replaced, called = found.replaced, found.logits > 0
             nll = F.binary_cross_entropy_with_logits(found.logits, replaced.float(), reduction="none")
-            losses[of_discriminator] = masked * nll.mean()  # equations 3 and 5
+            # equations 3 and 5: lambda L_MRTD(x; theta_D), or lambda L_TRTD(e, f; theta_D)
+            loss = loss + self.discriminator_weight * (masked * nll.mean())
             sums[f"{kind}_{of_discriminator}"] = {
                 **counts(nll, called.eq(replaced)),
                 "replaced": replaced.sum(),
                 "called": called.sum(),
                 "found": (called & replaced).sum(),
             }
-        loss = (
-            losses["mlm"]  # L_MLM(x; theta_G)
-            + losses["tlm"]  # L_TLM(e, f; theta_G)
-            + self.discriminator_weight * losses["mrtd"]  # lambda L_MRTD(x; theta_D)
-            + self.discriminator_weight * losses["trtd"]  # lambda L_TRTD(e, f; theta_D)
-        )
         return loss, masked, self.logging_output(sample, sums, loss, masked)
 
     @classmethod

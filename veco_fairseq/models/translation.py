@@ -31,7 +31,8 @@ class VecoTransformerDecoder(TransformerDecoder):
             if self.output_projection is None:
                 raise UserError("--adaptive-softmax-cutoff: has no place for the LM head: leave it out, or --keep-lm-head")
             weight = self.output_projection.weight
-            self.output_projection = RobertaLMHead(self.output_embed_dim, len(dictionary), self.args.activation_fn, weight)
+            head = RobertaLMHead(self.output_embed_dim, len(dictionary), self.args.activation_fn, weight)
+            self.register_module("output_projection", head)
 
 
 @register_model("veco_transformer")

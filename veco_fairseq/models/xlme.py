@@ -132,7 +132,7 @@ class XlmeModel(PretrainingModel):
             discriminate: whether to run the discriminator after the generator.
             places: as in :meth:`veco_fairseq.models.veco.VecoModel.forward`.
         """
-        if tlm_tokens is None:
+        if tlm_tokens is None or tlm_targets is None:
             name, tokens, targets = "targets", tokens.flatten(0, 1), targets.flatten(0, 1)
         else:
             name, tokens, targets = "tlm_targets", tlm_tokens, tlm_targets

@@ -72,7 +72,7 @@ class VecoLayer(TransformerDecoderLayerBase):
         x = self.self_attn_layer_norm(x + self.dropout_module(h))
         if memory is not None:
             h, weights = attend(self.encoder_attn, x, memory, memory_padding_mask, need_weights=attention is not None)
-            if attention is not None:
+            if attention is not None and weights is not None:
                 attention.append(weights)
             x = self.encoder_attn_layer_norm(x + self.dropout_module(h))
         h = self.fc2(self.activation_dropout_module(self.activation_fn(self.fc1(x))))

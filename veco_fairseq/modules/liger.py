@@ -68,8 +68,10 @@ def fused_loss(
         NLL in nats, fp32, (n); whether it is the likeliest token, (n); gradients, None where not needed. The
         weight's gradient is added up in fp32 and rounded once to the rows' type.
     """
+    function = _function()
+    assert function is not None  # see `serves`
     n, dim = rows.shape
-    nll, _, _, likeliest, *gradients = _function()(
+    nll, _, _, likeliest, *gradients = function(
         rows,
         weight.to(rows.dtype),
         gold,

@@ -69,12 +69,13 @@ def masked_loss(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor) -> tup
     Returns:
         NLL in nats, fp32, (n), and boolean (n).
     """
-    return drawn_loss(rows, weight, bias, gold, draw=None)[:2]
+    found = _losses(rows, weight, bias, gold)
+    return found.loss, found.correct
 
 
 def drawn_loss(
-    rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, draw: Callable[[Tensor, slice], Tensor] | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
+    rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, draw: Callable[[Tensor, slice], Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return :func:`masked_loss`, and a token for each row, drawn while its softmax is in memory.
 
     Args:
@@ -84,9 +85,10 @@ def drawn_loss(
             :class:`veco_fairseq.modules.token_sampler.Draw`.
 
     Returns:
-        NLL, boolean and tokens, each (n); no tokens without ``draw``. There is no gradient through the tokens.
+        NLL, boolean and tokens, each (n). There is no gradient through the tokens.
     """
     found = _losses(rows, weight, bias, gold, draw=draw)
+    assert found.drawn is not None
     return found.loss, found.correct, found.drawn
 
 

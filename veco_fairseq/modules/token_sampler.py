@@ -2,7 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Tokens drawn from a generator's distribution (XLM-E, equations 2 and 4)."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,7 +11,8 @@ from torch import Tensor
 PROBABILITIES_A_PART = {"cpu": 2**22, "cuda": 2**26}
 
 
-class Draw(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Draw:
     """Draws tokens by their probabilities and by given random numbers.
 
     Each token takes one number, which is looked up in the running total of the probabilities. So the drawn tokens do not

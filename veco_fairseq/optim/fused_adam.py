@@ -33,11 +33,12 @@ def step(optimizer: Adam, closure: Callable[[], Tensor] | None = None) -> Tensor
     loss = None if closure is None else closure()
     for group in optimizer.param_groups:
         beta1, beta2 = group["betas"]
-        for t, parameters in _by_step(optimizer, group["params"]).items():
+        for t, with_gradients in _by_step(optimizer, group["params"]).items():
+            parameters = [p for p, _ in with_gradients]
             states = [optimizer.state[p] for p in parameters]
             steps = torch.full((len(parameters),), t - 1.0, device=parameters[0].device).unbind()
             adamw(
-                parameters, [p.grad for p in parameters], [state["exp_avg"] for state in states],
+                parameters, [gradient for _, gradient in with_gradients], [state["exp_avg"] for state in states],
                 [state["exp_avg_sq"] for state in states], [], list(steps), fused=True, amsgrad=False, maximize=False,
                 beta1=beta1, beta2=beta2, lr=group["lr"], weight_decay=group["weight_decay"],
                 eps=group["eps"] / math.sqrt(1 - beta2**t),
@@ -45,8 +46,8 @@ def step(optimizer: Adam, closure: Callable[[], Tensor] | None = None) -> Tensor
     return loss
 
 
-def _by_step(optimizer: Adam, parameters: list[Tensor]) -> dict[int, list[Tensor]]:
-    """Count the step, and return the parameters with a gradient by their number of steps; frozen ones had fewer."""
+def _by_step(optimizer: Adam, parameters: list[Tensor]) -> dict[int, list[tuple[Tensor, Tensor]]]:
+    """Count the step, and return the parameters with their gradients by their number of steps; frozen ones had fewer."""
     found = defaultdict(list)
     for p in parameters:
         if p.grad is None:
@@ -55,5 +56,5 @@ def _by_step(optimizer: Adam, parameters: list[Tensor]) -> dict[int, list[Tensor
         if not state:
             state.update(step=0, exp_avg=torch.zeros_like(p.data), exp_avg_sq=torch.zeros_like(p.data))
         state["step"] += 1
-        found[state["step"]].append(p)
+        found[state["step"]].append((p, p.grad))
     return found
