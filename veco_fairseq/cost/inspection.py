@@ -95,9 +95,9 @@ def _batches(sizes: list[int], pairs: int) -> str:
 def _memory(largest: dict, streams: dict, model: Namespace, dictionary: Dictionary, *, device: str) -> Iterator[str]:
     needs = {
         kind: training_memory(
-            model, dictionary, Batch(*shape, streams[kind].masker.probability, streams[kind].tlm), device=device
+            model, dictionary, Batch(pairs, length, streams[kind].masker.probability, streams[kind].tlm), device=device
         )
-        for kind, shape in largest.items()
+        for kind, (pairs, length) in largest.items()
     }
     kind, memory = max(needs.items(), key=lambda item: item[1].total)
     pairs, length = largest[kind]

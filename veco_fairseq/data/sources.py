@@ -74,14 +74,16 @@ def load_streams(
             "the line away, and make the token files again"
         )
     found = find_sources(root, split, options)
-    sources = {
+    sources: dict[str, Sequence] = {
         "mono": [
             AdjacentSegments(name, roots.load_tokens(prefix, dictionary), options.mono_max_length)
             for name, prefix in found["mono"].items()
         ],
         "bitext": [
-            BitextPairs(name, *(roots.load_tokens(prefix, dictionary) for prefix in prefixes), options.bitext_max_length)
-            for name, prefixes in found["bitext"].items()
+            BitextPairs(
+                name, roots.load_tokens(source, dictionary), roots.load_tokens(target, dictionary), options.bitext_max_length
+            )
+            for name, (source, target) in found["bitext"].items()
         ],
     }
     return {

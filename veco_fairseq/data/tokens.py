@@ -52,7 +52,7 @@ class TokenFile(MMapIndexedDataset):
         self._path, self.path = path, Path(data_file_path(path))
         self._index = self.Index(index_file_path(path))
         self._bin_buffer_mmap = np.memmap(self.path, mode="r", order="C")
-        self._bin_buffer = memoryview(self._bin_buffer_mmap)
+        self._bin_buffer = self._bin_buffer_mmap.data
 
     def __del__(self):
         if hasattr(self, "_bin_buffer_mmap"):  # not where the tokens could not be opened, of which the error tells

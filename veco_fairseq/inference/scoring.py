@@ -143,7 +143,8 @@ def _result(
         result.update(mean=float(found._mean), interval=float(found._ci))
     if len(systems) > 1:
         named = [("baseline", systems[1]), ("system", systems[0])]
-        _, tested = PairedTest(named, {found.name: metric}, [references], test_type="bs", n_samples=samples)()
+        test: Any = PairedTest(named, {found.name: metric}, [references], test_type="bs", n_samples=samples)
+        _, tested = test()  # whose own type does not tell the results from the names
         # sacreBLEU counts the resamples with a larger difference, of which the same system twice has none
         p = 1.0 if systems[0] == systems[1] else tested[found.name][1].p_value
         result.update(baseline=tested[found.name][0].score, p=p)

@@ -14,6 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,7 @@ class Process:
 
     def __init__(self, command: Command, log: Path, call: Callable[[], object] | None = None):
         self.log = log
+        self._process: subprocess.Popen[bytes] | BaseProcess
         if call is None:
             environment = {**os.environ, "OMP_NUM_THREADS": "1"}
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, (PACKAGES, os.getenv("PYTHONPATH"))))
@@ -47,13 +49,15 @@ class Process:
         else:
             self._process = multiprocessing.get_context("fork").Process(target=_forked, args=(command, log, call))
             self._process.start()
-        self.pid = self._process.pid
+        pid = self._process.pid
+        assert pid is not None  # it is started
+        self.pid = pid
 
     @property
     def exit_code(self) -> int | None:
         """None while it runs; minus the number of the signal that ended it."""
-        is_child = isinstance(self._process, subprocess.Popen)
-        return self._process.poll() if is_child else self._process.exitcode
+        process = self._process
+        return process.poll() if isinstance(process, subprocess.Popen) else process.exitcode
 
     @property
     def running(self) -> bool:

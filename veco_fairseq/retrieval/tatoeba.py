@@ -8,7 +8,7 @@ from pathlib import Path
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_json, read_translations
 from veco_fairseq.inference.pretrained import PretrainedModel
-from veco_fairseq.retrieval.search import accuracy, candidates
+from veco_fairseq.retrieval.search import Candidates, accuracy, candidates
 from veco_fairseq.retrieval.states import sentence_states
 
 Sides = list[tuple[Path, list[str]]]  # two files and their lines
@@ -46,7 +46,7 @@ def evaluate(
     for name, sides in pairs.items():
         x, y = (sentence_states(pretrained, lines, layers=layers, max_tokens=max_tokens, name=str(path)) for path, lines in sides)
         figures[name] = {
-            str(layer): tuple(map(accuracy, candidates(of_x, of_y, score, neighbours))) for layer, of_x, of_y in zip(layers, x, y)
+            str(layer): _both_ways(*candidates(of_x, of_y, score, neighbours)) for layer, of_x, of_y in zip(layers, x, y)
         }
         _print(name, figures[name])
     if len(figures) > 1:
@@ -54,6 +54,10 @@ def evaluate(
         figures["mean"] = {layer: tuple(sum(side) / len(side) for side in sides) for layer, sides in columns.items()}
         _print("mean", figures["mean"])
     return figures
+
+
+def _both_ways(to_target: Candidates, to_source: Candidates) -> tuple[float, float]:
+    return accuracy(to_target), accuracy(to_source)
 
 
 def _print(name: str, of_pair: Accuracies) -> None:

@@ -26,7 +26,11 @@ logger = logging.getLogger(__name__)
 # What fairseq's search reads; it passes over every other entry of --eval-bleu-args.
 READ = ("beam max_len_a max_len_b min_len unnormalized lenpen unkpen temperature match_source_len no_repeat_ngram_size sampling "
         "sampling_topk sampling_topp diverse_beam_groups diverse_beam_strength diversity_rate").split()  # fmt: skip
-KINDS = {bool: ((bool,), "true or false"), int: ((int,), "a whole number"), float: ((int, float), "a number")}
+KINDS: dict[object, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+}
 
 
 def check_bleu(cfg: TranslationConfig, symbols: Iterable[str]) -> None:

@@ -153,7 +153,7 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
             self.datasets[split] = first
             return
         dataset = DirectionsDataset(parts, self.cfg.alpha if training else None, self.cfg.seed)
-        if training:
+        if dataset.draws is not None:
             logger.info(f"dictionary of all {len(self.directions)} directions: {len(self.src_dict):,} types")
             drawn = zip(dataset.names, dataset.pairs_of, dataset.draws)
             logger.info("an epoch has " + ", ".join(f"{name} {draws:,} of {pairs:,}" for name, pairs, draws in drawn))

@@ -172,8 +172,9 @@ def _vocabulary(manifest: Manifest) -> str:
 
 def _vocabulary_inputs(plan: Plan) -> dict[str, Any]:
     if plan.vocab_size is None:
-        require_own_pieces(load_sentencepiece(plan.sentencepiece), plan.sentencepiece, read_symbols(plan.dictionary))
-        return {"given": checksum(plan.sentencepiece.read_bytes(), plan.dictionary.read_bytes())}
+        model, dictionary = plan.given
+        require_own_pieces(load_sentencepiece(model), model, read_symbols(dictionary))
+        return {"given": checksum(model.read_bytes(), dictionary.read_bytes())}
     return {
         **({"soft_vocab_limit": True} if plan.soft_vocab_limit else {}),
         "vocab_size": plan.vocab_size,
@@ -209,7 +210,7 @@ def _survey(plan: Plan, part: Part) -> Survey:
 
 def _make_vocabulary(plan: Plan, surveys: dict[str, Survey], manifest: Manifest, made_from: dict[str, Any]) -> None:
     if plan.vocab_size is None:
-        contents = (plan.sentencepiece.read_bytes(), plan.dictionary.read_bytes())
+        model, dictionary = (path.read_bytes() for path in plan.given)
     else:
         lines = min(sum(surveys[p.name].kept * len(p.languages) for p in plan.parts), plan.vocab_lines)
         say(
@@ -223,11 +224,11 @@ def _make_vocabulary(plan: Plan, surveys: dict[str, Survey], manifest: Manifest,
             at_most=plan.soft_vocab_limit,
         )
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        contents = (model, dictionary_text(processor, plan.output / MODEL_NAME).encode("utf-8"))
+        dictionary = dictionary_text(processor, plan.output / MODEL_NAME).encode("utf-8")
     files = (MODEL_NAME, DICT_NAME)
     manifest.start("vocabulary", files)
-    write_vocabulary(plan.output, *contents)
-    report = {"sha256": checksum(*contents), "tokens": contents[1].count(b"\n")}
+    write_vocabulary(plan.output, model, dictionary)
+    report = {"sha256": checksum(model, dictionary), "tokens": dictionary.count(b"\n")}
     manifest.finish("vocabulary", made_from, files, report)
 
 

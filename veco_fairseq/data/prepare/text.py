@@ -76,6 +76,11 @@ class Plan:
         if not 0.9 <= self.character_coverage <= 1:
             raise UserError(f"--character-coverage {self.character_coverage}: must be from 0.9 to 1")
 
+    @property
+    def given(self) -> list[Path]:
+        """The SentencePiece model and the dictionary; neither where they are to be made."""
+        return [path for path in (self.sentencepiece, self.dictionary) if path is not None]
+
 
 def parse_parts(
     mono: Sequence[str], bitext: Sequence[str], mono_valid: Sequence[str] = (), bitext_valid: Sequence[str] = ()
