@@ -190,8 +190,8 @@ def _check_options(translation: Translation) -> None:
     if model.max_source_positions != model.max_target_positions:
         both = f"{model.max_source_positions} and {model.max_target_positions}"
         raise UserError(f"{path}: has {both} positions of sources and targets, and BART has one number for both")
-    tables = [translation.weights.get(name) for name in EMBEDDINGS]
-    if any(table is None or not torch.equal(table, tables[0]) for table in tables):
+    table, *others = (translation.weights.get(name) for name in EMBEDDINGS)
+    if table is None or any(other is None or not torch.equal(other, table) for other in others):
         raise UserError(f"{path}: was trained without --share-all-embeddings: BART has one table for both sides and the output")
 
 

@@ -226,7 +226,7 @@ def import_transformers() -> Any:
     """
     hidden = "torchaudio" not in sys.modules
     if hidden:
-        sys.modules["torchaudio"] = None
+        sys.modules["torchaudio"] = None  # type: ignore[assignment]  # None hides it
     try:
         import transformers
 

@@ -113,7 +113,7 @@ def map_weights(
         used = False
         for row, match in found:
             for target in _targets(row, match, chosen) if row.pattern not in dropped else []:
-                key = ("copied", row.what, _source(row, chosen))
+                key = ("copied", row.what, _source(row, target, chosen))
                 if row.pattern in rows:
                     weights[target] = rows[row.pattern]
                 elif tie_self_attention and re.match(r"decoder\.layers\.\d+\.self_attn\.", target):
@@ -146,10 +146,10 @@ def _targets(row: Row, match: "re.Match[str]", chosen: Sequence[int]) -> list[st
     return [row.target.format(place) + rest for place, taken in enumerate(chosen) if taken == layer]
 
 
-def _source(row: Row, chosen: Sequence[int]) -> str:
+def _source(row: Row, target: str, chosen: Sequence[int]) -> str:
     if not row.pattern.groups:
         return "of pre-training"
-    if row.target.startswith("encoder."):
+    if target.startswith("encoder."):
         return "of the same layers"
     return f"of layers {', '.join(map(str, chosen))}"
 

@@ -35,7 +35,8 @@ def allowed_types() -> list[Callable | tuple[Callable, str]]:
     Making any of these runs no code of the file's choice.
     """
     kinds = (np.bool_, np.uint8, np.int32, np.int64, np.float16, np.float32, np.float64)
-    makers = [value.__reduce__()[0] for value in (np.empty(0), np.float64())]  # of an array and of a number
+    values: tuple[Any, Any] = (np.empty(0), np.float64())
+    makers = [value.__reduce__()[0] for value in values]  # of an array and of a number
     # numpy 1 and 2 write different names, and each must read the other's checkpoints.
     renamed = [(maker, f"numpy.{core}.multiarray.{maker.__name__}") for maker in makers for core in ("core", "_core")]
     return [argparse.Namespace, np.ndarray, np.dtype, *renamed, *(type(np.dtype(kind)) for kind in kinds)]
@@ -176,7 +177,7 @@ def _failure(path: Path, error: Exception) -> UserError:
     if isinstance(error, OSError) and error.filename is not None:
         if error.errno == errno.ENOENT:
             return UserError(f"{path}: no such checkpoint: check the path")
-        return UserError(f"{path}: {SYSTEM_ERRORS.get(error.errno, f'cannot be read ({error.strerror})')}")
+        return UserError(f"{path}: {SYSTEM_ERRORS.get(error.errno or 0, f'cannot be read ({error.strerror})')}")
     refused = REFUSED.search(str(error)) if isinstance(error, pickle.UnpicklingError) else None
     if refused:
         return UserError(
@@ -200,7 +201,7 @@ WITHOUT_SHAPE = (
     "encoder_attention_heads", "decoder_attention_heads", "activation_fn", "tie_self_attention", "no_scale_embedding",
     "cross_self_attention", "decoder_normalize_before", "no_token_positional_embeddings",
 )  # fmt: skip
-RENAMED = {"gelu_fast": "gelu_accurate"}
+RENAMED: dict[object, str] = {"gelu_fast": "gelu_accurate"}
 
 
 def option_differences(there: Any, here: Any, names: Sequence[str] = WITHOUT_SHAPE) -> list[tuple[str, Any, Any]]:

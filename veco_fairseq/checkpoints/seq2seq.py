@@ -87,7 +87,7 @@ def convert_to_seq2seq(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         rows, groups = token_rows(pretrained, target, dictionary, allow_new_tokens, new_tokens=new_tokens)
-        extras = {"keep_lm_head": True} if keep_lm_head else {}
+        extras: dict[str, Any] = {"keep_lm_head": True} if keep_lm_head else {}
         if tie_self_attention:
             extras["tie_self_attention"] = ",".join(map(str, chosen))
         config = translation_config(pretrained.model, len(chosen), extras, dictionary)
@@ -204,7 +204,8 @@ def translation_config(model: Namespace, decoder_layers: int, extras: dict[str, 
     data = "." if dictionary is None else str(Path(dictionary).parent)
     arguments = [data, "--task", "translation", "--arch", preset] + _flags(values)
     parsed = options.parse_args_and_arch(options.get_training_parser("translation"), arguments)
-    return OmegaConf.to_container(convert_namespace_to_omegaconf(parsed), resolve=True, enum_to_str=True)
+    config: Any = OmegaConf.to_container(convert_namespace_to_omegaconf(parsed), resolve=True, enum_to_str=True)
+    return config
 
 
 def _add_random_cross_attention(weights: dict[str, Tensor], model: Namespace, seed: int) -> Group:

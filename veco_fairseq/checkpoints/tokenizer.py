@@ -222,7 +222,9 @@ def _normalizers(rules: Any, symbols: Sequence[str], scores: dict[str, float], b
     # a neighbour that is unknown, too, and is one <unk> with it, or gives way to its bytes.
     for symbol in filter(lambda symbol: symbol in SPECIALS or NO_PIECE.fullmatch(symbol), symbols):
         unknown = set(symbol) - scores.keys()
-        instead = {c: c + NO_CHARACTER if "<0x00>" not in scores else f"<0x{ord(c):02X}>" for c in unknown}
+        instead: dict[str, str | int | None] = {
+            c: c + NO_CHARACTER if "<0x00>" not in scores else f"<0x{ord(c):02X}>" for c in unknown
+        }
         if unknown:
             steps.append(normalizers.Replace(symbol, symbol.translate(str.maketrans(instead))))
     return [*steps, normalizers.Prepend("▁")] if rules.add_dummy_prefix and not by_words else steps

@@ -106,10 +106,10 @@ def read_translation(path: Path_, *, data: Path_ | None = None, trust: bool = Fa
     """
     state = read_checkpoint(path, trust, mapped=True)
     model, task = options_of(state, "model"), options_of(state, "task")
-    if ARCH_MODEL_NAME_REGISTRY.get(getattr(model, "arch", "")) not in ("transformer", "veco_transformer"):
+    if model is None or ARCH_MODEL_NAME_REGISTRY.get(getattr(model, "arch", "")) not in ("transformer", "veco_transformer"):
         return None
     known = state.get("task_state") or {}
-    symbols = [known.get("source_symbols", known.get("symbols")), known.get("symbols")]
+    symbols: list[Any] = [known.get("source_symbols", known.get("symbols")), known.get("symbols")]
     langs = known.get("languages") or [getattr(task, "source_lang", None), getattr(task, "target_lang", None)]
     folder = Path(data or getattr(task, "data", None) or ".")
     if data is not None or not all(symbols):
@@ -127,7 +127,8 @@ def read_translation(path: Path_, *, data: Path_ | None = None, trust: bool = Fa
     if len(tokens) > 1 and not all(langs):
         raise UserError(f"{path}: has language tokens ({', '.join(tokens[:5])}), and does not say its languages: give --data")
     weights = {name: tensor.float() for name, tensor in state["model"].items() if not VERSION.match(name)}
-    translation = Translation(Path(path), weights, model, *map(list, symbols), tuple(langs), folder, state)
+    source, target = map(list, symbols)
+    translation = Translation(Path(path), weights, model, source, target, tuple(langs), folder, state)
     with torch.device("meta"):
         shapes = {n: t.shape for n, t in _fairseq_model(translation).state_dict().items() if not VERSION.match(n)}
     check_weights(path, weights, {}, shapes)

@@ -4,7 +4,7 @@
 
 import re
 from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from fairseq.data import Dictionary
@@ -67,7 +67,7 @@ def init_from(encoder: torch.nn.Module, dictionary: Dictionary, heads: int, path
     return list(_report(xlmr, encoder, ours, shared=len(shared), tokens=len(dictionary)))
 
 
-def _check_sizes(xlmr: XlmR, ours: dict[str, Tensor], heads: int) -> None:
+def _check_sizes(xlmr: XlmR, ours: Mapping[str, Tensor], heads: int) -> None:
     """Refuse an XLM-R whose size is not the model's."""
     problems = [] if heads == xlmr.heads else [f"{xlmr.heads} attention heads, here {heads}"]
     for name in sorted(ours.keys() | xlmr.weights.keys()):
@@ -88,8 +88,8 @@ def _check_sizes(xlmr: XlmR, ours: dict[str, Tensor], heads: int) -> None:
         )
 
 
-def _report(xlmr: XlmR, encoder, ours: dict[str, Tensor], *, shared: int, tokens: int) -> Iterable[Group]:
-    def group(action: str, what: str, source: str, tensors: dict[str, Tensor]) -> Group:
+def _report(xlmr: XlmR, encoder, ours: Mapping[str, Tensor], *, shared: int, tokens: int) -> Iterable[Group]:
+    def group(action: str, what: str, source: str, tensors: Mapping[str, Tensor]) -> Group:
         return Group(action, what, source, len(tensors), sum(t.numel() for t in tensors.values()))
 
     dim = ours[EMBEDDINGS].size(1)

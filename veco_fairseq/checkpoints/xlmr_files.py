@@ -246,7 +246,8 @@ def _of_tokenizer(path: Path, part: Callable[[Any], Any]) -> list[Any]:
 def _read_fairseq(path: Path) -> XlmR:
     state = read_checkpoint(path)
     options = options_of(state, "model")
-    if getattr(options, "encoder_attention_heads", None) is None:
+    heads = getattr(options, "encoder_attention_heads", None)
+    if heads is None:
         raise UserError(f"{path}: its options lack --encoder-attention-heads: give a checkpoint of fairseq-train")
     # Names of fairseq's first RoBERTa, which RobertaModel.upgrade_state_dict_named renames.
     tensors = {
@@ -266,7 +267,7 @@ def _read_fairseq(path: Path) -> XlmR:
     _refuse_unknown(path, [prefix + name for name in weights if name not in names(layers)])
     symbols = (state.get("task_state") or {}).get("symbols") or load_dictionary(vocabulary_folder(path)).symbols
     activation = getattr(options, "activation_fn", None) or "gelu"  # RoBERTa's default
-    return XlmR(path, weights, list(symbols), options.encoder_attention_heads, activation, left_out)
+    return XlmR(path, weights, list(symbols), heads, activation, left_out)
 
 
 def _split_projections(weights: dict[str, Tensor]) -> dict[str, Tensor]:
