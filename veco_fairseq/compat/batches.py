@@ -99,8 +99,8 @@ def iterator_for_epoch(
     if iterator.reuse_dataloader and iterator.dataloader is not None:
         iterator.epoch_batch_sampler.shuffle, iterator.epoch_batch_sampler.fix_batches_to_gpus = shuffle, fixed
     batches = _fairseq_iterator_for_epoch(iterator, epoch, shuffle, fixed, offset)
-    method = weakref.WeakMethod(iterator.ordered_batches)
-    iterator.epoch_batch_sampler.ordered_batches = lambda *args: method()(*args)
+    itself = weakref.proxy(iterator)
+    iterator.epoch_batch_sampler.ordered_batches = lambda *args: itself.ordered_batches(*args)
     return batches
 
 
@@ -154,9 +154,9 @@ def _checksum(iterator: EpochBatchIterator) -> str:
     """Return a checksum of the batches of all epochs, computed once; it differs with another --max-tokens or other data."""
     batches = iterator.frozen_batches
     if getattr(iterator, "_checked", None) is not batches:
-        value = zlib.crc32(np.ascontiguousarray(getattr(iterator.dataset, "sizes", ())))
+        value = zlib.crc32(np.ascontiguousarray(getattr(iterator.dataset, "sizes", ())).data)
         for batch in batches:
-            value = zlib.crc32(np.asarray(batch, dtype=np.int64), value)
+            value = zlib.crc32(np.asarray(batch, dtype=np.int64).data, value)
         iterator._checked, iterator._checksum = batches, f"{value:08x}"
     return iterator._checksum
 

@@ -48,7 +48,7 @@ def load_checkpoint_to_cpu(
     """
     state = read_checkpoint(PathManager.get_local_path(path))
     torch_load = torch.load
-    torch.load = lambda file, map_location: state
+    vars(torch)["load"] = lambda file, map_location: state
     try:
         with making_sense_of(path, but=KeyError):
             state = _fairseq_load_checkpoint_to_cpu(path, arg_overrides, load_on_all_ranks)
@@ -73,7 +73,7 @@ def _fill_in_languages(state: dict[str, Any]) -> None:
     source, target = known.get("languages") or (None, None)
     directions = known.get("lang_pairs") or []
     for name, value in (("source_lang", source), ("target_lang", target), ("lang_pairs", ",".join(directions) or None)):
-        if None not in (task, value) and name in task and getattr(task, name) is None:
+        if task is not None and value is not None and name in task and getattr(task, name) is None:
             setattr(task, name, value)
 
 

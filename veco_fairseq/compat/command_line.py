@@ -28,7 +28,7 @@ def parse_args_and_arch(parser: argparse.ArgumentParser, *args, **kwargs):
     Raises:
         UserError: see :func:`check_options` and :func:`_settle`; or the value of an option is empty.
     """
-    parser.error = lambda message: end_with(message, parser._option_string_actions)
+    vars(parser)["error"] = lambda message: end_with(message, parser._option_string_actions)
     try:
         found = _fairseq_parse_args_and_arch(parser, *args, **kwargs)
     except RuntimeError as error:
@@ -39,7 +39,8 @@ def parse_args_and_arch(parser: argparse.ArgumentParser, *args, **kwargs):
         if error.args != (None,):
             raise
         raise UserError("--task: is missing: give the task that the model was trained for, such as --task translation") from error
-    chosen = vars(found[0] if isinstance(found, tuple) else found)
+    parsed: argparse.Namespace = found[0] if isinstance(found, tuple) else found
+    chosen = vars(parsed)
     for action in parser._actions:  # its defaults may be empty
         if chosen.get(action.dest) == "" and action.default != "" and action.dest not in MAY_BE_EMPTY:
             name = action.option_strings[0] if action.option_strings else f"the argument {action.dest}"

@@ -121,16 +121,17 @@ def forked(get_iterator: Callable) -> Callable:
     """
 
     def loader(*args: Any, num_workers: int = 0, **options: Any) -> DataLoader:
-        return DataLoader(*args, num_workers=num_workers, multiprocessing_context="fork" if num_workers else None, **options)
+        options.update(num_workers=num_workers, multiprocessing_context="fork" if num_workers else None)
+        return DataLoader(*args, **options)
 
     @wraps(get_iterator)
     def get_forked_iterator(*args: Any, **kwargs: Any) -> Any:
         if multiprocessing.get_start_method() != "forkserver":
             return get_iterator(*args, **kwargs)
-        torch.utils.data.DataLoader = loader
+        vars(torch.utils.data)["DataLoader"] = loader
         try:
             return get_iterator(*args, **kwargs)
         finally:
-            torch.utils.data.DataLoader = DataLoader
+            vars(torch.utils.data)["DataLoader"] = DataLoader
 
     return get_forked_iterator
