@@ -263,7 +263,7 @@ def test_a_trained_model_translates_its_text(monkeypatch, tmp_path, job, system)
 
 def test_a_trained_model_is_exported_for_transformers(monkeypatch):
     asked = []
-    monkeypatch.setattr(generation, "read_translation", lambda path, data: (path, data))
+    monkeypatch.setattr(generation, "exported_translation", lambda path, data: (path, data))
     monkeypatch.setattr(generation, "export_translation", lambda *given, sentencepiece: asked.append((*given, sentencepiece)))
     args = {"folder": Path("f"), "checkpoint": "m.pt", "data": "bin", "sentencepiece": "spm", "quantization": ["int8"]}
     assert generation.generate_job(Namespace(job="export-hf", decoder_layers=[3], **args)) == {}

@@ -232,7 +232,7 @@ def test_the_direction_of_a_model_of_many(directions, to, found):
 def test_a_direction_is_refused_before_anything_is_measured(monkeypatch, checkpoint):
     """... of random weights, and by the first job of a trained model."""
     monkeypatch.setattr(generation, "export_ct2", lambda *given, **more: None)
-    monkeypatch.setattr(generation, "read_translation", lambda path, data: SimpleNamespace(directions=[], path=path))
+    monkeypatch.setattr(systems, "read_translation", lambda path, data: SimpleNamespace(directions=[], path=path))
     args = Namespace(**{**ARGS, "to": "nl", "checkpoint": checkpoint, "job": checkpoint and "export", "folder": Path("f")})
     with pytest.raises(UserError, match="^--to(:| nl: m.pt translates in one) "):
         generation.generate(args)

@@ -13,15 +13,23 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.models import build_model
+from sentencepiece import SentencePieceProcessor
 
-from veco_fairseq.benchmarks.systems import Search, direction_of, with_ctranslate2, with_fairseq, with_generate, with_transformers
+from veco_fairseq.benchmarks.systems import (
+    Search,
+    direction_of,
+    exported_translation,
+    with_ctranslate2,
+    with_fairseq,
+    with_generate,
+    with_transformers,
+)
 from veco_fairseq.benchmarks.turns import command_of, in_turn
 from veco_fairseq.checkpoints.bart import FAIRSEQS_LONGEST as LONGEST
 from veco_fairseq.checkpoints.bart import export_translation
 from veco_fairseq.checkpoints.ct2 import export_ct2
 from veco_fairseq.checkpoints.huggingface import import_transformers
 from veco_fairseq.checkpoints.seq2seq import translation_config, write_translation_model
-from veco_fairseq.checkpoints.translation import read_translation
 from veco_fairseq.data.sentencepiece import load_sentencepiece
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
@@ -115,12 +123,12 @@ def generate_job(args: Namespace) -> dict:
     if args.job == "export":  # comes first, and refuses what is no translation model
         export_ct2(checkpoint, args.folder / name, data=data, quantization=name)
         if args.checkpoint:
-            direction_of(read_translation(checkpoint, data=data), args.to)
+            direction_of(exported_translation(checkpoint, data), args.to)
         return {}
     if args.job == "export-hf":
-        translation = read_translation(checkpoint, data=data)
-        export_translation(translation, args.folder / HUGGING_FACE, sentencepiece=args.sentencepiece)
+        export_translation(exported_translation(checkpoint, data), args.folder / HUGGING_FACE, sentencepiece=args.sentencepiece)
         return {}
+    pieces: SentencePieceProcessor | Words
     if args.checkpoint:
         pieces, lines = load_sentencepiece(args.sentencepiece), list(read_lines(args.source))
         search = Search(1, LONGEST, args.beam, args.batch_size, args.to)

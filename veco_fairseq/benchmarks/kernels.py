@@ -84,11 +84,12 @@ def head_memory(args: Namespace) -> dict[str, float]:
     gold = torch.randint(args.vocabulary, (args.rows,), device=device)
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
+    rows, weight, bias = parameters
     function = masked_loss if args.job == "chunked" else plain_loss
 
     def step(count: int) -> None:
         with torch.autocast(device, torch.bfloat16, enabled=args.autocast == "bf16"):
-            nll, _ = function(parameters[0][:count], *parameters[1:], gold[:count])
+            nll, _ = function(rows[:count], weight, bias, gold[:count])
         nll.sum().backward()
         wait(device)
 
@@ -122,7 +123,7 @@ def head(args: Namespace) -> dict:
         f"plain, {args.plain_rows} rows": command_of(args, "plain", rows=args.plain_rows),
     }
     results = in_turn(jobs, args.rounds)
-    figures = {}
+    figures: dict[str, Any] = {}
     for name, rounds in results.items():
         seconds = statistics.median(result["seconds"] for result in rounds)
         peak = max(result["peak_bytes"] for result in rounds)

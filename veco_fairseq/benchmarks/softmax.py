@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from veco_fairseq.benchmarks.kernels import plain_loss
-from veco_fairseq.benchmarks.training import OURS, Trainer, criterion_of, peak_bytes, pretraining
+from veco_fairseq.benchmarks.training import OURS, criterion_of, peak_bytes, pretraining
 from veco_fairseq.benchmarks.turns import command_of, in_turn
+from veco_fairseq.criterions.knn import KnnCamlmCriterion
 from veco_fairseq.errors import UserError
 from veco_fairseq.modules import prediction
 
@@ -52,13 +53,14 @@ def measure(which: str, args: Namespace) -> dict[str, float]:
         prediction.masked_loss = plain_loss
     options = {"knn_targets": int(which.split()[-1]), "knn_rest": args.rest} if which.startswith(KNN) else {}
     trainer = pretraining(OURS, args, **options)
+    assert isinstance(trainer.criterion, KnnCamlmCriterion)
     sampler = trainer.criterion.sampler
     trainer.update(trainer.samples[0])
     results = []
     for sample in trainer.samples[1:]:
         if sampler is not None:
             targets = torch.cat([half["net_input"]["targets"].flatten() for half in sample.values()])
-            _make_due(sampler, targets[targets.ne(1)].to(args.device), trainer, args.refresh)
+            _make_due(sampler, targets[targets.ne(1)].to(args.device), trainer.model, args.refresh)
         results.append(trainer.update(sample))
     figures = {"seconds": statistics.median(result["seconds"] for result in results)}
     figures["peak_bytes"] = peak_bytes(args.device)
@@ -70,9 +72,9 @@ def measure(which: str, args: Namespace) -> dict[str, float]:
     return figures
 
 
-def _make_due(sampler, targets: Tensor, trainer: Trainer, refresh: int) -> None:
-    with trainer.model.autocast(targets.device):
-        sampler.look_up(targets, trainer.model.encoder.sentence_encoder.embed_tokens)
+def _make_due(sampler, targets: Tensor, model, refresh: int) -> None:
+    with model.autocast(targets.device):
+        sampler.look_up(targets, model.encoder.sentence_encoder.embed_tokens)
     sampler.looked_up, sampler.seconds = 0, 0.0
     due = round(due_rows(len(targets), len(sampler.made_at), refresh))
     sampler.made_at[targets.unique()[:due]] = -1

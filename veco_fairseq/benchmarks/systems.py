@@ -53,8 +53,15 @@ class Search(NamedTuple):
         return [target_token(self.to)] if self.to else []
 
 
-def direction_of(translation: Translation, to: str | None) -> Sequence[str]:
-    """The language to translate from and the one into which.
+def exported_translation(checkpoint: Path, data: Path) -> Translation:
+    """What a checkpoint holds that has been exported: a translation model."""
+    translation = read_translation(checkpoint, data=data)
+    assert translation is not None
+    return translation
+
+
+def direction_of(translation: Translation, to: str | None) -> Sequence[str | None]:
+    """The language to translate from and the one into which; None where the model does not say.
 
     Raises:
         UserError: the model has many directions and none into ``to``, or no token for it and ``to`` is given.
@@ -87,12 +94,12 @@ def with_fairseq(checkpoint: Path, data: Path, pieces, lines: list[str], *, sear
 
 def with_generate(checkpoint: Path, data: Path, pieces, lines: list[str], *, search: Search, device: str) -> dict[str, Any]:
     """Translate with ``fairseq-generate``, once: its seconds are those from reading the model to the last line."""
-    source, target = direction_of(read_translation(checkpoint, data=data), search.to)
+    source, target = direction_of(exported_translation(checkpoint, data), search.to)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         text = "".join(" ".join(line) + "\n" for line in pieces.encode(lines, out_type=str))
         (folder / f"test.{source}").write_text(text, encoding="utf-8")
-        words = ["--only-source", "-s", source, "-t", target, "--testpref", folder / "test", "--destdir", folder]
+        words: list[object] = ["--only-source", "-s", source, "-t", target, "--testpref", folder / "test", "--destdir", folder]
         words += ["--srcdict", data / f"dict.{source}.txt"]
         preprocess.main(options.get_preprocessing_parser().parse_args(list(map(str, words))))
         shutil.copyfile(data / f"dict.{target}.txt", folder / f"dict.{target}.txt")
