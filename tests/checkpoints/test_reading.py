@@ -22,7 +22,7 @@ import torch
 from conftest import REPOSITORY
 from support.malicious import Malicious
 
-from veco_fairseq.checkpoints.reading import DamagedCheckpoint, _failure, options_of, read_checkpoint
+from veco_fairseq.checkpoints.reading import DamagedCheckpoint, _failure, read_checkpoint
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import count_lines, lines_of, read_blocks, read_lines
@@ -168,33 +168,6 @@ def test_why_a_file_cannot_be_read(tmp_path):
     ):
         found = _failure(path, error)
         assert type(found) is kind and str(found).startswith(f"{path}: ") and words in str(found), found
-
-
-def test_where_the_options_are():
-    """In a group of their own, as a dict or a Namespace, or, in an old checkpoint, all in one."""
-    old, new = argparse.Namespace(a=1), {"model": {"a": 2}, "task": argparse.Namespace(b=3), "criterion": None}
-    for state, group, expected in (
-        ({"args": old, "cfg": new}, "model", argparse.Namespace(a=2)),
-        ({"args": None, "cfg": new}, "task", argparse.Namespace(b=3)),
-        ({"args": old, "cfg": new}, "criterion", old),
-        ({"args": {"a": 1}, "cfg": None}, "model", old),
-        ({"args": None, "cfg": new}, "criterion", None),
-        ({}, "model", None),
-    ):
-        assert options_of(state, group) == expected
-
-
-def test_the_options_of_fairseq_hydra_train():
-    """... are in groups; those below ``decoder:`` win over the defaults beside them, as in fairseq."""
-    saved = {"_name": "transformer", "decoder_layers": 6, "decoder_output_dim": 512, "dropout": 0.3, "encoder": {"layers": 2}}
-    saved |= {"decoder": {"embed_dim": 64, "layers": 3, "input_dim": 32}, "quant_noise": {"pq": 0.5}}
-    found = options_of({"cfg": {"model": saved, "task": {"_name": "translation"}}}, "model")
-    assert (found.arch, found._name, found.dropout) == ("transformer", "transformer", 0.3)
-    assert (found.encoder_layers, found.decoder_layers, found.quant_noise_pq) == (2, 3, 0.5)
-    assert (found.decoder_embed_dim, found.decoder_input_dim, found.decoder_output_dim) == (64, 32, 64)
-    other = {"_name": "transformer", "arch": "veco_mt_tiny", "decoder_output_dim": 512, "decoder": {"layers": 1}}
-    found = options_of({"cfg": {"model": other}}, "model")
-    assert (found.arch, found.decoder_layers, found.decoder_output_dim) == ("veco_mt_tiny", 1, 512)
 
 
 def test_read_lines_splits_at_newlines_alone(tmp_path):

@@ -48,7 +48,7 @@ def load_checkpoint_to_cpu(
     """
     state = read_checkpoint(PathManager.get_local_path(path))
     torch_load = torch.load
-    vars(torch)["load"] = lambda file, map_location: state
+    torch.load = lambda file, map_location: state  # type: ignore[assignment, misc]
     try:
         with making_sense_of(path, but=KeyError):
             state = _fairseq_load_checkpoint_to_cpu(path, arg_overrides, load_on_all_ranks)

@@ -28,7 +28,7 @@ def parse_args_and_arch(parser: argparse.ArgumentParser, *args, **kwargs):
     Raises:
         UserError: see :func:`check_options` and :func:`_settle`; or the value of an option is empty.
     """
-    vars(parser)["error"] = lambda message: end_with(message, parser._option_string_actions)
+    parser.error = lambda message: end_with(message, parser._option_string_actions)  # type: ignore[method-assign]
     try:
         found = _fairseq_parse_args_and_arch(parser, *args, **kwargs)
     except RuntimeError as error:

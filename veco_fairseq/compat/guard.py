@@ -56,7 +56,7 @@ class _Guarded(importlib.machinery.SourceFileLoader):
     """Loads a module whose ``eval`` is :func:`evaluate` from its first line on."""
 
     def exec_module(self, module: ModuleType) -> None:
-        vars(module)["eval"] = evaluate
+        module.eval = evaluate  # type: ignore[attr-defined]
         super().exec_module(module)
 
 
@@ -89,6 +89,6 @@ def install() -> None:
     running = getattr(main.__spec__, "name", None) or ""  # python -m fairseq_cli.validate
     for name, module in [*sys.modules.items(), (running, main)]:
         if name.partition(".")[0] in PACKAGES:
-            vars(module)["eval"] = evaluate
+            module.eval = evaluate  # type: ignore[attr-defined]
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())

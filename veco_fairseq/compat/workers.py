@@ -128,10 +128,10 @@ def forked(get_iterator: Callable) -> Callable:
     def get_forked_iterator(*args: Any, **kwargs: Any) -> Any:
         if multiprocessing.get_start_method() != "forkserver":
             return get_iterator(*args, **kwargs)
-        vars(torch.utils.data)["DataLoader"] = loader
+        torch.utils.data.DataLoader = loader  # type: ignore[assignment, misc]
         try:
             return get_iterator(*args, **kwargs)
         finally:
-            vars(torch.utils.data)["DataLoader"] = DataLoader
+            torch.utils.data.DataLoader = DataLoader  # type: ignore[misc]
 
     return get_forked_iterator
