@@ -18,7 +18,7 @@ from veco_fairseq.errors import UserError
 
 
 def test_validation_files_do_not_move_what_is_learnt_from(tmp_path):
-    """Of xx 8 lines, 3 to take: the third, sixth and eighth; of yy 4, 3 to take: all but the first."""
+    """Of xx 8 lines, 3 to take: the third, fifth and eighth; of yy 4, 3 to take: all but the first."""
     texts = {
         "x": ["a0", "a1", "", "a2", "a3"],
         "vx": ["v0", "v1", "v2"],
@@ -29,7 +29,7 @@ def test_validation_files_do_not_move_what_is_learnt_from(tmp_path):
     parts = parse_parts([f"xx={x}"], [f"xx-yy={px},{py}"], [f"xx={vx}"])
     plan = Plan(tmp_path / "root", parts, valid_lines=0, vocab_size=9, vocab_lines=6)
     surveys = {"mono/xx": survey_mono(x, 0), "bitext/xx-yy": survey_bitext((px, py), 0)}
-    assert list(preparation.training_lines(plan, surveys)) == ["a2", "b1", "c1", "c2", "b3", "c3"]
+    assert list(preparation.training_lines(plan, surveys)) == ["a2", "b0", "c1", "c2", "b3", "c3"]
 
 
 def test_held_out_lines_are_counted_and_not_learnt_from(tmp_path):
