@@ -140,7 +140,7 @@ def is_drawn(index: Any, chosen: int, total: int) -> Any:
     stretch = index * chosen // total
     start, end = (-(-number * total // chosen) for number in (stretch, stretch + 1))
     drawn = (stretch + 1) * 0x9E3779B1 % 2**32
-    drawn = (drawn ^ drawn >> 15) * 0x7FEB352D % 2**32 >> 8  # 24 bits, so that no product exceeds 63
+    drawn = (drawn ^ drawn >> 15) * 0x7FEB352D % 2**32 >> 8  # 24 bits: no product needs more than 63
     return index == start + (drawn * (end - start) >> 24)
 
 
