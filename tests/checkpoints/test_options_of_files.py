@@ -4,6 +4,8 @@
 
 import argparse
 
+from fairseq.models.transformer import TransformerConfig
+
 from veco_fairseq.checkpoints.reading import options_of
 
 
@@ -32,3 +34,13 @@ def test_the_options_of_fairseq_hydra_train():
     other = {"_name": "transformer", "arch": "veco_mt_tiny", "decoder_output_dim": 512, "decoder": {"layers": 1}}
     found = options_of({"cfg": {"model": other}}, "model")
     assert (found.arch, found.decoder_layers, found.decoder_output_dim) == ("veco_mt_tiny", 1, 512)
+
+
+def test_flat_options_are_what_fairseq_reads_in_groups():
+    saved = {"dropout": 0.3, "share_decoder_input_output_embed": True}
+    saved["encoder"] = {"embed_dim": 64, "ffn_embed_dim": 128, "layers": 2, "attention_heads": 4, "learned_pos": True}
+    saved["decoder"] = {"embed_dim": 96, "layers": 3, "input_dim": 48, "output_dim": 32}
+    flat = vars(options_of({"cfg": {"model": saved}}, "model"))
+    del flat["encoder"], flat["decoder"]
+    found, expected = (TransformerConfig.from_namespace(argparse.Namespace(**options)) for options in (flat, saved))
+    assert found == expected and (found.encoder.layers, found.decoder.output_dim) == (2, 32)
