@@ -107,3 +107,21 @@ def test_bytes_stay(texts, tmp_path):
     small = load(trimmed.model)
     assert trimmed.kept == 20 and len(small) < len(model)
     assert small.encode("ж", out_type=str) == model.encode("ж", out_type=str) and small.decode(small.encode("ж")) == "ж"
+
+
+def test_symbols_that_a_user_has_defined_stay(texts, tmp_path):
+    """No text has them: what puts them there, such as a token of the language to translate into, comes after trimming.
+
+    But fairseq has a ``<mask>`` of its own.
+    """
+    symbols = ["<2de>", "<2fr>", "<mask>"]
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(texts / "src"), model_prefix=str(tmp_path / "symbols"), vocab_size=35, user_defined_symbols=symbols,
+        minloglevel=2,
+    )  # fmt: skip
+    model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "symbols.model"))
+    trimmed = trim(model, [texts / "src"], 20, 1)
+    small = load(trimmed.model)
+    assert trimmed.kept == 20 and len(small) == 20 + 2 + 3 < len(model)
+    assert [symbol in small.encode(f"a {symbol} b", out_type=str) for symbol in symbols] == [True, True, False]
+    assert {"<2de> 1", "<2fr> 1"} < set(trimmed.dictionary.decode().splitlines())

@@ -183,25 +183,26 @@ def trim(model: sentencepiece.SentencePieceProcessor, corpora: Sequence[Path_], 
     Args:
         model: pre-training's unigram model.
         corpora: the translation data's training texts of every language, plain, .gz or .xz.
-        keep: pieces to keep, beside ``<unk>``, control symbols and bytes.
+        keep: pieces to keep, beside ``<unk>``, bytes, and control and user-defined symbols.
         workers: threads.
 
     Raises:
         UserError: a text is missing or not UTF-8, all texts are empty, they have more characters than ``keep``, or the
-            model is no unigram model: the pieces of other models are made of each other.
+            model is no unigram model.
     """
     proto = sentencepiece_model_pb2.ModelProto.FromString(model.serialized_model_proto())
     if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
-        raise UserError("--sentencepiece: is no unigram model: the pieces of a BPE model are made of each other")
+        raise UserError("--sentencepiece: is no unigram model: only of such a model can pieces be left out")
     counts = np.zeros(len(model), dtype=np.int64)
     for corpus in corpora:
         lines = read_lines(corpus)
         while batch := list(islice(lines, LINES_A_BATCH)):
             for pieces in model.encode(batch, num_threads=workers):
                 np.add.at(counts, pieces, 1)
-    # With byte fallback the pieces of single bytes spell characters without a piece, so they always stay.
-    special = (model.is_unknown, model.is_control, model.is_byte)
-    ordinary = np.array([not any(is_it(i) for is_it in special) for i in range(len(model))])
+    # These stay: bytes spell characters without a piece, and a symbol such as <2de> is wanted, also where no text has it.
+    kind = sentencepiece_model_pb2.ModelProto.SentencePiece
+    special = (kind.UNKNOWN, kind.CONTROL, kind.BYTE, kind.USER_DEFINED)
+    ordinary = np.array([piece.type not in special or piece.piece == MASK for piece in proto.pieces])  # fairseq has its own
     counts *= ordinary
     if not counts.any():
         raise UserError(f"{', '.join(map(str, corpora))}: {'holds' if len(corpora) == 1 else 'hold'} no text")
