@@ -161,7 +161,7 @@ def page(runs: list[dict], *, source: str, measured: str, pictures: Pictures) ->
     found = scores(compared, "sacrebleu")
     if not situations(found):
         raise UserError(f"{source}: has no translation by VECO, of which the page is made: run compare.sh first")
-    command = f"python data-bin-recipes/evidence/table.py {source} --page"
+    command = f"python data-bin-recipes/evidence/table.py {source} --page MD --measured TEXT"
     parts: list[tuple[str, str, list[str]]] = [
         ("The situation, and the gain", "sacreBLEU of VECO, and how much more it is than each rival's: means over the runs, and the "
          "standard error of the difference. With one run of either there is none. NMT first is a translation model of all pairs of "
