@@ -10,7 +10,7 @@
 #   --node-rank  number of this machine, from 0 (default: with several machines VECO_NODE_RANK or SLURM_NODEID, if set)
 #   --master     a host and a free port of machine 0 that all machines reach (default: VECO_MASTER of the environment)
 #
-# It ends with the exit code of the first worker that fails.
+# When a worker fails it ends with 1; torchrun's last lines have the exit code of the worker that failed first.
 set -euo pipefail
 
 unset CDPATH # with it, cd also prints where it goes

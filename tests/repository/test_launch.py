@@ -102,7 +102,7 @@ def test_more_refusals(launch, words, message):
 def test_help_is_the_head_of_the_script(launch, option):
     result = launch(option)
     assert result.returncode == 0 and result.stdout.startswith("fairseq-train on several workers: one for each GPU")
-    assert result.stdout.endswith("exit code of the first worker that fails.\n") and "#" not in result.stdout
+    assert result.stdout.endswith("exit code of the worker that failed first.\n") and "#" not in result.stdout
 
 
 def test_programs_of_the_environment_beside_it_come_first(launch, tmp_path):
