@@ -118,7 +118,7 @@ def test_pieces_that_have_spaces_in_them(tmp_path):
     rows = [row for row in dictionary_text(processor, tmp_path / "m").splitlines() if row.split(" ")[0].strip()]
     dictionary = write_lines(tmp_path / "dict", [row for row in rows if "\u3000" not in row])
     for language in ("xx", "yy"):
-        write_lines(tmp_path / f"train.{language}", [*lines[:9], "z\u3000\u2028☃\u3000☃", ""])
+        write_lines(tmp_path / f"train.{language}", [*lines[:9], "z\u3000\u2028☃\u3000☃", "", "a\rb\r\rz", "a"])
     files = tmp_path, tmp_path / "m", dictionary
     by_fairseq(tmp_path / "theirs", *files, {"train": "train"})
     binarize(prefixes(tmp_path, {"train": "train"}), *files[1:], tmp_path / "ours", workers=1)

@@ -235,7 +235,8 @@ def encode_text(model: Path, source: Path, target: Path, workers: int) -> int:
         while batch := list(islice(lines, LINES_A_BATCH)):
             count += len(batch)
             for pieces in processor.encode(batch, out_type=str, num_threads=workers):
-                stream.write(" ".join(pieces) + "\n")
+                # A carriage return, of a model that does not normalise, would end the line for fairseq-preprocess.
+                stream.write(" ".join(pieces).replace("\r", " ") + "\n")
         if not count:
             raise UserError(f"{source}: holds no text")
     return count
