@@ -113,26 +113,32 @@ def _language(options: Options) -> Drops | None:
 
 # Marks are parts of words, such as the vowels of Hindi and Thai and the points of Arabic, but \w leaves them out.
 MARKS = "".join(letter for letter in map(chr, range(0x300, 0xFE00)) if category(letter) in ("Mn", "Mc"))
-WORD = rf"\w[\w{MARKS}]*"
-WORDS = re.compile(WORD)
-FIRST_TWO = re.compile(rf"\W*({WORD})\W*((?:{WORD})?)")
+WORDS = re.compile(rf"\w[\w{MARKS}]*")
+FIRST = 10
+FIRST_LETTERS = re.compile(rf"(?:\W*\w){{1,{FIRST}}}")
+NO_LETTERS = re.compile(r"\W+")
 
 
-def words_of(line: str) -> str:
-    """A line's words in lower case: the same for lines that differ in case, punctuation, spaces and composition alone."""
-    return " ".join(WORDS.findall(normalize("NFC", line))).lower()
+def _folded(line: str) -> str:
+    return normalize("NFC", line).casefold()
+
+
+def letters_of(line: str) -> str:
+    """A line's words without the spaces, which texts of Chinese put at will: the same for lines that differ in case,
+    punctuation, spaces and composition alone."""
+    return "".join(WORDS.findall(_folded(line)))
 
 
 class HeldOut:
-    """Lines that are known again by their words; the first two of these tell most other lines apart at once."""
+    """Lines that are known again by their letters; the first few of these tell most other lines apart at once."""
 
     def __init__(self, lines: Iterable[str]):
-        self.lines = {words for words in map(words_of, lines) if words}
-        self.beginnings = {" ".join(words.split(" ", 2)[:2]) for words in self.lines}
+        self.lines = set(filter(None, map(letters_of, lines)))
+        self.beginnings = {NO_LETTERS.sub("", letters)[:FIRST] for letters in self.lines}
 
     def __contains__(self, line: str) -> bool:
-        first = FIRST_TWO.match(normalize("NFC", line))
-        return first is not None and " ".join(first.groups()).rstrip().lower() in self.beginnings and words_of(line) in self.lines
+        first = FIRST_LETTERS.match(_folded(line))
+        return first is not None and NO_LETTERS.sub("", first[0]) in self.beginnings and letters_of(line) in self.lines
 
 
 def _held_out(options: Options) -> Drops | None:
