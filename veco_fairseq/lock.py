@@ -1,17 +1,18 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Allows one process a folder, since two would overwrite each other's files."""
+"""Allows one process a folder or file, since two would overwrite each other's files."""
 
 import fcntl
 import logging
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from multiprocessing.util import Finalize
 from pathlib import Path
 
 from veco_fairseq.errors import UserError
+from veco_fairseq.files import followed
 
 LOCK_NAME = ".training.lock"
 MAKING_NAME = ".making.lock"
@@ -30,21 +31,31 @@ def lock_folder(folder: str | Path) -> None:
         Finalize(None, _release, (path,), exitpriority=0)  # the processes of several GPUs do not call atexit's functions
 
 
-@contextmanager
-def folder_to_make(folder: Path) -> Iterator[None]:
-    """Keep other processes from making ``folder`` during the block. It is made first; if it stays empty, it goes again.
+def folder_to_make(folder: Path) -> AbstractContextManager[None]:
+    """Keep other processes from making ``folder`` during a block. It is made first; if it stays empty, it goes again.
 
     A folder that cannot be made or written is not locked: whoever writes into it tells of that.
 
     Raises:
         UserError: another process makes it.
     """
+    return _to_make(folder, folder, MAKING_NAME, "makes this folder: wait for its end, or choose another folder")
+
+
+def file_to_make(file: Path) -> AbstractContextManager[None]:
+    """Keep other processes from making ``file`` during a block, as :func:`folder_to_make`."""
+    target = followed(file)
+    return _to_make(file, target.parent, f".{target.name}{MAKING_NAME}", "makes this file: wait for its end, or choose another")
+
+
+@contextmanager
+def _to_make(what: Path, folder: Path, name: str, told: str) -> Iterator[None]:
     new = [path for path in (folder, *folder.parents) if not path.exists()]
-    path = folder.resolve() / MAKING_NAME
+    path = folder.resolve() / name
     is_locked = False
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        is_locked = _lock(path, folder, "makes this folder: wait for its end, or choose another folder")
+        is_locked = _lock(path, what, told)
     try:
         yield
     finally:
@@ -55,7 +66,7 @@ def folder_to_make(folder: Path) -> Iterator[None]:
                 made.rmdir()
 
 
-def _lock(path: Path, folder: str | Path, told: str) -> bool:
+def _lock(path: Path, what: str | Path, told: str) -> bool:
     """Lock a file, and return whether it is locked now and was not before.
 
     The lock is the kernel's (``lockf``, which NFS also has). So a killed process leaves none, and forked processes do not
@@ -70,9 +81,9 @@ def _lock(path: Path, folder: str | Path, told: str) -> bool:
         except (BlockingIOError, PermissionError) as error:
             holder = os.read(file, 300).decode(errors="replace").split()
             os.close(file)
-            raise UserError(f"{folder}: {_in_words(holder)} already {told}") from error
+            raise UserError(f"{what}: {_in_words(holder)} already {told}") from error
         except OSError as error:
-            logger.warning(f"{folder}: cannot be locked ({error.strerror}): start no second process that writes into it")
+            logger.warning(f"{what}: cannot be locked ({error.strerror}): start no second process that writes into it")
             os.close(file)
             return False
         if path.exists() and os.path.samestat(os.fstat(file), path.stat()):

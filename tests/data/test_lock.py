@@ -6,12 +6,15 @@ import errno
 import fcntl
 import os
 import socket
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from veco_fairseq import lock
+from veco_fairseq.data.cleaning import rules
+from veco_fairseq.data.cleaning.cleaning import clean
 from veco_fairseq.data.prepare.binarizing import Splits, binarize
 from veco_fairseq.data.prepare.preparation import prepare_root
 from veco_fairseq.errors import UserError
@@ -106,6 +109,24 @@ def test_the_holder_is_told_as_far_as_it_is_known(monkeypatch, content, words):
     assert lock._in_words(content.split()) == words
 
 
+@contextmanager
+def another_process(held):
+    """It holds what the context manager holds; its number."""
+    (here, there), (wait, end) = os.pipe(), os.pipe()
+    if (child := os.fork()) == 0:
+        os.close(end)
+        with held:
+            os.write(there, b".")
+            os.read(wait, 1)
+        os._exit(0)
+    os.read(here, 1)
+    try:
+        yield child
+    finally:
+        os.close(end)
+        os.waitpid(child, 0)
+
+
 @pytest.mark.parametrize("make", [
     lambda folder: prepare_root(SimpleNamespace(output=folder)),
     lambda folder: binarize(Splits(("xx", "yy"), {}), Path("model"), Path("dict"), folder, workers=1),
@@ -113,22 +134,23 @@ def test_the_holder_is_told_as_far_as_it_is_known(monkeypatch, content, words):
 ], ids=["prepare", "binarize", "vocap"])  # fmt: skip
 def test_two_commands_do_not_make_a_folder_at_once(tmp_path, make):
     """Each removed what the other had begun: one ended with an error, and the other's data could be empty."""
-    (here, there), (wait, end) = os.pipe(), os.pipe()
-    if (child := os.fork()) == 0:
-        os.close(end)
-        with lock.folder_to_make(tmp_path / "x" / "y"):
-            os.write(there, b".")
-            os.read(wait, 1)
-        os._exit(0)
-    os.read(here, 1)
-    with pytest.raises(UserError) as told:
+    with another_process(lock.folder_to_make(tmp_path / "x" / "y")) as child, pytest.raises(UserError) as told:
         make(tmp_path / "x" / "y")
-    os.close(end)
-    os.waitpid(child, 0)
     assert str(told.value) == (
         f"{tmp_path}/x/y: process {child} already makes this folder: wait for its end, or choose another folder"
     )
     assert list(tmp_path.iterdir()) == []  # it had stayed empty
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_two_commands_do_not_clean_into_a_file_at_once(tmp_path, side):
+    """One had told of its own pairs, where the other's lay; the other ended with an error."""
+    outputs = tmp_path / "x", tmp_path / "y"
+    outputs[side].symlink_to("text")  # which stays, and what it leads to is written
+    with another_process(lock.file_to_make(tmp_path / "text")) as child, pytest.raises(UserError) as told:
+        clean(outputs, outputs, rules.Options("en", "de"), workers=1)
+    assert str(told.value) == f"{outputs[side]}: process {child} already makes this file: wait for its end, or choose another"
+    assert list(tmp_path.iterdir()) == [outputs[side]]
 
 
 def test_a_folder_that_was_made_stays_without_the_lock(tmp_path):

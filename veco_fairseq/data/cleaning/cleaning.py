@@ -29,6 +29,7 @@ from veco_fairseq.data.prepare.encoding import Clock, say
 from veco_fairseq.data.prepare.growing import GrowingFile, Progress, to_be_repeated
 from veco_fairseq.data.sentencepiece import LINES_A_BATCH
 from veco_fairseq.files import count_translations, followed, read_lines, write_text
+from veco_fairseq.lock import file_to_make
 from veco_fairseq.manifest import fingerprint
 from veco_fairseq.parallel import in_processes
 
@@ -83,8 +84,18 @@ def clean(
         three pairs as they were before.
 
     Raises:
-        UserError: anything that is wrong with the input, or a full disk; the same command then goes on.
+        UserError: anything that is wrong with the input, or a full disk; the same command then goes on. Or another process
+            makes one of the outputs.
     """
+    with ExitStack() as stack:
+        for output in outputs:
+            stack.enter_context(file_to_make(output))
+        return _make(inputs, outputs, options, workers=workers, report=report)
+
+
+def _make(
+    inputs: tuple[Path, Path], outputs: tuple[Path, Path], options: Options, *, workers: int, report: Path | None
+) -> dict[str, Any]:
     total = count_translations(*inputs)
     make = partial(Cleaner, options)
     make()  # what is wrong with the options comes out here, and not in another process
