@@ -193,3 +193,15 @@ def test_encode_command(tmp_path, vocabulary, monkeypatch, capsys):
     assert [line.replace(" ", "").replace("▁", " ").strip() for line in lines] == [x[0], "", x[2], ""]
     assert command(monkeypatch, "encode.py", *options, "--inputs", source, source) == 1
     assert capsys.readouterr().err == "encode.py: error: 2 --inputs, but 1 --outputs: name one for each\n"
+
+
+def test_a_mask_that_training_cannot_take_is_refused_before_all_is_encoded(tmp_path, vocabulary):
+    rows = (vocabulary / "dict.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    plan = plan_with(vocabulary, tmp_path / "root", [f"xx={write_lines(tmp_path / 'xx', text_lines('xx', 9))}"])
+    plan.dictionary = write_lines(tmp_path / "dict", ["<mask> 1", *rows])
+    with pytest.raises(UserError) as error:
+        prepare_root(plan)
+    told = f"has <mask> as token 4 of {len(rows) + 5}, but it must be the last for training: take the line away"
+    assert str(error.value) == f"{plan.dictionary}: {told}" and not (tmp_path / "root").exists()
+    plan.dictionary = write_lines(tmp_path / "dict", [*rows, "<mask> 1"])
+    prepare_root(plan)

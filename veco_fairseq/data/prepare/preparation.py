@@ -32,6 +32,7 @@ from veco_fairseq.data.prepare.text import (
 )
 from veco_fairseq.data.sentencepiece import (
     DICT_NAME,
+    MASK,
     MODEL_NAME,
     Encoder,
     dictionary_text,
@@ -173,7 +174,13 @@ def _vocabulary(manifest: Manifest) -> str:
 def _vocabulary_inputs(plan: Plan) -> dict[str, Any]:
     if plan.vocab_size is None:
         model, dictionary = plan.given
-        require_own_pieces(load_sentencepiece(model), model, read_symbols(dictionary))
+        processor, symbols = load_sentencepiece(model), read_symbols(dictionary)
+        require_own_pieces(processor, model, symbols)
+        if MASK in symbols[:-1]:
+            raise UserError(
+                f"{dictionary}: has {MASK} as token {symbols.index(MASK)} of {len(symbols):,}, but it must be the last for "
+                "training: take the line away"
+            )
         return {"given": checksum(model.read_bytes(), dictionary.read_bytes())}
     return {
         **({"soft_vocab_limit": True} if plan.soft_vocab_limit else {}),
