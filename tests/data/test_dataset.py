@@ -111,7 +111,7 @@ def test_each_kind_is_planned_with_its_own_options():
 
 
 def test_validation_has_every_pair_once_and_batches_as_large_as_their_tokens_allow():
-    """Of one source each, from the shortest pair to the longest; options of the batch size are for training alone."""
+    """Of one source each, with pairs of similar length; options of the batch size are for training alone."""
     lengths = {"aa": [[3, 3]] * 20 + [[4, 3]], "bb": [[3, 6], [5, 3]], "aa-bb": [[3, 3]]}
     sources = {name: Source(name, *[([5], [6])] * len(of)) for name, of in lengths.items()}
     for name, source in sources.items():
@@ -121,11 +121,25 @@ def test_validation_has_every_pair_once_and_batches_as_large_as_their_tokens_all
     batches = validation_batches(PretrainingDataset(streams, make_dictionary(), seed=3), 120, seed=5)
     found = [(kind, of_kind.tolist()) for (sample,) in batches for kind, of_kind in zip(KINDS, sample) if of_kind is not None]
     assert found == [
-        ("mono", [(0, 0, index) for index in range(20)]),  # of twice 3 tokens, 120 in all
+        ("mono", [(0, 0, 20)]),
         ("mono", [(1, 0, 1), (1, 0, 0)]),
         ("bitext", [(0, 0, 0)]),
-        ("mono", [(0, 0, 20)]),  # after one of every source, which --max-valid-steps may leave off here
+        ("mono", [(0, 0, index) for index in range(20)]),  # of twice 3 tokens, 120 in all, after one batch of every source
     ]
+
+
+def test_the_first_batches_of_validation_have_short_and_long_pairs():
+    """... of each source, as the whole set has; they were its shortest pairs, and --max-valid-steps takes no others."""
+    sources = [Source(name, *[([5], [6])] * 40) for name in ("aa", "bb")]
+    for source in sources:
+        source.lengths, source.sentences = np.arange(61, 101)[:, None].repeat(2, axis=1), 40
+    dataset = PretrainingDataset({"mono": Stream(sources, all_of_it, tlm=False)}, make_dictionary(), seed=3)
+    found = [tuple(sample.mono[["source", "index"]].tolist()[0]) for (sample,) in validation_batches(dataset, 200, seed=5)]
+    assert sorted(found) == [(identity, index) for identity in range(2) for index in range(40)]
+    for most in (6, 10, 30):
+        for identity in range(2):
+            first = [index for source, index in found[:most] if source == identity]
+            assert len(first) == most / 2 and min(first) < 10 and max(first) > 25 and abs(np.mean(first) - 19.5) < 4
 
 
 class Numbers(FairseqDataset):

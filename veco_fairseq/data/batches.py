@@ -14,6 +14,8 @@ from veco_fairseq.data.dataset import PretrainingDataset, SampleIndex
 from veco_fairseq.data.plan import EXAMPLE, StreamPlan
 from veco_fairseq.data.sources import Stream
 
+GOLDEN = (math.sqrt(5) - 1) / 2  # the first N multiples of it, less their whole parts, are spread evenly, whatever N is
+
 
 def make_plans(streams: dict[str, Stream], options, max_tokens: int) -> dict[str, StreamPlan]:
     """Plan the training batches of each stream; ``options`` and errors as in :func:`load_streams` and :class:`StreamPlan`."""
@@ -67,7 +69,8 @@ def validation_batches(dataset: PretrainingDataset, max_tokens: int, *, seed: in
     """Return batches with every pair of every source once, one source a batch, and always the same masks.
 
     They have as many pairs as ``max_tokens`` allows. The options of the batch size are for training, which needs more memory.
-    The sources take turns in proportion to their batches, so that the first ones of ``--max-valid-steps`` are of all sources.
+    The sources take turns in proportion to their batches, and short and long pairs of each are mixed, so that the first ones of
+    ``--max-valid-steps`` are of all sources and lengths.
     """
     batches, places = [], []
     for kind, stream in dataset.streams.items():
@@ -77,10 +80,11 @@ def validation_batches(dataset: PretrainingDataset, max_tokens: int, *, seed: in
             everything = np.zeros(len(source), dtype=EXAMPLE)
             everything["index"] = np.arange(len(source))
             cut = plan.cut(everything)
-            for number, examples in enumerate(cut):
+            for examples in cut:
                 examples["source"] = identity
                 batches.append([SampleIndex(**{kind: examples})])
-                places.append(number / len(cut))
+            turns = np.argsort((0.5 + GOLDEN * np.arange(len(cut))) % 1)  # the batch in the middle comes first
+            places += (turns / len(cut)).tolist()
     return [batches[number] for number in np.argsort(places, kind="stable")]
 
 
