@@ -28,6 +28,9 @@ def parse(words: str):
     (TRANSLATION, "--num-shards 2", "--num-shards: fairseq-generate alone takes a part of a set: leave it out"),
     *((TRANSLATION, f"--disable-validation {words}{'' if ' ' in words else ' 2'}", f"{words}: goes by validations, and --disable-validation has none: leave out one "
        "of the two") for words in ("--patience", "--keep-best-checkpoints", "--lr-scheduler reduce_lr_on_plateau")),
+    (TRANSLATION, "--lr-scheduler polynomial_decay --max-update 9 --force-anneal 2",
+     "--force-anneal: with --lr-scheduler polynomial_decay, each epoch from there on would begin to decay anew from the rate "
+     "that the last one came to, which is 0 before a warm-up: leave it out"),
     *((task, "--sentence-avg", "--sentence-avg: the loss is a mean over all predictions: leave it out") for task in (CAMLM, NLU)),
     *((task, "--combine-valid-subsets", "--combine-valid-subsets: each set to validate on stays by itself, as with --valid-subset "
        "valid,valid1: leave it out") for task in (CAMLM, NLU)),
@@ -44,6 +47,7 @@ def test_what_does_nothing_or_ends_in_a_traceback_is_refused(task, words, messag
 @pytest.mark.parametrize("words", [
     f"{CAMLM} --curriculum 0 --update-epoch-batch-itr false --checkpoint-suffix _x", f"{TRANSLATION} --keep-best-checkpoints 2",
     f"{TRANSLATION} --combine-valid-subsets --sentence-avg", f"{NLU} --curriculum 1",
+    f"{TRANSLATION} --lr-scheduler fixed --force-anneal 2", f"{TRANSLATION} --lr-scheduler polynomial_decay --max-update 9",
     f"{TRANSLATION} --disable-validation --patience -1 --keep-best-checkpoints 0", f"{TRANSLATION} --lr-scheduler reduce_lr_on_plateau",
     f"{TRANSLATION} --curriculum 1 --grouped-shuffling --update-epoch-batch-itr true --num-batch-buckets 0",
 ])  # fmt: skip

@@ -111,6 +111,11 @@ def _settle(chosen: dict[str, Any]) -> None:
             chosen[name] = str(chosen[name]).capitalize()
     if chosen.get("upsample_primary") == -1:  # fairseq's default, as often as which nothing can be repeated
         chosen["upsample_primary"] = 1
+    if chosen.get("lr_scheduler") == "polynomial_decay" and chosen.get("force_anneal"):
+        raise UserError(
+            "--force-anneal: with --lr-scheduler polynomial_decay, each epoch from there on would begin to decay anew from the rate "
+            "that the last one came to, which is 0 before a warm-up: leave it out"
+        )
     if chosen.get("lr_scheduler") == "polynomial_decay" and chosen.get("total_num_update") is None:
         chosen["total_num_update"] = chosen.get("max_update")
         if not chosen["total_num_update"]:
