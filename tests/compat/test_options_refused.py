@@ -60,6 +60,8 @@ def test_what_works_is_taken(words):
     ("generation", "--constraints", "--constraints: a data folder has none: give them to fairseq-interactive, after tabs on each line"),
     ("generation", "--constraints unordered", "--constraints: a data folder has none"),
     ("generation", "--print-step", "--print-step: is for models that refine"), ("generation", "--print-alignment soft", None),
+    ("generation", "--score-reference --print-alignment soft", "--print-alignment soft: references that are scored have links alone: "
+     "give --print-alignment, or leave it out"), ("generation", "--score-reference --print-alignment", None),
     ("generation", "--score-reference", None), ("interactive_generation", "--constraints", None),
     ("interactive_generation", "--score-reference", "--score-reference: there are no references to score: give fairseq-generate a data "
      "folder that has them"),
