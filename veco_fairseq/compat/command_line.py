@@ -92,7 +92,9 @@ def _settle(chosen: dict[str, Any]) -> None:
         if here and chosen.get(name) and value in (None, chosen[name]):
             raise UserError(f"{option(name)}{f' {value}' if value else ''}: {reason}")
     if chosen.get("score_reference") and chosen.get("print_alignment") == "soft":
-        raise UserError("--print-alignment soft: references that are scored have links alone: give --print-alignment, or leave it out")
+        raise UserError(
+            "--print-alignment soft: references that are scored have links alone: give --print-alignment, or leave it out"
+        )
     if chosen.get("num_shards", 1) > 1 and ("beam" not in chosen or "buffer_size" in chosen):
         raise UserError("--num-shards: fairseq-generate alone takes a part of a set: leave it out")
     if chosen.get("disable_validation"):
