@@ -43,7 +43,9 @@ TRAINER = "fairseq.trainer:Trainer"
 ITERATOR = "fairseq.data.iterators:EpochBatchIterator"
 PLATEAU = "fairseq.optim.lr_scheduler.reduce_lr_on_plateau:ReduceLROnPlateauLRSchedule"
 AMP = "fairseq.optim.amp_optimizer:AMPOptimizer"
+FP16 = "fairseq.optim.fp16_optimizer:"
 SMOOTHED = "fairseq.criterions.label_smoothed_cross_entropy:LabelSmoothedCrossEntropyCriterion"
+DIGITS = "a training that is resumed under --fp16, --bf16 or --amp goes on with rounded weights, or with another loss scale"
 ORDER = "resumed in a later epoch, a training has other batches than an undisturbed one"
 FORKS = "the data loaders' processes import everything again where Python does not fork by itself"
 
@@ -131,6 +133,9 @@ PATCHES = (
     Patch(f"{AMP}.step", ".compat.precision:amp_step", "on a GPU the gradients are unscaled twice"),
     Patch(f"{AMP}.clip_grad_norm", ".compat.precision:amp_clip_grad_norm",
           "without a loss scale to lower, a NaN reaches the optimizer's step"),
+    *(Patch(f"{optimizer}.{word}_dict", f".compat.master_weights:{ing}", DIGITS, wraps=True)
+      for optimizer, what in ((f"{FP16}FP16Optimizer", "counts"), (f"{FP16}MemoryEfficientFP16Optimizer", "counts"), (AMP, "scale"))
+      for word, ing in (("state", f"saving_{what}"), ("load_state", f"loading_{what}"))),
     Patch(f"{TRAINER}._build_optimizer", ".compat.precision:build_optimizer",
           "options that no optimizer or schedule can be made of end in a traceback, or are blamed on checkpoint_last.pt", wraps=True),
     Patch("fairseq.trainer:NanDetector", "contextlib:nullcontext",
