@@ -48,10 +48,10 @@ def half(seed: int, dtype=torch.float16) -> list[torch.nn.Parameter]:
     return [torch.nn.Parameter(torch.randn(3, 2).to(dtype)), torch.nn.Parameter(torch.randn(5).to(dtype))]
 
 
-def step(optimizer, params, loss: float = 1.0) -> None:
-    """An update of given gradients, by way of the loss scale."""
+def step(optimizer, params) -> None:
+    """An update by way of the loss scale."""
     optimizer.zero_grad()
-    optimizer.backward(sum((param.float() * loss * (number + 1)).sin().sum() for number, param in enumerate(params)))
+    optimizer.backward(sum((param.float() * (number + 1)).sin().sum() for number, param in enumerate(params)))
     optimizer.clip_grad_norm(0.0)
     optimizer.step()
 
