@@ -37,6 +37,12 @@ def parse(words: str):
     *((CAMLM, words, f"{words.split()[0]}: --task camlm plans its batches, whose order depends on --seed alone: leave it out")
       for words in ("--curriculum 1", "--grouped-shuffling", "--update-epoch-batch-itr true", "--fix-batches-to-gpus",
                     "--update-ordered-indices-seed")),
+    (CAMLM, "--required-batch-size-multiple 1", "--required-batch-size-multiple: a batch has --mono-batch-size or "
+     "--bitext-batch-size pairs, or as many as --max-tokens allows: leave it out"),
+    (CAMLM, "--skip-invalid-size-inputs-valid-test", "--skip-invalid-size-inputs-valid-test: --task camlm leaves out longer pairs "
+     "in any case, and cuts longer documents: leave it out"),
+    *((task, "--required-seq-len-multiple 8", "--required-seq-len-multiple: a batch is as long as its longest sequence: leave it out")
+      for task in (CAMLM, NLU)),
 ])  # fmt: skip
 def test_what_does_nothing_or_ends_in_a_traceback_is_refused(task, words, message):
     with pytest.raises(UserError, match=f"^{message}$"):
@@ -47,6 +53,9 @@ def test_what_does_nothing_or_ends_in_a_traceback_is_refused(task, words, messag
 @pytest.mark.parametrize("words", [
     f"{CAMLM} --curriculum 0 --update-epoch-batch-itr false --checkpoint-suffix _x", f"{TRANSLATION} --keep-best-checkpoints 2",
     f"{TRANSLATION} --combine-valid-subsets --sentence-avg", f"{NLU} --curriculum 1",
+    f"{CAMLM} --required-batch-size-multiple 8 --required-seq-len-multiple 1",  # fairseq's defaults
+    f"{NLU} --required-batch-size-multiple 1 --skip-invalid-size-inputs-valid-test",
+    f"{TRANSLATION} --required-batch-size-multiple 1 --required-seq-len-multiple 8 --skip-invalid-size-inputs-valid-test",
     f"{TRANSLATION} --lr-scheduler fixed --force-anneal 2", f"{TRANSLATION} --lr-scheduler polynomial_decay --max-update 9",
     f"{TRANSLATION} --disable-validation --patience -1 --keep-best-checkpoints 0", f"{TRANSLATION} --lr-scheduler reduce_lr_on_plateau",
     f"{TRANSLATION} --curriculum 1 --grouped-shuffling --update-epoch-batch-itr true --num-batch-buckets 0",

@@ -64,6 +64,12 @@ def test_a_training_tells_it():
     assert fairseq_cli.train.validate.__wrapped__.__wrapped__.__module__ == "fairseq_cli.train"
 
 
+def a_trainer(most, **task):
+    """A trainer with --max-valid-steps."""
+    dataset = SimpleNamespace(max_valid_steps=most)
+    return SimpleNamespace(cfg=SimpleNamespace(dataset=dataset), task=SimpleNamespace(**task))
+
+
 @pytest.mark.parametrize("most, workers, taken", [
     (None, 1, [0, 1, 2, 3, 4, 5, 6]), (3, 1, [0, 2, 4]), (1, 2, [0, 3]), (3, 2, [0, 1, 2, 3, 4, 5]), (7, 1, [0, 1, 2, 3, 4, 5, 6]),
     (8, 2, [0, 1, 2, 3, 4, 5, 6]),
@@ -76,7 +82,7 @@ def test_a_part_of_the_set_is_like_the_whole(most, workers, taken):
         epochs = EpochBatchIterator(
             data, lambda items: items, [[number] for number in range(7)], num_shards=workers, shard_id=worker
         )
-        trainer = SimpleNamespace(cfg=SimpleNamespace(dataset=SimpleNamespace(max_valid_steps=most)))
+        trainer = a_trainer(most)
         get = spread(lambda trainer, subset, epochs=epochs: epochs)
         seen = [[int(items[0][0]) for items in get(trainer, "valid").next_epoch_itr(shuffle=False) if items] for _ in range(2)]
         assert seen[0] == seen[1]
@@ -89,9 +95,18 @@ def test_pretraining_has_its_first_batches():
     data = torch.utils.data.TensorDataset(torch.arange(7))
     data.collater = lambda items: int(items[0][0])
     planned = PlannedBatchIterator(data, lambda **worker: [[4], [5], [6]], dict)
-    trainer = SimpleNamespace(cfg=SimpleNamespace(dataset=SimpleNamespace(max_valid_steps=2)))
-    part = spread(lambda trainer, subset: planned)(trainer, "valid")
+    part = spread(lambda trainer, subset: planned)(a_trainer(2), "valid")
     assert list(part.next_epoch_itr(shuffle=False, set_dataset_epoch=False)) == [4, 5]
+
+
+@pytest.mark.parametrize("most, workers, least", [(2, 1, 5), (2, 2, 3), (5, 1, None), (3, 2, None), (None, 1, None)])
+def test_languages_without_a_figure_are_told(caplog, most, workers, least):
+    data = torch.utils.data.TensorDataset(torch.arange(7))
+    data.collater = lambda items: int(items[0][0])
+    planned = PlannedBatchIterator(data, lambda **worker: [[4], [5], [6]], dict, num_shards=workers)
+    spread(lambda trainer, subset: planned)(a_trainer(most, validation_names=["en", "de", "cs", "en-de", "en-cs"]), "valid")
+    told = f"--max-valid-steps {most}: a batch is of one language or pair, and there are 5, of which {most and most * workers} will have"
+    assert [record.getMessage() for record in caplog.records] == ([f"{told} a loss: give at least {least}"] if least else [])
 
 
 def test_a_mistake_that_validation_finds_loses_nothing(monkeypatch):

@@ -46,6 +46,7 @@ def parse_args_and_arch(parser: argparse.ArgumentParser, *args, **kwargs):
             name = action.option_strings[0] if action.option_strings else f"the argument {action.dest}"
             raise UserError(f"{name}: is empty: give a value, or leave it out")
     check_options(chosen)
+    _refuse_without_effect(parser, chosen)
     _settle(chosen)
     _refuse_the_worst(chosen)
     return found
@@ -72,12 +73,24 @@ UNPRINTABLE = (
 )
 
 
+def _refuse_without_effect(parser: argparse.ArgumentParser, chosen: dict[str, Any]) -> None:
+    """Refuse options with which the task does the same as without; their defaults may be given.
+
+    Raises:
+        UserError: names the option, and the task's reason.
+    """
+    task = TASK_REGISTRY.get(chosen.get("task") or "")
+    for name, reason in task.without_effect.items() if isinstance(task, HasOptionsWithoutEffect) else ():
+        if chosen.get(name) not in (None, parser.get_default(name)) and str(chosen[name]).lower() != "false":
+            raise UserError(f"{option(name)}: {reason}: leave it out")
+
+
 def _settle(chosen: dict[str, Any]) -> None:
     """Put values in place that fairseq fails to find or to read, and refuse options that cannot work.
 
     Raises:
         UserError: the length of the training is missing, a package, or the option by which validation has the metric;
-            fairseq's code is for an earlier version of a package; or an option has no effect with the task or the command.
+            fairseq's code is for an earlier version of a package; or an option has no effect with the command.
     """
     for name, reason in UNFIT.items():
         if chosen.get(name):
@@ -106,10 +119,6 @@ def _settle(chosen: dict[str, Any]) -> None:
     needed = NEEDED.get(metric.rpartition("_")[2])
     if needed and chosen.get(needed) is False:
         raise UserError(f"--best-checkpoint-metric {metric}: validation has it with {option(needed)} alone: give that, too")
-    task = TASK_REGISTRY.get(chosen.get("task") or "")
-    for name, reason in task.without_effect.items() if isinstance(task, HasOptionsWithoutEffect) else ():
-        if chosen.get(name) and str(chosen[name]).lower() != "false":
-            raise UserError(f"{option(name)}: {reason}: leave it out")
     for name in BOOLEANS:
         if str(chosen.get(name)).lower() in ("true", "false"):
             chosen[name] = str(chosen[name]).capitalize()

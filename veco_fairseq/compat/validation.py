@@ -83,6 +83,12 @@ def spread(get_valid_iterator: Callable) -> Callable:
         if most is None:
             return epochs
         wanted = most * epochs.num_shards
+        kinds = len(getattr(trainer.task, "validation_names", ()))  # of pre-training
+        if wanted < kinds:
+            logger.warning(
+                f"--max-valid-steps {most}: a batch is of one language or pair, and there are {kinds}, of which {wanted} will have "
+                f"a loss: give at least {-(-kinds // epochs.num_shards)}"
+            )
         batches = () if isinstance(epochs, GroupedEpochBatchIterator) else epochs.frozen_batches
         if wanted < len(batches):
             epochs._frozen_batches = tuple(batches[number * len(batches) // wanted] for number in range(wanted))

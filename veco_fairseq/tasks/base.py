@@ -54,6 +54,7 @@ class VecoTask(FairseqTask):
     without_effect = {
         "sentence_avg": "the loss is a mean over all predictions",
         "combine_valid_subsets": "each set to validate on stays by itself, as with --valid-subset valid,valid1",
+        "required_seq_len_multiple": "a batch is as long as its longest sequence",
     }
 
     def __init__(self, cfg, dictionary: Dictionary, vocabulary: Path):

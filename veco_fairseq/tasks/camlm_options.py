@@ -18,6 +18,10 @@ WITHOUT_EFFECT = dict.fromkeys(
     ("curriculum", "grouped_shuffling", "update_epoch_batch_itr", "update_ordered_indices_seed", "fix_batches_to_gpus"),
     "--task camlm plans its batches, whose order depends on --seed alone",
 )
+WITHOUT_EFFECT |= {
+    "required_batch_size_multiple": "a batch has --mono-batch-size or --bitext-batch-size pairs, or as many as --max-tokens allows",
+    "skip_invalid_size_inputs_valid_test": "--task camlm leaves out longer pairs in any case, and cuts longer documents",
+}
 
 
 @dataclass
