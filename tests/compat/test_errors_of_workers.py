@@ -58,10 +58,33 @@ def test_error_in_a_spawned_worker(worker, words):
 @pytest.mark.parametrize(("message", "words"), [
     ("out of memory in a mono batch of 2 x 8 x 512 tokens",
      "out of memory in a mono batch of 2 x 8 x 512 tokens: lower --max-tokens, or add --checkpoint-activations"),
-    ("CUDA out of memory. Tried to allocate 2.00 GiB", "out of memory: lower --max-tokens, and raise --update-freq as much"),
+    ("CUDA out of memory. Tried to allocate 2.00 GiB", "out of memory: lower --max-tokens or --batch-size, and raise "
+     "--update-freq as much"),
 ])  # fmt: skip
 def test_out_of_memory(message, words):
     assert mistakes.mistake(torch.OutOfMemoryError(message)) == words
+
+
+FULL = (
+    "CUDA out of memory. Tried to allocate 376.00 MiB. GPU 1 has a total capacity of 79.15 GiB of which 21.25 MiB is free. Process 7 "
+    "has 70.11 GiB memory in use. Including non-PyTorch memory, this process has {} memory in use. Of the allocated memory 1.00 GiB is "
+    "allocated by PyTorch, and 55.12 MiB is reserved by PyTorch but unallocated."
+)
+
+
+@pytest.mark.parametrize(("own", "told"), [("9.01 GiB", True), ("812.00 MiB", True), ("39.57 GiB", True), ("39.58 GiB", False)])
+@pytest.mark.parametrize("of_a_batch", [False, True])
+def test_a_gpu_that_others_fill(own, told, of_a_batch):
+    """... has no memory, however small the batches are; a batch of pre-training is named where they are too large."""
+    error = torch.OutOfMemoryError(FULL.format(own))
+    if of_a_batch:
+        error, error.__cause__ = torch.OutOfMemoryError("out of memory in a mono batch of 2 x 8 x 512 tokens"), error
+    others = (
+        f"GPU 1 is out of memory, of which other programs have most: this one has {own} of 79.15 GiB: end them, choose another "
+    )
+    line = mistakes.mistake(error)
+    assert line.startswith(others) == told
+    assert ("mono batch" in line) == (of_a_batch and not told)
 
 
 @pytest.mark.parametrize("number", [1, 2])

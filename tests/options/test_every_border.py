@@ -73,7 +73,9 @@ def test_no_option_is_missing():
 
 @pytest.mark.parametrize("name, value", [
     ("adam_betas", "(0.9, 0.98, 0.99)"), ("adaptive_softmax_cutoff", "0,5"), ("adaptive_softmax_cutoff", "5,3"),
-    ("optimizer_overrides", "[]"), ("optimizer_overrides", "lr=1"), ("eval_bleu_detok_args", "[]"), ("eval_bleu_args", "{'beam': 4}"),
+    ("optimizer_overrides", "[]"), ("optimizer_overrides", "lr=1"), ("epoch2lr", "{1: 1e-4}"), ("epoch2lr", "1e-4"),
+    ("update2lr", "{'1': 'high'}"), ("update2lr", "{'1-': 1e-4}"), ("update2lr", "{'1': nan}"), ("epoch2lr", "{'1': -1e-4}"),
+    ("eval_bleu_detok_args", "[]"), ("eval_bleu_args", "{'beam': 4}"),
     ("left_pad_source", "yes"), ("left_pad_target", 1), ("update_epoch_batch_itr", "no"), ("total_num_update", "0"),
     ("lr", (0.1, -1.0)), ("an_option_of_tomorrow", -MOST - 1),
 ])  # fmt: skip
@@ -84,7 +86,8 @@ def test_a_value_of_a_wrong_form_is_refused(name, value):
 
 def test_values_of_a_right_form_are_taken():
     borders.check_options({
-        "optimizer_overrides": "{'lr': 0.1}", "eval_bleu_detok_args": "{}", "eval_bleu_args": "", "left_pad_source": "True",
+        "optimizer_overrides": "{'lr': 0.1}", "epoch2lr": "{'1-3': 1e-3, '4, 5': 1e-4, '6': 0}",
+        "eval_bleu_detok_args": "{}", "eval_bleu_args": "", "left_pad_source": "True",
         "left_pad_target": "FALSE", "update_epoch_batch_itr": True, "seed": "${x}", "dropout": "${model.dropout}",
         "lr_period_updates": 1, "total_num_update": "1", "lr": (0.1, 0.0), "update_freq": (1, 2), "a_flag": True,
         "adaptive_softmax_cutoff": "10,20,3000", "an_option_of_tomorrow": -0.5,

@@ -64,7 +64,7 @@ MISTAKES = (
         "--quant-noise-scalar: fairseq's quantization does not know the positions here; --quant-noise-pq is for all layers: leave "
         "it out",
     ),
-    (r"CUDA out of memory", "out of memory: lower --max-tokens, and raise --update-freq as much"),
+    (r"CUDA out of memory", "out of memory: lower --max-tokens or --batch-size, and raise --update-freq as much"),
     (
         r"gradients are Nan/Inf",
         "the gradients became NaN or infinite: lower --lr or raise --warmup-updates, and go on from a checkpoint before",
@@ -123,9 +123,29 @@ MISTAKES = (
 )
 
 
+# Of PyTorch's message, where the driver tells what each process has: GPU, capacity, and what this process has.
+CROWDED = re.compile(r"(?s)GPU (\d+) has a total capacity of ([\d.]+ \w+) .*\bthis process has ([\d.]+ \w+) memory in use")
+UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "bytes": 1}
+
+
+def crowded(error: BaseException) -> str | None:
+    """Return the line for an error of a GPU whose memory is full, but less than half of it with what this process has."""
+    found = CROWDED.search(f"{error} {error.__cause__ or ''}")
+    if not found:
+        return None
+    gpu, capacity, own = found.groups()
+    whole, part = (float(number) * UNITS[unit] for number, unit in map(str.split, (capacity, own)))
+    if part >= whole / 2:
+        return None
+    return (
+        f"GPU {gpu} is out of memory, of which other programs have most: this one has {own} of {capacity}: end them, choose another "
+        "GPU with CUDA_VISIBLE_DEVICES, or lower --max-tokens or --batch-size"
+    )
+
+
 def mistake(error: BaseException) -> str | None:
     """Return the one line for ``error``, or None if it is no known mistake of the user."""
-    message = user_message(error)
+    message = user_message(error) or crowded(error)
     if message is not None:
         return message
     # the error of a spawned worker (several GPUs) is the text of its traceback, and the last line has the message

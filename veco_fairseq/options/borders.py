@@ -9,6 +9,7 @@ unnoticed (``--mono-alpha nan``).
 import argparse
 import ast
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -101,12 +102,24 @@ def _is_dict(value: Any) -> bool:
     return isinstance(value, dict)
 
 
+def _are_rates(value: Any) -> bool:
+    """Whether it is what ``--lr-scheduler manual`` reads: keys such as '4', '1-3' and '1,2,3', each with a rate."""
+    key = re.compile(r"\s*\d+\s*((,\s*\d+\s*)*|-\s*\d+\s*)")
+    return all(key.fullmatch(which) and NOT_NEGATIVE.problem(rate) is None for which, rate in value.items())
+
+
 # Options whose text fairseq reads as a Python or JSON value: how to read it, what is true of a right value, and in words.
 VALUES: dict[str, tuple[Callable[[str], Any], Callable[[Any], bool], str]] = {
     "adam_betas": (ast.literal_eval, _are_betas, "two numbers from 0 to below 1, such as '(0.9, 0.98)'"),
     "adaptive_softmax_cutoff": (ast.literal_eval, _are_growing, "growing numbers of tokens, such as 1000,10000"),
     "model_overrides": (ast.literal_eval, _is_dict, "like {'dropout': 0.1}"),
     "optimizer_overrides": (ast.literal_eval, _is_dict, "like {'lr': 0.1}"),
+    "epoch2lr": (ast.literal_eval, _are_rates, "a rate for each of some numbers in quotes, such as \"{'1-3': 1e-3, '4': 1e-4}\""),
+    "update2lr": (
+        ast.literal_eval,
+        _are_rates,
+        "a rate for each of some numbers in quotes, such as \"{'1-300': 1e-3, '301': 1e-4}\"",
+    ),
     "eval_bleu_args": (json.loads, _is_dict, 'like {"beam": 4}'),
     "eval_bleu_detok_args": (json.loads, _is_dict, "like {}"),
 }
