@@ -28,8 +28,8 @@ HEAD = """# Options
 
 This page is made from the code's help texts by `python scripts/make_options.py`. Please do not edit it: a test compares
 it with the code. The first part has the commands of `veco`. The second part has the options of `fairseq-train` that this
-project adds; `fairseq-train --help` tells fairseq's own. "Paper" is [VECO](https://aclanthology.org/2021.acl-long.308/)
-unless another one is named.
+project adds; `fairseq-train --help` lists fairseq's own. "Paper" is [VECO](https://aclanthology.org/2021.acl-long.308/)
+unless another one is named. An option that must be given says so.
 """
 # What of fairseq-train is this project's: its heading, where its options come from, and whose options are left out.
 TASKS = {
@@ -73,6 +73,8 @@ def row(action: argparse.Action, of: argparse.ArgumentParser) -> str:
     if not re.search(r"\(?default", text) and default not in (None, False, True, [], argparse.SUPPRESS):
         if action.option_strings and not str(default).startswith("${"):
             text = f"{text[:-1]}; default: {default})" if text.endswith(")") else f"{text} (default: {default})"
+    if action.required and action.option_strings:
+        text = f"{text[:-1]}; required)" if text.endswith(")") else f"{text} (required)"
     shown, text = (part.replace("|", "\\|") for part in (shown, " ".join(text.split())))
     return f"| `{shown}` | {text} |"
 

@@ -15,9 +15,9 @@ def add_arguments(parser: Parser) -> None:
     add = parser.add_argument
     add("-s", "--source-lang", required=True, metavar="LANG", help="the language to translate from")
     add("-t", "--target-lang", required=True, metavar="LANG", help="the language to translate into")
-    add("--trainpref", metavar="PREFIX", help="of the raw texts to train on, PREFIX.LANG, plain, .gz or .xz")
-    add("--validpref", metavar="PREFIX,...", help="of those to validate on: valid, valid1 and so on")
-    add("--testpref", metavar="PREFIX,...", help="of those to test on: test, test1 and so on")
+    add("--trainpref", metavar="PREFIX", help="the raw texts to train on: PREFIX.LANG, plain, .gz or .xz")
+    add("--validpref", metavar="PREFIX,...", help="likewise, the texts to validate on; several become valid, valid1 and so on")
+    add("--testpref", metavar="PREFIX,...", help="likewise, the texts to test on; several become test, test1 and so on")
     add("--sentencepiece", type=INPUT, required=True, metavar="MODEL", help="the SentencePiece model to cut the texts with")
     add("--dict", type=INPUT, required=True, metavar="DICT", help="the dictionary of both languages, which belongs to it")
     add("--destdir", type=DATA, required=True, metavar="DIR", help="the folder to make")

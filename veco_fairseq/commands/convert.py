@@ -37,7 +37,7 @@ def add_arguments(parser: Parser) -> None:
         "--keep-lm-head",
         action="store_true",
         help="end the decoder in pre-training's LM head, with its dense layer, LayerNorm and bias. The model is then one of "
-        "--arch veco_transformer_*, which only fairseq runs",
+        "--arch veco_transformer_*, which fairseq runs and veco export-hf takes, but not CTranslate2",
     )
     add(
         "--tie-self-attention",
@@ -54,7 +54,7 @@ def add_arguments(parser: Parser) -> None:
         "--new-tokens",
         choices=("mean", "random"),
         default="mean",
-        help="rows of tokens that were not in pre-training: the mean of the rows of the pieces that spell it with "
+        help="rows of tokens that were not in pre-training: of each, the mean of the rows of the pieces that spell it with "
         "sentencepiece.bpe.model beside the checkpoint (of a token <2LANG>, the row of <s>), or random ones "
         "(default: %(default)s)",
     )

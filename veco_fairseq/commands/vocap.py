@@ -23,8 +23,8 @@ def add_arguments(parser: Parser) -> None:
         help="a folder with one or more texts of each language, LANG.txt or NAME.LANG, plain, .gz or .xz; or files by language",
     )
     add("--size", type=COUNT, metavar="T", help="pieces of the vocabulary")
-    add("--alpha", type=EXPONENT, default=0.7, help="exponent of the languages' sizes (default: %(default)s)")
-    add("--beta", type=EXPONENT, default=0.7, help="exponent of the languages' probabilities (default: %(default)s)")
+    add("--alpha", type=EXPONENT, default=0.7, metavar="X", help="exponent of the languages' sizes (default: %(default)s)")
+    add("--beta", type=EXPONENT, default=0.7, metavar="X", help="exponent of the languages' probabilities (default: %(default)s)")
     add("--output", type=FOLDER, metavar="DIR", help="folder for model, dict.txt, table, picture and all stages")
     add("--step", type=COUNT, default=1000, metavar="N", help="pieces to give to a language at a time (default: %(default)s)")
     add(

@@ -197,8 +197,8 @@ class KnnCamlmCriterionConfig(CamlmCriterionConfig):
         default=None,
         metadata={
             "help": "train with a softmax over the batch's targets, the N nearest neighbours of each in the embeddings, and "
-            "--knn-rest other tokens: VoCap's k-NN target sampling, with 50. Validation is over all tokens (default: "
-            "training, too)"
+            "--knn-rest other tokens: VoCap's k-NN target sampling (VoCap: 50). Validation always has the softmax "
+            "over all tokens (default: training has it, too)"
         },
     )
     knn_refresh: int = field(default=1000, metadata={"help": "look up a target's neighbours again after this many updates"})
