@@ -25,8 +25,8 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--checkpoint-activations", action="store_true", help="as in training")
     parser.add_argument("--relative-position-bias", action="store_true", help="as in training")
-    parser.add_argument("--generator-layers", type=COUNT, metavar="L", help="as in training; for xlme_* alone")
-    parser.add_argument("--generator-embeddings", choices=["shared", "own"], help="as in training; for xlme_* alone")
+    parser.add_argument("--generator-layers", type=COUNT, metavar="L", help="as in training; only for xlme_*")
+    parser.add_argument("--generator-embeddings", choices=["shared", "own"], help="as in training; only for xlme_*")
     parser.add_argument(
         "--examples", type=FROM_0, default=0, metavar="N", help="masked pairs to show of each language and pair (default: 0)"
     )
