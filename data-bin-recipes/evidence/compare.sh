@@ -9,6 +9,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../lib/arms.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/jobs.sh"
 
 PROGRAM=fairseq-train
+about local DIR "the folder with the texts, plain or .gz (needed until the data is made): the recipe's README lists them"
 parse_options out= local= only= list results= try -- "$@"
 choose_out
 results=${OPTIONS[results]:-$OUT/results.jsonl}

@@ -20,7 +20,7 @@ about layer-selection "last|first|I,J,..." "pre-trained layers that the decoder 
 about tie-self-attention "yes|no" "share the encoder's self-attention with the decoder (see veco convert --help)"
 about batch-tokens N "tokens of an update, over all workers"
 about max-tokens N "most tokens in a worker's batch"
-about save-every N "updates from one checkpoint to the next; the last ten are kept"
+about save-every N "updates from one checkpoint to the next, of which the last ten are kept; 0: save only the best and the last"
 about nodes N "number of machines; give the same command on each (see scripts/launch.sh --help)"
 about node-rank I "number of this machine, from 0 (default: with several machines VECO_NODE_RANK or SLURM_NODEID, if set)"
 about master HOST:PORT "address of the first machine (see scripts/launch.sh --help)"
