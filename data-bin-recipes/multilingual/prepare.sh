@@ -7,7 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
 about local DIR "the folder with {train,valid}.LANG, plain or .gz (needed): line N is the same verse in every language, \
 with a blank line between chapters; monolingual text as it is, bitext without the blank lines"
-about documents DIR "the same"
+about documents DIR "an older name of --local"
 about captions DIR "folder of {train,val}.LANG, plain or .gz, such as Multi30k's: more bitext for its languages"
 about more "\"PREFIX ...\"" "more bitext to train on: PREFIX.LANG for all languages, or PREFIX.PIVOT-LANG.{PIVOT,LANG}, plain \
 or .gz; what a language has not is left out"
