@@ -12,7 +12,7 @@ about objective "camlm|mlm" "camlm: VECO; mlm: the XLM baseline, the same withou
 about updates N "number of updates"
 about warmup N "updates until the learning rate is highest"
 about vocab-size N "pieces of the vocabulary"
-about workers N "GPUs of this machine to use (default: all; with \`-- --cpu\` one process)"
+about workers N "GPUs of this machine to use; 0: all of them, or one process with \`-- --cpu\`"
 
 # train_options NAME=DEFAULT... -- "$@": read the options of train.sh.
 train_options() {

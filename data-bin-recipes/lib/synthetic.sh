@@ -11,7 +11,8 @@ about monolingual FILE "text in the target language, one sentence a line, plain 
 about topk K "draw each piece of a synthetic source from the K likeliest ones; 0: search for the best source with a beam of 5"
 about tag TEXT "what every synthetic source begins with, so that the model can tell it from a real one"
 about repeat N "how often the real pairs are there, beside the synthetic ones"
-about teacher NAME "the --name of the fine-tuned model whose translations the student learns"
+about teacher NAME "the --name of the fine-tuned model whose translations the student learns (default: what --arm says)"
+about name NAME "the name of the model that is made, which keeps several apart (default: backtranslated, or distilled)"
 PART=100000 # lines that are translated in one step: what an interruption can cost
 
 # on_one_machine: end if the options ask for several, which would all translate.
