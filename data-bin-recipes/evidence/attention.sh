@@ -13,7 +13,7 @@ require_arm
 pretrained_model "${OPTIONS[arm]}" "${OPTIONS[pretraining]}"
 of=cross
 [[ ${OPTIONS[arm]} != xlm* ]] || of=self # which has no cross-attention
-mkdir -p "$OUT/pictures"
+make_folder "$OUT/pictures"
 python "$REPOSITORY/scripts/plot_attention.py" "$PRETRAINED" --attention "$of" --layer "$ATTENTION_LAYER" \
     --source "$ATTENTION_SOURCE" --target "$ATTENTION_TARGET" \
     --output "$OUT/pictures/attention.${OPTIONS[arm]}.s${OPTIONS[pretraining]}.png"

@@ -145,7 +145,7 @@ start() {
     pretrained_model "$arm" "$pretraining"
     model=$PRETRAINED
     converted=$OUT/converted/$arm.p$pretraining
-    mkdir -p "$OUT/converted"
+    make_folder "$OUT/converted"
     exec {lock}>"$OUT/converted/$arm.lock"
     flock "$lock"
     case $arm in

@@ -94,7 +94,7 @@ run_jobs() {
         ! is_chosen "$name" || left+=("$name")
     done
     [[ ${#left[@]} != 0 ]] || require_chosen
-    mkdir -p "$OUT/jobs"
+    make_folder "$OUT/jobs"
     while :; do
         ran=''
         for place in "${!left[@]}"; do

@@ -209,7 +209,7 @@ step() {
         say "[$name] already there: $output"
         return
     fi
-    mkdir -p "$(dirname "$output")" || die "$(dirname "$output"): cannot be made: choose another --out"
+    make_folder "$(dirname "$output")"
     if [[ $* == *'{}'* ]] && ! hold "$(dirname "$output")/.$(basename "$output").lock" \
         "[$name] waits: another process makes $output" && is_made "$output" "$made_from"; then
         release
@@ -254,7 +254,7 @@ same_training() {
         ! has_checkpoints "$folder" || die "$folder: $TRAINED_OTHERWISE"
     fi
     [[ -e $folder ]] || rm -f -- "$folder.done" # a training whose folder was removed is not done
-    mkdir -p "$folder"
+    make_folder "$folder"
     printf '%s' "$begun" >"$folder.begun"
 }
 

@@ -51,17 +51,19 @@ made_up() {
 # raw SPLIT COMMAND ARGUMENT...: make OUT/raw/SPLIT.LANG for both languages, from --local or from the output of COMMAND
 # LANG ARGUMENT...
 raw() {
-    local split=$1 make=$2 lang sides=()
+    local split=$1 make=$2 lang from sides=()
     shift 2
     for lang in "$SRC" "$TGT"; do
+        from=$OUT/raw/$split.$lang
         if [[ -n ${OPTIONS[local]} ]]; then
             find_text "${OPTIONS[local]}" "$split.$lang" "--local needs {train,valid,test}.{$SRC,$TGT}, plain or .gz"
+            from=$FILE
             step "text, $split.$lang" "$OUT/raw/$split.$lang" to_file "{}" first "$(lines_of "$split")" "$FILE"
         else
             step "text, $split.$lang" "$OUT/raw/$split.$lang" to_file "{}" "$make" "$lang" "$@"
         fi
         sides+=("$(awk 'END { print NR }' "$OUT/raw/$split.$lang")") # wc leaves out a last line without its end
-        ((sides[-1])) || die "$OUT/raw/$split.$lang: is empty"
+        ((sides[-1])) || die "$from: is empty"
     done
     ((sides[0] == sides[1])) ||
         die "$split: ${sides[0]} lines of $SRC and ${sides[1]} of $TGT: line N must be a translation of line N"

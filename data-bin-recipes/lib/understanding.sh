@@ -159,7 +159,7 @@ small_model_of_data() {
     local file lang texts=()
     [[ -z ${OPTIONS[pretrained]} ]] && trying || return 0
     rm -rf -- "$OUT/text"
-    mkdir -p "$OUT/text"
+    make_folder "$OUT/text"
     for file in "$OUT"/data/*-*.*; do
         case $file in
         *.done | *.gold) continue ;;

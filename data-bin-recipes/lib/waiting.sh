@@ -50,3 +50,9 @@ await() {
         sleep 1
     done
 }
+
+# make_folder FOLDER: make it and those that it is in; end with one line where that fails.
+make_folder() {
+    local said
+    said=$(LC_ALL=C mkdir -p -- "$1" 2>&1) || die "$1: cannot be made${said:+ (${said##*: })}: choose another --out"
+}

@@ -27,14 +27,16 @@ declare -A OF_MULTI30K=([train]=train [valid]=val [test]=test_2016_flickr)
 for split in train valid test; do
     lines=
     for lang in "${LANGS[@]}"; do
+        from=$OUT/raw/$split.$lang
         make=(fetch "${OF_MULTI30K[$split]}.$lang" "{}" "$(lines_of $split)")
         if has "${OPTIONS[local]}" "$split.$lang"; then
             find_text "${OPTIONS[local]}" "$split.$lang" ""
+            from=$FILE
             make=(to_file "{}" first "$(lines_of $split)" "$FILE")
         fi
         step "text, $split.$lang" "$OUT/raw/$split.$lang" "${make[@]}"
         found=$(awk 'END { print NR }' "$OUT/raw/$split.$lang")
-        ((found)) || die "$OUT/raw/$split.$lang: is empty"
+        ((found)) || die "$from: is empty"
         [[ ${lines:=$found} == "$found" ]] ||
             die "$split: $lines lines of ${LANGS[0]} and $found of $lang: line N must be the same sentence in all"
     done

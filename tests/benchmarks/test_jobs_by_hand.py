@@ -17,6 +17,7 @@ from veco_fairseq.benchmarks import generation, kernels, loading, reading
 from veco_fairseq.checkpoints.integrity import WrongBytes
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.data.vocabulary import read_dictionary
+from veco_fairseq.errors import UserError
 from veco_fairseq.models.base import architecture
 from veco_fairseq.modules.masked_loss import masked_loss
 
@@ -134,6 +135,19 @@ def test_each_job_of_the_data_is_done(monkeypatch):
 
 
 # Checkpoints
+
+
+def test_a_checkpoint_that_the_disk_has_no_room_for_is_one_line(tmp_path, monkeypatch):
+    def full(*_):
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 18368 vs 18260")
+
+    monkeypatch.setattr(torch, "save", full)
+    args = Namespace(job="write", file=tmp_path / "a.pt", arch="veco_tiny", vocabulary=60)
+    with pytest.raises(
+        UserError, match=r"a\.pt: cannot be written \(the write failed\): free some space or choose another folder"
+    ):
+        reading.read(args)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_checkpoint_is_written_read_and_compared(tmp_path):

@@ -72,6 +72,11 @@ def test_a_model_of_another_kind_is_named(tmp_path):
         torch.save({"model": model, "cfg": {"model": Namespace(arch="lstm")}}, tmp_path / "a.pt")
         with pytest.raises(UserError, match=rf"a\.pt: this is {told}"):
             read_pretrained(tmp_path / "a.pt")
+        # An export also takes translation models, but not of all kinds.
+        with pytest.raises(
+            UserError, match=rf"a\.pt: this is {told}.*, or a translation model of veco_mt_\*.*for veco translate$"
+        ):
+            huggingface.export_hf(tmp_path / "a.pt", tmp_path / "folder")
 
 
 def test_a_model_without_embeddings_has_no_rows_to_give():

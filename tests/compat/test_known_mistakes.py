@@ -19,6 +19,8 @@ AGAIN = "if memory ran out, lower --num-workers; start the same command again, a
 @pytest.mark.parametrize("words, line", [
     ("Must specify batch size either with --max-tokens or --batch-size", "no batch size: give --max-tokens N"),
     ("--path required for generation!", "no model: give --path CHECKPOINT"),
+    ("Model file not found: a.pt:b.pt", "a.pt:b.pt: no such checkpoint: give one alone, for A.pt:B.pt is for "
+     "fairseq-generate"),
     ("Model file not found: a/b.pt", "a/b.pt: no such checkpoint: check --path"),
     ("--finetune-from-model a/b.pt does not exist", "a/b.pt: no such checkpoint: check --finetune-from-model"),
     ("Dataset not found: valid (a/b)", "a/b: has no valid data of these languages: check the folder, -s and -t, or make it "

@@ -187,7 +187,7 @@ def test_the_empty_side_of_a_text_is_named(tmp_path):
     (tmp_path / "valid.en").write_text("one\n")
     (tmp_path / "valid.de").touch()
     result = sourced(tmp_path, f"OPTIONS[local]={tmp_path}; raw valid none")
-    assert result.returncode == 1 and result.stderr.endswith("raw/valid.de: is empty\n")
+    assert result.returncode == 1 and result.stderr.endswith(f"error: {tmp_path}/valid.de: is empty\n")
 
 
 def test_a_side_without_a_line_is_named(tmp_path):

@@ -56,7 +56,7 @@ def test_bad_input(tmp_path, arguments, message):
 
 @pytest.mark.parametrize("text, message", [
     ("one\ntwo\nthree", "valid: 2 lines of aa and 3 of bb: line N must be the same sentence in all"),  # the last without its end
-    ("", "{0}/out/raw/valid.bb: is empty"),
+    ("", "{0}/valid.bb: is empty"),
 ])  # fmt: skip
 def test_texts_of_unequal_length_are_refused(tmp_path, text, message):
     for split in ("train", "valid", "test"):

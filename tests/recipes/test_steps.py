@@ -114,8 +114,10 @@ def test_the_seconds_of_a_step_are_its_own(tmp_path):
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "my recipe").mkdir()
     (tmp_path / "my recipe/file").touch()
-    error = bash(tmp_path, "step any file/a.out touch '{}'").stderr.splitlines()[-1]
-    assert error == "my recipe/run.sh: error: file: cannot be made: choose another --out"
+    for call, folder in (("step any file/a.out touch '{}'", "file"), ("training any file/a touch", "file/a")):
+        reason = "File exists" if folder == "file" else "Not a directory"
+        told = bash(tmp_path, call).stderr
+        assert told == f"my recipe/run.sh: error: {folder}: cannot be made ({reason}): choose another --out\n"
 
 
 def test_a_step_that_was_done_and_fails_is_no_longer_done(tmp_path):

@@ -64,8 +64,10 @@ def test_predictions_by_language_in_the_files_that_xtreme_wants(tmp_path):
 
 
 def test_only_a_tagger_can_teach_tags():
-    with pytest.raises(UserError, match="the teacher is a model for span, not for tagging"):
-        label(Finetuned(None, SimpleNamespace(nlu_task="span")), [["a"]])
+    with pytest.raises(
+        UserError, match=r"^a\.pt: is a model for span, not for tagging: give a checkpoint of --nlu-task tagging$"
+    ):
+        label(Finetuned(None, SimpleNamespace(nlu_task="span")), [["a"]], name="a.pt")
 
 
 def test_answers_as_squad_counts_them():

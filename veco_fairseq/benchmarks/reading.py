@@ -17,6 +17,7 @@ from veco_fairseq.benchmarks.training import dictionary
 from veco_fairseq.benchmarks.turns import command_of, in_turn
 from veco_fairseq.checkpoints.integrity import Records, check_finite
 from veco_fairseq.checkpoints.reading import read_checkpoint
+from veco_fairseq.files import atomic_output
 from veco_fairseq.models.base import architecture
 
 
@@ -40,7 +41,8 @@ def write_model(path: Path, arch: str, vocabulary: int) -> None:
     options = architecture(arch)
     task = Namespace(source_dictionary=dictionary(vocabulary))
     model = ARCH_MODEL_REGISTRY[arch].build_model(options, task)
-    torch.save({"args": None, "cfg": {"model": vars(options)}, "model": model.state_dict()}, path)
+    with atomic_output(path) as temporary:
+        torch.save({"args": None, "cfg": {"model": vars(options)}, "model": model.state_dict()}, temporary)
 
 
 def measure(job: str, path: Path) -> dict[str, float]:

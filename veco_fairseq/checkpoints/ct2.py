@@ -66,7 +66,7 @@ def export_ct2(
             _converter(translation).convert(str(folder), quantization=quantization, force=True)
         except ValueError as error:  # its reasons, one a line, after the first
             reasons = "; ".join(filter(None, (line.strip("- ") for line in str(error).splitlines()[1:]))) or str(error)
-            raise UserError(f"{checkpoint}: CTranslate2 cannot take it: {reasons}") from error
+            raise UserError(f"{checkpoint}: CTranslate2 cannot take it: {reasons}: use veco translate") from error
         if pieces is not None:
             shutil.copyfile(pieces, folder / MODEL_NAME)
     return translation

@@ -17,6 +17,7 @@ from torch import Tensor
 from veco_fairseq.checkpoints.card import ENCODE, Facts, scores_list, write_card
 from veco_fairseq.checkpoints.names import LM_HEAD
 from veco_fairseq.checkpoints.pretrained import (
+    WANTED,
     Pretrained,
     discriminator,
     read_pretrained,
@@ -56,6 +57,11 @@ HEADS = {
 ACTIVATIONS = {"gelu": "gelu", "relu": "relu", "tanh": "tanh", "linear": "linear", "gelu_accurate": "gelu_new",
                "gelu_fast": "gelu_new"}  # fmt: skip
 
+# What a folder is made of: also a translation model, which export_hf does not see.
+EXPORTED = (
+    f"{WANTED}, or a translation model of veco_mt_*, veco_transformer_* or fairseq's transformer; others are for veco translate"
+)
+
 
 class Export(NamedTuple):
     """The result of :func:`export_hf`.
@@ -90,7 +96,7 @@ def export_hf(
     """
     output = Path(output)
     with atomic_folder(output) as folder:
-        pretrained = _with_xlmr_head(read_pretrained(checkpoint, trust))
+        pretrained = _with_xlmr_head(read_pretrained(checkpoint, trust, wanted=EXPORTED))
         refuse_parts_without_place(pretrained, "Hugging Face's XLM-RoBERTa")
         if getattr(pretrained.task, "plug", "out") == "in":
             raise UserError(

@@ -13,6 +13,8 @@ from veco_fairseq.checkpoints.reading import options_of, read_checkpoint
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 
+WANTED = "expected a VECO checkpoint or an XLM-E, as fairseq-train --task camlm writes them"
+
 
 class Pretrained(NamedTuple):
     """The content of a pre-training checkpoint.
@@ -50,19 +52,19 @@ class Pretrained(NamedTuple):
         return any(name.startswith(LM_HEAD) for name in self.weights)
 
 
-def read_pretrained(path: Path_, trust: bool = False, plain: bool = True) -> Pretrained:
+def read_pretrained(path: Path_, trust: bool = False, plain: bool = True, *, wanted: str = WANTED) -> Pretrained:
     """Read a checkpoint of ``--task camlm``, or of ``--task veco_nlu``.
 
     Args:
         path: the file.
         trust: see :func:`veco_fairseq.checkpoints.reading.read_checkpoint`.
         plain: always return an encoder with an ordinary table of embeddings: see :func:`discriminator` and :func:`fold`.
+        wanted: what to say of a file of another kind.
 
     Raises:
         UserError: the file cannot be read, or has another model; the message names it.
     """
     state = read_checkpoint(path, trust, mapped=True)  # the optimizer's part is not used
-    wanted = "expected a VECO checkpoint or an XLM-E, as fairseq-train --task camlm writes them"
     model = options_of(state, "model")
     _check_is_ours(path, state["model"], getattr(model, "arch", "unknown"), wanted)
     task_state = state.get("task_state") or {}

@@ -43,7 +43,7 @@ def main(args: argparse.Namespace) -> None:
     sentences = read_words(args.input, args.tokenize)
     ids = ids_like(args.like, args.input, len(sentences)) if args.like else [str(n + 1) for n in range(len(sentences))]
     teacher = load_finetuned(args.teacher, args.input.parent, args.cpu)
-    tags = label(teacher, sentences, args.max_tokens)
+    tags = label(teacher, sentences, args.max_tokens, args.teacher)
     write_conllu(args.output, ids, sentences, tags)
     print(f"wrote {args.output}: {len(sentences):,} sentences, {sum(map(len, sentences)):,} words")
     if teacher.task.plug_in:

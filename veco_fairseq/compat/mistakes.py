@@ -12,6 +12,7 @@ from veco_fairseq.cli import print_error, program_name, reader_is_gone, user_mes
 MISTAKES = (
     (r"Must specify batch size either with --max-tokens or --batch-size", "no batch size: give --max-tokens N"),
     (r"--path required for generation!", "no model: give --path CHECKPOINT"),
+    (r"Model file not found: (.+\.pt:.+)", "{0}: no such checkpoint: give one alone, for A.pt:B.pt is for fairseq-generate"),
     (r"Model file not found: (.+)", "{0}: no such checkpoint: check --path"),
     (r"--finetune-from-model (.+) does not exist", "{0}: no such checkpoint: check --finetune-from-model"),
     (

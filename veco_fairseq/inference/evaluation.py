@@ -57,15 +57,20 @@ def evaluate(finetuned: Finetuned, split: str, max_tokens: int = 8192) -> Evalua
     return Evaluated(task.nlu_task, by_lang, of_langs, dict(alone))
 
 
-def label(teacher: Finetuned, sentences: Sequence[Sequence[str]], max_tokens: int = 8192) -> list[list[str]]:
+def label(
+    teacher: Finetuned, sentences: Sequence[Sequence[str]], max_tokens: int = 8192, name: Path_ = "teacher"
+) -> list[list[str]]:
     """Return a tagger's tags for the words of sentences: the silver labels of translations (section 5.1).
+
+    Args:
+        name: of the teacher, for a refusal.
 
     Raises:
         UserError: the teacher is no tagger.
     """
     task = teacher.task
     if task.nlu_task != "tagging":
-        raise UserError(f"the teacher is a model for {task.nlu_task}, not for tagging")
+        raise UserError(f"{name}: is a model for {task.nlu_task}, not for tagging: give a checkpoint of --nlu-task tagging")
     make = task.windows(Notes())
     examples = [TaggedSentence(str(place), f"line {place}", tuple(words), ())
                 for place, words in enumerate(sentences, start=1)]  # fmt: skip
