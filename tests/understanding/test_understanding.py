@@ -259,6 +259,9 @@ def test_a_long_context_and_its_translation_window_by_window():
         return [known is window for known in windows].index(True)
 
     assert [place(part.y.windows[0], item.y.windows) for part in parts] == [0, 0, 1]
+    assert [part.both for part in parts] == [True, False, True]  # y's first window is predicted once, and not by both
+    batch = UnderstandingDataset(parts, "span", pad=1).collater(parts)
+    assert sorted(batch["target"].tolist()) == sorted([[0], [0], [0], [0], [0], [IGNORE]])  # three of x, and two of y
     turned = by_window(Item(item.y, item.x, both=True))  # two windows beside three: one of them is on its own
     assert [(part.x.lang, place(part.y.windows[0], item.x.windows)) for part in turned[:2]] == [("en", 0), ("en", 1)]
     assert turned[2].x.windows[0] is item.x.windows[2] and turned[2].y.windows[0] is item.y.windows[1]

@@ -85,13 +85,16 @@ def paired(xs: Sequence[Side], ys: Sequence[Side], both: bool, notes: Notes) -> 
 
 
 def by_window(item: Item) -> list[Item]:
-    """Return an item for each window of x, with the window of y at the same number, and items for y's other windows."""
+    """Return an item for each window of x, with the window of y at the same number, and items for y's other windows.
+
+    So each window is predicted once: where several of x have the same window of y, the first of them alone predicts it, too.
+    """
     xs, ys = ([Side(side.lang, side.example, [window]) for window in side.windows] if side else []
               for side in (item.x, item.y))  # fmt: skip
     if not ys:
         return [Item(x) for x in xs]
     with_x = [row * len(ys) // len(xs) for row in range(len(xs))]
-    items = [Item(x, ys[place], item.both) for x, place in zip(xs, with_x)]
+    items = [Item(x, ys[place], item.both and with_x.index(place) == row) for row, (x, place) in enumerate(zip(xs, with_x))]
     left = set(range(len(ys))) - set(with_x)
     return items + [Item(ys[place], xs[place * len(xs) // len(ys)]) for place in sorted(left) if item.both]
 
