@@ -43,6 +43,17 @@ def test_two_workers_equal_one_that_accumulates(make_root, launch, run, tmp_path
         assert f"in the middle of epoch 1, whose other batches cannot be the same any more: {message}" in error_line(refused)
 
 
+def test_what_learns_from_no_batch_stays_as_it_is(make_root, launch, run, tmp_path):
+    """... on several workers, too: the cross-attention with --objective mlm, which --weight-decay must not shrink."""
+    root = make_root()
+    options = [*OPTIONS, *EXACT, "--objective", "mlm", "--weight-decay", "0.5", "--num-workers", "0"]
+    logged(run("fairseq-train", root, *options, "--update-freq", "2", "--save-dir", tmp_path / "one"), "train_inner")
+    logged(launch(root, *options, "--save-dir", tmp_path / "two"), "train_inner")
+    assert close(weights(tmp_path / "two"), weights(tmp_path / "one"))
+    begun = {name: float(tensor[0]) for name, tensor in weights(tmp_path / "two").items() if "encoder_attn_layer_norm.w" in name}
+    assert len(begun) == 2 and set(begun.values()) == {1.0}
+
+
 def test_frozen_and_one_sided_batches_do_not_hang(make_root, launch, tmp_path):
     """A phase without most gradients, a root with bitext alone, and fewer validation batches than workers."""
     root = make_root()

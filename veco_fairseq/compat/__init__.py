@@ -150,6 +150,9 @@ PATCHES = (
           "a worker can abort at its very end: 'terminate called without an active exception'"),
     Patch(f"{TRAINER}.train_step", ".compat.workers:trainer_train_step",
           "a worker out of memory drops its batch, and the others hang"),
+    Patch("fairseq.distributed.legacy_distributed_data_parallel:LegacyDistributedDataParallel.all_reduce_grads",
+          ".compat.workers:keeping_none", "--weight-decay shrinks parameters without a gradient, and on one worker it does not",
+          wraps=True),
     Patch("torch.utils.data._utils.signal_handling:_set_worker_signal_handlers",
           ".compat.workers:set_worker_signal_handlers", "a data loader that SIGTERM ends also ends the training"),
     # Commands

@@ -3,8 +3,8 @@
 """Training with several workers, and the processes of data loaders.
 
 fairseq's default averages the gradients in every backward pass, but ``--task camlm`` has two passes an update. It also
-fails if a parameter gets no gradient. A worker that is out of memory drops its batch; the other workers wait for it, and
-hang or add up gradients of different batches.
+fails if a parameter gets no gradient; legacy_ddp makes one of zeros. A worker that is out of memory drops its batch; the other
+workers wait for it, and hang or add up gradients of different batches.
 """
 
 import gc
@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 import torch.utils.data
+from fairseq.distributed import LegacyDistributedDataParallel
 from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
@@ -90,6 +91,30 @@ def distributed_main(*args, **kwargs) -> None:
 def trainer_train_step(trainer: Trainer, samples, raise_oom: bool = False):
     """Make an update; if one of several workers is out of memory, it ends, and all others with it."""
     return _fairseq_trainer_train_step(trainer, samples, raise_oom or trainer.data_parallel_world_size > 1)
+
+
+def keeping_none(all_reduce_grads: Callable) -> Callable:
+    """Make an ``all_reduce_grads`` of legacy_ddp after which a parameter has no gradient if it has none on any worker.
+
+    fairseq gives it zeros, with which --weight-decay shrinks what learns from no batch, such as the cross-attention with
+    ``--objective mlm``. On one worker the optimizer leaves it as it is.
+    """
+
+    @wraps(all_reduce_grads)
+    def reduce_and_keep(ddp: LegacyDistributedDataParallel) -> None:
+        if ddp.accumulate_grads:
+            return
+        trained = [p for p in ddp.module.parameters() if p.requires_grad]
+        has_none = [p.grad is None for p in trained]
+        learns = torch.tensor([not none for none in has_none], dtype=torch.uint8, device=trained[0].device)
+        distributed_utils.all_reduce(learns, ddp.process_group, op="max")
+        all_reduce_grads(ddp)
+        if any(has_none):  # else a GPU need not be waited for
+            for p, somewhere in zip(trained, learns.tolist()):
+                if not somewhere:
+                    p.grad = None
+
+    return reduce_and_keep
 
 
 _torch_set_worker_signal_handlers = signal_handling._set_worker_signal_handlers
