@@ -17,7 +17,7 @@ def test_a_plugged_in_teacher_has_no_translations(monkeypatch, capsys, tmp_path,
     teacher = SimpleNamespace(task=SimpleNamespace(plug_in=plug_in))
     monkeypatch.setattr(finetuned, "load_finetuned", lambda *arguments: teacher)
     monkeypatch.setattr(
-        evaluation, "label", lambda of, sentences, tokens: of is teacher and [["N"] * len(words) for words in sentences]
+        evaluation, "label", lambda of, sentences, tokens, name: of is teacher and [["N"] * len(words) for words in sentences]
     )
     output = tmp_path / "train-de.conllu"
     command.main(
