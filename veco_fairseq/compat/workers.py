@@ -106,7 +106,7 @@ def keeping_none(all_reduce_grads: Callable) -> Callable:
             return
         trained = [p for p in ddp.module.parameters() if p.requires_grad]
         has_none = [p.grad is None for p in trained]
-        learns = torch.tensor([not none for none in has_none], dtype=torch.uint8, device=trained[0].device)
+        learns = torch.tensor([not none for none in has_none], dtype=torch.uint8).to(trained[0].device, non_blocking=True)
         distributed_utils.all_reduce(learns, ddp.process_group, op="max")
         all_reduce_grads(ddp)
         if any(has_none):  # else a GPU need not be waited for

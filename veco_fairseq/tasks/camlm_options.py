@@ -14,11 +14,11 @@ from veco_fairseq.data.options import DataOptions
 from veco_fairseq.errors import UserError
 
 # Options of fairseq that do nothing for the task, and why.
-WITHOUT_EFFECT = dict.fromkeys(
-    ("curriculum", "grouped_shuffling", "update_epoch_batch_itr", "update_ordered_indices_seed", "fix_batches_to_gpus"),
-    "--task camlm plans its batches, whose order depends on --seed alone",
-)
-WITHOUT_EFFECT |= {
+WITHOUT_EFFECT = {
+    **dict.fromkeys(
+        ("curriculum", "grouped_shuffling", "update_epoch_batch_itr", "update_ordered_indices_seed", "fix_batches_to_gpus"),
+        "--task camlm plans its batches, whose order depends on --seed alone",
+    ),
     "required_batch_size_multiple": "a batch has --mono-batch-size or --bitext-batch-size pairs, or as many as --max-tokens allows",
     "skip_invalid_size_inputs_valid_test": "--task camlm leaves out longer pairs in any case, and cuts longer documents",
 }
