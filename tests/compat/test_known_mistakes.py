@@ -52,6 +52,8 @@ AGAIN = "if memory ran out, lower --num-workers; start the same command again, a
     ("--finetune-from-model and --restore-file (non-default value) can not be specified together: {'save_dir': 'a', 'patience': -1}",
      "--finetune-from-model and --restore-file (non-default value) can not be specified together: leave out one of them, or give "
      "what is missing"),
+    ("loaded state dict contains a parameter group that doesn't match the size of optimizer's group", "the checkpoint's optimizer "
+     "has other parameters, such as one fp32 copy of all of them: give --reset-optimizer"),
     ("Cannot use fp16 and AMP together", "--fp16 and --amp: leave out one of the two"),
     ("\n\nPlease install the megatron submodule:\n\n  git", "--model-parallel-size: fairseq's code for it is not installed: leave "
      "it out"),

@@ -36,6 +36,33 @@ def test_a_training_in_fp16_that_is_resumed_is_the_undisturbed_one(make_root, tm
         assert torch.equal(ours, theirs) and not torch.equal(ours, ours.half().float())
 
 
+@pretended
+def test_in_fp16_what_learns_from_no_batch_stays_as_it_is(make_root, tmp_path):
+    """The cross-attention with --objective mlm, beside the rest, which --weight-decay shrinks."""
+    command = [make_root(), *OPTIONS, "--fp16", "--objective", "mlm", "--weight-decay", "0.5", "--disable-validation", "--num-workers",
+               "0", "--save-interval-updates", "1", "--max-update", "3", "--save-dir", tmp_path]  # fmt: skip
+    assert len(logged(train_elsewhere(*command), "train_inner")) == 3
+    first, last = (torch.load(tmp_path / f"checkpoint_{name}.pt", weights_only=False)["model"] for name in ("1_1", "last"))
+    stays = {name for name, weight in first.items() if torch.equal(weight, last[name])}
+    assert stays == {name for name in first if ".encoder_attn" in name or name.endswith("version")}
+
+
+@pytest.mark.parametrize("common", [{}, {"bf16": True}])
+def test_a_copy_is_trained_if_its_parameter_has_a_gradient(common):
+    """By hand: fairseq's Adam multiplies a weight by 1 - 0.01 * 0.5 and takes 0.01 from it in a first step (eps 0)."""
+    cfg, params = options(**common), half(1, torch.bfloat16 if common else torch.float16)
+    cfg.optimizer.weight_decay, cfg.optimizer.adam_eps = 0.5, 0.0
+    optimizer = FP16Optimizer.build_optimizer(cfg, params)
+    before = [param.data.clone() for param in optimizer.fp32_params]
+    for number in (0, 1):  # first the one has a gradient, then the other
+        optimizer.zero_grad()
+        optimizer.backward(params[number].float().sum())
+        optimizer.clip_grad_norm(0.0)
+        optimizer.step()
+        assert optimizer.fp32_params[number].detach().allclose(before[number] * 0.995 - 0.01, atol=1e-6)
+        assert number or torch.equal(optimizer.fp32_params[1], before[1])
+
+
 def options(**common) -> FairseqConfig:
     cfg = convert_namespace_to_omegaconf(Namespace(optimizer="adam", lr=[0.01], lr_scheduler="fixed"))
     for name, value in {"fp16_no_flatten_grads": True, "fp16_scale_window": 3, "fp16_init_scale": 8, **common}.items():

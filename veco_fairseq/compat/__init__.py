@@ -136,6 +136,8 @@ PATCHES = (
     *(Patch(f"{optimizer}.{word}_dict", f".compat.master_weights:{ing}", DIGITS, wraps=True)
       for optimizer, what in ((f"{FP16}FP16Optimizer", "counts"), (f"{FP16}MemoryEfficientFP16Optimizer", "counts"), (AMP, "scale"))
       for word, ing in (("state", f"saving_{what}"), ("load_state", f"loading_{what}"))),
+    Patch(f"{FP16}_FP16OptimizerMixin._sync_fp16_grads_to_fp32", ".compat.master_weights:keeping_none",
+          "--weight-decay shrinks parameters without a gradient, and in fp32 it does not", wraps=True),
     Patch(f"{TRAINER}._build_optimizer", ".compat.precision:build_optimizer",
           "options that no optimizer or schedule can be made of end in a traceback, or are blamed on checkpoint_last.pt", wraps=True),
     Patch("fairseq.trainer:NanDetector", "contextlib:nullcontext",

@@ -1,9 +1,10 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""A checkpoint of mixed precision has all that its optimizer goes on with: fp32 weights, and the state of the loss scale.
+"""The fp32 copies of half-precision weights: what a checkpoint keeps of them, and which of them are trained.
 
 fairseq saves the model's fp16 weights, and a resumed training makes its fp32 copies from them, without the digits that fp16
-does not have. The count of updates since the loss scale last changed begins anew, and with ``--amp`` the scale itself.
+does not have. The count of updates since the loss scale last changed begins anew, and with ``--amp`` the scale itself. So a
+checkpoint here has the copies, and the state of the loss scale.
 """
 
 from collections.abc import Callable
@@ -25,6 +26,24 @@ def copies(optimizer: FP16Optimizer) -> list[Tensor]:
     """The fp32 copies: of all parameters together, or of each (``--fp16-no-flatten-grads``, ``--bf16``)."""
     params = optimizer.fp32_params
     return [param.data for param in (params.values() if isinstance(params, dict) else params)]
+
+
+def keeping_none(sync: Callable) -> Callable:
+    """Make a ``_sync_fp16_grads_to_fp32`` after which a copy has a gradient only if its parameter has one.
+
+    fairseq gives the others zeros, with which ``--weight-decay`` shrinks what learns from no batch, or is frozen. One flat copy
+    of all parameters has no such gradients, so there is none (see :func:`veco_fairseq.compat.precision.build_optimizer`).
+    """
+
+    @wraps(sync)
+    def sync_and_keep(optimizer: FP16Optimizer) -> None:
+        sync(optimizer)
+        if not optimizer.has_flat_params:
+            for param, copy in zip(optimizer.fp16_params, optimizer.fp32_params, strict=True):
+                if param.grad is None:
+                    copy.grad = None
+
+    return sync_and_keep
 
 
 def saving_counts(state_dict: Callable) -> Callable:

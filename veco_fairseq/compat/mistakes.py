@@ -40,6 +40,10 @@ MISTAKES = (
         "the checkpoint was trained with {1}, not {2}: give the same one, or --reset-optimizer",
     ),
     (
+        r"loaded state dict (?:contains a parameter group that doesn't match the size|has a different number of parameter groups)",
+        "the checkpoint's optimizer has other parameters, such as one fp32 copy of all of them: give --reset-optimizer",
+    ),
+    (
         r"'NoneType' object has no attribute 'xla_device'|No module named 'torch_xla",
         "--bf16 is for TPUs in fairseq: give --autocast bf16 in pre-training and understanding, and --amp elsewhere",
     ),

@@ -61,6 +61,9 @@ def amp_clip_grad_norm(optimizer: AMPOptimizer, *args, **kwargs):
 def build_optimizer(build: Callable) -> Callable:
     """Make a trainer's ``_build_optimizer`` that says in one line which options it cannot work with.
 
+    With ``--fp16`` each parameter has its own fp32 copy (``--fp16-no-flatten-grads``), as with ``--bf16``: a part of one copy of
+    all of them cannot be left as it is (see :func:`veco_fairseq.compat.master_weights.keeping_none`).
+
     Raises:
         UserError: ``--fp16`` on a CPU; or the optimizer or the schedule refuses its options, or lacks a package. What goes
             wrong in this project's own code is no such thing.
@@ -76,6 +79,7 @@ def build_optimizer(build: Callable) -> Callable:
                 f"{name}: trains on a GPU alone: give --autocast bf16 in pre-training and understanding, and --amp elsewhere, or "
                 "leave it out"
             )
+        cfg.common.fp16_no_flatten_grads = True
         try:
             build(trainer)
         except Exception as error:

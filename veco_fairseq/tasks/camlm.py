@@ -97,12 +97,6 @@ class CamlmTask(VecoTask):
                 f"--freeze-backbone-updates {self.frozen_updates}: would freeze random weights: add --init-from XLMR, "
                 "or leave it out"
             )
-        if self.frozen_updates and self.cfg.fp16 and not self.cfg.memory_efficient_fp16:
-            # The gradients would get to the wrong parameters, and frozen ones would decay.
-            raise UserError(
-                f"--freeze-backbone-updates {self.frozen_updates}: fairseq's --fp16 trains one fp32 copy of all parameters, "
-                "of which none can be frozen: give --autocast bf16, --amp or --memory-efficient-fp16 instead of --fp16"
-            )
         longest = {"--mono-max-length": self.cfg.mono_max_length}
         if not self.cfg.no_tlm:
             longest["twice --bitext-max-length (TLM)"] = 2 * self.cfg.bitext_max_length

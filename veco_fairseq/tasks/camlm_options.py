@@ -33,8 +33,6 @@ class CamlmTaskConfig(DataOptions, FairseqDataclass):
     max_update: int = II("optimization.max_update")
     save_dir: str = II("checkpoint.save_dir")
     train_subset: str = II("dataset.train_subset")
-    fp16: bool = II("common.fp16")
-    memory_efficient_fp16: bool = II("common.memory_efficient_fp16")
 
 
 def training_split(cfg) -> str:
