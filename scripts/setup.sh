@@ -8,6 +8,7 @@
 #   VECO_PYTHON=/path/to/python bash scripts/setup.sh     builds it from that interpreter (3.11 to 3.14)
 #   VECO_VERSIONS=lowest bash scripts/setup.sh            with the lowest versions that setup.py allows
 #   VECO_VERSIONS=newest bash scripts/setup.sh            with the newest versions of all packages in setup.py
+#   VECO_SKIP_SETUP=1                                     leaves .venv as it is, also in what calls this script
 #
 # If Python or something that it needs is missing, and uv is on the PATH, uv brings Python 3.12.
 set -euo pipefail
@@ -29,6 +30,7 @@ if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
     exit
 fi
 (($# == 0)) || fail "$1: takes no arguments; see --help"
+if [[ -n "${VECO_SKIP_SETUP:-}" ]]; then exit 0; fi
 
 case "${VECO_VERSIONS:=pinned}" in
 pinned | lowest | newest) ;;

@@ -64,7 +64,7 @@ shutil.copyfileobj(zipfile.ZipFile(sys.argv[1]).open(sys.argv[2]), sys.stdout.bu
 unpack() {
     local folder=$1 path
     shift
-    mkdir -p "$folder"
+    make_folder "$folder"
     for path; do
         case $path in
         *.zip | *.tar.* | *.tgz) python "$REPOSITORY/data-bin-recipes/lib/unpack.py" "$path" "$folder" || return ;;

@@ -60,7 +60,7 @@ tokens() {
 # together FOLDER DATA...: the data of all pairs in one folder, without further copies.
 together() {
     local data
-    mkdir -p "$1"
+    make_folder "$1"
     for data in "${@:2}"; do
         cp -fl -- "$data"/*.* "$1" || return
     done

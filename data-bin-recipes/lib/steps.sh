@@ -291,7 +291,7 @@ on_all_processors() { run "$@" --workers "$(nproc)"; }
 
 # set_up: make or mend .venv, and put its commands first on PATH.
 set_up() {
-    if [[ -z ${VECO_SKIP_SETUP:-} && -f $REPOSITORY/scripts/setup.sh ]]; then
+    if [[ -f $REPOSITORY/scripts/setup.sh ]]; then
         bash "$REPOSITORY/scripts/setup.sh"
     fi
     if [[ -d $REPOSITORY/.venv/bin ]]; then

@@ -70,7 +70,7 @@ raw() {
 }
 
 # copy_vocabulary FROM TO: copy a pre-trained model's SentencePiece model and dictionary.
-copy_vocabulary() { mkdir -p "$2" && cp -- "$1/sentencepiece.bpe.model" "$1/dict.txt" "$2"; }
+copy_vocabulary() { make_folder "$2" && cp -- "$1/sentencepiece.bpe.model" "$1/dict.txt" "$2"; }
 
 # find_vocabulary: set FOLDER to the folder of the pre-trained model's vocabulary; with --try, make a small model first.
 FOLDER=

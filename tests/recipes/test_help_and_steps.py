@@ -79,7 +79,7 @@ def test_the_recipe_sets_up_and_takes_the_installation_before_all_others(tmp_pat
         return subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, check=True).stdout
 
     assert run() == f"sets up\nof .venv\n{tmp_path}\n"
-    assert run(VECO_SKIP_SETUP="1", PYTHONPATH="/a:/b") == f"of .venv\n{tmp_path}:/a:/b\n"
+    assert run(PYTHONPATH="/a:/b") == f"sets up\nof .venv\n{tmp_path}:/a:/b\n"
 
 
 def test_what_was_prepared_anew_is_noticed(tmp_path):

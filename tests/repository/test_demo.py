@@ -101,7 +101,7 @@ def test_a_gpu_is_used_where_there_is_one(demo, tmp_path):
 def test_a_folder_that_cannot_be_made_is_told(demo, tmp_path):
     result, calls = demo("--out", "calls/out")  # below a file
     assert result.returncode == 1 and calls == []
-    assert result.stderr.endswith("demo.sh: error: calls/out: cannot be made: choose another --out\n")
+    assert result.stderr.endswith("demo.sh: error: calls/out: cannot be made (Not a directory): choose another --out\n")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,15 @@ def test_help_and_arguments(sandbox):  # noqa: F811
     assert not sandbox.venv.exists()
 
 
+@pytest.mark.parametrize("script", ["setup.sh", "test.sh"])
+def test_the_installation_can_stay_as_it_is(sandbox, script):  # noqa: F811
+    """A broken one, too, which would be made anew: also by what calls setup.sh."""
+    sandbox.venv.mkdir()
+    (sandbox.venv / "veco-setup.unfinished").touch()
+    sandbox.run(script=script, VECO_SKIP_SETUP="1")
+    assert [path.name for path in sandbox.venv.iterdir()] == ["veco-setup.unfinished"] and not sandbox.calls_file.exists()
+
+
 def test_a_compiler_is_found_by_any_name_and_only_where_it_is_needed(sandbox):  # noqa: F811
     sandbox.python.write_text(STAND_IN.replace('*"pip show"*) exit 1', '*"pip show"*) [[ -e "$HOME/compiled" ]]'))
     assert "missing: a C++ compiler: install it" in error_line(sandbox.run(CXX="none"))

@@ -26,7 +26,8 @@ def in_turn(jobs: dict[str, list[str]], rounds: int, peers: Collection[str] = ()
         The figures of every round, by the commands' names, without the peers that were left out.
 
     Raises:
-        UserError: another job failed.
+        UserError: another job was killed.
+        SystemExit: a job failed, and has said why.
     """
     results: dict[str, list[dict[str, float]]] = {name: [] for name in jobs}
     for number in range(1, rounds + 1):
@@ -36,8 +37,10 @@ def in_turn(jobs: dict[str, list[str]], rounds: int, peers: Collection[str] = ()
                 print(f"{name}: was killed, since the machine has too little memory for it; it is left out", flush=True)
                 del results[name]
                 continue
-            if result.returncode != 0:
-                raise UserError(f"{name}: ended with exit code {result.returncode} ({KILLED}: too little memory); see above")
+            if result.returncode == KILLED:
+                raise UserError(f"{name}: was killed, since the machine has too little memory for it: ask for less")
+            if result.returncode != 0:  # it has said why
+                raise SystemExit(result.returncode)
             results[name].append(json.loads(result.stdout.splitlines()[-1]))
             if "seconds" in results[name][-1]:
                 print(f"round {number} of {rounds}, {name}: {results[name][-1]['seconds']:.2f} s", flush=True)
