@@ -47,8 +47,8 @@ def test_every_group_of_tensors(checkpoint, tmp_path):
         ("decoder embedding LayerNorm", "of pre-training", 2, 32),
         ("encoder self-attention and its LayerNorm", "of the same layers", 20, 2 * SELF),
         ("encoder FFN and its LayerNorm", "of the same layers", 12, 2 * FFN),
-        ("decoder self-attention and its LayerNorm", "of layers 1", 10, SELF),
-        ("decoder FFN and its LayerNorm", "of layers 1", 6, FFN),
+        ("decoder self-attention and its LayerNorm", "of layer 1", 10, SELF),
+        ("decoder FFN and its LayerNorm", "of layer 1", 6, FFN),
         ("version marks", "of pre-training", 2, 2),
     ]
     assert found[10:] == [
@@ -83,7 +83,7 @@ def test_the_file_and_its_report(checkpoint, tmp_path):
 def test_what_is_dropped_of_layers_that_are_not_chosen(checkpoint, tmp_path):
     report = convert_to_seq2seq(checkpoint, tmp_path / "out.pt", 1, layer_selection="first")
     (group,) = [group for group in report["groups"] if "cross-attention" in group["what"] and group["action"] == "dropped"]
-    assert (group["source"], group["tensors"], group["parameters"]) == ("of the layers other than 0", 10, CROSS)
+    assert (group["source"], group["tensors"], group["parameters"]) == ("of all but layer 0", 10, CROSS)
     state = torch.load(tmp_path / "out.pt", weights_only=False)
     assert state["cfg"]["task"]["data"] == "."
 

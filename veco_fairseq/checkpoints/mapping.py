@@ -146,18 +146,22 @@ def _targets(row: Row, match: "re.Match[str]", chosen: Sequence[int]) -> list[st
     return [row.target.format(place) + rest for place, taken in enumerate(chosen) if taken == layer]
 
 
+def _layers(numbers: Sequence[int]) -> str:
+    return f"layer{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+
+
 def _source(row: Row, target: str, chosen: Sequence[int]) -> str:
     if not row.pattern.groups:
         return "of pre-training"
     if target.startswith("encoder."):
         return "of the same layers"
-    return f"of layers {', '.join(map(str, chosen))}"
+    return f"of {_layers(chosen)}"
 
 
 def _dropped_because(row: Row, chosen: Sequence[int]) -> str:
     if row.target is None:
         return "no place in fairseq's decoder"
-    return f"of the layers other than {', '.join(map(str, chosen))}"
+    return f"of all but {_layers(chosen)}"
 
 
 def check_weights(path: Path_, weights: dict[str, Tensor], unknown: dict[str, Tensor], expected: dict[str, torch.Size]) -> None:
