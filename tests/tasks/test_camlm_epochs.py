@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from support.pretraining import criterion_for, iterator
 
 from veco_fairseq.criterions.knn import KnnCamlmCriterionConfig
+from veco_fairseq.data import roots
 from veco_fairseq.data.batches import TrainingBatches
 from veco_fairseq.data.dataset import SampleIndex
 from veco_fairseq.data.plan import EXAMPLE
@@ -156,8 +157,21 @@ def test_a_root_goes_on_after_epochs_with_another_update_freq(make_task, make_ro
 
 
 def test_a_root_that_is_there_twice_is_visited_twice_as_often():
-    assert [camlm.visits(["a", "a", "b"], epoch) for epoch in (1, 2, 3, 6, 7)] == [[1], [1, 2], [3], [3, 6], [1, 2, 4, 5, 7]]
-    assert camlm.visits(["a"], 3) == [1, 2, 3]
+    assert [roots.visits(["a", "a", "b"], epoch) for epoch in (1, 2, 3, 6, 7)] == [[1], [1, 2], [3], [3, 6], [1, 2, 4, 5, 7]]
+    assert roots.visits(["a"], 3) == [1, 2, 3]
+
+
+def test_fairseq_validate_has_every_pair_of_the_training_set_once(make_task):
+    """It gives task_cfg, as a training does not, whose batches are drawn by --mono-alpha and end with its epoch."""
+    task = make_task(mono_batch_size=2, updates_per_epoch=4)
+    assert len(iterator(task, disable_iterator_cache=True)) == 4
+    task.load_dataset("train", task_cfg=task.cfg)
+    found = [half for sample in iterator(task).next_epoch_itr(shuffle=False) for half in sample.values()]
+    sources = [source for stream in task.dataset("train").streams.values() for source in stream.sources]
+    pairs = {source.name: len(source) for source in sources}
+    assert task.validation_names == list(pairs) == ["aa", "bb", "aa-bb"]
+    assert {name: sum(half["nsentences"] for half in found if half["name"] == name) for name in pairs} == pairs
+    assert len({half["net_input"]["tokens"].numpy().tobytes() for half in found}) == len(found) > 4
 
 
 def test_what_is_told_of_each_language_and_pair(make_task, make_root, caplog):

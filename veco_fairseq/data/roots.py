@@ -103,3 +103,9 @@ def choose(found: dict[str, Any], wanted: str | None, option: str, root: Path) -
             raise UserError(f"{option} {name}: named twice")
         chosen[match] = found[match]
     return chosen
+
+
+def visits(paths: Sequence[str], epoch: int) -> list[int]:
+    """Return the epochs that have had this epoch's root, this one included; its pairs go on where the last one ended."""
+    root = paths[(epoch - 1) % len(paths)]
+    return [number for number in range(1, epoch + 1) if paths[(number - 1) % len(paths)] == root]

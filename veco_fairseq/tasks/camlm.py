@@ -6,7 +6,6 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Optional
@@ -34,12 +33,6 @@ from veco_fairseq.tasks.camlm_options import WITHOUT_EFFECT, CamlmTaskConfig, ch
 logger = logging.getLogger(__name__)
 
 
-def visits(paths: Sequence[str], epoch: int) -> list[int]:
-    """Return the epochs that have had this epoch's root, this one included; its pairs go on where the last one ended."""
-    root = paths[(epoch - 1) % len(paths)]
-    return [number for number in range(1, epoch + 1) if paths[(number - 1) % len(paths)] == root]
-
-
 @register_task("camlm", dataclass=CamlmTaskConfig)
 class CamlmTask(VecoTask):
     """Pre-training of VECO, of XLM with ``--objective mlm``, and of XLM-E.
@@ -57,6 +50,7 @@ class CamlmTask(VecoTask):
     def __init__(self, cfg: CamlmTaskConfig, dictionary: Dictionary):
         super().__init__(cfg, dictionary, Path(utils.split_paths(cfg.data)[0]))
         self.validation_names: list[str] = []
+        self.training_set: Optional[PretrainingDataset] = None
         self.frozen_updates = 0
         self.criterion: Optional[PretrainingCriterion] = None
         self.begun: deque[tuple[int, float]] = deque(maxlen=101)  # the last updates, and when they began
@@ -139,7 +133,8 @@ class CamlmTask(VecoTask):
         masker = Masker if self.criterion is None else self.criterion.masker
         streams = load_streams(root, split, self.cfg, self.dictionary, masker=masker)
         with_s = getattr(self.criterion, "plugged_in", ())
-        if split == training_split(self.cfg) and with_s and not set(with_s) & set(streams):
+        training = split == training_split(self.cfg) and task_cfg is None  # which fairseq-validate gives
+        if training and with_s and not set(with_s) & set(streams):
             raise UserError(f"--s-terms {', '.join(with_s)}: {root} has no such batches to train on: leave the option out")
         for kind, stream in streams.items():
             for source in stream.sources:
@@ -148,7 +143,8 @@ class CamlmTask(VecoTask):
                     f" ({source.dropped:,} dropped)"
                 )
         self.datasets[split] = PretrainingDataset(streams, self.dictionary, self.cfg.seed)
-        if split == training_split(self.cfg):
+        if training:
+            self.training_set = self.datasets[split]
             self._tell_what_is_not_validated(root, split)
 
     def _tell_what_is_not_validated(self, root: Path, training: str) -> None:
@@ -186,7 +182,7 @@ class CamlmTask(VecoTask):
             )
         if max_tokens is None:
             raise UserError("--task camlm needs --max-tokens: the padded tokens of x and y in each kind of batch")
-        training = dataset is self.datasets.get(training_split(self.cfg))
+        training = dataset is self.training_set
         if not training:  # each time, since there may be several sets to validate on
             self.validation_names = dataset.names
         if dataset in self.dataset_to_epoch_iter and not disable_iterator_cache:
@@ -237,7 +233,7 @@ class CamlmTask(VecoTask):
             return updates, an_update
 
         def batches(*, epoch: int, **worker) -> TrainingBatches:
-            return TrainingBatches(plans, [math.prod(length(visit)) for visit in visits(paths, epoch)], **worker)
+            return TrainingBatches(plans, [math.prod(length(visit)) for visit in roots.visits(paths, epoch)], **worker)
 
         for plan in plans.values():
             logger.info(str(plan))
