@@ -19,6 +19,9 @@ AGAIN = "if memory ran out, lower --num-workers; start the same command again, a
 @pytest.mark.parametrize("words, line", [
     ("Must specify batch size either with --max-tokens or --batch-size", "no batch size: give --max-tokens N"),
     ("--path required for generation!", "no model: give --path CHECKPOINT"),
+    *((words, "the checkpoint is no language model, which fairseq-eval-lm needs: give it to fairseq-validate, with the --task of "
+       "its training") for words in ("Unsupported language modeling target: future",
+                                     "'CamlmTask' object has no attribute 'eval_lm_dataloader'")),
     ("Model file not found: a.pt:b.pt", "a.pt:b.pt: no such checkpoint: give one alone, for A.pt:B.pt is for "
      "fairseq-generate"),
     ("Model file not found: a/b.pt", "a/b.pt: no such checkpoint: check --path"),

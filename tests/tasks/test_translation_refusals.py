@@ -8,6 +8,8 @@ import pytest
 from fairseq.tasks.translation import TranslationTask
 
 from veco_fairseq.errors import UserError
+from veco_fairseq.tasks.camlm import CamlmTask
+from veco_fairseq.tasks.nlu import NluTask
 from veco_fairseq.tasks.translation import CheckedTranslationTask
 
 
@@ -38,3 +40,13 @@ def test_alignments_that_are_not_there(task, monkeypatch):
         task.load_dataset("train")
     pairs.align_dataset = "some"
     task.load_dataset("train")
+
+
+@pytest.mark.parametrize("kind, message", [
+    (CamlmTask, r"--task camlm: its models do not translate: convert one \(veco convert\) and fine-tune it with --task translation"),
+    (NluTask, "--task veco_nlu: its models do not translate: veco evaluate predicts with them"),
+])  # fmt: skip
+def test_models_that_do_not_translate(kind, message):
+    """fairseq-generate and fairseq-interactive ended in tracebacks, of which one told of a division by zero."""
+    with pytest.raises(UserError, match=f"^{message}$"):
+        object.__new__(kind).build_generator([], SimpleNamespace(), extra_gen_cls_kwargs={})

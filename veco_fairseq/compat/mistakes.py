@@ -11,6 +11,10 @@ from veco_fairseq.cli import print_error, program_name, reader_is_gone, user_mes
 # fairseq's messages, and ours: what is wrong, where, and what to do. "{0}" is the first group.
 MISTAKES = (
     (r"Must specify batch size either with --max-tokens or --batch-size", "no batch size: give --max-tokens N"),
+    (
+        r"Unsupported language modeling target|object has no attribute 'eval_lm_dataloader'",
+        "the checkpoint is no language model, which fairseq-eval-lm needs: give it to fairseq-validate, with the --task of its training",
+    ),
     (r"--path required for generation!", "no model: give --path CHECKPOINT"),
     (r"Model file not found: (.+\.pt:.+)", "{0}: no such checkpoint: give one alone, for A.pt:B.pt is for fairseq-generate"),
     (r"Model file not found: (.+)", "{0}: no such checkpoint: check --path"),

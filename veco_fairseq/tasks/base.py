@@ -44,6 +44,7 @@ class VecoTask(FairseqTask):
         task_name: of ``--task``.
         models: the class of the models that it takes, and of those that extend it.
         archs: what ``--arch`` can be, for errors.
+        instead_of_translating: what to do with its models, for the error.
         without_effect: options of fairseq that do nothing for it, each with the reason.
     """
 
@@ -51,6 +52,7 @@ class VecoTask(FairseqTask):
     task_name = ""
     models: type = PretrainingModel
     archs = ""
+    instead_of_translating = ""
     without_effect = {
         "sentence_avg": "the loss is a mean over all predictions",
         "combine_valid_subsets": "each set to validate on stays by itself, as with --valid-subset valid,valid1",
@@ -87,6 +89,14 @@ class VecoTask(FairseqTask):
         if None not in (name, self.criterion_of_model) and name != self.criterion_of_model:
             raise UserError(f"--criterion {name}: --arch {self.arch} takes --criterion {self.criterion_of_model}")
         return super().build_criterion(cfg, from_checkpoint)
+
+    def build_generator(self, *args, **kwargs):
+        """Refuse fairseq-generate and fairseq-interactive.
+
+        Raises:
+            UserError: always.
+        """
+        raise UserError(f"--task {self.task_name}: its models do not translate: {self.instead_of_translating}")
 
     def begin_epoch(self, epoch: int, model) -> None:
         """Copy the dictionary and the SentencePiece model to the checkpoints, so that these can be used alone."""

@@ -46,6 +46,7 @@ class CamlmTask(VecoTask):
 
     without_effect = {**VecoTask.without_effect, **WITHOUT_EFFECT}
     task_name, archs = "camlm", "--arch veco_SIZE or xlme_SIZE"
+    instead_of_translating = "convert one (veco convert) and fine-tune it with --task translation"
 
     def __init__(self, cfg: CamlmTaskConfig, dictionary: Dictionary):
         super().__init__(cfg, dictionary, Path(utils.split_paths(cfg.data)[0]))

@@ -104,6 +104,7 @@ class NluTask(VecoTask):
     task_name = "veco_nlu"
     models = VecoNluModel
     archs = "--arch veco_nlu_SIZE"
+    instead_of_translating = "veco evaluate predicts with them"
 
     def __init__(self, cfg: NluTaskConfig, dictionary: Dictionary, *, pieces, vocabulary: Path, labels: Sequence[str]):
         super().__init__(cfg, dictionary, vocabulary)
