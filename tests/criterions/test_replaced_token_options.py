@@ -3,6 +3,7 @@
 """XLM-E's sizes and options, and its training from the command line."""
 
 import math
+import shutil
 from argparse import Namespace
 from types import SimpleNamespace
 
@@ -108,6 +109,20 @@ def test_what_does_not_fit_is_refused(make_task):
         task.build_criterion(criterion_options(criterion))
         with pytest.raises(UserError, match=f"--criterion {other}: --arch {arch} takes --criterion {criterion}"):
             task.build_criterion(criterion_options(other))
+
+
+def test_without_trtd_the_discriminator_needs_monolingual_text(make_task, make_root):  # noqa: F811
+    """Otherwise it is never trained, though it is what is kept."""
+    root = make_root()
+    task = make_task(root)
+    task.criterion = criterion_for(task, no_trtd=True)
+    task.load_dataset("train")
+    shutil.rmtree(root / "mono")
+    with pytest.raises(UserError, match=r"^--no-trtd: \S+ has no mono/ to train on: leave the option out$"):
+        task.load_dataset("train")
+    task.load_dataset("valid")
+    task.criterion = criterion_for(task)
+    task.load_dataset("train")
 
 
 def criterion_options(name: str):

@@ -243,7 +243,7 @@ def test_s_terms_need_batches_of_their_kind(make_task, make_root):
     """Otherwise cross-attention is never trained."""
     task = make_task(make_root(bitext=()))
     task.criterion = criterion_for(task, s_terms="bitext")
-    with pytest.raises(UserError, match=r"--s-terms bitext: \S+ has no such batches to train on: leave the option out"):
+    with pytest.raises(UserError, match=r"--s-terms bitext: \S+ has no bitext/ to train on: leave the option out"):
         task.load_dataset("train")
     task.load_dataset("valid")
     task.criterion = criterion_for(task, s_terms="mono")

@@ -28,12 +28,14 @@ class PretrainingCriterion(FairseqCriterion):
         masker: makes this objective's :class:`veco_fairseq.data.masking.Masker` from the dictionary, the id of
             ``<mask>``, and the share of the tokens to predict.
         loss_is: explains the log's ``loss`` in one sentence, for a reader who sees it for the first time.
+        needs: an option that was given, and the kind of batch without which a part of the model would learn nothing; or None.
         chooses_operations_by_values: whether those of an update depend on the weights, and not on the batch alone.
     """
 
     terms: dict[str, list[str]] = {}
     masker: Callable[..., Masker] = Masker
     loss_is = ""
+    needs: tuple[str, str] | None = None
     chooses_operations_by_values = False
 
     def begin_update(self, update: int, model, sample: dict[str, dict]) -> None:

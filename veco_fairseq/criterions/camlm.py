@@ -59,6 +59,7 @@ class CamlmCriterion(PretrainingCriterion):
             self.plugged_in: tuple[str, ...] = ()
         else:
             self.plugged_in = KINDS if str(cfg.s_terms) == "both" else (str(cfg.s_terms),)
+            self.needs = None if str(cfg.s_terms) == "both" else (f"--s-terms {cfg.s_terms}", str(cfg.s_terms))
         self.stop_gradient = not cfg.no_stop_gradient
 
     def vocabulary(self, model, sample: dict) -> Subset | None:

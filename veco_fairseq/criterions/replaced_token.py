@@ -70,6 +70,7 @@ class ReplacedTokenCriterion(PretrainingCriterion):
         if cfg.no_trtd and task.cfg.no_tlm:
             raise UserError("--no-trtd: there is no TRTD with --no-tlm, which does not concatenate pairs: leave out one")
         self.discriminator_weight, self.trtd = cfg.discriminator_weight, not cfg.no_trtd
+        self.needs = ("--no-trtd", "mono") if cfg.no_trtd else None  # for the discriminator
 
     def forward(self, model, sample, reduce: bool = True) -> tuple[Tensor, int, dict]:
         """Return the loss of one batch of a sample (nats), its sample size, and the figures to log.

@@ -133,10 +133,10 @@ class CamlmTask(VecoTask):
         root = Path(paths[(epoch - 1) % len(paths)])
         masker = Masker if self.criterion is None else self.criterion.masker
         streams = load_streams(root, split, self.cfg, self.dictionary, masker=masker)
-        with_s = getattr(self.criterion, "plugged_in", ())
+        needs = self.criterion and self.criterion.needs
         training = split == training_split(self.cfg) and task_cfg is None  # which fairseq-validate gives
-        if training and with_s and not set(with_s) & set(streams):
-            raise UserError(f"--s-terms {', '.join(with_s)}: {root} has no such batches to train on: leave the option out")
+        if training and needs and needs[1] not in streams:
+            raise UserError(f"{needs[0]}: {root} has no {needs[1]}/ to train on: leave the option out")
         for kind, stream in streams.items():
             for source in stream.sources:
                 logger.info(
