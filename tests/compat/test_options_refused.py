@@ -58,6 +58,7 @@ def test_what_does_nothing_or_ends_in_a_traceback_is_refused(task, words, messag
     f"{TRANSLATION} --required-batch-size-multiple 1 --required-seq-len-multiple 8 --skip-invalid-size-inputs-valid-test",
     f"{TRANSLATION} --lr-scheduler fixed --force-anneal 2", f"{TRANSLATION} --lr-scheduler polynomial_decay --max-update 9",
     f"{TRANSLATION} --disable-validation --patience -1 --keep-best-checkpoints 0", f"{TRANSLATION} --lr-scheduler reduce_lr_on_plateau",
+    f"{TRANSLATION} --max-valid-steps 2 --max-tokens-valid 9 --batch-size-valid 2",
     f"{TRANSLATION} --curriculum 1 --grouped-shuffling --update-epoch-batch-itr true --num-batch-buckets 0",
 ])  # fmt: skip
 def test_what_works_is_taken(words):
@@ -77,10 +78,14 @@ def test_what_works_is_taken(words):
     ("interactive_generation", "--print-alignment soft", "--print-alignment soft: fairseq-interactive prints links alone: give "
      "--print-alignment, or fairseq-generate"),
     ("generation", "--num-shards 2 --shard-id 1", None), ("interactive_generation", "--num-shards 2", "--num-shards: fairseq-generate alone"),
+    *((command, f"--task translation {words} 2", f"{words}: fairseq-train alone follows it: {advice}$")
+      for command in ("validation", "generation") for words, advice in (("--max-valid-steps", "leave it out"),
+          ("--max-tokens-valid", "give --max-tokens"), ("--batch-size-valid", "give --batch-size"))),
+    ("validation", "--task translation --max-tokens 2 --batch-size 2", None),
     ("interactive_generation", "--print-alignment", None), ("interactive_generation", "--print-alignment hard", None),
 ])  # fmt: skip
-def test_what_a_command_cannot_print(command, words, message):
-    """fairseq ends in a traceback, after its first batch."""
+def test_what_a_command_cannot_do(command, words, message):
+    """fairseq ends in a traceback, after its first batch, or does the same as without the option."""
     parser = getattr(options, f"get_{command}_parser")()
     with pytest.raises(UserError, match=f"^{message}") if message else nullcontext():
         options.parse_args_and_arch(parser, ["data", "--path", "a.pt", *words.split()])

@@ -64,6 +64,10 @@ UNFIT = {
 }
 
 
+# Options that fairseq-train alone follows, and those that the other commands follow instead, which fairseq copies to them.
+OF_TRAINING = {"max_valid_steps": None, "max_tokens_valid": "max_tokens", "batch_size_valid": "batch_size"}
+
+
 # Where fairseq ends in a traceback after its first batch: whether that is fairseq-interactive or fairseq-generate, the option
 # (and its value, if it is only that one), and what to do.
 UNPRINTABLE = (
@@ -110,6 +114,11 @@ def _settle(chosen: dict[str, Any]) -> None:
         )
     if chosen.get("num_shards", 1) > 1 and ("beam" not in chosen or "buffer_size" in chosen):
         raise UserError("--num-shards: fairseq-generate alone takes a part of a set: leave it out")
+    for name, other in OF_TRAINING.items() if "max_update" not in chosen else ():
+        if chosen.get(name) not in (None, chosen.get(other or "")):
+            raise UserError(
+                f"{option(name)}: fairseq-train alone follows it: {f'give {option(other)}' if other else 'leave it out'}"
+            )
     if chosen.get("disable_validation"):
         judging = [option(name) for name in ("patience", "keep_best_checkpoints") if chosen.get(name, 0) > 0]
         judging += ["--lr-scheduler reduce_lr_on_plateau"] if chosen.get("lr_scheduler") == "reduce_lr_on_plateau" else []
