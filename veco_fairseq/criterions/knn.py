@@ -129,9 +129,10 @@ class KnnTargetSampler:
     def _prepare(self, table: Tensor) -> None:
         """Make room for this vocabulary on its device, and keep the known rows.
 
-        Loaded rows count only if this update follows theirs; otherwise they come from a run with other embeddings.
+        Loaded rows count only if this update follows theirs, or is theirs again, whose gradients overflowed; otherwise they come
+        from a run with other embeddings.
         """
-        if self.resumed not in (None, self.update - 1):
+        if self.resumed not in (None, self.update - 1, self.update):
             self.made_at = self.made_at[:0]
         self.resumed = None
         if len(self.made_at) != len(table):
