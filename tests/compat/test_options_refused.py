@@ -81,7 +81,7 @@ def test_what_works_is_taken(words):
     *((command, f"--task translation {words} 2", f"{words}: fairseq-train alone follows it: {advice}$")
       for command in ("validation", "generation") for words, advice in (("--max-valid-steps", "leave it out"),
           ("--max-tokens-valid", "give --max-tokens"), ("--batch-size-valid", "give --batch-size"))),
-    ("validation", "--task translation --max-tokens 2 --batch-size 2", None),
+    ("validation", "--task translation --max-tokens 2 --batch-size 2 --max-tokens-valid 2", None),
     ("interactive_generation", "--print-alignment", None), ("interactive_generation", "--print-alignment hard", None),
 ])  # fmt: skip
 def test_what_a_command_cannot_do(command, words, message):

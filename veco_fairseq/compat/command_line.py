@@ -115,7 +115,7 @@ def _settle(chosen: dict[str, Any]) -> None:
     if chosen.get("num_shards", 1) > 1 and ("beam" not in chosen or "buffer_size" in chosen):
         raise UserError("--num-shards: fairseq-generate alone takes a part of a set: leave it out")
     for name, other in OF_TRAINING.items() if "max_update" not in chosen else ():
-        if chosen.get(name) not in (None, chosen.get(other or "")):
+        if str(chosen.get(name)) not in ("None", str(chosen.get(other or ""))):  # fairseq reads the former as texts
             raise UserError(
                 f"{option(name)}: fairseq-train alone follows it: {f'give {option(other)}' if other else 'leave it out'}"
             )
