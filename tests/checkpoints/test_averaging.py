@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The mean of checkpoints."""
 
+from argparse import Namespace
 from fractions import Fraction
 
 import pytest
@@ -68,9 +69,12 @@ def test_parts_of_one_storage_are_no_tied_weights(tmp_path):
     """Halves of one table, and a part that begins where it does, are tensors of their own."""
     for seed, path in enumerate((tmp_path / "1.pt", tmp_path / "2.pt")):
         table = torch.arange(4.0) * (1 + 2 * seed)  # 0 1 2 3 and 0 3 6 9
-        torch.save({"model": {"low": table[:2], "high": table[2:], "all": table}}, path)
+        square = table.view(2, 2)
+        parts = {"low": table[:2], "high": table[2:], "all": table, "square": square, "turned": square.t()}
+        torch.save({"model": parts}, path)
     found = average([tmp_path / "1.pt", tmp_path / "2.pt"])["model"]
     assert [found[name].tolist() for name in ("low", "high", "all")] == [[0, 2], [4, 6], [0, 2, 4, 6]]
+    assert [found[name].tolist() for name in ("square", "turned")] == [[[0, 2], [4, 6]], [[0, 4], [2, 6]]]
 
 
 @pytest.mark.parametrize("tied_first", [True, False])
@@ -124,7 +128,7 @@ def test_other_models_are_refused(tmp_path):
         state = torch.load(path)
         state["model"].pop("d", None)
         torch.save({**state, "task_state": {"languages": languages}}, path)
-    with pytest.raises(UserError, match=r"2.pt: has another dictionary or other languages than .*1.pt"):
+    with pytest.raises(UserError, match=r"2.pt: has another dictionary, or other languages or labels, than .*1.pt"):
         average([first, more])
 
 
@@ -139,6 +143,19 @@ def test_another_computation_of_the_same_tensors_is_refused(tmp_path, option, to
     with pytest.raises(UserError, match=f"2.pt: has {told} 8, and .*1.pt 4: average checkpoints of one training"):
         average(paths)
     average([paths[0], paths[0]])
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+def test_taggers_that_pool_words_otherwise_are_refused(tmp_path, grouped):
+    """Both have the same tensors, and only one of them could be asked as it was trained."""
+    paths = [save(tmp_path / f"{number}.pt", number) for number in (1, 2)]
+    for path, pooling in zip(paths, ("mean", "first")):
+        state = torch.load(path)
+        options = Namespace(word_pooling=pooling)
+        torch.save({**state, "cfg": {"task": options} if grouped else None, "args": None if grouped else options}, path)
+    with pytest.raises(UserError, match="2.pt: has --word-pooling first, and .*1.pt mean: average checkpoints of one training"):
+        average(paths)
+    assert average([paths[0], paths[0]])["model"]["c"].shape == (2,)
 
 
 def test_one_of_half_precision_among_others(tmp_path):

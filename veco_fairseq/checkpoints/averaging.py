@@ -16,6 +16,7 @@ from veco_fairseq.files import Path_, atomic_output
 # fairseq's names for checkpoints of epochs, and of updates within them.
 EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
+TASK_WITHOUT_SHAPE = ("word_pooling",)  # of a task, as reading.WITHOUT_SHAPE of a model
 EMA = ("ema", "ema_fp32_params")  # in a checkpoint's extra_state
 
 
@@ -67,7 +68,7 @@ def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
     shapes = [{name: (tensor.shape, tensor.dtype) for name, tensor in model.items()} for model in models]
     for path, state, shape in zip(paths, states, shapes):
         if _vocabulary(state) != _vocabulary(states[0]):
-            what = "has another dictionary or other languages than"
+            what = "has another dictionary, or other languages or labels, than"
             raise UserError(f"{path}: {what} {paths[0]}: average checkpoints of one training")
         differing = sorted(name for name in shapes[0].keys() | shape.keys() if shape.get(name) != shapes[0].get(name))
         if differing:
@@ -75,13 +76,13 @@ def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
                 f"{path}: has another model than {paths[0]}: {len(differing)} tensors differ in name, shape or type "
                 f"({differing[0]}): average checkpoints of one training"
             )
-        for flag, first, other in option_differences(options_of(states[0], "model"), options_of(state, "model")):
+        for flag, first, other in _other_options(states[0], state):
             raise UserError(f"{path}: has {flag} {other}, and {paths[0]} {first}: average checkpoints of one training")
     means: dict[Any, torch.Tensor] = {}
     result = {}
     for name in models[0]:
         same = [model[name] for model in models]
-        place = tuple((one.untyped_storage().data_ptr(), one.storage_offset(), one.shape) for one in same)
+        place = tuple((one.untyped_storage().data_ptr(), one.storage_offset(), one.shape, one.stride()) for one in same)
         if place not in means:
             means[place] = _mean(same)
         result[name] = means[place]
@@ -94,6 +95,12 @@ def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
 def _vocabulary(state: dict[str, Any]) -> dict[str, Any]:
     """Return the task's state without the neighbours of k-NN target sampling, which differ in each checkpoint."""
     return {key: value for key, value in (state.get("task_state") or {}).items() if key != "neighbours"}
+
+
+def _other_options(first: dict[str, Any], other: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Return the options that make something else of the same tensors, as (flag, value of the first, value of the other)."""
+    of_model = option_differences(options_of(first, "model"), options_of(other, "model"))
+    return of_model + option_differences(options_of(first, "task"), options_of(other, "task"), TASK_WITHOUT_SHAPE)
 
 
 def _mean(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
