@@ -208,3 +208,24 @@ def test_the_training_set_is_read_with_its_text_where_it_is_validated_on(pretrai
     batch = items.collater([items[0]])
     assert len(items) == 64 and task.validation_langs == ["de", "en"]
     assert [prediction.value for prediction in task.predict(batch, torch.tensor([[0.0, 1.0]]))] == [task.labels[1]]
+
+
+def test_a_translation_without_an_answer_is_looked_at_but_not_learnt(pretrained, tmp_path):
+    (tmp_path / "data").mkdir()
+    for lang, answered in (("de", "1"), ("en", "12")):
+        paragraphs = []
+        for name, line in zip("12", SENTENCES):
+            answers = [{"text": "cat", "answer_start": line.index("cat")}] if name in answered else []
+            paragraphs.append({"context": line, "qas": [{"id": name, "question": f"{lang} ?", "answers": answers}]})
+        (tmp_path / f"data/train-{lang}.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    options = {"nlu_task": "span", "max_length": 100, "stride": 16, "finetune_from_model": str(pretrained)}
+    for plug, pairs in (
+        ("in", {("de", "1"): ("en", True), ("en", "2"): ("de", False)}),
+        ("out", dict.fromkeys([("de", "1"), ("en", "1"), ("en", "2")], (None, False))),
+    ):
+        task = setup(tmp_path / "data", tmp_path, plug=plug, **options)
+        task.load_dataset("train")
+        items = task.dataset("train").items
+        assert {(item.x.lang, item.x.example.id): (item.y and item.y.lang, item.both) for item in items} == pairs
+        batch = task.dataset("train").collater(items)
+        assert int(batch["target"].ne(IGNORE).all(1).sum()) == 3 and batch["target"][batch["target"].ne(IGNORE)].gt(0).all()

@@ -11,24 +11,24 @@ import torch
 from veco_fairseq.errors import UserError
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, paired
 from veco_fairseq.understanding.examples import Question, SentencePair, TaggedSentence
-from veco_fairseq.understanding.partners import Pairing, Rows
+from veco_fairseq.understanding.partners import Pairing
 from veco_fairseq.understanding.predictions import Prediction, predictions, sums_by_language
 from veco_fairseq.understanding.windows import IGNORE, Notes, Window
 
 
-def side(lang, name, label="0"):
+def side(lang, name, label="0", only_seen=False):
     window = Window(np.array([0, 5, 2]), np.array([int(label)]))
-    return Side(lang, SentencePair(name, f"{lang}, {name}", "a", "b", label), [window])
+    return Side(lang, SentencePair(name, f"{lang}, {name}", "a", "b", label), [window], only_seen)
 
 
 def pairing(pivot="en", **rows):
-    """Of languages with the ids of their rows; those in capitals are not kept."""
+    """Of languages with the ids of their rows; those in capitals are not learnt."""
     notes = {lang: Notes() for lang in rows}
-    made = {lang: Rows([side(lang, name) for name in names if not name.isupper()], len(names)) for lang, names in rows.items()}
+    made = {lang: [side(lang, name.lower(), only_seen=name.isupper()) for name in names] for lang, names in rows.items()}
     return Pairing({lang: Path(lang) for lang in rows}, pivot, made.get, notes), notes
 
 
-def test_a_language_none_of_whose_examples_are_kept_has_none():
+def test_a_language_none_of_whose_examples_are_learnt_has_none():
     found, notes = pairing(de=["A", "B"], en=["1", "2"])
     assert list(found.items(["de"], training=False)) == [[]] and not notes["de"].counts
 
@@ -62,6 +62,16 @@ def test_in_training_both_sides_are_predicted_and_no_example_twice():
     assert asked == [[("de a", "en a", False), ("de b", None, False)], [("en a", "de a", False), ("en c", None, False)]]
 
 
+def test_what_is_not_learnt_is_looked_at_all_the_same():
+    """... as where its language is not chosen; and what several look at is predicted once."""
+    found, notes = pairing(de=["a", "B", "c"], en=["A", "b", "c"], fr=["A", "c", "c"])
+    pairs = [[("de a", "en a", False), ("de c", "en c", True)], [("en b", "de b", False)]]
+    assert [ids(items) for items in found.items(["de", "en"], training=True)] == pairs
+    pairs = [[("fr c", "en c", True), ("fr c", "en c", False)], [("en b", "de b", False)]]
+    assert [ids(items) for items in found.items(["en", "fr"], training=True)] == pairs
+    assert not notes["de"].counts and not notes["en"].counts and not notes["fr"].counts
+
+
 def test_a_language_without_a_partner_is_told():
     found, notes = pairing("en", de=["a"], fr=["a"])
     assert ids(*found.items(["de"], training=True)) == [("de a", None, False)]
@@ -76,7 +86,7 @@ def test_a_language_without_a_partner_is_told():
     (["a", "b"], ["row 1"], False), (["a", "b"], ["a"], True), (["B", "row 2"], ["row 2"], False),
 ])  # fmt: skip
 def test_rows_without_ids_are_translations_only_of_as_many(de, en, together):
-    """Counted before rows that are not kept."""
+    """Counted with rows that are not learnt."""
     found, notes = pairing(de=de, en=en)
     items = next(found.items(["de"], training=True))
     assert any(item.y for item in items) == together

@@ -26,7 +26,7 @@ from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset,
 from veco_fairseq.understanding.examples import Question, has_gold, without_text
 from veco_fairseq.understanding.labels import labels_of
 from veco_fairseq.understanding.metrics import SUMS, Sums
-from veco_fairseq.understanding.partners import Pairing, Rows
+from veco_fairseq.understanding.partners import Pairing, asked
 from veco_fairseq.understanding.predictions import Prediction, predictions, sums_by_language
 from veco_fairseq.understanding.reading import NLU_TASKS, find_files, read_examples
 from veco_fairseq.understanding.windows import MAX_QUESTION, Notes, Windows
@@ -175,11 +175,11 @@ class NluTask(VecoTask):
         langs = _chosen(files, wanted, self.cfg, split)
         notes = {lang: Notes() for lang in files}
 
-        def read(lang: str) -> Rows:
+        def read(lang: str) -> list[Side]:
             return self._rows(files[lang], lang, training=training, wanted=lang in langs, notes=notes[lang])
 
         pairing = Pairing(files, self.cfg.pivot_lang, read, notes)
-        sides = {lang: pairing.rows(lang).sides for lang in langs}
+        sides = {lang: asked(pairing.rows(lang)) for lang in langs}
         unlabelled = (side.has_nothing_to_learn(self.cfg.no_answer) for lang in langs for side in sides[lang])
         if must_have_labels and not training and all(unlabelled):  # training has left those out already
             names = ", ".join(str(files[lang]) for lang in langs)
@@ -218,17 +218,16 @@ class NluTask(VecoTask):
             notes=notes,
         )
 
-    def _rows(self, path: Path, lang: str, *, training: bool, wanted: bool, notes: Notes) -> Rows:
-        """Read a language's examples; for training only those with a label, and without their text."""
+    def _rows(self, path: Path, lang: str, *, training: bool, wanted: bool, notes: Notes) -> list[Side]:
+        """Read a language's examples; for training without their text, and those without a label only to be looked at."""
         windows = self.windows(notes)
-        examples = read_examples(path, lang, self.nlu_task)
         sides = []
-        for example in examples:
+        for example in read_examples(path, lang, self.nlu_task):
             side = Side(lang, example, windows(example))
             if side.has_nothing_to_learn(self.cfg.no_answer):
                 if training and wanted:
                     notes.add("without label or answer, left out", example.where)
-                    continue
+                    side.only_seen = True
                 for window in side.windows:  # a question's would ask for no answer
                     window.predict_nothing()
             if not training and wanted and not (has_gold(example) or (self.cfg.no_answer and isinstance(example, Question))):
@@ -236,9 +235,9 @@ class NluTask(VecoTask):
             if training:  # some sets have millions
                 side.example = without_text(example)
             sides.append(side)
-        if not sides:
+        if not asked(sides):
             raise UserError(f"{path}: has no example to learn from: labels or answers are missing (see --no-answer)")
-        return Rows(sides, len(examples))
+        return sides
 
     # Predictions
 

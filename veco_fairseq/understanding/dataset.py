@@ -25,11 +25,13 @@ class Side:
         lang: its language.
         example: as in its file, in training without its text.
         windows: the sequences that the model reads.
+        only_seen: training has nothing to predict here, but the example's translations look at it.
     """
 
     lang: str
     example: Example
     windows: list[Window]
+    only_seen: bool = False
 
     def has_nothing_to_learn(self, no_answer: bool) -> bool:
         """Return whether training has nothing to predict here; with ``no_answer``, that a question has none is something."""
@@ -58,6 +60,9 @@ class Item:
 def paired(xs: Sequence[Side], ys: Sequence[Side], both: bool, notes: Notes) -> list[Item]:
     """Return each x with the y of the same id, or alone if there is none.
 
+    Args:
+        both: the first x of each y predicts it, too, unless the y is :attr:`Side.only_seen`.
+
     Raises:
         UserError: two of the ys have one id, or two sentence pairs with the same id have different labels.
     """
@@ -67,6 +72,7 @@ def paired(xs: Sequence[Side], ys: Sequence[Side], both: bool, notes: Notes) -> 
             before = by_id[side.example.id].example.where
             raise UserError(f"{side.example.where}: the id {side.example.id} is there twice, first at {before}")
     items = []
+    to_predict = {id(side) for side in ys if both and not side.only_seen}
     for x in xs:
         y = by_id.get(x.example.id)
         if y is None:
@@ -80,7 +86,8 @@ def paired(xs: Sequence[Side], ys: Sequence[Side], both: bool, notes: Notes) -> 
                 f"{x.example.where}: is labelled {x.example.label}, and its translation ({y.example.where}) "
                 f"{y.example.label}: the files must have the same rows, or ids in a column of that name"
             )
-        items.append(Item(x, y, both and y is not None))
+        items.append(Item(x, y, id(y) in to_predict))
+        to_predict.discard(id(y))
     return items
 
 

@@ -2,25 +2,17 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Finds each example's translation, which depends only on the data's folder, not on the chosen languages."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from veco_fairseq.understanding.dataset import Item, Side, paired
 from veco_fairseq.understanding.windows import Notes
 
 
-class Rows(NamedTuple):
-    """A file's examples.
-
-    Attributes:
-        sides: the examples that are kept.
-        number: of all examples.
-    """
-
-    sides: list[Side]
-    number: int
+def asked(sides: Sequence[Side]) -> list[Side]:
+    """Return the examples to predict: in training all but those that are only looked at."""
+    return [side for side in sides if not side.only_seen]
 
 
 class Pairing:
@@ -36,7 +28,7 @@ class Pairing:
         notes: by language; they receive the examples without a translation.
     """
 
-    def __init__(self, files: dict[str, Path], pivot: str, read: Callable[[str], Rows], notes: dict[str, Notes]):
+    def __init__(self, files: dict[str, Path], pivot: str, read: Callable[[str], list[Side]], notes: dict[str, Notes]):
         self.files = files
         self.pivot = pivot
         self.rows = cache(read)  # each language's examples are read once
@@ -61,18 +53,19 @@ class Pairing:
         for lang in langs:
             if both and lang == self.pivot:
                 continue
-            items = self._beside(lang, self.rows(lang).sides, both)
+            items = self._beside(lang, asked(self.rows(lang)), both)
             in_pairs.update(id(item.y) for item in items)
             yield items
         if both:
-            left = [side for side in self.rows(self.pivot).sides if id(side) not in in_pairs]
-            if self.partner(self.pivot) in langs:  # where no translation of these was
-                yield paired(left, [], False, self.notes[self.pivot])
-            else:
-                yield self._beside(self.pivot, left, False)
+            left = [side for side in asked(self.rows(self.pivot)) if id(side) not in in_pairs]
+            yield self._beside(self.pivot, left, False, in_pairs_of=langs)
 
-    def _beside(self, lang: str, sides: list[Side], both: bool) -> list[Item]:
-        """Return a language's examples with their translations."""
+    def _beside(self, lang: str, sides: list[Side], both: bool, *, in_pairs_of: Collection[str] = ()) -> list[Item]:
+        """Return a language's examples with their translations.
+
+        Args:
+            in_pairs_of: languages that the examples were looked for in: they have no translations but those only looked at.
+        """
         if not sides:
             return []
         partner = self.partner(lang)
@@ -81,15 +74,17 @@ class Pairing:
             for side in sides:
                 self.notes[lang].add(f"without translation, since there is no file of {wanted}", side.example.where)
             return [Item(side) for side in sides]
-        return paired(sides, self._translations(lang, partner), both, self.notes[lang])
+        theirs = self._translations(lang, partner)
+        if partner in in_pairs_of:
+            theirs = [side for side in theirs if side.only_seen]
+        return paired(sides, theirs, both, self.notes[lang])
 
     def _translations(self, lang: str, partner: str) -> list[Side]:
         """Return the partner's examples if rows can be translations of each other: with equal numbers of rows, or ids."""
         mine, theirs = self.rows(lang), self.rows(partner)
-        numbered = [side for side in (*mine.sides[:1], *theirs.sides[:1]) if side.example.id.startswith("row ")]
-        if numbered and mine.number != theirs.number:
-            other = f"{theirs.number:,} rows in {partner}"
-            what = f"file of {mine.number:,} rows for {other}: without ids no translations"
-            self.notes[lang].add(what, mine.sides[0].example.where)
+        numbered = [side for side in (*mine[:1], *theirs[:1]) if side.example.id.startswith("row ")]
+        if numbered and len(mine) != len(theirs):
+            what = f"file of {len(mine):,} rows for {len(theirs):,} rows in {partner}: without ids no translations"
+            self.notes[lang].add(what, asked(mine)[0].example.where)
             return []
-        return theirs.sides
+        return theirs
