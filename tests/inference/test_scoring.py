@@ -36,6 +36,12 @@ def test_tokenised_bleu_by_hand():
     assert "'en'" in result["tokeniser"] and "compounds not split" in result["tokeniser"]
 
 
+@pytest.mark.parametrize("lang, told", [("de", ""), ("xx", ", of which it has no abbreviations but English ones")])
+def test_the_tokenisation_says_whose_abbreviations_it_has(lang, told):
+    tokeniser = score(HYPOTHESIS, REFERENCE, lang=lang)["tokenised_bleu"]["tokeniser"]
+    assert tokeniser.startswith(f"Moses' for '{lang}'{told} (sacremoses ")
+
+
 def test_tokenised_text_is_scored_without_sacrebleus_warning(caplog):
     """Of three lines, which comes for references of the same kind, too; the command has its own, of one line."""
     score([HYPOTHESIS[0]] * 200, [HYPOTHESIS[0]] * 200, lang="en")

@@ -41,6 +41,16 @@ def test_capitals_belong_to_a_label_and_do_not_make_another_one(tmp_path):
     assert read(tmp_path, ["NEUTRAL", "neutral", "Entailment"]) == ["entailment", "neutral"]  # SICK and XNLI together
 
 
+def test_labels_that_look_alike_are_refused(tmp_path):
+    """A zero-width space behind a label had made a class of its own."""
+    look = r"the labels 'yes' and 'yes\\u200b' differ in characters alone that cannot be seen: write one"
+    with pytest.raises(UserError, match=look):
+        read(tmp_path, ["no", "yes", "yes\u200b"])
+    (tmp_path / "train-en.tsv").write_text("a\tDET\nb\tDET\u200d\nc\tdet\n")
+    with pytest.raises(UserError, match="labels 'DET' and 'DET.u200d' differ in characters"):
+        labels_of({"en": tmp_path / "train-en.tsv"}, "tagging")
+
+
 def test_figures_are_no_classes(tmp_path):
     """Each figure, such as a similarity of 3.4, had been a class of its own."""
     with pytest.raises(UserError, match=r"train-en\.tsv: the labels are figures, such as 3\.4: --nlu-task classification"):

@@ -15,6 +15,7 @@ from sacrebleu.significance import PairedTest
 from sacremoses import MosesTokenizer
 
 from veco_fairseq.data.languages import WITHOUT_SPACES, two_letters
+from veco_fairseq.data.moses import has_abbreviations
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
 
@@ -112,7 +113,8 @@ def score(
     # As multi-bleu.perl -lc on Moses-tokenised text, which does not smooth.
     tokenised = BLEU(lowercase=True, tokenize="none", force=True, smooth_method="none")
     compounds = f"compounds {'' if split_compounds else 'not '}split"
-    tokeniser = f"Moses' for '{code}' (sacremoses {version('sacremoses')}), lower-cased, {compounds}"
+    english = "" if has_abbreviations(code) else ", of which it has no abbreviations but English ones"
+    tokeniser = f"Moses' for '{code}'{english} (sacremoses {version('sacremoses')}), lower-cased, {compounds}"
     texts = [tokenise(lines, code, split_compounds) for lines in (*systems, references)]
     return {**result, "tokenised_bleu": _result(tokenised, texts[:-1], texts[-1], tokeniser=tokeniser, samples=samples)}
 

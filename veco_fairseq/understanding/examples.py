@@ -4,6 +4,7 @@
 
 from dataclasses import dataclass, replace
 from typing import Any
+from unicodedata import category
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +71,8 @@ def without_text(example: Example) -> Example:
         Question: {"question": "", "context": "", "answers": ()},
     }
     return replace(example, **texts[type(example)])
+
+
+def seen(text: str) -> str:
+    """Return what can be seen of a text: without marks of format, such as the zero-width space U+200B, and control characters."""
+    return "".join(letter for letter in text if category(letter) not in ("Cf", "Cc"))

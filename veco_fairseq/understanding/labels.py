@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.understanding.examples import SentencePair, TaggedSentence
+from veco_fairseq.understanding.examples import SentencePair, TaggedSentence, seen
 from veco_fairseq.understanding.reading import read_examples
 
 
@@ -18,8 +18,8 @@ def labels_of(files: dict[str, Path], nlu_task: str) -> list[str]:
         nlu_task: classification or tagging.
 
     Raises:
-        UserError: a file is bad, there is only one label, two classes differ in capitals alone, or the labels are
-            figures, for which there is no regression.
+        UserError: a file is bad, there is only one label, two classes differ in capitals alone, two labels in what cannot be seen,
+            or the labels are figures, for which there is no regression.
     """
     found: set[str] = set()
     for lang, path in files.items():
@@ -32,6 +32,10 @@ def labels_of(files: dict[str, Path], nlu_task: str) -> list[str]:
     names = ", ".join(map(str, files.values()))
     if len(labels) == 1:
         raise UserError(f"{names}: all examples have the label {labels[0]}: there must be two labels to learn from")
+    visible = {seen(label): label for label in labels}
+    if twice := next((label for label in labels if label not in visible.values()), None):
+        pair = f"{ascii(twice)} and {ascii(visible[seen(twice)])}"
+        raise UserError(f"{names}: the labels {pair} differ in characters alone that cannot be seen: write one of them")
     spellings = {label.lower(): label for label in labels}
     if nlu_task == "classification" and (twice := next((label for label in labels if label not in spellings.values()), None)):
         raise UserError(f"{names}: the labels {twice} and {spellings[twice.lower()]} differ in capitals alone: write one of them")

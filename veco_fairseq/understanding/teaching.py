@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Makes training sets from translations and a teacher's tags."""
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -9,13 +10,17 @@ from pathlib import Path
 from sacremoses import MosesTokenizer
 
 from veco_fairseq.data.languages import WITHOUT_SPACES, two_letters
+from veco_fairseq.data.moses import has_abbreviations
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines, write_text
+from veco_fairseq.understanding.examples import seen
 from veco_fairseq.understanding.reading import read_examples
+
+logger = logging.getLogger(__name__)
 
 
 def read_words(path: Path, lang: str | None) -> list[list[str]]:
-    """Return the words of each line.
+    """Return the words of each line, without those of which nothing can be seen, such as U+200B.
 
     Args:
         lang: cut as the Moses tokenizer does for this language; None: at spaces.
@@ -26,8 +31,12 @@ def read_words(path: Path, lang: str | None) -> list[list[str]]:
     code = lang and two_letters("--tokenize", lang)
     if code in WITHOUT_SPACES:
         raise UserError(f"--tokenize {lang}: Moses does not cut a language without spaces: segment the text, and leave this out")
+    if code and not has_abbreviations(code):
+        logger.warning(
+            f"--tokenize {lang}: Moses has no abbreviations of this language, and takes those of English: is it the code?"
+        )
     split = partial(MosesTokenizer(lang=code).tokenize, escape=False) if code else str.split
-    sentences = [split(line) for line in read_lines(path)]
+    sentences = [list(filter(seen, split(line))) for line in read_lines(path)]
     if not sentences:
         raise UserError(f"{path}: is empty")
     if [] in sentences:
