@@ -5,11 +5,13 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import torch
 from support.progress import Bar
 
+from veco_fairseq.errors import UserError
 from veco_fairseq.inference import evaluation, finetuned
-from veco_fairseq.inference.finetuned import Finetuned
+from veco_fairseq.inference.finetuned import Finetuned, load_finetuned
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset
 from veco_fairseq.understanding.examples import SentencePair
 from veco_fairseq.understanding.predictions import Prediction
@@ -73,3 +75,19 @@ def test_sentences_are_labelled_in_batches_of_so_many_tokens():
         task=task, predict=lambda dataset, *words: asked.append(words) or [Prediction(item.x, ["X"]) for item in dataset.items]
     )
     assert evaluation.label(teacher, [["a"], ["b"]], 77) == [["X"], ["X"]] and asked == [(77, "sentences")]
+
+
+@pytest.mark.parametrize("nlu_task", ["classification", "tagging", "span"])
+def test_answers_are_compared_for_questions_alone(monkeypatch, tmp_path, nlu_task):
+    """``veco evaluate run --answer-metric mlqa`` with a tagger had done nothing, where training refuses the option."""
+    state = {"cfg": SimpleNamespace(task=SimpleNamespace(_name="veco_nlu", nlu_task=nlu_task))}
+    model = SimpleNamespace(eval=lambda: SimpleNamespace(to=lambda device: "model"))
+    monkeypatch.setattr(finetuned.checkpoint_utils, "load_checkpoint_to_cpu", lambda path, overrides: state)
+    monkeypatch.setattr(finetuned.checkpoint_utils, "load_model_ensemble_and_task", lambda paths, state: ([model], None, "task"))
+    (tmp_path / "1.pt").touch()
+    assert load_finetuned(tmp_path / "1.pt", tmp_path, cpu=True, valid_langs="de") == ("model", "task")
+    if nlu_task == "span":
+        assert load_finetuned(tmp_path / "1.pt", tmp_path, cpu=True, answer_metric="mlqa") == ("model", "task")
+    else:
+        with pytest.raises(UserError, match="^--answer-metric: is for --nlu-task span alone: leave it out$"):
+            load_finetuned(tmp_path / "1.pt", tmp_path, cpu=True, answer_metric="mlqa")

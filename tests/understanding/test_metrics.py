@@ -155,5 +155,5 @@ def test_files_with_a_language_each_are_joined(tmp_path):
     joined = read_results(files)
     assert joined.seeds == [{"de": {"f1": 50.0}, "fr": {"f1": 62.5}}]
     assert joined.note == "layer 3, by csls; layer 3, by csls, with the threshold that is best for this same set"
-    with pytest.raises(UserError, match=r"de\.json: has de, as an earlier file does"):
+    with pytest.raises(UserError, match=r"de\.json: has de, as an earlier file does: give each language once \(veco"):
         read_results([*files, files[0]])

@@ -3,7 +3,7 @@
 """``--task veco_nlu``: sentence pairs, tags and answers to questions (VECO, section 3.1)."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -123,7 +123,8 @@ class NluTask(VecoTask):
             raise UserError(f"{cfg.data}: no such folder: the first argument is the folder of the task's files")
         from_checkpoint = kwargs.get("from_checkpoint", False)  # which has its labels in its task_state
         if not from_checkpoint:
-            _refuse_without_effect(cfg)
+            given = (name for name in ONLY_OF if str(getattr(cfg, name)) != str(getattr(NluTaskConfig, name)))
+            refuse_without_effect(str(cfg.nlu_task), given)
         shortest = MAX_QUESTION + 4 + cfg.stride if str(cfg.nlu_task) == "span" else 8
         if cfg.max_length < shortest:
             raise UserError(f"--max-length {cfg.max_length}: must be at least {shortest}, for this task and --stride")
@@ -256,11 +257,11 @@ class NluTask(VecoTask):
                 for lang in self.validation_langs for name in SUMS[self.nlu_task]}  # fmt: skip
 
 
-def _refuse_without_effect(cfg: NluTaskConfig) -> None:
-    """Raise UserError for an option of another ``--nlu-task``."""
-    for name, nlu_task in ONLY_OF.items():
-        if str(cfg.nlu_task) != nlu_task and str(getattr(cfg, name)) != str(getattr(NluTaskConfig, name)):
-            raise UserError(f"--{name.replace('_', '-')}: is for --nlu-task {nlu_task} alone: leave it out")
+def refuse_without_effect(nlu_task: str, given: Iterable[str]) -> None:
+    """Raise UserError for an option, by name, of another ``--nlu-task``."""
+    for name in given:
+        if ONLY_OF.get(name, nlu_task) != nlu_task:
+            raise UserError(f"--{name.replace('_', '-')}: is for --nlu-task {ONLY_OF[name]} alone: leave it out")
 
 
 def _vocabulary(cfg: NluTaskConfig, from_checkpoint: bool) -> Path:

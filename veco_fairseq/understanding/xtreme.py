@@ -64,7 +64,9 @@ def read_results(paths: Sequence[Path], layer: int = -1) -> Result:
             raise UserError(f"{path}: has {here}, but {paths[0]} has {there}: give the files of one task")
         for seed, more in zip(together.seeds, result.seeds):
             if seed.keys() & more.keys():
-                raise UserError(f"{path}: has {', '.join(seed.keys() & more.keys())}, as an earlier file does")
+                twice = ", ".join(sorted(seed.keys() & more.keys()))
+                advice = "give each language once (veco retrieve bucc --lang LANG names it)"
+                raise UserError(f"{path}: has {twice}, as an earlier file does: {advice}")
             seed.update(more)
     notes = dict.fromkeys(result.note for result in (together, *others))
     return together._replace(note="; ".join(filter(None, notes)))
