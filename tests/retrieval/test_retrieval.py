@@ -58,8 +58,12 @@ def test_sentence_states_keep_the_order_and_do_not_depend_on_the_batch(saved, ca
     alone = sentence_states(pretrained, LINES[17:18], layers=[3])
     assert torch.allclose(alone[0, 0], together[1, 17], atol=1e-6)
     assert capsys.readouterr().err == ""
-    assert sentence_states(pretrained, ["", " ".join(LINES)], layers=[3], name="text").isfinite().all()
-    assert capsys.readouterr().err == "text: 1 lines are longer than the model has positions, and were cut\n"
+    found = sentence_states(pretrained, ["", " ".join(LINES), " \u200b"], layers=[3], name="text")[0]
+    assert found.isfinite().all() and found[0].equal(found[2])
+    assert capsys.readouterr().err == (
+        "text: 2 lines are empty, and alike all the same: leave them out in both texts\n"
+        "text: 1 lines are longer than the model has positions, and were cut\n"
+    )
 
 
 def test_search_by_chunks_is_exact(monkeypatch):

@@ -35,7 +35,7 @@ def pooled_states(model: PretrainingModel, tokens: Tensor) -> Tensor:
 def sentence_states(
     pretrained: PretrainedModel, lines: Sequence[str], *, layers: Sequence[int], max_tokens: int = 8192, name: str = ""
 ) -> Tensor:
-    """Return the mean-pooled states of raw text, scaled to length 1; print progress, and the number of lines that are cut.
+    """Return the mean-pooled states of raw text, scaled to length 1; print progress, and how many lines are cut, or empty.
 
     Args:
         pretrained: on the device to compute on.
@@ -59,6 +59,8 @@ def sentence_states(
             pooled = pooled_states(model, pretrained.batch([ids[number] for number in batch]))[list(layers)]
             states[:, batch] = F.normalize(pooled, dim=-1).cpu()
             progress.update(len(batch))
+    if empty := sum(len(line) == 2 for line in ids):
+        print(f"{name}: {empty:,} lines are empty, and alike all the same: leave them out in both texts", file=sys.stderr)
     if cut:
         print(f"{name}: {len(cut):,} lines are longer than the model has positions, and were cut", file=sys.stderr)
     return states
