@@ -10,7 +10,7 @@ import pytest
 from veco_fairseq.commands import label as command
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference import evaluation, finetuned
-from veco_fairseq.understanding.teaching import read_words
+from veco_fairseq.understanding.teaching import ids_like, read_words
 
 
 @pytest.mark.parametrize("plug_in", [True, False])
@@ -47,3 +47,13 @@ def test_what_cannot_be_seen_is_no_word(tmp_path, lang):
     path.write_text("the dog\n\u200b \ufeff\n")
     with pytest.raises(UserError, match="text, line 2: has no word"):
         read_words(path, lang)
+
+
+def test_originals_with_one_id_are_refused(tmp_path):
+    """The translations of both would have had it, and --plug in does not take such files."""
+    path = tmp_path / "train-en.tsv"
+    path.write_text("# sent_id = x\na\tD\n\n# sent_id = y\nb\tN\n\n# sent_id = y\nc\tN\n")
+    with pytest.raises(UserError, match="^--like .*train-en.tsv: the id y is there twice, by which --plug in finds translations"):
+        ids_like(path, tmp_path / "de.txt", 3)
+    path.write_text(path.read_text().replace("= y\nc", "= z\nc"))
+    assert ids_like(path, tmp_path / "de.txt", 3) == ["x", "y", "z"]

@@ -269,7 +269,9 @@ def test_a_long_context_and_its_translation_window_by_window():
 
 
 def test_rows_that_are_no_translations_of_each_other():
-    with pytest.raises(UserError, match="en, line 1: the id 1 is there twice, first at en, line 1"):
+    with pytest.raises(
+        UserError, match="en, line 1: the id 1 is there twice, first at en, line 1: an example has one translation"
+    ):
         paired([side("de", "1", 3)], [side("en", "1", 2), side("en", "1", 2)], True, Notes())
     with pytest.raises(UserError, match="is labelled 0, and its translation .*en, line 1.* 1"):
         paired([side("de", "1", 3)], [side("en", "1", 2, label=1)], True, Notes())

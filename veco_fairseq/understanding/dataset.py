@@ -70,7 +70,8 @@ def paired(xs: Sequence[Side], ys: Sequence[Side], both: bool, notes: Notes) -> 
     for side in ys:
         if side.example.id and by_id.setdefault(side.example.id, side) is not side:
             before = by_id[side.example.id].example.where
-            raise UserError(f"{side.example.where}: the id {side.example.id} is there twice, first at {before}")
+            twice = f"the id {side.example.id} is there twice, first at {before}"
+            raise UserError(f"{side.example.where}: {twice}: an example has one translation: leave one of them out")
     items = []
     to_predict = {id(side) for side in ys if both and not side.only_seen}
     for x in xs:

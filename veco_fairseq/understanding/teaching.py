@@ -3,6 +3,7 @@
 """Makes training sets from translations and a teacher's tags."""
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -48,14 +49,16 @@ def ids_like(originals: Path, translations: Path, count: int) -> list[str]:
     """Return the ids of the tagged originals.
 
     Raises:
-        UserError: their number is not ``count``, some have no id, or the file is bad.
+        UserError: their number is not ``count``, some have no id or the same one, or the file is bad.
     """
     ids = [example.id for example in read_examples(originals, "", "tagging")]
     if len(ids) != count:
         raise UserError(f"{originals}: has {len(ids):,} sentences, but {translations} has {count:,} lines")
+    advice = "by which --plug in finds translations: give one of its own to each sentence, # sent_id = ID, or leave out --like"
     if "" in ids:
-        advice = "by which --plug in finds translations: give one to each sentence, # sent_id = ID, or leave out --like"
         raise UserError(f"--like {originals}: sentence {ids.index('') + 1:,} has no id, {advice}")
+    if len({*ids}) < count:
+        raise UserError(f"--like {originals}: the id {Counter(ids).most_common(1)[0][0]} is there twice, {advice}")
     return ids
 
 
