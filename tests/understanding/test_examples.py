@@ -62,7 +62,7 @@ def test_conllu_takes_words_and_leaves_out_ranges_and_empty_nodes(tmp_path):
 
     path = write(tmp_path / "train-de.conllu", "\n".join([
         "# sent_id = s9", row("1-2", "im", "_"), row("1", "in", "ADP"), row("2", "dem", "DET"), row("2.1", "x", "X"),
-        "", "# text = Haus", row("1", "Haus", "NOUN"), "",
+        "", "# text = Haus", row("1", "Haus", "NOUN "), "",
     ]))  # fmt: skip
     assert read_examples(path, "de", "tagging") == [
         TaggedSentence("s9", f"{path}, line 1", ("in", "dem"), ("ADP", "DET")),

@@ -237,7 +237,8 @@ class NluTask(VecoTask):
                 side.example = without_text(example)
             sides.append(side)
         if not asked(sides):
-            raise UserError(f"{path}: has no example to learn from: labels or answers are missing (see --no-answer)")
+            missing = "answers are missing (see --no-answer)" if str(self.cfg.nlu_task) == "span" else "labels are missing"
+            raise UserError(f"{path}: has no example to learn from: {missing}")
         return sides
 
     # Predictions

@@ -31,7 +31,7 @@ def read_conllu(path: Path, lang: str) -> Iterator[TaggedSentence]:
                 raise UserError(f"{path}, line {number}: has {len(cells)} columns, not the 10 of CoNLL-U")
             if cells[0].isdecimal():
                 words.append(cells[1])
-                tags.append(cells[3])
+                tags.append(cells[3].strip())
         if words:
             yield TaggedSentence(name or "", f"{path}, line {place}", tuple(words), _known(tags))
 
