@@ -4,6 +4,7 @@
 
 import gc
 import logging
+import shutil
 import weakref
 from argparse import Namespace
 from types import SimpleNamespace
@@ -239,7 +240,7 @@ def test_the_log_tells_what_its_loss_is_where_a_training_begins(make_task, caplo
         assert caplog.text.count("loss in this log is ") == told
 
 
-def test_s_terms_need_batches_of_their_kind(make_task, make_root):
+def test_s_terms_need_batches_of_their_kind(make_task, make_root, tmp_path):
     """Otherwise cross-attention is never trained."""
     task = make_task(make_root(bitext=()))
     task.criterion = criterion_for(task, s_terms="bitext")
@@ -248,3 +249,9 @@ def test_s_terms_need_batches_of_their_kind(make_task, make_root):
     task.load_dataset("valid")
     task.criterion = criterion_for(task, s_terms="mono")
     task.load_dataset("train")
+    whole, pairs = make_root(), tmp_path / "pairs"
+    shutil.copytree(whole, pairs, ignore=lambda *_: ["mono"])
+    task = make_task(f"{whole}:{pairs}")  # the second one's epoch would come later
+    task.criterion = criterion_for(task, s_terms="mono")
+    with pytest.raises(UserError, match=rf"--s-terms mono: {pairs} has no mono/ to train on: leave the option out"):
+        task.load_dataset("train")

@@ -133,10 +133,13 @@ class CamlmTask(VecoTask):
         root = Path(paths[(epoch - 1) % len(paths)])
         masker = Masker if self.criterion is None else self.criterion.masker
         streams = load_streams(root, split, self.cfg, self.dictionary, masker=masker)
-        needs = self.criterion and self.criterion.needs
+        needs = None if self.criterion is None else self.criterion.needs
         training = split == training_split(self.cfg) and task_cfg is None  # which fairseq-validate gives
-        if training and needs and needs[1] not in streams:
-            raise UserError(f"{needs[0]}: {root} has no {needs[1]}/ to train on: leave the option out")
+        if training and needs:
+            option, kind = needs
+            for path in map(Path, paths):  # all of them now, and not when their epoch comes
+                if not find_sources(path, split, self.cfg)[kind]:
+                    raise UserError(f"{option}: {path} has no {kind}/ to train on: leave the option out")
         for kind, stream in streams.items():
             for source in stream.sources:
                 logger.info(
