@@ -167,7 +167,7 @@ def test_other_machines_wait_for_the_first_ones_conversion(tmp_path):
 
 STAND_INS = """
 python() { for word; do [[ $word != */*.pt ]] || echo '{}' | tee "$word" >"$word.json"; done; echo; }
-bash() { echo "$VECO_NODE_RANK $VECO_MASTER" >>"$OUT/log"; touch "$folder/checkpoint_1_1.pt"; [[ -e $OUT/ok ]]; }
+bash() { [[ $1 == */launch.sh ]] || return 0; echo "$VECO_NODE_RANK $VECO_MASTER" >>"$OUT/log"; touch "$folder/checkpoint_1_1.pt"; [[ -e $OUT/ok ]]; }
 fairseq-generate() { :; }
 choose_device() { WORKERS=1 DEVICE=(); }
 """
