@@ -79,7 +79,8 @@ def build_optimizer(build: Callable) -> Callable:
                 f"{name}: trains on a GPU alone: give --autocast bf16 in pre-training and understanding, and --amp elsewhere, or "
                 "leave it out"
             )
-        cfg.common.fp16_no_flatten_grads = True
+        if cfg.common.fp16:
+            cfg.common.fp16_no_flatten_grads = True
         try:
             build(trainer)
         except Exception as error:
