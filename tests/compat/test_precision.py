@@ -164,7 +164,8 @@ def test_options_that_no_optimizer_is_made_of_are_told(common, device, error, me
     common = SimpleNamespace(**{"fp16": False, "memory_efficient_fp16": False, **common})
     names = {"optimizer": SimpleNamespace(_name="adam"), "lr_scheduler": SimpleNamespace(_name="tri_stage")}
     model = torch.nn.Linear(2, 2, device=device)
-    trainer, built = SimpleNamespace(cfg=SimpleNamespace(common=common, **names), model=model), []
+    trainer = SimpleNamespace(cfg=SimpleNamespace(common=common, **names), model=model, task=None)
+    built = []
 
     def build(trainer):
         if error:

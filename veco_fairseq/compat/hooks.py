@@ -21,6 +21,16 @@ class NamesDdpBackend(Protocol):
 
 
 @runtime_checkable
+class HasIdleParameters(Protocol):
+    """A task some of whose parameters may learn from no batch: ``--fp16`` leaves them as they are.
+
+    Each parameter has its own fp32 copy then, and not a part of one flat copy.
+    """
+
+    idle_parameters: bool
+
+
+@runtime_checkable
 class HasOptionsWithoutEffect(Protocol):
     """A class of tasks that some of fairseq's options do nothing for: their names, each with the reason."""
 

@@ -32,7 +32,7 @@ def keeping_none(sync: Callable) -> Callable:
     """Make a ``_sync_fp16_grads_to_fp32`` after which a copy has a gradient only if its parameter has one.
 
     fairseq gives the others zeros, with which ``--weight-decay`` shrinks what learns from no batch, or is frozen. One flat copy
-    of all parameters has no such gradients, so there is none (see :func:`veco_fairseq.compat.precision.build_optimizer`).
+    of all parameters has no such gradients; tasks that need them have none (:class:`veco_fairseq.compat.hooks.HasIdleParameters`).
     """
 
     @wraps(sync)

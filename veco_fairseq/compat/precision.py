@@ -17,6 +17,7 @@ import torch
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
 from fairseq.tasks import FairseqTask
 
+from veco_fairseq.compat.hooks import HasIdleParameters
 from veco_fairseq.compat.mistakes import mistake
 from veco_fairseq.errors import UserError
 from veco_fairseq.modules.rates import bf16_on_cpu
@@ -61,8 +62,8 @@ def amp_clip_grad_norm(optimizer: AMPOptimizer, *args, **kwargs):
 def build_optimizer(build: Callable) -> Callable:
     """Make a trainer's ``_build_optimizer`` that says in one line which options it cannot work with.
 
-    With ``--fp16`` each parameter has its own fp32 copy (``--fp16-no-flatten-grads``), as with ``--bf16``: a part of one copy of
-    all of them cannot be left as it is (see :func:`veco_fairseq.compat.master_weights.keeping_none`).
+    With ``--fp16`` a task with idle parameters gets ``--fp16-no-flatten-grads``: a part of one copy of all parameters cannot be
+    left as it is (see :func:`veco_fairseq.compat.master_weights.keeping_none`).
 
     Raises:
         UserError: ``--fp16`` on a CPU; or the optimizer or the schedule refuses its options, or lacks a package. What goes
@@ -79,7 +80,7 @@ def build_optimizer(build: Callable) -> Callable:
                 f"{name}: trains on a GPU alone: give --autocast bf16 in pre-training and understanding, and --amp elsewhere, or "
                 "leave it out"
             )
-        if cfg.common.fp16:
+        if cfg.common.fp16 and isinstance(trainer.task, HasIdleParameters):
             cfg.common.fp16_no_flatten_grads = True
         try:
             build(trainer)

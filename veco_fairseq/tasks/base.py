@@ -41,6 +41,7 @@ class VecoTask(FairseqTask):
     Attributes:
         ddp_backend: replaces fairseq's default, which allows neither parameters without a gradient nor several backward
             passes an update.
+        idle_parameters: some may learn from no batch (:class:`veco_fairseq.compat.hooks.HasIdleParameters`).
         task_name: of ``--task``.
         models: the class of the models that it takes, and of those that extend it.
         archs: what ``--arch`` can be, for errors.
@@ -49,6 +50,7 @@ class VecoTask(FairseqTask):
     """
 
     ddp_backend = "legacy_ddp"
+    idle_parameters = True
     task_name = ""
     models: type = PretrainingModel
     archs = ""
