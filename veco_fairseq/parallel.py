@@ -14,6 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache, partial
 from itertools import chain, islice
+from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any, TypeVar
 
 from veco_fairseq.errors import UserError
@@ -112,11 +113,27 @@ def _in_order(pool: Executor, call: Callable[[Item], Result], items: Iterable[It
         yield waiting.popleft().result()
 
 
+class _Process(SpawnProcess):
+    """A process that Ctrl-C does not reach while it starts; later it ignores it (:func:`_end_with_the_parent`)."""
+
+    def start(self) -> None:
+        """Start with the signal blocked, which a new process takes over; in this one it waits so long."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Context(SpawnContext):
+    Process = _Process
+
+
 @contextmanager
 def _processes(workers: int, advice: str) -> Iterator[ProcessPoolExecutor]:
     """Start processes that end with this one; UserError if one was killed."""
-    context = multiprocessing.get_context("spawn")  # threads of SentencePiece and PyTorch do not survive a fork
-    with ProcessPoolExecutor(workers, context, initializer=_end_with_the_parent) as pool:
+    # spawned, since threads of SentencePiece and PyTorch do not survive a fork
+    with ProcessPoolExecutor(workers, _Context(), initializer=_end_with_the_parent) as pool:
         try:
             yield pool
         except BaseException as error:

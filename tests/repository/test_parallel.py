@@ -34,6 +34,16 @@ def test_processes_give_their_results_in_order():
         list(parallel.in_processes(make_times_two, [1, 2, -1, 3], 2))
 
 
+def test_ctrl_c_does_not_reach_a_process_that_starts():
+    """It would print a traceback from whatever Python was importing."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    process = parallel._Context().Process(target=doubling.press_ctrl_c)
+    process.start()
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+    process.join(60)
+    assert process.exitcode == 7
+
+
 def test_a_worker_leaves_ctrl_c_to_its_parent_and_ends_with_it(monkeypatch):
     """Otherwise each would print a traceback of its own, or go on alone."""
     gone, ended, called = threading.Event(), threading.Event(), []
