@@ -30,7 +30,7 @@ ROWS_A_CHUNK = 1536
 TOKENS_A_BLOCK = 4096
 # The most of these logits that a CPU adds up at a time: 2 MiB in fp32, which stay in its cache.
 LOGITS_A_STRIP = 2**19
-# The least share of a block's exps in the probabilities: its inverse and its product with a row are within bf16's range.
+# The least share of a block's tokens in the probabilities: its inverse and its product with a row are within bf16's range.
 LEAST_SHARE = 1e-30
 
 
@@ -180,9 +180,9 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, toke
 
     Weight and bias may have more rows than the ``tokens`` of the vocabulary (see :func:`aligned`).
 
-    The first pass makes the logits of each block and adds up their exp, which it keeps: reading costs less than multiplying
-    again. They are relative to the likeliest token so far, so a row's probabilities are its exps times one number a block. The
-    second pass multiplies the other factor of a product by this number, and not the exps.
+    The first pass makes the logits of each block and their softmax, which it keeps: reading costs less than multiplying again.
+    A row's probabilities are this softmax times the block's share of all, one number. The second pass multiplies the other
+    factor of a product by this number, and not the softmax.
     """
     for_cpu, vocabulary = on_cpu(rows), len(weight)
     block = TOKENS_A_BLOCK if for_cpu and draw is None else vocabulary
@@ -214,16 +214,16 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, toke
             loss[here] += smoothing * (sums.right - sums.of_all / tokens).squeeze(1)
         for part in blocks if kept else ():
             if draw is not None:
-                for at, exps in part.strips(part.exps):
+                for at, softmax in part.strips(part.softmax):
                     place = slice(start + at.start, start + at.stop)
-                    drawn[place] = draw(exps[:, :tokens], place)
+                    drawn[place] = draw(softmax[:, :tokens], place)
             if not any(needed):
                 continue
-            share = (part.top - sums.total).exp_().clamp_(min=LEAST_SHARE)  # exps * share are the probabilities
+            share = (part.total - sums.total).exp_().clamp_(min=LEAST_SHARE)
             gradient = part.gradient(share, smoothing=smoothing, tokens=tokens)
             if scale is not None:
                 share.mul_(scale[here].unsqueeze(1))
-            if rows.dtype == torch.float16:  # whose range the exps do not have
+            if rows.dtype == torch.float16:  # whose range the softmax does not have
                 for at, numbers in part.strips(gradient):
                     part.logits[at] = numbers.mul_(share[at])
                 gradient = part.logits
