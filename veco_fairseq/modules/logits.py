@@ -76,8 +76,8 @@ class Sums(NamedTuple):
 def add_up(blocks: list[Block], x: Tensor, weight: Tensor, *, tokens: int, kept: bool, smoothing: bool) -> Sums:
     """Make the logits of all blocks, and add up their exp.
 
-    PyTorch's softmax takes less than half the time of its exp alone. A row's largest logit less the log of its probability is
-    the log of the row's sum.
+    On a CPU, PyTorch's softmax takes 0.7 of the time of its exp alone. The log of a row's sum is its largest logit less the log
+    of that one's probability.
 
     Args:
         blocks: of these rows, one after another through the vocabulary; each gets its logits.
