@@ -181,7 +181,7 @@ def test_another_number_of_processors_is_no_other_step(tmp_path):
 
 
 def test_the_recipes_own_code_and_programs_come_first(tmp_path):
-    """... before those of the user, which stay; and its installation is made first, if it is not to be left as it is."""
+    """... before those of the user, which stay; and setup.sh is asked first, which may leave the installation as it is."""
     folders = {name: tmp_path / name for name in ("data-bin-recipes/lib", "data-bin-recipes/any", "scripts", ".venv/bin")}
     for folder in folders.values():
         folder.mkdir(parents=True)
@@ -190,9 +190,9 @@ def test_the_recipes_own_code_and_programs_come_first(tmp_path):
     (folders["scripts"] / "setup.sh").write_text("echo set up")
     script = folders["data-bin-recipes/any"] / "run.sh"
     script.write_text('source "$(dirname "$0")/../lib/steps.sh"; parse_options -- "$@"; echo "$PYTHONPATH $PATH $USER_DIR"')
-    for given, path, told in ((ENVIRONMENT, "", ""), ({"PATH": "/usr/bin:/bin", "PYTHONPATH": "/mine"}, ":/mine", "set up\n")):
+    for given, path in ((ENVIRONMENT, ""), ({"PATH": "/usr/bin:/bin", "PYTHONPATH": "/mine"}, ":/mine")):
         result = subprocess.run(["bash", script], capture_output=True, text=True, env=given)
-        assert result.stdout == f"{told}{tmp_path}{path} {tmp_path}/.venv/bin:{given['PATH']} {tmp_path}/veco_fairseq{os.linesep}"
+        assert result.stdout == f"set up\n{tmp_path}{path} {tmp_path}/.venv/bin:{given['PATH']} {tmp_path}/veco_fairseq{os.linesep}"
 
 
 # Both begin the step before either has ended it: the one that makes it waits for the other's "waits".
