@@ -192,7 +192,9 @@ def test_the_recipes_own_code_and_programs_come_first(tmp_path):
     script.write_text('source "$(dirname "$0")/../lib/steps.sh"; parse_options -- "$@"; echo "$PYTHONPATH $PATH $USER_DIR"')
     for given, path in ((ENVIRONMENT, ""), ({"PATH": "/usr/bin:/bin", "PYTHONPATH": "/mine"}, ":/mine")):
         result = subprocess.run(["bash", script], capture_output=True, text=True, env=given)
-        assert result.stdout == f"set up\n{tmp_path}{path} {tmp_path}/.venv/bin:{given['PATH']} {tmp_path}/veco_fairseq{os.linesep}"
+        assert (
+            result.stdout == f"set up\n{tmp_path}{path} {tmp_path}/.venv/bin:{given['PATH']} {tmp_path}/veco_fairseq{os.linesep}"
+        )
 
 
 # Both begin the step before either has ended it: the one that makes it waits for the other's "waits".
