@@ -129,12 +129,12 @@ def test_a_signal_ends_what_runs(demo, tmp_path, stage, count, ended, number, to
     """To the script alone, as by kill, or to all processes, as by Ctrl-C: none goes on, in the way of the same command."""
     for name in ("slow", "calls"):
         (tmp_path / name).touch()
-    process, deadline = demo.begin(), time.time() + 30
+    process, deadline = demo.begin(), time.time() + 120
     while (tmp_path / "calls").read_text().count(stage) < count:
         assert process.poll() is None and time.time() < deadline
         time.sleep(0.02)
     (os.killpg if to_all else os.kill)(process.pid, number)
-    process.communicate(timeout=30)  # until nothing that it has started has its output open
+    process.communicate(timeout=120)  # until nothing that it has started has its output open
     assert not (tmp_path / ended).exists(), "it went on"
     assert process.returncode == 128 + number
 
