@@ -231,20 +231,20 @@ COMMANDS = {
     "evaluate_xtreme.py table": (
         ["xnli=f,g"],
         {
-            "understanding.xtreme.read_results": iter([RESULT, mock.Mock(note="", seeds=[3])]),
+            "understanding.xtreme.read_task": iter([RESULT, mock.Mock(note="", seeds=[3])]),
             "understanding.xtreme.table": "the figures",
             "understanding.xtreme.summary": {"xnli": 0.5, "average": 12.34},
             "plots.plot_bars": None,
         },
         {
-            "": {"read_results.layer": -1, "stdout": "xnli (by a)\nthe figures\n\nxnli     0.5\naverage  12.3\n"},
+            "": {"read_task.layer": -1, "stdout": "xnli (by a)\nthe figures\n\nxnli     0.5\naverage  12.3\n"},
             "= tatoeba=h xnli=f --json j": {
                 "j": '"tasks": {\n  "xnli": [\n   3\n  ],\n  "tatoeba"',
                 "stdout": "xnli\nthe figures\n\ntatoeba (by a)\n",
             },
             "= tatoeba=h xnli=f --json k": {"k": '"notes": {\n  "tatoeba": "by a"\n }'},
-            "tatoeba=h": {"read_results.paths": [[P("f"), P("g")], [P("h")]]},
-            "--layer 3": {"read_results.layer": 3},
+            "tatoeba=h": {"read_task.task": ["xnli", "tatoeba"], "read_task.paths": [[P("f"), P("g")], [P("h")]]},
+            "--layer 3": {"read_task.layer": 3},
             "--plot p.png": {
                 "plot_bars.output": P("p.png"),
                 "plot_bars.bars": {"xnli": {"de": 0.75}},

@@ -10,7 +10,7 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.retrieval.tatoeba import read_accuracies
 from veco_fairseq.understanding.reading import read_examples
 from veco_fairseq.understanding.teaching import ids_like, read_words, write_conllu
-from veco_fairseq.understanding.xtreme import Result, read_result, read_results, spread, summary, table
+from veco_fairseq.understanding.xtreme import Result, read_result, read_results, read_task, spread, summary, table
 
 
 def written(path, content):
@@ -107,6 +107,19 @@ def test_figures_of_seeds_and_files(tmp_path):
             read_results([written(one, content)])
     assert read_results([written(one, {"f1": 0.5})]) == Result([{"all": {"f1": 50}}], "")
     assert read_results([written(one, {"f1": 1, "lang": "de", "layer": 3})]) == Result([{"de": {"f1": 100}}], "layer 3")
+
+
+@pytest.mark.parametrize("task, names", [
+    ("xnli", ["accuracy"]), ("panx", ["accuracy", "f1"]), ("tydiqa", ["f1", "exact"]), ("bucc", ["f1"]), ("tatoeba", ["accuracy"]),
+])  # fmt: skip
+def test_a_task_takes_files_of_its_own_figures_alone(tmp_path, task, names):
+    for found in (["accuracy"], ["f1", "accuracy"], ["f1", "exact"], ["f1"]):
+        path = written(tmp_path / "x.json", {"seeds": [{"de": dict.fromkeys(found, 25.5)}]})
+        if set(found) == set(names):
+            assert read_task(task, [path]).seeds == [{"de": dict.fromkeys(found, 25.5)}]
+        else:
+            with pytest.raises(UserError, match=f"x.json: has {' and '.join(found)}, but {task} has "):
+                read_task(task, [path])
 
 
 def test_the_average_over_tasks_counts_each_once():

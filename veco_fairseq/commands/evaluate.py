@@ -100,7 +100,7 @@ def evaluate_one(args: argparse.Namespace):
 def put_together(args: argparse.Namespace):
     """Print and return every task's table, and the averages."""
     from veco_fairseq.plots import plot_bars
-    from veco_fairseq.understanding.xtreme import TASKS, read_results, spread, summary, table
+    from veco_fairseq.understanding.xtreme import TASKS, read_task, spread, summary, table
 
     results = {}
     for argument in args.results:
@@ -110,7 +110,7 @@ def put_together(args: argparse.Namespace):
         if task in results:
             raise UserError(f"{argument}: there is a {task} before it: give each task once")
         paths = [files] if Path(files).is_file() else files.split(",")
-        results[task] = read_results(list(map(Path, paths)), args.layer)
+        results[task] = read_task(task, list(map(Path, paths)), args.layer)
     results = {task: results[task] for task in TASKS if task in results}
     for task, result in results.items():
         print(f"{task}{result.note and f' ({result.note})'}\n{table(result)}\n")

@@ -11,8 +11,10 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_json
 from veco_fairseq.understanding.metrics import judged_by
 
-# The nine tasks in the papers' order.
-TASKS = ("xnli", "pawsx", "udpos", "panx", "xquad", "mlqa", "tydiqa", "bucc", "tatoeba")
+# The nine tasks in the papers' order, and their figures.
+LABELS, TAGS, ANSWERS = ("accuracy",), ("f1", "accuracy"), ("f1", "exact")
+TASKS = {"xnli": LABELS, "pawsx": LABELS, "udpos": TAGS, "panx": TAGS, "xquad": ANSWERS, "mlqa": ANSWERS, "tydiqa": ANSWERS,
+         "bucc": ("f1",), "tatoeba": LABELS}  # fmt: skip
 
 Figures = dict[str, dict[str, float]]  # language -> name of the figure -> per cent
 
@@ -47,6 +49,19 @@ class Result(NamedTuple):
     def average(self) -> float:
         """Return the task's part of XTREME's average: for answers the mean of F1 and exact match, for tags only F1."""
         return mean(mean(self.of(name, "mean")) for name in judged_by(self.names))
+
+
+def read_task(task: str, paths: Sequence[Path], layer: int = -1) -> Result:
+    """Read the files of one of XTREME's tasks by :func:`read_results`.
+
+    Raises:
+        UserError: the files have other figures than this task has.
+    """
+    result = read_results(paths, layer)
+    if set(result.names) != set(TASKS[task]):
+        has, needs = (" and ".join(names) for names in (result.names, TASKS[task]))
+        raise UserError(f"{paths[0]}: has {has}, but {task} has {needs}: give the file of this task")
+    return result
 
 
 def read_results(paths: Sequence[Path], layer: int = -1) -> Result:
