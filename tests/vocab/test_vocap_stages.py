@@ -157,7 +157,7 @@ def test_what_is_said_of_a_vocabulary(options):
     said = []
     for size in (8, 9):
         vocap._tell_of(Allocation({"aa": 1200, "bb": 30}, set("abcde"), 4), replace(options, size=size), said.append)
-    assert said == ["allocation: 1,230 pieces in sum, 8 in the union, 4 clipped"] * 2 + [
+    assert said == ["allocation: 1,230 pieces in sum, 5 in the union, 4 clipped, 3 symbols"] * 2 + [
         "warning: --size 9 is not reached: all languages have their largest vocabularies"]  # fmt: skip
     report = {"vocabularies": 3, "least": 1000, "most": 2500}
     told = [vocap._description(report, replace(options, largest=largest)) for largest in (2500, 2501)]

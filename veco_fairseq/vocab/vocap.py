@@ -174,9 +174,9 @@ def _make_language(options: Options, language: str) -> dict[str, Any]:
 
 
 def _tell_of(allocation: Allocation, options: Options, say: Callable[[str], None]) -> None:
-    sum_of_sizes, pieces = sum(allocation.sizes.values()), len(allocation.pieces) + META
-    say(f"allocation: {sum_of_sizes:,} pieces in sum, {pieces:,} in the union, {allocation.clipped:,} clipped")
-    if pieces < options.size:
+    sum_of_sizes, pieces = sum(allocation.sizes.values()), len(allocation.pieces)
+    say(f"allocation: {sum_of_sizes:,} pieces in sum, {pieces:,} in the union, {allocation.clipped:,} clipped, {META} symbols")
+    if pieces + META < options.size:
         say(f"warning: --size {options.size:,} is not reached: all languages have their largest vocabularies")
 
 
