@@ -15,9 +15,6 @@ about teacher NAME "the --name of the fine-tuned model whose translations the st
 about name NAME "the name of the model that is made, which keeps several apart (default: backtranslated, or distilled)"
 PART=100000 # lines that are translated in one step: what an interruption can cost
 
-# on_one_machine: end if the options ask for several, which would all translate.
-on_one_machine() { ((OPTIONS[nodes] == 1)) || die "--nodes ${OPTIONS[nodes]}: this script translates and trains on one machine"; }
-
 # translate NAME CHECKPOINT FILE OUTPUT OPTION...: make OUTPUT from the text of FILE, part by part, with these options of
 # translate.py. Translations of other options stay, and the script ends, where STUDENT was trained with them: this costs no time.
 translate() {
@@ -100,8 +97,8 @@ text_there() {
 
 # backtranslate_options NAME=DEFAULT... -- "$@": read the options of backtranslate.sh; the defaults are finetune.sh's.
 backtranslate_options() {
+    local MACHINES=() # several would all translate
     finetune_options monolingual= topk=10 tag='<BT>' repeat=1 average=10 "$@"
-    on_one_machine
     require_number topk
     require_positive repeat average
     [[ -n ${OPTIONS[monolingual]} ]] || die "--monolingual is missing: give a text in $TGT"
@@ -135,9 +132,9 @@ backtranslate_task() {
 
 # distill_options NAME=DEFAULT... -- "$@": read the options of distill.sh; the defaults are finetune.sh's, but for the depth.
 distill_options() {
+    local MACHINES=()
     finetune_options teacher= average=10 "$@"
     [[ -v GIVEN[decoder-layers] ]] || OPTIONS[decoder-layers]=1 # with --try, too
-    on_one_machine
     require_positive average
 }
 

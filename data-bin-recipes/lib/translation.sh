@@ -97,11 +97,15 @@ finetune_own() {
         "$@" "${EXTRA[@]}"
 }
 
+# The options of a training on several machines; a script that runs on one has none of them.
+MACHINES=(nodes=1 node-rank= master=)
+
 # finetune_options NAME=DEFAULT... -- "$@": read the options of finetune.sh; the recipe gives its own settings.
 finetune_options() {
     PROGRAM=fairseq-train
     parse_options out= pretrained= arm=veco layer-selection=last name= seed=1 max-tokens=4096 \
-        workers=0 nodes=1 node-rank= master="${VECO_MASTER:-}" try "$@"
+        workers=0 "${MACHINES[@]}" try "$@"
+    : "${OPTIONS[nodes]:=1}" "${OPTIONS[master]:=${VECO_MASTER:-}}"
     in_try updates=40 warmup=10 lr=1e-3 batch-tokens=1000 max-tokens=1000 save-every=10 decoder-layers=all
     require_choice arm veco xlm random
     require_choice tie-self-attention yes no

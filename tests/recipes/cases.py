@@ -91,8 +91,7 @@ def cases() -> Iterator[str]:
         yield f"{task}/finetune --out OUT --try --updates 4 --pretrained MODEL -- --cpu"
         tied = "yes" if task.startswith("iwslt") else "no"
         every = ("--arm xlm --layer-selection first --max-tokens 300 --updates 4 --warmup 2 --lr 3 --batch-tokens 1000 "
-                 f"--save-every 5 --tie-self-attention {tied} --average 3 --seed 2 --workers 2 --nodes 1 --node-rank 0 --master b:2 "
-                 "-- --cpu --dropout 0.2")  # fmt: skip
+                 f"--save-every 5 --tie-self-attention {tied} --average 3 --seed 2 --workers 2 -- --cpu --dropout 0.2")  # fmt: skip
         given = "--out OUT --pretrained MODEL --monolingual LOCAL/mono"
         yield f"GPUS=1 {task}/backtranslate {given}"
         yield f"{task}/backtranslate {given} --topk 0 --tag SYN --repeat 2 --name both --decoder-layers 3 {every}"

@@ -33,9 +33,7 @@ BAD = [
     *((EVALUATE, f"--{name} x", WHOLE) for name in ("seed", "average")),
     (BACK, "--topk x", WHOLE),
     *((BACK, f"--{name} 0", POSITIVE) for name in ("repeat", "average")),
-    (BACK, "--nodes 2", "this script translates and trains on one machine"),
     (DISTILL, "--average 0", POSITIVE),
-    (DISTILL, "--nodes 2", "this script translates and trains on one machine"),
 ]
 
 
@@ -45,6 +43,14 @@ def test_options_that_cannot_be_are_refused(tmp_path):
     result = sourced(tmp_path, f"source {REPOSITORY}/data-bin-recipes/lib/synthetic.sh\n{stand_ins}\n{calls}")
     told = [line.split(": error: ", 1)[1] for line in result.stderr.splitlines()]
     assert told == [f"{given}: {message}" for _, given, message in BAD]
+
+
+def test_what_runs_on_one_machine_has_no_options_of_several(tmp_path):
+    calls = "\n".join(f"({reader} -- --{name} 2) || :" for reader in (BACK, DISTILL) for name in ("nodes", "node-rank", "master"))
+    result = sourced(tmp_path, f"source {REPOSITORY}/data-bin-recipes/lib/synthetic.sh\n{calls}")
+    told = [line.split(": error: ", 1)[1] for line in result.stderr.splitlines()]
+    assert [line.partition(" (there are ")[0] for line in told] == [
+        f"--{name}: no such option" for name in ("nodes", "node-rank", "master")] * 2  # fmt: skip
 
 
 def test_back_translation_needs_a_text(tmp_path):
