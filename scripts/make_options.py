@@ -4,7 +4,6 @@
 """Write docs/options.md from the help texts of the commands and of what fairseq-train takes from this plug-in."""
 
 import argparse
-import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,14 +21,16 @@ from fairseq.tasks import TASK_REGISTRY  # noqa: E402
 
 import veco_fairseq.plugin  # noqa: E402, F401
 from veco_fairseq.commands import GROUPS, parser  # noqa: E402
+from veco_fairseq.help_texts import with_default  # noqa: E402
 
 PAGE = REPOSITORY / "docs/options.md"
 HEAD = """# Options
 
 This page is made from the code's help texts by `python scripts/make_options.py`. Please do not edit it: a test compares
 it with the code. The first part has the commands of `veco`. The second part has the options of `fairseq-train` that this
-project adds; `fairseq-train --help` lists fairseq's own. "Paper" is [VECO](https://aclanthology.org/2021.acl-long.308/)
-unless another one is named. An option that must be given says so.
+project adds. `fairseq-train --user-dir veco_fairseq --task camlm --criterion camlm --arch veco_base --help` prints those of
+pre-training beside fairseq's own. "Paper" is [VECO](https://aclanthology.org/2021.acl-long.308/) unless another one is
+named. An option that must be given says so.
 """
 # What of fairseq-train is this project's: its heading, where its options come from, and whose options are left out.
 TASKS = {
@@ -69,10 +70,7 @@ def row(action: argparse.Action, of: argparse.ArgumentParser) -> str:
     name = ", ".join(action.option_strings) or action.metavar or action.dest
     shown = f"{name} {value_of(action)}".strip() if action.option_strings else name
     text = of._get_formatter()._expand_help(action) if action.help else ""
-    default = action.default
-    if not re.search(r"\(?default", text) and default not in (None, False, True, [], argparse.SUPPRESS):
-        if action.option_strings and not str(default).startswith("${"):
-            text = f"{text[:-1]}; default: {default})" if text.endswith(")") else f"{text} (default: {default})"
+    text = with_default(text, action)
     if action.required and action.option_strings:
         text = f"{text[:-1]}; required)" if text.endswith(")") else f"{text} (required)"
     shown, text = (part.replace("|", "\\|") for part in (shown, " ".join(text.split())))

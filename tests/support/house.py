@@ -23,5 +23,5 @@ FLOORS = (
     ("arguments",),
     ("cli",),
     ("files", "lock"),
-    ("errors", "signals", "__init__"),
+    ("errors", "help_texts", "signals", "__init__"),
 )

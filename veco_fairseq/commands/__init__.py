@@ -13,6 +13,7 @@ from typing import NoReturn
 from veco_fairseq.arguments import Parser
 from veco_fairseq.cli import run
 from veco_fairseq.compat.noise import quiet_known_warnings
+from veco_fairseq.help_texts import HelpWithDefaults
 
 # Jobs of a user, with their commands and a few words on each.
 GROUPS: dict[str, dict[str, str]] = {
@@ -70,7 +71,7 @@ def parser(command: str, program: str | None = None) -> Parser:
         program: its name in usage and errors (default: as it was started).
     """
     of_command = module(command)
-    result = Parser(prog=program, description=of_command.__doc__)
+    result = Parser(prog=program, description=of_command.__doc__, formatter_class=HelpWithDefaults)
     of_command.add_arguments(result)
     return result
 

@@ -27,7 +27,7 @@ def add_arguments(parser: Parser) -> None:
         type=Number(int, least=0, most=1_000_000),
         default=0,
         metavar="N",
-        help="print 95%% confidence intervals from N resamples of the test set, such as 1000",
+        help="print 95%% confidence intervals from N resamples of the test set, such as 1000 (default: none)",
     )
     parser.add_argument(
         "--baseline",

@@ -6,6 +6,7 @@ import argparse
 import ast
 import importlib
 import re
+import sys
 from typing import Any
 
 from fairseq import options as fairseq_options
@@ -15,6 +16,7 @@ from veco_fairseq.arguments import (
     end_with,
     short,
 )
+from veco_fairseq.compat.help_of_all import help_of_all
 from veco_fairseq.compat.hooks import HasOptionsWithoutEffect
 from veco_fairseq.errors import UserError
 from veco_fairseq.options.borders import BOOLEANS, MAY_BE_EMPTY, check_options, option
@@ -29,6 +31,8 @@ def parse_args_and_arch(parser: argparse.ArgumentParser, *args, **kwargs):
         UserError: see :func:`check_options` and :func:`_settle`; or the value of an option is empty.
     """
     parser.error = lambda message: end_with(message, parser._option_string_actions)  # type: ignore[method-assign]
+    given = args[0] if args else kwargs.get("input_args")
+    help_of_all(parser, sys.argv[1:] if given is None else given)
     try:
         found = _fairseq_parse_args_and_arch(parser, *args, **kwargs)
     except RuntimeError as error:

@@ -23,7 +23,7 @@ class CamlmCriterionConfig(FairseqDataclass):
 
     objective: ChoiceEnum(["camlm", "mlm"]) = field(  # type: ignore[valid-type]  # fairseq makes the type
         default="camlm",
-        metadata={"help": "camlm: VECO; mlm: the same without the S terms, which is XLM (the baseline)"},
+        metadata={"help": "camlm: VECO; mlm: XLM, the baseline, which is the same without the S terms"},
     )
     s_terms: ChoiceEnum(["both", "mono", "bitext"]) = field(  # type: ignore[valid-type]
         default="both",
