@@ -17,6 +17,10 @@ USAGE = """usage: veco COMMAND ...
 
 Cross-lingual pre-training with VECO: the commands beside fairseq-train --user-dir veco_fairseq.
 """
+COMPLETION = """usage: veco completion [SHELL]
+
+Print a completion of all commands for a shell: bash (default), zsh, tcsh and others. It needs pip install shtab.
+In bash, this turns it on: source <(veco completion bash)"""
 
 
 def overview(names: Sequence[str] = NAMES) -> str:
@@ -61,6 +65,8 @@ def main() -> NoReturn:
         print(f"veco_fairseq {__version__}")
         sys.exit(0)
     sys.argv[0] = "veco"
+    if words[0] == "completion" and words[1:2] in (["-h"], ["--help"]):
+        run(lambda: print(COMPLETION))
     if words[0] == "completion":
         run(lambda: print(completion(words[1] if len(words) > 1 else "bash")))
     group = [known for known in NAMES if known.startswith(f"{words[0]} ")]

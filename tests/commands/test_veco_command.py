@@ -273,6 +273,24 @@ def test_completion_knows_commands_and_options():
     assert zsh.startswith("#compdef veco") and "BLEU and chrF of a translation" in zsh
 
 
+def test_completion_tells_how_it_is_used(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["veco", "completion", "--help"])
+    with pytest.raises(SystemExit) as end:
+        veco.main()
+    assert not end.value.code and capsys.readouterr().out.startswith("usage: veco completion [SHELL]\n\nPrint a completion")
+
+
+@pytest.mark.parametrize("command, sub, text", [
+    ("retrieve", "tatoeba", "Print the share of sentences that are nearest to their own translation."),
+    ("evaluate", "run", "Predict a test set, and print the figures by language."),
+    ("bench", "data", "One loader process, beside the training that it feeds."),
+])  # fmt: skip
+def test_a_subcommand_says_what_it_does(capsys, command, sub, text):
+    with pytest.raises(SystemExit):
+        parser(command, f"veco {command}").parse_args([sub, "--help"])
+    assert text in " ".join(capsys.readouterr().out.split())
+
+
 def test_completion_needs_shtab(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["veco"])
     monkeypatch.setitem(sys.modules, "shtab", None)

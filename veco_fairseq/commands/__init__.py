@@ -5,6 +5,7 @@
 No module here imports PyTorch before its ``main`` needs it, so that ``--help`` comes at once.
 """
 
+import argparse
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -73,6 +74,11 @@ def parser(command: str, program: str | None = None) -> Parser:
     of_command = module(command)
     result = Parser(prog=program, description=of_command.__doc__, formatter_class=HelpWithDefaults)
     of_command.add_arguments(result)
+    for action in result._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for choice in action._choices_actions:
+                text = choice.help or ""
+                action.choices[choice.dest].description = f"{text[:1].upper()}{text[1:]}."
     return result
 
 
