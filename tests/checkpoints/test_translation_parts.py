@@ -49,8 +49,8 @@ def test_directions_and_the_head():
 
 
 @pytest.mark.parametrize("arch, task, state, problem", [
-    ("veco_tiny", {"_name": "camlm"}, None, ": is a VecoModel, not a translation model: convert it first"),
-    ("veco_nlu_tiny", {"source_lang": "aa"}, None, ": is a VecoNluModel, not a translation model: convert it first"),
+    ("veco_tiny", {"_name": "camlm"}, None, ": is a VecoModel, not a translation model: make one with veco convert, and fine-tune it"),
+    ("veco_nlu_tiny", {"source_lang": "aa"}, None, ": is a VecoNluModel, not a translation model: make one with veco convert, and fine-tune it"),
     ("veco_mt_tiny", {"source_lang": None}, {"symbols": ["a"]}, ": was not trained to translate yet: fine-tune it first (fairseq-train"),
     ("veco_mt_tiny", {"source_lang": "aa"}, None, None),
     ("veco_mt_tiny", {"source_lang": None}, {"languages": ["aa", "bb"]}, None),

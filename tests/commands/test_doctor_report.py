@@ -60,7 +60,7 @@ def test_the_lines_of_the_report(monkeypatch, flags, preload, bf16, memory):
 @pytest.mark.parametrize("flags", [["amx_bf16", "avx512_bf16"], ["avx512_bf16"], []])
 def test_whether_bf16_pays_is_measured_where_the_instructions_do_not_tell(monkeypatch, flags):
     if len(flags) == 1:
-        asks = "--autocast bf16 pays on some processors: doctor --load measures whether on this one"
+        asks = "--autocast bf16 pays on some processors: doctor --load measures whether this is one"
         assert doctor.whether_bf16_pays(flags, load=False) == asks
     for pays, words in ((True, "pays"), (False, "is slower")):
         monkeypatch.setattr(rates, "bf16_on_cpu", lambda: (pays, "7 and 9"))

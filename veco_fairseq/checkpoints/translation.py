@@ -145,7 +145,7 @@ def require_translation(path: Path_) -> None:
     model, task, known = options_of(state, "model"), options_of(state, "task"), state.get("task_state") or {}
     kind = ARCH_MODEL_REGISTRY.get(getattr(model, "_name", None) or getattr(model, "arch", None))
     if kind is not None and not issubclass(kind, FairseqEncoderDecoderModel):
-        raise UserError(f"{path}: is a {kind.__name__}, not a translation model: convert it first")
+        raise UserError(f"{path}: is a {kind.__name__}, not a translation model: make one with veco convert, and fine-tune it")
     if not (has_directions(known) or getattr(task, "lang_pairs", None) or getattr(task, "source_lang", None)):
         raise UserError(
             f"{path}: was not trained to translate yet: fine-tune it first (fairseq-train --finetune-from-model {path})"

@@ -75,7 +75,7 @@ def whether_bf16_pays(flags: list[str], load: bool) -> str:
     if "amx_bf16" in flags:
         return "--autocast bf16 pays"
     if flags:
-        return "--autocast bf16 pays on some processors: doctor --load measures whether on this one"
+        return "--autocast bf16 pays on some processors: doctor --load measures whether this is one"
     return "--autocast bf16 is slower; the processor emulates it"
 
 

@@ -103,7 +103,9 @@ class Translator:
             )
         if not hasattr(self.task, "build_dataset_for_inference") or not hasattr(models[0], "decoder"):
             kind = type(models[0]).__name__
-            raise UserError(f"{checkpoints[0]}: is a {kind}, not a translation model: convert it first")
+            raise UserError(
+                f"{checkpoints[0]}: is a {kind}, not a translation model: make one with veco convert, and fine-tune it"
+            )
         _choose_target(self.task, checkpoints[0], to)
         dictionaries = self.task.source_dictionary, self.task.target_dictionary
         self.pieces = _pieces(model, [vocabulary_folder(checkpoints[0]), Path(str(config.task.data))], dictionaries)
