@@ -282,8 +282,6 @@ def test_completion_tells_how_it_is_used(monkeypatch, capsys):
 
 @pytest.mark.parametrize("command, sub, text", [
     ("retrieve", "tatoeba", "Print the share of sentences that are nearest to their own translation."),
-    ("evaluate", "run", "Predict a test set, and print the figures by language."),
-    ("bench", "data", "One loader process, beside the training that it feeds."),
 ])  # fmt: skip
 def test_a_subcommand_says_what_it_does(capsys, command, sub, text):
     with pytest.raises(SystemExit):

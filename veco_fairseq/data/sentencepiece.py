@@ -83,8 +83,7 @@ def train_sentencepiece(
         too_high = re.search(r"value <= (\d+)", message)
         too_low = re.search(r"required_chars\. \d+ vs (\d+)", message)
         if too_high:
-            message = f"more than the text has pieces for: give at most {too_high[1]}"
-            message += ", or --soft-vocab-limit" if option == "--vocab-size" else ""
+            message = f"more than the text has pieces for: give at most {too_high[1]}{', or --soft-vocab-limit' * (option == '--vocab-size')}"
         elif too_low:
             message = f"too few for the characters of the text: give at least {too_low[1]}, or lower --character-coverage"
         raise UserError(f"{option} {vocab_size}: {message}") from error
