@@ -259,7 +259,9 @@ def test_a_line_must_fit_every_model_of_an_ensemble(monkeypatch, tmp_path, token
     task, encoder = mock.Mock(spec=names), mock.Mock(spec=["encoder"])
     for loaded in (([encoder], None, task), (models, None, mock.Mock(spec=names[1:]))):  # noqa: B007
         kind = type(loaded[0][0]).__name__
-        with pytest.raises(UserError, match=rf"a\.pt: is a {kind}, not a translation model: make one with veco convert, and fine-tune it"):
+        with pytest.raises(
+            UserError, match=rf"a\.pt: is a {kind}, not a translation model: make one with veco convert, and fine-tune it"
+        ):
             Translator(checkpoints, model=mock.sentinel.pieces)
 
 

@@ -7,6 +7,7 @@ import ast
 import importlib
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from fairseq import options as fairseq_options
@@ -24,17 +25,16 @@ from veco_fairseq.options.borders import BOOLEANS, MAY_BE_EMPTY, check_options, 
 _fairseq_parse_args_and_arch = fairseq_options.parse_args_and_arch
 
 
-def parse_args_and_arch(parser: argparse.ArgumentParser, *args, **kwargs):
+def parse_args_and_arch(parser: argparse.ArgumentParser, input_args: Sequence[str] | None = None, **kwargs):
     """Parse a command line of fairseq, with errors of one line, and values within their borders.
 
     Raises:
         UserError: see :func:`check_options` and :func:`_settle`; or the value of an option is empty.
     """
     parser.error = lambda message: end_with(message, parser._option_string_actions)  # type: ignore[method-assign]
-    given = args[0] if args else kwargs.get("input_args")
-    help_of_all(parser, sys.argv[1:] if given is None else given)
+    words = help_of_all(parser, sys.argv[1:] if input_args is None else input_args)
     try:
-        found = _fairseq_parse_args_and_arch(parser, *args, **kwargs)
+        found = _fairseq_parse_args_and_arch(parser, words, **kwargs)
     except RuntimeError as error:
         if str(error):
             raise
