@@ -11,10 +11,10 @@ from veco_fairseq.options import borders
 MOST = 2**31 - 1
 # The least and the greatest value, one below and one above, and the options.
 WHOLE_FROM_1 = """
-    all_gather_list_size amp_init_scale amp_scale_window batch_size batch_size_valid bitext_batch_size bitext_max_length
+    all_gather_list_size amp_init_scale amp_scale_window batch_size batch_size_valid bitext_batch_size
     bucket_cap_mb checkpoint_shard_count ema_update_freq force_anneal fp16_init_scale fp16_scale_window iter_decode_with_beam
     knn_refresh knn_targets localsgd_frequency log_interval max_length max_tokens max_tokens_valid max_valid_steps
-    model_parallel_size mono_batch_size mono_max_length nbest num_shards quant_noise_pq_block_size required_batch_size_multiple
+    model_parallel_size mono_batch_size nbest num_shards quant_noise_pq_block_size required_batch_size_multiple
     required_seq_len_multiple save_interval stride total_num_update update_freq updates_per_epoch validate_interval"""
 WHOLE_FROM_0 = """
     amp_batch_retries base_layers base_shuffle base_sublayers beam_mt buffer_size curriculum data_buffer_size device_id
@@ -29,7 +29,7 @@ OF_DROPPING = """
     activation_dropout adaptive_softmax_dropout attention_dropout decoder_layerdrop dropout encoder_layerdrop head_dropout
     label_smoothing pooler_dropout relu_dropout"""
 SHARES = """
-    bitext_mask_prob bitext_mask_spread ema_decay fp16_scale_tolerance mono_mask_prob quant_noise_pq quant_noise_scalar
+    bitext_mask_spread ema_decay fp16_scale_tolerance quant_noise_pq quant_noise_scalar
     slowmo_momentum warmup_ratio"""
 FROM_0 = """
     clip_norm discriminator_weight diverse_beam_strength end_learning_rate ffn_reg_scale_factor lr max_len_a max_len_a_mt
@@ -39,6 +39,7 @@ WIDTHS = """
     table_dim"""
 TABLE = [
     (1, MOST, 0, MOST + 1, WHOLE_FROM_1), (0, MOST, -1, MOST + 1, WHOLE_FROM_0), (-1, MOST, -2, MOST + 1, OFF),
+    (4, MOST, 3, MOST + 1, "bitext_max_length mono_max_length"),
     (0, 1024, -1, 1025, "num_workers"), (-1, 65_535, -2, 65_536, "distributed_port"), (1, 10_000, 0, 10_001, "beam"),
     (-1, 0, -2, 1, "diverse_beam_groups"),
     (1, 65_536, 0, 65_537, "distributed_num_procs distributed_world_size nprocs_per_node"),
@@ -46,6 +47,7 @@ TABLE = [
     (1, 262_144, 0, 262_145, "decoder_ffn_embed_dim encoder_ffn_embed_dim"),
     (1, 1_048_576, 0, 1_048_577, "max_positions max_source_positions max_target_positions"),
     (0.0, 0.999, -0.001, 1.0, OF_DROPPING), (0.0, 1.0, -0.001, 1.001, SHARES), (0.0, 1e30, -0.001, float("inf"), FROM_0),
+    (1e-9, 1.0, 0.0, 1.001, "bitext_mask_prob mono_mask_prob"),
     (1e-9, 1e30, 0.0, float("inf"), "adam_eps adaptive_softmax_factor lr_shrink min_loss_scale temperature threshold_loss_scale"),
     (1.0, 1e30, 0.999, float("inf"), "t_mult"), (0.0, 10.0, -0.001, 10.001, "alpha bitext_alpha mono_alpha"),
     (-1.0, 1e30, -1.001, float("inf"), "diversity_rate min_lr stop_min_lr warmup_init_lr"),

@@ -270,9 +270,9 @@ def test_the_least_and_the_most_are_enough(options):
 
 @pytest.mark.parametrize(
     "options, message",
-    [({"bitext_mask_prob": 1.1}, "--bitext-mask-prob 1.1: must be above 0 and at most 1"),
-     ({"mono_mask_prob": 1.1}, "--mono-mask-prob 1.1: must be above 0 and at most 1"),
-     ({"bitext_mask_spread": -0.1}, "--bitext-mask-spread -0.1: must be from 0 to 0.25"),
+    [({"bitext_mask_prob": 1.1}, "--bitext-mask-prob 1.1: must be at most 1"),
+     ({"mono_mask_prob": 1.1}, "--mono-mask-prob 1.1: must be at most 1"),
+     ({"bitext_mask_spread": -0.1}, "--bitext-mask-spread -0.1: must be at least 0"),
      ({"bitext_mask_prob": 0.75, "bitext_mask_spread": 0.5}, "--bitext-mask-spread 0.5: must be from 0 to 0.25"),
      ({"mono_batch_size": 0}, "--mono-batch-size 0: must be at least 1"),
      ({"bitext_batch_size": 0}, "--bitext-batch-size 0: must be at least 1"),

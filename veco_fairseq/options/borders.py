@@ -21,6 +21,7 @@ from veco_fairseq.arguments import (
     LENGTH_PENALTY,
     NOT_NEGATIVE,
     POSITIVE,
+    POSITIVE_SHARE,
     SEED,
     SHARE,
     SIZE,
@@ -46,8 +47,9 @@ BORDERS: dict[str, Number] = {
                 "max_tokens max_tokens_valid batch_size batch_size_valid required_batch_size_multiple "
                 "required_seq_len_multiple validate_interval max_valid_steps num_shards bucket_cap_mb localsgd_frequency "
                 "save_interval checkpoint_shard_count ema_update_freq quant_noise_pq_block_size model_parallel_size "
-                "mono_batch_size bitext_batch_size updates_per_epoch mono_max_length bitext_max_length knn_targets "
-                "knn_refresh max_length stride total_num_update nbest iter_decode_with_beam update_freq force_anneal"),
+                "mono_batch_size bitext_batch_size updates_per_epoch knn_targets knn_refresh max_length stride "
+                "total_num_update nbest iter_decode_with_beam update_freq force_anneal"),
+        (Number(int, least=4), "mono_max_length bitext_max_length"),  # two tokens, <s> and </s>
         (FROM_0, "amp_batch_retries empty_cache_freq data_buffer_size validate_interval_updates validate_after_updates "
                  "curriculum shard_id distributed_rank device_id pipeline_chunks max_epoch max_update "
                  "save_interval_updates ema_start_update min_params_to_wrap freeze_backbone_updates knn_rest "
@@ -71,8 +73,8 @@ BORDERS: dict[str, Number] = {
         (POSITIONS, "max_positions max_source_positions max_target_positions"),
         (PROBABILITY, "dropout attention_dropout activation_dropout relu_dropout pooler_dropout head_dropout "
                       "encoder_layerdrop decoder_layerdrop adaptive_softmax_dropout label_smoothing"),
-        (SHARE, "quant_noise_pq quant_noise_scalar ema_decay fp16_scale_tolerance slowmo_momentum warmup_ratio "
-                "mono_mask_prob bitext_mask_prob bitext_mask_spread"),
+        (SHARE, "quant_noise_pq quant_noise_scalar ema_decay fp16_scale_tolerance slowmo_momentum warmup_ratio bitext_mask_spread"),
+        (POSITIVE_SHARE, "mono_mask_prob bitext_mask_prob"),
         (POSITIVE, "adam_eps temperature lr_shrink min_loss_scale threshold_loss_scale adaptive_softmax_factor"),
         (NOT_NEGATIVE, "lr clip_norm stop_time_hours weight_decay end_learning_rate power discriminator_weight "
                        "mha_reg_scale_factor ffn_reg_scale_factor max_len_a max_len_a_mt diverse_beam_strength"),

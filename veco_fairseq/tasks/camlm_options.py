@@ -2,7 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The options of ``--task camlm``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from omegaconf import II
 
 from veco_fairseq.data.options import DataOptions
 from veco_fairseq.errors import UserError
+from veco_fairseq.options import borders
 
 # Options of fairseq that do nothing for the task, and why.
 WITHOUT_EFFECT = {
@@ -43,21 +44,13 @@ def training_split(cfg) -> str:
 
 def check_options(cfg) -> None:
     """Raise UserError for an option that is wrong with any data."""
-    for name in ("mono_mask_prob", "bitext_mask_prob"):
-        if not 0 < getattr(cfg, name) <= 1:
-            raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be above 0 and at most 1")
+    borders.check_options({option.name: getattr(cfg, option.name) for option in fields(DataOptions)})
     most = min(cfg.bitext_mask_prob, 1 - cfg.bitext_mask_prob)
-    if not 0 <= cfg.bitext_mask_spread <= most:
+    if cfg.bitext_mask_spread > most:
         raise UserError(
             f"--bitext-mask-spread {cfg.bitext_mask_spread}: must be from 0 to {most:g}, so that --bitext-mask-prob "
             f"{cfg.bitext_mask_prob} plus or minus it is between 0 and 1"
         )
-    for name in ("mono_max_length", "bitext_max_length"):
-        if getattr(cfg, name) < 4:
-            raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be at least 4, with <s> and </s>")
-    for name in ("mono_batch_size", "bitext_batch_size", "updates_per_epoch"):
-        if getattr(cfg, name) is not None and getattr(cfg, name) < 1:
-            raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: must be at least 1")
     if not cfg.data:
         raise UserError("the first argument, the data root, is missing")
     for path in utils.split_paths(cfg.data):
