@@ -7,6 +7,7 @@ from fairseq import options as fairseqs
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.options import borders
+from veco_fairseq.options.flags import flag
 
 MOST = 2**31 - 1
 # The least and the greatest value, one below and one above, and the options.
@@ -64,7 +65,7 @@ def test_the_border_of_every_option(least, most, below, above, names):
             if not (name in PARTS and value):
                 borders.check_options({name: value, "beam": None})
         for value in (below, above, *([least + 0.5] if whole else [])):
-            with pytest.raises(UserError, match=f"{borders.option(name)} .*: must be "):
+            with pytest.raises(UserError, match=f"{flag(name)} .*: must be "):
                 borders.check_options({name: value})
 
 
@@ -82,7 +83,7 @@ def test_no_option_is_missing():
     ("lr", (0.1, -1.0)), ("an_option_of_tomorrow", -MOST - 1),
 ])  # fmt: skip
 def test_a_value_of_a_wrong_form_is_refused(name, value):
-    with pytest.raises(UserError, match=f"{borders.option(name)} .*: must be "):
+    with pytest.raises(UserError, match=f"{flag(name)} .*: must be "):
         borders.check_options({name: value})
 
 

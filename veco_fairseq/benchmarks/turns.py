@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Collection
 
 from veco_fairseq.errors import UserError
+from veco_fairseq.options.flags import flag
 
 KILLED = -9  # what Linux does to a process when there is too little memory
 
@@ -53,5 +54,5 @@ def command_of(args: Namespace, job: str, **changes) -> list[str]:
     words = ["-m", "veco_fairseq", "bench", options.pop("command")]
     for name, value in options.items():
         values = value if isinstance(value, list) else [] if value is True else [value]
-        words += [] if value is None or value is False else [f"--{name.replace('_', '-')}", *map(str, values)]
+        words += [] if value is None or value is False else [flag(name), *map(str, values)]
     return words

@@ -27,6 +27,7 @@ from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.symbols import SPECIALS
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_folder, write_json
+from veco_fairseq.options.flags import flag
 
 # One table under three names in fairseq.
 EMBEDDINGS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
@@ -174,8 +175,7 @@ def _check_options(translation: Translation) -> None:
     for option, wanted in OPTIONS.items():
         found = getattr(model, option, False)
         if found != wanted:
-            flag = option.replace("_", "-")
-            trained = f"was trained with{'out' if wanted else ''} --{flag}"
+            trained = f"was trained with{'out' if wanted else ''} {flag(option)}"
             advice = "use veco translate" if option in NOWHERE else "try veco export-ct2"
             raise UserError(f"{path}: {trained}, which BART has no option for: {advice}")
     if parts := ", ".join(translation.parts_without_place):

@@ -13,6 +13,7 @@ from veco_fairseq.data.sentencepiece import MODEL_NAME
 from veco_fairseq.data.symbols import SPECIALS
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_folder
+from veco_fairseq.options.flags import flag
 
 WITHOUT_PLACE = ("cross_self_attention", "no_cross_attention")  # what CTranslate2's own converter passes over, or fails at
 DEFAULT_LIMITS = {"max_input_length": 1024, "max_decoding_length": 256}  # CTranslate2's, in pieces
@@ -75,7 +76,7 @@ def export_ct2(
 def _refuse_parts_without_place(translation: Translation) -> None:
     """Raise UserError for :data:`WITHOUT_PLACE` and other parts, without which the folder would be another model."""
     model = translation.model
-    found = [f"--{option.replace('_', '-')}" for option in WITHOUT_PLACE if getattr(model, option, False)]
+    found = [flag(option) for option in WITHOUT_PLACE if getattr(model, option, False)]
     if model.decoder_normalize_before and getattr(model, "no_decoder_final_norm", False):
         found.append("--no-decoder-final-norm")
     found += translation.parts_without_place

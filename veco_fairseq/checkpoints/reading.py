@@ -20,6 +20,7 @@ from veco_fairseq.checkpoints.integrity import Records, WrongBytes, WrongSize, c
 from veco_fairseq.checkpoints.skeleton import check_skeleton
 from veco_fairseq.errors import SYSTEM_ERRORS, UserError
 from veco_fairseq.options import literals
+from veco_fairseq.options.flags import flag
 
 
 class DamagedCheckpoint(UserError):
@@ -216,5 +217,5 @@ def option_differences(there: Any, here: Any, names: Sequence[str] = WITHOUT_SHA
         old, new = (getattr(options, name, None) for options in (there, here))
         known = None not in (old, new) or name == "tie_self_attention" and new is not None  # what is not tied does not say so
         if known and RENAMED.get(old, old) != RENAMED.get(new, new):
-            differences.append((f"--{name.replace('_', '-')}", old, new))
+            differences.append((flag(name), old, new))
     return differences

@@ -35,6 +35,7 @@ from veco_fairseq.data.symbols import TARGET_TOKEN
 from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_output
+from veco_fairseq.options.flags import flag
 
 
 def convert_to_seq2seq(
@@ -184,7 +185,7 @@ def translation_options(model: Namespace, decoder_layers: int, extras: dict[str,
 
 
 def _flags(values: dict[str, Any]) -> list[str]:
-    flags = [("--" + name.replace("_", "-"), str(value)) for name, value in values.items()]
+    flags = [(flag(name), str(value)) for name, value in values.items()]
     return [part for name, value in flags for part in ([name] if value == "True" else [name, value])]
 
 

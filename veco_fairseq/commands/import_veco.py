@@ -7,6 +7,7 @@ import argparse
 from veco_fairseq.arguments import INPUT, REPORTED, Parser
 from veco_fairseq.cli import number_of_layers
 from veco_fairseq.errors import UserError
+from veco_fairseq.options.flags import flag
 
 
 def add_arguments(parser: Parser) -> None:
@@ -40,7 +41,7 @@ def add_arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace) -> None:
     of_translation = {"decoder_layers": None, "layer_selection": "last", "source_lang": None, "target_lang": None}
-    given = [f"--{name.replace('_', '-')}" for name, default in of_translation.items() if getattr(args, name) != default]
+    given = [flag(name) for name, default in of_translation.items() if getattr(args, name) != default]
     if args.pretraining and given:
         raise UserError(f"--pretraining: makes no translation model, which {given[0]} is for: leave out one of them")
     if (args.source_lang is None) != (args.target_lang is None):

@@ -8,6 +8,7 @@ from pathlib import Path
 from veco_fairseq.arguments import COUNT, FROM_0, Parser
 from veco_fairseq.data.options import add_data_options
 from veco_fairseq.errors import UserError
+from veco_fairseq.options.flags import flag
 
 
 def add_arguments(parser: Parser) -> None:
@@ -48,7 +49,7 @@ def main(args: argparse.Namespace) -> None:
     chosen = {name: getattr(args, name) for name in names}
     for name in of_generator:
         if chosen[name] is not None and not args.arch.startswith("xlme_"):
-            raise UserError(f"--{name.replace('_', '-')}: is an option of --arch xlme_*, not of {args.arch}")
+            raise UserError(f"{flag(name)}: is an option of --arch xlme_*, not of {args.arch}")
     model = architecture(args.arch, **{name: value for name, value in chosen.items() if value is not None})
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     for root in map(Path, args.data.split(":")):

@@ -20,7 +20,8 @@ from veco_fairseq.arguments import (
 from veco_fairseq.compat.help_of_all import help_of_all
 from veco_fairseq.compat.hooks import HasOptionsWithoutEffect
 from veco_fairseq.errors import UserError
-from veco_fairseq.options.borders import BOOLEANS, MAY_BE_EMPTY, check_options, option
+from veco_fairseq.options.borders import BOOLEANS, MAY_BE_EMPTY, check_options
+from veco_fairseq.options.flags import flag
 
 _fairseq_parse_args_and_arch = fairseq_options.parse_args_and_arch
 
@@ -90,7 +91,7 @@ def _refuse_without_effect(parser: argparse.ArgumentParser, chosen: dict[str, An
     task = TASK_REGISTRY.get(chosen.get("task") or "")
     for name, reason in task.without_effect.items() if isinstance(task, HasOptionsWithoutEffect) else ():
         if chosen.get(name) not in (None, parser.get_default(name)) and str(chosen[name]).lower() != "false":
-            raise UserError(f"{option(name)}: {reason}: leave it out")
+            raise UserError(f"{flag(name)}: {reason}: leave it out")
 
 
 def _settle(chosen: dict[str, Any]) -> None:
@@ -102,7 +103,7 @@ def _settle(chosen: dict[str, Any]) -> None:
     """
     for name, reason in UNFIT.items():
         if chosen.get(name):
-            raise UserError(f"{option(name)}: {reason}: leave it out")
+            raise UserError(f"{flag(name)}: {reason}: leave it out")
     if chosen.get("keep_best_checkpoints", 0) > 0 and "_" in (chosen.get("checkpoint_suffix") or ""):
         raise UserError(
             f"--checkpoint-suffix {chosen['checkpoint_suffix']}: --keep-best-checkpoints cannot read file names with one more _: "
@@ -111,7 +112,7 @@ def _settle(chosen: dict[str, Any]) -> None:
     for interactive, name, value, reason in UNPRINTABLE:
         here = "beam" in chosen and ("buffer_size" in chosen) == interactive
         if here and chosen.get(name) and value in (None, chosen[name]):
-            raise UserError(f"{option(name)}{f' {value}' if value else ''}: {reason}")
+            raise UserError(f"{flag(name)}{f' {value}' if value else ''}: {reason}")
     if chosen.get("score_reference") and chosen.get("print_alignment") == "soft":
         raise UserError(
             "--print-alignment soft: references that are scored have links alone: give --print-alignment, or leave it out"
@@ -120,18 +121,16 @@ def _settle(chosen: dict[str, Any]) -> None:
         raise UserError("--num-shards: fairseq-generate alone takes a part of a set: leave it out")
     for name, other in OF_TRAINING.items() if "max_update" not in chosen else ():
         if str(chosen.get(name)) not in ("None", str(chosen.get(other or ""))):  # fairseq reads the former as texts
-            raise UserError(
-                f"{option(name)}: fairseq-train alone follows it: {f'give {option(other)}' if other else 'leave it out'}"
-            )
+            raise UserError(f"{flag(name)}: fairseq-train alone follows it: {f'give {flag(other)}' if other else 'leave it out'}")
     if chosen.get("disable_validation"):
-        judging = [option(name) for name in ("patience", "keep_best_checkpoints") if chosen.get(name, 0) > 0]
+        judging = [flag(name) for name in ("patience", "keep_best_checkpoints") if chosen.get(name, 0) > 0]
         judging += ["--lr-scheduler reduce_lr_on_plateau"] if chosen.get("lr_scheduler") == "reduce_lr_on_plateau" else []
         if judging:
             raise UserError(f"{judging[0]}: goes by validations, and --disable-validation has none: leave out one of the two")
     metric = chosen.get("best_checkpoint_metric") or ""
     needed = NEEDED.get(metric.rpartition("_")[2])
     if needed and chosen.get(needed) is False:
-        raise UserError(f"--best-checkpoint-metric {metric}: validation has it with {option(needed)} alone: give that, too")
+        raise UserError(f"--best-checkpoint-metric {metric}: validation has it with {flag(needed)} alone: give that, too")
     for name in BOOLEANS:
         if str(chosen.get(name)).lower() in ("true", "false"):
             chosen[name] = str(chosen[name]).capitalize()
@@ -153,7 +152,7 @@ def _settle(chosen: dict[str, Any]) -> None:
             try:
                 importlib.import_module(package)
             except ImportError as error:
-                raise UserError(f"{option(name)}: needs the package {package}, which is not installed: leave it out") from error
+                raise UserError(f"{flag(name)}: needs the package {package}, which is not installed: leave it out") from error
 
 
 def _refuse_the_worst(chosen: dict[str, Any]) -> None:

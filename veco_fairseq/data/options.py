@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Optional, get_args
 
 from veco_fairseq.arguments import Parser
+from veco_fairseq.options.flags import flag
 
 
 @dataclass
@@ -54,6 +55,6 @@ def add_data_options(parser: Parser) -> None:
     group = parser.add_argument_group("options of the task")
     for option in fields(DataOptions):
         kind = next(iter(get_args(option.type)), option.type)
-        name = option.name if option.name == "data" else f"--{option.name.replace('_', '-')}"
+        name = option.name if option.name == "data" else flag(option.name)
         value = {"action": "store_true"} if kind is bool else {"type": kind, "default": option.default}
         group.add_argument(name, help=option.metadata["help"], **value)

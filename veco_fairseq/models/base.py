@@ -17,6 +17,7 @@ from fairseq.models.roberta.model import base_architecture as roberta_architectu
 from torch import Tensor
 
 from veco_fairseq.errors import UserError
+from veco_fairseq.options.flags import flag
 
 
 class Size(NamedTuple):
@@ -151,7 +152,7 @@ def refuse_unsupported(args) -> None:
     """Raise UserError for the options of RoBERTa that have no effect in any model here."""
     for name, reason in WITHOUT_EFFECT.items():
         if getattr(args, name, None) not in NOT_GIVEN:
-            raise UserError(f"--{name.replace('_', '-')}: {reason}: leave it out")
+            raise UserError(f"{flag(name)}: {reason}: leave it out")
 
 
 def set_defaults(args, **values: Any) -> None:

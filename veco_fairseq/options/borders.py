@@ -30,6 +30,7 @@ from veco_fairseq.arguments import (
     short,
 )
 from veco_fairseq.errors import UserError
+from veco_fairseq.options.flags import flag
 from veco_fairseq.options.literals import EVALUATED
 
 OFF_OR_MORE = Number(int, least=-1)  # -1 switches it off
@@ -145,11 +146,6 @@ def check_options(options: Mapping[str, Any], where: str = "") -> None:
         raise UserError(f"{where}{message}")
 
 
-def option(name: str) -> str:
-    """Return the option's name on the command line."""
-    return "--embed-dim" if name == "table_dim" else f"--{name.replace('_', '-')}"
-
-
 def _problems(options: Mapping[str, Any]) -> Iterator[str]:
     for name, value in options.items():
         if value is None or isinstance(value, str) and value.startswith("${"):
@@ -158,11 +154,11 @@ def _problems(options: Mapping[str, Any]) -> Iterator[str]:
             continue  # layers of other models, such as "[(512, 3)] * 20"
         values = value if name in LISTS and isinstance(value, (list, tuple)) else [value]
         if not values:
-            yield f"{option(name)}: is empty: give a value, or one for each epoch"
+            yield f"{flag(name)}: is empty: give a value, or one for each epoch"
         if name in BOOLEANS and str(value).lower() not in ("true", "false"):
-            yield f"{option(name)} {short(value)}: must be true or false"
+            yield f"{flag(name)} {short(value)}: must be true or false"
         elif name in KEPT_LAYERS and isinstance(value, list):  # which fairseq's Transformer then takes for a text
-            yield f"{option(name)}: does not work in this version of fairseq: leave it out; veco convert chooses layers"
+            yield f"{flag(name)}: does not work in this version of fairseq: leave it out; veco convert chooses layers"
         elif name in VALUES:
             yield from _of_value(name, value)
         elif name == "lr_period_updates" and value != -1:
@@ -176,10 +172,10 @@ def _problems(options: Mapping[str, Any]) -> Iterator[str]:
         elif name in BORDERS:
             for one in values:
                 if problem := _problem(BORDERS[name], one):
-                    yield f"{option(name)} {short(one)}: {problem}"
+                    yield f"{flag(name)} {short(one)}: {problem}"
         elif isinstance(value, (int, float)) and not isinstance(value, bool) and name != "softmax_batch":
             if problem := (WHOLE if isinstance(value, int) else FINITE).problem(value):
-                yield f"{option(name)} {short(value)}: {problem}"
+                yield f"{flag(name)} {short(value)}: {problem}"
     yield from _together(options)
 
 
@@ -200,7 +196,7 @@ def _of_value(name: str, value: Any) -> Iterator[str]:
     except Exception:  # literal_eval raises many kinds
         right = False
     if not right:
-        yield f"{option(name)} {short(value)}: must be {wanted}"
+        yield f"{flag(name)} {short(value)}: must be {wanted}"
 
 
 def _together(options: Mapping[str, Any]) -> Iterator[str]:
@@ -212,7 +208,7 @@ def _together(options: Mapping[str, Any]) -> Iterator[str]:
             yield f"--{side}-attention-heads {heads}: must divide --{side}-embed-dim {dim}"
     for part, whole in (("shard_id", "num_shards"), ("distributed_rank", "distributed_world_size")):
         if (options.get(part) or 0) >= (options.get(whole) or 1):
-            yield f"{option(part)} {options[part]}: must be below {option(whole)}, {options.get(whole)}"
+            yield f"{flag(part)} {options[part]}: must be below {flag(whole)}, {options.get(whole)}"
     beam, nbest = options.get("beam"), options.get("nbest")
     if beam and nbest and nbest > beam:
         yield f"--nbest {nbest}: must be at most --beam {beam}"

@@ -27,6 +27,7 @@ from veco_fairseq.data.plan import KINDS
 from veco_fairseq.data.sources import find_sources, load_streams
 from veco_fairseq.data.vocabulary import require_same_symbols
 from veco_fairseq.errors import UserError
+from veco_fairseq.options.flags import flag
 from veco_fairseq.tasks.base import VecoTask
 from veco_fairseq.tasks.camlm_options import WITHOUT_EFFECT, CamlmTaskConfig, check_options, training_split
 
@@ -217,7 +218,7 @@ class CamlmTask(VecoTask):
         made_from: dict[str, Any] = {"number of workers": num_shards, "--max-tokens": max_tokens}
         made_from["--update-freq"] = self._update_freq(epoch)
         for name in ("seed", "updates_per_epoch", "mono_batch_size", "bitext_batch_size", "mono_alpha", "bitext_alpha"):
-            made_from[f"--{name.replace('_', '-')}"] = getattr(self.cfg, name)
+            made_from[flag(name)] = getattr(self.cfg, name)
         for kind, stream in dataset.streams.items():
             made_from[f"pairs of {kind}"] = ", ".join(f"{source.name} {len(source)}" for source in stream.sources)
             made_from[f"checksum of the lengths of {kind}"] = dataset.checksums[kind]

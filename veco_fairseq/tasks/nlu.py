@@ -21,6 +21,7 @@ from veco_fairseq.data.symbols import require_own_pieces, vocabulary_folder
 from veco_fairseq.data.vocabulary import require_same_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.models.nlu import VecoNluModel
+from veco_fairseq.options.flags import flag
 from veco_fairseq.tasks.base import VecoTask
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, by_window
 from veco_fairseq.understanding.examples import Question, has_gold, without_text
@@ -262,7 +263,7 @@ def refuse_without_effect(nlu_task: str, given: Iterable[str]) -> None:
     """Raise UserError for an option, by name, of another ``--nlu-task``."""
     for name in given:
         if ONLY_OF.get(name, nlu_task) != nlu_task:
-            raise UserError(f"--{name.replace('_', '-')}: is for --nlu-task {ONLY_OF[name]} alone: leave it out")
+            raise UserError(f"{flag(name)}: is for --nlu-task {ONLY_OF[name]} alone: leave it out")
 
 
 def _vocabulary(cfg: NluTaskConfig, from_checkpoint: bool) -> Path:
