@@ -3,7 +3,7 @@
 """Maps the tensors of a pre-trained VECO to those of a translation model (VECO, section 3)."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -78,6 +78,11 @@ class Group(NamedTuple):
     tensors: int
     parameters: int
 
+    @classmethod
+    def of(cls, action: str, what: str, source: str, tensors: Collection[Tensor]) -> "Group":
+        """Return the line of these tensors."""
+        return cls(action, what, source, len(tensors), sum(tensor.numel() for tensor in tensors))
+
     def __str__(self) -> str:
         tensors = f"{self.tensors} tensor{'s' if self.tensors != 1 else ''}, " if self.tensors else ""
         return f"{self.action:<8} {self.what}: {self.source} ({tensors}{self.parameters:,} parameters)"
@@ -129,7 +134,7 @@ def map_weights(
             reason = dropped.get(row.pattern) or _dropped_because(row, chosen)
             members.setdefault(("dropped", row.what, reason), {})[id(tensor)] = tensor
     order = {TIED: 0, **{row.what: place for place, row in enumerate(TABLE)}}
-    groups = [Group(*key, len(group), sum(t.numel() for t in group.values())) for key, group in members.items()]
+    groups = [Group.of(*key, group.values()) for key, group in members.items()]
     return weights, unknown, sorted(groups, key=lambda group: (group.action, order[group.what]))
 
 

@@ -142,18 +142,18 @@ def import_release(
     table = release.embeddings[: len(target)].clone()
     weights = {name: table for name in EMBEDDINGS if name in expected}
     shared = "token embeddings, shared by encoder, decoder and output"
-    groups = [Group("copied", shared, "of the release", 1, table.numel())]
+    groups = [Group.of("copied", shared, "of the release", [table])]
     for side, kept in (("encoder", range(release.depths["encoder"])), ("decoder", chosen)):
         taken = _renamed(release.weights, side, list(kept))
         weights.update(taken)
         what = f"{side}: positions, LayerNorm, layers {', '.join(map(str, kept))}"
-        groups.append(Group("copied", what, "of the release", len(taken), _count(taken)))
+        groups.append(Group.of("copied", what, "of the release", taken.values()))
     left = {name: t for name, t in release.weights.items()
             if (layer := LAYER.match(name)) and layer[1] == "decoder" and int(layer[2]) not in chosen}  # fmt: skip
     for what, why, tensors in (("decoder layers", "not chosen", left),
                                ("classification heads", "no place here", release.dropped)):  # fmt: skip
         if tensors:
-            groups.append(Group("dropped", what, why, len(tensors), _count(tensors)))
+            groups.append(Group.of("dropped", what, why, tensors.values()))
     if len(release.symbols) > len(target):
         groups.append(Group("dropped", f"row of {MASK}", "not in the dictionary", 0, table.size(1)))
     for side in ("encoder", "decoder"):
@@ -209,13 +209,9 @@ def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, tru
     with atomic_output(output) as file, open(file, "wb") as stream:
         torch.save(state, stream)
     return [
-        Group("copied", "encoder, cross-attention", "of the release", len(copied) - 1, _count(copied) - table.numel()),
-        Group("new", "LM head's dense, LayerNorm and bias", "not in the file", len(new), _count(new)),
+        Group.of("copied", "encoder, cross-attention", "of the release", set(copied.values())),  # the tied table once
+        Group.of("new", "LM head's dense, LayerNorm and bias", "not in the file", new.values()),
     ]
-
-
-def _count(tensors: dict[str, Tensor]) -> int:
-    return sum(tensor.numel() for tensor in tensors.values())
 
 
 def _depth(weights: dict[str, Tensor], side: str, path: Path_) -> int:

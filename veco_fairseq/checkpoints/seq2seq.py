@@ -221,7 +221,7 @@ def _add_random_cross_attention(weights: dict[str, Tensor], model: Namespace, se
                 added.append(tensor)
     what = "decoder cross-attention and its LayerNorm"
     source = f"as fairseq's transformer initialises them (Xavier, LayerNorm 1 and 0), seed {seed}"
-    return Group("new", what, source, len(added), sum(tensor.numel() for tensor in added))
+    return Group.of("new", what, source, added)
 
 
 def expected_shapes(model: Namespace, dictionary: Dictionary) -> dict[str, torch.Size]:

@@ -89,9 +89,6 @@ def _check_sizes(xlmr: XlmR, ours: Mapping[str, Tensor], heads: int) -> None:
 
 
 def _report(xlmr: XlmR, encoder, ours: Mapping[str, Tensor], *, shared: int, tokens: int) -> Iterable[Group]:
-    def group(action: str, what: str, source: str, tensors: Mapping[str, Tensor]) -> Group:
-        return Group(action, what, source, len(tensors), sum(t.numel() for t in tensors.values()))
-
     dim = ours[EMBEDDINGS].size(1)
     yield Group("copied", "token embeddings", f"{shared:,} of {tokens:,} tokens, matched by token", 0, shared * dim)
     for what, pattern in (
@@ -99,9 +96,9 @@ def _report(xlmr: XlmR, encoder, ours: Mapping[str, Tensor], *, shared: int, tok
         ("self-attention, FFN and their LayerNorms", r"sentence_encoder\.layers\."),
         ("LM head's dense, norm and bias", r"lm_head\."),
     ):
-        tensors = {name: tensor for name, tensor in ours.items() if re.match(pattern, name)}
+        tensors = [tensor for name, tensor in ours.items() if re.match(pattern, name)]
         if tensors:
-            yield group("copied", what, str(xlmr.path), tensors)
+            yield Group.of("copied", what, str(xlmr.path), tensors)
     if xlmr.left_out:
         some = ", ".join(list(xlmr.left_out)[:2]) + (", ..." if len(xlmr.left_out) > 2 else "")
         yield Group("dropped", some, "no place in pre-training", len(xlmr.left_out), sum(xlmr.left_out.values()))
@@ -110,5 +107,5 @@ def _report(xlmr: XlmR, encoder, ours: Mapping[str, Tensor], *, shared: int, tok
         yield Group("dropped", "rows of the token embeddings", "tokens that the data's dict.txt lacks", 0, unused * dim)
     if tokens > shared:
         yield Group("new", "rows of the token embeddings", "tokens that XLM-R lacks", 0, (tokens - shared) * dim)
-    new = {name: p for name, p in encoder.named_parameters() if name not in ours and name != TIED_HEAD}
-    yield group("new", "cross-attention" if HEAD_BIAS in ours else "cross-attention and LM head", "random", new)
+    new = [p for name, p in encoder.named_parameters() if name not in ours and name != TIED_HEAD]
+    yield Group.of("new", "cross-attention" if HEAD_BIAS in ours else "cross-attention and LM head", "random", new)
