@@ -29,7 +29,7 @@ from veco_fairseq.understanding.labels import labels_of
 from veco_fairseq.understanding.metrics import SUMS, Sums
 from veco_fairseq.understanding.partners import Pairing, asked
 from veco_fairseq.understanding.predictions import Prediction, predictions, sums_by_language
-from veco_fairseq.understanding.reading import NLU_TASKS, find_files, read_examples
+from veco_fairseq.understanding.reading import NLU_TASKS, READERS, find_files, read_examples
 from veco_fairseq.understanding.windows import MAX_QUESTION, Notes, Windows
 
 logger = logging.getLogger(__name__)
@@ -122,15 +122,16 @@ class NluTask(VecoTask):
             raise UserError("the first argument, the folder of the task's files, is missing")
         if not Path(cfg.data).is_dir():
             raise UserError(f"{cfg.data}: no such folder: the first argument is the folder of the task's files")
+        nlu_task = str(cfg.nlu_task)
         from_checkpoint = kwargs.get("from_checkpoint", False)  # which has its labels in its task_state
         if not from_checkpoint:
             given = (name for name in ONLY_OF if str(getattr(cfg, name)) != str(getattr(NluTaskConfig, name)))
-            refuse_without_effect(str(cfg.nlu_task), given)
-        shortest = MAX_QUESTION + 4 + cfg.stride if str(cfg.nlu_task) == "span" else 8
+            refuse_without_effect(nlu_task, given)
+        shortest = MAX_QUESTION + 4 + cfg.stride if nlu_task == "span" else 8
         if cfg.max_length < shortest:
             raise UserError(f"--max-length {cfg.max_length}: must be at least {shortest}, for this task and --stride")
         vocabulary = _vocabulary(cfg, from_checkpoint)
-        labels = [] if str(cfg.nlu_task) == "span" or from_checkpoint else _labels(cfg, Path(cfg.data))
+        labels = [] if nlu_task == "span" or from_checkpoint else _labels(cfg)
         pieces = load_sentencepiece(vocabulary / MODEL_NAME)
         dictionary = load_dictionary(vocabulary)
         require_own_pieces(pieces, vocabulary / MODEL_NAME, dictionary.symbols)
@@ -238,7 +239,7 @@ class NluTask(VecoTask):
                 side.example = without_text(example)
             sides.append(side)
         if not asked(sides):
-            missing = "answers are missing (see --no-answer)" if str(self.cfg.nlu_task) == "span" else "labels are missing"
+            missing = "answers are missing (see --no-answer)" if self.nlu_task == "span" else "labels are missing"
             raise UserError(f"{path}: has no example to learn from: {missing}")
         return sides
 
@@ -282,17 +283,15 @@ def _vocabulary(cfg: NluTaskConfig, from_checkpoint: bool) -> Path:
 def _chosen(files: dict[str, Path], wanted: Optional[str], cfg: NluTaskConfig, split: str) -> dict[str, Path]:
     """Return the files of the chosen languages."""
     if not files:
-        raise UserError(
-            f"{cfg.data}: has no {split} set of --nlu-task {cfg.nlu_task}: files such as {split}-en."
-            f"{ {'classification': 'tsv', 'tagging': 'conllu', 'span': 'json'}[str(cfg.nlu_task)] }"
-        )
+        suffix, *_ = READERS[str(cfg.nlu_task)]
+        raise UserError(f"{cfg.data}: has no {split} set of --nlu-task {cfg.nlu_task}: files such as {split}-en.{suffix}")
     langs = wanted.split(",") if wanted else list(files)
     if missing := [lang for lang in langs if lang not in files]:
         raise UserError(f"{cfg.data}: has no {split} set of {', '.join(missing)}; there is {', '.join(files)}")
     return {lang: files[lang] for lang in langs}
 
 
-def _labels(cfg: NluTaskConfig, folder: Path) -> list[str]:
+def _labels(cfg: NluTaskConfig) -> list[str]:
     """Return the labels of the training sets in alphabetical order."""
-    files = find_files(folder, cfg.train_subset, str(cfg.nlu_task))
+    files = find_files(Path(str(cfg.data)), cfg.train_subset, str(cfg.nlu_task))
     return labels_of(_chosen(files, cfg.train_langs, cfg, cfg.train_subset), str(cfg.nlu_task))
