@@ -33,8 +33,7 @@ from support.warming import warm_up
 from torch.utils.data._utils import signal_handling
 
 import veco_fairseq.plugin  # noqa: F401
-from veco_fairseq.data.roots import MASK
-from veco_fairseq.data.sentencepiece import dictionary_text, train_sentencepiece, write_vocabulary
+from veco_fairseq.data.sentencepiece import MASK, dictionary_text, train_sentencepiece, write_vocabulary
 from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary
 from veco_fairseq.models.veco import VecoModel
 

@@ -7,7 +7,7 @@ import pytest
 from conftest import random_lines, write_tokens
 
 from veco_fairseq.data.pairs import AdjacentSegments, BitextPairs
-from veco_fairseq.data.roots import load_tokens
+from veco_fairseq.data.tokens import load_tokens
 from veco_fairseq.errors import UserError
 
 

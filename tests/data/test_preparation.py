@@ -23,9 +23,9 @@ from veco_fairseq.data.prepare import encoding, growing, preparation
 from veco_fairseq.data.prepare.growing import smallest_type
 from veco_fairseq.data.prepare.preparation import prepare_root
 from veco_fairseq.data.prepare.text import Plan, Survey, parse_parts, survey_mono
-from veco_fairseq.data.roots import load_tokens
 from veco_fairseq.data.sentencepiece import Encoder, encode_text, load_sentencepiece
 from veco_fairseq.data.symbols import read_symbols
+from veco_fairseq.data.tokens import load_tokens
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
 

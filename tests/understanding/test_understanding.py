@@ -7,8 +7,7 @@ import pytest
 import sentencepiece
 import torch
 
-from veco_fairseq.data.roots import MASK
-from veco_fairseq.data.sentencepiece import ordinary_pieces, train_sentencepiece
+from veco_fairseq.data.sentencepiece import MASK, ordinary_pieces, train_sentencepiece
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset, by_window, paired

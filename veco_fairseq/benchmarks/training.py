@@ -31,7 +31,7 @@ from veco_fairseq.criterions.knn import KnnCamlmCriterion, KnnCamlmCriterionConf
 from veco_fairseq.criterions.replaced_token import ReplacedTokenCriterion, ReplacedTokenCriterionConfig
 from veco_fairseq.data.dataset import PretrainingDataset, SampleIndex
 from veco_fairseq.data.plan import EXAMPLE
-from veco_fairseq.data.roots import MASK
+from veco_fairseq.data.sentencepiece import MASK
 from veco_fairseq.data.sources import Stream
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.models.base import architecture

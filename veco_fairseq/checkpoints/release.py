@@ -20,7 +20,7 @@ from veco_fairseq.checkpoints.seq2seq import (
     write_translation_model,
 )
 from veco_fairseq.checkpoints.translation import LANGUAGE_TOKEN
-from veco_fairseq.data.roots import MASK
+from veco_fairseq.data.sentencepiece import MASK
 from veco_fairseq.data.vocabulary import read_dictionary
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_output

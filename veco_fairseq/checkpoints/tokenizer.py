@@ -11,8 +11,7 @@ from unicodedata import category, normalize
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
 from veco_fairseq.checkpoints.translation import Translation
-from veco_fairseq.data.roots import MASK
-from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece, ordinary_pieces
+from veco_fairseq.data.sentencepiece import MASK, MODEL_NAME, load_sentencepiece, ordinary_pieces
 from veco_fairseq.data.symbols import NO_PIECE, SPECIALS, TARGET_TOKEN
 from veco_fairseq.files import write_json
 

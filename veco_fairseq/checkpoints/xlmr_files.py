@@ -14,8 +14,8 @@ from torch import Tensor
 from veco_fairseq.checkpoints.integrity import check_finite
 from veco_fairseq.checkpoints.names import CROSS_ATTENTION
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, options_of, read_checkpoint, read_tensors
-from veco_fairseq.data.roots import MASK, load_dictionary
-from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece, ordinary_pieces
+from veco_fairseq.data.roots import load_dictionary
+from veco_fairseq.data.sentencepiece import MASK, MODEL_NAME, load_sentencepiece, ordinary_pieces
 from veco_fairseq.data.symbols import SPECIALS, vocabulary_folder
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, read_json

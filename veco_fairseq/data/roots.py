@@ -16,7 +16,6 @@ from typing import Any
 from fairseq.data import Dictionary
 
 from veco_fairseq.data.sentencepiece import DICT_NAME, MASK
-from veco_fairseq.data.tokens import load_tokens  # noqa: F401
 from veco_fairseq.data.vocabulary import read_dictionary
 from veco_fairseq.errors import UserError
 

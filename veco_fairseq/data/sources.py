@@ -12,6 +12,8 @@ from veco_fairseq.data import roots
 from veco_fairseq.data.masking import Masker
 from veco_fairseq.data.pairs import AdjacentSegments, BitextPairs
 from veco_fairseq.data.plan import KINDS
+from veco_fairseq.data.sentencepiece import DICT_NAME, MASK
+from veco_fairseq.data.tokens import load_tokens
 from veco_fairseq.errors import UserError
 
 
@@ -67,22 +69,20 @@ def load_streams(
     Raises:
         UserError: as in :func:`find_sources`; or a file is damaged, or ``<mask>`` is not the dictionary's last token.
     """
-    mask = dictionary.index(roots.MASK)
+    mask = dictionary.index(MASK)
     if mask != len(dictionary) - 1:  # tokens are drawn from those between the special ones and the mask
         raise UserError(
-            f"{root}: its {roots.DICT_NAME} has {roots.MASK} as token {mask} of {len(dictionary):,}, but it must be the last: take "
+            f"{root}: its {DICT_NAME} has {MASK} as token {mask} of {len(dictionary):,}, but it must be the last: take "
             "the line away, and make the token files again"
         )
     found = find_sources(root, split, options)
     sources: dict[str, Sequence] = {
         "mono": [
-            AdjacentSegments(name, roots.load_tokens(prefix, dictionary), options.mono_max_length)
+            AdjacentSegments(name, load_tokens(prefix, dictionary), options.mono_max_length)
             for name, prefix in found["mono"].items()
         ],
         "bitext": [
-            BitextPairs(
-                name, roots.load_tokens(source, dictionary), roots.load_tokens(target, dictionary), options.bitext_max_length
-            )
+            BitextPairs(name, load_tokens(source, dictionary), load_tokens(target, dictionary), options.bitext_max_length)
             for name, (source, target) in found["bitext"].items()
         ],
     }

@@ -12,7 +12,7 @@ from fairseq.models import register_model
 from torch import Tensor
 
 from veco_fairseq.data.masking import masked_places, positions
-from veco_fairseq.data.roots import MASK
+from veco_fairseq.data.sentencepiece import MASK
 from veco_fairseq.models.base import (
     SIZES,
     PretrainingModel,
