@@ -18,7 +18,7 @@ from veco_fairseq.alignment.gold import Gold, figures, read_gold
 from veco_fairseq.alignment.transport import mutual, sinkhorn
 from veco_fairseq.alignment.words import align, pharaoh, split_words, usual_layer
 from veco_fairseq.errors import UserError
-from veco_fairseq.inference.encode import by_length
+from veco_fairseq.inference.batches import by_length
 from veco_fairseq.inference.pretrained import load_pretrained
 
 WORDS = [a + b + c for a in "bdfgk" for b in "aeiou" for c in "lmnr"]

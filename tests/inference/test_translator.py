@@ -73,7 +73,7 @@ def test_a_word_that_is_cut_is_one_word(translator):
 
 
 def test_batches_are_within_both_limits(translator, monkeypatch):
-    """``</s>`` counts; what the batches are is test_encode's."""
+    """``</s>`` counts; what the batches are is test_batches's."""
     translator.batch_size, translator.max_tokens = 3, 20
     translator.task = mock.Mock(source_dictionary=make_dictionary(), target_dictionary=make_dictionary())
     translator.search = GenerationConfig()

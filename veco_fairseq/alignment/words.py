@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from veco_fairseq.alignment.transport import mutual, sinkhorn
 from veco_fairseq.errors import UserError
-from veco_fairseq.inference.encode import by_length
+from veco_fairseq.inference.batches import by_length
 from veco_fairseq.inference.pretrained import PretrainedModel
 from veco_fairseq.inference.states import layer_states
 

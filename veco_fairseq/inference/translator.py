@@ -25,8 +25,8 @@ from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces, vocabulary_folder
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
+from veco_fairseq.inference.batches import by_length
 from veco_fairseq.inference.constraints import let_prefixes_be
-from veco_fairseq.inference.encode import by_length
 from veco_fairseq.inference.lengths import OwnLengths
 from veco_fairseq.inference.requests import Hypothesis, Request, join_parts, split, word_links, word_numbers
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
-from veco_fairseq.inference.encode import by_length
+from veco_fairseq.inference.batches import by_length
 from veco_fairseq.inference.pretrained import PretrainedModel
 from veco_fairseq.inference.states import layer_states
 from veco_fairseq.models.base import PretrainingModel

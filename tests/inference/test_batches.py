@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from veco_fairseq.inference.encode import by_length
+from veco_fairseq.inference.batches import by_length
 from veco_fairseq.inference.pretrained import PretrainedModel
 
 
