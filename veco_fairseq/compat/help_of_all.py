@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Sequence
 
 from veco_fairseq.help_texts import HelpWithDefaults
-from veco_fairseq.options.borders import option
+from veco_fairseq.options.flags import flag
 
 # Whose options fairseq adds, in the order of the heading.
 CHOICES = ("task", "criterion", "arch", "optimizer", "lr_scheduler")
@@ -32,12 +32,12 @@ def help_of_all(parser: argparse.ArgumentParser, words: Sequence[str]) -> Sequen
     chosen = vars(parser.parse_known_args(others)[0])
 
     def print_help(*_) -> None:
-        names = (f"{option(name)} {chosen[name]}" for name in CHOICES if chosen.get(name))
+        names = (f"{flag(name)} {chosen[name]}" for name in CHOICES if chosen.get(name))
         group = parser.add_argument_group(f"options of {', '.join(names)}")
         for of_all in (parser._positionals, parser._optionals):
             group._group_actions += [action for action in of_all._group_actions if action not in known]
             of_all._group_actions[:] = [action for action in of_all._group_actions if action in known]
-        *most, last = (option(name) for name in CHOICES if any(action.dest == name for action in known))
+        *most, last = (flag(name) for name in CHOICES if any(action.dest == name for action in known))
         parser.epilog = MORE.format(f"a {', '.join(most)} or {last}" if most else f"another {last}")
         parser.formatter_class = HelpWithDefaults
         parser.print_help()
