@@ -164,8 +164,7 @@ def page(runs: list[dict], *, source: str, measured: str, pictures: Pictures) ->
     command = f"python data-bin-recipes/evidence/table.py {source} --page MD --measured TEXT"
     parts: list[tuple[str, str, list[str]]] = [
         ("The situation, and the gain", "sacreBLEU of VECO, and how much more it is than each rival's: means over the runs, and the "
-         "standard error of the difference. With one run of either there is none. NMT first is a translation model of all pairs of "
-         "pre-training, which is fine-tuned as the others are.", situations(found)),
+         "standard error of the difference. With one run of either there is none.", situations(found)),
         ("The cost", "Operations are those of matrix products, forward and backward, of the whole pre-training. The medians of "
          "fine-tuning are over all sizes; other work on the machine makes minutes longer.", cost(runs)),
         ("Learning curves", "Validation in fine-tuning with the first seeds, until it has become no better for some time: over the "
@@ -189,16 +188,25 @@ def page(runs: list[dict], *, source: str, measured: str, pictures: Pictures) ->
     text = [
         "# When does pre-training pay?\n",
         wrapped(
-            f"`{command}` makes this page. Please do not edit it. [The recipe](../../data-bin-recipes/evidence/README.md) says what "
-            f"the arms are. Its file `settings` was fixed before a test set was read. These came later: the updates of `nmt`, `mbart` "
-            f"and `xlme`, the arms with large batches, those with few pairs, those that begin with another one, and `xlm-updates` with "
-            f"the settings of `xlm`. Measured on {measured}."
+            "This page compares VECO with random weights, XLM, mBART, and NMT first: a translation model of all pairs of "
+            "pre-training. Each is fine-tuned to translate image captions, which pre-training has not seen. [In "
+            "short](evidence.md#in-short) says what to take in which situation. In the tables, the number of runs stands in brackets."
         ),
     ]
     text += [f"![What VECO gains over the {over}]({file})\n" for over, file in pictures.get("gain", [])]
     for title, words, lines in parts:
         if lines:
             text += [f"## {title}\n", wrapped(words), "\n".join(lines) + "\n"]
+    text += [
+        "## How it was made\n",
+        wrapped(
+            f"Measured on {measured}. [The recipe](../../data-bin-recipes/evidence/README.md) says how each model is pre-trained. Its "
+            f"file `settings` was fixed before a test set was read. These came later: the updates of `nmt`, `mbart` and `xlme`, the "
+            f"trainings with large batches, with few pairs, and those that begin with another one, and `xlm-updates` with the settings of "
+            f"`xlm`. This command makes the page, so please do not edit it:"
+        ),
+        f"    {command}\n",
+    ]
     return "\n".join(text)
 
 

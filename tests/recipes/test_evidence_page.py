@@ -159,7 +159,7 @@ def test_one_command_makes_the_page_and_its_picture(runs, tmp_path):
     assert "Measured on two cores of a machine, 2026-11-23." in said and f"table.py {results} --page" in said
     assert "](evidence-gain.png)" in text and (made.parent / "evidence-gain.png").read_bytes().startswith(b"\x89PNG")
     headings = [line for line in text.splitlines() if line.startswith("## ")]
-    assert len(headings) == 9 and "None" not in text and "nan" not in text
+    assert len(headings) == 10 and "None" not in text and "nan" not in text
     assert "| VECO | 44.5 (1) |" in text.split("## All directions, in chrF")[1]
     for over, name in (("updates of fine-tuning", "learning-updates"), ("10^14 operations, pre-training included", "learning-operations"),
                        ("sentences a second", "depth")):  # fmt: skip
@@ -172,7 +172,7 @@ def test_what_has_no_results_is_left_out(runs, tmp_path):
     text = page.page(few, source="r", measured="m", pictures={})
     assert "![" not in text
     assert [line for line in text.splitlines() if line.startswith("## ")] == [
-        "## The situation, and the gain", "## The cost", "## All directions", "## Beside the paper's Table 5",
+        "## The situation, and the gain", "## The cost", "## All directions", "## Beside the paper's Table 5", "## How it was made",
     ]  # fmt: skip
     assert page.draw(few, tmp_path) == {} and not list(tmp_path.iterdir())
     with pytest.raises(UserError, match="has no translation by VECO"):
