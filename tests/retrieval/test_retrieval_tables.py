@@ -15,7 +15,7 @@ from support.progress import Bar
 from veco_fairseq.errors import UserError
 from veco_fairseq.retrieval import states as pooling
 from veco_fairseq.retrieval import tatoeba
-from veco_fairseq.retrieval.mining import Pair, best_threshold, mine, read_gold, read_sentences, write_pairs
+from veco_fairseq.retrieval.mining import Pair, best_threshold, figures, mine, read_gold, read_sentences, write_pairs
 from veco_fairseq.retrieval.search import Candidates, candidates
 from veco_fairseq.retrieval.states import pooled_states, sentence_states
 
@@ -47,6 +47,15 @@ def test_of_equal_scores_the_first_sentence_is_taken():
     mined = mine(Candidates(same, torch.tensor([[1], [1]])), Candidates(same, torch.tensor([[1], [0]])))
     assert [tuple(pair) for pair in mined] == [(0, 1, 0.5), (1, 0, 0.5)]
     assert best_threshold([Pair(0, 0, 0.75), Pair(1, 1, 0.25)], {(0, 0), (1, 1)}) == 0.25  # all are kept
+
+
+def test_a_threshold_is_chosen_by_what_it_can_keep():
+    """The first pair alone would have F1 2/3, and cannot be had without the next three: 2/6; with all five it is 4/7."""
+    scores, gold = (0.9, 0.9, 0.9, 0.9, 0.5), {(0, 0), (4, 4)}
+    mined = [Pair(number, number if number in (0, 4) else number + 9, score) for number, score in enumerate(scores)]
+    threshold = best_threshold(mined, gold)
+    assert threshold == 0.5
+    assert figures([pair for pair in mined if pair.score >= threshold], gold)["f1"] == pytest.approx(4 / 7)
 
 
 def test_ten_neighbours_and_csls_are_the_defaults():
