@@ -29,6 +29,11 @@ def test_parts_of_speech_are_runs_of_one_tag():
                                    ("SCONJ", 7, 7), ("CCONJ", 8, 8), ("X", 9, 10)}  # fmt: skip
 
 
+def test_a_full_stop_as_a_tag_is_in_no_span():
+    """As seqeval 0.0.12 has it, which takes O and the full stop for tags that no span begins with or ends in."""
+    assert metrics.spans(["NN", ".", "VB", "VB", ".", "."]) == {("NN", 0, 0), ("VB", 2, 3)}
+
+
 def test_f1_of_tags_and_the_accuracy_beside_it():
     sums = metrics.of_tags(["B-PER", "O", "O", "B-LOC"], ["B-PER", "I-PER", "O", "B-LOC"])
     assert sums == {"correct": 1, "predicted": 2, "gold": 2, "right": 3, "words": 4}
@@ -47,10 +52,10 @@ def test_a_word_without_a_gold_tag_does_not_count():
 
 
 def test_no_answer_is_lost_where_questions_share_an_id(tmp_path):
-    questions = [Question(name, "", "", "a b c", ()) for name in ("q", "r", "q")]
-    found = [Prediction(Side("en", question, []), answer) for question, answer in zip(questions, "abc")]
+    questions = [Question(name, "", "", "a b c", ()) for name in ("q", "r", "q", "q")]
+    found = [Prediction(Side("en", question, []), answer) for question, answer in zip(questions, "abcd")]
     (path,) = write_predictions(Evaluated("span", {"en": found}, {}), tmp_path, "test")
-    assert path.name == "test-en.json" and json.loads(path.read_text()) == {"q": "a", "r": "b", "q#2": "c"}
+    assert path.name == "test-en.json" and json.loads(path.read_text()) == {"q": "a", "r": "b", "q#2": "c", "q#3": "d"}
 
 
 def test_predictions_by_language_in_the_files_that_xtreme_wants(tmp_path):
