@@ -66,6 +66,14 @@ def test_order_empty_lines_and_long_ones(translator):
     assert list(translate_stream(translator, [], 2, note=notes.append)) == []
 
 
+def test_a_long_line_is_told_by_its_number_in_the_whole_text(translator):
+    """It is the second line of the third buffer."""
+    notes = []
+    lines = ["ab", "cd", "ef", "gh", "ij", "abc def gh", "kl"]
+    assert len(list(translate_stream(translator, map(Request, lines), 2, note=notes.append))) == 7
+    assert [note.partition(":")[0] for note in notes] == ["line 6"]
+
+
 def test_a_word_that_is_cut_is_one_word(translator):
     """Six of its pieces, and the other two with the next words: both parts begin in word 0, and the last one with word 3."""
     (best, _), *_ = translator.hypotheses([Request("abcdefgh ij kl mn")])
