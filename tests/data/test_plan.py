@@ -204,3 +204,11 @@ def test_every_megabatch_is_shuffled_anew():
         orders.append([places[int(index)] for batch in batches for index in batch["index"]])
     assert sorted(orders[0]) == sorted(orders[1]) == list(range(100)) and list(range(100)) not in orders
     assert np.mean(np.array(orders[0]) == np.array(orders[1])) < 0.1
+
+
+def test_every_epoch_has_its_batches_in_another_order():
+    """One pass has the same lengths in every epoch, and so the same batches but for their order; long ones come at other places."""
+    half = plan(500)
+    count = half.batches_per_pass
+    orders = [[half.longest(batch) for batch in half.epoch([count] * epoch)] for epoch in (1, 2, 3)]
+    assert sorted(orders[0]) == sorted(orders[1]) == sorted(orders[2]) and len({*map(tuple, orders)}) == 3
