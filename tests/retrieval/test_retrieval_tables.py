@@ -56,6 +56,8 @@ def test_a_threshold_is_chosen_by_what_it_can_keep():
     threshold = best_threshold(mined, gold)
     assert threshold == 0.5
     assert figures([pair for pair in mined if pair.score >= threshold], gold)["f1"] == pytest.approx(4 / 7)
+    # F1 of the first n: 2/3, 2/4, 4/5
+    assert best_threshold([Pair(0, 0, 0.9), Pair(1, 5, 0.8), Pair(4, 4, 0.6)], gold) == 0.6
 
 
 def test_ten_neighbours_and_csls_are_the_defaults():
