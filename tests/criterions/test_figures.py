@@ -141,6 +141,15 @@ def test_training_tells_no_language_and_validation_nothing_of_sampled_targets():
     assert (log["aa_mono_h_count"], log["bb_mono_h_count"]) == (2, 0)
 
 
+def test_what_has_no_label_is_neither_right_nor_wrong():
+    """Of three predictions of the first class one is right, one wrong, and one is of a translation that is only looked at."""
+    logits, target = torch.tensor([[2.0, 0.0]] * 3), torch.tensor([0, 1, -100])
+    sample = {"net_input": {}, "target": target, "ntokens": 9, "nsentences": 3}
+    loss, sample_size, log = NluCriterion(SimpleNamespace()).train()(lambda: logits, sample)
+    assert loss.item() == pytest.approx(math.log(1 + math.exp(-2)) + math.log(1 + math.exp(2)))
+    assert (sample_size, int(log["correct"])) == (2, 1) and told(NluCriterion, [log])["acc"] == 0.5
+
+
 @pytest.mark.parametrize("criterion", [KnnCamlmCriterion, ReplacedTokenCriterion, NluCriterion])
 def test_workers_add_up_their_figures_and_do_not_send_each_other_all_of_them(criterion):
     assert criterion.logging_outputs_can_be_summed()

@@ -64,6 +64,8 @@ def test_an_evaluation_is_of_its_split_in_batches_of_so_many_tokens():
     assert asked == [(("dev",), {"training": False}), (task.dataset("dev"), 77, "dev")]
     assert evaluated.predictions == {"fr": found[2:], "de": found[:2]} and evaluated.figures == {"de": {"accuracy": 50.0}}
     assert evaluated.alone == {"de": 2, "fr": 1}
+    task.plug_in = False  # which looks at no translation, so that none is missing
+    assert evaluation.evaluate(model, "dev", 77).alone == {}
 
 
 def test_sentences_are_labelled_in_batches_of_so_many_tokens():
