@@ -69,10 +69,14 @@ def test_epochs_shorter_than_a_pass_go_on_where_the_last_one_ended():
     assert times.max() == 1 and len(keys) > 900  # all but what batching leaves over
 
 
-@pytest.mark.parametrize("counts", [(3, 6, 4), (13, 1, 6, 6), (1, 1, 1, 20)])
-def test_epochs_of_other_lengths_go_on_where_the_last_one_ended(counts):
-    """Such as those of --update-freq 1,2 with --updates-per-epoch: no pair comes again before all have come."""
-    half = plan(300, 50, 10, alpha=1.0, batch_size=4)
+@pytest.mark.parametrize(
+    "counts, batch_size", [((3, 6, 4), 4), ((13, 1, 6, 6), 4), ((1, 1, 1, 20), 4), ((1, 2, 1, 1, 3, 1, 1, 40), 1)]
+)
+def test_epochs_of_other_lengths_go_on_where_the_last_one_ended(counts, batch_size):
+    """Such as those of --update-freq 1,2 with --updates-per-epoch: no pair comes again before all have come.
+
+    The last ones are too short for a pair of each source, and are planned longer than they are."""
+    half = plan(300, 50, 10, alpha=1.0, batch_size=batch_size)
     drawn = [np.concatenate(list(half.epoch(counts[: epoch + 1]))) for epoch in range(len(counts))]
     _, times = np.unique(np.concatenate(drawn)[["source", "epoch", "index"]], return_counts=True)
     assert times.max() == 1
@@ -191,6 +195,16 @@ def test_megabatches_are_small_and_together_everything(monkeypatch):
     assert times.max() <= 2 and len(keys) > 900
     monkeypatch.setattr(module, "MEGABATCH", 2**20)
     assert abs(plan(900, 100, alpha=1.0).batches_per_pass - half.batches_per_pass) < 0.2 * half.batches_per_pass
+
+
+def test_megabatches_have_the_batches_of_an_epoch_together(monkeypatch):
+    """Of about 250 pairs 61 batches in three parts, 20, 20 and 21 of them, as near to equal as they can be."""
+    monkeypatch.setattr(module, "MEGABATCH", 100)
+    half = plan(900, 100, alpha=1.0, batch_size=4)
+    wanted = []
+    monkeypatch.setattr(module, "_make_exactly", lambda count, batches: wanted.append(count) or _make_exactly(count, batches))
+    assert len(list(half.epoch([61]))) == 61 and wanted == [20, 20, 21]
+    assert [len(list(half.epoch([count]))) for count in (37, 100, 131)] == [37, 100, 131]
 
 
 def test_every_megabatch_is_shuffled_anew():
