@@ -6,6 +6,7 @@ import gc
 import logging
 import shutil
 import weakref
+import zlib
 from argparse import Namespace
 from types import SimpleNamespace
 
@@ -60,6 +61,13 @@ def test_an_epoch_of_changed_texts_is_not_gone_on_with(make_task, make_root):
     with pytest.raises(UserError, match=r"the same any more: checksum of the lengths of bitext was \w{8} and is \w{8}: change"):
         iterator(make_task(root)).load_state_dict(begun.state_dict())
     iterator(make_task(root)).load_state_dict({**begun.state_dict(), "iterations_in_epoch": 0})
+
+
+def test_all_texts_of_a_kind_have_a_part_in_its_checksum(make_task):
+    """Also the first of two languages."""
+    dataset = make_task().dataset("train")
+    first, second = (source.lengths for source in dataset.streams["mono"].sources)
+    assert dataset.checksums["mono"] == f"{zlib.crc32(first.tobytes() + second.tobytes()):08x}"
 
 
 def test_an_iterator_is_made_again_where_that_is_asked_for(make_task):
@@ -255,3 +263,16 @@ def test_s_terms_need_batches_of_their_kind(make_task, make_root, tmp_path):
     task.criterion = criterion_for(task, s_terms="mono")
     with pytest.raises(UserError, match=rf"--s-terms mono: {pairs} has no mono/ to train on: leave the option out"):
         task.load_dataset("train")
+
+
+def test_a_batch_that_is_not_to_count_leaves_no_gradient(make_task, make_model):
+    """fairseq trains on such a one where a worker has none left while others have."""
+    task, model = make_task(), make_model()
+    sample = next(iter(iterator(task).next_epoch_itr()))
+    optimizer, largest = SimpleNamespace(backward=lambda loss: loss.backward()), []
+    for ignored in (True, False):
+        model.zero_grad()
+        loss, *_ = task.train_step(sample, model, criterion_for(task), optimizer, 1, ignore_grad=ignored)
+        assert loss > 0
+        largest.append(max(p.grad.abs().max().item() for p in model.parameters() if p.grad is not None))
+    assert largest[0] == 0 < largest[1]
