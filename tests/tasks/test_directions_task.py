@@ -142,3 +142,20 @@ def test_workers_have_figures_of_the_same_kinds_to_add_up(make_task, monkeypatch
         here, other = found[f"cc-aa:{key}"], found[f"bb-aa:{key}"]
         assert here is found[key] is value
         assert type(other) is type(value) and torch.equal(torch.as_tensor(other), torch.zeros_like(torch.as_tensor(value)))
+
+
+def test_a_direction_whose_name_begins_as_anothers_has_figures_of_its_own(monkeypatch):
+    """Of Portuguese 6 bits for 3 tokens in two workers' batches, and of Brazilian Portuguese 10 bits for 2."""
+    task = Task.__new__(Task)
+    task.directions = ["en-pt", "en-pt-BR"]
+    monkeypatch.setattr(TranslationTask, "reduce_metrics", lambda *_: None)
+    logs = [
+        {f"{name}:{key}": value for name, of in figures.items() for key, value in zip(("loss", "sample_size", "ntokens"), of)}
+        for figures in (
+            {"en-pt": (4 * math.log(2), 1, 1), "en-pt-BR": (0.0, 0, 0)},
+            {"en-pt": (2 * math.log(2), 2, 2), "en-pt-BR": (10 * math.log(2), 2, 2)},
+        )
+    ]
+    with metrics.aggregate(new_root=True) as found:
+        task.reduce_metrics(logs, None)
+    assert found.get_smoothed_values() == {"en-pt_loss": 2, "en-pt-BR_loss": 5, "en-pt_ppl": 4, "en-pt-BR_ppl": 32}
