@@ -68,9 +68,8 @@ def test_order_empty_lines_and_long_ones(translator):
 
 def test_a_long_line_is_told_by_its_number_in_the_whole_text(translator):
     """It is the second line of the third buffer."""
-    notes = []
-    lines = ["ab", "cd", "ef", "gh", "ij", "abc def gh", "kl"]
-    assert len(list(translate_stream(translator, map(Request, lines), 2, note=notes.append))) == 7
+    lines, notes = ["ab", "cd", "ef", "gh", "ij", "abc def gh", "kl"], []
+    list(translate_stream(translator, map(Request, lines), 2, note=notes.append))
     assert [note.partition(":")[0] for note in notes] == ["line 6"]
 
 
@@ -78,6 +77,7 @@ def test_a_word_that_is_cut_is_one_word(translator):
     """Six of its pieces, and the other two with the next words: both parts begin in word 0, and the last one with word 3."""
     (best, _), *_ = translator.hypotheses([Request("abcdefgh ij kl mn")])
     assert best.text == "ABCDEF GH IJ KL MN" and best.links == [(0, 0), (0, 1), (3, 4)]
+    assert translator.hypotheses([Request("abcd efgh ijkl mn")])[0][0].links == [(0, 0), (1, 1), (2, 2)]  # of 4, 4 and 6 pieces
 
 
 def test_batches_are_within_both_limits(translator, monkeypatch):
