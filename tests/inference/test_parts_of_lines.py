@@ -1,0 +1,41 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What each part of a long line is translated with, and for how long: a word is a piece, and nothing is computed."""
+
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+from fairseq.dataclass.configs import GenerationConfig
+
+from veco_fairseq.data.vocabulary import dictionary_of
+from veco_fairseq.inference import translator as module
+from veco_fairseq.inference.requests import Hypothesis, Request
+from veco_fairseq.inference.translator import Part, Translator
+
+
+@pytest.fixture
+def translator():
+    translator, words = Translator.__new__(Translator), dictionary_of(["▁x", "▁y"])
+    translator.pieces = SimpleNamespace(encode=lambda lines, out_type: [[f"▁{word}" for word in line.split()] for line in lines])
+    translator.task = mock.Mock(source_dictionary=words, target_dictionary=words)
+    translator.search, translator.max_pieces, translator.batch_size, translator.max_tokens = GenerationConfig(), 2, 3, 20
+    return translator
+
+
+def test_the_first_part_alone_begins_with_the_prefix(translator):
+    """Also where the third part has the words of the first."""
+    seen = []
+    translator._translate = lambda parts, done: seen.extend(parts) or [[Hypothesis("t", -1.0, [], 1)] for _ in parts]
+    translator.hypotheses([Request("a b c d a b", "x y"), Request("e", "y")])
+    prefixes = [("".join(part.source), "".join(part.prefix)) for part in seen]
+    assert prefixes == [("▁a▁b", "▁x▁y"), ("▁c▁d", ""), ("▁a▁b", ""), ("▁e", "▁y")]
+
+
+@pytest.mark.parametrize("beside, sizes", [(1, [3, 2]), (2, [4, 3])])
+def test_a_translations_length_follows_from_all_tokens_of_its_source(translator, monkeypatch, beside, sizes):
+    """``</s>`` and a language's token count, as in fairseq-generate."""
+    translator.beside, translator.lengths = beside, mock.Mock(**{"begin.return_value": [9, 9]})
+    monkeypatch.setattr(module, "by_length", lambda *_: [])
+    Translator._translate(translator, [Part(["▁x", "▁y"], [], []), Part(["▁x"], [], [])], list)
+    translator.lengths.begin.assert_called_once_with(sizes)
