@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import save_with_vocabulary
+from fairseq.models.roberta import RobertaModel
 
 from veco_fairseq.data.sentencepiece import MODEL_NAME
 from veco_fairseq.errors import UserError
@@ -71,6 +72,22 @@ def test_attention_of_a_text_that_is_too_long_is_refused(make_model):
     ):
         with pytest.raises(UserError, match="^the text has 9 tokens, but the model has 8 positions: shorten it$"):
             attend()
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2])
+def test_self_attention_is_of_the_states_before_the_layer(make_model, layer):
+    """The mean over the heads of softmax(q k / sqrt(d)), of the states that fairseq's RoBERTa has there."""
+    model = make_model()
+    roberta = RobertaModel.build_model(model.args, SimpleNamespace(source_dictionary=model.encoder.dictionary)).eval()
+    roberta.load_state_dict({name: tensor for name, tensor in model.state_dict().items() if ".encoder_attn" not in name})
+    tokens = torch.tensor([[0, 5, 9, 7, 2]])
+    with torch.no_grad():
+        states = roberta(tokens, features_only=True, return_all_hiddens=True)[1]["inner_states"][layer][:, 0]
+        module = roberta.encoder.sentence_encoder.layers[layer].self_attn
+        q, k = (part(states).view(5, module.num_heads, -1).transpose(0, 1) for part in (module.q_proj, module.k_proj))
+        expected = (q @ k.transpose(1, 2) / q.size(-1) ** 0.5).softmax(-1).mean(0)
+    found = PretrainedModel(model, model.encoder.dictionary, None).self_attention(tokens, layer)
+    assert torch.allclose(found, expected, atol=1e-5)
 
 
 def test_layers_by_their_words_with_the_embeddings_as_0():
