@@ -36,6 +36,7 @@ def test_a_lone_last_segment_is_halved_or_dropped(tmp_path):
     source = segments(tmp_path, [[10, 11, 12], [13, 14, 15], [16, 17, 18], [], [19], [], [20, 21]], max_length=5)
     assert read(source) == [([10, 11, 12], [13, 14, 15]), ([16], [17, 18]), ([20], [21])]
     assert source.dropped == 1
+    assert read(segments(tmp_path, [list(range(10, 17))], max_length=9)) == [([10, 11, 12], [13, 14, 15, 16])]
 
 
 def test_a_segment_of_one_token_keeps_its_partner(tmp_path):
