@@ -49,6 +49,16 @@ def test_of_equal_scores_the_first_sentence_is_taken():
     assert best_threshold([Pair(0, 0, 0.75), Pair(1, 1, 0.25)], {(0, 0), (1, 1)}) == 0.25  # all are kept
 
 
+def test_the_best_candidate_is_mined_and_not_the_nearest():
+    """A margin can put the second of the nearest sentences first, of each side."""
+    one, two = (
+        Candidates(torch.tensor([[0.25, 0.75]]), torch.tensor([[0, 1]])),
+        Candidates(torch.zeros(2, 1), torch.zeros(2, 1).long()),
+    )
+    assert [tuple(pair) for pair in mine(one, two)] == [(0, 1, 0.75)]
+    assert [tuple(pair) for pair in mine(two, one)] == [(1, 0, 0.75)]
+
+
 def test_a_threshold_is_chosen_by_what_it_can_keep():
     """The first pair alone would have F1 2/3, and cannot be had without the next three: 2/6; with all five it is 4/7."""
     scores, gold = (0.9, 0.9, 0.9, 0.9, 0.5), {(0, 0), (4, 4)}

@@ -68,6 +68,10 @@ def test_accuracies_that_are_read_again(tmp_path):
     assert read_accuracies(path, "fr") == {1: (0.0, 1.0), 2: (0.5, 0.375)}
     with pytest.raises(UserError, match=r"has no pair es \(there is: de, fr, mean\)"):
         read_accuracies(path, "es")
+    written(path, {"accuracy": {"fr": {"3": [0.25, 0.5]}}})
+    assert read_accuracies(path, "mean") == read_accuracies(path, "fr") == {3: (0.25, 0.5)}
+    with pytest.raises(UserError, match=r"has no pair es \(there is: fr\)"):
+        read_accuracies(path, "es")
     for damaged in ([], {"accuracy": 3}, {}, *({"accuracy": {"fr": figures}} for figures in (
         {}, {"1": [0.5]}, {"1": [0.5, 1.5]}, {"1": [-0.5, 0.5]}, {"x": [0.5, 0.5]}, {"1": ["a", 0.5]}, 3,
     ))):  # fmt: skip
