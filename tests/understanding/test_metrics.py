@@ -12,7 +12,7 @@ from veco_fairseq.inference.evaluation import Evaluated, label, write_prediction
 from veco_fairseq.inference.finetuned import Finetuned
 from veco_fairseq.understanding import metrics
 from veco_fairseq.understanding.dataset import Side
-from veco_fairseq.understanding.examples import Question, TaggedSentence
+from veco_fairseq.understanding.examples import Question, SentencePair, TaggedSentence
 from veco_fairseq.understanding.predictions import Prediction, sums_by_language
 from veco_fairseq.understanding.xtreme import Result, read_results, spread, summary
 
@@ -49,6 +49,15 @@ def test_a_word_without_a_gold_tag_does_not_count():
     for guess in ("NOUN", "O", "X"):
         sums = metrics.of_tags(["NOUN", guess, "NOUN", "VERB"], ["NOUN", "", "NOUN", "X"])
         assert sums == {"correct": 2, "predicted": 3, "gold": 3, "right": 2, "words": 3}
+
+
+@pytest.mark.parametrize("nlu_task, example, value", [
+    ("tagging", TaggedSentence("1", "", ("a", "b"), ()), ["X", "O"]), ("span", Question("1", "", "?", "a", ()), "a"),
+    ("classification", SentencePair("1", "", "a", "b", None), "yes"),
+])  # fmt: skip
+def test_a_language_without_gold_has_no_figures(nlu_task, example, value):
+    """... and not figures of 0, which would be a part of the mean."""
+    assert sums_by_language([Prediction(Side("de", example, []), value)], nlu_task, "squad") == {}
 
 
 def test_no_answer_is_lost_where_questions_share_an_id(tmp_path):
