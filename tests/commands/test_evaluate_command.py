@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What veco evaluate says of test sets without labels or translations, and of tasks that are named wrongly."""
 
+import json
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
@@ -73,3 +74,14 @@ def test_tasks_are_named_rightly_and_once(monkeypatch, tmp_path):
         with pytest.raises(UserError, match=f"^{message}"):
             command.put_together(Namespace(results=results, layer=-1))
     assert read == [[Path("a,b")], [Path("c")]]  # a file with such a name, and no two files
+
+
+def test_the_picture_has_the_means_over_the_seeds(monkeypatch, tmp_path):
+    figures, drawn = (
+        [{"de": {"accuracy": 40.0}, "fr": {"accuracy": 60.0}}, {"de": {"accuracy": 45.0}, "fr": {"accuracy": 61.0}}],
+        [],
+    )
+    (tmp_path / "x.json").write_text(json.dumps({"seeds": figures}))
+    monkeypatch.setattr("veco_fairseq.plots.plot_bars", lambda bars, *words: drawn.append(bars))
+    command.put_together(Namespace(results=[f"xnli={tmp_path / 'x.json'}"], layer=-1, plot=tmp_path / "x.png"))
+    assert drawn == [{"xnli": {"de": 42.5, "fr": 60.5}}]
