@@ -64,7 +64,7 @@ def test_predictions_of_an_earlier_run_are_told(monkeypatch, capsys, tmp_path):
 
 def test_tasks_are_named_rightly_and_once(monkeypatch, tmp_path):
     read = []
-    monkeypatch.setattr(xtreme, "read_results", lambda paths, layer: read.append(paths))
+    monkeypatch.setattr(xtreme, "read_task", lambda task, paths, layer: read.append((task, paths)))
     monkeypatch.chdir(tmp_path)
     Path("a,b").touch()
     for results, message in (
@@ -73,7 +73,7 @@ def test_tasks_are_named_rightly_and_once(monkeypatch, tmp_path):
     ):  # fmt: skip
         with pytest.raises(UserError, match=f"^{message}"):
             command.put_together(Namespace(results=results, layer=-1))
-    assert read == [[Path("a,b")], [Path("c")]]  # a file with such a name, and no two files
+    assert read == [("bucc", [Path("a,b")]), ("xnli", [Path("c")])]  # a file with such a name, and no two files
 
 
 def test_the_picture_has_the_means_over_the_seeds(monkeypatch, tmp_path):

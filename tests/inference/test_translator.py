@@ -67,9 +67,8 @@ def test_order_empty_lines_and_long_ones(translator):
 
 
 def test_a_long_line_is_told_by_its_number_in_the_whole_text(translator):
-    """It is the second line of the third buffer."""
-    lines, notes = ["ab", "cd", "ef", "gh", "ij", "abc def gh", "kl"], []
-    list(translate_stream(translator, map(Request, lines), 2, note=notes.append))
+    notes = []  # it is the second line of the third buffer
+    list(translate_stream(translator, map(Request, "ab cd ef gh ij abcdefgh kl".split()), 2, note=notes.append))
     assert [note.partition(":")[0] for note in notes] == ["line 6"]
 
 
@@ -81,7 +80,7 @@ def test_a_word_that_is_cut_is_one_word(translator):
 
 
 def test_batches_are_within_both_limits(translator, monkeypatch):
-    """``</s>`` counts; what the batches are is test_batches's."""
+    """``</s>`` counts; what the batches are is test_batches_by_length's."""
     translator.batch_size, translator.max_tokens = 3, 20
     translator.task = mock.Mock(source_dictionary=make_dictionary(), target_dictionary=make_dictionary())
     translator.search = GenerationConfig()
@@ -292,11 +291,7 @@ def test_the_model_goes_where_it_is_asked_for_and_its_data_is_the_one_named(
     )
     load.assert_called_once_with([str(tmp_path / "a.pt")], arg_overrides=overrides)
     model.to.assert_called_once_with(torch.device(device))
-    assert (translator.device.type, translator.bf16, translator.batch_size, translator.max_tokens) == (
-        device,
-        True,
-        3,
-        70,
-    ) and seeds == [9]
+    of_it = translator.device.type, translator.bf16, translator.batch_size, translator.max_tokens
+    assert of_it == (device, True, 3, 70) and seeds == [9]
     dictionaries = task.source_dictionary, task.target_dictionary
     assert asked == [(mock.sentinel.pieces, [tmp_path, Path("trained-on")], dictionaries)]

@@ -26,7 +26,7 @@ from veco_fairseq.options.flags import flag
 _fairseq_parse_args_and_arch = fairseq_options.parse_args_and_arch
 
 
-def parse_args_and_arch(parser: argparse.ArgumentParser, input_args: Sequence[str] | None = None, **kwargs):
+def parse_args_and_arch(parser: argparse.ArgumentParser, input_args: Sequence[str] | None = None, *args, **kwargs):
     """Parse a command line of fairseq, with errors of one line, and values within their borders.
 
     Raises:
@@ -35,7 +35,7 @@ def parse_args_and_arch(parser: argparse.ArgumentParser, input_args: Sequence[st
     parser.error = lambda message: end_with(message, parser._option_string_actions)  # type: ignore[method-assign]
     words = help_of_all(parser, sys.argv[1:] if input_args is None else input_args)
     try:
-        found = _fairseq_parse_args_and_arch(parser, words, **kwargs)
+        found = _fairseq_parse_args_and_arch(parser, words, *args, **kwargs)
     except RuntimeError as error:
         if str(error):
             raise
