@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 # fairseq sets the root logger to DEBUG, and matplotlib would log every font that it looks at.
 logging.getLogger("matplotlib").setLevel(logging.ERROR)
@@ -35,13 +35,16 @@ matplotlib.rcParams["font.family"] = FONTS
 
 logger = logging.getLogger(__name__)
 
+BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}  # where a legend hides nothing
+
 
 def plot_curves(
     curves: Mapping[str, Sequence[tuple[float, float]]], *, ylabel: str, title: str, output: Path, log: bool = False,
     xlabel: str = "updates", log_x: bool = False,
 ) -> None:  # fmt: skip
     """Draw one line for each name over updates, or over what ``xlabel`` says; ``log`` and ``log_x`` make an axis logarithmic."""
-    figure, axes = plt.subplots(figsize=(6.4, 4.0))
+    many = len(curves) > 5  # their legend would lie over some of them
+    figure, axes = plt.subplots(figsize=(9.6 if many else 6.4, 4.0))
     for name, curve in curves.items():
         axes.plot(*zip(*curve), marker="o" if len(curve) < 50 else None, markersize=3, label=name)
     axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
@@ -57,7 +60,7 @@ def plot_curves(
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(**BESIDE if many else {})
     _save(figure, output)
 
 
@@ -77,7 +80,7 @@ def plot_bars(bars: dict[str, dict[str, float]], ylabel: str, title: str, output
     axes.set(ylabel=ylabel, title=title)
     axes.grid(alpha=0.3, axis="y")
     axes.set_axisbelow(True)
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    axes.legend(**BESIDE)
     _save(figure, output)
 
 

@@ -15,7 +15,7 @@ from veco_fairseq.commands.plot_scores import read_score
 from veco_fairseq.curves import read_curve
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference.pretrained import load_pretrained
-from veco_fairseq.plots import plot_bars
+from veco_fairseq.plots import plot_bars, plot_curves
 from veco_fairseq.retrieval.tatoeba import read_accuracies
 
 START = "2026-11-21 10:00:00 | INFO |"
@@ -106,6 +106,17 @@ def test_bars(tmp_path, monkeypatch):
     assert plt.imread(tmp_path / "bars.png").shape[:2] == (600, 960)  # 6.4 by 4 inches
     legend, picture = axes.get_legend().get_window_extent(), axes.figure.bbox
     assert axes.bbox.x1 < legend.x0 < legend.x1 < picture.x1  # beside the bars, and not cut off
+
+
+@pytest.mark.parametrize("number, beside", [(1, False), (5, False), (6, True)])
+def test_the_legend_of_many_curves_hides_none(tmp_path, monkeypatch, number, beside):
+    monkeypatch.setattr(plt, "close", lambda figure: None)
+    curves = {f"curve number {which}": [(1, which), (9, 2 * which)] for which in range(number)}
+    plot_curves(curves, ylabel="y", title="title", output=tmp_path / "x.png")
+    axes = plt.gcf().axes[0]
+    legend, picture = axes.get_legend().get_window_extent(), axes.figure.bbox
+    assert bool(axes.bbox.x1 < legend.x0) == beside and legend.x1 < picture.x1
+    assert plt.imread(tmp_path / "x.png").shape[:2] == (600, 1440 if beside else 960)
 
 
 def test_plot_scores(tmp_path, run, drawn):
