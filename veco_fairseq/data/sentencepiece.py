@@ -18,13 +18,8 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_output, read_lines, require_file
 
 MODEL_NAME = "sentencepiece.bpe.model"
-
-
 DICT_NAME = "dict.txt"
-
-
 MASK = "<mask>"
-
 
 # A piece with one of these names would be read as fairseq's (or this project's) own symbol.
 RESERVED = ("<s>", "<pad>", "</s>", "<unk>", MASK)
@@ -83,7 +78,8 @@ def train_sentencepiece(
         too_high = re.search(r"value <= (\d+)", message)
         too_low = re.search(r"required_chars\. \d+ vs (\d+)", message)
         if too_high:
-            message = f"more than the text has pieces for: give at most {too_high[1]}{', or --soft-vocab-limit' * (option == '--vocab-size')}"
+            other = ", or --soft-vocab-limit" if option == "--vocab-size" else ""
+            message = f"more than the text has pieces for: give at most {too_high[1]}{other}"
         elif too_low:
             message = f"too few for the characters of the text: give at least {too_low[1]}, or lower --character-coverage"
         raise UserError(f"{option} {vocab_size}: {message}") from error
