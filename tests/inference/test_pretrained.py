@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Loading a pre-trained model for the commands."""
 
+from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
@@ -43,6 +44,25 @@ def test_another_kind_of_model_is_told(tmp_path, make_model, monkeypatch):
     monkeypatch.setattr(pretrained.checkpoint_utils, "load_model_ensemble_and_task", lambda *given, **more: loaded)
     with pytest.raises(UserError, match=r"\.pt: is a Linear, not a pre-trained VECO or XLM-E"):
         load_pretrained(str(checkpoint))
+
+
+@pytest.mark.parametrize(
+    "options, arch",
+    [
+        ({"args": Namespace(arch="roberta_large")}, "roberta_large"),  # of fairseq before hydra
+        ({"cfg": {"model": {"_name": "transformer_iwslt_de_en"}}}, "transformer_iwslt_de_en"),
+        ({"cfg": {"model": Namespace(_name="veco_mt_tiny")}}, "veco_mt_tiny"),
+    ],
+)
+def test_another_kind_of_model_is_told_before_its_other_files_are_missed(options, arch, tmp_path):
+    history = [{"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}]
+    torch.save(
+        {"model": {"weight": torch.ones(2)}, "optimizer_history": history, "extra_state": {}, **options}, tmp_path / "a.pt"
+    )
+    with pytest.raises(
+        UserError, match=rf"a\.pt: has a model of --arch {arch}, not a pre-trained one: give a checkpoint of --task"
+    ):
+        load_pretrained(str(tmp_path / "a.pt"))
 
 
 def of_layers(count):

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import torch
 from fairseq.data.data_utils import infer_language_pair
-from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel, build_model
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, FairseqEncoderDecoderModel, build_model
 from torch import Tensor, nn
 
 import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_* and veco_transformer_*
+from veco_fairseq.checkpoints.kinds import model_class
 from veco_fairseq.checkpoints.mapping import check_weights
 from veco_fairseq.checkpoints.reading import options_of, read_checkpoint
 from veco_fairseq.checkpoints.task_state import has_directions
@@ -143,7 +144,7 @@ def require_translation(path: Path_) -> None:
     """
     state = read_checkpoint(path, mapped=True)
     model, task, known = options_of(state, "model"), options_of(state, "task"), state.get("task_state") or {}
-    kind = ARCH_MODEL_REGISTRY.get(getattr(model, "_name", None) or getattr(model, "arch", None))
+    kind = model_class(model)
     if kind is not None and not issubclass(kind, FairseqEncoderDecoderModel):
         raise UserError(f"{path}: is a {kind.__name__}, not a translation model: make one with veco convert, and fine-tune it")
     if not (has_directions(known) or getattr(task, "lang_pairs", None) or getattr(task, "source_lang", None)):

@@ -5,8 +5,7 @@
 import re
 from typing import Any
 
-from fairseq.models import ARCH_MODEL_REGISTRY
-
+from veco_fairseq.checkpoints.kinds import arch_of, model_class
 from veco_fairseq.checkpoints.reading import WITHOUT_SHAPE, option_differences
 from veco_fairseq.errors import UserError
 
@@ -39,12 +38,10 @@ def misfit_message(path: str, here: Any, message: str, is_last: bool) -> str:
     there = model_of.get(path)
     found = option_differences(there, here, tuple(dict.fromkeys((*SIZES, *WITHOUT_SHAPE))))
     differences = [f"{flag} {old} in the file, {new} here" for flag, old, new in found]
-    names = [getattr(options, "_name", None) for options in (there, here)]
     advice = "give the options that it was trained with" + (", or another --save-dir" if is_last else "")
-    classes = [ARCH_MODEL_REGISTRY.get(name) for name in names]
-    if classes[0] is not classes[1]:
-        advice = getattr(classes[0], "advice_for_others", advice)
-    told = "; ".join([f"--arch {names[0]} in the file, {names[1]} here", *differences])
+    if model_class(there) is not model_class(here):
+        advice = getattr(model_class(there), "advice_for_others", advice)
+    told = "; ".join([f"--arch {arch_of(there)} in the file, {arch_of(here)} here", *differences])
     return f"{path}: does not fit the chosen model ({told}): {message}; {advice}"
 
 

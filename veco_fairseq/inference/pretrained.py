@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary, data_utils
-from fairseq.models import ARCH_MODEL_REGISTRY
 from torch import Tensor
 
-from veco_fairseq.checkpoints.reading import read_checkpoint, require_file
+from veco_fairseq.checkpoints.kinds import arch_of, model_class
+from veco_fairseq.checkpoints.reading import options_of, read_checkpoint, require_file
 from veco_fairseq.data.prepare.text import default_workers
 from veco_fairseq.data.sentencepiece import MODEL_NAME, Encoder, load_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces, vocabulary_folder
@@ -110,8 +110,9 @@ class PretrainedModel(NamedTuple):
 def require_pretraining(checkpoint: str) -> None:
     """Raise UserError if a checkpoint cannot be read, or its model is none of pre-training, before it asks for other files."""
     state = read_checkpoint(checkpoint, mapped=True)
-    arch = getattr((state.get("cfg") or {}).get("model"), "_name", None)
-    if not issubclass(ARCH_MODEL_REGISTRY.get(arch, PretrainingModel), PretrainingModel):
+    options = options_of(state, "model")
+    if not issubclass(model_class(options) or PretrainingModel, PretrainingModel):
+        arch = arch_of(options)
         raise UserError(f"{checkpoint}: has a model of --arch {arch}, not a pre-trained one: give a checkpoint of --task camlm")
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from fairseq.data import Dictionary
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks import FairseqTask
 
+from veco_fairseq.checkpoints.kinds import arch_of, model_class
 from veco_fairseq.data.sentencepiece import DICT_NAME, MODEL_NAME
 from veco_fairseq.errors import UserError
 from veco_fairseq.models.base import PretrainingModel
@@ -26,10 +26,9 @@ def require_model(cfg, models: type, task: str, advice: str) -> None:
     Raises:
         UserError: the task takes other models.
     """
-    arch = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
-    model = ARCH_MODEL_REGISTRY.get(arch) or MODEL_REGISTRY.get(arch)
+    model = model_class(cfg)
     if model is not None and not issubclass(model, models):
-        raise UserError(f"--arch {arch}: is no model of --task {task}: give {advice}")
+        raise UserError(f"--arch {arch_of(cfg)}: is no model of --task {task}: give {advice}")
 
 
 class VecoTask(FairseqTask):
