@@ -172,6 +172,8 @@ def test_labels_are_those_of_the_checkpoint(pretrained, tmp_path):
     task.resume_task_state({"symbols": state["symbols"]}, "x.pt")  # of pre-training, which has none
     with pytest.raises(UserError, match="x.pt: has the labels yes, no, but the data has no, yes"):
         task.resume_task_state({**state, "labels": ["yes", "no"]}, "x.pt")
+    with pytest.raises(UserError, match="x.pt: has learnt with --word-pooling mean, not first: give that option, too"):
+        task.resume_task_state({**state, "word_pooling": "mean"}, "x.pt")
     for labels in (["yes", "no"], ["b", "c", "a"]):  # with their outputs, to predict
         task.load_state_dict({**state, "labels": labels})
         assert task.labels == labels

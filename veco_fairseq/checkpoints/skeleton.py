@@ -32,7 +32,7 @@ PARTS: dict[str, dict[str, tuple[type, ...]]] = {
          "task", "criterion", "optimizer", "lr_scheduler", "bpe", "tokenizer", "ema"), GROUP
     ),
     "task_state": {"symbols": (list,), "source_symbols": (list,), "labels": (list,), "languages": (list,),
-                   "lang_pairs": (list,), "neighbours": (dict,)},
+                   "lang_pairs": (list,), "word_pooling": (str,), "neighbours": (dict,)},
     "extra_state": {"train_iterator": (dict,), "metrics": (list, dict), "previous_training_time": NUMBER,
                     "val_loss": (*NUMBER, type(None)), "best": (*NUMBER, type(None))},
     "extra_state, train_iterator": {"epoch": (int,), "iterations_in_epoch": (int,), "shuffle": (bool,), "version": (int,),

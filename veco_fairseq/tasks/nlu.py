@@ -96,7 +96,7 @@ class NluTaskConfig(FairseqDataclass):
 class NluTask(VecoTask):
     """Understanding tasks over raw files.
 
-    The checkpoint's ``task_state`` keeps the dictionary's symbols and the labels.
+    The checkpoint's ``task_state`` keeps the dictionary's symbols, the labels, and which tokens a word's tag was learnt from.
 
     Raises:
         UserError: the options or the data cannot be trained with.
@@ -114,7 +114,8 @@ class NluTask(VecoTask):
         self.plug_in = str(cfg.plug) == "in"
         self.labels = list(labels)
         self.validation_langs: list[str] = []
-        self.state.merge_state_dict({"labels": self.labels})
+        self.pooling = str(cfg.word_pooling)
+        self.state.merge_state_dict({"labels": self.labels, "word_pooling": self.pooling})
 
     @classmethod
     def setup_task(cls, cfg: NluTaskConfig, **kwargs) -> "NluTask":
@@ -143,11 +144,13 @@ class NluTask(VecoTask):
         self.labels = list(state_dict.get("labels", self.labels))
 
     def resume_task_state(self, task_state: dict[str, Any], checkpoint: str) -> None:
-        """Refuse a checkpoint with another dictionary or other labels."""
+        """Refuse a checkpoint with another dictionary, other labels, or another ``--word-pooling``."""
         require_same_symbols(task_state.get("symbols"), self.dictionary, checkpoint, self.vocabulary)
         theirs = task_state.get("labels", self.labels)
         if list(theirs) != self.labels:
             raise UserError(f"{checkpoint}: has the labels {', '.join(theirs)}, but the data has {', '.join(self.labels)}")
+        if (pooling := task_state.get("word_pooling", self.pooling)) != self.pooling:
+            raise UserError(f"{checkpoint}: has learnt with --word-pooling {pooling}, not {self.pooling}: give that option, too")
 
     def build_model(self, cfg, from_checkpoint: bool = False):
         """Build the model; check that it has positions for the longest sequences."""
@@ -217,7 +220,7 @@ class NluTask(VecoTask):
             self.labels,
             max_length=self.cfg.max_length,
             stride=self.cfg.stride,
-            word_pooling=str(self.cfg.word_pooling),
+            word_pooling=self.pooling,
             notes=notes,
         )
 
