@@ -71,6 +71,21 @@ def test_the_largest_batch_tells_the_memory(lines, device, name):
     assert re.search(r"\(a mono batch of 1 pairs, 32 tokens a side\)", lines(bitext_batch_size=1)[0])
 
 
+def test_the_batch_with_most_tokens_is_not_that_with_most_pairs(lines):
+    """Eight pairs of 4 tokens a side, six of 8, and one of 32."""
+    assert "(a bitext batch of 6 pairs, 8 tokens a side)" in lines(bitext_batch_size=8)[0]
+
+
+@pytest.mark.parametrize("mono, bitext, larger", [((90, 5), (10, 100), "bitext"), ((100, 5), (10, 90), "mono")])
+def test_of_two_kinds_the_sum_of_layers_and_loss_counts(lines, monkeypatch, mono, bitext, larger):
+    def memory(args, dictionary, batch, *, device):
+        layers, loss = bitext if batch.tlm else mono
+        return Memory(16, layers * 2**30, loss * 2**30)
+
+    monkeypatch.setattr(inspection, "training_memory", memory)
+    assert re.search(rf"about: 1[01][05].00 GiB, .* \(a {larger} batch of ", lines()[0])
+
+
 def test_as_many_examples_as_asked_for(lines):
     for count, expected in ((0, [0, 0]), (3, [3, 3]), (99, [4, 61])):
         found, _ = lines(examples=count)

@@ -39,3 +39,12 @@ def test_a_translations_length_follows_from_all_tokens_of_its_source(translator,
     monkeypatch.setattr(module, "by_length", lambda *_: [])
     Translator._translate(translator, [Part(["▁x", "▁y"], [], []), Part(["▁x"], [], [])], list)
     translator.lengths.begin.assert_called_once_with(sizes)
+
+
+@pytest.mark.parametrize("unnormalized, score", [(False, -3.0), (True, -8.0)])
+def test_the_score_of_a_long_line_is_normalised_as_its_parts_are(translator, unnormalized, score):
+    """By the square of the length: 3 for one piece, and 45 for three, of 16."""
+    translator.search = GenerationConfig(lenpen=2.0, unnormalized=unnormalized)
+    translator._translate = lambda parts, done: [[Hypothesis("t", -3.0, [], 1)], [Hypothesis("u v w", -5.0, [], 3)]]
+    ((found,),) = translator.hypotheses([Request("a b c")])
+    assert (found.text, found.score, found.length) == ("t u v w", score, 4)
