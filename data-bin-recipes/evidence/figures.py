@@ -90,6 +90,11 @@ def of_kind(runs: list[dict], *kinds: str) -> list[dict]:
     return [entry for entry in runs if entry["kind"] in kinds]
 
 
+def costs(runs: list[dict]) -> dict[str, dict]:
+    """What each arm's pre-training cost; of several seeds the first counts, as for the learning curves."""
+    return {entry["arm"]: entry for entry in sorted(of_kind(runs, "cost"), key=lambda entry: -int(entry["seed"]))}
+
+
 def lines_of_table(head: list[str], rows: list[list[str]]) -> list[str]:
     """The lines of a Markdown table; none without rows."""
     lines = [head, ["---"] * len(head), *rows]

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from figures import ARMS, RIVALS, Scores, cell, lines_of_table, of_kind, scores, table, understood
+from figures import ARMS, RIVALS, Scores, cell, costs, lines_of_table, of_kind, scores, table, understood
 from pictures import Pictures, draw
 
 from veco_fairseq.errors import UserError
@@ -67,7 +67,7 @@ def beside_random(runs: list[dict], chosen: tuple[str, ...]) -> list[str]:
 
 def cost(runs: list[dict]) -> list[str]:
     """What pre-training cost, and fine-tuning until validation was best, by arm."""
-    pretraining = {entry["arm"]: entry for entry in of_kind(runs, "cost")}
+    pretraining = costs(runs)
     finetuning = [entry for entry in of_kind(runs, "translation") if entry["data"].startswith("en-de.")]
     rows = []
     for arm in COMPARED:

@@ -5,7 +5,7 @@
 import statistics
 from pathlib import Path
 
-from figures import ARMS, RIVALS, Scores, of_kind, scores
+from figures import ARMS, RIVALS, Scores, costs, of_kind, scores
 
 # The models that gain, and over whom.
 PICTURED = {"veco": ("", {arm: name for arm, name in RIVALS.items() if arm != "nmt-more"}),
@@ -46,7 +46,7 @@ def learning_curves(runs: list[dict]) -> tuple[str, Curves, Curves]:
     if not by_data:
         return "", {}, {}
     data = max(by_data, key=lambda name: len(by_data[name]))
-    before = {"random": 0.0, **{entry["arm"]: entry["operations"] for entry in of_kind(runs, "cost")}}
+    before = {"random": 0.0, **{arm: entry["operations"] for arm, entry in costs(runs).items()}}
     of_updates: Curves = {}
     of_operations: Curves = {}
     for arm in CURVES:

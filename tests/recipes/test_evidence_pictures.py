@@ -8,9 +8,10 @@ from support.modules import load_script
 
 from recipes import RECIPES
 from recipes.lines import translated
+from veco_fairseq import plots
 
 sys.path.insert(0, str(RECIPES / "evidence"))  # the scripts import each other
-figures, pictures = (load_script(RECIPES / f"evidence/{name}.py") for name in ("figures", "pictures"))
+figures, page, pictures = (load_script(RECIPES / f"evidence/{name}.py") for name in ("figures", "page", "pictures"))
 
 
 def test_learning_curves_are_of_the_first_seeds_and_have_the_operations_before_them():
@@ -61,3 +62,49 @@ def test_a_decoder_is_as_fast_as_its_fastest_run():
         "the last layers": [(20.0, 9.0), (47.0, 8.0)], "spread": [(24.0, 9.5)], "the first layers": [(30.0, 6.0)],
         "random": [(25.0, 5.5)],
     }  # fmt: skip
+
+
+def test_of_several_pre_trainings_the_first_ones_cost_counts():
+    """... whatever order the lines have."""
+    runs = [translated("veco", "en-de.500", 1, 1, 9.0, curve=[(100, 9.0)], operations=6e12)]
+    first, *others = ({"kind": "cost", "arm": "veco", "seed": seed, "updates": 10 * int(seed), "operations": int(seed) * 1e14, "seconds": 60}
+                      for seed in ("1", "2", "10"))  # fmt: skip
+    for order in ([first, *others], [*others, first]):
+        (((operations, _),),) = pictures.learning_curves([*runs, *order])[2].values()
+        assert round(operations, 6) == 1.02
+        assert page.cost([*runs, *order])[2:] == ["| VECO | 10, 1e+14 | 1 | 300 | 10 |"]
+
+
+def test_a_rival_with_more_operations_is_in_no_picture():
+    runs = [translated(arm, f"en-de.{size}", 1, 1, bleu) for arm, bleu in (("veco", 9.0), ("nmt", 7.0), ("nmt-more", 8.0))
+            for size in (80, 500)]  # fmt: skip
+    assert pictures.gains(figures.scores(runs, "sacrebleu")) == {"en-de: over NMT first": [(80, 2.0), (500, 2.0)]}
+
+
+def test_each_picture_has_its_own_curves_and_axes(monkeypatch, tmp_path):
+    drawn = {}
+    monkeypatch.setattr(plots, "plot_curves", lambda curves, *, output, **how: drawn.update({output.name: (curves, how)}))
+    runs = [translated(arm, f"en-de.{size}", 1, 1, bleu, curve=[(50, bleu)], operations=3e14)
+            for arm, bleu in (("veco", 9.0), ("random", 4.5)) for size in (500, 80)]  # fmt: skip
+    runs.append(translated("deep-last-1", "en-de.80", 1, 1, 7.0, sentences_per_second=40.0))
+    assert pictures.draw(runs, tmp_path) == {
+        "gain": [("pairs of fine-tuning", "evidence-gain.png")],
+        "learning": [("updates of fine-tuning", "evidence-learning-updates.png"),
+                     ("10^14 operations, pre-training included", "evidence-learning-operations.png")],
+        "depth": [("sentences a second", "evidence-depth.png")],
+    }  # fmt: skip
+    curves = {name.removeprefix("evidence-").removesuffix(".png"): curves for name, (curves, _) in drawn.items()}
+    assert curves == {
+        "gain": {"en-de: over random weights": [(80, 4.5), (500, 4.5)]},
+        "learning-updates": {"random": [(50, 4.5)], "VECO": [(50, 9.0)]},
+        "learning-operations": {"random": [(0.5, 4.5)]},  # of VECO's pre-training nothing is known
+        "depth": {"the last layers": [(40.0, 7.0)]},
+    }
+    how = [(one["xlabel"], one["ylabel"], one["log_x"]) for _, one in drawn.values()]
+    bits = "validation loss (bits a token)"
+    assert how == [
+        ("pairs of fine-tuning", "BLEU more", True), ("updates of fine-tuning", bits, False),
+        ("10^14 operations, pre-training included", bits, False), ("sentences a second", "sacreBLEU", False),
+    ]  # fmt: skip
+    titles = [one["title"] for _, one in drawn.values()]
+    assert titles[1] == titles[2] == "Fine-tuning on 500 pairs of en-de"

@@ -108,7 +108,7 @@ def test_table_of_scores(tmp_path, run, drawn):
     scores.mkdir()
     for name, score in (("veco.s1.checkpoint_1_100", 20.0), ("veco.s1.checkpoint_last", 30.0),
                         ("veco.s2.checkpoint_last", 31.0), ("random.s1.checkpoint_2_300", 8.04), ("veco.s1.checkpoint_10_1000", 25.0),
-                        ("xlm.s3.checkpoint_1_100", 7.0), ("xlm.s3.checkpoint_3_400", 9.5)):  # fmt: skip
+                        ("xlm.s3.checkpoint_1_100", 7.0), ("xlm.s3.checkpoint_3_400", 9.5), ("veco-8.s1.checkpoint_last", 12.0)):  # fmt: skip
         (scores / f"finetune.{name}.json").write_text(json.dumps({"sacrebleu": {"score": score}}))
     result = run("data-bin-recipes/multi30k/table.py", tmp_path)
     assert result.stdout.splitlines() == [
@@ -116,6 +116,7 @@ def test_table_of_scores(tmp_path, run, drawn):
         "| --- | --- | --- | --- | --- | --- |",
         "| random |  | 8.0 |  |  |  |",
         "| veco | 20.0 |  |  | 25.0 | 30.5 ± 0.7 (2) |",
+        "| veco-8 |  |  |  |  | 12.0 |",
         "| xlm | 7.0 |  | 9.5 |  |  |",
     ]
     (tmp_path / "checkpoints/finetune.veco.s1").mkdir(parents=True)
