@@ -109,6 +109,18 @@ def test_the_commands_that_add_and_read_lines(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines() == ["2e-3 0.1", "2e-3 0.1", "2e-3 0.1", *names]
 
 
+def test_only_a_line_with_a_grid_tells_what_validation_preferred(tmp_path):
+    """... of this arm and data: other seeds have what another grid preferred."""
+    file, grid = tmp_path / "results.jsonl", {"lr1e-3.dropout0.1": 4.5, "lr4e-3.dropout0.1": 4.25}
+    lines = [translated("veco", "en-de.2000", 20.0, "2", lr="1e-3"), translated("veco", "en-de.500", 20.0, lr="2e-3", grid=grid),
+             translated("xlm", "en-de.2000", 20.0, lr="3e-3", grid=grid), translated("veco", "en-de.2000", 20.0, lr="4e-3", grid=grid)]  # fmt: skip
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert results.preferred(tmp_path, "veco", "en-de.2000", file)["lr"] == "4e-3"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines[:3]))
+    with pytest.raises(UserError, match="veco, en-de.2000: no fine-tuning to choose from has ended"):
+        results.preferred(tmp_path, "veco", "en-de.2000", file)
+
+
 @pytest.mark.parametrize("folder, arm, seed", [
     ("camlm.veco-mono.s2", "veco-mono", "2"), ("mlm.xlm.s1", "xlm", "1"), ("nmt.s3", "nmt", "3"),
     ("nmt-more.s2", "nmt-more", "2"), ("xlme.s1", "xlme", "1"),

@@ -205,3 +205,14 @@ def test_the_page_tells_of_all_arms_that_are_compared():
     assert [name for name in rows["Understanding and retrieval"] if name != "---"] == [*arms.values(), "XLM-E"]
     assert set(rows["The cost"]) == {"---", *arms.values()} - {"NMT"}
     assert "over XLM, equal updates |" in parts[1] and "over NMT first, 1.4 times the operations |" in parts[1]
+
+
+def test_chrf_is_of_what_is_compared_and_understanding_of_large_batches_and_few_pairs_too():
+    runs = [translated(arm, "en-de.500", 1, 1, 5.0, chrf=30.5) for arm in ("veco", "no-tlm", "veco-8")]
+    runs += [judged("retrieval", "tatoeba", arm, "out", 1, 6.5) for arm in ("veco", "no-tlm", "veco-8", "veco-few")]
+    parts = page.page(runs, source="r", measured="m", pictures={}).split("\n## ")
+    rows = {part.split("\n", 1)[0]: [line for line in part.splitlines() if line[:2] == "| "][2:] for part in parts}
+    assert rows["All directions, in chrF"] == ["| VECO | 30.5 (1) |"]
+    assert rows["Understanding and retrieval"] == [
+        "| VECO | 6.5 (1) |", "| VECO, large batches | 6.5 (1) |", "| VECO, few pairs | 6.5 (1) |",
+    ]  # fmt: skip

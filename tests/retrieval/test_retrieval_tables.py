@@ -46,6 +46,10 @@ def test_of_equal_scores_the_first_sentence_is_taken():
     same = torch.tensor([[0.5], [0.5]])
     mined = mine(Candidates(same, torch.tensor([[1], [1]])), Candidates(same, torch.tensor([[1], [0]])))
     assert [tuple(pair) for pair in mined] == [(0, 1, 0.5), (1, 0, 0.5)]
+    # of both directions: x0, which y0 finds, comes before x1, which finds y0
+    forward = Candidates(torch.tensor([[0.25], [0.5]]), torch.tensor([[1], [0]]))
+    backward = Candidates(torch.tensor([[0.5], [0.25]]), torch.tensor([[0], [1]]))
+    assert [tuple(pair) for pair in mine(forward, backward)] == [(0, 0, 0.5), (1, 1, 0.25)]
     assert best_threshold([Pair(0, 0, 0.75), Pair(1, 1, 0.25)], {(0, 0), (1, 1)}) == 0.25  # all are kept
 
 
