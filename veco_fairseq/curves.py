@@ -22,7 +22,7 @@ def read_curve(log: Path, metric: str, training: bool = False) -> list[tuple[int
         training: read the lines of training, one every ``--log-interval`` updates, instead of those of validation.
 
     Raises:
-        UserError: the file has no such metric; names the metrics that it has.
+        UserError: the file is no such output; or it has no such metric, and the line names those that it has.
     """
     seen: set[str] = set()
     curve, first = {}, None
@@ -37,7 +37,10 @@ def read_curve(log: Path, metric: str, training: bool = False) -> list[tuple[int
             curve[int(values["num_updates"])] = values[metric]
     if not curve:
         kind = "training line" if training else "validation"
-        raise UserError(f"{log}: no {kind} in it has {metric} (there is: {', '.join(sorted(seen)) or 'none'})")
+        if not seen:
+            other = "" if training else ", or --train for the lines of training"
+            raise UserError(f"{log}: has no {kind} in it: give what fairseq-train printed, as by | tee FILE{other}")
+        raise UserError(f"{log}: no {kind} in it has {metric}: give one that is there ({', '.join(sorted(seen))})")
     return sorted(curve.items())
 
 

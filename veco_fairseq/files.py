@@ -27,7 +27,7 @@ NO_TEXT: dict[bytes | tuple[bytes, ...], str] = {
     b"\xfd7zXZ\0": "is packed: unpack it with xz -dc",
     b"BZh": "is packed: unpack it with bzip2 -dc",
     b"\x28\xb5\x2f\xfd": "is packed: unpack it with zstd -dc",
-    b"PK\3\4": "is packed: unpack it with unzip -p",
+    b"PK\3\4": "is a checkpoint or packed: give a text, or unpack it with unzip -p",  # torch packs so, too
     (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE): "is UTF-16: convert it with iconv -f UTF-16 -t UTF-8",
 }
 

@@ -57,10 +57,14 @@ def test_the_last_ones(tmp_path):
     assert names(2, EPOCH) == ["checkpoint10", "checkpoint2"]
     assert names(2, UPDATE, 999) == ["checkpoint_1_200", "checkpoint_1_90"]
     assert names(2, UPDATE, 200) == ["checkpoint_1_200", "checkpoint_1_90"]
-    with pytest.raises(UserError, match="has 3 checkpoints of updates, not 4: ask for fewer, or .* at an epoch.s end"):
+    with pytest.raises(UserError, match="has 3 checkpoints of updates, not 4: ask for fewer, or train with .* at an epoch.s end"):
         names(4, UPDATE)
     with pytest.raises(UserError, match="has 3 checkpoints of epochs, not 4: .* with --keep-last-epochs 4$"):
         names(4, EPOCH)
+    with pytest.raises(
+        UserError, match="has 0 checkpoints of updates, not 2: train with --save-interval-updates and --keep-interval"
+    ):
+        names(2, UPDATE, 0)
     with pytest.raises(UserError, match="none: no such folder"):
         last_checkpoints("none", 1, EPOCH)
 

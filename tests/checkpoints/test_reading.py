@@ -181,7 +181,7 @@ def test_read_lines_splits_at_newlines_alone(tmp_path):
     (lzma.compress(b"text"), "is packed: unpack it with xz -dc"),
     (bz2.compress(b"text"), "is packed: unpack it with bzip2 -dc"),
     (b"\x28\xb5\x2f\xfd\x04\x00", "is packed: unpack it with zstd -dc"),
-    (b"PK\3\4\x14\0\0", "is packed: unpack it with unzip -p"),
+    (b"PK\3\4\x14\0\0", "is a checkpoint or packed: give a text, or unpack it with unzip -p"),
     ("text".encode("utf-16"), "is UTF-16: convert it with iconv -f UTF-16 -t UTF-8"),
     ("\ufefftext".encode("utf-16-be"), "is UTF-16: convert it with iconv -f UTF-16 -t UTF-8"),
     (b"text\n\x1f\x8b\x08\0", "line 2: not UTF-8 (byte 0x8b at 2): convert the file from its own encoding"),

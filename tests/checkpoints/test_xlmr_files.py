@@ -127,7 +127,7 @@ SPOILT = (
     (tensors(lm_head__decoder__bias=torch.ones(14)), "lm_head.decoder.bias is not tied to the embeddings"),
     (tensors(lm_head__decoder__weight=torch.ones(14, DIM)), "lm_head.decoder.weight is not tied to the embeddings"),
     (tensors(lm_head__bias=None, lm_head__decoder__bias=torch.ones(14)), "lm_head.decoder.bias is not tied"),
-    (tensors(bert__weight=torch.ones(1)), "model.safetensors: is not XLM-R: it has bert.weight$"),
+    (tensors(bert__weight=torch.ones(1)), "model.safetensors: is no XLM-R and no model of --task camlm, one of which is needed: it has bert.weight$"),
     (tensors(lm_head__dense__bias=torch.full((DIM,), float("nan"))), "model.safetensors: .*lm_head.dense.bias"),
     (lambda folder: write_tokens(folder, {"abc": 1}), "tokenizer.json: is damaged or no unigram tokenizer"),
     (lambda folder: write_tokens(folder, [[1, 0.0]]), "tokenizer.json: is damaged or no unigram tokenizer"),
@@ -234,7 +234,7 @@ def test_every_other_size_is_told(folder, make_model, options, heads, change, to
 def test_tensors_of_another_model_are_named(count, words):
     with pytest.raises(UserError) as refused:
         _refuse_unknown(Path("a.pt"), [f"t{number}" for number in range(count)])
-    assert str(refused.value) == f"a.pt: is not XLM-R: {words}"
+    assert str(refused.value) == f"a.pt: is no XLM-R and no model of --task camlm, one of which is needed: {words}"
 
 
 def test_an_xlm_with_a_projected_table_is_told_the_way():

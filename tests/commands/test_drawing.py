@@ -94,9 +94,14 @@ def test_points_are_numbers_of_lines_with_their_updates(tmp_path):
         (60, 2.0),
         (70, 2.5),
     ]
-    with pytest.raises(UserError, match=r"no training line in it has bleu \(there is: epoch, loss, num_updates, zeta\)$"):
+    with pytest.raises(
+        UserError, match=r"no training line in it has bleu: give one that is there \(epoch, loss, num_updates, zeta\)$"
+    ):
         read_curve(log, "bleu", training=True)
-    with pytest.raises(UserError, match=r"no validation in it has loss \(there is: none\)$"):
+    with pytest.raises(
+        UserError,
+        match=r"has no validation in it: give what fairseq-train printed, as by \| tee FILE, or --train for the lines of training$",
+    ):
         read_curve(log, "loss")
 
 

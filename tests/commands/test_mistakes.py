@@ -59,6 +59,18 @@ def test_a_mistake_is_told_first(monkeypatch, line, message):
         command.main(args)
 
 
+@pytest.mark.parametrize("given", ["--source b.txt --target b", "--source b --target b.txt"])
+def test_a_file_is_no_sentence(monkeypatch, tmp_path, given):
+    """... where other commands take files as --source and --target; its name was drawn."""
+    monkeypatch.chdir(tmp_path)
+    Path("b.txt").write_text("b\n")
+    command, args = parsed(f"plot attention a {given} --output o")
+    with pytest.raises(
+        UserError, match=r'^--(source|target) b\.txt: is a file: give a sentence of it, such as "\$\(head -n 1 b\.txt\)"$'
+    ):
+        command.main(args)
+
+
 def test_a_path_with_an_equals_sign_needs_a_name_too(monkeypatch, tmp_path):
     """... and is no missing file."""
     monkeypatch.chdir(tmp_path)

@@ -46,9 +46,9 @@ def test_read_curve(tmp_path, lines):
     assert read_curve(log, "loss", training=True) == [(20, 11.9), (40, 8)]
     if lines is SIMPLE:
         assert read_curve(log, "lr", training=True) == [(20, 1e-5), (40, 1e-5)]
-    with pytest.raises(UserError, match="no validation in it has bleu .there is: "):
+    with pytest.raises(UserError, match="no validation in it has bleu: give one that is there "):
         read_curve(log, "bleu")
-    with pytest.raises(UserError, match="no training line in it has bleu .there is: "):
+    with pytest.raises(UserError, match="no training line in it has bleu: give one that is there "):
         read_curve(log, "bleu", training=True)
 
 
@@ -58,8 +58,11 @@ def test_the_set_to_validate_on_may_have_any_name_in_json_lines_too(tmp_path):
     log.write_text(line.format("train", 9, 40) + line.format("dev_2", 3.5, 40) + line.format("valid", 4.5, 40))
     assert read_curve(log, "loss") == [(40, 3.5)]
     log.write_text(line.format("train", 9, 40))
-    with pytest.raises(UserError, match="no validation in it has loss .there is: none"):
+    with pytest.raises(UserError, match="has no validation in it: give what fairseq-train printed"):
         read_curve(log, "loss")
+    log.write_text("a text\n")
+    with pytest.raises(UserError, match="has no training line in it: give what fairseq-train printed, as by . tee FILE$"):
+        read_curve(log, "loss", training=True)
 
 
 def test_of_a_part_that_was_trained_again_the_curve_has_the_later_values_in_order(tmp_path):

@@ -107,7 +107,7 @@ def test_checkpoint_of_another_dictionary(copy_of):
     generate = ("fairseq-generate", "data", "--path", "ckpt/checkpoint_best.pt")
     line = error_line(run(*generate, cwd=copy_of), "fairseq-generate")
     assert "was trained with another dictionary, of 40 tokens where data/dict.de.txt has 32; " in line
-    assert line.endswith("first difference: token 32 is 'w22' there and missing here")
+    assert line.endswith("token 32 is 'w22' there and missing here; give data that was made with the checkpoint's dict.txt")
     checkpoint = copy_of / "ckpt/checkpoint_best.pt"
     state = torch.load(checkpoint, weights_only=False)
     del state["task_state"]  # as stock fairseq leaves it

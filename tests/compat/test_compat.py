@@ -69,7 +69,10 @@ BATCH = ("--max-tokens", "300")
         (["none", *BATCH], "none: no such file or folder: check the path"),
         (["none", "-s", "de", "-t", "en", *BATCH], "none/dict.de.txt: no such file or folder: check the path"),
         (["data", "-s", "de", "-t", "fr", *BATCH], "data/dict.fr.txt: no such file or folder: check the path"),
-        ([".", *BATCH], "the data folder names no pair of languages: check it, or give -s LANG -t LANG"),
+        (
+            [".", *BATCH],
+            "the data folder names no pair of languages: give one that veco binarize or fairseq-preprocess made, or -s LANG -t LANG",
+        ),
         (
             ["data", "--valid-subset", "dev", *BATCH],
             "data: has no dev data of these languages: check the folder, -s and -t, or make it with fairseq-preprocess",
@@ -137,7 +140,7 @@ def test_mistakes_in_a_dictionary(tmp_path):
     path = tmp_path / "dict.txt"
     for content, words in (
         (b"a 1\na 1\n", f"{path}, line 2: 'a' is there twice; remove one"),
-        (b"a 1\nb\n", f"{path}, line 2: expected '<token> <count>', found 'b'"),
+        (b"a 1\nb\n", f"{path}, line 2: expected '<token> <count>', found 'b': mend the line, or give fairseq's dict.txt"),
         (b"\xfc 1\n", f"{path}, line 1: not UTF-8 (byte 0xfc at 1): {OF_ITS_OWN}"),
     ):
         path.write_bytes(content)

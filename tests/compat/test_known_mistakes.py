@@ -29,7 +29,7 @@ AGAIN = "if memory ran out, lower --num-workers; start the same command again, a
     ("Dataset not found: valid (a/b)", "a/b: has no valid data of these languages: check the folder, -s and -t, or make it "
      "with fairseq-preprocess"),
     ("Could not infer language pair, please provide it explicitly",
-     "the data folder names no pair of languages: check it, or give -s LANG -t LANG"),
+     "the data folder names no pair of languages: give one that veco binarize or fairseq-preprocess made, or -s LANG -t LANG"),
     ("Criterion does not match; please reset the optimizer (--reset-optimizer). CamlmCriterion vs NluCriterion",
      "the checkpoint was trained with CamlmCriterion, not NluCriterion: give the same one, or --reset-optimizer"),
     ("Optimizer does not match; please reset the optimizer (--reset-optimizer). FairseqAdam vs SGD",

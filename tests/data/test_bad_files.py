@@ -147,7 +147,7 @@ def test_the_vocabulary_learns_from_long_lines_of_long_letters(monkeypatch):
     ("a 1\nb 1\na 1\n", r"dict\.txt, line 3: 'a' is there twice"),
     ("<unk> 1\n", r"dict\.txt, line 1: '<unk>' is there twice"),
     ("", r"dict\.txt: empty"),
-    ("x" * 99, r"dict\.txt, line 1: expected '<token> <count>', found 'x{40}'$"),
+    ("x" * 99, r"dict\.txt, line 1: expected '<token> <count>', found 'x{40}': mend the line, or give fairseq's dict.txt$"),
 ])  # fmt: skip
 def test_fairseq_reads_a_dictionary_as_we_do(tmp_path, content, message):
     path = tmp_path / "dict.txt"

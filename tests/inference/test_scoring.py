@@ -171,7 +171,13 @@ def test_generate_output_that_is_none(tmp_path, text, message):
     "hypothesis, reference, lang, message",
     [
         ("a\nb\n", "a\n", "de", r"hyp has 2 sentences, but .*ref has 1"),
-        ("a\n", "a\nb\n", "de", r"hyp has 1 sentences, but .*ref has 2"),
+        ("a\n", "a\nb\n", "de", r"hyp has 1 sentences, but .*ref has 2: give the output for .* and its references$"),
+        (
+            "S-0\ta\nD-0\t-0.5\ta\n",
+            "a\n",
+            "de",
+            r"hyp has 2 .* is what fairseq-generate has printed: give it as --generate-output$",
+        ),
         ("", "", "de", "empty"),
         ("a\n", "\n", "de", "empty"),
         (b"a\n\xe4\n", "a\nb\n", "de", r"hyp, line 2"),
@@ -227,6 +233,8 @@ def test_files_are_scored_as_their_lines_are(tmp_path, caplog):
     write(tmp_path / "base", "a\n")
     with pytest.raises(UserError, match=r"base has 1 sentences, but .*ref has 2"):
         score_files(*paths, baseline=tmp_path / "base", **options)
+    with pytest.raises(UserError, match=r"gen-hyp has 2 .* has 1: .* fairseq-generate can leave out the end\)$"):
+        score_files(generated[0], tmp_path / "base", generated=True, **options)
 
 
 @pytest.mark.parametrize("langs, tokeniser", [("cmn yue zho ZHO_Hans", "zh"), ("bo bod dz dzo khm km lao lo mya th", "char")])

@@ -61,8 +61,8 @@ def test_sentence_states_keep_the_order_and_do_not_depend_on_the_batch(saved, ca
     found = sentence_states(pretrained, ["", " ".join(LINES), " \u200b"], layers=[3], name="text")[0]
     assert found.isfinite().all() and found[0].equal(found[2])
     assert capsys.readouterr().err == (
-        "text: 2 lines are empty, and alike all the same: leave them out in both texts\n"
-        "text: 1 lines are longer than the model has positions, and were cut\n"
+        "text: empty lines, which all have the same states: 2; leave them out in both texts\n"
+        "text: lines longer than the model has positions, which were cut: 1\n"
     )
 
 

@@ -142,7 +142,7 @@ TEXT = {
             "--character-coverage 0.9": {"Options.coverage": 0.9},
             "--train-every-size": {"Options.every_size": True},
             "--joint": {"Options.joint": True},
-            "--alp n=m --lines 50": {
+            "= --corpora c --output o --alp n=m --lines 50": {
                 "named_models.arguments": ["n=m"],
                 "measure.lines": 50,
                 "write_comparison.output": P("o"),

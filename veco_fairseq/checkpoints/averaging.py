@@ -39,9 +39,11 @@ def last_checkpoints(folder: Path_, count: int, name: "re.Pattern[str]", upper_b
     if len(chosen) < count:
         kind, keep, but = "epochs", "--keep-last-epochs", ""
         if name is UPDATE:
-            kind, keep, but = "updates", "--keep-interval-updates", " (fairseq saves none of them at an epoch's end)"
+            kind, keep = "updates", "--save-interval-updates and --keep-interval-updates"
+            but = " (fairseq saves none of them at an epoch's end)"
         raise UserError(
-            f"{folder}: has {len(chosen)} checkpoints of {kind}, not {count}: ask for fewer, or train with {keep} {count}{but}"
+            f"{folder}: has {len(chosen)} checkpoints of {kind}, not {count}: {'ask for fewer, or ' if chosen else ''}"
+            f"train with {keep} {count}{but}"
         )
     return [numbers[number] for number in chosen]
 

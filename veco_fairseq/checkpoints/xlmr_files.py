@@ -289,4 +289,6 @@ def _refuse_unknown(path: Path, unknown: list[str]) -> None:
         )
     if unknown:
         more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-        raise UserError(f"{path}: is not XLM-R: it has {', '.join(unknown[:3])}{more}")
+        raise UserError(
+            f"{path}: is no XLM-R and no model of --task camlm, one of which is needed: it has {', '.join(unknown[:3])}{more}"
+        )

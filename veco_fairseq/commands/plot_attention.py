@@ -6,8 +6,10 @@ For an XLM or XLM-E it is the self-attention over both sentences, concatenated a
 """
 
 import argparse
+import os
 
 from veco_fairseq.arguments import FROM_0, INPUT, OUTPUT, Parser
+from veco_fairseq.errors import UserError
 
 
 def add_arguments(parser: Parser) -> None:
@@ -27,6 +29,9 @@ def main(args: argparse.Namespace) -> None:
     from veco_fairseq.inference.pretrained import load_pretrained
     from veco_fairseq.plots import plot_attention
 
+    for option, text in (("--source", args.source), ("--target", args.target)):
+        if os.path.isfile(text):  # False where the text is too long for a path
+            raise UserError(f'{option} {text}: is a file: give a sentence of it, such as "$(head -n 1 {text})"')
     pretrained = load_pretrained(args.checkpoint)
     rows, columns = pretrained.encode(args.source), pretrained.encode(args.target)
     if args.attention == "self":

@@ -56,6 +56,10 @@ def add_arguments(parser: Parser) -> None:
 def main(args: argparse.Namespace) -> None:
     if args.alp is None and (args.size is None or args.output is None):
         end_with("--size and --output are needed (or --alp)")
+    if args.alp is not None and (args.size is not None or args.train_every_size or args.joint):
+        end_with(
+            "--size, --train-every-size and --joint make a vocabulary, and --alp measures some: run one command after the other"
+        )
     from veco_fairseq.data.prepare.text import default_workers
     from veco_fairseq.vocab.comparison import measure, named_models, write_comparison  # fmt: skip
     from veco_fairseq.vocab.corpora import find_corpora

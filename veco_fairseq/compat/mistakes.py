@@ -25,7 +25,7 @@ MISTAKES = (
     ),
     (
         r"Could not infer language pair, please provide it explicitly",
-        "the data folder names no pair of languages: check it, or give -s LANG -t LANG",
+        "the data folder names no pair of languages: give one that veco binarize or fairseq-preprocess made, or -s LANG -t LANG",
     ),
     (
         r"Source and target must contain the same number of examples",

@@ -61,7 +61,10 @@ def read_entries(path: Path_, known: Sequence[str] = SPECIALS) -> Iterator[Entry
                 raise ValueError("a count without a token")
             entry = Entry(token, int(count), overwrite)
         except ValueError as error:
-            raise UserError(f"{path}, line {number}: expected '<token> <count>', found {text.strip()[:40]!r}") from error
+            raise UserError(
+                f"{path}, line {number}: expected '<token> <count>', found {text.strip()[:40]!r}: mend the line, or give fairseq's "
+                "dict.txt"
+            ) from error
         if token in seen and not overwrite:
             raise UserError(f"{path}, line {number}: {token!r} is there twice; remove one")
         seen.add(token)

@@ -42,7 +42,7 @@ def require_same_symbols(theirs: Sequence[str] | None, dictionary: Dictionary, c
         checkpoint, data: their names.
 
     Raises:
-        UserError: names both sizes and the first token that differs.
+        UserError: names both sizes and the first token that differs, and says what to do.
     """
     ours = dictionary.symbols
     if theirs is None or list(theirs) == ours:
@@ -51,7 +51,7 @@ def require_same_symbols(theirs: Sequence[str] | None, dictionary: Dictionary, c
     there, here = ("missing" if token is None else repr(token) for token in first)
     raise UserError(
         f"{checkpoint}: was trained with another dictionary, of {len(theirs):,} tokens where {data} has {len(ours):,}; "
-        f"first difference: token {row} is {there} there and {here} here"
+        f"first difference: token {row} is {there} there and {here} here; give data that was made with the checkpoint's dict.txt"
     )
 
 

@@ -50,8 +50,7 @@ def score_files(
         if len(systems[-1]) != len(references):
             raise UserError(
                 f"{path} has {len(systems[-1]):,} sentences, but {reference} has {len(references):,}: "
-                "give the output for the whole test set and its references (without --required-batch-size-multiple 1, "
-                "fairseq-generate can leave out the end)"
+                + _advice_on_lengths(systems[-1], generated)
             )
     if looks_tokenised(systems[0], references):
         logger.warning(
@@ -117,6 +116,15 @@ def score(
     tokeniser = f"Moses' for '{code}'{english} (sacremoses {version('sacremoses')}), lower-cased, {compounds}"
     texts = [tokenise(lines, code, split_compounds) for lines in (*systems, references)]
     return {**result, "tokenised_bleu": _result(tokenised, texts[:-1], texts[-1], tokeniser=tokeniser, samples=samples)}
+
+
+def _advice_on_lengths(lines: Sequence[str], generated: bool) -> str:
+    """Return what to do where a system's output has not as many lines as the references."""
+    if any(map(_DETOKENISED.match, lines)):
+        return "it is what fairseq-generate has printed: give it as --generate-output"
+    advice = "give the output for the whole test set and its references"
+    left_out = " (without --required-batch-size-multiple 1, fairseq-generate can leave out the end)"
+    return advice + left_out * generated
 
 
 def looks_tokenised(hypotheses: Sequence[str], references: Sequence[str]) -> bool:
