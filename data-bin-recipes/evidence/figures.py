@@ -62,7 +62,7 @@ TASKS = {
 Scores = dict[str, dict[int, dict[str, list[float]]]]  # direction -> pairs -> arm -> a figure of each run
 
 
-# What tells a run from all others, by its kind; the first lines that were written have no kind.
+# What tells a run from all others of its set, by its kind; the first lines that were written have no kind.
 KEYS = {
     "translation": ("arm", "data", "pretraining", "seed"),
     "understanding": ("task", "arm", "plug", "pretraining", "seed"),
@@ -71,13 +71,18 @@ KEYS = {
 }
 
 
+def set_of(line: dict) -> str:
+    """The texts that a line of results tells of, as ``--set`` names them."""
+    return line.get("set", "captions")
+
+
 def read_results(path: Path) -> list[dict]:
     """The runs in a file of results, each with its kind; of a run that is there twice, the last."""
     runs = {}
     for number, line in enumerate(read_lines(path), 1):
         try:
             entry = {"kind": "translation", **json.loads(line)}
-            runs[tuple(entry[name] for name in ("kind", *KEYS[entry["kind"]]))] = entry
+            runs[(set_of(entry), *(entry[name] for name in ("kind", *KEYS[entry["kind"]])))] = entry
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}, line {number}: is not a line of results: remove it ({error})") from error
     if not runs:
@@ -88,6 +93,11 @@ def read_results(path: Path) -> list[dict]:
 def of_kind(runs: list[dict], *kinds: str) -> list[dict]:
     """The runs of these kinds."""
     return [entry for entry in runs if entry["kind"] in kinds]
+
+
+def of_set(runs: list[dict], texts: str) -> list[dict]:
+    """The runs with these texts."""
+    return [entry for entry in runs if set_of(entry) == texts]
 
 
 def costs(runs: list[dict]) -> dict[str, dict]:

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from figures import ARMS, RIVALS, Scores, cell, costs, lines_of_table, of_kind, scores, table, understood
+from figures import ARMS, RIVALS, Scores, cell, costs, lines_of_table, of_kind, of_set, scores, table, understood
 from pictures import Pictures, draw
 
 from veco_fairseq.errors import UserError
@@ -19,6 +19,7 @@ COMPARED = (*RIVALS, "veco", "no-stop", "veco-mono", "xlm-mono")
 LARGE = ("nmt-8", "xlm-8", "mbart-8", "veco-8", "veco-nmt", "from-xlm", "veco-nmt-8", "nmt-more-8", "no-stop-8",
          "xlm-updates-8")  # fmt: skip
 FEW = ("nmt-few", "xlm-few", "veco-few")
+LITTLE = ("nmt", "xlm", "veco")
 ABLATIONS = ("no-bitext-s", "no-mono-s", "no-tlm", "no-stop", "mask-0.15", "mask-0.25", "mask-0.5")
 # VECO, Table 5: XNLI, and IWSLT14 German to English, of the paper's small models; of its two mBARTs, the one that sees no pairs.
 PAPER = {"xlm-mono": (59.8, 33.7), "mbart": (57.3, 32.9), "veco-mono": (60.6, 34.0), "xlm": (64.5, 33.9), "veco": (67.7, 36.0)}
@@ -52,9 +53,9 @@ def all_directions(found: Scores) -> list[str]:
     return [line for direction, by_size in found.items() for line in (*table(by_size, direction), "")][:-1]
 
 
-def beside_random(runs: list[dict], chosen: tuple[str, ...]) -> list[str]:
-    """BLEU of these arms, and of random weights: a direction and number of pairs a row."""
-    found = scores(of_kind(runs, "translation"), "sacrebleu")
+def beside_random(runs: list[dict], chosen: tuple[str, ...], what: str = "sacrebleu") -> list[str]:
+    """BLEU of these arms, and of random weights, or another figure: a direction and number of pairs a row."""
+    found = scores(runs, what)
     arms = [arm for arm in ("random", *chosen) if any(arm in of for by_size in found.values() for of in by_size.values())]
     rows = [
         [f"{direction}, {size:,} pairs", *(cell(of.get(arm, [])) for arm in arms)]
@@ -63,6 +64,12 @@ def beside_random(runs: list[dict], chosen: tuple[str, ...]) -> list[str]:
         if any(arm in of for arm in chosen)
     ]
     return lines_of_table(["", *(ARMS[arm] for arm in arms)], rows)
+
+
+def little_text(verses: list[dict]) -> list[str]:
+    """BLEU of the languages with little text, and chrF below it."""
+    bleu, chrf = (beside_random(verses, LITTLE, what) for what in ("sacrebleu", "chrf"))
+    return [*bleu, "", *chrf] if bleu else []
 
 
 def cost(runs: list[dict]) -> list[str]:
@@ -157,6 +164,7 @@ def page(runs: list[dict], *, source: str, measured: str, pictures: Pictures) ->
         measured: the machine and the date.
         pictures: what :func:`draw` has drawn.
     """
+    verses, runs = (of_set(runs, texts) for texts in ("bible", "captions"))
     compared = [entry for entry in runs if entry["arm"] in COMPARED]
     found = scores(compared, "sacrebleu")
     if not situations(found):
@@ -177,6 +185,9 @@ def page(runs: list[dict], *, source: str, measured: str, pictures: Pictures) ->
          "first has the operations of both. Mean, standard deviation and number of runs.", beside_random(runs, LARGE)),
         ("With few pairs, and much text in one language", "sacreBLEU after pre-training with 2,000 pairs of each language pair beside "
          "all of the monolingual text, in large batches. Mean, standard deviation and number of runs.", beside_random(runs, FEW)),
+        ("Languages with little text", "Pre-training has books of the Bible in eleven languages, and their pairs with English. "
+         "Fine-tuning has the pairs of one language, and translates verses of other books: sacreBLEU, and chrF2 below. Mean, standard "
+         "deviation and number of runs.", little_text(verses)),
         ("Understanding and retrieval", "Accuracy, F1 of parts of speech, and the share of sentences whose translation is the "
          "nearest, in per cent; the mean over languages.", understood([entry for entry in runs if entry["arm"] in (*COMPARED, "xlme", *LARGE, *FEW)])),
         ("Beside the paper's Table 5", "The paper's models are larger and have seen more text, and its translation is German to "

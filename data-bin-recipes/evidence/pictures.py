@@ -5,7 +5,7 @@
 import statistics
 from pathlib import Path
 
-from figures import ARMS, RIVALS, Scores, costs, of_kind, scores
+from figures import ARMS, RIVALS, Scores, costs, of_kind, of_set, scores
 
 # The models that gain, and over whom.
 PICTURED = {"veco": ("", {arm: name for arm, name in RIVALS.items() if arm != "nmt-more"}),
@@ -80,9 +80,10 @@ def depths(runs: list[dict]) -> Curves:
 
 
 def draw(runs: list[dict], folder: Path) -> Pictures:
-    """Draw what there are results for."""
+    """Draw what there are results for, of image captions."""
     from veco_fairseq.plots import plot_curves
 
+    runs = of_set(runs, "captions")
     data, of_updates, of_operations = learning_curves(runs)
     fine_tuning, bits = f"Fine-tuning on {in_words(data)}" if data else "", "validation loss (bits a token)"
     drawn: Pictures = {}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from figures import read_results as read_lines
+from figures import set_of
 
 from veco_fairseq.cli import run
 from veco_fairseq.curves import read_curve
@@ -86,7 +87,7 @@ def ended(lines: list[dict]) -> list[str]:
     """The names that compare.sh gives to the jobs with these results, and grid.ARM.DATA for the grids."""
     names = []
     for line in lines:
-        prefix = "" if line.get("set", "captions") == "captions" else f"{line['set']}."
+        prefix = "" if set_of(line) == "captions" else f"{set_of(line)}."
         if line["kind"] == "translation":
             run = "{arm}.p{pretraining}.{data}.s{seed}".format(**line)
             names += [f"{prefix}finetune.{run}", f"{prefix}evaluate.{run}"]

@@ -39,7 +39,7 @@ def test_every_size_that_differs_is_named():
     here = SimpleNamespace(_name="a", **{name: number + 1 for name, number in there.items()})
     misfits.model_of["x.pt"] = SimpleNamespace(_name="a", **there)
     assert misfits.misfit_message("x.pt", here, "bad", True) == (
-        "x.pt: does not fit the chosen model (--arch a in the file, a here; --encoder-layers 3 in the file, 4 here; "
+        "x.pt: does not fit the chosen model (--encoder-layers 3 in the file, 4 here; "
         "--decoder-layers 2 in the file, 3 here; --encoder-embed-dim 16 in the file, 17 here; --encoder-ffn-embed-dim 32 in the "
         "file, 33 here; --encoder-attention-heads 4 in the file, 5 here): bad; give the options that it was trained with, or "
         "another --save-dir"
@@ -51,6 +51,7 @@ def test_the_line_for_another_model_names_the_options_that_differ(monkeypatch):
     there = {
         "a.pt": SimpleNamespace(_name="veco_tiny", encoder_layers=3),
         "b.pt": SimpleNamespace(_name="veco_mt_tiny", decoder_layers=1),
+        "c.pt": SimpleNamespace(_name="veco_mt_tiny", decoder_layers=2),
     }
     monkeypatch.setattr(misfits, "model_of", there)
     here = SimpleNamespace(_name="veco_mt_tiny", encoder_layers=3, decoder_layers=2)
@@ -58,9 +59,19 @@ def test_the_line_for_another_model_names_the_options_that_differ(monkeypatch):
         "a.pt: does not fit the chosen model (--arch veco_tiny in the file, veco_mt_tiny here): missing x; it is a pre-trained "
         "model: veco convert makes a translation model of it"
     )
+    tokens = f"other shapes: x [8, 4] in the file, [9, 4] here; {misfits.OTHER_TOKENS}"
+    for path, told, advice in (  # options are at fault only where they differ
+        (
+            "b.pt",
+            " (--decoder-layers 1 in the file, 2 here)",
+            "; give the options that it was trained with, or another --save-dir",
+        ),
+        ("c.pt", "", ", or another --save-dir"),
+    ):
+        line = misfits.misfit_message(path, here, tokens, True)
+        assert line == f"{path}: does not fit the chosen model{told}: {tokens}{advice}"
     assert misfits.misfit_message("b.pt", here, "missing x", False) == (
-        "b.pt: does not fit the chosen model (--arch veco_mt_tiny in the file, veco_mt_tiny here; --decoder-layers 1 in the file, "
-        "2 here): missing x; give the options that it was trained with"
+        "b.pt: does not fit the chosen model (--decoder-layers 1 in the file, 2 here): missing x; give the options that it was trained with"
     )
 
 
@@ -91,8 +102,7 @@ def test_the_same_shapes_and_another_computation(monkeypatch, there, here, told)
     with pytest.raises(UserError) as caught:
         misfits.refuse_another_computation("a.pt", model, False)
     assert str(caught.value) == (
-        f"a.pt: does not fit the chosen model (--arch veco_tiny in the file, veco_tiny here; {told}): its tensors have the same "
-        "shapes, but would compute something else; give the options that it was trained with"
+        f"a.pt: does not fit the chosen model ({told}): its tensors have the same shapes, but would compute something else; give the options that it was trained with"
     )
     misfits.refuse_another_computation("of an unknown file", model, False)
 

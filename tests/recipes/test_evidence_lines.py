@@ -104,9 +104,10 @@ def test_the_commands_that_add_and_read_lines(tmp_path, monkeypatch, capsys):
     assert [(line["lr"], line.get("set"), line["kind"]) for line in lines] == [
         ("1e-3", None, "translation"), ("2e-3", "bible", "translation"),
     ]  # fmt: skip
-    # the same run by its settings: the last counts
-    names = ["bible.finetune.veco.p1.en-de.2000.s1", "bible.evaluate.veco.p1.en-de.2000.s1", "bible.grid.veco.en-de.2000"]
-    assert capsys.readouterr().out.splitlines() == ["2e-3 0.1", "2e-3 0.1", "2e-3 0.1", *names]
+    # the same run of two sets is two runs
+    names = ["finetune.veco.p1.en-de.2000.s1", "evaluate.veco.p1.en-de.2000.s1", "grid.veco.en-de.2000"]
+    names += [f"bible.{name}" for name in names]
+    assert capsys.readouterr().out.splitlines() == ["2e-3 0.1", "2e-3 0.1", "1e-3 0.1", *names]
 
 
 def test_only_a_line_with_a_grid_tells_what_validation_preferred(tmp_path):
@@ -150,6 +151,10 @@ def test_what_tells_two_lines_apart(tmp_path):
     file.write_text("".join(json.dumps({**line, "place": place}) + "\n" for place, line in enumerate(lines)))
     again = {0, 6, 13, 18}  # the first line of each kind is there twice
     assert [line["place"] for line in figures.read_results(file)] == [place for place in range(22) if place not in again]
+    file.write_text(
+        "".join(json.dumps({**lines[0], "kind": "cost", **of}) + "\n" for of in ({}, {"set": "bible"}, {"set": "captions"}))
+    )
+    assert [line.get("set") for line in figures.read_results(file)] == ["captions", "bible"]
     file.write_text("")
     with pytest.raises(UserError, match=r"results.jsonl: has no results: run compare.sh first"):
         figures.read_results(file)

@@ -77,6 +77,23 @@ def test_other_pre_trainings_stand_beside_random_weights(runs):
     assert page.beside_random(runs, page.FEW) == []
 
 
+def test_languages_with_little_text_are_a_table_of_their_own(runs):
+    """... and in no other one, nor in a picture."""
+    scored = {"random": (3.0, 20.5), "veco": (7.5, 31.25)}
+    verses = [translated(arm, "en-sw.60", 1, 1, bleu, chrf=chrf, set="bible") for arm, (bleu, chrf) in scored.items()]
+    verses.append({"kind": "cost", "set": "bible", "arm": "veco", "seed": "1", "updates": 9, "operations": 9e14, "seconds": 60})
+    alone, made = (page.page(of, source="S", measured="M", pictures={}) for of in (runs, [*runs, *verses]))
+    before, _, after = alone.partition("## Understanding and retrieval\n")
+    assert made.startswith(before) and made.endswith(after)
+    section = made[len(before) : -len(after)].split("\n\n")
+    assert section[0] == "## Languages with little text" and "books of the Bible in eleven languages" in " ".join(section[1].split())
+    assert section[2:4] == [
+        f"|  | random | VECO |\n| --- | --- | --- |\n| en-sw, 60 pairs | {random} (1) | {veco} (1) |"
+        for random, veco in (("3.0", "7.5"), ("20.5", "31.2"))
+    ]
+    assert "Languages with little text" not in alone
+
+
 def test_an_ingredient_is_compared_with_veco_of_the_same_seeds(runs):
     assert page.ingredients(runs) == [
         "|  | BLEU, en-de | Tatoeba | FLORES |",

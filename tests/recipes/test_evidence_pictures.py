@@ -87,6 +87,7 @@ def test_each_picture_has_its_own_curves_and_axes(monkeypatch, tmp_path):
     runs = [translated(arm, f"en-de.{size}", 1, 1, bleu, curve=[(50, bleu)], operations=3e14)
             for arm, bleu in (("veco", 9.0), ("random", 4.5)) for size in (500, 80)]  # fmt: skip
     runs.append(translated("deep-last-1", "en-de.80", 1, 1, 7.0, sentences_per_second=40.0))
+    runs += [translated(arm, f"en-sw.{size}", 1, 1, 3.0, set="bible") for arm in ("veco", "random") for size in (9, 8)]
     assert pictures.draw(runs, tmp_path) == {
         "gain": [("pairs of fine-tuning", "evidence-gain.png")],
         "learning": [("updates of fine-tuning", "evidence-learning-updates.png"),

@@ -26,8 +26,8 @@ from veco_fairseq.checkpoints.pretrained import (
 from veco_fairseq.checkpoints.tokenizer import write_xlmr_tokenizer
 from veco_fairseq.checkpoints.xlmr_files import POSITIONS, TOKEN_TYPES, names
 from veco_fairseq.data.languages import sides_of
-from veco_fairseq.data.sentencepiece import MODEL_NAME
-from veco_fairseq.data.symbols import SPECIALS, vocabulary_folder
+from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
+from veco_fairseq.data.symbols import SPECIALS, require_own_pieces, vocabulary_folder
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, atomic_folder, write_json
@@ -92,7 +92,7 @@ def export_hf(
 
     Raises:
         UserError: the checkpoint cannot be read or has another model, it has a part that XLM-RoBERTa has not or a head that
-            needs the cross-attention, or the folder exists and is not empty.
+            needs the cross-attention, the SentencePiece model is of another vocabulary, or the folder exists and is not empty.
     """
     output = Path(output)
     with atomic_folder(output) as folder:
@@ -217,10 +217,11 @@ def _facts(pretrained: Pretrained, tensors: dict[str, Tensor]) -> Facts:
 
 
 def _write_tokenizer(pretrained: Pretrained, folder: Path, given: Path_ | None) -> list[str]:
-    """The tokenizer's files; lines for the user if there are none."""
+    """Write the tokenizer's files; return lines for the user if there are none, and refuse another vocabulary's model."""
     model = Path(given) if given is not None else vocabulary_folder(pretrained.path) / MODEL_NAME
     if given is None and not model.is_file():
         return [f"no tokenizer: {model} is not there"]
+    require_own_pieces(load_sentencepiece(model), model, pretrained.symbols)
     return write_xlmr_tokenizer(folder, model, pretrained.symbols, pretrained.model.max_positions)
 
 

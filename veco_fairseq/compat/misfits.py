@@ -10,6 +10,7 @@ from veco_fairseq.checkpoints.reading import WITHOUT_SHAPE, option_differences
 from veco_fairseq.errors import UserError
 
 model_of: dict[str, Any] = {}  # the options of the checkpoints read so far
+OTHER_TOKENS = "rows of embed_tokens are tokens: give data that was made with the dict.txt that it was trained with"
 SIZES = ("encoder_layers", "decoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
 
 
@@ -37,12 +38,17 @@ def misfit_message(path: str, here: Any, message: str, is_last: bool) -> str:
     """
     there = model_of.get(path)
     found = option_differences(there, here, tuple(dict.fromkeys((*SIZES, *WITHOUT_SHAPE))))
-    differences = [f"{flag} {old} in the file, {new} here" for flag, old, new in found]
-    advice = "give the options that it was trained with" + (", or another --save-dir" if is_last else "")
-    if model_class(there) is not model_class(here):
-        advice = getattr(model_class(there), "advice_for_others", advice)
-    told = "; ".join([f"--arch {arch_of(there)} in the file, {arch_of(here)} here", *differences])
-    return f"{path}: does not fit the chosen model ({told}): {message}; {advice}"
+    if there is not None and arch_of(there) != arch_of(here):
+        found = [("--arch", arch_of(there), arch_of(here)), *found]
+    told = "; ".join(f"{flag} {old} in the file, {new} here" for flag, old, new in found)
+    elsewhere = ", or another --save-dir" if is_last else ""
+    advice = f"; give the options that it was trained with{elsewhere}"
+    use = getattr(model_class(there), "advice_for_others", None)
+    if use and model_class(there) is not model_class(here):
+        advice = f"; {use}"
+    elif not found and message.endswith(OTHER_TOKENS):
+        advice = elsewhere
+    return f"{path}: does not fit the chosen model{told and f' ({told})'}: {message}{advice}"
 
 
 def misfit(error: BaseException) -> str | None:
@@ -65,7 +71,7 @@ def misfit(error: BaseException) -> str | None:
         differences = [f"{key} [{there}] in the file, [{here}] here" for key, there, here in shapes]
         parts.append("other shapes: " + _few(differences))
     if any("embed_tokens.weight" in key and there.split(",")[0] != here.split(",")[0] for key, there, here in shapes):
-        parts.append("rows of embed_tokens are tokens: is this the dict.txt that it was trained with?")
+        parts.append(OTHER_TOKENS)
     return "; ".join(parts) or " ".join(text.split())
 
 
