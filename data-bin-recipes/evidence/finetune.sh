@@ -25,6 +25,6 @@ training "fine-tuning, $RUN" "$folder" logged "$folder/train.log" fairseq-train 
     --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --dropout "${OPTIONS[dropout]}" \
     --lr-scheduler inverse_sqrt --warmup-updates "$WARMUP" --lr "${OPTIONS[lr]}" --max-update "$MOST_UPDATES" \
     --batch-size 128 --required-batch-size-multiple 1 --seed "${OPTIONS[seed]}" "${LOG[@]}" \
-    --validate-interval 100000 --save-interval 100000 --save-interval-updates "$every" --keep-interval-updates 1 \
-    --patience "$PATIENCE" --save-dir "$folder" "${STOCK[@]}"
+    --validate-interval 100000 --validate-interval-updates "$every" --save-interval 100000 --save-interval-updates "$every" \
+    --keep-interval-updates 1 --patience "$PATIENCE" --save-dir "$folder" "${STOCK[@]}"
 rm -f -- "$folder"/checkpoint_{last,*_*}.pt # only the best one is translated with, and what has ended does not go on
