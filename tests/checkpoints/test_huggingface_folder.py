@@ -116,7 +116,7 @@ def test_a_sentencepiece_model_is_named_or_beside_the_checkpoint(make_model, tmp
     assert (tmp_path / "three/sentencepiece.bpe.model").read_bytes() == pieces.read_bytes()
     with pytest.raises(UserError, match="none.model"):
         export_hf(path, tmp_path / "four", sentencepiece=tmp_path / "none.model")
-    save_with_vocabulary(tmp_path / "another", make_model, ["zu wem", "wozu"] * 9, 9, layers=1)
+    save_with_vocabulary(tmp_path / "another", make_model, ["zu wem", "wozu"] * 9, 11, layers=1)
     with pytest.raises(UserError, match="another/sentencepiece.bpe.model: does not belong to the dictionary: only "):
         export_hf(path, tmp_path / "four", sentencepiece=tmp_path / "another/sentencepiece.bpe.model")
     assert not (tmp_path / "four").exists()
