@@ -86,7 +86,9 @@ def test_languages_with_little_text_are_a_table_of_their_own(runs):
     before, _, after = alone.partition("## Understanding and retrieval\n")
     assert made.startswith(before) and made.endswith(after)
     section = made[len(before) : -len(after)].split("\n\n")
-    assert section[0] == "## Languages with little text" and "books of the Bible in eleven languages" in " ".join(section[1].split())
+    assert section[0] == "## Languages with little text" and "books of the Bible in eleven languages" in " ".join(
+        section[1].split()
+    )
     assert section[2:4] == [
         f"|  | random | VECO |\n| --- | --- | --- |\n| en-sw, 60 pairs | {random} (1) | {veco} (1) |"
         for random, veco in (("3.0", "7.5"), ("20.5", "31.2"))
