@@ -123,7 +123,7 @@ def test_a_line_is_cut_to_the_models_positions_and_keeps_its_end(make_model, cap
     bars = Bar.put_into(monkeypatch, pooling)
     found = sentence_states(pretrained, ["fits", "long", "cut"], layers=[3, 1], max_tokens=17, name="text")
     assert shapes == [(2, 6), (1, 6)] and [(bar.desc, bar.total, bar.done) for bar in bars] == [("text", 3, 3)]
-    assert capsys.readouterr().err == "text: lines longer than the model has positions, which were cut: 1\n"
+    assert capsys.readouterr().err == "text: lines cut, since the model has fewer positions: 1\n"
     with torch.no_grad():
         expected = F.normalize(pooled_states(model, batch([lines["fits"], lines["cut"], lines["cut"]])), dim=-1)
     assert torch.allclose(found, expected[[3, 1]], atol=1e-5)
