@@ -61,7 +61,7 @@ def test_sentence_states_keep_the_order_and_do_not_depend_on_the_batch(saved, ca
     found = sentence_states(pretrained, ["", " ".join(LINES), " \u200b"], layers=[3], name="text")[0]
     assert found.isfinite().all() and found[0].equal(found[2])
     assert capsys.readouterr().err == (
-        "text: empty lines: 2; all of them have the same states, so leave them out in both texts\n"
+        "text: empty lines: 2; all have the same states, so leave them out in both texts\n"
         "text: lines cut, since the model has fewer positions: 1\n"
     )
 

@@ -60,7 +60,7 @@ def sentence_states(
             states[:, batch] = F.normalize(pooled, dim=-1).cpu()
             progress.update(len(batch))
     if empty := sum(len(line) == 2 for line in ids):
-        print(f"{name}: empty lines: {empty:,}; all of them have the same states, so leave them out in both texts", file=sys.stderr)
+        print(f"{name}: empty lines: {empty:,}; all have the same states, so leave them out in both texts", file=sys.stderr)
     if cut:
         print(f"{name}: lines cut, since the model has fewer positions: {len(cut):,}", file=sys.stderr)
     return states
