@@ -62,7 +62,8 @@ TASKS = {
 Scores = dict[str, dict[int, dict[str, list[float]]]]  # direction -> pairs -> arm -> a figure of each run
 
 
-# What tells a run from all others of its set, by its kind; the first lines that were written have no kind.
+# What tells a run from all others of its set and machine, by its kind; the first lines that were written have no kind. A
+# machine is written into a line by hand, where the same seeds were run on two.
 KEYS = {
     "translation": ("arm", "data", "pretraining", "seed"),
     "understanding": ("task", "arm", "plug", "pretraining", "seed"),
@@ -77,12 +78,13 @@ def set_of(line: dict) -> str:
 
 
 def read_results(path: Path) -> list[dict]:
-    """The runs in a file of results, each with its kind; of a run that is there twice, the last."""
+    """The runs in a file of results, each with its kind; of a run that is there twice from one machine, the last."""
     runs = {}
     for number, line in enumerate(read_lines(path), 1):
         try:
             entry = {"kind": "translation", **json.loads(line)}
-            runs[(set_of(entry), *(entry[name] for name in ("kind", *KEYS[entry["kind"]])))] = entry
+            same = ("kind", *KEYS[entry["kind"]])
+            runs[(set_of(entry), entry.get("machine"), *(entry[name] for name in same))] = entry
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}, line {number}: is not a line of results: remove it ({error})") from error
     if not runs:

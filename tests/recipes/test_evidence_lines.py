@@ -139,7 +139,7 @@ def test_a_line_of_cost(tmp_path, monkeypatch, folder, arm, seed):
 
 
 def test_what_tells_two_lines_apart(tmp_path):
-    """A retrieval has no seed of fine-tuning, and a cost only that of pre-training."""
+    """A retrieval has no seed of fine-tuning, and a cost only that of pre-training. A machine stands where two ran the same seeds."""
     file = tmp_path / "results.jsonl"
     kinds = {
         "translation": {"arm": "a", "data": "d", "pretraining": "1", "seed": "1"},
@@ -155,6 +155,9 @@ def test_what_tells_two_lines_apart(tmp_path):
         "".join(json.dumps({**lines[0], "kind": "cost", **of}) + "\n" for of in ({}, {"set": "bible"}, {"set": "captions"}))
     )
     assert [line.get("set") for line in figures.read_results(file)] == ["captions", "bible"]
+    elsewhere = [lines[0], {**lines[0], "machine": "A"}, {**lines[0], "machine": "B"}, {**lines[0], "machine": "A"}]
+    file.write_text("".join(json.dumps({**line, "place": place}) + "\n" for place, line in enumerate(elsewhere)))
+    assert [line["place"] for line in figures.read_results(file)] == [0, 3, 2]  # the same seeds on three machines
     file.write_text("")
     with pytest.raises(UserError, match=r"results.jsonl: has no results: run compare.sh first"):
         figures.read_results(file)
