@@ -184,6 +184,15 @@ def test_the_best_answer_is_looked_for_in_all_windows():
     assert best_answer(side, logits, no_answer=False) == "w11 w12 w13"  # of the second, its tokens 5 to 7
 
 
+def test_an_answer_has_no_space_around_it():
+    """A token may stand for a space, too."""
+    side, logits = of_context((0, 19))
+    side.windows[0].offsets[7] += [-1, 1]
+    assert side.example.context[slice(*side.windows[0].offsets[7])] == " w3 "
+    logits[0, 7, :] = 5
+    assert best_answer(side, logits, no_answer=False) == "w3"
+
+
 def test_the_windows_of_a_long_context_are_full(make_windows):
     first, *_, last = make_windows(max_length=24)(Question("1", "f", "who sees", "the dog sees the cat " * 20, ()))
     assert len(first.tokens) == 24 >= len(last.tokens)

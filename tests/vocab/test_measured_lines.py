@@ -36,3 +36,20 @@ def test_as_many_lines_of_all_files_are_measured_as_asked_for(tmp_path):
     for most, lines in ((9, drawn), (60, [*text(1, lines=30), *text(2, lines=30)])):
         assert found[most] == pytest.approx({name: average(model, lines) for name, model in models.items()})
     assert len({round(alp, 3) for of in found.values() for alp in of.values()}) == 4
+
+
+def test_each_model_measures_words_as_it_normalises_them_itself(tmp_path):
+    """The second model reads in small letters, so two spellings are one word for it, and two for the first."""
+    lines = [line.title() if number % 2 else line for number, line in enumerate(text(1, letters="abcd"))]
+    models = {}
+    for name, rule in (("as it is", "identity"), ("small letters", "nmt_nfkc_cf")):
+        models[name] = tmp_path / f"{rule}.model"
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_prefix=str(tmp_path / rule), vocab_size=60, character_coverage=1.0,
+            normalization_rule_name=rule, minloglevel=2,
+        )  # fmt: skip
+    file = tmp_path / "text"
+    file.write_text("".join(f"{line}\n" for line in lines[:50]))
+    found = measure(models, {"aa": [file]}, 50, 1)["aa"]
+    assert found == pytest.approx({name: average(model, lines[:50]) for name, model in models.items()})
+    assert found["as it is"] < found["small letters"] - 1
