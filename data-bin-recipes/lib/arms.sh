@@ -7,7 +7,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/many.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/../evidence/settings"
 
-about arm ARM "what fine-tuning starts from: random, veco, or another arm of README.md"
+about arm ARM "the pre-training: veco, or another arm of README.md; random has none"
 about data DIRECTION.PAIRS "the direction and the number of pairs of fine-tuning (default: the first of evidence/settings)"
 about pretraining N "seed of pre-training"
 about dropout X "dropout of fine-tuning"

@@ -19,7 +19,7 @@ about arm "pretrained|random" "pretrained: start from the pre-trained model; ran
 about arch ARCH "veco_nlu_SIZE, of the pre-trained model's size"
 about setting "transfer|translate-train" "transfer: train on English; translate-train: on all languages"
 about plug "out|in" "in: predict a sentence from [H; S], with its translation; needs translate-train"
-about name NAME "the model's name, which keeps several apart (default: SETTING.PLUG, or random.SETTING.PLUG)"
+about name NAME "the model's name, which keeps several apart; without it finetune.sh takes SETTING.PLUG, or random.SETTING.PLUG"
 about seeds "\"N ...\"" "seeds, several for mean and standard deviation"
 about seed N "one seed, instead of --seeds"
 about lrs "\"X ...\"" "the grid's learning rates (default: 5e-6 8e-6 1e-5 2e-5 3e-5, for translate-train 5e-6 6e-6 7e-6 8e-6 9e-6)"

@@ -73,7 +73,7 @@ def test_every_option_says_the_same_everywhere():
     for script in SCRIPTS:
         for name, text in re.findall(r"^  (--[a-z-]+).*\n((?:      .*\n)+)", help_of(script), re.MULTILINE):
             text = re.sub(r"\s+", " ", text.strip())
-            assert text, (script, name)
+            assert text and text.count("(default:") < 2, (script, name, text)
             texts.setdefault(name, {})[re.sub(r" \(default: [^()]*\)$", "", text)] = script
     different = {name: list(said) for name, said in texts.items() if len(said) > 1}
     assert set(different) <= {"--arm", "--name", "--local", "--updates", "--langs", "--test", "--seed", "--seeds"}, different

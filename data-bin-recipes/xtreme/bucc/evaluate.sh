@@ -6,6 +6,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
+about name NAME "the model's name, which keeps several apart"
 PROGRAM="retrieve.py bucc"
 parse_options out= pretrained= name=bucc layer= try -- "$@"
 begin

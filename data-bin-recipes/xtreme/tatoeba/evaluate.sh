@@ -5,6 +5,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../lib/understanding.sh"
 
+about name NAME "the model's name, which keeps several apart"
 PROGRAM="retrieve.py tatoeba"
 parse_options out= pretrained= name=tatoeba try -- "$@"
 begin
