@@ -8,7 +8,7 @@ import json
 from veco_fairseq.arguments import INPUT, Parser
 from veco_fairseq.cli import run
 from veco_fairseq.curves import read_curve
-from veco_fairseq.files import atomic_output, read_lines
+from veco_fairseq.files import read_lines, write_text
 from veco_fairseq.inference.pretrained import load_pretrained
 from veco_fairseq.plots import plot_attention, plot_curves
 
@@ -78,8 +78,7 @@ test set. A row is a token of the sentence in bb, and the darker a square is, th
 aa below it.
 """
     for name, text in (("report.json", json.dumps(report, indent=1) + "\n"), ("report.md", markdown)):
-        with atomic_output(out / name) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(out / name, text)
 
 
 if __name__ == "__main__":

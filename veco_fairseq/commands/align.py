@@ -49,7 +49,7 @@ def add_arguments(parser: Parser) -> None:
 def main(args: argparse.Namespace) -> None:
     from veco_fairseq.alignment.gold import figures, read_gold
     from veco_fairseq.alignment.words import align, pharaoh, usual_layer
-    from veco_fairseq.files import atomic_output, read_translations
+    from veco_fairseq.files import read_translations, write_text
     from veco_fairseq.inference.pretrained import chosen_layers, load_pretrained
 
     texts = read_translations(args.source, args.target)
@@ -61,8 +61,7 @@ def main(args: argparse.Namespace) -> None:
         max_tokens=args.max_tokens, names=(args.source, args.target),
     )  # fmt: skip
     if args.output:
-        with atomic_output(args.output) as temporary:
-            temporary.write_text(pharaoh(found), encoding="utf-8")
+        write_text(args.output, pharaoh(found))
     elif not golds:
         print(pharaoh(found), end="")
     if golds:

@@ -140,7 +140,7 @@ def main(args: argparse.Namespace) -> None:
     import torch
 
     from veco_fairseq.benchmarks import finetuning, generation, kernels, loading, reading, softmax, training, understanding
-    from veco_fairseq.files import atomic_output
+    from veco_fairseq.files import write_text
 
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -158,5 +158,4 @@ def main(args: argparse.Namespace) -> None:
     elif args.json:
         hidden = ("json", "job", "root", "folder")
         options = {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items() if k not in hidden}
-        with atomic_output(args.json) as temporary:
-            temporary.write_text(json.dumps({"options": options, **figures}, indent=1) + "\n", encoding="utf-8")
+        write_text(args.json, json.dumps({"options": options, **figures}, indent=1) + "\n")

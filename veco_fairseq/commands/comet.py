@@ -33,7 +33,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    from veco_fairseq.files import atomic_output, read_lines
+    from veco_fairseq.files import read_lines, write_text
     from veco_fairseq.inference.comet import comet_score
     from veco_fairseq.inference.scoring import read_generate_output
 
@@ -42,6 +42,5 @@ def main(args: argparse.Namespace) -> None:
     texts.append(list(read_lines(args.reference)))
     result = comet_score(args.environment or CACHE, *texts, model=args.model, gpus=args.gpus, batch_size=args.batch_size)
     if args.json:
-        with atomic_output(args.json) as file:
-            file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write_text(args.json, json.dumps(result, indent=1) + "\n")
     print(f"COMET {result['comet']['score']:.4f}  {result['comet']['signature']}")

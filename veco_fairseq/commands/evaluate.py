@@ -57,12 +57,11 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    from veco_fairseq.files import atomic_output
+    from veco_fairseq.files import write_text
 
     figures = {"run": evaluate_one, "table": put_together}[args.command](args)
     if args.json:
-        with atomic_output(args.json) as temporary:
-            temporary.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        write_text(args.json, json.dumps(figures, indent=1) + "\n")
 
 
 def evaluate_one(args: argparse.Namespace):

@@ -64,15 +64,14 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    from veco_fairseq.files import atomic_output
+    from veco_fairseq.files import write_text
 
     if args.command == "bucc" and args.threshold is None and args.gold is None:
         raise UserError("give --gold, to find the threshold of the best F1, or --threshold")
     figures = {"tatoeba": run_tatoeba, "bucc": run_bucc}[args.command](args)
     if args.json:
-        with atomic_output(args.json) as temporary:
-            options = {"score": args.score, "neighbours": args.neighbours}
-            temporary.write_text(json.dumps({**options, **figures}, indent=1) + "\n", encoding="utf-8")
+        options = {"score": args.score, "neighbours": args.neighbours}
+        write_text(args.json, json.dumps({**options, **figures}, indent=1) + "\n")
 
 
 def run_tatoeba(args: argparse.Namespace) -> dict:

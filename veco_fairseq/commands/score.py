@@ -39,7 +39,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    from veco_fairseq.files import atomic_output
+    from veco_fairseq.files import write_text
     from veco_fairseq.inference.scoring import score_files, score_lines
 
     if args.bootstrap == 1:
@@ -55,6 +55,5 @@ def main(args: argparse.Namespace) -> None:
         baseline=args.baseline,
     )
     if args.json:
-        with atomic_output(args.json) as file:
-            file.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_text(args.json, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     print("\n".join(score_lines(result)))
