@@ -29,5 +29,5 @@ def main(args: argparse.Namespace) -> None:
     from veco_fairseq.data.prepare.text import default_workers
 
     splits = parse_splits(args.source_lang, args.target_lang, train=args.trainpref, valid=args.validpref, test=args.testpref)
-    workers = default_workers() if args.workers is None else args.workers
+    workers = args.workers or default_workers()
     print(*report_lines(binarize(splits, args.sentencepiece, args.dict, args.destdir, workers=workers)), sep="\n")

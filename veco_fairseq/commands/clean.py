@@ -88,5 +88,5 @@ def main(args: argparse.Namespace) -> None:
         held_out=tuple(args.held_out),
         duplicates=args.keep_duplicates,
     )
-    workers = default_workers() if args.workers is None else args.workers
+    workers = args.workers or default_workers()
     print(report_table(clean(tuple(args.inputs), tuple(args.outputs), options, workers=workers, report=args.report)))

@@ -24,7 +24,7 @@ def main(args: argparse.Namespace) -> None:
     from veco_fairseq.data.prepare.text import default_workers
     from veco_fairseq.data.sentencepiece import encode_text
 
-    workers = default_workers() if args.workers is None else args.workers
+    workers = args.workers or default_workers()
     for source, target in zip(args.inputs, args.outputs):
         count = encode_text(args.sentencepiece, source, target, workers)
         print(f"{target}: {count:,} lines")

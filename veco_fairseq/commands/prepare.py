@@ -69,6 +69,6 @@ def main(args: argparse.Namespace) -> None:
         character_coverage=args.character_coverage,
         vocab_lines=args.vocab_lines,
         soft_vocab_limit=args.soft_vocab_limit,
-        workers=default_workers() if args.workers is None else args.workers,
+        workers=args.workers or default_workers(),
     )
     print(report_table(prepare_root(plan)))

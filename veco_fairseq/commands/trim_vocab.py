@@ -37,7 +37,7 @@ def main(args: argparse.Namespace) -> None:
         raise UserError(
             f"--output {args.output}: holds {held.name}, and the new vocabulary would replace its own: choose another folder"
         )
-    workers = default_workers() if args.workers is None else args.workers
+    workers = args.workers or default_workers()
     trimmed = trim(load_sentencepiece(args.sentencepiece), args.corpora, args.keep, workers)
     write_vocabulary(args.output, trimmed.model, trimmed.dictionary)
     print(

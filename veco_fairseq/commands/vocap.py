@@ -65,7 +65,7 @@ def main(args: argparse.Namespace) -> None:
     from veco_fairseq.vocab.corpora import find_corpora
     from veco_fairseq.vocab.vocap import Options, make_vocabulary
 
-    corpora, workers = find_corpora(args.corpora), min(default_workers(), 8) if args.workers is None else args.workers
+    corpora, workers = find_corpora(args.corpora), args.workers or min(default_workers(), 8)
     if args.alp is not None:
         found = measure(named_models(args.alp), corpora, args.lines, workers)
         print(write_comparison(found, args.output), end="")
