@@ -95,7 +95,7 @@ PATCHES = (
           "a checkpoint with tied embeddings and an adaptive softmax cannot be loaded", wraps=True),
     Patch("fairseq.checkpoint_utils:torch_persistent_save", ".compat.checkpoints:torch_persistent_save",
           "a temporary file is left on a full disk"),
-    Patch("fairseq.checkpoint_utils:_torch_persistent_save", ".compat.checkpoints:save_once",
+    Patch("fairseq.checkpoint_utils:_torch_persistent_save", "torch:save",
           "a failed write is repeated into the same open file, which cannot succeed"),
     Patch("fairseq.file_io:PathManager.copy", ".compat.checkpoints:copy",
           "a run that is killed during the copy has no checkpoint_last.pt any more"),
@@ -201,14 +201,13 @@ def install() -> None:
     Raises:
         UserError: the changes were written for another version of fairseq.
     """
-    import fairseq_cli.train as fairseq_train  # before the rest of fairseq, since it sets up the log
+    import fairseq_cli.train  # noqa: F401  before the rest of fairseq, since it sets up the log
 
     found = resolve_name("fairseq:__version__")
     if found != FAIRSEQ:
         raise UserError(
             f"fairseq {found} is installed, and this plug-in changes parts of {FAIRSEQ}: pip install fairseq-fixed=={FAIRSEQ}"
         )
-    del fairseq_train
     from veco_fairseq.compat import guard, noise
 
     # On a CPU in bf16, oneDNN keeps what it has prepared for each shape, 1,024 by default, and batches of sentences have new
