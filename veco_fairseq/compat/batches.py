@@ -22,6 +22,10 @@ from veco_fairseq.optim.linear_by_epoch import updates_of
 logger = logging.getLogger(__name__)
 
 _fairseq_batch_by_size = data_utils.batch_by_size
+_fairseq_get_train_iterator = Trainer.get_train_iterator
+_fairseq_iterator_for_epoch = EpochBatchIterator._get_iterator_for_epoch
+_fairseq_epoch_state = EpochBatchIterator.state_dict
+_fairseq_load_epoch_state = EpochBatchIterator.load_state_dict
 
 
 def batch_by_size(indices, *args, **kwargs) -> list[np.ndarray]:
@@ -34,18 +38,6 @@ def batch_by_size(indices, *args, **kwargs) -> list[np.ndarray]:
     batches = list(_fairseq_batch_by_size(indices, *args, **kwargs)) if len(indices) else []
     rest = indices[sum(map(len, batches)) :]
     return [*batches, rest] if len(rest) else batches
-
-
-_fairseq_get_train_iterator = Trainer.get_train_iterator
-
-
-_fairseq_iterator_for_epoch = EpochBatchIterator._get_iterator_for_epoch
-
-
-_fairseq_epoch_state = EpochBatchIterator.state_dict
-
-
-_fairseq_load_epoch_state = EpochBatchIterator.load_state_dict
 
 
 def get_train_iterator(trainer: Trainer, epoch: int, *args, **kwargs) -> EpochBatchIterator:

@@ -27,15 +27,10 @@ from veco_fairseq.errors import UserError, write_failure
 # TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD. And the errors for a bad file tell the user nothing.
 
 _fairseq_load_checkpoint_to_cpu = checkpoint_utils.load_checkpoint_to_cpu
-
-
-_task_state_of: dict[str, dict[str, Any]] = {}  # likewise, for the task to check (see trainer_load_checkpoint)
-
-
 _fairseq_load_model_ensemble_and_task = checkpoint_utils.load_model_ensemble_and_task
-
-
 _fairseq_trainer_load_checkpoint = Trainer.load_checkpoint
+
+_task_state_of: dict[str, dict[str, Any]] = {}  # of the checkpoints read so far, for the task to check
 
 
 def load_checkpoint_to_cpu(
@@ -216,11 +211,6 @@ def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) ->
     """Save; if the file cannot be written, remove the temporary one, and raise an error of one line."""
     with whole_file_or_none(filename):
         _fairseq_torch_persistent_save(obj, filename, async_write)
-
-
-def save_once(obj: Any, file) -> None:
-    """Save with torch.save, instead of fairseq's three tries with a traceback in the log."""
-    torch.save(obj, file)
 
 
 def copy(src_path: str, dst_path: str, overwrite: bool = False) -> str:

@@ -13,10 +13,7 @@ from typing import Any
 from fairseq import options as fairseq_options
 from fairseq.tasks import TASK_REGISTRY
 
-from veco_fairseq.arguments import (
-    end_with,
-    short,
-)
+from veco_fairseq.arguments import end_with, short
 from veco_fairseq.compat.help_of_all import help_of_all
 from veco_fairseq.compat.hooks import HasOptionsWithoutEffect
 from veco_fairseq.errors import UserError

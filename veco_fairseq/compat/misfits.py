@@ -75,5 +75,5 @@ def misfit(error: BaseException) -> str | None:
     return "; ".join(parts) or " ".join(text.split())
 
 
-def _few(items: list[str], limit: int = 2) -> str:
-    return ", ".join(items[:limit]) + (f" and {len(items) - limit} more" if len(items) > limit else "")
+def _few(items: list[str]) -> str:
+    return ", ".join(items[:2]) + (f" and {len(items) - 2} more" if len(items) > 2 else "")

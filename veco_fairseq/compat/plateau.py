@@ -8,18 +8,10 @@ from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRS
 from fairseq.trainer import Trainer
 
 _fairseq_plateau_state = ReduceLROnPlateauLRSchedule.state_dict
-
-
 _fairseq_load_plateau_state = ReduceLROnPlateauLRSchedule.load_state_dict
-
-
 _fairseq_plateau_step = ReduceLROnPlateauLRSchedule.step
 
-
 PLATEAU = ("num_bad_epochs", "cooldown_counter")  # what fairseq forgets
-
-
-# ``--lr-scheduler reduce_lr_on_plateau``
 
 
 def plateau_state(scheduler: ReduceLROnPlateauLRSchedule) -> dict[str, Any]:

@@ -1,9 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""How a training begins in its folder, and how it ends: finished, told to end, or refused.
-
-This is written for fairseq-fixed 0.12.3.1; :mod:`veco_fairseq.compat` installs it.
-"""
+"""How a training begins in its folder, and how it ends: finished, told to end, or refused."""
 
 import logging
 import os
