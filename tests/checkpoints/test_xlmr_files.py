@@ -237,6 +237,15 @@ def test_tensors_of_another_model_are_named(count, words):
     assert str(refused.value) == f"a.pt: is no XLM-R and no model of --task camlm, one of which is needed: {words}"
 
 
+def test_a_tensor_that_no_encoder_has_is_named_as_it_is(ours, tmp_path):
+    path = save_pretrained(tmp_path / "a.pt", ours, SYMBOLS)
+    state = torch.load(path, weights_only=False)
+    state["model"]["head.dense.weight"] = torch.ones(1)
+    torch.save(state, path)
+    with pytest.raises(UserError, match=r"a\.pt: is no XLM-R .*: it has head\.dense\.weight$"):
+        read_xlmr(path)
+
+
 def test_an_xlm_with_a_projected_table_is_told_the_way():
     with pytest.raises(UserError, match="^a.pt: was trained with --embed-dim.*veco export-hf"):
         _refuse_unknown(Path("a.pt"), ["encoder.sentence_encoder.embed_tokens.project.weight"])

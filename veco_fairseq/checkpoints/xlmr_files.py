@@ -21,19 +21,10 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, read_json
 
 EMBEDDINGS = "sentence_encoder.embed_tokens.weight"
-
-
 POSITIONS = "sentence_encoder.embed_positions.weight"
-
-
 HEAD_BIAS = "lm_head.bias"
-
-
 TIED_HEAD = "lm_head.weight"  # the embeddings again
-
-
 TOKEN_TYPES = "roberta.embeddings.token_type_embeddings.weight"
-
 
 # Our names below "encoder.", and Hugging Face's; ".*" stands for weight and bias, "{}" for the layer.
 NAMES = (
@@ -53,17 +44,12 @@ NAMES = (
     (HEAD_BIAS, "lm_head.bias"),
 )
 
-
 # Hugging Face's other tensors: copies of tied ones, and some that masked language modelling does not need.
 HF_TIED = {"lm_head.decoder.weight": EMBEDDINGS, "lm_head.decoder.bias": HEAD_BIAS}
-
-
 HF_LEFT_OUT = re.compile(r"(roberta\.)?(pooler\.|embeddings\.position_ids$)|classifier\.|qa_outputs\.")
-
 
 # A large model's weights can be in several files, which an index of this name lists.
 INDEX = ".index.json"
-
 
 # fairseq's other tensors.
 FAIRSEQ_LEFT_OUT = re.compile(r"encoder\.sentence_encoder\.version$|.*_float_tensor$|classification_heads\.")
@@ -97,9 +83,6 @@ def names(layers: int) -> dict[str, str]:
             for suffix in ("weight", "bias") if ours.endswith("*") else ("",):
                 table[ours.format(layer).replace("*", suffix)] = theirs.format(layer).replace("*", suffix)
     return table
-
-
-# Reading
 
 
 def read_xlmr(path: Path_) -> XlmR:
@@ -257,14 +240,15 @@ def _read_fairseq(path: Path) -> XlmR:
     left_out = {
         name: tensor.numel() for name, tensor in tensors.items() if FAIRSEQ_LEFT_OUT.match(name) or CROSS_ATTENTION.match(name)
     }
-    prefix = "encoder."
-    weights = _split_projections({name[len(prefix) :]: t for name, t in tensors.items() if name not in left_out})
-    numbers = [re.match(r"sentence_encoder\.layers\.(\d+)\.", name) for name in weights]
+    tensors = _split_projections({name: t for name, t in tensors.items() if name not in left_out})
+    numbers = [re.match(r"encoder\.sentence_encoder\.layers\.(\d+)\.", name) for name in tensors]
     layers = 1 + max((int(number[1]) for number in numbers if number), default=-1)
+    ours = {f"encoder.{name}": name for name in (*names(layers), TIED_HEAD)}
+    _refuse_unknown(path, [name for name in tensors if name not in ours])
+    weights = {ours[name]: tensor for name, tensor in tensors.items()}
     tied = weights.pop(TIED_HEAD, None)
     if tied is not None and not torch.equal(tied, weights.get(EMBEDDINGS, tied[:0])):
         raise UserError(f"{path}: its {TIED_HEAD} is not tied to the embeddings as in XLM-R: this is another model")
-    _refuse_unknown(path, [prefix + name for name in weights if name not in names(layers)])
     symbols = (state.get("task_state") or {}).get("symbols") or load_dictionary(vocabulary_folder(path)).symbols
     activation = getattr(options, "activation_fn", None) or "gelu"  # RoBERTa's default
     return XlmR(path, weights, list(symbols), heads, activation, left_out)
