@@ -4,7 +4,6 @@
 
 import logging
 import math
-import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -70,7 +69,7 @@ def check_skeleton(path: Path_, state: Mapping[str, Any]) -> None:
             _check_kind(path, update, name, kinds=kinds, where=where)
         if not 0 <= update.get("num_updates", 0) < 2**31:
             raise _problem(path, f"{where}, num_updates", "a number of updates", update["num_updates"])
-    _check_tensors(path, state["model"], "model")
+    _check_tensors(path, state["model"])
     _check_task_state(path, state.get("task_state") or {})
     _check_iterator(path, _of(_of(state, "extra_state"), "train_iterator") or {})
     _check_optimizer(path, state.get("last_optimizer_state"))
@@ -113,17 +112,17 @@ def _problem(path: Path_, where: str, wanted: str, found: Any) -> UserError:
     return UserError(f"{path}: its {where} is {words[:60]}, and must be {wanted}: {ADVICE}")
 
 
-def _check_tensors(path: Path_, tensors: Mapping[Any, Any], where: str) -> None:
+def _check_tensors(path: Path_, tensors: Mapping[Any, Any]) -> None:
     for name, tensor in tensors.items():
         if not isinstance(name, str):
-            raise _problem(path, f"{where}, the name of a tensor", "a string", name)
+            raise _problem(path, "model, the name of a tensor", "a string", name)
         if not isinstance(tensor, torch.Tensor):
-            raise _problem(path, f"{where}, {name}", "a tensor", tensor)
+            raise _problem(path, f"model, {name}", "a tensor", tensor)
         plain = tensor.layout == torch.strided and not tensor.is_quantized and tensor.device.type == "cpu"
         # A counter may be a tensor of whole numbers; a weight may not.
         if not plain or not (tensor.is_floating_point() or tensor.numel() <= 1 and not tensor.is_complex()):
             kind = f"{tensor.dtype}".removeprefix("torch.") if plain else f"{tensor.layout} on {tensor.device}"
-            raise UserError(f"{path}: its {where}, {name}, is a tensor of {kind}, and must be one of numbers: {ADVICE}")
+            raise UserError(f"{path}: its model, {name}, is a tensor of {kind}, and must be one of numbers: {ADVICE}")
 
 
 def _check_task_state(path: Path_, task_state: Mapping[str, Any]) -> None:
@@ -200,5 +199,5 @@ def making_sense_of(paths: Path_, advice: str = ADVICE, but: type[Exception] = U
         raise
     except Exception as error:
         logger.debug("the error of a checkpoint:", exc_info=True)
-        words = re.split(r"\n", str(error).strip(), maxsplit=1)[0][:120]
+        words = str(error).strip().partition("\n")[0][:120]
         raise UserError(f"{paths}: cannot be used ({type(error).__name__}: {words}): {advice}") from error

@@ -162,7 +162,7 @@ def _unigram_tokenizer(
     tokenizer = Tokenizer(Unigram(vocabulary, unk_id=unknown, byte_fallback=proto.trainer_spec.byte_fallback))
     rules = proto.normalizer_spec
     by_words = by_words and rules.add_dummy_prefix and rules.remove_extra_whitespaces
-    tokenizer.normalizer = normalizers.Sequence([*_as_normalised(model), *_normalizers(rules, symbols, scores, by_words)])
+    tokenizer.normalizer = normalizers.Sequence([*_as_normalised(model, rules), *_normalizers(rules, symbols, scores, by_words)])
     words = [pre_tokenizers.Split(" ", "removed")] if by_words else []
     spaces = pre_tokenizers.Metaspace(prepend_scheme="always" if by_words else "never")
     # Other white space, such as U+0085, separates the pieces for fairseq, and is none itself, unless it becomes bytes.
@@ -181,7 +181,7 @@ def _unigram_tokenizer(
     return tokenizer
 
 
-def _as_normalised(model: SentencePieceProcessor) -> list[Any]:
+def _as_normalised(model: SentencePieceProcessor, rules: Any) -> list[Any]:
     """What SentencePiece does with a text's characters.
 
     ``Precompiled`` looks up a character together with its marks. It finds none of more than five bytes, such as a Korean
@@ -190,7 +190,6 @@ def _as_normalised(model: SentencePieceProcessor) -> list[Any]:
     """
     from tokenizers import Regex, normalizers
 
-    rules = sentencepiece_model_pb2.ModelProto.FromString(model.serialized_model_proto()).normalizer_spec
     if not rules.precompiled_charsmap:
         return []
     look_up = normalizers.Precompiled(rules.precompiled_charsmap)

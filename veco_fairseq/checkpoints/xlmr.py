@@ -17,8 +17,6 @@ from veco_fairseq.checkpoints.xlmr_files import EMBEDDINGS, HEAD_BIAS, POSITIONS
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 
-# Into a model
-
 
 @torch.no_grad()
 def init_from(encoder: torch.nn.Module, dictionary: Dictionary, heads: int, path: Path_) -> list[Group]:
