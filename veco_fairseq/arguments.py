@@ -164,7 +164,7 @@ def real_path(path: Path) -> Path:
 
 def _is_written(output: Output, read: Path) -> bool:
     """Return whether writing ``output`` replaces ``read`` or a part of it."""
-    real, folder = real_path(Path(read)), real_path(output.path)
+    real, folder = real_path(read), real_path(output.path)
     if not output.writes:
         return folder == real or (output.path.exists() and read.exists() and os.path.samefile(output.path, read))
     if folder == real or (real.is_dir() and folder in real.parents and "*" in output.writes):

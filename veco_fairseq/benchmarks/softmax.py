@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from veco_fairseq.benchmarks.kernels import plain_loss
-from veco_fairseq.benchmarks.training import OURS, criterion_of, peak_bytes, pretraining
+from veco_fairseq.benchmarks.kernels import peak_bytes, plain_loss
+from veco_fairseq.benchmarks.training import OURS, criterion_of, pretraining
 from veco_fairseq.benchmarks.turns import command_of, in_turn
 from veco_fairseq.errors import UserError
 from veco_fairseq.modules import prediction

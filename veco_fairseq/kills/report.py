@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from veco_fairseq.commands.doctor import processor
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import read_lines, write_text
+from veco_fairseq.files import write_text
 from veco_fairseq.kills.kinds import KINDS
 from veco_fairseq.kills.plan import WAYS, Trial, make_plan, signal_of
 from veco_fairseq.kills.trials import Runner
@@ -125,7 +126,5 @@ def table(results: Sequence[Result]) -> list[str]:
 
 def machine() -> dict[str, Any]:
     """What the kills were made on."""
-    models = [line.partition(": ")[2] for line in read_lines("/proc/cpuinfo") if line.startswith("model name")]
-    processor = models[0] if models else platform.processor()
-    return {"processor": processor, "cores": len(os.sched_getaffinity(0)), "python": platform.python_version(),
+    return {"processor": processor()[0], "cores": len(os.sched_getaffinity(0)), "python": platform.python_version(),
             "torch": torch.__version__}  # fmt: skip
