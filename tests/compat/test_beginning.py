@@ -193,13 +193,18 @@ def test_only_a_later_ctrl_c_ends_at_once(monkeypatch, first, second, seconds, k
     assert handlers == ([(second, signal.SIG_DFL)] if killed else [])
 
 
+# The options of a training that begins with its own last checkpoint, and with all of it.
+FROM_LAST = {"restore_file": "checkpoint_last.pt", **dict.fromkeys(
+    ("reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader"), False)}  # fmt: skip
+
+
 @pytest.mark.parametrize("no_save", [False, True])
 def test_a_signal_saves_before_what_is_due(monkeypatch, caplog, no_save):
     done = []
     monkeypatch.setattr(stopping, "_told", {"number": signal.SIGTERM, "since": 0.0})
     monkeypatch.setattr(stopping, "_fairseq_validate_and_save", lambda *arguments: done.append("validate") or ([None], False))
     monkeypatch.setattr(checkpoint_utils, "save_checkpoint", lambda *arguments: done.append("save"))
-    cfg = SimpleNamespace(checkpoint=SimpleNamespace(no_save=no_save), optimization=SimpleNamespace(max_epoch=0))
+    cfg = SimpleNamespace(checkpoint=SimpleNamespace(no_save=no_save, **FROM_LAST), optimization=SimpleNamespace(max_epoch=0))
     trainer = SimpleNamespace(data_parallel_world_size=1, get_num_updates=lambda: 7)
     with pytest.raises(SystemExit) as end:
         stopping.validate_and_save(cfg, trainer, None, None, ["valid"], True)
@@ -210,7 +215,7 @@ def test_a_signal_saves_before_what_is_due(monkeypatch, caplog, no_save):
 
 
 @pytest.mark.parametrize("options, without", [
-    ({"restore_file": "checkpoint_last.pt", "reset_optimizer": False}, ""),
+    ({}, ""),
     ({"restore_file": "pretrained.pt"}, " without --restore-file"),
     ({"restore_file": "a.pt", "reset_optimizer": True, "reset_lr_scheduler": True, "reset_meters": True, "reset_dataloader": True},
      " without --restore-file, --reset-optimizer, --reset-lr-scheduler, --reset-meters, --reset-dataloader"),
@@ -224,7 +229,7 @@ def test_a_signal_saves_the_last_checkpoint_in_any_case_and_tells_how_to_go_on(m
         lambda cfg, *_: saved.append(cfg.checkpoint.no_last_checkpoints) or ([None], False),
     )
     monkeypatch.setattr(checkpoint_utils, "save_checkpoint", lambda cfg, *more: saved.append(cfg.no_last_checkpoints))
-    checkpoint = SimpleNamespace(no_save=False, no_last_checkpoints=True, **options)
+    checkpoint = SimpleNamespace(no_save=False, no_last_checkpoints=True, **{**FROM_LAST, **options})
     cfg = SimpleNamespace(checkpoint=checkpoint, optimization=SimpleNamespace(max_epoch=0))
     trainer = SimpleNamespace(data_parallel_world_size=1, get_num_updates=lambda: 7)
     with pytest.raises(SystemExit):

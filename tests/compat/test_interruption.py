@@ -136,7 +136,7 @@ def test_what_has_ended_a_training(updates, limits, reason):
 def test_patience_counts_anew_where_the_optimizer_or_the_meters_do(monkeypatch, reset, updates, goes_on, ends):
     """... and goes on counting in a training that goes on, whose last epoch a schedule is told if it is the same one."""
     names = ("optimizer", "meters", "lr_scheduler", "dataloader")
-    cfg = SimpleNamespace(no_save=True, **{f"reset_{name}": name in reset for name in names})
+    cfg = SimpleNamespace(no_save=True, finetune_from_model=None, **{f"reset_{name}": name in reset for name in names})
     optimization = SimpleNamespace(max_update=0, max_epoch=0, stop_time_hours=0)
     whole = SimpleNamespace(optimization=optimization, distributed_training=None, checkpoint=SimpleNamespace(patience=-1))
     trainer = SimpleNamespace(cfg=whole, get_num_updates=lambda: updates)

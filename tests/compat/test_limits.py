@@ -53,7 +53,7 @@ def test_what_is_reset_is_not_counted_on(monkeypatch, reset, patience, plateau, 
     monkeypatch.setattr(stopping.plateau, "end_epoch_of", lambda state, trainer: told.append("plateau"))
     iterator = SimpleNamespace(next_epoch_idx=4, iterations_in_epoch=0)
     monkeypatch.setattr(stopping, "_fairseq_load_checkpoint", lambda cfg, trainer, **options: (state, iterator))
-    cfg = SimpleNamespace(no_save=False, save_dir="save", **{name: name == reset for name in RESETS})
+    cfg = SimpleNamespace(no_save=False, save_dir="save", finetune_from_model=None, **{name: name == reset for name in RESETS})
     assert stopping.load_checkpoint(cfg, trainer_of(updates)) == (state, iterator)
     assert vars(count) == (state["early_stopping"] if patience else {"num_runs": 0})
     assert told == ["save", *["plateau"] * (plateau and updates > 0)]
@@ -106,7 +106,7 @@ def test_validations_that_cannot_be_compared_are_not(monkeypatch, caplog, then, 
     )
     trainer = trainer_of(7)
     trainer.cfg.checkpoint.best_checkpoint_metric, trainer.cfg.dataset = "bleu", SimpleNamespace(valid_subset="valid,test")
-    stopping.load_checkpoint(SimpleNamespace(no_save=True, **dict.fromkeys(RESETS, False)), trainer)
+    stopping.load_checkpoint(SimpleNamespace(no_save=True, finetune_from_model=None, **dict.fromkeys(RESETS, False)), trainer)
     lines = [f"{told}: the best validation, and what counts those without progress, begin anew"] if told else []
     assert [record.getMessage() for record in caplog.records] == lines
     assert begun_anew == ([trainer] if told else [])
@@ -146,7 +146,9 @@ def test_a_finished_training_is_told_and_not_trained(monkeypatch, caplog, next_e
         caplog.clear()
         monkeypatch.setattr(stopping, "_fairseq_load_checkpoint", lambda *given, state=state, **more: (state, iterator))
         with caplog.at_level(logging.INFO, stopping.__name__):
-            stopping.load_checkpoint(SimpleNamespace(no_save=True, **dict.fromkeys(RESETS, False)), trainer)
+            stopping.load_checkpoint(
+                SimpleNamespace(no_save=True, finetune_from_model=None, **dict.fromkeys(RESETS, False)), trainer
+            )
         message = "finished already, after 1234 updates, by --max-epoch 3: nothing is trained or saved; to go on, raise it"
         assert [record.getMessage() for record in caplog.records] == [message] * is_told
         assert trainer.cfg.optimization.max_epoch == (-1 if is_told else 3)

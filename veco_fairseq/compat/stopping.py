@@ -57,7 +57,7 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
         raise refusal or SystemExit(1)
     note_signals()
     begins = begins_from_another_model(cfg, trainer)  # of which fairseq resets everything, but not in its options
-    model = getattr(cfg, "finetune_from_model", None)
+    model = cfg.finetune_from_model
     try:
         if model and not begins and cfg.restore_file == LAST:
             cfg.finetune_from_model = None  # with which fairseq refuses --reset-dataloader, also where it counts no more
@@ -87,7 +87,7 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
 
 def begins_from_another_model(cfg, trainer: Trainer) -> bool:
     """Return whether ``--finetune-from-model`` counts: the training has no last checkpoint of its own yet."""
-    model = getattr(cfg, "finetune_from_model", None)
+    model = cfg.finetune_from_model
     return bool(model) and not os.path.exists(os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt"))
 
 
@@ -134,9 +134,9 @@ def early_stopping() -> Callable:
 
 def trainer_save_checkpoint(trainer: Trainer, filename: str, extra_state: dict):
     """Save with the count of ``--patience``, without which a resumed training would end later, and what it is a count of."""
-    extra_state = {**extra_state, "judge": judge(trainer.cfg)}
     count = {name: float(value) if name == "best" else int(value) for name, value in vars(early_stopping()).items()}
-    return _fairseq_trainer_save_checkpoint(trainer, filename, {**extra_state, "early_stopping": count})
+    extra_state = {**extra_state, "judge": judge(trainer.cfg), "early_stopping": count}
+    return _fairseq_trainer_save_checkpoint(trainer, filename, extra_state)
 
 
 # Being stopped. On SIGTERM (kill, SLURM's time limit, a reclaimed machine) and on Ctrl-C, fairseq dies and loses its work
@@ -210,7 +210,7 @@ def _keeping_the_best(cfg, trainer: Trainer, task, epoch_itr, *args):
 
 def but_for(cfg) -> str:
     """Return the options that a command must not have to go on from checkpoint_last.pt with all its state."""
-    beginning = ["--restore-file"] if getattr(cfg, "restore_file", LAST) != LAST else []
+    beginning = ["--restore-file"] if cfg.restore_file != LAST else []
     for part in ("optimizer", "lr-scheduler", "meters", "dataloader"):
-        beginning += [f"--reset-{part}"] if getattr(cfg, f"reset_{part.replace('-', '_')}", False) else []
+        beginning += [f"--reset-{part}"] if getattr(cfg, f"reset_{part.replace('-', '_')}") else []
     return f" without {', '.join(beginning)}" if beginning else ""

@@ -221,7 +221,8 @@ class Runner:
                 if (writing or not trial.inside_save) and (helpers or trial.way != HELPER_KILLED):
                     break
                 send(frozen, signal.SIGCONT)
-                length = PAUSE if not trial.inside_save else length
+                if not trial.inside_save:
+                    length = PAUSE
             targets = {
                 KILLED: frozen,
                 FIRST_KILLED: [process.pid],
