@@ -135,7 +135,7 @@ def _tensors(pretrained: Pretrained) -> dict[str, Tensor]:
     table = {f"encoder.{ours}": theirs for ours, theirs in names(pretrained.model.encoder_layers).items()}
     head = _head(pretrained)
     if head is not MASKED_LM:
-        table = {ours: theirs for ours, theirs in table.items() if not ours.startswith("encoder.lm_head.")}
+        table = {ours: theirs for ours, theirs in table.items() if not ours.startswith(LM_HEAD)}
         for ours, theirs in head.names.items():
             table.update({ours.replace("*", suffix): theirs.replace("*", suffix) for suffix in ("weight", "bias")})
     tensors = {}

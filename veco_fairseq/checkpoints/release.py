@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from veco_fairseq.checkpoints import names
 from veco_fairseq.checkpoints.mapping import Group, check_weights
 from veco_fairseq.checkpoints.reading import options_of, read_checkpoint
 from veco_fairseq.checkpoints.seq2seq import (
@@ -194,12 +195,12 @@ def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, tru
             copied["encoder.sentence_" + name] = tensor
         elif CROSS.match(name):
             copied[name.replace("decoder.", "encoder.sentence_encoder.", 1)] = tensor
-    table = ours["encoder.sentence_encoder.embed_tokens.weight"]
+    table = ours[names.EMBEDDINGS]
     table[: len(release.embeddings)] = release.embeddings
-    for name in ("encoder.sentence_encoder.embed_tokens.weight", "encoder.lm_head.weight"):
+    for name in (names.EMBEDDINGS, names.TIED_HEAD):
         copied[name] = table
     new = {name: tensor for name, tensor in ours.items() if name not in copied}
-    missing = [name for name in new if not name.startswith("encoder.lm_head.") and not name.endswith("version")]
+    missing = [name for name in new if not name.startswith(names.LM_HEAD) and not name.endswith("version")]
     if missing:
         raise UserError(f"{release.path}: lacks {len(missing)} tensors of the pre-trained model ({missing[0]}, ...)")
     unknown = {name: tensor for name, tensor in copied.items() if name not in ours}
