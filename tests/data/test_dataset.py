@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Samples of pre-training, worked out by hand: what is in a batch, and which batches a worker gets."""
 
+from fractions import Fraction
 from types import SimpleNamespace
 
 import numpy as np
@@ -87,13 +88,14 @@ class Plan:
     def __init__(self, name):
         self.name = name
 
-    def epoch(self, counts):
-        return (f"{self.name} {len(counts)} {number}" for number in range(counts[-1]))
+    def epoch(self, count, before, start):
+        return (f"{self.name} {sum(before)} {number}" for number in range(start, count))
 
 
 def test_a_workers_samples_and_those_that_are_left_of_them():
-    batches = TrainingBatches({kind: Plan(kind) for kind in KINDS}, [9, 2, 4, 6], num_shards=2, shard_id=1)
-    expected = [[SampleIndex(f"mono 4 {number}", f"bitext 4 {number}")] for number in (1, 3, 5)]
+    before = [{"mono": Fraction(1, 3), "bitext": Fraction(2)}, {"mono": Fraction(1, 6)}]  # in which bitext had no part
+    batches = TrainingBatches({kind: Plan(kind) for kind in KINDS}, 6, before, num_shards=2, shard_id=1)
+    expected = [[SampleIndex(f"mono 1/2 {number}", f"bitext 2 {number}")] for number in (1, 3, 5)]
     assert list(batches) == expected and len(batches) == 3
     rest = batches[1:][1:]  # an epoch that was resumed twice
     assert list(rest) == expected[2:] and len(rest) == 1 and list(batches) == expected

@@ -29,6 +29,11 @@ def plan(*counts, **options) -> StreamPlan:
     return StreamPlan("bitext", sources, **options)
 
 
+def batches_of(plan: StreamPlan, counts):
+    """Yield the batches of the last of epochs of so many batches."""
+    return plan.epoch(counts[-1], [plan.passes(count) for count in counts[:-1]])
+
+
 def test_sampling_probabilities_by_hand():
     # Shares 0.8 and 0.2: square roots 0.894 and 0.447.
     assert np.allclose(sampling_probabilities([400, 100], 0.5), [2 / 3, 1 / 3])
@@ -39,13 +44,13 @@ def test_sampling_probabilities_by_hand():
 def test_one_pass_over_one_source_draws_every_pair_once():
     half = plan(500)
     for epoch in (1, 2, 3):
-        draws = np.concatenate(list(half.epoch([half.batches_per_pass] * epoch)))
+        draws = np.concatenate(list(batches_of(half, [half.batches_per_pass] * epoch)))
         assert sorted(draws["index"]) == list(range(500)) and set(draws["epoch"]) == {epoch - 1}
 
 
 def test_batches_respect_both_caps_and_are_of_like_length():
     half = plan(500, batch_size=16)
-    batches = list(half.epoch([half.batches_per_pass]))
+    batches = list(batches_of(half, [half.batches_per_pass]))
     lengths = [half.sources[0].lengths[batch["index"]].max(axis=1) for batch in batches]
     assert max(len(batch) for batch in batches) == 16
     assert all(2 * length.max() * len(length) <= 600 for length in lengths)
@@ -57,14 +62,14 @@ def test_batches_respect_both_caps_and_are_of_like_length():
 def test_an_epoch_has_exactly_the_batches_asked_for(count):
     half = plan(300, 50, 1)
     for epoch in (1, 2, 7):
-        batches = list(half.epoch([count] * epoch))
+        batches = list(batches_of(half, [count] * epoch))
         assert len(batches) == count and all(len(batch) for batch in batches)
 
 
 def test_epochs_shorter_than_a_pass_go_on_where_the_last_one_ended():
     half = plan(1000)
     count = half.batches_per_pass // 4
-    drawn = np.concatenate([np.concatenate(list(half.epoch([count] * epoch))) for epoch in (1, 2, 3, 4)])
+    drawn = np.concatenate([np.concatenate(list(batches_of(half, [count] * epoch))) for epoch in (1, 2, 3, 4)])
     keys, times = np.unique(drawn["index"], return_counts=True)
     assert times.max() == 1 and len(keys) > 900  # all but what batching leaves over
 
@@ -77,14 +82,14 @@ def test_epochs_of_other_lengths_go_on_where_the_last_one_ended(counts, batch_si
 
     The last ones are too short for a pair of each source, and are planned longer than they are."""
     half = plan(300, 50, 10, alpha=1.0, batch_size=batch_size)
-    drawn = [np.concatenate(list(half.epoch(counts[: epoch + 1]))) for epoch in range(len(counts))]
+    drawn = [np.concatenate(list(batches_of(half, counts[: epoch + 1]))) for epoch in range(len(counts))]
     _, times = np.unique(np.concatenate(drawn)[["source", "epoch", "index"]], return_counts=True)
     assert times.max() == 1
 
 
 def test_languages_are_drawn_by_their_probabilities():
     half = plan(4000, 1000, max_tokens=2000)
-    draws = np.concatenate(list(half.epoch([half.batches_per_pass])))
+    draws = np.concatenate(list(batches_of(half, [half.batches_per_pass])))
     assert abs((draws["source"] == 1).mean() - 1 / 3) < 0.01
     small = draws[draws["source"] == 1]
     assert set(small["epoch"]) == {0, 1}  # drawn 1,667 times: once through, and on
@@ -93,11 +98,11 @@ def test_languages_are_drawn_by_their_probabilities():
 
 def test_a_function_of_seed_and_epoch_alone():
     first, again, other = plan(300, 50), plan(300, 50), plan(300, 50, seed=2)
-    wanted = [batch.tolist() for batch in first.epoch([20] * 5)]
-    list(again.epoch([20]))  # what was planned before does not matter
-    assert [batch.tolist() for batch in again.epoch([20] * 5)] == wanted
-    assert [batch.tolist() for batch in other.epoch([20] * 5)] != wanted
-    assert [batch.tolist() for batch in first.epoch([20] * 6)] != wanted
+    wanted = [batch.tolist() for batch in batches_of(first, [20] * 5)]
+    list(batches_of(again, [20]))  # what was planned before does not matter
+    assert [batch.tolist() for batch in batches_of(again, [20] * 5)] == wanted
+    assert [batch.tolist() for batch in batches_of(other, [20] * 5)] != wanted
+    assert [batch.tolist() for batch in batches_of(first, [20] * 6)] != wanted
 
 
 def test_a_pair_that_fits_no_batch_is_an_error():
@@ -188,7 +193,7 @@ def test_megabatches_are_small_and_together_everything(monkeypatch):
     monkeypatch.setattr(module, "MEGABATCH", 100)
     half = plan(900, 100, alpha=1.0)
     assert half.pairs == 1000
-    batches = list(half.epoch([half.batches_per_pass]))
+    batches = list(batches_of(half, [half.batches_per_pass]))
     assert len(batches) == half.batches_per_pass
     drawn = np.concatenate(batches)
     keys, times = np.unique(drawn[["source", "index"]], return_counts=True)
@@ -203,8 +208,21 @@ def test_megabatches_have_the_batches_of_an_epoch_together(monkeypatch):
     half = plan(900, 100, alpha=1.0, batch_size=4)
     wanted = []
     monkeypatch.setattr(module, "_make_exactly", lambda count, batches: wanted.append(count) or _make_exactly(count, batches))
-    assert len(list(half.epoch([61]))) == 61 and wanted == [20, 20, 21]
-    assert [len(list(half.epoch([count]))) for count in (37, 100, 131)] == [37, 100, 131]
+    assert len(list(batches_of(half, [61]))) == 61 and wanted == [20, 20, 21]
+    assert [len(list(batches_of(half, [count]))) for count in (37, 100, 131)] == [37, 100, 131]
+
+
+def test_of_a_resumed_epoch_only_what_is_left_is_planned(monkeypatch):
+    """A megabatch has a million pairs, and an epoch may have thousands of them."""
+    monkeypatch.setattr(module, "MEGABATCH", 100)
+    half = plan(900, 100, alpha=1.0, batch_size=4)
+    before = [half.passes(61)]
+    whole = [batch.tolist() for batch in half.epoch(61, before)]
+    planned, make = [], half._megabatch
+    monkeypatch.setattr(half, "_megabatch", lambda number, *places: planned.append(number) or make(number, *places))
+    for start, numbers in ((0, [3, 4, 5]), (19, [3, 4, 5]), (20, [4, 5]), (45, [5]), (61, [])):
+        planned.clear()
+        assert [batch.tolist() for batch in half.epoch(61, before, start)] == whole[start:] and planned == numbers
 
 
 def test_every_megabatch_is_shuffled_anew():
@@ -224,5 +242,5 @@ def test_every_epoch_has_its_batches_in_another_order():
     """One pass has the same lengths in every epoch, and so the same batches but for their order; long ones come at other places."""
     half = plan(500)
     count = half.batches_per_pass
-    orders = [[half.longest(batch) for batch in half.epoch([count] * epoch)] for epoch in (1, 2, 3)]
+    orders = [[half.longest(batch) for batch in batches_of(half, [count] * epoch)] for epoch in (1, 2, 3)]
     assert sorted(orders[0]) == sorted(orders[1]) == sorted(orders[2]) and len({*map(tuple, orders)}) == 3

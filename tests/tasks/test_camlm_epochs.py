@@ -51,6 +51,31 @@ def test_every_epoch_has_the_updates_asked_for_and_is_resumed_with_its_own_updat
         epochs(1, 3).load_state_dict(begun.state_dict())
 
 
+@pytest.mark.parametrize(
+    "later", [{"updates_per_epoch": 2, "bitext_batch_size": 5}, {"updates_per_epoch": 1, "bitext_batch_size": 10}]
+)
+def test_other_workers_and_batches_go_on_between_epochs_with_the_pairs_that_are_due(make_task, make_root, later):
+    """Two epochs of two workers have 20 of the 60 pairs each, the next two of one worker 10 each."""
+    root, taken = make_root(), []
+
+    def train(batches, epochs):
+        for _ in range(epochs):
+            assert list(batches.next_epoch_itr())
+            for (sample,) in batches.ordered_batches(batches.epoch, False, False):
+                taken.extend(sample.bitext["index"].tolist())
+        return batches.state_dict()
+
+    begin = {"updates_per_epoch": 2, "bitext_batch_size": 5}
+    workers = [iterator(make_task(root, **begin), max_tokens=1000, num_shards=2, shard_id=worker) for worker in (0, 1)]
+    state, _ = (train(worker, 2) for worker in workers)
+    for epoch in (3, 4):
+        batches = iterator(make_task(root, **later), max_tokens=1000)
+        batches.load_state_dict(state)
+        assert batches.epoch == epoch
+        state = train(batches, 1)
+    assert sorted(taken) == list(range(60))
+
+
 def test_an_epoch_of_changed_texts_is_not_gone_on_with(make_task, make_root):
     """Also where they have as many pairs, which are put into batches by their lengths."""
     root = make_root()

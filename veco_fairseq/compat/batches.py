@@ -175,7 +175,7 @@ def load_epoch_state(iterator: EpochBatchIterator, state: dict[str, Any]) -> Non
         if changes:
             raise UserError(
                 f"the checkpoint is in the middle of epoch {state['epoch']}, whose other batches cannot be the same any "
-                f"more: {'; '.join(changes)}: change it back, or begin the epoch again with --reset-dataloader"
+                f"more: {'; '.join(changes)}: change it back, or begin with epoch 1 again (--reset-dataloader)"
             )
     iterator.fix_batches_to_gpus = state.get("fix_batches_to_gpus", False)
     _fairseq_load_epoch_state(iterator, state)

@@ -69,7 +69,7 @@ def inspect_root(
             continue
         largest = {}
         for plan in plans.values():
-            shapes = [(len(batch), plan.longest(batch)) for batch in plan.epoch([plan.batches_per_pass])]
+            shapes = [(len(batch), plan.longest(batch)) for batch in plan.epoch(plan.batches_per_pass)]
             largest[plan.kind] = max(shapes, key=math.prod)
             yield f"{plan.kind}: a pass is {_batches([pairs for pairs, _ in shapes], plan.pairs)} of one worker"
         updates = options.updates_per_epoch or max(plan.batches_per_pass for plan in plans.values())

@@ -4,7 +4,8 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -37,12 +38,22 @@ class TrainingBatches:
 
     Args:
         plans: by kind.
-        counts: the numbers of samples of all workers, in each epoch of these data up to this one.
+        count: the number of samples of all workers.
+        before: how far the earlier epochs of these data went, by kind (:meth:`StreamPlan.passes`); a kind may be new.
         num_shards, shard_id: the number of workers, and this worker's.
     """
 
-    def __init__(self, plans: dict[str, StreamPlan], counts: Sequence[int], *, num_shards: int, shard_id: int):
-        self.plans, self.counts, self.count = plans, counts, counts[-1]
+    def __init__(
+        self,
+        plans: dict[str, StreamPlan],
+        count: int,
+        before: Sequence[Mapping[str, Fraction]],
+        *,
+        num_shards: int,
+        shard_id: int,
+    ):
+        self.plans, self.count = plans, count
+        self.before = {kind: [passes.get(kind, Fraction(0)) for passes in before] for kind in plans}
         self.num_shards, self.shard_id = num_shards, shard_id
         self.offset = 0  # the number of this worker's samples that are left out
 
@@ -50,11 +61,11 @@ class TrainingBatches:
         return self.count // self.num_shards - self.offset
 
     def __iter__(self) -> Iterator[list[SampleIndex]]:
-        streams = {kind: plan.epoch(self.counts) for kind, plan in self.plans.items()}
-        for number in range(self.count):
+        start = self.offset * self.num_shards
+        streams = {kind: plan.epoch(self.count, self.before[kind], start) for kind, plan in self.plans.items()}
+        for number in range(start, self.count):
             sample = SampleIndex(**{kind: next(stream) for kind, stream in streams.items()})
-            step, shard = divmod(number, self.num_shards)
-            if shard == self.shard_id and step >= self.offset:
+            if number % self.num_shards == self.shard_id:
                 yield [sample]
 
     def __getitem__(self, item: slice) -> "TrainingBatches":
@@ -63,6 +74,11 @@ class TrainingBatches:
         rest = copy.copy(self)
         rest.offset += item.start
         return rest
+
+    @property
+    def passes(self) -> dict[str, Fraction]:
+        """Return how far this epoch goes, by kind."""
+        return {kind: plan.passes(self.count) for kind, plan in self.plans.items()}
 
 
 def validation_batches(dataset: PretrainingDataset, max_tokens: int, *, seed: int) -> list[list[SampleIndex]]:
@@ -104,23 +120,52 @@ class PlannedBatchIterator(EpochBatchIterator):
         made_from: a function of an epoch that returns the options that its batches depend on. They are kept in the
             checkpoint: an epoch that began with other batches cannot be resumed
             (:func:`veco_fairseq.compat.batches.load_epoch_state`).
+        passes: of training, how far each epoch went, by number and kind. It is kept in the checkpoint: the next epoch goes on
+            from there, also with another number of workers or other sizes of batches.
         options: of :class:`EpochBatchIterator`.
     """
 
-    def __init__(self, dataset: PretrainingDataset, batches, made_from: Callable[[int], dict[str, Any]], **options):
+    def __init__(
+        self,
+        dataset: PretrainingDataset,
+        batches,
+        made_from: Callable[[int], dict[str, Any]],
+        passes: dict[int, dict[str, Fraction]] | None = None,
+        **options,
+    ):
         super().__init__(dataset, dataset.collater, batch_sampler=(), **options)
         self.batches = batches
         self.made_from_in = made_from
+        self.passes = {} if passes is None else passes
 
     @property
     def made_from(self) -> dict[str, Any]:
         return self.made_from_in(self.epoch)
 
     def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool):
-        return self.batches(num_shards=self.num_shards, shard_id=self.shard_id, epoch=epoch)
+        batches = self.batches(num_shards=self.num_shards, shard_id=self.shard_id, epoch=epoch)
+        if isinstance(batches, TrainingBatches):
+            self.passes[epoch] = batches.passes
+        return batches
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps, with how far the earlier epochs went."""
+        state = super().state_dict()
+        ratios = {
+            epoch: {kind: list(far.as_integer_ratio()) for kind, far in passes.items()}
+            for epoch, passes in self.passes.items()
+            if epoch < state["epoch"]
+        }
+        return {**state, "passes": ratios}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from there; an older checkpoint does not say how far its epochs went, which then follows from the options."""
+        for epoch, ratios in state_dict.get("passes", {}).items():
+            self.passes[epoch] = {kind: Fraction(*ratio) for kind, ratio in ratios.items()}
+        super().load_state_dict(state_dict)
 
     def batches_in(self, epoch: int) -> int:
-        return len(self.ordered_batches(epoch, False, False))
+        return len(self.batches(num_shards=self.num_shards, shard_id=self.shard_id, epoch=epoch))
 
     def __len__(self) -> int:
         return self.batches_in(self.next_epoch_idx)

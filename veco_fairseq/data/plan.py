@@ -5,6 +5,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from fairseq.data import data_utils
@@ -124,27 +125,29 @@ class StreamPlan:
         """Return the length, in tokens, to which a batch of these pairs is padded."""
         return int(self._lengths(examples).max())
 
-    def epoch(self, counts: Sequence[int]) -> Iterator[np.ndarray]:
-        """Yield exactly ``counts[-1]`` batches, each an array of :data:`EXAMPLE`, for the last of ``len(counts)`` epochs.
-
-        The epoch goes on where the ones before it ended, whatever their numbers of batches, ``counts[:-1]``. It has equal
-        megabatches, with as many pairs as make its batches on average. Surplus batches of a megabatch are dropped; missing
-        ones are made by halving batches.
-        """
+    def passes(self, count: int) -> Fraction:
+        """Return how far an epoch of this many batches goes: 1 for as many pairs as the sources have together."""
         # At least a pair a source and one more, so that rounding leaves no megabatch empty.
         least = math.ceil((len(self.sources) + 1) * self.batches_per_pass / self.pairs)
-        count, planned = counts[-1], max(counts[-1], least)
-        before = sum(max(earlier, least) for earlier in counts[:-1])
-        megabatches = max(1, math.ceil(planned * self.pairs / self.batches_per_pass / MEGABATCH))
-        # Quotients of whole numbers: where an epoch ends, the next one begins, to the last digit.
-        places = [
-            (before * megabatches + number * planned) * self.pairs / (megabatches * self.batches_per_pass)
-            for number in range(megabatches + 1)
-        ]
+        return Fraction(max(count, least), self.batches_per_pass)
+
+    def epoch(self, count: int, before: Sequence[Fraction] = (), start: int = 0) -> Iterator[np.ndarray]:
+        """Yield exactly ``count`` batches, each an array of :data:`EXAMPLE`, or those of them from number ``start`` on.
+
+        The epoch goes on where the ones before it ended, which went as far as ``before`` says (:meth:`passes`). It has equal
+        megabatches, with as many pairs as make its batches on average. Surplus batches of a megabatch are dropped; missing
+        ones are made by halving batches. A megabatch that ends before ``start`` is not made.
+        """
+        begin, passes = sum(before, Fraction(0)), self.passes(count)
+        megabatches = max(1, math.ceil(passes * self.pairs / MEGABATCH))
+        # Fractions: where an epoch ends, the next one begins, to the last digit.
+        places = [float((begin + passes * number / megabatches) * self.pairs) for number in range(megabatches + 1)]
         for megabatch in range(megabatches):
-            wanted = (megabatch + 1) * count // megabatches - megabatch * count // megabatches
-            number = (len(counts) - 1) * megabatches + megabatch
-            yield from _make_exactly(wanted, self._megabatch(number, *places[megabatch : megabatch + 2]))
+            first, end = (part * count // megabatches for part in (megabatch, megabatch + 1))
+            if start < end:
+                number = len(before) * megabatches + megabatch
+                batches = _make_exactly(end - first, self._megabatch(number, *places[megabatch : megabatch + 2]))
+                yield from batches[max(0, start - first) :]
 
 
 def _make_exactly(count: int, batches: list[np.ndarray]) -> list[np.ndarray]:

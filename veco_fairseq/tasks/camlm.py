@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections import deque
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any, Optional
@@ -55,6 +56,7 @@ class CamlmTask(VecoTask):
         self.training_set: Optional[PretrainingDataset] = None
         self.frozen_updates = 0
         self.criterion: Optional[PretrainingCriterion] = None
+        self.passes: dict[int, dict[str, Fraction]] = {}  # by epoch and kind: how far it went
         self.begun: deque[tuple[int, float]] = deque(maxlen=101)  # the last updates, and when they began
 
     @classmethod
@@ -201,6 +203,7 @@ class CamlmTask(VecoTask):
             dataset,
             batches,
             partial(self._batches_made_from, dataset, max_tokens, num_shards),
+            self.passes,
             seed=self.cfg.seed,
             num_shards=num_shards,
             shard_id=shard_id,
@@ -237,14 +240,16 @@ class CamlmTask(VecoTask):
             updates = self.cfg.updates_per_epoch or max(-(-plan.batches_per_pass // an_update) for plan in plans.values())
             return updates, an_update
 
+        def passes(visit: int) -> dict[str, Fraction]:
+            return self.passes.get(visit) or {kind: plan.passes(math.prod(length(visit))) for kind, plan in plans.items()}
+
         def batches(*, epoch: int, **worker) -> TrainingBatches:
-            return TrainingBatches(plans, [math.prod(length(visit)) for visit in roots.visits(paths, epoch)], **worker)
+            return TrainingBatches(plans, math.prod(length(epoch)), list(map(passes, roots.visits(paths, epoch)[:-1])), **worker)
 
         for plan in plans.values():
             logger.info(str(plan))
         updates, an_update = length(epoch)
         logger.info(f"an epoch is {updates:,} updates of {an_update} x ({' + '.join(plans)})")
-
         return batches
 
     # Training
