@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -121,3 +122,26 @@ def test_workers_on_a_cpu_have_a_backend_that_is_made_for_it(monkeypatch, asked,
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_no_gpu(run):
     assert "no GPU here: add --cpu" in error_line(run("bash", "scripts/launch.sh", "data"))
+
+
+def test_an_update_counts_a_workers_batches_before_its_empty_one():
+    """With --update-freq, at the end of an epoch: of 3 and 4 tokens, and none of the empty one, 7; of nothing else, none."""
+    trainer, ignored = MagicMock(tpu=False, cuda=False, data_parallel_world_size=2), []
+    trainer.cfg.ema.store_ema = trainer.cfg.common.amp = trainer.cfg.common.fp16 = trainer.cfg.optimization.use_bmuf = False
+    trainer._prepare_sample = lambda sample: (sample or {"tokens": 5}, not sample)
+    trainer.task.train_step = lambda sample, ignore_grad, **_: ignored.append(ignore_grad) or (0.0, sample["tokens"], {})
+    trainer.criterion.parameters.return_value = iter(())
+    trainer.clip_grad_norm.return_value = torch.tensor(1.0)
+    counted = []
+
+    def add_up(logs, size, ooms, seconds, ignore):
+        counted.append((len(logs), size, ignore))
+        return logs, (size, ooms, seconds)
+
+    trainer._local_cumulative_training_time.return_value = 0.0
+    trainer._aggregate_logging_outputs = add_up
+    for samples in ([{"tokens": 3}, {"tokens": 4}, {}], [{"tokens": 3}, {"tokens": 4}], [{}], [{}, {}]):
+        workers.trainer_train_step(trainer, samples)
+    assert counted == [(2, 7.0, False), (2, 7.0, False), (1, 0.0, True), (1, 0.0, True)]
+    assert ignored == [False, False, False, False, True, True]
+    assert trainer.optimizer.multiply_grads.call_args_list[0].args == (2 / 7,)

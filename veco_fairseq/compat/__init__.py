@@ -151,7 +151,7 @@ PATCHES = (
     Patch("fairseq.distributed.utils:distributed_main", ".compat.workers:distributed_main",
           "a worker can abort at its very end: 'terminate called without an active exception'"),
     Patch(f"{TRAINER}.train_step", ".compat.workers:trainer_train_step",
-          "a worker out of memory drops its batch, and the others hang"),
+          "a worker out of memory drops its batch, and the others hang; with --update-freq, an epoch's last gradients are too large"),
     Patch("fairseq.distributed.legacy_distributed_data_parallel:LegacyDistributedDataParallel.all_reduce_grads",
           ".compat.workers:keeping_none", "--weight-decay shrinks parameters without a gradient, and on one worker it does not",
           wraps=True),

@@ -89,7 +89,12 @@ def distributed_main(*args, **kwargs) -> None:
 
 
 def trainer_train_step(trainer: Trainer, samples, raise_oom: bool = False):
-    """Make an update; if one of several workers is out of memory, it ends, and all others with it."""
+    """Make an update; if one of several workers is out of memory, it ends, and all others with it.
+
+    The last of a worker's batches in an epoch may be an empty one, where others have one more. Then fairseq takes all of the
+    worker's batches of the update (--update-freq) for empty: it adds up their gradients, and divides by the others' tokens alone.
+    """
+    samples = [sample for sample in samples if sample] or samples[:1]
     return _fairseq_trainer_train_step(trainer, samples, raise_oom or trainer.data_parallel_world_size > 1)
 
 
