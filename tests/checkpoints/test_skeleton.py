@@ -78,6 +78,11 @@ def test_parts_of_a_checkpoint(good, tmp_path):
             "iterations_in_epoch is -1, and must be a whole number of at",
         ),
         (["extra_state", "train_iterator", "epoch"], 2**31, "train_iterator, epoch is 2147483648, and must be a whole number"),
+        (
+            ["extra_state", "train_iterator", "passes"],
+            {1: {"mono": [5, 4]}, 2: {"mono": [5, 0]}},
+            "its extra_state, train_iterator, passes, 2 is a dict, and must be two whole numbers for each kind",
+        ),
         (["extra_state", "train_iterator", "shuffle"], 1, "train_iterator, shuffle is 1, and must be true or false"),
         (["task_state", "languages"], ["en", 3], "its task_state, languages is a list, and must be two strings"),
         (["task_state", "labels"], ["a", None], "its task_state, labels, 1 is a NoneType, and must be a string"),

@@ -140,6 +140,14 @@ def _check_iterator(path: Path_, iterator: Mapping[str, Any]) -> None:
         if not least <= iterator.get(name, least) < 2**31:
             what = f"a whole number of at least {least}"
             raise _problem(path, f"extra_state, train_iterator, {name}", what, iterator[name])
+    for epoch, passes in iterator.get("passes", {}).items():
+        ratios = list(passes.values()) if isinstance(epoch, int) and isinstance(passes, dict) else [None]
+        if not all(isinstance(ratio, list) and len(ratio) == 2 and all(map(_is_counted, ratio)) for ratio in ratios):
+            raise _problem(path, f"extra_state, train_iterator, passes, {epoch}", "two whole numbers for each kind", passes)
+
+
+def _is_counted(number: Any) -> bool:
+    return isinstance(number, int) and number > 0
 
 
 def _check_optimizer(path: Path_, optimizer: Any) -> None:
