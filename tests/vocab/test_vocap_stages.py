@@ -226,6 +226,14 @@ def test_which_models_have_an_alp(tmp_path, change, message):
         comparison.measure({"m": tmp_path / "m"}, {}, 9, 1)
 
 
+def test_a_text_of_which_the_model_leaves_nothing_has_no_alp(tmp_path):
+    (tmp_path / "m").write_bytes(train_sentencepiece(text(1, 99), 40, character_coverage=1.0))
+    (tmp_path / "aa").write_text("\u200b\n\u200b\u200b\n", encoding="utf-8")  # it takes them for spaces
+    message = f"{tmp_path}/aa: nothing is left of the text when {tmp_path}/m normalises it: leave it out of --corpora"
+    with pytest.raises(UserError, match=f"^{message}$"):
+        comparison.measure({"m": tmp_path / "m"}, {"aa": [tmp_path / "aa"]}, 9, 1)
+
+
 def test_the_alp_of_languages_is_in_their_order_and_of_so_many_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison, "in_parallel", lambda calls, workers: [
         (name, call()) for name, call in reversed(calls.items()) if workers == 3])  # fmt: skip

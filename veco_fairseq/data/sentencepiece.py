@@ -57,7 +57,7 @@ def train_sentencepiece(
         option: the user's option for the size, for messages.
 
     Raises:
-        UserError: the text has too few different pieces for this size, or too many characters.
+        UserError: the text has too few different pieces for this size, or too many characters, or none.
     """
     model = io.BytesIO()
     try:
@@ -75,6 +75,8 @@ def train_sentencepiece(
         )
     except RuntimeError as error:
         message = str(error)
+        if "all_chars_count" in message:
+            raise UserError("nothing is left of the text when it is normalised: give one with more than spaces") from error
         too_high = re.search(r"value <= (\d+)", message)
         too_low = re.search(r"required_chars\. \d+ vs (\d+)", message)
         if too_high:

@@ -25,7 +25,7 @@ def measure(models: dict[str, Path], corpora: dict[str, list[Path]], lines: int,
         workers: the number of languages at a time.
 
     Raises:
-        UserError: a model or text is missing or damaged, or a model is no unigram model.
+        UserError: a model or text is missing or damaged, a model is no unigram model, or a text has nothing that it keeps.
     """
     for path in models.values():
         model = sentencepiece_model_pb2.ModelProto.FromString(load_sentencepiece(path).serialized_model_proto())
@@ -47,6 +47,9 @@ def _measure_language(models: dict[str, Path], paths: list[Path], most: int) -> 
     for name, path in models.items():
         model = load_sentencepiece(path)
         words = words_of(lines, model)
+        if not words.sentences:
+            texts = ", ".join(map(str, paths))
+            raise UserError(f"{texts}: nothing is left of the text when {path} normalises it: leave it out of --corpora")
         bare = without_normaliser(sentencepiece_model_pb2.ModelProto.FromString(model.serialized_model_proto()))
         alp[name] = average_log_probability(count_pieces(words, bare), words.sentences)
     return alp
