@@ -269,6 +269,8 @@ def test_command(saved, tmp_path, run):
     assert "--layer 4: the model has layers 1 to 3" in error_line(run(*command, "--layer", "4"))
     assert "--regularisation 0: must be" in error_line(run(*command, "--regularisation", "0"))
     assert "--iterations 0: must be at least 1" in error_line(run(*command, "--iterations", "0"))
+    message = "--gold-from-1: is for --gold, which is missing: leave it out"
+    assert message in error_line(run(*command, "--gold-from-1"))
     (tmp_path / "y").write_text("".join(f"{line}\n" for line in ["", *TARGET[1:]]))
     assert "y, line 1: is empty" in error_line(run(*command, "--output", tmp_path / "none"))
     (tmp_path / "y").write_text("bal\n")

@@ -85,3 +85,11 @@ def test_the_picture_has_the_means_over_the_seeds(monkeypatch, tmp_path):
     monkeypatch.setattr("veco_fairseq.plots.plot_bars", lambda bars, *words: drawn.append(bars))
     command.put_together(Namespace(results=[f"xnli={tmp_path / 'x.json'}"], layer=-1, plot=tmp_path / "x.png"))
     assert drawn == [{"xnli": {"de": 42.5, "fr": 60.5}}]
+
+
+@pytest.mark.parametrize("layer", [0, 8])
+def test_a_layer_is_tatoebas_alone(monkeypatch, layer):
+    monkeypatch.setattr(xtreme, "read_task", lambda task, paths, layer: None)
+    message = f"^--layer {layer}: is Tatoeba's, which is not among the tasks: leave it out$"
+    with pytest.raises(UserError, match=message):
+        command.put_together(Namespace(results=["bucc=a", "xnli=b"], layer=layer))

@@ -244,7 +244,7 @@ COMMANDS = {
             },
             "= tatoeba=h xnli=f --json k": {"k": '"notes": {\n  "tatoeba": "by a"\n }'},
             "tatoeba=h": {"read_task.task": ["xnli", "tatoeba"], "read_task.paths": [[P("f"), P("g")], [P("h")]]},
-            "--layer 3": {"read_task.layer": 3},
+            "= tatoeba=h --layer 3": {"read_task.layer": 3},
             "--plot p.png": {
                 "plot_bars.output": P("p.png"),
                 "plot_bars.bars": {"xnli": {"de": 0.75}},

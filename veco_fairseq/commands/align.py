@@ -5,6 +5,7 @@
 import argparse
 
 from veco_fairseq.arguments import COUNT, INPUT, OUTPUT, POSITIVE, Number, Parser
+from veco_fairseq.errors import UserError
 
 
 def add_arguments(parser: Parser) -> None:
@@ -52,6 +53,8 @@ def main(args: argparse.Namespace) -> None:
     from veco_fairseq.files import read_translations, write_text
     from veco_fairseq.inference.pretrained import chosen_layers, load_pretrained
 
+    if args.gold_from_1 and not args.gold:
+        raise UserError("--gold-from-1: is for --gold, which is missing: leave it out (links are always written from 0)")
     texts = read_translations(args.source, args.target)
     golds = args.gold and read_gold(args.gold, *texts, first=int(args.gold_from_1))
     pretrained = load_pretrained(args.checkpoint, gpu=not args.cpu)

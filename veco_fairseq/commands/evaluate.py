@@ -110,6 +110,8 @@ def put_together(args: argparse.Namespace):
             raise UserError(f"{argument}: there is a {task} before it: give each task once")
         paths = [files] if Path(files).is_file() else files.split(",")
         results[task] = read_task(task, list(map(Path, paths)), args.layer)
+    if args.layer >= 0 and "tatoeba" not in results:
+        raise UserError(f"--layer {args.layer}: is Tatoeba's, which is not among the tasks: leave it out")
     results = {task: results[task] for task in TASKS if task in results}
     for task, result in results.items():
         print(f"{task}{result.note and f' ({result.note})'}\n{table(result)}\n")
