@@ -73,9 +73,10 @@ def test_a_folder_that_was_moved_has_its_own_vocabulary(pretrained, tmp_path, ru
     shutil.rmtree(pretrained.parent)
     (tmp_path / "out").rename(moved)
     command = ["fairseq-validate", data, "--user-dir", "veco_fairseq", "--task", "veco_nlu", "--path", moved / "checkpoint_last.pt",
-               "--valid-subset", "valid", "--cpu", "--batch-size", "4"]  # fmt: skip
+               "--valid-subset", "valid", "--cpu", "--batch-size", "4", "--distributed-world-size", "2"]  # fmt: skip
     validated = run(*command)
     assert validated.returncode == 0 and "valid on 'valid' subset" in validated.stdout, validated.stderr
+    assert "fairseq-validate has one worker, not 2" in validated.stdout
     resumed = run(*options(data, pretrained, moved, "--max-epoch", "2"))
     assert resumed.returncode == 0 and f"Loaded checkpoint {moved / 'checkpoint_last.pt'}" in resumed.stdout, resumed.stderr
     (moved / "dict.txt").unlink()

@@ -177,6 +177,8 @@ PATCHES = (
     Patch("fairseq_cli.generate:_main", ".compat.precision:translating", "--amp is ignored", wraps=True),
     Patch("fairseq_cli.generate:_main", ".compat.batches:sharded", "--num-shards is ignored", wraps=True),
     Patch("fairseq_cli.validate:main", ".compat.precision:translating", "--amp is ignored", wraps=True),
+    Patch("fairseq_cli.validate:convert_namespace_to_omegaconf", ".compat.workers:on_one_gpu",
+          "on several GPUs fairseq-validate ends in a traceback, unless all have as many batches", wraps=True),
     Patch("fairseq_cli.interactive:main", ".compat.precision:translating", "--amp is ignored", wraps=True),
     Patch("fairseq.search:Sampling.step", ".compat.sampling:within_range",
           "where a translation must end, a low temperature can leave nothing to draw from", wraps=True),

@@ -8,6 +8,7 @@ workers wait for it, and hang or add up gradients of different batches.
 """
 
 import gc
+import logging
 import multiprocessing
 import os
 import signal
@@ -27,6 +28,8 @@ from torch.utils.data._utils import signal_handling
 
 from veco_fairseq.compat.hooks import NamesDdpBackend
 from veco_fairseq.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 _fairseq_distributed_main = distributed_utils.distributed_main
 _fairseq_trainer_init = Trainer.__init__
@@ -86,6 +89,23 @@ def distributed_main(*args, **kwargs) -> None:
         gc.collect()
     if end is not None:
         raise end
+
+
+def on_one_gpu(convert: Callable) -> Callable:
+    """Make a ``convert_namespace_to_omegaconf`` of fairseq-validate that has one worker.
+
+    fairseq starts one for each GPU. Where the batches do not come out even, it ends in a traceback: the last worker gets an
+    empty one. It also gathers the figures of all batches in the 16 KiB of ``--all-gather-list-size``.
+    """
+
+    @wraps(convert)
+    def convert_for_one(args, *others):
+        if (workers := getattr(args, "distributed_world_size", 1)) > 1:
+            logger.info(f"fairseq-validate has one worker, not {workers}")
+            args.distributed_world_size = 1
+        return convert(args, *others)
+
+    return convert_for_one
 
 
 def trainer_train_step(trainer: Trainer, samples, raise_oom: bool = False):
