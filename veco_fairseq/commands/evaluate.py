@@ -7,7 +7,7 @@ import json
 from glob import escape
 from pathlib import Path
 
-from veco_fairseq.arguments import COUNT, DATA, INPUT, NAMED_INPUTS, NEW_FILES, OUTPUT, WHOLE, Parser
+from veco_fairseq.arguments import COUNT, DATA, FROM_0, INPUT, NAMED_INPUTS, NEW_FILES, OUTPUT, Parser
 from veco_fairseq.errors import UserError
 
 
@@ -45,7 +45,7 @@ def add_arguments(parser: Parser) -> None:
     )
     all_tasks.add_argument(
         "--layer",
-        type=WHOLE,
+        type=FROM_0,
         default=-1,
         metavar="N",
         help="Tatoeba's layer (default: the last). As in XTREME, English is the target of each pair and "
