@@ -38,11 +38,12 @@ if ((${#device[@]})) && grep -qsE "avx512_bf16|amx_bf16" /proc/cpuinfo; then  # 
 fi
 
 # stop CODE: end with this exit code, after what runs here has ended: it gets the signal, too, since a training that went on would
-# stand in the way of the same command. A training saves then.
-running=()
+# stand in the way of the same command. A training saves then. The shell waits for tee, too, and tee for the end of the output.
+output=
 stop() {
     trap '' INT TERM
-    ((${#running[@]} == 0)) || kill "${running[@]}" 2>/dev/null || :
+    [[ -z $output ]] || exec {output}>&-
+    kill $(jobs -p) 2>/dev/null || :
     wait
     exit "$1"
 }
@@ -51,7 +52,7 @@ stop_at_signals() { trap 'stop 130' INT && trap 'stop 143' TERM; }
 # stage NAME COMMAND...: run COMMAND with its output in logs/NAME.log, and print a line of progress now and then.
 # seconds.tsv gets its time (of several runs the longest, since the others found a part done).
 stage() {
-    local name=$1 started=$SECONDS output teller code=0
+    local name=$1 started=$SECONDS output='' runs teller code=0
     shift
     stop_at_signals # a part of the script that runs in the background has no traps yet
     echo "== $name"
@@ -62,10 +63,9 @@ stage() {
     ")
     teller=$!
     (trap - INT && exec "$@" {output}>&-) >&"$output" 2>&1 & # without the trap, what runs in the background ignores Ctrl-C
-    running=($!)
+    runs=$!
     exec {output}>&-
-    wait "${running[0]}" || code=$?
-    running=()
+    wait "$runs" || code=$?
     wait "$teller" || :
     ((code == 0)) || fail "$name failed: its output is in $out/logs/$name.log"
     printf '%s\t%s\n' "$name" $((SECONDS - started)) >>"$out/seconds.tsv"
@@ -74,14 +74,14 @@ stage() {
 stage data bash "$toy/prepare.sh" --out "$out"
 stage pretraining bash "$toy/train.sh" --out "$out" -- "${pretraining[@]}"
 # Both at once, with half of the processor each: two threads of one are not twice as fast.
+runs=()
 for arm in veco random; do
     OMP_NUM_THREADS=$(((processors + 1) / 2)) \
         stage "finetuning-$arm" bash "$toy/finetune.sh" --out "$out" --arm $arm -- "${finetuning[@]}" &
-    running+=($!)
+    runs+=($!)
 done
 failed=
-for arm in "${running[@]}"; do wait "$arm" || failed=1; done # of both: a training would go on without the demo
-running=()
+for arm in "${runs[@]}"; do wait "$arm" || failed=1; done # of both: a training would go on without the demo
 [[ -z $failed ]] || exit 1
 stage report "$python" "$repository/scripts/demo_report.py" "$out"
 cat "$out/report.md"
