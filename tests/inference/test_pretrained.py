@@ -127,7 +127,7 @@ def test_two_texts_are_joined_with_two_ends_between():
 def test_a_finetuned_model_is_read_with_the_data_that_is_named(cpu, there, device, tmp_path, monkeypatch):
     """Its vocabulary lies beside it; the languages are those of the data, and not those of training."""
     (tmp_path / "m.pt").touch()
-    state = {"cfg": SimpleNamespace(task=SimpleNamespace(_name="veco_nlu", nlu_task="tagging"))}
+    state = {"cfg": SimpleNamespace(task=SimpleNamespace(_name="veco_nlu", nlu_task="tagging", plug="in"))}
     asked, chosen = [], []
     model = torch.nn.Linear(1, 1)
     monkeypatch.setattr(finetuned.checkpoint_utils, "load_checkpoint_to_cpu", lambda *words: asked.append(words) or state)

@@ -174,6 +174,12 @@ def test_an_option_of_another_kind_of_task_is_refused(start, nlu_task, other):
 
 
 @pytest.mark.parametrize("words", PLUGGED_IN)
+def test_an_option_of_translations_is_refused_where_nothing_looks_at_them(start, words):
+    with pytest.raises(UserError, match=f"^{words.split()[0]}: is for --plug in alone: leave it out$"):
+        start("classification", *words.split())
+
+
+@pytest.mark.parametrize("words", PLUGGED_IN)
 def test_the_option_changes_what_is_plugged_in(start, words):
     look, usual, expected = PLUGGED_IN[words]
     assert look(start("classification", "--plug", "in")) == usual

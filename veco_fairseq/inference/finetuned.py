@@ -59,7 +59,7 @@ def load_finetuned(checkpoint: Path_, data: Path_, cpu: bool = False, **options)
     state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), overrides)
     if state["cfg"] is None or getattr(state["cfg"].task, "_name", None) != "veco_nlu":
         raise UserError(f"{checkpoint}: is no model of --task veco_nlu: fine-tune it first")
-    refuse_without_effect(str(state["cfg"].task.nlu_task), options)
+    refuse_without_effect(state["cfg"].task, options)
     models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], state=state)
     device = "cuda" if torch.cuda.is_available() and not cpu else "cpu"
     return Finetuned(models[0].eval().to(device), task)

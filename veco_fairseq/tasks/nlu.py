@@ -34,7 +34,9 @@ from veco_fairseq.understanding.windows import MAX_QUESTION, Notes, Windows
 
 logger = logging.getLogger(__name__)
 
-ONLY_OF = {"word_pooling": "tagging", "no_answer": "span", "answer_metric": "span"}  # option -> its task
+# Options that do nothing but with this value of another one.
+ONLY_WITH = {"word_pooling": ("nlu_task", "tagging"), "no_answer": ("nlu_task", "span"), "answer_metric": ("nlu_task", "span"),
+             "pivot_lang": ("plug", "in"), "attach_memory": ("plug", "in")}  # fmt: skip
 
 
 @dataclass
@@ -126,13 +128,16 @@ class NluTask(VecoTask):
         nlu_task = str(cfg.nlu_task)
         from_checkpoint = kwargs.get("from_checkpoint", False)  # which has its labels in its task_state
         if not from_checkpoint:
-            given = (name for name in ONLY_OF if str(getattr(cfg, name)) != str(getattr(NluTaskConfig, name)))
-            refuse_without_effect(nlu_task, given)
+            given = (name for name in ONLY_WITH if str(getattr(cfg, name, None)) != str(getattr(NluTaskConfig, name, None)))
+            refuse_without_effect(cfg, given)
         shortest = MAX_QUESTION + 4 + cfg.stride if nlu_task == "span" else 8
         if cfg.max_length < shortest:
             raise UserError(f"--max-length {cfg.max_length}: must be at least {shortest}, for this task and --stride")
         vocabulary = _vocabulary(cfg, from_checkpoint)
-        labels = [] if nlu_task == "span" or from_checkpoint else _labels(cfg)
+        labels = []
+        if nlu_task != "span" and not from_checkpoint:
+            files = find_files(Path(cfg.data), cfg.train_subset, nlu_task)
+            labels = labels_of(_chosen(files, cfg.train_langs, cfg, cfg.train_subset), nlu_task)
         pieces = load_sentencepiece(vocabulary / MODEL_NAME)
         dictionary = load_dictionary(vocabulary)
         require_own_pieces(pieces, vocabulary / MODEL_NAME, dictionary.symbols)
@@ -155,6 +160,7 @@ class NluTask(VecoTask):
     def build_model(self, cfg, from_checkpoint: bool = False):
         """Build the model; check that it has positions for the longest sequences."""
         model = super().build_model(cfg, from_checkpoint)
+        refuse_without_effect(self.cfg, ["attach_memory"] if model.args.attach_memory and not from_checkpoint else [])
         if self.cfg.max_length > model.max_positions():
             raise UserError(f"--max-length {self.cfg.max_length}: the model has {model.max_positions()} positions")
         if model.args.init_from or model.args.freeze_backbone_updates:
@@ -263,11 +269,12 @@ class NluTask(VecoTask):
                 for lang in self.validation_langs for name in SUMS[self.nlu_task]}  # fmt: skip
 
 
-def refuse_without_effect(nlu_task: str, given: Iterable[str]) -> None:
-    """Raise UserError for an option, by name, of another ``--nlu-task``."""
+def refuse_without_effect(cfg: NluTaskConfig, given: Iterable[str]) -> None:
+    """Raise UserError for an option, by name, of another ``--nlu-task`` or ``--plug``."""
     for name in given:
-        if ONLY_OF.get(name, nlu_task) != nlu_task:
-            raise UserError(f"{flag(name)}: is for --nlu-task {ONLY_OF[name]} alone: leave it out")
+        option, value = ONLY_WITH.get(name, ("", ""))
+        if option and str(getattr(cfg, option)) != value:
+            raise UserError(f"{flag(name)}: is for {flag(option)} {value} alone: leave it out")
 
 
 def _vocabulary(cfg: NluTaskConfig, from_checkpoint: bool) -> Path:
@@ -278,9 +285,8 @@ def _vocabulary(cfg: NluTaskConfig, from_checkpoint: bool) -> Path:
     for folder in folders:
         if (folder / DICT_NAME).is_file() and (folder / MODEL_NAME).is_file():
             return folder
-    given = "a checkpoint" if from_checkpoint else "--finetune-from-model PRETRAINED"
-    hint = f"give {given} with both beside it, or their folder as --vocabulary"
-    raise UserError(f"{folders[0]}: has no {DICT_NAME} and {MODEL_NAME}: {hint}")
+    given = f"give {'a checkpoint' if from_checkpoint else '--finetune-from-model PRETRAINED'} with both beside it"
+    raise UserError(f"{folders[0]}: has no {DICT_NAME} and {MODEL_NAME}: {given}, or their folder as --vocabulary")
 
 
 def _chosen(files: dict[str, Path], wanted: Optional[str], cfg: NluTaskConfig, split: str) -> dict[str, Path]:
@@ -292,9 +298,3 @@ def _chosen(files: dict[str, Path], wanted: Optional[str], cfg: NluTaskConfig, s
     if missing := [lang for lang in langs if lang not in files]:
         raise UserError(f"{cfg.data}: has no {split} set of {', '.join(missing)}; there is {', '.join(files)}")
     return {lang: files[lang] for lang in langs}
-
-
-def _labels(cfg: NluTaskConfig) -> list[str]:
-    """Return the labels of the training sets in alphabetical order."""
-    files = find_files(Path(str(cfg.data)), cfg.train_subset, str(cfg.nlu_task))
-    return labels_of(_chosen(files, cfg.train_langs, cfg, cfg.train_subset), str(cfg.nlu_task))
