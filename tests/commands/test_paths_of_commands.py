@@ -144,8 +144,10 @@ def test_what_it_does_not_pack_gets_no_name_of_something_packed(capsys, monkeypa
     ("comet --reference r --source s --hypothesis h --generate-output g", "not allowed with argument"),
     ("vocap --corpora c --size 9", "--size and --output are needed (or --alp)"),
     ("vocap --corpora c --output o", "--size and --output are needed (or --alp)"),
-    *((f"vocap --corpora c --alp a=m {way}", "make a vocabulary, and --alp measures some: run one command after the other")
-      for way in ("--size 9", "--train-every-size", "--joint")),
+    *((f"vocap --corpora c --alp a=m {way}",
+       f"{way.split()[0]}: is to make a vocabulary, and --alp measures some: run one command after the other")
+      for way in ("--size 9", "--alpha 0.3", "--beta 0.3", "--step 9", "--largest 9", "--character-coverage 0.95",
+                  "--train-every-size", "--joint")),
     ("retrieve", "required: command"), ("evaluate", "required: command"), ("bench", "required: command"),
 ])  # fmt: skip
 def test_of_two_ways_one_is_chosen(capsys, line, said):

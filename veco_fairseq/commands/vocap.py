@@ -5,10 +5,13 @@
 import argparse
 
 from veco_fairseq.arguments import COUNT, EXPONENT, POSITIVE_SHARE, WORKERS, Parser, PathArgument, end_with, files_of
+from veco_fairseq.options.flags import flag
 
 CORPORA = PathArgument(within=lambda text: files_of(text) if "=" in text else [text])
 # What is written to the folder; a text that lies there under another name is left alone.
 FOLDER = PathArgument(writes=("dict.txt", "sentencepiece.bpe.model", "*.tsv", "*.png", "*.json", "languages/*", "joint/*"))
+
+OF_MAKING = ("size", "alpha", "beta", "step", "largest", "character_coverage", "train_every_size", "joint")
 
 
 def add_arguments(parser: Parser) -> None:
@@ -56,10 +59,11 @@ def add_arguments(parser: Parser) -> None:
 def main(args: argparse.Namespace) -> None:
     if args.alp is None and (args.size is None or args.output is None):
         end_with("--size and --output are needed (or --alp)")
-    if args.alp is not None and (args.size is not None or args.train_every_size or args.joint):
-        end_with(
-            "--size, --train-every-size and --joint make a vocabulary, and --alp measures some: run one command after the other"
-        )
+    if args.alp is not None:
+        usual = Parser()
+        add_arguments(usual)
+        if given := [flag(name) for name in OF_MAKING if getattr(args, name) != usual.get_default(name)]:
+            end_with(f"{given[0]}: is to make a vocabulary, and --alp measures some: run one command after the other")
     from veco_fairseq.data.prepare.text import default_workers
     from veco_fairseq.vocab.comparison import measure, named_models, write_comparison  # fmt: skip
     from veco_fairseq.vocab.corpora import find_corpora
