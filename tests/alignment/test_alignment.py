@@ -267,7 +267,8 @@ def test_command(saved, tmp_path, run):
     assert result.stdout == f"layer 2: AER 0.00, precision 100.00, recall 100.00 (%), {links} links in 24 pairs\n"
 
     assert "--layer 4: the model has layers 1 to 3" in error_line(run(*command, "--layer", "4"))
-    assert "--regularisation 0: must be" in error_line(run(*command, "--regularisation", "0"))
+    for value, said in {"0": "above 0", "1e30": "at most 1e+09", "nan": "a finite number"}.items():
+        assert f"--regularisation {value}: must be {said}" in error_line(run(*command, "--regularisation", value))
     assert "--iterations 0: must be at least 1" in error_line(run(*command, "--iterations", "0"))
     message = "--gold-from-1: is for --gold, which is missing: leave it out"
     assert message in error_line(run(*command, "--gold-from-1"))

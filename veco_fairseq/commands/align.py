@@ -4,7 +4,7 @@
 
 import argparse
 
-from veco_fairseq.arguments import COUNT, INPUT, OUTPUT, POSITIVE, Number, Parser
+from veco_fairseq.arguments import COUNT, INPUT, OUTPUT, Number, Parser
 from veco_fairseq.errors import UserError
 
 
@@ -34,7 +34,11 @@ def add_arguments(parser: Parser) -> None:
         "paper, or the middle one of another model)")  # fmt: skip
     add("--apart", action="store_true", help="encode each sentence alone (default: both in one sequence)")
     add(
-        "--regularisation", type=POSITIVE, default=1.0, metavar="X", help="weight of the entropy (default: 1, the authors' value)"
+        "--regularisation",
+        type=Number(above=0, most=1e9),  # from 1e14 on, the costs vanish in fp64 beside the masses
+        default=1.0,
+        metavar="X",
+        help="weight of the entropy (default: 1, the authors' value)",
     )
     add(
         "--iterations",
