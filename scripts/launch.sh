@@ -54,6 +54,8 @@ for argument; do
         fail "$argument: this command sets fairseq's distributed options itself: leave it out" ;;
     --ddp-backend=*) backend=${argument#*=} ;;
     --ddp-backend) backend=next ;;
+    --workers | --workers=* | --nodes | --nodes=* | --node-rank | --node-rank=* | --master | --master=*)
+        fail "${argument%%=*}: is launch.sh's: give it before all options of fairseq-train, with a space before its value" ;;
     fairseq-train | torchrun) fail "$argument: give only the arguments of fairseq-train, not the command" ;;
     *)
         [[ $backend != next ]] || backend=$argument

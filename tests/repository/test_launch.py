@@ -91,6 +91,9 @@ def test_threads_patience_and_exit_code_are_the_users(launch):
     ("torchrun data --cpu", "torchrun: give only the arguments of fairseq-train"),
     ("data --cpu --device-id 1", "--device-id: this command sets fairseq's distributed options"),
     ("data --cpu --nprocs-per-node=2", "--nprocs-per-node=2: this command sets fairseq's distributed options"),
+    *((f"data --cpu {own}", f"{name}: is launch.sh's: give it before all options of fairseq-train, with a space before its value")
+      for own, name in (("--workers 2", "--workers"), ("--master=here:12", "--master"), ("--nodes 2", "--nodes"))),
+    ("--nodes 1 --workers=2 data --cpu", "--workers: is launch.sh's: give it before"),
     ("PYTHON=1 data", "PyTorch cannot be imported: run scripts/setup.sh first"),
 ])  # fmt: skip
 def test_more_refusals(launch, words, message):
