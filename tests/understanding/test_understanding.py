@@ -258,6 +258,16 @@ def test_a_batch_of_translations(tmp_path):
     assert batch["net_input"]["partner"].tolist() == [1, -1] and batch["target"].tolist() == [0, IGNORE]
 
 
+def test_a_batch_has_no_more_tokens_than_allowed_with_padding():
+    """A pair has two rows of 50 tokens, and one of 100 is beside four of them: 9 rows of 100 would be 900 tokens, not 500."""
+    items = [Item(side("de", str(number), 50), side("en", str(number), 50)) for number in range(9)]
+    dataset = UnderstandingDataset([*items, Item(side("de", "long", 100))], "classification", pad=1)
+    batches = dataset.batch_by_size(dataset.ordered_indices(), max_tokens=500, required_batch_size_multiple=1)
+    shapes = [dataset.collater([dataset[index] for index in batch])["net_input"]["tokens"].shape for batch in batches]
+    assert [tuple(shape) for shape in shapes] == [(10, 50), (4, 50), (5, 100)]
+    assert len(dataset.batch_by_size(dataset.ordered_indices(), max_sentences=10)) == 1
+
+
 def test_a_long_context_and_its_translation_window_by_window():
     item = Item(side("de", "q", 3, 3, 3), side("en", "q", 2, 2), both=True)
     parts = by_window(item)

@@ -145,9 +145,23 @@ class UnderstandingDataset(FairseqDataset):
         return np.minimum(self.tokens[indices], self.max_tokens or self.tokens.max())
 
     def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
-        """Make batches by size; an item with more tokens than ``max_tokens``, from a long context, gets its own batch."""
+        """Make batches by size; an item with more tokens than ``max_tokens``, from a long context, gets its own batch.
+
+        fairseq takes the tokens of a batch for those of its largest item times its items. They are more where one long window
+        is beside items of several short ones, such as pairs of translations. Such a batch is cut in two.
+        """
         self.max_tokens = max_tokens
-        return super().batch_by_size(indices, max_tokens, max_sentences, required_batch_size_multiple)
+        batches = super().batch_by_size(indices, max_tokens, max_sentences, required_batch_size_multiple)
+        return [part for batch in batches for part in self._within(batch)]
+
+    def _within(self, batch: np.ndarray) -> list[np.ndarray]:
+        """Return a batch, or parts of it that have at most :attr:`max_tokens` with padding."""
+        longest = self.sizes[batch]
+        rows = self.tokens[batch] // longest
+        if self.max_tokens is None or len(batch) == 1 or rows.sum() * longest.max() <= self.max_tokens:
+            return [batch]
+        half = len(batch) // 2
+        return [*self._within(batch[:half]), *self._within(batch[half:])]
 
     def size(self, index: int) -> int:
         return int(self.sizes[index])
