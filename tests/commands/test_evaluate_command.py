@@ -18,11 +18,13 @@ from veco_fairseq.understanding import xtreme
 @pytest.mark.parametrize("seeds, alone, printed", [
     ([{"de": 1}] * 3, [{"de": 5}, {"de": 5}, {}], "table of 3\npredicted without a translation to look at: de 5\n"),  # the last: out
     ([{}, {}], [{}, {}], "d: the dev set has no labels, so that there is nothing to count\n"),
-    ([{"de": 1}, {}], [{}, {}], "table of 2\n"),
+    *((seeds, [{}, {}], "d: no language has figures of every model, so that there is no table: evaluate them one by one\n")
+      for seeds in ([{"de": 1}, {}], [{}, {"de": 1}])),
+    ([{"de": 1}, {"de": 1, "fr": 1}], [{}, {}], "table of 2\n"),
     ([{"de": 1}], [{"de": 1200, "fr": 3}], "table of 1\npredicted without a translation to look at: de 1,200, fr 3\n"),
 ])  # fmt: skip
 def test_what_is_said_of_each_test_set(monkeypatch, capsys, seeds, alone, printed):
-    found = (SimpleNamespace(figures=seed, alone=of) for seed, of in zip(seeds, alone))
+    found = (SimpleNamespace(nlu_task="span", figures=seed, alone=of) for seed, of in zip(seeds, alone))
     monkeypatch.setattr(finetuned, "load_finetuned", lambda *arguments, **options: None)
     monkeypatch.setattr(evaluation, "evaluate", lambda *arguments: next(found))
     monkeypatch.setattr(xtreme, "table", lambda result: f"table of {len(result.seeds)}")
@@ -32,6 +34,18 @@ def test_what_is_said_of_each_test_set(monkeypatch, capsys, seeds, alone, printe
     result = command.evaluate_one(args)
     assert capsys.readouterr().out == printed
     assert result == {"split": "dev", "checkpoints": list(map(str, paths)), "seeds": seeds, "without_translation": alone[0]}
+
+
+def test_models_of_two_tasks_have_no_table(monkeypatch, capsys):
+    kinds = iter(["tagging", "classification"])
+    monkeypatch.setattr(finetuned, "load_finetuned", lambda *arguments, **options: None)
+    monkeypatch.setattr(evaluation, "evaluate", lambda *arguments: evaluation.Evaluated(next(kinds), {}, {"de": {"f1": 9.0}}))
+    args = Namespace(checkpoints=[Path("a.pt"), Path("b.pt")], data=Path("d"), split="dev", langs=None, answer_metric=None,
+                     max_tokens=9, predictions=None, cpu=True)  # fmt: skip
+    with pytest.raises(
+        UserError, match="^b.pt: is a model for classification, and a.pt one for tagging: evaluate them one by one$"
+    ):
+        command.evaluate_one(args)
 
 
 def test_predictions_of_an_earlier_run_are_told(monkeypatch, capsys, tmp_path):

@@ -73,10 +73,14 @@ def evaluate_one(args: argparse.Namespace):
     options = {"valid_langs": args.langs}
     if args.answer_metric:
         options["answer_metric"] = args.answer_metric
-    seeds, written = [], []
+    seeds, written, kinds = [], [], []
     alone: dict[str, int] = {}
     for number, checkpoint in enumerate(args.checkpoints, start=1):
         evaluated = evaluate(load_finetuned(checkpoint, args.data, args.cpu, **options), args.split, args.max_tokens)
+        kinds.append(evaluated.nlu_task)
+        if kinds[0] != kinds[-1]:
+            first = args.checkpoints[0]
+            raise UserError(f"{checkpoint}: is a model for {kinds[-1]}, and {first} one for {kinds[0]}: evaluate them one by one")
         if args.predictions:
             folder = args.predictions / str(number) if len(args.checkpoints) > 1 else args.predictions
             written += write_predictions(evaluated, folder, args.split)
@@ -84,6 +88,8 @@ def evaluate_one(args: argparse.Namespace):
         alone |= evaluated.alone  # which only a model that is plugged in has
     if not any(seeds):
         print(f"{args.data}: the {args.split} set has no labels, so that there is nothing to count")
+    elif not Result(seeds).langs:
+        print(f"{args.data}: no language has figures of every model, so that there is no table: evaluate them one by one")
     else:
         print(table(Result(seeds)))
     if alone:
