@@ -2,15 +2,20 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The program ``veco COMMAND ...``, also ``python -m veco_fairseq COMMAND ...``."""
 
-import difflib
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
 
-from veco_fairseq import __version__
-from veco_fairseq.arguments import Parser, end_with
-from veco_fairseq.cli import run
-from veco_fairseq.commands import GROUPS, module, start
+try:
+    import difflib
+    from collections.abc import Sequence
+    from typing import NoReturn
+
+    from veco_fairseq import __version__
+    from veco_fairseq.arguments import Parser, end_with
+    from veco_fairseq.cli import run
+    from veco_fairseq.commands import GROUPS, module, start
+except KeyboardInterrupt:  # from here on, run knows it
+    print("veco: interrupted", file=sys.stderr)
+    sys.exit(130)
 
 NAMES = [name for commands in GROUPS.values() for name in commands]
 USAGE = """usage: veco COMMAND ...

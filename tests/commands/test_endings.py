@@ -1,12 +1,15 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""What becomes of the output as a command ends: in order with its error, and lost to nobody without a word."""
+"""What becomes of the output as a command ends: in order with its error, and lost to nobody without a word. And Ctrl-C."""
 
 import errno
 import io
+import re
+import subprocess
 import sys
 
 import pytest
+from conftest import REPOSITORY
 
 from veco_fairseq import cli
 from veco_fairseq.compat.texts import standard_input
@@ -101,3 +104,23 @@ def test_without_standard_error_or_input_a_command_goes_on(noted, monkeypatch):
 
 def test_a_users_error_is_one_line():
     assert str(UserError("a file:\n  is \t bad ")) == "a file: is bad"
+
+
+INTERRUPT = """
+import sys
+from types import SimpleNamespace
+def find_spec(name, *rest):
+    if name == "{module}":
+        raise KeyboardInterrupt
+sys.meta_path.insert(0, SimpleNamespace(find_spec=find_spec))
+from veco_fairseq.__main__ import main
+sys.argv = ["/there/veco", "align", "--help"]
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["difflib", "veco_fairseq.arguments", "veco_fairseq.commands.align"])
+def test_ctrl_c_while_modules_are_imported_is_one_line(module):
+    code = INTERRUPT.format(module=module)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=REPOSITORY)
+    assert (ended.returncode, ended.stdout) == (130, "") and re.fullmatch("veco( align)?: interrupted\n", ended.stderr)
