@@ -153,16 +153,16 @@ require_choice() {
 require() { [[ -e $1 ]] || die "$1: is not there: $2"; }
 
 # identity OUTPUT COMMAND...: print the words of a command, and a checksum of each word that is a file, was made by a step,
-# is a data root or a folder in one, or is a prefix of files that steps made or of files in a step's folder. The command's own
-# output is left out, and so are numbers, of which the folder of the call may have a file (2>1 makes one). The words and the
-# order of files are the same in every locale: %q writes ö in another way where characters are bytes.
+# is a data root, a folder in one or one with a vocabulary, or is a prefix of files that steps made or of files in a step's
+# folder. The command's own output is left out, and so are numbers, of which the folder of the call may have a file (2>1 makes
+# one). The words and the order of files are the same in every locale: %q writes ö in another way where characters are bytes.
 identity() {
     local output=$1 word file files made LC_ALL=C.UTF-8 2>/dev/null # no warning on a machine without it
     shift
     printf '%q ' "$@"
     for word; do
         [[ $word != "$output" && $word != "$output"/* && ! $word =~ ^[0-9.e-]+$ ]] || continue
-        for file in "$word" "$word.done" {"$word","${word%/*}"}/preparation.json; do
+        for file in "$word" "$word.done" {"$word","${word%/*}"}/preparation.json "$word/dict.txt"; do
             if [[ -f $file ]]; then
                 cksum <"$file" | tr '\n' ' '
                 continue 2

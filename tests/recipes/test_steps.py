@@ -173,6 +173,16 @@ def test_a_data_root_is_known_by_its_preparation(tmp_path):
         assert " done in " in bash(tmp_path, step).stdout
 
 
+def test_a_folder_with_a_vocabulary_is_known_by_its_dictionary(tmp_path):
+    """As --arm random has it, which takes only the vocabulary that lies beside a checkpoint."""
+    folder, call = tmp_path / "my recipe/saved", "step any it.out to_file '{}' ls saved"
+    folder.mkdir(parents=True)
+    for text, told in (("a 1", "done in"), ("a 1", "already there"), ("b 1", "done in")):
+        (folder / "dict.txt").write_text(text)
+        (folder / "checkpoint_last.pt").write_text(f"another one than before: {told}")
+        assert told in bash(tmp_path, call).stdout
+
+
 def test_another_number_of_processors_is_no_other_step(tmp_path):
     step = "made() { echo $* >$1; }; nproc() { echo $N; }; step any a.out on_all_processors made '{}'"
     assert " done in " in bash(tmp_path, f"N=4; {step}").stdout
