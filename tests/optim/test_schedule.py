@@ -123,6 +123,15 @@ def test_an_epoch_that_goes_on_has_the_rate_of_an_undisturbed_one(monkeypatch):
     assert begin(rates, 10, done=6, updates=4) == 18
 
 
+def test_roots_of_unlike_sizes_are_told_of(monkeypatch, caplog):
+    """Those of later epochs are not known: each is taken to be as long as the last one that is."""
+    rates = schedule(monkeypatch, max_epoch=4, update_freq=[1, 1])
+    assert begin(rates, lambda number: 100 * number) == 100 + 3 * 200
+    assert begin(rates, 200, epoch=2, updates=100) == 700 and not caplog.text  # as expected of it
+    assert begin(rates, 300, epoch=3, updates=300) == 900
+    assert "epoch 3 has 300 batches, and not 200 as expected from the one before: the learning rate jumps; for" in caplog.text
+
+
 @pytest.mark.parametrize("counts", [True, False])
 def test_is_told_the_batches_of_epochs(monkeypatch, counts):
     told = []

@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """``--lr-scheduler linear_by_epoch``, for fine-tuning whose length is given in epochs."""
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from omegaconf import II
 
 from veco_fairseq.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 
 def updates_of(batches: int, update_freq: int, skip_remainder: bool) -> int:
@@ -56,6 +59,7 @@ class LinearByEpoch(FairseqLRScheduler):
         self.total = 0
         self.num_updates = 0
         self.begun: dict[str, int] = {}
+        self.here: dict[int, int] = {}  # by epoch: a worker's batches
 
     def set_batches(self, batches_in: Callable[[int], int], epoch: int, done: Callable[[], int]) -> None:
         """Take note of the numbers of a worker's batches from this epoch on; :meth:`step_begin_epoch` counts the updates.
@@ -65,6 +69,12 @@ class LinearByEpoch(FairseqLRScheduler):
             epoch: this epoch.
             done: returns the number of this epoch's batches that were trained on.
         """
+        expected = self.here[min(epoch, max(self.here))] if self.here else batches_in(epoch)
+        if batches_in(epoch) != expected:  # of several roots, each is known when its epoch comes
+            logger.warning(
+                f"epoch {epoch} has {batches_in(epoch):,} batches, and not {expected:,} as expected from the one before: the learning "
+                "rate jumps; for roots of unlike sizes give --lr-scheduler polynomial_decay and --total-num-update"
+            )
         self.here = {number: batches_in(number) for number in range(epoch, max(epoch, len(self.cfg.update_freq)) + 1)}
         self.done = done
 
