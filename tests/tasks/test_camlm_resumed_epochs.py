@@ -74,3 +74,23 @@ def test_a_root_goes_on_after_epochs_with_another_update_freq(make_task, make_ro
         batches = iterator(task, epoch=epoch, disable_iterator_cache=True).batches(num_shards=1, shard_id=0, epoch=epoch)
         taken += [pair for (sample,) in batches for pair in sample.bitext["index"].tolist()]
     assert sorted(taken) == list(range(60))
+
+
+@pytest.mark.parametrize("then, now, told", [
+    ("a:b", "a:b:c", "the epochs before had the roots a:b in turn, and those from now on have a:b:c: "), ("a:b", "b:a", "a:b in turn"),
+    ("a", "a:b", "a in turn, and those from now on have a:b: "), ("a:b", "a:b", ""), ("a", "b", ""),
+])  # fmt: skip
+def test_another_list_of_roots_is_told_of(make_task, make_root, tmp_path, caplog, then, now, told):
+    """By their names, since a folder may have been moved; a single root may be another one between epochs."""
+    root = make_root()
+    for folder in ("before", "moved"):
+        (tmp_path / folder).mkdir()
+        for name in "abc":
+            (tmp_path / folder / name).symlink_to(root)
+    begun, later = (
+        iterator(make_task(":".join(str(tmp_path / folder / name) for name in roots.split(":"))))
+        for folder, roots in (("before", then), ("moved", now))
+    )
+    list(begun.next_epoch_itr())
+    later.load_state_dict(begun.state_dict())
+    assert told in caplog.text and bool(told) == ("in turn" in caplog.text)

@@ -35,7 +35,7 @@ PARTS: dict[str, dict[str, tuple[type, ...]]] = {
     "extra_state": {"train_iterator": (dict,), "metrics": (list, dict), "previous_training_time": NUMBER,
                     "val_loss": (*NUMBER, type(None)), "best": (*NUMBER, type(None))},
     "extra_state, train_iterator": {"epoch": (int,), "iterations_in_epoch": (int,), "shuffle": (bool,), "version": (int,),
-                                    "made_from": (dict,), "passes": (dict,)},
+                                    "made_from": (dict,), "passes": (dict,), "roots": (str,)},
     "last_optimizer_state": {"state": (dict,), "param_groups": (list,), "loss_scale": NUMBER},
 }  # fmt: skip
 OF_AN_UPDATE = {"criterion_name": (str,), "optimizer_name": (str,), "lr_scheduler_state": (dict,), "num_updates": (int,)}

@@ -3,6 +3,7 @@
 """The batches that a worker gets, in training and in validation."""
 
 import copy
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -14,6 +15,8 @@ from fairseq.data.iterators import EpochBatchIterator
 from veco_fairseq.data.dataset import PretrainingDataset, SampleIndex
 from veco_fairseq.data.plan import EXAMPLE, StreamPlan
 from veco_fairseq.data.sources import Stream
+
+logger = logging.getLogger(__name__)
 
 GOLDEN = (math.sqrt(5) - 1) / 2  # the first N multiples of it, less their whole parts, are spread evenly, whatever N is
 
@@ -122,6 +125,7 @@ class PlannedBatchIterator(EpochBatchIterator):
             (:func:`veco_fairseq.compat.batches.load_epoch_state`).
         passes: of training, how far each epoch went, by number and kind. It is kept in the checkpoint: the next epoch goes on
             from there, also with another number of workers or other sizes of batches.
+        roots: the names of the roots that epochs have in turn, joined with ":". They are kept, too, to tell of another list.
         options: of :class:`EpochBatchIterator`.
     """
 
@@ -131,12 +135,14 @@ class PlannedBatchIterator(EpochBatchIterator):
         batches,
         made_from: Callable[[int], dict[str, Any]],
         passes: dict[int, dict[str, Fraction]] | None = None,
+        roots: str = "",
         **options,
     ):
         super().__init__(dataset, dataset.collater, batch_sampler=(), **options)
         self.batches = batches
         self.made_from_in = made_from
         self.passes = {} if passes is None else passes
+        self.roots = roots
 
     @property
     def made_from(self) -> dict[str, Any]:
@@ -156,12 +162,18 @@ class PlannedBatchIterator(EpochBatchIterator):
             for epoch, passes in self.passes.items()
             if epoch < state["epoch"]
         }
-        return {**state, "passes": ratios}
+        return {**state, "passes": ratios, "roots": self.roots}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from there; an older checkpoint does not say how far its epochs went, which then follows from the options."""
         for epoch, ratios in state_dict.get("passes", {}).items():
             self.passes[epoch] = {kind: Fraction(*ratio) for kind, ratio in ratios.items()}
+        then = state_dict.get("roots", self.roots)
+        if then != self.roots and ":" in then + self.roots:
+            logger.warning(
+                f"the epochs before had the roots {then} in turn, and those from now on have {self.roots}: what a root's pairs go on "
+                "from is counted by the new list, so that some may come again too early: give the same list, or --reset-dataloader"
+            )
         super().load_state_dict(state_dict)
 
     def batches_in(self, epoch: int) -> int:

@@ -197,13 +197,13 @@ class CamlmTask(VecoTask):
         if training:
             batches = self._training_batches(dataset, max_tokens, num_shards, epoch)
         else:
-            everything = validation_batches(dataset, max_tokens, seed=self.cfg.seed)
-            batches = partial(shard, everything)
+            batches = partial(shard, validation_batches(dataset, max_tokens, seed=self.cfg.seed))
         iterator = PlannedBatchIterator(
             dataset,
             batches,
             partial(self._batches_made_from, dataset, max_tokens, num_shards),
             self.passes,
+            ":".join(Path(path).name for path in utils.split_paths(self.cfg.data)),
             seed=self.cfg.seed,
             num_shards=num_shards,
             shard_id=shard_id,
