@@ -151,6 +151,17 @@ def test_an_ensemble_that_cannot_be_used_is_named(monkeypatch):
             checkpoint_utils.load_model_ensemble_and_task(["a.pt", "b.pt"])
 
 
+def test_a_criterion_that_is_not_the_models_does_not_validate_it(monkeypatch):
+    """fairseq-validate hands on the options that are given, and takes the criterion of the checkpoint."""
+    loaded = ["model"], SimpleNamespace(criterion=SimpleNamespace(_name="veco_nlu")), "task"
+    monkeypatch.setattr(checkpoints, "_fairseq_load_model_ensemble_and_task", lambda paths, **options: loaded)
+    for given in (None, {"batch_size": 4}, {"criterion": "veco_nlu"}):
+        assert checkpoint_utils.load_model_ensemble_and_task(["a.pt"], arg_overrides=given) == loaded
+    line = "--criterion cross_entropy: a.pt was trained with veco_nlu, by which it is validated: leave it out"
+    with pytest.raises(UserError, match=f"^{line}$"):
+        checkpoint_utils.load_model_ensemble_and_task(["a.pt"], arg_overrides={"criterion": "cross_entropy"})
+
+
 def test_a_figure_that_validation_does_not_have_cannot_be_the_best(monkeypatch):
     cfg = SimpleNamespace(checkpoint=SimpleNamespace(best_checkpoint_metric="bleu"))
     monkeypatch.setattr(checkpoints, "_fairseq_get_valid_stats", lambda cfg, trainer, stats, *more: [stats, *more])

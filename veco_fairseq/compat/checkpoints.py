@@ -76,10 +76,11 @@ def load_model_ensemble_and_task(filenames: list[str], *args, **kwargs):
     """Load models for generate, interactive and validate; say in one line if a checkpoint does not fit its model.
 
     Raises:
-        UserError: a file is missing or bad, or its tensors do not fit the model, as with another dictionary.
+        UserError: a file is missing or bad, or its tensors do not fit the model, as with another dictionary; or fairseq-validate
+            has a ``--criterion``, which fairseq ignores, that is not the model's.
     """
     try:
-        return _fairseq_load_model_ensemble_and_task(filenames, *args, **kwargs)
+        models, cfg, task = _fairseq_load_model_ensemble_and_task(filenames, *args, **kwargs)
     except Exception as error:
         message = misfit(error)
         if message is not None:
@@ -88,6 +89,10 @@ def load_model_ensemble_and_task(filenames: list[str], *args, **kwargs):
             raise
         with making_sense_of(", ".join(filenames)):
             raise
+    given = (kwargs.get("arg_overrides") or {}).get("criterion")
+    if given and given != (own := getattr(cfg.criterion, "_name", given)):
+        raise UserError(f"--criterion {given}: {filenames[0]} was trained with {own}, by which it is validated: leave it out")
+    return models, cfg, task
 
 
 def trainer_load_checkpoint(
