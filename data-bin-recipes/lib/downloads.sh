@@ -22,15 +22,18 @@ require_curl() {
 
 # download URL CHECKSUM FILE: download and check a file; go on where an earlier call was interrupted.
 download() {
-    local url=$1 checksum=$2 file=$3 incoming=${3%.partial}.incoming progress=--silent code=0
+    local url=$1 checksum=$2 file=$3 incoming=${3%.partial}.incoming progress=--silent code=0 answer
     [[ ! -t 2 ]] || progress=--progress-bar
     [[ $checksum != any ]] || rm -f -- "$incoming" # without a checksum, half a file looks like a whole one
     if ! is_file "$incoming" "$checksum"; then
         require_curl
-        run curl --fail --show-error --location --retry 3 --continue-at - $progress --output "$incoming" "$url" ||
-            code=$?
+        run curl --fail --show-error --location --retry 3 --continue-at - $progress --write-out '%{http_code}' \
+            --output "$incoming" "$url" >"$file" || code=$?
+        answer=$(<"$file")
+        rm -f -- "$file"
         if ((code)); then
-            [[ $code != @(22|33|36) ]] || rm -f -- "$incoming" # the server does not continue this file, and never will
+            # The server does not continue this file, and never will. (It may well after a 503, which is code 22, too.)
+            [[ $code.$answer != @(22.416|33.*|36.*) ]] || rm -f -- "$incoming"
             die "$url: cannot be downloaded: try again, or get the texts in another way and give --local DIR"
         fi
         if ! is_file "$incoming" "$checksum"; then

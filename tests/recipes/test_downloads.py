@@ -58,16 +58,18 @@ def test_archives_are_checked_and_unpacked(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("code", "kept"),
-    [(22, False), (33, False), (36, False), (56, True)],
-    ids=["HTTP 416", "no ranges", "cannot resume", "connection lost"],
+    ("code", "answer", "kept"),
+    [(22, 416, False), (33, 200, False), (36, 0, False), (22, 503, True), (22, 404, True), (56, 206, True)],
+    ids=["not satisfiable", "no ranges", "cannot resume", "a server that is busy", "not found", "connection lost"],
 )
-def test_a_part_of_another_file_is_not_resumed_for_ever(tmp_path, code, kept):
+def test_a_part_of_another_file_is_not_resumed_for_ever(tmp_path, code, answer, kept):
+    """... and gigabytes are not lost to a server that is away for a while."""
     incoming = tmp_path / "downloads/a.zip.incoming"
     incoming.parent.mkdir()
     incoming.write_text("other")
-    result = sourced(tmp_path, f"curl() {{ return {code}; }}; archive http://none/a.zip {'0' * 32}")
+    result = sourced(tmp_path, f"curl() {{ printf {answer:03}; return {code}; }}; archive http://none/a.zip {'0' * 32}")
     assert "cannot be downloaded: try again" in result.stderr and incoming.exists() == kept
+    assert [path for path in incoming.parent.iterdir() if path != incoming] == []
 
 
 def test_a_machine_without_curl_is_told(tmp_path):
@@ -157,9 +159,11 @@ def test_a_whole_file_that_was_not_moved_yet_is_not_fetched_again(tmp_path):
 
 
 def test_a_terminal_shows_the_progress_of_a_download_and_a_log_does_not(tmp_path):
-    script = 'curl() { echo "$@"; echo whole >$OUT/downloads/a.zip.incoming; }; archive http://none/a.zip any'
+    script = 'curl() { echo "$@" >$OUT/told; echo whole >$OUT/downloads/a.zip.incoming; }; archive http://none/a.zip any'
     terminal, other = os.openpty()
-    told = [sourced(tmp_path / name, script, stderr).stdout for name, stderr in (("a", terminal), ("b", subprocess.PIPE))]
+    for name, stderr in (("a", terminal), ("b", subprocess.PIPE)):
+        sourced(tmp_path / name, script, stderr)
+    told = [(tmp_path / name / "told").read_text() for name in ("a", "b")]
     for end in (terminal, other):
         os.close(end)
     assert [(" --progress-bar " in line, " --silent " in line) for line in told] == [(True, False), (False, True)]
