@@ -4,7 +4,8 @@
 # Compare VECO, XLM and random initialisation, all fine-tuned alike, and random
 # initialisation trained longer, by as many operations as pre-training took.
 #
-# The options after `--` go to pre-training. Fine-tuning gets --cpu too, and, with --autocast bf16, fairseq's --amp.
+# The options after `--` go to pre-training. Fine-tuning and evaluation get --cpu, too, and fine-tuning gets fairseq's --amp
+# for --autocast bf16.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/translation.sh"
 
@@ -17,8 +18,8 @@ seeds=${OPTIONS[seeds]} long_lr=${OPTIONS[long-lr]}
 export VECO_SKIP_SETUP=1
 recipe=$REPOSITORY/data-bin-recipes/multi30k
 common=(--out "$OUT" --src "$SRC" --tgt "$TGT")
-pretraining=("${EXTRA[@]}") device=()
-[[ " ${EXTRA[*]} " != *" --cpu "* ]] || device+=(--cpu)
+pretraining=("${EXTRA[@]}") device=() generation=()
+[[ " ${EXTRA[*]} " != *" --cpu "* ]] || device+=(--cpu) generation=(-- --cpu)
 [[ " ${EXTRA[*]} " != *" --autocast bf16 "* ]] || device+=(--amp)
 
 for objective in camlm mlm; do
@@ -42,7 +43,7 @@ for seed in $seeds; do
     for name in veco xlm random long; do
         for checkpoint in "$OUT/checkpoints/$(run_name $name "$seed")"/checkpoint_{[0-9]*,last}.pt; do
             run bash "$recipe/evaluate.sh" "${common[@]}" --name $name --seed "$seed" \
-                --checkpoint "$(basename "$checkpoint")" >/dev/null
+                --checkpoint "$(basename "$checkpoint")" "${generation[@]}" >/dev/null
         done
     done
 done
