@@ -67,7 +67,7 @@ parse_options() {
             if [[ $flags == *" $name "* ]]; then
                 OPTIONS[$name]=1
             else
-                (($# > 1)) || die "$1: needs a value"
+                [[ $# -gt 1 && $2 != --* ]] || die "$1: needs a value"
                 OPTIONS[$name]=$2
                 # absolute, so that a step is the same one however its files are given
                 [[ ${ABOUT[$name]:-} != "--$name "@(DIR|FILE)$'\n'* || -z $2 ]] || OPTIONS[$name]=$(realpath -ms -- "$2")

@@ -53,6 +53,8 @@ def test_script_has_help_and_refuses_an_unknown_option(script, tmp_path):
     "arguments, message",
     [
         (["--size"], "--size: needs a value"),
+        (["--kind", "--size", "3"], "--kind: needs a value"),
+        (["--kind", "--"], "--kind: needs a value"),
         (["--size", "3x"], "--size 3x: must be a whole number"),
         (["--size", "00"], "--size 00: must be a whole number"),
         (["--kind", "z"], "--kind z: must be one of: x y"),
