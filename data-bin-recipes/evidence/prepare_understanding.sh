@@ -24,9 +24,6 @@ xtreme xnli xnli xnli --train 'dev-@.tsv' --test 'test_a-@.tsv' --hold-out 490
 xtreme udpos udpos ud --train '@_ewt-ud-train.conllu' --dev '@_ewt-ud-dev.conllu' --test '@_pud-ud-test.conllu'
 xtreme tatoeba tatoeba tatoeba
 
-# some FILE OPTION...: print some of its examples.
-some() { python "$REPOSITORY/data-bin-recipes/xtreme/examples.py" "$@"; }
-
 # PUD's sentences are translations of each other: the last 300 choose the epoch (100) and are the test (200).
 folder=$OUT/understanding/pud
 for lang in ${TASK_LANGS[pud]}; do

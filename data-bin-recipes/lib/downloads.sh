@@ -121,6 +121,9 @@ find_text() {
     [[ -e $FILE ]] || FILE+=.gz
 }
 
+# some FILE OPTION...: print some of the examples of a task's file; xtreme/examples.py has the options.
+some() { python "$REPOSITORY/data-bin-recipes/xtreme/examples.py" "$@"; }
+
 # members LANG ARCHIVE NAME ARCHIVE NAME...: print these files, one after the other; @ in a NAME stands for LANG.
 members() {
     local lang=$1

@@ -23,6 +23,13 @@ train_options() {
     require_number updates warmup seed
 }
 
+# require_whole PATH SIGN: end if prepare.sh has not made PATH, or has left the file SIGN, which says that it was interrupted: a
+# training would take what is there for all of the data.
+require_whole() {
+    require "$1" "run prepare.sh first"
+    [[ ! -e $2 ]] || die "$(dirname "$2"): the data are not whole: prepare.sh was interrupted, or runs: let it come to its end"
+}
+
 # What a machine that fails costs at most: a pre-training's epoch can take hours.
 OFTEN=(--save-interval-updates 500 --keep-interval-updates 1)
 
@@ -32,7 +39,7 @@ ROOT=
 pretrain() {
     local out=$1 name=$2 objective=${2%%.*} updates=$3 seed=$4 root=${ROOT:-$1/pretrain} model
     shift 4
-    require "$root/dict.txt" "run prepare.sh first"
+    require_whole "$root/dict.txt" "$root/.progress.json" # which veco prepare has until its end
     model=(--criterion camlm --objective "$objective" --arch veco_tiny)
     [[ $objective != xlme ]] || model=(--criterion replaced_token --arch xlme_tiny)
     training "pre-training, $name" "$out/checkpoints/$name" fairseq-train "$root" --distributed-world-size 1 \

@@ -60,9 +60,10 @@ prepare_options() {
 }
 
 # unpacked ARCHIVE...: set SOURCE to --local, or to the folder that these archives are unpacked into. A name that does not
-# begin with / is one of OUT/downloads.
+# begin with / is one of OUT/downloads. From here to `tidy` the data are not whole.
 unpacked() {
     local name paths=()
+    make_folder "$OUT" && : >"$OUT/data.unfinished"
     SOURCE=${OPTIONS[local]:-$OUT/unpacked}
     [[ -z ${OPTIONS[local]} ]] || return 0
     for name; do
@@ -142,17 +143,15 @@ give --$split PATTERN for other names$advice"
         say "the training sets differ in length, so their rows are not translations of each other: use --plug out"
 }
 
-# tidy: remove what an earlier call with other options has left in OUT/data.
+# tidy: remove what an earlier call with other options has left in OUT/data, which is whole now.
 tidy() {
     local file name
     for file in "$OUT"/data/*.done; do
         name=$(basename "$file" .done)
         [[ " ${MADE[*]} " == *" $name "* ]] || rm -f -- "$OUT/data/$name" "$file"
     done
+    rm -f -- "$OUT/data.unfinished"
 }
-
-# some FILE OPTION...: print some of its examples; xtreme/examples.py has the options.
-some() { python "$REPOSITORY/data-bin-recipes/xtreme/examples.py" "$@"; }
 
 # small_model_of_data: with --try and without --pretrained, pre-train a tiny VECO on the texts in OUT/data.
 small_model_of_data() {
@@ -211,7 +210,7 @@ finetune_options() {
 finetune_task() {
     local name=${OPTIONS[setting]}.${OPTIONS[plug]} lrs=${OPTIONS[lrs]} seed folder batch
     local start=(--finetune-from-model "$PRETRAINED") langs=() launch command
-    require "$OUT/data" "run prepare.sh first"
+    require_whole "$OUT/data" "$OUT/data.unfinished"
     small_model_of_data
     choose_device
     launch=(fairseq-train --distributed-world-size 1) # without this it takes all GPUs
@@ -284,7 +283,7 @@ evaluate_options() {
 # run.
 evaluate_task() {
     local name=${OPTIONS[name]} from=${OPTIONS[from]:-$OUT} seed point checkpoint checkpoints=()
-    require "$OUT/data" "run prepare.sh first"
+    require_whole "$OUT/data" "$OUT/data.unfinished"
     for seed in ${OPTIONS[seeds]}; do
         checkpoint=$from/checkpoints/$name.s$seed/checkpoint_best.pt
         require "$checkpoint" "run finetune.sh first"

@@ -20,7 +20,7 @@ in_try xlm-updates=20 frozen-updates=10 updates=20 warmup=10
 require_number xlm-updates frozen-updates updates xlme-updates warmup seed
 choose_out
 out=$OUT seed=${OPTIONS[seed]} xlmr=${OPTIONS[init-from]}
-require "$out/pretrain/dict.txt" "run prepare.sh first" # else there is no folder for the logs
+require_whole "$out/pretrain/dict.txt" "$out/pretrain/.progress.json" # else there is no folder for the logs
 mono=16 bitext=32
 ! trying || mono=4 bitext=8
 options=(--mono-batch-size "$mono" --bitext-batch-size "$bitext" --max-tokens 8192 --mono-max-length 128 --bitext-max-length 96

@@ -1,0 +1,61 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Data whose preparation was cut off are not taken for whole ones: a model would be of fewer languages, and so its scores."""
+
+import os
+import subprocess
+
+import pytest
+from support.sourced import sourced
+
+from recipes import RECIPES
+
+
+@pytest.fixture
+def call(tmp_path):
+    """A script of a recipe with --out and options: its exit code and its last line."""
+
+    def run(script, *options):
+        command = ["bash", RECIPES / f"{script}.sh", "--out", tmp_path / "out", *options]
+        result = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "VECO_SKIP_SETUP": "1"}
+        )
+        return result.returncode, result.stdout.splitlines()[-1]
+
+    return run
+
+
+def test_a_task_without_its_last_set_is_not_trained_on(tmp_path, call):
+    local = tmp_path / "local"
+    local.mkdir()
+    (tmp_path / "model.pt").touch()
+    for split in ("train", "dev"):
+        (local / f"{split}-en.tsv").write_text("a\tb\tyes\n")
+    prepare = ("xtreme/xnli/prepare", "--local", local, "--langs", "en")
+    assert call(*prepare)[0] == 1
+    told = f"error: {tmp_path}/out: the data are not whole: prepare.sh was interrupted, or runs: let it come to its end"
+    for script, *options in (("finetune", "--pretrained", tmp_path / "model.pt"), ("evaluate",)):
+        assert call(f"xtreme/xnli/{script}", *options) == (1, f"xnli/{script}.sh: {told}")
+    (local / "test-en.tsv").write_text("a\tb\tyes\n")
+    assert call(*prepare)[0] == 0
+    assert call("xtreme/xnli/evaluate")[1].endswith("checkpoint_best.pt: is not there: run finetune.sh first")
+
+
+@pytest.mark.parametrize("retrieval", ["tatoeba", "bucc"])
+def test_sentences_that_are_not_all_there_are_not_looked_through(tmp_path, call, retrieval):
+    (tmp_path / "out/data").mkdir(parents=True)
+    (tmp_path / "out/data.unfinished").touch()
+    (tmp_path / "model.pt").touch()
+    code, last = call(f"xtreme/{retrieval}/evaluate", "--pretrained", tmp_path / "model.pt")
+    assert code == 1 and "out: the data are not whole" in last
+
+
+def test_a_root_that_is_not_whole_is_not_trained_on(tmp_path):
+    (tmp_path / "pretrain").mkdir()
+    (tmp_path / "pretrain/dict.txt").touch()
+    train = 'fairseq-train() { echo trained; touch "$OUT/checkpoints/camlm/checkpoint_last.pt"; }; pretrain "$OUT" camlm 1 1'
+    (tmp_path / "pretrain/.progress.json").touch()
+    result = sourced(tmp_path, train)
+    assert result.returncode == 1 and f"{tmp_path}/pretrain: the data are not whole" in result.stderr
+    (tmp_path / "pretrain/.progress.json").unlink()
+    assert "trained\n" in sourced(tmp_path, train).stdout
