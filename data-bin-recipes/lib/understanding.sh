@@ -11,7 +11,8 @@ about train PATTERN "names of the training files in --local, plain or .gz, with 
 a file is left out"
 about dev PATTERN "likewise for the development set"
 about test PATTERN "likewise for the test set"
-about hold-out N "take the last N training examples as the development set; 0: there is a development set"
+about hold-out N "take the last N training examples as the development set; 0: there is a development set (the download of TyDiQA \
+has none, and so takes 369)"
 about langs "\"LANG ...\"" "the languages to take"
 about translations DIR "folder of SQuAD's training set in other languages, squad.translate.train.en-LANG.json from XTREME's \
 public folder of translations, for --setting translate-train (default: none)"
