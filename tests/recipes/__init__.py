@@ -148,6 +148,8 @@ class Place:
         for name in (
             "vocabulary/dict.txt",
             "pretrain.mono/dict.txt",
+            "pretrain.few/dict.txt",
+            "mt.few/dict.en.txt",
             "denoising/mono/dict.txt",
             "raw/captions.test_2016_flickr.de",
             "results.jsonl",

@@ -150,11 +150,13 @@ def cases() -> Iterator[str]:
     for arm in ("veco", "no-stop", "xlm", "xlm-updates", "veco-mono", "xlm-mono", "nmt", "nmt-more", "mbart", "xlme", "no-bitext-s",
                 "no-mono-s", "no-tlm", "mask-0.15", "mask-0.25", "mask-0.5", "veco-begun", "deep",
                 "veco-8", "xlm-8", "nmt-8", "mbart-8", "no-stop-8", "xlm-updates-8", "veco-nmt", "veco-nmt-8", "nmt-more-8",
-                "from-xlm", "veco-few", "xlm-few", "nmt-few", "deep-last-3", "random", "bert"):  # fmt: skip
+                "from-xlm", "veco-few", "xlm-few", "nmt-few", "veco-long", "xlm-long", "nmt-long", "deep-last-3", "random",
+                "bert"):  # fmt: skip
         yield f"evidence/train --out OUT --arm {arm} --seed 2 -- --cpu"
     yield "evidence/train --out OUT --try"
     yield "evidence/train --out OUT --arm nmt -- --autocast bf16"
     yield "evidence/train --out OUT --arm veco-nmt --seed 3 -- --autocast bf16"
+    yield "evidence/train --out OUT --arm veco-nmt-8 --seed 3 -- --cpu"
     yield "evidence/train --out OUT --arm from-xlm --seed 3 -- --cpu"
     for arm in ("veco", "no-stop", "veco-mono", "xlm", "xlm-updates", "xlm-mono", "nmt", "nmt-more", "mbart", "veco-8", "xlm-8",
                 "nmt-8", "mbart-8", "veco-nmt", "nmt-more-8", "no-stop-8", "veco-few", "nmt-few", "random"):  # fmt: skip

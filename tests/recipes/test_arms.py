@@ -60,6 +60,27 @@ def test_each_seed_has_the_next_choice_of_random_layers(tmp_path):
     assert told == expected + [["deep-spread-2.p1.pt", "2,5"]] * 4
 
 
+def test_an_arm_takes_the_learning_rate_and_dropout_of_the_one_that_it_is_a_kind_of(tmp_path):
+    """What is no arm of its own has no grid; with many pairs, those in large batches have their own."""
+    script = """read_options; for arm in random "${!UPDATES[@]}" "${DEPTHS[@]}"; do for data in en-de.2000 en-fr.8000; do
+        grid_of $arm $data; echo "$arm $data ${GRID[*]}"; done; done"""
+    rows = [line.split() for line in arms(tmp_path, script).stdout.splitlines()]
+    kinds = {
+        "veco": "no-bitext-s no-mono-s no-tlm mask-0.15 mask-0.25 mask-0.5 from-xlm veco-8 no-stop-8 veco-long",
+        "xlm": "xlm-updates xlm-8 xlm-updates-8 xlm-long", "nmt": "nmt-8 veco-nmt veco-nmt-8 nmt-more-8 nmt-long",
+        "deep-last-3": "deep-all-6 deep-last-2 deep-last-1 deep-first-3 deep-first-2 deep-first-1 deep-spread-3 deep-spread-2 "
+        "deep-random-3 deep-random-2 deep-random-1",
+    }  # fmt: skip
+    of = {arm: kind for kind, several in kinds.items() for arm in several.split()}
+    assert {arm: grid for arm, data, *grid in rows if data == "en-de.2000" and grid[0] != arm} == {
+        arm: [kind, "en-de.2000"] for arm, kind in of.items()
+    }
+    own = {"veco-8", "nmt-8", "xlm-8"}  # in large batches
+    assert {arm: grid for arm, data, *grid in rows if data == "en-fr.8000" and grid[0] != arm} == {
+        arm: [kind, "en-de.29000"] for arm, kind in of.items() if arm not in own
+    }
+
+
 def test_a_try_of_the_comparisons_is_small(tmp_path):
     """... and the beginning of a training is still less than the whole, of 10 updates."""
     script = 'read_options --try; echo "$VALID $WARMUP ${UPDATES[veco-begun]} ${VARIATION[veco-begun]} ${SEEDS[*]} ${RATES[*]}"'

@@ -136,6 +136,25 @@ def test_a_pair_without_text_on_a_side_is_not_trained_on(tmp_path):
     assert sourced(tmp_path / "out", script).stdout == "<a>\nd \\\ne\nA\nD D\n\\E\n"
 
 
+def test_back_translations_that_came_out_empty_are_not_trained_on(tmp_path):
+    """The real pairs first, then the synthetic ones: the text itself as the target, and what was made of it, with a tag, as the source."""
+    out = tmp_path / "out"
+    (out / "raw").mkdir(parents=True)
+    (tmp_path / "news").write_text("eins\n\nzwei\ndrei\n")
+    for lang in ("en", "de"):
+        (out / f"raw/train.{lang}").write_text(f"real {lang}\n")
+    script = f"""source {LIB}/synthetic.sh
+        finetune_task() {{ :; }}; average() {{ CHECKPOINT=any; }}; synthetic_data() {{ :; }}; DEVICE=()
+        python() {{ sed 's/^zwei$//; s/^[a-z]/E&/'; }}
+        parse_options out= monolingual= name= seed=1 average=1 repeat=1 topk=0 tag='<BT>' try -- \
+            --out {out} --monolingual {tmp_path}/news
+        backtranslate_task"""
+    result = sourced(out, script)
+    assert result.returncode == 0, result.stderr
+    made = [(out / f"backtranslated/train.{lang}").read_text().splitlines() for lang in ("en", "de")]
+    assert made == [["real en", "<BT> Eeins", "<BT> Edrei"], ["real de", "eins", "drei"]]
+
+
 def test_a_teacher_that_was_trained_further_translates_anew(tmp_path):
     """... and only then, although the mean of its checkpoints is made in each call, as long as its training has not ended."""
     out = tmp_path / "out"
