@@ -82,7 +82,8 @@ require_pretrained() {
 choose_device() {
     local extra=" ${EXTRA[*]} "
     WORKERS=${OPTIONS[workers]} DEVICE=(--fp16)
-    [[ $extra != *" --cpu "* && $extra != *" --amp "* ]] || DEVICE=() # fairseq takes only one of these
+    # With --fp16 beside one of these fairseq trains in fp16 all the same, or ends.
+    [[ ! $extra =~ " --"(cpu|amp|bf16|autocast[ =]bf16)" " ]] || DEVICE=()
     if ((WORKERS == 0)); then
         WORKERS=1
         [[ $extra == *" --cpu "* ]] || WORKERS=$(python -c 'import torch; print(torch.cuda.device_count())')

@@ -127,6 +127,17 @@ def test_a_machine_has_its_number_from_the_environment(tmp_path):
     assert result.stdout == "0 \n2 \n1 a:1\n" + "0 \n0 \n0 a:1\n", result.stderr
 
 
+def test_another_precision_is_taken_in_place_of_fp16(tmp_path):
+    """With both, the weights of understanding are in fp16 under --autocast bf16, and --bf16 does nothing."""
+    script = """python() { echo 1; }; PROGRAM=any
+        for given in '' --amp '--autocast bf16' --autocast=bf16 --bf16 --cpu '--autocast none' '--lr 1 --amp --seed 2'; do
+            parse_options workers=0 -- -- $given; choose_device; echo "$given: ${DEVICE[*]}"; done"""
+    assert sourced(tmp_path, script).stdout.splitlines() == [
+        ": --fp16", "--amp: ", "--autocast bf16: ", "--autocast=bf16: ", "--bf16: ", "--cpu: ", "--autocast none: --fp16",
+        "--lr 1 --amp --seed 2: ",
+    ]  # fmt: skip
+
+
 def test_a_machine_without_gpus(tmp_path):
     """Only a try goes on there by itself; with --cpu there may be several workers."""
     script = "python() { echo 0; }; PROGRAM=any; choose() { parse_options workers=0 try -- $*; choose_device; echo ${DEVICE[*]} $WORKERS; }"
