@@ -74,12 +74,11 @@ class AdjacentSegments:
         """Return pairs as (x's first token, y's first, y's last + 1), and the number of dropped segments."""
         first = np.searchsorted(document, document)  # of each segment, the document's first segment
         leads = np.flatnonzero((np.arange(len(segments)) - first) % 2 == 0)
-        has_partner = np.zeros(len(leads), dtype=bool)
-        inside = leads + 1 < len(segments)
-        has_partner[inside] = document[leads[inside] + 1] == document[leads[inside]]
+        after = np.minimum(leads + 1, len(segments) - 1)
+        has_partner = (after > leads) & (document[after] == document[leads])
         start, end = segments[leads, 0], segments[leads, 1]
         middle = np.where(has_partner, end, (start + end) // 2)
-        end = np.where(has_partner, segments[np.minimum(leads + 1, len(segments) - 1), 1], end)
+        end = np.where(has_partner, segments[after, 1], end)
         kept = (middle > start) & (end > middle)
         return np.stack([start, middle, end], axis=1)[kept], int(np.count_nonzero(~kept))
 
