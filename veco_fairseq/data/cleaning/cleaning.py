@@ -17,7 +17,7 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
@@ -167,10 +167,9 @@ def _clean(
 
 def _without_duplicates(chunk: Cleaned, is_new: np.ndarray) -> tuple[str, str]:
     """What is left of both sides; the others are noted as dropped."""
-    lines = [side.split("\n") for side in chunk.sides]
-    old = np.flatnonzero(~is_new)
-    chunk.dropped[DUPLICATE] += len(old)
-    return tuple("".join(f"{side[row]}\n" for row in np.flatnonzero(is_new)) for side in lines)  # type: ignore[return-value]
+    chunk.dropped[DUPLICATE] += int(np.count_nonzero(~is_new))
+    source, target = ("".join(f"{line}\n" for line in compress(side.split("\n"), is_new)) for side in chunk.sides)
+    return source, target
 
 
 def _chunks(inputs: tuple[Path, Path], done: int) -> Iterator[tuple[str, str]]:

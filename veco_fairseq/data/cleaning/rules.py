@@ -165,5 +165,4 @@ BY_LENGTH = ("short", "long", "ratio")
 
 def made(options: Options) -> list[tuple[str, Drops]]:
     """The rules that the options ask for, by name, in their order."""
-    functions = [(rule.name, rule.make(options)) for rule in RULES]
-    return [(name, function) for name, function in functions if function is not None]
+    return [(rule.name, drops) for rule in RULES if (drops := rule.make(options))]
