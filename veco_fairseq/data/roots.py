@@ -28,7 +28,7 @@ def load_dictionary(root: Path) -> Dictionary:
     Raises:
         UserError: the file does not exist or is not a dictionary.
     """
-    path = Path(root) / DICT_NAME
+    path = root / DICT_NAME
     if not path.is_file():
         if of_languages := sorted(path.parent.glob("dict.*.txt")):
             raise UserError(
@@ -60,7 +60,7 @@ def find_languages(root: Path, split: str) -> dict[str, Path]:
 
     One of the two files is enough here; opening them reports the missing one.
     """
-    prefixes = {path.with_suffix("") for suffix in SUFFIXES for path in Path(root).glob(f"mono/*/{split}{suffix}")}
+    prefixes = {path.with_suffix("") for suffix in SUFFIXES for path in root.glob(f"mono/*/{split}{suffix}")}
     return {prefix.parent.name: prefix for prefix in sorted(prefixes)}
 
 
@@ -70,7 +70,7 @@ def find_pairs(root: Path, split: str) -> dict[str, tuple[Path, Path]]:
     One file is enough here, too.
     """
     pairs = {}
-    for folder in sorted(path for path in Path(root).glob("bitext/*") if path.is_dir()):
+    for folder in sorted(path for path in root.glob("bitext/*") if path.is_dir()):
         there = {path.name for path in folder.iterdir()}
         parts = folder.name.split("-")
         for cut in range(1, len(parts)):

@@ -21,7 +21,7 @@ def read_conllu(path: Path, lang: str) -> Iterator[TaggedSentence]:
         UserError: a line does not have ten columns.
     """
     for place, block in _blocks(path):
-        name, words, tags = None, [], []
+        name, words, tags = "", [], []
         for number, line in enumerate(block, start=place):
             if line.startswith("#"):
                 name = _sentence_id(line) or name
@@ -33,7 +33,7 @@ def read_conllu(path: Path, lang: str) -> Iterator[TaggedSentence]:
                 words.append(cells[1])
                 tags.append(cells[3].strip())
         if words:
-            yield TaggedSentence(name or "", f"{path}, line {place}", tuple(words), _known(tags))
+            yield TaggedSentence(name, f"{path}, line {place}", tuple(words), _known(tags))
 
 
 def read_tagged_lines(path: Path, lang: str) -> Iterator[TaggedSentence]:
@@ -50,8 +50,8 @@ def read_tagged_lines(path: Path, lang: str) -> Iterator[TaggedSentence]:
     for place, block in _blocks(path):
         name, words, tags = "", [], []
         for number, line in enumerate(block, start=place):
-            if _sentence_id(line):
-                name = _sentence_id(line)
+            if given := _sentence_id(line):
+                name = given
                 continue
             cells = line.rstrip().split("\t") if "\t" in line else re.split(" +", line.strip(" "))  # a word may have U+00A0
             columns = columns or len(cells)
