@@ -22,7 +22,6 @@ import fairseq_cli.train  # noqa: F401
 import fairseq_cli.validate  # noqa: F401
 import numpy as np
 import pytest
-import sentencepiece
 import torch
 import torch.fx.experimental.symbolic_shapes  # noqa: F401  its checks of masks import it, for a third of a second in each fork
 from fairseq.data import Dictionary
@@ -171,9 +170,7 @@ def save_with_vocabulary(folder, make_model, lines, pieces, **options):
     """A checkpoint with random weights, and a vocabulary of ``lines`` beside it, as training leaves them."""
     folder.mkdir(parents=True)
     model = train_sentencepiece(lines, pieces, character_coverage=1.0)
-    (folder / "model").write_bytes(model)
-    dictionary = dictionary_text(sentencepiece.SentencePieceProcessor(model_proto=model), folder / "model")
-    write_vocabulary(folder, model, dictionary.encode())
+    write_vocabulary(folder, model, dictionary_text(model, folder))
     symbols = dictionary_of([*read_dictionary(folder / "dict.txt").symbols[4:], MASK])
     model = make_model(symbols, arch="veco_tiny", **options)
     return save_pretrained(folder / "checkpoint_best.pt", model, symbols.symbols)

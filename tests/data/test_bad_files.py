@@ -11,7 +11,6 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-import sentencepiece
 from conftest import error_line, make_dictionary, write_tokens
 from fairseq.data import Dictionary
 from sentencepiece import sentencepiece_model_pb2
@@ -189,16 +188,15 @@ def test_a_damaged_model_is_told(tmp_path, model, name):
 def test_a_piece_with_a_symbols_name_is_told(tmp_path, model, name):
     proto = sentencepiece_model_pb2.ModelProto.FromString(model)
     proto.pieces[7].piece = name
-    processor = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
     with pytest.raises(UserError, match=f"spm: has a piece '{name}', which is a symbol of fairseq's: take it out of the text"):
-        dictionary_text(processor, tmp_path / "spm")
+        dictionary_text(proto.SerializeToString(), tmp_path / "spm")
 
 
 def test_a_model_of_another_dictionary_is_told(tmp_path, model):
     path = tmp_path / "model"
     path.write_bytes(model)
     processor = load_sentencepiece(path)
-    own = dictionary_text(processor, path).splitlines()
+    own = dictionary_text(model, path).decode().splitlines()
     tokens = [line.split(" ")[0] for line in own]
     require_own_pieces(processor, path, dictionary_of([*tokens, "<mask>"]).symbols)
     require_own_pieces(processor, path, dictionary_of(tokens[:3]).symbols)  # of a text that needs no more of them

@@ -115,7 +115,7 @@ def test_pieces_that_have_spaces_in_them(tmp_path):
         processor.id_to_piece(i) for i in range(len(processor)) if processor.id_to_piece(i).split() != [processor.id_to_piece(i)]
     ]
     assert spaced
-    rows = [row for row in dictionary_text(processor, tmp_path / "m").splitlines() if row.split(" ")[0].strip()]
+    rows = [row for row in dictionary_text(model.getvalue(), tmp_path / "m").decode().splitlines() if row.split(" ")[0].strip()]
     dictionary = write_lines(tmp_path / "dict", [row for row in rows if "\u3000" not in row])
     for language in ("xx", "yy"):
         write_lines(tmp_path / f"train.{language}", [*lines[:9], "z\u3000\u2028☃\u3000☃", "", "a\rb\r\rz", "a"])

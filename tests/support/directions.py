@@ -33,9 +33,8 @@ def write_directions(folder: Path) -> Path:
     texts = {f"{split}.{pair}.{lang}": [sentence(rng, lang) for _ in range(count)] for split, counts in SIZES.items()
              for pair, count in counts.items() for lang in pair.split("-")}  # fmt: skip
     model = train_sentencepiece((line for lines in texts.values() for line in lines), 60, character_coverage=1.0)
-    (folder / MODEL_NAME).write_bytes(model)
+    write_vocabulary(folder, model, dictionary_text(model, folder / MODEL_NAME))
     pieces = sentencepiece.SentencePieceProcessor(model_proto=model)
-    write_vocabulary(folder, model, dictionary_text(pieces, folder / MODEL_NAME).encode())
     tokens = "".join(f"<2{lang}> 1\n" for lang in LANGS)
     for lang in LANGS:
         (folder / f"dict.{lang}.txt").write_text((folder / "dict.txt").read_text() + tokens)

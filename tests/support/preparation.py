@@ -31,9 +31,9 @@ def vocabulary(tmp_path_factory):
     """A SentencePiece model of both languages with 80 pieces, and its dictionary."""
     folder = tmp_path_factory.mktemp("vocabulary")
     lines = text_lines("xx", 300) + text_lines("yy", 300)
-    (folder / "spm.model").write_bytes(train_sentencepiece(lines, 80, character_coverage=1.0))
-    model = load_sentencepiece(folder / "spm.model")
-    (folder / "dict.txt").write_text(dictionary_text(model, folder / "spm.model"), encoding="utf-8")
+    model = train_sentencepiece(lines, 80, character_coverage=1.0)
+    (folder / "spm.model").write_bytes(model)
+    (folder / "dict.txt").write_bytes(dictionary_text(model, folder / "spm.model"))
     return folder
 
 

@@ -23,7 +23,7 @@ def vocabulary(tmp_path_factory):
     lines = (" ".join("".join(rng.choices("abcdefgh", k=4)) for _ in range(6)) for _ in range(400))
     path = folder / "sentencepiece.bpe.model"
     path.write_bytes(train_sentencepiece(lines, 60, character_coverage=1.0))
-    (folder / "dict.txt").write_text(dictionary_text(load_sentencepiece(path), path), encoding="utf-8")
+    (folder / "dict.txt").write_bytes(dictionary_text(path.read_bytes(), path))
     return folder
 
 

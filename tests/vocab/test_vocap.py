@@ -189,7 +189,7 @@ def made_up(name: str, alp, step: int = 2, instances: int = 100, shared=()) -> V
 
 
 def test_sampling_probabilities_by_hand():
-    found = sampling_probabilities({"a": 100, "b": 25}, 0.5)
+    found = sampling_probabilities({"a": made_up("a", [-1], instances=100), "b": made_up("b", [-1], instances=25)}, 0.5)
     assert found == {"a": pytest.approx(10 / 15), "b": pytest.approx(5 / 15)}
 
 
@@ -202,7 +202,7 @@ def test_allocation_is_the_best_of_all(total, beta):
         "bb": made_up("b", [-60, -35, -25, -21, -19.5], instances=100),
         "cc": made_up("c", [-40, -28.1, -24.3, -22.9, -22.2], instances=25),
     }
-    q = sampling_probabilities({name: of.instances for name, of in languages.items()}, 0.7)
+    q = sampling_probabilities(languages, 0.7)
     best, best_score = None, -math.inf
     for places in itertools.product(range(5), repeat=3):
         chosen = {name: of.sizes[place] for (name, of), place in zip(languages.items(), places)}

@@ -137,17 +137,17 @@ def spell(model: sentencepiece.SentencePieceProcessor, pieces: Sequence[str]) ->
     return exact.encode([piece.replace("▁", " ") for piece in pieces], out_type=str)
 
 
-def dictionary_text(model: sentencepiece.SentencePieceProcessor, path: Path) -> str:
-    """Return dict.txt for the model in ``path``: a line ``piece 1`` for each ordinary piece, in the model's order.
+def dictionary_text(model: bytes, path: Path) -> bytes:
+    """Return dict.txt for a serialised model: a line ``piece 1`` for each ordinary piece, in the model's order.
 
     Raises:
-        UserError: a piece has the name of one of fairseq's own symbols.
+        UserError: a piece of the model, which is to be in ``path``, has the name of one of fairseq's own symbols.
     """
-    pieces = ordinary_pieces(model)
+    pieces = ordinary_pieces(sentencepiece.SentencePieceProcessor(model_proto=model))
     for piece in pieces:
         if piece in RESERVED:
             raise UserError(f"{path}: has a piece '{piece}', which is a symbol of fairseq's: take it out of the text")
-    return "".join(f"{piece} 1\n" for piece in pieces)
+    return "".join(f"{piece} 1\n" for piece in pieces).encode("utf-8")
 
 
 def write_vocabulary(folder: Path_, model: bytes, dictionary: bytes) -> None:
@@ -217,8 +217,7 @@ def trim(model: sentencepiece.SentencePieceProcessor, corpora: Sequence[Path_], 
     proto.pieces.extend(pieces)
     proto.trainer_spec.vocab_size = len(pieces)
     small = proto.SerializeToString()
-    dictionary = dictionary_text(sentencepiece.SentencePieceProcessor(model_proto=small), Path(MODEL_NAME))
-    return Trimmed(small, dictionary.encode("utf-8"), len(kept), int(ordinary.sum()), share)
+    return Trimmed(small, dictionary_text(small, Path(MODEL_NAME)), len(kept), int(ordinary.sum()), share)
 
 
 def encode_text(model: Path, source: Path, target: Path, workers: int) -> int:

@@ -26,10 +26,10 @@ class Allocation:
     clipped: int
 
 
-def sampling_probabilities(instances: dict[str, int], alpha: float) -> dict[str, float]:
+def sampling_probabilities(vocabularies: dict[str, Vocabularies], alpha: float) -> dict[str, float]:
     """Return q_i by language, from its number of instances n_i (equation 3)."""
-    smoothed = np.array(list(instances.values()), dtype=np.float64) ** alpha
-    return dict(zip(instances, (smoothed / smoothed.sum()).tolist()))
+    smoothed = np.array([of.instances for of in vocabularies.values()], dtype=np.float64) ** alpha
+    return dict(zip(vocabularies, (smoothed / smoothed.sum()).tolist()))
 
 
 def allocate(vocabularies: dict[str, Vocabularies], total: int, alpha: float, beta: float) -> Allocation:
@@ -48,7 +48,7 @@ def allocate(vocabularies: dict[str, Vocabularies], total: int, alpha: float, be
     Raises:
         UserError: the languages' smallest vocabularies already have more pieces.
     """
-    probabilities = sampling_probabilities({name: of.instances for name, of in vocabularies.items()}, alpha)
+    probabilities = sampling_probabilities(vocabularies, alpha)
     gain = {name: np.diff(of.alp, prepend=-np.inf) for name, of in vocabularies.items()}  # of each over the one before
     places = dict.fromkeys(vocabularies, -1)  # in the languages' sizes
     holders: Counter[str] = Counter()  # how many languages' vocabularies have the piece

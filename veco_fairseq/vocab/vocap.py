@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from veco_fairseq.data.prepare.text import default_workers
@@ -183,21 +182,15 @@ def _tell_of(allocation: Allocation, options: Options, say: Callable[[str], None
 def _write_union(options: Options, vocabularies: dict[str, Vocabularies], allocation: Allocation) -> None:
     scores = {name: of.of_size(allocation.sizes[name]) for name, of in vocabularies.items()}
     like = load_sentencepiece(_file(options, next(iter(vocabularies)), "model")).serialized_model_proto()
-    model = union_model(allocation.pieces, scores, _probabilities(vocabularies, options.alpha), like)
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    dictionary = dictionary_text(processor, options.output / MODEL_NAME)
-    write_vocabulary(options.output, model, dictionary.encode("utf-8"))
-
-
-def _probabilities(vocabularies: dict[str, Vocabularies], alpha: float) -> dict[str, float]:
-    return sampling_probabilities({name: of.instances for name, of in vocabularies.items()}, alpha)
+    model = union_model(allocation.pieces, scores, sampling_probabilities(vocabularies, options.alpha), like)
+    write_vocabulary(options.output, model, dictionary_text(model, options.output / MODEL_NAME))
 
 
 def _write_table(options: Options, vocabularies: dict[str, Vocabularies], allocation: Allocation) -> str:
     """Write the table, as the paper's Table 9 with the ALP before and after the union, and its picture."""
     from veco_fairseq.plots import plot_bars
 
-    probabilities = _probabilities(vocabularies, options.alpha)
+    probabilities = sampling_probabilities(vocabularies, options.alpha)
     union = without_normaliser(sentencepiece_model_pb2.ModelProto.FromString((options.output / MODEL_NAME).read_bytes()))
     rows: list[tuple[Any, ...]] = [("language", "instances", "q", "largest", "size", "alp", "alp_in_union")]
     for name in sorted(vocabularies, key=lambda name: (-allocation.sizes[name], name)):
@@ -223,7 +216,7 @@ def _make_joint(
         say("joint: already there")
         return
     manifest.start("joint", files)
-    probabilities = _probabilities(vocabularies, options.alpha)
+    probabilities = sampling_probabilities(vocabularies, options.alpha)
     total = min(sum(of.instances for of in vocabularies.values()), options.lines)
     say(f"joint: training SentencePiece, {options.size:,} pieces, on about {total:,} lines")
     lines = chain.from_iterable(
@@ -231,6 +224,5 @@ def _make_joint(
         for name, paths in options.corpora.items()
     )
     model = train_sentencepiece(lines, options.size, character_coverage=options.coverage, option="--size")
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    write_vocabulary(folder, model, dictionary_text(processor, folder / MODEL_NAME).encode("utf-8"))
+    write_vocabulary(folder, model, dictionary_text(model, folder / MODEL_NAME))
     manifest.finish("joint", made_from, files, {"lines": total})

@@ -15,8 +15,6 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-import sentencepiece
-
 from veco_fairseq.data.prepare.encoding import Counts, Key, Step, Text, encode_rows, encoding, remove_rest, say
 from veco_fairseq.data.prepare.growing import PROGRESS_NAME, Progress
 from veco_fairseq.data.prepare.text import (
@@ -230,8 +228,7 @@ def _make_vocabulary(plan: Plan, surveys: dict[str, Survey], manifest: Manifest,
             quiet=lines < 500_000,
             at_most=plan.soft_vocab_limit,
         )
-        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        dictionary = dictionary_text(processor, plan.output / MODEL_NAME).encode("utf-8")
+        dictionary = dictionary_text(model, plan.output / MODEL_NAME)
     files = (MODEL_NAME, DICT_NAME)
     manifest.start("vocabulary", files)
     write_vocabulary(plan.output, model, dictionary)
