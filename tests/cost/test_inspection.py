@@ -18,6 +18,7 @@ from veco_fairseq.data import tokens
 from veco_fairseq.data.pairs import BitextPairs
 from veco_fairseq.errors import UserError
 from veco_fairseq.models.base import architecture
+from veco_fairseq.tables import aligned
 from veco_fairseq.tasks.camlm_options import CamlmTaskConfig
 
 
@@ -30,7 +31,7 @@ def test_shows_what_training_would_do(run, tmp_path, make_root):
     assert result.returncode == 0, result.stderr
     train = result.stdout.split("valid:")[0]
     # kind, name, sentences, documents, pairs, dropped, tokens, unknown, longest, sampled
-    assert re.search(r"mono +aa +3 +2 +2 +0 +7 +1 \(14\.29%\) +5 +1\.0000", train), train
+    assert re.search(r"\n  mono +aa +3 +2 +2 +0 +7 +1 \(14\.29%\) +5 +1\.0000", train), train
     assert re.search(r"bitext +aa-bb +2 +- +2 +1 +207 +2 \(0\.97%\) +4 +1\.0000", train), train
     assert re.search(r"aa-bb y: <s> \S+ </s>", train), train
     assert re.findall(r"  (\S+ [xy]): <s>", train) == ["aa x", "aa y", "aa-bb x", "aa-bb y"] and "<pad>" not in result.stdout
@@ -51,10 +52,10 @@ def test_numbers_of_batches_and_bytes():
 
 def test_the_sides_of_a_table_are_words_on_the_left_and_numbers_on_the_right():
     rows = [("kind", "name", "pairs"), ("mono", "a", "10"), ("bitext", "aa-bb", "1,000")]
-    assert list(inspection._table(rows)) == [
-        "  kind    name   pairs",
-        "  mono    a         10",
-        "  bitext  aa-bb  1,000",
+    assert aligned(rows, left=range(2)) == [
+        "kind    name   pairs",
+        "mono    a         10",
+        "bitext  aa-bb  1,000",
     ]
 
 

@@ -19,7 +19,7 @@ FLOORS = (
     ("models", "checkpoints", "vocab"),
     ("modules", "optim"),
     ("data",),
-    ("options", "manifest", "named", "parallel", "curves", "plots"),
+    ("options", "manifest", "named", "parallel", "curves", "plots", "tables"),
     ("arguments",),
     ("cli",),
     ("files", "lock"),

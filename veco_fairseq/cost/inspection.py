@@ -22,6 +22,7 @@ from veco_fairseq.data.dataset import PretrainingDataset, SampleIndex
 from veco_fairseq.data.plan import EXAMPLE
 from veco_fairseq.data.sources import load_streams
 from veco_fairseq.errors import UserError
+from veco_fairseq.tables import aligned
 
 COLUMNS = ("kind", "name", "sentences", "documents", "pairs", "dropped", "tokens", "unknown", "longest", "sampled")
 
@@ -62,7 +63,7 @@ def inspect_root(
         for kind, plan in plans.items():
             for source, probability in zip(plan.sources, plan.probabilities):
                 rows.append(_row(kind, source, probability, dictionary.unk()))
-        yield from _table(rows)
+        yield from (f"  {line}" for line in aligned(rows, left=range(2)))
         dataset = PretrainingDataset(streams, dictionary, options.seed)
         if split == "valid":
             yield from _validation(dataset, max_tokens)
@@ -132,13 +133,6 @@ def _row(kind: str, source, probability: float, unk: int) -> Sequence[str]:
         f"{int(source.lengths.max())}",
         f"{probability:.4f}",
     )
-
-
-def _table(rows: list[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        texts = [cell.ljust(w) if column < 2 else cell.rjust(w) for column, (cell, w) in enumerate(zip(row, widths))]
-        yield "  " + "  ".join(texts).rstrip()
 
 
 def _examples(dataset: PretrainingDataset, dictionary: Dictionary, count: int) -> Iterator[str]:

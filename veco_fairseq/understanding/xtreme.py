@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_json
+from veco_fairseq.tables import aligned
 from veco_fairseq.understanding.metrics import judged_by
 
 # The nine tasks in the papers' order, and their figures.
@@ -155,8 +156,7 @@ def table(result: Result) -> str:
     rows = [["", *columns]]
     for name in result.names:
         rows.append([name, *(spread(result.of(name, lang)) for lang in columns)])
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows)
+    return "\n".join(aligned(rows))
 
 
 def spread(values: Sequence[float]) -> str:

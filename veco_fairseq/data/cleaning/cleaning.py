@@ -32,6 +32,7 @@ from veco_fairseq.files import count_translations, followed, read_lines, write_t
 from veco_fairseq.lock import file_to_make
 from veco_fairseq.manifest import fingerprint
 from veco_fairseq.parallel import in_processes
+from veco_fairseq.tables import aligned
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     ".gz": partial(gzip.compress, compresslevel=6, mtime=0),
@@ -220,8 +221,7 @@ def report_table(result: dict[str, Any]) -> str:
         count = result["dropped"][rule.name]
         rows.append((f"{count:,}", f"{count / result['pairs']:.2%}", f"dropped: {rule.name}: {rule.reason}"))
     rows.append((f"{result['kept']:,}", f"{result['kept'] / result['pairs']:.2%}", "kept"))
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    lines = [f"{pairs.rjust(widths[0])}  {share.rjust(widths[1])}  {text}".rstrip() for pairs, share, text in rows]
+    lines = aligned(rows, left=[2])
     changed = result["changed"]
     lines.append(f"normalising changed {changed['source']:,} lines of the source and {changed['target']:,} of the target")
     for name, count in result["dropped"].items():

@@ -43,6 +43,7 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.lock import folder_to_make
 from veco_fairseq.manifest import Manifest, checksum, fingerprint
 from veco_fairseq.parallel import Run, kept_processes
+from veco_fairseq.tables import aligned
 
 MANIFEST_NAME = "preparation.json"
 # SentencePiece's memory in training, measured with 100,000 and 300,000 lines: see docs/performance.md.
@@ -272,9 +273,4 @@ def report_table(reports: dict[str, dict[str, Any]]) -> str:
                 share = f"{100 * n['unknown'] / max(n['tokens'], 1):.3f}"
                 numbers = (f"{n['lines']:,}", documents, dropped, f"{n['tokens']:,}", f"{n['unknown']:,}", share)
                 rows.append((part, split, language, *numbers))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        "  ".join(cell.ljust(width) if i < 3 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths)))
-        for row in rows
-    ]
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(aligned(rows, left=range(3)))
