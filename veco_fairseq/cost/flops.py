@@ -8,11 +8,13 @@ import statistics
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import torch
 from fairseq import checkpoint_utils, tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode, bmm_flop, mm_flop, sdpa_backward_flop_count, sdpa_flop_count
 
 from veco_fairseq import plugin  # noqa: F401  safe reading of the checkpoint
@@ -80,6 +82,22 @@ class Operations(NamedTuple):
         return self.updates * self.per_update
 
 
+def _training_of(checkpoint: str) -> tuple[Any, int]:
+    """Return the options and the number of updates; errors as in :func:`count_operations`."""
+    state = checkpoint_utils.load_checkpoint_to_cpu(checkpoint)
+    cfg = state["cfg"] if state.get("cfg") is not None else convert_namespace_to_omegaconf(state["args"])
+    history = state.get("optimizer_history")
+    if not history or history[-1].get("criterion_name") == "":  # what was converted has had no criterion yet
+        raise UserError(f"{checkpoint}: was not trained, so there is nothing to count")
+    for folder in utils.split_paths(cfg.task.data):
+        if not Path(folder).exists():
+            raise UserError(
+                f"{checkpoint}: was trained on {folder}, which is not there: run this command in the training's folder"
+            )
+    checkpoint_utils.overwrite_args_by_name(cfg, {"eval_bleu": False})  # which may need a package that only the training had
+    return cfg, history[-1]["num_updates"]
+
+
 def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
     """Count the matrix products of a run's first batches, and its updates.
 
@@ -97,17 +115,7 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
     Raises:
         UserError: the checkpoint or its data cannot be read.
     """
-    state = checkpoint_utils.load_checkpoint_to_cpu(checkpoint)
-    cfg = state["cfg"] if state.get("cfg") is not None else convert_namespace_to_omegaconf(state["args"])
-    history = state.get("optimizer_history")
-    if not history or history[-1].get("criterion_name") == "":  # what was converted has had no criterion yet
-        raise UserError(f"{checkpoint}: was not trained, so there is nothing to count")
-    for folder in utils.split_paths(cfg.task.data):
-        if not Path(folder).exists():
-            raise UserError(
-                f"{checkpoint}: was trained on {folder}, which is not there: run this command in the training's folder"
-            )
-    checkpoint_utils.overwrite_args_by_name(cfg, {"eval_bleu": False})  # which may need a package that only the training had
+    cfg, updates = _training_of(checkpoint)
     task = tasks.setup_task(cfg.task)
     model, criterion = task.build_model(cfg.model, from_checkpoint=True).train(), task.build_criterion(cfg.criterion).train()
     task.load_dataset(cfg.dataset.train_subset)
@@ -125,11 +133,6 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
     dataset = iterator.dataset
     dataset.set_epoch(iterator.next_epoch_idx)
     batches = iterator.ordered_batches(iterator.next_epoch_idx, False, True)  # as in training, shuffled
-
-    class NoOptimizer:
-        backward = staticmethod(lambda loss: loss.backward())
-
-    updates = history[-1]["num_updates"]
     frozen = min(getattr(task, "frozen_updates", 0), updates)
     in_an_epoch = iterator.batches_in if isinstance(iterator, CountsBatches) else lambda epoch: len(batches)
     frequencies, skip = cfg.optimization.update_freq, cfg.optimization.skip_remainder_batch
@@ -142,7 +145,7 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
         of_phases = []
         for first, share in phases:
             with nullcontext() if by_values else ShapesAlone(), counter() as operations:
-                task.train_step(sample, model, criterion, NoOptimizer, update_num=first)
+                task.train_step(sample, model, criterion, SimpleNamespace(backward=Tensor.backward), update_num=first)
             of_phases.append(share * operations.get_total_flops())
         of_batches.append(sum(of_phases))
     accumulation, number = workers * of_all / max(1, updates), len(of_batches)
