@@ -6,7 +6,7 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import eq
 
 from veco_fairseq.data.languages import known_as
@@ -33,13 +33,12 @@ def figures(sums: Sums) -> dict[str, float]:
     return {"accuracy": 100 * sums["correct"] / count}
 
 
-def judged_by(names: Iterable[str]) -> list[str]:
+def judged_by(names: Collection[str]) -> list[str]:
     """Return the figures whose mean is a task's score in XTREME: for tags only F1, not the accuracy.
 
     Args:
         names: of the figures from :func:`figures`.
     """
-    names = list(names)
     return [name for name in names if name != "accuracy" or "f1" not in names]
 
 
@@ -62,11 +61,11 @@ def of_tags(predicted: Sequence[str], gold: Sequence[str]) -> Sums:
     """
     mine, right = spans([tag if of_gold else "O" for tag, of_gold in zip(predicted, gold)]), spans([tag or "O" for tag in gold])
     return {
-        "correct": float(len(mine & right)),
-        "predicted": float(len(mine)),
-        "gold": float(len(right)),
-        "right": float(sum(map(eq, predicted, gold))),
-        "words": float(sum(map(bool, gold))),
+        "correct": len(mine & right),
+        "predicted": len(mine),
+        "gold": len(right),
+        "right": sum(map(eq, predicted, gold)),
+        "words": sum(map(bool, gold)),
     }
 
 
