@@ -133,11 +133,12 @@ def cell(values: list[float]) -> str:
 def table(of_direction: dict[int, dict[str, list[float]]], direction: str) -> list[str]:
     """The lines of a direction's table: an arm a row, a number of pairs a column."""
     sizes = sorted(of_direction)
-    arms = [arm for arm in ARMS if any(arm in of_direction[size] for size in sizes)]
-    lines = [f"| {direction} | {' | '.join(f'{size:,} pairs' for size in sizes)} |", f"| --- |{' --- |' * len(sizes)}"]
-    for arm in arms:
-        lines.append(f"| {ARMS[arm]} | {' | '.join(cell(of_direction[size].get(arm, [])) for size in sizes)} |")
-    return lines
+    rows = [
+        [ARMS[arm], *(cell(of_direction[size].get(arm, [])) for size in sizes)]
+        for arm in ARMS
+        if any(arm in of_size for of_size in of_direction.values())
+    ]
+    return lines_of_table([direction, *(f"{size:,} pairs" for size in sizes)], rows)
 
 
 def understood(runs: list[dict]) -> list[str]:

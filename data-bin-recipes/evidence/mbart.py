@@ -14,6 +14,7 @@ import torch
 
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.cli import run
+from veco_fairseq.data.symbols import target_token
 from veco_fairseq.data.vocabulary import read_dictionary
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output
@@ -31,7 +32,7 @@ def translation_model(state: dict, symbols: list[str], languages: list[str]) -> 
             raise UserError(f"{name}: has {len(table):,} rows, not {first:,} + {len(languages)} languages + <mask>")
         table = table.clone()
         for number, lang in enumerate(languages):
-            table[symbols.index(f"<2{lang}>")] = table[first + number]
+            table[symbols.index(target_token(lang))] = table[first + number]
         model[name] = table[:first]
     return {**state, "model": model}
 
