@@ -3,12 +3,12 @@
 """The results of the comparisons, by arm, and Markdown tables of them."""
 
 import json
-import statistics
 from collections import defaultdict
 from pathlib import Path
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
+from veco_fairseq.understanding.xtreme import spread
 
 ARMS = {
     "random": "random",
@@ -125,9 +125,7 @@ def scores(runs: list[dict], what: str) -> Scores:
 
 def cell(values: list[float]) -> str:
     """The mean of the runs, and with several the standard deviation and their number."""
-    if len(values) < 2:
-        return f"{values[0]:.1f} (1)" if values else ""
-    return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f} ({len(values)})"
+    return f"{spread(values)} ({len(values)})" if values else ""
 
 
 def table(of_direction: dict[int, dict[str, list[float]]], direction: str) -> list[str]:

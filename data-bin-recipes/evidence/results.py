@@ -120,16 +120,17 @@ def translation(out: Path, name: str) -> dict:
     from veco_fairseq.checkpoints.reading import read_checkpoint
     from veco_fairseq.cost.flops import count_operations
 
-    run = next((run for run in finished(out) if run.name == name), None)
+    runs = finished(out)
+    run = next((run for run in runs if run.name == name), None)
     if run is None:
         raise UserError(f"{out / 'finetuned' / name}: is not there, or has not ended: run finetune.sh first")
-    scores = json.loads((out / f"scores/{name}.json").read_text(encoding="utf-8"))
+    scores = read_json(out / f"scores/{name}.json")
     best, updates = run.best
     told = (out / f"scores/{name}.log").read_text(encoding="utf-8")
     speed = re.findall(r"\(([\d.]+) sentences/s", told)
     checkpoint = out / f"finetuned/{name}/checkpoint_best.pt"
     state = read_checkpoint(checkpoint, mapped=True)
-    grid = grid_of(finished(out), run.settings["arm"], run.settings["data"]) if run.settings.items() >= FIRST.items() else []
+    grid = grid_of(runs, run.settings["arm"], run.settings["data"]) if run.settings.items() >= FIRST.items() else []
     return {
         "kind": "translation",
         **run.settings,
