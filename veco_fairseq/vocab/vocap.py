@@ -201,7 +201,7 @@ def _write_table(options: Options, vocabularies: dict[str, Vocabularies], alloca
         rows.append((*of_texts, size, f"{own:.2f}", f"{in_union:.2f}"))
     table = "".join("\t".join(map(str, row)) + "\n" for row in rows)
     write_text(options.output / TABLE, table)
-    bars = {"allocated": {name: allocation.sizes[name] / 1000 for name in [row[0] for row in rows[1:]]}}
+    bars = {"allocated": {name: allocation.sizes[name] / 1000 for name, *_ in rows[1:]}}
     plot_bars(bars, "thousands of pieces", f"VoCap, {options.size:,} pieces", options.output / PICTURE)
     return table
 
