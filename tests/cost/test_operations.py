@@ -63,16 +63,22 @@ def test_an_update_of_three_batches_costs_three(make_root, train, tmp_path):  # 
     assert three.error == pytest.approx(3 * one.error) and one.total == 2 * one.per_update
 
 
-def test_an_update_of_two_workers_costs_as_much_as_one_of_two_batches(make_root, train, tmp_path):  # noqa: F811
+def pretraining(updates, *words) -> dict:
+    """What counting reads of a checkpoint of a small pre-training: ROOT and more options."""
+    words = map(str, [*words, "--task", "camlm", "--criterion", "camlm", "--arch", "veco_tiny", "--encoder-layers", 1,
+                      "--encoder-embed-dim", 8, "--encoder-attention-heads", 2, "--max-tokens", 200, "--mono-max-length", 16])  # fmt: skip
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), list(words)))
+    return {"cfg": cfg, "optimizer_history": [{"num_updates": updates}]}
+
+
+def test_an_update_of_two_workers_costs_as_much_as_one_of_two_batches(make_root, monkeypatch):
     """All of a short epoch, with the same batches; those of one worker alone had been counted."""
-    options = ["--objective", "mlm", "--no-tlm", "--max-update", "2", "--num-workers", "0", "--mono-max-length", "16"]
-    assert train(make_root(), *options, "--update-freq", "2", "--updates-per-epoch", "2").returncode == 0
-    path = next(tmp_path.rglob("checkpoint_last.pt"))
-    one, state = count_operations(str(path), 4), torch.load(path)
-    state["cfg"]["optimization"]["update_freq"] = [1]
-    state["cfg"]["distributed_training"]["distributed_world_size"] = 2
-    torch.save(state, path)
-    two = count_operations(str(path), 2)
+    state = pretraining(2, make_root(), "--objective", "mlm", "--no-tlm", "--update-freq", 2, "--updates-per-epoch", 2)
+    monkeypatch.setattr("fairseq.checkpoint_utils.load_checkpoint_to_cpu", lambda path: state)
+    one = count_operations("a.pt", 4)
+    state["cfg"].optimization.update_freq = [1]
+    state["cfg"].distributed_training.distributed_world_size = 2
+    two = count_operations("a.pt", 2)
     assert two.updates == one.updates == 2 and two.per_update == pytest.approx(one.per_update, rel=0.2)
 
 
