@@ -100,7 +100,7 @@ BORDERS = [
     (int, 0, MOST, "valid-lines seed max-len-b checkpoint-upper-bound gpus layer examples"),
     (float, 1, math.inf, "max-ratio"), (float, 0, math.inf, "language-margin max-len-a"), (float, 0, 10, "alpha beta"),
     (float, -100, 100, "lenpen"), (float, -math.inf, math.inf, "threshold"),
-    (float, "above 0", 1, "character-coverage sampling-topp"), (float, "above 0", math.inf, "temperature regularisation"),
+    (float, "above 0", 1, "character-coverage sampling-topp"), (float, "above 0", 1e9, "regularisation"), (float, "above 0", math.inf, "temperature"),
 ]  # fmt: skip
 
 # Options of such a name that take words, or are the developers' own.

@@ -204,7 +204,7 @@ COMMANDS = {
             "inference.finetuned.load_finetuned": None,
             "inference.evaluation.write_predictions": [],
             "understanding.xtreme.table": "the figures",
-            "understanding.xtreme.Result": None,
+            "understanding.xtreme.Result": mock.Mock(langs=["de"]),
         },
         {
             "": {

@@ -209,8 +209,8 @@ def test_a_data_root_is_nobodys_output(corpora, run, tmp_path):
 def test_bad_input_ends_in_one_line(corpora, run, tmp_path, spoil, options, message):
     if spoil:
         spoil(corpora)
-    size = [] if "--alp" in options else ["--size", "260"]
-    arguments = ["--corpora", corpora, *size, "--output", tmp_path / "out", *VOCAP, *options]
+    making = [] if "--alp" in options else ["--size", "260", *VOCAP]
+    arguments = ["--corpora", corpora, "--output", tmp_path / "out", *making, *options]
     assert message in error_line(run("scripts/vocap.py", *arguments))
     assert not (tmp_path / "out/dict.txt").exists()
 

@@ -69,10 +69,11 @@ class LinearByEpoch(FairseqLRScheduler):
             epoch: this epoch.
             done: returns the number of this epoch's batches that were trained on.
         """
-        expected = self.here[min(epoch, max(self.here))] if self.here else batches_in(epoch)
-        if batches_in(epoch) != expected:  # of several roots, each is known when its epoch comes
+        here = batches_in(epoch)
+        expected = self.here.get(min(epoch, max(self.here, default=epoch)), here)
+        if here != expected:  # of several roots, each is known when its epoch comes
             logger.warning(
-                f"epoch {epoch} has {batches_in(epoch):,} batches, and not {expected:,} as expected from the one before: the learning "
+                f"epoch {epoch} has {here:,} batches, and not {expected:,} as expected from the one before: the learning "
                 "rate jumps; for roots of unlike sizes give --lr-scheduler polynomial_decay and --total-num-update"
             )
         self.here = {number: batches_in(number) for number in range(epoch, max(epoch, len(self.cfg.update_freq)) + 1)}
