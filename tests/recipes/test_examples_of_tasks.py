@@ -121,7 +121,7 @@ def test_points_of_a_grid_that_are_not_finished_are_told(tmp_path):
     (folder / "checkpoint_best.pt").touch()
     for name in ("data", "predictions/transfer.out", "predictions/other"):
         (tmp_path / "out" / name).mkdir(parents=True)
-    script = 'evaluate_options -- --out "$OUT" --seed 1; evaluate_task'
+    script = 'tidy; evaluate_options -- --out "$OUT" --seed 1; evaluate_task'
     told = sourced(tmp_path, script).stdout
     assert told.startswith("lr2 of transfer.out.s1 is not finished: this evaluates the best of the others\npython run ")
     assert [path.name for path in (tmp_path / "out/predictions").iterdir()] == ["other"]
