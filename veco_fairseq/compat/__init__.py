@@ -128,7 +128,12 @@ PATCHES = (
     Patch(f"{PLATEAU}.step", ".compat.plateau:plateau_step", "after a resumption within an epoch, it counts one epoch too many"),
     Patch(f"{TRAINER}.lr_step", ".compat.lowest_rate:risen", "--stop-min-lr ends a training in its warm-up", wraps=True),
     Patch(f"{TRAINER}.begin_epoch", ".compat.lowest_rate:in_force_again", "see the line above", wraps=True),
-    # Precision, optimizer
+    # Precision, noise, optimizer
+    *(Patch(f"fairseq.{module}", ".compat.weight_noise:of_one_pass",
+            "the noise of --quant-noise-pq stays in the weights, which are 0 in the end", wraps=True)
+      for module in ("modules.multihead_attention:quant_noise", "modules.transformer_layer:quant_noise",
+                     "modules.adaptive_softmax:quant_noise", "models.transformer.transformer_encoder:apply_quant_noise_",
+                     "models.transformer.transformer_decoder:apply_quant_noise_")),
     Patch("fairseq.tasks:FairseqTask.train_step", ".compat.precision:train_step", "--amp does nothing on a CPU"),
     Patch(f"{AMP}.step", ".compat.precision:amp_step", "on a GPU the gradients are unscaled twice"),
     Patch(f"{AMP}.clip_grad_norm", ".compat.precision:amp_clip_grad_norm",

@@ -92,7 +92,7 @@ def plain(
 
 
 def unfused(module: MultiheadAttention, query: Tensor, key: Tensor | None) -> bool:
-    """Return whether :func:`plain` is faster than PyTorch's kernel.
+    """Return whether :func:`plain` is faster than PyTorch's kernel, or has ``--quant-noise-pq``, which the kernel passes over.
 
     The kernel draws a 32-bit random number for each weight where there is dropout, and in bf16 its backward pass takes three
     times as long for sentences as the plain one.
@@ -100,7 +100,11 @@ def unfused(module: MultiheadAttention, query: Tensor, key: Tensor | None) -> bo
     Args:
         query, key: (length, batch, dim).
     """
-    if not on_cpu(query) or not module.training:
+    if not module.training:
+        return False
+    if module.q_proj._forward_pre_hooks:
+        return True
+    if not on_cpu(query):
         return False
     longest = max(len(query), 0 if key is None else len(key))
     return module.dropout_module.p > 0 or (torch.is_autocast_enabled("cpu") and longest <= UNFUSED_LENGTH)
