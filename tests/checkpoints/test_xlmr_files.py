@@ -12,6 +12,7 @@ import torch
 from conftest import make_dictionary, save_pretrained
 from safetensors.torch import load_file, save_file
 from support.malicious import Malicious
+from support.xlme import make_xlme
 
 from veco_fairseq.checkpoints.huggingface import export_hf
 from veco_fairseq.checkpoints.xlmr import init_from
@@ -246,9 +247,21 @@ def test_a_tensor_that_no_encoder_has_is_named_as_it_is(ours, tmp_path):
         read_xlmr(path)
 
 
-def test_an_xlm_with_a_projected_table_is_told_the_way():
-    with pytest.raises(UserError, match="^a.pt: was trained with --embed-dim.*veco export-hf"):
-        _refuse_unknown(Path("a.pt"), ["encoder.sentence_encoder.embed_tokens.project.weight"])
+@pytest.mark.parametrize("options, told", [
+    ({"table_dim": 6}, "was trained with --embed-dim, which XLM-R has not: give the folder that veco export-hf makes of it"),
+    ({"relative_position_bias": True},
+     "was trained with --relative-position-bias, which XLM-R has not: give a model that was trained without"),
+    ({"quant_noise_pq": 0.1, "quant_noise_pq_block_size": 8},
+     "was trained with --quant-noise-pq, whose projection XLM-R has not: give a model that was trained without"),
+    ({"generator_layers": 1}, "is an XLM-E, which has a generator beside an XLM-R: give the folder that veco export-hf makes of it"),
+])  # fmt: skip
+def test_a_model_of_pretraining_that_is_more_than_an_xlmr_is_told_the_way(options, told, make_model, tmp_path):
+    make = make_xlme if "generator_layers" in options else make_model
+    options = {name: value for name, value in options.items() if name != "generator_layers"}
+    path = save_pretrained(tmp_path / "a.pt", make(make_dictionary(types=9), arch="veco_tiny", **options), SYMBOLS)
+    with pytest.raises(UserError) as refused:
+        read_xlmr(path)
+    assert str(refused.value) == f"{path}: {told}"
 
 
 def split(folder, kind):

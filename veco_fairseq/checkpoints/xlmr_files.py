@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from veco_fairseq.checkpoints.integrity import check_finite
-from veco_fairseq.checkpoints.names import CROSS_ATTENTION
+from veco_fairseq.checkpoints.names import CROSS_ATTENTION, PRETRAINING_ALONE
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, options_of, read_checkpoint, read_tensors
 from veco_fairseq.data.roots import load_dictionary
 from veco_fairseq.data.sentencepiece import MASK, MODEL_NAME, load_sentencepiece, ordinary_pieces
@@ -53,6 +53,15 @@ INDEX = ".index.json"
 
 # fairseq's other tensors.
 FAIRSEQ_LEFT_OUT = re.compile(r"encoder\.sentence_encoder\.version$|.*_float_tensor$|classification_heads\.")
+
+OTHERWISE, AS_A_FOLDER = "give a model that was trained without", "give the folder that veco export-hf makes of it"
+# What models of --task camlm can have beside XLM-R's tensors, and what to do then.
+BESIDE = (
+    (re.compile(r".*\.relative_bias\."), "was trained with --relative-position-bias, which XLM-R has not", OTHERWISE),
+    (re.compile(r".*\.quant_noise\."), "was trained with --quant-noise-pq, whose projection XLM-R has not", OTHERWISE),
+    (re.compile(r".*\.embed_tokens\.project\."), "was trained with --embed-dim, which XLM-R has not", AS_A_FOLDER),
+    (PRETRAINING_ALONE, "is an XLM-E, which has a generator beside an XLM-R", AS_A_FOLDER),
+)
 
 
 class XlmR(NamedTuple):
@@ -267,10 +276,9 @@ def _split_projections(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _refuse_unknown(path: Path, unknown: list[str]) -> None:
-    if any(name.endswith("embed_tokens.project.weight") for name in unknown):
-        raise UserError(
-            f"{path}: was trained with --embed-dim, which XLM-R has not: give the folder that veco export-hf makes of it"
-        )
+    for pattern, what, advice in BESIDE:
+        if any(map(pattern.match, unknown)):
+            raise UserError(f"{path}: {what}: {advice}")
     if unknown:
         more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
         raise UserError(
