@@ -22,7 +22,8 @@ def of_one_pass(add_noise: Callable) -> Callable:
 
             def begin(module: nn.Module, inputs) -> None:
                 if module.training:
-                    weight, own = module.weight, module.weight.data
+                    weight = module.get_parameter("weight")
+                    own = weight.data
                     change(module, inputs)
                     noisy, weight.data = weight.data, own
                     # Found before the parameter, which stays where it is.
