@@ -134,6 +134,7 @@ class PlannedBatchIterator(EpochBatchIterator):
         dataset: PretrainingDataset,
         batches,
         made_from: Callable[[int], dict[str, Any]],
+        *,
         passes: dict[int, dict[str, Fraction]] | None = None,
         roots: str = "",
         **options,
