@@ -37,7 +37,7 @@ if [[ -z $xlmr ]] && ((OPTIONS[xlm-updates])); then
 fi
 [[ -z $xlmr ]] || start=(--init-from "$xlmr" --freeze-backbone-updates "${OPTIONS[frozen-updates]}")
 if ((OPTIONS[updates])); then
-    log "$out/camlm.log" pretrain "$out" camlm "${OPTIONS[updates]}" "$seed" "${options[@]}" "${EXTRA[@]}" "${start[@]}"
+    log "$out/camlm.log" pretrain "$out" camlm "${OPTIONS[updates]}" "$seed" "${options[@]}" "${start[@]}" "${EXTRA[@]}"
 fi
 if ((OPTIONS[xlme-updates])); then
     xlme=xlme${OPTIONS[name]:+.${OPTIONS[name]}}

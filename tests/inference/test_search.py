@@ -7,12 +7,12 @@ import re
 import pytest
 import sentencepiece
 import torch
-from conftest import REPOSITORY, save_with_vocabulary
+from conftest import REPOSITORY
 from fairseq.dataclass.configs import GenerationConfig
 from omegaconf import OmegaConf
+from support.converted import translating
 from support.here import run_here
 
-from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference.requests import Request, read_requests, word_numbers
 from veco_fairseq.inference.translator import Translator
@@ -25,20 +25,6 @@ LIMITS = {"max_len_a": 0, "max_len_b": 9}
 def model(tmp_path, make_model):
     """A folder with a converted model, its vocabulary, and dictionaries by language."""
     return translating(tmp_path / "model", make_model)
-
-
-def translating(folder, make_model, more_tokens=""):
-    lines = [f"{a}{b}{c} {d}{b}{c}" for a in "bdg" for b in "aeiou" for c in "lmn" for d in "gbd"]
-    pretrained = save_with_vocabulary(folder, make_model, lines, 30, layers=2)
-    for lang in ("de", "en"):
-        (folder / f"dict.{lang}.txt").write_text((folder / "dict.txt").read_text() + more_tokens)
-    convert_to_seq2seq(
-        pretrained, folder / "model.pt", 2, dictionary=folder / "dict.de.txt", random_cross_attention=True, allow_new_tokens=True
-    )
-    state = torch.load(folder / "model.pt", weights_only=True)
-    state["cfg"]["task"].update(source_lang="de", target_lang="en")
-    torch.save(state, folder / "model.pt")
-    return folder
 
 
 def interactive(folder, lines, *options):

@@ -28,10 +28,9 @@ OFF = """
     keep_interval_updates_pattern keep_last_epochs mha_heads_to_keep patience sampling_topk upsample_primary"""
 OF_DROPPING = """
     activation_dropout adaptive_softmax_dropout attention_dropout decoder_layerdrop dropout encoder_layerdrop head_dropout
-    label_smoothing pooler_dropout relu_dropout"""
+    label_smoothing pooler_dropout quant_noise_pq relu_dropout"""
 SHARES = """
-    bitext_mask_spread ema_decay fp16_scale_tolerance quant_noise_pq quant_noise_scalar
-    slowmo_momentum warmup_ratio"""
+    bitext_mask_spread ema_decay fp16_scale_tolerance quant_noise_scalar slowmo_momentum warmup_ratio"""
 FROM_0 = """
     clip_norm discriminator_weight diverse_beam_strength end_learning_rate ffn_reg_scale_factor lr max_len_a max_len_a_mt
     mha_reg_scale_factor power stop_time_hours weight_decay"""

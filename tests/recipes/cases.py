@@ -72,7 +72,7 @@ def cases() -> Iterator[str]:
     yield "multilingual/train --out OUT --try --xlm-updates 0 --warmup 3 --updates 4"
     yield ("multilingual/train --out OUT --xlm-updates 0 --updates 3 --frozen-updates 2 --xlme-updates 4 --name mine --seed 2 "
            "-- --cpu --lr 1")  # fmt: skip
-    yield "multilingual/train --out OUT --init-from LOCAL --frozen-updates 2 --updates 3 --xlme-updates 4"
+    yield "multilingual/train --out OUT --init-from LOCAL --frozen-updates 2 --updates 3 -- --freeze-backbone-updates 3"
     yield "multilingual/train --out OUT --xlm-updates 5 --updates 0"
     for task in TRANSLATION.split():
         yield f"{task}/prepare --out OUT --pretrained MODEL"

@@ -5,7 +5,7 @@
 from types import SimpleNamespace
 
 import torch
-from conftest import make_dictionary
+from conftest import make_dictionary, save_with_vocabulary
 from fairseq import checkpoint_utils
 from fairseq.models import build_model
 
@@ -53,3 +53,18 @@ def decode(model, targets, encoder_out):
 
 def encode(model, sources):
     return model.encoder(sources, src_lengths=sources.ne(PAD).sum(1))
+
+
+def translating(folder, make_model, more_tokens=""):
+    """A folder with a converted model from de to en, of random weights, its vocabulary, and dictionaries by language."""
+    lines = [f"{a}{b}{c} {d}{b}{c}" for a in "bdg" for b in "aeiou" for c in "lmn" for d in "gbd"]
+    pretrained = save_with_vocabulary(folder, make_model, lines, 30, layers=2)
+    for lang in ("de", "en"):
+        (folder / f"dict.{lang}.txt").write_text((folder / "dict.txt").read_text() + more_tokens)
+    convert_to_seq2seq(
+        pretrained, folder / "model.pt", 2, dictionary=folder / "dict.de.txt", random_cross_attention=True, allow_new_tokens=True
+    )
+    state = torch.load(folder / "model.pt", weights_only=True)
+    state["cfg"]["task"].update(source_lang="de", target_lang="en")
+    torch.save(state, folder / "model.pt")
+    return folder

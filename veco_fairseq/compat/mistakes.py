@@ -63,6 +63,10 @@ MISTAKES = (
         "and it goes on from its last checkpoint",
     ),
     (r"Cannot use fp16 and AMP together", "--fp16 and --amp: leave out one of the two"),
+    (
+        r"Input features must be a multiple of block sizes",
+        "--quant-noise-pq-block-size: does not divide all widths of the model: give one that does, such as 8",
+    ),
     (r"Please install the megatron submodule", "--model-parallel-size: fairseq's code for it is not installed: leave it out"),
     (
         r"Torch not compiled with CUDA enabled|Found no NVIDIA driver",

@@ -73,8 +73,8 @@ BORDERS: dict[str, Number] = {
         (Number(int, least=1, most=4 * 65_536), "encoder_ffn_embed_dim decoder_ffn_embed_dim"),
         (POSITIONS, "max_positions max_source_positions max_target_positions"),
         (PROBABILITY, "dropout attention_dropout activation_dropout relu_dropout pooler_dropout head_dropout "
-                      "encoder_layerdrop decoder_layerdrop adaptive_softmax_dropout label_smoothing"),
-        (SHARE, "quant_noise_pq quant_noise_scalar ema_decay fp16_scale_tolerance slowmo_momentum warmup_ratio bitext_mask_spread"),
+                      "encoder_layerdrop decoder_layerdrop adaptive_softmax_dropout label_smoothing quant_noise_pq"),
+        (SHARE, "quant_noise_scalar ema_decay fp16_scale_tolerance slowmo_momentum warmup_ratio bitext_mask_spread"),
         (POSITIVE_SHARE, "mono_mask_prob bitext_mask_prob"),
         (POSITIVE, "adam_eps temperature lr_shrink min_loss_scale threshold_loss_scale adaptive_softmax_factor"),
         (NOT_NEGATIVE, "lr clip_norm stop_time_hours weight_decay end_learning_rate power discriminator_weight "
