@@ -68,7 +68,12 @@ def pytest_collection_modifyitems(items) -> None:
 
 
 def pytest_collection_finish() -> None:
-    warm_up()
+    warm_up(
+        *(f"--task camlm --criterion {criterion} --arch veco_tiny --optimizer adam" for criterion in ("camlm", "replaced_token")),
+        "--task veco_nlu --criterion veco_nlu --arch veco_nlu_tiny --optimizer adam",
+        *(f"--task {task} --criterion label_smoothed_cross_entropy --arch veco_mt_tiny --optimizer adam"
+          for task in ("translation", "veco_multilingual_translation")),
+    )  # fmt: skip
     gc.freeze()  # a collection in a fork (run_here) would copy all pages of what is imported
 
 
