@@ -83,7 +83,7 @@ choose_device() {
     local extra=" ${EXTRA[*]} "
     WORKERS=${OPTIONS[workers]} DEVICE=(--fp16)
     # With --fp16 beside one of these fairseq trains in fp16 all the same, or ends.
-    [[ ! $extra =~ " --"(cpu|amp|bf16|autocast[ =]bf16)" " ]] || DEVICE=()
+    [[ ! $extra =~ " --"(cpu|amp|tpu|(memory-efficient-)?bf16|autocast[ =]bf16)" " ]] || DEVICE=()
     if ((WORKERS == 0)); then
         WORKERS=1
         [[ $extra == *" --cpu "* ]] || WORKERS=$(python -c 'import torch; print(torch.cuda.device_count())')

@@ -58,6 +58,8 @@ AGAIN = "if memory ran out, lower --num-workers; start the same command again, a
     ("loaded state dict contains a parameter group that doesn't match the size of optimizer's group", "the checkpoint's optimizer "
      "has other parameters, such as one fp32 copy of all of them: give --reset-optimizer"),
     ("Cannot use fp16 and AMP together", "--fp16 and --amp: leave out one of the two"),
+    ("Cannot combine --fp16 and --tpu, use --bf16 on TPUs", "--bf16 and --tpu are for TPUs in fairseq, and --fp16 is not: leave "
+     "out one of them; in place of --bf16 give --autocast bf16 in pre-training and understanding, and --amp elsewhere"),
     ("Input features must be a multiple of block sizes", "--quant-noise-pq-block-size: does not divide all widths of the model: give "
      "one that does, such as 8"),
     ("\n\nPlease install the megatron submodule:\n\n  git", "--model-parallel-size: fairseq's code for it is not installed: leave "

@@ -128,12 +128,14 @@ def test_a_machine_has_its_number_from_the_environment(tmp_path):
 
 
 def test_another_precision_is_taken_in_place_of_fp16(tmp_path):
-    """With both, the weights of understanding are in fp16 under --autocast bf16, and --bf16 does nothing."""
+    """With both, the weights of understanding are in fp16 under --autocast bf16, and fairseq ends with --bf16, which is for TPUs."""
     script = """python() { echo 1; }; PROGRAM=any
-        for given in '' --amp '--autocast bf16' --autocast=bf16 --bf16 --cpu '--autocast none' '--lr 1 --amp --seed 2'; do
+        for given in '' --amp '--autocast bf16' --autocast=bf16 --bf16 --memory-efficient-bf16 --tpu --cpu '--autocast none' \
+            '--lr 1 --amp --seed 2'; do
             parse_options workers=0 -- -- $given; choose_device; echo "$given: ${DEVICE[*]}"; done"""
     assert sourced(tmp_path, script).stdout.splitlines() == [
-        ": --fp16", "--amp: ", "--autocast bf16: ", "--autocast=bf16: ", "--bf16: ", "--cpu: ", "--autocast none: --fp16",
+        ": --fp16", "--amp: ", "--autocast bf16: ", "--autocast=bf16: ", "--bf16: ",
+        "--memory-efficient-bf16: ", "--tpu: ", "--cpu: ", "--autocast none: --fp16",
         "--lr 1 --amp --seed 2: ",
     ]  # fmt: skip
 

@@ -64,6 +64,11 @@ MISTAKES = (
     ),
     (r"Cannot use fp16 and AMP together", "--fp16 and --amp: leave out one of the two"),
     (
+        r"Cannot combine --fp16 and --tpu",
+        "--bf16 and --tpu are for TPUs in fairseq, and --fp16 is not: leave out one of them; in place of --bf16 give --autocast bf16 in "
+        "pre-training and understanding, and --amp elsewhere",
+    ),
+    (
         r"Input features must be a multiple of block sizes",
         "--quant-noise-pq-block-size: does not divide all widths of the model: give one that does, such as 8",
     ),
