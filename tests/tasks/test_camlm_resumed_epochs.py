@@ -2,6 +2,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Epochs of pre-training that are gone on with: which pairs come next, and what may have changed."""
 
+import shutil
+
 import numpy as np
 import pytest
 from conftest import random_lines, write_tokens
@@ -62,6 +64,21 @@ def test_an_epoch_of_changed_texts_is_not_gone_on_with(make_task, make_root):
     with pytest.raises(UserError, match=r"the same any more: checksum of the lengths of bitext was \w{8} and is \w{8}: change"):
         iterator(make_task(root)).load_state_dict(begun.state_dict())
     iterator(make_task(root)).load_state_dict({**begun.state_dict(), "iterations_in_epoch": 0})
+
+
+@pytest.mark.parametrize("kind, pairs", [("mono", "aa 15, bb 15"), ("bitext", "aa-bb 60")])
+def test_an_epoch_is_not_gone_on_with_where_a_kind_of_text_has_come_or_gone(make_task, make_root, kind, pairs):
+    """Its batches are others, and may be fewer than the checkpoint has behind it."""
+    root = make_root()
+    with_all = iterator(make_task(root))
+    shutil.move(root / kind, root / "hidden")
+    without = iterator(make_task(root))
+    for begun, later, told in ((with_all, without, f"{pairs} and is none"), (without, with_all, f"none and is {pairs}")):
+        next(begun.next_epoch_itr())
+        state = begun.state_dict()
+        with pytest.raises(UserError, match=f"in the middle of epoch 1, .*: pairs of {kind} was {told}"):
+            later.load_state_dict(state)
+        later.load_state_dict({**state, "iterations_in_epoch": 0})
 
 
 def test_a_root_goes_on_after_epochs_with_another_update_freq(make_task, make_root, tmp_path):

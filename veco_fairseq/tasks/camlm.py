@@ -219,7 +219,7 @@ class CamlmTask(VecoTask):
     def _batches_made_from(self, dataset: PretrainingDataset, max_tokens: int, num_shards: int, epoch: int) -> dict[str, Any]:
         """Return everything that an epoch's batches depend on, by option."""
         made_from: dict[str, Any] = {"number of workers": num_shards, "--max-tokens": max_tokens}
-        made_from["--update-freq"] = self._update_freq(epoch)
+        made_from |= {"--update-freq": self._update_freq(epoch), **{f"pairs of {kind}": "none" for kind in KINDS}}
         for name in ("seed", "updates_per_epoch", "mono_batch_size", "bitext_batch_size", "mono_alpha", "bitext_alpha"):
             made_from[flag(name)] = getattr(self.cfg, name)
         for kind, stream in dataset.streams.items():
