@@ -89,6 +89,24 @@ def test_the_last_checkpoint_of_another_folder_was_asked_for(trainer, tmp_path):
     assert trainer.tried == [("checkpoint_last.pt", False)]
 
 
+@pytest.mark.parametrize("chosen, has_last, told", [
+    ("start/checkpoint_last.pt", True, True), ("checkpoint1.pt", True, True), ("checkpoint1.pt", False, False),
+    ("checkpoint_last.pt", True, False),
+])  # fmt: skip
+def test_a_last_checkpoint_that_is_passed_over_is_told_of(trainer, tmp_path, caplog, chosen, has_last, told):
+    """As where a command with --restore-file is given again after a kill."""
+    (tmp_path / "start").mkdir()
+    (tmp_path / "start/checkpoint_last.pt").touch()
+    if not has_last:
+        (tmp_path / "checkpoint_last.pt").unlink()
+    assert checkpoints.trainer_load_checkpoint(trainer, str(tmp_path / chosen))["from"] == os.path.basename(chosen)
+    expected = (
+        f"{tmp_path}/checkpoint_last.pt: is passed over, and the next save replaces it, since --restore-file names "
+        f"{tmp_path / chosen}: to go on from it, leave --restore-file out"
+    )
+    assert [record.getMessage() for record in caplog.records] == [expected] * told
+
+
 def test_a_worker_with_a_file_of_its_own_begins_anew_where_there_is_none(trainer, tmp_path):
     trainer.checkpoint_suffix = "-shard1"
     checkpoints.trainer_load_checkpoint(trainer, str(tmp_path / "checkpoint_last-shard1.pt"))

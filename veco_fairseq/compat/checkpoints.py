@@ -98,9 +98,10 @@ def load_model_ensemble_and_task(filenames: list[str], *args, **kwargs):
 def trainer_load_checkpoint(
     trainer: Trainer, filename: str, reset_optimizer: bool = False, *args, reset_meters: bool = False, **kwargs
 ):
-    """Load the checkpoint that a training goes on from, with eight changes.
+    """Load the checkpoint that a training goes on from, with nine changes.
 
     - A ``--restore-file`` that does not exist is an error; fairseq would go on from random weights.
+    - One that is preferred to the folder's own checkpoint_last.pt, as where the same command is given again, is told of.
     - A damaged checkpoint_last.pt is replaced, with a warning, by the newest checkpoint beside it that can be read.
     - A checkpoint of another model ends in one line, also where its tensors have the same shapes.
     - A task may check the ``task_state`` of the file and take it over (``resume_task_state``); fairseq hides it from the
@@ -113,7 +114,7 @@ def trainer_load_checkpoint(
     - What the optimizer keeps against the options is told.
 
     Raises:
-        UserError: see the first four changes, and :func:`read_checkpoint`.
+        UserError: see the first five changes, and :func:`read_checkpoint`.
     """
     cfg = trainer.cfg.checkpoint
     cfg.load_checkpoint_on_all_dp_ranks = True
@@ -125,6 +126,11 @@ def trainer_load_checkpoint(
         if os.path.isdir(filename):
             raise UserError(f"{filename}: is a folder ({given}): give a checkpoint in it")
         raise UserError(f"{filename}: no such checkpoint to start from: check {given}")
+    if not is_last and os.path.exists(own_last):  # which --continue-once and --finetune-from-model go on from
+        logger.warning(
+            f"{own_last}: is passed over, and the next save replaces it, since --restore-file names {filename}: to go on from it, "
+            "leave --restore-file out"
+        )
     candidates = [filename, *(older_checkpoints(cfg.save_dir, filename) if is_last else [])]
     for number, candidate in enumerate(candidates, start=1):
         try:
