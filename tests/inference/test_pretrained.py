@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import save_with_vocabulary
+from fairseq import utils
 from fairseq.models.roberta import RobertaModel
 
 from veco_fairseq.data.sentencepiece import MODEL_NAME
@@ -36,6 +37,14 @@ def test_a_link_has_the_vocabulary_beside_the_file_to_which_it_leads(tmp_path, m
     (tmp_path / MODEL_NAME).write_text("another one, beside the link itself")
     with pytest.raises(UserError, match=f"^{tmp_path / 'dict.txt'}: no such file"):
         load_pretrained(str(link))
+
+
+def test_a_folder_may_have_a_colon_in_its_name(tmp_path, make_model):
+    """Such as of the time when a training began; elsewhere it stands between several data roots or models."""
+    checkpoint = save_with_vocabulary(tmp_path / "2026-11-29_03:00", make_model, ["a b c", "b d", "c d a"] * 9, 9)
+    assert load_pretrained(str(checkpoint)).dictionary.symbols[-1] == "<mask>"
+    folder = str(checkpoint.parent)
+    assert utils.split_paths(folder) == [folder] and utils.split_paths(f"{folder}:b") == [f"{tmp_path}/2026-11-29_03", "00", "b"]
 
 
 def test_another_kind_of_model_is_told(tmp_path, make_model, monkeypatch):

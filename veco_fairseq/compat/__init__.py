@@ -72,6 +72,7 @@ PATCHES = (
           "a value beyond its border ends in a traceback hours later, or is ignored"),
     Patch("fairseq.dataclass.utils:eval_str_list", ".compat.command_line:eval_str_list", "a list of numbers is evaluated as code"),
     # Data
+    Patch("fairseq.utils:split_paths", ".compat.data_files:split_paths", "a folder with a colon in its name is taken for two"),
     Patch("fairseq.data.indexed_dataset:make_dataset", ".compat.data_files:make_dataset", "a damaged file is read as it is"),
     Patch("fairseq.data.indexed_dataset:dataset_exists", ".compat.data_files:dataset_exists", "half a token file counts as none"),
     Patch("fairseq.data.indexed_dataset:infer_dataset_impl", ".compat.data_files:infer_dataset_impl",

@@ -1,10 +1,11 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Checks fairseq's token files, dictionaries and texts for damage before they are used."""
+"""Finds fairseq's token files, dictionaries and texts, and checks them for damage before they are used."""
 
 import os
 from pathlib import Path
 
+from fairseq import utils
 from fairseq.data import Dictionary, indexed_dataset
 from fairseq.data.indexed_dataset import MMapIndexedDataset, data_file_path, index_file_path
 from fairseq.file_chunker_utils import Chunker, ChunkLineIterator
@@ -17,6 +18,12 @@ _fairseq_add_from_file = Dictionary.add_from_file
 _fairseq_make_dataset = indexed_dataset.make_dataset
 _fairseq_dataset_exists = indexed_dataset.dataset_exists
 _fairseq_infer_dataset_impl = indexed_dataset.infer_dataset_impl
+_fairseq_split_paths = utils.split_paths
+
+
+def split_paths(paths: str, *args) -> list[str]:
+    """Return the paths that are joined with ":"; a file or folder with a colon in its name, such as of a time, is one."""
+    return [paths] if os.path.exists(paths) else _fairseq_split_paths(paths, *args)
 
 
 def make_dataset(path: str, impl: str, fix_lua_indexing: bool = False, dictionary: Dictionary | None = None):
