@@ -14,6 +14,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils, utils
 from fairseq.file_io import PathManager
+from omegaconf import OmegaConf
 from support.malicious import Malicious
 from support.stock import EVAL_BLEU, copy_of, error_line, run, train, trained  # noqa: F401  fixtures
 
@@ -204,6 +205,24 @@ def test_save_takes_one_try(tmp_path, monkeypatch):
         with pytest.raises(UserError, match=rf"a\.pt: cannot be written \(the write failed; {told} MiB free there\)"):
             checkpoint_utils.torch_persistent_save(Full(), path)
     assert len(tries) == 2
+
+
+def test_the_folder_of_a_checkpoint_is_where_its_vocabulary_is(tmp_path, monkeypatch):
+    """Wherever it was trained: beside the file, or, if that is a link, beside what it leads to."""
+    for name in ("trained", "linked"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "linked/a.pt").symlink_to(tmp_path / "trained/a.pt")
+    read = {"model": {}, "task_state": {}}
+    monkeypatch.setattr(checkpoints, "read_checkpoint", lambda path: read)
+    monkeypatch.setattr(
+        checkpoints, "_fairseq_load_checkpoint_to_cpu", lambda path, *more: {**read, "cfg": OmegaConf.create(cfg)}
+    )
+    for vocabulary, link, folder in ((False, "trained", "trained"), (False, "linked", "linked"), (True, "linked", "trained")):
+        if vocabulary:
+            (tmp_path / "trained/sentencepiece.bpe.model").touch()
+        cfg = {"task": {"save_dir": "gone"}, "model": None}
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / link / "a.pt"))
+        assert state["cfg"].task.save_dir == str(tmp_path / folder)
 
 
 def test_not_whole_fairseq_checkpoint(tmp_path):

@@ -81,8 +81,7 @@ def test_a_folder_that_was_moved_has_its_own_vocabulary(pretrained, tmp_path, ru
     assert resumed.returncode == 0 and f"Loaded checkpoint {moved / 'checkpoint_last.pt'}" in resumed.stdout, resumed.stderr
     (moved / "dict.txt").unlink()
     assert error_line(run(*command)) == (
-        f"fairseq-validate: error: {moved}: has no dict.txt and sentencepiece.bpe.model: give a checkpoint with both beside it, "
-        "or their folder as --vocabulary"
+        f"fairseq-validate: error: {moved}: has no dict.txt and sentencepiece.bpe.model: copy both there"
     )
 
 

@@ -21,6 +21,7 @@ from veco_fairseq.compat.hooks import ResumesTaskState
 from veco_fairseq.compat.kept import tell_what_is_kept
 from veco_fairseq.compat.misfits import misfit, misfit_message, model_of, refuse_another_computation
 from veco_fairseq.compat.mistakes import mistake
+from veco_fairseq.data.symbols import vocabulary_folder
 from veco_fairseq.errors import UserError, write_failure
 
 # Reading. fairseq calls torch.load without weights_only. This is safe from torch 2.6 on, but not before, nor with
@@ -58,7 +59,7 @@ def load_checkpoint_to_cpu(
     _task_state_of[path] = state.get("task_state") or {}
     _fill_in_languages(state)
     if "save_dir" in ((state.get("cfg") or {}).get("task") or ()):  # a folder that may have been moved since
-        state["cfg"].task.save_dir = os.path.dirname(path)
+        state["cfg"].task.save_dir = str(vocabulary_folder(path))
     return state
 
 

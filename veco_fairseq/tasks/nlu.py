@@ -285,8 +285,8 @@ def _vocabulary(cfg: NluTaskConfig, from_checkpoint: bool) -> Path:
     for folder in folders:
         if (folder / DICT_NAME).is_file() and (folder / MODEL_NAME).is_file():
             return folder
-    given = f"give {'a checkpoint' if from_checkpoint else '--finetune-from-model PRETRAINED'} with both beside it"
-    raise UserError(f"{folders[0]}: has no {DICT_NAME} and {MODEL_NAME}: {given}, or their folder as --vocabulary")
+    how = "copy both there" if from_checkpoint else "give --finetune-from-model with both beside it, or --vocabulary FOLDER"
+    raise UserError(f"{folders[0]}: has no {DICT_NAME} and {MODEL_NAME}: {how}")
 
 
 def _chosen(files: dict[str, Path], wanted: Optional[str], cfg: NluTaskConfig, split: str) -> dict[str, Path]:
