@@ -18,6 +18,7 @@ from veco_fairseq.data.directions import (
     parse_directions,
     prepend,
 )
+from veco_fairseq.data.languages import sides_of
 from veco_fairseq.errors import UserError
 
 
@@ -155,3 +156,5 @@ def test_directions_of_an_option_and_of_a_folder(tmp_path):
         (tmp_path / f"test.en-pt-BR.{lang}.idx").touch()
     (tmp_path / "test.zh-CN-pt-BR.zh-CN.idx").touch()
     assert find_directions(tmp_path, "test") == ["en-pt-BR", "pt-BR-en", "zh-CN-pt-BR", "pt-BR-zh-CN"]
+    (tmp_path / "valid.pt-BR-zh_Hans.pt-BR.idx").touch()  # a script instead of a region
+    assert [*map(sides_of, find_directions(tmp_path, "valid"))][-2:] == [["pt-BR", "zh_Hans"], ["zh_Hans", "pt-BR"]]

@@ -22,10 +22,11 @@ WITHOUT_SPACES = ("bo", "dz", "ja", "km", "lo", "my", "th", "zh")  # between wor
 def sides_of(pair: str) -> list[str]:
     """Return the two languages of a pair: ``en`` and ``pt-BR`` of en-pt-BR.
 
-    The second begins with the last part of two or three small letters, as a language's code does and a region's does not.
+    The second begins with the last part of two or three small letters, as a language's code does and a region's does not; a
+    script may follow them, as in pt-BR-zh_Hans.
     """
     parts = pair.split("-")
-    cut = max((place for place in range(1, len(parts)) if re.fullmatch("[a-z]{2,3}", parts[place])), default=1)
+    cut = max((place for place in range(1, len(parts)) if re.fullmatch("[a-z]{2,3}(_[A-Za-z]+)?", parts[place])), default=1)
     return ["-".join(parts[:cut]), "-".join(parts[cut:])]
 
 
