@@ -91,12 +91,13 @@ def test_the_last_checkpoint_of_another_folder_was_asked_for(trainer, tmp_path):
 
 @pytest.mark.parametrize("chosen, has_last, told", [
     ("start/checkpoint_last.pt", True, True), ("checkpoint1.pt", True, True), ("checkpoint1.pt", False, False),
-    ("checkpoint_last.pt", True, False),
+    ("checkpoint_last.pt", True, False), ("link.pt", True, False),
 ])  # fmt: skip
 def test_a_last_checkpoint_that_is_passed_over_is_told_of(trainer, tmp_path, caplog, chosen, has_last, told):
     """As where a command with --restore-file is given again after a kill."""
     (tmp_path / "start").mkdir()
     (tmp_path / "start/checkpoint_last.pt").touch()
+    (tmp_path / "link.pt").symlink_to("checkpoint_last.pt")
     if not has_last:
         (tmp_path / "checkpoint_last.pt").unlink()
     assert checkpoints.trainer_load_checkpoint(trainer, str(tmp_path / chosen))["from"] == os.path.basename(chosen)

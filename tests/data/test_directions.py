@@ -156,5 +156,6 @@ def test_directions_of_an_option_and_of_a_folder(tmp_path):
         (tmp_path / f"test.en-pt-BR.{lang}.idx").touch()
     (tmp_path / "test.zh-CN-pt-BR.zh-CN.idx").touch()
     assert find_directions(tmp_path, "test") == ["en-pt-BR", "pt-BR-en", "zh-CN-pt-BR", "pt-BR-zh-CN"]
-    (tmp_path / "valid.pt-BR-zh_Hans.pt-BR.idx").touch()  # a script instead of a region
-    assert [*map(sides_of, find_directions(tmp_path, "valid"))][-2:] == [["pt-BR", "zh_Hans"], ["zh_Hans", "pt-BR"]]
+    for other in ("zh_Hans", "es_419"):  # a script, and a region that is a number
+        (tmp_path / f"{other}.pt-BR-{other}.pt-BR.idx").touch()
+        assert [*map(sides_of, find_directions(tmp_path, other))] == [["pt-BR", other], [other, "pt-BR"]]

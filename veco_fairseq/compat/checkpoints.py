@@ -127,7 +127,9 @@ def trainer_load_checkpoint(
         if os.path.isdir(filename):
             raise UserError(f"{filename}: is a folder ({given}): give a checkpoint in it")
         raise UserError(f"{filename}: no such checkpoint to start from: check {given}")
-    if not is_last and os.path.exists(own_last):  # which --continue-once and --finetune-from-model go on from
+    if (
+        not is_last and os.path.exists(own_last) and not os.path.samefile(filename, own_last)
+    ):  # which --continue-once and --finetune-from-model go on from
         logger.warning(
             f"{own_last}: is passed over, and the next save replaces it, since --restore-file names {filename}: to go on from it, "
             "leave --restore-file out"

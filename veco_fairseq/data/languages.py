@@ -23,10 +23,10 @@ def sides_of(pair: str) -> list[str]:
     """Return the two languages of a pair: ``en`` and ``pt-BR`` of en-pt-BR.
 
     The second begins with the last part of two or three small letters, as a language's code does and a region's does not; a
-    script may follow them, as in pt-BR-zh_Hans.
+    script or a region may follow them after _, as in pt-BR-zh_Hans and pt-BR-es_419.
     """
     parts = pair.split("-")
-    cut = max((place for place in range(1, len(parts)) if re.fullmatch("[a-z]{2,3}(_[A-Za-z]+)?", parts[place])), default=1)
+    cut = max((place for place in range(1, len(parts)) if re.fullmatch(r"[a-z]{2,3}(_\w+)?", parts[place])), default=1)
     return ["-".join(parts[:cut]), "-".join(parts[cut:])]
 
 
