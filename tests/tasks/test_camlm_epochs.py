@@ -177,6 +177,19 @@ def test_a_start_is_read_unless_there_is_a_checkpoint_to_go_on_from(make_task, t
     assert len(read) == 1
 
 
+@pytest.mark.parametrize("option", ["--restore-file", "--finetune-from-model", "--continue-once"])
+def test_a_start_that_another_option_replaces_is_told_and_not_read(option, make_task, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(camlm, "init_from", lambda *given: pytest.fail("is read"))
+    name = option.strip("-").replace("-", "_")
+    make_task(save_dir=str(tmp_path), **{name: "veco.pt"}).build_model(Namespace(**TINY))
+    expected = f"--init-from xlmr: is not read, since the training begins with {option} veco.pt: leave out one of the two"
+    assert caplog.messages == [expected]
+    caplog.clear()
+    (tmp_path / "checkpoint_last.pt").touch()  # with which neither counts, when the same command is given again
+    make_task(save_dir=str(tmp_path), **{name: "veco.pt"}).build_model(Namespace(**TINY))
+    assert not caplog.messages
+
+
 def test_what_was_trained_with_a_frozen_backbone_is_read_without_its_start(make_task):
     frozen = {**TINY, "init_from": None, "freeze_backbone_updates": 3}
     assert make_task().build_model(Namespace(**frozen), from_checkpoint=True).args.freeze_backbone_updates == 3

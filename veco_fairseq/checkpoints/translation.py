@@ -20,8 +20,8 @@ from veco_fairseq.checkpoints.mapping import check_weights
 from veco_fairseq.checkpoints.reading import options_of, read_checkpoint
 from veco_fairseq.checkpoints.task_state import has_directions
 from veco_fairseq.data.languages import sides_of
-from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
-from veco_fairseq.data.symbols import require_own_pieces, target_token, vocabulary_folder
+from veco_fairseq.data.sentencepiece import load_sentencepiece
+from veco_fairseq.data.symbols import own_model, require_own_pieces, target_token, vocabulary_folder
 from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary, require_same_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
@@ -168,10 +168,11 @@ def find_sentencepiece(translation: Translation, given: Path_ | None) -> Path | 
     Raises:
         UserError: it is damaged, or not the one that the dictionary was made with.
     """
-    places = [vocabulary_folder(translation.path) / MODEL_NAME, translation.folder / MODEL_NAME]
-    found = Path(given) if given is not None else next((place for place in places if place.is_file()), None)
+    dictionaries = translation.source, translation.target
+    folders = [vocabulary_folder(translation.path), translation.folder]
+    found = Path(given) if given is not None else own_model(folders, dictionaries)
     if found is not None:
-        for symbols in (translation.source, translation.target):
+        for symbols in dictionaries:
             require_own_pieces(load_sentencepiece(found), found, symbols)
     return found
 

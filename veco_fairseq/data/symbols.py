@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import sentencepiece
 
-from veco_fairseq.data.sentencepiece import MODEL_NAME, ordinary_pieces
+from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece, ordinary_pieces
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, read_lines
 
@@ -78,6 +78,11 @@ def read_symbols(path: Path_) -> list[str]:
     return [*SPECIALS, *(entry.token for entry in read_entries(path))]
 
 
+def text_tokens(symbols: Sequence[str]) -> set[str]:
+    """Return the tokens of a dictionary that are pieces of text."""
+    return {token for token in symbols[len(SPECIALS) :] if not NO_PIECE.fullmatch(token)}
+
+
 def require_own_pieces(model: sentencepiece.SentencePieceProcessor, path: Path_, symbols: Sequence[str]) -> None:
     """Refuse a SentencePiece model and a dictionary that do not belong together.
 
@@ -91,10 +96,35 @@ def require_own_pieces(model: sentencepiece.SentencePieceProcessor, path: Path_,
     Raises:
         UserError: names both numbers.
     """
-    tokens = {token for token in symbols[len(SPECIALS) :] if not NO_PIECE.fullmatch(token)}
+    tokens = text_tokens(symbols)
     shared = len(tokens.intersection(ordinary_pieces(model)))
     if shared < 0.75 * len(tokens):
         raise UserError(
             f"{path}: does not belong to the dictionary: only {shared:,} of its {len(tokens):,} tokens are pieces of this "
             "SentencePiece model: replace it by the model that the dictionary was made with"
         )
+
+
+def own_model(folders: Sequence[Path], dictionaries: Sequence[Sequence[str]]) -> Path | None:
+    """Find the SentencePiece model of a translation model, in the folder of its checkpoint or of its data.
+
+    Where two folders have one, as beside a vocabulary that was trimmed, it is the one whose pieces are nearest to the
+    tokens; of two that are as near, the first.
+
+    Args:
+        folders: where to look, the likeliest first.
+        dictionaries: the symbols of the source and of the target, by id.
+
+    Raises:
+        UserError: both folders have one, and one of them is damaged.
+    """
+    paths = [folder / MODEL_NAME for folder in folders if (folder / MODEL_NAME).is_file()]
+    if len(paths) < 2:
+        return paths[0] if paths else None
+    tokens = [text_tokens(symbols) for symbols in dictionaries]
+
+    def distance(path: Path) -> int:
+        pieces = set(ordinary_pieces(load_sentencepiece(path)))
+        return sum(len(pieces ^ of_one) for of_one in tokens)
+
+    return min(paths, key=distance)

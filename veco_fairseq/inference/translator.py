@@ -22,7 +22,7 @@ from veco_fairseq import plugin  # noqa: F401  safe reading of checkpoints
 from veco_fairseq.checkpoints.reading import require_file
 from veco_fairseq.checkpoints.translation import require_translation
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
-from veco_fairseq.data.symbols import require_own_pieces, vocabulary_folder
+from veco_fairseq.data.symbols import own_model, require_own_pieces, vocabulary_folder
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 from veco_fairseq.inference.batches import by_length
@@ -288,7 +288,7 @@ def _choose_target(task, checkpoint: Path_, to: str | None) -> None:
 def _pieces(model, folders: Sequence[Path], dictionaries: Sequence[Dictionary]) -> sentencepiece.SentencePieceProcessor:
     if not isinstance(model, (str, Path, type(None))):
         return model
-    path = next((folder / MODEL_NAME for folder in folders if (folder / MODEL_NAME).exists()), None) if model is None else model
+    path = own_model(folders, [dictionary.symbols for dictionary in dictionaries]) if model is None else model
     if path is None:
         raise UserError(f"{MODEL_NAME}: is neither in {folders[0]} nor in {folders[1]}: give --sentencepiece MODEL")
     pieces = load_sentencepiece(path)

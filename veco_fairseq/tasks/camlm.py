@@ -30,7 +30,7 @@ from veco_fairseq.data.vocabulary import require_same_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.options.flags import flag
 from veco_fairseq.tasks.base import VecoTask
-from veco_fairseq.tasks.camlm_options import WITHOUT_EFFECT, CamlmTaskConfig, check_options, training_split
+from veco_fairseq.tasks.camlm_options import WITHOUT_EFFECT, CamlmTaskConfig, check_options, init_from_counts, training_split
 
 logger = logging.getLogger(__name__)
 
@@ -104,8 +104,7 @@ class CamlmTask(VecoTask):
                     f"{option} is {length} tokens, and the model has {model.max_positions()} positions: "
                     "lower it, or raise --max-positions"
                 )
-        # With a checkpoint to go on from, no start is needed.
-        if model.args.init_from and not from_checkpoint and not (Path(self.cfg.save_dir) / "checkpoint_last.pt").exists():
+        if model.args.init_from and not from_checkpoint and init_from_counts(self.cfg, model.args.init_from):
             heads = model.args.encoder_attention_heads
             for group in init_from(model.encoder, self.dictionary, heads, model.args.init_from):
                 logger.info(f"--init-from: {group}")

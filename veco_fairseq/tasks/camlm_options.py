@@ -2,17 +2,21 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The options of ``--task camlm``."""
 
+import logging
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from fairseq import utils
 from fairseq.dataclass import FairseqDataclass
 from omegaconf import II
 
+from veco_fairseq.compat.stopping import LAST
 from veco_fairseq.data.options import DataOptions
 from veco_fairseq.errors import UserError
 from veco_fairseq.options import borders
+
+logger = logging.getLogger(__name__)
 
 # Options of fairseq that do nothing for the task, and why.
 WITHOUT_EFFECT = {
@@ -33,6 +37,9 @@ class CamlmTaskConfig(DataOptions, FairseqDataclass):
     update_freq: Any = II("optimization.update_freq")
     max_update: int = II("optimization.max_update")
     save_dir: str = II("checkpoint.save_dir")
+    restore_file: str = II("checkpoint.restore_file")
+    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
+    continue_once: Optional[str] = II("checkpoint.continue_once")
     train_subset: str = II("dataset.train_subset")
 
 
@@ -40,6 +47,26 @@ def training_split(cfg) -> str:
     """Return the name of the set to train on: ``--train-subset``, or "train" where fairseq's other options are not there."""
     name = cfg.train_subset
     return "train" if name.startswith("${") else name
+
+
+def init_from_counts(cfg, start: str) -> bool:
+    """Return whether a training begins with ``--init-from``: neither its last checkpoint nor another option's is loaded over it.
+
+    Args:
+        cfg: the task's options.
+        start: the value of ``--init-from``, for the warning where another option wins.
+    """
+    if (Path(cfg.save_dir) / LAST).exists():
+        return False
+    for name in ("finetune_from_model", "restore_file", "continue_once"):
+        path = getattr(cfg, name)
+        if path and path != LAST and not path.startswith("${"):  # which stands where fairseq's other options are not there
+            option = "--" + name.replace("_", "-")
+            logger.warning(
+                f"--init-from {start}: is not read, since the training begins with {option} {path}: leave out one of the two"
+            )
+            return False
+    return True
 
 
 def check_options(cfg) -> None:
