@@ -5,7 +5,7 @@
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -99,10 +99,11 @@ def load_model_ensemble_and_task(filenames: list[str], *args, **kwargs):
 def trainer_load_checkpoint(
     trainer: Trainer, filename: str, reset_optimizer: bool = False, *args, reset_meters: bool = False, **kwargs
 ):
-    """Load the checkpoint that a training goes on from, with nine changes.
+    """Load the checkpoint that a training goes on from, with ten changes.
 
     - A ``--restore-file`` that does not exist is an error; fairseq would go on from random weights.
     - One that is preferred to the folder's own checkpoint_last.pt, as where the same command is given again, is told of.
+    - A folder with checkpoints but no checkpoint_last.pt, as after a kill during the first save, is told of.
     - A damaged checkpoint_last.pt is replaced, with a warning, by the newest checkpoint beside it that can be read.
     - A checkpoint of another model ends in one line, also where its tensors have the same shapes.
     - A task may check the ``task_state`` of the file and take it over (``resume_task_state``); fairseq hides it from the
@@ -115,26 +116,22 @@ def trainer_load_checkpoint(
     - What the optimizer keeps against the options is told.
 
     Raises:
-        UserError: see the first five changes, and :func:`read_checkpoint`.
+        UserError: see the changes above, and :func:`read_checkpoint`.
     """
     cfg = trainer.cfg.checkpoint
     cfg.load_checkpoint_on_all_dp_ranks = True
     own_last = os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
     is_last = os.path.abspath(filename) == os.path.abspath(own_last)  # a file of this name elsewhere was asked for
     if not is_last and not PathManager.isfile(filename):
-        others = {cfg.continue_once: "--continue-once", cfg.finetune_from_model: "--finetune-from-model"}
-        given = others.get(filename, "--restore-file")
+        options = {cfg.continue_once: "--continue-once", cfg.finetune_from_model: "--finetune-from-model"}
+        given = options.get(filename, "--restore-file")
         if os.path.isdir(filename):
             raise UserError(f"{filename}: is a folder ({given}): give a checkpoint in it")
         raise UserError(f"{filename}: no such checkpoint to start from: check {given}")
-    if (
-        not is_last and os.path.exists(own_last) and not os.path.samefile(filename, own_last)
-    ):  # which --continue-once and --finetune-from-model go on from
-        logger.warning(
-            f"{own_last}: is passed over, and the next save replaces it, since --restore-file names {filename}: to go on from it, "
-            "leave --restore-file out"
-        )
-    candidates = [filename, *(older_checkpoints(cfg.save_dir, filename) if is_last else [])]
+    others = older_checkpoints(cfg.save_dir, own_last)
+    if not cfg.no_save:
+        tell_what_is_replaced(filename, own_last, others)
+    candidates = [filename, *(others if is_last else [])]
     for number, candidate in enumerate(candidates, start=1):
         try:
             resets = (reset_optimizer, *args)
@@ -164,6 +161,29 @@ def trainer_load_checkpoint(
                 with making_sense_of(candidate, "go on from another one, or begin again in another --save-dir"):
                     raise error.__context__ or error from None  # fairseq's trainer hides why the model cannot be loaded
             raise UserError(misfit_message(candidate, trainer.cfg.model, message, is_last)) from error
+
+
+def tell_what_is_replaced(filename: str, own_last: str, others: Sequence[str]) -> None:
+    """Warn where a training begins with ``filename``, and its saves will replace checkpoints of an earlier one.
+
+    Args:
+        filename: the file to begin with; there is none if it is ``own_last`` and does not exist.
+        own_last: the folder's checkpoint_last.pt.
+        others: those beside it, newest first.
+    """
+    own = [own_last] if os.path.exists(own_last) else others
+    if not own or (os.path.exists(filename) and any(os.path.samefile(filename, path) for path in own)):
+        return
+    if own == [own_last]:  # which --continue-once and --finetune-from-model go on from
+        logger.warning(
+            f"{own_last}: is passed over, and the next save replaces it, since --restore-file names {filename}: to go on from it, "
+            "leave --restore-file out"
+        )
+    else:
+        logger.warning(
+            f"{own_last}: is not there, but {os.path.basename(own[0])} is: the training begins anew, and its saves replace files "
+            f"of the same names; to go on, give --restore-file {own[0]}"
+        )
 
 
 def older_checkpoints(folder: str, filename: str) -> list[str]:
