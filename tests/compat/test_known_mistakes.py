@@ -50,7 +50,9 @@ AGAIN = "if memory ran out, lower --num-workers; start the same command again, a
      "for both: make the data with --srcdict and --tgtdict of the model, or --joined-dictionary"),
     ("Please install editdistance to use WER scorer", "a package is missing: install editdistance to use WER scorer, or leave out the "
      "option that needs it"),
-    ("Please install fastBPE with: pip install fastBPE", "a package is missing: install fastBPE with: pip install fastBPE, or leave "
+    ("Please install fastBPE with: pip install fastBPE", "a package is missing: pip install fastBPE, or leave out the option that "
+     "needs it"),
+    ("\n\nPlease install the fairscale package:\n\n  pip install fairscale", "a package is missing: pip install fairscale, or leave "
      "out the option that needs it"),
     ("--finetune-from-model and --restore-file (non-default value) can not be specified together: {'save_dir': 'a', 'patience': -1}",
      "--finetune-from-model and --restore-file (non-default value) can not be specified together: leave out one of them, or give "

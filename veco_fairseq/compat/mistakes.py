@@ -131,10 +131,9 @@ MISTAKES = (
         r"has no attribute 'weights_for_band'",
         "--tie-adaptive-weights: needs adaptive embeddings, which no translation model has: leave it out",
     ),
-    (
-        r"^[Pp]lease install (.+)",  # for an option such as --scoring wer, --bpe fastbpe or --tokenizer nltk
-        "a package is missing: install {0}, or leave out the option that needs it",
-    ),
+    # for an option such as --scoring wer, --bpe fastbpe, --tokenizer nltk or --zero-sharding os
+    (r"^[Pp]lease install .+:\s+(pip install [\w-]+)$", "a package is missing: {0}, or leave out the option that needs it"),
+    (r"^[Pp]lease install (.+)", "a package is missing: install {0}, or leave out the option that needs it"),
     # fairseq's own checks of options that do not go together, such as "--sampling-topk requires --sampling"
     # (one of them goes on with all options)
     (r"^(--[a-z][a-z0-9-]+ .*?)(?:: \{.*)?$", "{0}: leave out one of them, or give what is missing"),
