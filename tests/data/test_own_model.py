@@ -4,6 +4,7 @@
 
 import pytest
 
+from veco_fairseq.data import symbols
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece, ordinary_pieces, train_sentencepiece, trim
 from veco_fairseq.data.symbols import SPECIALS, own_model
 from veco_fairseq.errors import UserError
@@ -49,3 +50,10 @@ def test_one_model_is_taken_as_it_is_and_a_damaged_one_beside_another_is_told(fo
     assert own_model(folders, [smaller, smaller]) == folders[0] / MODEL_NAME
     (folders[0] / MODEL_NAME).unlink()
     assert own_model(folders, [smaller, smaller]) is None
+
+
+def test_copies_of_one_model_are_not_read_to_be_compared(folders, monkeypatch):
+    larger = symbols_of(folders[0])
+    (folders[1] / MODEL_NAME).write_bytes((folders[0] / MODEL_NAME).read_bytes())
+    monkeypatch.setattr(symbols, "load_sentencepiece", lambda path: pytest.fail("is read"))
+    assert own_model(folders[::-1], [larger, larger]) == folders[1] / MODEL_NAME

@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The tokens of a dict.txt, in the order of their ids. Nothing here needs PyTorch."""
 
+import filecmp
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -116,10 +117,10 @@ def own_model(folders: Sequence[Path], dictionaries: Sequence[Sequence[str]]) ->
         dictionaries: the symbols of the source and of the target, by id.
 
     Raises:
-        UserError: both folders have one, and one of them is damaged.
+        UserError: the folders have different ones, and one of them is damaged.
     """
     paths = [folder / MODEL_NAME for folder in folders if (folder / MODEL_NAME).is_file()]
-    if len(paths) < 2:
+    if all(filecmp.cmp(paths[0], path, shallow=False) for path in paths[1:]):
         return paths[0] if paths else None
     tokens = [text_tokens(symbols) for symbols in dictionaries]
 
