@@ -21,6 +21,7 @@ from veco_fairseq.checkpoints.translation import (
     read_translation,
     require_translation,
 )
+from veco_fairseq.data.sentencepiece import train_sentencepiece
 from veco_fairseq.errors import UserError
 
 
@@ -99,6 +100,8 @@ def test_what_is_read(make_model, tmp_path):
     elsewhere = found._replace(folder=folder)
     assert find_sentencepiece(elsewhere, None) == pieces
     assert find_sentencepiece(elsewhere, tmp_path / "pre" / pieces.name) == tmp_path / "pre" / pieces.name
+    pieces.write_bytes(train_sentencepiece(["x y z xy yz zx"] * 9, 10, character_coverage=1.0))  # not the dictionary's
+    assert find_sentencepiece(elsewhere, None) == folder / pieces.name
     pieces.unlink()
     assert find_sentencepiece(elsewhere, None) == folder / pieces.name
     (folder / pieces.name).unlink()

@@ -208,8 +208,8 @@ def test_with_a_buffer_of_one_line_each_translation_comes_out_at_once(monkeypatc
     assert capsys.readouterr().err == "of a long line\n"
 
 
-def test_the_model_beside_the_checkpoint_goes_before_the_datas(tmp_path):
-    """Both folders have one; the checkpoint's is the one that its training put there."""
+def test_the_model_beside_the_checkpoint_goes_before_the_datas_unless_the_dictionary_is_the_datas(tmp_path):
+    """Both folders have one."""
     own, other = (train_sentencepiece(text_of(letters), 16, character_coverage=1.0) for letters in ("abcd", "efgh"))
     for name, model in (("checkpoint", own), ("data", other)):
         (tmp_path / name).mkdir()
@@ -217,6 +217,8 @@ def test_the_model_beside_the_checkpoint_goes_before_the_datas(tmp_path):
     folders = [tmp_path / "checkpoint", tmp_path / "data"]
     assert _pieces(None, folders, []).serialized_model_proto() == own
     assert _pieces(None, folders[::-1], []).serialized_model_proto() == other
+    dictionary = dictionary_of(ordinary_pieces(_pieces(tmp_path / "data" / MODEL_NAME, folders, [])))
+    assert _pieces(None, folders, [dictionary, dictionary]).serialized_model_proto() == other
     (tmp_path / "checkpoint" / MODEL_NAME).unlink()
     assert _pieces(None, folders, []).serialized_model_proto() == other
 

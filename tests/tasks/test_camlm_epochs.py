@@ -185,7 +185,7 @@ def test_a_start_that_another_option_replaces_is_told_and_not_read(option, make_
     expected = f"--init-from xlmr: is not read, since the training begins with {option} veco.pt: leave out one of the two"
     assert caplog.messages == [expected]
     caplog.clear()
-    (tmp_path / "checkpoint_last.pt").touch()  # with which neither counts, when the same command is given again
+    (tmp_path / "checkpoint_last.pt").touch()  # of this training, which goes on by the same command
     make_task(save_dir=str(tmp_path), **{name: "veco.pt"}).build_model(Namespace(**TINY))
     assert not caplog.messages
 
