@@ -95,12 +95,13 @@ def test_a_worker_leaves_no_thread_of_its_groups(make_root, run, tmp_path):
     processes = [
         subprocess.Popen(
             [*command, "--device-id", str(rank), "--distributed-rank", str(rank)], cwd=tmp_path,
-            env={**environment, "RANK": str(rank)}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            env={**environment, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
         for rank in (0, 1)
     ]  # fmt: skip
-    told = [process.communicate(timeout=300)[1] for process in processes]
+    told = [process.communicate(timeout=300)[0] for process in processes]
     assert [process.returncode for process in processes] == [143, 143], "".join(told)[-3000:]
+    assert ["SIGTERM: saved after update" in lines for lines in told] == [True, False]  # all would warn of the same
     found = [(tmp_path / f"threads{rank}").read_text() for rank in (0, 1)]
     assert [name for names in found for name in names.split() if "gloo" in name] == []
 

@@ -63,7 +63,14 @@ def trainer_init(trainer: Trainer, cfg, task: FairseqTask, *args, **kwargs) -> N
     _fairseq_trainer_init(trainer, cfg, task, *args, **kwargs)
 
 
-def distributed_main(*args, **kwargs) -> None:
+def without_warnings_but_of_the_first(cfg):
+    """Silence the warnings of a worker that is not the first, since all have the same; fairseq does so with what it informs of."""
+    if not distributed_utils.is_master(cfg.distributed_training):
+        logging.getLogger("veco_fairseq").setLevel(logging.ERROR)
+    return cfg
+
+
+def distributed_main(number: int, main: Callable, cfg, options: dict[str, Any]) -> None:
     """Run a worker to its end, and end the threads of its process groups, which must not outlive Python.
 
     A thread that still lets go of its last tensors while Python ends would abort a training that has succeeded. A group's
@@ -77,7 +84,7 @@ def distributed_main(*args, **kwargs) -> None:
 
     end = None
     try:
-        _fairseq_distributed_main(*args, **kwargs)
+        _fairseq_distributed_main(number, main, cfg, {**options, "after_distributed_init_fn": without_warnings_but_of_the_first})
     except SystemExit as raised:
         end = SystemExit(raised.code)
     if torch.distributed.is_initialized():
