@@ -41,7 +41,7 @@ def test_which_files_of_a_folder_are_texts(tmp_path):
     }.items()]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["e.txt", "abcd.txt", "EN.txt", "en1.txt", "zh_.txt", "x.zh-cn"])
+@pytest.mark.parametrize("name", ["e.txt", "abcd.txt", "EN.txt", "en1.txt", "zh_.txt", "x.zh-cn", "README.md"])
 def test_what_is_no_language_in_a_name(tmp_path, name):
     (tmp_path / name).write_text("a\n")
     with pytest.raises(UserError, match=f"--corpora {tmp_path}: {name}: its name has no language"):

@@ -11,7 +11,7 @@ from veco_fairseq.data.prepare.text import LANGUAGE, is_drawn
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines, require_file
 
-CODE = re.compile(r"[a-z]{2,3}(_[A-Za-z]+)?")  # as in en, swh, zh_Hans
+CODE = re.compile(r"(?!md$)[a-z]{2,3}(_[A-Za-z]+)?")  # as in en, swh, zh_Hans; README.md is no text in a language "md"
 
 
 def find_corpora(arguments: Sequence[str]) -> dict[str, list[Path]]:
