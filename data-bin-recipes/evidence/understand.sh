@@ -17,8 +17,7 @@ task=${OPTIONS[task]} arm=${OPTIONS[arm]} plug=${OPTIONS[plug]}
 [[ $task.$plug != udpos.in ]] || die "--plug in: --task udpos is trained on English alone, without translations: give --task pud"
 folder=$OUT/understanding/$task name=$arm.$plug.p${OPTIONS[pretraining]}.s${OPTIONS[seed]}
 options=(--out "$folder" ${OPTIONS[try]:+--try})
-cpu=()
-[[ " ${EXTRA[*]} " != *" --cpu "* ]] || cpu=(--cpu)
+find_cpu "${EXTRA[@]}"
 require "$folder/data" "run prepare_understanding.sh first"
 if [[ $arm == random ]]; then
     PRETRAINED=$OUT/pretrain/dict.txt from=random # whose folder has the vocabulary
@@ -33,7 +32,7 @@ case $task in
 tatoeba | flores)
     [[ $arm.$plug != random.* && $plug == out ]] || die "--task $task: takes pre-trained models, plugged out"
     run bash "$recipe/tatoeba/evaluate.sh" "${options[@]}" --pretrained "$PRETRAINED" --name "$name" \
-        -- --score "$RETRIEVAL_SCORE" "${cpu[@]}" ;;
+        -- --score "$RETRIEVAL_SCORE" "${CPU[@]}" ;;
 *)
     setting=translate-train batch=$NLU_BATCH
     [[ $task != udpos ]] || setting=transfer
@@ -42,7 +41,7 @@ tatoeba | flores)
         --arch veco_nlu_tiny --setting "$setting" --plug "$plug" --name "$name" --seeds "${OPTIONS[seed]}" \
         --lrs "$NLU_RATES" --epochs "${EPOCHS[$task]}" --batches "$batch" -- "${EXTRA[@]}"
     run bash "$recipe/${task/pud/udpos}/evaluate.sh" "${options[@]}" --name "$name" --seeds "${OPTIONS[seed]}" \
-        -- "${cpu[@]}" ;;
+        -- "${CPU[@]}" ;;
 esac
 [[ -z ${OPTIONS[results]} ]] ||
     python "$REPOSITORY/data-bin-recipes/evidence/results.py" "$OUT" record "$task/$name" "${OPTIONS[results]}"

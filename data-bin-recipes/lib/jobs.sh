@@ -94,6 +94,7 @@ run_jobs() {
         ! is_chosen "$name" || left+=("$name")
     done
     [[ ${#left[@]} != 0 ]] || require_chosen
+    find_cpu "${EXTRA[@]}"
     make_folder "$OUT/jobs"
     while :; do
         ran=''
@@ -122,7 +123,7 @@ run_jobs() {
         printf '%(%T)T %s\n' -1 "$name"
         case ${command[0]} in
         train.sh | finetune.sh | understand.sh) command+=(-- "${EXTRA[@]}") ;;
-        evaluate.sh) [[ " ${EXTRA[*]} " != *" --cpu "* ]] || command+=(-- --cpu) ;;
+        evaluate.sh) command+=("${CPU[@]:+--}" "${CPU[@]}") ;;
         esac
         # A job that goes on adds to its log, of which the learning curves are drawn.
         run bash "$1/${command[0]}" --out "$OUT" ${OPTIONS[try]:+--try} "${command[@]:1}" >>"$OUT/jobs/$name.log" 2>&1 ||

@@ -55,15 +55,22 @@ pretrain() {
 TRY_PIECES=1000
 TRY_UPDATES=40
 
+# find_cpu OPTION...: set CPU to --cpu if it is among these, for a command that takes no other of them, and else to nothing.
+find_cpu() {
+    CPU=()
+    [[ " $* " != *" --cpu "* ]] || CPU=(--cpu)
+}
+
 # small_model OPTION...: with --try and without --pretrained, pre-train a tiny VECO on the texts that these options of
 # prepare_root.py name.
 small_model() {
     [[ -z ${OPTIONS[pretrained]} ]] && trying || return 0
     run python "$REPOSITORY/scripts/prepare_root.py" "$@" --valid-lines 0 --vocab-size "$TRY_PIECES" --soft-vocab-limit \
         --character-coverage 0.99 --output "$OUT/pretrain"
+    find_cpu "${EXTRA[@]}"
     pretrain "$OUT" camlm "$TRY_UPDATES" 1 --mono-batch-size 8 --bitext-batch-size 16 --max-tokens 2048 \
         --mono-max-length 64 --bitext-max-length 64 --bitext-mask-prob 0.5 --lr 2e-3 --warmup-updates 10 \
-        --disable-validation
+        --disable-validation "${CPU[@]}"
 }
 
 # require_pretrained: set PRETRAINED to --pretrained or, with --try, to what small_model makes.

@@ -18,15 +18,15 @@ PART=100000 # lines that are translated in one step: what an interruption can co
 # translate NAME CHECKPOINT FILE OUTPUT OPTION...: make OUTPUT from the text of FILE, part by part, with these options of
 # translate.py. Translations of other options stay, and the script ends, where STUDENT was trained with them: this costs no time.
 translate() {
-    local name=$1 checkpoint=$2 file=$3 output=$4 lines start parts=() device=() command
+    local name=$1 checkpoint=$2 file=$3 output=$4 lines start parts=() command
     shift 4
-    [[ " ${EXTRA[*]} ${DEVICE[*]} " != *" --cpu "* ]] || device=(--cpu)
+    find_cpu "${EXTRA[@]}" "${DEVICE[@]}"
     lines=$(awk 'END { print NR }' "$file")
     ((lines)) || die "$file: is empty"
     for ((start = 0; start < lines; start += PART)); do
         parts+=("$output.$((start / PART))")
         command=(to_file "{}" translate_part "$file" $start "$checkpoint"
-            --sentencepiece "$OUT/vocabulary/sentencepiece.bpe.model" --data "$OUT/mt.$SRC-$TGT" "$@" "${device[@]}")
+            --sentencepiece "$OUT/vocabulary/sentencepiece.bpe.model" --data "$OUT/mt.$SRC-$TGT" "$@" "${CPU[@]}")
         if [[ -e ${parts[-1]}.done ]] && has_checkpoints "$STUDENT" &&
             ! is_made "${parts[-1]}" "$(identity "${parts[-1]}" "${command[@]}")"; then
             die "$STUDENT: $TRAINED_OTHERWISE"

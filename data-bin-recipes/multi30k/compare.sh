@@ -18,8 +18,8 @@ seeds=${OPTIONS[seeds]} long_lr=${OPTIONS[long-lr]}
 export VECO_SKIP_SETUP=1
 recipe=$REPOSITORY/data-bin-recipes/multi30k
 common=(--out "$OUT" --src "$SRC" --tgt "$TGT")
-pretraining=("${EXTRA[@]}") device=() generation=()
-[[ " ${EXTRA[*]} " != *" --cpu "* ]] || device+=(--cpu) generation=(-- --cpu)
+find_cpu "${EXTRA[@]}"
+pretraining=("${EXTRA[@]}") device=("${CPU[@]}") generation=("${CPU[@]:+--}" "${CPU[@]}")
 [[ " ${EXTRA[*]} " != *" --autocast bf16 "* ]] || device+=(--amp)
 
 for objective in camlm mlm; do

@@ -9,8 +9,7 @@ SRC=aa TGT=bb
 finetune_own_options updates=100 lr=2e-3 -- "$@"
 DECODER_LAYERS=2 # as many as train.sh's encoder has
 finetune_own --encoder-layers 2
-device=()
-[[ " ${EXTRA[*]} " != *" --cpu "* ]] || device=(--cpu)
-OPTIONS[lenpen]=1.0 EXTRA=("${device[@]}") # fairseq-generate has other options
+find_cpu "${EXTRA[@]}"
+OPTIONS[lenpen]=1.0 EXTRA=("${CPU[@]}") # fairseq-generate has other options
 name=$(run_name "${OPTIONS[name]:-${OPTIONS[arm]}}" "${OPTIONS[seed]}")
 evaluate "$name" "$OUT/checkpoints/$name/checkpoint_last.pt"
