@@ -147,6 +147,9 @@ for seed in "${ABLATION_SEEDS[@]}"; do
         judged flores "$arm" out "$seed"
     done
 done
+for arm in "${HALF_ARMS[@]}"; do
+    scored "$arm" "$ABLATION_DATA" 1 1
+done
 
 texts bible
 job bible.prepare "" prepare_bible.sh "${local[@]}"

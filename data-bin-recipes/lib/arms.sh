@@ -33,7 +33,7 @@ comparisons() {
     trying || return 0
     SIZES=("${SIZES[0]%.*}.1000") GRID_DATA=("${SIZES[0]%.*}.1000") EVERY=([1000]=5) REPEATED=() RATES=(2e-3) SEEDS=(1)
     MOST_UPDATES=10 PIECES=$((3 * TRY_PIECES)) WARMUP=5 VALID=$TRY_REST NLU_RATES=5e-4
-    MAIN_ARMS=(veco) JUDGED=("pud veco in" "tatoeba veco out") JUDGED_ONCE=() COSTS=(veco) ATTENTION=(veco) ABLATIONS=() DEPTHS=() LARGE_ARMS=() MORE_LARGE_ARMS=()
+    MAIN_ARMS=(veco) JUDGED=("pud veco in" "tatoeba veco out") JUDGED_ONCE=() COSTS=(veco) ATTENTION=(veco) ABLATIONS=() HALF_ARMS=() DEPTHS=() LARGE_ARMS=() MORE_LARGE_ARMS=()
     [[ ${OPTIONS[set]} == bible ]] || MAIN_ARMS=(random mbart veco)
     VARIATION[veco-begun]="--max-update 5"
     for arm in "${!UPDATES[@]}"; do

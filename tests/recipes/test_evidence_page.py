@@ -209,6 +209,8 @@ def test_the_page_tells_of_all_arms_that_are_compared():
         translated("nmt-8", "en-de.500", 1, 1, 7.0),
         translated("veco-8", "en-de.500", 1, 2, 7.5),
         translated("veco-8", "en-fr.80", 1, 1, 9),
+        translated("mbart-half", "en-de.500", 1, 1, 6.5),
+        translated("nmt-half", "en-de.500", 3, 1, 8.0),
     ]
     runs += [judged("retrieval", "flores", arm, "out", 1, 5.0) for arm in (*arms, "xlme", "no-tlm")]
     parts = page.page(runs, source="r", measured="m", pictures={}).split("\n## ")
@@ -220,6 +222,11 @@ def test_the_page_tells_of_all_arms_that_are_compared():
     assert large.split("\n\n")[2].splitlines() == [
         "|  | random | NMT first, large batches | VECO, large batches |", "| --- | --- | --- | --- |",
         "| en-de, 500 pairs | 5.0 (1) | 7.0 (1) | 7.5 (1) |", "| en-fr, 80 pairs |  |  | 9.0 (1) |",
+    ]  # fmt: skip
+    half = next(part for part in parts if part.startswith("With half the learning rate"))
+    assert half.split("\n\n")[2].splitlines() == [
+        "|  | random | NMT first, half the learning rate | mBART, half the learning rate |", "| --- | --- | --- | --- |",
+        "| en-de, 500 pairs | 5.0 (1) | 8.0 (1) | 6.5 (1) |",
     ]  # fmt: skip
     assert [name for name in rows["Understanding and retrieval"] if name != "---"] == [*arms.values(), "XLM-E"]
     assert set(rows["The cost"]) == {"---", *arms.values()} - {"NMT"}
