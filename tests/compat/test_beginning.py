@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.distributed import utils as distributed_utils
 
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint
 from veco_fairseq.compat import checkpoints, plateau, stopping
@@ -27,9 +28,10 @@ def trainer(tmp_path, monkeypatch):
     whole = SimpleNamespace(
         checkpoint=SimpleNamespace(save_dir=str(tmp_path), no_save=False, continue_once=None, finetune_from_model=None),
         model=SimpleNamespace(_name="veco_tiny"),
+        distributed_training=SimpleNamespace(distributed_rank=0),
     )
     trainer = SimpleNamespace(cfg=whole, checkpoint_suffix="", task=None, optimizer=SimpleNamespace(optimizer=None), fails={})
-    trainer.tried = []
+    trainer.data_parallel_world_size, trainer.tried = 1, []
 
     def load(trainer, path, reset=False, **options):
         name = os.path.basename(path)
@@ -87,6 +89,17 @@ def test_the_last_checkpoint_of_another_folder_was_asked_for(trainer, tmp_path):
     with pytest.raises(DamagedCheckpoint):
         checkpoints.trainer_load_checkpoint(trainer, elsewhere)
     assert trainer.tried == [("checkpoint_last.pt", False)]
+
+
+@pytest.mark.parametrize("name, elsewhere", [("checkpoint_last.pt", 0.0), ("none.pt", 1.0)])
+def test_a_checkpoint_that_some_machines_have_is_not_gone_on_from(trainer, tmp_path, monkeypatch, name, elsewhere):
+    """Those without it would begin with random weights, and wait for the others forever."""
+    trainer.data_parallel_world_size, trainer.device, trainer.data_parallel_process_group = 2, "cpu", None
+    others = torch.tensor([elsewhere, -elsewhere])
+    monkeypatch.setattr(distributed_utils, "all_reduce", lambda own, group, op: own.copy_(torch.maximum(own, others)))
+    with pytest.raises(UserError, match=f"{name}: some workers find it, and some do not: every machine reads its own files"):
+        checkpoints.trainer_load_checkpoint(trainer, str(tmp_path / name))
+    assert trainer.tried == []
 
 
 @pytest.mark.parametrize("chosen, has_last, told", [
@@ -275,16 +288,6 @@ def test_a_signal_saves_the_last_checkpoint_in_any_case_and_tells_how_to_go_on(m
         stopping.validate_and_save(cfg, trainer, None, None, ["valid"], True)
     assert saved == [False, False]
     assert caplog.records[0].getMessage() == f"SIGTERM: saved after update 7; the same command{without} goes on from here"
-
-
-def test_the_other_workers_of_a_refused_training_end_with_1(monkeypatch):
-    cfg = SimpleNamespace(no_save=False)
-    trainer = SimpleNamespace(cfg=SimpleNamespace(distributed_training=None))
-    monkeypatch.setattr(stopping.distributed_utils, "is_master", lambda cfg: False)
-    monkeypatch.setattr(stopping, "highest", lambda trainer, number: 1.0)
-    with pytest.raises(SystemExit) as end:
-        stopping.load_checkpoint(cfg, trainer)
-    assert end.value.code == 1
 
 
 @pytest.mark.parametrize("place, steps", [

@@ -83,27 +83,43 @@ finally:
 
 
 def test_a_worker_leaves_no_thread_of_its_groups(make_root, run, tmp_path):
-    """Such a thread may still let go of tensors when Python ends, which would abort the process with exit code 134."""
+    """Such a thread may still let go of tensors when Python ends, which would abort the process with exit code 134.
+
+    Then the workers have checkpoints of their own, the second one that of an earlier update.
+    """
     (tmp_path / "tell.py").write_text(TELL_THREADS)
     distributed = "--distributed-world-size 2 --distributed-no-spawn --distributed-init-method env:// --distributed-backend gloo"
-    command = [sys.executable, "tell.py", make_root(), *OPTIONS, *EXACT, *distributed.split(), "--save-dir", tmp_path]
+    command = [sys.executable, "tell.py", make_root(), *OPTIONS, *EXACT, *distributed.split()]
     command[command.index("veco_fairseq")] = REPOSITORY / "veco_fairseq"
     with socket.socket() as free:
         free.bind(("localhost", 0))
         together = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
     environment = {**os.environ, **together, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
-    processes = [
-        subprocess.Popen(
-            [*command, "--device-id", str(rank), "--distributed-rank", str(rank)], cwd=tmp_path,
-            env={**environment, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for rank in (0, 1)
-    ]  # fmt: skip
-    told = [process.communicate(timeout=300)[0] for process in processes]
-    assert [process.returncode for process in processes] == [143, 143], "".join(told)[-3000:]
+
+    def start(*folders):
+        processes = [
+            subprocess.Popen(
+                [*command, "--save-dir", folder, "--device-id", str(rank), "--distributed-rank", str(rank)], cwd=tmp_path,
+                env={**environment, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            )
+            for rank, folder in enumerate(folders)
+        ]  # fmt: skip
+        told = [process.communicate(timeout=300)[0] for process in processes]
+        return told, [process.returncode for process in processes]
+
+    told, codes = start(tmp_path, tmp_path)
+    assert codes == [143, 143], "".join(told)[-3000:]
     assert ["SIGTERM: saved after update" in lines for lines in told] == [True, False]  # all would warn of the same
     found = [(tmp_path / f"threads{rank}").read_text() for rank in (0, 1)]
     assert [name for names in found for name in names.split() if "gloo" in name] == []
+
+    (tmp_path / "other").mkdir()
+    state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
+    state["optimizer_history"][-1]["num_updates"] = 0
+    torch.save(state, tmp_path / "other/checkpoint_last.pt")
+    told, codes = start(tmp_path, tmp_path / "other")
+    assert codes == [1, 1] and "error:" not in told[1], "".join(told)[-3000:]
+    assert f"{tmp_path}: the first worker goes on from update 1, and others do not: every machine reads its own files" in told[0]
 
 
 @pytest.mark.parametrize("asked, cpu, cuda, taken", [

@@ -21,6 +21,7 @@ from veco_fairseq.compat.hooks import ResumesTaskState
 from veco_fairseq.compat.kept import tell_what_is_kept
 from veco_fairseq.compat.misfits import misfit, misfit_message, model_of, refuse_another_computation
 from veco_fairseq.compat.mistakes import mistake
+from veco_fairseq.compat.together import FILES, agree
 from veco_fairseq.data.symbols import vocabulary_folder
 from veco_fairseq.errors import UserError, write_failure
 
@@ -120,6 +121,7 @@ def trainer_load_checkpoint(
     """
     cfg = trainer.cfg.checkpoint
     cfg.load_checkpoint_on_all_dp_ranks = True
+    agree(trainer, {f"{filename}: some workers find it, and some do not: {FILES}": PathManager.isfile(filename)})
     own_last = os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
     is_last = os.path.abspath(filename) == os.path.abspath(own_last)  # a file of this name elsewhere was asked for
     if not is_last and not PathManager.isfile(filename):

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 
 import fairseq_cli.train as fairseq_train
-import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
 from veco_fairseq.compat import plateau, running
 from veco_fairseq.compat.lowest_rate import may_end
+from veco_fairseq.compat.together import begin_alike, highest, refuse
 from veco_fairseq.errors import UserError
 from veco_fairseq.lock import lock_folder
 
@@ -24,15 +24,6 @@ LAST = "checkpoint_last.pt"  # fairseq's default of --restore-file
 _fairseq_load_checkpoint = checkpoint_utils.load_checkpoint
 _fairseq_validate_and_save = fairseq_train.validate_and_save
 _fairseq_trainer_save_checkpoint = Trainer.save_checkpoint
-
-
-def highest(trainer: Trainer, number: float) -> float:
-    """Return the largest of all workers' numbers to all of them; every worker waits here for the others."""
-    if trainer.data_parallel_world_size == 1:
-        return number
-    numbers = torch.tensor([float(number)], device=trainer.device)
-    distributed_utils.all_reduce(numbers, trainer.data_parallel_process_group, op="max")
-    return numbers.item()
 
 
 # Beginning
@@ -45,7 +36,7 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
     noted.
 
     Raises:
-        UserError: another training saves into the folder.
+        UserError: another training saves into the folder, or the workers do not begin alike.
     """
     refusal = None
     if distributed_utils.is_master(trainer.cfg.distributed_training) and not cfg.no_save:
@@ -53,8 +44,7 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
             lock_folder(cfg.save_dir)
         except UserError as error:
             refusal = error
-    if highest(trainer, refusal is not None):
-        raise refusal or SystemExit(1)
+    refuse(trainer, refusal)
     note_signals()
     begins = begins_from_another_model(cfg, trainer)  # of which fairseq resets everything, but not in its options
     model = cfg.finetune_from_model
@@ -65,6 +55,7 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
     finally:
         if model:
             cfg.finetune_from_model = model  # for the checkpoints to come
+    begin_alike(trainer, iterator)
     resumed = extra_state is not None and not begins
     if resumed and judged_by_another(extra_state, trainer.cfg):
         vars(checkpoint_utils.save_checkpoint).pop("best", None)
