@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The authors' checkpoint, small: what is counted, kept and told of it, and files that are not quite theirs."""
 
+import shutil
 from argparse import Namespace
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import torch
 from conftest import make_dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.transformer import TransformerModel
+from support.training import logged
 
 from veco_fairseq.checkpoints.pretrained import read_pretrained
 from veco_fairseq.checkpoints.reading import read_checkpoint
@@ -153,3 +155,20 @@ def test_a_dictionary_that_has_the_mask_has_a_row_for_every_token(tmp_path, conv
     with pytest.raises(UserError, match="there must be one row a token"):
         convert(checkpoint, dictionary, tmp_path / "ours.pt")
     assert not (tmp_path / "ours.pt").exists()
+
+
+def test_pre_training_goes_on(tmp_path, make_root, train):
+    """... with the cross-attention, too, which --init-from would begin anew."""
+    checkpoint, dictionary = release(tmp_path)
+    back_to_pretraining(checkpoint, dictionary, tmp_path / "pretrained.pt")
+    root = make_root()
+    shutil.copy(dictionary, root / "dict.txt")
+    size = "--encoder-layers 3 --encoder-embed-dim 128 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2 --max-positions 64"
+    size += " --bitext-max-length 32"
+    begin = ["--finetune-from-model", tmp_path / "pretrained.pt", "--lr", "1e-9", "--max-update", "1"]
+    logged(train(root, *size.split(), *begin), "train_inner")
+    begun, trained = (
+        torch.load(file)["model"] for file in (tmp_path / "pretrained.pt", tmp_path / "checkpoints/checkpoint_last.pt")
+    )
+    assert begun.keys() == trained.keys() and any("encoder_attn" in name for name in begun)
+    assert all(torch.allclose(begun[name], trained[name], atol=1e-7) for name in begun)

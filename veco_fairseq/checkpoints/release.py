@@ -20,6 +20,7 @@ from veco_fairseq.checkpoints.seq2seq import (
     translation_config,
     write_translation_model,
 )
+from veco_fairseq.checkpoints.skeleton import untrained
 from veco_fairseq.checkpoints.translation import LANGUAGE_TOKEN
 from veco_fairseq.data.sentencepiece import MASK
 from veco_fairseq.data.vocabulary import read_dictionary
@@ -174,7 +175,7 @@ def import_release(
 
 
 def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, trust: bool = False) -> list[Group]:
-    """Write the authors' model in the layout of ``--task camlm``, for more pre-training.
+    """Write the authors' model in the layout of ``--task camlm``, for more pre-training (``--finetune-from-model``).
 
     The model must not have been fine-tuned: encoder and decoder must still have the same self-attention and FFN. The LM
     head's dense layer, LayerNorm and bias are not in the file, and are newly initialised.
@@ -206,7 +207,7 @@ def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, tru
     unknown = {name: tensor for name, tensor in copied.items() if name not in ours}
     check_weights(release.path, {**ours, **copied}, unknown, {name: tensor.shape for name, tensor in ours.items()})
     config = {"model": release.model, "task": {"_name": "camlm"}, "criterion": {"_name": "camlm", "objective": "camlm"}}
-    state = {"args": None, "cfg": config, "model": {**new, **copied}, "task_state": {"symbols": list(words.symbols)}}
+    state = untrained(config, {**new, **copied}, {"symbols": list(words.symbols)})
     with atomic_output(output) as file, open(file, "wb") as stream:
         torch.save(state, stream)
     return [

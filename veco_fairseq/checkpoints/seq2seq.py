@@ -30,6 +30,7 @@ from veco_fairseq.checkpoints.embeddings import token_rows
 from veco_fairseq.checkpoints.mapping import HEAD_BIAS, HEAD_TRANSFORM, Group, check_weights, map_weights
 from veco_fairseq.checkpoints.names import CROSS_ATTENTION
 from veco_fairseq.checkpoints.pretrained import Pretrained, read_pretrained, refuse_parts_without_place
+from veco_fairseq.checkpoints.skeleton import untrained
 from veco_fairseq.data.sentencepiece import MASK
 from veco_fairseq.data.symbols import TARGET_TOKEN
 from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary
@@ -283,16 +284,7 @@ def write_translation_model(
         The report, as in the JSON file.
     """
     report = {"checkpoint": str(checkpoint), "output": str(output), "arch": config["model"].arch, **report}
-    history = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
-    state = {
-        "args": None,
-        "cfg": config,
-        "model": weights,
-        "criterion": None,
-        "optimizer_history": [history],
-        "task_state": {"symbols": list(target.symbols), **(known or {})},
-        "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
-    }
+    state = untrained(config, weights, {"symbols": list(target.symbols), **(known or {})})
     with atomic_output(f"{output}.json") as report_file, atomic_output(output) as file:
         with open(file, "wb") as stream:
             torch.save(state, stream)

@@ -21,7 +21,8 @@ def add_arguments(parser: Parser) -> None:
     add(
         "--pretraining",
         action="store_true",
-        help="write a checkpoint of --task camlm, to pre-train further, instead of a translation model",
+        help="write a checkpoint of --task camlm, to pre-train further with fairseq-train --finetune-from-model FILE, instead of "
+        "a translation model",
     )
     add("--decoder-layers", type=number_of_layers, metavar="N", help="layers of the decoder, or all (default)")
     add("--layer-selection", default="last", metavar="WHICH", help="last (default), first, or N layer numbers such as 3,5")
