@@ -244,6 +244,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
         self.register("action", None, Gather)
+        self._negative_number_matcher = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")  # argparse's has no exponent: -5e-05
         self.given: list[str] = []
         self.advice = ""  # what the error of an argument that is no option ends with
 
@@ -270,9 +271,7 @@ class Parser(argparse.ArgumentParser):
             values = value if isinstance(value, list) else [] if value is None else [value]
             if role is None and "" in values:
                 self.error(f"argument {name}: is empty: give a value, or leave it out")
-            if not isinstance(role, PathArgument):
-                continue
-            for path in (path for one in values for path in role.paths(one)):
+            for path in (path for one in values for path in role.paths(one)) if isinstance(role, PathArgument) else ():
                 if role.writes:
                     outputs.append(Output(name, path, () if role.writes is True else tuple(role.writes)))
                 else:
@@ -295,6 +294,6 @@ def end_with(message: str, options: Iterable[str] = ()) -> NoReturn:
         if len(names) > MANY_CHOICES and near:
             message = f"{message[: found.start()]}invalid choice: '{found[1]}': did you mean {' or '.join(near)}?"
     message = re.sub(r"^argument (--[\w-]+): (?=\S+: (?:must|is) )", r"\1 ", message)  # as in our own errors
-    message = " ".join(message.split())  # a list of arguments can be long and hold line ends
+    message = " ".join(message.split())
     print_error(message if len(message) <= 500 else f"{message[:400]} ... {message[-60:]}")
     sys.exit(2)

@@ -70,6 +70,17 @@ def test_a_misspelt_option_is_told_of_before_the_required_one_that_it_hides(monk
     assert capsys.readouterr().err == f"here.py: error: {said}"
 
 
+def test_a_negative_number_is_a_value(parser, capsys):
+    """... as a score is printed that a threshold is taken from."""
+    parser.add_argument("--threshold", type=float)
+    for word in ("-5e-05", "-1.25E+3", "-.5", "-7", "-2.", "-3e7"):
+        assert parser.parse_args(["--threshold", word]).threshold == float(word)
+    for word in ("-5e", "-5x", "-e5", "-s"):
+        with pytest.raises(SystemExit):
+            parser.parse_args(["--threshold", word])
+        assert "argument --threshold: expected one argument\n" in capsys.readouterr().err
+
+
 def test_advice_for_what_is_no_option(parser, capsys):
     """... such as how a text is given; not for a misspelt option."""
     parser.advice = ": give it with < FILE"
