@@ -39,6 +39,10 @@ ARMS = {
     "nmt-few": "NMT first, few pairs",
     "xlm-few": "XLM, few pairs",
     "veco-few": "VECO, few pairs",
+    **{
+        f"{arm}-long": f"{name}, 27 times the operations"
+        for arm, name in (("nmt", "NMT first"), ("xlm", "XLM"), ("veco", "VECO"))
+    },
     "no-bitext-s": "VECO without S on bitext",
     "no-mono-s": "VECO without S on monolingual segments",
     "no-tlm": "VECO without TLM",
@@ -87,6 +91,8 @@ def read_results(path: Path) -> list[dict]:
     for number, line in enumerate(read_lines(path), 1):
         try:
             entry = {"kind": "translation", **json.loads(line)}
+            if entry["arm"] not in ARMS:
+                raise ValueError(f"no arm is called {entry['arm']}")
             same = ("kind", *KEYS[entry["kind"]])
             runs[(set_of(entry), entry.get("machine"), *(entry[name] for name in same))] = entry
         except (ValueError, KeyError, TypeError) as error:

@@ -7,7 +7,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/arms.sh"
 
 about local DIR "the folder with bible/{train,valid}.LANG (verses, a blank line between chapters), \
-newstest/{train_2008-2012,valid_2013}.LANG, manythings/{train,valid}.en-LANG.{en,LANG} and \
+newstest/{train_2008-2012,valid_2013}.LANG, manythings/train.en-LANG.{en,LANG} and \
 multi30k/{train,val,test_2016_flickr}.LANG, plain or .gz (needed)"
 parse_options out= local= try -- "$@"
 choose_out

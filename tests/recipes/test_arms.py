@@ -82,6 +82,13 @@ def test_an_arm_takes_the_learning_rate_and_dropout_of_the_one_that_it_is_a_kind
     }
 
 
+def test_every_arm_has_a_name_in_the_tables(tmp_path):
+    """... but for those that are the origin of others, or of a picture."""
+    told = arms(tmp_path, 'read_options; echo random "${!UPDATES[@]}" "${!DECODERS[@]}"').stdout.split()
+    assert set(told) - {"deep", "veco-begun"} == set(figures.ARMS)
+    assert len(set(figures.ARMS.values())) == len(figures.ARMS)
+
+
 def test_a_try_of_the_comparisons_is_small(tmp_path):
     """... and the beginning of a training is still less than the whole, of 10 updates."""
     script = 'read_options --try; echo "$VALID $WARMUP ${UPDATES[veco-begun]} ${VARIATION[veco-begun]} ${SEEDS[*]} ${RATES[*]}"'

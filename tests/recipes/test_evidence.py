@@ -106,6 +106,9 @@ def test_the_table_has_the_mean_over_seeds_of_the_same_arm_and_data(tmp_path):
     file.write_text("{}\n")
     with pytest.raises(UserError, match="line 1: is not a line of results"):
         table.read_results(file)
+    file.write_text(json.dumps({"arm": "bert", "data": "en-de.500", "pretraining": "1", "seed": "1"}) + "\n")
+    with pytest.raises(UserError, match=r"line 1: is not a line of results: remove it .no arm is called bert"):
+        table.read_results(file)
     file.write_text("{}\n", encoding="utf-16")
     with pytest.raises(UserError, match="is UTF-16"):
         table.read_results(file)

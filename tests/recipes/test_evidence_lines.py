@@ -142,12 +142,16 @@ def test_what_tells_two_lines_apart(tmp_path):
     """A retrieval has no seed of fine-tuning, and a cost only that of pre-training. A machine stands where two ran the same seeds."""
     file = tmp_path / "results.jsonl"
     kinds = {
-        "translation": {"arm": "a", "data": "d", "pretraining": "1", "seed": "1"},
-        "understanding": {"task": "t", "arm": "a", "plug": "out", "pretraining": "1", "seed": "1"},
-        "retrieval": {"task": "t", "arm": "a", "pretraining": "1"},
-        "cost": {"arm": "a", "seed": "1"},
+        "translation": {"arm": "nmt", "data": "d", "pretraining": "1", "seed": "1"},
+        "understanding": {"task": "t", "arm": "nmt", "plug": "out", "pretraining": "1", "seed": "1"},
+        "retrieval": {"task": "t", "arm": "nmt", "pretraining": "1"},
+        "cost": {"arm": "nmt", "seed": "1"},
     }
-    lines = [{"kind": kind, **of, **change} for kind, of in kinds.items() for change in ({}, {}, *({name: "2"} for name in of))]
+    lines = [
+        {"kind": kind, **of, **change}
+        for kind, of in kinds.items()
+        for change in ({}, {}, *({name: "xlm" if name == "arm" else "2"} for name in of))
+    ]
     file.write_text("".join(json.dumps({**line, "place": place}) + "\n" for place, line in enumerate(lines)))
     again = {0, 6, 13, 18}  # the first line of each kind is there twice
     assert [line["place"] for line in figures.read_results(file)] == [place for place in range(22) if place not in again]
