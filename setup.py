@@ -23,7 +23,7 @@ setup(
     python_requires=">=3.11,<3.15",
     # Lower bounds are tested: VECO_VERSIONS=lowest bash scripts/test.sh
     install_requires=[
-        # fairseq's last state with default factories; compat.py changes parts of exactly this version.
+        # fairseq's last state with default factories; compat/ changes parts of exactly this version.
         "fairseq-fixed==0.12.3.1",
         # from 2.6 on, torch.load reads tensors and plain values alone, and allowed types can be named.
         "torch>=2.6",

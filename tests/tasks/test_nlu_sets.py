@@ -132,7 +132,9 @@ def test_why_nothing_has_a_translation_is_told(pretrained, tmp_path):
     """... and not what was noted before it."""
     data = write_pairs(tmp_path / "data")
     task = setup(data, tmp_path, finetune_from_model=str(pretrained), plug="in", pivot_lang="xx", max_length=8)
-    with pytest.raises(UserError, match=r"same id or row \(de: 32 without translation, since there is no file of xx"):
+    with pytest.raises(
+        UserError, match=r"one with the same id or row \(de: 32 without translation, since there is no file of xx"
+    ):
         task.load_dataset("train")
 
 

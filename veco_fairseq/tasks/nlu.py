@@ -205,8 +205,8 @@ class NluTask(VecoTask):
         if training and self.plug_in and not any(item.y for item in items):
             why = next(f"{lang}: {line}" for lang, of in notes.items() for line in of.lines() if "translation" in line)
             raise UserError(
-                f"--plug in: no example of {', '.join(langs)} has a translation, that is one with the same id or row "
-                f"({why}; --pivot-lang {self.cfg.pivot_lang})"
+                f"--plug in: no example of {', '.join(langs)} has a translation, that is one with the same "
+                f"id{' or row' * (self.nlu_task == 'classification')} ({why}; --pivot-lang {self.cfg.pivot_lang})"
             )
         seed = self.cfg.seed if training else None
         self.datasets[split] = UnderstandingDataset(items, self.nlu_task, self.dictionary.pad(), seed)
