@@ -23,6 +23,13 @@ def test_a_translation_that_must_end_does_so_however_unlikely_it_is(options):
     assert scores.tolist() == [[-202.5], [pytest.approx(-4.0 if tokens[1, 0] == END else -3.0)]]
 
 
+def test_more_tokens_than_there_are_are_all_of_them():
+    torch.manual_seed(1)
+    lprobs = torch.zeros(400, 1, 6)
+    tokens = [Sampling(make_dictionary(), sampling_topk=most).step(1, lprobs, torch.zeros(400, 1, 2))[1] for most in (6, 5000)]
+    assert [set(drawn.unique().tolist()) for drawn in tokens] == [{*range(6)}] * 2
+
+
 def test_unlikely_tokens_keep_their_proportions():
     torch.manual_seed(1)
     lprobs = torch.full((4000, 1, 6), -inf)

@@ -40,7 +40,7 @@ def test_split(text, longest, parts):
     assert [" ".join(part) for part in split(text.split(), longest)] == parts
 
 
-@pytest.mark.parametrize("end", [*".!?…。！？؟।", ".'", '.")', "?]", ".»", "!”", ".’", "。」", "！』", "?）"])
+@pytest.mark.parametrize("end", [*".!?…。！？؟।۔॥။።։།", ".'", '.")', "?]", ".»", "!”", ".’", "。」", "！』", "?）"])
 def test_a_sentence_may_end_with_any_of_these(end):
     assert list(split(["▁a", f"▁b{end}", "▁c", "▁d"], 3)) == [["▁a", f"▁b{end}"], ["▁c", "▁d"]]
     assert list(split(["▁a", f"▁{end}b", "▁c", "▁d"], 3)) == [["▁a", f"▁{end}b", "▁c"], ["▁d"]]

@@ -3,12 +3,16 @@
 """Searches of translate.py against fairseq-interactive's, with the same model of random weights."""
 
 import re
+from argparse import Namespace
+from types import SimpleNamespace
 
 import pytest
 import sentencepiece
 import torch
 from conftest import REPOSITORY
 from fairseq.dataclass.configs import GenerationConfig
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.models.lstm import LSTMModel
 from omegaconf import OmegaConf
 from support.converted import translating
 from support.here import run_here
@@ -241,6 +245,33 @@ def test_links_are_of_the_last_layers_cross_attention(model):
         looked_at = extra["attn"][0][0, : len(pieces), :-1].argmax(1).tolist()
         x, y = word_numbers(translator.encode([request])[0]), word_numbers(pieces)
         assert best[0].links == sorted({(x[place], y[j]) for j, place in enumerate(looked_at)})
+
+
+def test_links_of_an_lstm(model):
+    """... which tells its attention only if it is asked."""
+    words = Translator([model / "model.pt"], data=model, cpu=True).task.target_dictionary
+    args = Namespace(arch="lstm", criterion="", encoder_embed_dim=16, decoder_embed_dim=16, decoder_out_embed_dim=16)
+    ARCH_CONFIG_REGISTRY["lstm"](args)
+    torch.manual_seed(3)
+    network = LSTMModel.build_model(args, SimpleNamespace(source_dictionary=words, target_dictionary=words)).eval()
+    state = torch.load(model / "model.pt", weights_only=False)
+    state["cfg"]["model"], state["model"] = args, network.state_dict()
+    torch.save(state, model / "lstm.pt")
+    translator = Translator([model / "lstm.pt"], data=model, search=GenerationConfig(beam=2, **LIMITS), cpu=True)
+    best = translator.hypotheses([Request(LINES[2])])[0][0]
+    source = torch.tensor([[*map(words.index, translator.encode([LINES[2]])[0]), 2]])
+    pieces = found_pieces(translator, LINES[2])
+    with torch.no_grad():
+        _, attention = network(source, torch.tensor([source.size(1)]), torch.tensor([[2, *map(words.index, pieces)]]))
+    looked_at = attention[0, : len(pieces), :-1].argmax(1).tolist()
+    x, y = word_numbers(translator.encode([LINES[2]])[0]), word_numbers(pieces)
+    assert best.links == sorted({(x[place], y[j]) for j, place in enumerate(looked_at)}) != []
+
+
+def test_a_model_of_another_search_is_told(model, monkeypatch):
+    monkeypatch.setattr("fairseq.tasks.translation.TranslationTask.build_generator", lambda *_, **__: Namespace())
+    with pytest.raises(UserError, match=r"model\.pt: is translated by another search, Namespace: use fairseq-generate"):
+        Translator([model / "model.pt"], data=model, cpu=True)
 
 
 def found_pieces(translator, line):

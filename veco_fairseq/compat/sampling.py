@@ -16,11 +16,12 @@ def within_range(step: Callable) -> Callable:
     """Wrap the step of fairseq's ``Sampling``: raise the tokens that may be drawn if the likeliest of them is below :data:`LEAST`.
 
     With ``--temperature 0.1``, e^-8 becomes e^-80. All tokens of a row are raised alike, so they keep their proportions, and the
-    score of the one that is drawn is lowered again.
+    score of the one that is drawn is lowered again. A ``--sampling-topk`` beyond the vocabulary is all of it.
     """
 
     @wraps(step)
     def wrapped(search, number: int, lprobs: Tensor, *others, **named) -> tuple[Tensor, Tensor, Tensor]:
+        search.sampling_topk = min(search.sampling_topk, lprobs.size(2))
         top = lprobs.amax(dim=2, keepdim=True)
         raised = torch.where(top < LEAST, top, 0.0)
         scores, tokens, beams = step(search, number, lprobs - raised, *others, **named)

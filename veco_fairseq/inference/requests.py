@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-SENTENCE_END = re.compile(r"[.!?…。！？؟।]['\")\]»”’」』）]*$")
+SENTENCE_END = re.compile(r"[.!?…。！？؟۔।॥။។།։።]['\")\]»”’」』）]*$")
 UNSPACED = re.compile(r"[\u3000-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff01-\uff9f]")  # Chinese and Japanese, without Hangul
 WITH_WHAT_IS_BEFORE = re.compile(r"[.,:;!?…%'\")\]»”’。、，：；！？」』）〉》】ーぁぃぅぇぉっゃゅょァィゥェォッャュョ]")
 WORD_START = "▁"

@@ -29,6 +29,7 @@ from veco_fairseq.inference.batches import by_length
 from veco_fairseq.inference.constraints import let_prefixes_be
 from veco_fairseq.inference.lengths import OwnLengths
 from veco_fairseq.inference.requests import Hypothesis, Request, join_parts, split, word_links, word_numbers
+from veco_fairseq.inference.search import prepared, require_beam_search
 
 SEARCH = GenerationConfig(beam=5, max_len_a=1.5, max_len_b=20)
 
@@ -111,12 +112,11 @@ class Translator:
         self.pieces = _pieces(model, [vocabulary_folder(checkpoints[0]), Path(str(config.task.data))], dictionaries)
         self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
         self.bf16, self.batch_size, self.max_tokens = bf16, batch_size, max_tokens
-        self.models = [one.to(self.device).eval() for one in models]
-        for one in self.models:
-            one.prepare_for_inference_(config)
+        self.models = [prepared(one.to(self.device), config) for one in models]
         self.search = search = replace(search, beam=search.nbest) if search.sampling else search
         utils.set_torch_seed(seed)
         self.generator = self.task.build_generator(self.models, search)
+        require_beam_search(self.generator, checkpoints[0])
         let_prefixes_be(self.generator.search)
         self.lengths = OwnLengths(self.generator)
         # every source ends with </s>, and may have a language token
