@@ -78,6 +78,13 @@ def test_wikiann_lines_lose_their_language(tmp_path):
     for lang in ("deu", "de_AT"):
         (other,) = read_examples(write(tmp_path / f"dev-{lang}.tsv", "de:Haus\tO\nde:de\tB-LOC\n"), lang, "tagging")
         assert other.words == first.words
+    # whatever a set calls the language; an id is no word
+    for lang, code in (("tur", "tr"), ("yue", "zh-yue")):
+        text = f"# sent_id = s1\n{code}:Ev\tO\n\n{code}:zh\tO\n{code}::\tO\n"
+        others = read_examples(write(tmp_path / f"dev-{lang}.tsv", text), lang, "tagging")
+        assert [sentence.words for sentence in others] == [("Ev",), ("zh", ":")]
+    (mixed,) = read_examples(write(tmp_path / "train-tur.tsv", "tr:a\tO\nno:b\tO\nc\tO\n"), "tur", "tagging")
+    assert mixed.words == ("tr:a", "no:b", "c")
     untagged = read_examples(write(tmp_path / "test-de.tsv", "Haus\nde\n\nx\n"), "de", "tagging")
     assert [(sentence.words, sentence.tags) for sentence in untagged] == [(("Haus", "de"), ()), (("x",), ())]
 

@@ -39,14 +39,14 @@ def read_conllu(path: Path, lang: str) -> Iterator[TaggedSentence]:
 def read_tagged_lines(path: Path, lang: str) -> Iterator[TaggedSentence]:
     """Yield sentences of a file with a word and its tag on each line, and a blank line after each sentence.
 
-    WikiAnn writes a word as ``de:Haus``, also where the file's name has deu or de-DE. A test set may have only words, and a
-    sentence may begin with ``# sent_id = ...``.
+    WikiAnn writes a word as ``de:Haus``, whatever code the file's name has: what all words begin with is no part of them. A test set
+    may have only words, and a sentence may begin with ``# sent_id = ...``.
 
     Raises:
         UserError: a line does not have as many columns as the first, or not one or two.
     """
     columns = 0
-    prefix = re.compile("|".join(rf"^{re.escape(code)}:" for code in (lang, known_as(lang))))
+    prefix = re.compile("|".join(rf"^{re.escape(code)}:" for code in (lang, known_as(lang), *_shared_code(path))))
     for place, block in _blocks(path):
         name, words, tags = "", [], []
         for number, line in enumerate(block, start=place):
@@ -62,6 +62,13 @@ def read_tagged_lines(path: Path, lang: str) -> Iterator[TaggedSentence]:
             tags += [cell.strip() for cell in cells[1:]]
         if words:
             yield TaggedSentence(name, f"{path}, line {place}", tuple(words), _known(tags))
+
+
+def _shared_code(path: Path) -> list[str]:
+    """Return the code that stands before every word of a file, as ``zh-yue`` in ``zh-yue:Haus``, if there is one."""
+    lines = (line for _, block in _blocks(path) for line in block if not _sentence_id(line))
+    found = {code for line in lines for code in re.findall("^(?:([a-z][a-z-]*):)?", line)}
+    return [code for code in found if code] if len(found) == 1 else []
 
 
 def _known(tags: Sequence[str]) -> tuple[str, ...]:
