@@ -158,9 +158,9 @@ def test_real_pairs_without_their_test_set(tmp_path, shared_data, monkeypatch, w
 
 
 def test_held_out_lines_are_known_by_their_letters():
-    held_out = HeldOut(["The cat -- sat.", "Ja!", "", "..", "中文，句子", "co-op ERATE", "2010年，在 北京", "Große ΟΔΟΣ ab"])
+    held_out = HeldOut(["The cat - sat.", "Ja!", "", "..", "中文，句子", "co-op ERATE", "2010年，在 北京", "ß ΟΔΟΣ", "İyi mı"])
     for line in ("the CAT sat", "«The cat, sat»", "ja", "JA ...", "中文 句子。", "Co-op erate", "cooperate",
-                 "中 文 句 子", "2010 年 ， 在北京 。", "GROSSE οδος AB"):  # fmt: skip
+                 "中 文 句 子", "2010 年 ， 在北京 。", "SS οδος", "iyi MI", "İYİ mı"):  # fmt: skip
         assert line in held_out
     for line in ("the cat sat down", "the cats sat", "", "...", "cooperated", "the", "中文", "2011 年 在 北京", "a cat sat"):
         assert line not in held_out

@@ -120,7 +120,8 @@ NO_LETTERS = re.compile(r"\W+")
 
 
 def _folded(line: str) -> str:
-    return normalize("NFC", line).casefold()
+    """A line without case. Turkish has two letters i, and a capital of each: İ i and I ı."""
+    return normalize("NFC", line).casefold().replace("i\u0307", "i").replace("ı", "i")
 
 
 def letters_of(line: str) -> str:
