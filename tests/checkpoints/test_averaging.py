@@ -67,6 +67,12 @@ def test_the_last_ones(tmp_path):
         names(2, UPDATE, 0)
     with pytest.raises(UserError, match="none: no such folder"):
         last_checkpoints("none", 1, EPOCH)
+    (tmp_path / "checkpoint_2_200.pt").touch()
+    with pytest.raises(
+        UserError, match=f"^{tmp_path}: checkpoint_1_200.pt and checkpoint_2_200.pt are of two trainings: remove one"
+    ):
+        names(2, UPDATE)
+    assert names(1, EPOCH) == ["checkpoint10"]
 
 
 def test_parts_of_one_storage_are_no_tied_weights(tmp_path):

@@ -30,11 +30,16 @@ def last_checkpoints(folder: Path_, count: int, name: "re.Pattern[str]", upper_b
         upper_bound: the last update or epoch to take.
 
     Raises:
-        UserError: there is no such folder, or it has fewer checkpoints.
+        UserError: there is no such folder, or it has fewer checkpoints, or two of one update.
     """
     if not Path(folder).is_dir():
         raise UserError(f"{folder}: no such folder: give --inputs the --save-dir of a training")
-    numbers = {int(match.group(1)): path for path in Path(folder).iterdir() if (match := name.fullmatch(path.name))}
+    numbers: dict[int, Path] = {}
+    for path in sorted(Path(folder).iterdir()):
+        if match := name.fullmatch(path.name):
+            other = numbers.setdefault(int(match.group(1)), path)
+            if other != path:
+                raise UserError(f"{folder}: {other.name} and {path.name} are of two trainings: remove one, or give the files")
     chosen = sorted((n for n in numbers if upper_bound is None or n <= upper_bound), reverse=True)[:count]
     if len(chosen) < count:
         kind, keep, but = "epochs", "--keep-last-epochs", ""
