@@ -104,6 +104,8 @@ def test_ids_and_text(options, order):
 @pytest.mark.parametrize("text", [
     "ti\u1ebfng vi\u1ec7t", "\ud55c\uad6d\uc5b4", "\u0bae\u0bca\u0bb4\u0bbf \u0995\u09cb\u09a8",  # Vietnamese, Korean, Tamil, Bengali
     "\u30ac\u30d1", "\u0633\u0651\u064e\u0644\u0627", "\u05e9\u05c1\u05b8", "f\u0131\u0308 1\u0301",  # katakana, Arabic, Hebrew
+    # Letters that are composed but for a mark: Vietnamese, Korean, Greek. And marks in another order, twins of characters, Thai.
+    "ti\u00ea\u0301ng Vi\u00ea\u0323t \u01a1\u0309", "\ud558\u11ab", "\u03ac\u0345", "o\u0301\u0323 e\u0331\u0301", "a\u0341 \u212a\u0327", "1\xa0\u0e33",
 ])  # fmt: skip
 def test_marks_are_neither_lost_nor_moved(text, name):
     """However a character is written: in parts, in half width, as a ligature; and marks in whatever order they have."""
@@ -261,6 +263,18 @@ def test_real_text(shared_data):
     encoder = xlmr_tokenizer(model, [*symbols, "<mask>"])
     wrong = sum(encoder.encode(line).ids != [0, *expected(model, symbols, line)] for line in lines)
     assert wrong <= len(lines) / 1000
+
+
+def test_one_text_in_all_languages(shared_data):
+    """Some write letters in parts, or marks after letters that have one."""
+    texts = sorted((shared_data / "udhr").glob("*.gz"))
+    lines = [line for path in texts for line in read_lines(path)]
+    model = sentencepiece.SentencePieceProcessor(model_proto=train_sentencepiece(lines, 3000, character_coverage=0.9995))
+    symbols = [*SPECIALS, *ordinary_pieces(model)]
+    tokenizer, encoder = fast_tokenizer(model, symbols, ["</s>"], "</s>"), xlmr_tokenizer(model, [*symbols, "<mask>"])
+    ids = {line: expected(model, symbols, line) for line in lines}
+    wrong = sum((tokenizer.encode(line).ids, encoder.encode(line).ids) != (ids[line], [0, *ids[line]]) for line in ids)
+    assert wrong <= len(ids) / 1000
 
 
 @needs_transformers

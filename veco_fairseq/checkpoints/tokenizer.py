@@ -4,9 +4,11 @@
 
 import shutil
 from collections.abc import Sequence
+from itertools import groupby, pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
-from unicodedata import category, normalize
+from unicodedata import normalize
 
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
@@ -20,10 +22,13 @@ NEVER = 100.0
 CONFIG = "tokenizer_config.json"
 NOT_INSTALLED = "no tokenizer: the package tokenizers is not installed: pip install transformers"
 NO_CHARACTER = "\ufdd0"  # which Unicode keeps free of any meaning
-# In a regular expression: marks, joiners, and marks of voice in half width. And those of which NFC composes characters.
-MARKS = r"\p{M}\x{200c}\x{200d}\x{ff9e}\x{ff9f}"
+# In a regular expression: marks, joiners, marks of voice in half width, and the vowel AM of Thai and Lao, which has a mark.
+MARKS = r"\p{M}\x{200c}\x{200d}\x{ff9e}\x{ff9f}\x{e33}\x{eb3}"
 _WHOLE = [c for c in map(chr, range(0xC0, 0x12000)) if c == normalize("NFC", c) != normalize("NFD", c)]
-COMPOSED = "".join(sorted({part for c in _WHOLE for part in normalize("NFD", c) if category(part)[0] == "M"}))
+_PAIRS = groupby(sorted({pair for c in _WHOLE for pair in pairwise(normalize("NFD", c))}, key=itemgetter(1, 0)), itemgetter(1))
+FOLLOWS = {part: "".join(before for before, _ in pairs) for part, pairs in _PAIRS}  # what NFC composes, and after which parts
+_PARTS = {*FOLLOWS, *"".join(FOLLOWS.values())}
+TWINS = {c: part for c in map(chr, range(0x300, 0x3000)) if (part := normalize("NFC", c)) != c and part in _PARTS}  # kelvin's K
 _IN_PARTS = [chr(letter) + voice for letter in range(0xFF66, 0xFF9E) for voice in "\uff9e\uff9f"]
 KATAKANA = {parts: whole for parts in _IN_PARTS if len(whole := normalize("NFKC", parts)) == 1}  # in half width
 OTHER_SPACES = "".join(c for c in map(chr, range(0x3001)) if c.isspace() and c != " ")  # for Python, and so for fairseq
@@ -195,15 +200,16 @@ def _as_normalised(model: SentencePieceProcessor, rules: Any) -> list[Any]:
     look_up = normalizers.Precompiled(rules.precompiled_charsmap)
     if not model.normalize("e\u0301").endswith("\u00e9"):
         return [look_up]
-    # NFC would also put marks into order, which SentencePiece leaves in theirs: those that stay as they are stand apart for it.
-    separate = rf"(?<=[^{NO_CHARACTER}])(?=[{{}}])"  # not at a text's beginning, where tokenizers cannot
-    loose = rf"{MARKS}&&[^{COMPOSED}]"
+    # SentencePiece composes what is all in parts, in their order. NFC would also put parts into their order, and compose what is
+    # composed already with a part more, such as a letter that has its circumflex with a tone: these stand apart for it.
+    inside = f"(?<=[^{NO_CHARACTER}])"  # not at a text's beginning, where tokenizers cannot
+    together = "|".join(f"(?<=[{before}]){part}" for part, before in FOLLOWS.items())
     loose_apart, all_apart = (
         normalizers.Replace(Regex(expression), NO_CHARACTER)
-        for expression in (f"{separate.format(loose)}|(?<=[{loose}])(?=[{MARKS}])", separate.format(MARKS))
+        for expression in (f"{inside}(?=[{MARKS}{''.join(FOLLOWS)}])(?!{together})", f"{inside}(?=[{MARKS}])")
     )
-    katakana = [normalizers.Replace(parts, whole) for parts, whole in KATAKANA.items()]
-    return [*katakana, loose_apart, normalizers.NFC(), all_apart, look_up, normalizers.Replace(NO_CHARACTER, "")]
+    alike = [normalizers.Replace(one, other) for one, other in {**KATAKANA, **TWINS}.items()]
+    return [*alike, loose_apart, normalizers.NFC(), all_apart, look_up, normalizers.Replace(NO_CHARACTER, "")]
 
 
 def _normalizers(rules: Any, symbols: Sequence[str], scores: dict[str, float], by_words: bool) -> list[Any]:
