@@ -75,6 +75,7 @@ MODELS = pytest.mark.parametrize(
         {"byte_fallback": True, "vocab_size": 300},
         {"add_dummy_prefix": False},
         {"remove_extra_whitespaces": False},
+        {"split_by_whitespace": False, "vocab_size": 80},
         {"normalization_rule_name": "identity"},
         {"normalization_rule_name": "nfkc_cf"},
     ],
@@ -125,7 +126,7 @@ def test_an_encoder_has_the_symbols_of_xlmr(options):
     model = processor(**options)
     symbols = [*SPECIALS, *ordinary_pieces(model)[::-1], "<mask>"]
     tokenizer = xlmr_tokenizer(model, symbols)
-    by_words = not {"add_dummy_prefix", "remove_extra_whitespaces"} & options.keys()
+    by_words = not {"add_dummy_prefix", "remove_extra_whitespaces", "split_by_whitespace"} & options.keys()
     # XLM-R in transformers takes a text's own "▁" for the space that is added.
     for line in [*TEXT, *(line for line in ODD if "<s>" not in line and not (by_words and line.startswith("▁")))]:
         one = [0, *expected(model, symbols, line)]
@@ -203,13 +204,14 @@ PIECES, FAST, OPTIONS = "sentencepiece.bpe.model", "tokenizer.json", "tokenizer_
     ("as in XLM-R", False, {PIECES, OPTIONS}),  # transformers makes the rest of the model
     ("another", True, {FAST, OPTIONS}),
     ("another", False, set()),
+    ("as in XLM-R, with pieces of several words", False, set()),
 ])  # fmt: skip
 def test_what_is_written_of_an_encoder(tmp_path, monkeypatch, order, installed, written):
-    """The SentencePiece model only where its order is the model's: whoever finds it takes XLM-R's ids."""
-    model = processor()
+    """The SentencePiece model only where its ids are the model's: whoever finds it alone takes XLM-R's."""
+    model = processor(split_by_whitespace="several words" not in order)
     (tmp_path / "m").write_bytes(model.serialized_model_proto())
     pieces = ordinary_pieces(model)
-    symbols = [*SPECIALS, *(pieces if order == "as in XLM-R" else pieces[::-1]), "<mask>"]
+    symbols = [*SPECIALS, *(pieces[::-1] if order == "another" else pieces), "<mask>"]
     if not installed:
         monkeypatch.setitem(sys.modules, "tokenizers", None)
     notes = write_xlmr_tokenizer(tmp_path, tmp_path / "m", symbols, 50)
@@ -221,33 +223,33 @@ def test_what_is_written_of_an_encoder(tmp_path, monkeypatch, order, installed, 
 
 
 def test_an_encoder_without_a_tokenizer(tmp_path):
-    model, other = processor(), processor(model_type="bpe")
+    model = processor()
     (tmp_path / "m").write_bytes(model.serialized_model_proto())
-    (tmp_path / "bpe").write_bytes(other.serialized_model_proto())
     symbols = [*SPECIALS, *ordinary_pieces(model)[:-2], "<mask>"]
     (note,) = write_xlmr_tokenizer(tmp_path, tmp_path / "m", symbols, 50)
     last = ordinary_pieces(model)[-2]
     assert note == f"no tokenizer: 2 pieces of {tmp_path / 'm'} are no tokens of the model, such as {last!r}"
-    symbols = [*SPECIALS, *ordinary_pieces(other), "<mask>"]
-    assert write_xlmr_tokenizer(tmp_path, tmp_path / "bpe", symbols, 50) == [
-        f"no tokenizer: {tmp_path / 'bpe'} is no unigram model"
-    ]
     assert not list(tmp_path.glob("*.json"))
 
 
-def test_a_folder_without_a_tokenizer_of_bpe(tmp_path):
-    model = processor(model_type="bpe")
+@pytest.mark.parametrize("installed", [True, False])
+@pytest.mark.parametrize("options, reason", [
+    ({"model_type": "bpe"}, "is no unigram model"),
+    ({"treat_whitespace_as_suffix": True}, "has its spaces at the ends of words"),
+])  # fmt: skip
+def test_a_model_that_cuts_otherwise_is_refused(tmp_path, monkeypatch, options, reason, installed):
+    """And told; no folder has anything of it, not the model either, of which AutoTokenizer would make XLM-R's ids."""
+    model = processor(**options)
     (tmp_path / "m").write_bytes(model.serialized_model_proto())
     symbols = [*SPECIALS, *ordinary_pieces(model)]
-    found = write_tokenizer(tmp_path, tmp_path / "m", translation_of(symbols[:-3]))
-    assert found == (len(symbols) - 3, [f"no tokenizer: {tmp_path / 'm'} is no unigram model"])
-    assert not list(tmp_path.glob("*.json"))
-
-
-def test_a_bpe_model_is_refused():
-    model = processor(model_type="bpe")
-    with pytest.raises(ValueError, match="is no unigram model"):
-        fast_tokenizer(model, [*SPECIALS, *ordinary_pieces(model)], ["</s>"], "</s>")
+    if not installed:
+        monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(ValueError, match=reason):
+        fast_tokenizer(model, symbols, ["</s>"], "</s>")
+    note = f"no tokenizer: {tmp_path / 'm'} {reason}"
+    assert write_tokenizer(tmp_path, tmp_path / "m", translation_of(symbols[:-3])) == (len(symbols) - 3, [note])
+    assert write_xlmr_tokenizer(tmp_path, tmp_path / "m", [*symbols, "<mask>"], 50) == [note]
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
 def test_real_text(shared_data):

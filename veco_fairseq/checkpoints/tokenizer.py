@@ -63,7 +63,7 @@ def write_tokenizer(folder: Path, pieces: Path | None, translation: Translation)
 
 
 def write_xlmr_tokenizer(folder: Path, pieces: Path, symbols: Sequence[str], longest: int) -> list[str]:
-    """Write the same for an encoder; and the SentencePiece model, where the ids are those that XLM-R makes of it.
+    """Write the same for an encoder; and the SentencePiece model, where the ids are in the order that XLM-R gives its pieces.
 
     Args:
         folder: to write to.
@@ -78,18 +78,18 @@ def write_xlmr_tokenizer(folder: Path, pieces: Path, symbols: Sequence[str], lon
     if more := missing_pieces(model, symbols):
         return [f"no tokenizer: {len(more):,} pieces of {pieces} are no tokens of the model, such as {more[0]!r}"]
     as_in_xlmr = [*SPECIALS, *ordinary_pieces(model), MASK] == symbols
-    if as_in_xlmr:
-        shutil.copyfile(pieces, folder / MODEL_NAME)
     try:
         tokenizer = xlmr_tokenizer(model, symbols)
     except ImportError:
-        if not as_in_xlmr:
+        if not (as_in_xlmr and _cuts_words(_proto(model))):
             return [NOT_INSTALLED]
         write_json(folder / CONFIG, {"tokenizer_class": "XLMRobertaTokenizer", "model_max_length": longest})
     except ValueError as error:
         return [f"no tokenizer: {pieces} {error}"]
     else:
         _save(folder, tokenizer, model_max_length=longest, cls_token="<s>", sep_token="</s>", mask_token=MASK)
+    if as_in_xlmr:
+        shutil.copyfile(pieces, folder / MODEL_NAME)
     return []
 
 
@@ -119,7 +119,7 @@ def fast_tokenizer(model: SentencePieceProcessor, symbols: Sequence[str], source
 
     Raises:
         ImportError: the package tokenizers is not installed.
-        ValueError: the model is no unigram model.
+        ValueError: the model is no unigram model, or has its spaces at the ends of words.
     """
     one, two = ["$A", *source_end], ["$A", "$B", *source_end]
     return _unigram_tokenizer(model, symbols, one=one, two=two, special=[*source_end, target_end])
@@ -128,8 +128,8 @@ def fast_tokenizer(model: SentencePieceProcessor, symbols: Sequence[str], source
 def xlmr_tokenizer(model: SentencePieceProcessor, symbols: Sequence[str]) -> Any:
     """The ``tokenizers.Tokenizer`` of an encoder: XLM-R's, ``<s> A </s>`` and ``<s> A </s> </s> B </s>``.
 
-    In a text ``<mask>`` is the token, with the spaces before it. Where the model adds a space to each text, as most do, the
-    place of a token does not begin with a space, as in XLM-R.
+    In a text ``<mask>`` is the token, with the spaces before it. Where the model adds a space to each text and cuts at spaces, as
+    most do, the place of a token does not begin with a space, as in XLM-R.
 
     Args:
         model: of unigrams.
@@ -137,7 +137,7 @@ def xlmr_tokenizer(model: SentencePieceProcessor, symbols: Sequence[str]) -> Any
 
     Raises:
         ImportError: the package tokenizers is not installed.
-        ValueError: the model is no unigram model.
+        ValueError: the model is no unigram model, or has its spaces at the ends of words.
     """
     one = ["<s>", "$A", "</s>"]
     return _unigram_tokenizer(model, symbols, one=one, two=[*one, "</s>", "$B", "</s>"], special=[MASK], by_words=True)
@@ -153,12 +153,14 @@ def _unigram_tokenizer(
     by_words: bool = False,
 ) -> Any:
     """A ``tokenizers.Tokenizer`` that cuts text as the SentencePiece model does, and puts symbols around one text or two."""
+    proto = _proto(model)
+    if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
+        raise ValueError("is no unigram model")
+    if proto.trainer_spec.treat_whitespace_as_suffix:
+        raise ValueError("has its spaces at the ends of words")
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
     from tokenizers.models import Unigram
 
-    proto = sentencepiece_model_pb2.ModelProto.FromString(model.serialized_model_proto())
-    if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
-        raise ValueError("is no unigram model")
     ordinary = set(ordinary_pieces(model))
     scores = {piece.piece: piece.score for piece in proto.pieces if piece.piece in ordinary}
     never = min(scores.values()) - NEVER
@@ -166,16 +168,18 @@ def _unigram_tokenizer(
     unknown = SPECIALS.index("<unk>")
     tokenizer = Tokenizer(Unigram(vocabulary, unk_id=unknown, byte_fallback=proto.trainer_spec.byte_fallback))
     rules = proto.normalizer_spec
-    by_words = by_words and rules.add_dummy_prefix and rules.remove_extra_whitespaces
+    by_words = by_words and _cuts_words(proto)
     tokenizer.normalizer = normalizers.Sequence([*_as_normalised(model, rules), *_normalizers(rules, symbols, scores, by_words)])
     words = [pre_tokenizers.Split(" ", "removed")] if by_words else []
-    spaces = pre_tokenizers.Metaspace(prepend_scheme="always" if by_words else "never")
+    prepend = "always" if by_words else "never"
+    spaces = pre_tokenizers.Metaspace(prepend_scheme=prepend, split=proto.trainer_spec.split_by_whitespace)
     # Other white space, such as U+0085, separates the pieces for fairseq, and is none itself, unless it becomes bytes.
     others = [] if proto.trainer_spec.byte_fallback else [pre_tokenizers.Split(Regex(f"[{OTHER_SPACES}]"), "removed")]
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*words, spaces, *others])
-    from_bytes = [decoders.ByteFallback(), decoders.Fuse()] if proto.trainer_spec.byte_fallback else []
-    scheme = "always" if rules.add_dummy_prefix else "never"
-    tokenizer.decoder = decoders.Sequence([decoders.Metaspace(prepend_scheme=scheme), *from_bytes])
+    # Not decoders.Metaspace, which takes all spaces out of the first piece, not only the one that was added.
+    from_bytes = [decoders.ByteFallback()] if proto.trainer_spec.byte_fallback else []
+    without_prefix = [decoders.Strip(" ", 1, 0)] if rules.add_dummy_prefix else []
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), *from_bytes, decoders.Fuse(), *without_prefix])
     all_special = dict.fromkeys([*SPECIALS, *special])
     tokenizer.add_special_tokens([AddedToken(token, normalized=False, lstrip=token == MASK) for token in all_special])
     # In "<2de> A sentence." the token is itself, where a text may not have special ones.
@@ -184,6 +188,16 @@ def _unigram_tokenizer(
         single=one, pair=two, special_tokens=[(symbol, symbols.index(symbol)) for symbol in dict.fromkeys(one) if symbol != "$A"]
     )
     return tokenizer
+
+
+def _proto(model: SentencePieceProcessor) -> Any:
+    return sentencepiece_model_pb2.ModelProto.FromString(model.serialized_model_proto())
+
+
+def _cuts_words(proto: Any) -> bool:
+    """Whether the model cuts each word by itself, with one space before it, as XLM-R's does."""
+    rules = proto.normalizer_spec
+    return bool(rules.add_dummy_prefix and rules.remove_extra_whitespaces and proto.trainer_spec.split_by_whitespace)
 
 
 def _as_normalised(model: SentencePieceProcessor, rules: Any) -> list[Any]:
