@@ -139,7 +139,7 @@ def test_patience_counts_anew_where_the_optimizer_or_the_meters_do(monkeypatch, 
     cfg = SimpleNamespace(no_save=True, finetune_from_model=None, **{f"reset_{name}": name in reset for name in names})
     optimization = SimpleNamespace(max_update=0, max_epoch=0, stop_time_hours=0)
     whole = SimpleNamespace(optimization=optimization, distributed_training=None, checkpoint=SimpleNamespace(patience=-1))
-    trainer = SimpleNamespace(cfg=whole, get_num_updates=lambda: updates)
+    trainer = SimpleNamespace(cfg=whole, get_num_updates=lambda: updates, data_parallel_world_size=1)
     counts, ended = SimpleNamespace(best=None), []
     monkeypatch.setattr(
         stopping,

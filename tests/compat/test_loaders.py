@@ -119,13 +119,13 @@ def test_a_workers_loaders_have_ended_when_its_garbage_is_collected(noted, monke
             loader.join(10)
             codes.append(loader.exitcode)
 
-    monkeypatch.setattr(workers, "_fairseq_distributed_main", lambda: None)
+    monkeypatch.setattr(workers, "_fairseq_distributed_main", lambda *arguments: None)
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: None)
     monkeypatch.setattr(gc, "collect", collect)
     of_the_user = multiprocessing.get_context("fork").Process(target=time.sleep, args=(0.3,))
     of_the_user.start()
-    workers.distributed_main()
+    workers.distributed_main(0, None, None, {})
     monkeypatch.undo()
     of_the_user.join()
     assert codes == [0, 0] and of_the_user.exitcode == 0

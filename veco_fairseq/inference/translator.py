@@ -112,7 +112,7 @@ class Translator:
         self.pieces = _pieces(model, [vocabulary_folder(checkpoints[0]), Path(str(config.task.data))], dictionaries)
         self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
         self.bf16, self.batch_size, self.max_tokens = bf16, batch_size, max_tokens
-        self.models = [prepared(one.to(self.device), config) for one in models]
+        self.models = [prepared(one.to(self.device).eval(), config) for one in models]
         self.search = search = replace(search, beam=search.nbest) if search.sampling else search
         utils.set_torch_seed(seed)
         self.generator = self.task.build_generator(self.models, search)
