@@ -26,6 +26,7 @@ xtreme tatoeba tatoeba tatoeba
 
 # PUD's sentences are translations of each other: the last 300 choose the epoch (100) and are the test (200).
 folder=$OUT/understanding/pud
+make_folder "$folder" && : >"$folder/data.unfinished"
 for lang in ${TASK_LANGS[pud]}; do
     find_text "$local/ud" "${lang}_pud-ud-test.conllu" "--local needs it"
     step "PUD, $lang" "$folder/whole/$lang.conllu" to_file "{}" first 0 "$FILE"
@@ -34,8 +35,10 @@ for lang in ${TASK_LANGS[pud]}; do
     step "dev set of PUD, $lang" "$folder/data/dev-$lang.conllu" to_file "{}" some "$folder/whole/last-$lang.conllu" --but-last 200
     step "test set of PUD, $lang" "$folder/data/test-$lang.conllu" to_file "{}" some "$folder/whole/last-$lang.conllu" --last 200
 done
+rm -f -- "$folder/data.unfinished"
 
 folder=$OUT/understanding/flores/data
+make_folder "$folder" && : >"$folder.unfinished"
 find_text "$local/flores101" eng.devtest "--local needs it"
 english=$FILE
 for lang in ${TASK_LANGS[flores]}; do
@@ -43,3 +46,4 @@ for lang in ${TASK_LANGS[flores]}; do
     step "FLORES, $lang" "$folder/test-$lang.source" to_file "{}" first "$(lines_of test)" "$FILE"
     step "FLORES, English for $lang" "$folder/test-$lang.eng" to_file "{}" first "$(lines_of test)" "$english"
 done
+rm -f -- "$folder.unfinished"

@@ -220,7 +220,7 @@ step() {
     say "[$name] makes $output"
     rm -rf -- "$output.done" "$output.partial"
     for word; do
-        words+=("${word//'{}'/"$output.partial"}")
+        words+=("${word//\{\}/"$output.partial"}")
     done
     run "${words[@]}" || release $? || die "$name failed (exit code $?): see the lines above"
     if [[ $* == *'{}'* ]]; then
@@ -287,7 +287,7 @@ logged() {
 }
 
 # on_all_processors COMMAND...: run COMMAND with --workers, whose number is no part of the step's identity.
-on_all_processors() { run "$@" --workers "$(nproc)"; }
+on_all_processors() { run "$@" --workers "$(unset OMP_NUM_THREADS && nproc)"; }
 
 # set_up: make or mend .venv, and put its commands first on PATH.
 set_up() {

@@ -6,6 +6,7 @@
 
 source "$(dirname "${BASH_SOURCE[0]}")/pretraining.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/downloads.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/examples.sh"
 
 about train PATTERN "names of the training files in --local, plain or .gz, with @ for the language; a language without such \
 a file is left out"
@@ -18,7 +19,7 @@ about translations DIR "folder of SQuAD's training set in other languages, squad
 public folder of translations, for --setting translate-train (default: none)"
 about arm "pretrained|random" "pretrained: start from the pre-trained model; random: take only its vocabulary"
 about arch ARCH "veco_nlu_SIZE, of the pre-trained model's size"
-about setting "transfer|translate-train" "transfer: train on English; translate-train: on all languages"
+about setting "transfer|translate-train" "transfer: train on English; translate-train: also on translations, which is all that prepare.sh has found"
 about plug "out|in" "in: predict a sentence from [H; S], with its translation; needs translate-train"
 about name NAME "the model's name, which keeps several apart; without it finetune.sh takes SETTING.PLUG, or random.SETTING.PLUG"
 about seeds "\"N ...\"" "seeds, several for mean and standard deviation"
@@ -60,100 +61,6 @@ prepare_options() {
     done
 }
 
-# unpacked ARCHIVE...: set SOURCE to --local, or to the folder that these archives are unpacked into. A name that does not
-# begin with / is one of OUT/downloads. From here to `tidy` the data are not whole.
-unpacked() {
-    local name paths=()
-    make_folder "$OUT" && : >"$OUT/data.unfinished"
-    SOURCE=${OPTIONS[local]:-$OUT/unpacked}
-    [[ -z ${OPTIONS[local]} ]] || return 0
-    for name; do
-        [[ $name == /* ]] || name=$OUT/downloads/$name
-        paths+=("$name")
-    done
-    step unpacking "$SOURCE" unpack "{}" "${paths[@]}"
-}
-
-# squad ARCHIVE...: as unpacked, and also with SQuAD 1.1 and the translations of its training set in --translations.
-squad() {
-    local url=https://rajpurkar.github.io/SQuAD-explorer/dataset translations=()
-    archive $url/train-v1.1.json 3527663986b8295af4f7fcdff1ba1ff3f72d07d61a20f487cb238a6ef92fd955 squad-train.en.json
-    archive $url/dev-v1.1.json 95aa6a52d5d6a735563366753ca50492a658031da74f301ac5238b03966972c9 squad-dev.en.json
-    if [[ -n ${OPTIONS[translations]} ]]; then
-        translations=("$(realpath "${OPTIONS[translations]}")"/squad.translate.train.en-*.json)
-        [[ -e ${translations[0]} ]] || die "${OPTIONS[translations]}: has no squad.translate.train.en-LANG.json"
-    fi
-    unpacked squad-train.en.json squad-dev.en.json "$@" "${translations[@]}"
-}
-
-# matching PATTERN LANG: set FILES to the files in SOURCE that match this pattern, in which @ stands for the language.
-matching() {
-    local pattern=${1//@/$2}
-    mapfile -t FILES < <(cd "$SOURCE" && { compgen -G "$pattern" || compgen -G "$pattern.gz"; } | LC_ALL=C sort)
-    FILES=("${FILES[@]/#/"$SOURCE/"}") # in quotes: bash 5.2 takes an & for what was replaced
-}
-
-# examples SPLIT SUFFIX PATTERN [COMMAND...]: make OUT/data/SPLIT-LANG.SUFFIX for each language that has such files in
-# SOURCE, from what COMMAND prints of them. Files of --local are taken as they are, with the pattern of --SPLIT. With
-# --hold-out N the last N training examples are the dev set.
-examples() {
-    local split=$1 suffix=$2 pattern=$3 held=0 lang whole part without=() found=() lines=() advice=
-    shift 3
-    if [[ -n ${OPTIONS[local]} ]]; then
-        pattern=${OPTIONS[$split]}
-        [[ $pattern == *@* || ${#LANGS[@]} == 1 ]] ||
-            die "--$split $pattern: has no @ for the language: put one in, or give --langs LANG"
-        set --
-    fi
-    (($#)) || set -- first 0
-    if ((${OPTIONS[hold-out]:-0})); then
-        [[ $split != dev ]] || return 0
-        [[ $split != train ]] || held=${OPTIONS[hold-out]}
-    fi
-    for lang in "${LANGS[@]}"; do
-        matching "$pattern" "$lang"
-        if ((${#FILES[@]} == 0)); then
-            without+=("$lang")
-            continue
-        fi
-        [[ $suffix == conllu || ${#FILES[@]} == 1 ]] ||
-            die "${FILES[*]}: are several files of one language: --$split must match only one"
-        found+=("$lang") part=$OUT/data/$split-$lang.$suffix whole=$part
-        ((held == 0)) || whole=$OUT/raw/$split-$lang.$suffix
-        if trying && [[ $suffix == @(tsv|conllu|json) ]]; then
-            step "$split set, $lang" "$OUT/whole/$split-$lang.$suffix" to_file "{}" "${@//@/$lang}" "${FILES[@]}"
-            step "some of the $split set, $lang" "$whole" to_file "{}" \
-                some "$OUT/whole/$split-$lang.$suffix" --first $(($(lines_of "$split") + held))
-        else
-            step "$split set, $lang" "$whole" to_file "{}" "${@//@/$lang}" "${FILES[@]}"
-            [[ -z ${OPTIONS[local]} || -s $whole ]] || die "${FILES[*]}: has no text"
-        fi
-        MADE+=("$split-$lang.$suffix")
-        if ((held)); then
-            step "what is left to train on, $lang" "$part" to_file "{}" some "$whole" --but-last "$held"
-            step "dev set, $lang" "$OUT/data/dev-$lang.$suffix" to_file "{}" some "$whole" --last "$held"
-            MADE+=("dev-$lang.$suffix")
-            lines+=("$(wc -l <"$whole")")
-        fi
-    done
-    [[ $split != dev || ! -v OPTIONS[hold-out] ]] || advice=", or --hold-out N, which takes it from the training set"
-    ((${#found[@]})) || die "$SOURCE: has no $split set: no file ${pattern}[.gz], with a language for @ (${LANGS[*]}): \
-give --$split PATTERN for other names$advice"
-    ((${#without[@]} == 0)) || say "no $split set for ${without[*]}"
-    (($(printf '%s\n' "${lines[@]}" | sort -u | wc -l) < 2)) ||
-        say "the training sets differ in length, so their rows are not translations of each other: use --plug out"
-}
-
-# tidy: remove what an earlier call with other options has left in OUT/data, which is whole now.
-tidy() {
-    local file name
-    for file in "$OUT"/data/*.done; do
-        name=$(basename "$file" .done)
-        [[ " ${MADE[*]} " == *" $name "* ]] || rm -f -- "$OUT/data/$name" "$file"
-    done
-    rm -f -- "$OUT/data.unfinished"
-}
-
 # small_model_of_data: with --try and without --pretrained, pre-train a tiny VECO on the texts in OUT/data.
 small_model_of_data() {
     local file lang texts=()
@@ -190,6 +97,7 @@ require_numbers() {
 
 # finetune_options NAME=DEFAULT... -- "$@": read the options of finetune.sh. The grid is the paper's (appendix C).
 finetune_options() {
+    local option
     PROGRAM=fairseq-train
     parse_options out= pretrained= arm=pretrained arch=veco_nlu_base setting=transfer plug=out name= seeds=1 seed= lrs= \
         epochs="3 5 10" batches="16 32 64" workers=0 try "$@"
@@ -201,6 +109,10 @@ finetune_options() {
     require_seeds
     require_numbers epochs batches
     begin
+    for option in "${EXTRA[@]%%=*}"; do
+        [[ $option != --@(lr|max-epoch|batch-size|max-sentences|save-dir) ]] ||
+            die "$option: is the grid's: give --lrs, --epochs, --batches or --name before the --"
+    done
     [[ ${OPTIONS[setting]}.${OPTIONS[plug]} != transfer.in ]] ||
         die "--plug in: needs translations to train on: give --setting translate-train"
     require_pretrained
@@ -210,8 +122,13 @@ finetune_options() {
 # best mean over the dev languages: OUT/checkpoints/NAME.sSEED/checkpoint_best.pt.
 finetune_task() {
     local name=${OPTIONS[setting]}.${OPTIONS[plug]} lrs=${OPTIONS[lrs]} seed folder batch
-    local start=(--finetune-from-model "$PRETRAINED") langs=() launch command
+    local start=(--finetune-from-model "$PRETRAINED") langs=() train=() launch command
     require_whole "$OUT/data" "$OUT/data.unfinished"
+    if [[ ${OPTIONS[setting]} == translate-train ]]; then
+        mapfile -t train < <(compgen -G "$OUT/data/train-*" | grep -v '\.done$')
+        ((${#train[@]} > 1)) || die "--setting translate-train: $OUT/data has training data in one language alone: \
+put the translations there, as train-LANG, or give --setting transfer"
+    fi
     small_model_of_data
     choose_device
     launch=(fairseq-train --distributed-world-size 1) # without this it takes all GPUs
@@ -283,7 +200,7 @@ evaluate_options() {
 # evaluate_task OPTION...: print figures by language on the test set, over all seeds, with options of evaluate_xtreme.py
 # run.
 evaluate_task() {
-    local name=${OPTIONS[name]} from=${OPTIONS[from]:-$OUT} seed point checkpoint checkpoints=()
+    local name=${OPTIONS[name]} from=${OPTIONS[from]:-$OUT} seed point checkpoint checkpoints=() split=
     require_whole "$OUT/data" "$OUT/data.unfinished"
     for seed in ${OPTIONS[seeds]}; do
         checkpoint=$from/checkpoints/$name.s$seed/checkpoint_best.pt
@@ -294,7 +211,8 @@ evaluate_task() {
                 say "$(basename "$point") of $name.s$seed is not finished: this evaluates the best of the others"
         done
     done
-    rm -rf -- "$OUT/predictions/$name"
+    [[ ! " ${EXTRA[*]} " =~ " --split"[\ =]([^\ ]+)" " || ${BASH_REMATCH[1]} == test ]] || split=.${BASH_REMATCH[1]} # with figures of its own
+    rm -rf -- "$OUT/predictions/$name$split"
     run python "$REPOSITORY/scripts/evaluate_xtreme.py" run "${checkpoints[@]}" --data "$OUT/data" \
-        --json "$OUT/scores/$name.json" --predictions "$OUT/predictions/$name" "$@" "${EXTRA[@]}"
+        --json "$OUT/scores/$name$split.json" --predictions "$OUT/predictions/$name$split" "$@" "${EXTRA[@]}"
 }

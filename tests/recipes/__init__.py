@@ -120,7 +120,7 @@ class Place:
             self.write("OUT/checkpoints/camlm.veco-8.s3/checkpoint_last.pt")  # veco-nmt begins with it
             self.write("OUT/checkpoints/mlm.xlm-8.s3/checkpoint_last.pt")  # from-xlm begins with it
         lang = "de" if script == "xtreme/bucc/evaluate" else "deu"  # Tatoeba's codes have three letters
-        for name in ("train-en.tsv", f"test-{lang}.source", f"test-{lang}.eng"):
+        for name in ("train-en.tsv", "train-de.tsv", f"test-{lang}.source", f"test-{lang}.eng"):
             self.write(f"OUT/data/{name}")
         self.write("OUT/raw/test.bb")
         if script.endswith(("/backtranslate", "/distill")):
@@ -165,7 +165,8 @@ class Place:
                      "finetuned/xlm.p3.en-mi.22317.lr3e-3.dropout0.25.s2/checkpoint_best.pt", "mt/dict.en.txt"):  # fmt: skip
             self.write(f"OUT/bible/{name}")
         for task in ("xnli", "udpos", "pud", "tatoeba", "flores"):
-            self.write(f"OUT/understanding/{task}/data/train-en")
+            for lang in ("en", "de"):
+                self.write(f"OUT/understanding/{task}/data/train-{lang}")
         for model in (
             "camlm.veco",
             "camlm.no-stop",

@@ -64,12 +64,32 @@ def test_files_that_are_not_taken(tmp_path, arguments, message):
     assert error_line(sourced(tmp_path, f"examples {split} tsv none any", *arguments)).endswith(message.format(tmp_path))
 
 
+def test_gold_of_other_languages_is_nothing_to_train_on(tmp_path):
+    """What a download has of them is no translation; the end of it may be their development set."""
+    leave(tmp_path, train__en_tsv="a\nb\n", train__de_tsv="c\nd\n")
+    script = f"OPTIONS[local]=; SOURCE={tmp_path}; GOLD=1; examples train tsv train-@.tsv first 0; tidy"
+
+    def made(*arguments):
+        result = sourced(tmp_path, script, *arguments)
+        assert result.returncode == 0 and "of de" not in result.stdout and "differ" not in result.stdout, result.stderr
+        return sorted(path.name for path in (tmp_path / "out/data").glob("*.tsv"))
+
+    assert made("--langs", "en de", "--hold-out", "1") == ["dev-de.tsv", "dev-en.tsv", "train-en.tsv"]
+    assert made("--langs", "en de") == ["train-en.tsv"] and made("--langs", "de") == []
+    (tmp_path / "out/data").mkdir(exist_ok=True)
+    (tmp_path / "out/data/train-de.tsv").write_text("of the user\n")
+    assert made("--langs", "en de") == ["train-de.tsv", "train-en.tsv"]
+    (tmp_path / "train-en.tsv").unlink()
+    assert "has no train set: no file train-@.tsv[.gz]" in error_line(sourced(tmp_path, script))
+
+
 def test_treebanks_of_a_language_are_several_files(tmp_path):
-    leave(tmp_path, b__en_conllu="two\n", a__en_conllu="one\n", B__en_conllu="none\n")
+    """... plain or .gz, of which the last sentence may lack its blank line."""
+    leave(tmp_path, b__en_conllu_gz="two", a__en_conllu="one\n", B__en_conllu="none\n", a__en_conllu_gz="not this\n")
     result = sourced(
         tmp_path, "examples train conllu none any; cat $OUT/data/train-en.conllu", "--train", "[ab]-@.conllu", "--langs", "en"
     )
-    assert result.stdout.endswith("one\ntwo\n"), result.stderr
+    assert result.stdout.endswith("\none\n\ntwo\n"), result.stderr
 
 
 @pytest.mark.parametrize("longer, told", [("a\nb\nc\n", True), ("d\ne\n", False)])
@@ -125,6 +145,13 @@ def test_points_of_a_grid_that_are_not_finished_are_told(tmp_path):
     told = sourced(tmp_path, script).stdout
     assert told.startswith("lr2 of transfer.out.s1 is not finished: this evaluates the best of the others\npython run ")
     assert [path.name for path in (tmp_path / "out/predictions").iterdir()] == ["other"]
+    out = tmp_path / "out"
+    for given, name in ((["--split", "dev"], "transfer.out.dev"), (["--split=test"], "transfer.out"), ([], "transfer.out")):
+        told = sourced(tmp_path, script.replace(" --seed 1", f" --seed 1 -- {' '.join(given)}")).stdout
+        assert (
+            f"--json {out}/scores/{name}.json --predictions {out}/predictions/{name}{''.join(f' {word}' for word in given)}\n"
+            in told
+        )
 
 
 @pytest.mark.parametrize("suffix", ["tsv", "conllu"])

@@ -246,3 +246,13 @@ def test_a_step_is_the_same_one_in_every_locale(tmp_path, monkeypatch):
         assert result.stderr == ""
         told.append(result.stdout.count("already there"))
     assert told == [0, 2, 2]
+
+
+def test_variables_of_other_programs_change_no_step(tmp_path, monkeypatch):
+    """POSIXLY_CORRECT changes how bash reads a quoted brace, and nproc obeys OMP_NUM_THREADS."""
+    monkeypatch.setitem(ENVIRONMENT, "POSIXLY_CORRECT", "1")
+    monkeypatch.setitem(ENVIRONMENT, "OMP_NUM_THREADS", "1")
+    script = """step first "$PWD/a b" to_file "{}" printf '%s\\n' x; cat "$PWD/a b"
+        nproc() { echo ${OMP_NUM_THREADS:-7}; }; on_all_processors echo"""
+    result = bash(tmp_path, script)
+    assert result.stdout.splitlines()[-2:] == ["x", "--workers 7"], result.stderr

@@ -46,6 +46,26 @@ def test_a_batch_is_divided_among_the_workers(tmp_path):
     ]
 
 
+def test_what_the_grid_sets_is_not_passed_over(tmp_path):
+    for given, option in (("--lr 1e-3", "--lr"), ("--cpu --max-epoch=2", "--max-epoch"), ("--save-dir x", "--save-dir")):
+        result = understanding(tmp_path, f"require_pretrained() {{ :; }}; {FINETUNE} -- -- {given}")
+        assert errors(result) == [f"{option}: is the grid's: give --lrs, --epochs, --batches or --name before the --"]
+
+
+def test_translations_are_of_several_languages(tmp_path):
+    (tmp_path / "data").mkdir()
+    script = f"require_pretrained() {{ PRETRAINED=x/y; }}; grid() {{ echo $1; }}; {FINETUNE} -- --out {tmp_path} --workers 1"
+    for name in ("train-en.tsv", "train-en.tsv.done", "dev-de.tsv"):
+        (tmp_path / "data" / name).touch()
+    call = f"{script} --setting translate-train -- --cpu; finetune_task"
+    assert errors(understanding(tmp_path, call)) == [
+        f"--setting translate-train: {tmp_path}/data has training data in one language alone: put the translations there, as "
+        "train-LANG, or give --setting transfer"
+    ]
+    (tmp_path / "data/train-de.tsv").touch()
+    assert understanding(tmp_path, call).stdout == f"{tmp_path}/checkpoints/translate-train.out.s1\n"
+
+
 SETS = "declare -A OPTIONS=([local]= [train]= [hold-out]=1) MADE=() SOURCE={0}; some() {{ cat $1; }}; LANGS=(en de); examples train json {1}"
 
 
@@ -58,7 +78,7 @@ def test_several_files_of_one_language_are_refused(tmp_path):
         f"{tmp_path}/a.en {tmp_path}/b.en: are several files of one language: --train must match only one"
     ]
     assert understanding(tmp_path, script.replace("json", "conllu")).returncode == 0
-    assert (tmp_path / "data/train-en.conllu").read_text() == "a.en\nb.en\n"
+    assert (tmp_path / "data/train-en.conllu").read_text() == "a.en\n\nb.en\n"
 
 
 @pytest.mark.parametrize("folder", ["R&D texts", "[a]*'\\\\"])
@@ -129,7 +149,7 @@ def test_a_point_of_a_grid_that_was_cut_off_is_trained_again(tmp_path):
 
 
 def test_help_tells_the_grid_that_is_run(tmp_path):
-    script = f"""require_pretrained() {{ PRETRAINED=x/y; }}; same_training() {{ :; }}; grid() {{ echo "$2"; }}; mkdir {tmp_path}/data
+    script = f"""require_pretrained() {{ PRETRAINED=x/y; }}; same_training() {{ :; }}; grid() {{ echo "$2"; }}; mkdir {tmp_path}/data; touch {tmp_path}/data/train-{{en,de}}.tsv
         for setting in transfer translate-train; do {FINETUNE} -- --out {tmp_path} --workers 1 --setting $setting; finetune_task; done
         echo "${{ABOUT[lrs]}}" """
     transfer, translated, *_, about = understanding(tmp_path, script).stdout.splitlines()

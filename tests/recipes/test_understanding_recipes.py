@@ -87,6 +87,8 @@ def test_from_local_files_to_figures_by_language(tmp_path, local, make_model):
 def test_the_papers_grid(task, expected, tmp_path):
     """fairseq-train is called with every point of it; here by a stand-in that fails at the last."""
     (tmp_path / "data").mkdir()
+    for lang in ("en", "de"):
+        (tmp_path / f"data/train-{lang}.tsv").touch()
     (tmp_path / "model.pt").touch()
     (tmp_path / "fairseq-train").write_text(f'#!/bin/bash\nprintf "%s " "$@" >>{tmp_path}/calls; echo >>{tmp_path}/calls\n')
     (tmp_path / "python").write_text(

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from support.sourced import sourced
 
-from recipes import RECIPES
+from recipes import RECIPES, Place
 
 
 @pytest.fixture
@@ -59,3 +59,17 @@ def test_a_root_that_is_not_whole_is_not_trained_on(tmp_path):
     assert result.returncode == 1 and f"{tmp_path}/pretrain: the data are not whole" in result.stderr
     (tmp_path / "pretrain/.progress.json").unlink()
     assert "trained\n" in sourced(tmp_path, train).stdout
+
+
+@pytest.mark.parametrize(
+    "task, gone", [("pud", "LOCAL/ud/cs_pud-ud-test.conllu.gz"), ("flores", "LOCAL/flores101/spa.devtest.gz")]
+)
+def test_languages_of_the_comparisons_that_are_not_all_there_are_not_trained_on(tmp_path, task, gone):
+    """The scripts of XTREME look at the mark."""
+    place = Place(tmp_path)
+    case = "evidence/prepare_understanding --out OUT --local LOCAL"
+    mark = place.folder / f"OUT/understanding/{task}/data.unfinished"
+    assert "!" not in place.call(case) and not mark.exists()
+    fill = place.fill
+    place.fill = lambda script: (fill(script), (place.folder / gone).unlink())
+    assert "local needs it" in place.call(case) and mark.exists()

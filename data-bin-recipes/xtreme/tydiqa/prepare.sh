@@ -17,6 +17,7 @@ declare -A NAME=([ar]=arabic [bn]=bengali [en]=english [fi]=finnish [id]=indones
     [sw]=swahili [te]=telugu)
 questions_of() { some "$2" --ids "${NAME[$1]}-"; }
 
+GOLD=1
 [[ -n ${OPTIONS[local]} ]] || ((OPTIONS[hold-out])) || OPTIONS[hold-out]=369
 examples train json tydiqa-goldp-v1.1-train.json questions_of @
 examples dev json none
