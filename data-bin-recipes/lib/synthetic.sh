@@ -147,7 +147,7 @@ distill_task() {
     require "$OUT/checkpoints/$teacher" "run finetune.sh first, or give --teacher NAME"
     choose_device # before the long translation
     # The last checkpoints of a running training change; the translation knows their mean by its checksum.
-    [[ -e $OUT/checkpoints/$teacher.done ]] || rm -f -- "$OUT/checkpoints/$teacher.average.pt.done"
+    [[ -e $OUT/checkpoints/$teacher.done ]] || rm -f -- "$OUT/checkpoints/$teacher.average"*.pt.done
     REMAKE='' average "$teacher" "${OPTIONS[average]}"
     text_there train
     REMAKE='' step "sources, $SRC" "$folder/taught.$SRC" to_file "{}" first "$(lines_of valid)" "$TEXT.$SRC"

@@ -200,7 +200,7 @@ average() {
             say "[average, $run] of ${#saved[@]} checkpoints, not $count: finetune.sh has left no more (--save-every, --updates)"
             count=${#saved[@]}
         fi
-        CHECKPOINT=$OUT/checkpoints/$run.average.pt
+        CHECKPOINT=$OUT/checkpoints/$run.average$count.pt
         step "average, $run" "$CHECKPOINT" python "$REPOSITORY/scripts/average_checkpoints.py" --inputs "$folder" \
             --num-update-checkpoints "$count" --output "$CHECKPOINT"
     else

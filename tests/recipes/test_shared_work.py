@@ -172,6 +172,24 @@ def test_a_teacher_that_was_trained_further_translates_anew(tmp_path):
         assert sourced(out, f"MEAN={mean}; {script}").stdout.count(" done in ") == made, (mean, done)
 
 
+def test_a_score_of_another_mean_leaves_the_teacher_as_it_is(tmp_path):
+    """... between two parts of its translations: a mean of other checkpoints has its own file."""
+    out = tmp_path / "out"
+    for name in ("checkpoints/finetune.veco.s1/checkpoint_1_10.pt", "checkpoints/finetune.veco.s1/checkpoint_1_20.pt",
+                 "checkpoints/finetune.veco.s1.done", "raw/train.en", "mt.en-de/dict.de.txt"):  # fmt: skip
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text("a line\nanother\n")
+    script = f"""source {LIB}/synthetic.sh; PART=1
+        python() {{
+            if [[ $* == *average_checkpoints.py* ]]; then echo "by the mean of $5" >"${{@: -1}}"; return; fi
+            cat "$2"; (REMAKE='' && average finetune.veco.s1 1 >/dev/null)
+        }}
+        choose_device() {{ DEVICE=(); }}; synthetic_data() {{ :; }}; finetune_task() {{ :; }}
+        parse_options out= teacher= arm=veco name= seed=1 average=2 try -- --out {out}; distill_task"""
+    result = sourced(out, script)
+    assert (out / "distilled/taught.de").read_text() == "by the mean of 2\n" * 2, result.stderr
+
+
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
 def test_text_that_is_not_utf_8_is_not_cut_off(tmp_path, locale):
     """... without a word: veco prepare refuses it, and tells where it is."""
@@ -260,7 +278,7 @@ def test_checkpoints_are_found_in_a_folder_whose_name_is_a_pattern(tmp_path):
     for name in ("1_10", "2_20", "last"):
         (folder / f"checkpoint_{name}.pt").touch()
     script = f"OUT='{tmp_path}/runs [1]*'; python() {{ touch \"${{@: -1}}\"; }}; average run 2; echo $CHECKPOINT"
-    assert sourced(tmp_path / "out", script).stdout.endswith("/checkpoints/run.average.pt\n")
+    assert sourced(tmp_path / "out", script).stdout.endswith("/checkpoints/run.average2.pt\n")
 
 
 def test_a_mean_of_as_many_checkpoints_as_were_asked_for_says_nothing(tmp_path):
@@ -268,5 +286,5 @@ def test_a_mean_of_as_many_checkpoints_as_were_asked_for_says_nothing(tmp_path):
     folder.mkdir(parents=True)
     for name in ("1_10", "2_20", "best", "last"):
         (folder / f"checkpoint_{name}.pt").touch()
-    told = sourced(tmp_path, 'python() { echo "$@"; touch $OUT/checkpoints/run.average.pt; }; average run 2').stdout
-    assert "not 2" not in told and f"--num-update-checkpoints 2 --output {tmp_path}/checkpoints/run.average.pt\n" in told
+    told = sourced(tmp_path, 'python() { echo "$@"; touch $OUT/checkpoints/run.average2.pt; }; average run 2').stdout
+    assert "not 2" not in told and f"--num-update-checkpoints 2 --output {tmp_path}/checkpoints/run.average2.pt\n" in told
