@@ -22,13 +22,19 @@ d53827e469b0a1ca8d57e9e26b2b64c4bc4b33f5479c7b03ae87ae5c882c3e33 val.cs
 SHA256
 )
 
-# fetch NAME FILE LINES: write the text of this name to FILE, and check it; 0 LINES: all of it. LANGS are the recipe's, as is
-# OTHER_NAMES, which says what else --local may have.
+# find_captions NAME: set FILE to the text of this name in --local. LANGS are the recipe's, as is OTHER_NAMES, which says what
+# else --local may have.
+find_captions() {
+    local langs
+    langs=$(IFS=, && printf '%s' "${LANGS[*]}")
+    find_text "${OPTIONS[local]}" "$1" "--local needs {train,val,test_2016_flickr}.{$langs}${OTHER_NAMES:-}, plain or .gz"
+}
+
+# fetch NAME FILE LINES: write the text of this name to FILE, and check it; 0 LINES: all of it.
 fetch() {
-    local name=$1 file=$2 lines=$3 expected langs
+    local name=$1 file=$2 lines=$3 expected
     if [[ -n ${OPTIONS[local]} ]]; then
-        langs=$(IFS=, && printf '%s' "${LANGS[*]}")
-        find_text "${OPTIONS[local]}" "$name" "--local needs {train,val,test_2016_flickr}.{$langs}${OTHER_NAMES:-}, plain or .gz"
+        find_captions "$name"
         first 0 "$FILE" >"$file" || return
     else
         require_curl

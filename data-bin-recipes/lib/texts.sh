@@ -4,6 +4,13 @@
 #
 # Translation data: from texts to what fairseq-train reads. To be sourced by translation.sh.
 
+# begin_data: from here to `end_data` the data in OUT are not whole: a new test set would be the reference of the old one's
+# translations. Call it when what the options name has been found.
+begin_data() { make_folder "$OUT" && : >"$OUT/data.unfinished"; }
+
+# end_data: the data in OUT are whole.
+end_data() { rm -f -- "$OUT/data.unfinished"; }
+
 # text SPLIT: set TEXT to the texts of this name, without .LANG: those that clean has made, or those of OUT/raw.
 declare -A CLEANED=()
 text() { TEXT=$OUT/${CLEANED[$1]:-raw}/$1; }
@@ -30,6 +37,7 @@ prepare_options() {
     begin
     VOCABULARY=$OUT/vocabulary
     require_pretrained
+    [[ -z ${OPTIONS[pretrained]} ]] || find_vocabulary # before a long download
     if trying && [[ -z ${OPTIONS[local]} ]]; then
         say "[text] generated instead of downloaded: give --local DIR to try a text of your own"
         OPTIONS[local]=$OUT/made-up TRY_PIECES=400
@@ -58,8 +66,10 @@ raw() {
         if [[ -n ${OPTIONS[local]} ]]; then
             find_text "${OPTIONS[local]}" "$split.$lang" "--local needs {train,valid,test}.{$SRC,$TGT}, plain or .gz"
             from=$FILE
+            begin_data
             step "text, $split.$lang" "$OUT/raw/$split.$lang" to_file "{}" first "$(lines_of "$split")" "$FILE"
         else
+            begin_data
             step "text, $split.$lang" "$OUT/raw/$split.$lang" to_file "{}" "$make" "$lang" "$@"
         fi
         sides+=("$(awk 'END { print NR }' "$OUT/raw/$split.$lang")") # wc leaves out a last line without its end
@@ -113,6 +123,7 @@ prepare_task() {
         step vocabulary "$VOCABULARY" copy_vocabulary "$FOLDER" "{}"
     fi
     prepare_translation train valid test
+    end_data
 }
 
 # side LINES FILE...: of each the text, or so many lines; the first without its blank lines; a last line without its end

@@ -73,7 +73,7 @@ finetune_own() {
     local name=${OPTIONS[name]:-${OPTIONS[arm]}} updates=${OPTIONS[updates]}
     local arm=${OPTIONS[arm]} seed=${OPTIONS[seed]}
     local data=${DATA:-$OUT/mt.$SRC-$TGT} folder pretrained objective start=() new=() save=()
-    require "$data" "run prepare.sh first"
+    require_whole "$data" "$OUT/data.unfinished"
     if [[ $arm != random ]]; then
         objective=camlm
         [[ $arm == veco ]] || { objective=mlm && new=(--random-cross-attention --seed "$seed"); }
@@ -126,7 +126,7 @@ finetune_task() {
     local name=${OPTIONS[name]:-${OPTIONS[arm]}} data=${DATA:-$OUT/mt.$SRC-$TGT}
     local arm=${OPTIONS[arm]} seed=${OPTIONS[seed]} workers nodes=${OPTIONS[nodes]} start=()
     local command conversion model folder shape
-    require "$data" "run prepare.sh first"
+    require_whole "$data" "$OUT/data.unfinished"
     choose_device
     workers=$WORKERS
     batch "${OPTIONS[batch-tokens]}" $((workers * nodes)) "${OPTIONS[max-tokens]}"
@@ -173,7 +173,7 @@ TEST="test" OF=
 evaluate() {
     local name=$1$OF checkpoint=$2 generated=$OUT/scores/$1$OF.test.out reference=$OUT/raw/$TEST.$TGT compounds=()
     require "$checkpoint" "run finetune.sh first"
-    require "$reference" "run prepare.sh first"
+    require_whole "$reference" "$OUT/data.unfinished"
     step "translation, $name" "$generated" to_file "{}" fairseq-generate "${DATA:-$OUT/mt.$SRC-$TGT}" --user-dir "$USER_DIR" \
         --path "$checkpoint" --gen-subset test --beam 5 --max-len-a 1.5 --max-len-b 20 --batch-size 128 \
         --remove-bpe sentencepiece --lenpen "${OPTIONS[lenpen]}" "${EXTRA[@]}"

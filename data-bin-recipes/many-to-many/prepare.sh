@@ -33,7 +33,10 @@ for split in train valid test; do
             find_text "${OPTIONS[local]}" "$split.$lang" ""
             from=$FILE
             make=(to_file "{}" first "$(lines_of $split)" "$FILE")
+        elif [[ -n ${OPTIONS[local]} ]]; then
+            find_captions "${OF_MULTI30K[$split]}.$lang"
         fi
+        begin_data
         step "text, $split.$lang" "$OUT/raw/$split.$lang" "${make[@]}"
         found=$(awk 'END { print NR }' "$OUT/raw/$split.$lang")
         ((found)) || die "$from: is empty"
@@ -62,3 +65,4 @@ for pair in "${PAIRS[@]}"; do
     prepare_translation "${splits[@]}"
 done
 all_pairs "all pairs"
+end_data

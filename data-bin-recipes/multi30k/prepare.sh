@@ -17,6 +17,8 @@ begin
 LANGS=("$SRC" "$TGT")
 for split in train val test_2016_flickr; do
     for lang in "${LANGS[@]}"; do
+        [[ -z ${OPTIONS[local]} ]] || find_captions "$split.$lang"
+        begin_data
         step "text, $split.$lang" "$OUT/raw/$split.$lang" fetch "$split.$lang" "{}" "$(lines_of $split)"
     done
 done
@@ -28,3 +30,4 @@ run python "$REPOSITORY/scripts/prepare_root.py" --bitext "$SRC-$TGT=$OUT/raw/tr
     --vocab-size "${OPTIONS[vocab-size]}" --character-coverage 1 --output "$OUT/pretrain"
 
 prepare_translation train valid=val test=test_2016_flickr
+end_data

@@ -22,6 +22,7 @@ sizes=()
 for name in seed words pairs mono finetune-pairs valid test; do
     sizes+=("--$name" "${OPTIONS[$name]}")
 done
+begin_data
 step corpus "$raw" python "$REPOSITORY/data-bin-recipes/toy/generate.py" --output "{}" "${sizes[@]}"
 
 # This command skips what is there already.
@@ -38,3 +39,4 @@ run python "$REPOSITORY/scripts/prepare_root.py" --mono "${mono[@]}" --bitext "$
     --output "$OUT/pretrain"
 
 prepare_translation train=finetune valid test
+end_data

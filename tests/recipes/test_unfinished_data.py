@@ -73,3 +73,34 @@ def test_languages_of_the_comparisons_that_are_not_all_there_are_not_trained_on(
     fill = place.fill
     place.fill = lambda script: (fill(script), (place.folder / gone).unlink())
     assert "local needs it" in place.call(case) and mark.exists()
+
+
+@pytest.mark.parametrize("recipe, texts, wrong", [
+    ("toy", "", "--words x"),
+    ("multi30k", "--local LOCAL", "--local OTHER"),
+    ("many-to-many", "--local LOCAL", "--local OTHER"),
+    ("wmt14.en-de", "--local LOCAL --pretrained MODEL", "--local LOCAL --pretrained LOCAL/mono"),
+])  # fmt: skip
+def test_a_test_set_is_not_the_reference_of_another_ones_translations(tmp_path, monkeypatch, recipe, texts, wrong):
+    """... nor is a model trained on other texts than those of the folder: from the first text to the last data they are not whole."""
+    place = Place(tmp_path)
+    place.fill(f"{recipe}/prepare")
+    monkeypatch.setattr(place, "fill", lambda script: None)
+    python, out = place.programs / "python", place.folder / "OUT"
+    works = python.read_text()
+    python.write_text(works.replace('case "$*" in', '[[ $* != *binarize.py* ]] || exit 1\ncase "$*" in', 1))
+    for pair in ("", ".aa-bb", ".en-de"):
+        place.write(f"OUT/mt{pair}/dict.en.txt", "of an earlier call")
+    place.write("OUT/checkpoints/finetune.veco.s1/checkpoint_last.pt")
+    prepare = f"{recipe}/prepare --out OUT"
+    assert "binarise failed" in place.call(f"{prepare} {texts}")
+    error = "error: OUT: the data are not whole: prepare.sh was interrupted, or runs: let it come to its end\n"
+    model = "--pretrained MODEL" * recipe.startswith("wmt")
+    scripts = {"finetune": model, "evaluate": "", "distill": model, "backtranslate": f"{model} --monolingual LOCAL/mono"}
+    for script, options in scripts.items():
+        if (RECIPES / recipe / f"{script}.sh").exists():
+            told = place.call(f"GPUS=1 {recipe}/{script} --out OUT {options}")
+            assert told.endswith(f"! {recipe}/{script}.sh: {error}") and "scripts/" not in told and "fairseq-" not in told
+    python.write_text(works)
+    assert "!" not in place.call(f"{prepare} {texts}") and not (out / "data.unfinished").exists()
+    assert "error: " in place.call(f"{prepare} {wrong}") and not (out / "data.unfinished").exists()
