@@ -14,6 +14,7 @@ about keep N "keep this many pieces of the vocabulary, those that the training t
 about arm "veco|xlm|random" "veco: the whole pre-trained model; xlm: the pre-trained model with new cross-attention (where \
 the recipe pre-trains, the model of --objective mlm); random: random weights"
 about name NAME "the model's name, which keeps several of one arm apart; without it finetune.sh takes the arm's name"
+about pretrained-name NAME "begin with the model that train.sh made with this --name (default: with the one without a name)"
 about lr X "the highest learning rate"
 about decoder-layers "N|all" "layers of the decoder (see veco convert --help)"
 about layer-selection "last|first|I,J,..." "pre-trained layers that the decoder takes (see veco convert --help)"
@@ -53,10 +54,12 @@ run_name() { printf 'finetune.%s.s%s' "$1" "$2"; }
 # finetune_own_options NAME=DEFAULT... -- "$@": read the options of finetune.sh, in a recipe that pre-trains a veco_tiny.
 finetune_own_options() {
     PROGRAM=fairseq-train
-    parse_options out= arm=veco name= seed=1 warmup=50 save-every=0 try "$@"
+    parse_options out= arm=veco pretrained-name= name= seed=1 warmup=50 save-every=0 try "$@"
     in_try updates=15 warmup=5
     require_choice arm veco xlm random
     require_number seed updates warmup save-every
+    [[ ${OPTIONS[arm]} != random || -z ${OPTIONS[pretrained-name]} ]] ||
+        die "--pretrained-name ${OPTIONS[pretrained-name]} --arm random: random begins with no model: leave one out"
     begin
 }
 
@@ -68,18 +71,21 @@ TASK=translation
 DATA=
 
 # finetune_own OPTION...: convert and train, with these options of fairseq-train before the user's own. The arm veco starts
-# from the camlm model, xlm from the mlm model with new cross-attention, random from nothing.
+# from the camlm model, xlm from the mlm model with new cross-attention, random from nothing; with --pretrained-name from that
+# of this name.
 finetune_own() {
     local name=${OPTIONS[name]:-${OPTIONS[arm]}} updates=${OPTIONS[updates]}
-    local arm=${OPTIONS[arm]} seed=${OPTIONS[seed]}
+    local arm=${OPTIONS[arm]} seed=${OPTIONS[seed]} from=${OPTIONS[pretrained-name]:+.${OPTIONS[pretrained-name]}}
     local data=${DATA:-$OUT/mt.$SRC-$TGT} folder pretrained objective start=() new=() save=()
     require_whole "$data" "$OUT/data.unfinished"
     if [[ $arm != random ]]; then
         objective=camlm
         [[ $arm == veco ]] || { objective=mlm && new=(--random-cross-attention --seed "$seed"); }
-        pretrained=$OUT/checkpoints/$objective/checkpoint_last.pt
-        require "$pretrained" "run train.sh --objective $objective first"
-        start=(--finetune-from-model "$OUT/converted/$arm.s$seed.pt")
+        pretrained=$OUT/checkpoints/$objective$from/checkpoint_last.pt
+        [[ -v GIVEN[pretrained-name] || ! -e $OUT/checkpoints/$objective.$name ]] ||
+            say "[fine-tuning, $name] takes $objective, not $objective.$name: for that one give --pretrained-name $name"
+        require "$pretrained" "run train.sh --objective $objective${from:+ --name ${from#.}} first"
+        start=(--finetune-from-model "$OUT/converted/$arm$from.s$seed.pt")
         step "conversion, $arm" "${start[1]}" python "$REPOSITORY/scripts/convert_to_seq2seq.py" \
             --checkpoint "$pretrained" --output "${start[1]}" --decoder-layers "$DECODER_LAYERS" \
             --dict "$data/dict.$TGT.txt" "${new[@]}"

@@ -110,7 +110,7 @@ class Place:
             self.write(f"OUT/mt.{pair}/dict.{pair[3:]}.txt")
         for lang in ("en", "de"):
             self.write(f"OUT/mt/dict.{lang}.txt")
-        for objective in ("camlm", "mlm"):
+        for objective in ("camlm", "mlm", "camlm.other", "mlm.other"):
             self.write(f"OUT/checkpoints/{objective}/checkpoint_last.pt")
         if script.startswith("evidence/"):
             self.evidence()

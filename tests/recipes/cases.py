@@ -22,6 +22,7 @@ def cases() -> Iterator[str]:
         yield f"multi30k/finetune --out OUT --src de --tgt fr --arm {arm} --updates 3 --lr 5e-4 --seed 2 --name mine -- --cpu"
     yield "toy/finetune --out OUT"
     yield "toy/finetune --out OUT --try --name mine --warmup 3 --save-every 20"
+    yield "toy/finetune --out OUT --pretrained-name other --name mine"
     yield "toy/evaluate --out OUT"
     yield "toy/evaluate --out OUT --try --name mine --seed 2 --average 3 --lenpen 0.6 -- --beam 4"
     yield "toy/evaluate --out OUT --split-compounds"
@@ -37,6 +38,7 @@ def cases() -> Iterator[str]:
     yield "multi30k/train --out OUT"
     yield "multi30k/train --out OUT --src de --tgt fr --objective mlm --updates 3 --seed 2 -- --cpu --lr 1"
     yield "multi30k/finetune --out OUT"
+    yield "multi30k/finetune --out OUT --pretrained-name other --arm xlm --seed 2 --name mine"
     yield "multi30k/evaluate --out OUT"
     yield "multi30k/evaluate --out OUT --src de --tgt fr --name random --seed 2 --checkpoint checkpoint_1_100.pt"
     yield "multi30k/compare --out OUT -- --cpu"
@@ -51,6 +53,7 @@ def cases() -> Iterator[str]:
     yield "many-to-many/train --out OUT --try --objective mlm --name mine --warmup 3 --seed 2 -- --cpu"
     yield "many-to-many/train --out OUT --updates 3"
     yield "many-to-many/finetune --out OUT"
+    yield "many-to-many/finetune --out OUT --pretrained-name none"
     yield ('many-to-many/finetune --out OUT --langs "de fr en" --zero-shot fr-de --alpha 1 --arm xlm --name mine --updates 3 '
            "--lr 5e-4 --warmup 2 --save-every 20 --seed 2 -- --cpu")  # fmt: skip
     yield 'many-to-many/finetune --out OUT --directions "en-de de-en" --arm random --try'

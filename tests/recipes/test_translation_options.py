@@ -4,6 +4,7 @@
 
 import gzip
 import lzma
+import shutil
 from pathlib import Path
 
 from conftest import REPOSITORY
@@ -28,6 +29,7 @@ BAD = [
     (FINETUNE, "--arm nmt", "must be one of: veco xlm random"),
     *((OWN, f"--{name} x", WHOLE) for name in ("seed", "updates", "warmup", "save-every")),
     (OWN, "--arm nmt", "must be one of: veco xlm random"),
+    (OWN, "--pretrained-name mine --arm random", "random begins with no model: leave one out"),
     *((TRAIN, f"--{name} x", WHOLE) for name in ("seed", "updates", "warmup")),
     (TRAIN, "--objective tlm", "must be one of: camlm mlm"),
     *((EVALUATE, f"--{name} x", WHOLE) for name in ("seed", "average")),
@@ -89,6 +91,8 @@ MISSING = {
         "checkpoints/camlm/checkpoint_last.pt: is not there: run train.sh --objective camlm first",
     f"{OWN} lr=1 -- --out $OUT --arm xlm; finetune_own":
         "checkpoints/mlm/checkpoint_last.pt: is not there: run train.sh --objective mlm first",
+    f"{OWN} lr=1 -- --out $OUT --pretrained-name mine; mkdir -p $OUT/mt.en-de; finetune_own":
+        "checkpoints/camlm.mine/checkpoint_last.pt: is not there: run train.sh --objective camlm --name mine first",
     "evaluate any $OUT/none.pt": "none.pt: is not there: run finetune.sh first",
     "touch $OUT/any.pt; evaluate any $OUT/any.pt": "raw/test.de: is not there: run prepare.sh first",
     "text_there train": "raw/train.en: is not there: run prepare.sh first",
@@ -105,6 +109,28 @@ def test_what_is_missing_is_told_with_what_makes_it(tmp_path):
     calls = "\n".join(f"({call}) || :" for call in MISSING)
     result = sourced(tmp_path, f"source {REPOSITORY}/data-bin-recipes/lib/synthetic.sh\n{calls}")
     assert [line.split(f": error: {tmp_path}/", 1)[1] for line in result.stderr.splitlines()] == list(MISSING.values())
+
+
+def test_a_pre_training_of_the_name_that_is_not_taken_is_told(tmp_path):
+    """... as train.sh --name gives it: the --name of finetune.sh is the new model's."""
+    for name in ("mt.en-de", "checkpoints/camlm", "checkpoints/camlm.mine"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "checkpoint_last.pt").write_text(name)
+    stand_ins = """python() { echo "$3" >$OUT/taken; touch "$5"; }
+        fairseq-train() { touch "$folder/checkpoint_last.pt"; }"""
+    told = []
+    for given in ("--name mine", "--name mine --pretrained-name mine", "--name mine --pretrained-name ''", "--name yours"):
+        for name in ("checkpoints/finetune.mine.s1", "converted"):
+            shutil.rmtree(tmp_path / name, ignore_errors=True)
+        result = sourced(tmp_path, f"{stand_ins}\n{OWN} lr=1 -- --out $OUT {given}; finetune_own")
+        assert result.returncode == 0, result.stderr
+        (model,) = tmp_path.glob("converted/*.pt")
+        is_told = "takes camlm, not camlm.mine: for that one give --pretrained-name mine\n" in result.stdout
+        told.append(((tmp_path / "taken").read_text().split("/")[-2], model.name, is_told))
+    assert told == [
+        ("camlm", "veco.s1.pt", True), ("camlm.mine", "veco.mine.s1.pt", False), ("camlm", "veco.s1.pt", False),
+        ("camlm", "veco.s1.pt", False),
+    ]  # fmt: skip
 
 
 def test_a_model_without_its_vocabulary_is_told(tmp_path):
