@@ -190,9 +190,15 @@ evaluate() {
 
 # evaluate_options NAME=DEFAULT... -- "$@": read the options of evaluate.sh.
 evaluate_options() {
+    local word before=
     PROGRAM=fairseq-generate
     parse_options out= name=veco seed=1 checkpoint= lenpen=1.0 split-compounds try "$@"
     require_number seed average
+    for word in "${EXTRA[@]}"; do
+        [[ $before != --gen-subset ]] || word=--gen-subset=$word
+        [[ $word != --gen-subset=* || $word == --gen-subset=test ]] || die "$word: the reference is the test set's: leave it out"
+        before=$word
+    done
     begin
 }
 

@@ -47,6 +47,16 @@ def test_options_that_cannot_be_are_refused(tmp_path):
     assert told == [f"{given}: {message}" for _, given, message in BAD]
 
 
+def test_another_set_is_not_scored_as_the_test_set(tmp_path):
+    """... with whose reference its translations have nothing to do."""
+    given = ("--gen-subset valid", "--gen-subset=valid", "--gen-subset test --gen-subset test1", "--gen-subset test", "--beam 4")
+    result = sourced(tmp_path, "\n".join(f"({EVALUATE} -- -- --cpu {one}; echo {one}) || :" for one in given))
+    told = [line.split(": error: ", 1)[1] for line in result.stderr.splitlines()]
+    refused = ("--gen-subset=valid", "--gen-subset=valid", "--gen-subset=test1")
+    assert told == [f"{one}: the reference is the test set's: leave it out" for one in refused]
+    assert result.stdout.splitlines() == ["--gen-subset test", "--beam 4"]
+
+
 def test_what_runs_on_one_machine_has_no_options_of_several(tmp_path):
     calls = "\n".join(f"({reader} -- --{name} 2) || :" for reader in (BACK, DISTILL) for name in ("nodes", "node-rank", "master"))
     result = sourced(tmp_path, f"source {REPOSITORY}/data-bin-recipes/lib/synthetic.sh\n{calls}")
