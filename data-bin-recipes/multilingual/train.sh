@@ -27,8 +27,12 @@ options=(--mono-batch-size "$mono" --bitext-batch-size "$bitext" --max-tokens 81
     --bitext-mask-prob 0.5 --bitext-mask-spread 0.5 --lr 2e-3 --dropout 0 --attention-dropout 0
     --updates-per-epoch 200 --warmup-updates "${OPTIONS[warmup]}" --log-format json)
 start=()
-# log FILE COMMAND...: run COMMAND, and also append what it prints to FILE. (A pipe would not pass SIGTERM on.)
-log() { "${@:2}" > >(tee -a "$1") 2>&1; }
+# log FILE COMMAND...: run COMMAND, and also append what it prints to FILE, which begins anew where the training does. (A pipe
+# would not pass SIGTERM on.)
+log() {
+    has_checkpoints "$out/checkpoints/$(basename "$1" .log)" || : >"$1"
+    "${@:2}" > >(tee -a "$1") 2>&1
+}
 if [[ -z $xlmr ]] && ((OPTIONS[xlm-updates])); then
     xlmr=$out/xlmr
     log "$out/mlm.log" pretrain "$out" mlm "${OPTIONS[xlm-updates]}" "$seed" "${options[@]}" "${EXTRA[@]}"
