@@ -159,7 +159,8 @@ def test_a_teacher_that_was_trained_further_translates_anew(tmp_path):
     """... and only then, although the mean of its checkpoints is made in each call, as long as its training has not ended."""
     out = tmp_path / "out"
     teacher = out / "checkpoints/finetune.veco.s1"
-    for path in (teacher / "checkpoint_1_10.pt", out / "raw/train.en", out / "vocabulary/sentencepiece.bpe.model"):
+    pieces, data = out / "vocabulary/sentencepiece.bpe.model", out / "mt.en-de/dict.de.txt"
+    for path in (teacher / "checkpoint_1_10.pt", out / "raw/train.en", pieces, data):
         path.parent.mkdir(parents=True)
         path.write_text("a line\n")
     script = f"""source {LIB}/synthetic.sh
