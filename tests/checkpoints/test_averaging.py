@@ -142,9 +142,10 @@ def test_other_models_are_refused(tmp_path):
         average([first, more])
 
 
-@pytest.mark.parametrize(
-    "option, told", [("encoder_attention_heads", "--encoder-attention-heads"), ("activation_fn", "--activation-fn")]
-)
+@pytest.mark.parametrize("option, told", [
+    ("encoder_attention_heads", "--encoder-attention-heads"), ("activation_fn", "--activation-fn"),
+    ("generator_embeddings", "--generator-embeddings"),
+])  # fmt: skip
 def test_another_computation_of_the_same_tensors_is_refused(tmp_path, option, told):
     paths = [save(tmp_path / f"{number}.pt", number) for number in (1, 2)]
     for path, value in zip(paths, (4, 8)):

@@ -89,6 +89,15 @@ def test_the_line_for_another_model_names_the_options_that_differ(monkeypatch):
     ({"tie_self_attention": "0,1"}, {"tie_self_attention": "1,2"}, "--tie-self-attention 0,1 in the file, 1,2 here"),
     ({}, {"tie_self_attention": "1,2"}, "--tie-self-attention None in the file, 1,2 here"),
     ({"tie_self_attention": "1,2"}, {}, None),  # a copy for each side is the same at first
+    # one of the file's tables would overwrite the others
+    ({"generator_embeddings": "own"}, {"generator_embeddings": "shared"}, "--generator-embeddings own in the file, shared here"),
+    ({"share_all_embeddings": False}, {"share_all_embeddings": True}, "--share-all-embeddings False in the file, True here"),
+    ({"share_decoder_input_output_embed": False}, {"share_decoder_input_output_embed": True},
+     "--share-decoder-input-output-embed False in the file, True here"),
+    ({"generator_embeddings": "shared"}, {"generator_embeddings": "own"}, None),
+    ({"share_all_embeddings": True, "share_decoder_input_output_embed": True},
+     {"share_all_embeddings": False, "share_decoder_input_output_embed": False}, None),
+    ({}, {"share_all_embeddings": True, "share_decoder_input_output_embed": True, "generator_embeddings": "shared"}, None),
     ({"activation_fn": "gelu_fast"}, {"activation_fn": "gelu_accurate"}, None),  # two names of one
     ({}, {"activation_fn": "relu", "encoder_attention_heads": 8}, None),  # of an old file, which does not say it
     ({"encoder_layers": 3, "dropout": 0.1}, {"encoder_layers": 3, "dropout": 0.2}, None),

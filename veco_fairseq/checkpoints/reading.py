@@ -200,7 +200,8 @@ def _first_words(error: Exception) -> str:
 # what no tensor's shape tells: with another value the same weights compute something else
 WITHOUT_SHAPE = (
     "encoder_attention_heads", "decoder_attention_heads", "activation_fn", "tie_self_attention", "no_scale_embedding",
-    "cross_self_attention", "decoder_normalize_before", "no_token_positional_embeddings",
+    "cross_self_attention", "decoder_normalize_before", "no_token_positional_embeddings", "generator_embeddings",
+    "share_all_embeddings", "share_decoder_input_output_embed",
 )  # fmt: skip
 RENAMED: dict[object, str] = {"gelu_fast": "gelu_accurate"}
 

@@ -12,6 +12,10 @@ from veco_fairseq.errors import UserError
 model_of: dict[str, Any] = {}  # the options of the checkpoints read so far
 OTHER_TOKENS = "rows of embed_tokens are tokens: give data that was made with the dict.txt that it was trained with"
 SIZES = ("encoder_layers", "decoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
+PARTED = (  # two copies of a shared table are the same at first
+    ("--generator-embeddings", "shared", "own"), ("--share-all-embeddings", True, False),
+    ("--share-decoder-input-output-embed", True, False),
+)  # fmt: skip
 
 
 def refuse_another_computation(path: str, here: Any, is_last: bool) -> None:
@@ -23,9 +27,10 @@ def refuse_another_computation(path: str, here: Any, is_last: bool) -> None:
         is_last: whether it is the last checkpoint of the training's folder.
 
     Raises:
-        UserError: one of :data:`veco_fairseq.checkpoints.reading.WITHOUT_SHAPE` differs, and both sides say what it is.
+        UserError: one of :data:`veco_fairseq.checkpoints.reading.WITHOUT_SHAPE` differs, and both sides say what it is. Tables
+            that are shared in the file alone may be read.
     """
-    if option_differences(model_of.get(path), here):
+    if any(change not in PARTED for change in option_differences(model_of.get(path), here)):
         raise UserError(misfit_message(path, here, "its tensors have the same shapes, but would compute something else", is_last))
 
 
