@@ -165,20 +165,23 @@ def test_other_seeds_hide_other_tokens(make_task, make_root, split):
 TINY = {"arch": "veco_tiny", "encoder_layers": 1, "encoder_embed_dim": 8, "encoder_attention_heads": 2, "init_from": "xlmr"}
 
 
-def test_a_start_is_read_unless_there_is_a_checkpoint_to_go_on_from(make_task, tmp_path, monkeypatch):
+@pytest.mark.parametrize("suffix, of_another", [("", "-x"), ("-x", "")])
+def test_a_start_is_read_unless_there_is_a_checkpoint_to_go_on_from(make_task, tmp_path, monkeypatch, suffix, of_another):
     read = []
     monkeypatch.setattr(camlm, "init_from", lambda encoder, dictionary, *given: read.append(given) or [])
-    task = make_task(save_dir=str(tmp_path))
+    task = make_task(save_dir=str(tmp_path), checkpoint_suffix=suffix)
+    (tmp_path / f"checkpoint_last{of_another}.pt").touch()
     task.build_model(Namespace(**TINY))
     assert read == [(2, "xlmr")]
     task.build_model(Namespace(**TINY), from_checkpoint=True)
-    (tmp_path / "checkpoint_last.pt").touch()
+    (tmp_path / f"checkpoint_last{suffix}.pt").touch()
     task.build_model(Namespace(**TINY))
     assert len(read) == 1
 
 
 @pytest.mark.parametrize("option", ["--restore-file", "--finetune-from-model", "--continue-once"])
 def test_a_start_that_another_option_replaces_is_told_and_not_read(option, make_task, tmp_path, monkeypatch, caplog):
+    caplog.set_level("WARNING")
     monkeypatch.setattr(camlm, "init_from", lambda *given: pytest.fail("is read"))
     name = option.strip("-").replace("-", "_")
     make_task(save_dir=str(tmp_path), **{name: "veco.pt"}).build_model(Namespace(**TINY))
@@ -186,7 +189,7 @@ def test_a_start_that_another_option_replaces_is_told_and_not_read(option, make_
     assert caplog.messages == [expected]
     caplog.clear()
     (tmp_path / "checkpoint_last.pt").touch()  # of this training, which goes on by the same command
-    make_task(save_dir=str(tmp_path), **{name: "veco.pt"}).build_model(Namespace(**TINY))
+    make_task(save_dir=str(tmp_path), checkpoint_suffix="", **{name: "veco.pt"}).build_model(Namespace(**TINY))
     assert not caplog.messages
 
 
@@ -203,8 +206,9 @@ def test_the_first_worker_alone_copies_the_vocabulary(tmp_path, monkeypatch):
         folder.mkdir()
     (root / "dict.txt").write_text("new")
     (saved / "dict.txt").write_text("old")
-    task = SimpleNamespace(vocabulary=root, cfg=SimpleNamespace(save_dir=str(saved)))
-    for rank, expected in ((1, "old"), (0, "new")):
+    cfg = SimpleNamespace(save_dir=str(saved))
+    task = SimpleNamespace(vocabulary=root, cfg=cfg)
+    for rank, cfg.no_save, expected in ((1, False, "old"), (0, True, "old"), (0, False, "new")):
         monkeypatch.setattr(base.distributed_utils, "get_global_rank", lambda rank=rank: rank)
         base.VecoTask.begin_epoch(task, 1, None)
         assert (saved / "dict.txt").read_text() == expected

@@ -153,7 +153,8 @@ ROWS = {
 # Tried elsewhere: those that need files (test_training.py, test_xlmr.py, test_camlm.py); fairseq's own; what changes the
 # memory alone (test_model.py).
 ELSEWHERE = {"--checkpoint-activations", "--init-from", "--freeze-backbone-updates", "--data", "--max-update", "--save-dir", "--fp16",
-             "--memory-efficient-fp16", "--train-subset", "--restore-file", "--finetune-from-model", "--continue-once"}  # fmt: skip
+             "--memory-efficient-fp16", "--train-subset", "--restore-file", "--finetune-from-model", "--continue-once",
+             "--checkpoint-suffix", "--no-save"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -100,8 +100,8 @@ class VecoTask(FairseqTask):
         raise UserError(f"--task {self.task_name}: its models do not translate: {self.instead_of_translating}")
 
     def begin_epoch(self, epoch: int, model) -> None:
-        """Copy the dictionary and the SentencePiece model to the checkpoints, so that these can be used alone."""
-        if distributed_utils.get_global_rank() == 0:
+        """Copy the dictionary and the SentencePiece model to the checkpoints, if any, so that these can be used alone."""
+        if distributed_utils.get_global_rank() == 0 and not self.cfg.no_save:
             for name in (DICT_NAME, MODEL_NAME):
                 if (self.vocabulary / name).is_file():  # under a fixed temporary name, so that kills leave one file at most
                     PathManager.copy(str(self.vocabulary / name), str(Path(self.cfg.save_dir) / name), overwrite=True)

@@ -37,9 +37,11 @@ class CamlmTaskConfig(DataOptions, FairseqDataclass):
     update_freq: Any = II("optimization.update_freq")
     max_update: int = II("optimization.max_update")
     save_dir: str = II("checkpoint.save_dir")
+    no_save: bool = II("checkpoint.no_save")
     restore_file: str = II("checkpoint.restore_file")
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
     continue_once: Optional[str] = II("checkpoint.continue_once")
+    checkpoint_suffix: str = II("checkpoint.checkpoint_suffix")
     train_subset: str = II("dataset.train_subset")
 
 
@@ -56,7 +58,7 @@ def init_from_counts(cfg, start: str) -> bool:
         cfg: the task's options.
         start: the value of ``--init-from``, for the warning where another option wins.
     """
-    if (Path(cfg.save_dir) / LAST).exists():
+    if (Path(cfg.save_dir) / f"checkpoint_last{cfg.checkpoint_suffix}.pt").exists():
         return False
     for name in ("finetune_from_model", "restore_file", "continue_once"):
         path = getattr(cfg, name)

@@ -70,11 +70,9 @@ class NluTaskConfig(FairseqDataclass):
     )
     pivot_lang: str = field(
         default="en",
-        metadata={
-            "help": "with --plug in: the language that the other files are translations of; its own translations come "
-            "from the first other language in alphabetical order"
-        },
-    )
+        metadata={"help": "with --plug in: the language that the other files are translations of; its own translations come "
+                  "from the first other language in alphabetical order"},
+    )  # fmt: skip
     max_length: int = field(default=128, metadata={"help": "longest sequence, in tokens (XTREME: 128, and 384 for questions)"})
     stride: int = field(
         default=128, metadata={"help": "tokens from the start of one window of a long context to the start of the next"}
@@ -90,6 +88,7 @@ class NluTaskConfig(FairseqDataclass):
     )
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
     save_dir: str = II("checkpoint.save_dir")
+    no_save: bool = II("checkpoint.no_save")
     train_subset: str = II("dataset.train_subset")
     seed: int = II("common.seed")
 
