@@ -3,6 +3,7 @@
 """Task and criterion: the loss by hand, the masks of three epochs, and the samples."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -151,6 +152,15 @@ def test_a_frozen_backbone_leaves_tlm_out_of_training_alone(make_task, make_mode
         assert math.isclose(float(log[f"{term}_nll"]), expected[term], rel_tol=1e-5) and log[f"{term}_count"] > 0
     _, _, log = criterion.train()(model.train(), sample["bitext"])
     assert log["bitext_tlm_count"] == 0 and log["bitext_s_count"] > 0
+
+
+def test_an_update_whose_passes_leave_out_all_that_is_not_frozen(make_task, make_model):
+    task, model = make_task(), make_model(encoder_layerdrop=1.0)
+    task.frozen_updates = 1
+    sample, optimizer = next(iter(iterator(task).next_epoch_itr())), SimpleNamespace(backward=lambda loss: loss.backward())
+    for update, learns in ((0, False), (1, True)):
+        loss, *_ = task.train_step(sample, model, criterion_for(task), optimizer, update)
+        assert loss > 0 and any(p.grad is not None for p in model.parameters()) == learns
 
 
 def test_training_step_adds_both_halves_gradients(make_task, make_model):

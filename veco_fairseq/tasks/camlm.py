@@ -281,7 +281,8 @@ class CamlmTask(VecoTask):
         try:
             with amp(model, optimizer):
                 loss, sample_size, log = criterion(model, batch)
-            optimizer.backward(loss * 0 if ignore_grad else loss)
+            if loss.requires_grad:  # not where --encoder-layerdrop has left out all that is not frozen
+                optimizer.backward(loss * 0 if ignore_grad else loss)
         except torch.OutOfMemoryError as error:
             shape = " x ".join(map(str, batch["net_input"]["tokens"].shape))
             raise torch.OutOfMemoryError(f"out of memory in a {batch['kind']} batch of {shape} tokens") from error
