@@ -254,3 +254,11 @@ def test_another_version_of_liger_is_left_alone(monkeypatch, caplog):
         monkeypatch.setitem(sys.modules, name, replacement)
     assert liger._function.__wrapped__() is None
     assert "has no accum_dtype, chunk_mem_const" in caplog.text
+
+
+def test_no_rows_and_no_tokens():
+    """As of a batch without targets, to which a vocabulary of its targets alone leaves nothing."""
+    parameters = [torch.zeros(shape, requires_grad=True) for shape in ((0, DIM), (0, DIM), (0,))]
+    nll, correct = masked_loss(*parameters, torch.zeros(0, dtype=torch.long))
+    nll.sum().backward()
+    assert nll.shape == correct.shape == (0,) and [p.grad.shape for p in parameters] == [(0, DIM), (0, DIM), (0,)]

@@ -167,7 +167,7 @@ def _computed(
 
 def rows_a_chunk(rows: int, vocabulary: int, dtype: torch.dtype, *, for_cpu: bool) -> int:
     """Return how many of the rows have their logits computed at a time. The chunks are equal: each multiplies the whole weight."""
-    most = LOGITS_A_CHUNK // vocabulary
+    most = LOGITS_A_CHUNK // max(1, vocabulary)  # none, of a batch without targets whose vocabulary is its targets
     if for_cpu:
         most = min(most if dtype == torch.float32 else TIMES_IN_16_BITS * most, ROWS_A_CHUNK)
     else:
