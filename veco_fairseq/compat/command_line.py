@@ -159,7 +159,7 @@ def _refuse_the_worst(chosen: dict[str, Any]) -> None:
         UserError: the metric's name says that the other end of it is the best.
     """
     metric, highest = (chosen.get(name) for name in ("best_checkpoint_metric", "maximize_best_checkpoint_metric"))
-    kind = re.search(r"(?:^|_)(?:(score|acc|accuracy|bleu|f1)|loss|ppl)$", metric or "")
+    kind = re.search(r"(?:^|_)(?:(score|acc|accuracy|precision|recall|bleu|f1)|loss|ppl)$", metric or "")
     if kind and bool(kind[1]) != bool(highest):
         if highest:
             raise UserError(
