@@ -65,11 +65,56 @@ class Numbers(torch.utils.data.TensorDataset):
         pass
 
 
-def epochs(**options):
-    numbers = Numbers(torch.arange(12))
+def epochs(size=12, **options):
+    numbers = Numbers(torch.arange(size))
     return EpochBatchIterator(
-        numbers, lambda items: int(items[0][0]), [[number] for number in range(12)], seed=3, num_shards=2, **options
-    )
+        numbers, lambda items: int(items[0][0]) if items else None, [[number] for number in range(size)],
+        **{"seed": 3, "num_shards": 2, **options},
+    )  # fmt: skip
+
+
+class Rates:
+    """A schedule that notes the number of an epoch's batches."""
+
+    def set_batches(self, batches_in, epoch, done):
+        self.count = batches_in(epoch)
+
+
+def of_training(monkeypatch, iterator):
+    """Return the iterator as a trainer gets it, and how many batches an epoch of its schedule has."""
+    monkeypatch.setattr(batches, "_fairseq_get_train_iterator", lambda *args, **more: iterator)
+    cfg = SimpleNamespace(update_epoch_batch_itr=False, train_subset="train")
+    task = SimpleNamespace(dataset=lambda name: None, can_reuse_epoch_itr=lambda data: True)
+    trainer = SimpleNamespace(cfg=SimpleNamespace(dataset=cfg), task=task, lr_scheduler=Rates())
+    iterator.dataset.set_epoch = lambda epoch: None
+    return batches.get_train_iterator(trainer, 1), trainer.lr_scheduler.count
+
+
+@pytest.mark.parametrize("size, count", [(7, 4), (8, 4), (1, 1)])
+def test_grouped_shuffling_trains_on_all_batches(monkeypatch, size, count):
+    """Also in an epoch that is resumed."""
+    found = []
+    for shard in (0, 1):
+        iterator, counted = of_training(monkeypatch, epochs(size, shard_id=shard, grouped_shuffling=True))
+        epoch = iterator.next_epoch_itr()
+        first, state = next(epoch), iterator.state_dict()
+        whole = [first, *epoch]
+        assert len(whole) == counted == count
+        if count > 1:
+            resumed, _ = of_training(monkeypatch, epochs(size, shard_id=shard, grouped_shuffling=True))
+            resumed.load_state_dict(state)
+            assert list(resumed.next_epoch_itr()) == whole[1:]
+        found.append(whole)
+    assert {number for numbers in found for number in numbers if number is not None} == set(range(size))
+    assert all(None in pair or abs(pair[0] - pair[1]) == 1 for pair in zip(*found))  # of neighbours in length
+
+
+@pytest.mark.parametrize("size, shards, left", [(12, 2, 5), (7, 1, 6), (2, 2, 1), (1, 1, 1)])
+def test_the_batch_that_is_skipped_is_not_counted_and_not_the_only_one(monkeypatch, size, shards, left):
+    iterator, counted = of_training(monkeypatch, epochs(size, num_shards=shards, shard_id=0, skip_remainder_batch=True))
+    for _ in range(2):
+        groups = GroupedIterator(iterator.next_epoch_itr(), 1, True)
+        assert len(list(groups)) == counted == left and iterator.end_of_epoch()
 
 
 @pytest.mark.parametrize("fixed", [False, True])

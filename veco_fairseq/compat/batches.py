@@ -43,11 +43,26 @@ def batch_by_size(indices, *args, **kwargs) -> list[np.ndarray]:
 def get_train_iterator(trainer: Trainer, epoch: int, *args, **kwargs) -> EpochBatchIterator:
     """Return :func:`_of_whole_run`, and tell a scheduler that follows epochs the numbers of a worker's batches."""
     batches = _of_whole_run(trainer, epoch, *args, **kwargs)
+    fill_groups(batches)
     if isinstance(trainer.lr_scheduler, FollowsEpochs):
-        count = len(batches)
+        count = len(batches) - leaves_out_one(batches)
         batches_in = batches.batches_in if isinstance(batches, CountsBatches) else lambda number: count
         trainer.lr_scheduler.set_batches(batches_in, epoch, lambda: batches.iterations_in_epoch)
     return batches
+
+
+def fill_groups(iterator: EpochBatchIterator) -> None:
+    """Add empty batches to those of ``--grouped-shuffling``, so that each group has one for every worker.
+
+    fairseq never trains on the batches that make no whole group, which are the longest.
+    """
+    if getattr(iterator, "grouped_shuffling", False) and (rest := len(iterator.frozen_batches) % iterator.num_shards):
+        iterator._frozen_batches = (*iterator.frozen_batches, *[[]] * (iterator.num_shards - rest))
+
+
+def leaves_out_one(iterator: EpochBatchIterator) -> bool:
+    """Return whether ``--skip-remainder-batch`` leaves out an epoch's last batch: always in fairseq, here not the only one."""
+    return getattr(iterator, "skip_remainder_batch", False) and len(iterator) > 1
 
 
 def _of_whole_run(trainer: Trainer, epoch: int, *args, load_dataset: bool = True, **kwargs) -> EpochBatchIterator:
@@ -80,7 +95,8 @@ def iterator_for_epoch(
     """Return the batches of an epoch in the requested order, also in the middle of a run.
 
     fairseq keeps one loader for all epochs, which stays unshuffled after ``--curriculum``. A resumed epoch also forgets
-    ``--fix-batches-to-gpus`` (here it is None, as :func:`load_epoch_state` has left it).
+    ``--fix-batches-to-gpus`` (here it is None, as :func:`load_epoch_state` has left it). And with --skip-remainder-batch it leaves
+    out the only batch of a small set, and has no update whose validation it could return.
 
     An iterator and its sampler refer to each other. So where each epoch or validation has a new iterator, the old ones'
     loader processes would stay, with their memory, until Python collects such circles.
@@ -90,6 +106,7 @@ def iterator_for_epoch(
     fixed = getattr(iterator, "fix_batches_to_gpus", False)
     if iterator.reuse_dataloader and iterator.dataloader is not None:
         iterator.epoch_batch_sampler.shuffle, iterator.epoch_batch_sampler.fix_batches_to_gpus = shuffle, fixed
+    iterator.skip_remainder_batch = leaves_out_one(iterator)
     batches = _fairseq_iterator_for_epoch(iterator, epoch, shuffle, fixed, offset)
     itself = weakref.proxy(iterator)
     iterator.epoch_batch_sampler.ordered_batches = lambda *args: itself.ordered_batches(*args)
