@@ -90,6 +90,7 @@ def make(translation, directions, tmp_path_factory):
     slow("translation", 0, 1, "--update-ordered-indices-seed --batch-size 7"),
     slow("translation", 0, 1, "--update-epoch-batch-itr True"),
     slow("translation", 0, 1, "--grouped-shuffling --upsample-primary 2"),
+    slow("translation", 0, 2, "--grouped-shuffling"),
     slow("directions", 2, 1, ""),
     slow("shards", 0, 1, ""),
     slow("masked languages", 0, 1, ""),
