@@ -5,7 +5,9 @@
 from types import SimpleNamespace
 
 import pytest
+from fairseq.optim.lr_scheduler.polynomial_decay_schedule import PolynomialDecayLRSchedule, PolynomialDecayLRScheduleConfig
 
+import veco_fairseq.plugin  # noqa: F401
 from veco_fairseq.compat.batches import get_train_iterator
 from veco_fairseq.errors import UserError
 from veco_fairseq.optim.linear_by_epoch import LinearByEpoch, LinearByEpochConfig
@@ -151,3 +153,14 @@ def test_is_told_the_batches_of_epochs(monkeypatch, counts):
     assert [batches_in(3), batches_in(4), epoch, done()] == ([21, 28, 3, 2] if counts else [7, 7, 3, 2])
     Batches.iterations_in_epoch = 5  # of a checkpoint, which fairseq reads later
     assert done() == 5
+
+
+def test_each_epoch_decays_from_its_own_rate(monkeypatch):
+    """Of ``--lr-scheduler polynomial_decay``, which takes several; the last one holds from then on."""
+    monkeypatch.setattr("fairseq.optim.lr_scheduler.fairseq_lr_scheduler.FairseqOptimizer", Optimizer)
+    cfg = PolynomialDecayLRScheduleConfig(lr=[0.8, 0.4, 0.2], total_num_update=8)
+    rates, found = PolynomialDecayLRSchedule(cfg, Optimizer()), []
+    for epoch in (1, 2, 3, 4):
+        rates.step_begin_epoch(epoch)
+        found.append(rates.step_update(2 * epoch - 2))
+    assert found == pytest.approx([0.8, 0.4 * 6 / 8, 0.2 * 4 / 8, 0.2 * 2 / 8])

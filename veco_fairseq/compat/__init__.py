@@ -127,6 +127,9 @@ PATCHES = (
     Patch(f"{PLATEAU}.state_dict", ".compat.plateau:plateau_state", "the count of validations without progress is lost"),
     Patch(f"{PLATEAU}.load_state_dict", ".compat.plateau:load_plateau_state", "the count of validations without progress is lost"),
     Patch(f"{PLATEAU}.step", ".compat.plateau:plateau_step", "after a resumption within an epoch, it counts one epoch too many"),
+    Patch("fairseq.optim.lr_scheduler.polynomial_decay_schedule:PolynomialDecayLRSchedule.get_next_lr",
+          "fairseq.optim.lr_scheduler.fixed_schedule:FixedLRSchedule.get_next_lr",
+          "the first of several rates in --lr is never used, and each other one an epoch too early"),
     Patch(f"{TRAINER}.lr_step", ".compat.lowest_rate:risen", "--stop-min-lr ends a training in its warm-up", wraps=True),
     Patch(f"{TRAINER}.begin_epoch", ".compat.lowest_rate:in_force_again", "see the line above", wraps=True),
     # Precision, noise, optimizer
