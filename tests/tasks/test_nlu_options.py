@@ -188,7 +188,7 @@ def test_the_option_changes_what_is_plugged_in(start, words):
 
 # Tried elsewhere: what names the data, and where to start from and save (test_nlu.py), and to validate on (test_nlu_sets.py);
 # every test here gives --nlu-task.
-ELSEWHERE = {"--data", "--nlu-task", "--finetune-from-model", "--save-dir", "--valid-subset"}
+ELSEWHERE = {"--data", "--nlu-task", "--finetune-from-model", "--save-dir", "--no-save", "--valid-subset"}
 
 
 def options_of(model) -> set:
