@@ -189,7 +189,7 @@ def test_vocabulary_copied_again_and_again_leaves_one_file(tmp_path):
     for name in ("dict.txt", "sentencepiece.bpe.model"):
         (root / name).write_text("whole")
         (saved / f"{name}.tmp").write_text("who")
-    VecoTask.begin_epoch(SimpleNamespace(vocabulary=root, cfg=SimpleNamespace(save_dir=str(saved))), 1, None)
+    VecoTask.begin_epoch(SimpleNamespace(vocabulary=root, cfg=SimpleNamespace(save_dir=str(saved), no_save=False)), 1, None)
     assert {path.name: path.read_text() for path in saved.iterdir()} == {
         "dict.txt": "whole", "sentencepiece.bpe.model": "whole"
     }  # fmt: skip

@@ -113,7 +113,8 @@ def iwslt14(tmp_path):
         script = (REPOSITORY / "data-bin-recipes/iwslt14.de-en/prepare.sh").read_text()
         script = re.sub(r"archive http\S*/\$ARCHIVE \w+", f"archive file://{tmp_path}/$ARCHIVE {md5}", script)
         (recipe_folder / "prepare.sh").write_text(script.replace("\nprepare_task", ""))
-        (tmp_path / "model.pt").touch()
+        for name in ("model.pt", "sentencepiece.bpe.model", "dict.txt"):
+            (tmp_path / name).touch()
         command = ["bash", recipe_folder / "prepare.sh", "--out", tmp_path / "out", "--pretrained", tmp_path / "model.pt"]
         return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "VECO_SKIP_SETUP": "1"})
 
