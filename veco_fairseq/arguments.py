@@ -294,6 +294,6 @@ def end_with(message: str, options: Iterable[str] = ()) -> NoReturn:
         if len(names) > MANY_CHOICES and near:
             message = f"{message[: found.start()]}invalid choice: '{found[1]}': did you mean {' or '.join(near)}?"
     message = re.sub(r"^argument (--[\w-]+): (?=\S+: (?:must|is) )", r"\1 ", message)  # as in our own errors
-    message = " ".join(message.split())
+    message = " ".join(message.split())  # a list of arguments can be long and hold line ends
     print_error(message if len(message) <= 500 else f"{message[:400]} ... {message[-60:]}")
     sys.exit(2)

@@ -19,7 +19,7 @@ about translations DIR "folder of SQuAD's training set in other languages, squad
 public folder of translations, for --setting translate-train (default: none)"
 about arm "pretrained|random" "pretrained: start from the pre-trained model; random: take only its vocabulary"
 about arch ARCH "veco_nlu_SIZE, of the pre-trained model's size"
-about setting "transfer|translate-train" "transfer: train on English; translate-train: also on translations, which is all that prepare.sh has found"
+about setting "transfer|translate-train" "transfer: train on English; translate-train: on all training sets in OUT/data, English and its translations"
 about plug "out|in" "in: predict a sentence from [H; S], with its translation; needs translate-train"
 about name NAME "the model's name, which keeps several apart; without it finetune.sh takes SETTING.PLUG, or random.SETTING.PLUG"
 about seeds "\"N ...\"" "seeds, several for mean and standard deviation"
