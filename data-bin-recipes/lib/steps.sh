@@ -153,7 +153,7 @@ require_choice() {
 require() { [[ -e $1 ]] || die "$1: is not there: $2"; }
 
 # identity OUTPUT COMMAND...: print the words of a command, and a checksum of each word that is a file, was made by a step,
-# is a data root, a folder in one or one with a vocabulary, or is a prefix of files that steps made or of files in a step's
+# is a data root, a folder in one or one with a vocabulary (and a model.pt), or is a prefix of files that steps made or in a step's
 # folder. The command's own output is left out, and so are numbers, of which the folder of the call may have a file (2>1 makes
 # one). The words and the order of files are the same in every locale: %q writes ö in another way where characters are bytes.
 identity() {
@@ -162,15 +162,18 @@ identity() {
     printf '%q ' "$@"
     for word; do
         [[ $word != "$output" && $word != "$output"/* && ! $word =~ ^[0-9.e-]+$ ]] || continue
-        for file in "$word" "$word.done" {"$word","${word%/*}"}/preparation.json "$word/dict.txt"; do
+        for file in "$word" "$word.done" {"$word","${word%/*}"}/preparation.json; do
             if [[ -f $file ]]; then
                 cksum <"$file" | tr '\n' ' '
                 continue 2
             fi
         done
         files=("$word".*) made=("$word".*.done)
-        [[ -e $word || ! -f ${files[0]} || (! -f ${word%/*}.done && ! -f ${made[0]}) ]] ||
+        if [[ -f $word/dict.txt ]]; then
+            cat -- "$word"/{dict.txt,sentencepiece.bpe.model,model.pt} 2>/dev/null | cksum | tr '\n' ' ' || :
+        elif [[ ! -e $word && -f ${files[0]} && (-f ${word%/*}.done || -f ${made[0]}) ]]; then
             cat -- "${files[@]}" | cksum | tr '\n' ' '
+        fi
     done
 }
 
@@ -291,10 +294,6 @@ on_all_processors() { run "$@" --workers "$(unset OMP_NUM_THREADS && nproc)"; }
 
 # set_up: make or mend .venv, and put its commands first on PATH.
 set_up() {
-    if [[ -f $REPOSITORY/scripts/setup.sh ]]; then
-        bash "$REPOSITORY/scripts/setup.sh"
-    fi
-    if [[ -d $REPOSITORY/.venv/bin ]]; then
-        PATH=$REPOSITORY/.venv/bin:$PATH
-    fi
+    [[ ! -f $REPOSITORY/scripts/setup.sh ]] || bash "$REPOSITORY/scripts/setup.sh"
+    [[ ! -d $REPOSITORY/.venv/bin ]] || PATH=$REPOSITORY/.venv/bin:$PATH
 }

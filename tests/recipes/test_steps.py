@@ -181,6 +181,10 @@ def test_a_folder_with_a_vocabulary_is_known_by_its_dictionary(tmp_path):
         (folder / "dict.txt").write_text(text)
         (folder / "checkpoint_last.pt").write_text(f"another one than before: {told}")
         assert told in bash(tmp_path, call).stdout
+    for name in ("sentencepiece.bpe.model", "model.pt"):  # of a vocabulary and of weights from elsewhere
+        for text in ("one", "two"):
+            (folder / name).write_text(text)
+            assert [bash(tmp_path, call).stdout.count("done in") for _ in range(2)] == [1, 0]
 
 
 def test_another_number_of_processors_is_no_other_step(tmp_path):
