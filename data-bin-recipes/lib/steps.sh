@@ -281,7 +281,7 @@ to_file() {
 logged() {
     local file=$1 log teller code=0
     shift
-    exec {log}> >(exec tee -a -- "$file")
+    exec {log}> >(trap '' INT TERM && exec tee -a -- "$file") # it ends with the program, which says that it saves
     teller=$!
     run "$@" >&"$log" 2>&1 || code=$?
     exec {log}>&-

@@ -27,11 +27,10 @@ options=(--mono-batch-size "$mono" --bitext-batch-size "$bitext" --max-tokens 81
     --bitext-mask-prob 0.5 --bitext-mask-spread 0.5 --lr 2e-3 --dropout 0 --attention-dropout 0
     --updates-per-epoch 200 --warmup-updates "${OPTIONS[warmup]}" --log-format json)
 start=()
-# log FILE COMMAND...: run COMMAND, and also append what it prints to FILE, which begins anew where the training does. (A pipe
-# would not pass SIGTERM on.)
+# log FILE COMMAND...: run COMMAND, and add what it says to FILE, which begins anew where the training does.
 log() {
     has_checkpoints "$out/checkpoints/$(basename "$1" .log)" || : >"$1"
-    "${@:2}" > >(tee -a "$1") 2>&1
+    logged "$@"
 }
 if [[ -z $xlmr ]] && ((OPTIONS[xlm-updates])); then
     xlmr=$out/xlmr

@@ -18,6 +18,7 @@ folder = pathlib.Path(sys.argv[1])
 
 def save(number, frame):
     time.sleep(0.3)
+    print("saves", flush=True)
     (folder / "saved").write_text(signal.Signals(number).name)
     sys.exit(128 + number)
 
@@ -31,9 +32,10 @@ time.sleep(60)
 
 # A terminal sends Ctrl-C to all processes of the recipe; SIGTERM goes to the recipe alone.
 @pytest.mark.parametrize("number, send", [(signal.SIGTERM, os.kill), (signal.SIGINT, os.killpg)], ids=["SIGTERM", "Ctrl-C"])
-@pytest.mark.parametrize("begun", ["run python", "step part {0}/part to_file '{{}}' translate_part {0}/text 0"])
+@pytest.mark.parametrize("begun", ["run python", "step part {0}/part to_file '{{}}' translate_part {0}/text 0",
+                                   "logged {0}/log python"])  # fmt: skip
 def test_the_program_saves_before_the_recipe_ends(tmp_path, number, send, begun):
-    """... also one that a step of functions runs."""
+    """... also one that a step of functions runs, or whose output is kept."""
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "text").write_text("a line\n")
     (tmp_path / "python").write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path}/program.py {tmp_path}\n")
