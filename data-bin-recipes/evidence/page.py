@@ -5,7 +5,7 @@
 import math
 import statistics
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from figures import ARMS, RIVALS, Scores, cell, costs, lines_of_table, of_kind, of_set, scores, table, understood
@@ -73,24 +73,35 @@ def little_text(verses: list[dict]) -> list[str]:
     return [*bleu, "", *chrf] if bleu else []
 
 
+def usual_size(runs: list[dict], arms: Collection[str]) -> int:
+    """The number of pairs of en-de with which most of these arms were fine-tuned; of equal ones the highest. 0: there is none."""
+    sizes = scores(of_kind(runs, "translation"), "sacrebleu").get("en-de", {})
+    return max(sizes, key=lambda size: (len(sizes[size].keys() & set(arms)), size), default=0)
+
+
+def spent(updates: float, operations: float | None) -> str:
+    """Updates and, where they were counted, operations."""
+    return f"{updates:,.0f}" + (f", {operations:.1e}".replace("e+", "e") if operations else "")
+
+
 def cost(runs: list[dict]) -> list[str]:
     """What pre-training cost, and fine-tuning until validation was best, by arm."""
-    pretraining = costs(runs)
-    finetuning = [entry for entry in of_kind(runs, "translation") if entry["data"].startswith("en-de.")]
+    pretraining, size = costs(runs), usual_size(runs, COMPARED)
     rows = []
     for arm in COMPARED:
-        mine = [entry for entry in finetuning if entry["arm"] == arm]
+        mine = [entry for entry in of_kind(runs, "translation") if (entry["arm"], entry["data"]) == (arm, f"en-de.{size}")]
         if not mine:
             continue
-        before = pretraining.get(arm)
-        spent = ["none" if arm == "random" else "", ""]
-        if before:
-            minutes = f"{before['seconds'] / 60:.0f}" if before["seconds"] else ""
-            spent = [f"{before['updates']:,}, {before['operations']:.2g}", minutes]
-        updates, seconds = (statistics.median(entry[name] for entry in mine) for name in ("updates", "seconds"))
-        rows.append([ARMS[arm], *spent, f"{updates:,.0f}", f"{seconds / 60:.0f}"])
-    head = ["", "pre-training: updates, operations", "minutes", "fine-tuning, en-de: updates to the best", "minutes"]
-    return lines_of_table(head, rows)
+        before, minutes = "none" if arm == "random" else "", ""
+        if arm in pretraining:
+            figures = pretraining[arm]
+            before = spent(figures["updates"], figures["operations"])
+            minutes = f"{figures['seconds'] / 60:.0f}" if figures["seconds"] else ""
+        counted = [entry["operations"] for entry in mine if entry.get("operations")]
+        after = spent(statistics.median(entry["updates"] for entry in mine), statistics.median(counted) if counted else None)
+        rows.append([ARMS[arm], before, minutes, after])
+    after = f"fine-tuning, en-de, {size:,} pairs: updates to the best, operations"
+    return lines_of_table(["", "pre-training: updates, operations", "minutes", after], rows)
 
 
 def beside_the_paper(runs: list[dict]) -> list[str]:
@@ -100,13 +111,13 @@ def beside_the_paper(runs: list[dict]) -> list[str]:
         if entry["task"] == "xnli":
             xnli.setdefault(f"{entry['arm']}.{entry['plug']}", []).append(entry["score"])
     arms = {name: PAPER[arm] for arm in PAPER for name in (arm, f"{arm}-8")}
-    sizes = scores(of_kind(runs, "translation"), "sacrebleu").get("en-de", {0: {}})
-    size = max(sizes, key=lambda size: (len(arms.keys() & sizes[size].keys()), size))
+    size = usual_size(runs, arms)
+    found = scores(of_kind(runs, "translation"), "sacrebleu").get("en-de", {}).get(size, {})
     rows = []
     for arm, figures in arms.items():
         plugs = [f"{words}{cell(xnli[key])}" for key, words in ((f"{arm}.out", ""), (f"{arm}.in", "plugged in ")) if key in xnli]
-        if plugs or arm in sizes[size]:
-            rows.append([ARMS[arm], "; ".join(plugs), str(figures[0]), cell(sizes[size].get(arm, [])), str(figures[1])])
+        if plugs or arm in found:
+            rows.append([ARMS[arm], "; ".join(plugs), str(figures[0]), cell(found.get(arm, [])), str(figures[1])])
     bleu = f"BLEU, en-de, {size:,} pairs" if size else "BLEU"
     return lines_of_table(["", "XNLI", "the paper's", bleu, "the paper's, IWSLT14"], rows)
 
@@ -173,17 +184,19 @@ def page(runs: list[dict], *, source: str, measured: str, pictures: Pictures) ->
     command = f"python data-bin-recipes/evidence/table.py {source} --page MD --measured TEXT"
     parts: list[tuple[str, str, list[str]]] = [
         ("The situation, and the gain", "sacreBLEU of VECO, and how much more it is than each rival's: means over the runs, and the "
-         "standard error of the difference. With one run of either there is none.", situations(found)),
-        ("The cost", "Operations are those of matrix products, forward and backward, of the whole pre-training. The medians of "
-         "fine-tuning are over all sizes; other work on the machine makes minutes longer.", cost(runs)),
+         "standard error of the difference, which takes all runs for independent. With one run of either there is none."
+         + (" With [half the learning rate](#with-half-the-learning-rate) of pre-training a rival can be better."
+            if beside_random(runs, HALF) else ""), situations(found)),
+        ("The cost", "Operations are those of matrix products, forward and backward. Fine-tuning has the median of the runs. Other work on "
+         "the machine makes minutes longer.", cost(runs)),
         ("Learning curves", "Validation in fine-tuning with the first seeds, until it has become no better for some time: over the "
          "updates, and over all operations, with those of pre-training before the first update. The second picture leaves out what has "
          "no count of operations.",
          side_by_side(pictures.get("learning", []))),
         ("All directions", "sacreBLEU: mean, standard deviation and number of runs.", all_directions(found)),
         ("All directions, in chrF", "chrF2: mean, standard deviation and number of runs.", all_directions(scores(compared, "chrf"))),
-        ("With half the learning rate", "sacreBLEU after pre-training with a learning rate of 1e-3, where the others have 2e-3. Mean, "
-         "standard deviation and number of runs.", beside_random(runs, HALF)),
+        ("With half the learning rate", "sacreBLEU after pre-training with a learning rate of 1e-3, where the same arm has 2e-3 above. "
+         "Mean, standard deviation and number of runs.", beside_random(runs, HALF)),
         ("With five times the operations", "sacreBLEU after pre-training in batches eight times as large, on a GPU. What goes on as NMT "
          "first has the operations of both. Mean, standard deviation and number of runs.", beside_random(runs, LARGE)),
         ("With few pairs, and much text in one language", "sacreBLEU after pre-training with 2,000 pairs of each language pair beside "
@@ -207,7 +220,7 @@ def page(runs: list[dict], *, source: str, measured: str, pictures: Pictures) ->
             "short](evidence.md#in-short) says what to take in which situation. In the tables, the number of runs stands in brackets."
         ),
     ]
-    text += [f"![What VECO gains over the {over}]({file})\n" for over, file in pictures.get("gain", [])]
+    text += [f"![VECO's lead over each rival, by the {over}]({file})\n" for over, file in pictures.get("gain", [])]
     for title, words, lines in parts:
         if lines:
             text += [f"## {title}\n", wrapped(words), "\n".join(lines) + "\n"]

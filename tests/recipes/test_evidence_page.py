@@ -115,10 +115,18 @@ def test_an_ingredient_is_compared_with_veco_of_the_same_seeds(runs):
 def test_cost_and_depth(runs):
     assert page.depth(runs)[2:] == ["| VECO of 6 layers, last 3 | 22.0 ± 1.4 (2) | 92 |"]
     runs.append({"kind": "cost", "arm": "xlm", "seed": "1", "updates": 50, "operations": 6e12, "seconds": None})
-    assert page.cost(runs)[2:] == [
-        "| random | none |  | 800 | 10 |",
-        "| XLM | 50, 6e+12 |  | 300 | 10 |",  # of which the time is not known
-        "| VECO | 4,000, 4.9e+14 | 120 | 300 | 10 |",
+    runs += [
+        translated("veco", "en-de.2000", 4, 1, 1.0, updates=1100, operations=3.04e13),
+        translated("veco", "en-de.500", 1, 1, 9.0, updates=20, operations=1.0),  # of another size, and of another direction
+        translated("veco", "en-fr.2000", 1, 1, 9.0, updates=20, operations=1.0),
+        translated("veco", "en-fr.2000", 1, 2, 9.0, updates=20, operations=1.0),
+    ]
+    assert page.cost(runs) == [
+        "|  | pre-training: updates, operations | minutes | fine-tuning, en-de, 2,000 pairs: updates to the best, operations |",
+        "| --- | --- | --- | --- |",
+        "| random | none |  | 800 |",
+        "| XLM | 50, 6.0e12 |  | 300 |",  # of which the time is not known
+        "| VECO | 4,000, 4.9e14 | 120 | 300, 3.0e13 |",
     ]
     unknown = [
         translated("deep-first-1", "en-de.2000", 1, 1, 3.0, sentences_per_second=None),

@@ -72,7 +72,7 @@ def test_of_several_pre_trainings_the_first_ones_cost_counts():
     for order in ([first, *others], [*others, first]):
         (((operations, _),),) = pictures.learning_curves([*runs, *order])[2].values()
         assert round(operations, 6) == 1.02
-        assert page.cost([*runs, *order])[2:] == ["| VECO | 10, 1e+14 | 1 | 300 | 10 |"]
+        assert page.cost([*runs, *order])[2:] == ["| VECO | 10, 1.0e14 | 1 | 300, 6.0e12 |"]
 
 
 def test_a_rival_with_more_operations_is_in_no_picture():
