@@ -35,7 +35,7 @@ while (($#)); do
         esac
         shift 2 ;;
     -h | --help)
-        awk 'NR > 3 && !/^#/ { exit } NR > 3 { sub(/^# ?/, ""); print }' "$0"
+        awk 'NR > 3 && !/^#/ { exit } NR > 3 { sub(/^# ?/, ""); print }' <"$0" # no word: awk takes a=b/c.sh for a variable
         exit 0 ;;
     --) shift; break ;;
     *) break ;;

@@ -11,7 +11,8 @@ parse_options out= task=xnli arm=veco plug=out seed=1 pretraining=1 results= try
 choose_out
 comparisons
 require_arm
-require_choice task "${!TASK_LANGS[@]}"
+mapfile -t tasks < <(printf '%s\n' "${!TASK_LANGS[@]}" | sort)
+require_choice task "${tasks[@]}"
 require_choice plug out in
 task=${OPTIONS[task]} arm=${OPTIONS[arm]} plug=${OPTIONS[plug]}
 [[ $task.$plug != udpos.in ]] || die "--plug in: --task udpos is trained on English alone, without translations: give --task pud"

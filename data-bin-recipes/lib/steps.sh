@@ -6,6 +6,7 @@
 # sets REPOSITORY and RECIPE (the name of the recipe's folder). VECO_SKIP_SETUP=1 leaves the installation as it is.
 
 unset CDPATH # with it, cd also prints where it goes
+unset GOLD HELD INPUT OTHER_NAMES # the scripts' own, which may be exported
 REPOSITORY=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 RECIPE=$(basename "$(cd "$(dirname "$0")" && pwd)")
 USER_DIR=$REPOSITORY/veco_fairseq
@@ -84,7 +85,7 @@ parse_options() {
 # print_help NAME...: print the script's help, with the options of these names.
 print_help() {
     local name text usage line
-    awk 'NR > 3 && !/^#/ { exit } NR > 3 { sub(/^# ?/, ""); print }' "$0"
+    awk 'NR > 3 && !/^#/ { exit } NR > 3 { sub(/^# ?/, ""); print }' <"$0" # no word: awk takes a=b/c.sh for a variable
     line="usage: $(basename "$0")" usage=
     for name in "$@" ${PROGRAM:+--}; do
         text="[${ABOUT[$name]:-}]"

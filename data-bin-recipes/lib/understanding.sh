@@ -121,11 +121,13 @@ finetune_options() {
 # finetune_task OPTION...: train every point of the grid, with further options of fairseq-train, and keep the one with the
 # best mean over the dev languages: OUT/checkpoints/NAME.sSEED/checkpoint_best.pt.
 finetune_task() {
-    local name=${OPTIONS[setting]}.${OPTIONS[plug]} lrs=${OPTIONS[lrs]} seed folder batch
+    local name=${OPTIONS[setting]}.${OPTIONS[plug]} lrs=${OPTIONS[lrs]} seed folder batch file
     local start=(--finetune-from-model "$PRETRAINED") langs=() train=() launch command
     require_whole "$OUT/data" "$OUT/data.unfinished"
     if [[ ${OPTIONS[setting]} == translate-train ]]; then
-        mapfile -t train < <(compgen -G "$OUT/data/train-*" | grep -v '\.done$')
+        for file in "$OUT"/data/train-*; do # OUT is no pattern, whatever its name has
+            [[ ! -f $file || $file == *.done ]] || train+=("$file")
+        done
         ((${#train[@]} > 1)) || die "--setting translate-train: $OUT/data has training data in one language alone: \
 put the translations there, as train-LANG, or give --setting transfer"
     fi
@@ -154,7 +156,7 @@ put the translations there, as train-LANG, or give --setting transfer"
             --lr-scheduler linear_by_epoch --required-batch-size-multiple 1 --seed "$seed"
             --best-checkpoint-metric score --maximize-best-checkpoint-metric --no-epoch-checkpoints
             --log-format simple --log-interval 100 "$@" "${EXTRA[@]}")
-        same_training "$folder" "${command[@]}" "$(cat "$OUT"/data/*.{tsv,conllu,json} 2>/dev/null | cksum)"
+        same_training "$folder" "${command[@]}" "$(LC_ALL=C && cat "$OUT"/data/*.{tsv,conllu,json} 2>/dev/null | cksum)"
         grid "$folder" "$lrs" "${command[@]}"
     done
 }

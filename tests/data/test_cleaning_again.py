@@ -176,3 +176,20 @@ def test_bad_options(tmp_path):
                              ({"held_out": (tmp_path / "none",)}, "none: no such file")):  # fmt: skip
         with pytest.raises(UserError, match=message):
             clean(pairs(tmp_path), (tmp_path / "o.xx", tmp_path / "o.yy"), Options("xx", "yy", **options), workers=2)
+
+
+def test_two_links_of_one_name_lead_to_two_texts(tmp_path):
+    """... in one folder: each has a hidden file of its own there."""
+    (tmp_path / "large").mkdir()
+    outputs = []
+    for lang in ("xx", "yy"):
+        (tmp_path / lang).mkdir()
+        outputs.append(tmp_path / lang / "clean")
+        outputs[-1].symlink_to(f"../large/{lang}")
+    kept = [
+        clean(pairs(tmp_path), texts, OPTIONS, workers=1)["kept"]
+        for texts in ((tmp_path / "out.xx", tmp_path / "out.yy"), tuple(outputs))
+    ]
+    assert kept[0] == kept[1] > 0
+    assert [path.read_text() for path in outputs] == [(tmp_path / f"out.{lang}").read_text() for lang in ("xx", "yy")]
+    assert outputs[0].read_text() != outputs[1].read_text() and all(path.is_symlink() for path in outputs)

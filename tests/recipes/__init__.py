@@ -22,15 +22,23 @@ SCRIPTS = sorted(path for path in RECIPES.glob("**/*.sh") if path.parent.name !=
 TABLE = Path(__file__).with_name("commands.txt")
 PROGRAMS = ("python", "bash", "fairseq-train", "fairseq-generate", "sacrebleu", "curl", "nproc",
             "sha256sum", "tar")  # fmt: skip
+# What the scripts name, but for what a user and the system may set: programs before them may have exported it.
+NAMED = set(
+    re.findall(r"[$\s({!#]([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*)\b", "".join(path.read_text() for path in RECIPES.glob("**/*.sh")))
+)
+FOREIGN = sorted(
+    NAMED - {"BASH_SOURCE", "LC_ALL", "PATH", "PYTHONPATH", "SLURM_NODEID", "VECO_MASTER", "VECO_NODE_RANK", "VECO_SKIP_SETUP"}
+)
 PREPARED = ("raw/*.*", "data/*.*", "vocabulary/*", "pretrain.mono/*.*", "denoising/mono/*.*", "bible/raw/*.*", "bible/vocabulary/*",
             "understanding/flores/data/*.*")  # fmt: skip
 
 
 class Place:
-    """Folders for the calls: the recipes in a repository without .venv, stand-ins, a model and texts; all paths have a space."""
+    """Folders for the calls: the recipes in a repository without .venv, stand-ins, a model and texts; all paths have a space and are
+    patterns that do not match themselves."""
 
     def __init__(self, folder: Path):
-        self.folder = folder = folder / "my folder"
+        self.folder = folder = folder / "my [folder]"
         self.recipes = folder / "REPO/data-bin-recipes"
         shutil.copytree(RECIPES, self.recipes)
         # A download's checksum is written down, and every one is right.
@@ -189,7 +197,14 @@ class Place:
     def call(self, case: str) -> str:
         """The case's part of the table: the call, and the commands that it ran; the error if it ended in one."""
         words = shlex.split(case)
-        environment = {"PATH": f"{self.programs}:/usr/bin:/bin", "VECO_SKIP_SETUP": "1", "CALLS": str(self.folder / "calls")}
+        foreign = self.folder / "foreign"
+        foreign.touch()
+        environment = {
+            **dict.fromkeys(FOREIGN, str(foreign)),
+            "PATH": f"{self.programs}:/usr/bin:/bin",
+            "VECO_SKIP_SETUP": "1",
+            "CALLS": str(self.folder / "calls"),
+        }
         while "=" in words[0]:
             name, _, value = words.pop(0).partition("=")
             environment[name] = value
@@ -204,7 +219,8 @@ class Place:
         result = subprocess.run(
             command, capture_output=True, text=True, env=environment, cwd=self.folder, stdin=subprocess.DEVNULL
         )
-        quoted = str(self.folder).replace(" ", "\\ ")  # a path that is not is two words
+        assert foreign.exists(), case
+        quoted = re.sub(r"[] []", r"\\\g<0>", str(self.folder))  # as %q does; a path that is not is two words
         lines = [line.rstrip() for line in (self.folder / "calls").read_text().replace(f"{quoted}/", "").splitlines()]
         lines += [f"! {line}" for line in result.stderr.replace(f"{self.folder}/", "").splitlines()]
         places = PREPARED if "/prepare" in script else ("backtranslated*/train.??", "distilled*/train.??")

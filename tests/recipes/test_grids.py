@@ -11,7 +11,7 @@ import pytest
 import torch
 from conftest import REPOSITORY, error_line, lines_of
 from support.modules import load_script
-from support.shell import bash
+from support.shell import ENVIRONMENT, bash
 
 
 @pytest.mark.parametrize("trained", ["point/checkpoint_last.pt", "point/score"])
@@ -23,6 +23,17 @@ def test_a_grid_that_was_begun_is_not_gone_on_with_by_other_options(tmp_path, tr
     (folder / trained).touch()
     assert bash(tmp_path, "same_training grid ./train --lr 2").returncode == 0
     assert "grid: was trained with other options or data" in bash(tmp_path, "same_training grid ./train --lr 1").stderr
+
+
+def test_the_data_of_a_grid_are_the_same_in_every_locale(tmp_path, monkeypatch):
+    """... although the order of their names is not: the cat of this test tells the locale that the names are sorted in."""
+    script = f"""source '{REPOSITORY}/data-bin-recipes/lib/understanding.sh'; OUT=$PWD PRETRAINED=model WORKERS=1
+        declare -A OPTIONS=([seeds]=1 [setting]=transfer [arch]=any [plug]=out [lrs]=1 [batches]=8 [arm]=veco [langs]=)
+        small_model_of_data() {{ :; }}; choose_device() {{ DEVICE=(); }}; grid() {{ touch "$1/checkpoint_1.pt"; }}
+        cat() {{ echo "$LC_ALL"; }}; mkdir -p data; finetune_task"""
+    for locale in ("C.UTF-8", "POSIX"):
+        monkeypatch.setitem(ENVIRONMENT, "LC_ALL", locale)
+        assert bash(tmp_path, script).stderr == ""
 
 
 @pytest.mark.parametrize("scores, best", [([0.0, 0.0], "a"), ([0.5, 0.75, 0.625], "b"), ([0.5, 0.25, 0.5], "a")])

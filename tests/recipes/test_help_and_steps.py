@@ -35,6 +35,15 @@ def test_help_has_the_head_the_options_their_defaults_and_the_program(tmp_path, 
     )
 
 
+@pytest.mark.parametrize("script", ["data-bin-recipes/toy/train.sh", "scripts/launch.sh"])
+def test_help_is_printed_whatever_the_folder_is_called(tmp_path, script):
+    """... also where awk would take the path for a variable with a value."""
+    (tmp_path / "v=1").symlink_to(RECIPES.parent)
+    told = [subprocess.run(["bash", f"{folder}/{script}", "--help"], cwd=tmp_path, env={"PATH": "/usr/bin:/bin"}, text=True,
+                           capture_output=True, stdin=subprocess.DEVNULL).stdout for folder in (RECIPES.parent, "v=1")]  # fmt: skip
+    assert told[0] == told[1] and told[0].count("\n") > 5
+
+
 def test_help_is_broken_between_words(tmp_path):
     names = [f"name-{number:02}" for number in range(15)]
     abouts = "".join(f"about {name} N '{'letters ' * 40}'\n" for name in names)

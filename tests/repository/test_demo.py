@@ -98,6 +98,13 @@ def test_a_gpu_is_used_where_there_is_one(demo, tmp_path):
     assert calls[2] == "train.sh --out /out --" and not [call for call in calls if "--cpu" in call or "16" in call]
 
 
+def test_a_dash_is_a_folder_like_others(demo, tmp_path):
+    """... and not the folder before, as it is for cd."""
+    (tmp_path / "cuda").touch()
+    result, calls = demo("--out", "-")
+    assert result.returncode == 0 and calls[1] == f"prepare.sh --out {tmp_path}/-"
+
+
 def test_a_folder_that_cannot_be_made_is_told(demo, tmp_path):
     result, calls = demo("--out", "calls/out")  # below a file
     assert result.returncode == 1 and calls == []

@@ -204,7 +204,8 @@ def _made_from(inputs: tuple[Path, Path], outputs: tuple[Path, Path], options: O
 
 
 def _hidden(output: Path, more: str = "") -> Path:
-    return followed(output).with_name(f".{output.name}{more}.part.tmp")
+    target = followed(output)
+    return target.with_name(f".{target.name}{more}.part.tmp")
 
 
 def _can_go_on(part: Path, output: Path | None, length: int) -> bool:
