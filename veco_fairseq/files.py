@@ -9,6 +9,7 @@ import itertools
 import json
 import lzma
 import os
+import re
 import shutil
 import zlib
 from collections.abc import Callable, Iterator
@@ -197,6 +198,11 @@ def lines_of(block: bytes) -> list[str]:
         raise UserError("a text is not UTF-8 any more: it was changed while it was read: start again") from error
     lines = text.removesuffix("\n").split("\n")
     return [line.rstrip("\r") for line in lines] if "\r" in text else lines
+
+
+def split_words(line: str) -> list[str]:
+    """Split a line at spaces and tabs; a no-break space, for instance, can be part of a word."""
+    return re.findall(r"[^ \t]+", line)
 
 
 def count_lines(path: Path_) -> int:

@@ -13,8 +13,9 @@ from pathlib import Path
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import count_lines
 from veco_fairseq.understanding.pairs import COLUMNS
+from veco_fairseq.understanding.tagged import blocks
 
-BLANK = re.compile(r"\n(?:[^\S\t\n]*\n)+")  # lines between sentences of a word a line; tabs alone are a row of empty cells
+BLANK = re.compile(r"\n *\n")  # lines between sentences of a word a line; tabs alone are a row of empty cells
 
 
 def main() -> None:
@@ -63,16 +64,11 @@ def texts(text: str, suffix: str) -> Iterator[str]:
         passages = [paragraph["context"] for article in json.loads(text)["data"] for paragraph in article["paragraphs"]]
         yield from (" ".join(passage.split()) for passage in passages)
     elif suffix == ".conllu" or (suffix == ".tsv" and BLANK.search(text)):  # a word a line
-        for block in blocks(text):
-            words = [line.split("\t") for line in block.split("\n") if "\t" in line]
+        for _, block in blocks(text.split("\n")):
+            words = [line.split("\t") for line in block if "\t" in line]
             yield " ".join(cells[1 if suffix == ".conllu" else 0] for cells in words)
     else:
         yield from (line.replace("\t", " ") for line in text.strip("\n").split("\n"))
-
-
-def blocks(text: str) -> list[str]:
-    """Return the sentences, of a word a line, as the tasks' reader counts them."""
-    return [block for block in BLANK.split(text.strip("\n")) if block.strip()]
 
 
 def questions(text: str, keep: Callable[[list], list]) -> str:
@@ -88,7 +84,7 @@ def questions(text: str, keep: Callable[[list], list]) -> str:
 
 
 def sentences(text: str, keep: Callable[[list], list]) -> str:
-    return "".join(f"{block}\n\n" for block in keep(blocks(text)))
+    return "".join("\n".join([*block, "\n"]) for _, block in keep([*blocks(text.split("\n"))]))
 
 
 def rows(text: str, keep: Callable[[list], list]) -> str:

@@ -16,8 +16,9 @@ from support.progress import Bar
 from veco_fairseq.alignment import words as alignment
 from veco_fairseq.alignment.gold import Gold, figures, read_gold
 from veco_fairseq.alignment.transport import mutual, sinkhorn
-from veco_fairseq.alignment.words import align, pharaoh, split_words, usual_layer
+from veco_fairseq.alignment.words import align, pharaoh, usual_layer
 from veco_fairseq.errors import UserError
+from veco_fairseq.files import split_words
 from veco_fairseq.inference.batches import by_length
 from veco_fairseq.inference.pretrained import load_pretrained
 

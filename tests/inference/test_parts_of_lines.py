@@ -10,7 +10,7 @@ from fairseq.dataclass.configs import GenerationConfig
 
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.inference import translator as module
-from veco_fairseq.inference.requests import Hypothesis, Request
+from veco_fairseq.inference.requests import Hypothesis, Request, join_parts
 from veco_fairseq.inference.translator import Part, Translator
 
 
@@ -30,6 +30,12 @@ def test_the_first_part_alone_begins_with_the_prefix(translator):
     translator.hypotheses([Request("a b c d a b", "x y"), Request("e", "y")])
     prefixes = [("".join(part.source), "".join(part.prefix)) for part in seen]
     assert prefixes == [("▁a▁b", "▁x▁y"), ("▁c▁d", ""), ("▁a▁b", ""), ("▁e", "▁y")]
+
+
+def test_links_of_later_parts_count_words_between_ascii_spaces():
+    """A word with a no-break space counted twice, so that all links behind it were one too high."""
+    parts = [Hypothesis("10\u00a0000 x", -1.0, [(0, 0)], 2), Hypothesis("y", -1.0, [(0, 0)], 1)]
+    assert join_parts(parts, [0, 3]).links == [(0, 0), (3, 2)]
 
 
 @pytest.mark.parametrize("beside, sizes", [(1, [3, 2]), (2, [4, 3])])

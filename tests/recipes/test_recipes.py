@@ -125,6 +125,7 @@ def test_multi30k_takes_plain_files(tmp_path):
     ("a.tsv", "a\tB\nb\tO\n\nc\tO\n\n", ["--text"], "a b\nc\n"),
     ("a.conllu", "# x\n1\ta\t_\tX\n2\tb\t_\tX\n\n# y\n1\tc\t_\tX\n\n", ["--text"], "a b\nc\n"),
     ("a.conllu", "1\ta\n\n1\tb\n\n", ["--first", "1"], "1\ta\n\n"),
+    ("a.tsv", "a\n\u00a0\nb\n\n\f\n \t\n\nc\n", ["--first", "2"], "a\n\u00a0\nb\n\n\f\n\n"),
     ("a.source", "a b\nc\n", ["--text"], "a b\nc\n"),
     ("a.json", json.dumps({"data": [{"paragraphs": [{"context": "a\nb", "qas": []}]}]}), ["--text"], "a b\n"),
 ])  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 from veco_fairseq.errors import UserError
 from veco_fairseq.understanding.examples import Question, SentencePair, TaggedSentence, without_text
 from veco_fairseq.understanding.reading import find_files, read_examples
+from veco_fairseq.understanding.teaching import read_words
 
 
 def write(path: Path, text: str) -> Path:
@@ -99,6 +100,21 @@ def test_a_no_break_space_is_part_of_a_word(tmp_path):
     """Such a line had three columns, where spaces separate words and tags."""
     (sentence,) = read_examples(write(tmp_path / "train-fr.tsv", "10\u00a0000  B-X\n .  O\n"), "fr", "tagging")
     assert (sentence.words, sentence.tags) == (("10\u00a0000", "."), ("B-X", "O"))
+
+
+@pytest.mark.parametrize("word", ["\u00a0", "\u3000", "\f", "\u2028"])
+@pytest.mark.parametrize("tag", ["", "\tO"])
+def test_a_space_that_is_no_ascii_is_a_word_and_no_blank_line(tmp_path, word, tag):
+    """A sentence of words without tags was cut in two there."""
+    path = write(tmp_path / "test-de.tsv", f"Haus{tag}\n{word}{tag}\nBaum{word}{tag}\n \t\nx{tag}\n")
+    first, second = read_examples(path, "de", "tagging")
+    assert (first.words, second.words) == (("Haus", word, f"Baum{word}"), ("x",))
+
+
+def test_words_to_label_are_cut_where_lines_to_align_are(tmp_path):
+    """A word of a large number became two."""
+    path = write(tmp_path / "de.txt", "10\u00a0000  Hunde\t\u00a0 \u200b da\n")
+    assert read_words(path, None) == [["10\u00a0000", "Hunde", "da"]]
 
 
 def test_questions_with_and_without_answer(tmp_path):

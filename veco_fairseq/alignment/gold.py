@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from veco_fairseq.alignment.words import Links, split_words
+from veco_fairseq.alignment.words import Links
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import Path_, read_lines
+from veco_fairseq.files import Path_, read_lines, split_words
 
 LINK = re.compile(r"([0-9]+)([-p])([0-9]+)")
 

@@ -2,7 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Aligns the words of sentences with those of their translations."""
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from tqdm import tqdm
 
 from veco_fairseq.alignment.transport import mutual, sinkhorn
 from veco_fairseq.errors import UserError
+from veco_fairseq.files import split_words
 from veco_fairseq.inference.batches import by_length
 from veco_fairseq.inference.pretrained import PretrainedModel
 from veco_fairseq.inference.states import layer_states
@@ -27,11 +27,6 @@ class Sentence(NamedTuple):
 
     ids: list[int]
     words: list[int]
-
-
-def split_words(line: str) -> list[str]:
-    """Split a line at spaces and tabs; a no-break space, for instance, can be part of a word."""
-    return re.findall(r"[^ \t]+", line)
 
 
 def usual_layer(pretrained: PretrainedModel) -> int:

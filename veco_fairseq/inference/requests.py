@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from veco_fairseq.files import split_words
+
 SENTENCE_END = re.compile(r"[.!?…。！？؟۔।॥။។།։።]['\")\]»”’」』）]*$")
 UNSPACED = re.compile(r"[\u3000-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff01-\uff9f]")  # Chinese and Japanese, without Hangul
 WITH_WHAT_IS_BEFORE = re.compile(r"[.,:;!?…%'\")\]»”’。、，：；！？」』）〉》】ーぁぃぅぇぉっゃゅょァィゥェォッャュョ]")
@@ -115,7 +117,7 @@ def join_parts(parts: Sequence[Hypothesis], words: Sequence[int], lenpen: float 
     for part, before_x in zip(parts, words):
         unspaced = UNSPACED.match(text[-1:]) or UNSPACED.match(part.text)
         space = " " if text and part.text and not unspaced else ""
-        before_y = len(text.split()) - bool(text and not space)  # a word may go on
+        before_y = len(split_words(text)) - bool(text and not space)  # a word may go on
         links += [(i + before_x, j + before_y) for i, j in part.links]
         text += space + part.text
     length = sum(part.length for part in parts)

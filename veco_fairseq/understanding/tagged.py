@@ -3,12 +3,12 @@
 """Reads tagged sentences: treebanks in CoNLL-U, and files with a word on each line."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from veco_fairseq.data.languages import known_as
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import read_lines
+from veco_fairseq.files import read_lines, split_words
 from veco_fairseq.understanding.examples import TaggedSentence
 
 
@@ -20,7 +20,7 @@ def read_conllu(path: Path, lang: str) -> Iterator[TaggedSentence]:
     Raises:
         UserError: a line does not have ten columns.
     """
-    for place, block in _blocks(path):
+    for place, block in blocks(read_lines(path)):
         name, words, tags = "", [], []
         for number, line in enumerate(block, start=place):
             if line.startswith("#"):
@@ -47,13 +47,13 @@ def read_tagged_lines(path: Path, lang: str) -> Iterator[TaggedSentence]:
     """
     columns = 0
     prefix = re.compile("|".join(rf"^{re.escape(code)}:" for code in (lang, known_as(lang), *_shared_code(path))))
-    for place, block in _blocks(path):
+    for place, block in blocks(read_lines(path)):
         name, words, tags = "", [], []
         for number, line in enumerate(block, start=place):
             if given := _sentence_id(line):
                 name = given
                 continue
-            cells = line.rstrip().split("\t") if "\t" in line else re.split(" +", line.strip(" "))  # a word may have U+00A0
+            cells = line.rstrip(" \t").split("\t") if "\t" in line else re.split(" +", line.strip(" "))  # a word may have U+00A0
             columns = columns or len(cells)
             if len(cells) != columns or columns > 2 or not all(cells):
                 wanted = "a word and its tag" if columns != 1 else "only a word, as in the first line"
@@ -66,7 +66,7 @@ def read_tagged_lines(path: Path, lang: str) -> Iterator[TaggedSentence]:
 
 def _shared_code(path: Path) -> list[str]:
     """Return the code that stands before every word of a file, as ``zh-yue`` in ``zh-yue:Haus``, if there is one."""
-    lines = (line for _, block in _blocks(path) for line in block if not _sentence_id(line))
+    lines = (line for _, block in blocks(read_lines(path)) for line in block if not _sentence_id(line))
     found = {code for line in lines for code in re.findall("^(?:([a-z][a-z-]*):)?", line)}
     return [code for code in found if code] if len(found) == 1 else []
 
@@ -83,12 +83,12 @@ def _sentence_id(line: str) -> str:
     return value.strip() if equals and key.split() == ["#", "sent_id"] else ""
 
 
-def _blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the blocks between blank lines: the number of the first line, and the lines."""
+def blocks(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the blocks between blank lines, of spaces and tabs alone: the number of the first line, and the lines."""
     block: list[str] = []
     number = 0
-    for number, line in enumerate(read_lines(path), start=1):
-        if line.strip():
+    for number, line in enumerate(lines, start=1):
+        if split_words(line):  # a word may be U+00A0
             block.append(line)
         elif block:
             yield number - len(block), block

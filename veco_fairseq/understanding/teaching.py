@@ -13,7 +13,7 @@ from sacremoses import MosesTokenizer
 from veco_fairseq.data.languages import WITHOUT_SPACES, two_letters
 from veco_fairseq.data.moses import has_abbreviations
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import read_lines, write_text
+from veco_fairseq.files import read_lines, split_words, write_text
 from veco_fairseq.understanding.examples import seen
 from veco_fairseq.understanding.reading import read_examples
 
@@ -21,10 +21,10 @@ logger = logging.getLogger(__name__)
 
 
 def read_words(path: Path, lang: str | None) -> list[list[str]]:
-    """Return the words of each line, without those of which nothing can be seen, such as U+200B.
+    """Return the words of each line, without those of which nothing can be seen, such as U+200B and a lone U+00A0.
 
     Args:
-        lang: cut as the Moses tokenizer does for this language; None: at spaces.
+        lang: cut as the Moses tokenizer does for this language; None: see :func:`veco_fairseq.files.split_words`.
 
     Raises:
         UserError: the file cannot be read, has no line, or a line has no word; or Moses does not cut this language.
@@ -36,8 +36,8 @@ def read_words(path: Path, lang: str | None) -> list[list[str]]:
         logger.warning(
             f"--tokenize {lang}: Moses has no abbreviations of this language, and takes those of English: is it the code?"
         )
-    split = partial(MosesTokenizer(lang=code).tokenize, escape=False) if code else str.split
-    sentences = [list(filter(seen, split(line))) for line in read_lines(path)]
+    split = partial(MosesTokenizer(lang=code).tokenize, escape=False) if code else split_words
+    sentences = [[word for word in split(line) if seen(word).strip()] for line in read_lines(path)]
     if not sentences:
         raise UserError(f"{path}: is empty")
     if [] in sentences:
