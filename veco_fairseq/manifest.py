@@ -9,14 +9,31 @@ from pathlib import Path
 from typing import Any
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import read_json, write_text
+from veco_fairseq.files import read_json, require_file, write_text
 
 CHECKSUM = "sha256"  # the key of the steps' checksum in the manifest's file
+SAMPLE = 2**16  # bytes of a file, at three places, that its fingerprint is made of
 
 
 def fingerprint(paths: Iterable[Path]) -> list[list[Any]]:
-    """Return name, size and time of change of files; this shows that one was replaced without reading it."""
-    return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
+    """Return name, size, time of change and a checksum of files; this shows that one was replaced without reading all of it.
+
+    The checksum is of the first, the middle and the last 64 KiB, since a copy (cp -p) or an archive can keep size and time.
+
+    Raises:
+        UserError: a path is no file that can be read again.
+    """
+    found = []
+    for path in paths:
+        require_file(path)
+        size, time = path.stat().st_size, path.stat().st_mtime_ns
+        with open(path, "rb") as file:
+            contents = []
+            for place in (0, (size - SAMPLE) // 2, size - SAMPLE):
+                file.seek(max(0, place))
+                contents.append(file.read(SAMPLE))
+        found.append([path.name, size, time, checksum(*contents)])
+    return found
 
 
 def checksum(*contents: bytes) -> str:

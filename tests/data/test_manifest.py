@@ -71,5 +71,26 @@ def test_a_file_that_was_replaced_has_another_fingerprint(tmp_path):
     path = tmp_path / "text"
     path.write_text("text")
     os.utime(path, ns=(1, 2_000_000_003))
-    assert fingerprint([path, path]) == [["text", 4, 2_000_000_003]] * 2
+    assert fingerprint([path, path]) == [["text", 4, 2_000_000_003, checksum(b"text", b"text", b"text")]] * 2
     assert len({checksum(b"ab", b"c"), checksum(b"a", b"bc"), checksum(b"abc"), checksum(b"c", b"ab")}) == 4
+
+
+@pytest.mark.parametrize("size, places", [(5, (0, 2, 4)), (500_001, (0, 65_535, 217_232, 282_767, 434_465, 500_000))])
+def test_a_file_of_the_same_size_and_time_has_another_fingerprint_if_its_beginning_middle_or_end_differ(tmp_path, size, places):
+    """Archives that are made reproducible, and cp -p, keep the time; the new text counted as the old one."""
+    path = tmp_path / "text"
+    found = []
+    for place in (None, *places):
+        content = bytearray(b"a" * size)
+        if place is not None:
+            content[place] = ord("b")
+        path.write_bytes(content)
+        os.utime(path, ns=(1, 2_000_000_003))
+        found.append(json.dumps(fingerprint([path])))
+    assert len({*found}) == 1 + len(places)
+
+
+def test_a_pipe_has_no_fingerprint(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="pipe: is a pipe, and would be read more than once"):
+        fingerprint([tmp_path / "pipe"])
