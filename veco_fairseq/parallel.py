@@ -113,6 +113,15 @@ def _in_order(pool: Executor, call: Callable[[Item], Result], items: Iterable[It
         yield waiting.popleft().result()
 
 
+@contextmanager
+def _starting() -> Iterator[None]:
+    """Raise UserError if the system starts no process, which would otherwise be blamed on the file that is written meanwhile."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"processes cannot be started ({error.strerror}): try --workers 1") from error
+
+
 class _Process(SpawnProcess):
     """A process that Ctrl-C does not reach while it starts; later it ignores it (:func:`_end_with_the_parent`)."""
 
@@ -120,7 +129,8 @@ class _Process(SpawnProcess):
         """Start with the signal blocked, which a new process takes over; in this one it waits so long."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            super().start()
+            with _starting():
+                super().start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -131,9 +141,11 @@ class _Context(SpawnContext):
 
 @contextmanager
 def _processes(workers: int, advice: str) -> Iterator[ProcessPoolExecutor]:
-    """Start processes that end with this one; UserError if one was killed."""
+    """Start processes that end with this one; UserError if none can be started, or one was killed."""
     # spawned, since threads of SentencePiece and PyTorch do not survive a fork
-    with ProcessPoolExecutor(workers, _Context(), initializer=_end_with_the_parent) as pool:
+    with _starting():
+        made = ProcessPoolExecutor(workers, _Context(), initializer=_end_with_the_parent)
+    with made as pool:
         try:
             yield pool
         except BaseException as error:

@@ -2,6 +2,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Calls in processes: their order, what is read ahead, errors, and a process that is killed."""
 
+import errno
+import os
 import pickle
 import signal
 import threading
@@ -12,12 +14,14 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from operator import mul
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 from support import doubling
 from support.doubling import make_times, make_times_two
 
 from veco_fairseq import parallel
+from veco_fairseq.data.prepare.growing import to_be_repeated
 from veco_fairseq.errors import UserError
 
 
@@ -42,6 +46,28 @@ def test_ctrl_c_does_not_reach_a_process_that_starts():
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
     process.join(60)
     assert process.exitcode == 7
+
+
+@pytest.mark.parametrize("where", ["concurrent.futures.process.ProcessPoolExecutor.__init__",
+                                   "multiprocessing.popen_spawn_posix.Popen._launch"])  # fmt: skip
+@pytest.mark.parametrize("number, reason", [(errno.EMFILE, "Too many open files"), (errno.EAGAIN, "Resource temporarily")])
+def test_processes_that_cannot_be_started_are_told_and_no_output_is_blamed(monkeypatch, where, number, reason):
+    """Such as with ulimit -n or -u, or a /dev/shm that is read-only."""
+    monkeypatch.setattr(where, mock.Mock(side_effect=OSError(number, os.strerror(number))))
+    for begin in (
+        lambda: list(parallel.in_processes(make_times_two, range(5), 3)),
+        lambda: [*parallel.in_parallel({"a": int}, 2)],
+    ):
+        with pytest.raises(UserError, match=rf"processes cannot be started \({reason}.*\): try --workers 1"):
+            with to_be_repeated("ROOT"):
+                begin()
+
+
+def test_an_error_of_the_output_is_not_one_of_the_processes():
+    with pytest.raises(UserError, match="ROOT: cannot be written"):
+        with to_be_repeated("ROOT"), parallel.kept_processes(2) as run:
+            for _ in run(make_times_two, range(5)):
+                raise OSError(errno.EROFS, "Read-only")
 
 
 def test_a_worker_leaves_ctrl_c_to_its_parent_and_ends_with_it(monkeypatch):
