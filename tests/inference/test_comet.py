@@ -2,11 +2,14 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """COMET's environment and command line, with stand-ins for Python and for ``comet-score``."""
 
-import runpy
+import re
+import sys
+from unittest import mock
 
 import pytest
-from conftest import REPOSITORY
+from conftest import error_line
 
+from veco_fairseq.commands.comet import cache
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference import comet
 
@@ -137,4 +140,17 @@ def test_unequal_files_end_in_one_line_before_anything_is_installed(run, tmp_pat
 def test_the_environment_is_in_the_users_cache(monkeypatch, environment, place):
     for name, value in {"HOME": "/home/me", **environment}.items():
         monkeypatch.setenv(name, value)
-    assert str(runpy.run_path(str(REPOSITORY / "veco_fairseq/commands/comet.py"))["CACHE"]) == place
+    assert str(cache()) == place
+
+
+def test_a_user_without_a_home_folder_gets_help_and_has_to_name_the_environment(run, tmp_path, monkeypatch):
+    """Such as in a container whose user has no name; the import of the command had ended in a traceback."""
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", mock.Mock(side_effect=KeyError("getpwuid(): uid not found: 12345")))
+    monkeypatch.delitem(sys.modules, "veco_fairseq.commands.comet")
+    (tmp_path / "text").write_text("a\n")
+    texts = [word for name in ("--source", "--hypothesis", "--reference") for word in (name, tmp_path / "text")]
+    assert "--environment DIR" in run("scripts/comet.py", "--help").stdout
+    told = error_line(run("scripts/comet.py", *texts))
+    assert re.search(r"error: --environment: is needed here, since you have no cache \(.*\): name a folder$", told), told

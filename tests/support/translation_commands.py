@@ -6,7 +6,7 @@ from pathlib import Path
 from unittest import mock
 
 from veco_fairseq.checkpoints.averaging import EPOCH, UPDATE
-from veco_fairseq.commands.comet import CACHE
+from veco_fairseq.commands.comet import cache
 
 P = Path
 TRANSLATION = {
@@ -233,7 +233,7 @@ TRANSLATION = {
                 "comet_score.sources": ["a"],
                 "comet_score.hypotheses": ["b"],
                 "comet_score.references": ["c"],
-                "comet_score.environment": CACHE,
+                "comet_score.environment": cache(),
                 "comet_score.gpus": 0,
                 "comet_score.batch_size": 16,
             },

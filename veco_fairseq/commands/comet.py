@@ -11,8 +11,7 @@ import os
 from pathlib import Path
 
 from veco_fairseq.arguments import COUNT, FROM_0, INPUT, NEW_FILES, OUTPUT, Parser
-
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "veco_fairseq/comet"
+from veco_fairseq.errors import UserError
 
 
 def add_arguments(parser: Parser) -> None:
@@ -32,6 +31,18 @@ def add_arguments(parser: Parser) -> None:
     add("--json", type=OUTPUT, metavar="FILE", help="also write the score to this file")
 
 
+def cache() -> Path:
+    """Return the folder of COMET's environment in the user's cache.
+
+    Raises:
+        UserError: the user has no home folder, and XDG_CACHE_HOME is not set.
+    """
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "veco_fairseq/comet"
+    except RuntimeError as error:
+        raise UserError(f"--environment: is needed here, since you have no cache ({error}): name a folder") from error
+
+
 def main(args: argparse.Namespace) -> None:
     from veco_fairseq.files import read_lines, write_text
     from veco_fairseq.inference.comet import comet_score
@@ -40,7 +51,7 @@ def main(args: argparse.Namespace) -> None:
     texts = [list(read_lines(args.source))]
     texts.append(read_generate_output(args.generate_output) if args.hypothesis is None else list(read_lines(args.hypothesis)))
     texts.append(list(read_lines(args.reference)))
-    result = comet_score(args.environment or CACHE, *texts, model=args.model, gpus=args.gpus, batch_size=args.batch_size)
+    result = comet_score(args.environment or cache(), *texts, model=args.model, gpus=args.gpus, batch_size=args.batch_size)
     if args.json:
         write_text(args.json, json.dumps(result, indent=1) + "\n")
     print(f"COMET {result['comet']['score']:.4f}  {result['comet']['signature']}")
