@@ -3,6 +3,7 @@
 """Pictures as PNG: learning curves, bars and attention maps."""
 
 import logging
+import os
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 # fairseq sets the root logger to DEBUG, and matplotlib would log every font that it looks at.
 logging.getLogger("matplotlib").setLevel(logging.ERROR)
+os.environ["MPLBACKEND"] = "Agg"  # a notebook's ends its import with an error where the notebook's packages are missing
 import matplotlib  # noqa: E402
 
-matplotlib.use("Agg")
+matplotlib.use("Agg")  # also where it was imported before
 matplotlib.rcParams["text.parse_math"] = False  # names and tokens are no formulas: two dollar signs would be an error
 import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.font_manager import fontManager  # noqa: E402

@@ -37,6 +37,14 @@ JSON = [
 ]
 
 
+def test_pictures_do_not_depend_on_the_backend_of_a_notebook(run, tmp_path):
+    """MPLBACKEND, which a notebook exports, names a package that need not be here: the import of matplotlib failed."""
+    (tmp_path / "log").write_text("\n".join(SIMPLE) + "\n")
+    given = [f"a={tmp_path}/log", "--output", tmp_path / "a.png"]
+    result = run("scripts/plot_curves.py", *given, MPLBACKEND="module://matplotlib_inline.backend_inline")
+    assert (result.returncode, result.stderr) == (0, "") and (tmp_path / "a.png").stat().st_size > 9000
+
+
 @pytest.mark.parametrize("lines", [SIMPLE, JSON], ids=["simple", "json"])
 def test_read_curve(tmp_path, lines):
     log = tmp_path / "log"
