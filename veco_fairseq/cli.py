@@ -92,6 +92,14 @@ def finish_output() -> None:
         os._exit(1)
 
 
+def _level() -> str:
+    """Return the level of the log that the environment names, or WARNING; UserError if Python has no such level."""
+    level = (os.environ.get("LOGLEVEL") or "WARNING").upper()
+    if level not in logging.getLevelNamesMapping():
+        raise UserError(f"LOGLEVEL={level}: is no level of the log: give DEBUG, INFO, WARNING or ERROR, or unset it")
+    return level
+
+
 def run(main: Callable[[], int | None]) -> NoReturn:
     """Call a command's ``main`` and end the process, with one line on standard error for a user's mistake.
 
@@ -102,12 +110,12 @@ def run(main: Callable[[], int | None]) -> NoReturn:
     logging.raiseExceptions = False  # without this, a log that cannot be written prints a traceback for each line
     # Modules of fairseq call basicConfig(level=DEBUG) at import, which does nothing once the root logger has a handler.
     logging.basicConfig()
-    logging.getLogger().setLevel(os.environ.get("LOGLEVEL", "WARNING").upper())
     try:
         if sys.stderr is None:
             sys.stderr = open(os.devnull, "w")  # noqa: SIM115  until the end
         if sys.stdout is None:
             raise UserError("standard output is closed: send it to a file, or to /dev/null")
+        logging.getLogger().setLevel(_level())
         code = main() or 0
         sys.stdout.flush()  # so that a reader that has gone away is noticed here
     except KeyboardInterrupt:

@@ -153,10 +153,10 @@ run(main)
     assert "worth knowing" in result.stderr and "unasked for" not in result.stderr
 
 
-@pytest.mark.parametrize("level, expected", [("info", logging.INFO), (None, logging.WARNING)])
+@pytest.mark.parametrize("level, expected", [("info", logging.INFO), (None, logging.WARNING), ("", logging.WARNING)])
 def test_loglevel_of_the_environment_says_what_is_logged(monkeypatch, level, expected):
     monkeypatch.setattr("logging.raiseExceptions", False)
-    monkeypatch.setenv("LOGLEVEL", level) if level else monkeypatch.delenv("LOGLEVEL", raising=False)
+    monkeypatch.setenv("LOGLEVEL", level) if level is not None else monkeypatch.delenv("LOGLEVEL", raising=False)
     before, found = logging.getLogger().level, []
     try:
         with pytest.raises(SystemExit):
@@ -164,6 +164,13 @@ def test_loglevel_of_the_environment_says_what_is_logged(monkeypatch, level, exp
     finally:
         logging.getLogger().setLevel(before)
     assert found == [expected]
+
+
+def test_a_loglevel_that_python_does_not_have_is_a_mistake_of_one_line(run):
+    result = run("scripts/inspect_data.py", "--help", LOGLEVEL="trace")
+    assert error_line(result).endswith(
+        "error: LOGLEVEL=TRACE: is no level of the log: give DEBUG, INFO, WARNING or ERROR, or unset it"
+    )
 
 
 @pytest.mark.parametrize(
