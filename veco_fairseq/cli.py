@@ -3,6 +3,7 @@
 """How every command ends: with an exit code, and one line for a user's mistake."""
 
 import argparse
+import io
 import logging
 import os
 import select
@@ -115,6 +116,8 @@ def run(main: Callable[[], int | None]) -> NoReturn:
             sys.stderr = open(os.devnull, "w")  # noqa: SIM115  until the end
         if sys.stdout is None:
             raise UserError("standard output is closed: send it to a file, or to /dev/null")
+        if isinstance(sys.stdout, io.TextIOWrapper):  # what a locale lacks is printed as \xe9; translations are always UTF-8
+            sys.stdout.reconfigure(errors="backslashreplace")
         logging.getLogger().setLevel(_level())
         code = main() or 0
         sys.stdout.flush()  # so that a reader that has gone away is noticed here
