@@ -1,7 +1,8 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Arguments such as ``NAME=FILE``."""
+"""Arguments such as ``NAME=FILE``, and names that are text."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -30,3 +31,14 @@ def named_files(arguments: Iterable[str], form: str = "NAME=FILE", option: str =
             raise UserError(f"{here}: {name} is there twice: give each file a name of its own")
         files[name] = Path(file)
     return files
+
+
+def require_utf8(names: Iterable[str]) -> None:
+    """Refuse names of files, and other words, that are not UTF-8: no manifest and no report could hold them.
+
+    Raises:
+        UserError: with the first of them.
+    """
+    for name in names:
+        if re.search("[\ud800-\udfff]", name):  # how Python keeps bytes that are not UTF-8
+            raise UserError(f"{name}: is not UTF-8: rename the file, or make a link to it")

@@ -4,9 +4,12 @@
 
 import errno
 import logging
+import os
+import re
 import subprocess
 import sys
 from argparse import ArgumentTypeError
+from pathlib import Path
 
 import pytest
 from conftest import REPOSITORY, error_line
@@ -172,6 +175,19 @@ def test_what_a_locale_lacks_is_printed_as_its_number(run, encoding, printed):
     code = "from veco_fairseq.cli import run; run(lambda: print('d\u00e9pot \u65e5'))"
     result = run(sys.executable, "-c", code, PYTHONIOENCODING=encoding)
     assert (result.returncode, result.stdout, result.stderr) == (0, f"{printed}\n", "")
+
+
+def test_a_file_whose_name_is_not_utf8_is_refused_before_anything_is_made(run, tmp_path):
+    """It had ended in a traceback after the vocabulary had been trained."""
+    path = os.fsencode(tmp_path) + b"/caf\xe9.aa"
+    Path(os.fsdecode(path)).write_text("a b c\n" * 40)
+    root = tmp_path / "root"
+    for command in (
+        ["prepare_root.py", "--mono", f"aa={os.fsdecode(path)}", "--valid-lines", "3", "--vocab-size", "12", "--output", root],
+        ["vocap.py", "--corpora", tmp_path, "--size", "12", "--output", root],
+    ):
+        line = error_line(run(f"scripts/{command[0]}", *command[1:], LC_ALL="C.UTF-8"))
+        assert re.search(r"/caf\\udce9\.aa: is not UTF-8: rename the file, or make a link to it$", line) and not root.exists()
 
 
 def test_a_loglevel_that_python_does_not_have_is_a_mistake_of_one_line(run):

@@ -15,6 +15,7 @@ from veco_fairseq.arguments import Parser
 from veco_fairseq.cli import run
 from veco_fairseq.compat.noise import quiet_known_warnings
 from veco_fairseq.help_texts import HelpWithDefaults
+from veco_fairseq.named import require_utf8
 
 # Jobs of a user, with their commands and a few words on each.
 GROUPS: dict[str, dict[str, str]] = {
@@ -85,4 +86,9 @@ def parser(command: str, program: str | None = None) -> Parser:
 def start(command: str) -> NoReturn:
     """Run a command with the arguments of the command line, and end the process."""
     quiet_known_warnings()  # some come as soon as fairseq is imported
-    run(lambda: module(command).main(parser(command).parse_args(sys.argv[1:])))
+
+    def main() -> int | None:
+        require_utf8(sys.argv[1:])
+        return module(command).main(parser(command).parse_args(sys.argv[1:]))
+
+    run(main)

@@ -10,6 +10,7 @@ from pathlib import Path
 from veco_fairseq.data.prepare.text import LANGUAGE, is_drawn
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines, require_file
+from veco_fairseq.named import require_utf8
 
 CODE = re.compile(r"(?!md$)[a-z]{2,3}(_[A-Za-z]+)?")  # as in en, swh, zh_Hans; README.md is no text in a language "md"
 
@@ -41,6 +42,7 @@ def find_corpora(arguments: Sequence[str]) -> dict[str, list[Path]]:
             named = [(language, Path(file))]
         for language, path in named:
             require_file(path, told=f" (--corpora {argument})")
+            require_utf8([str(path)])
             for other in corpora.get(language, []):
                 if other.with_name(_unpacked(other)) == path.with_name(_unpacked(path)):
                     raise UserError(f"--corpora {argument}: has {path.name} and {other.name}: remove one of them")
