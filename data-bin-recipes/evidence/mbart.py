@@ -38,7 +38,7 @@ def translation_model(state: dict, symbols: list[str], languages: list[str]) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("dict", type=Path, help="of the translation data")
     parser.add_argument("--langs", required=True, metavar="LANG,...", help="as in pre-training")

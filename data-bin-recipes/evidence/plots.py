@@ -46,7 +46,7 @@ def curves(out: Path, kind: str, lines: int) -> dict[str, Curve]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("out", type=Path, help="the folder of the recipe's scripts, with jobs/train.ARM.sN.log")
     parser.add_argument("--arms", nargs="+", metavar="ARM", help="only these (default: all that have S)")
     parser.add_argument("--lines", type=COUNT, default=10, metavar="N", help="lines of the log to a point (default: %(default)s)")

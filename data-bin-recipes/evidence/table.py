@@ -18,7 +18,7 @@ from veco_fairseq.errors import UserError
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("results", type=Path, help="a line of JSON for each run, as compare.sh leaves it")
     parser.add_argument(
         "--metric", choices=("sacrebleu", "chrf", "valid_loss", "updates", "seconds", "sentences_per_second"), default="sacrebleu"
