@@ -6,6 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from veco_fairseq.errors import UserError
 
@@ -47,6 +48,20 @@ def parse(words: str):
 def test_what_does_nothing_or_ends_in_a_traceback_is_refused(task, words, message):
     with pytest.raises(UserError, match=f"^{message}$"):
         parse(f"{task} {words}")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("words, message", [
+    ("--save-dir c/d${HOME}x", r"--save-dir c/d\$\{HOME\}x: has \$\{, which fairseq takes for another option: write what it stands for$"),
+    ("--save-dir ${HOME}", r"--save-dir \$\{HOME\}: has "), ("--restore-file=${x", r"--restore-file \$\{x: has "),
+    ("--tensorboard-logdir a\\", r"--tensorboard-logdir a\\: has a backslash at its end or before a quote, which fairseq cannot read: leave it out$"),
+    ("--save-dir a\\'b", r"--save-dir a\\'b: has a backslash"), ("--save-dir a\\b'c$d{e}", None),
+])  # fmt: skip
+def test_a_text_that_hydra_would_read_as_another_one_is_refused(words, message):
+    """It had ended in a traceback of OmegaConf, or of hydra."""
+    with pytest.raises(UserError, match=f"^{message}") if message else nullcontext():
+        args = parse(f"{TRANSLATION} --criterion cross_entropy --optimizer adam --lr-scheduler fixed {words}")
+        assert convert_namespace_to_omegaconf(args).checkpoint.save_dir == words.split()[1]
 
 
 @pytest.mark.filterwarnings("ignore")

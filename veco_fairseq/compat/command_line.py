@@ -27,7 +27,8 @@ def parse_args_and_arch(parser: argparse.ArgumentParser, input_args: Sequence[st
     """Parse a command line of fairseq, with errors of one line, and values within their borders.
 
     Raises:
-        UserError: see :func:`check_options` and :func:`_settle`; or the value of an option is empty.
+        UserError: see :func:`check_options` and :func:`_settle`; or the value of an option is empty, or no text that fairseq can
+            hand on to hydra.
     """
     parser.error = lambda message: end_with(message, parser._option_string_actions)  # type: ignore[method-assign]
     words = help_of_all(parser, sys.argv[1:] if input_args is None else input_args)
@@ -43,15 +44,27 @@ def parse_args_and_arch(parser: argparse.ArgumentParser, input_args: Sequence[st
         raise UserError("--task: is missing: give the task that the model was trained for, such as --task translation") from error
     parsed: argparse.Namespace = found[0] if isinstance(found, tuple) else found
     chosen = vars(parsed)
-    for action in parser._actions:  # its defaults may be empty
-        if chosen.get(action.dest) == "" and action.default != "" and action.dest not in MAY_BE_EMPTY:
-            name = action.option_strings[0] if action.option_strings else f"the argument {action.dest}"
+    for action in parser._actions:
+        value = chosen.get(action.dest)
+        if not isinstance(value, str) or value == action.default:  # which may be empty, or refer to another option
+            continue
+        name = action.option_strings[0] if action.option_strings else f"the argument {action.dest}"
+        if value == "" and action.dest not in MAY_BE_EMPTY:
             raise UserError(f"{name}: is empty: give a value, or leave it out")
+        if "${" in value:
+            raise UserError(f"{name} {short(value)}: has ${{, which fairseq takes for another option: write what it stands for")
+        if NO_HYDRA.search(value):
+            raise UserError(
+                f"{name} {short(value)}: has a backslash at its end or before a quote, which fairseq cannot read: leave it out"
+            )
     check_options(chosen)
     _refuse_without_effect(parser, chosen)
     _settle(chosen)
     _refuse_the_worst(chosen)
     return found
+
+
+NO_HYDRA = re.compile(r"\\('|$)")  # in a text that fairseq puts between quotes
 
 
 PACKAGES = {"write_checkpoints_asynchronously": "iopath", "use_plasma_view": "pyarrow.plasma"}  # what an option needs
