@@ -192,6 +192,17 @@ def test_a_single_piece_is_linked_to_the_nearest(saved, iterations, monkeypatch)
         assert found == [[(0, nearest)], [(0, 1), (1, 0)], [(nearest, 0)]]
 
 
+def test_costs_by_hand(monkeypatch):
+    """As in the released aligner of XLM-Align: a similarity of -1 or of 0 costs as much as one of 1e-6, which is 13.8."""
+    costs, x, y = [], torch.eye(2), torch.tensor([[1.0, 0.0], [-1.0, 0.5]])
+    monkeypatch.setattr(alignment, "_sentences", lambda *_: [alignment.Sentence([5, 6], [0, 1])])
+    monkeypatch.setattr(alignment, "_check_lengths", lambda *_: None)
+    monkeypatch.setattr(alignment, "_states", lambda *_: ([x.double()], [y.double()]))
+    monkeypatch.setattr(alignment, "sinkhorn", lambda cost, *_, **__: costs.append(cost) or -cost)
+    align(None, ["a b"], ["c d"], layer=1)
+    assert costs[0].flatten().tolist() == pytest.approx([0, 13.81551, 13.81551, 0.693147], abs=1e-5)
+
+
 @pytest.mark.parametrize("layers, expected", [(1, 1), (3, 2), (6, 3), (12, 9), (24, 12)])
 def test_usual_layer(make_model, layers, expected):
     assert usual_layer(SimpleNamespace(model=make_model(layers=layers))) == expected

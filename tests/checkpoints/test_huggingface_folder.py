@@ -155,6 +155,13 @@ def test_the_difference_is_the_largest(make_model, tmp_path, kind, name):
     assert largest_difference(path, tmp_path / "hf") == pytest.approx(0.5, abs=1e-4)
 
 
+@needs_transformers
+def test_the_difference_is_that_of_inference(checkpoint, tmp_path):
+    """The model was trained with dropout, which would be told as a difference of the exported one."""
+    export_hf(checkpoint, tmp_path / "hf")
+    assert largest_difference(checkpoint, tmp_path / "hf") < 1e-5
+
+
 def test_a_trusted_file_may_hold_anything(checkpoint, tmp_path):
     """A date is no tensor and no plain value: each reader is told whether the user trusts the file, and goes by it."""
     translation, words = tmp_path / "mt.pt", tmp_path / "dict.txt"

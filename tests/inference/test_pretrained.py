@@ -39,6 +39,12 @@ def test_a_link_has_the_vocabulary_beside_the_file_to_which_it_leads(tmp_path, m
         load_pretrained(str(link))
 
 
+def test_a_loaded_model_is_no_longer_in_training(tmp_path, make_model):
+    """Its dropout would give the same text other states, links and neighbours in each call."""
+    checkpoint = save_with_vocabulary(tmp_path / "pretrained", make_model, ["a b c", "b d", "c d a"] * 9, 9)
+    assert not any(module.training for module in load_pretrained(str(checkpoint)).model.modules())
+
+
 def test_a_folder_may_have_a_colon_in_its_name(tmp_path, make_model):
     """Such as of the time when a training began; elsewhere it stands between several data roots or models."""
     checkpoint = save_with_vocabulary(tmp_path / "2026-11-29_03:00", make_model, ["a b c", "b d", "c d a"] * 9, 9)

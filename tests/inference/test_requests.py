@@ -32,6 +32,8 @@ from veco_fairseq.inference.requests import (
         ("▁他 来 了 我 , 走 了", 4, ["▁他 来 了", "我 , 走 了"]),  # the comma stays with what is before it
         ("▁2 年 来 了 我 走", 4, ["▁2 年 来 了", "我 走"]),
         ("▁ス ー パ ー で す", 3, ["▁ス ー", "パ ー で", "す"]),
+        ("▁a ▁㐂 㐮 䶵 㐂", 3, ["▁a ▁㐂 㐮", "䶵 㐂"]),  # rare characters, as of names
+        ("▁a ▁ｱ ｲ ｳ ｴ", 3, ["▁a ▁ｱ ｲ", "ｳ ｴ"]),  # halfwidth, of a model without NFKC
         ("▁a 我 b c ▁d", 3, ["▁a 我", "b c ▁d"]),
         ("", 3, []),
     ],
@@ -96,6 +98,8 @@ def test_parts_are_joined_with_their_words_one_after_the_other():
     (("他来了。", "我走了"), "他来了。我走了", 0),
     (("I B M", "他来"), "I B M他来", 2),  # the word that is linked goes on
     (("スーパー", "a b"), "スーパーa b", 0),
+    (("㐂㐮", "䶵"), "㐂㐮䶵", 0),
+    (("ﾊﾟ", "a b"), "ﾊﾟa b", 0),
     (("안녕.", "예"), "안녕. 예", 1),
     (("a", "", "c"), "a c", 1),
 ])  # fmt: skip
