@@ -85,6 +85,17 @@ def test_an_epoch_has_every_pair_so_many_times_and_others_in_the_next():
     assert not dataset.can_reuse_epoch_itr_across_epochs
 
 
+def test_an_epoch_is_sorted_as_fairseqs_pairs_are():
+    """By the source's length, and where that is the same by the target's."""
+    words = make_dictionary()
+    lengths = ((4, 2, 3, 3), (2, 5, 3, 2))
+    source, target = (ListDataset([torch.full((n,), 5) for n in side], np.array(side)) for side in lengths)
+    part = LanguagePairDataset(source, source.sizes, words, target, target.sizes, words)
+    dataset = DirectionsDataset({"aa-bb": part}, alpha=1.0)
+    theirs, ours = ([(of.src_sizes[i], of.tgt_sizes[i]) for i in of.ordered_indices()] for of in (part, dataset))
+    assert ours == theirs == [(2, 5), (3, 2), (3, 3), (4, 2)]
+
+
 def test_with_exponent_one_an_epoch_has_every_pair_once():
     dataset = three(alpha=1.0)
     assert sorted(dataset.ordered_indices()) == list(range(18)) and dataset.draws == [3, 3, 12]

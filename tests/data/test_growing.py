@@ -47,6 +47,29 @@ def test_a_file_goes_on_where_it_was_noted_and_no_further(tmp_path):
     assert path.read_bytes() == b""
 
 
+def test_what_is_noted_is_on_the_disk_before(tmp_path, monkeypatch):
+    """Otherwise notes could outlive a power cut that the tokens do not."""
+    on_disk, fsync = {}, os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda number: (fsync(number), on_disk.update({os.fstat(number).st_ino: os.fstat(number).st_size}))
+    )
+    tokens = GrowingTokens(tmp_path / "train", 300)
+    tokens.add(np.array([5, 6, 2, 7, 2]), np.array([3, 2], dtype=np.int32))
+    assert on_disk == {} and tokens.mark() == {"lines": 2, "tokens": 5}
+    tokens.close()
+    assert [on_disk[path.stat().st_ino] for path in hidden_paths(tmp_path / "train")] == [5 * 2, 2 * 4]
+
+
+def test_the_index_is_the_last_to_get_its_name(tmp_path, monkeypatch):
+    """Where it is, a part counts as made; a kill between the two renamings leaves the tokens without it."""
+    named, replace = [], os.replace
+    monkeypatch.setattr(os, "replace", lambda old, new: (replace(old, new), named.append(os.path.basename(new))))
+    tokens = GrowingTokens(tmp_path / "train", 300)
+    tokens.add(np.array([5, 6, 2]), np.array([3], dtype=np.int32))
+    tokens.finish()
+    assert named == ["train.bin", "train.idx"]
+
+
 @pytest.mark.parametrize("vocabulary, itemsize", [(65_499, 2), (65_500, 4)])
 def test_tokens_go_on_if_both_files_have_what_is_noted(tmp_path, vocabulary, itemsize):
     prefix = tmp_path / "train"

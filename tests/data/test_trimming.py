@@ -54,6 +54,15 @@ def test_keeps_characters_and_the_most_frequent_pieces(texts):
         assert small.unk_id() not in small.encode(line) and small.decode(small.encode(line)) == line
 
 
+def test_keeps_characters_however_many_of_them_are_rare(tmp_path):
+    """Of 100 lines c and d have 5 each, and the most frequent of the longer pieces nearly all."""
+    lines = ["ab"] * 90 + ["ab c", "d ab"] * 5
+    text = tmp_path / "text"
+    text.write_text("".join(f"{line}\n" for line in lines))
+    model = load(train_sentencepiece(lines, 40, character_coverage=1.0, at_most=True))
+    assert set(ordinary_pieces(load(trim(model, [text], 5, workers=1).model))) == {"▁", *"abcd"}
+
+
 def test_keeps_no_more_than_the_texts_have(texts):
     """With room for all of it the texts are cut as before, and pieces of another script are gone."""
     model = sentencepiece.SentencePieceProcessor(model_file=str(texts / "spm.model"))

@@ -5,6 +5,7 @@
 from argparse import Namespace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,8 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from support.models import by_decoder_layers, tokens
+
+from veco_fairseq.modules.dropout import random_numbers
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -55,6 +58,16 @@ def test_the_generator_decides():
     assert not torch.equal(FairseqDropout(0.3)(x), first)
     torch.manual_seed(5)
     assert torch.equal(FairseqDropout(0.3)(x), first)
+
+
+def test_a_training_draws_no_numbers_twice(monkeypatch):
+    """Of 2**63 seeds 2,000 are all different but once in 10**12 times; of 2**16 some 30 would be equal."""
+    seeds, make = [], np.random.SFC64
+    monkeypatch.setattr(np.random, "SFC64", lambda seed: seeds.append(seed) or make(seed))
+    torch.manual_seed(1)
+    for _ in range(2000):
+        random_numbers(1)
+    assert len(set(seeds)) == 2000 and max(seeds) > 2**60
 
 
 def test_attention_is_the_same_with_it(make_model):

@@ -84,6 +84,8 @@ def test_wikiann_lines_lose_their_language(tmp_path):
         text = f"# sent_id = s1\n{code}:Ev\tO\n\n{code}:zh\tO\n{code}::\tO\n"
         others = read_examples(write(tmp_path / f"dev-{lang}.tsv", text), lang, "tagging")
         assert [sentence.words for sentence in others] == [("Ev",), ("zh", ":")]
+    (partly,) = read_examples(write(tmp_path / "train-deu.tsv", "de:Haus\tO\nzu\tO\n"), "deu", "tagging")
+    assert partly.words == ("Haus", "zu")  # the file's language in two letters, though not before every word
     (mixed,) = read_examples(write(tmp_path / "train-tur.tsv", "tr:a\tO\nno:b\tO\nc\tO\n"), "tur", "tagging")
     assert mixed.words == ("tr:a", "no:b", "c")
     untagged = read_examples(write(tmp_path / "test-de.tsv", "Haus\nde\n\nx\n"), "de", "tagging")

@@ -106,6 +106,8 @@ def test_figures_of_seeds_and_files(tmp_path):
         {"seeds": [{"de": {"f1": 1}, "fr": {"exact": 1}}]},
         {"f1": "x"},
         {"f1": 1.1},
+        {"f1": 1.005},
+        {"f1": 1.1},
     ):
         with pytest.raises(UserError, match=r"c\.json: is not from veco evaluate run or veco retrieve"):
             read_results([written(one, content)])
