@@ -108,6 +108,16 @@ def test_an_optimizer_goes_on_from_its_state(kind, dtype, common):
         assert not torch.equal(resumed.fp32_params[0], resumed.fp32_params[0].to(dtype).float())
 
 
+def test_the_loss_scale_goes_on_with_all_that_it_has_counted():
+    """fairseq halves it once enough updates since the last time have overflowed (--fp16-scale-tolerance)."""
+    cfg = options(fp16=True, fp16_scale_tolerance=0.25)
+    counts = {"_iter": 9, "_last_overflow_iter": 8, "_last_rescale_iter": 2, "_overflows_since_rescale": 3}
+    optimizer, resumed = (FP16Optimizer.build_optimizer(cfg, half(1)) for _ in range(2))
+    vars(optimizer.scaler).update(counts)
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    assert {name: getattr(resumed.scaler, name) for name in counts} == counts
+
+
 def test_weights_that_were_changed_in_the_file_stay_so():
     """Beside them, the others go on with all their digits."""
     params = half(1)

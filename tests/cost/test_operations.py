@@ -8,10 +8,12 @@ import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from conftest import REPOSITORY, make_dictionary, write_tokens
-from fairseq import options
+from fairseq import options, tasks
+from fairseq.data.data_utils import numpy_seed
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from veco_fairseq.cost.flops import Operations, batches_of, count_operations, counter
@@ -80,6 +82,29 @@ def test_an_update_of_two_workers_costs_as_much_as_one_of_two_batches(make_root,
     state["cfg"].distributed_training.distributed_world_size = 2
     two = count_operations("a.pt", 2)
     assert two.updates == one.updates == 2 and two.per_update == pytest.approx(one.per_update, rel=0.2)
+
+
+def test_batches_are_those_of_training_in_its_order(tmp_path, monkeypatch):
+    """Shuffled, as fairseq does it: sorted by length, every so-manieth batch would be a sample of its own kind."""
+    for lang in ("aa", "bb"):
+        make_dictionary(mask=False).save(str(tmp_path / f"dict.{lang}.txt"))
+        write_tokens(tmp_path / f"train.aa-bb.{lang}", [[5] * length for length in range(1, 21)])
+    words = [str(tmp_path), "--arch", "transformer_tiny", "--batch-size", "1", "--max-tokens", "48", "--seed", "3"]
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
+    state = {"cfg": cfg, "optimizer_history": [{"num_updates": 20}]}
+    monkeypatch.setattr("fairseq.checkpoint_utils.load_checkpoint_to_cpu", lambda path: state)
+    lengths = []
+    monkeypatch.setattr("fairseq.tasks.fairseq_task.FairseqTask.train_step",
+                        lambda task, sample, *_, **__: lengths.append(int(sample["net_input"]["src_lengths"].max())))  # fmt: skip
+    count_operations("a.pt", 20)
+    batches = list(range(20))
+    with numpy_seed(3 + 1):  # --seed and the first epoch: all is as in fairseq
+        np.random.shuffle(batches)
+    task = tasks.setup_task(cfg.task)
+    task.load_dataset("train")
+    with numpy_seed(3):
+        ordered = task.dataset("train").ordered_indices()
+    assert lengths == [int(ordered[number]) + 2 for number in batches]  # a text of so many tokens, and </s>
 
 
 @pytest.mark.parametrize("updates, in_an_epoch, frequencies, skip, batches", [

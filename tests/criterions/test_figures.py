@@ -51,6 +51,13 @@ def test_an_average_is_over_tokens_and_not_over_updates():
     assert set(alone) == {"loss", "mono_pairs", "bitext_pairs"} and alone["loss"] == 0
 
 
+def test_a_term_is_averaged_over_its_own_tokens():
+    """The loss is over those of all terms, of which a batch of pairs has more."""
+    updates = ([{"mono_h_nll": bits(nll), "mono_h_correct": 0, "mono_h_count": count, "sample_size": size}]
+               for nll, count, size in ((2.0, 1, 9), (3.0, 3, 4)))  # fmt: skip
+    assert told(KnnCamlmCriterion, *updates)["mono_h_loss"] == 5 / 4  # by 9 and 4, it would be 1.69
+
+
 def test_figures_are_rounded_for_the_log():
     log = {"loss": bits(20.0), "sample_size": 7, "mono_h_nll": bits(10.0), "mono_h_correct": torch.tensor(5), "mono_h_count": 7,
            "mono_tokens": 10, "bitext_tokens": 60, "ntokens": 70}  # fmt: skip

@@ -10,7 +10,6 @@ import sys
 from types import SimpleNamespace
 from unicodedata import normalize
 
-import numpy as np
 import pytest
 from conftest import error_line
 from support.preparation import (
@@ -20,7 +19,6 @@ from support.preparation import (
 )
 
 from veco_fairseq.data.cleaning import cleaning
-from veco_fairseq.data.cleaning.cleaner import Seen
 from veco_fairseq.data.cleaning.cleaning import clean, report_table
 from veco_fairseq.data.cleaning.rules import RULES, HeldOut, Options, letters_of
 from veco_fairseq.data.languages import two_letters
@@ -181,31 +179,6 @@ def test_held_out_lines_are_known_in_parts():
     for line, other in ((composed, normalize("NFD", composed)), (normalize("NFD", composed), composed)):
         assert other in HeldOut([line]) and other.replace("ế", "e").replace("e\u0302\u0301", "e") not in HeldOut([line])
     assert letters_of(composed) == letters_of("tiếng việt 한국어 für ärzte")
-
-
-def test_numbers_that_were_there_before():
-    rng = np.random.default_rng(1)
-    seen, known = Seen(), set()
-    for _ in range(60):
-        numbers = rng.integers(0, 300_000, 5_000).astype(np.uint64) << np.uint64(rng.integers(0, 3) * 20)
-        expected = []
-        for number in numbers.tolist():
-            expected.append((number or 1) not in known)
-            known.add(number or 1)
-        assert seen.add(numbers).tolist() == expected
-    assert seen.count == len(known) and len(seen.table) == 2**19 and seen.add(np.array([], dtype=np.uint64)).tolist() == []
-
-
-def test_the_number_0_is_seen_too():
-    seen = Seen()
-    assert [seen.add(np.array([0], dtype=np.uint64)).tolist() for _ in range(2)] == [[True], [False]]
-
-
-def test_the_table_grows_when_it_is_three_quarters_full():
-    seen = Seen()
-    seen.add(np.arange(1, 3 * 2**14 + 1, dtype=np.uint64))
-    assert len(seen.table) == 2**16
-    assert seen.add(np.array([2**40, 7], dtype=np.uint64)).tolist() == [True, False] and len(seen.table) == 2**17
 
 
 def stub(scores):

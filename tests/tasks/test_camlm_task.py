@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from conftest import random_lines, write_tokens
-from fairseq.logging import metrics
 from support.pretraining import criterion_for, iterator
 
 from veco_fairseq.data.batches import shard
@@ -134,23 +133,6 @@ def test_validation_takes_as_many_pairs_as_fit(make_task):
         samples = iterator(make_task(**options), "valid").next_epoch_itr(shuffle=False)
         sizes.append([half["nsentences"] for sample in samples for half in sample.values()])
     assert sizes[0] == sizes[1] and max(sizes[1]) > 2
-
-
-def test_time_left_is_told_at_the_rate_of_the_last_updates(make_task):
-    task = make_task(max_update=310)
-    criterion, log = criterion_for(task), {"loss": torch.tensor(1.0), "sample_size": 1, "ntokens": 1, "nsentences": 1}
-    log.update({f"{kind}_{what}": 0 for kind in ("mono", "bitext") for what in ("pairs", "tokens")})
-    task.begun.append((9, -9000.0))  # too long ago to count
-    task.begun.extend((update, 1000.0 + update) for update in range(10, 110))
-    task.begun.append((110, 2834.0))  # 18.24 seconds an update, and 200 updates to go
-    for training, expected in ((True, 1.01), (False, None)):
-        with metrics.aggregate(new_root=True) as agg:
-            task.reduce_metrics([log], criterion.train(training))
-        assert agg.get_smoothed_values().get("hours_left") == expected
-    task.cfg.max_update = 0  # the end is that of an epoch, or never
-    with metrics.aggregate(new_root=True) as agg:
-        task.reduce_metrics([log], criterion.train())
-    assert "hours_left" not in agg.get_smoothed_values()
 
 
 @pytest.mark.parametrize("kinds, options", [("mono", {"bitext": ()}), ("bitext", {"mono": ()})])
