@@ -43,6 +43,14 @@ def test_what_is_logged_keeps_its_exit_code(tmp_path, code):
     assert ("training failed (exit code" in result.stderr) == (code != 0)
 
 
+def test_all_is_logged_when_what_says_it_has_ended(tmp_path):
+    """The next command may read the log: here of a slow tee."""
+    (tmp_path / "tee").write_text('#!/bin/sh\nsleep 0.5\nexec cat >>"$3"\n')  # tee -a -- FILE
+    (tmp_path / "tee").chmod(0o755)
+    result = sourced(tmp_path / "out", f"PATH={tmp_path}:$PATH; logged {tmp_path}/log echo said; cat {tmp_path}/log")
+    assert (result.returncode, result.stdout) == (0, "said\n"), result.stderr
+
+
 def test_the_users_options_reach_what_trains(tmp_path):
     """... and what evaluates gets --cpu alone."""
     names = ["prepare", "train", "finetune", "understand", "evaluate"]

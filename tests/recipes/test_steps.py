@@ -128,6 +128,13 @@ def test_a_step_that_was_done_and_fails_is_no_longer_done(tmp_path):
     assert "already there" not in bash(tmp_path, f"{make} whole").stdout
 
 
+def test_what_a_step_that_failed_has_left_is_no_part_of_the_next(tmp_path):
+    """It may be of another text."""
+    make = "make() { mkdir -p $1 && touch $1/$2 && [[ $2 == new ]]; }; step any out make '{}'"
+    assert "any failed (exit code 1)" in bash(tmp_path, f"{make} old").stderr
+    assert bash(tmp_path, f"{make} new").stderr == "" and os.listdir(tmp_path / "my recipe/out") == ["new"]
+
+
 @pytest.mark.parametrize("folder", ["a b", "[a]*&'\\\\"])
 def test_a_folder_is_the_same_however_it_is_named(tmp_path, folder):
     """... and a training in it goes on, and is not refused as another one."""
@@ -235,6 +242,21 @@ def test_what_another_process_has_failed_to_make_is_made(tmp_path):
     assert result.stderr == "my recipe/run.sh: error: any failed (exit code 1): see the lines above\n"
     assert (tmp_path / "my recipe/out/file").read_text() == "made\n"
     assert not list((tmp_path / "my recipe").glob(".out.lock"))
+
+
+def test_a_process_that_has_waited_for_the_first_waits_for_the_second_too(tmp_path):
+    """The first has removed the file when it let go of it, and the second has made it again."""
+    script = """exec 8>>lock; flock 8; HELD= LOCK=
+        (exec 8>&-; hold lock waits >told || :; echo holds >>told; release) & until grep -qs waits told; do sleep 0.1; done
+        rm lock; exec 9>>lock; flock 9; exec 8>&-
+        until [[ $(wc -l <told) == 2 ]]; do sleep 0.1; done; exec 9>&-; wait; cat told"""
+    assert bash(tmp_path, script).stdout == "waits\nwaits\nholds\n"
+
+
+def test_a_step_that_ends_its_script_leaves_no_lock(tmp_path):
+    result = bash(tmp_path, "make() { die 'has no text'; }; step any out make '{}'")
+    assert (result.returncode, result.stderr) == (1, "my recipe/run.sh: error: has no text\n")
+    assert os.listdir(tmp_path / "my recipe") == ["run.sh"]
 
 
 def test_a_step_is_the_same_one_in_every_locale(tmp_path, monkeypatch):

@@ -155,6 +155,22 @@ def test_bad_input(task, script, arguments, message, tmp_path):
     assert message in refused and refused.count("\n") == 1
 
 
+def test_predictions_of_an_earlier_evaluation_are_gone(tmp_path):
+    """It may have had more languages."""
+    for path in (
+        "checkpoints/m.s1/checkpoint_best.pt",
+        "data/test-en.tsv",
+        "predictions/m/test-de.txt",
+        "predictions/m.valid/de.txt",
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    script = f"source {REPOSITORY}/data-bin-recipes/lib/understanding.sh; OUT={tmp_path} EXTRA=(); run() {{ :; }}"
+    options = "declare -A OPTIONS=([name]=m [from]= [seeds]=1)"
+    subprocess.run(["bash", "-c", f"set -euo pipefail; {script}; {options}; evaluate_task"], check=True, capture_output=True)
+    assert [path.name for path in (tmp_path / "predictions").iterdir()] == ["m.valid"]  # of --split valid
+
+
 @pytest.mark.parametrize("folder, beside", [("there", "there"), ("here", "here"), ("none", "there")])
 def test_a_linked_checkpoint_is_that_with_the_vocabulary(tmp_path, folder, beside):
     for name in ("here", "there", "none"):

@@ -75,6 +75,14 @@ def test_languages_of_the_comparisons_that_are_not_all_there_are_not_trained_on(
     assert "local needs it" in place.call(case) and mark.exists()
 
 
+def test_the_data_are_not_whole_from_the_first_text_that_is_downloaded(tmp_path):
+    """A new test set would be the reference of the old one's translations."""
+    download = 'download() { [[ -e $OUT/data.unfinished ]] && echo "a line"; }'
+    result = sourced(tmp_path, f"{download}; raw test download")
+    assert result.returncode == 0 and (tmp_path / "data.unfinished").exists(), result.stderr
+    assert (tmp_path / "raw/test.en").read_text() == (tmp_path / "raw/test.de").read_text() == "a line\n"
+
+
 @pytest.mark.parametrize("recipe, texts, wrong", [
     ("toy", "", "--words x"),
     ("multi30k", "--local LOCAL", "--local OTHER"),
