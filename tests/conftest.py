@@ -140,13 +140,13 @@ def make_root(tmp_path):
 
 @pytest.fixture
 def make_model():
-    """A small VecoModel with random weights (biases and LayerNorms too), not in training mode."""
+    """A small VecoModel with random weights (biases and LayerNorms too), not in training mode: its dropout shows a forgotten eval()."""
 
-    def make(dictionary=None, layers: int = 3, dim: int = 16, seed: int = 1, **options) -> VecoModel:
+    def make(dictionary=None, layers: int = 3, dim: int = 16, seed: int = 1, dropout: float = 0.1, **options) -> VecoModel:
         torch.manual_seed(seed)
         args = Namespace(
             encoder_layers=layers, encoder_embed_dim=dim, encoder_ffn_embed_dim=2 * dim, encoder_attention_heads=4,
-            max_positions=options.pop("max_positions", 64), dropout=0.0, attention_dropout=0.0, **options,
+            max_positions=options.pop("max_positions", 64), dropout=dropout, attention_dropout=dropout, **options,
         )  # fmt: skip
         task = SimpleNamespace(source_dictionary=dictionary or make_dictionary())
         model = VecoModel.build_model(args, task)

@@ -218,7 +218,7 @@ def of_criterion(task, model, sample, **options):
 
 def test_with_all_neighbours_it_is_the_full_softmax(make_task, make_model):  # noqa: F811
     task = make_task()
-    model, sample = make_model(task.dictionary).train(), next(iterator(task).next_epoch_itr())
+    model, sample = make_model(task.dictionary, dropout=0).train(), next(iterator(task).next_epoch_itr())
     full, of_full, _ = of_criterion(task, model, sample)
     # All are neighbours; or those who are not are drawn, all of them.
     size = len(task.dictionary)
@@ -233,7 +233,7 @@ def test_with_all_neighbours_it_is_the_full_softmax(make_task, make_model):  # n
 def test_loss_and_gradients_are_of_the_subset_alone(make_task, make_model, monkeypatch):  # noqa: F811
     """Equation 4 for H, written out; theirs are the only rows of the embeddings with a gradient."""
     task = make_task(no_tlm=True)
-    model, sample = make_model(task.dictionary).train(), next(iterator(task).next_epoch_itr())
+    model, sample = make_model(task.dictionary, dropout=0).train(), next(iterator(task).next_epoch_itr())
     half = sample["mono"]
     tokens, targets = half["net_input"]["tokens"], half["net_input"]["targets"]
     loss, gradients, log = of_criterion(task, model, {"mono": half}, knn_targets=2, knn_rest=0, objective="mlm")
@@ -256,7 +256,7 @@ def test_loss_and_gradients_are_of_the_subset_alone(make_task, make_model, monke
 def test_loss_with_tokens_that_stand_for_the_rest(make_task, make_model):  # noqa: F811
     """The default: of the others some are drawn, and each counts in the softmax's sum for others / drawn."""
     task = make_task(no_tlm=True)
-    model, sample = make_model(task.dictionary).train(), next(iterator(task).next_epoch_itr())
+    model, sample = make_model(task.dictionary, dropout=0).train(), next(iterator(task).next_epoch_itr())
     half = sample["bitext"]
     tokens, targets = half["net_input"]["tokens"], half["net_input"]["targets"]
     criterion = criterion_for(task, knn_targets=2, knn_rest=7, objective="mlm").train()

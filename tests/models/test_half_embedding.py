@@ -41,7 +41,7 @@ def multiplied_out(model):
 
 @pytest.fixture
 def half(make_model):
-    return make_model(table_dim=TABLE_DIM, arch="veco_tiny")
+    return make_model(table_dim=TABLE_DIM, arch="veco_tiny", dropout=0)
 
 
 @pytest.fixture

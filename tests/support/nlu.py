@@ -14,11 +14,11 @@ SENTENCES = ["the dog sees the cat", "who sees the cat", "a dog and a cat are he
              "here is a dog", "cats see"]  # fmt: skip
 
 
-def make_nlu(nlu_task="classification", outputs=3, plug_in=False, seed=1, **options) -> VecoNluModel:
+def make_nlu(nlu_task="classification", outputs=3, plug_in=False, seed=1, dropout=0.1, **options) -> VecoNluModel:
     torch.manual_seed(seed)
     args = Namespace(
         arch=options.pop("arch", "veco_nlu_tiny"), encoder_layers=options.pop("encoder_layers", 3), encoder_embed_dim=16, encoder_ffn_embed_dim=32,
-        encoder_attention_heads=4, max_positions=64, dropout=0.0, attention_dropout=0.0, **options,
+        encoder_attention_heads=4, max_positions=64, dropout=dropout, attention_dropout=dropout, **options,
     )  # fmt: skip
     task = SimpleNamespace(
         source_dictionary=make_dictionary(), nlu_task=nlu_task, labels=list(map(str, range(outputs))), plug_in=plug_in

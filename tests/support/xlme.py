@@ -12,12 +12,12 @@ from veco_fairseq.criterions.replaced_token import ReplacedTokenCriterion, Repla
 from veco_fairseq.models.xlme import XlmeModel
 
 
-def make_xlme(dictionary=None, **options) -> XlmeModel:
+def make_xlme(dictionary=None, dropout=0.1, **options) -> XlmeModel:
     """A small model with random weights, not in training mode."""
     torch.manual_seed(1)
     args = Namespace(
         encoder_layers=2, generator_layers=1, encoder_embed_dim=16, encoder_ffn_embed_dim=32, encoder_attention_heads=4,
-        max_positions=64, dropout=0.0, attention_dropout=0.0, **options,
+        max_positions=64, dropout=dropout, attention_dropout=dropout, **options,
     )  # fmt: skip
     model = XlmeModel.build_model(args, SimpleNamespace(source_dictionary=dictionary or make_dictionary()))
     with torch.no_grad():
