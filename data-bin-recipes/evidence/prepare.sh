@@ -26,6 +26,10 @@ for lang in "${LANGS[@]}"; do
 done
 for pair in "${PAIRS[@]}"; do
     of_pair "$pair"
+    for name in bible/train newstest/valid_2013; do # of which `side` leaves out the blank lines
+        found "$name.$SRC" "$name.$TGT"
+        require_same_blanks "${FILES[@]}"
+    done
     for side in "$SRC" "$TGT"; do
         files=("bible/train.$side" "newstest/train_2008-2012.$side")
         ! has "${OPTIONS[local]}/manythings" "train.$pair.$SRC" "train.$pair.$TGT" || files+=("manythings/train.$pair.$side")

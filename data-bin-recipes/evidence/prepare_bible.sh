@@ -33,10 +33,12 @@ done
 for pair in "${PAIRS[@]}"; do
     of_pair "$pair"
     for split in train valid test; do
-        verses $split "$SRC" "$TGT"
-        step "verses, $split.$pair.$SRC" "$OUT/raw/$split.$pair.$SRC" to_file "{}" side "$(lines_of $split)" "${FILES[@]}"
         verses $split "$TGT" "$SRC"
-        step "verses, $split.$pair.$TGT" "$OUT/raw/$split.$pair.$TGT" to_file "{}" side "$(lines_of $split)" "${FILES[@]}"
+        other=("${FILES[@]}")
+        verses $split "$SRC" "$TGT"
+        require_same_blanks "${FILES[@]}" "${other[@]}"
+        step "verses, $split.$pair.$SRC" "$OUT/raw/$split.$pair.$SRC" to_file "{}" side "$(lines_of $split)" "${FILES[@]}"
+        step "verses, $split.$pair.$TGT" "$OUT/raw/$split.$pair.$TGT" to_file "{}" side "$(lines_of $split)" "${other[@]}"
     done
     bitext+=("$pair=$OUT/raw/train.$pair.$SRC,$OUT/raw/train.$pair.$TGT")
     bitext_valid+=("$pair=$OUT/raw/valid.$pair.$SRC,$OUT/raw/valid.$pair.$TGT")

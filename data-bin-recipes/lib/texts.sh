@@ -137,13 +137,13 @@ side() {
     done
 }
 
-# require_same_blanks FILE OTHER: end unless the texts, of which line N of one translates line N of the other, have their blank
-# lines at the same places: `side` leaves them out of both.
+# require_same_blanks FILE OTHER: end unless the texts, plain or .gz, of which line N of one translates line N of the other, have
+# their blank lines at the same places: `side` leaves them out of both.
 require_same_blanks() {
     local line
     line=$(awk 'BEGIN { other = ARGV[2]; ARGC = 2 }
-        { if ((getline line < other) < 1) exit }
-        ($0 == "") != (line == "") { print NR; exit }' "$1" "$2")
+        (getline line < other) > 0 && !alone && ($0 == "") != (line == "") { alone = NR }
+        END { if (alone) print alone }' <(first 0 "$1") <(first 0 "$2"))
     [[ -z $line ]] ||
         die "line $line is blank in $1 or $2 alone: line N must be the same sentence in every language, and blank in all or none"
 }

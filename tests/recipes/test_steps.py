@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from support.shell import ENVIRONMENT, bash
 
-from recipes import RECIPES
+from recipes import RECIPES, Place
 
 
 @pytest.mark.parametrize("value", ["x3", "1.5", "-1", "", "3 4"])
@@ -38,6 +38,22 @@ def test_blank_lines_are_at_the_same_places_in_every_language(tmp_path, lines, t
     result = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path)
     assert result.returncode == 1 and f"multilingual/prepare.sh: error: {told}" in result.stderr
     assert not list((tmp_path / "out/raw").glob("train.en-de.*"))
+
+
+@pytest.mark.parametrize("recipe, name, lang", [
+    ("prepare", "bible/train", "fr"), ("prepare", "newstest/valid_2013", "de"),
+    ("prepare_bible", "bible/train", "mi"), ("prepare_bible", "bible_nt_lowres/test", "sw"),
+])  # fmt: skip
+def test_blank_lines_are_at_the_same_places_in_both_texts_of_a_comparison(tmp_path, recipe, name, lang):
+    """... plain or .gz, in all that blank lines are left out of; each text of this name has as many."""
+    place = Place(tmp_path)
+    place.write(f"LOCAL/{name}.en.gz", "a\n\nc\nd\ne")
+    place.write(f"LOCAL/{name}.{lang}.gz", "a\nb\nc\n\ne")
+    (told,) = [line for line in place.call(f"evidence/{recipe} --out OUT --local LOCAL").splitlines() if line.startswith("! ")]
+    pair = f"LOCAL/{name}.en.gz or LOCAL/{name}.{lang}.gz"
+    assert told.startswith(f"! evidence/{recipe}.sh: error: line 2 is blank in {pair} alone: ")
+    split = name.rsplit("/", 1)[1].split("_")[0]
+    assert not list(place.folder.glob(f"OUT/**/raw/{split}.en-{lang}.*"))
 
 
 def test_numbers_and_choices_that_are_taken(tmp_path):
