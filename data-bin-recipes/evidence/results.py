@@ -100,12 +100,18 @@ def ended(lines: list[dict]) -> list[str]:
     return names
 
 
-def command(out: Path, begun: str) -> str:
-    """The command that a training's file .begun has, with the recipe's folder as OUT."""
-    words = shlex.split((out / begun).read_text(encoding="utf-8"))
-    words = words[words.index("fairseq-train") :]
+def command(out: Path, training: str) -> str:
+    """The command of a training, without --save-dir and with the recipe's folder as OUT.
+
+    A training of an older version has only the file .begun, where checksums follow the words: of it, the words before --save-dir.
+    """
+    written, begun = (out / f"{training}.{ending}" for ending in ("command", "begun"))
+    words = shlex.split((written if written.exists() else begun).read_text(encoding="utf-8"))
+    if words[0] == "logged":  # the recipe's, with the name of the log
+        words = words[2:]
     if "--save-dir" in words:
-        words = words[: words.index("--save-dir")]
+        place = words.index("--save-dir")
+        words = words[:place] + (words[place + 2 :] if written.exists() else [])
     return shlex.join(word.replace(str(out), "OUT").replace(f"{REPOSITORY}/", "") for word in words)
 
 
@@ -145,7 +151,7 @@ def translation(out: Path, name: str) -> dict:
         "sentences_per_second": float(speed[-1]) if speed else None,
         "curve": run.curve,
         **({"grid": {"lr{lr}.dropout{dropout}".format(**of.settings): of.best[0] for of in grid}} if len(grid) > 1 else {}),
-        "command": command(out, f"finetuned/{name}.begun"),
+        "command": command(out, f"finetuned/{name}"),
         "commit": commit(),
     }
 
@@ -161,7 +167,7 @@ def judged(out: Path, name: str) -> dict:
     line = {"kind": "understanding", **settings.groupdict(), "score": result.average(), "figures": result.seeds[0]}
     trained = f"understanding/{folder}/checkpoints/{model}.s{settings['seed']}"
     if (out / trained).is_dir():
-        line |= {"grid": read_json(out / trained / "grid.json"), "command": command(out, f"{trained}.begun")}
+        line |= {"grid": read_json(out / trained / "grid.json"), "command": command(out, trained)}
     else:
         line |= {"kind": "retrieval", "layers": read_json(scores)["accuracy"], "note": result.note}
     return {**line, "commit": commit()}

@@ -263,11 +263,12 @@ same_training() {
 }
 
 # training NAME FOLDER COMMAND...
-# A step that trains into FOLDER and resumes from its last checkpoint.
+# A step that trains into FOLDER and resumes from its last checkpoint. FOLDER.command gets the words of COMMAND.
 training() {
     local name=$1 folder=$2
     shift 2
     same_training "$folder" "$@"
+    printf '%q ' "$@" >"$folder.command"
     REMAKE='' step "$name" "$folder" "$@"
 }
 

@@ -161,10 +161,11 @@ put the translations there, as train-LANG, or give --setting transfer"
     done
 }
 
-# grid FOLDER RATES COMMAND...: train each point that has no score yet.
+# grid FOLDER RATES COMMAND...: train each point that has no score yet. FOLDER.command gets the words of COMMAND.
 grid() {
     local folder=$1 lrs=$2 batch epochs lr point code failed=()
     shift 2
+    printf '%q ' "$@" >"$folder.command"
     for batch in ${OPTIONS[batches]}; do
         for epochs in ${OPTIONS[epochs]}; do
             for lr in $lrs; do
