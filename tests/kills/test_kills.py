@@ -18,7 +18,7 @@ from fairseq_cli.train import cli_main
 from tqdm import tqdm
 
 from veco_fairseq.data.prepare import encoding
-from veco_fairseq.kills.comparison import folder_differences, log_differences, resume_differences
+from veco_fairseq.kills.comparison import folder_differences, log_differences, missing_lines, resume_differences
 from veco_fairseq.kills.kinds import KINDS
 from veco_fairseq.kills.plan import HELPER_KILLED, KILLED, WAYS, Trial, make_plan
 from veco_fairseq.kills.processes import Process, family, send, state_of
@@ -133,9 +133,34 @@ def test_differences_of_logs():
     assert more == "log: train_inner at update 4, where the undisturbed training has none"
 
 
+SAVED = "Saved checkpoint x/checkpoint_1_2.pt (epoch 1 @ 2 updates, score None) (writing took 0.1 seconds)\n"
+
+
+@pytest.mark.parametrize(("after", "missing"), [
+    (log("7.3", "6.4", first=3), []),
+    (log("6.4", first=4), []),  # what was done before it is not asked for here
+    (log("7.3", first=3), [4]),
+    ("", [3, 4]),  # a resumed training that did nothing
+])  # fmt: skip
+def test_lines_that_a_resumed_log_lacks(tmp_path, after, missing):
+    before, expected = log("9.1", "8.2") + SAVED, log("9.1", "8.2", "7.3", "6.4")
+    told = [f"log: no train_inner at update {update}, where the undisturbed training has one" for update in missing]
+    assert list(missing_lines(before, after, expected)) == told
+    assert list(missing_lines(log("9.1"), "", "")) == []  # prepare_root.py, which has no updates
+    # ... and they count as failures of the kill.
+    for name in ("saved", "undisturbed"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "killed.log").write_text(before)
+    runner = SimpleNamespace(start=lambda *_, **__: SimpleNamespace(wait=lambda _: 0, end=lambda: None))
+    (tmp_path / "resumed.log").write_text(after)
+    trial = Trial(1, "camlm", KILLED, inside_save=False, early=False, place=0.5, delay=0.5)
+    reference = SimpleNamespace(log=expected, folder=tmp_path / "undisturbed")
+    found = Runner._resume(runner, trial, reference, tmp_path, {"left_running": {}, "exit_code": -9})
+    assert [failure for failure in found if failure.startswith("log: ")] == told
+
+
 def test_where_it_went_on():
-    saved = "Saved checkpoint x/checkpoint_1_2.pt (epoch 1 @ 2 updates, score None) (writing took 0.1 seconds)\n"
-    before = log("9.1", "8.2") + saved + log("7.3", first=3)
+    before = log("9.1", "8.2") + SAVED + log("7.3", first=3)
     assert list(resume_differences(before, log("7.3", first=3))) == []
     for first in (1, 2, 5):
         assert list(resume_differences(before, log("9.1", first=first))) == [f"went on with update {first}; saved were 2, done 3"]

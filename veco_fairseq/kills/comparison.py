@@ -58,6 +58,22 @@ def log_differences(found: str, expected: str) -> Iterator[str]:
                 yield f"log: {tag} at update {update}: {values}"
 
 
+def missing_lines(before: str, after: str, expected: str) -> Iterator[str]:
+    """Each line that the undisturbed training has and the one that went on has not, from its first update on.
+
+    Where it made no update, the lines after the last save are missing.
+
+    Args:
+        before: the log of the training that was stopped.
+        after: the log of the one that went on.
+        expected: the log of the undisturbed one.
+    """
+    ours, first = logged(after), min(updates(after), default=max(saved_updates(before), default=0) + 1)
+    for tag, update in logged(expected):
+        if update >= first and (tag, update) not in ours:
+            yield f"log: no {tag} at update {update}, where the undisturbed training has one"
+
+
 def value_differences(found: Any, expected: Any, place: tuple = ()) -> Iterator[str]:
     """Where two values of a checkpoint differ, to the last bit and type."""
     name = " ".join(map(str, place)) or "the file"

@@ -22,6 +22,7 @@ from veco_fairseq.kills.comparison import (
     folder_differences,
     log_differences,
     logged,
+    missing_lines,
     resume_differences,
     updates,
 )
@@ -258,6 +259,7 @@ class Runner:
         found = [*end_differences(trial, before, result["exit_code"]), *resume_differences(before, after)]
         found += [f"before the kill, {difference}" for difference in log_differences(before, reference.log)][:MOST_TOLD]
         found += list(log_differences(after, reference.log))[:MOST_TOLD]
+        found += list(missing_lines(before, after, reference.log))[:MOST_TOLD]
         return [*found, *folder_differences(folder / "saved", reference.folder)]
 
 
