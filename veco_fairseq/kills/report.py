@@ -35,7 +35,7 @@ def check_kills(args: Namespace, train: Callable[[], object], prepare: Callable[
         train, prepare: fairseq-train and prepare_root.py, on sys.argv.
 
     Raises:
-        UserError: options that ask for nothing or for the impossible, or a folder of other options.
+        UserError: options that ask for nothing or for the impossible, or a folder of other options or another machine.
     """
     names = args.kinds or list(KINDS)
     for name in names:
@@ -50,17 +50,24 @@ def check_kills(args: Namespace, train: Callable[[], object], prepare: Callable[
         results = [runner.run(trial) for trial in plan if trial.number in args.only]
         print(json.dumps(results, indent=1))
         return int(any(result["failures"] for result in results))
-    results = make_all(plan, runner, options)
+    made_on = machine()
+    results = make_all(plan, runner, {**options, "machine": made_on})
     print("\n".join(table(results)))
     if args.json:
         times = {name: round(sum(result[name] for result in results)) for name in ("seconds", "processor_seconds")}
-        content = {"options": options, "machine": machine(), **times, "by_kind": by_kind(results), "trials": results}
+        content = {"options": options, "machine": made_on, **times, "by_kind": by_kind(results), "trials": results}
         write_text(args.json, json.dumps(content, indent=1) + "\n")
     return int(any(result["failures"] for result in results))
 
 
 def make_all(plan: Sequence[Trial], runner: Runner, options: dict[str, Any]) -> list[Result]:
-    """Every trial's result: from the folder's notes, or made and noted there now."""
+    """Every trial's result: from the folder's notes, or made and noted there now.
+
+    Args:
+        plan: the trials.
+        runner: makes them.
+        options: what the notes must be of, with the machine and its versions.
+    """
     path = runner.folder / RESULTS
     runner.folder.mkdir(parents=True, exist_ok=True)
     results = read_results(path, options)
@@ -85,11 +92,11 @@ def read_results(path: Path, options: dict[str, Any]) -> list[Result]:
     """The notes of a run that was interrupted, whose last line may be cut off.
 
     Raises:
-        UserError: they are of other options.
+        UserError: they are of other options, or of another machine or version.
     """
     whole = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
     if whole and json.loads(whole[0]) != options:
-        raise UserError(f"{path}: is of other options, {whole[0]}: give those, or another --folder")
+        raise UserError(f"{path}: is of other options, or of another machine or version, {whole[0]}: give those, or another --folder")
     return [json.loads(line) for line in whole[1:]]
 
 

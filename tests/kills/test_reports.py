@@ -1,0 +1,41 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""What check_kills.py notes in its folder, reads back, prints and refuses; no training is run."""
+
+import json
+from argparse import Namespace
+
+import pytest
+
+from veco_fairseq.errors import UserError
+from veco_fairseq.kills import report
+
+
+@pytest.fixture
+def check(tmp_path, monkeypatch):
+    """Runs the command with stand-ins for the trials: those that failed have these numbers."""
+
+    def run(*failed, **options):
+        def made(runner, trial):
+            made_now.append(trial.number)
+            failures = ["x"] * (trial.number in failed)
+            return {**vars(trial), "failures": failures, "seconds": 1.5, "processor_seconds": 2.25}
+
+        made_now = []
+        monkeypatch.setattr(report.Runner, "run", made)
+        defaults = {"kinds": ["span", "preparation"], "kills": 5, "inside_saves": 1, "seed": 3, "only": None, "json": None}
+        return report.check_kills(Namespace(**{**defaults, "folder": tmp_path / "kills", **options}), None, None), made_now
+
+    return run
+
+
+def test_a_folder_of_another_machine_is_refused(check, tmp_path, monkeypatch):
+    """... since its results would be printed under the machine and the versions of today."""
+    written = tmp_path / "kills.json"
+    monkeypatch.setattr(report, "machine", lambda: {"processor": "one", "torch": "2.13.0"})
+    assert check(json=written) == (0, [1, 2, 3, 4, 5])
+    assert json.loads(written.read_text())["machine"] == {"processor": "one", "torch": "2.13.0"}
+    assert check() == (0, [])
+    monkeypatch.setattr(report, "machine", lambda: {"processor": "one", "torch": "2.14.1"})
+    with pytest.raises(UserError, match=r"results.jsonl: is of other options, or of another machine or version, .*2\.13\.0"):
+        check()
