@@ -39,3 +39,13 @@ def test_a_folder_of_another_machine_is_refused(check, tmp_path, monkeypatch):
     monkeypatch.setattr(report, "machine", lambda: {"processor": "one", "torch": "2.14.1"})
     with pytest.raises(UserError, match=r"results.jsonl: is of other options, or of another machine or version, .*2\.13\.0"):
         check()
+
+
+def test_only_what_is_trained_has_epochs(check, tmp_path, monkeypatch):
+    """... and so a kill of prepare_root.py is in none of them, whatever the plan has drawn."""
+    written = tmp_path / "kills.json"
+    check(kills=9, seed=2, json=written)
+    content = json.loads(written.read_text())
+    later = [trial["kind"] for trial in content["trials"] if not trial["early"]]
+    assert later.count("preparation") == 4 and later.count("span") == 4
+    assert {kind: figures["epoch 2 or later"] for kind, figures in content["by_kind"].items()} == {"span": 4, "preparation": 0}

@@ -96,7 +96,9 @@ def read_results(path: Path, options: dict[str, Any]) -> list[Result]:
     """
     whole = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
     if whole and json.loads(whole[0]) != options:
-        raise UserError(f"{path}: is of other options, or of another machine or version, {whole[0]}: give those, or another --folder")
+        raise UserError(
+            f"{path}: is of other options, or of another machine or version, {whole[0]}: give those, or another --folder"
+        )
     return [json.loads(line) for line in whole[1:]]
 
 
@@ -110,7 +112,7 @@ def by_kind(results: Sequence[Result]) -> dict[str, dict[str, int]]:
         rows[name] = {
             "kills": len(of_kind),
             "inside a save": sum(bool(result.get("writing")) for result in of_kind),
-            "epoch 2 or later": sum(not result["early"] for result in of_kind),
+            "epoch 2 or later": sum(KINDS[name].trains and not result["early"] for result in of_kind),
             **{signal: signals[signal] for signal in SIGNALS},
             "resumed exactly": len(of_kind) - failed,
             "failed": failed,
