@@ -52,7 +52,13 @@ def parse_arguments() -> argparse.Namespace:
         help="for the corpus, the trainings and the results so far (default: %(default)s)",
     )
     add("--json", type=Path, metavar="FILE", help="write the table and every kill there, too")
-    add("--only", type=int, nargs="+", metavar="NUMBER", help="make only these kills again, and print their results")
+    add(
+        "--only",
+        type=int,
+        nargs="+",
+        metavar="NUMBER",
+        help="make only these kills again, and print their results, instead of the table",
+    )
     return parser.parse_args()
 
 

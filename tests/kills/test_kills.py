@@ -265,15 +265,16 @@ def test_a_preparation_that_is_killed_has_noted_its_progress_often(monkeypatch):
 def test_notes_that_were_cut_off_are_gone_on_with(tmp_path, cut_off):
     """Twice: what was cut off must not be in the way of the line that is written next."""
     options, made = {"kills": 3}, []
+    noted = {"number": 1, "kind": "camlm", "way": KILLED, "early": False, "failures": [], "seconds": 1, "processor_seconds": 2}
 
     def run_trial(trial):
         made.append(trial.number)
-        return {"number": trial.number, "failures": []}
+        return {**noted, "number": trial.number}
 
     plan = [SimpleNamespace(number=number, kind="camlm", way="SIGKILL") for number in (1, 2, 3)]
     runner = SimpleNamespace(folder=tmp_path, run=run_trial)
     notes = tmp_path / "results.jsonl"
-    notes.write_text('{"kills": 3}\n{"number": 1, "failures": []}\n' + cut_off)
+    notes.write_text(f'{{"kills": 3}}\n{json.dumps(noted)}\n{cut_off}')
     for _ in range(2):
         assert [result["number"] for result in make_all(plan, runner, options)] == [1, 2, 3]
     assert made == [2, 3] and len(notes.read_text().splitlines()) == 4

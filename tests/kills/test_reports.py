@@ -49,3 +49,30 @@ def test_only_what_is_trained_has_epochs(check, tmp_path, monkeypatch):
     later = [trial["kind"] for trial in content["trials"] if not trial["early"]]
     assert later.count("preparation") == 4 and later.count("span") == 4
     assert {kind: figures["epoch 2 or later"] for kind, figures in content["by_kind"].items()} == {"span": 4, "preparation": 0}
+
+
+def test_some_kills_are_made_again_and_written(check, tmp_path):
+    written = tmp_path / "kills.json"
+    assert check(4, only=[2, 4], json=written) == (1, [2, 4])
+    content = json.loads(written.read_text())
+    assert [(trial["number"], trial["failures"]) for trial in content["trials"]] == [(2, []), (4, ["x"])]
+    assert content["seconds"] == 3 and check(4, only=[2]) == (0, [2])
+    for number in (0, 6, 999):
+        with pytest.raises(UserError, match=f"^--only {number}: there are the kills 1 to 5$"):
+            check(only=[2, number])
+
+
+@pytest.mark.parametrize(("place", "line"), [
+    (1, '{"kills": 5,'), (2, '{"number": 1, "ki'), (3, '{"number": 2, "failures": []}'), (3, "[2]"), (2, "\udcff"),
+])  # fmt: skip
+def test_notes_that_are_damaged(check, tmp_path, place, line):
+    """... elsewhere than at their end, where a run that was killed cuts them off."""
+    check()
+    notes = tmp_path / "kills/results.jsonl"
+    lines = notes.read_text().splitlines()
+    lines[place - 1] = line
+    notes.write_text("\n".join([*lines, ""]), errors="surrogateescape")
+    with pytest.raises(
+        UserError, match=f"results.jsonl, line {place}: is damaged .*: remove the file, or choose another --folder"
+    ):
+        check()

@@ -22,6 +22,7 @@ from veco_fairseq.kills.plan import WAYS, Trial, make_plan, signal_of
 from veco_fairseq.kills.trials import Runner
 
 RESULTS = "results.jsonl"
+NOTED = {"number", "kind", "way", "early", "failures", "seconds", "processor_seconds"}  # of each kill
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
 
 Result = dict[str, Any]
@@ -45,14 +46,16 @@ def check_kills(args: Namespace, train: Callable[[], object], prepare: Callable[
         raise UserError(f"--kills {args.kills} --inside-saves {args.inside_saves}: give 1 or more, and not more of them")
     plan = make_plan(names, args.kills, args.inside_saves, args.seed)
     options = {"kills": args.kills, "inside_saves": args.inside_saves, "seed": args.seed, "kinds": names}
-    runner = Runner(args.folder, train, prepare, args.seed)
+    runner, made_on = Runner(args.folder, train, prepare, args.seed), machine()
     if args.only:
+        for number in args.only:
+            if not 1 <= number <= len(plan):
+                raise UserError(f"--only {number}: there are the kills 1 to {len(plan)}")
         results = [runner.run(trial) for trial in plan if trial.number in args.only]
         print(json.dumps(results, indent=1))
-        return int(any(result["failures"] for result in results))
-    made_on = machine()
-    results = make_all(plan, runner, {**options, "machine": made_on})
-    print("\n".join(table(results)))
+    else:
+        results = make_all(plan, runner, {**options, "machine": made_on})
+        print("\n".join(table(results)))
     if args.json:
         times = {name: round(sum(result[name] for result in results)) for name in ("seconds", "processor_seconds")}
         content = {"options": options, "machine": made_on, **times, "by_kind": by_kind(results), "trials": results}
@@ -92,14 +95,24 @@ def read_results(path: Path, options: dict[str, Any]) -> list[Result]:
     """The notes of a run that was interrupted, whose last line may be cut off.
 
     Raises:
-        UserError: they are of other options, or of another machine or version.
+        UserError: they are of other options, or of another machine or version; or a line is damaged.
     """
-    whole = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
-    if whole and json.loads(whole[0]) != options:
+    whole = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if path.exists() else []
+    lines = []
+    for number, line in enumerate(whole, 1):
+        try:
+            lines.append(json.loads(line))
+            if number > 1 and not NOTED <= lines[-1].keys():
+                raise ValueError("no result of a kill")
+        except (ValueError, AttributeError) as error:
+            raise UserError(
+                f"{path}, line {number}: is damaged ({error}): remove the file, or choose another --folder"
+            ) from error
+    if lines and lines[0] != options:
         raise UserError(
             f"{path}: is of other options, or of another machine or version, {whole[0]}: give those, or another --folder"
         )
-    return [json.loads(line) for line in whole[1:]]
+    return lines[1:]
 
 
 def by_kind(results: Sequence[Result]) -> dict[str, dict[str, int]]:
