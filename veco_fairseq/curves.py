@@ -14,7 +14,8 @@ from veco_fairseq.files import read_lines
 def read_curve(log: Path, metric: str, training: bool = False) -> list[tuple[int, float]]:
     """Read (updates, value) of a metric from what fairseq-train printed, in ``simple`` or ``json`` lines.
 
-    Where training validates on several sets, those of the first count, by which it chooses checkpoints.
+    Where training validates on several sets, those of the first count, by which it chooses checkpoints. Where the updates go back,
+    a training was resumed or another one begun behind it: what the file has of later updates is not of this one.
 
     Args:
         log: a file with the command's output, as from ``| tee FILE``. A ``--log-file`` lacks these lines.
@@ -25,7 +26,8 @@ def read_curve(log: Path, metric: str, training: bool = False) -> list[tuple[int
         UserError: the file is no such output; or it has no such metric, and the line names those that it has.
     """
     seen: set[str] = set()
-    curve, first = {}, None
+    curve: dict[int, float] = {}
+    first, last = None, 0
     for line in read_lines(log):
         if subset := _validated_on(line):
             first = first or subset
@@ -33,15 +35,21 @@ def read_curve(log: Path, metric: str, training: bool = False) -> list[tuple[int
                 continue
         values = _training_values(line) if training else _validation_values(line)
         seen.update(values)
-        if metric in values and "num_updates" in values:
-            curve[int(values["num_updates"])] = values[metric]
+        if "num_updates" not in values:
+            continue
+        update = int(values["num_updates"])
+        if update < last:
+            curve = {before: value for before, value in curve.items() if before < update}
+        last = update
+        if metric in values:
+            curve[update] = values[metric]
     if not curve:
         kind = "training line" if training else "validation"
         if not seen:
             other = "" if training else ", or --train for the lines of training"
             raise UserError(f"{log}: has no {kind} in it: give what fairseq-train printed, as by | tee FILE{other}")
         raise UserError(f"{log}: no {kind} in it has {metric}: give one that is there ({', '.join(sorted(seen))})")
-    return sorted(curve.items())
+    return list(curve.items())
 
 
 def _training_values(line: str) -> dict[str, float]:

@@ -87,6 +87,18 @@ def test_of_several_sets_the_first_counts(tmp_path):
     assert read_curve(tmp_path / "log", "loss") == [(40, 5.5)]
 
 
+def test_two_trainings_in_one_log_are_not_one_curve(tmp_path):
+    """... though the older one was longer; what a resumed one has done twice stays as it is."""
+    line = f"{START} train_inner | epoch 001: 1 / 9 {{}}, num_updates={{}}\n"
+    longer = [line.format(f"loss={9 - update / 40}", update) for update in (20, 40, 60, 80)]
+    newer = [line.format("ppl=7", 20), *(line.format(f"loss={update / 10}", update) for update in (40, 60))]
+    log = tmp_path / "log"
+    log.write_text("".join(longer + newer))
+    assert read_curve(log, "loss", training=True) == [(40, 4.0), (60, 6.0)]
+    log.write_text("".join(longer + longer[2:]))
+    assert read_curve(log, "loss", training=True) == [(20, 8.5), (40, 8.0), (60, 7.5), (80, 7.0)]
+
+
 @pytest.mark.parametrize("metric, label", [
     ("loss", "loss (bits)"), ("bitext_s_loss", "bitext_s_loss (bits)"), ("mono_h_ppl", "mono_h_ppl (perplexity)"),
     ("bitext_h_acc", "bitext_h_acc (share that is right)"), ("en_score", "en_score (%)"), ("lr", "lr"), ("loss_scale", "loss_scale"),
