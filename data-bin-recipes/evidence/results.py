@@ -48,8 +48,9 @@ class Run(NamedTuple):
 
     @property
     def best(self) -> tuple[float, int]:
-        """Lowest validation loss, and the updates until then."""
-        return min((loss, updates) for updates, loss in self.curve)
+        """Lowest validation loss, and the updates until then: of equal losses until the last, whose checkpoint fairseq keeps."""
+        updates, loss = min(self.curve, key=lambda point: (point[1], -point[0]))
+        return loss, updates
 
 
 def finished(out: Path) -> list[Run]:

@@ -72,8 +72,8 @@ def test_the_first_seeds_run_has_the_grid_and_the_others_have_none(tmp_path):
     finetuned(tmp_path, RUNS[1], 4.75, seconds=60.6)
     line = results.translation(tmp_path, RUNS[0])
     assert line["grid"] == {"lr1e-3.dropout0.1": 4.5, "lr2e-3.dropout0.1": 4.75}
-    # the first of equal losses, and the last of several translations
-    assert (line["updates"], line["seconds"], line["sentences_per_second"], line["operations"]) == (100, 60, 81.25, 1.4e11)
+    # the last of equal losses, whose checkpoint is kept, and the last of several translations
+    assert (line["updates"], line["seconds"], line["sentences_per_second"], line["operations"]) == (150, 60, 81.25, 1.4e11)
     other = results.translation(tmp_path, RUNS[2])
     assert "grid" not in other and (other["valid_loss"], other["updates"], other["sentences_per_second"]) == (3.5, 100, None)
     assert results.translation(tmp_path, RUNS[1])["seconds"] == 61
