@@ -4,9 +4,12 @@
 
 import json
 import os
+import re
+import shlex
 
 import pytest
 import torch
+from conftest import REPOSITORY
 
 from veco_fairseq.arguments import Parser
 from veco_fairseq.benchmarks import finetuning, generation, kernels, loading, reading, softmax, training, understanding
@@ -59,3 +62,16 @@ def test_the_file_has_the_options_and_the_figures(measure, tmp_path, capsys):
         measure(f"{words} --json {path} --device cpu")
         assert not json.loads(path.read_text())["options"].keys() & {"root", "folder", "json", "job"}
     assert capsys.readouterr().out == ""
+
+
+def test_the_measurements_of_the_documents_are_taken():
+    """... by the options' borders; those of trained models need their files."""
+    parser, taken = Parser(), []
+    bench.add_arguments(parser)
+    for page in sorted(REPOSITORY.glob("docs/**/*.md")):
+        lines = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        for words in re.findall(r"^(?:    .*)?veco bench (.+)$", lines, re.MULTILINE):
+            if "--checkpoint" not in words and words.count("`") == 0:
+                taken.append(parser.parse_args(shlex.split(words, comments=True)))
+    assert [args.sentences for args in taken if args.command == "start"] == [20_000_000, 1_000_000, 10_000_000]
+    assert len(taken) > 18 and {args.command for args in taken} == {words.split()[0] for words in MEASURES} - {"read"}

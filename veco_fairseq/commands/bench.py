@@ -7,7 +7,7 @@ import json
 import os
 from pathlib import Path
 
-from veco_fairseq.arguments import COUNT, INPUT, OUTPUT, SIZE, WORKERS, Parser
+from veco_fairseq.arguments import COUNT, FROM_0, INPUT, OUTPUT, SIZE, WORKERS, Parser
 from veco_fairseq.commands.export_ct2 import QUANTIZATIONS
 
 
@@ -64,7 +64,7 @@ def add_arguments(parser: Parser) -> None:
     )
     start = commands.add_parser("start", help="time and memory until the first batch is ready, with much data")
     start.add_argument("--languages", type=COUNT, default=50, metavar="N", help="number of languages (default: %(default)s)")
-    start.add_argument("--pairs", type=COUNT, default=879, metavar="N", help="pairs of languages (default: %(default)s)")
+    start.add_argument("--pairs", type=FROM_0, default=879, metavar="N", help="pairs of languages (default: %(default)s)")
     start.add_argument(
         "--sentences",
         type=COUNT,
