@@ -189,7 +189,7 @@ def test_ctranslate2_shares_pytorchs_threads_out(monkeypatch, tmp_path, device, 
     assert found["translations"] == ["b a", "c"]
     assert searched[1] == (
         [[*token, "a", "b"], [*token, "c"]],
-        {"beam_size": 4, "max_batch_size": 7, "max_decoding_length": min(30, positions - 1), "min_decoding_length": 2},
+        {"beam_size": 4, "max_batch_size": 7, "max_decoding_length": min(31, positions), "min_decoding_length": 2},
     )
 
 

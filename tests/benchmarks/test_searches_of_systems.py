@@ -1,14 +1,16 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Which search fairseq's two ways to translate are asked for, without a model: lengths, beam and batch."""
+"""Which search the systems are asked for: lengths, beam and batch; and how many steps they take with a small model."""
 
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fairseq.sequence_generator import EnsembleModel
 
-from veco_fairseq.benchmarks import systems
+from veco_fairseq.benchmarks import generation, systems
 from veco_fairseq.benchmarks.generation import Words
+from veco_fairseq.checkpoints.ct2 import export_ct2
 
 SEARCH = systems.Search(2, 30, beam=4, batch_size=7)
 
@@ -57,3 +59,24 @@ def test_of_fairseq_generate(monkeypatch, tmp_path):
     assert (args.required_batch_size_multiple, args.cpu, args.path) == (1, True, str(tmp_path / "m.pt"))
     assert (args.source_lang, args.target_lang) == ("aa", "bb")
     assert (found["translations"], found["sentences"]) == (["d", "b c", ""], 3)
+
+
+def test_all_systems_take_as_many_steps(monkeypatch, tmp_path):
+    """... with random weights, which end no translation early; the sentence is translated three times."""
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    generation.write_random_model(tmp_path, "veco_tiny", 2, 300)
+    export_ct2(tmp_path / "model.pt", tmp_path / "float32", data=tmp_path, quantization="float32")
+    calls, steps, step = [], [], EnsembleModel.forward_decoder
+
+    class Translator(ctranslate2.Translator):
+        def translate_batch(self, source, **how):
+            return super().translate_batch(source, callback=lambda done: steps.append(done.step) or False, **how)
+
+    monkeypatch.setattr(EnsembleModel, "forward_decoder", lambda *given, **named: calls.append(0) or step(*given, **named))
+    monkeypatch.setattr(ctranslate2, "Translator", Translator)
+    monkeypatch.setattr(systems, "SENTENCES_ALONE", 1)
+    lines, search = generation.random_sentences(1, 5, 300), systems.Search(7, 7, 1, 6)
+    fairseq = systems.with_fairseq(tmp_path / "model.pt", tmp_path, Words(), lines, search=search, device="cpu")
+    other = systems.with_ctranslate2(tmp_path / "float32", Words(), lines, search=search, device="cpu", inter_threads=1)
+    assert len(calls) == len(steps) == 3 * 8
+    assert fairseq["translations"] == other["translations"] and len(other["translations"][0].split()) == 7

@@ -123,6 +123,9 @@ def with_ctranslate2(
 ) -> dict[str, Any]:
     """Translate with CTranslate2 on as many threads as PyTorch's; see :func:`timed`.
 
+    fairseq takes one step more than the longest translation has pieces, for its end. So CTranslate2, which would end without it,
+    may take that step, too; what it gives beyond the longest is cut off.
+
     Args:
         inter_threads: batches that are translated side by side, which share the threads out among them; by default each
             has one thread of a CPU, or there is one on a GPU.
@@ -142,9 +145,9 @@ def with_ctranslate2(
         def translate(texts: list[str]) -> list[str]:
             results = translator.translate_batch(
                 [[*search.tokens, *line] for line in pieces.encode(texts, out_type=str)], beam_size=search.beam, max_batch_size=search.batch_size,
-                max_decoding_length=longest, min_decoding_length=search.shortest,
+                max_decoding_length=longest + 1, min_decoding_length=search.shortest,
             )  # fmt: skip
-            return [pieces.decode(result.hypotheses[0]) for result in results]
+            return [pieces.decode(result.hypotheses[0][:longest]) for result in results]
 
         return translate
 
