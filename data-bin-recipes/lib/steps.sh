@@ -273,11 +273,7 @@ training() {
 }
 
 # to_file FILE COMMAND...: run COMMAND with its standard output in FILE.
-to_file() {
-    local file=$1
-    shift
-    run "$@" >"$file"
-}
+to_file() { run "${@:2}" >"$1"; }
 
 # logged FILE COMMAND...: run COMMAND, and add all that it says to FILE, too, of which fairseq's --log-file has a part.
 logged() {
