@@ -101,7 +101,7 @@ understood() {
 }
 
 ended=
-[[ ! -e $results ]] || ended=$(python "$recipe/results.py" "$OUT" ended "$results")
+[[ ! -s $results ]] || ended=$(python "$recipe/results.py" "$OUT" ended "$results")
 for name in $ended; do
     ENDED[$name]=1
 done
@@ -183,6 +183,6 @@ if [[ -n ${OPTIONS[list]} ]]; then
 fi
 { # read as a whole, so that this file may change while the jobs run
     run_jobs "$recipe"
-    [[ ! -e $results ]] || python "$recipe/table.py" "$results"
+    [[ ! -s $results ]] || python "$recipe/table.py" "$results"
     exit
 }

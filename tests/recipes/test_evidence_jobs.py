@@ -39,6 +39,13 @@ def jobs(tmp_path, *lines, options=()):
     return [name for name, state in states.items() if state == "to do"]
 
 
+def test_an_empty_file_of_results_tells_of_no_end(tmp_path):
+    """... as a machine leaves it that was stopped before its first line: it was refused with the advice to run this script."""
+    none = jobs(tmp_path)
+    (tmp_path / "results.jsonl").touch()
+    assert jobs(tmp_path) == none and "train.veco.s1" in none
+
+
 def test_a_line_tells_which_jobs_have_ended():
     of = results.ended(
         [
