@@ -34,7 +34,9 @@ processors=$("$python" -c 'import os; print(len(os.sched_getaffinity(0)))')
 device=()
 "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || device=(--cpu)
 pretraining=("${device[@]}") finetuning=("${device[@]}")
-if ((${#device[@]})) && grep -qsE "avx512_bf16|amx_bf16" /proc/cpuinfo; then  # less than the time of fp32
+# Less than the time of fp32; on Intel's processors without AMX it is more.
+cpu=$(cat /proc/cpuinfo 2>/dev/null || :)
+if ((${#device[@]})) && [[ $cpu == *amx_bf16* || ($cpu == *AuthenticAMD* && $cpu == *avx512_bf16*) ]]; then
     pretraining+=(--autocast bf16) finetuning+=(--amp)
 fi
 

@@ -22,8 +22,11 @@ tests=(tests)
 before=""
 for argument in "$@"; do
     if [[ "$argument" == -m* ]]; then marks=(); fi
-    if [[ -e "${argument%%::*}" && "$before" != -[kmp] ]]; then tests=(); fi  # "docs" is no file in -k docs
+    # "docs" is no file in -k docs, nor are those that are left out or written
+    if [[ -e "${argument%%::*}" && ! "$before" =~ ^(-[ckmopW]|--(ignore|deselect|junit-?xml|rootdir|basetemp|confcutdir))$ ]]; then
+        tests=()
+    fi
     before="$argument"
 done
-exec .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
+exec .venv/bin/python -m pytest -c tests/pytest.ini -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
     ${marks[@]+"${marks[@]}"} ${tests[@]+"${tests[@]}"} "$@"

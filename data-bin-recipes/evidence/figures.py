@@ -133,16 +133,16 @@ def scores(runs: list[dict], what: str) -> Scores:
     return found
 
 
-def cell(values: list[float]) -> str:
+def cell(values: list[float], digits: int = 1) -> str:
     """The mean of the runs, and with several the standard deviation and their number."""
-    return f"{spread(values)} ({len(values)})" if values else ""
+    return f"{spread(values, digits)} ({len(values)})" if values else ""
 
 
-def table(of_direction: dict[int, dict[str, list[float]]], direction: str) -> list[str]:
+def table(of_direction: dict[int, dict[str, list[float]]], direction: str, digits: int = 1) -> list[str]:
     """The lines of a direction's table: an arm a row, a number of pairs a column."""
     sizes = sorted(of_direction)
     rows = [
-        [ARMS[arm], *(cell(of_direction[size].get(arm, [])) for size in sizes)]
+        [ARMS[arm], *(cell(of_direction[size].get(arm, []), digits) for size in sizes)]
         for arm in ARMS
         if any(arm in of_size for of_size in of_direction.values())
     ]

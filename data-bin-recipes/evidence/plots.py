@@ -24,13 +24,14 @@ Curve = list[tuple[int, float]]  # updates, bits
 
 
 def gain(log: Path, kind: str, lines: int) -> Curve | None:
-    """H minus S of this kind of batch, as means over so many lines; None if the training has no S there."""
+    """H minus S of this kind of batch, as means over so many lines, the last one of up to twice as many; None: there is no S."""
     try:
         h, s = (dict(read_curve(log, f"{kind}_{term}_loss", training=True)) for term in ("h", "s"))
     except UserError:
         return None
     updates = sorted(h.keys() & s.keys())
-    parts = [updates[first : first + lines] for first in range(0, len(updates), lines)]
+    starts = range(0, max(1, len(updates) - lines + 1), lines)
+    parts = [updates[first : first + lines] for first in starts[:-1]] + [updates[starts[-1] :]]
     return [(part[-1], statistics.mean(h[update] - s[update] for update in part)) for part in parts]
 
 

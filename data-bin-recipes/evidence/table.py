@@ -35,7 +35,8 @@ def main() -> None:
         print(f"wrote {args.page}")
         return
     found = scores(runs, args.metric)
-    tables = [*(table(of_direction, direction) for direction, of_direction in found.items()), understood(runs)]
+    digits = 3 if args.metric == "valid_loss" else 1
+    tables = [*(table(of_direction, direction, digits) for direction, of_direction in found.items()), understood(runs)]
     print("\n\n".join("\n".join(lines) for lines in tables if lines))
     if args.plot and found:
         from veco_fairseq.plots import plot_curves
@@ -46,6 +47,8 @@ def main() -> None:
             for arm, name in ARMS.items()
         }
         curves = {name: points for name, points in curves.items() if len(points) > 1}
+        if not curves:
+            raise UserError(f"--plot: a line needs two numbers of pairs, and no model of {direction} has them: leave it out")
         plot_curves(curves, xlabel="pairs of fine-tuning", ylabel=args.metric, title=direction, output=args.plot, log_x=True)
         print(f"wrote {args.plot}")
 

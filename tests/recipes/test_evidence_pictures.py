@@ -2,8 +2,10 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The pictures of the page of all results: which points their curves have."""
 
+import json
 import sys
 
+from conftest import error_line
 from support.modules import load_script
 
 from recipes import RECIPES
@@ -109,3 +111,14 @@ def test_each_picture_has_its_own_curves_and_axes(monkeypatch, tmp_path):
     ]  # fmt: skip
     titles = [one["title"] for _, one in drawn.values()]
     assert titles[1] == titles[2] == "Fine-tuning on 500 pairs of en-de"
+
+
+def test_a_table_of_losses_has_three_decimals_and_its_picture_two_numbers_of_pairs(tmp_path, run):
+    """The losses of the models lie closer than tenths."""
+    losses = ((1, 5.2651), (2, 5.2397), (3, 5.3))
+    runs = [translated("veco", "en-de.500", 1, seed, 9.0, valid_loss=loss) for seed, loss in losses]
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(run) + "\n" for run in runs))
+    table = ("data-bin-recipes/evidence/table.py", tmp_path / "results.jsonl", "--metric", "valid_loss")
+    assert "| VECO | 5.268 ± 0.030 (3) |" in run(*table).stdout
+    assert "no model of en-de has them" in error_line(run(*table, "--plot", tmp_path / "none.png"))
+    assert not (tmp_path / "none.png").exists()

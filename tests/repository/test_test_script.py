@@ -18,6 +18,8 @@ from support.sandbox import sandbox  # noqa: F401  a fixture
         (["scripts", "-x"], "-m not slow scripts -x"),
         (["-k", "scripts"], "-m not slow tests -k scripts"),  # a word, of which there is a folder, too
         (["-x", "scripts", "-k", "scripts"], "-m not slow -x scripts -k scripts"),
+        (["--ignore", "scripts", "--junitxml", "setup.py"], "-m not slow tests --ignore scripts --junitxml setup.py"),
+        (["--deselect", "scripts/setup.sh::test_one"], "-m not slow tests --deselect scripts/setup.sh::test_one"),
     ],
 )
 def test_test_sh_sets_up_and_hands_its_arguments_to_pytest(sandbox, arguments, called):
@@ -26,7 +28,8 @@ def test_test_sh_sets_up_and_hands_its_arguments_to_pytest(sandbox, arguments, c
     assert result.returncode == 0, result.stderr
     assert "setup: done" in result.stdout
     assert result.stdout.splitlines()[-1] == (
-        f"pytest called with: -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder {called}; OMP_NUM_THREADS=1"
+        "pytest called with: -m pytest -c tests/pytest.ini -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder "
+        f"{called}; OMP_NUM_THREADS=1"
     )
 
 

@@ -159,9 +159,9 @@ def table(result: Result) -> str:
     return "\n".join(aligned(rows))
 
 
-def spread(values: Sequence[float]) -> str:
-    """Return the mean, with the standard deviation if there are several values."""
-    return f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
+def spread(values: Sequence[float], digits: int = 1) -> str:
+    """Return the mean, with the standard deviation if there are several values, to so many decimals."""
+    return f"{mean(values):.{digits}f}" + (f" ± {stdev(values):.{digits}f}" if len(values) > 1 else "")
 
 
 def summary(results: dict[str, Result]) -> dict[str, float]:
