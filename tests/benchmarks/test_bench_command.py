@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from conftest import REPOSITORY
 from veco_fairseq.arguments import Parser
 from veco_fairseq.benchmarks import finetuning, generation, kernels, loading, reading, softmax, training, understanding
 from veco_fairseq.commands import bench
+from veco_fairseq.errors import UserError
 
 MEASURES = {"pretrain": (training, "pretrain"), "knn": (softmax, "knn"), "generate": (generation, "generate"), "data": (loading, "data"),
             "start": (loading, "start"), "read": (reading, "read"), "head": (kernels, "head"), "attention": (kernels, "attention"),
@@ -75,3 +77,33 @@ def test_the_measurements_of_the_documents_are_taken():
                 taken.append(parser.parse_args(shlex.split(words, comments=True)))
     assert [args.sentences for args in taken if args.command == "start"] == [20_000_000, 1_000_000, 10_000_000]
     assert len(taken) > 18 and {args.command for args in taken} == {words.split()[0] for words in MEASURES} - {"read"}
+
+
+@pytest.mark.parametrize("words, told", [
+    ("pretrain --length 3", "--length 3: must be at least 4"), ("data --length 3", "must be at least 4"),
+    ("knn --vocabulary 5", "--vocabulary 5: must be at least 6"), ("generate --vocabulary 5", "must be at least 6"),
+    ("finetune --arch veco_mt_tiny --length 513", "--length 513: --arch veco_mt_tiny takes up to 512 tokens"),
+    ("finetune --arch veco_nlu_tiny --length 600", "--arch veco_nlu_tiny takes up to 512 tokens"),
+    ("read --file FILE", "FILE: cannot be read"),
+    ("generate --checkpoint FILE --data FILE --sentencepiece FILE --source FILE", "FILE: has no text to translate"),
+])  # fmt: skip
+def test_sizes_and_files_are_looked_at_first(tmp_path, monkeypatch, capsys, words, told):
+    """... and not by the processes that measure, which had ended in tracebacks or not at all."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    file = tmp_path / "file"
+    file.write_text(" \n\n")
+    parser = Parser(prog="bench")
+    bench.add_arguments(parser)
+    try:
+        bench.main(parser.parse_args([*words.replace("FILE", str(file)).split(), "--device", "cpu"]))
+    except UserError as error:
+        found = str(error)
+    except SystemExit:
+        found = capsys.readouterr().err
+    assert told.replace("FILE", str(file)) in found
+
+
+def test_the_peak_is_that_of_the_process_itself(monkeypatch):
+    """... and not of the larger one that started it, as getrusage has it."""
+    monkeypatch.setattr(kernels.resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=2**40))
+    assert 2**20 < kernels.peak_bytes("cpu") < 2**40

@@ -12,7 +12,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from veco_fairseq import compat
 from veco_fairseq.benchmarks import peers
 from veco_fairseq.benchmarks.comparison import compared, in_bf16
-from veco_fairseq.benchmarks.training import Trainer, dictionary, train
+from veco_fairseq.benchmarks.training import Trainer, dictionary, require_length, train
 from veco_fairseq.errors import UserError
 
 OURS, PEER, TRANSFORMERS = "fairseq with veco_fairseq", "fairseq", "transformers BART"
@@ -23,13 +23,14 @@ def model_options(args: Namespace) -> Namespace:
     """Return the options of ``--arch``.
 
     Raises:
-        UserError: it is no architecture of a translation model.
+        UserError: it is no architecture of a translation model, or ``--length`` is more than it takes.
     """
     if not args.arch.startswith(("veco_mt_", "veco_transformer_")) or args.arch not in ARCH_CONFIG_REGISTRY:
         known = ", ".join(sorted(name for name in ARCH_CONFIG_REGISTRY if name.startswith("veco_mt_")))
         raise UserError(f"--arch {args.arch}: is no translation model and no veco_nlu_*; translation models are {known}")
     options = Namespace(decoder_layers=args.decoder_layers) if args.decoder_layers else Namespace()
     ARCH_CONFIG_REGISTRY[args.arch](options)
+    require_length(args, options)
     return options
 
 

@@ -85,6 +85,8 @@ def generate(args: Namespace) -> dict:
         raise UserError("--checkpoint, --data, --sentencepiece and --source: give all of them, or none")
     if args.to and not args.checkpoint:
         raise UserError("--to: is for a --checkpoint of many directions")
+    if args.source and not any(map(str.strip, read_lines(args.source))):
+        raise UserError(f"{args.source}: has no text to translate")
     if args.reference:
         if not args.checkpoint:
             raise UserError("--reference: is for a --checkpoint: random weights translate nothing")

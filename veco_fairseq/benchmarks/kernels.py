@@ -60,7 +60,10 @@ def peak_bytes(device: str) -> int:
     """Of memory, of the process or the GPU, so far."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        return status_bytes("VmHWM")
+    except OSError:  # no Linux: this one begins at the peak of the process that started this one
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def status_bytes(name: str) -> int:

@@ -64,6 +64,8 @@ def read(args: Namespace) -> dict:
         return {}
     if args.job:
         return measure(args.job, args.file)
+    if args.file:
+        read_checkpoint(args.file)  # what is no checkpoint is told in one line
     with tempfile.TemporaryDirectory() as folder:
         path = args.file or Path(folder) / f"{args.arch}.pt"
         if not args.file:

@@ -214,13 +214,7 @@ class Memory:
             Path("/proc/self/clear_refs").write_text("5")
             self.before = status_bytes("VmRSS")
         except OSError:
-            self.before = self._most()
+            self.before = peak_bytes("cpu")
 
     def taken(self) -> int:
-        return max(0, self._most() - self.before)
-
-    def _most(self) -> int:
-        try:
-            return status_bytes("VmHWM")
-        except OSError:
-            return peak_bytes("cpu")
+        return max(0, peak_bytes("cpu") - self.before)

@@ -34,6 +34,7 @@ from veco_fairseq.data.plan import EXAMPLE
 from veco_fairseq.data.sentencepiece import MASK
 from veco_fairseq.data.sources import Stream
 from veco_fairseq.data.vocabulary import dictionary_of
+from veco_fairseq.errors import UserError
 from veco_fairseq.models.base import architecture
 from veco_fairseq.modules.rates import wait
 
@@ -76,6 +77,12 @@ def criterion_of(arch: str) -> str:
         UserError: there is no such architecture.
     """
     return ARCH_MODEL_REGISTRY[architecture(arch).arch].criterion
+
+
+def require_length(args: Namespace, options: Namespace) -> None:
+    """Raise UserError if a model with these options has fewer positions than ``--length``."""
+    if args.length > options.max_source_positions:
+        raise UserError(f"--length {args.length}: --arch {args.arch} takes up to {options.max_source_positions} tokens")
 
 
 def dictionary(vocabulary: int) -> Dictionary:

@@ -15,7 +15,7 @@ from torch import nn
 from veco_fairseq import compat
 from veco_fairseq.benchmarks import peers
 from veco_fairseq.benchmarks.comparison import compared, in_bf16
-from veco_fairseq.benchmarks.training import Trainer, dictionary, train
+from veco_fairseq.benchmarks.training import Trainer, dictionary, require_length, train
 from veco_fairseq.criterions.nlu import NluCriterion
 from veco_fairseq.errors import UserError
 
@@ -29,7 +29,7 @@ def model_options(args: Namespace) -> Namespace:
     """Return the options of ``--arch``.
 
     Raises:
-        UserError: there is no such architecture, or an option is of translation models.
+        UserError: there is no such architecture, an option is of translation models, or ``--length`` is more than it takes.
     """
     if args.arch not in ARCH_CONFIG_REGISTRY:
         raise UserError(
@@ -39,6 +39,7 @@ def model_options(args: Namespace) -> Namespace:
         raise UserError(f"--decoder-layers: --arch {args.arch} has no decoder: leave it out")
     options = Namespace()
     ARCH_CONFIG_REGISTRY[args.arch](options)
+    require_length(args, options)
     return options
 
 

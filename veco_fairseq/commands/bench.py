@@ -7,8 +7,11 @@ import json
 import os
 from pathlib import Path
 
-from veco_fairseq.arguments import COUNT, FROM_0, INPUT, OUTPUT, SIZE, WORKERS, Parser
+from veco_fairseq.arguments import COUNT, FROM_0, INPUT, OUTPUT, SIZE, WORKERS, Number, Parser
 from veco_fairseq.commands.export_ct2 import QUANTIZATIONS
+
+LENGTH = Number(int, least=4)  # <s>, two tokens to learn from, and </s>
+VOCABULARY = Number(int, least=6)  # <s>, <pad>, </s>, <unk>, <mask> and one word
 
 
 def add_arguments(parser: Parser) -> None:
@@ -37,7 +40,8 @@ def add_arguments(parser: Parser) -> None:
     for command, arch in usual.items():
         command.add_argument("--arch", default=arch, help="architecture (default: %(default)s)")
         command.add_argument("--tokens", type=COUNT, default=4096, metavar="N", help="tokens of a batch (default: %(default)s)")
-        command.add_argument("--length", type=COUNT, default=128, metavar="N", help="tokens of a side (default: %(default)s)")
+        least = COUNT if command is finetune else LENGTH
+        command.add_argument("--length", type=least, default=128, metavar="N", help="tokens of a side (default: %(default)s)")
         command.add_argument(
             "--updates", type=COUNT, default=3, metavar="N", help="updates that are timed in a round (default: %(default)s)"
         )
@@ -123,9 +127,11 @@ def add_arguments(parser: Parser) -> None:
         )
     for command in (pretrain, data, head, knn, read, finetune):
         command.add_argument(
-            "--vocabulary", type=COUNT, default=250_002, metavar="N", help="tokens of the vocabulary (default: %(default)s)"
+            "--vocabulary", type=VOCABULARY, default=250_002, metavar="N", help="tokens of the vocabulary (default: %(default)s)"
         )
-    generate.add_argument("--vocabulary", type=COUNT, default=40_000, metavar="N", help="random tokens (default: %(default)s)")
+    generate.add_argument(
+        "--vocabulary", type=VOCABULARY, default=40_000, metavar="N", help="random tokens (default: %(default)s)"
+    )
     for command in (pretrain, data, head, knn, attention, start, read, generate, finetune):
         command.add_argument(
             "--rounds", type=COUNT, default=3, metavar="N", help="how often each one is measured (default: %(default)s)"
