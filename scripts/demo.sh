@@ -22,8 +22,8 @@ case "${1:-}" in
 -h | --help) sed -n '5,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
 *) fail "$1: no such option; usage: demo.sh [--out DIR]" ;;
 esac
-[[ $out == /* ]] || out=./$out  # cd takes - for another folder
 said=$(LC_ALL=C mkdir -p -- "$out/logs" 2>&1) || fail "$out: cannot be made (${said##*: }): choose another --out"
+[[ $out == /* ]] || out=./$out  # cd takes - for another folder
 out="$(cd -- "$out" && pwd)"
 
 bash "$repository/scripts/setup.sh"

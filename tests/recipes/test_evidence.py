@@ -290,10 +290,10 @@ def test_the_curves_have_h_minus_s_of_trainings_that_have_s(tmp_path):
         (tmp_path / "jobs").mkdir(exist_ok=True)
         (tmp_path / f"jobs/{name}.log").write_text("".join(lines).replace("bitext_s_loss=None, ", ""))
 
-    log("train.veco.s1", (9, 9.5, 20), (8, 7.5, 40), (7, 6, 60))
+    log("train.veco.s1", (9, 9.5, 20), (8, 7.5, 40), (7, 6, 60), (6, 4.5, 80))
     log("train.veco.s2", (9, 1, 20))
     log("train.no-stop.s1", (9, 8, 20), (8, 6, 40))
     log("train.xlm.s1", (9, None, 20))
     log("grid.veco.en-de.2000.lr1e-3", (9, 1, 20))
-    assert plots.curves(tmp_path, "bitext", 2) == {"veco": [(40, 0.0), (60, 1.0)], "no-stop": [(40, 1.5)]}
+    assert plots.curves(tmp_path, "bitext", 2) == {"veco": [(40, 0.0), (80, 1.25)], "no-stop": [(40, 1.5)]}
     assert plots.curves(tmp_path, "mono", 2) == {}
