@@ -208,7 +208,7 @@ def page(runs: list[dict], *, source: str, measured: str, pictures: Pictures) ->
          "nearest, in per cent; the mean over languages.", understood([entry for entry in runs if entry["arm"] in (*COMPARED, "xlme", *LARGE, *FEW)])),
         ("Beside the paper's Table 5", "The paper's models are larger and have seen more text, and its translation is German to "
          "English of talks. So compare the order of the rows, and not the figures. mBART sees no pairs in either.", beside_the_paper(runs)),
-        ("What each ingredient brings", "Each with VECO's settings and as many updates, by the same seeds.", ingredients(runs)),
+        ("What each ingredient brings", "Each with VECO's settings and as many updates, by the same seeds, or the first of them.", ingredients(runs)),
         ("The decoder's depth", "The fastest of the runs counts for the speed.",
          depth(runs) + [f"\n![BLEU over {over}]({file})" for over, file in pictures.get("depth", [])]),
     ]  # fmt: skip
