@@ -21,17 +21,19 @@ def fingerprint(paths: Iterable[Path]) -> list[list[Any]]:
     The checksum is of the first, the middle and the last 64 KiB, since a copy (cp -p) or an archive can keep size and time.
 
     Raises:
-        UserError: a path is no file that can be read again.
+        UserError: a path is no file that can be read, and read again.
     """
     found = []
     for path in paths:
         require_file(path)
-        size, time = path.stat().st_size, path.stat().st_mtime_ns
-        with open(path, "rb") as file:
-            contents = []
-            for place in (0, (size - SAMPLE) // 2, size - SAMPLE):
-                file.seek(max(0, place))
-                contents.append(file.read(SAMPLE))
+        try:
+            size, time, contents = path.stat().st_size, path.stat().st_mtime_ns, []
+            with open(path, "rb") as file:
+                for place in (0, (size - SAMPLE) // 2, size - SAMPLE):
+                    file.seek(max(0, place))
+                    contents.append(file.read(SAMPLE))
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror})") from error
         found.append([path.name, size, time, checksum(*contents)])
     return found
 

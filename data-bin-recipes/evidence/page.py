@@ -97,8 +97,9 @@ def cost(runs: list[dict]) -> list[str]:
             figures = pretraining[arm]
             before = spent(figures["updates"], figures["operations"])
             minutes = f"{figures['seconds'] / 60:.0f}" if figures["seconds"] else ""
-        counted = [entry["operations"] for entry in mine if entry.get("operations")]
-        after = spent(statistics.median(entry["updates"] for entry in mine), statistics.median(counted) if counted else None)
+        updates = statistics.median(entry["updates"] for entry in mine)
+        of_one = [entry["operations"] / entry["updates"] for entry in mine if entry.get("operations")]
+        after = spent(updates, updates * statistics.median(of_one) if of_one else None)
         rows.append([ARMS[arm], before, minutes, after])
     after = f"fine-tuning, en-de, {size:,} pairs: updates to the best, operations"
     return lines_of_table(["", "pre-training: updates, operations", "minutes", after], rows)
@@ -187,7 +188,8 @@ def page(runs: list[dict], *, source: str, measured: str, pictures: Pictures) ->
          "standard error of the difference, which takes all runs for independent. With one run of either there is none."
          + (" With [half the learning rate](#with-half-the-learning-rate) of pre-training a rival can be better."
             if beside_random(runs, HALF) else ""), situations(found)),
-        ("The cost", "Operations are those of matrix products, forward and backward. Fine-tuning has the median of the runs. Other work on "
+        ("The cost", "Operations are those of matrix products, forward and backward. Fine-tuning has the median of the updates, and their "
+         "operations where an update's were counted. Other work on "
          "the machine makes minutes longer.", cost(runs)),
         ("Learning curves", "Validation in fine-tuning with the first seeds, until it has become no better for some time: over the "
          "updates, and over all operations, with those of pre-training before the first update. The second picture leaves out what has "

@@ -30,6 +30,8 @@ def gain(log: Path, kind: str, lines: int) -> Curve | None:
     except UserError:
         return None
     updates = sorted(h.keys() & s.keys())
+    if not updates:
+        return None
     starts = range(0, max(1, len(updates) - lines + 1), lines)
     parts = [updates[first : first + lines] for first in starts[:-1]] + [updates[starts[-1] :]]
     return [(part[-1], statistics.mean(h[update] - s[update] for update in part)) for part in parts]

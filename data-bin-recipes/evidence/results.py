@@ -104,7 +104,8 @@ def ended(lines: list[dict]) -> list[str]:
 def command(out: Path, training: str) -> str:
     """The command of a training, without --save-dir and with the recipe's folder as OUT.
 
-    A training of an older version has only the file .begun, where checksums follow the words: of it, the words before --save-dir.
+    A training of an older version has only the file .begun, where checksums follow the words: of it, the words before --save-dir;
+    without that, as in understanding, all.
     """
     written, begun = (out / f"{training}.{ending}" for ending in ("command", "begun"))
     words = shlex.split((written if written.exists() else begun).read_text(encoding="utf-8"))

@@ -232,7 +232,7 @@ step() {
         mv -- "$output.partial" "$output"
     fi
     [[ -e $output ]] || die "$name ended without making $output"
-    printf '%s' "$made_from" >"$output.done"
+    printf '%s' "$made_from" >"$output.done" || exit
     release
     say "[$name] done in $((SECONDS - started)) s"
 }
@@ -259,7 +259,7 @@ same_training() {
     fi
     [[ -e $folder ]] || rm -f -- "$folder.done" # a training whose folder was removed is not done
     make_folder "$folder"
-    printf '%s' "$begun" >"$folder.begun"
+    printf '%s' "$begun" >"$folder.begun" || exit
 }
 
 # training NAME FOLDER COMMAND...
@@ -268,7 +268,7 @@ training() {
     local name=$1 folder=$2
     shift 2
     same_training "$folder" "$@"
-    printf '%q ' "$@" >"$folder.command"
+    printf '%q ' "$@" >"$folder.command" || exit
     REMAKE='' step "$name" "$folder" "$@"
 }
 

@@ -172,7 +172,7 @@ def test_loglevel_of_the_environment_says_what_is_logged(monkeypatch, level, exp
 @pytest.mark.parametrize("encoding, printed", [("ascii", r"d\xe9pot \u65e5"), ("utf-8", "d\u00e9pot \u65e5")])
 def test_what_a_locale_lacks_is_printed_as_its_number(run, encoding, printed):
     """The name of a root, and quotes in the help, had ended in a traceback."""
-    code = "from veco_fairseq.cli import run; run(lambda: print('d\u00e9pot \u65e5'))"
+    code = r"from veco_fairseq.cli import run; run(lambda: print('d\u00e9pot \u65e5'))"
     result = run(sys.executable, "-c", code, PYTHONIOENCODING=encoding)
     assert (result.returncode, result.stdout, result.stderr) == (0, f"{printed}\n", "")
 

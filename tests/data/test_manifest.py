@@ -4,6 +4,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -94,3 +95,9 @@ def test_a_pipe_has_no_fingerprint(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UserError, match="pipe: is a pipe, and would be read more than once"):
         fingerprint([tmp_path / "pipe"])
+
+
+def test_a_file_that_cannot_be_read_is_told():
+    """... as a disk or a server that fails is, here by a file of which no byte can be read."""
+    with pytest.raises(UserError, match=r"/proc/self/mem: cannot be read \(Input/output error\)"):
+        fingerprint([Path("/proc/self/mem")])

@@ -62,7 +62,7 @@ def peak_bytes(device: str) -> int:
         return torch.cuda.max_memory_allocated()
     try:
         return status_bytes("VmHWM")
-    except OSError:  # no Linux: this one begins at the peak of the process that started this one
+    except (OSError, IndexError):  # no such file or line; getrusage's peak begins at that of the parent process
         return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
