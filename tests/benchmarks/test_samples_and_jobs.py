@@ -88,8 +88,10 @@ def test_random_models_are_made_once_and_translated_in_turn(jobs, capsys):
 
 
 @pytest.mark.parametrize("there", [None, "transformers"])
-def test_a_trained_model_is_compared_with_fairseq_generate_first(jobs, monkeypatch, capsys, there):
+def test_a_trained_model_is_compared_with_fairseq_generate_first(jobs, monkeypatch, tmp_path, there):
     monkeypatch.setattr(generation, "import_transformers", lambda: there)
+    monkeypatch.chdir(tmp_path)
+    Path("source").write_text("a\n")
     files = {name: Path(name) for name in ("checkpoint", "data", "sentencepiece", "source")}
     found = generation.generate(Namespace(**{**ARGS, **files}))
     more = ["transformers"] if there else []

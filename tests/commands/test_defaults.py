@@ -96,7 +96,8 @@ BORDERS = [
     (int, 1, 1024, "workers threads inter-threads"), (int, 1, 65_536, "dim"), (int, 1, 10_000, "beam iterations"), (int, 1, 1_000_000, "sample-updates"), (int, 0, 1_000_000, "bootstrap"),
     (int, 1, MOST, "min-length max-length keep size step largest lines vocab-size vocab-lines nbest sampling-topk batch-size batch-tokens "
      "buffer-size num-update-checkpoints num-epoch-checkpoints max-tokens neighbours encoder-layers embed-dim generator-layers "
-     "tokens length lengths updates rounds refresh rest rows plain-rows languages sentences vocabulary decoder-layers beam"),
+     "tokens length lengths updates rounds refresh rest rows plain-rows languages sentences decoder-layers beam"),
+    (int, 4, MOST, "length"), (int, 6, MOST, "vocabulary"),
     (int, 0, MOST, "valid-lines seed max-len-b checkpoint-upper-bound gpus layer examples pairs"),
     (float, 1, math.inf, "max-ratio"), (float, 0, math.inf, "language-margin max-len-a"), (float, 0, 10, "alpha beta"),
     (float, -100, 100, "lenpen"), (float, -math.inf, math.inf, "threshold"),
