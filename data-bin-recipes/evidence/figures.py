@@ -37,6 +37,7 @@ ARMS = {
     "no-stop-8": "VECO, gradient into the memory, large batches",
     "xlm-updates-8": "XLM, as many updates as VECO, large batches",
     "nmt-few": "NMT first, few pairs",
+    "nmt-half-few": "NMT first, few pairs, half the learning rate",
     "xlm-few": "XLM, few pairs",
     "veco-few": "VECO, few pairs",
     **{

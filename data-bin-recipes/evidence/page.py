@@ -19,7 +19,7 @@ COMPARED = (*RIVALS, "veco", "no-stop", "veco-mono", "xlm-mono")
 LARGE = ("nmt-8", "xlm-8", "mbart-8", "veco-8", "veco-nmt", "from-xlm", "veco-nmt-8", "nmt-more-8", "no-stop-8",
          "xlm-updates-8")  # fmt: skip
 HALF = ("nmt-half", "xlm-half", "mbart-half", "veco-half")
-FEW = ("nmt-few", "xlm-few", "veco-few")
+FEW = ("nmt-few", "nmt-half-few", "xlm-few", "veco-few")
 LITTLE = ("nmt", "xlm", "veco")
 ABLATIONS = ("no-bitext-s", "no-mono-s", "no-tlm", "no-stop", "mask-0.15", "mask-0.25", "mask-0.5")
 # VECO, Table 5: XNLI, and IWSLT14 German to English, of the paper's small models; of its two mBARTs, the one that sees no pairs.

@@ -67,7 +67,7 @@ def test_an_arm_takes_the_learning_rate_and_dropout_of_the_one_that_it_is_a_kind
     rows = [line.split() for line in arms(tmp_path, script).stdout.splitlines()]
     kinds = {
         "veco": "no-bitext-s no-mono-s no-tlm mask-0.15 mask-0.25 mask-0.5 from-xlm veco-8 no-stop-8 veco-long veco-half",
-        "xlm": "xlm-updates xlm-8 xlm-updates-8 xlm-long xlm-half", "mbart": "mbart-half",
+        "xlm": "xlm-updates xlm-8 xlm-updates-8 xlm-long xlm-half", "mbart": "mbart-half", "nmt-few": "nmt-half-few",
         "nmt": "nmt-8 veco-nmt veco-nmt-8 nmt-more-8 nmt-long nmt-half",
         "deep-last-3": "deep-all-6 deep-last-2 deep-last-1 deep-first-3 deep-first-2 deep-first-1 deep-spread-3 deep-spread-2 "
         "deep-random-3 deep-random-2 deep-random-1",
