@@ -13,7 +13,7 @@ from veco_fairseq.modules.attention import UNFUSED_LENGTH
 
 @pytest.fixture
 def computed():
-    """Attention of a query of one length to keys of another: its kernel's name or "plain", output and gradient."""
+    """Attention of a query of one length to keys of another: its kernel's name or "plain", output and gradients, also of the keys."""
     torch.manual_seed(4)
     module = MultiheadAttention(24, 3, encoder_decoder_attention=True).train()
 
@@ -21,13 +21,14 @@ def computed():
         generator = torch.Generator().manual_seed(length)
         query, key = (torch.randn(n, 2, 24, generator=generator) for n in (length, key_length))
         padding = torch.arange(key_length).ge(torch.tensor([[key_length], [key_length - 2]]))
-        query.requires_grad_()
+        query.requires_grad_(), key.requires_grad_()
+        module.zero_grad()
         module.train(training)
         with torch.profiler.profile() as profile, torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             y, _ = module(query, key, key, key_padding_mask=padding, need_weights=False)
         y.float().pow(2).sum().backward()
         fused = any("flash_attention" in event.key for event in profile.key_averages())
-        return "fused" if fused else "plain", y.detach(), query.grad
+        return "fused" if fused else "plain", y.detach(), query.grad, key.grad, module.k_proj.weight.grad
 
     return compute
 
@@ -46,7 +47,7 @@ def test_both_give_the_same_but_for_rounding(computed, monkeypatch):
     name, *fused = computed(9, 7)
     assert name == "fused"
     for values in (plain, fused):
-        for actual, expected in zip(values, exact, strict=True):  # the output, and the query's gradient
+        for actual, expected in zip(values, exact, strict=True):  # the output and the gradients
             assert (actual - expected).norm() < 0.02 * expected.norm()
 
 

@@ -5,6 +5,7 @@
 import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from veco_fairseq.modules.device import on_cpu
 
@@ -78,7 +79,7 @@ def plain(
         projection(x).unflatten(2, (module.num_heads, -1)).permute(1, 2, 0, 3).contiguous()  # (batch, heads, length, head's dim)
         for projection, x in ((module.q_proj, query), (module.k_proj, key), (module.v_proj, value))
     )
-    scores = q.mul_(module.scaling) @ k.transpose(2, 3)
+    scores = _Scores.apply(q.mul_(module.scaling), k)
     far = max(FAR, torch.finfo(scores.dtype).min / 4)  # fp16 ends before
     if mask is not None:
         mask = mask.clamp(min=far).to(scores.dtype)
@@ -89,6 +90,21 @@ def plain(
     weights = scores.softmax(dim=-1)
     h = module.dropout_module(weights) @ v
     return module.out_proj(h.permute(2, 0, 1, 3).flatten(2)), weights
+
+
+class _Scores(torch.autograd.Function):
+    """q k^T, whose gradient of k is made as k lies in memory. PyTorch makes that of k^T, which is then copied number by number."""
+
+    @staticmethod
+    def forward(ctx, q, k):
+        ctx.save_for_backward(q, k)
+        return q @ k.transpose(2, 3)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_scores):
+        q, k = ctx.saved_tensors
+        return d_scores @ k, d_scores.transpose(2, 3) @ q
 
 
 def unfused(module: MultiheadAttention, query: Tensor, key: Tensor | None) -> bool:
