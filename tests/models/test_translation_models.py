@@ -3,6 +3,7 @@
 """The presets veco_mt_*: fairseq's stock transformer in VECO's shape."""
 
 from argparse import Namespace
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, build_model
 from fairseq.models.transformer import TransformerModel
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.models.veco import VecoEncoder
@@ -112,6 +114,37 @@ def test_a_decoder_can_be_without_cross_attention():
 
 def test_decoder_is_as_deep_as_the_encoder_unless_said_otherwise():
     assert parse("--arch", "veco_mt_base", "--encoder-layers", "5").decoder_layers == 5
+
+
+@pytest.mark.parametrize("arch", ["veco_mt_tiny", "transformer_iwslt_de_en"])
+def test_autocast_rounds_an_attentions_inputs_once_and_gelu_copies_nothing(arch):
+    """In stock fairseq each of the projections rounds them, and gelu is computed on a copy in fp32, of which backward keeps one."""
+    torch.manual_seed(5)
+    sizes = "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 12 --decoder-embed-dim 12 --encoder-ffn-embed-dim 20 "
+    sizes += "--decoder-ffn-embed-dim 20 --encoder-attention-heads 2 --decoder-attention-heads 2"
+    words = make_dictionary()
+    given = parse("--arch", arch, "--activation-fn", "gelu", "--share-all-embeddings", *sizes.split())
+    model = build_model(given, SimpleNamespace(source_dictionary=words, target_dictionary=words)).train()
+    model.load_state_dict({name: torch.randn_like(tensor) for name, tensor in model.state_dict().items()})
+    tokens = torch.randint(words.nspecial, len(words), (2, 7))
+    rounded, of_gelu = Counter(), set()
+
+    class Recorder(TorchDispatchMode):
+        def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+            if operator is torch.ops.aten._to_copy.default and kwargs["dtype"] == torch.bfloat16:
+                rounded[tuple(args[0].shape)] += 1
+            elif operator in (torch.ops.aten.gelu.default, torch.ops.aten.gelu_backward.default):
+                of_gelu.add(args[0].dtype)
+            return operator(*args, **(kwargs or {}))
+
+    with Recorder():
+        with torch.autocast("cpu", torch.bfloat16):
+            logits, _ = model(tokens, torch.tensor([7, 7]), tokens)
+        in_forward = dict(rounded)
+        logits.float().sum().backward()
+    # The encoder's states before attention and FFN; the decoder's before self-attention, cross-attention, FFN and projection, and
+    # the encoder's once more, as keys and values. The projection's are (batch, length, dim).
+    assert in_forward[7, 2, 12] == 2 + 3 + 1 and in_forward[2, 7, 12] == 1 and of_gelu == {torch.bfloat16}
 
 
 def test_an_adaptive_softmax_has_no_lm_head():

@@ -2,6 +2,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Attention as VECO's layers use it, and the faster way to compute it."""
 
+from typing import Any
+
 import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
@@ -37,6 +39,7 @@ def forward(
     Args:
         attn_mask: added to the scores, (length, memory length), or (batch * heads, length, memory length).
     """
+    query, key, value = rounded_once(query, key, value)
     in_training = incremental_state is None and not (need_head_weights or before_softmax)
     if in_training and key is not None and value is not None and is_usual(module, query, key) and unfused(module, query, key):
         h, weights = plain(module, query, key, value, padding_mask=key_padding_mask, mask=attn_mask)
@@ -126,6 +129,19 @@ def unfused(module: MultiheadAttention, query: Tensor, key: Tensor | None) -> bo
     return module.dropout_module.p > 0 or (torch.is_autocast_enabled("cpu") and longest <= UNFUSED_LENGTH)
 
 
+def rounded_once(query: Tensor, *others: Tensor | None) -> list[Any]:
+    """Return an attention's inputs in autocast's precision; a tensor that is several of them is still one.
+
+    Each of the three projections would round it for itself, and the gradients would be added up in fp32.
+    """
+    device, inputs = query.device.type, [query, *others]
+    if not torch.is_autocast_enabled(device):
+        return inputs
+    each = {id(x): x for x in inputs}
+    rounded = {key: x if x is None else x.to(torch.get_autocast_dtype(device)) for key, x in each.items()}
+    return [rounded[id(x)] for x in inputs]
+
+
 def attend(
     attention: MultiheadAttention, query: Tensor, memory: Tensor, padding_mask: Tensor | None, *, need_weights: bool = False
 ) -> tuple[Tensor, Tensor | None]:
@@ -138,8 +154,5 @@ def attend(
         padding_mask: (batch, memory length), true where ``memory`` is padding.
         need_weights: also return the weights, as the mean over the heads, (batch, length, memory length).
     """
-    if torch.is_autocast_enabled(query.device.type):
-        # Once, and not before each of the three projections.
-        precision = torch.get_autocast_dtype(query.device.type)
-        query, memory = (query.to(precision),) * 2 if memory is query else (query.to(precision), memory.to(precision))
+    query, memory = rounded_once(query, memory)
     return attention(query, memory, memory, key_padding_mask=padding_mask, need_weights=need_weights)

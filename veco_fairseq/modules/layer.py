@@ -4,7 +4,6 @@
 
 import copy
 
-import torch.nn.functional as F
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
@@ -35,8 +34,6 @@ class VecoLayer(TransformerDecoderLayerBase):
         for name in ("embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before", "xformers_att_config"):
             setattr(cfg.decoder, name, getattr(cfg.encoder, name))
         super().__init__(cfg, no_encoder_attn=not cross_attention)
-        if cfg.activation_fn == "gelu":  # fairseq's function is the same, but copies to fp32
-            self.activation_fn = F.gelu
 
     def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
         """Build the self-attention of fairseq's decoder layer, or XLM-E's with ``--relative-position-bias``."""
