@@ -39,7 +39,8 @@ def forward(
     Args:
         attn_mask: added to the scores, (length, memory length), or (batch * heads, length, memory length).
     """
-    query, key, value = rounded_once(query, key, value)
+    if incremental_state is None:  # else the memory's projections are there already
+        query, key, value = rounded_once(query, key, value)
     in_training = incremental_state is None and not (need_head_weights or before_softmax)
     if in_training and key is not None and value is not None and is_usual(module, query, key) and unfused(module, query, key):
         h, weights = plain(module, query, key, value, padding_mask=key_padding_mask, mask=attn_mask)
