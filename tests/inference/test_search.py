@@ -218,6 +218,23 @@ def test_sampling_is_of_the_seed_and_its_options(model):
         assert [line[0].text for line in sampled(5, **search)] == [line[0][0] for line in greedy]
 
 
+def test_a_translator_draws_by_its_own_seed_alone(model):
+    """Another one, and other random numbers, between its lines had changed what it drew; and it had set the program's seed."""
+
+    def translator(seed):
+        options = GenerationConfig(nbest=2, sampling=True, **LIMITS)
+        return Translator([model / "model.pt"], data=model, search=options, cpu=True, seed=seed)
+
+    alone, mixed, other = map(translator, (3, 3, 4))
+    expected = [alone.hypotheses([Request(line)]) for line in [*LINES, *LINES]]
+    for line, wanted in zip([*LINES, *LINES], expected):
+        torch.rand(1)
+        of_program = torch.random.get_rng_state()
+        assert mixed.hypotheses([Request(line)]) == wanted and torch.equal(torch.random.get_rng_state(), of_program)
+        other.hypotheses([Request(line)])
+    assert expected[: len(LINES)] != expected[len(LINES) :]  # the second time, it goes on
+
+
 def test_of_a_draw_there_is_no_better_one(model):
     """The best of five draws would be likelier than a draw: as many are made as are asked for."""
 

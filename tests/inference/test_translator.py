@@ -18,7 +18,7 @@ from veco_fairseq.data.sentencepiece import MODEL_NAME, ordinary_pieces, train_s
 from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference.requests import Hypothesis, Request
-from veco_fairseq.inference.translator import Part, Translator, _pieces, translate_stream
+from veco_fairseq.inference.translator import Draws, Part, Translator, _pieces, translate_stream
 
 
 class Upper:
@@ -37,6 +37,7 @@ def translator():
     translator = Translator.__new__(Translator)
     translator.pieces, translator.max_pieces, translator.search = Upper(), 6, GenerationConfig(lenpen=2.0)
     translator.lengths, translator.beside = mock.Mock(begin=lambda sizes: [99] * len(sizes)), 1
+    translator.draws = Draws(1, torch.device("cpu"))
 
     def translate(parts, done):
         for place in reversed(range(len(parts))):
@@ -282,18 +283,18 @@ def test_the_model_goes_where_it_is_asked_for_and_its_data_is_the_one_named(
     (tmp_path / "a.pt").touch()
     model = mock.MagicMock(**{"to.return_value.eval.return_value.encoder.max_positions.return_value": 9})
     task = mock.MagicMock(spec=["build_dataset_for_inference", "source_dictionary", "target_dictionary", "build_generator"])
-    config, seeds, asked = mock.MagicMock(**{"task.data": "trained-on"}), [], []
+    config, asked = mock.MagicMock(**{"task.data": "trained-on"}), []
     load = mock.Mock(return_value=([model], config, task))
     monkeypatch.setattr("veco_fairseq.inference.translator._pieces", lambda *words: asked.append(words))
     monkeypatch.setattr("fairseq.checkpoint_utils.load_model_ensemble_and_task", load)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
-    monkeypatch.setattr("fairseq.utils.set_torch_seed", seeds.append)
     translator = Translator(
         [tmp_path / "a.pt"], model=mock.sentinel.pieces, data=data, cpu=cpu, bf16=True, batch_size=3, max_tokens=70, seed=9
     )
     load.assert_called_once_with([str(tmp_path / "a.pt")], arg_overrides=overrides)
     model.to.assert_called_once_with(torch.device(device))
     of_it = translator.device.type, translator.bf16, translator.batch_size, translator.max_tokens
-    assert of_it == (device, True, 3, 70) and seeds == [9]
+    assert of_it == (device, True, 3, 70)
+    assert translator.draws.seed == 9 and [one.type for one in translator.draws.devices] == [device] * (device == "cuda")
     dictionaries = task.source_dictionary, task.target_dictionary
     assert asked == [(mock.sentinel.pieces, [tmp_path, Path("trained-on")], dictionaries)]

@@ -2,9 +2,14 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Makes fairseq's models and searches ready for lines of raw text."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import BaseFairseqModel
 from fairseq.models.transformer import TransformerModelBase
+from torch import Tensor
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
@@ -25,3 +30,31 @@ def require_beam_search(generator: object, checkpoint: Path_) -> None:
     """Raise UserError unless a model is translated by fairseq's beam search, which has a place for prefixes and constraints."""
     if not hasattr(generator, "search"):
         raise UserError(f"{checkpoint}: is translated by another search, {type(generator).__name__}: use fairseq-generate")
+
+
+class Draws:
+    """The random numbers of one translator: neither does it draw from those of others, nor do others draw from its own.
+
+    Args:
+        seed: of the first draws; all others go on from there.
+        device: that the translator computes on.
+    """
+
+    def __init__(self, seed: int, device: torch.device):
+        self.seed, self.devices = seed, [device] if device.type == "cuda" else []
+        self.states: list[Tensor] = []  # of the CPU's generator, and of the GPU's
+
+    @contextmanager
+    def own(self) -> Iterator[None]:
+        """Draw by the seed in this block; after it, PyTorch's generators are what they were."""
+        with torch.random.fork_rng(self.devices):
+            if self.states:
+                torch.random.set_rng_state(self.states[0])
+                for device, state in zip(self.devices, self.states[1:]):
+                    torch.cuda.set_rng_state(state, device)
+            else:
+                torch.random.default_generator.manual_seed(self.seed)
+                for _ in self.devices:
+                    torch.cuda.manual_seed(self.seed)
+            yield
+            self.states = [torch.random.get_rng_state(), *map(torch.cuda.get_rng_state, self.devices)]

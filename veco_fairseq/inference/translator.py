@@ -29,7 +29,7 @@ from veco_fairseq.inference.batches import by_length
 from veco_fairseq.inference.constraints import let_prefixes_be
 from veco_fairseq.inference.lengths import OwnLengths
 from veco_fairseq.inference.requests import Hypothesis, Request, join_parts, split, word_links, word_numbers
-from veco_fairseq.inference.search import prepared, require_beam_search
+from veco_fairseq.inference.search import Draws, prepared, require_beam_search
 
 SEARCH = GenerationConfig(beam=5, max_len_a=1.5, max_len_b=20)
 
@@ -73,7 +73,7 @@ class Translator:
         max_tokens: most padded source pieces in a batch.
         bf16: compute in bf16 where that is safe.
         cpu: use the CPU even if there is a GPU.
-        seed: of sampling.
+        seed: of sampling, whose draws depend on it alone, and not on what else draws in the program.
         to: the language to translate into, of a model for many directions.
 
     Raises:
@@ -114,7 +114,7 @@ class Translator:
         self.bf16, self.batch_size, self.max_tokens = bf16, batch_size, max_tokens
         self.models = [prepared(one.to(self.device).eval(), config) for one in models]
         self.search = search = replace(search, beam=search.nbest) if search.sampling else search
-        utils.set_torch_seed(seed)
+        self.draws = Draws(seed, self.device)
         self.generator = self.task.build_generator(self.models, search)
         require_beam_search(self.generator, checkpoints[0])
         let_prefixes_be(self.generator.search)
@@ -212,7 +212,7 @@ class Translator:
             sample["prefix"] = prefix if prefix.numel() else None
             if self.device.type == "cuda":
                 sample = utils.move_to_cuda(sample)
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+            with self.draws.own(), torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
                 found = self.task.inference_step(
                     self.generator, self.models, sample, prefix_tokens=sample["prefix"], constraints=sample.get("constraints")
                 )
