@@ -9,8 +9,10 @@ import pytest
 from fairseq.dataclass.configs import GenerationConfig
 
 from veco_fairseq.data.vocabulary import dictionary_of
+from veco_fairseq.errors import UserError
 from veco_fairseq.inference import translator as module
 from veco_fairseq.inference.requests import Hypothesis, Request, join_parts
+from veco_fairseq.inference.search import settled
 from veco_fairseq.inference.translator import Part, Translator
 
 
@@ -54,3 +56,23 @@ def test_the_score_of_a_long_line_is_normalised_as_its_parts_are(translator, unn
     translator._translate = lambda parts, done: [[Hypothesis("t", -3.0, [], 1)], [Hypothesis("u v w", -5.0, [], 3)]]
     ((found,),) = translator.hypotheses([Request("a b c")])
     assert (found.text, found.score, found.length) == ("t u v w", score, 4)
+
+
+def test_constraints_that_the_search_would_pass_over_are_told(translator):
+    """``Translator(...).hypotheses`` had given translations without them."""
+    translator._translate = lambda parts, done: [[Hypothesis("t", -1.0, [], 1)] for _ in parts]
+    requests = [Request("a"), Request("b", constraints=("x",))]
+    with pytest.raises(UserError, match="^'b'...: has constraints, which the search does not take: give it GenerationConfig"):
+        translator.hypotheses(requests)
+    assert len(translator.hypotheses(requests[:1])) == 1
+    translator.search = GenerationConfig(constraints="ordered")
+    assert len(translator.hypotheses(requests)) == 2
+
+
+def test_no_more_translations_than_the_beam_finds_can_be_asked_for():
+    """With a beam of 3, ``nbest=4`` had given 3 of each line."""
+    assert settled(search := GenerationConfig(beam=3, nbest=3)) is search
+    with pytest.raises(UserError, match="^--nbest 4: a search with --beam 3 finds at most 3: give a larger --beam$"):
+        settled(GenerationConfig(beam=3, nbest=4))
+    drawing = GenerationConfig(beam=3, nbest=4, sampling=True)
+    assert settled(drawing).beam == 4 and drawing.beam == 3

@@ -154,6 +154,7 @@ def test_a_prefix_is_the_first_parts_and_constraints_are_no_long_lines(model):
     (best,) = (found[0] for found in translator.hypotheses([Request(line, "gul")], lambda *note: notes.append(note)))
     assert best.text.startswith("gul") and notes[0][0] == 0 and "translated in" in notes[0][1]
     assert max(i for i, _ in best.links) > 40 and max(j for _, j in best.links) < len(best.text.split())
+    translator.search = GenerationConfig(constraints="ordered")
     with pytest.raises(UserError, match="'bal dem gim gul dol bem bal di'...: has constraints and"):
         translator.hypotheses([Request(line, constraints=("gul",))])
 

@@ -4,15 +4,17 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
-from fairseq.dataclass.configs import FairseqConfig
+from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
 from fairseq.models import BaseFairseqModel
 from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
+from veco_fairseq.inference.requests import Request
 
 
 def prepared(model: BaseFairseqModel, config: FairseqConfig) -> BaseFairseqModel:
@@ -30,6 +32,28 @@ def require_beam_search(generator: object, checkpoint: Path_) -> None:
     """Raise UserError unless a model is translated by fairseq's beam search, which has a place for prefixes and constraints."""
     if not hasattr(generator, "search"):
         raise UserError(f"{checkpoint}: is translated by another search, {type(generator).__name__}: use fairseq-generate")
+
+
+def settled(search: GenerationConfig) -> GenerationConfig:
+    """Return the options of a search, with a beam of as many translations as sampling is to draw.
+
+    Raises:
+        UserError: a search is to give more translations than its beam finds.
+    """
+    if search.sampling:
+        return replace(search, beam=search.nbest)
+    if search.nbest > search.beam:
+        raise UserError(
+            f"--nbest {search.nbest}: a search with --beam {search.beam} finds at most {search.beam}: give a larger --beam"
+        )
+    return search
+
+
+def require_constraints_taken(search: GenerationConfig, request: Request) -> None:
+    """Raise UserError for a line with constraints that the search would pass over."""
+    if request.constraints and not search.constraints:
+        advice = 'give it GenerationConfig(constraints="ordered") or "unordered"'
+        raise UserError(f"{request.source[:30]!r}...: has constraints, which the search does not take: {advice}")
 
 
 class Draws:

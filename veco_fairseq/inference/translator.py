@@ -4,7 +4,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +28,7 @@ from veco_fairseq.inference.batches import by_length
 from veco_fairseq.inference.constraints import let_prefixes_be
 from veco_fairseq.inference.lengths import OwnLengths
 from veco_fairseq.inference.requests import Hypothesis, Request, join_parts, split, word_links, word_numbers
-from veco_fairseq.inference.search import Draws, prepared, require_beam_search
+from veco_fairseq.inference.search import Draws, prepared, require_beam_search, require_constraints_taken, settled
 
 SEARCH = GenerationConfig(beam=5, max_len_a=1.5, max_len_b=20)
 
@@ -77,7 +76,8 @@ class Translator:
         to: the language to translate into, of a model for many directions.
 
     Raises:
-        UserError: a file is missing, damaged or of another model, or the model needs ``to``, or does not know it.
+        UserError: a file is missing, damaged or of another model, the model needs ``to``, or does not know it, or the search
+            is to give more translations than its beam finds.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Translator:
         self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
         self.bf16, self.batch_size, self.max_tokens = bf16, batch_size, max_tokens
         self.models = [prepared(one.to(self.device).eval(), config) for one in models]
-        self.search = search = replace(search, beam=search.nbest) if search.sampling else search
+        self.search = search = settled(search)
         self.draws = Draws(seed, self.device)
         self.generator = self.task.build_generator(self.models, search)
         require_beam_search(self.generator, checkpoints[0])
@@ -144,13 +144,14 @@ class Translator:
             translated: called after each batch, with the number of lines whose first part was in it.
 
         Raises:
-            UserError: a line with constraints is too long, or its prefix or constraints are, or they have pieces that no
-                translation can hold.
+            UserError: a line has constraints and the search takes none, or is too long with them, or its prefix or constraints
+                are too long, or have pieces that no translation can hold.
         """
         parts: list[Part] = []
         places: list[list[int]] = [[] for _ in requests]
         sources = self.encode([request.source for request in requests])
         for number, (request, pieces) in enumerate(zip(requests, sources)):
+            require_constraints_taken(self.search, request)
             cut = list(split(pieces, self.max_pieces))
             if len(cut) > 1:
                 limits = f"{len(pieces):,} pieces, the model takes {self.max_pieces}"
