@@ -77,6 +77,9 @@ def test_sentences_are_labelled_in_batches_of_so_many_tokens():
         task=task, predict=lambda dataset, *words: asked.append(words) or [Prediction(item.x, ["X"]) for item in dataset.items]
     )
     assert evaluation.label(teacher, [["a"], ["b"]], 77) == [["X"], ["X"]] and asked == [(77, "sentences")]
+    teacher.predict = lambda dataset, *words: [Prediction(item.x, [*item.x.example.words]) for item in dataset.items]
+    assert evaluation.label(teacher, [[], ["a", "b"], [], ["c"]]) == [[], ["a", "b"], [], ["c"]]  # a traceback of NumPy's
+    assert evaluation.label(teacher, []) == []
 
 
 @pytest.mark.parametrize("nlu_task", ["classification", "tagging", "span"])
@@ -93,3 +96,5 @@ def test_answers_are_compared_for_questions_alone(monkeypatch, tmp_path, nlu_tas
     else:
         with pytest.raises(UserError, match="^--answer-metric: is for --nlu-task span alone: leave it out$"):
             load_finetuned(tmp_path / "1.pt", tmp_path, cpu=True, answer_metric="mlqa")
+    with pytest.raises(UserError, match="^--valid-lang: is no option of --task veco_nlu: there is --data, --nlu-task, --plug, "):
+        load_finetuned(tmp_path / "1.pt", tmp_path, cpu=True, valid_lang="de")  # had evaluated all languages

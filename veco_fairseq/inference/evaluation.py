@@ -60,7 +60,7 @@ def evaluate(finetuned: Finetuned, split: str, max_tokens: int = 8192) -> Evalua
 def label(
     teacher: Finetuned, sentences: Sequence[Sequence[str]], max_tokens: int = 8192, name: Path_ = "teacher"
 ) -> list[list[str]]:
-    """Return a tagger's tags for the words of sentences: the silver labels of translations (section 5.1).
+    """Return a tagger's tags for the words of sentences, a list each: the silver labels of translations (VECO, section 5.1).
 
     Args:
         name: of the teacher, for a refusal.
@@ -73,10 +73,11 @@ def label(
         raise UserError(f"{name}: is a model for {task.nlu_task}, not for tagging: give a checkpoint of --nlu-task tagging")
     make = task.windows(Notes())
     examples = [TaggedSentence(str(place), f"line {place}", tuple(words), ())
-                for place, words in enumerate(sentences, start=1)]  # fmt: skip
+                for place, words in enumerate(sentences, start=1) if words]  # fmt: skip
     items = [Item(Side("", example, make(example))) for example in examples]
     dataset = UnderstandingDataset(items, task.nlu_task, task.dictionary.pad())
-    return [list(prediction.value) for prediction in teacher.predict(dataset, max_tokens, "sentences")]
+    tagged = iter(teacher.predict(dataset, max_tokens, "sentences"))
+    return [list(next(tagged).value) if words else [] for words in sentences]
 
 
 def write_predictions(evaluated: Evaluated, folder: Path_, split: str) -> list[Path]:

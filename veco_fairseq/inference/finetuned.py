@@ -14,7 +14,8 @@ from veco_fairseq.data.symbols import vocabulary_folder
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 from veco_fairseq.models.nlu import VecoNluModel
-from veco_fairseq.tasks.nlu import NluTask, refuse_without_effect
+from veco_fairseq.options.flags import flag
+from veco_fairseq.tasks.nlu import NluTask, NluTaskConfig, refuse_without_effect
 from veco_fairseq.understanding.dataset import UnderstandingDataset
 from veco_fairseq.understanding.predictions import Prediction
 
@@ -52,13 +53,16 @@ def load_finetuned(checkpoint: Path_, data: Path_, cpu: bool = False, **options)
         options: of the task, where they differ from training.
 
     Raises:
-        UserError: the checkpoint has another model or cannot be read, an option does nothing in its task, or the data is bad.
+        UserError: the checkpoint has another model or cannot be read, an option does nothing in its task, or is none, or the data is bad.
     """
     overrides = {"data": str(data), "vocabulary": str(vocabulary_folder(checkpoint)), "valid_langs": None, **options}
     require_file(checkpoint)
     state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), overrides)
     if state["cfg"] is None or getattr(state["cfg"].task, "_name", None) != "veco_nlu":
         raise UserError(f"{checkpoint}: is no model of --task veco_nlu: fine-tune it first")
+    known = [name for name in NluTaskConfig.__dataclass_fields__ if not name.startswith("_")]
+    if unknown := [name for name in options if name not in known]:
+        raise UserError(f"{flag(unknown[0])}: is no option of --task veco_nlu: there is {', '.join(map(flag, known))}")
     refuse_without_effect(state["cfg"].task, options)
     models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], state=state)
     device = "cuda" if torch.cuda.is_available() and not cpu else "cpu"
