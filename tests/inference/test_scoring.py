@@ -255,6 +255,15 @@ def test_score_refuses_different_lengths():
         score(["a", "b"], ["a"], lang="de")
 
 
+@pytest.mark.parametrize("samples", [1, -1])
+def test_score_refuses_too_few_resamples(samples):
+    """sacreBLEU makes none of one, and gives -1 for the mean and the interval."""
+    with pytest.raises(UserError, match=f"^--bootstrap {samples}: give a number of resamples, such as 1000$"):
+        score(["a b"], ["a b"], lang="de", samples=samples)
+    assert "mean" not in score(["a b"], ["a b"], lang="de")["chrf"]
+    assert score(["a b"], ["a b"], lang="de", samples=2)["chrf"]["mean"] == 100
+
+
 def test_command(run, tmp_path):
     reference = write(tmp_path / "ref", REFERENCE[0] + "\n")
     output = tmp_path / "scores.json"

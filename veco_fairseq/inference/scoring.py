@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Scores of translations: the paper's two BLEUs, detokenised and tokenised (VECO, section 5.1), and chrF."""
+"""Scores of translations: the paper's two BLEUs, detokenised and tokenised (VECO, section 6.1), and chrF."""
 
 import logging
 import re
@@ -77,7 +77,7 @@ def score(
         lang: the language's code; it chooses Moses' rules, and sacreBLEU's tokenisation of Chinese, Japanese, Korean
             and other languages without spaces (:data:`TOKENISERS`).
         split_compounds: for tokenised BLEU, cut words at their hyphens, as papers on WMT14 En-De do.
-        samples: bootstrap resamples of the test set for a confidence interval; 0 for none.
+        samples: bootstrap resamples of the test set for a confidence interval, at least 2; 0 for none.
         baseline: another system's output, for a paired bootstrap test.
 
     Returns:
@@ -87,9 +87,11 @@ def score(
         "p". There is no "tokenised_bleu" of a language without spaces: each sentence would be a token or two.
 
     Raises:
-        UserError: the numbers of sentences differ, there is nothing to score, the language has no such code, or it needs another
-            package.
+        UserError: the numbers of sentences differ, there is nothing to score, the language has no such code, it needs another
+            package, or there are too few resamples.
     """
+    if samples < 0 or samples == 1:  # of one, sacreBLEU gives -1 for the mean
+        raise UserError(f"--bootstrap {samples}: give a number of resamples, such as 1000")
     systems = [list(hypotheses)] + ([] if baseline is None else [list(baseline)])
     for system in systems:
         if len(system) != len(references):
