@@ -92,6 +92,12 @@ def test_the_bias_of_the_head_likewise(checkpoint, convert):
     assert all(found[token] == 0 for token in WITHOUT)
 
 
+def test_other_words_for_the_rows_are_refused(convert):
+    """Each had meant random rows."""
+    with pytest.raises(UserError, match="^--new-tokens means: there is mean, random$"):
+        convert(new_tokens="means")
+
+
 def test_random_rows(checkpoint, convert):
     """... as asked for, or where nothing tells how a token was spelt: of <s> that is known."""
     old = rows_of(checkpoint, "encoder.sentence_encoder.embed_tokens.weight")

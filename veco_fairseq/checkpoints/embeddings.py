@@ -18,6 +18,7 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 
 MAX_NEW_SHARE = 0.01  # of the dictionary's tokens may be new to pre-training
+NEW_TOKENS = "mean", "random"  # what their rows begin with
 PADDING_SYMBOL = re.compile(r"madeupword\d{4,}")  # fairseq-preprocess rounds a dictionary's size up with them
 
 

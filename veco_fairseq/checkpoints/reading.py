@@ -172,6 +172,16 @@ def require_file(path: Path | str) -> None:
         raise UserError(f"{path}: {missing}")
 
 
+def require_other_file(output: Path | str, checkpoint: Path | str) -> None:
+    """Refuse to write over the checkpoint that is read.
+
+    Raises:
+        UserError: the output is this file, under any name or link.
+    """
+    if Path(output).resolve() == Path(checkpoint).resolve():
+        raise UserError(f"--output {output}: that is the checkpoint itself; choose another file")
+
+
 def _failure(path: Path, error: Exception) -> UserError:
     """Return an error that says why ``path`` could not be read, and what to do."""
     # A damaged file can fail with an OSError, too, without the name of a file (seen: EINVAL of a seek).

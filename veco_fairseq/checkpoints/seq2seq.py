@@ -26,10 +26,11 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_*
-from veco_fairseq.checkpoints.embeddings import token_rows
+from veco_fairseq.checkpoints.embeddings import NEW_TOKENS, token_rows
 from veco_fairseq.checkpoints.mapping import HEAD_BIAS, HEAD_TRANSFORM, Group, check_weights, map_weights
 from veco_fairseq.checkpoints.names import CROSS_ATTENTION
 from veco_fairseq.checkpoints.pretrained import Pretrained, read_pretrained, refuse_parts_without_place
+from veco_fairseq.checkpoints.reading import require_other_file
 from veco_fairseq.checkpoints.skeleton import untrained
 from veco_fairseq.data.sentencepiece import MASK
 from veco_fairseq.data.symbols import TARGET_TOKEN
@@ -78,6 +79,8 @@ def convert_to_seq2seq(
         UserError: a file is missing, damaged or of another kind, or the options do not fit the checkpoint.
     """
     _check_output(checkpoint, output)
+    if new_tokens not in NEW_TOKENS:
+        raise UserError(f"--new-tokens {new_tokens}: there is {', '.join(NEW_TOKENS)}")
     # The small files first, so that a typo does not wait for a large file.
     target = None if dictionary is None else read_dictionary(dictionary)
     pretrained = read_pretrained(checkpoint, trust)
@@ -254,8 +257,7 @@ def _report(
 
 
 def _check_output(checkpoint: Path_, output: Path_) -> None:
-    if Path(output).resolve() == Path(checkpoint).resolve():
-        raise UserError(f"--output {output}: that is the checkpoint itself; choose another file")
+    require_other_file(output, checkpoint)
     if Path(output).is_dir():
         raise UserError(f"--output {output}: that is a folder; name a file")
 
