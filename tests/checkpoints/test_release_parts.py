@@ -133,6 +133,17 @@ def test_a_source_language_without_a_token(tmp_path):
     checkpoint, dictionary = release(tmp_path)
     with pytest.raises(UserError, match=r"no language token \[fr\] \(there are: \[de\], \[en\]\)"):
         import_release(checkpoint, dictionary, tmp_path / "x.pt", source_lang="fr", target_lang="de")
+    with pytest.raises(UserError, match="^--source-lang and --target-lang: give both or none$"):  # had passed over it
+        import_release(checkpoint, dictionary, tmp_path / "x.pt", target_lang="de")
+
+
+@pytest.mark.parametrize("make", [import_release, back_to_pretraining])
+def test_a_release_is_not_written_over(tmp_path, make):
+    checkpoint, dictionary = release(tmp_path)
+    before = checkpoint.read_bytes()
+    with pytest.raises(UserError, match="^--output .*: that is the checkpoint itself; choose another file$"):
+        make(checkpoint, dictionary, checkpoint)
+    assert checkpoint.read_bytes() == before
 
 
 def test_heads_of_classes_are_left_out(tmp_path):

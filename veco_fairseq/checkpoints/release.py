@@ -12,7 +12,7 @@ from torch import Tensor
 
 from veco_fairseq.checkpoints import names
 from veco_fairseq.checkpoints.mapping import Group, check_weights
-from veco_fairseq.checkpoints.reading import options_of, read_checkpoint
+from veco_fairseq.checkpoints.reading import options_of, read_checkpoint, require_other_file
 from veco_fairseq.checkpoints.seq2seq import (
     choose_layers,
     expected_shapes,
@@ -128,8 +128,11 @@ def import_release(
         The report, as in the JSON file.
 
     Raises:
-        UserError: as in :func:`read_release`; or a choice does not fit the model.
+        UserError: as in :func:`read_release`; or a choice does not fit the model; or the output is the checkpoint.
     """
+    require_other_file(output, checkpoint)
+    if (source_lang is None) != (target_lang is None):
+        raise UserError("--source-lang and --target-lang: give both or none")
     release = read_release(checkpoint, dictionary, trust)
     target = read_dictionary(dictionary)
     for lang in (source_lang, target_lang):
@@ -181,8 +184,9 @@ def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, tru
     head's dense layer, LayerNorm and bias are not in the file, and are newly initialised.
 
     Raises:
-        UserError: as in :func:`read_release`; or the two sides differ.
+        UserError: as in :func:`read_release`; or the two sides differ; or the output is the checkpoint.
     """
+    require_other_file(output, checkpoint)
     release = read_release(checkpoint, dictionary, trust)
     _check_sides_are_one(release)
     words = read_dictionary(dictionary)

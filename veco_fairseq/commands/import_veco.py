@@ -45,8 +45,6 @@ def main(args: argparse.Namespace) -> None:
     given = [flag(name) for name, default in of_translation.items() if getattr(args, name) != default]
     if args.pretraining and given:
         raise UserError(f"--pretraining: makes no translation model, which {given[0]} is for: leave out one of them")
-    if (args.source_lang is None) != (args.target_lang is None):
-        raise UserError("--source-lang and --target-lang: give both or none")
     from veco_fairseq.checkpoints.release import back_to_pretraining, import_release
     from veco_fairseq.checkpoints.seq2seq import report_lines
     from veco_fairseq.checkpoints.skeleton import making_sense_of
