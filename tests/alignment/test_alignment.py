@@ -196,7 +196,8 @@ def test_costs_by_hand(monkeypatch):
     """As in the released aligner of XLM-Align: a similarity of -1 or of 0 costs as much as one of 1e-6, which is 13.8."""
     costs, x, y = [], torch.eye(2), torch.tensor([[1.0, 0.0], [-1.0, 0.5]])
     monkeypatch.setattr(alignment, "_sentences", lambda *_: [alignment.Sentence([5, 6], [0, 1])])
-    monkeypatch.setattr(alignment, "_check_lengths", lambda *_: None)
+    for check in ("_check_lengths", "require_layers"):
+        monkeypatch.setattr(alignment, check, lambda *_: None)
     monkeypatch.setattr(alignment, "_states", lambda *_: ([x.double()], [y.double()]))
     monkeypatch.setattr(alignment, "sinkhorn", lambda cost, *_, **__: costs.append(cost) or -cost)
     align(None, ["a b"], ["c d"], layer=1)
@@ -212,6 +213,9 @@ def test_lines_that_cannot_be_aligned(saved, monkeypatch):
     pretrained = load_pretrained(str(saved))
     with pytest.raises(UserError, match="y, line 2: is empty"):
         align(pretrained, ["bal", "bal"], ["bal", " "], layer=1)
+    for layer in (-1, 4):
+        with pytest.raises(UserError, match=f"^--layer {layer}: the model has layers 1 to 3, and 0 for the embeddings$"):
+            align(pretrained, ["bal"], ["bal"], layer=layer)
     half, whole = " ".join(WORDS[:16]), " ".join(WORDS)
     with pytest.raises(UserError, match="x, line 1: has .* tokens with its translation, .* --apart"):
         align(pretrained, [half], [half], layer=1)

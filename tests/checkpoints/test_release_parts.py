@@ -140,9 +140,10 @@ def test_a_source_language_without_a_token(tmp_path):
 @pytest.mark.parametrize("make", [import_release, back_to_pretraining])
 def test_a_release_is_not_written_over(tmp_path, make):
     checkpoint, dictionary = release(tmp_path)
-    before = checkpoint.read_bytes()
-    with pytest.raises(UserError, match="^--output .*: that is the checkpoint itself; choose another file$"):
-        make(checkpoint, dictionary, checkpoint)
+    before, link = checkpoint.read_bytes(), tmp_path / "link.pt"
+    link.symlink_to(checkpoint)
+    with pytest.raises(UserError, match="^--output .*link.pt: that is the checkpoint itself; choose another file$"):
+        make(checkpoint, dictionary, link)
     assert checkpoint.read_bytes() == before
 
 

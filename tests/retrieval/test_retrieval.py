@@ -204,3 +204,14 @@ def test_layers_are_chosen_by_number_and_the_last_one_is_one_of_them(saved):
     for word in ("4", "-1", "x"):
         with pytest.raises(UserError, match=f"--layers {word}: the model has layers 1 to 3, and 0 for the embeddings"):
             chosen_layers(pretrained, [word], "--layers")
+    for layer in (-1, 4):  # of which the first had been the last layer
+        with pytest.raises(UserError, match=f"^--layers {layer}: the model has layers 1 to 3, and 0 for the embeddings$"):
+            sentence_states(pretrained, LINES[:1], layers=[3, layer])
+
+
+def test_a_head_can_be_trained_on_sentence_states(saved):
+    """They had been tensors of PyTorch's inference mode, which autograd refuses."""
+    (states,) = sentence_states(load_pretrained(str(saved)), LINES[:2], layers=[3])
+    weight = torch.ones(states.shape[1], requires_grad=True)
+    (states @ weight).sum().backward()
+    assert torch.equal(weight.grad, states.sum(0)) and not states.requires_grad

@@ -15,7 +15,7 @@ from veco_fairseq.alignment.transport import mutual, sinkhorn
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import split_words
 from veco_fairseq.inference.batches import by_length
-from veco_fairseq.inference.pretrained import PretrainedModel
+from veco_fairseq.inference.pretrained import PretrainedModel, require_layers
 from veco_fairseq.inference.states import layer_states
 
 Links = list[tuple[int, int]]  # (word of x, word of y), from 0
@@ -63,8 +63,9 @@ def align(
         names: of the texts, for the messages.
 
     Raises:
-        UserError: a line has no words, or is longer than the model has positions.
+        UserError: a line has no words, or is longer than the model has positions, or there is no such layer.
     """
+    require_layers(pretrained, [layer], "--layer")
     sides = [_sentences(pretrained, lines, name) for lines, name in zip((source, target), names)]
     pairs = list(zip(*sides, strict=True))
     _check_lengths(pretrained, pairs, apart, names)

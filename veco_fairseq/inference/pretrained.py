@@ -2,7 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Loads a pre-trained model, and shows its attention."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -152,7 +152,13 @@ def chosen_layers(pretrained: PretrainedModel, wanted: Sequence[str] | None, opt
     depth = len(pretrained.model.encoder.sentence_encoder.layers)
     if wanted is None:
         return list(range(depth + 1))
-    for word in wanted:
-        if not word.isdecimal() or int(word) > depth:
-            raise UserError(f"{option} {word}: the model has layers 1 to {depth}, and 0 for the embeddings")
+    require_layers(pretrained, [int(word) if word.isdecimal() else word for word in wanted], option)
     return [int(word) for word in wanted]
+
+
+def require_layers(pretrained: PretrainedModel, layers: Iterable[int | str], option: str) -> None:
+    """Raise UserError if one is no number of a layer, from 1 to the model's depth, or 0 for the embeddings."""
+    depth = len(pretrained.model.encoder.sentence_encoder.layers)
+    for layer in layers:
+        if layer not in range(depth + 1):
+            raise UserError(f"{option} {layer}: the model has layers 1 to {depth}, and 0 for the embeddings")

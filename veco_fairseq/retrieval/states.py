@@ -12,7 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from veco_fairseq.inference.batches import by_length
-from veco_fairseq.inference.pretrained import PretrainedModel
+from veco_fairseq.inference.pretrained import PretrainedModel, require_layers
 from veco_fairseq.inference.states import layer_states
 from veco_fairseq.models.base import PretrainingModel
 
@@ -31,7 +31,7 @@ def pooled_states(model: PretrainingModel, tokens: Tensor) -> Tensor:
     return torch.stack([(state.float() * real).sum(1) / real.sum(1) for state in layer_states(model, tokens)])
 
 
-@torch.inference_mode()
+@torch.no_grad()  # and not inference_mode, whose tensors no gradient goes through
 def sentence_states(
     pretrained: PretrainedModel, lines: Sequence[str], *, layers: Sequence[int], max_tokens: int = 8192, name: str = ""
 ) -> Tensor:
@@ -46,7 +46,11 @@ def sentence_states(
 
     Returns:
         (number of ``layers``, sentences, dim), fp32.
+
+    Raises:
+        UserError: there is no such layer.
     """
+    require_layers(pretrained, layers, "--layers")
     model, eos = pretrained.model, pretrained.dictionary.eos()
     longest = model.encoder.max_positions()
     ids = pretrained.sequences(lines)
