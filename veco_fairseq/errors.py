@@ -42,6 +42,16 @@ class UserError(Exception):
         super().__init__(" ".join(message.split()))
 
 
+def require_list(given: object, what: str) -> None:
+    """Refuse one text or path where several are meant: Python takes a text for a list of its characters.
+
+    Raises:
+        UserError: it is one alone.
+    """
+    if isinstance(given, (str, bytes, os.PathLike)):
+        raise UserError(f"{what}: {str(given)[:30]!r} is one alone, where a list is needed: put it into [ ]")
+
+
 class WriteFailure(NamedTuple):
     """Why a file could not be written, in a few words, and what to do."""
 

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from veco_fairseq.alignment.transport import mutual, sinkhorn
-from veco_fairseq.errors import UserError
+from veco_fairseq.errors import UserError, require_list
 from veco_fairseq.files import split_words
 from veco_fairseq.inference.batches import by_length
 from veco_fairseq.inference.pretrained import PretrainedModel, require_layers
@@ -86,6 +86,7 @@ def align(
 
 
 def _sentences(pretrained: PretrainedModel, lines: Sequence[str], name: str) -> list[Sentence]:
+    require_list(lines, name)
     texts = [split_words(line) for line in lines]
     for number, words in enumerate(texts, start=1):
         if not words:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from veco_fairseq.checkpoints.reading import option_differences, options_of, read_checkpoint
-from veco_fairseq.errors import UserError
+from veco_fairseq.errors import UserError, require_list
 from veco_fairseq.files import Path_, atomic_output
 
 # fairseq's names for checkpoints of epochs, and of updates within them.
@@ -70,6 +70,7 @@ def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
         UserError: a file is missing or damaged, or its tensors, dictionary, languages or computation are not those of the
             first.
     """
+    require_list(paths, "checkpoints")
     states = [read_checkpoint(path, trust, mapped=True) for path in paths]
     models = [state["model"] for state in states]
     shapes = [{name: (tensor.shape, tensor.dtype) for name, tensor in model.items()} for model in models]

@@ -14,7 +14,7 @@ import sentencepiece
 from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
-from veco_fairseq.errors import UserError
+from veco_fairseq.errors import UserError, require_list
 from veco_fairseq.files import Path_, atomic_output, read_lines, require_file
 
 MODEL_NAME = "sentencepiece.bpe.model"
@@ -188,6 +188,7 @@ def trim(model: sentencepiece.SentencePieceProcessor, corpora: Sequence[Path_], 
         UserError: a text is missing or not UTF-8, all texts are empty, they have more characters than ``keep``, or the
             model is no unigram model.
     """
+    require_list(corpora, "corpora")
     proto = sentencepiece_model_pb2.ModelProto.FromString(model.serialized_model_proto())
     if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
         raise UserError("--sentencepiece: is no unigram model: only of such a model can pieces be left out")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from veco_fairseq.errors import UserError
+from veco_fairseq.errors import UserError, require_list
 from veco_fairseq.files import Path_, write_text
 from veco_fairseq.inference.finetuned import Finetuned
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset
@@ -71,6 +71,9 @@ def label(
     task = teacher.task
     if task.nlu_task != "tagging":
         raise UserError(f"{name}: is a model for {task.nlu_task}, not for tagging: give a checkpoint of --nlu-task tagging")
+    require_list(sentences, "sentences")
+    for words in sentences:
+        require_list(words, "the words of a sentence")
     make = task.windows(Notes())
     examples = [TaggedSentence(str(place), f"line {place}", tuple(words), ())
                 for place, words in enumerate(sentences, start=1) if words]  # fmt: skip

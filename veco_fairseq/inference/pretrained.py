@@ -16,7 +16,7 @@ from veco_fairseq.checkpoints.reading import options_of, read_checkpoint, requir
 from veco_fairseq.data.prepare.text import default_workers
 from veco_fairseq.data.sentencepiece import MODEL_NAME, Encoder, load_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces, vocabulary_folder
-from veco_fairseq.errors import UserError
+from veco_fairseq.errors import UserError, require_list
 from veco_fairseq.inference.states import layer_states
 from veco_fairseq.models.base import PretrainingModel
 
@@ -30,6 +30,7 @@ class PretrainedModel(NamedTuple):
 
     def sequences(self, lines: Sequence[str]) -> list[np.ndarray]:
         """Return the ids of ``<s> line </s>``, (length,), for each line."""
+        require_list(lines, "lines")
         return [np.append(self.dictionary.bos(), ids) for ids in self.encoder(list(lines))]
 
     def encode(self, text: str) -> Tensor:

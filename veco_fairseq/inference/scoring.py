@@ -16,7 +16,7 @@ from sacremoses import MosesTokenizer
 
 from veco_fairseq.data.languages import WITHOUT_SPACES, two_letters
 from veco_fairseq.data.moses import has_abbreviations
-from veco_fairseq.errors import UserError
+from veco_fairseq.errors import UserError, require_list
 from veco_fairseq.files import read_lines
 
 # sacreBLEU's tokeniser for each language without spaces: characters, where it has none for the language.
@@ -92,6 +92,8 @@ def score(
     """
     if samples < 0 or samples == 1:  # of one, sacreBLEU gives -1 for the mean
         raise UserError(f"--bootstrap {samples}: give a number of resamples, such as 1000")
+    for what, given in (("hypotheses", hypotheses), ("references", references), ("baseline", baseline)):
+        require_list(given, what)
     systems = [list(hypotheses)] + ([] if baseline is None else [list(baseline)])
     for system in systems:
         if len(system) != len(references):

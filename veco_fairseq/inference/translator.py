@@ -22,7 +22,7 @@ from veco_fairseq.checkpoints.reading import require_file
 from veco_fairseq.checkpoints.translation import require_translation
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
 from veco_fairseq.data.symbols import own_model, require_own_pieces, vocabulary_folder
-from veco_fairseq.errors import UserError
+from veco_fairseq.errors import UserError, require_list
 from veco_fairseq.files import Path_
 from veco_fairseq.inference.batches import by_length
 from veco_fairseq.inference.constraints import let_prefixes_be
@@ -94,6 +94,7 @@ class Translator:
         seed: int = 1,
         to: str | None = None,
     ):
+        require_list(checkpoints, "checkpoints")
         for path in checkpoints:
             require_file(path)
         # no BLEU of a validation, which may need a package that only the training's machine has
@@ -125,6 +126,7 @@ class Translator:
 
     def translate(self, lines: Sequence[str], note: Callable[[int, str], None] = lambda number, words: None) -> list[str]:
         """Return the best translation of every line; see :meth:`hypotheses`."""
+        require_list(lines, "lines")
         return [best[0].text for best in self.hypotheses([Request(line) for line in lines], note)]
 
     def hypotheses(
