@@ -154,6 +154,29 @@ def test_a_finished_training_is_told_and_not_trained(monkeypatch, caplog, next_e
         assert trainer.cfg.optimization.max_epoch == (-1 if is_told else 3)
 
 
+@pytest.mark.parametrize("most, end, lowest, told", [
+    (800, "500", 0.0, "--max-update 800: the learning rate is 0 from update 500 on (--total-num-update), and nothing is learnt there: "
+     "give the same number to both"),
+    (800, "500", 1e-5, None), (500, "500", 0.0, None), (400, 500.0, 0.0, None), (0, "500", 0.0, None), (800, None, None, None),
+])  # fmt: skip
+def test_updates_beyond_the_end_of_the_learning_rate_are_told(monkeypatch, caplog, most, end, lowest, told):
+    """Whoever raises the --max-update of a training that is finished has to raise --total-num-update, too."""
+    monkeypatch.setattr(stopping, "note_signals", lambda: None)
+    monkeypatch.setattr(stopping, "early_stopping", SimpleNamespace)
+    monkeypatch.setattr(stopping.plateau, "end_epoch_of", lambda state, trainer: None)
+    iterator = SimpleNamespace(next_epoch_idx=1, iterations_in_epoch=0)
+    monkeypatch.setattr(stopping, "_fairseq_load_checkpoint", lambda *given, **more: ({}, iterator))
+    trainer = trainer_of(500, max_update=most)
+    trainer.cfg.lr_scheduler = SimpleNamespace(total_num_update=end, end_learning_rate=lowest)
+    with caplog.at_level(logging.INFO, stopping.__name__):
+        stopping.load_checkpoint(SimpleNamespace(no_save=True, finetune_from_model=None, **dict.fromkeys(RESETS, False)), trainer)
+    warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warned == [told] * (told is not None)
+    finished = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
+    advice = "to go on, raise it, and --total-num-update, if you give it, too"
+    assert [line.rpartition("; ")[2] for line in finished] == [advice] * (most in (400, 500))
+
+
 @pytest.mark.parametrize("max_epoch, epoch, at_its_end, due", [
     (3, 3, True, 1), (3, 4, True, 1), (3, 2, True, 5), (3, 3, False, 5), (0, 3, True, 5),
 ])  # fmt: skip

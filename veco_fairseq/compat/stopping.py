@@ -56,6 +56,7 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
         if model:
             cfg.finetune_from_model = model  # for the checkpoints to come
     begin_alike(trainer, iterator)
+    tell_of_updates_at_a_rate_of_zero(trainer.cfg)
     resumed = extra_state is not None and not begins
     if resumed and judged_by_another(extra_state, trainer.cfg):
         vars(checkpoint_utils.save_checkpoint).pop("best", None)
@@ -70,10 +71,27 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
     if reason:
         logger.info(
             f"finished already, after {trainer.get_num_updates()} updates, by {reason}: nothing is trained or saved; to "
-            "go on, raise it"
+            f"go on, raise it{', and --total-num-update, if you give it, too' if end_of_schedule(trainer.cfg) else ''}"
         )
         trainer.cfg.optimization.max_epoch = -1  # ends fairseq's loop over the epochs
     return extra_state, iterator
+
+
+def end_of_schedule(cfg) -> float | None:
+    """Return ``--total-num-update``, if the learning rate is zero from there on."""
+    schedule = getattr(cfg, "lr_scheduler", None)
+    end = getattr(schedule, "total_num_update", None)  # of polynomial_decay alone; a text where it is given
+    return float(end) if end and not schedule.end_learning_rate else None
+
+
+def tell_of_updates_at_a_rate_of_zero(cfg) -> None:
+    """Warn of updates that change nothing, as where ``--max-update`` alone is raised after the end of a training."""
+    end, most = end_of_schedule(cfg), cfg.optimization.max_update
+    if end is not None and end < most:
+        logger.warning(
+            f"--max-update {most}: the learning rate is 0 from update {end:.0f} on (--total-num-update), and nothing is learnt there: "
+            "give the same number to both"
+        )
 
 
 def begins_from_another_model(cfg, trainer: Trainer) -> bool:
