@@ -18,7 +18,7 @@ task
 run_of
 stock_options "${EXTRA[@]}"
 data=$OUT/$TEXTS.${OPTIONS[data]} folder=$OUT/finetuned/$RUN every=${EVERY[${OPTIONS[data]##*.}]:-}
-require "$data" "run prepare.sh first; --data must be one of: ${SIZES[*]}"
+require "$data" "run $PREPARE first; --data must be one of: ${SIZES[*]}"
 start "${OPTIONS[arm]}" "${OPTIONS[pretraining]}" "${OPTIONS[seed]}"
 training "fine-tuning, $RUN" "$folder" logged "$folder/train.log" fairseq-train "$data" --distributed-world-size 1 --user-dir "$USER_DIR" \
     "${TASK[@]}" "${MODEL[@]}" "${START[@]}" "${OPTIMIZER[@]}" \

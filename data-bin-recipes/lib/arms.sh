@@ -20,9 +20,10 @@ about results FILE "the file with a line of JSON for each run, to which those of
 # comparisons: sets SRC, and PAIRS of pre-training, for --set; with --try the settings are smaller.
 comparisons() {
     local lang arm task
+    OF_SET= # what other scripts need to be given, too
     if [[ ${OPTIONS[set]:=captions} == bible ]]; then
         bible
-        OUT+=/bible
+        OUT+=/bible PREPARE=prepare_bible.sh OF_SET=" --set bible"
         ! trying || LANGS=("${LANGS[@]:0:3}")
     fi
     require_choice set captions bible
@@ -116,7 +117,7 @@ pretrain_model() {
         return ;;
     esac
     stock_options "$@"
-    require "${data[0]}" "run prepare.sh first"
+    require "${data[0]}" "run $PREPARE first"
     training "pre-training, $name" "$folder" fairseq-train "${data[@]}" --distributed-world-size 1 --user-dir "$USER_DIR" \
         "${objective[@]}" "${MODEL[@]}" "${START[@]}" "${OPTIMIZER[@]}" --lr-scheduler polynomial_decay --lr "${RATE_OF[$arm]:-$RATE}" \
         --warmup-updates "$WARMUP" --total-num-update "$updates" --max-update "$updates" --seed "$seed" "${LOG[@]}" "${OFTEN[@]}" \
@@ -133,7 +134,7 @@ pretrained_model() {
     [[ -v UPDATES[$ORIGIN] ]] || die "--arm $1: is not pre-trained"
     [[ $ORIGIN != *-few ]] || which=best
     PRETRAINED=$OUT/checkpoints/$(pretrained_folder "$ORIGIN" "$2")/checkpoint_$which.pt
-    require "$PRETRAINED" "run train.sh --arm $ORIGIN --seed $2 first"
+    require "$PRETRAINED" "run train.sh$OF_SET --arm $ORIGIN --seed $2 first"
 }
 
 # start ARM PRETRAINING SEED: sets START, the options of fairseq-train that begin with the pre-trained model, and MODEL. Several

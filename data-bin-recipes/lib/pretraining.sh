@@ -23,11 +23,13 @@ train_options() {
     require_number updates warmup seed
 }
 
+PREPARE=prepare.sh # the script that makes the data
+
 # require_whole PATH SIGN: end if prepare.sh has not made PATH, or has left the file SIGN, which says that it was interrupted: a
 # training would take what is there for all of the data.
 require_whole() {
-    require "$1" "run prepare.sh first"
-    [[ ! -e $2 ]] || die "$(dirname "$2"): the data are not whole: prepare.sh was interrupted, or runs: let it come to its end"
+    require "$1" "run $PREPARE first"
+    [[ ! -e $2 ]] || die "$(dirname "$2"): the data are not whole: $PREPARE was interrupted, or runs: let it come to its end"
 }
 
 # What a machine that fails costs at most: a pre-training's epoch can take hours.
@@ -64,6 +66,7 @@ find_cpu() {
 # small_model OPTION...: with --try and without --pretrained, pre-train a tiny VECO on the texts that these options of
 # prepare_root.py name.
 small_model() {
+    local TRAINED_OTHERWISE=${TRAINED_OTHERWISE% or --name} # whatever the name, it is this one
     [[ -z ${OPTIONS[pretrained]} ]] && trying || return 0
     run python "$REPOSITORY/scripts/prepare_root.py" "$@" --valid-lines 0 --vocab-size "$TRY_PIECES" --soft-vocab-limit \
         --character-coverage 0.99 --output "$OUT/pretrain"

@@ -79,6 +79,7 @@ parse_options() {
         *) die "$1: is not an option (there are ${names[*]})" ;;
         esac
     done
+    [[ -v OPTIONS[name] ]] || TRAINED_OTHERWISE=${TRAINED_OTHERWISE% or --name}
     set_up
 }
 

@@ -95,6 +95,24 @@ def test_a_try_of_the_comparisons_is_small(tmp_path):
     assert arms(tmp_path, script).stdout == "20 5 10 --max-update 5 1 2e-3\n"
 
 
+def test_what_is_missing_is_made_by_a_script_of_the_same_set(tmp_path):
+    """... and a folder of another training is left by an option that there is: these scripts have no --name."""
+    scripts = {"require_whole x y": "x: is not there: run {0} first", "pretrain_model nmt 1": "x{1}/mt: is not there: run {0} first",
+               "pretrained_model veco 2": "/camlm.veco.s2/checkpoint_last.pt: is not there: run train.sh{2} --arm veco --seed 2 first",
+               "mkdir -p b; touch b/checkpoint_1_5.pt; same_training b 1 || :; same_training b 2":
+               "b: was trained with other options or data: remove it, or choose another --out"}  # fmt: skip
+    for options, (prepare, folder, more) in {"": ("prepare.sh", "", ""),
+                                             "--set bible": ("prepare_bible.sh", "/bible", " --set bible")}.items():  # fmt: skip
+        for script, told in scripts.items():
+            said = arms(tmp_path, f"read_options {options}; {script}").stderr
+            assert said.endswith(told.format(prepare, folder, more) + "\n"), said
+    named = bash(tmp_path, f"source '{RECIPES}/lib/pretraining.sh'\nparse_options out= pretrained= name= try -- --try\n"
+                 "same_training() { echo $TRAINED_OTHERWISE; }; same_training; python() { :; }; require_whole() { :; }; OUT=x\n"
+                 "step() { :; }; small_model")  # fmt: skip
+    lines = [line for line in named.stdout.splitlines() if line.startswith("was trained")]
+    assert [line.rpartition("another ")[2] for line in lines] == ["--out or --name", "--out"], named
+
+
 def test_one_conversion_at_a_time(tmp_path):
     """Fine-tunings that begin with the same model at once; each of another model need not wait."""
     script = """read_options; pretrained_model() { PRETRAINED=x; }; step() { echo "begins $1"; sleep 0.3; echo "ends $1"; }
