@@ -55,7 +55,7 @@ treebanks() {
 # --hold-out N the last N training examples are the dev set. Where GOLD is set, the downloaded training sets of the other
 # languages are no translations of the English one, which --setting translate-train would take them for: they are left out.
 examples() {
-    local split=$1 suffix=$2 pattern=$3 held=0 lang whole part english= without=() found=() lines=() advice=
+    local split=$1 suffix=$2 pattern=$3 held=0 lang whole part english= without=() found=() lines=() advice
     shift 3
     if [[ -n ${OPTIONS[local]} ]]; then
         pattern=${OPTIONS[$split]}
@@ -101,10 +101,11 @@ examples() {
         fi
         [[ -n $english && $lang != en ]] || MADE+=("$split-$lang.$suffix")
     done
-    [[ $split != dev || ! -v OPTIONS[hold-out] ]] || advice=", or --hold-out N, which takes it from the training set"
+    advice="give --$split PATTERN for other names"
+    [[ -n ${OPTIONS[local]} ]] || advice="add a language that has one to --langs" # the names are the download's
+    [[ $split != dev || ! -v OPTIONS[hold-out] ]] || advice+=", or --hold-out N, which takes it from the training set"
     [[ -n $english && " ${LANGS[*]} " != *" en "* ]] || ((${#found[@]})) ||
-        die "$SOURCE: has no $split set: no file ${pattern}[.gz], with a language for @ (${LANGS[*]}): \
-give --$split PATTERN for other names$advice"
+        die "$SOURCE: has no $split set: no file ${pattern}[.gz], with a language for @ (${LANGS[*]}): $advice"
     ((${#without[@]} == 0)) || say "no $split set for ${without[*]}"
     [[ -n $english ]] || (($(printf '%s\n' "${lines[@]}" | sort -u | wc -l) < 2)) ||
         say "the training sets differ in length, so their rows are not translations of each other: use --plug out"

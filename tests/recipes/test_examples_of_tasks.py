@@ -83,6 +83,17 @@ def test_gold_of_other_languages_is_nothing_to_train_on(tmp_path):
     assert "has no train set: no file train-@.tsv[.gz]" in error_line(sourced(tmp_path, script))
 
 
+@pytest.mark.parametrize("split, more", [("train", ""), ("dev", ", or --hold-out N, which takes it from the training set")])
+def test_a_download_without_a_set_of_these_languages_needs_another_language(tmp_path, split, more):
+    """... such as SQuAD's, which is English: its names are not those of --train, which is for --local."""
+    leave(tmp_path, train__en_tsv="a\n", dev__en_tsv="b\n")
+    script = f"OPTIONS[local]=; SOURCE={tmp_path}; examples {split} tsv {split}-@.tsv first 0"
+    assert error_line(sourced(tmp_path, script, "--langs", "de fr")).endswith(
+        f"{tmp_path}: has no {split} set: no file {split}-@.tsv[.gz], with a language for @ (de fr): add a language that has one to "
+        f"--langs{more}"
+    )
+
+
 def test_treebanks_of_a_language_are_several_files(tmp_path):
     """... plain or .gz, of which the last sentence may lack its blank line."""
     leave(tmp_path, b__en_conllu_gz="two", a__en_conllu="one\n", B__en_conllu="none\n", a__en_conllu_gz="not this\n")
