@@ -64,6 +64,8 @@ class Manifest:
             try:
                 self.steps = _sound(read_json(self.path))
             except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
+                if isinstance(error.__cause__, OSError):  # it may be whole, and the folder what took days
+                    raise
                 raise UserError(f"{self.path}: damaged: remove the folder {root} and start again") from error
         for result in results:
             if not self.path.is_file() and (root / result).exists():

@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """When a step counts as done, and what is removed before it is done again."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -58,6 +59,16 @@ def test_files_of_others_are_not_replaced(manifest, tmp_path):
     Manifest(tmp_path, "m.json", ["a", "b"])
     with pytest.raises(UserError, match="holds a b that this command did not make: name another folder"):
         Manifest(tmp_path, "other.json", ["none", "b"])
+
+
+def test_a_manifest_that_cannot_be_read_is_no_reason_to_remove_the_folder(manifest, tmp_path, monkeypatch):
+    def refuse(path, mode):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(UserError) as raised:
+        Manifest(tmp_path, "m.json", [])
+    assert str(raised.value) == f"{tmp_path}/m.json: permission denied: change its rights or choose another path"
 
 
 @pytest.mark.parametrize("step", [{"files": {"/a": 4}, "report": {}}, {"files": {"x/../../a": 4}, "report": {}},

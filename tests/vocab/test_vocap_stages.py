@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """VoCap's stages one by one: texts, options, what is made again, the joint model, and the comparison of models."""
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.vocab import comparison, vocap
 from veco_fairseq.vocab.allocation import Allocation
 from veco_fairseq.vocab.corpora import find_corpora, sample
+from veco_fairseq.vocab.sizes import Vocabularies
 from veco_fairseq.vocab.vocap import Options, make_vocabulary
 
 
@@ -269,3 +271,14 @@ def test_the_table_of_an_allocation_is_by_size_and_name(tmp_path, monkeypatch):
     assert table.splitlines()[1:] == rows and (tmp_path / "allocation.tsv").read_text() == table
     bars = {"allocated": {"bb": 1.5, "cc": 1.5, "aa": 0.5}}
     assert drawn == [(bars, "thousands of pieces", "VoCap, 2,600 pieces", tmp_path / "allocation.png")]
+
+
+def test_vocabularies_that_cannot_be_read_are_not_damaged(tmp_path, monkeypatch):
+    """... and need not be removed, which would cost their making."""
+
+    def refuse(path, mode):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(PermissionError):  # which the command tells in one line
+        Vocabularies.load(tmp_path / "x.npz")

@@ -82,6 +82,8 @@ class Vocabularies:
                 raise ValueError("sizes that do not fit")
             return read
         except DAMAGED as error:
+            if isinstance(error, OSError) and error.filename is not None:  # it cannot be read, and may be whole
+                raise
             raise UserError(f"{path}: is damaged: remove it, and run the command again") from error
 
 
