@@ -16,7 +16,7 @@ SYSTEM_ERRORS = {
     errno.EROFS: "the file system is read-only: choose another folder",
     errno.ENAMETOOLONG: "the name is too long: check the path",
     errno.ELOOP: "the links lead round in a circle: check the path",
-    errno.EFBIG: "the file would be larger than allowed here (ulimit -f): raise that or choose another folder",
+    errno.EFBIG: "the file would be larger than allowed here: raise ulimit -f or choose another folder",
     errno.ENOSPC: "the disk is full: free some space or choose another folder",
     errno.EDQUOT: "your disk quota is used up: free some space or choose another folder",
 }
@@ -57,6 +57,11 @@ class WriteFailure(NamedTuple):
 
     reason: str
     advice: str
+
+
+def to_go_on(advice: str) -> str:
+    """Return an advice of :data:`SYSTEM_ERRORS` for a command that goes on from its own files, and so needs the same path."""
+    return advice.partition(" or choose another ")[0]
 
 
 def write_failure(error: Exception) -> WriteFailure | None:

@@ -131,7 +131,7 @@ def test_exit_codes(monkeypatch, capsys, main, code, said):
     (errno.ENOENT, "no such file or folder: check the path"), (errno.EISDIR, "is a folder, where a file is needed"),
     (errno.ENOTDIR, "part of the path is a file, where a folder is needed"), (errno.ENAMETOOLONG, "the name is too long: check the path"),
     (errno.ELOOP, "the links lead round in a circle: check the path"), (errno.EROFS, "the file system is read-only: choose another folder"),
-    (errno.EFBIG, "the file would be larger than allowed here (ulimit -f): raise that or choose another folder"),
+    (errno.EFBIG, "the file would be larger than allowed here: raise ulimit -f or choose another folder"),
     (errno.ENOSPC, "the disk is full: free some space or choose another folder"), (errno.EIO, None),
 ])  # fmt: skip
 def test_errors_of_the_system_that_a_user_can_mend(number, said):

@@ -154,7 +154,8 @@ def test_full_disk_keeps_the_checkpoints_before(copy_of):
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )
     line = error_line(result)
-    assert "cannot be written (File too large; " in line and "free some space" in line
+    assert "cannot be written (File too large; " in line
+    assert "MiB free there): raise ulimit -f and start the same command again; the earlier checkpoints are whole" in line
     assert "Traceback" not in result.stdout
     assert last.read_bytes() == before
     assert sorted(os.listdir(copy_of / "ckpt")) == ["checkpoint_best.pt", "checkpoint_last.pt"]
@@ -170,9 +171,16 @@ def test_copy_of_last_checkpoint_is_whole_or_the_old_one(tmp_path, monkeypatch):
         Path(target).write_bytes(b"n")
         raise OSError(28, "No space left on device")
 
+    def refuse(source, target):
+        raise PermissionError(13, "Permission denied")
+
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "copyfile", cut_off)
         with pytest.raises(UserError, match=r"checkpoint_last\.pt: cannot be written \(No space left on device"):
+            PathManager.copy(str(source), str(last), overwrite=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", refuse)
+        with pytest.raises(UserError, match=r"MiB free there\): change its rights and start the same command again; the earlier"):
             PathManager.copy(str(source), str(last), overwrite=True)
     assert last.read_bytes() == b"old"
     assert len(os.listdir(tmp_path)) == 2

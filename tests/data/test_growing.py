@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Notes on what a run has done, and files that grow from where an earlier run has left them."""
 
+import errno
 import os
 
 import numpy as np
@@ -94,11 +95,17 @@ def test_tokens_go_on_if_both_files_have_what_is_noted(tmp_path, vocabulary, ite
 
 
 def test_what_cannot_be_written_is_told_and_other_errors_stay(tmp_path):
-    with pytest.raises(UserError, match=r"x: cannot be written \(Disk quota exceeded\): free .* which goes on from here"):
-        with to_be_repeated(tmp_path / "x"):
-            raise OSError(122, "Disk quota exceeded")
-    with pytest.raises(KeyError), to_be_repeated(tmp_path / "x"):
-        raise KeyError
+    for number, words, advice in (
+        (errno.EDQUOT, "Disk quota exceeded", "free some space"), (errno.EFBIG, "File too large", "raise ulimit -f"),
+        (errno.EACCES, "Permission denied", "change its rights"), (errno.EIO, "Input/output error", "choose another folder"),
+    ):  # fmt: skip
+        with pytest.raises(UserError) as raised, to_be_repeated(tmp_path / "x"):
+            raise OSError(number, words)
+        again = f"{advice} and run the same command again, which goes on from here"
+        assert str(raised.value) == f"{tmp_path}/x: cannot be written ({words}): {again}"
+    for other in (KeyError, BrokenPipeError(errno.EPIPE, "Broken pipe")):  # of | head, which has seen enough of what is said
+        with pytest.raises((KeyError, BrokenPipeError)), to_be_repeated(tmp_path / "x"):
+            raise other
 
 
 def test_as_many_workers_as_there_are_processors_for_this_process(monkeypatch):

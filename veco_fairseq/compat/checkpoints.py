@@ -23,7 +23,7 @@ from veco_fairseq.compat.misfits import misfit, misfit_message, model_of, refuse
 from veco_fairseq.compat.mistakes import mistake
 from veco_fairseq.compat.together import FILES, agree
 from veco_fairseq.data.symbols import vocabulary_folder
-from veco_fairseq.errors import UserError, write_failure
+from veco_fairseq.errors import UserError, to_go_on, write_failure
 
 # Reading. fairseq calls torch.load without weights_only. This is safe from torch 2.6 on, but not before, nor with
 # TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD. And the errors for a bad file tell the user nothing.
@@ -219,8 +219,8 @@ def whole_file_or_none(filename: str) -> Iterator[str]:
             raise
         free = shutil.disk_usage(os.path.dirname(filename) or ".").free
         raise UserError(
-            f"{filename}: cannot be written ({failure.reason}; {free / 2**20:,.0f} MiB free there): free some space and "
-            "start the same command again; the earlier checkpoints are whole"
+            f"{filename}: cannot be written ({failure.reason}; {free / 2**20:,.0f} MiB free there): {to_go_on(failure.advice)} "
+            "and start the same command again; the earlier checkpoints are whole"
         ) from error
     finally:
         if os.path.exists(temporary):

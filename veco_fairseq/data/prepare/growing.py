@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from veco_fairseq.errors import FULL, SYSTEM_ERRORS, UserError
+from veco_fairseq.errors import SYSTEM_ERRORS, UserError, to_go_on
 from veco_fairseq.files import atomic_output, write_text
 
 PROGRESS_NAME = ".progress.json"
@@ -30,12 +30,10 @@ def to_be_repeated(path: Path) -> Iterator[None]:
     """Raise UserError if something below ``path`` cannot be written, so that the same command later goes on."""
     try:
         yield
+    except BrokenPipeError:  # of what is said meanwhile
+        raise
     except OSError as error:
-        advice = (
-            "free some space"
-            if error.errno in FULL
-            else SYSTEM_ERRORS.get(error.errno or 0, ": choose another folder").partition(": ")[2]
-        )
+        advice = to_go_on(SYSTEM_ERRORS.get(error.errno or 0, ": choose another folder").partition(": ")[2])
         raise UserError(
             f"{path}: cannot be written ({error.strerror}): {advice} and run the same command again, which goes on from here"
         ) from error
