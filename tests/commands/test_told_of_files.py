@@ -15,9 +15,10 @@ import pytest
 from veco_fairseq.checkpoints import bart, ct2, huggingface, translation
 from veco_fairseq.commands import export_ct2, export_hf, translate
 from veco_fairseq.compat import texts
+from veco_fairseq.errors import UserError
 from veco_fairseq.inference import translator
 
-EXPORT = {"checkpoint": Path("a.pt"), "output": Path("o"), "sentencepiece": Path("m")}
+EXPORT = {"checkpoint": Path("a.pt"), "data": None, "output": Path("o"), "sentencepiece": Path("m")}
 
 
 @pytest.mark.parametrize("read", [None, "the translation model"])
@@ -32,7 +33,7 @@ def test_export_hf(monkeypatch, capsys, read, difference, told):
     def record(name, result):
         return lambda *given, **more: asked.append((name, *given, more)) or result
 
-    monkeypatch.setattr(translation, "read_translation", lambda path, *, trust: read)
+    monkeypatch.setattr(translation, "read_translation", lambda path, *, data, trust: read)
     for module, name in ((bart, "export_translation"), (huggingface, "export_hf")):
         monkeypatch.setattr(module, name, record(name, export))
     for module, name in ((bart, "largest_translation_difference"), (huggingface, "largest_difference")):
@@ -44,12 +45,28 @@ def test_export_hf(monkeypatch, capsys, read, difference, told):
                      else [("export_hf", Path("a.pt"), Path("o"), True, more), ("largest_difference", Path("a.pt"), "o", True, {})])  # fmt: skip
 
 
+@pytest.mark.parametrize("read", [None, "the translation model"])
+def test_export_hf_takes_the_folder_that_its_errors_ask_for(monkeypatch, read):
+    """... of dictionaries that the checkpoint of a translation model lacks; of another one it is refused."""
+    folders = []
+    monkeypatch.setattr(translation, "read_translation", lambda path, *, data, trust: folders.append(data) or read)
+    monkeypatch.setattr(bart, "export_translation", lambda *given, **more: SimpleNamespace(notes=[], dropped=0, folder="o"))
+    monkeypatch.setattr(bart, "largest_translation_difference", lambda *given: None)
+    args = Namespace(**{**EXPORT, "data": Path("d")}, scores=[], trust_checkpoint=False)
+    if read is None:
+        with pytest.raises(UserError, match="^--data d: is for translation models, and a.pt is none: leave it out$"):
+            export_hf.main(args)
+    else:
+        export_hf.main(args)
+    assert folders == [Path("d")]
+
+
 def test_export_ct2_without_language_tokens_and_with_many_positions(monkeypatch, capsys):
     positions = SimpleNamespace(max_source_positions=1024, max_target_positions=257)
     exported = SimpleNamespace(has_language_tokens=False, model=positions, state={}, notes=["one"])
     monkeypatch.setattr(ct2, "export_ct2", lambda *given, **more: exported)
     monkeypatch.setattr(ct2, "largest_ct2_difference", lambda *given: 0.25)
-    export_ct2.main(Namespace(**EXPORT, data=None, quantization="int16"))
+    export_ct2.main(Namespace(**EXPORT, quantization="int16"))
     difference = "largest difference of a token's log-probability to fairseq's model: 2.5e-01"
     assert capsys.readouterr().out == f"wrote o (int16)\nnote: one\n{difference}\n"
 

@@ -137,6 +137,7 @@ TRANSLATION = {
                 "export_hf.trust": False,
                 "largest_difference.trust": False,
                 "read_translation.trust": False,
+                "read_translation.data": None,
                 "largest_difference.folder": "o",
             },
             "--checkpoint b.pt": {"export_hf.checkpoint": P("b.pt"), "largest_difference.checkpoint": P("b.pt")},

@@ -8,6 +8,7 @@ The folder has the tokenizer and a model card, too. Where transformers is instal
 import argparse
 
 from veco_fairseq.arguments import INPUT, NAMED_INPUTS, NEW_FOLDER, Parser
+from veco_fairseq.errors import UserError
 
 
 def add_arguments(parser: Parser) -> None:
@@ -18,6 +19,9 @@ def add_arguments(parser: Parser) -> None:
         required=True,
         metavar="FILE",
         help="of --task translation, of --task camlm, or of --task veco_nlu --plug out",
+    )
+    parser.add_argument(
+        "--data", type=INPUT, metavar="DIR", help="a translation model's folder with dict.LANG.txt (default: its own dictionaries)"
     )
     parser.add_argument("--output", type=NEW_FOLDER, required=True, metavar="DIR", help="the folder to make")
     parser.add_argument(
@@ -51,7 +55,9 @@ def main(args: argparse.Namespace) -> None:
 
     more = {"sentencepiece": args.sentencepiece, "scores": scores_list(args.scores)}
     with making_sense_of(args.checkpoint):
-        translation = read_translation(args.checkpoint, trust=args.trust_checkpoint)
+        translation = read_translation(args.checkpoint, data=args.data, trust=args.trust_checkpoint)
+        if translation is None and args.data is not None:
+            raise UserError(f"--data {args.data}: is for translation models, and {args.checkpoint} is none: leave it out")
         if translation is not None:
             export = export_translation(translation, args.output, **more)
         else:
