@@ -59,12 +59,20 @@ def test_the_last_ones(tmp_path):
     assert names(2, UPDATE, 200) == ["checkpoint_1_200", "checkpoint_1_90"]
     with pytest.raises(UserError, match="has 3 checkpoints of updates, not 4: ask for fewer, or train with .* at an epoch.s end"):
         names(4, UPDATE)
+    below = "of updates up to --checkpoint-upper-bound 200, not 3: ask for fewer, or raise that bound, of 3 in all$"
+    with pytest.raises(UserError, match=f"has 2 checkpoints {below}"):
+        names(3, UPDATE, 200)
+    with pytest.raises(UserError, match="has 2 .* up to --checkpoint-upper-bound 200, not 4: ask for fewer, or train with"):
+        names(4, UPDATE, 200)
     with pytest.raises(UserError, match="has 3 checkpoints of epochs, not 4: .* with --keep-last-epochs 4$"):
         names(4, EPOCH)
+    with pytest.raises(UserError, match="has 0 checkpoints of updates .* 0, not 2: raise that bound, of 3 in all$"):
+        names(2, UPDATE, 0)
+    (tmp_path / "empty").mkdir()
     with pytest.raises(
         UserError, match="has 0 checkpoints of updates, not 2: train with --save-interval-updates and --keep-interval"
     ):
-        names(2, UPDATE, 0)
+        last_checkpoints(tmp_path / "empty", 2, UPDATE)
     with pytest.raises(UserError, match="none: no such folder"):
         last_checkpoints("none", 1, EPOCH)
     (tmp_path / "checkpoint_2_200.pt").touch()

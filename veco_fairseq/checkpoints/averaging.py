@@ -46,9 +46,12 @@ def last_checkpoints(folder: Path_, count: int, name: "re.Pattern[str]", upper_b
         if name is UPDATE:
             kind, keep = "updates", "--save-interval-updates and --keep-interval-updates"
             but = " (fairseq saves none of them at an epoch's end)"
+        below, advice = "", f"train with {keep} {count}{but}"
+        if upper_bound is not None:
+            below = f" up to --checkpoint-upper-bound {upper_bound}"
+            advice = f"raise that bound, of {len(numbers)} in all" if len(numbers) >= count else advice
         raise UserError(
-            f"{folder}: has {len(chosen)} checkpoints of {kind}, not {count}: {'ask for fewer, or ' if chosen else ''}"
-            f"train with {keep} {count}{but}"
+            f"{folder}: has {len(chosen)} checkpoints of {kind}{below}, not {count}: {'ask for fewer, or ' if chosen else ''}{advice}"
         )
     return [numbers[number] for number in chosen]
 
