@@ -14,7 +14,7 @@ if sys.version_info >= (3, 14):
         import fairseq  # noqa: F401
     except TypeError as error:
         raise ImportError(
-            f"fairseq-fixed cannot be imported on Python 3.14 ({error}): mend it with {sys.executable} scripts/mend_fairseq.py"
+            f"fairseq-fixed cannot be imported on Python 3.14 ({error}): mend it with {sys.executable} -m veco_fairseq mend-fairseq"
         ) from None
 
 compat.install()

@@ -105,7 +105,8 @@ def test_the_plug_in_says_how_to_mend(tmp_path):
         [sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": path}, cwd=tmp_path, timeout=300
     )
     last = result.stderr.splitlines()[-1]
-    assert last.startswith("ImportError: ") and "str | None is not callable" in last and "mend_fairseq.py" in last
+    assert last.startswith("ImportError: ") and "str | None is not callable" in last
+    assert last.endswith(f"/{Path(sys.executable).name} -m veco_fairseq mend-fairseq")  # where there is no clone, too
 
 
 LOADERS = """
