@@ -12,7 +12,7 @@ from conftest import REPOSITORY
 
 from veco_fairseq.compat import mistakes
 
-AGAIN = "if memory ran out, lower --num-workers; start the same command again, and it goes on from its last checkpoint"
+AGAIN = "if memory ran out, lower --num-workers; start the same command again: a training goes on from its last checkpoint"
 
 
 # Their words as they are in fairseq 0.12.3.1 and PyTorch, and ours.
@@ -44,6 +44,8 @@ AGAIN = "if memory ran out, lower --num-workers; start the same command again, a
      "and understanding, and --amp elsewhere"),
     ("DataLoader worker (pid 4321) is killed by signal: Killed. ", f"the data loader's process 4321 was killed (Killed): {AGAIN}"),
     ("DataLoader worker (pid(s) 12, 34) exited unexpectedly", f"the data loader's process 12, 34 was killed: {AGAIN}"),
+    ("CUDA out of memory. Tried to allocate 2.00 GiB.", "out of memory: lower --max-tokens or --batch-size, and in training raise "
+     "--update-freq as much"),  # which fairseq-generate and -validate do not have
     ("gradients are Nan/Inf", "the gradients became NaN or infinite: lower --lr or raise --warmup-updates, and go on from a "
      "checkpoint before"),
     ("--share-all-embeddings requires a joined dictionary", "the two languages' dict.LANG.txt differ, but this model has one "

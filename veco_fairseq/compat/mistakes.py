@@ -55,12 +55,12 @@ MISTAKES = (
     (
         r"DataLoader worker \(pid\(?s?\)? ([\d, ]+)\) (?:is|was) killed by signal: (\w+|\d+)",
         "the data loader's process {0} was killed ({1}): if memory ran out, lower --num-workers; start the same command "
-        "again, and it goes on from its last checkpoint",
+        "again: a training goes on from its last checkpoint",
     ),
     (
         r"DataLoader worker \(pid\(?s?\)? ([\d, ]+)\) exited unexpectedly",
-        "the data loader's process {0} was killed: if memory ran out, lower --num-workers; start the same command again, "
-        "and it goes on from its last checkpoint",
+        "the data loader's process {0} was killed: if memory ran out, lower --num-workers; start the same command again: "
+        "a training goes on from its last checkpoint",
     ),
     (r"Cannot use fp16 and AMP together", "--fp16 and --amp: leave out one of the two"),
     (
@@ -82,7 +82,7 @@ MISTAKES = (
         "--quant-noise-scalar: fairseq's quantization does not know the positions here; --quant-noise-pq is for all layers: leave "
         "it out",
     ),
-    (r"CUDA out of memory", "out of memory: lower --max-tokens or --batch-size, and raise --update-freq as much"),
+    (r"CUDA out of memory", "out of memory: lower --max-tokens or --batch-size, and in training raise --update-freq as much"),
     (
         r"gradients are Nan/Inf",
         "the gradients became NaN or infinite: lower --lr or raise --warmup-updates, and go on from a checkpoint before",
