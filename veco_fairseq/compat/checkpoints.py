@@ -132,7 +132,7 @@ def trainer_load_checkpoint(
         raise UserError(f"{filename}: no such checkpoint to start from: check {given}")
     others = older_checkpoints(cfg.save_dir, own_last)
     if not cfg.no_save:
-        tell_what_is_replaced(filename, own_last, others)
+        tell_what_is_replaced(filename, own_last, others, fine_tunes=bool(cfg.finetune_from_model))
     candidates = [filename, *(others if is_last else [])]
     for number, candidate in enumerate(candidates, start=1):
         try:
@@ -165,13 +165,14 @@ def trainer_load_checkpoint(
             raise UserError(misfit_message(candidate, trainer.cfg.model, message, is_last)) from error
 
 
-def tell_what_is_replaced(filename: str, own_last: str, others: Sequence[str]) -> None:
+def tell_what_is_replaced(filename: str, own_last: str, others: Sequence[str], fine_tunes: bool = False) -> None:
     """Warn where a training begins with ``filename``, and its saves will replace checkpoints of an earlier one.
 
     Args:
         filename: the file to begin with; there is none if it is ``own_last`` and does not exist.
         own_last: the folder's checkpoint_last.pt.
         others: those beside it, newest first.
+        fine_tunes: whether ``--finetune-from-model`` is given, with which fairseq refuses ``--restore-file``.
     """
     own = [own_last] if os.path.exists(own_last) else others
     if not own or (os.path.exists(filename) and any(os.path.samefile(filename, path) for path in own)):
@@ -184,7 +185,7 @@ def tell_what_is_replaced(filename: str, own_last: str, others: Sequence[str]) -
     else:
         logger.warning(
             f"{own_last}: is not there, but {os.path.basename(own[0])} is: the training begins anew, and its saves replace files "
-            f"of the same names; to go on, give --restore-file {own[0]}"
+            f"of the same names; to go on, give --restore-file {own[0]}{' in place of --finetune-from-model' if fine_tunes else ''}"
         )
 
 
