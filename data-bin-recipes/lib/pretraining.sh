@@ -90,16 +90,18 @@ require_pretrained() {
 
 # choose_device: set WORKERS from --workers (by default all GPUs of this machine), and DEVICE, options of fairseq-train.
 choose_device() {
-    local extra=" ${EXTRA[*]} "
+    local extra=" ${EXTRA[*]} " gpus
     WORKERS=${OPTIONS[workers]} DEVICE=(--fp16)
     # With --fp16 beside one of these fairseq trains in fp16 all the same, or ends.
     [[ ! $extra =~ " --"(cpu|amp|tpu|(memory-efficient-)?bf16|autocast[ =]bf16)" " ]] || DEVICE=()
-    if ((WORKERS == 0)); then
-        WORKERS=1
-        [[ $extra == *" --cpu "* ]] || WORKERS=$(python -c 'import torch; print(torch.cuda.device_count())')
+    if [[ $extra == *" --cpu "* ]]; then
+        ((WORKERS)) || WORKERS=1
+    elif ((WORKERS == 0 || ${#DEVICE[@]})); then # fairseq would blame --fp16, which nobody has given
+        gpus=$(python -c 'import torch; print(torch.cuda.device_count())')
+        if ((gpus == 0)); then
+            trying || die "no GPU here: add -- --cpu to train on the processor"
+            WORKERS=1 DEVICE=(--cpu)
+        fi
+        ((WORKERS)) || WORKERS=$gpus
     fi
-    if ((WORKERS == 0)) && trying; then
-        WORKERS=1 DEVICE=(--cpu)
-    fi
-    ((WORKERS)) || die "no GPU here: add -- --cpu to train on the processor"
 }

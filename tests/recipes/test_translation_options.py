@@ -181,4 +181,7 @@ def test_a_machine_without_gpus(tmp_path):
     script = "python() { echo 0; }; PROGRAM=any; choose() { parse_options workers=0 try -- $*; choose_device; echo ${DEVICE[*]} $WORKERS; }"
     result = sourced(tmp_path, f"{script}; choose --try; choose --workers 3 -- --cpu; choose -- --lr --cpus")
     assert result.stdout == "--cpu 1\n3\n" and result.returncode == 1
-    assert result.stderr.endswith("error: no GPU here: add -- --cpu to train on the processor\n")
+    told = "error: no GPU here: add -- --cpu to train on the processor\n"
+    assert result.stderr.endswith(told)
+    several = sourced(tmp_path, f"{script}; choose --workers 2 -- --amp; choose --try --workers 2; choose --workers 2")
+    assert (several.stdout, several.returncode) == ("2\n--cpu 1\n", 1) and several.stderr.endswith(told)  # and not of --fp16

@@ -126,7 +126,7 @@ def test_a_point_that_is_not_finished_is_named(tmp_path):
 def test_other_data_of_any_kind_are_another_training(tmp_path):
     """... whose scores are none of the grid's."""
     script = f"""require_pretrained() {{ PRETRAINED=x/y; }}; same_training() {{ echo "${{@: -1}}"; }}; grid() {{ :; }}
-        mkdir {tmp_path}/data; {FINETUNE} -- --out {tmp_path} --workers 1; finetune_task
+        mkdir {tmp_path}/data; {FINETUNE} -- --out {tmp_path} --workers 1 -- --cpu; finetune_task
         for name in a.tsv b.conllu c.json; do echo $name >{tmp_path}/data/$name; finetune_task; done"""
     sums = understanding(tmp_path, script).stdout.splitlines()
     assert len(sums) == len(set(sums)) == 4
@@ -150,7 +150,7 @@ def test_a_point_of_a_grid_that_was_cut_off_is_trained_again(tmp_path):
 
 def test_help_tells_the_grid_that_is_run(tmp_path):
     script = f"""require_pretrained() {{ PRETRAINED=x/y; }}; same_training() {{ :; }}; grid() {{ echo "$2"; }}; mkdir {tmp_path}/data; touch {tmp_path}/data/train-{{en,de}}.tsv
-        for setting in transfer translate-train; do {FINETUNE} -- --out {tmp_path} --workers 1 --setting $setting; finetune_task; done
+        for setting in transfer translate-train; do {FINETUNE} -- --out {tmp_path} --workers 1 --setting $setting -- --cpu; finetune_task; done
         echo "${{ABOUT[lrs]}}" """
     transfer, translated, *_, about = understanding(tmp_path, script).stdout.splitlines()
     assert about == f"the grid's learning rates (default: {transfer}, for translate-train {translated})"
