@@ -35,7 +35,11 @@ COMMANDS = {
     ),
     "average": ("--inputs a | --output o", "--inputs a {}", "--output w"),
     "import": ("--checkpoint a | --dict d | --output o", "--checkpoint {} | --dict {}", "--output w | --output w+.json"),
-    "export-hf": ("--checkpoint a | --output o", "--checkpoint {} | --data {} | --sentencepiece {} | --scores n={}", "--output w/x"),
+    "export-hf": (
+        "--checkpoint a | --output o",
+        "--checkpoint {} | --data {} | --sentencepiece {} | --scores n={}",
+        "--output w/x",
+    ),
     "export-ct2": ("--checkpoint a | --output o", "--checkpoint {} | --data {} | --sentencepiece {}", "--output w/x"),
     "translate": ("a", "{} | --sentencepiece {} | --data {}", ""),
     "score": (

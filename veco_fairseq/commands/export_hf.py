@@ -21,7 +21,10 @@ def add_arguments(parser: Parser) -> None:
         help="of --task translation, of --task camlm, or of --task veco_nlu --plug out",
     )
     parser.add_argument(
-        "--data", type=INPUT, metavar="DIR", help="a translation model's folder with dict.LANG.txt (default: its own dictionaries)"
+        "--data",
+        type=INPUT,
+        metavar="DIR",
+        help="a translation model's folder with dict.LANG.txt (default: its own dictionaries)",
     )
     parser.add_argument("--output", type=NEW_FOLDER, required=True, metavar="DIR", help="the folder to make")
     parser.add_argument(

@@ -81,7 +81,7 @@ def end_of_schedule(cfg) -> float | None:
     """Return ``--total-num-update``, if the learning rate is zero from there on."""
     schedule = getattr(cfg, "lr_scheduler", None)
     end = getattr(schedule, "total_num_update", None)  # of polynomial_decay alone; a text where it is given
-    return float(end) if end and not schedule.end_learning_rate else None
+    return float(end) if end and not getattr(schedule, "end_learning_rate", 0) else None
 
 
 def tell_of_updates_at_a_rate_of_zero(cfg) -> None:
