@@ -4,8 +4,10 @@
 
 import errno
 import gc
+import os
 import pickle
 import re
+import resource
 import struct
 import sys
 
@@ -60,6 +62,31 @@ def test_tokens_that_may_not_be_read_leave_one_error(prefix, monkeypatch):
         load_tokens(prefix, DICTIONARY)
     gc.collect()
     assert not printed
+
+
+@pytest.fixture
+def few_open_files():
+    """Let this process open 20 files more, unless it raises its own limit."""
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    there = len(os.listdir("/proc/self/fd")) + 20
+    resource.setrlimit(resource.RLIMIT_NOFILE, (there, most))
+    yield there
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
+
+
+def test_more_files_than_a_process_may_usually_open(prefix, few_open_files):
+    """... as 900 pairs have, of which each has four to train on and four to validate: the limit of 1,024 is for old programs."""
+    datasets = [load_tokens(prefix, DICTIONARY) for _ in range(40)]
+    assert [dataset[1].tolist() for dataset in datasets] == [[8, 2]] * 40
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 65536)
+
+
+@pytest.mark.parametrize("beside", [0, 1])
+def test_more_files_than_the_system_allows_are_told(prefix, few_open_files, monkeypatch, beside):
+    monkeypatch.setattr(tokens, "OPEN_FILES", few_open_files)
+    others = [open(prefix.with_suffix(".idx")) for _ in range(beside)]  # the index is the first one too many, or the tokens
+    with pytest.raises(UserError, match=rf"{prefix}\.bin: cannot be opened beside so many others.*ulimit -Hn"):
+        others += [load_tokens(prefix, DICTIONARY) for _ in range(40)]
 
 
 @pytest.mark.parametrize("lines, tokens", [([], b"\5\0"), (LINES, b"")], ids=["an index of none", "an empty file"])

@@ -6,7 +6,10 @@ Opening a file checks the whole index and the beginning of the tokens. The other
 sentence by sentence as they are read.
 """
 
+import errno
+import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +24,7 @@ from veco_fairseq.files import Path_
 BYTES_A_SENTENCE = 4 + 8  # its size and its place
 CHUNK = 2**24  # numbers at a time
 LOOKED_AT = 2**26  # bytes of the tokens that are checked when a file is opened
+OPEN_FILES = 2**16  # as many as a process is allowed, where the system lets it; a mapped file stays open
 AGAIN = "run fairseq-preprocess (or veco prepare) again"
 
 
@@ -114,6 +118,11 @@ def load_tokens(prefix: Path_, dictionary: Dictionary | None = None) -> TokenFil
             dictionary; such an id may also be found later, when it is read.
     """
     index, tokens = require_files(prefix)
+    with _open_files(tokens):
+        return _checked(str(prefix), index, tokens, None if dictionary is None else len(dictionary))
+
+
+def _checked(prefix: str, index: Path, tokens: Path, types: int | None) -> TokenFile:
     with open(index, "rb") as file:
         header = file.read(HEADER.size)
     if header[: len(MAGIC)] != MAGIC:
@@ -127,10 +136,32 @@ def load_tokens(prefix: Path_, dictionary: Dictionary | None = None) -> TokenFil
         raise UserError(f"{index}: has {size:,} bytes, and {expected:,} for its {count:,} sentences: preprocess it again")
     if tokens.stat().st_size == 0 or count == 0:
         raise UserError(f"{tokens}: holds no sentence")
-    dataset = TokenFile(str(prefix), None if dictionary is None else len(dictionary))
-    _check_places(dataset, index, shortest=0 if dictionary is None else 1)
+    dataset = TokenFile(prefix, types)
+    _check_places(dataset, index, shortest=0 if types is None else 1)
     dataset.check(LOOKED_AT)
     return dataset
+
+
+@contextmanager
+def _open_files(path: Path) -> Iterator[None]:
+    """Open a file with as many as :data:`OPEN_FILES` beside it: 900 pairs have 7,200 halves, and the usual limit is 1,024.
+
+    Raises:
+        UserError: the system allows fewer.
+    """
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if most == resource.RLIM_INFINITY else min(most, OPEN_FILES)
+    if limit != resource.RLIM_INFINITY and limit < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        raise UserError(
+            f"{path}: cannot be opened beside so many others, which all stay open: let more files be open (ulimit -Hn), or take "
+            "fewer languages and pairs"
+        ) from error
 
 
 def _check_places(dataset: TokenFile, index: Path, shortest: int) -> None:
