@@ -250,16 +250,17 @@ has_checkpoints() {
 }
 
 # same_training FOLDER COMMAND...: end if the folder has checkpoints of other options or other data, so that two
-# experiments are never mixed.
+# experiments are never mixed; or if another process trains into it, which has perhaps not saved yet. `let_train` lets others go on.
 same_training() {
     local folder=$1 begun
     shift
+    [[ -e $folder ]] || rm -f -- "$folder.done" # a training whose folder was removed is not done
+    make_folder "$folder"
+    train_alone "$folder"
     begun=$(identity "$folder" "$@")
     if [[ -f $folder.begun && $(<"$folder.begun") != "$begun" ]]; then
         ! has_checkpoints "$folder" || die "$folder: $TRAINED_OTHERWISE"
     fi
-    [[ -e $folder ]] || rm -f -- "$folder.done" # a training whose folder was removed is not done
-    make_folder "$folder"
     printf '%s' "$begun" >"$folder.begun" || exit
 }
 
@@ -271,6 +272,7 @@ training() {
     same_training "$folder" "$@"
     printf '%q ' "$@" >"$folder.command" || exit
     REMAKE='' step "$name" "$folder" "$@"
+    let_train
 }
 
 # to_file FILE COMMAND...: run COMMAND with its standard output in FILE.

@@ -158,6 +158,7 @@ put the translations there, as train-LANG, or give --setting transfer"
             --log-format simple --log-interval 100 "$@" "${EXTRA[@]}")
         same_training "$folder" "${command[@]}" "$(LC_ALL=C && cat "$OUT"/data/*.{tsv,conllu,json} 2>/dev/null | cksum)"
         grid "$folder" "$lrs" "${command[@]}"
+        let_train
     done
 }
 

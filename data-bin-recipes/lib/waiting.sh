@@ -35,6 +35,22 @@ release() {
     return "${1:-0}"
 }
 
+# train_alone FOLDER: end if another process trains into FOLDER. FOLDER.begun is locked until `let_train`, or until this process and
+# all that it has started have ended.
+TRAINING=
+train_alone() {
+    local code=0
+    { exec {TRAINING}>>"$1.begun"; } 2>/dev/null || die "$1.begun: cannot be written: choose another --out"
+    flock -n "$TRAINING" || code=$?
+    ((code != 1)) || die "$1: another process trains into it: wait for its end, or give another --out or --name" # others: no locks there
+}
+
+# let_train: let other processes train into the folder.
+let_train() {
+    [[ -z $TRAINING ]] || exec {TRAINING}>&-
+    TRAINING=
+}
+
 # await NAME OUTPUT COMMAND...
 # Wait until the first machine has run this step; all machines share the folder.
 AWAIT_SECONDS=600

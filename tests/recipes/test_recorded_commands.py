@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from support.modules import load_script
+from support.shell import bash
 
 from recipes import RECIPES, Place
 
@@ -39,3 +40,26 @@ def test_a_training_of_an_older_version_tells_what_is_before_its_folder(tmp_path
     assert results.command(tmp_path, "a") == "fairseq-train OUT/d --seed 2"
     (tmp_path / "a.command").write_text(f"logged l fairseq-train {tmp_path}/d --seed 2 --save-dir x --cpu ")
     assert results.command(tmp_path, "a") == "fairseq-train OUT/d --seed 2 --cpu"
+
+
+def test_a_second_training_leaves_what_the_first_has_noted(tmp_path):
+    """... which has saved nothing yet: with its own note there, the second one would go on from the other's checkpoints."""
+    script = """model() { mkdir -p out; [[ $1 != 1 ]] || { (training two "$PWD/out" model 2) || cat out.command out.begun; }; }
+        training one "$PWD/out" model 1; training one "$PWD/out" model 1; rm out.done; training two "$PWD/out" model 2"""
+    result = bash(tmp_path, script)
+    folder = tmp_path / "my recipe/out"
+    assert result.stderr == (
+        f"my recipe/run.sh: error: {folder}: another process trains into it: wait for its end, or give another --out or --name\n"
+    )
+    assert result.stdout.splitlines() == [
+        f"[one] makes {folder}", "model 1 model 1 [one] done in 0 s", f"[one] already there: {folder}", f"[two] makes {folder}",
+        "[two] done in 0 s",
+    ]  # fmt: skip
+    assert result.returncode == 0
+
+
+def test_points_of_a_grid_are_trained_by_one_process(tmp_path):
+    script = """same_training grid ./train --lr 1; (same_training grid ./train --lr 1) || echo $?; let_train
+        (same_training grid ./train --lr 1) && let_train && let_train"""
+    result = bash(tmp_path, script)
+    assert (result.returncode, result.stdout) == (0, "1\n"), result.stderr
