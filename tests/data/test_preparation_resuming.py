@@ -244,3 +244,25 @@ def test_a_full_disk_ends_in_one_line_and_goes_on(tmp_path, vocabulary, monkeypa
         with pytest.raises(UserError, match=r"root/mono/xx: cannot be written \(No space left on device\): free some"):
             prepare_root(plan)
     assert 35 <= killed(plan, "", 0) < 55
+
+
+@pytest.mark.parametrize("after", ["_survey", "_make_vocabulary", "encode_rows"])
+def test_text_that_is_replaced_while_the_root_is_made_is_told_and_read_anew(tmp_path, vocabulary, monkeypatch, after):
+    """The last lines of the shorter text would be held out by the number of lines of the longer one: none of them."""
+    source = write_lines(tmp_path / "x", text_lines("xx", 55))
+    plan = replace(plan_with(vocabulary, tmp_path / "root", [f"xx={source}"], valid_lines=3), workers=1)
+
+    def replaced(*args, **options):
+        found = there(*args, **options)
+        write_lines(source, text_lines("xx", 40, seed=1))
+        return found
+
+    with monkeypatch.context() as patch:
+        there = getattr(preparation, after)
+        patch.setattr(preparation, after, replaced)
+        with pytest.raises(UserError, match=f"^mono/xx: {source}: changed while the root was made: run the same command again"):
+            prepare_root(plan)
+    reports = prepare_root(plan)
+    assert reports["mono/xx"]["rows"] == 40
+    assert decoded(tmp_path / "root/mono/xx/train", vocabulary) == text_lines("xx", 40, seed=1)[:37]
+    assert decoded(tmp_path / "root/mono/xx/valid", vocabulary) == text_lines("xx", 40, seed=1)[37:]

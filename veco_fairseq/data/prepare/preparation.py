@@ -138,11 +138,18 @@ def _surveys(plan: Plan, manifest: Manifest | None, progress: Progress, run: Run
             else:
                 unread.append(part)
     size = sum(path.stat().st_size for part in unread for path in (*part.train, *part.valid))
-    survey = partial(_survey, plan)
+    survey, inputs = partial(_survey, plan), {part.name: _part_inputs(part, plan, None) for part in unread}
     for part, found in zip(unread, run(partial(partial, survey), unread) if size > BYTES_FOR_PROCESSES else map(survey, unread)):
         surveys[part.name] = found
-        progress.surveys[part.name] = [_part_inputs(part, plan, None), asdict(found)]
+        progress.surveys[part.name] = [inputs[part.name], asdict(found)]
     return surveys
+
+
+def _require_unchanged(part: Part, plan: Plan, progress: Progress) -> None:
+    """Refuse texts that are not those of the survey, by whose numbers of lines the held-out ones are chosen; UserError."""
+    if progress.survey(part.name, _part_inputs(part, plan, None)) is None:
+        texts = ", ".join(map(str, (*part.train, *part.valid)))
+        raise UserError(f"{part.name}: {texts}: changed while the root was made: run the same command again, which reads it anew")
 
 
 def _encode(plan: Plan, surveys: dict[str, Survey], run: Run, *, manifest: Manifest, progress: Progress) -> None:
@@ -160,8 +167,10 @@ def _encode(plan: Plan, surveys: dict[str, Survey], run: Run, *, manifest: Manif
         if manifest.is_done(part.name, made_from):
             say(f"{part.name}: already there")
         else:
+            _require_unchanged(part, plan, progress)
             texts = _texts(part, plan, surveys[part.name])
             counts = encode_rows(step, texts, encoder, encode, manifest=manifest, progress=progress)
+            _require_unchanged(part, plan, progress)
             manifest.finish(part.name, made_from, step.names, _report(part, surveys[part.name], counts))
         remove_rest(manifest, [step])
 
