@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The command on generated text: its stages, interruptions and errors."""
 
+import errno
 import gzip
 import json
 import math
@@ -17,6 +18,7 @@ from veco_fairseq.data.sentencepiece import load_sentencepiece, train_sentencepi
 from veco_fairseq.errors import UserError
 from veco_fairseq.vocab import vocap
 from veco_fairseq.vocab.corpora import drawn, find_corpora, sample
+from veco_fairseq.vocab.sizes import Vocabularies
 from veco_fairseq.vocab.vocap import Options, make_vocabulary
 
 
@@ -235,3 +237,14 @@ def test_numbers_from_python_are_checked_too(tmp_path, change):
     ((name, value),) = change.items()
     with pytest.raises(UserError, match=f"{name} {value}: must be"):
         replace(good, **change)
+
+
+def test_vocabularies_that_cannot_be_read_are_not_damaged(tmp_path, monkeypatch):
+    """... and need not be removed, which would cost their making."""
+
+    def refuse(path, mode):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(PermissionError):  # which the command tells in one line
+        Vocabularies.load(tmp_path / "x.npz")

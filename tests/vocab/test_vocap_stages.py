@@ -2,7 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """VoCap's stages one by one: texts, options, what is made again, the joint model, and the comparison of models."""
 
-import errno
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,9 +15,8 @@ from veco_fairseq.data.prepare.text import default_workers
 from veco_fairseq.data.sentencepiece import train_sentencepiece
 from veco_fairseq.errors import UserError
 from veco_fairseq.vocab import comparison, vocap
-from veco_fairseq.vocab.allocation import Allocation
+from veco_fairseq.vocab.allocation import Allocation, allocate
 from veco_fairseq.vocab.corpora import find_corpora, sample
-from veco_fairseq.vocab.sizes import Vocabularies
 from veco_fairseq.vocab.vocap import Options, make_vocabulary
 
 
@@ -124,7 +122,7 @@ def inputs(monkeypatch):
         return dict(asked)
 
     monkeypatch.setattr(vocap, "Manifest", Done)
-    monkeypatch.setattr(vocap.Vocabularies, "load", lambda path: None)
+    monkeypatch.setattr(vocap.Vocabularies, "load", lambda path, **options: None)
     return inputs
 
 
@@ -264,6 +262,7 @@ def test_the_table_of_an_allocation_is_by_size_and_name(tmp_path, monkeypatch):
     (tmp_path / "sentencepiece.bpe.model").write_bytes(train_sentencepiece(text(1, 99), 40, character_coverage=1.0))
     vocabularies = {name: SimpleNamespace(instances=n, sizes=[500, 1500], alp=[-30.0, -20.0], words=SimpleNamespace(sentences=n))
                     for name, n in (("cc", 100), ("bb", 100), ("aa", 400))}  # fmt: skip
+    monkeypatch.setattr(vocap.Vocabularies, "load", lambda path: vocabularies[path.stem])
     options = Options({}, tmp_path, 2600, alpha=0.5)
     table = vocap._write_table(options, vocabularies, Allocation({"cc": 1500, "bb": 1500, "aa": 500}, set(), 0))
     rows = ["bb\t100\t0.2500\t1500\t1500\t-20.00\t-100.00", "cc\t100\t0.2500\t1500\t1500\t-20.00\t-100.00",
@@ -273,12 +272,18 @@ def test_the_table_of_an_allocation_is_by_size_and_name(tmp_path, monkeypatch):
     assert drawn == [(bars, "thousands of pieces", "VoCap, 2,600 pieces", tmp_path / "allocation.png")]
 
 
-def test_vocabularies_that_cannot_be_read_are_not_damaged(tmp_path, monkeypatch):
-    """... and need not be removed, which would cost their making."""
-
-    def refuse(path, mode):
-        raise PermissionError(errno.EACCES, "Permission denied", str(path))
-
-    monkeypatch.setattr("builtins.open", refuse)
-    with pytest.raises(PermissionError):  # which the command tells in one line
-        Vocabularies.load(tmp_path / "x.npz")
+def test_the_words_of_all_languages_are_never_in_memory_together(tmp_path, monkeypatch):
+    """... which of a hundred languages with a million lines are 11 GB; the table has the ALP of each language's own words."""
+    corpora, loaded = {}, []
+    for language, seed in (("aa", 1), ("bb", 2)):
+        corpora[language] = [tmp_path / language]
+        (tmp_path / language).write_text("\n".join(text(seed, 300)), encoding="utf-8")
+    monkeypatch.setattr(
+        vocap, "allocate", lambda found, *args: loaded.extend(of.words.texts for of in found.values()) or allocate(found, *args)
+    )
+    make_vocabulary(Options(corpora, tmp_path / "out", 150, largest=80, step=40, workers=1), lambda line: None)
+    assert loaded == [[], []]
+    rows = [line.split("\t") for line in (tmp_path / "out/allocation.tsv").read_text().splitlines()[1:]]
+    union = tmp_path / "out/sentencepiece.bpe.model"
+    measured = comparison.measure({"union": union}, corpora, 10**6, 1)
+    assert {row[0]: row[-1] for row in rows} == {name: f"{of['union']:.2f}" for name, of in measured.items()}

@@ -66,15 +66,20 @@ class Vocabularies:
             )  # fmt: skip
 
     @classmethod
-    def load(cls, path: Path_) -> "Vocabularies":
+    def load(cls, path: Path_, *, with_words: bool = True) -> "Vocabularies":
         """Read a file of :meth:`save`.
+
+        Args:
+            with_words: also the corpus, whose words may take 200 MB.
 
         Raises:
             UserError: the file is damaged.
         """
         try:
             with np.load(path, allow_pickle=False) as found:
-                words = Words(_split(found["words"]), found["word_counts"], int(found["sentences"]))
+                words = Words([], np.empty(0, np.int64), int(found["sentences"]))
+                if with_words:
+                    words.texts, words.counts = _split(found["words"]), found["word_counts"]
                 sizes = [int(size) for size in found["sizes"]]
                 instances = int(found["instances"])
                 read = cls(_split(found["pieces"]), sizes, found["scores"], found["alp"], instances, words)

@@ -101,7 +101,8 @@ def _make(options: Options, say: Callable[[str], None]) -> str:
     for language, paths in options.corpora.items():
         say(f"{language}: {', '.join(map(str, paths))}")
     _make_languages(options, manifest, say)
-    vocabularies = {name: Vocabularies.load(_file(options, name, "npz")) for name in options.corpora}
+    # Without the words: those of a hundred languages do not fit into memory.
+    vocabularies = {name: Vocabularies.load(_file(options, name, "npz"), with_words=False) for name in options.corpora}
     made_from = {
         "size": options.size, "alpha": options.alpha, "beta": options.beta,
         "languages": {name: manifest.steps[name]["made_from"] for name in vocabularies},
@@ -196,7 +197,8 @@ def _write_table(options: Options, vocabularies: dict[str, Vocabularies], alloca
     for name in sorted(vocabularies, key=lambda name: (-allocation.sizes[name], name)):
         of, size = vocabularies[name], allocation.sizes[name]
         own = of.alp[of.sizes.index(size)]
-        in_union = average_log_probability(count_pieces(of.words, union), of.words.sentences)
+        words = Vocabularies.load(_file(options, name, "npz")).words
+        in_union = average_log_probability(count_pieces(words, union), words.sentences)
         of_texts = (name, of.instances, f"{probabilities[name]:.4f}", of.sizes[-1])
         rows.append((*of_texts, size, f"{own:.2f}", f"{in_union:.2f}"))
     table = "".join("\t".join(map(str, row)) + "\n" for row in rows)
