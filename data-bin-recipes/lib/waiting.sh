@@ -42,7 +42,8 @@ train_alone() {
     local code=0
     { exec {TRAINING}>>"$1.begun"; } 2>/dev/null || die "$1.begun: cannot be written: choose another --out"
     flock -n "$TRAINING" || code=$?
-    ((code != 1)) || die "$1: another process trains into it: wait for its end, or give another --out or --name" # others: no locks there
+    ((code != 1)) || # another code: the file system has no locks
+        die "$1: another process trains into it: wait for its end, or give another --out or --name"
 }
 
 # let_train: let other processes train into the folder.
