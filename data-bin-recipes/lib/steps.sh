@@ -258,7 +258,7 @@ same_training() {
     make_folder "$folder"
     train_alone "$folder"
     begun=$(identity "$folder" "$@")
-    if [[ -f $folder.begun && $(<"$folder.begun") != "$begun" ]]; then
+    if [[ -s $folder.begun && $(<"$folder.begun") != "$begun" ]]; then # the lock makes an empty one
         ! has_checkpoints "$folder" || die "$folder: $TRAINED_OTHERWISE"
     fi
     printf '%s' "$begun" >"$folder.begun" || exit

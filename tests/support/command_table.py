@@ -20,7 +20,7 @@ RESULT = mock.Mock(
 MINED = [mock.Mock(score=0.5), mock.Mock(score=0.2)]
 
 # Of each command: what it needs in any case; the functions that are replaced, with what they return (of iter([...]) each
-# call the next one); and its options, each with what it must change: an argument of one of these functions, a call of the
+# call the next one, and of a function what it returns); and its options, each with what it must change: an argument of one of these functions, a call of the
 # model, a file or standard output. "= " stands before words that are the whole command line.
 COMMANDS = {
     **TEXT,

@@ -53,7 +53,13 @@ def weights(folder):
 
 
 def close(ours, theirs) -> bool:
-    return all(torch.allclose(ours[name], tensor, atol=1e-5) for name, tensor in theirs.items())
+    """Two models are the same but for rounding.
+
+    The biases of keys are left out: they change no softmax, so their gradient is nothing but rounding, of which Adam makes steps.
+    """
+    return all(
+        torch.allclose(ours[name], tensor, atol=1e-5) for name, tensor in theirs.items() if not name.endswith("k_proj.bias")
+    )
 
 
 def resume_exactly(launch, root, options, folder) -> None:

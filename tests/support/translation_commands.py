@@ -127,7 +127,9 @@ TRANSLATION = {
             "checkpoints.huggingface.export_hf": mock.Mock(notes=["a note"], dropped=1234, folder="o"),
             "checkpoints.huggingface.largest_difference": 0.5,
             "checkpoints.card.scores_list": "a table",
-            "checkpoints.translation.read_translation": None,
+            "checkpoints.translation.read_translation": lambda path, data, trust: data and "of d",
+            "checkpoints.bart.export_translation": mock.Mock(notes=[], dropped=0, folder="o"),
+            "checkpoints.bart.largest_translation_difference": 0.5,
         },
         {
             "": {
@@ -142,6 +144,7 @@ TRANSLATION = {
             },
             "--checkpoint b.pt": {"export_hf.checkpoint": P("b.pt"), "largest_difference.checkpoint": P("b.pt")},
             "--output p": {"export_hf.output": P("p")},
+            "--data d": {"read_translation.data": P("d"), "export_translation.translation": "of d"},
             "--sentencepiece m": {"export_hf.sentencepiece": P("m")},
             "--scores a=f b=g": {"scores_list.scores": ["a=f", "b=g"]},
             "--trust-checkpoint": {"export_hf.trust": True, "largest_difference.trust": True, "read_translation.trust": True},
