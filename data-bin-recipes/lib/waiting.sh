@@ -40,6 +40,7 @@ release() {
 TRAINING=
 train_alone() {
     local code=0
+    let_train # of this process
     { exec {TRAINING}>>"$1.begun"; } 2>/dev/null || die "$1.begun: cannot be written: choose another --out"
     flock -n "$TRAINING" || code=$?
     ((code != 1)) || # another code: the file system has no locks
