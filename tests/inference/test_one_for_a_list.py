@@ -41,4 +41,4 @@ def test_one_alone_is_refused(what, call, one):
 
 @pytest.mark.parametrize("several", [[], ["a"], ("a", "b"), {"a": 1}.keys(), None])
 def test_several_are_not(several):
-    require_list(several, "lines")
+    assert require_list(several, "lines") is None

@@ -55,11 +55,10 @@ def weights(folder):
 def close(ours, theirs) -> bool:
     """Two models are the same but for rounding.
 
-    The biases of keys are left out: they change no softmax, so their gradient is nothing but rounding, of which Adam makes steps.
+    The biases of keys may differ more: they change no softmax, so their gradient is nothing but rounding, of which Adam makes steps.
     """
-    return all(
-        torch.allclose(ours[name], tensor, atol=1e-5) for name, tensor in theirs.items() if not name.endswith("k_proj.bias")
-    )
+    allowed = {name: 1e-4 if name.endswith("k_proj.bias") else 1e-5 for name in theirs}
+    return all(torch.allclose(ours[name], tensor, atol=allowed[name]) for name, tensor in theirs.items())
 
 
 def resume_exactly(launch, root, options, folder) -> None:
