@@ -5,6 +5,7 @@
 import errno
 import os
 import re
+from collections.abc import Sized
 from typing import NamedTuple
 
 # The system's errors that the user can mend, and how. All others keep their traceback.
@@ -42,14 +43,21 @@ class UserError(Exception):
         super().__init__(" ".join(message.split()))
 
 
-def require_list(given: object, what: str) -> None:
+def require_list(given: object, what: str, *, some: bool = False) -> None:
     """Refuse one text or path where several are meant: Python takes a text for a list of its characters.
 
+    Args:
+        given: what the caller got.
+        what: its name, for messages.
+        some: also refuse a list of none.
+
     Raises:
-        UserError: it is one alone.
+        UserError: it is one alone, or there is none.
     """
     if isinstance(given, (str, bytes, os.PathLike)):
         raise UserError(f"{what}: {str(given)[:30]!r} is one alone, where a list is needed: put it into [ ]")
+    if some and isinstance(given, Sized) and not len(given):
+        raise UserError(f"{what}: the list is empty: give at least one")
 
 
 class WriteFailure(NamedTuple):

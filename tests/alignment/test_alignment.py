@@ -265,6 +265,9 @@ def test_gold_files(tmp_path):
         path.write_text(text)
         with pytest.raises(UserError, match=message):
             read_gold(path, source, target, first)
+    path.write_text("0-0\n\n")
+    with pytest.raises(UserError, match="gold, line 1: 0-0: the target sentence has no words$"):
+        read_gold(path, source, ["", "g h"])
 
 
 def test_command(saved, tmp_path, run):

@@ -65,6 +65,8 @@ def test_the_last_layer_norms_of_pre_norm(tmp_path, make_model):
     torch.save(state, checkpoint)
     with pytest.raises(UserError, match="it has no place for --no-decoder-final-norm: use veco translate$"):
         export_ct2(checkpoint, tmp_path / "other")
+    with pytest.raises(UserError, match="^quantization 'int9': CTranslate2 has no such type: give one of .*int8.*float32"):
+        export_ct2(checkpoint, tmp_path / "other", quantization="int9")
 
 
 def test_a_piece_may_be_called_blank(tmp_path, make_model):

@@ -22,7 +22,7 @@ import torch
 from conftest import REPOSITORY
 from support.malicious import Malicious
 
-from veco_fairseq.checkpoints.reading import DamagedCheckpoint, _failure, read_checkpoint
+from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint, read_failure
 from veco_fairseq.cli import run
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import count_lines, lines_of, read_blocks, read_lines
@@ -166,7 +166,7 @@ def test_why_a_file_cannot_be_read(tmp_path):
         (pickle.UnpicklingError("GLOBAL a.b was not an allowed global"), UserError, "refused: it holds a.b, and loading"),
         (ValueError("GLOBAL a.b was not an allowed global"), DamagedCheckpoint, "cannot be read (1,234 bytes): it is cut off"),
     ):
-        found = _failure(path, error)
+        found = read_failure(path, error)
         assert type(found) is kind and str(found).startswith(f"{path}: ") and words in str(found), found
 
 

@@ -1,7 +1,8 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Folders of XLM-R whose tokenizer was given more tokens, each with a row of the embeddings."""
+"""Folders of XLM-R whose tokenizer was given more tokens, each with a row of the embeddings; and weights that may not be read."""
 
+import errno
 import json
 
 import pytest
@@ -71,3 +72,18 @@ def test_rows_without_a_name_are_told(larger, symbols, make_model):  # noqa: F81
 def test_added_tokens_without_rows_are_left_out(folder, symbols):  # noqa: F811
     write(folder / "added_tokens.json", {token: len(symbols) + number for number, token in enumerate(ADDED)})
     assert read_xlmr(folder).symbols == symbols
+
+
+@needs_transformers
+def test_weights_that_may_not_be_read_are_there(folder, monkeypatch):  # noqa: F811
+    """They had been told to be missing, and to be fetched again."""
+
+    def refuse(path, *args, open=open, **kwargs):
+        if str(path).endswith(".safetensors"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return open(path, *args, **kwargs)
+
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(UserError, match=r"model\.safetensors: (?!no such|cannot be read \(No)") as caught:
+        read_xlmr(folder)
+    assert "fetch" not in str(caught.value) and "damaged" not in str(caught.value), caught.value

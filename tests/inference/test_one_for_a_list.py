@@ -39,6 +39,13 @@ def test_one_alone_is_refused(what, call, one):
         call(one)
 
 
+@pytest.mark.parametrize("call", [lambda none: Translator(none), lambda none: average_checkpoints(none, "mean.pt")])
+@pytest.mark.parametrize("none", [[], (), {}.keys()])
+def test_none_is_refused_where_one_is_needed(call, none):
+    with pytest.raises(UserError, match="^checkpoints: the list is empty: give at least one$"):
+        call(none)
+
+
 @pytest.mark.parametrize("several", [[], ["a"], ("a", "b"), {"a": 1}.keys(), None])
 def test_several_are_not(several):
     assert require_list(several, "lines") is None

@@ -51,10 +51,9 @@ def read_gold(path: Path_, source: Sequence[str], target: Sequence[str], first: 
             link = int(match[1]) - first, int(match[3]) - first
             for side, word, count in zip(("source", "target"), link, words):
                 if not 0 <= word < count:
-                    advice = "" if first else " (--gold-from-1 if its words are numbered from 1)"
-                    raise UserError(
-                        f"{path}, line {number}: {text}: the {side} sentence has words {first} to {count - 1 + first}{advice}"
-                    )
+                    has = f"words {first} to {count - 1 + first}" if count else "no words"
+                    advice = "" if first or not count else " (--gold-from-1 if its words are numbered from 1)"
+                    raise UserError(f"{path}, line {number}: {text}: the {side} sentence has {has}{advice}")
             gold.possible.add(link)
             if match[2] == "-":
                 gold.sure.add(link)

@@ -70,10 +70,10 @@ def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
         A checkpoint without the state of the optimizer, and without the mean of ``--store-ema``, which is the first one's.
 
     Raises:
-        UserError: a file is missing or damaged, or its tensors, dictionary, languages or computation are not those of the
-            first.
+        UserError: there is no file, or one is missing or damaged, or its tensors, dictionary, languages or computation are
+            not those of the first.
     """
-    require_list(paths, "checkpoints")
+    require_list(paths, "checkpoints", some=True)
     states = [read_checkpoint(path, trust, mapped=True) for path in paths]
     models = [state["model"] for state in states]
     shapes = [{name: (tensor.shape, tensor.dtype) for name, tensor in model.items()} for model in models]

@@ -42,13 +42,16 @@ def export_ct2(
 
     Raises:
         UserError: the checkpoint cannot be read or is no translation model, it has an LM head or another part that
-            CTranslate2 has no place for, the dictionaries are not there, CTranslate2 is not installed, or the folder
-            is there and not empty.
+            CTranslate2 has no place for, the dictionaries are not there, CTranslate2 is not installed or has no such
+            quantization, or the folder is there and not empty.
     """
     try:
-        import ctranslate2.converters  # noqa: F401
+        import ctranslate2.converters
     except ImportError as error:
         raise UserError("ctranslate2 is not installed: pip install ctranslate2") from error
+    types = ctranslate2.specs.model_spec.ACCEPTED_MODEL_TYPES
+    if quantization not in types:
+        raise UserError(f"quantization {quantization!r}: CTranslate2 has no such type: give one of {', '.join(types)}")
     translation = read_translation(checkpoint, data=data)
     if translation is None:
         raise UserError(

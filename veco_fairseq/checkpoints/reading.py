@@ -136,7 +136,7 @@ def _load(path: Path, trust: bool, mapped: bool = False) -> Any:
     except UserError:
         raise
     except Exception as error:  # a damaged file fails in any way: EOFError, KeyError, RuntimeError, OSError, ...
-        raise _failure(path, error) from error
+        raise read_failure(path, error) from error
 
 
 def _check_tensors(path: Path, records: Records, state: Any, mapped: bool) -> None:
@@ -182,7 +182,7 @@ def require_other_file(output: Path | str, checkpoint: Path | str) -> None:
         raise UserError(f"--output {output}: that is the checkpoint itself; choose another file")
 
 
-def _failure(path: Path, error: Exception) -> UserError:
+def read_failure(path: Path, error: Exception) -> UserError:
     """Return an error that says why ``path`` could not be read, and what to do."""
     # A damaged file can fail with an OSError, too, without the name of a file (seen: EINVAL of a seek).
     if isinstance(error, OSError) and error.filename is not None:

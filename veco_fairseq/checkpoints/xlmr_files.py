@@ -13,7 +13,7 @@ from torch import Tensor
 
 from veco_fairseq.checkpoints.integrity import check_finite
 from veco_fairseq.checkpoints.names import CROSS_ATTENTION, PRETRAINING_ALONE
-from veco_fairseq.checkpoints.reading import DamagedCheckpoint, options_of, read_checkpoint, read_tensors
+from veco_fairseq.checkpoints.reading import DamagedCheckpoint, options_of, read_checkpoint, read_failure, read_tensors
 from veco_fairseq.data.roots import load_dictionary
 from veco_fairseq.data.sentencepiece import MASK, MODEL_NAME, load_sentencepiece, ordinary_pieces
 from veco_fairseq.data.symbols import SPECIALS, vocabulary_folder
@@ -191,10 +191,11 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
-        with safe_open(path, framework="pt") as file:
+        # opened first, since safetensors calls a file that may not be read one that is not there
+        with open(path, "rb"), safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}
     except (SafetensorError, OSError) as error:
-        raise DamagedCheckpoint(f"{path}: cannot be read ({error}): fetch it again") from error
+        raise read_failure(path, error) from error
     check_finite(path, tensors)  # the format has no checksum of its bytes
     return tensors
 

@@ -94,7 +94,7 @@ class Translator:
         seed: int = 1,
         to: str | None = None,
     ):
-        require_list(checkpoints, "checkpoints")
+        require_list(checkpoints, "checkpoints", some=True)
         for path in checkpoints:
             require_file(path)
         # no BLEU of a validation, which may need a package that only the training's machine has

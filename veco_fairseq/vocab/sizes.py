@@ -144,7 +144,7 @@ def all_sizes(
 def _train(lines: Sequence[str], size: int, coverage: float) -> sentencepiece_model_pb2.ModelProto:
     """Train a model of ``size`` pieces, or of as many as there are."""
     try:
-        serialised = train_sentencepiece(lines, size + META, character_coverage=coverage, at_most=True)
+        serialised = train_sentencepiece(lines, size + META, character_coverage=coverage, at_most=True, option="--largest")
     except UserError as error:
         if "too few" not in str(error):
             raise
