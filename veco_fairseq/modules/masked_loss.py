@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 from veco_fairseq.modules import liger
 from veco_fairseq.modules.device import on_cpu
 from veco_fairseq.modules.logits import Block, add_up
+from veco_fairseq.modules.products import product_of_columns, turned
 
 # The most logits at a time: 512 MiB in fp32.
 LOGITS_A_CHUNK = 2**27
@@ -202,6 +203,7 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, toke
     for start in range(0, len(rows), size):
         here = slice(start, start + size)
         x, target = rows[here], gold[here].unsqueeze(1)
+        columns = turned(x)
         blocks = [
             Block(slice(first, min(first + block, vocabulary)), len(x), target, bias, memory=memory, scratch=scratch)
             for first in range(0, vocabulary, block)
@@ -232,7 +234,7 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, toke
                 of_rows[here].addcmul_(torch.mm(gradient, weight[part.tokens].to(x.dtype)), share)
             if d_weight is not None:  # the first chunk writes it, and the others add to it
                 put = torch.Tensor.add_ if start else torch.Tensor.copy_
-                put(d_weight[part.tokens], torch.mm(gradient.t(), (x * share).to(x.dtype)))
+                put(d_weight[part.tokens], product_of_columns(gradient, (columns * share.t()).to(x.dtype)))
             if d_bias is not None:
                 d_bias[part.tokens] += torch.mv(gradient.t(), share.squeeze(1).to(x.dtype))
     return Losses(loss, nll, correct, None if draw is None else drawn, [of_rows, d_weight, d_bias])
