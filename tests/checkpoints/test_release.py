@@ -59,7 +59,8 @@ def tie(model):
 def released(folder, model, **more):
     """The file as fairseq 0.9 wrote it, and its dict.txt."""
     folder.mkdir(exist_ok=True)
-    args = Namespace(arch="veco_large", task="translation_from_pretrained_veco", encoder_attention_heads=4)
+    args = Namespace(arch="veco_large", task="translation_from_pretrained_veco", encoder_attention_heads=4,
+                     no_scale_embedding=model.encoder.embed_scale == 1)  # fmt: skip
     weights = {**model.state_dict(), **more}
     torch.save({"args": args, "model": weights, "optimizer_history": []}, folder / "model.pt")
     words(mask=False).save(str(folder / "dict.txt"))
@@ -75,10 +76,17 @@ def model():
 SOURCE, SO_FAR = torch.tensor([[5, 6, 7, 2, 45]]), torch.tensor([[44, 9, 8]])
 
 
+def scaled(model, scale):
+    """With token embeddings times this; without --no-scale-embedding it is the square root of DIM."""
+    model.encoder.embed_scale = model.decoder.embed_scale = scale
+    return model
+
+
+@pytest.mark.parametrize("scale", [1, 4])
 @pytest.mark.parametrize("selection, chosen", [("last", [9, 10]), ("first", [0, 1]), ("10,1", [10, 1])])
-def test_output_is_that_of_the_same_weights_in_stock_fairseq(tmp_path, model, selection, chosen):
+def test_output_is_that_of_the_same_weights_in_stock_fairseq(tmp_path, model, selection, chosen, scale):
     heads = {"classification_heads.x.dense.weight": torch.zeros(2, 2)}
-    checkpoint, dictionary = released(tmp_path / "theirs", model, **heads)
+    checkpoint, dictionary = released(tmp_path / "theirs", scaled(model, scale), **heads)
     report = import_release(checkpoint, dictionary, tmp_path / "ours.pt", decoder_layers=2, layer_selection=selection)
     assert report["decoder_layers_from"] == chosen and "--encoder-layers 11" in report["finetune_options"]
     assert [group["what"] for group in report["groups"] if group["action"] == "dropped"] == [
@@ -124,15 +132,7 @@ def test_task_makes_the_batches_of_stock_fairseq_with_language_tokens(tmp_path):
 def test_fairseq_generate_and_translate(tmp_path, model, run):
     """The same hypotheses as stock fairseq's beam search that begins and ends with the target's token."""
     checkpoint, dictionary = released(tmp_path / "theirs", model)
-    import_release(
-        checkpoint,
-        dictionary,
-        tmp_path / "ours.pt",
-        decoder_layers=None,
-        layer_selection="last",
-        source_lang="en",
-        target_lang="de",
-    )
+    import_release(checkpoint, dictionary, tmp_path / "ours.pt", source_lang="en", target_lang="de")
     write_data(tmp_path)
     generate = ("fairseq-generate", tmp_path, "--user-dir", "veco_fairseq", "--path", tmp_path / "ours.pt", "-s", "en",
                 "-t", "de", "--beam", "2", "--max-len-b", "9", "--max-len-a", "0", "--cpu")  # fmt: skip
@@ -223,9 +223,10 @@ def test_bleu_in_validation_does_not_count_the_language_token(tmp_path):
     assert (bleu.sys_len, bleu.ref_len, bleu.counts) == (4, 4, [3, 2, 1, 0])
 
 
-def test_back_to_pretraining(tmp_path, model):
+@pytest.mark.parametrize("scale", [1, 4])
+def test_back_to_pretraining(tmp_path, model, scale):
     """H of the result is the encoder's output, and S the decoder's without its causal mask."""
-    checkpoint, dictionary = released(tmp_path / "theirs", tie(model))
+    checkpoint, dictionary = released(tmp_path / "theirs", tie(scaled(model, scale)))
     groups = back_to_pretraining(checkpoint, dictionary, tmp_path / "pretrained.pt")
     assert [group.action for group in groups] == ["copied", "new"]
     pretrained = read_pretrained(tmp_path / "pretrained.pt")

@@ -46,6 +46,7 @@ def release(folder, mask=True, change=lambda weights: None, **options):
     model.decoder.load_state_dict({name: theirs.get(name, tensor) for name, tensor in ours.items()})
     weights = {name: tensor for name, tensor in model.half().state_dict().items() if not name.endswith("version")}
     change(weights)
+    options = {"no_scale_embedding": True, **options}
     torch.save({"args": Namespace(arch="veco_large", **options), "model": weights}, folder / "model.pt")
     return folder / "model.pt", folder / "dict.txt"
 
@@ -78,6 +79,26 @@ def test_an_import(tmp_path, mask):
     assert state["model"]["encoder.version"].item() == state["model"]["decoder.version"].item() == 3
     plain = import_release(checkpoint, dictionary, tmp_path / "plain.pt") if mask else None
     assert not plain or plain["decoder_layers_from"] == [0, 1, 2] and "--task translation " in plain["finetune_options"]
+
+
+@pytest.mark.parametrize("option", [{"no_scale_embedding": False}, {}])
+def test_token_embeddings_that_are_multiplied(tmp_path, option):
+    """... by the square root of their width, as in the authors' scripts, whose architecture has no --no-scale-embedding."""
+    checkpoint, dictionary = release(tmp_path)
+    state = torch.load(checkpoint, weights_only=False)
+    torch.save({**state, "args": Namespace(arch="veco_large", encoder_attention_heads=2, **option)}, checkpoint)
+    report = import_release(checkpoint, dictionary, tmp_path / "mt.pt", decoder_layers=2)
+    assert report["finetune_options"].startswith("--task translation --arch veco_mt_scaled_large --encoder-layers 3 ")
+    assert report["notes"] == ["its token embeddings are multiplied by 11.3137, as in the release"]  # the square root of 128
+    config = read_checkpoint(tmp_path / "mt.pt")["cfg"]["model"]
+    assert (config.arch, config.no_scale_embedding) == ("veco_mt_scaled_large", False)
+    theirs = state["model"]["encoder.embed_tokens.weight"].float()
+    copied, _ = back_to_pretraining(checkpoint, dictionary, tmp_path / "pretrained.pt")
+    assert copied.source == "of the release, its token embeddings times 11.3137"
+    pretrained = read_pretrained(tmp_path / "pretrained.pt")
+    table = pretrained.weights["encoder.sentence_encoder.embed_tokens.weight"]
+    assert torch.allclose(table, 128**0.5 * theirs) and pretrained.model.no_scale_embedding
+    assert torch.allclose(pretrained.weights["encoder.lm_head.layer_norm.weight"], torch.full((DIM,), 128**-0.5))
 
 
 def test_back_to_pretraining_counts_and_keeps(tmp_path, mask):

@@ -27,7 +27,7 @@ from veco_fairseq.models.xlme import DetectionHead, XlmeModel
 LAYOUTS = {"tiny": (3, 192, 768, 4), "small": (6, 768, 3072, 12), "base": (12, 768, 3072, 12), "large": (24, 1024, 4096, 16),
            "xl": (48, 1536, 6144, 24)}  # fmt: skip
 ARCHITECTURES = {"veco": "tiny small base large", "xlme": "tiny base large xl", "veco_nlu": "tiny small base large xl",
-                 "veco_mt": "tiny small base large", "veco_transformer": "tiny small base large"}  # fmt: skip
+                 "veco_mt": "tiny small base large", "veco_mt_scaled": "large", "veco_transformer": "tiny small base large"}  # fmt: skip
 TASK = SimpleNamespace(source_dictionary=make_dictionary())
 
 

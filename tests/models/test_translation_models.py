@@ -50,6 +50,14 @@ def test_preset_has_the_size_of_its_pretraining_model(size):
     assert (args.activation_fn, args.dropout, args.attention_dropout) == ("gelu", 0.1, 0.1)
 
 
+def test_scaled_preset_is_the_same_but_for_its_embeddings():
+    usual, scaled = (vars(parse("--arch", f"veco_mt_{name}large")) for name in ("", "scaled_"))
+    assert scaled == {**usual, "arch": "veco_mt_scaled_large", "no_scale_embedding": False}
+    assert (
+        build(parse("--arch", "veco_mt_scaled_large", "--encoder-layers", "1", "--decoder-layers", "1")).decoder.embed_scale == 32
+    )
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_encoder_takes_the_unplugged_pretraining_model(size):
     """Every shape of pre-training's encoder without cross-attention, 514 positions included."""

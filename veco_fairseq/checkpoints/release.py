@@ -57,6 +57,11 @@ class Release(NamedTuple):
     depths: dict[str, int]
     dropped: dict[str, Tensor]
 
+    @property
+    def scale(self) -> float:
+        """Return what the model multiplies its token embeddings by."""
+        return 1.0 if self.model.no_scale_embedding else self.embeddings.size(1) ** 0.5
+
 
 def read_release(checkpoint: Path_, dictionary: Path_, trust: bool = False) -> Release:
     """Read and check the authors' checkpoint.
@@ -98,6 +103,7 @@ def read_release(checkpoint: Path_, dictionary: Path_, trust: bool = False) -> R
         encoder_ffn_embed_dim=len(weights["encoder.layers.0.fc1.weight"]),
         encoder_attention_heads=getattr(options, "encoder_attention_heads", dim // 64),
         activation_fn=getattr(options, "activation_fn", "gelu"),
+        no_scale_embedding=bool(getattr(options, "no_scale_embedding", False)),  # False is fairseq's default, and the authors'
         max_positions=len(weights["encoder.embed_positions.weight"]) - words.pad() - 1,
     )
     in_fp32 = {name: tensor.float() for name, tensor in weights.items()}
@@ -171,7 +177,7 @@ def import_release(
         "tokens": len(target),
         "finetune_options": command.replace("--task translation", f"--task {config['task']['_name']}"),
         "groups": [group._asdict() for group in groups],
-        "notes": [],
+        "notes": [f"its token embeddings are multiplied by {release.scale:g}, as in the release"] if release.scale != 1 else [],
     }
     known = {"languages": [None, None]}  # it may be fine-tuned for any two
     return write_translation_model(release.path, output, weights, config=config, target=target, report=report, known=known)
@@ -182,6 +188,9 @@ def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, tru
 
     The model must not have been fine-tuned: encoder and decoder must still have the same self-attention and FFN. The LM
     head's dense layer, LayerNorm and bias are not in the file, and are newly initialised.
+
+    A model of ``--task camlm`` does not multiply its token embeddings. So those of the release are multiplied here, which gives
+    the same H and S, and the new LayerNorm is divided by as much, which leaves the logits as large.
 
     Raises:
         UserError: as in :func:`read_release`; or the two sides differ; or the output is the checkpoint.
@@ -202,6 +211,8 @@ def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, tru
             copied[name.replace("decoder.", "encoder.sentence_encoder.", 1)] = tensor
     table = ours[names.EMBEDDINGS]
     table[: len(release.embeddings)] = release.embeddings
+    table *= release.scale
+    ours[f"{names.LM_HEAD}layer_norm.weight"] /= release.scale
     for name in (names.EMBEDDINGS, names.TIED_HEAD):
         copied[name] = table
     new = {name: tensor for name, tensor in ours.items() if name not in copied}
@@ -210,12 +221,14 @@ def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, tru
         raise UserError(f"{release.path}: lacks {len(missing)} tensors of the pre-trained model ({missing[0]}, ...)")
     unknown = {name: tensor for name, tensor in copied.items() if name not in ours}
     check_weights(release.path, {**ours, **copied}, unknown, {name: tensor.shape for name, tensor in ours.items()})
-    config = {"model": release.model, "task": {"_name": "camlm"}, "criterion": {"_name": "camlm", "objective": "camlm"}}
+    model = Namespace(**{**vars(release.model), "no_scale_embedding": True})
+    config = {"model": model, "task": {"_name": "camlm"}, "criterion": {"_name": "camlm", "objective": "camlm"}}
     state = untrained(config, {**new, **copied}, {"symbols": list(words.symbols)})
     with atomic_output(output) as file, open(file, "wb") as stream:
         torch.save(state, stream)
+    source = "of the release" + (f", its token embeddings times {release.scale:g}" if release.scale != 1 else "")
     return [
-        Group.of("copied", "encoder, cross-attention", "of the release", set(copied.values())),  # the tied table once
+        Group.of("copied", "encoder, cross-attention", source, set(copied.values())),  # the tied table once
         Group.of("new", "LM head's dense, LayerNorm and bias", "not in the file", new.values()),
     ]
 

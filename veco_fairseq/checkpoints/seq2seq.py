@@ -174,6 +174,8 @@ def translation_options(model: Namespace, decoder_layers: int, extras: dict[str,
         extras: the options of ``veco_transformer_*``; without any, the model is fairseq's own.
     """
     family = "veco_transformer_" if extras else "veco_mt_"
+    if not getattr(model, "no_scale_embedding", True):  # of the authors' model alone
+        family = "veco_mt_scaled_"
     preset = re.sub(r"^(?:veco|xlme)_", family, getattr(model, "arch", ""))
     return preset if preset in ARCH_CONFIG_REGISTRY else f"{family}small", {
         "encoder_layers": model.encoder_layers,

@@ -4,6 +4,8 @@
 
 ``--arch veco_mt_{tiny,small,base,large}`` is fairseq's own ``transformer`` with other defaults. So ``veco convert`` writes
 an ordinary fairseq translation model, which all tools for such models take.
+``--arch veco_mt_scaled_large`` is for the authors' released model, which multiplies its token embeddings by the square root
+of their width.
 ``--arch veco_transformer_{tiny,small,base,large}`` adds parts that fairseq's model has no place for.
 """
 
@@ -111,7 +113,18 @@ def _architecture(args, size: Size) -> None:
     base_architecture(args)
 
 
+def _scaled_architecture(args, size: Size) -> None:
+    """Set the same layout, with token embeddings that are multiplied by the square root of their width."""
+    set_defaults(args, no_scale_embedding=False)
+    _architecture(args, size)
+
+
 for name in ("tiny", "small", "base", "large"):
     text = f"{SIZES[name]}: fine-tunes a converted ``veco_{name}``."
     register("transformer", f"veco_mt_{name}", _architecture, text)
     register("veco_transformer", f"veco_transformer_{name}", _architecture, text)
+register(
+    "transformer", "veco_mt_scaled_large", _scaled_architecture,
+    f"{SIZES['large']}: fine-tunes what ``veco import`` has made of the authors' model, whose token embeddings are multiplied by the "
+    "square root of their width.",
+)  # fmt: skip
