@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Maps the tensors of a pre-trained VECO to those of a translation model (VECO, section 3)."""
+"""Maps the tensors of a pre-trained VECO to those of a translation model (VECO, section 3.2)."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence

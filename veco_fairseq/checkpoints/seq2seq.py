@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Converts a pre-trained VECO to a fairseq translation model (VECO, section 3, "Plug-in" for generation).
+"""Converts a pre-trained VECO to a fairseq translation model (VECO, section 3.2).
 
 Encoder layer i takes self-attention and FFN of pre-trained layer i. Decoder layer j takes self-attention, cross-attention
 and FFN of the layer chosen for j. Sources and targets share one embedding table and one kind of positions. So the encoder

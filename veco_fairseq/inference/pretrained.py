@@ -71,7 +71,7 @@ class PretrainedModel(NamedTuple):
 
     @torch.no_grad()
     def self_attention(self, tokens: Tensor, layer: int | None = None) -> Tensor:
-        """Return a sequence's self-attention (VECO, equations 2 and 3), as the mean over the heads.
+        """Return a sequence's self-attention (VECO, equation 5), as the mean over the heads.
 
         Args:
             tokens: ids of one sequence, (1, length), such as from :meth:`join`.

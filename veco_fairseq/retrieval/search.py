@@ -64,8 +64,8 @@ def candidates(x: Tensor, y: Tensor, score: str = "csls", k: int = 10) -> tuple[
     r(x) is the mean cosine of x and its k neighbours, which is high for a hub that is near to everything:
 
     - "cosine": cos(x, y)
-    - "csls": 2 cos(x, y) - r(x) - r(y) (Conneau et al. 2018, equation 3)
-    - "ratio": cos(x, y) / ((r(x) + r(y)) / 2) (Artetxe and Schwenk 2019, equation 2)
+    - "csls": 2 cos(x, y) - r(x) - r(y) (Conneau et al. 2018, section 2.3)
+    - "ratio": cos(x, y) / ((r(x) + r(y)) / 2) (Artetxe and Schwenk 2019)
 
     Args:
         x, y: (n, dim) and (m, dim), of length 1.
