@@ -49,9 +49,10 @@ def align(
 
     XLM-E (section 4.6) gives only the method and the layer. Everything else is as in the released aligner of XLM-Align:
     both sentences in one sequence, inner products, a regularisation of 1, 2 iterations, and only links that both
-    directions have. Three things differ. The sequence is that of TLM, with two ``</s>`` between the sentences, as in
-    training. Rows are scaled before columns. And each side, not each piece, has a mass of 1, since both sides must have
-    the same; the plan is the released aligner's times a constant.
+    directions have. Four things differ. The sequence is that of TLM, with two ``</s>`` between the sentences, as in
+    training. Rows are scaled before columns. Each side, not each piece, has a mass of 1, since both sides must have the
+    same; the plan is the released aligner's times a constant. And 1e-6 stands for what is not above it: the released code
+    fills it into a copy, and goes on with negative products, which have no logarithm.
 
     Args:
         pretrained: on the device to compute on.
