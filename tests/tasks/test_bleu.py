@@ -6,7 +6,10 @@ import logging
 from types import SimpleNamespace
 
 import pytest
+import sacrebleu
+import torch
 from fairseq import options
+from fairseq.data import Dictionary
 from fairseq.logging import metrics
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
@@ -89,6 +92,25 @@ def test_every_validation_has_a_bleu(monkeypatch, batches, figure):
                 _log_direction("de-en", log)
     values = found.get_smoothed_values()
     assert values.get("bleu") == values.get("de-en_bleu") == figure
+
+
+@pytest.mark.parametrize("lang, direction, pair, counts, totals", [
+    ("zh_CN", None, ("他爱吃苹果。", "她爱吃苹果。"), [5, 4, 3, 2], [6, 5, 4, 3]),
+    ("ja", None, ("犬が走る。", "猫が走る。"), [4, 3, 2, 1], [5, 4, 3, 2]),
+    (None, "en-tha", ("กขคงจ", "กขคงฉ"), [4, 3, 2, 1], [5, 4, 3, 2]),
+    ("zh", "zh-de", ("Er isst Äpfel.", "Sie isst Äpfel."), [3, 2, 1, 0], [4, 3, 2, 1]),
+    (None, None, ("Er isst Äpfel.", "Sie isst Äpfel."), [3, 2, 1, 0], [4, 3, 2, 1]),
+])  # fmt: skip
+def test_a_language_without_spaces_is_counted_by_its_characters(monkeypatch, lang, direction, pair, counts, totals):
+    """A sentence would be one word, and every BLEU 0, of which --best-checkpoint-metric bleu keeps the first."""
+    task, dictionary, plain = object.__new__(CheckedTranslationTask), Dictionary(), sacrebleu.corpus_bleu
+    task.cfg, task.tokenizer, task.tgt_dict = TranslationConfig(target_lang=lang), None, dictionary
+    hypothesis, reference = (torch.tensor([*map(dictionary.add_symbol, text.split(" ")), dictionary.eos()]) for text in pair)
+    monkeypatch.setattr(task, "inference_step", lambda *given, **more: [[{"tokens": hypothesis}]], raising=False)
+    sample = {"target": reference[None], **({"direction": direction} if direction else {})}
+    found = task._inference_with_bleu(None, sample, None)
+    assert (found.counts, found.totals) == (counts, totals)
+    assert sacrebleu.corpus_bleu is plain
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -6,11 +6,13 @@ import difflib
 import json
 import logging
 from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
 from typing import Any
 
+import sacrebleu
 from fairseq.data import data_utils, encoders
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.logging import metrics
@@ -18,6 +20,7 @@ from fairseq.tasks.translation import TranslationConfig
 from sacrebleu.metrics import BLEU
 
 from veco_fairseq.arguments import short
+from veco_fairseq.data.languages import WITHOUT_SPACES, known_as
 from veco_fairseq.errors import UserError
 from veco_fairseq.options.borders import check_options
 
@@ -73,6 +76,24 @@ def check_bleu(cfg: TranslationConfig, symbols: Iterable[str]) -> None:
         ) from error
     if remove != "sentencepiece" and any(symbol.startswith("\u2581") for symbol in symbols):
         logger.warning("--eval-bleu: BLEU is of pieces, not of words: give --eval-bleu-remove-bpe sentencepiece")
+
+
+@contextmanager
+def counted_in(lang: str | None) -> Iterator[None]:
+    """Let sacreBLEU, which fairseq gives no language, cut one without spaces: a Chinese sentence is a word for it, and BLEU 0.
+
+    Japanese is cut into characters, too, since its words need a package.
+    """
+    code = known_as(lang or "")
+    if code not in WITHOUT_SPACES:
+        yield
+        return
+    as_fairseq_calls_it = sacrebleu.corpus_bleu
+    sacrebleu.corpus_bleu = partial(as_fairseq_calls_it, tokenize="zh" if code == "zh" else "char")
+    try:
+        yield
+    finally:
+        sacrebleu.corpus_bleu = as_fairseq_calls_it
 
 
 def log_bleu(prefix: str = "") -> None:

@@ -19,10 +19,11 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor
 
 from veco_fairseq.checkpoints.task_state import NOT_FINE_TUNED, is_only_converted
+from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.vocabulary import has_language_token, require_same_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.base import require_model
-from veco_fairseq.tasks.bleu import check_bleu, log_bleu
+from veco_fairseq.tasks.bleu import check_bleu, counted_in, log_bleu
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +85,11 @@ class CheckedTranslationTask(TranslationTask):
         if self.cfg.eval_bleu:
             check_bleu(self.cfg, self.tgt_dict.symbols)
         return super().build_model(cfg, from_checkpoint)
+
+    def _inference_with_bleu(self, generator, sample, model):
+        """Translate and count for ``--eval-bleu``, by the words of the language translated into."""
+        with counted_in(sides_of(sample["direction"])[1] if "direction" in sample else self.cfg.target_lang):
+            return super()._inference_with_bleu(generator, sample, model)
 
     def reduce_metrics(self, logging_outputs: list[dict[str, Any]], criterion) -> None:
         """Log what fairseq does, and BLEU in every validation with ``--eval-bleu``."""
