@@ -40,6 +40,15 @@ def test_links_of_later_parts_count_words_between_ascii_spaces():
     assert join_parts(parts, [0, 3]).links == [(0, 0), (3, 2)]
 
 
+def test_links_count_the_sources_words_between_ascii_spaces(translator):
+    """In all of its parts: to SentencePiece the first word is two, so that all links behind it were one too high."""
+    found = [Hypothesis("t u", -1.0, [(0, 0), (1, 1)], 2)], [Hypothesis("v", -1.0, [(0, 0)], 1)]
+    translator._translate = lambda parts, done: list(found)
+    translator.pieces.normalize = lambda line, with_offsets: ("▁a▁b▁c", [0, 0, 1, 2, 3, 4, 5])
+    ((joined,),) = translator.hypotheses([Request("a\u00a0b c")])
+    assert joined.links == [(0, 0), (0, 1), (1, 2)]
+
+
 @pytest.mark.parametrize("beside, sizes", [(1, [3, 2]), (2, [4, 3])])
 def test_a_translations_length_follows_from_all_tokens_of_its_source(translator, monkeypatch, beside, sizes):
     """``</s>`` and a language's token count, as in fairseq-generate."""

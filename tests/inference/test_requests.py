@@ -4,10 +4,13 @@
 
 import pytest
 import torch
+from sentencepiece import SentencePieceProcessor
 
+from veco_fairseq.data.sentencepiece import train_sentencepiece
 from veco_fairseq.inference.requests import (
     Hypothesis,
     Request,
+    between_spaces,
     in_lines,
     join_parts,
     read_requests,
@@ -69,6 +72,22 @@ def test_columns():
 ])  # fmt: skip
 def test_word_numbers(pieces, numbers):
     assert word_numbers(pieces.split()) == numbers
+
+
+@pytest.mark.parametrize("line, words, numbers", [
+    ("«\u00a0a\u00a0» b", "« a » b", [0, 0, 0, 1]),
+    ("don´t b", "don \u0301t b", [0, 0, 1]),  # NFKC makes a space and a mark of it
+    ("a \u200b b", "a b", [0, 2]),
+    ("\u200ba\u3000b\tb  \u00bd", "a b b 1\u20442", [0, 0, 1, 2]),
+    ("a b", "a b", [0, 1]),
+])  # fmt: skip
+def test_words_of_a_line_are_those_between_spaces(line, words, numbers):
+    """... and not those that pieces of XLM-R's normalisation begin, of which each has a link here."""
+    pieces = SentencePieceProcessor(model_proto=train_sentencepiece(["don a b c"] * 9, 20, character_coverage=1, at_most=True))
+    assert pieces.normalize(line) == "▁" + words.replace(" ", "▁")
+    found = between_spaces(Hypothesis("", -1.0, [(word, word) for word in range(len(numbers))]), line, pieces)
+    assert found.links == [(number, word) for word, number in enumerate(numbers)]
+    assert between_spaces(Hypothesis("", -1.0, []), line, pieces).links == []
 
 
 def test_links_are_of_the_source_piece_that_is_looked_at_most():

@@ -3,9 +3,11 @@
 """Input and output of a translator: sources with prefixes and constraints, and hypotheses with word links."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from sentencepiece import SentencePieceProcessor
 from torch import Tensor
 
 from veco_fairseq.files import split_words
@@ -123,6 +125,19 @@ def join_parts(parts: Sequence[Hypothesis], words: Sequence[int], lenpen: float 
     length = sum(part.length for part in parts)
     score = sum((part.score * (part.length / length) ** lenpen for part in parts), 0.0)
     return Hypothesis(text, score, links, length)
+
+
+def between_spaces(found: Hypothesis, line: str, pieces: SentencePieceProcessor) -> Hypothesis:
+    """Return the hypothesis with the numbers of the line's words, where its links have those of words that begin with a piece.
+
+    SentencePiece makes spaces of other characters, too, such as a no-break space or a part of ´, and nothing of a lone U+200B.
+    """
+    if not found.links or (line.isascii() and line.isprintable()):
+        return found
+    text, places = pieces.normalize(line, with_offsets=True)
+    starts = [word.start() for word in re.finditer("[^ \t]+", line)]  # as split_words
+    words = [bisect_right(starts, places[word.start()]) - 1 for word in re.finditer(f"[^{WORD_START}]+", text)]
+    return found._replace(links=sorted({(words[min(i, len(words) - 1)], j) for i, j in found.links}))
 
 
 def in_lines(number: int, hypotheses: Sequence[Hypothesis], *, nbest: bool, alignment: bool) -> Iterator[str]:

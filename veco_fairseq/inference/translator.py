@@ -27,7 +27,7 @@ from veco_fairseq.files import Path_
 from veco_fairseq.inference.batches import by_length
 from veco_fairseq.inference.constraints import let_prefixes_be
 from veco_fairseq.inference.lengths import OwnLengths
-from veco_fairseq.inference.requests import Hypothesis, Request, join_parts, split, word_links, word_numbers
+from veco_fairseq.inference.requests import Hypothesis, Request, between_spaces, join_parts, split, word_links, word_numbers
 from veco_fairseq.inference.search import Draws, prepared, require_beam_search, require_constraints_taken, settled
 
 SEARCH = GenerationConfig(beam=5, max_len_a=1.5, max_len_b=20)
@@ -171,11 +171,11 @@ class Translator:
         translated(len(requests) - len(firsts))
         found = self._translate(parts, lambda batch: translated(len(firsts.intersection(batch))))
         joined, lenpen = [], 0.0 if self.search.unnormalized else self.search.lenpen
-        for own, pieces in zip(places, sources):
+        for request, own, pieces in zip(requests, places, sources):
             numbers, begins = word_numbers(pieces), accumulate((len(parts[place].source) for place in own), initial=0)
             words = [numbers[begin] for _, begin in zip(own, begins)]
-            ranks = list(zip(*(found[place] for place in own)))  # those of each rank
-            joined.append([join_parts(rank, words, lenpen) for rank in ranks] or [Hypothesis("", 0.0, [])])
+            whole = [join_parts(rank, words, lenpen) for rank in zip(*(found[place] for place in own))]  # of each rank
+            joined.append([between_spaces(one, request.source, self.pieces) for one in whole] or [Hypothesis("", 0.0, [])])
         return joined
 
     def encode(self, texts: Sequence[str]) -> list[list[str]]:
