@@ -57,6 +57,15 @@ def test_a_file_of_several_languages_has_the_rows_of_its_own(tmp_path):
         read_examples(french, "fr", "classification")
 
 
+def test_two_scripts_of_a_language_are_two_languages(tmp_path):
+    """The rows of both had been read for each of them."""
+    rows = "zh-Hans\tA\tB\t1\n zh-Hant \tA\tB\t2\nde\tA\tB\t3\n"
+    text = f"language\tsentence1\tsentence2\tpairID\n{rows}"
+    for lang, ids in (("zh-hans", "1"), ("zh-Hant", "2"), ("zho", "12"), ("deu", "3")):
+        found = read_examples(write(tmp_path / f"test-{lang}.tsv", text), lang, "classification")
+        assert "".join(pair.id for pair in found) == ids
+
+
 def test_conllu_takes_words_and_leaves_out_ranges_and_empty_nodes(tmp_path):
     def row(number, word, tag):
         return "\t".join([number, word, "_", tag, *["_"] * 6])

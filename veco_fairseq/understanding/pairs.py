@@ -35,6 +35,7 @@ def read_sentence_pairs(path: Path, lang: str) -> Iterator[SentencePair]:
     places: dict[str, int] = {}
     width = row = 0
     none = ""
+    own: set[str] = set()  # what the column language calls this one
     others: set[str] = set()
     for number, line in enumerate(read_lines(path), start=1):
         cells = [cell.strip() for cell in line.split("\t")]
@@ -42,6 +43,7 @@ def read_sentence_pairs(path: Path, lang: str) -> Iterator[SentencePair]:
             places = _named_columns(cells)
             width = len(cells)
             if places:
+                own = _codes_of(lang, path, places["lang"]) if "lang" in places else own
                 none = "-" if "label" in places and cells[places["label"]].lower() == "gold_label" else ""
                 continue
             if any(cell.lower() in COLUMNS["label"] for cell in cells):
@@ -51,7 +53,7 @@ def read_sentence_pairs(path: Path, lang: str) -> Iterator[SentencePair]:
                 raise UserError(f"{path}, line 1: has {width} columns, not 2 sentences and a label, tabs between them")
         if len(cells) != width:
             raise UserError(f"{path}, line {number}: has {len(cells)} columns, but line 1 has {width}")
-        if "lang" in places and known_as(cells[places["lang"]]) != known_as(lang):
+        if "lang" in places and cells[places["lang"]] not in own:
             others.add(cells[places["lang"]])
             continue
         label = cells[places["label"]] if "label" in places else ""
@@ -62,6 +64,17 @@ def read_sentence_pairs(path: Path, lang: str) -> Iterator[SentencePair]:
         yield SentencePair(name, where, cells[places["first"]], cells[places["second"]], known)
     if others and not row:
         raise UserError(f"{path}: has no row of {lang}; its column language has {', '.join(sorted(others))}")
+
+
+def _codes_of(lang: str, path: Path, place: int) -> set[str]:
+    """Return what a column calls a language: the same, or else a code with the same two letters, such as zh for zho.
+
+    zh-Hans and zh-Hant are two languages where the column has both.
+    """
+    found = {cells[place].strip() for line in read_lines(path) if len(cells := line.split("\t")) > place}
+    return {code for code in found if code.lower() == lang.lower()} or {
+        code for code in found if known_as(code) == known_as(lang)
+    }
 
 
 def _named_columns(cells: Sequence[str]) -> dict[str, int]:
