@@ -241,7 +241,7 @@ def test_the_code_of_a_language(given, expected):
 def test_languages_with_rules_by_their_three_letters():
     """As ISO 639 has them, some with two codes."""
     for line in (
-        "ara ar", "asm as", "ben bn", "bod tib bo", "bur mya my", "cat ca", "chi zho cmn yue zh", "ces cze cs", "deu ger de", "dut nld nl",
+        "ara ar", "asm as", "ben bn", "bod tib bo", "bur mya my", "cat ca", "chi zho cmn lzh wuu yue zh", "ces cze cs", "deu ger de", "dut nld nl",
         "dzo dz", "ell gre el", "eng en", "est et", "fin fi", "fra fre fr", "gle ga", "guj gu", "hin hi", "hun hu", "ice isl is",
         "ita it", "jpn ja", "kan kn", "khm km", "kor ko", "lao lo", "lav lv", "lit lt", "mal ml", "mar mr", "ori or", "pan pa",
         "pol pl", "por pt", "ron rum ro", "rus ru", "slk slo sk", "slv sl", "spa es", "swe sv", "tam ta", "tel te", "tha th", "vie vi",

@@ -237,7 +237,9 @@ def test_files_are_scored_as_their_lines_are(tmp_path, caplog):
         score_files(generated[0], tmp_path / "base", generated=True, **options)
 
 
-@pytest.mark.parametrize("langs, tokeniser", [("cmn yue zho ZHO_Hans", "zh"), ("bo bod dz dzo khm km lao lo mya th", "char")])
+@pytest.mark.parametrize(
+    "langs, tokeniser", [("cmn lzh wuu yue zho ZHO_Hans", "zh"), ("bo bod dz dzo khm km lao lo mya shn_Mymr th", "char")]
+)
 def test_codes_of_three_letters_choose_sacrebleus_tokeniser_too(langs, tokeniser):
     for lang in langs.split():
         result = score(["a"], ["a"], lang=lang)

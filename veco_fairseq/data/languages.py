@@ -13,10 +13,10 @@ TWO_LETTERS = dict(
         "ara=ar asm=as ben=bn bod=bo tib=bo bur=my mya=my cat=ca ces=cs cze=cs chi=zh cmn=zh yue=zh zho=zh deu=de ger=de dut=nl nld=nl "
         "dzo=dz ell=el gre=el eng=en est=et fin=fi fra=fr fre=fr gle=ga guj=gu hin=hi hun=hu ice=is isl=is ita=it jpn=ja kan=kn "
         "khm=km kor=ko lao=lo lav=lv lit=lt mal=ml mar=mr ori=or pan=pa pol=pl por=pt ron=ro rum=ro rus=ru slk=sk slo=sk slv=sl "
-        "spa=es swe=sv tam=ta tel=te tha=th vie=vi"
+        "spa=es swe=sv tam=ta tel=te tha=th vie=vi lzh=zh wuu=zh"
     ).split()
 )
-WITHOUT_SPACES = ("bo", "dz", "ja", "km", "lo", "my", "th", "zh")  # between words
+WITHOUT_SPACES = ("bo", "dz", "ja", "km", "lo", "my", "shn", "th", "zh")  # between words
 
 
 def sides_of(pair: str) -> list[str]:
