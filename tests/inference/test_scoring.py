@@ -203,6 +203,9 @@ def test_score_refuses_what_names_no_language():
     (["a .", "b"], ["a.", "b."], False),  # half of the lines are not most of them
     (["a .", "b ."], ["a .", "b"], False),
     (["a.", "b."], ["a.", "b."], False),
+    (["\u2581a b.", "\u2581b"], ["a.", "b"], True),  # pieces of SentencePiece
+    (["a@@ b.", "c d@@"], ["a.", "b"], True),  # of subword-nmt
+    (["a@@b.", "c@ d"], ["a.", "b"], False),
     ([], [], False),
 ])  # fmt: skip
 def test_text_that_looks_tokenised_beside_references_that_do_not(ours, theirs, tokenised):

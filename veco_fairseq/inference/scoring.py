@@ -24,6 +24,7 @@ TOKENISERS = {**dict.fromkeys(WITHOUT_SPACES, "char"), "zh": "zh", "ja": "ja-mec
 
 logger = logging.getLogger(__name__)
 
+_TOKENISED = re.compile(r" \.\s*$|\u2581|@@(?: |$)")
 _COMPOUND = re.compile(r"(\S)-(\S)")
 _DETOKENISED = re.compile(r"^D-(\d+)\t[^\t]*\t(.*)$", re.DOTALL)
 
@@ -132,10 +133,11 @@ def _advice_on_lengths(lines: Sequence[str], generated: bool) -> str:
 
 
 def looks_tokenised(hypotheses: Sequence[str], references: Sequence[str]) -> bool:
-    """Return whether most hypotheses end in a full stop behind a space, as tokenised text does, and the references do not."""
-    ours, theirs = (
-        sum(line.rstrip().endswith(" .") for line in lines) / max(1, len(lines)) for lines in (hypotheses, references)
-    )
+    """Return whether most hypotheses are tokenised, and the references are not.
+
+    They end in a full stop behind a space, or have the signs of pieces, as fairseq-generate prints them without --remove-bpe.
+    """
+    ours, theirs = (sum(map(bool, map(_TOKENISED.search, lines))) / max(1, len(lines)) for lines in (hypotheses, references))
     return ours > 0.5 > theirs
 
 
