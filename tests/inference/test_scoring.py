@@ -212,6 +212,15 @@ def test_text_that_looks_tokenised_beside_references_that_do_not(ours, theirs, t
     assert looks_tokenised(ours, theirs) == tokenised
 
 
+@pytest.mark.parametrize("ours, theirs, told", [(1, 10, True), (2, 10, False), (0, 2, True), (0, 1, False), (0, 0, False)])
+def test_full_width_signs_that_sentencepiece_has_made_ascii(tmp_path, caplog, ours, theirs, told):
+    """Of a perfect translation BLEU is 89 (zho_simpl of FLORES-101)."""
+    for name, count in (("hyp", ours), ("ref", theirs)):
+        write(tmp_path / name, "你好，世界。\n" * count + "你好,世界。\n" * (10 - count))
+    score_files(tmp_path / "hyp", tmp_path / "ref", lang="zh")
+    assert ("hyp: has hardly any of the full-width signs of" in caplog.text) == told
+
+
 def test_files_are_scored_as_their_lines_are(tmp_path, caplog):
     """With the baseline of a file of the same kind, and the warning of the first file alone."""
     texts = {

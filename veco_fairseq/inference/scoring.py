@@ -25,6 +25,7 @@ TOKENISERS = {**dict.fromkeys(WITHOUT_SPACES, "char"), "zh": "zh", "ja": "ja-mec
 logger = logging.getLogger(__name__)
 
 _TOKENISED = re.compile(r" \.\s*$|\u2581|@@(?: |$)")
+_FULL_WIDTH = re.compile("[\uff01-\uff5e]")
 _COMPOUND = re.compile(r"(\S)-(\S)")
 _DETOKENISED = re.compile(r"^D-(\d+)\t[^\t]*\t(.*)$", re.DOTALL)
 
@@ -56,6 +57,11 @@ def score_files(
     if looks_tokenised(systems[0], references):
         logger.warning(
             f"{hypothesis}: looks tokenised, and {reference} does not: scores of text that is not detokenised are wrong"
+        )
+    if lacks_full_width(systems[0], references):
+        logger.warning(
+            f"{hypothesis}: has hardly any of the full-width signs of {reference}, such as \uff0c, which SentencePiece makes "
+            "ASCII: scores are too low: put them back, or make those of the references ASCII (uconv -x nfkc)"
         )
     against = None if baseline is None else systems[1]
     return score(systems[0], references, lang=lang, split_compounds=split_compounds, samples=samples, baseline=against)
@@ -139,6 +145,12 @@ def looks_tokenised(hypotheses: Sequence[str], references: Sequence[str]) -> boo
     """
     ours, theirs = (sum(map(bool, map(_TOKENISED.search, lines))) / max(1, len(lines)) for lines in (hypotheses, references))
     return ours > 0.5 > theirs
+
+
+def lacks_full_width(hypotheses: Sequence[str], references: Sequence[str]) -> bool:
+    """Return whether many references have full-width forms of ASCII, as Chinese and Japanese do, and few hypotheses."""
+    ours, theirs = (sum(map(bool, map(_FULL_WIDTH.search, lines))) for lines in (hypotheses, references))
+    return theirs > len(references) / 10 and ours <= theirs / 10
 
 
 def tokenise(lines: Sequence[str], lang: str, split_compounds: bool = False) -> list[str]:
