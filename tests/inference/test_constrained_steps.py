@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Single steps of a search with constraints in which some hypotheses are impossible, wherever these stand."""
+"""Single steps of a search with constraints in which some hypotheses are impossible, wherever these stand; and constraints' pieces."""
 
 from math import inf
 
@@ -9,8 +9,10 @@ import torch
 from conftest import make_dictionary
 from fairseq.search import LexicallyConstrainedBeamSearch
 from fairseq.token_generation_constraints import OrderedConstraintState, pack_constraints
+from sentencepiece import SentencePieceProcessor
 
-from veco_fairseq.inference.constraints import step_sentence
+from veco_fairseq.data.sentencepiece import train_sentencepiece
+from veco_fairseq.inference.constraints import inside_a_text, step_sentence
 
 ASKED_FOR = 5
 
@@ -51,3 +53,16 @@ def test_what_is_chosen_belongs_to_its_own_hypothesis(step, alive):
 @pytest.mark.parametrize("token, progress", [(4, 0), (ASKED_FOR, 1)])
 def test_the_next_token_of_a_prefix_is_the_only_choice(step, alive, token, progress):
     assert step({alive: {token: -1.5}}) == [(alive, token, -1.5, progress)]
+
+
+@pytest.mark.parametrize("word, space", [
+    ("世界", ""), ("ワイン", ""), ("ไวน์", ""), ("ເຫຼົ້າ", ""), ("ཆང", ""), ("ဝိုင်", ""), ("ស្រា", ""),
+    ("wine", "▁"), ("वाइन", "▁"), ("와인", "▁"), ("ღვინო", "▁"),
+])  # fmt: skip
+def test_a_language_without_spaces_gets_none_before_a_constraint(word, space):
+    """The translation had one there, in the middle of a Chinese sentence."""
+    text = [f"{word} {word} {word}x"] * 9
+    model = SentencePieceProcessor(model_proto=train_sentencepiece(text, 40, character_coverage=1, at_most=True))
+    found = inside_a_text(model.encode(word, out_type=str), model)
+    assert "".join(found) == space + model.normalize(word).removeprefix("▁")
+    assert not any(map(model.is_unknown, map(model.piece_to_id, found)))

@@ -34,6 +34,15 @@ def test_the_first_part_alone_begins_with_the_prefix(translator):
     assert prefixes == [("▁a▁b", "▁x▁y"), ("▁c▁d", ""), ("▁a▁b", ""), ("▁e", "▁y")]
 
 
+def test_constraints_are_as_they_are_inside_a_text(translator, monkeypatch):
+    seen = []
+    monkeypatch.setattr(module, "inside_a_text", lambda pieces, model: [*pieces, "▁y"])
+    translator._translate = lambda parts, done: seen.extend(parts) or [[Hypothesis("t", -1.0, [], 1)] for _ in parts]
+    translator.search = GenerationConfig(constraints="ordered")
+    translator.hypotheses([Request("a", "x", (" ", "x"))])
+    assert seen == [Part(["▁a"], ["▁x"], [["▁x", "▁y"]])]
+
+
 def test_links_of_later_parts_count_words_between_ascii_spaces():
     """A word with a no-break space counted twice, so that all links behind it were one too high."""
     parts = [Hypothesis("10\u00a0000 x", -1.0, [(0, 0)], 2), Hypothesis("y", -1.0, [(0, 0)], 1)]

@@ -5,6 +5,7 @@
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -27,11 +28,7 @@ RESERVED = ("<s>", "<pad>", "</s>", "<unk>", MASK)
 
 # SentencePiece sums over threads in float, so another number of threads could give another vocabulary.
 TRAINING_THREADS = 16
-
-
 LINES_A_BATCH = 8192
-
-
 # In characters. The trainer's time grows with the square of a line's length: a line of 200,000 words takes minutes.
 LONGEST_LINE = 2**14
 
@@ -130,11 +127,16 @@ def ordinary_pieces(model: sentencepiece.SentencePieceProcessor) -> list[str]:
 
 def spell(model: sentencepiece.SentencePieceProcessor, pieces: Sequence[str]) -> list[list[str]]:
     """Each of another model's pieces as pieces of this one, which together have just its characters."""
+    return _exact(model).encode([piece.replace("▁", " ") for piece in pieces], out_type=str)
+
+
+@lru_cache(maxsize=2)  # a model of 250,000 pieces takes half a second
+def _exact(model: sentencepiece.SentencePieceProcessor) -> sentencepiece.SentencePieceProcessor:
+    """Return a model that adds and removes no spaces."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(model.serialized_model_proto())
     proto.normalizer_spec.add_dummy_prefix = False  # it begins with a space if its ▁ says so
     proto.normalizer_spec.remove_extra_whitespaces = False
-    exact = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
-    return exact.encode([piece.replace("▁", " ") for piece in pieces], out_type=str)
+    return sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
 
 
 def dictionary_text(model: bytes, path: Path) -> bytes:

@@ -1,17 +1,30 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Lets a translation with constraints (Post and Vilar, 2018) begin with a prefix."""
+"""Constraints of translations (Post and Vilar, 2018): their pieces, and a search that lets a prefix be before them."""
 
 import math
+import re
 from functools import partial
 from typing import Any
 
 import torch
 from fairseq.search import LexicallyConstrainedBeamSearch, Search
 from fairseq.token_generation_constraints import ConstraintState
+from sentencepiece import SentencePieceProcessor
 from torch import Tensor
 
+from veco_fairseq.data.sentencepiece import spell
+from veco_fairseq.inference.requests import UNSPACED, WORD_START
+
+# A word of these, of Thai, Lao, Tibetan, Burmese or Khmer, has no space before it.
+_JOINED = re.compile(rf"{UNSPACED.pattern}|[\u0e00-\u109f\u1780-\u17ff]")
 _fairseq_step_sentence = LexicallyConstrainedBeamSearch.step_sentence
+
+
+def inside_a_text(constraint: list[str], pieces: SentencePieceProcessor) -> list[str]:
+    """Return a constraint's pieces without the space before them, in a language that has none between words."""
+    text = "".join(constraint).removeprefix(WORD_START)
+    return spell(pieces, [text])[0] if _JOINED.match(text) else constraint
 
 
 def let_prefixes_be(search: Search) -> None:

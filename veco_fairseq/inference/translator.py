@@ -25,7 +25,7 @@ from veco_fairseq.data.symbols import own_model, require_own_pieces, vocabulary_
 from veco_fairseq.errors import UserError, require_list
 from veco_fairseq.files import Path_
 from veco_fairseq.inference.batches import by_length
-from veco_fairseq.inference.constraints import let_prefixes_be
+from veco_fairseq.inference.constraints import inside_a_text, let_prefixes_be
 from veco_fairseq.inference.lengths import OwnLengths
 from veco_fairseq.inference.requests import Hypothesis, Request, between_spaces, join_parts, split, word_links, word_numbers
 from veco_fairseq.inference.search import Draws, prepared, require_beam_search, require_constraints_taken, settled
@@ -161,7 +161,7 @@ class Translator:
                     raise UserError(f"{request.source[:30]!r}...: has constraints and {limits}: shorten it")
                 note(number, f"{limits}: translated in {len(cut)} parts")
             prefix, *constraints = self.encode([request.prefix, *request.constraints])
-            constraints = list(filter(None, constraints))  # one of spaces has no pieces
+            constraints = [inside_a_text(one, self.pieces) for one in constraints if one]  # one of spaces has no pieces
             for what, asked_for in [("prefix", prefix), *(("constraint", one) for one in constraints)]:
                 self._require_known(request.source, what, asked_for)
             for source in cut:
