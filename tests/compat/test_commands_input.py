@@ -4,6 +4,7 @@
 
 import argparse
 import io
+import re
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -195,3 +196,30 @@ def test_a_dictionary_is_read_by_its_name_or_from_a_file(tmp_path, by):
     dictionary = Dictionary()
     dictionary.add_from_file(by(path))
     assert dictionary.symbols[4:] == ["a", "b"] and dictionary.count[4:] == [3, 2]
+
+
+@pytest.mark.parametrize("lang, scoring, removed, told", [
+    ("zho_Hans", ("sacrebleu", "13a", False), "sentencepiece", "a sentence of zho_Hans for one word: give .* --sacrebleu-tokenizer zh,"),
+    ("th", ("bleu", None, False), "sentencepiece", "a sentence of th for one word: give .* --sacrebleu-tokenizer char,"),
+    (None, ("sacrebleu", "intl", False), None, "a sentence of ja for one word: give .* --sacrebleu-tokenizer char,"),
+    ("zh", ("sacrebleu", "zh", False), "sentencepiece", None),
+    ("zh", ("sacrebleu", "13a", True), "sentencepiece", None),
+    ("zh", ("bleu", None, False), None, None),  # of pieces
+    ("ko", ("sacrebleu", "13a", False), "sentencepiece", None),
+    ("zh", ("chrf", None, False), "sentencepiece", None),
+])  # fmt: skip
+@pytest.mark.parametrize("scored", [True, False])
+def test_a_bleu_that_takes_sentences_for_words_is_told(tmp_path, caplog, lang, scoring, removed, told, scored):
+    """fairseq-generate prints nearly 0; it scores nothing where there are no translations to compare with."""
+    (tmp_path / "test.en-ja.en.idx").touch()
+    name, tokenizer, by_characters = scoring
+    scorer = (
+        SimpleNamespace(ref=["x"] * scored) if name == "sacrebleu" else SimpleNamespace(stat=SimpleNamespace(reflen=3 * scored))
+    )
+    cfg = SimpleNamespace(
+        scoring=SimpleNamespace(_name=name, sacrebleu_tokenizer=tokenizer, sacrebleu_char_level=by_characters),
+        common_eval=SimpleNamespace(post_process=removed), task=SimpleNamespace(data=str(tmp_path), target_lang=lang),
+    )  # fmt: skip
+    assert texts.telling_of_long_words(lambda cfg, file: scorer)(cfg, None) is scorer
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * bool(told and scored)
+    assert not caplog.records or re.search(told, caplog.text)

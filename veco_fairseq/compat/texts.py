@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Reads raw text in fairseq's own commands as elsewhere here: UTF-8, no byte order mark, lines that end with ``\\n``."""
 
+import logging
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -10,10 +11,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from fairseq import utils
+from fairseq.data import data_utils
 from torch import Tensor
 
+from veco_fairseq.data.languages import WITHOUT_SPACES, known_as
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import decoded_lines, read_lines
+
+logger = logging.getLogger(__name__)
 
 BYTES = re.compile(r"(?<!\S)<0x[0-9A-F]{2}>(?: <0x[0-9A-F]{2}>)*(?!\S)")  # pieces of a model with byte fallback
 
@@ -83,6 +89,26 @@ def of_bytes(post_process: Callable) -> Callable:
         return post_process(BYTES.sub(spelt, sentence) if symbol == "sentencepiece" else sentence, symbol)
 
     return processed
+
+
+def telling_of_long_words(main: Callable) -> Callable:
+    """Make a ``main`` of fairseq-generate that says that its BLEU takes a sentence for one word, in a language without spaces."""
+
+    @wraps(main)
+    def translate(cfg, *args):
+        scorer = main(cfg, *args)
+        by_spaces = cfg.scoring._name == "bleu" and cfg.common_eval.post_process
+        if cfg.scoring._name == "sacrebleu":
+            by_spaces = cfg.scoring.sacrebleu_tokenizer in ("none", "13a", "intl") and not cfg.scoring.sacrebleu_char_level
+        has_scored = getattr(scorer, "ref", ()) or getattr(getattr(scorer, "stat", None), "reflen", 0)
+        if by_spaces and has_scored and (data := getattr(cfg.task, "data", None)):
+            lang = getattr(cfg.task, "target_lang", None) or data_utils.infer_language_pair(utils.split_paths(data)[0])[1]
+            if (code := known_as(lang or "")) in WITHOUT_SPACES:
+                how = f"--scoring sacrebleu --sacrebleu-tokenizer {'zh' if code == 'zh' else 'char'}"
+                logger.warning(f"the BLEU above takes a sentence of {lang} for one word: give {how}, or score with veco score")
+        return scorer
+
+    return translate
 
 
 def check_texts(args) -> None:
