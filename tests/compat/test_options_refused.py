@@ -92,6 +92,19 @@ def test_what_works_is_taken(words):
      "folder that has them"),
     ("interactive_generation", "--print-alignment soft", "--print-alignment soft: fairseq-interactive prints links alone: give "
      "--print-alignment, or fairseq-generate"),
+    *((command, f"{first} {second}", f"{first.split()[0]} and {second.split()[0]}: are different searches: leave out one of the two")
+      for command, first, second in (("generation", "--sampling --nbest 5", "--diversity-rate 0.5"),
+          ("generation", "--sampling --nbest 5", "--match-source-len"), ("generation", "--match-source-len", "--diversity-rate 0.5"),
+          ("interactive_generation", "--constraints", "--sampling"), ("interactive_generation", "--constraints", "--match-source-len"),
+          ("interactive_generation", "--constraints", "--diversity-rate 0"))),
+    ("generation", "--sampling --diversity-rate 0", None), ("generation", "--match-source-len --prefix-size 2", None),
+    ("generation", "--sampling --sampling-topk 5 --sampling-topp 0.9", "--sampling-topk and --sampling-topp: give only one of them"),
+    ("generation", "--unnormalized --lenpen 0.6", "--lenpen 0.6: --unnormalized divides by no length: leave out one of the two"),
+    ("generation", "--unnormalized --sampling --sampling-topk 5", None), ("generation", "--score-reference --beam 2 --lenpen 1", None),
+    *(("generation", f"--score-reference {words}", f"{words.split()[0]}: --score-reference searches for nothing, and its score is the "
+       "tokens' mean: leave it out") for words in ("--unnormalized", "--lenpen 0.6", "--prefix-size 2", "--temperature 2")),
+    ("generation", "--retain-dropout-modules A", "--retain-dropout-modules: without --retain-dropout there is no dropout: give that"),
+    ("generation", "--retain-dropout --retain-dropout-modules A", None), ("generation", "--fp16 --amp", "--fp16 and --amp: leave out one"),
     ("generation", "--num-shards 2 --shard-id 1", None), ("interactive_generation", "--num-shards 2", "--num-shards: fairseq-generate alone"),
     *((command, f"--task translation {words} 2", f"{words}: fairseq-train alone follows it: {advice}$")
       for command in ("validation", "generation") for words, advice in (("--max-valid-steps", "leave it out"),

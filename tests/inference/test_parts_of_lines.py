@@ -94,3 +94,10 @@ def test_no_more_translations_than_the_beam_finds_can_be_asked_for():
         settled(GenerationConfig(beam=3, nbest=4))
     drawing = GenerationConfig(beam=3, nbest=4, sampling=True)
     assert settled(drawing).beam == 4 and drawing.beam == 3
+
+
+def test_a_search_that_would_pass_over_one_of_its_options_is_refused():
+    with pytest.raises(UserError, match="^--sampling-topk and --sampling-topp: give only one of them$"):
+        settled(GenerationConfig(sampling=True, sampling_topk=5, sampling_topp=0.9))
+    with pytest.raises(UserError, match="^--constraints and --sampling: are different searches: leave out one of the two$"):
+        settled(GenerationConfig(sampling=True, constraints="ordered"))

@@ -59,7 +59,7 @@ def parse_args_and_arch(parser: argparse.ArgumentParser, input_args: Sequence[st
             )
     check_options(chosen)
     _refuse_without_effect(parser, chosen)
-    _settle(chosen)
+    _settle(parser, chosen)
     _refuse_the_worst(chosen)
     return found
 
@@ -92,6 +92,11 @@ UNPRINTABLE = (
 )
 
 
+# Of fairseq-generate's search, by which the figures of --score-reference would be expected to change.
+OF_A_SEARCH = ("unnormalized", "lenpen", "unkpen", "temperature", "prefix_size", "sampling", "match_source_len", "diversity_rate",
+               "no_repeat_ngram_size")  # fmt: skip
+
+
 def _refuse_without_effect(parser: argparse.ArgumentParser, chosen: dict[str, Any]) -> None:
     """Refuse options with which the task does the same as without; their defaults may be given.
 
@@ -104,7 +109,7 @@ def _refuse_without_effect(parser: argparse.ArgumentParser, chosen: dict[str, An
             raise UserError(f"{flag(name)}: {reason}: leave it out")
 
 
-def _settle(chosen: dict[str, Any]) -> None:
+def _settle(parser: argparse.ArgumentParser, chosen: dict[str, Any]) -> None:
     """Put values in place that fairseq fails to find or to read, and refuse options that cannot work.
 
     Raises:
@@ -127,6 +132,13 @@ def _settle(chosen: dict[str, Any]) -> None:
         raise UserError(
             "--print-alignment soft: references that are scored have links alone: give --print-alignment, or leave it out"
         )
+    for name in OF_A_SEARCH if chosen.get("score_reference") else ():
+        if chosen.get(name) != parser.get_default(name):
+            raise UserError(f"{flag(name)}: --score-reference searches for nothing, and its score is the tokens' mean: leave it out")
+    if chosen.get("retain_dropout_modules") and not chosen.get("retain_dropout"):
+        raise UserError("--retain-dropout-modules: without --retain-dropout there is no dropout: give that, too")
+    if chosen.get("fp16") and chosen.get("amp"):
+        raise UserError("--fp16 and --amp: leave out one of the two")
     if chosen.get("num_shards", 1) > 1 and ("beam" not in chosen or "buffer_size" in chosen):
         raise UserError("--num-shards: fairseq-generate alone takes a part of a set: leave it out")
     for name, other in OF_TRAINING.items() if "max_update" not in chosen else ():

@@ -15,6 +15,7 @@ from torch import Tensor
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 from veco_fairseq.inference.requests import Request
+from veco_fairseq.options.borders import searches
 
 
 def prepared(model: BaseFairseqModel, config: FairseqConfig) -> BaseFairseqModel:
@@ -38,8 +39,10 @@ def settled(search: GenerationConfig) -> GenerationConfig:
     """Return the options of a search, with a beam of as many translations as sampling is to draw.
 
     Raises:
-        UserError: a search is to give more translations than its beam finds.
+        UserError: a search is to give more translations than its beam finds, or has options that do not go together.
     """
+    for message in searches(vars(search)):
+        raise UserError(message)
     if search.sampling:
         return replace(search, beam=search.nbest)
     if search.nbest > search.beam:

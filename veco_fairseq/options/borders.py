@@ -201,6 +201,7 @@ def _of_value(name: str, value: Any) -> Iterator[str]:
 
 def _together(options: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is wrong with combinations of options."""
+    yield from searches(options)
     options = {name: value for name, value in options.items() if isinstance(value, (int, float))}
     for side in ("encoder", "decoder"):
         dim, heads = (options.get(f"{side}_{name}") for name in ("embed_dim", "attention_heads"))
@@ -220,3 +221,18 @@ def lengths(options: Mapping[str, Any]) -> Iterator[str]:
     a, b, least = (options.get(name) for name in ("max_len_a", "max_len_b", "min_len"))
     if a is not None and b is not None and least is not None and int(a + b) < max(1, least):
         yield f"--max-len-a {a:g} and --max-len-b {b}: must allow at least {max(1, least)} tokens (--min-len {least})"
+
+
+def searches(options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with options of a search of which fairseq follows one and passes over the other, or fails."""
+    numbers = {name: value for name, value in options.items() if isinstance(value, (int, float))}
+    constraints, rate = options.get("constraints"), numbers.get("diversity_rate", -1)
+    given = {"constraints": constraints, **{name: numbers.get(name) for name in ("sampling", "match_source_len")}}
+    given["diversity_rate"] = rate > (-1 if constraints else 0)  # by 0 it changes nothing, but would take the constraints' place
+    chosen = [flag(name) for name, is_given in given.items() if is_given]
+    if len(chosen) > 1:
+        yield f"{chosen[0]} and {chosen[1]}: are different searches: leave out one of the two"
+    if numbers.get("sampling_topk", 0) > 0 and numbers.get("sampling_topp", 0) > 0:
+        yield "--sampling-topk and --sampling-topp: give only one of them"
+    if numbers.get("unnormalized") and (lenpen := numbers.get("lenpen", 1)) != 1:
+        yield f"--lenpen {lenpen:g}: --unnormalized divides by no length: leave out one of the two"
