@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import make_dictionary, write_tokens
+from fairseq import utils
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from veco_fairseq.checkpoints.task_state import NOT_FINE_TUNED
@@ -93,6 +94,17 @@ def test_a_search_has_the_token_beside_what_it_is_given(tmp_path, monkeypatch):
     monkeypatch.setattr(TranslationTask, "inference_step", lambda self, *arguments, **more: made)
     found = [[one["tokens"].tolist() for one in hypotheses] for hypotheses in task.inference_step(None, [], {})]
     assert found == [[[5, 2]], [[6, 7, 2], [2]]]
+
+
+def test_links_are_of_words_alone(tmp_path, monkeypatch):
+    """``--print-alignment`` had linked words with ``</s>`` and ``[aa]``, and ``</s>`` with words."""
+    task, found = task_of(tmp_path), SimpleNamespace(extract_alignment=utils.extract_hard_alignment)
+    monkeypatch.setattr(TranslationTask, "build_generator", lambda self, *arguments: found)
+    aa, bb = task.src_dict.index("[aa]"), task.tgt_dict.index("[bb]")
+    # 9 looks most at [aa], at </s>, and then at 6; 10 looks most at 5
+    weights = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1], [0.6, 0.4, 0.0, 0.0], [0.6, 0.4, 0.0, 0.0]])
+    sentences = torch.tensor([5, 6, 2, aa]), torch.tensor([9, 10, 2, bb])
+    assert task.build_generator([1], None).extract_alignment(weights, *sentences, 1, bb) == [(1, 0), (0, 1)]
 
 
 def test_what_the_state_keeps_and_which_states_are_refused(tmp_path, caplog):

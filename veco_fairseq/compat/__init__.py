@@ -194,6 +194,8 @@ PATCHES = (
     Patch("fairseq_cli.interactive:main", ".compat.precision:translating", "--amp is ignored", wraps=True),
     Patch("fairseq.search:Sampling.step", ".compat.sampling:within_range",
           "where a translation must end, a low temperature can leave nothing to draw from", wraps=True),
+    Patch("fairseq.sequence_generator:SequenceGeneratorWithAlignment.generate", ".compat.alignment:generate",
+          "--print-alignment ends in a traceback where a sentence has fewer translations than the beam, as with constraints"),
     Patch("fairseq_cli.interactive:buffered_read", ".compat.texts:buffered_read", "its text is read in the locale's encoding"),
     Patch("fairseq_cli.interactive:make_batches", ".compat.texts:naming_long_lines", "the line that is too long has no name",
           wraps=True),

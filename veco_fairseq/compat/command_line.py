@@ -134,7 +134,9 @@ def _settle(parser: argparse.ArgumentParser, chosen: dict[str, Any]) -> None:
         )
     for name in OF_A_SEARCH if chosen.get("score_reference") else ():
         if chosen.get(name) != parser.get_default(name):
-            raise UserError(f"{flag(name)}: --score-reference searches for nothing, and its score is the tokens' mean: leave it out")
+            raise UserError(
+                f"{flag(name)}: --score-reference searches for nothing, and its score is the tokens' mean: leave it out"
+            )
     if chosen.get("retain_dropout_modules") and not chosen.get("retain_dropout"):
         raise UserError("--retain-dropout-modules: without --retain-dropout there is no dropout: give that, too")
     if chosen.get("fp16") and chosen.get("amp"):

@@ -5,6 +5,7 @@
 import logging
 import math
 from collections.abc import Callable
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -252,7 +253,14 @@ class VecoTranslationTask(CheckedTranslationTask):
         if isinstance(search := getattr(generator, "search", None), LexicallyConstrainedBeamSearch):
             search.eos = self.target_token
             search.step = _meeting_constraints(search, self.tgt_dict.eos())
+        if extract := getattr(generator, "extract_alignment", None):
+            generator.extract_alignment = partial(self._links_of_words, extract)
         return generator
+
+    def _links_of_words(self, extract: Callable, weights: Tensor, source: Tensor, target: Tensor, pad: int, eos: int):
+        """Align without ``</s>`` and the source's token, which fairseq takes for words, as ``eos`` is another token here."""
+        source = source.masked_fill(source.eq(self.source_token) | source.eq(self.src_dict.eos()), eos)
+        return extract(weights, source, target.masked_fill(target.eq(self.tgt_dict.eos()), eos), pad, eos)
 
     def inference_step(self, *args, **kwargs):
         """Translate a batch; hypotheses end in ``</s>``, so that it is not printed."""
