@@ -6,7 +6,9 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import EMAConfig
+from fairseq.models import BaseFairseqModel
 from fairseq.models.ema.ema import EMA
+from fairseq.modules import AdaptiveSoftmax
 from torch import nn
 
 from veco_fairseq.errors import UserError
@@ -17,6 +19,12 @@ class Tied(nn.Module):
         super().__init__()
         self.table, self.head = nn.Embedding(3, 2), nn.Linear(2, 3)
         self.head.weight = self.table.weight
+
+
+class Adaptive(BaseFairseqModel):
+    def __init__(self):
+        super().__init__()
+        self.softmax = AdaptiveSoftmax(6, 4, [3], dropout=0.0)
 
 
 @pytest.mark.parametrize("fp32", [False, True])
@@ -45,6 +53,20 @@ def test_follows_every_so_many_updates_of_the_whole_training():
         ema.step(model, update)
         seen.append(ema.get_model().weight.item())
     assert seen == [2, 0, 3, 2]
+
+
+def test_an_adaptive_softmax_has_a_mean_too():
+    """fairseq had said after the first update that this version of the model is no longer supported."""
+    model = Adaptive()
+    ema = EMA(model, EMAConfig(ema_decay=0.75))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_()
+    ema.step(model, 1)
+    for name, tensor in ema.get_model().state_dict().items():
+        now = model.state_dict()[name]
+        assert torch.allclose(tensor, now if "version" in name else 0.75 * before[name] + 0.25 * now)
 
 
 def test_begins_with_the_model_of_a_checkpoint_that_has_no_mean(make_root, train, tmp_path):

@@ -113,6 +113,8 @@ PATCHES = (
           "an --ema-seed-model without a mean ends in a traceback, and what is read is not checked"),
     Patch("fairseq.models.ema.ema:EMA.__init__", ".compat.ema:begun", "an --ema-seed-model that does not fit ends in a traceback",
           wraps=True),
+    Patch("fairseq.models.ema.ema:EMA.restore", ".compat.ema:with_versions",
+          "--store-ema with --adaptive-softmax-cutoff ends in a traceback after the first update", wraps=True),
     # Batches of a resumed training
     Patch(f"{TRAINER}.get_train_iterator", ".compat.batches:get_train_iterator", ORDER),
     Patch(f"{ITERATOR}._get_iterator_for_epoch", ".compat.batches:iterator_for_epoch", ORDER),

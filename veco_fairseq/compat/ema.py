@@ -68,3 +68,17 @@ def step(ema: EMA, new_model: nn.Module, updates: int | None = None) -> None:
     if number % ema.config.ema_update_freq == 0:
         once = {(tensor.data_ptr(), tensor.shape): (name, tensor) for name, tensor in new_model.state_dict().items()}
         _fairseq_step_internal(ema, SimpleNamespace(state_dict=lambda: dict(once.values())), updates)
+
+
+def with_versions(restore: Callable) -> Callable:
+    """Make an ``EMA.restore`` that gives the model the versions of its parts, too, which have no mean.
+
+    ``--adaptive-softmax-cutoff`` asks for that of its softmax, without which it takes the mean for one of 2017.
+    """
+
+    @wraps(restore)
+    def restore_with_versions(ema: EMA, state_dict: dict[str, Any], *args, **kwargs) -> None:
+        versions = {name: number for name, number in ema.model.state_dict().items() if name.rpartition(".")[2] == "version"}
+        restore(ema, {**versions, **state_dict}, *args, **kwargs)
+
+    return restore_with_versions
