@@ -15,7 +15,8 @@ from fairseq import checkpoint_utils, options, tasks
 from fairseq.data import data_utils
 from fairseq.data.iterators import EpochBatchIterator
 
-from veco_fairseq.compat.validation import saving, spread, timed
+from veco_fairseq.compat import PATCHES
+from veco_fairseq.compat.validation import judged, saving, spread, timed
 from veco_fairseq.data.batches import PlannedBatchIterator
 from veco_fairseq.errors import UserError
 
@@ -120,6 +121,20 @@ def test_a_mistake_that_validation_finds_loses_nothing(monkeypatch):
         saving(validate)(SimpleNamespace(checkpoint=checkpoint), "trainer", "task", "epoch", ["valid"])
     assert saved == [(checkpoint, "trainer", "epoch", None)] and not checkpoint.no_last_checkpoints
     assert saving(lambda *given: [1.5])(None, "trainer", "task", "epoch", ["valid"]) == [1.5]
+
+
+@pytest.mark.parametrize("losses, kept, told", [
+    ([2.5, 3.0], [2.5, 3.0], False), ([float("nan"), 3.0], [None, 3.0], True), ([2.5, float("nan")], [2.5, None], False),
+    ([float("-inf")], [float("-inf")], False), ([None], [None], False), ([], [], False),
+])  # fmt: skip
+def test_a_figure_that_is_no_number_chooses_nothing(caplog, losses, kept, told):
+    """fairseq keeps min(nan, 3.0), which is nan, as the best one, and no figure is below that."""
+    cfg = SimpleNamespace(checkpoint=SimpleNamespace(best_checkpoint_metric="bleu"))
+    assert judged(lambda cfg, *given: losses)(cfg, "trainer", "task", "epoch", ["valid", "test"]) == kept
+    message = ("--best-checkpoint-metric bleu: is no number in this validation, which makes no checkpoint the best one, and does not "
+               "count for --patience")  # fmt: skip
+    assert caplog.messages == [message] * told
+    assert "judged" in [patch.replacement.rpartition(":")[2] for patch in PATCHES if patch.target == "fairseq_cli.train:validate"]
 
 
 @pytest.mark.parametrize("train, valid, combine, message", [

@@ -183,6 +183,8 @@ PATCHES = (
           "--max-valid-steps takes the shortest sentences, of the first direction alone, and one batch more", wraps=True),
     Patch("fairseq_cli.train:validate", ".compat.validation:saving", "a mistake that validation finds costs what was trained",
           wraps=True),
+    Patch("fairseq_cli.train:validate", ".compat.validation:judged",
+          "after a validation whose figure is NaN no checkpoint is the best one any more", wraps=True),
     Patch("fairseq_cli.train:validate", ".compat.validation:timed", "nothing tells how much of the time it takes", wraps=True),
     Patch("fairseq_cli.train:get_valid_stats", ".compat.checkpoints:get_valid_stats",
           "a --best-checkpoint-metric that validation does not have ends in a traceback"),

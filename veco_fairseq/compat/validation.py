@@ -3,6 +3,7 @@
 """Checks what a training validates on, takes a part of it that is like the whole, and tells how much of its time that takes."""
 
 import logging
+import math
 import re
 import time
 from collections.abc import Callable
@@ -113,6 +114,26 @@ def saving(validate: Callable) -> Callable:
             raise
 
     return validate_or_save
+
+
+def judged(validate: Callable) -> Callable:
+    """Make a ``validate`` of fairseq-train whose figures are None, as where there is no validation, if they are no numbers.
+
+    In 16 bits a long sentence can be enough for that. fairseq would take it for the best figure, and none after it for a better
+    one: checkpoint_best.pt would stay as it was, and ``--patience`` would end the training.
+    """
+
+    @wraps(validate)
+    def validate_and_judge(cfg, *args) -> list[float | None]:
+        losses = validate(cfg, *args)
+        if losses and losses[0] is not None and math.isnan(losses[0]):
+            logger.warning(
+                f"--best-checkpoint-metric {cfg.checkpoint.best_checkpoint_metric}: is no number in this validation, which makes no "
+                "checkpoint the best one, and does not count for --patience"
+            )
+        return [None if loss is not None and math.isnan(loss) else loss for loss in losses]
+
+    return validate_and_judge
 
 
 def timed(validate: Callable) -> Callable:
