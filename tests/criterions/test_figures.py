@@ -51,6 +51,11 @@ def test_an_average_is_over_tokens_and_not_over_updates():
     assert set(alone) == {"loss", "mono_pairs", "bitext_pairs"} and alone["loss"] == 0
 
 
+def test_a_batch_with_nothing_masked_is_no_part_of_the_loss():
+    """As one of unknown characters alone, which had counted as a token that is predicted with certainty."""
+    assert told(KnnCamlmCriterion, [{"loss": bits(6.0), "sample_size": 2}], [{}], [{}])["loss"] == 3
+
+
 def test_a_term_is_averaged_over_its_own_tokens():
     """The loss is over those of all terms, of which a batch of pairs has more."""
     updates = ([{"mono_h_nll": bits(nll), "mono_h_correct": 0, "mono_h_count": count, "sample_size": size}]

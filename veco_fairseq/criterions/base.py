@@ -88,8 +88,8 @@ class PretrainingCriterion(FairseqCriterion):
         tensors = {key: value.double() for key, value in total.items() if torch.is_tensor(value)}
         if tensors:  # copy all of them from a GPU at once
             total.update(zip(tensors, torch.stack(list(tensors.values())).tolist()))
-        size = max(1, total["sample_size"])
-        metrics.log_scalar("loss", total["loss"] / size / math.log(2), size, priority=10, round=3)
+        size = total["sample_size"]  # 0 where nothing is masked, which is no part of the mean
+        metrics.log_scalar("loss", total["loss"] / max(1, size) / math.log(2), size, priority=10, round=3)
         for key in sorted(key for key in total if key.endswith("_count")):
             term, count = key[: -len("_count")], total[key]
             if count == 0:
