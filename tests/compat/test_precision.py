@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Training and translation in bf16 on a CPU, and gradients that are no numbers."""
 
+import copy
 import math
 import re
 from contextlib import nullcontext
@@ -11,6 +12,9 @@ import pytest
 import torch
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models.transformer import TransformerConfig
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from fairseq.optim import AMPOptimizer
 from fairseq.trainer import Trainer
 from support.stock import copy_of, error_line, run, train, trained  # noqa: F401  fixtures
@@ -49,6 +53,25 @@ def test_amp_on_a_cpu_computes_in_bf16_and_resumes(trained, tmp_path):
         assert all(tensor.dtype == torch.float32 for tensor in weights.values())
     assert len(losses[()]) == len(losses["--amp",]) == 3 and losses[()] != losses["--amp",]
     assert losses[()] == pytest.approx(losses["--amp",], rel=0.02)
+
+
+@pytest.mark.parametrize("amp", [False, True])
+def test_what_is_computed_again_has_the_precision_of_the_first_time(amp):
+    """With ``--checkpoint-activations``; it was in fp32, also with ``--amp``."""
+    config, gradients, seen = TransformerConfig(), [], []
+    config.encoder.embed_dim, config.encoder.ffn_embed_dim, config.encoder.attention_heads = 16, 32, 2
+    torch.manual_seed(1)
+    layer = TransformerEncoderLayerBase(config).train()
+    layer.fc1.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    for here in (layer, checkpoint_wrapper(copy.deepcopy(layer))):
+        torch.manual_seed(2)  # of the dropout
+        x = torch.linspace(-1, 2, 5 * 3 * 16).view(5, 3, 16).requires_grad_()
+        with torch.autocast("cpu", enabled=amp):
+            states = here(x, None)
+        states.float().pow(3).sum().backward()
+        gradients.append([x.grad, *(parameter.grad for parameter in here.parameters())])
+    assert seen == [torch.bfloat16 if amp else torch.float32] * 3
+    assert all(torch.equal(plain, again) for plain, again in zip(*gradients, strict=True))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -142,6 +142,8 @@ PATCHES = (
                      "modules.adaptive_softmax:quant_noise", "models.transformer.transformer_encoder:apply_quant_noise_",
                      "models.transformer.transformer_decoder:apply_quant_noise_")),
     Patch("fairseq.tasks:FairseqTask.train_step", ".compat.precision:train_step", "--amp does nothing on a CPU"),
+    Patch("fairseq.modules.checkpoint_activations:CheckpointFunction.forward", ".compat.precision:in_its_precision",
+          "with --amp, what --checkpoint-activations computes again is in fp32", wraps=True),
     Patch(f"{AMP}.step", ".compat.precision:amp_step", "on a GPU the gradients are unscaled twice"),
     Patch(f"{AMP}.clip_grad_norm", ".compat.precision:amp_clip_grad_norm",
           "without a loss scale to lower, a NaN reaches the optimizer's step"),

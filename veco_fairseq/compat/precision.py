@@ -12,6 +12,7 @@ import logging
 import traceback
 from collections.abc import Callable
 from functools import wraps
+from typing import Any
 
 import torch
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
@@ -57,6 +58,26 @@ def amp_clip_grad_norm(optimizer: AMPOptimizer, *args, **kwargs):
     if not torch.isfinite(norm).all():
         raise FloatingPointError("gradients are Nan/Inf")
     return norm
+
+
+def in_its_precision(forward: Callable) -> Callable:
+    """Make the ``forward`` of a layer of ``--checkpoint-activations`` that is computed again in the precision of the first time.
+
+    fairseq computes it again in the backward pass, which is outside autocast: in fp32, with the time and memory of that.
+    """
+
+    @wraps(forward)
+    def forward_and_again(ctx, layer: Callable, *rest) -> Any:
+        device = next(given.device.type for given in rest if torch.is_tensor(given))
+        enabled, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+
+        def run(*args, **kwargs) -> Any:
+            with torch.autocast(device, dtype, enabled=enabled):
+                return layer(*args, **kwargs)
+
+        return forward(ctx, run, *rest)
+
+    return forward_and_again
 
 
 def build_optimizer(build: Callable) -> Callable:
