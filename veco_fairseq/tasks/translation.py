@@ -257,8 +257,9 @@ class VecoTranslationTask(CheckedTranslationTask):
             generator.extract_alignment = partial(self._links_of_words, extract)
         return generator
 
-    def _links_of_words(self, extract: Callable, weights: Tensor, source: Tensor, target: Tensor, pad: int, eos: int):
+    def _links_of_words(self, extract: Callable, weights: Tensor, *sentences_and_specials):
         """Align without ``</s>`` and the source's token, which fairseq takes for words, as ``eos`` is another token here."""
+        source, target, pad, eos = sentences_and_specials
         source = source.masked_fill(source.eq(self.source_token) | source.eq(self.src_dict.eos()), eos)
         return extract(weights, source, target.masked_fill(target.eq(self.tgt_dict.eos()), eos), pad, eos)
 
