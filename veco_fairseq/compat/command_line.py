@@ -73,6 +73,10 @@ PACKAGES = {"write_checkpoints_asynchronously": "iopath", "use_plasma_view": "py
 NEEDED = {"bleu": "eval_bleu", "accuracy": "report_accuracy"}  # which option validation has a figure by
 
 
+SMOOTHED = "label_smoothed_cross_entropy"
+ALIGNING = f"{SMOOTHED}_with_alignment"
+
+
 UNFIT = {
     "num_batch_buckets": "fairseq's code for it does not run with NumPy 2",
     "use_bmuf": "each worker has weights of its own, and a checkpoint keeps those of the first",
@@ -155,6 +159,15 @@ def _settle(parser: argparse.ArgumentParser, chosen: dict[str, Any]) -> None:
     needed = NEEDED.get(metric.rpartition("_")[2])
     if needed and chosen.get(needed) is False:
         raise UserError(f"--best-checkpoint-metric {metric}: validation has it with {flag(needed)} alone: give that, too")
+    criterion, loads = chosen.get("criterion"), bool(chosen.get("load_alignments"))
+    if "max_update" in chosen and criterion == ALIGNING and not loads:
+        raise UserError(
+            f"--criterion {ALIGNING}: learns no alignment without --load-alignments: give that, too, or --criterion {SMOOTHED}"
+        )
+    if "max_update" in chosen and criterion in ("cross_entropy", SMOOTHED) and loads:
+        raise UserError(
+            f"--load-alignments: --criterion {criterion} learns from none: leave it out, or give --criterion {ALIGNING}"
+        )
     for name in BOOLEANS:
         if str(chosen.get(name)).lower() in ("true", "false"):
             chosen[name] = str(chosen[name]).capitalize()
