@@ -157,6 +157,8 @@ def test_a_finished_training_is_told_and_not_trained(monkeypatch, caplog, next_e
 @pytest.mark.parametrize("most, end, lowest, told", [
     (800, "500", 0.0, "--max-update 800: the learning rate is 0 from update 500 on (--total-num-update), and nothing is learnt there: "
      "give the same number to both"),
+    (0, "400", 1e-5, "--warmup-updates 500: the learning rate only rises until the training's end, update 400 (--total-num-update, or else "
+     "--max-update), and comes to 80% of --lr: give fewer"),
     (800, "500", 1e-5, None), (500, "500", 0.0, None), (400, 500.0, 0.0, None), (0, "500", 0.0, None), (800, None, None, None),
 ])  # fmt: skip
 def test_updates_beyond_the_end_of_the_learning_rate_are_told(monkeypatch, caplog, most, end, lowest, told):
@@ -167,7 +169,7 @@ def test_updates_beyond_the_end_of_the_learning_rate_are_told(monkeypatch, caplo
     iterator = SimpleNamespace(next_epoch_idx=1, iterations_in_epoch=0)
     monkeypatch.setattr(stopping, "_fairseq_load_checkpoint", lambda *given, **more: ({}, iterator))
     trainer = trainer_of(500, max_update=most)
-    trainer.cfg.lr_scheduler = SimpleNamespace(total_num_update=end, end_learning_rate=lowest)
+    trainer.cfg.lr_scheduler = SimpleNamespace(total_num_update=end, end_learning_rate=lowest, warmup_updates=500)
     with caplog.at_level(logging.INFO, stopping.__name__):
         stopping.load_checkpoint(SimpleNamespace(no_save=True, finetune_from_model=None, **dict.fromkeys(RESETS, False)), trainer)
     warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
@@ -175,6 +177,20 @@ def test_updates_beyond_the_end_of_the_learning_rate_are_told(monkeypatch, caplo
     finished = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
     advice = "to go on, raise it, and --total-num-update, if you give it, too"
     assert [line.rpartition("; ")[2] for line in finished] == [advice] * (most in (400, 500))
+
+
+@pytest.mark.parametrize("warmup, end, told", [
+    (4000, "500", "--warmup-updates 4000: the learning rate only rises until the training's end, update 500 (--total-num-update, or else "
+     "--max-update), and comes to 12% of --lr: give fewer"),
+    (500, "500", None), (0, "500", None), (4000, None, None),
+])  # fmt: skip
+def test_a_warm_up_that_the_training_does_not_see_the_end_of_is_told(caplog, warmup, end, told):
+    """As where a training was made shorter: no rate of it had come to --lr, without a word."""
+    stopping.tell_of_a_warm_up_without_end(
+        SimpleNamespace(lr_scheduler=SimpleNamespace(total_num_update=end, warmup_updates=warmup))
+    )
+    stopping.tell_of_a_warm_up_without_end(SimpleNamespace())
+    assert caplog.messages == [told] * (told is not None)
 
 
 @pytest.mark.parametrize("max_epoch, epoch, at_its_end, due", [

@@ -57,6 +57,7 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
             cfg.finetune_from_model = model  # for the checkpoints to come
     begin_alike(trainer, iterator)
     tell_of_updates_at_a_rate_of_zero(trainer.cfg)
+    tell_of_a_warm_up_without_end(trainer.cfg)
     resumed = extra_state is not None and not begins
     if resumed and judged_by_another(extra_state, trainer.cfg):
         vars(checkpoint_utils.save_checkpoint).pop("best", None)
@@ -91,6 +92,17 @@ def tell_of_updates_at_a_rate_of_zero(cfg) -> None:
         logger.warning(
             f"--max-update {most}: the learning rate is 0 from update {end:.0f} on (--total-num-update), and nothing is learnt there: "
             "give the same number to both"
+        )
+
+
+def tell_of_a_warm_up_without_end(cfg) -> None:
+    """Warn of a learning rate that never comes to ``--lr``, as where a training was made shorter, and its warm-up was not."""
+    schedule = getattr(cfg, "lr_scheduler", None)
+    end, warmup = (float(getattr(schedule, name, None) or 0) for name in ("total_num_update", "warmup_updates"))
+    if 0 < end < warmup:
+        logger.warning(
+            f"--warmup-updates {warmup:.0f}: the learning rate only rises until the training's end, update {end:.0f} (--total-num-update, or "
+            f"else --max-update), and comes to {end / warmup:.0%} of --lr: give fewer"
         )
 
 
