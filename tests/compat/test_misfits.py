@@ -49,7 +49,7 @@ def test_every_size_that_differs_is_named():
 
 def test_the_line_for_another_model_names_the_options_that_differ(monkeypatch):
     there = {
-        "a.pt": SimpleNamespace(_name="veco_tiny", encoder_layers=3),
+        "a.pt": SimpleNamespace(_name="veco_tiny", encoder_layers=3, quant_noise_pq=0.0),
         "b.pt": SimpleNamespace(_name="veco_mt_tiny", decoder_layers=1),
         "c.pt": SimpleNamespace(_name="veco_mt_tiny", decoder_layers=2),
     }
@@ -58,6 +58,13 @@ def test_the_line_for_another_model_names_the_options_that_differ(monkeypatch):
     assert misfits.misfit_message("a.pt", here, "missing x", False) == (
         "a.pt: does not fit the chosen model (--arch veco_tiny in the file, veco_mt_tiny here): missing x; it is a pre-trained "
         "model: veco convert makes a translation model of it"
+    )
+    told = misfits.misfit_message(
+        "a.pt", SimpleNamespace(_name="veco_nlu_tiny", encoder_layers=2, quant_noise_pq=0.1), "missing x", False
+    )
+    assert told == (  # which begins with a pre-trained model, and needs no conversion
+        "a.pt: does not fit the chosen model (--encoder-layers 3 in the file, 2 here; "
+        "--quant-noise-pq 0.0 in the file, 0.1 here): missing x; give the options that it was trained with"
     )
     tokens = f"other shapes: x [8, 4] in the file, [9, 4] here; {misfits.OTHER_TOKENS}"
     for path, told, advice in (  # options are at fault only where they differ

@@ -11,7 +11,8 @@ from veco_fairseq.errors import UserError
 
 model_of: dict[str, Any] = {}  # the options of the checkpoints read so far
 OTHER_TOKENS = "rows of embed_tokens are tokens: give data that was made with the dict.txt that it was trained with"
-SIZES = ("encoder_layers", "decoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
+SIZES = ("encoder_layers", "decoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads", "table_dim",
+         "max_positions", "relative_position_bias", "quant_noise_pq")  # fmt: skip
 PARTED = (  # two copies of a shared table are the same at first
     ("--generator-embeddings", "shared", "own"), ("--share-all-embeddings", True, False),
     ("--share-decoder-input-output-embed", True, False),
@@ -43,13 +44,14 @@ def misfit_message(path: str, here: Any, message: str, is_last: bool) -> str:
     """
     there = model_of.get(path)
     found = option_differences(there, here, tuple(dict.fromkeys((*SIZES, *WITHOUT_SHAPE))))
-    if there is not None and arch_of(there) != arch_of(here):
+    use = getattr(model_class(there), "advice_for_others", None)
+    takes_it = use and getattr(model_class(here), "begins_with_pretrained", False)  # of another --arch
+    if there is not None and arch_of(there) != arch_of(here) and not takes_it:
         found = [("--arch", arch_of(there), arch_of(here)), *found]
     told = "; ".join(f"{flag} {old} in the file, {new} here" for flag, old, new in found)
     elsewhere = ", or another --save-dir" if is_last else ""
     advice = f"; give the options that it was trained with{elsewhere}"
-    use = getattr(model_class(there), "advice_for_others", None)
-    if use and model_class(there) is not model_class(here):
+    if use and model_class(there) is not model_class(here) and not takes_it:
         advice = f"; {use}"
     elif not found and message.endswith(OTHER_TOKENS):
         advice = elsewhere

@@ -53,10 +53,12 @@ class PretrainingModel(RobertaModel):
     Attributes:
         criterion: the name of the ``--criterion`` that trains it.
         advice_for_others: what to do if its checkpoint is given to a model of another kind.
+        begins_with_pretrained: whether its training begins with a pre-trained model as it is.
     """
 
     criterion = ""
     advice_for_others = "it is a pre-trained model: veco convert makes a translation model of it"
+    begins_with_pretrained = False
 
     def __init__(self, args, encoder: RobertaEncoder):
         # RobertaModel's own __init__ would initialise every weight with standard deviation 0.02. This is BERT's for 768

@@ -64,6 +64,7 @@ class VecoNluModel(PluggableModel):
 
     criterion = "veco_nlu"
     advice_for_others = "it was fine-tuned for a task of understanding: give the pre-trained model"
+    begins_with_pretrained = True
 
     def __init__(self, args, encoder: VecoEncoder, *, nlu_task: str, outputs: int, plug_in: bool):
         super().__init__(args, encoder)
