@@ -73,9 +73,6 @@ pretrained_folder() {
     esac
 }
 
-# Every training has the optimizer of lib/pretraining.sh.
-OPTIMIZER=(--optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 1.0 --weight-decay 0.01)
-LOG=(--log-format simple --log-interval 20 --no-epoch-checkpoints)
 MODEL=(--arch veco_mt_tiny --decoder-layers 3)
 
 # stock_options OPTION...: sets STOCK, these options for fairseq's own models, which have --amp instead of --autocast bf16.

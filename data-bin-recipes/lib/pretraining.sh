@@ -32,6 +32,8 @@ require_whole() {
     [[ ! -e $2 ]] || die "$(dirname "$2"): the data are not whole: $PREPARE was interrupted, or runs: let it come to its end"
 }
 
+OPTIMIZER=(--optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 1.0 --weight-decay 0.01)
+LOG=(--log-format simple --log-interval 20 --no-epoch-checkpoints)
 # What a machine that fails costs at most: a pre-training's epoch can take hours.
 OFTEN=(--save-interval-updates 500 --keep-interval-updates 1)
 
@@ -45,11 +47,8 @@ pretrain() {
     model=(--criterion camlm --objective "$objective" --arch veco_tiny)
     [[ $objective != xlme ]] || model=(--criterion replaced_token --arch xlme_tiny)
     training "pre-training, $name" "$out/checkpoints/$name" fairseq-train "$root" --distributed-world-size 1 \
-        --user-dir "$USER_DIR" --task camlm "${model[@]}" \
-        --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 1.0 --weight-decay 0.01 \
-        --lr-scheduler polynomial_decay \
-        --total-num-update "$updates" --max-update "$updates" --seed "$seed" \
-        --log-format simple --log-interval 20 --no-epoch-checkpoints "${OFTEN[@]}" \
+        --user-dir "$USER_DIR" --task camlm "${model[@]}" "${OPTIMIZER[@]}" --lr-scheduler polynomial_decay \
+        --total-num-update "$updates" --max-update "$updates" --seed "$seed" "${LOG[@]}" "${OFTEN[@]}" \
         --save-dir "$out/checkpoints/$name" "$@"
 }
 

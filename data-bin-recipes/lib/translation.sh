@@ -94,13 +94,11 @@ finetune_own() {
     folder=$OUT/checkpoints/$(run_name "$name" "$seed")
     training "fine-tuning, $name" "$folder" fairseq-train "$data" --distributed-world-size 1 \
         --user-dir "$USER_DIR" --task "$TASK" --arch veco_mt_tiny --decoder-layers "$DECODER_LAYERS" "${start[@]}" \
-        --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
-        --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 1.0 --weight-decay 0.01 \
+        --criterion label_smoothed_cross_entropy --label-smoothing 0.1 "${OPTIMIZER[@]}" \
         --lr "${OPTIONS[lr]}" --lr-scheduler polynomial_decay --warmup-updates "${OPTIONS[warmup]}" \
         --total-num-update "$updates" --max-update "$updates" --seed "$seed" \
         --batch-size 128 --required-batch-size-multiple 1 \
-        --log-format simple --log-interval 20 --no-epoch-checkpoints --save-dir "$folder" "${save[@]}" \
-        "$@" "${EXTRA[@]}"
+        "${LOG[@]}" --save-dir "$folder" "${save[@]}" "$@" "${EXTRA[@]}"
 }
 
 # The options of a training on several machines; a script that runs on one has none of them.

@@ -152,8 +152,7 @@ put the translations there, as train-LANG, or give --setting transfer"
         folder=$OUT/checkpoints/$name.s$seed
         command=("${launch[@]}" "$OUT/data" --user-dir "$USER_DIR" --task veco_nlu --criterion veco_nlu
             --arch "${OPTIONS[arch]}" --plug "${OPTIONS[plug]}" "${start[@]}" "${langs[@]}" "${DEVICE[@]}"
-            --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 1.0 --weight-decay 0.01
-            --lr-scheduler linear_by_epoch --required-batch-size-multiple 1 --seed "$seed"
+            "${OPTIMIZER[@]}" --lr-scheduler linear_by_epoch --required-batch-size-multiple 1 --seed "$seed"
             --best-checkpoint-metric score --maximize-best-checkpoint-metric --no-epoch-checkpoints
             --log-format simple --log-interval 100 "$@" "${EXTRA[@]}")
         same_training "$folder" "${command[@]}" "$(LC_ALL=C && cat "$OUT"/data/*.{tsv,conllu,json} 2>/dev/null | cksum)"
