@@ -26,7 +26,7 @@ xtreme tatoeba tatoeba tatoeba
 
 # PUD's sentences are translations of each other: the last 300 choose the epoch (100) and are the test (200).
 folder=$OUT/understanding/pud
-make_folder "$folder" && : >"$folder/data.unfinished"
+OUT=$folder begin_data
 for lang in ${TASK_LANGS[pud]}; do
     find_text "$local/ud" "${lang}_pud-ud-test.conllu" "--local needs it"
     step "PUD, $lang" "$folder/whole/$lang.conllu" to_file "{}" first 0 "$FILE"
@@ -35,15 +35,15 @@ for lang in ${TASK_LANGS[pud]}; do
     step "dev set of PUD, $lang" "$folder/data/dev-$lang.conllu" to_file "{}" some "$folder/whole/last-$lang.conllu" --but-last 200
     step "test set of PUD, $lang" "$folder/data/test-$lang.conllu" to_file "{}" some "$folder/whole/last-$lang.conllu" --last 200
 done
-rm -f -- "$folder/data.unfinished"
+OUT=$folder end_data
 
-folder=$OUT/understanding/flores/data
-make_folder "$folder" && : >"$folder.unfinished"
+folder=$OUT/understanding/flores
+OUT=$folder begin_data
 find_text "$local/flores101" eng.devtest "--local needs it"
 english=$FILE
 for lang in ${TASK_LANGS[flores]}; do
     find_text "$local/flores101" "$lang.devtest" "--local needs it"
-    step "FLORES, $lang" "$folder/test-$lang.source" to_file "{}" first "$(lines_of test)" "$FILE"
-    step "FLORES, English for $lang" "$folder/test-$lang.eng" to_file "{}" first "$(lines_of test)" "$english"
+    step "FLORES, $lang" "$folder/data/test-$lang.source" to_file "{}" first "$(lines_of test)" "$FILE"
+    step "FLORES, English for $lang" "$folder/data/test-$lang.eng" to_file "{}" first "$(lines_of test)" "$english"
 done
-rm -f -- "$folder.unfinished"
+OUT=$folder end_data

@@ -8,7 +8,7 @@
 # begin with / is one of OUT/downloads. From here to `tidy` the data are not whole.
 unpacked() {
     local name paths=()
-    make_folder "$OUT" && : >"$OUT/data.unfinished"
+    begin_data
     SOURCE=${OPTIONS[local]:-$OUT/unpacked}
     [[ -z ${OPTIONS[local]} ]] || return 0
     for name; do
@@ -118,5 +118,5 @@ tidy() {
         name=$(basename "$file" .done)
         [[ " ${MADE[*]} " == *" $name "* ]] || rm -f -- "$OUT/data/$name" "$file"
     done
-    rm -f -- "$OUT/data.unfinished"
+    end_data
 }

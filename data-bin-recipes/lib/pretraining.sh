@@ -25,11 +25,18 @@ train_options() {
 
 PREPARE=prepare.sh # the script that makes the data
 
-# require_whole PATH SIGN: end if prepare.sh has not made PATH, or has left the file SIGN, which says that it was interrupted: a
-# training would take what is there for all of the data.
+# begin_data: from here to `end_data` the data in OUT are not whole: a training would take what is there for all of it, and a new
+# test set would be the reference of the old one's translations. Call it when what the options name has been found.
+begin_data() { make_folder "$OUT" && : >"$OUT/data.unfinished"; }
+
+# end_data: the data in OUT are whole.
+end_data() { rm -f -- "$OUT/data.unfinished"; }
+
+# require_whole PATH [SIGN]: end if prepare.sh has not made PATH, or was interrupted, of which the file SIGN tells.
 require_whole() {
+    local sign=${2:-$OUT/data.unfinished}
     require "$1" "run $PREPARE first"
-    [[ ! -e $2 ]] || die "$(dirname "$2"): the data are not whole: $PREPARE was interrupted, or runs: let it come to its end"
+    [[ ! -e $sign ]] || die "$(dirname "$sign"): the data are not whole: $PREPARE was interrupted, or runs: let it come to its end"
 }
 
 OPTIMIZER=(--optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 1.0 --weight-decay 0.01)

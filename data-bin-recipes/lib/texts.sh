@@ -4,13 +4,6 @@
 #
 # Translation data: from texts to what fairseq-train reads. To be sourced by translation.sh.
 
-# begin_data: from here to `end_data` the data in OUT are not whole: a new test set would be the reference of the old one's
-# translations. Call it when what the options name has been found.
-begin_data() { make_folder "$OUT" && : >"$OUT/data.unfinished"; }
-
-# end_data: the data in OUT are whole.
-end_data() { rm -f -- "$OUT/data.unfinished"; }
-
 # text SPLIT: set TEXT to the texts of this name, without .LANG: those that clean has made, or those of OUT/raw.
 declare -A CLEANED=()
 text() { TEXT=$OUT/${CLEANED[$1]:-raw}/$1; }

@@ -77,7 +77,7 @@ finetune_own() {
     local name=${OPTIONS[name]:-${OPTIONS[arm]}} updates=${OPTIONS[updates]}
     local arm=${OPTIONS[arm]} seed=${OPTIONS[seed]} from=${OPTIONS[pretrained-name]:+.${OPTIONS[pretrained-name]}}
     local data=${DATA:-$OUT/mt.$SRC-$TGT} folder pretrained objective start=() new=() save=()
-    require_whole "$data" "$OUT/data.unfinished"
+    require_whole "$data"
     if [[ $arm != random ]]; then
         objective=camlm
         [[ $arm == veco ]] || { objective=mlm && new=(--random-cross-attention --seed "$seed"); }
@@ -130,7 +130,7 @@ finetune_task() {
     local name=${OPTIONS[name]:-${OPTIONS[arm]}} data=${DATA:-$OUT/mt.$SRC-$TGT}
     local arm=${OPTIONS[arm]} seed=${OPTIONS[seed]} workers nodes=${OPTIONS[nodes]} start=()
     local command conversion model folder shape
-    require_whole "$data" "$OUT/data.unfinished"
+    require_whole "$data"
     choose_device
     workers=$WORKERS
     batch "${OPTIONS[batch-tokens]}" $((workers * nodes)) "${OPTIONS[max-tokens]}"
@@ -177,7 +177,7 @@ TEST="test" OF=
 evaluate() {
     local name=$1$OF checkpoint=$2 generated=$OUT/scores/$1$OF.test.out reference=$OUT/raw/$TEST.$TGT compounds=()
     require "$checkpoint" "run finetune.sh first"
-    require_whole "$reference" "$OUT/data.unfinished"
+    require_whole "$reference"
     step "translation, $name" "$generated" to_file "{}" fairseq-generate "${DATA:-$OUT/mt.$SRC-$TGT}" --user-dir "$USER_DIR" \
         --path "$checkpoint" --gen-subset test --beam 5 --max-len-a 1.5 --max-len-b 20 --batch-size 128 \
         --remove-bpe sentencepiece --lenpen "${OPTIONS[lenpen]}" "${EXTRA[@]}"

@@ -123,7 +123,7 @@ finetune_options() {
 finetune_task() {
     local name=${OPTIONS[setting]}.${OPTIONS[plug]} lrs=${OPTIONS[lrs]} seed folder batch file
     local start=(--finetune-from-model "$PRETRAINED") langs=() train=() launch command
-    require_whole "$OUT/data" "$OUT/data.unfinished"
+    require_whole "$OUT/data"
     if [[ ${OPTIONS[setting]} == translate-train ]]; then
         for file in "$OUT"/data/train-*; do # OUT is no pattern, whatever its name has
             [[ ! -f $file || $file == *.done ]] || train+=("$file")
@@ -204,7 +204,7 @@ evaluate_options() {
 # run.
 evaluate_task() {
     local name=${OPTIONS[name]} from=${OPTIONS[from]:-$OUT} seed point checkpoint checkpoints=() split=
-    require_whole "$OUT/data" "$OUT/data.unfinished"
+    require_whole "$OUT/data"
     for seed in ${OPTIONS[seeds]}; do
         checkpoint=$from/checkpoints/$name.s$seed/checkpoint_best.pt
         require "$checkpoint" "run finetune.sh first"

@@ -11,7 +11,7 @@ PROGRAM="retrieve.py bucc"
 parse_options out= pretrained= name=bucc layer= try -- "$@"
 begin
 require_pretrained
-require_whole "$OUT/data" "$OUT/data.unfinished"
+require_whole "$OUT/data"
 small_model_of_data
 layer=() results=()
 [[ -z ${OPTIONS[layer]} ]] || layer=(--layer "${OPTIONS[layer]}")

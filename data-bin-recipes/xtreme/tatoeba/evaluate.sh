@@ -10,7 +10,7 @@ PROGRAM="retrieve.py tatoeba"
 parse_options out= pretrained= name=tatoeba try -- "$@"
 begin
 require_pretrained
-require_whole "$OUT/data" "$OUT/data.unfinished"
+require_whole "$OUT/data"
 small_model_of_data
 pairs=()
 for source in "$OUT"/data/test-*.source; do
