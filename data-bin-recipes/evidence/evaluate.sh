@@ -6,15 +6,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/arms.sh"
 
 PROGRAM=fairseq-generate
-parse_options out= set=captions arm=veco data= lr= dropout= seed=1 pretraining=1 results= try -- "$@"
-choose_out
-comparisons
-require_data
-require_arm
-choose
-of_pair "${OPTIONS[data]%.*}"
-task
-run_of
+run_options -- "$@"
 folder=$OUT/finetuned/$RUN result=$OUT/scores/$RUN
 require "$folder/checkpoint_best.pt" "run finetune.sh first"
 # translated FILE COMMAND...: run COMMAND with its output in FILE. (The log is no word of the step, which it would make another

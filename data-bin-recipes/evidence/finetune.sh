@@ -7,15 +7,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib/arms.sh"
 
 PROGRAM=fairseq-train
-parse_options out= set=captions arm=veco data= lr= dropout= seed=1 pretraining=1 results= try -- "$@"
-choose_out
-comparisons
-require_data
-require_arm
-choose
-of_pair "${OPTIONS[data]%.*}"
-task
-run_of
+run_options -- "$@"
 stock_options "${EXTRA[@]}"
 data=$OUT/$TEXTS.${OPTIONS[data]} folder=$OUT/finetuned/$RUN every=${EVERY[${OPTIONS[data]##*.}]:-}
 require "$data" "run $PREPARE first; --data must be one of: ${SIZES[*]}"

@@ -52,12 +52,6 @@ require_arm() {
         die "--arm ${OPTIONS[arm]}: must be one of: $(printf '%s\n' random "${!UPDATES[@]}" "${!DECODERS[@]}" | sort | paste -sd ' ')"
 }
 
-# require_data: end unless --data, by default the first of SIZES, is a direction and a number of pairs.
-require_data() {
-    : "${OPTIONS[data]:=${SIZES[0]}}"
-    [[ ${OPTIONS[data]} =~ ^[^.-]+-[^.-]+\.[1-9][0-9]*$ ]] || die "--data ${OPTIONS[data]}: must be one of: ${SIZES[*]}"
-}
-
 # origin ARM: sets ORIGIN, the arm that is pre-trained for it.
 origin() {
     ORIGIN=$1
@@ -121,9 +115,6 @@ pretrain_model() {
         --dropout 0 --attention-dropout 0 --save-dir "$folder" "${variation[@]}" "${STOCK[@]}"
 }
 
-# TASK: the options of fine-tuning's and generation's task. All arms have the token of the target language.
-task() { TASK=(--task veco_multilingual_translation --source-lang "$SRC" --target-lang "$TGT"); }
-
 # pretrained_model ARM PRETRAINING: sets PRETRAINED to its checkpoint: the last one, and with few pairs that of validation.
 pretrained_model() {
     local which=last
@@ -169,16 +160,6 @@ start() {
     START=(--finetune-from-model "$converted")
 }
 
-# run_of: sets RUN, the name of a fine-tuning.
-run_of() {
-    local name
-    RUN=${OPTIONS[arm]}.p${OPTIONS[pretraining]}.${OPTIONS[data]}
-    for name in lr dropout; do
-        RUN+=.$name${OPTIONS[$name]}
-    done
-    RUN+=.s${OPTIONS[seed]}
-}
-
 # grid_of ARM DATA: sets GRID, the arm and the data of the grid that this arm's learning rate and dropout come from. The arms
 # with large batches have a grid of their own for many pairs.
 grid_of() {
@@ -198,6 +179,21 @@ choose() {
     best=$(python "$REPOSITORY/data-bin-recipes/evidence/results.py" "$OUT" best "${GRID[@]}" \
         ${OPTIONS[results]:+--results "${OPTIONS[results]}"}) || exit 1
     : "${OPTIONS[lr]:=${best% *}}" "${OPTIONS[dropout]:=${best#* }}"
+}
+
+# run_options -- "$@": read the options of finetune.sh and evaluate.sh; sets RUN, the fine-tuning's name, and TASK, the options of its
+# task and of generation's. All arms have the token of the target language.
+run_options() {
+    parse_options out= set=captions arm=veco data= lr= dropout= seed=1 pretraining=1 results= try "$@"
+    choose_out
+    comparisons
+    : "${OPTIONS[data]:=${SIZES[0]}}"
+    [[ ${OPTIONS[data]} =~ ^[^.-]+-[^.-]+\.[1-9][0-9]*$ ]] || die "--data ${OPTIONS[data]}: must be one of: ${SIZES[*]}"
+    require_arm
+    choose
+    of_pair "${OPTIONS[data]%.*}"
+    TASK=(--task veco_multilingual_translation --source-lang "$SRC" --target-lang "$TGT")
+    RUN=${OPTIONS[arm]}.p${OPTIONS[pretraining]}.${OPTIONS[data]}.lr${OPTIONS[lr]}.dropout${OPTIONS[dropout]}.s${OPTIONS[seed]}
 }
 
 # found SET/NAME...: sets FILES to those of --local.
