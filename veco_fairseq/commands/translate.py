@@ -97,17 +97,18 @@ def main(args: argparse.Namespace) -> None:
     from veco_fairseq.checkpoints.reading import DamagedCheckpoint
     from veco_fairseq.compat.texts import standard_input
     from veco_fairseq.inference.requests import in_lines, read_requests
+    from veco_fairseq.inference.search import settled
     from veco_fairseq.inference.translator import Translator, translate_stream
     from veco_fairseq.options.borders import lengths
 
     for message in lengths({"max_len_a": args.max_len_a, "max_len_b": args.max_len_b, "min_len": 1}):
         raise UserError(message)
     check(args)
-    search = GenerationConfig(
-        beam=args.beam, nbest=args.nbest, lenpen=args.lenpen, max_len_a=args.max_len_a, max_len_b=args.max_len_b,
+    search = settled(GenerationConfig(
+        beam=args.beam or 5, nbest=args.nbest, lenpen=args.lenpen, max_len_a=args.max_len_a, max_len_b=args.max_len_b,
         sampling=args.sampling, sampling_topk=args.sampling_topk or -1, sampling_topp=args.sampling_topp or -1.0,
         temperature=args.temperature, constraints=args.constraints,
-    )  # fmt: skip
+    ))  # fmt: skip
     try:
         translator = Translator(
             args.checkpoints,
@@ -145,10 +146,6 @@ def check(args: argparse.Namespace) -> None:
     if args.sampling and args.beam not in (None, args.nbest):
         advice = f"leave it out, or give --nbest {args.beam} for all of them"
         raise UserError(f"--beam {args.beam}: with --sampling, the best of {args.beam} draws would be no draw: {advice}")
-    if args.beam is None:
-        args.beam = args.nbest if args.sampling else 5
-    if args.nbest > args.beam:
-        raise UserError(f"--nbest {args.nbest}: a search with --beam {args.beam} finds at most {args.beam}: give a larger --beam")
     if (args.sampling_topk or args.sampling_topp) and not args.sampling:
         raise UserError("--sampling-topk and --sampling-topp: go with --sampling")
     if args.sampling_topk and args.sampling_topp:
