@@ -12,7 +12,7 @@ from figures import ARMS, RIVALS, Scores, cell, costs, lines_of_table, of_kind, 
 from pictures import Pictures, draw
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import atomic_output
+from veco_fairseq.files import write_text
 
 COMPARED = (*RIVALS, "veco", "no-stop", "veco-mono", "xlm-mono")
 # With large batches, or begun with one of these.
@@ -243,6 +243,4 @@ def write_page(runs: list[dict], output: Path, *, source: str, measured: str) ->
     """Write the page, and its pictures beside it."""
     page(runs, source=source, measured=measured, pictures={})  # first, so that nothing is left when there is nothing
     output.parent.mkdir(parents=True, exist_ok=True)
-    made = page(runs, source=source, measured=measured, pictures=draw(runs, output.parent))
-    with atomic_output(output) as temporary:
-        temporary.write_text(made, encoding="utf-8")
+    write_text(output, page(runs, source=source, measured=measured, pictures=draw(runs, output.parent)))

@@ -8,13 +8,13 @@
 
 import argparse
 import re
-import statistics
 from collections import defaultdict
 from pathlib import Path
 
 from veco_fairseq.cli import run
 from veco_fairseq.commands.plot_scores import read_score
 from veco_fairseq.errors import UserError
+from veco_fairseq.understanding.xtreme import spread
 
 NAME = re.compile(r"finetune\.(?P<arm>.+)\.s(?P<seed>\d+)\.checkpoint_(?:\d+_(?P<updates>\d+)|last)\.json")
 
@@ -54,9 +54,7 @@ def curves_of(runs: Runs, checkpoints: Path) -> dict[str, list[tuple[int, float]
 
 def cell(scores: list[float]) -> str:
     """Return the mean over the seeds, with standard deviation and number of seeds if there are several."""
-    if len(scores) < 2:
-        return f"{scores[0]:.1f}" if scores else ""
-    return f"{statistics.mean(scores):.1f} ± {statistics.stdev(scores):.1f} ({len(scores)})"
+    return (spread(scores) if scores else "") + (f" ({len(scores)})" if len(scores) > 1 else "")
 
 
 def main() -> None:

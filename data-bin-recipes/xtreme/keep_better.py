@@ -19,7 +19,7 @@ from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.cli import run
 from veco_fairseq.data.sentencepiece import DICT_NAME, MODEL_NAME
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import atomic_output
+from veco_fairseq.files import atomic_output, write_text
 
 
 def main() -> None:
@@ -38,8 +38,7 @@ def main() -> None:
                     os.link(this / name, temporary)
                 except OSError:  # a file system without links
                     shutil.copyfile(this / name, temporary)
-    with atomic_output(grid) as temporary:
-        temporary.write_text(json.dumps(scores, indent=1) + "\n")
+    write_text(grid, json.dumps(scores, indent=1) + "\n")
     (this / "score").write_text(f"{scores[this.name]}\n")
     for path in this.glob("checkpoint_*.pt"):
         path.unlink()

@@ -15,6 +15,7 @@ from veco_fairseq.compat.stopping import LAST
 from veco_fairseq.data.options import DataOptions
 from veco_fairseq.errors import UserError
 from veco_fairseq.options import borders
+from veco_fairseq.options.flags import flag
 
 logger = logging.getLogger(__name__)
 
@@ -63,9 +64,8 @@ def init_from_counts(cfg, start: str) -> bool:
     for name in ("finetune_from_model", "restore_file", "continue_once"):
         path = getattr(cfg, name)
         if path and path != LAST and not path.startswith("${"):  # which stands where fairseq's other options are not there
-            option = "--" + name.replace("_", "-")
             logger.warning(
-                f"--init-from {start}: is not read, since the training begins with {option} {path}: leave out one of the two"
+                f"--init-from {start}: is not read, since the training begins with {flag(name)} {path}: leave out one of the two"
             )
             return False
     return True
