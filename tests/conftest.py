@@ -28,6 +28,7 @@ from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.utils import import_user_module
 from support.here import run_here
+from support.models import all_random
 from support.warming import warm_up
 from torch.utils.data._utils import signal_handling
 
@@ -149,12 +150,9 @@ def make_model():
             max_positions=options.pop("max_positions", 64), dropout=dropout, attention_dropout=dropout, **options,
         )  # fmt: skip
         task = SimpleNamespace(source_dictionary=dictionary or make_dictionary())
-        model = VecoModel.build_model(args, task)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(0.1 * torch.randn_like(parameter))
-            model.encoder.sentence_encoder.embed_tokens.weight[task.source_dictionary.pad()].zero_()
-        return model.eval()
+        model = all_random(VecoModel.build_model(args, task))
+        model.encoder.sentence_encoder.embed_tokens.weight.data[task.source_dictionary.pad()].zero_()
+        return model
 
     return make
 

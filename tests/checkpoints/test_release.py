@@ -14,6 +14,7 @@ from fairseq.models.transformer import TransformerModel
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.translation import TranslationConfig, load_langpair_dataset
+from support.models import all_random
 
 from veco_fairseq.benchmarks.generation import Words
 from veco_fairseq.checkpoints.pretrained import read_pretrained
@@ -42,11 +43,7 @@ def stock(layers=LAYERS, mask=True):
     ARCH_CONFIG_REGISTRY["veco_mt_large"](args)
     dictionary = words(mask)
     task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    model = TransformerModel.build_model(args, task)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return model.eval()
+    return all_random(TransformerModel.build_model(args, task))
 
 
 def tie(model):

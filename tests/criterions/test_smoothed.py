@@ -11,7 +11,7 @@ from conftest import make_dictionary
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.distributed import LegacyDistributedDataParallel, ModuleProxyWrapper
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from support.models import PAD, tokens
+from support.models import PAD, all_random, tokens
 from torch.utils.flop_counter import FlopCounterMode
 
 from veco_fairseq.criterions import smoothed
@@ -30,11 +30,8 @@ def model(request):
     ARCH_CONFIG_REGISTRY["veco_mt_tiny"](args)
     torch.manual_seed(2)
     dictionary = make_dictionary()
-    model = VecoTransformer.build_model(args, SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary))
-    with torch.no_grad():
-        for parameter in model.parameters():  # also biases, which begin as 0
-            parameter.add_(torch.randn_like(parameter), alpha=0.1)
-    return model.train()
+    task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    return all_random(VecoTransformer.build_model(args, task)).train()
 
 
 def batch():

@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Batches and gradients for the tests of models."""
+"""Weights, batches and gradients for the tests of models."""
 
 from argparse import Namespace
 
@@ -9,6 +9,14 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 
 PAD = 1
+
+
+def all_random(model):
+    """A model whose weights are all random (biases and LayerNorms too), not in training mode."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.eval()
 
 
 def tokens(batch: int, length: int, seed: int = 0, shortest: int = 3) -> torch.Tensor:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import torch
 from conftest import make_dictionary
+from support.models import all_random
 
 from veco_fairseq.models.nlu import VecoNluModel
 
@@ -23,11 +24,7 @@ def make_nlu(nlu_task="classification", outputs=3, plug_in=False, seed=1, dropou
     task = SimpleNamespace(
         source_dictionary=make_dictionary(), nlu_task=nlu_task, labels=list(map(str, range(outputs))), plug_in=plug_in
     )
-    model = VecoNluModel.build_model(args, task)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return model.eval()
+    return all_random(VecoNluModel.build_model(args, task))
 
 
 TOKENS = torch.tensor([[0, 10, 11, 12, 2], [0, 20, 21, 2, 1], [0, 30, 2, 1, 1]])

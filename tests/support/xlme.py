@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import torch
 from conftest import make_dictionary
+from support.models import all_random
 
 from veco_fairseq.criterions.replaced_token import ReplacedTokenCriterion, ReplacedTokenCriterionConfig
 from veco_fairseq.models.xlme import XlmeModel
@@ -19,11 +20,7 @@ def make_xlme(dictionary=None, dropout=0.1, **options) -> XlmeModel:
         encoder_layers=2, generator_layers=1, encoder_embed_dim=16, encoder_ffn_embed_dim=32, encoder_attention_heads=4,
         max_positions=64, dropout=dropout, attention_dropout=dropout, **options,
     )  # fmt: skip
-    model = XlmeModel.build_model(args, SimpleNamespace(source_dictionary=dictionary or make_dictionary()))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return model.eval()
+    return all_random(XlmeModel.build_model(args, SimpleNamespace(source_dictionary=dictionary or make_dictionary())))
 
 
 def criterion_for(task, **options) -> ReplacedTokenCriterion:

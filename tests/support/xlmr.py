@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 import torch
+from support.models import all_random
 
 from veco_fairseq.checkpoints.huggingface import import_transformers
 from veco_fairseq.data.sentencepiece import dictionary_text, load_sentencepiece, ordinary_pieces, train_sentencepiece
@@ -42,11 +43,7 @@ def folder(vocabulary, symbols, tmp_path):
         intermediate_size=2 * DIM, max_position_embeddings=66, type_vocab_size=1, layer_norm_eps=1e-5,
     )  # fmt: skip
     torch.manual_seed(2)
-    model = transformers.XLMRobertaForMaskedLM(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    model.save_pretrained(tmp_path / "hf")
+    all_random(transformers.XLMRobertaForMaskedLM(config)).save_pretrained(tmp_path / "hf")
     shutil.copy(vocabulary / "sentencepiece.bpe.model", tmp_path / "hf")
     return tmp_path / "hf"
 
