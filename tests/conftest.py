@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -167,6 +169,14 @@ def save_pretrained(path, model, symbols, objective="camlm"):
              "optimizer_history": [history], "extra_state": {"train_iterator": {"epoch": 1}}}  # fmt: skip
     torch.save(state, path)
     return path
+
+
+@contextmanager
+def changed(path: Path) -> Iterator[dict]:
+    """A checkpoint's content, to change: it is saved again."""
+    state = torch.load(path, weights_only=False)
+    yield state
+    torch.save(state, path)
 
 
 def save_with_vocabulary(folder, make_model, lines, pieces, **options):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import error_line
+from conftest import changed, error_line
 from fairseq import checkpoint_utils
 from support.exported import LANGS, LINES, change, fairseqs_ids, fairseqs_translations, make_translation
 
@@ -216,9 +216,8 @@ def test_tables_of_two_languages_and_positions_of_two_lengths_are_refused(checkp
 
 
 def test_a_model_that_was_only_converted_is_told(checkpoint):
-    state = torch.load(checkpoint, weights_only=False)
-    del state["task_state"]["languages"]
-    torch.save(state, checkpoint)
+    with changed(checkpoint) as state:
+        del state["task_state"]["languages"]
     assert export(checkpoint).notes == [f"the checkpoint {NOT_FINE_TUNED}"]
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import error_line
+from conftest import changed, error_line
 from fairseq.checkpoint_utils import load_model_ensemble
 from support import exported
 from support.exported import LANGS, LINES, change, fairseqs_translations, make_translation
@@ -50,19 +50,17 @@ def test_the_last_layer_norms_of_pre_norm(tmp_path, make_model):
     """fairseq's loading drops them where the checkpoint's marks of version are not there."""
     checkpoint = make_translation(tmp_path, make_model)
     change(checkpoint, encoder_normalize_before=True, decoder_normalize_before=True)
-    state = torch.load(checkpoint, weights_only=False)
-    for name in [f"{side}.layer_norm.{kind}" for side in ("encoder", "decoder") for kind in ("weight", "bias")]:
-        state["model"][name] = torch.rand(16)
-    torch.save(state, checkpoint)
+    with changed(checkpoint) as state:
+        for name in [f"{side}.layer_norm.{kind}" for side in ("encoder", "decoder") for kind in ("weight", "bias")]:
+            state["model"][name] = torch.rand(16)
     translation = export_ct2(checkpoint, tmp_path / "ct2")
     assert largest_ct2_difference(translation, tmp_path / "ct2") < 1e-4
     models, _ = load_model_ensemble([str(checkpoint)], arg_overrides={"data": str(tmp_path)})
     inputs = torch.tensor([[5, 6, 2]]), torch.tensor([3]), torch.tensor([[2, 7]])
     assert torch.equal(build_translation(translation)(*inputs)[0], models[0].eval()(*inputs)[0])
     change(checkpoint, no_decoder_final_norm=True)
-    state = torch.load(checkpoint, weights_only=False)
-    state["model"] = {name: tensor for name, tensor in state["model"].items() if not name.startswith("decoder.layer_norm.")}
-    torch.save(state, checkpoint)
+    with changed(checkpoint) as state:
+        state["model"] = {name: tensor for name, tensor in state["model"].items() if not name.startswith("decoder.layer_norm.")}
     with pytest.raises(UserError, match="it has no place for --no-decoder-final-norm: use veco translate$"):
         export_ct2(checkpoint, tmp_path / "other")
     with pytest.raises(UserError, match="^quantization 'int9': CTranslate2 has no such type: give one of .*int8.*float32"):
@@ -118,9 +116,8 @@ def test_the_command(run, tmp_path, make_model):
     assert "give translate_batch max_input_length=40, max_decoding_length=39: beyond its positions" in of_positions
     assert 1e-4 < float(difference.split()[-1]) < 1
     assert "ct2: is there already" in error_line(run(*command))
-    state = torch.load(checkpoint, weights_only=False)
-    del state["task_state"]["languages"]
-    torch.save(state, checkpoint)
+    with changed(checkpoint) as state:
+        del state["task_state"]["languages"]
     done = run(*command[:-1], tmp_path / "converted")
     assert done.stdout.splitlines()[1] == f"note: the checkpoint {NOT_FINE_TUNED}"
 
@@ -128,9 +125,8 @@ def test_the_command(run, tmp_path, make_model):
 def test_both_exports_say_what_a_source_begins_with(run, tmp_path, make_model):
     """Without the token, a model of many directions translates something else, in whatever language."""
     checkpoint = make_translation(tmp_path, make_model, words=lambda pieces: [*pieces, "<2aa>", "<2bb>"])
-    state = torch.load(checkpoint, weights_only=False)
-    state["task_state"]["lang_pairs"] = ["aa-bb", "bb-aa", "cc-bb"]
-    torch.save(state, checkpoint)
+    with changed(checkpoint) as state:
+        state["task_state"]["lang_pairs"] = ["aa-bb", "bb-aa", "cc-bb"]
     for name in "export_ct2", "export_hf":
         done = run(f"scripts/{name}.py", "--checkpoint", checkpoint, "--output", tmp_path / name)
         assert "note: begin every source with the token of the language to translate into: <2aa>, <2bb>\n" in done.stdout
@@ -162,9 +158,8 @@ def test_the_dictionaries_of_a_folder(tmp_path, make_model):
         (other / f"dict.{lang}.txt").write_text("".join(lines[::-1]))
     with pytest.raises(UserError, match="was trained with another dictionary"):
         export_ct2(checkpoint, tmp_path / "ct2", data=other)
-    state = torch.load(checkpoint, weights_only=False)
-    del state["task_state"]
-    torch.save(state, checkpoint)
+    with changed(checkpoint) as state:
+        del state["task_state"]
     export_ct2(checkpoint, tmp_path / "two")  # those of the folder that it was trained on
     (tmp_path / "dict.aa.txt").unlink()
     (tmp_path / "dict.bb.txt").unlink()
@@ -204,14 +199,12 @@ def test_what_ctranslate2_cannot_take_is_refused(tmp_path, make_model):
 def test_a_checkpoint_that_does_not_say_its_languages(tmp_path, make_model):
     """It matters where there are language tokens alone."""
     checkpoint = make_translation(tmp_path, make_model, words=KINDS["language tokens"]["words"])
-    state = torch.load(checkpoint, weights_only=False)
-    del state["task_state"]["languages"]
-    torch.save(state, checkpoint)
+    with changed(checkpoint) as state:
+        del state["task_state"]["languages"]
     assert read_translation(checkpoint).source_end == ["</s>", "[aa]"]  # as the task's options have them
     change(checkpoint, languages=(None, None))
-    state = torch.load(checkpoint, weights_only=False)
-    del state["task_state"]["languages"]
-    torch.save(state, checkpoint)
+    with changed(checkpoint) as state:
+        del state["task_state"]["languages"]
     with pytest.raises(UserError, match=r"has language tokens \(\[aa\], \[bb\]\), and does not say its languages"):
         export_ct2(checkpoint, tmp_path / "ct2")
     with pytest.raises(UserError, match="does not say its languages, and neither does"):
@@ -224,12 +217,11 @@ def test_a_dictionary_for_each_language(tmp_path, make_model):
     """The source's in another order than the target's, and the SentencePiece model under another name."""
     checkpoint = make_translation(tmp_path, make_model, updates=40)
     wanted = fairseqs_translations(checkpoint, LINES)
-    state = torch.load(checkpoint, weights_only=False)
-    symbols = state["task_state"]["symbols"]
-    order = [*range(4), *reversed(range(4, len(symbols)))]
-    state["task_state"]["source_symbols"] = [symbols[place] for place in order]
-    state["model"]["encoder.embed_tokens.weight"] = state["model"]["encoder.embed_tokens.weight"][order]
-    torch.save(state, checkpoint)
+    with changed(checkpoint) as state:
+        symbols = state["task_state"]["symbols"]
+        order = [*range(4), *reversed(range(4, len(symbols)))]
+        state["task_state"]["source_symbols"] = [symbols[place] for place in order]
+        state["model"]["encoder.embed_tokens.weight"] = state["model"]["encoder.embed_tokens.weight"][order]
     change(checkpoint, share_all_embeddings=False, share_decoder_input_output_embed=True)
     spm = (tmp_path / "sentencepiece.bpe.model").rename(tmp_path / "own.model")
     export_ct2(checkpoint, tmp_path / "ct2", sentencepiece=spm)

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from conftest import make_dictionary, save_pretrained, save_with_vocabulary
+from conftest import changed, make_dictionary, save_pretrained, save_with_vocabulary
 from support.nlu import make_nlu, save_finetuned
 from support.xlme import make_xlme
 from support.xlmr import needs_transformers
@@ -29,9 +29,8 @@ def checkpoint(make_model, tmp_path):
 
 
 def change(path, make):
-    state = torch.load(path, weights_only=False)
-    make(state)
-    torch.save(state, path)
+    with changed(path) as state:
+        make(state)
     return path
 
 

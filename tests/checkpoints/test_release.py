@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import error_line, make_dictionary, write_tokens
+from conftest import changed, error_line, make_dictionary, write_tokens
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.transformer import TransformerModel
@@ -240,9 +240,8 @@ def test_back_to_pretraining(tmp_path, model, scale):
 
 def test_a_pretraining_checkpoint_with_gaps_is_refused(tmp_path, model):
     checkpoint, dictionary = released(tmp_path / "theirs", tie(model))
-    state = torch.load(checkpoint, weights_only=False)
-    del state["model"]["decoder.layers.3.encoder_attn_layer_norm.weight"]
-    torch.save(state, checkpoint)
+    with changed(checkpoint) as state:
+        del state["model"]["decoder.layers.3.encoder_attn_layer_norm.weight"]
     with pytest.raises(UserError, match=r"lacks 1 tensors .*layers\.3\.encoder_attn_layer_norm\.weight"):
         back_to_pretraining(checkpoint, dictionary, tmp_path / "x.pt")
     assert not (tmp_path / "x.pt").exists()

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import make_dictionary, save_pretrained
+from conftest import changed, make_dictionary, save_pretrained
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel
 
@@ -51,9 +51,8 @@ def test_bad_dictionary(checkpoint, tmp_path, content, message):
 
 
 def damage(checkpoint, change):
-    state = torch.load(checkpoint, weights_only=False)
-    change(state)
-    torch.save(state, checkpoint)
+    with changed(checkpoint) as state:
+        change(state)
 
 
 def test_everything_that_does_not_fit_is_reported_at_once(checkpoint, tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import changed
 from support.exported import make_translation
 
 from veco_fairseq.checkpoints.ct2 import export_ct2
@@ -79,11 +80,10 @@ def test_which_model_was_only_converted(known, converted):
 def test_what_is_read(make_model, tmp_path):
     """In half precision, with one language token, and without a word on languages: the token is a token like others."""
     path = make_translation(tmp_path, make_model, words=lambda pieces: [*pieces, "[aa]"])
-    state = torch.load(path, weights_only=False)
-    state["model"] = {name: tensor.half() for name, tensor in state["model"].items()}
-    del state["task_state"]["languages"]
-    state["cfg"]["task"].update(source_lang=None, target_lang=None)
-    torch.save(state, path)
+    with changed(path) as state:
+        state["model"] = {name: tensor.half() for name, tensor in state["model"].items()}
+        del state["task_state"]["languages"]
+        state["cfg"]["task"].update(source_lang=None, target_lang=None)
     found = read_translation(path)
     assert found.langs == (None, None) and found.target_end == "</s>" and found.source[-1] == "[aa]"
     assert (found.folder, found.path) == (tmp_path, path)

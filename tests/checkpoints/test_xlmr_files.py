@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import make_dictionary, save_pretrained
+from conftest import changed, make_dictionary, save_pretrained
 from safetensors.torch import load_file, save_file
 from support.malicious import Malicious
 from support.xlme import make_xlme
@@ -158,10 +158,9 @@ def test_a_configuration_without_an_activation_has_gelu(folder):
 def test_a_pretraining_of_ones_own_is_a_start(ours, make_model, tmp_path):
     """With the tokens that it knows itself; its cross-attention is left out, and a head of classes, too."""
     path = save_pretrained(tmp_path / "ours.pt", ours, SYMBOLS)
-    state = torch.load(path, weights_only=False)
-    state["model"]["classification_heads.x.dense.bias"] = torch.ones(3)
-    state["model"]["encoder.sentence_encoder.embed_positions._float_tensor"] = torch.ones(1)
-    torch.save(state, path)
+    with changed(path) as state:
+        state["model"]["classification_heads.x.dense.bias"] = torch.ones(3)
+        state["model"]["encoder.sentence_encoder.embed_positions._float_tensor"] = torch.ones(1)
     model = make_model(make_dictionary(9), layers=2, seed=2)
     report = start(model, path)
     (line,) = [group for group in report if group.action == "dropped"]
@@ -240,9 +239,8 @@ def test_tensors_of_another_model_are_named(count, words):
 
 def test_a_tensor_that_no_encoder_has_is_named_as_it_is(ours, tmp_path):
     path = save_pretrained(tmp_path / "a.pt", ours, SYMBOLS)
-    state = torch.load(path, weights_only=False)
-    state["model"]["head.dense.weight"] = torch.ones(1)
-    torch.save(state, path)
+    with changed(path) as state:
+        state["model"]["head.dense.weight"] = torch.ones(1)
     with pytest.raises(UserError, match=r"a\.pt: is no XLM-R .*: it has head\.dense\.weight$"):
         read_xlmr(path)
 

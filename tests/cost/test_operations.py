@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import REPOSITORY, make_dictionary, write_tokens
+from conftest import REPOSITORY, changed, make_dictionary, write_tokens
 from fairseq import options, tasks
 from fairseq.data.data_utils import numpy_seed
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -57,9 +57,8 @@ def test_an_update_of_three_batches_costs_three(make_root, train, tmp_path):  # 
     path = tmp_path / "checkpoints/checkpoint_last.pt"
     path = path if path.exists() else next(tmp_path.rglob("checkpoint_last.pt"))
     one = count_operations(str(path), 3)
-    state = torch.load(path)
-    state["cfg"]["optimization"]["update_freq"] = [3]
-    torch.save(state, path)
+    with changed(path) as state:
+        state["cfg"]["optimization"]["update_freq"] = [3]
     three = count_operations(str(path), 3)
     assert (one.updates, three.updates) == (2, 2) and three.per_update == 3 * one.per_update > 0
     assert three.error == pytest.approx(3 * one.error) and one.total == 2 * one.per_update

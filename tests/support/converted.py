@@ -5,7 +5,7 @@
 from types import SimpleNamespace
 
 import torch
-from conftest import make_dictionary, save_with_vocabulary
+from conftest import changed, make_dictionary, save_with_vocabulary
 from fairseq import checkpoint_utils
 from fairseq.models import build_model
 
@@ -64,7 +64,6 @@ def translating(folder, make_model, more_tokens=""):
     convert_to_seq2seq(
         pretrained, folder / "model.pt", 2, dictionary=folder / "dict.de.txt", random_cross_attention=True, allow_new_tokens=True
     )
-    state = torch.load(folder / "model.pt", weights_only=True)
-    state["cfg"]["task"].update(source_lang="de", target_lang="en")
-    torch.save(state, folder / "model.pt")
+    with changed(folder / "model.pt") as state:
+        state["cfg"]["task"].update(source_lang="de", target_lang="en")
     return folder

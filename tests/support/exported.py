@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from conftest import save_with_vocabulary
+from conftest import changed, save_with_vocabulary
 from fairseq.dataclass.configs import GenerationConfig
 from torch.nn.utils.rnn import pad_sequence
 
@@ -48,13 +48,12 @@ def make_translation(folder: Path, make_model, words=None, updates: int = 0, **e
 
 def change(path: Path, languages=None, **options) -> None:
     """Change what a checkpoint says of its languages and options."""
-    state = torch.load(path, weights_only=False)
-    if languages:
-        state["cfg"]["task"].update(source_lang=languages[0], target_lang=languages[1], data=str(path.parent))
-        state["task_state"]["languages"] = list(languages)
-    for name, value in options.items():
-        setattr(state["cfg"]["model"], name, value)
-    torch.save(state, path)
+    with changed(path) as state:
+        if languages:
+            state["cfg"]["task"].update(source_lang=languages[0], target_lang=languages[1], data=str(path.parent))
+            state["task_state"]["languages"] = list(languages)
+        for name, value in options.items():
+            setattr(state["cfg"]["model"], name, value)
 
 
 def fine_tune(path: Path, updates: int) -> None:
