@@ -11,6 +11,7 @@ from support.converted import decode, encode, load, same
 from support.models import PAD, gradients, masked, pair_batch, tokens
 from support.nlu import SENTENCES, make_nlu, save_finetuned
 from support.training import logged
+from support.xlmr import needs_transformers
 
 from veco_fairseq.checkpoints.huggingface import export_hf, import_transformers, largest_difference
 from veco_fairseq.checkpoints.pretrained import read_pretrained
@@ -28,8 +29,6 @@ from veco_fairseq.retrieval.states import sentence_states
 TABLE = "encoder.sentence_encoder.embed_tokens.weight"
 PROJECTION = "encoder.sentence_encoder.embed_tokens.project.weight"
 DIM, TABLE_DIM = 16, 6
-
-needs_transformers = pytest.mark.skipif(import_transformers() is None, reason="transformers is not installed")
 
 
 def multiplied_out(model):

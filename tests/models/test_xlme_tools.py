@@ -14,6 +14,7 @@ from support.converted import encode, load, same
 from support.converted import tokens as sequences
 from support.nlu import TOKENS, make_nlu, options, save_finetuned, write_pairs
 from support.xlme import make_xlme
+from support.xlmr import needs_transformers
 from torch.nn.functional import normalize
 
 from veco_fairseq.benchmarks import comparison, training
@@ -34,7 +35,6 @@ PAD = 1
 LINES = ["the dog sees the cat", "who sees the cat", "a dog and a cat are here", "here is a dog"]
 # With tables of their own, shared ones, and these of fewer dimensions.
 TABLES = [{"generator_embeddings": "own"}, {}, {"table_dim": 8}]
-needs_transformers = pytest.mark.skipif(import_transformers() is None, reason="transformers is not installed")
 
 
 def make(symbols=None, arch="xlme_tiny", **options):

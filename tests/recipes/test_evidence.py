@@ -12,6 +12,7 @@ import torch
 from support.modules import load_script
 
 from recipes import RECIPES, TABLE
+from recipes.lines import validated
 from veco_fairseq.cost import flops
 from veco_fairseq.errors import UserError
 
@@ -27,11 +28,7 @@ def finetuned(tmp_path):
     def leave(name, *losses, done=True):
         folder = tmp_path / f"finetuned/{name}"
         folder.mkdir(parents=True)
-        lines = [
-            f"2026-11-23 20:00:00 | INFO | valid | epoch 001 | valid on 'valid' subset | loss {loss} | num_updates {50 * number}\n"
-            for number, loss in enumerate(losses, 1)
-        ]
-        (folder / "train.log").write_text("".join(lines))
+        (folder / "train.log").write_text(validated(losses))
         command = (
             "fairseq-train {0}/captions --user-dir {1}/veco_fairseq --adam-betas \\(0.9\\,\\ 0.98\\) --seed 1 --save-dir x y "
         )

@@ -13,6 +13,7 @@ from conftest import error_line, lines_of
 from support.modules import load_script
 
 from recipes import RECIPES
+from recipes.lines import validated
 from veco_fairseq.cost import flops
 from veco_fairseq.errors import UserError
 
@@ -26,11 +27,7 @@ def finetuned(out, name, *losses, seconds=60.4, speeds=()):
     """A fine-tuning that has ended and was scored, with these validation losses of every 50 updates."""
     folder = out / f"finetuned/{name}"
     folder.mkdir(parents=True)
-    lines = [
-        f"2026-11-23 20:00:00 | INFO | valid | epoch 001 | valid on 'valid' subset | loss {loss} | num_updates {50 * number}\n"
-        for number, loss in enumerate(losses, 1)
-    ]
-    (folder / "train.log").write_text("".join(lines))
+    (folder / "train.log").write_text(validated(losses))
     torch.save({"model": {}, "extra_state": {"previous_training_time": seconds}}, folder / "checkpoint_best.pt")
     for ending, text in (("begun", f"logged l fairseq-train {out}/d "), ("done", "")):
         folder.with_name(f"{name}.{ending}").write_text(text)

@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What the tests of training share: the command line, its log, and a run of fairseq-train."""
 
+import argparse
 import json
 import re
 import shutil
@@ -46,6 +47,12 @@ def launch():
         return forks.bash(*words, cwd=repository, capture_output=True)
 
     return launch
+
+
+def options_of(model) -> set:
+    parser = argparse.ArgumentParser()
+    model.add_args(parser)
+    return {option for action in parser._actions for option in action.option_strings}
 
 
 def weights(folder):

@@ -112,12 +112,13 @@ def test_the_data_of_a_root_go_when_its_epoch_ends(make_task, make_root, tmp_pat
     assert [dataset() is None for dataset in kept] == [True, True, False]
 
 
-def test_every_pair_of_a_root_comes_before_any_comes_again(make_task, make_root, tmp_path):
-    """Twelve batches of five pairs are a pass, and an epoch has four of them; one root's epochs are every other one."""
+@pytest.mark.parametrize("updates, update_freq, epochs", [(4, [1], (1, 3, 5)), (2, [2, 1, 4], (1, 3))])
+def test_every_pair_of_a_root_comes_before_any_comes_again(make_task, make_root, tmp_path, updates, update_freq, epochs):
+    """Twelve batches of five pairs are a pass, and an epoch has four of them, or 4 and 8; one root's are every other one."""
     root, taken = make_root(), []
     (tmp_path / "copy").symlink_to(root)
-    task = make_task(f"{root}:{tmp_path / 'copy'}", bitext_batch_size=5, updates_per_epoch=4)
-    for epoch in (1, 3, 5):
+    task = make_task(f"{root}:{tmp_path / 'copy'}", bitext_batch_size=5, updates_per_epoch=updates, update_freq=update_freq)
+    for epoch in epochs:
         task.load_dataset("train", epoch=epoch)
         batches = iterator(task, epoch=epoch, disable_iterator_cache=True).batches(num_shards=1, shard_id=0, epoch=epoch)
         taken += [pair for (sample,) in batches for pair in sample.bitext["index"].tolist()]

@@ -81,18 +81,6 @@ def test_an_epoch_is_not_gone_on_with_where_a_kind_of_text_has_come_or_gone(make
         later.load_state_dict({**state, "iterations_in_epoch": 0})
 
 
-def test_a_root_goes_on_after_epochs_with_another_update_freq(make_task, make_root, tmp_path):
-    """Its first two epochs have 4 and 8 of its twelve batches; an epoch of the other root lies between them."""
-    root, taken = make_root(), []
-    (tmp_path / "copy").symlink_to(root)
-    task = make_task(f"{root}:{tmp_path / 'copy'}", bitext_batch_size=5, updates_per_epoch=2, update_freq=[2, 1, 4])
-    for epoch in (1, 3):
-        task.load_dataset("train", epoch=epoch)
-        batches = iterator(task, epoch=epoch, disable_iterator_cache=True).batches(num_shards=1, shard_id=0, epoch=epoch)
-        taken += [pair for (sample,) in batches for pair in sample.bitext["index"].tolist()]
-    assert sorted(taken) == list(range(60))
-
-
 @pytest.mark.parametrize("then, now, told", [
     ("a:b", "a:b:c", "the epochs before had the roots a:b in turn, and those from now on have a:b:c: "), ("a:b", "b:a", "a:b in turn"),
     ("a", "a:b", "a in turn, and those from now on have a:b: "), ("a:b", "a:b", ""), ("a", "b", ""),

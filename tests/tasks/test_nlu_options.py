@@ -2,7 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Every option of fine-tuning, for understanding and for translation, at another value: what task and model make of it."""
 
-import argparse
 import json
 from dataclasses import fields
 from types import SimpleNamespace
@@ -15,6 +14,8 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import build_model
 from fairseq.models.transformer import TransformerModel
 from fairseq.tasks import setup_task
+from support.nlu import SENTENCES
+from support.training import options_of
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.models.nlu import VecoNluModel
@@ -25,8 +26,6 @@ from veco_fairseq.understanding.examples import Question
 from veco_fairseq.understanding.metrics import figures
 from veco_fairseq.understanding.predictions import Prediction
 
-SENTENCES = ["the dog sees the cat", "who sees the cat", "a dog and a cat are here", "the cat is there",
-             "here is a dog", "cats see"]  # fmt: skip
 KINDS = {"classification": [], "tagging": ["--nlu-task", "tagging"],
          "span": ["--nlu-task", "span", "--max-length", "110", "--stride", "16"]}  # fmt: skip
 
@@ -189,12 +188,6 @@ def test_the_option_changes_what_is_plugged_in(start, words):
 # Tried elsewhere: what names the data, and where to start from and save (test_nlu.py), and to validate on (test_nlu_sets.py);
 # every test here gives --nlu-task.
 ELSEWHERE = {"--data", "--nlu-task", "--finetune-from-model", "--save-dir", "--no-save", "--valid-subset"}
-
-
-def options_of(model) -> set:
-    parser = argparse.ArgumentParser()
-    model.add_args(parser)
-    return {option for action in parser._actions for option in action.option_strings}
 
 
 def test_no_option_of_understanding_is_missing():

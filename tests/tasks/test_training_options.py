@@ -5,7 +5,6 @@
 The numbers that are expected come from the method: shares by their formula, parameters counted by hand.
 """
 
-import argparse
 import json
 import re
 from dataclasses import fields
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from conftest import make_dictionary, random_lines, write_tokens
 from fairseq.models.roberta import RobertaModel
+from support.training import options_of
 
 from veco_fairseq.criterions.knn import KnnCamlmCriterionConfig
 from veco_fairseq.criterions.replaced_token import ReplacedTokenCriterionConfig
@@ -186,12 +186,6 @@ def test_the_option_changes_training(root, run, usual, tmp_path, model, words):
     if model not in usual:
         usual[model] = train()
     assert ROWS[model][words](train(*words.split()), usual[model]) in (None, True)
-
-
-def options_of(model):
-    parser = argparse.ArgumentParser()
-    model.add_args(parser)
-    return {option for action in parser._actions for option in action.option_strings}
 
 
 def test_no_option_is_missing():
