@@ -103,15 +103,17 @@ def test_a_text_is_taken_plain_or_compressed(tmp_path):
     assert (missing.returncode, missing.stderr) == (1, "my recipe/run.sh: error: ./c[.gz]: is not there: both are needed\n")
 
 
+def prepare_multi30k(tmp_path, *options):
+    command = ["bash", RECIPES / "multi30k/prepare.sh", "--out", tmp_path / "out", *options]
+    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
+
+
 def test_multi30k_takes_plain_files(tmp_path):
-    result = subprocess.run(
-        ["bash", RECIPES / "multi30k/prepare.sh", "--out", tmp_path / "out", "--local", tmp_path],
-        capture_output=True, text=True, env=ENVIRONMENT,
-    )  # fmt: skip
+    result = prepare_multi30k(tmp_path, "--local", tmp_path)
     name = "train.en[.gz]: is not there: --local needs {train,val,test_2016_flickr}.{en,de}, plain or .gz"
     assert result.returncode == 1 and f"/{name}\n" in result.stderr and result.stderr.count("\n") == 1
     (tmp_path / "train.en").write_text("A man.\n")
-    result = subprocess.run(result.args, capture_output=True, text=True, env=ENVIRONMENT)
+    result = prepare_multi30k(tmp_path, "--local", tmp_path)
     assert result.stderr.startswith("multi30k/prepare.sh: error: train.en: is not the text that this recipe")
 
 
@@ -265,18 +267,14 @@ def test_sigterm_reaches_a_program_that_has_just_begun(tmp_path):
 
 def test_multi30k_refuses_a_text_that_is_not_multi30k(tmp_path):
     (tmp_path / "train.en.gz").write_bytes(gzip.compress(b"A man.\n"))
-    result = subprocess.run(
-        ["bash", RECIPES / "multi30k/prepare.sh", "--out", tmp_path / "out", "--local", tmp_path],
-        capture_output=True, text=True, env=ENVIRONMENT,
-    )  # fmt: skip
+    result = prepare_multi30k(tmp_path, "--local", tmp_path)
     assert result.returncode == 1
     assert result.stderr.startswith("multi30k/prepare.sh: error: train.en: is not the text that this recipe")
     assert not (tmp_path / "out/raw/train.en").exists()
 
 
 def test_multi30k_refuses_a_language_with_itself(tmp_path):
-    command = ["bash", RECIPES / "multi30k/prepare.sh", "--out", tmp_path / "out", "--src", "de", "--tgt", "de"]
-    result = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
+    result = prepare_multi30k(tmp_path, "--src", "de", "--tgt", "de")
     assert (result.returncode, result.stderr) == (1, "multi30k/prepare.sh: error: --src and --tgt are both de\n")
 
 
