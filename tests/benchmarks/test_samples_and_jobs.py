@@ -78,7 +78,7 @@ ARGS = {"command": "generate", "job": None, "checkpoint": None, "data": None, "s
         "arch": "veco_tiny", "decoder_layers": [3, 6], "quantization": ["float32", "int8"], "rounds": 2, "lang": "de", "to": None}  # fmt: skip
 
 
-def test_random_models_are_made_once_and_translated_in_turn(jobs, capsys):
+def test_random_models_are_made_once_and_translated_in_turn(jobs):
     found = generation.generate(Namespace(**ARGS))
     assert list(found) == [f"veco_tiny, {layers} decoder layers, random weights" for layers in (3, 6)]
     systems = ["veco translate", "CTranslate2 float32", "CTranslate2 int8"]

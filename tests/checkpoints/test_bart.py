@@ -121,7 +121,7 @@ def test_the_folder_says_how_fairseq_searches(tmp_path, make_model):
     assert tokenizer["model_max_length"] == 40 and "auto_map" not in tokenizer
 
 
-def test_the_options_of_both_shapes_are_the_models(checkpoint, tmp_path):
+def test_the_options_of_both_shapes_are_the_models(checkpoint):
     """The longest translation is 200 tokens, as in fairseq-generate, with the first and the last."""
     translation = read_translation(checkpoint)
     model = translation.model

@@ -138,7 +138,7 @@ def test_new_tokens_are_counted_initialised_and_past_one_per_cent_refused(make_m
     assert torch.equal(weight, again) and not torch.equal(weight, other)
 
 
-def test_random_cross_attention_is_fairseqs_and_the_rest_pretrainings(pretrained, checkpoint, tmp_path):
+def test_random_cross_attention_is_fairseqs_and_the_rest_pretrainings(checkpoint, tmp_path):
     """fairseq's MultiheadAttention: Xavier with gain 1/sqrt(2) for q, k, v, gain 1 for the output, whose bias is 0."""
     before = convert(checkpoint, 6).state_dict()
     report = convert_to_seq2seq(checkpoint, tmp_path / "random.pt", 6, random_cross_attention=True)

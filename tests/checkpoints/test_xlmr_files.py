@@ -83,7 +83,7 @@ def test_what_no_tensor_shows(folder, make_model, key, value, usual):
         start(make_model(make_dictionary(types=9), layers=2), folder)
 
 
-def test_which_file_of_a_folder(folder, ours, make_model):
+def test_which_file_of_a_folder(folder, ours):
     """safetensors before a pickle, and Hugging Face's before fairseq's."""
     tensors = load_file(folder / "model.safetensors")
     expected = ours.encoder.lm_head.dense.bias

@@ -36,7 +36,7 @@ def test_what_is_said_of_each_test_set(monkeypatch, capsys, seeds, alone, printe
     assert result == {"split": "dev", "checkpoints": list(map(str, paths)), "seeds": seeds, "without_translation": alone[0]}
 
 
-def test_models_of_two_tasks_have_no_table(monkeypatch, capsys):
+def test_models_of_two_tasks_have_no_table(monkeypatch):
     kinds = iter(["tagging", "classification"])
     monkeypatch.setattr(finetuned, "load_finetuned", lambda *arguments, **options: None)
     monkeypatch.setattr(evaluation, "evaluate", lambda *arguments: evaluation.Evaluated(next(kinds), {}, {"de": {"f1": 9.0}}))

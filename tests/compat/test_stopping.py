@@ -143,7 +143,7 @@ def test_a_second_run_into_the_folder_is_refused(commands, tmp_path, kind):
     assert run_here([*command, "--max-update", "1"], tmp_path / "fourth").startswith("0\n"), "a killed run locks nothing"
 
 
-def test_the_holder_on_another_host_is_named(tmp_path, monkeypatch):
+def test_the_holder_on_another_host_is_named(tmp_path):
     def hold():
         socket.gethostname = lambda: "node7"
         lock.lock_folder(tmp_path)

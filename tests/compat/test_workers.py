@@ -82,7 +82,7 @@ finally:
 """
 
 
-def test_a_worker_leaves_no_thread_of_its_groups(make_root, run, tmp_path):
+def test_a_worker_leaves_no_thread_of_its_groups(make_root, tmp_path):
     """Such a thread may still let go of tensors when Python ends, which would abort the process with exit code 134.
 
     Then the workers have checkpoints of their own, the second one that of an earlier update.

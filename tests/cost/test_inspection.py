@@ -22,7 +22,7 @@ from veco_fairseq.tables import aligned
 from veco_fairseq.tasks.camlm_options import CamlmTaskConfig
 
 
-def test_shows_what_training_would_do(run, tmp_path, make_root):
+def test_shows_what_training_would_do(run, make_root):
     root = make_root(mono=("aa",), bitext=("aa-bb",), lines=10)
     write_tokens(root / "mono/aa/train", [[9, 10], [], [5, 6, 3], [7, 8]])
     write_tokens(root / "bitext/aa-bb/train.aa-bb.aa", [[5, 6]] * 2 + [[7] * 200])

@@ -230,7 +230,7 @@ def test_with_all_neighbours_it_is_the_full_softmax(make_task, make_model):  # n
         assert all(torch.allclose(of_ours[name], gradient, rtol=1e-5, atol=1e-5) for name, gradient in of_full.items())
 
 
-def test_loss_and_gradients_are_of_the_subset_alone(make_task, make_model, monkeypatch):  # noqa: F811
+def test_loss_and_gradients_are_of_the_subset_alone(make_task, make_model):  # noqa: F811
     """Equation 4 for H, written out; theirs are the only rows of the embeddings with a gradient."""
     task = make_task(no_tlm=True)
     model, sample = make_model(task.dictionary, dropout=0).train(), next(iterator(task).next_epoch_itr())

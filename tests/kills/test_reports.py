@@ -41,7 +41,7 @@ def test_a_folder_of_another_machine_is_refused(check, tmp_path, monkeypatch):
         check()
 
 
-def test_only_what_is_trained_has_epochs(check, tmp_path, monkeypatch):
+def test_only_what_is_trained_has_epochs(check, tmp_path):
     """... and so a kill of prepare_root.py is in none of them, whatever the plan has drawn."""
     written = tmp_path / "kills.json"
     check(kills=9, seed=2, json=written)

@@ -213,7 +213,7 @@ def test_outputs_are_apart_from_inputs(tmp_path):
     require_apart([Input("--input", text)], [Output("--output", other), Output("--json", tmp_path / "new/x")])
 
 
-def test_a_report_beside_the_output_is_an_output(tmp_path, monkeypatch, capsys):
+def test_a_report_beside_the_output_is_an_output(tmp_path, monkeypatch):
     """What is written beside a file under a longer name must not be read either."""
     monkeypatch.chdir(tmp_path)
     Path("out.pt.json").write_text("{}")

@@ -106,7 +106,7 @@ def test_a_dash_is_a_folder_like_others(demo, tmp_path):
     assert result.returncode == 0 and calls[1] == f"prepare.sh --out {tmp_path}/-"
 
 
-def test_a_folder_that_cannot_be_made_is_told(demo, tmp_path):
+def test_a_folder_that_cannot_be_made_is_told(demo):
     result, calls = demo("--out", "calls/out")  # below a file
     assert result.returncode == 1 and calls == []
     assert result.stderr.endswith("demo.sh: error: calls/out: cannot be made (Not a directory): choose another --out\n")

@@ -130,7 +130,7 @@ def test_a_line_is_cut_to_the_models_positions_and_keeps_its_end(make_model, cap
 
 
 @pytest.mark.parametrize("argument", ["de=a=b,c", "de=a,b,c"])
-def test_a_pair_has_a_name_and_two_files(tmp_path, monkeypatch, argument):
+def test_a_pair_has_a_name_and_two_files(monkeypatch, argument):
     read = []
     monkeypatch.setattr(tatoeba, "read_translations", lambda *paths: read.extend(map(str, paths)) or (["s"], ["t"]))
     name, sides = tatoeba.read_pair(argument)

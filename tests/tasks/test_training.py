@@ -181,7 +181,7 @@ def test_a_checkpoint_that_does_not_fit_ends_in_one_line(make_root, train, tmp_p
     assert str(truncated) in line
 
 
-def test_a_dictionary_in_another_order_is_refused(make_root, train, run, tmp_path):
+def test_a_dictionary_in_another_order_is_refused(make_root, train):
     root = make_root()
     logged(train(root, "--max-update", "1"), "valid")
     lines = (root / "dict.txt").read_text().splitlines()

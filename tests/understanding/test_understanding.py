@@ -45,7 +45,7 @@ def text_of(vocabulary, tokens) -> str:
     return pieces.decode([dictionary[int(token)] for token in tokens if token > 3])
 
 
-def test_a_sentence_pair_is_cut_at_its_longer_sentence(vocabulary, make_windows):
+def test_a_sentence_pair_is_cut_at_its_longer_sentence(make_windows):
     windows = make_windows(["no", "yes"], max_length=14)
     pair = SentencePair("1", "f, line 1", " ".join(["dog"] * 20), "cat", "yes")
     (window,) = windows(pair)
@@ -241,7 +241,7 @@ def side(lang, name, *lengths, label=0):
     return Side(lang, SentencePair(name, f"{lang}, line {name}", "a", "b", str(label)), windows)
 
 
-def test_a_batch_of_translations(tmp_path):
+def test_a_batch_of_translations():
     notes = Notes()
     items = paired([side("de", "1", 3), side("de", "2", 4)], [side("en", "1", 2)], True, notes)
     assert notes.counts == {"without translation": 1}

@@ -85,7 +85,7 @@ def test_a_label_that_training_did_not_have_is_told_by_its_name(make):
     (((0, "x"), (3, "cd")), "cd", ["whose answer is not where its file says", "whose answer is not in its context"]),
     (((2, " "),), "", []), ((), "", []),
 ])  # fmt: skip
-def test_the_tokens_of_an_answer(make, pieces, answers, tokens, told):
+def test_the_tokens_of_an_answer(make, answers, tokens, told):
     windows = make(max_length=40)
     context = "ab cd ef"
     (window,) = windows(Question("1", "f", "gh", context, answers))

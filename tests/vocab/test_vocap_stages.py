@@ -199,7 +199,7 @@ def test_the_joint_models_text_has_a_share_of_each_language(tmp_path, monkeypatc
 # The comparison
 
 
-def test_models_and_their_names(tmp_path):
+def test_models_and_their_names():
     assert comparison.named_models(["a=x/m.model", "y/n.model", "b=c=d"]) == {
         "a": Path("x/m.model"), "n.model": Path("y/n.model"), "b": Path("c=d")}  # fmt: skip
     with pytest.raises(UserError, match="--alp y/m: m is there twice: give names, NAME=MODEL"):
@@ -234,7 +234,7 @@ def test_a_text_of_which_the_model_leaves_nothing_has_no_alp(tmp_path):
         comparison.measure({"m": tmp_path / "m"}, {"aa": [tmp_path / "aa"]}, 9, 1)
 
 
-def test_the_alp_of_languages_is_in_their_order_and_of_so_many_lines(tmp_path, monkeypatch):
+def test_the_alp_of_languages_is_in_their_order_and_of_so_many_lines(monkeypatch):
     monkeypatch.setattr(comparison, "in_parallel", lambda calls, workers: [
         (name, call()) for name, call in reversed(calls.items()) if workers == 3])  # fmt: skip
     monkeypatch.setattr(comparison, "_measure_language", lambda models, paths, lines: (paths, lines))
