@@ -43,7 +43,7 @@ class Author:
         lemmas = self.by_category[category]
         return self.rng.choices(lemmas, [1 / (rank + 4) for rank in range(len(lemmas))])[0]
 
-    def document(self, sentences: int) -> Iterator[Meaning]:
+    def document(self) -> Iterator[Meaning]:
         """Yield meanings about one topic without end; the caller takes as many as it wants."""
         self.topic = {
             "thing": [self.pick("thing") for _ in range(4)],
@@ -110,7 +110,7 @@ class Corpus:
         while sentences:
             length = min(rng.randint(5, 12), sentences)
             document = []
-            for meaning in author.document(length):
+            for meaning in author.document():
                 texts = tuple(language.sentence(meaning) for language in self.languages)
                 fits = all(SHORTEST <= len(text.split()) <= LONGEST for text in texts)
                 if fits and self.seen.isdisjoint(texts):

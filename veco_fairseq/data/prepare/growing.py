@@ -7,7 +7,7 @@ import os
 import shutil
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -159,10 +159,8 @@ class Progress:
         self.path = path
         self.surveys: dict[str, list] = {}
         self.part: dict[str, Any] = {}
-        try:
+        with suppress(OSError, ValueError, TypeError):  # there is no file, or none to go on from
             self.surveys, self.part = json.loads(self.path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, TypeError):
-            pass  # there is no file, or none to go on from
 
     def survey(self, name: str, made_from: dict[str, Any]) -> dict[str, Any] | None:
         """Return the survey of a part's text, if the text is still the same."""
