@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -42,10 +43,8 @@ def start(tmp_path):
 
     yield start
     for process in processes:
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 def wait_for(text: str, log: Path, alive, seconds: float = 120) -> str:

@@ -19,6 +19,7 @@ import time
 import traceback
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from malformed import REPOSITORY, Case, Result
@@ -210,10 +211,8 @@ class Run:
 
     def end(self, status: int, timed_out: bool) -> tuple[Result, str | None]:
         """What came of it, and why it failed."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)  # processes that it left behind
-        except ProcessLookupError:
-            pass
         out, err = (path.read_bytes().decode("utf-8", "replace") if path.exists() else "" for path in self.streams)
         result = Result(os.waitstatus_to_exitcode(status), out, err, self.folder / "here")
         return result, judge(self.case, result, self.before, digests(result.folder), timed_out)

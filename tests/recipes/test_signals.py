@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 from conftest import REPOSITORY
@@ -53,9 +54,7 @@ def test_the_program_saves_before_the_recipe_ends(tmp_path, number, send, begun)
             assert time.time() < deadline, "the program goes on"
             time.sleep(0.02)
     finally:
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(recipe.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
     assert (tmp_path / "saved").read_text() == number.name
     assert code in (143, -signal.SIGINT, 130) and not (tmp_path / "went-on").exists()
