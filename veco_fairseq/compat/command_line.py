@@ -160,11 +160,12 @@ def _settle(parser: argparse.ArgumentParser, chosen: dict[str, Any]) -> None:
     if needed and chosen.get(needed) is False:
         raise UserError(f"--best-checkpoint-metric {metric}: validation has it with {flag(needed)} alone: give that, too")
     criterion, loads = chosen.get("criterion"), bool(chosen.get("load_alignments"))
+    many = chosen.get("task") == "veco_multilingual_translation"  # which takes no alignments, and says so itself
     if "max_update" in chosen and criterion == ALIGNING and not loads:
         raise UserError(
             f"--criterion {ALIGNING}: learns no alignment without --load-alignments: give that, too, or --criterion {SMOOTHED}"
         )
-    if "max_update" in chosen and criterion in ("cross_entropy", SMOOTHED) and loads:
+    if "max_update" in chosen and criterion in ("cross_entropy", SMOOTHED) and loads and not many:
         raise UserError(
             f"--load-alignments: --criterion {criterion} learns from none: leave it out, or give --criterion {ALIGNING}"
         )
