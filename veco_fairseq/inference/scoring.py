@@ -173,9 +173,9 @@ def _result(
         named = [("baseline", systems[1]), ("system", systems[0])]
         test: Any = PairedTest(named, {found.name: metric}, [references], test_type="bs", n_samples=samples)
         _, tested = test()  # whose own type does not tell the results from the names
-        # sacreBLEU counts the resamples with a larger difference, of which the same system twice has none
-        p = 1.0 if systems[0] == systems[1] else tested[found.name][1].p_value
-        result.update(baseline=tested[found.name][0].score, p=p)
+        before, after = tested[found.name]
+        # sacreBLEU counts the resamples with a larger difference, of which texts that score alike, as but for case, have none
+        result.update(baseline=before.score, p=1.0 if before.score == after.score else after.p_value)
     return result
 
 
