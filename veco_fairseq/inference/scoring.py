@@ -91,7 +91,8 @@ def score(
         ``{"sacrebleu": {...}, "chrf": {...}, "tokenised_bleu": {...}, "lines": int}``, each with "score", "signature"
         and "details" (of BLEU precisions, brevity penalty, lengths), each BLEU with "tokeniser"; with ``samples`` also
         "mean" and "interval", half the width of the 95% interval; with a ``baseline`` also "baseline", its score, and
-        "p". There is no "tokenised_bleu" of a language without spaces: each sentence would be a token or two.
+        "p", sacreBLEU's, which is about half of that of a two-sided test. There is no "tokenised_bleu" of a language without
+        spaces: each sentence would be a token or two.
 
     Raises:
         UserError: the numbers of sentences differ, there is nothing to score, the language has no such code, it needs another
