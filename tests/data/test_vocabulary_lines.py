@@ -13,7 +13,7 @@ from support.preparation import (
 
 from veco_fairseq.data.prepare import preparation
 from veco_fairseq.data.prepare.preparation import prepare_root
-from veco_fairseq.data.prepare.text import Plan, Survey, parse_parts, survey_bitext, survey_mono
+from veco_fairseq.data.prepare.text import Plan, Survey, is_drawn, parse_parts, survey_bitext, survey_mono
 from veco_fairseq.errors import UserError
 
 
@@ -33,12 +33,26 @@ def test_validation_files_do_not_move_what_is_learnt_from(tmp_path):
 
 
 def test_held_out_lines_are_counted_and_not_learnt_from(tmp_path):
-    """Of xx 6 lines, 3 to take: the second, fourth and sixth, but the second and the sixth are held out."""
+    """Of xx 6 lines, 3 to take: the second, fourth and sixth, but the second and the sixth, b3, are held out.
+
+    The third stands for the second. Of yy 4 lines, the second, third and fourth, c3, which is held out.
+    """
     texts = {"x": ["a0", "", "a1"], "px": ["b0", "b1", "b2", "b3"], "py": ["c0", "c1", "c2", "c3"]}
     x, px, py = (write_lines(tmp_path / name, lines) for name, lines in texts.items())
     plan = Plan(tmp_path / "root", parse_parts([f"xx={x}"], [f"xx-yy={px},{py}"]), valid_lines=1, vocab_size=9, vocab_lines=6)
     surveys = {"mono/xx": survey_mono(x, 1), "bitext/xx-yy": survey_bitext((px, py), 1)}
-    assert list(preparation.training_lines(plan, surveys)) == ["b1", "c1", "c2"]
+    assert list(preparation.training_lines(plan, surveys)) == ["b0", "b1", "c1", "c2"]
+
+
+def test_as_many_lines_to_learn_from_as_are_held_out(tmp_path):
+    """Of each language 10 of 100, the very lines that are held out: those after them are learnt from."""
+    files = [write_lines(tmp_path / name, [f"{name}{number}" for number in range(100)]) for name in "ab"]
+    plan = Plan(tmp_path / "root", parse_parts([], ["xx-yy={},{}".format(*files)]), valid_lines=10, vocab_size=9, vocab_lines=20)
+    held = [number for number in range(100) if is_drawn(number, 10, 100)]
+    after = [number + 1 for number in held]
+    assert not set(held) & set(after) and after[-1] < 100
+    learnt = list(preparation.training_lines(plan, {"bitext/xx-yy": survey_bitext(tuple(files), 10)}))
+    assert learnt == [f"{name}{number}" for number in after for name in "ab"]
 
 
 def test_pairs_are_counted_with_those_that_have_an_empty_side(tmp_path):

@@ -63,21 +63,28 @@ def equal_shares(lines: dict[str, int], limit: int) -> dict[str, int]:
 
 
 def training_lines(plan: Plan, surveys: dict[str, Survey]) -> Iterator[str]:
-    """Yield the lines to learn the vocabulary from: lines of the training split, at most ``plan.vocab_lines``."""
+    """Yield the lines to learn the vocabulary from: lines of the training split, at most ``plan.vocab_lines``.
+
+    The held-out lines are drawn in the same way. So for a line that is drawn and held out, the next one stands that is neither.
+    """
     totals: Counter[str] = Counter()
     for part in plan.parts:
         for language in part.languages:
             totals[language] += surveys[part.name].kept
     shares = equal_shares(totals, plan.vocab_lines)
     seen: Counter[str] = Counter()
+    due: Counter[str] = Counter()
     for part in plan.parts:
         for split, lines in split_rows(part, surveys[part.name], plan.valid_lines):
+            if split == "valid" and part.valid:  # which the totals do not count
+                continue
             for language, line in zip(part.languages, lines):
                 if line.strip():
-                    if split == "train" and is_drawn(seen[language], shares[language], totals[language]):
+                    due[language] += is_drawn(seen[language], shares[language], totals[language])
+                    seen[language] += 1
+                    if split == "train" and due[language]:
+                        due[language] -= 1
                         yield line
-                    # The totals do not count lines of validation files.
-                    seen[language] += split == "train" or not part.valid
 
 
 def prepare_root(plan: Plan) -> dict[str, dict[str, Any]]:
