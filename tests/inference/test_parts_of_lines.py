@@ -22,6 +22,7 @@ def translator():
     translator.pieces = SimpleNamespace(encode=lambda lines, out_type: [[f"▁{word}" for word in line.split()] for line in lines])
     translator.task = mock.Mock(source_dictionary=words, target_dictionary=words)
     translator.search, translator.max_pieces, translator.batch_size, translator.max_tokens = GenerationConfig(), 2, 3, 20
+    translator.turn = mock.MagicMock()
     return translator
 
 

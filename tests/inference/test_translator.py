@@ -37,7 +37,7 @@ def translator():
     translator = Translator.__new__(Translator)
     translator.pieces, translator.max_pieces, translator.search = Upper(), 6, GenerationConfig(lenpen=2.0)
     translator.lengths, translator.beside = mock.Mock(begin=lambda sizes: [99] * len(sizes)), 1
-    translator.draws = Draws(1, torch.device("cpu"))
+    translator.draws, translator.turn = Draws(1, torch.device("cpu")), mock.MagicMock()
 
     def translate(parts, done):
         for place in reversed(range(len(parts))):

@@ -18,6 +18,22 @@ from veco_fairseq.inference.requests import Request
 from veco_fairseq.options.borders import searches
 
 
+def choose_target(task, checkpoint: Path_, to: str | None) -> None:
+    """Tell a task of many directions the language to translate into, which may be the only one; another has no choice.
+
+    Raises:
+        UserError: with the languages that there are.
+    """
+    if hasattr(task, "choose_target"):
+        if to is None and len(task.targets) == 1:
+            (to,) = task.targets
+        if to is None:
+            raise UserError(f"{checkpoint}: translates into {', '.join(task.targets)}: choose one with --to")
+        task.choose_target(to)
+    elif to is not None:
+        raise UserError(f"--to {to}: {checkpoint} has no token for it: it translates in one direction alone: take --to away")
+
+
 def prepared(model: BaseFairseqModel, config: FairseqConfig) -> BaseFairseqModel:
     """Return a model, not in training mode, that translates, and tells its attention to the source, from which words are aligned.
 

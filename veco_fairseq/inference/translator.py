@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, islice
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
 import sentencepiece
@@ -28,7 +29,14 @@ from veco_fairseq.inference.batches import by_length
 from veco_fairseq.inference.constraints import inside_a_text, let_prefixes_be
 from veco_fairseq.inference.lengths import OwnLengths
 from veco_fairseq.inference.requests import Hypothesis, Request, between_spaces, join_parts, split, word_links, word_numbers
-from veco_fairseq.inference.search import Draws, prepared, require_beam_search, require_constraints_taken, settled
+from veco_fairseq.inference.search import (
+    Draws,
+    choose_target,
+    prepared,
+    require_beam_search,
+    require_constraints_taken,
+    settled,
+)
 
 SEARCH = GenerationConfig(beam=5, max_len_a=1.5, max_len_b=20)
 
@@ -59,7 +67,7 @@ def _told(checkpoints: Sequence[Path_]) -> Iterator[None]:
 
 
 class Translator:
-    """A model, or an ensemble, with its SentencePiece model and search.
+    """A model, or an ensemble, with its SentencePiece model and search; several threads may use it, and translate in turn.
 
     Args:
         checkpoints: of ``fairseq-train --task translation``, or averages of them.
@@ -108,7 +116,7 @@ class Translator:
             raise UserError(
                 f"{checkpoints[0]}: is a {kind}, not a translation model: make one with veco convert, and fine-tune it"
             )
-        _choose_target(self.task, checkpoints[0], to)
+        choose_target(self.task, checkpoints[0], to)
         dictionaries = self.task.source_dictionary, self.task.target_dictionary
         self.pieces = _pieces(model, [vocabulary_folder(checkpoints[0]), Path(str(config.task.data))], dictionaries)
         self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
@@ -120,6 +128,7 @@ class Translator:
         require_beam_search(self.generator, checkpoints[0])
         let_prefixes_be(self.generator.search)
         self.lengths = OwnLengths(self.generator)
+        self.turn = Lock()  # the search keeps what it is doing in itself
         # every source ends with </s>, and may have a language token
         self.beside = getattr(self.task, "tokens_beside", 1)
         self.max_pieces = min(one.encoder.max_positions() for one in self.models) - self.beside
@@ -169,7 +178,8 @@ class Translator:
                 parts.append(Part(source, prefix if source is cut[0] else [], constraints))
         firsts = {own[0] for own in places if own}
         translated(len(requests) - len(firsts))
-        found = self._translate(parts, lambda batch: translated(len(firsts.intersection(batch))))
+        with self.turn:
+            found = self._translate(parts, lambda batch: translated(len(firsts.intersection(batch))))
         joined, lenpen = [], 0.0 if self.search.unnormalized else self.search.lenpen
         for request, own, pieces in zip(requests, places, sources):
             numbers, begins = word_numbers(pieces), accumulate((len(parts[place].source) for place in own), initial=0)
@@ -270,22 +280,6 @@ def translate_stream(
 
         yield from translator.hypotheses(window, note_line, translated)
         done += len(window)
-
-
-def _choose_target(task, checkpoint: Path_, to: str | None) -> None:
-    """Tell a task of many directions the language to translate into, which may be the only one; another has no choice.
-
-    Raises:
-        UserError: with the languages that there are.
-    """
-    if hasattr(task, "choose_target"):
-        if to is None and len(task.targets) == 1:
-            (to,) = task.targets
-        if to is None:
-            raise UserError(f"{checkpoint}: translates into {', '.join(task.targets)}: choose one with --to")
-        task.choose_target(to)
-    elif to is not None:
-        raise UserError(f"--to {to}: {checkpoint} has no token for it: it translates in one direction alone: take --to away")
 
 
 def _pieces(model, folders: Sequence[Path], dictionaries: Sequence[Dictionary]) -> sentencepiece.SentencePieceProcessor:
