@@ -5,6 +5,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from threading import Lock
 
 import torch
 from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
@@ -81,16 +82,26 @@ class Draws:
     Args:
         seed: of the first draws; all others go on from there.
         device: that the translator computes on.
+        sampling: whether its search draws at all.
     """
 
-    def __init__(self, seed: int, device: torch.device):
+    _turn = Lock()  # of all translators, since PyTorch's generators are those of all threads
+
+    def __init__(self, seed: int, device: torch.device, sampling: bool = True):
+        self.sampling = sampling
         self.seed, self.devices = seed, [device] if device.type == "cuda" else []
         self.states: list[Tensor] = []  # of the CPU's generator, and of the GPU's
 
     @contextmanager
     def own(self) -> Iterator[None]:
-        """Draw by the seed in this block; after it, PyTorch's generators are what they were."""
-        with torch.random.fork_rng(self.devices):
+        """Draw by the seed in this block; after it, PyTorch's generators are what they were.
+
+        Where nothing is drawn, they are left alone: what another thread draws meanwhile would be of this seed.
+        """
+        if not self.sampling:
+            yield
+            return
+        with self._turn, torch.random.fork_rng(self.devices):
             if self.states:
                 torch.random.set_rng_state(self.states[0])
                 for device, state in zip(self.devices, self.states[1:]):

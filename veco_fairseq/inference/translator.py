@@ -123,7 +123,7 @@ class Translator:
         self.bf16, self.batch_size, self.max_tokens = bf16, batch_size, max_tokens
         self.models = [prepared(one.to(self.device).eval(), config) for one in models]
         self.search = search = settled(search)
-        self.draws = Draws(seed, self.device)
+        self.draws = Draws(seed, self.device, search.sampling)
         self.generator = self.task.build_generator(self.models, search)
         require_beam_search(self.generator, checkpoints[0])
         let_prefixes_be(self.generator.search)
