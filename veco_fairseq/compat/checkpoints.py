@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import RLock, get_ident
 from typing import Any
 
 import fairseq_cli.train
@@ -33,6 +34,7 @@ _fairseq_load_model_ensemble_and_task = checkpoint_utils.load_model_ensemble_and
 _fairseq_trainer_load_checkpoint = Trainer.load_checkpoint
 
 _task_state_of: dict[str, dict[str, Any]] = {}  # of the checkpoints read so far, for the task to check
+_one_at_a_time = RLock()
 
 
 def load_checkpoint_to_cpu(
@@ -44,16 +46,12 @@ def load_checkpoint_to_cpu(
         UserError: see :func:`read_checkpoint`; or the checkpoint lacks parts that fairseq-train writes beside the model.
     """
     state = read_checkpoint(PathManager.get_local_path(path))
-    torch_load = torch.load
-    torch.load = lambda file, map_location: state  # type: ignore[assignment, misc]
     try:
-        with making_sense_of(path, but=KeyError):
+        with making_sense_of(path, but=KeyError), _loading(state):
             state = _fairseq_load_checkpoint_to_cpu(path, arg_overrides, load_on_all_ranks)
     except KeyError as error:
         # fairseq reads a checkpoint without optimizer_history as one of 2017, and looks for keys of that time
         raise UserError(f"{path}: is not a whole fairseq checkpoint: it has no {error}; give one of fairseq-train") from error
-    finally:
-        torch.load = torch_load
     if load_on_all_ranks and state.get("extra_state"):  # for a trainer, which begins the mean of --store-ema with it
         state["extra_state"].setdefault("ema", state["model"])
     model_of[path] = (state.get("cfg") or {}).get("model")
@@ -62,6 +60,18 @@ def load_checkpoint_to_cpu(
     if "save_dir" in ((state.get("cfg") or {}).get("task") or ()):  # a folder that may have been moved since
         state["cfg"].task.save_dir = str(vocabulary_folder(path))
     return state
+
+
+@contextmanager
+def _loading(state: dict[str, Any]) -> Iterator[None]:
+    """Let ``torch.load`` return a state in this block: to this thread alone, since another may load another file meanwhile."""
+    with _one_at_a_time:
+        own, torch_load = get_ident(), torch.load
+        torch.load = lambda *args, **named: state if get_ident() == own else torch_load(*args, **named)
+        try:
+            yield
+        finally:
+            torch.load = torch_load
 
 
 def _fill_in_languages(state: dict[str, Any]) -> None:
