@@ -71,9 +71,9 @@ def test_export_ct2_without_language_tokens_and_with_many_positions(monkeypatch,
     assert capsys.readouterr().out == f"wrote o (int16)\nnote: one\n{difference}\n"
 
 
-@pytest.mark.parametrize("size, flushed", [(1, ["0\n", "1\n"]), (2, [])])
-def test_translate_answers_a_reader_who_waits_line_by_line(monkeypatch, size, flushed):
-    """... with --buffer-size 1; every other size is for speed. How far it is, a bar on a terminal shows."""
+@pytest.mark.parametrize("size, flushed", [(1, ["0\n", "1\n"]), (2, ["0\n1\n"]), (3, [])])
+def test_translate_answers_a_reader_who_waits_for_a_buffer_of_lines(monkeypatch, size, flushed):
+    """With --buffer-size 2, whoever gave two lines and waited for both had waited for ever. How far it is, a bar on a terminal shows."""
 
     class Output(io.BytesIO):
         def flush(self):

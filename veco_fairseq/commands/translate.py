@@ -137,7 +137,7 @@ def main(args: argparse.Namespace) -> None:
         for number, hypotheses in enumerate(found):
             for line in in_lines(number, hypotheses, nbest=args.nbest > 1, alignment=args.alignment):
                 sys.stdout.buffer.write(line.encode("utf-8") + b"\n")
-            if args.buffer_size == 1:
+            if not (number + 1) % args.buffer_size:  # whoever waits for them before giving more lines has them
                 sys.stdout.buffer.flush()
 
 
