@@ -83,7 +83,9 @@ def test_constraints_that_the_search_would_pass_over_are_told(translator):
     requests = [Request("a"), Request("b", constraints=("x",))]
     with pytest.raises(UserError, match="^'b'...: has constraints, which the search does not take: give it GenerationConfig"):
         translator.hypotheses(requests)
-    assert len(translator.hypotheses(requests[:1])) == 1
+    with pytest.raises(UserError, match="^line 0 .*: constraints: 'xy' is one alone"):
+        translator.hypotheses([Request("b", constraints="xy")])
+    assert len(translator.hypotheses(iter(requests[:1]))) == 1
     translator.search = GenerationConfig(constraints="ordered")
     assert len(translator.hypotheses(requests)) == 2
 

@@ -7,10 +7,12 @@ import torch
 from sentencepiece import SentencePieceProcessor
 
 from veco_fairseq.data.sentencepiece import train_sentencepiece
+from veco_fairseq.errors import UserError
 from veco_fairseq.inference.requests import (
     Hypothesis,
     Request,
     between_spaces,
+    checked,
     in_lines,
     join_parts,
     read_requests,
@@ -49,6 +51,29 @@ def test_split(text, longest, parts):
 def test_a_sentence_may_end_with_any_of_these(end):
     assert list(split(["▁a", f"▁b{end}", "▁c", "▁d"], 3)) == [["▁a", f"▁b{end}"], ["▁c", "▁d"]]
     assert list(split(["▁a", f"▁{end}b", "▁c", "▁d"], 3)) == [["▁a", f"▁{end}b", "▁c"], ["▁d"]]
+
+
+def test_requests_of_a_generator_are_a_list():
+    requests = [Request("a"), Request("", "b", ("c", "d")), Request("e", constraints=["f"])]
+    assert checked(iter(requests)) == requests
+
+
+@pytest.mark.parametrize(
+    "wrong, told",
+    [
+        (Request("b", constraints="cd"), "constraints: 'cd' is one alone, where a list is needed: put it into [ ]"),
+        (Request(None), "'None' is of type NoneType, no text: give a str"),
+        (Request("b", 7), "'7' is of type int, no text: give a str"),
+        (Request("b", "", ("c", b"d")), "\"b'd'\" is of type bytes, no text: give a str"),
+        (Request("b\ud83d"), r"has '\ud83d', half of a character of UTF-16: read the text with its own encoding"),
+        ("b", "'b' is of type str: give Request(TEXT)"),
+    ],
+)
+def test_what_is_no_request_is_told_with_its_place(wrong, told):
+    """The letters of a constraint were constraints, and the others ended in errors of SentencePiece's that said not where."""
+    with pytest.raises(UserError) as caught:
+        checked([Request("a"), wrong, Request("c")])
+    assert str(caught.value) == f"line 1 (counted from 0): {told}"
 
 
 def test_columns():

@@ -10,12 +10,14 @@ from typing import NamedTuple
 from sentencepiece import SentencePieceProcessor
 from torch import Tensor
 
+from veco_fairseq.errors import UserError, require_list
 from veco_fairseq.files import split_words
 
 SENTENCE_END = re.compile(r"[.!?…。！？؟۔।॥။។།։።]['\")\]»”’」』）]*$")
 UNSPACED = re.compile(r"[\u3000-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff01-\uff9f]")  # Chinese and Japanese, without Hangul
 WITH_WHAT_IS_BEFORE = re.compile(r"[.,:;!?…%'\")\]»”’。、，：；！？」』）〉》】ーぁぃぅぇぉっゃゅょァィゥェォッャュョ]")
 WORD_START = "▁"
+HALF = re.compile(r"[\ud800-\udfff]")
 UNKNOWN = "<unk>"  # in a translation alone: a source's unknown characters stand for themselves
 
 
@@ -56,6 +58,26 @@ def read_requests(lines: Iterable[str], *, prefixes: bool = False, constraints: 
         source, *columns = line.split("\t") if prefixes or constraints else [line]
         prefix = columns.pop(0) if prefixes and columns else ""
         yield Request(source, prefix, tuple(filter(None, columns)) if constraints else ())
+
+
+def checked(requests: Iterable[Request]) -> list[Request]:
+    """Return the requests as a list.
+
+    Raises:
+        UserError: one is no request, has something else than text, or one text where its constraints are meant; with its place.
+    """
+    requests = list(requests)
+    for number, request in enumerate(requests):
+        where = f"line {number} (counted from 0)"
+        if not isinstance(request, Request):
+            raise UserError(f"{where}: {str(request)[:30]!r} is of type {type(request).__name__}: give Request(TEXT)")
+        require_list(request.constraints, f"{where}: constraints")
+        for text in (request.source, request.prefix, *request.constraints):
+            if not isinstance(text, str):
+                raise UserError(f"{where}: {str(text)[:30]!r} is of type {type(text).__name__}, no text: give a str")
+            if half := HALF.search(text):
+                raise UserError(f"{where}: has {half[0]!a}, half of a character of UTF-16: read the text with its own encoding")
+    return requests
 
 
 def split(pieces: list[str], longest: int) -> Iterator[list[str]]:

@@ -28,7 +28,16 @@ from veco_fairseq.files import Path_
 from veco_fairseq.inference.batches import by_length
 from veco_fairseq.inference.constraints import inside_a_text, let_prefixes_be
 from veco_fairseq.inference.lengths import OwnLengths
-from veco_fairseq.inference.requests import Hypothesis, Request, between_spaces, join_parts, split, word_links, word_numbers
+from veco_fairseq.inference.requests import (
+    Hypothesis,
+    Request,
+    between_spaces,
+    checked,
+    join_parts,
+    split,
+    word_links,
+    word_numbers,
+)
 from veco_fairseq.inference.search import (
     Draws,
     choose_target,
@@ -133,14 +142,14 @@ class Translator:
         self.beside = getattr(self.task, "tokens_beside", 1)
         self.max_pieces = min(one.encoder.max_positions() for one in self.models) - self.beside
 
-    def translate(self, lines: Sequence[str], note: Callable[[int, str], None] = lambda number, words: None) -> list[str]:
+    def translate(self, lines: Iterable[str], note: Callable[[int, str], None] = lambda number, words: None) -> list[str]:
         """Return the best translation of every line; see :meth:`hypotheses`."""
         require_list(lines, "lines")
         return [best[0].text for best in self.hypotheses([Request(line) for line in lines], note)]
 
     def hypotheses(
         self,
-        requests: Sequence[Request],
+        requests: Iterable[Request],
         note: Callable[[int, str], None] = lambda number, words: None,
         translated: Callable[[int], None] = lambda lines: None,
     ) -> list[list[Hypothesis]]:
@@ -155,9 +164,10 @@ class Translator:
             translated: called after each batch, with the number of lines whose first part was in it.
 
         Raises:
-            UserError: a line has constraints and the search takes none, or is too long with them, or its prefix or constraints
-                are too long, or have pieces that no translation can hold.
+            UserError: a line is no text, has constraints and the search takes none, or is too long with them, or its prefix or
+                constraints are too long, or have pieces that no translation can hold.
         """
+        requests = checked(requests)
         parts: list[Part] = []
         places: list[list[int]] = [[] for _ in requests]
         sources = self.encode([request.source for request in requests])
