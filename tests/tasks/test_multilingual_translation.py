@@ -21,7 +21,7 @@ from veco_fairseq.benchmarks.systems import Search, with_fairseq, with_generate
 from veco_fairseq.data.sentencepiece import load_sentencepiece
 from veco_fairseq.files import read_lines
 from veco_fairseq.inference.scoring import read_generate_output
-from veco_fairseq.inference.search import choose_target
+from veco_fairseq.inference.search import set_target
 from veco_fairseq.inference.translator import Translator
 
 ALL = ["aa-bb", "bb-aa", "aa-cc", "cc-aa"]
@@ -120,7 +120,7 @@ def test_the_token_tells_the_target(trained):
 @pytest.mark.parametrize("targets, to, chosen", [(["cc"], None, ["cc"]), (["bb", "cc"], "bb", ["bb"]), (["cc"], "bb", ["bb"])])
 def test_the_only_language_needs_no_choice(targets, to, chosen):
     given = []
-    choose_target(SimpleNamespace(targets=targets, choose_target=given.append), "m.pt", to)
+    set_target(SimpleNamespace(targets=targets, choose_target=given.append), "m.pt", to)
     assert given == chosen
 
 

@@ -19,7 +19,7 @@ from veco_fairseq.inference.requests import Request
 from veco_fairseq.options.borders import searches
 
 
-def choose_target(task, checkpoint: Path_, to: str | None) -> None:
+def set_target(task, checkpoint: Path_, to: str | None) -> None:
     """Tell a task of many directions the language to translate into, which may be the only one; another has no choice.
 
     Raises:

@@ -38,14 +38,7 @@ from veco_fairseq.inference.requests import (
     word_links,
     word_numbers,
 )
-from veco_fairseq.inference.search import (
-    Draws,
-    choose_target,
-    prepared,
-    require_beam_search,
-    require_constraints_taken,
-    settled,
-)
+from veco_fairseq.inference.search import Draws, prepared, require_beam_search, require_constraints_taken, set_target, settled
 
 SEARCH = GenerationConfig(beam=5, max_len_a=1.5, max_len_b=20)
 
@@ -125,7 +118,7 @@ class Translator:
             raise UserError(
                 f"{checkpoints[0]}: is a {kind}, not a translation model: make one with veco convert, and fine-tune it"
             )
-        choose_target(self.task, checkpoints[0], to)
+        set_target(self.task, checkpoints[0], to)
         dictionaries = self.task.source_dictionary, self.task.target_dictionary
         self.pieces = _pieces(model, [vocabulary_folder(checkpoints[0]), Path(str(config.task.data))], dictionaries)
         self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
