@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Options at and beyond their borders, outputs that are inputs, and checkpoints made by hand."""
 
+import argparse
 import errno
 import os
 import re
@@ -15,6 +16,7 @@ import torch
 from conftest import REPOSITORY
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from veco_fairseq.arguments import INPUT, OUTPUT, REPORTED, Input, Output, Parser, require_apart
 from veco_fairseq.compat import command_line
@@ -187,6 +189,10 @@ def test_fairseq_commands_say_so_in_one_line(capsys, monkeypatch, arguments, wor
 def test_default_values_are_within_their_borders():
     for parser in (options.get_training_parser(), options.get_interactive_generation_parser(), options.get_validation_parser()):
         borders.check_options(vars(parser.parse_args([])))
+    for arch, set_options in ARCH_CONFIG_REGISTRY.items():  # fairseq's, too: its language models say False for the number 0
+        chosen = argparse.Namespace(arch=arch, attention_dropout=0.1)
+        set_options(chosen)
+        borders.check_options(vars(chosen), f"{arch}: ")
 
 
 def test_outputs_are_apart_from_inputs(tmp_path):

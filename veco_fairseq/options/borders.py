@@ -186,7 +186,7 @@ def _problem(border: Number, value: Any) -> str | None:
         except argparse.ArgumentTypeError as error:
             return str(error).partition(": ")[2]
         return None
-    return border.problem(value)
+    return border.problem(0 if value is False else value)  # --base-shuffle of fairseq's architectures of language models
 
 
 def _of_value(name: str, value: Any) -> Iterator[str]:
