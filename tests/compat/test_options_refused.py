@@ -26,7 +26,7 @@ def parse(words: str):
      "--use-bmuf: each worker has weights of its own, and a checkpoint keeps those of the first: leave it out"),
     (TRANSLATION, "--checkpoint-suffix _x --keep-best-checkpoints 2",
      "--checkpoint-suffix _x: --keep-best-checkpoints cannot read file names with one more _: write it without"),
-    (TRANSLATION, "--num-shards 2", "--num-shards: fairseq-generate alone takes a part of a set: leave it out"),
+    (TRANSLATION, "--num-shards 2", "--num-shards: fairseq-generate and fairseq-eval-lm alone take a part of a set: leave it out"),
     *((TRANSLATION, f"--disable-validation {words}{'' if ' ' in words else ' 2'}", f"{words}: goes by validations, and --disable-validation has none: leave out one "
        "of the two") for words in ("--patience", "--keep-best-checkpoints", "--lr-scheduler reduce_lr_on_plateau")),
     (TRANSLATION, "--lr-scheduler polynomial_decay --max-update 9 --force-anneal 2",
@@ -110,7 +110,8 @@ def test_what_works_is_taken(words):
        "tokens' mean: leave it out") for words in ("--unnormalized", "--lenpen 0.6", "--prefix-size 2", "--temperature 2")),
     ("generation", "--retain-dropout-modules A", "--retain-dropout-modules: without --retain-dropout there is no dropout: give that"),
     ("generation", "--retain-dropout --retain-dropout-modules A", None), ("generation", "--fp16 --amp", "--fp16 and --amp: leave out one"),
-    ("generation", "--num-shards 2 --shard-id 1", None), ("interactive_generation", "--num-shards 2", "--num-shards: fairseq-generate alone"),
+    ("generation", "--num-shards 2 --shard-id 1", None), ("interactive_generation", "--num-shards 2", "--num-shards: fairseq-generate and"),
+    ("eval_lm", "--num-shards 2 --shard-id 1", None), ("validation", "--task translation --num-shards 2", "--num-shards: fairseq-generate and"),
     *((command, f"--task translation {words} 2", f"{words}: fairseq-train alone follows it: {advice}$")
       for command in ("validation", "generation") for words, advice in (("--max-valid-steps", "leave it out"),
           ("--max-tokens-valid", "give --max-tokens"), ("--batch-size-valid", "give --batch-size"))),

@@ -145,8 +145,9 @@ def _settle(parser: argparse.ArgumentParser, chosen: dict[str, Any]) -> None:
         raise UserError("--retain-dropout-modules: without --retain-dropout there is no dropout: give that, too")
     if chosen.get("fp16") and chosen.get("amp"):
         raise UserError("--fp16 and --amp: leave out one of the two")
-    if chosen.get("num_shards", 1) > 1 and ("beam" not in chosen or "buffer_size" in chosen):
-        raise UserError("--num-shards: fairseq-generate alone takes a part of a set: leave it out")
+    takes_a_part = "context_window" in chosen or "beam" in chosen and "buffer_size" not in chosen
+    if chosen.get("num_shards", 1) > 1 and not takes_a_part:
+        raise UserError("--num-shards: fairseq-generate and fairseq-eval-lm alone take a part of a set: leave it out")
     for name, other in OF_TRAINING.items() if "max_update" not in chosen else ():
         if str(chosen.get(name)) not in ("None", str(chosen.get(other or ""))):  # fairseq reads the former as texts
             raise UserError(f"{flag(name)}: fairseq-train alone follows it: {f'give {flag(other)}' if other else 'leave it out'}")
