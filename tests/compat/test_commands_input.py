@@ -21,12 +21,14 @@ from veco_fairseq.errors import UserError
 # The command line
 
 
-@pytest.mark.parametrize("chosen, words", [
-    ({"save_dir": ""}, "--save-dir: is empty: give a value, or leave it out"),
-    ({"data": ""}, "the argument data: is empty: give a value, or leave it out"),
-    ({"suffix": "", "checkpoint_suffix": "", "save_dir": "x", "seed": 0, "names": None}, None),
+@pytest.mark.parametrize("given, chosen, words", [
+    ("--save-dir=", {"save_dir": ""}, "--save-dir: is empty: give a value, or leave it out"),
+    ("-d", {"save_dir": ""}, "--save-dir: is empty: give a value, or leave it out"),
+    ("", {"data": ""}, "the argument data: is empty: give a value, or leave it out"),
+    ("-d", {"suffix": "", "checkpoint_suffix": "", "save_dir": "x", "seed": 0, "names": None}, None),
+    ("x", {"save_dir": ""}, None),  # as an architecture may set it
 ])  # fmt: skip
-def test_what_is_given_as_nothing_is_told(monkeypatch, chosen, words):
+def test_what_is_given_as_nothing_is_told(monkeypatch, given, chosen, words):
     """Where nothing is neither the usual value nor one that means something."""
     parser = argparse.ArgumentParser()
     parser.add_argument("data")
@@ -36,10 +38,10 @@ def test_what_is_given_as_nothing_is_told(monkeypatch, chosen, words):
     found = Namespace(**chosen)
     monkeypatch.setattr(command_line, "_fairseq_parse_args_and_arch", lambda *_, **__: found)
     if words is None:
-        assert command_line.parse_args_and_arch(parser) is found
+        assert command_line.parse_args_and_arch(parser, [given]) is found
     else:
         with pytest.raises(UserError) as caught:
-            command_line.parse_args_and_arch(parser)
+            command_line.parse_args_and_arch(parser, [given])
         assert str(caught.value) == words
 
 

@@ -57,7 +57,8 @@ def test_what_does_nothing_or_ends_in_a_traceback_is_refused(task, words, messag
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("words, message", [
     ("--save-dir c/d${HOME}x", r"--save-dir c/d\$\{HOME\}x: has \$\{, which fairseq takes for another option: write what it stands for$"),
-    ("--save-dir ${HOME}", r"--save-dir \$\{HOME\}: has "), ("--restore-file=${x", r"--restore-file \$\{x: has "),
+    ("--save-dir ${HOME}", r"--save-dir \$\{HOME\}: has "),
+    ("-s ${HOME}", r"(--source-lang|-s) \$\{HOME\}: has "), ("--restore-file=${x", r"--restore-file \$\{x: has "),
     ("--tensorboard-logdir a\\", r"--tensorboard-logdir a\\: has a backslash at its end or before a quote, which fairseq cannot read: leave it out$"),
     ("--save-dir a\\'b", r"--save-dir a\\'b: has a backslash"), ("--save-dir a\\b'c$d{e}", None),
 ])  # fmt: skip
@@ -78,6 +79,7 @@ def test_a_text_that_hydra_would_read_as_another_one_is_refused(words, message):
     f"{TRANSLATION} --lr-scheduler fixed --force-anneal 2", f"{TRANSLATION} --lr-scheduler polynomial_decay --max-update 9",
     f"{TRANSLATION} --disable-validation --patience -1 --keep-best-checkpoints 0", f"{TRANSLATION} --lr-scheduler reduce_lr_on_plateau",
     f"{TRANSLATION} --load-alignments --criterion label_smoothed_cross_entropy_with_alignment",
+    "data --arch fconv_self_att",  # which sets --pretrained-checkpoint to nothing itself
     f"{TRANSLATION} --max-valid-steps 2 --max-tokens-valid 9 --batch-size-valid 2",
     f"{TRANSLATION} --curriculum 1 --grouped-shuffling --update-epoch-batch-itr true --num-batch-buckets 0",
 ])  # fmt: skip

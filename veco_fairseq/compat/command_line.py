@@ -43,10 +43,12 @@ def parse_args_and_arch(parser: argparse.ArgumentParser, input_args: Sequence[st
             raise
         raise UserError("--task: is missing: give the task that the model was trained for, such as --task translation") from error
     parsed: argparse.Namespace = found[0] if isinstance(found, tuple) else found
-    chosen = vars(parsed)
+    chosen, given = vars(parsed), {word.partition("=")[0] for word in words}
     for action in parser._actions:
         value = chosen.get(action.dest)
         if not isinstance(value, str) or value == action.default:  # which may be empty, or refer to another option
+            continue
+        if action.option_strings and given.isdisjoint(action.option_strings):  # an architecture's, such as fconv_self_att's
             continue
         name = action.option_strings[0] if action.option_strings else f"the argument {action.dest}"
         if value == "" and action.dest not in MAY_BE_EMPTY:
