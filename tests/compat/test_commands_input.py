@@ -207,6 +207,7 @@ def test_a_dictionary_is_read_by_its_name_or_from_a_file(tmp_path, by):
     ("zh", ("sacrebleu", "zh", False), "sentencepiece", None),
     ("zh", ("sacrebleu", "13a", True), "sentencepiece", None),
     ("zh", ("bleu", None, False), None, None),  # of pieces
+    ("zh", ("bleu", None, False), "@@ ", None), ("zh", ("sacrebleu", "13a", False), "subword_nmt", None),  # of words
     ("ko", ("sacrebleu", "13a", False), "sentencepiece", None),
     ("zh", ("chrf", None, False), "sentencepiece", None),
 ])  # fmt: skip

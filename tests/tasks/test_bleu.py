@@ -52,7 +52,7 @@ def test_a_detokenizer_that_is_not_installed(monkeypatch):
 
 
 @pytest.mark.parametrize("remove, symbols, told", [
-    (None, PIECES, True), ("@@ ", PIECES, True), ("sentencepiece", PIECES, False), (None, WORDS, False), ("subword_nmt", WORDS, False),
+    (None, PIECES, True), ("@@ ", PIECES, True), ("@@ ", ("\u2581", "th@@", "e"), False), (None, ("\u2581", "th@@", "e"), True), ("sentencepiece", PIECES, False), (None, WORDS, False), ("subword_nmt", WORDS, False),
 ])  # fmt: skip
 def test_bleu_of_pieces_is_told(caplog, remove, symbols, told):
     args = '{"beam": 4, "max_len_a": 1, "max_len_b": 10, "lenpen": 0.6, "sampling": false}'

@@ -22,6 +22,7 @@ from veco_fairseq.files import decoded_lines, read_lines
 logger = logging.getLogger(__name__)
 
 BYTES = re.compile(r"(?<!\S)<0x[0-9A-F]{2}>(?: <0x[0-9A-F]{2}>)*(?!\S)")  # pieces of a model with byte fallback
+OF_WORDS = ("subword_nmt", "@@ ")  # pieces that are joined to words with spaces between them, in any language
 
 
 def standard_input() -> Iterator[str]:
@@ -101,6 +102,7 @@ def telling_of_long_words(main: Callable) -> Callable:
         if cfg.scoring._name == "sacrebleu":
             by_spaces = cfg.scoring.sacrebleu_tokenizer in ("none", "13a", "intl") and not cfg.scoring.sacrebleu_char_level
         has_scored = getattr(scorer, "ref", ()) or getattr(getattr(scorer, "stat", None), "reflen", 0)
+        by_spaces = by_spaces and cfg.common_eval.post_process not in OF_WORDS
         if by_spaces and has_scored and (data := getattr(cfg.task, "data", None)):
             lang = getattr(cfg.task, "target_lang", None) or data_utils.infer_language_pair(utils.split_paths(data)[0])[1]
             if (code := known_as(lang or "")) in WITHOUT_SPACES:

@@ -20,6 +20,7 @@ from fairseq.tasks.translation import TranslationConfig
 from sacrebleu.metrics import BLEU
 
 from veco_fairseq.arguments import short
+from veco_fairseq.compat.texts import OF_WORDS
 from veco_fairseq.data.languages import WITHOUT_SPACES, known_as
 from veco_fairseq.errors import UserError
 from veco_fairseq.options.borders import check_options
@@ -74,7 +75,9 @@ def check_bleu(cfg: TranslationConfig, symbols: Iterable[str]) -> None:
             f"--eval-bleu-remove-bpe {short(remove)}: fairseq does not know such pieces: give sentencepiece, subword_nmt or another "
             "of its kinds"
         ) from error
-    if remove != "sentencepiece" and any(symbol.startswith("\u2581") for symbol in symbols):
+    symbols = list(symbols)
+    joins_words = remove in OF_WORDS and any(symbol.endswith("@@") for symbol in symbols)  # a text may have the sign itself
+    if remove != "sentencepiece" and not joins_words and any(symbol.startswith("\u2581") for symbol in symbols):
         logger.warning("--eval-bleu: BLEU is of pieces, not of words: give --eval-bleu-remove-bpe sentencepiece")
 
 
