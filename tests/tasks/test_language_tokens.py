@@ -9,6 +9,7 @@ import pytest
 import torch
 from conftest import make_dictionary, write_tokens
 from fairseq import utils
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, BaseFairseqModel
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from veco_fairseq.checkpoints.task_state import NOT_FINE_TUNED
@@ -152,3 +153,15 @@ def test_models_that_do_not_translate_are_refused(tmp_path, arch):
     told = f"^--arch {arch}: is no model of --task translation: give --arch veco_mt_SIZE, or another translation model$"
     with pytest.raises(UserError, match=told):
         task.build_model(Namespace(_name=arch))
+
+
+def test_a_model_that_extends_fairseqs_base_alone_is_taken(tmp_path, monkeypatch):
+    """Another --user-dir may have one with an encoder and a decoder of its own, which fairseq's task trains."""
+
+    class Model(BaseFairseqModel):
+        build_model = classmethod(lambda cls, cfg, task: cls())
+
+    monkeypatch.setitem(ARCH_MODEL_REGISTRY, "theirs", Model)
+    monkeypatch.setitem(MODEL_REGISTRY, "theirs", Model)
+    task = CheckedTranslationTask(TranslationConfig(data=str(tmp_path)), make_dictionary(), make_dictionary())
+    assert isinstance(task.build_model(Namespace(_name="theirs", arch="theirs")), Model)

@@ -13,12 +13,13 @@ from typing import Any
 import torch
 from fairseq import utils
 from fairseq.data import AppendTokenDataset
-from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
+from fairseq.models import FairseqEncoderDecoderModel, FairseqEncoderModel, FairseqLanguageModel
 from fairseq.search import LexicallyConstrainedBeamSearch
 from fairseq.tasks import TASK_REGISTRY, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor
 
+from veco_fairseq.checkpoints.kinds import model_class
 from veco_fairseq.checkpoints.task_state import NOT_FINE_TUNED, is_only_converted
 from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.vocabulary import has_language_token, require_same_symbols
@@ -27,6 +28,8 @@ from veco_fairseq.tasks.base import require_model
 from veco_fairseq.tasks.bleu import check_bleu, counted_in, log_bleu
 
 logger = logging.getLogger(__name__)
+
+NO_TRANSLATORS = (FairseqEncoderModel, FairseqLanguageModel)
 
 
 class CheckedTranslationTask(TranslationTask):
@@ -81,8 +84,9 @@ class CheckedTranslationTask(TranslationTask):
         Raises:
             UserError: it has no decoder, such as one of pre-training; or see :func:`check_bleu`.
         """
-        advice = "--arch veco_mt_SIZE, or another translation model"
-        require_model(cfg, FairseqEncoderDecoderModel, self.cfg._name or "translation", advice)
+        if issubclass(model_class(cfg) or object, NO_TRANSLATORS):  # one of another --user-dir may extend fairseq's base alone
+            advice = "--arch veco_mt_SIZE, or another translation model"
+            require_model(cfg, FairseqEncoderDecoderModel, self.cfg._name or "translation", advice)
         if self.cfg.eval_bleu:
             check_bleu(self.cfg, self.tgt_dict.symbols)
         return super().build_model(cfg, from_checkpoint)
