@@ -34,6 +34,9 @@ def parse(words: str):
      "that the last one came to, which is 0 before a warm-up: leave it out"),
     (TRANSLATION, "--criterion label_smoothed_cross_entropy_with_alignment", "--criterion label_smoothed_cross_entropy_with_alignment: "
      "learns no alignment without --load-alignments: give that, too, or --criterion label_smoothed_cross_entropy"),
+    ("data --task veco_multilingual_translation --arch veco_mt_tiny", "--criterion label_smoothed_cross_entropy_with_alignment",
+     "--criterion label_smoothed_cross_entropy_with_alignment: learns no alignment without --load-alignments: give --criterion "
+     "label_smoothed_cross_entropy"),  # this task takes no alignments
     *((TRANSLATION, f"--load-alignments --criterion {name}", f"--load-alignments: --criterion {name} learns from none: leave it out, or give "
        "--criterion label_smoothed_cross_entropy_with_alignment") for name in ("cross_entropy", "label_smoothed_cross_entropy")),
     *((task, "--sentence-avg", "--sentence-avg: the loss is a mean over all predictions: leave it out") for task in (CAMLM, NLU)),
@@ -79,6 +82,7 @@ def test_a_text_that_hydra_would_read_as_another_one_is_refused(words, message):
     f"{TRANSLATION} --lr-scheduler fixed --force-anneal 2", f"{TRANSLATION} --lr-scheduler polynomial_decay --max-update 9",
     f"{TRANSLATION} --disable-validation --patience -1 --keep-best-checkpoints 0", f"{TRANSLATION} --lr-scheduler reduce_lr_on_plateau",
     f"{TRANSLATION} --load-alignments --criterion label_smoothed_cross_entropy_with_alignment",
+    "data --task multilingual_translation --arch transformer_tiny --criterion label_smoothed_cross_entropy_with_alignment",
     "data --arch fconv_self_att",  # which sets --pretrained-checkpoint to nothing itself
     f"{TRANSLATION} --max-valid-steps 2 --max-tokens-valid 9 --batch-size-valid 2",
     f"{TRANSLATION} --curriculum 1 --grouped-shuffling --update-epoch-batch-itr true --num-batch-buckets 0",

@@ -164,10 +164,11 @@ def _settle(parser: argparse.ArgumentParser, chosen: dict[str, Any]) -> None:
         raise UserError(f"--best-checkpoint-metric {metric}: validation has it with {flag(needed)} alone: give that, too")
     criterion, loads = chosen.get("criterion"), bool(chosen.get("load_alignments"))
     many = chosen.get("task") == "veco_multilingual_translation"  # which takes no alignments, and says so itself
-    if "max_update" in chosen and criterion == ALIGNING and not loads:
-        raise UserError(
-            f"--criterion {ALIGNING}: learns no alignment without --load-alignments: give that, too, or --criterion {SMOOTHED}"
-        )
+    if (
+        "max_update" in chosen and criterion == ALIGNING and chosen.get("load_alignments") is False
+    ):  # another task may need no option
+        advice = f"{'' if many else 'that, too, or '}--criterion {SMOOTHED}"
+        raise UserError(f"--criterion {ALIGNING}: learns no alignment without --load-alignments: give {advice}")
     if "max_update" in chosen and criterion in ("cross_entropy", SMOOTHED) and loads and not many:
         raise UserError(
             f"--load-alignments: --criterion {criterion} learns from none: leave it out, or give --criterion {ALIGNING}"
