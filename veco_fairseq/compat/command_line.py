@@ -162,11 +162,9 @@ def _settle(parser: argparse.ArgumentParser, chosen: dict[str, Any]) -> None:
     needed = NEEDED.get(metric.rpartition("_")[2])
     if needed and chosen.get(needed) is False:
         raise UserError(f"--best-checkpoint-metric {metric}: validation has it with {flag(needed)} alone: give that, too")
-    criterion, loads = chosen.get("criterion"), bool(chosen.get("load_alignments"))
+    criterion, loads = chosen.get("criterion"), chosen.get("load_alignments")  # None of a task that has no such option
     many = chosen.get("task") == "veco_multilingual_translation"  # which takes no alignments, and says so itself
-    if (
-        "max_update" in chosen and criterion == ALIGNING and chosen.get("load_alignments") is False
-    ):  # another task may need no option
+    if "max_update" in chosen and criterion == ALIGNING and loads is False:
         advice = f"{'' if many else 'that, too, or '}--criterion {SMOOTHED}"
         raise UserError(f"--criterion {ALIGNING}: learns no alignment without --load-alignments: give {advice}")
     if "max_update" in chosen and criterion in ("cross_entropy", SMOOTHED) and loads and not many:
