@@ -203,7 +203,7 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, toke
     for start in range(0, len(rows), size):
         here = slice(start, start + size)
         x, target = rows[here], gold[here].unsqueeze(1)
-        columns = turned(x)
+        columns = turned(x) if needed[1] else x
         blocks = [
             Block(slice(first, min(first + block, vocabulary)), len(x), target, bias, memory=memory, scratch=scratch)
             for first in range(0, vocabulary, block)
