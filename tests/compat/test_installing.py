@@ -43,13 +43,12 @@ def test_another_version_of_fairseq_is_refused(anew, monkeypatch):
     assert not anew and logging.raiseExceptions
 
 
-def test_a_users_own_bound_of_onednn_is_kept(anew, monkeypatch):
-    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "7")
+def test_installing_again_adds_nothing_and_leaves_onednn_its_kernels(anew, monkeypatch):
+    """Fewer than its 1,024 would be made again and again: with AMX, for a third of the time of a small model's pre-training."""
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
     compat.install()
-    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "7"
-    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY")
     compat.install()
-    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "128"
+    assert "ONEDNN_PRIMITIVE_CACHE_CAPACITY" not in os.environ
     assert anew == [finish_output] * 2 and logging.raiseExceptions is False
     assert sum(isinstance(finder, guard._Finder) for finder in sys.meta_path) == 1
 

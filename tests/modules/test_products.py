@@ -1,28 +1,32 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Products of columns, and the masked loss with them, on a processor that has AMX and on one that has not."""
+"""Products, and the masked loss with them, on a processor that has AMX and on one that has not."""
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from veco_fairseq.modules import masked_loss as module
 from veco_fairseq.modules import products
-from veco_fairseq.modules.masked_loss import masked_loss
-from veco_fairseq.modules.products import product_of_columns, turned
+from veco_fairseq.modules.masked_loss import drawn_loss, masked_loss, smoothed_loss
+from veco_fairseq.modules.products import product_of_columns, turned, whole
+from veco_fairseq.modules.token_sampler import Draw
 
 ROWS, DIM, VOCABULARY = 23, 16, 50
 
 
 class Products(TorchDispatchMode):
-    """Notes of each matrix product whether its first factor lies row by row in memory."""
+    """Notes of each matrix product whether its first factor lies row by row in memory, and the numbers of rows and columns."""
 
     def __init__(self):
         super().__init__()
-        self.by_rows = []
+        self.by_rows, self.sizes = [], []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func._overloadpacket is torch.ops.aten.mm:
             self.by_rows.append(args[0].is_contiguous())
+            self.sizes.append({*args[0].shape, *args[1].shape})
         return func(*args, **(kwargs or {}))
 
 
@@ -63,6 +67,55 @@ def test_no_product_of_the_loss_has_a_transposed_first_factor_on_amx(amx):
         patch.setattr(products, "has_amx", lambda: False)
         for mine, usual in zip(found, gradients(Products()), strict=True):
             torch.testing.assert_close(mine, usual, atol=0.02, rtol=0.01)
+
+
+# 65 rows are in chunks of 35 and 30, 141 in chunks of 47, and a chunk's rows are made 64.
+@pytest.mark.parametrize(
+    "rows, most, expected", [(23, 1536, {64}), (65, 40, {64}), (141, 60, {64}), (200, 1536, {256}), (128, 1536, {128})]
+)
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_products_of_the_loss_have_few_numbers_of_rows_on_amx(amx, monkeypatch, rows, most, expected, smoothing):
+    """... and what it finds is PyTorch's: rows that are added change neither the losses nor the gradients of weight and bias."""
+    monkeypatch.setattr(module, "ROWS_A_CHUNK", most)
+    torch.manual_seed(3)
+    parameters = [torch.randn(rows, DIM).bfloat16(), torch.randn(VOCABULARY, DIM).div(4).bfloat16(), torch.randn(VOCABULARY)]
+    parameters = [p.requires_grad_() for p in parameters]
+    gold, scale, done = torch.arange(rows) % 11, torch.linspace(0.5, 1, rows), Products()
+    for kept in (torch.enable_grad(), torch.no_grad()):
+        with kept, done:
+            loss, nll = smoothed_loss(*parameters, gold, smoothing=smoothing)
+    assert len(loss) == len(nll) == rows
+    with done:
+        loss, _ = smoothed_loss(*parameters, gold, smoothing=smoothing)
+        (loss * scale).sum().backward()
+    numbers = {number for sizes in done.sizes for number in sizes} - {DIM, VOCABULARY}
+    assert numbers == expected if amx else 0 < max(numbers) <= most
+    copies = [p.detach().float().requires_grad_() for p in parameters]
+    logits = F.linear(*copies)
+    expected_nll = F.cross_entropy(logits, gold, reduction="none")
+    expected_loss = F.cross_entropy(logits, gold, reduction="none", label_smoothing=smoothing)
+    (expected_loss * scale).sum().backward()
+    torch.testing.assert_close(nll, expected_nll.detach(), atol=0.05, rtol=0)
+    torch.testing.assert_close(loss.detach(), expected_loss.detach(), atol=0.05, rtol=0)
+    for ours, theirs in zip(parameters, copies, strict=True):
+        assert (ours.grad.float() - theirs.grad).norm() < 0.02 * theirs.grad.norm()
+
+
+def test_rows_are_added_for_amx_alone(amx):
+    bf16, fp32 = torch.zeros(1, dtype=torch.bfloat16), torch.zeros(1)
+    assert [whole(rows, bf16) for rows in (0, 1, 64, 65)] == ([0, 64, 64, 128] if amx else [0, 1, 64, 65])
+    assert [whole(rows, fp32) for rows in (0, 1, 64, 65)] == [0, 1, 64, 65]
+    assert whole(5, bf16.to("meta")) == 5
+
+
+def test_tokens_are_drawn_for_the_rows_alone(amx):
+    torch.manual_seed(4)
+    rows, weight, bias = torch.randn(ROWS, DIM).bfloat16(), torch.randn(VOCABULARY, DIM).bfloat16(), torch.randn(VOCABULARY)
+    numbers, gold = torch.rand(ROWS), torch.arange(ROWS)
+    nll, correct, drawn = drawn_loss(rows, weight, bias, gold, draw=Draw(numbers, 0, VOCABULARY))
+    totals = torch.softmax(F.linear(rows.float(), weight.float(), bias), 1).cumsum(1)
+    assert len(nll) == len(correct) == len(drawn) == ROWS
+    assert (drawn == torch.searchsorted(totals, numbers.unsqueeze(1), right=True).squeeze(1)).sum() >= ROWS - 2  # of bf16
 
 
 def test_the_processor_is_asked_once(monkeypatch):

@@ -7,7 +7,6 @@ Each module here has one concern, and keeps the replaced functions under names `
 
 import atexit
 import logging
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from inspect import getattr_static
@@ -232,9 +231,6 @@ def install() -> None:
         )
     from veco_fairseq.compat import guard, noise
 
-    # On a CPU in bf16, oneDNN keeps what it has prepared for each shape, 1,024 by default, and batches of sentences have new
-    # shapes in every update: veco_mt_tiny had 2.6 GB after 120 updates, with this 2.0, and no update is slower.
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
     noise.quiet_known_warnings()
     guard.install()
     # Import all modules before the first change, since each keeps fairseq's functions as it finds them.
