@@ -32,8 +32,9 @@ EVALUATED = frozenset((
 ))  # fmt: skip
 
 
-# OmegaConf's ${resolver:arguments}, unlike ${another.option}, which fairseq's own options have.
-RESOLVER = re.compile(r"\$\{[^{}]*:")
+# OmegaConf's ${resolver:arguments}, unlike ${another.option}, which fairseq's own options have. The resolver's name may come from
+# another option, ${oc.${another.option}:arguments}.
+RESOLVER = re.compile(r"\$\{[^{}]*[:{]")
 
 
 # Errors of literal, also for texts that are too long or too deep.
@@ -91,7 +92,7 @@ def check_options(path: str | Path, state: dict[str, Any]) -> None:
     for place, value in options_of(state):
         if isinstance(value, str) and RESOLVER.search(value):
             raise UserError(
-                f"{path}: refused: its option {place} is {shown(value)}, for which OmegaConf would call a resolver: "
+                f"{path}: refused: its option {place} is {shown(value)}, for which OmegaConf may call a resolver: "
                 "do not use this file, or mend the option"
             )
         if isinstance(value, str) and place.rpartition(".")[2] in EVALUATED:
