@@ -88,6 +88,18 @@ def test_a_record_that_is_shorter_than_its_tensor_is_noticed(tmp_path):
         read_checkpoint(path)
 
 
+def test_a_file_that_was_packed_again_is_not_mapped(tmp_path):
+    """Its compressed bytes had been taken for the tensors', of which some were no numbers, or were beyond the file's end."""
+    path = save(tmp_path / "a.pt")
+    with zipfile.ZipFile(path) as archive:
+        records = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for each, content in records.items():
+            archive.writestr(each, content)
+    for mapped in (False, True):
+        assert torch.equal(read_checkpoint(path, mapped=mapped)["model"]["embed.weight"], torch.arange(5000.0))
+
+
 def test_any_flipped_bit_of_the_small_records_is_damage(tmp_path):
     """Of the pickle, for example: one flip in the name of a type must not be told as a type that is not allowed."""
     path = save(tmp_path / "a.pt")

@@ -55,6 +55,8 @@ class Records:
         self.others = [record for record in records if not _is_tensor(record)]
         # torch.serialization.set_crc32_options(False) saves without: zeros
         self.have_crc = any(record.CRC for record in records)
+        # a program that packed the file again may have compressed it, and then a tensor's bytes do not stand in it
+        self.are_plain = all(record.compress_type == zipfile.ZIP_STORED for record in records)
 
     def check(self, records: Iterable[zipfile.ZipInfo]) -> None:
         """Read these records, on all processors, and compare their CRC-32.

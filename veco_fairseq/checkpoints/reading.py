@@ -124,7 +124,7 @@ def _load(path: Path, trust: bool, mapped: bool = False) -> Any:
             records = Records(path) if file.read(4) == ZIP else None
         if records:
             records.check(records.others)  # before anything is made from them
-        mapped = mapped and records is not None
+        mapped = mapped and records is not None and records.are_plain
         with nullcontext(path) if mapped else open(path, "rb") as file, warnings.catch_warnings():
             # torch warns of other pickle protocols; a file for which this matters fails with a better message
             warnings.filterwarnings("ignore", message="Detected pickle protocol")
