@@ -211,6 +211,23 @@ def test_a_tensor_that_is_no_number_is_named(tmp_path, bad, dtype):
     read_checkpoint(tmp_path / "a.pt")
 
 
+def test_a_small_file_of_a_huge_tensor_is_refused(tmp_path):
+    """One number that stands for 2 GiB of them; what is repeated within 1 GiB is read."""
+    for name, tensor, told in (
+        (
+            "a.pt",
+            torch.ones(1).expand(1 << 15, 1 << 14),
+            "a.pt: its tensor w has 536,870,912 values, and the file 4 bytes of them",
+        ),
+        ("b.pt", torch.ones(8).expand(1 << 29, 8), "b.pt: its tensor w has 4,294,967,296 values, and the file 32 bytes of them"),
+    ):
+        torch.save({"model": {"w": tensor}}, tmp_path / name)
+        with pytest.raises(UserError, match=told):
+            read_checkpoint(tmp_path / name)
+    torch.save({"model": {"w": torch.ones(5).expand(3, 5)}}, tmp_path / "c.pt")
+    assert read_checkpoint(tmp_path / "c.pt")["model"]["w"].sum() == 15
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_takes_a_model_that_is_no_number(tmp_path, make_model, run, command):
     command = Command(command, tmp_path, make_model)

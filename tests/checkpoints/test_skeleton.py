@@ -59,6 +59,7 @@ def test_parts_of_a_checkpoint(good, tmp_path):
         (["model", table], torch.ones(3, dtype=torch.int64), "is a tensor of int64"),
         (["model", table], torch.ones(3, dtype=torch.complex64), "is a tensor of complex64"),
         (["model", table], torch.ones(3).to_sparse(), "is a tensor of torch.sparse_coo"),
+        (["model", table], torch.ones(3).to(torch.float8_e4m3fn), "is a tensor of float8_e4m3fn, and must be one of numbers"),
         (["model", 3], torch.ones(3), "its model, the name of a tensor is 3, and must be a string"),
         (["optimizer_history"], {}, "its optimizer_history is a dict, and must be a list"),
         (["optimizer_history", 0], None, "its optimizer_history, 0 is a NoneType, and must be a dict"),

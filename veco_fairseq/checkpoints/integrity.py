@@ -22,6 +22,8 @@ from torch import Tensor
 from veco_fairseq.errors import UserError
 
 CHUNK = 1 << 20  # bytes at a time, few enough to stay in the processor's cache
+NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # types of weights
+LARGEST_REPEATED = 1 << 30  # bytes of a tensor whose numbers are stored once, and stand in many places of it
 
 
 class WrongBytes(Exception):
@@ -131,16 +133,40 @@ def tensors_of(state: Any) -> Iterator[tuple[str, Tensor]]:
             left += reversed([(f"{place}.{key}" if place else str(key), item) for key, item in items])
 
 
-def check_finite(path: str | Path, tensors: Mapping[str, Any]) -> None:
-    """Refuse weights that are no numbers.
+def is_dense(tensor: Tensor) -> bool:
+    """Return whether a tensor's numbers are in memory, one by one."""
+    return tensor.layout == torch.strided and not tensor.is_quantized and tensor.device.type == "cpu"
+
+
+def check_kinds(path: str | Path, tensors: Mapping[str, Tensor], advice: str) -> None:
+    """Refuse tensors that are no weights, such as whole numbers, of which a scale would make weights.
 
     Raises:
-        UserError: a tensor holds NaN or infinity; names the tensor.
+        UserError: names the tensor.
+    """
+    for name, tensor in tensors.items():
+        # A counter may be a tensor of whole numbers; a weight may not.
+        if not is_dense(tensor) or not (tensor.dtype in NUMBERS or tensor.numel() <= 1 and not tensor.is_complex()):
+            kind = f"{tensor.dtype}".removeprefix("torch.") if is_dense(tensor) else f"{tensor.layout} on {tensor.device}"
+            raise UserError(f"{path}: its model, {name}, is a tensor of {kind}, and must be one of numbers: {advice}")
+
+
+def check_finite(path: str | Path, tensors: Mapping[str, Any]) -> None:
+    """Refuse weights that are no numbers, or more than the file has room for.
+
+    Raises:
+        UserError: a tensor holds NaN or infinity, or is huge, of a few numbers that it repeats; names the tensor.
     """
     looked_at = set()
     for name, tensor in tensors.items():
-        if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or not tensor.numel():
+        if not isinstance(tensor, Tensor) or not is_dense(tensor) or tensor.dtype not in NUMBERS or not tensor.numel():
             continue
+        stored = tensor.untyped_storage().nbytes()
+        if tensor.nbytes > max(stored, LARGEST_REPEATED):
+            raise UserError(
+                f"{path}: its tensor {name} has {tensor.numel():,} values, and the file {stored:,} bytes of them: it was made to "
+                "fill the memory, or is damaged; use another checkpoint"
+            )
         place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)  # check tied ones once
         if place in looked_at:
             continue

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from fairseq.optim.adam import Adam
 
+from veco_fairseq.checkpoints.integrity import check_kinds
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 from veco_fairseq.options.borders import check_options
@@ -132,11 +133,7 @@ def _check_tensors(path: Path_, tensors: Mapping[Any, Any]) -> None:
             raise _problem(path, "model, the name of a tensor", "a string", name)
         if not isinstance(tensor, torch.Tensor):
             raise _problem(path, f"model, {name}", "a tensor", tensor)
-        plain = tensor.layout == torch.strided and not tensor.is_quantized and tensor.device.type == "cpu"
-        # A counter may be a tensor of whole numbers; a weight may not.
-        if not plain or not (tensor.is_floating_point() or tensor.numel() <= 1 and not tensor.is_complex()):
-            kind = f"{tensor.dtype}".removeprefix("torch.") if plain else f"{tensor.layout} on {tensor.device}"
-            raise UserError(f"{path}: its model, {name}, is a tensor of {kind}, and must be one of numbers: {ADVICE}")
+    check_kinds(path, tensors, ADVICE)
 
 
 def _check_task_state(path: Path_, task_state: Mapping[str, Any]) -> None:

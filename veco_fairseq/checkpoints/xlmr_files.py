@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from veco_fairseq.checkpoints.integrity import check_finite
+from veco_fairseq.checkpoints.integrity import check_finite, check_kinds
 from veco_fairseq.checkpoints.names import CROSS_ATTENTION, PRETRAINING_ALONE
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, options_of, read_checkpoint, read_failure, read_tensors
 from veco_fairseq.data.roots import load_dictionary
@@ -122,6 +122,7 @@ def read_xlmr(path: Path_) -> XlmR:
 def _read_hugging_face(path: Path) -> XlmR:
     config = _read_config(path.with_name("config.json"))
     tensors = _read_shards(path) if path.name.endswith(INDEX) else _read_weights(path)
+    check_kinds(path, {name: t for name, t in tensors.items() if not HF_LEFT_OUT.match(name)}, "give the model in 16 or 32 bits")
     # XLMRobertaModel's own files have no "roberta." before the encoder's names.
     tensors = {re.sub(r"^(?=embeddings\.|encoder\.)", "roberta.", name): t.float() for name, t in tensors.items()}
     ours = {theirs: name for name, theirs in names(config["num_hidden_layers"]).items()}
