@@ -236,6 +236,7 @@ def test_an_encoder_without_a_tokenizer(tmp_path):
 @pytest.mark.parametrize("options, reason", [
     ({"model_type": "bpe"}, "is no unigram model"),
     ({"treat_whitespace_as_suffix": True}, "has its spaces at the ends of words"),
+    ({"user_defined_symbols": "½", "vocab_size": 41}, "has a symbol of its own, '½', which its rules of normalising would change"),
 ])  # fmt: skip
 def test_a_model_that_cuts_otherwise_is_refused(tmp_path, monkeypatch, options, reason, installed):
     """And told; no folder has anything of it, not the model either, of which AutoTokenizer would make XLM-R's ids."""

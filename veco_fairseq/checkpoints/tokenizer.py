@@ -119,7 +119,7 @@ def fast_tokenizer(model: SentencePieceProcessor, symbols: Sequence[str], source
 
     Raises:
         ImportError: the package tokenizers is not installed.
-        ValueError: the model is no unigram model, or has its spaces at the ends of words.
+        ValueError: the model is no unigram model, has its spaces at the ends of words, or a symbol that normalising would change.
     """
     one, two = ["$A", *source_end], ["$A", "$B", *source_end]
     return _unigram_tokenizer(model, symbols, one=one, two=two, special=[*source_end, target_end])
@@ -137,7 +137,7 @@ def xlmr_tokenizer(model: SentencePieceProcessor, symbols: Sequence[str]) -> Any
 
     Raises:
         ImportError: the package tokenizers is not installed.
-        ValueError: the model is no unigram model, or has its spaces at the ends of words.
+        ValueError: the model is no unigram model, has its spaces at the ends of words, or a symbol that normalising would change.
     """
     one = ["<s>", "$A", "</s>"]
     return _unigram_tokenizer(model, symbols, one=one, two=[*one, "</s>", "$B", "</s>"], special=[MASK], by_words=True)
@@ -158,6 +158,8 @@ def _unigram_tokenizer(
         raise ValueError("is no unigram model")
     if proto.trainer_spec.treat_whitespace_as_suffix:
         raise ValueError("has its spaces at the ends of words")
+    if changed := _normalised_symbols(proto):
+        raise ValueError(f"has a symbol of its own, {changed[0]!r}, which its rules of normalising would change")
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
     from tokenizers.models import Unigram
 
@@ -192,6 +194,16 @@ def _unigram_tokenizer(
 
 def _proto(model: SentencePieceProcessor) -> Any:
     return sentencepiece_model_pb2.ModelProto.FromString(model.serialized_model_proto())
+
+
+def _normalised_symbols(proto: Any) -> list[str]:
+    """The symbols that SentencePiece was trained to leave as they are, and that tokenizers would normalise with all other text."""
+    plain = sentencepiece_model_pb2.ModelProto.FromString(proto.SerializeToString())
+    own = [piece for piece in plain.pieces if piece.type == piece.USER_DEFINED]
+    for piece in own:
+        piece.type = piece.NORMAL
+    model = SentencePieceProcessor(model_proto=plain.SerializeToString()) if own else None
+    return [piece.piece for piece in own if model and piece.piece not in model.normalize(piece.piece)]
 
 
 def _cuts_words(proto: Any) -> bool:
