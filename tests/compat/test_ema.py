@@ -11,6 +11,7 @@ from fairseq.models.ema.ema import EMA
 from fairseq.modules import AdaptiveSoftmax
 from torch import nn
 
+from veco_fairseq.compat.ema import read_mean
 from veco_fairseq.errors import UserError
 
 
@@ -101,3 +102,15 @@ def test_the_first_mean_is_that_of_another_checkpoint(make_root, train, tmp_path
     torch.save(state, last)
     with pytest.raises(UserError, match="--ema-seed-model .*checkpoint_last.pt: has no mean of weights: give"):
         EMA(model, EMAConfig(ema_seed_model=str(last)))
+
+
+@pytest.mark.parametrize("mean, told", [
+    ([1], "its extra_state, ema is a list, and must be a dict"),
+    ({"weight": 1.5}, "its model, weight, is no tensor"),
+    ({"weight": torch.tensor([1, 2])}, "its model, weight, is a tensor of int64, and must be one of numbers"),
+    ({"weight": torch.tensor([1, float("nan")])}, r"its tensor weight holds NaN or infinity \(1 of 2 values\)"),
+])  # fmt: skip
+def test_a_mean_that_is_no_weights_is_refused(tmp_path, mean, told):
+    torch.save({"model": {}, "extra_state": {"ema": mean}}, tmp_path / "a.pt")
+    with pytest.raises(UserError, match=f"a.pt: {told}"):
+        read_mean(str(tmp_path / "a.pt"))

@@ -138,13 +138,15 @@ def is_dense(tensor: Tensor) -> bool:
     return tensor.layout == torch.strided and not tensor.is_quantized and tensor.device.type == "cpu"
 
 
-def check_kinds(path: str | Path, tensors: Mapping[str, Tensor], advice: str) -> None:
+def check_kinds(path: str | Path, tensors: Mapping[str, Any], advice: str) -> None:
     """Refuse tensors that are no weights, such as whole numbers, of which a scale would make weights.
 
     Raises:
         UserError: names the tensor.
     """
     for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise UserError(f"{path}: its model, {name}, is no tensor: {advice}")
         # A counter may be a tensor of whole numbers; a weight may not.
         if not is_dense(tensor) or not (tensor.dtype in NUMBERS or tensor.numel() <= 1 and not tensor.is_complex()):
             kind = f"{tensor.dtype}".removeprefix("torch.") if is_dense(tensor) else f"{tensor.layout} on {tensor.device}"

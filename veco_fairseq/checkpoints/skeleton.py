@@ -33,7 +33,7 @@ PARTS: dict[str, dict[str, tuple[type, ...]]] = {
     ),
     "task_state": {"symbols": (list,), "source_symbols": (list,), "labels": (list,), "languages": (list,),
                    "lang_pairs": (list,), "word_pooling": (str,), "neighbours": (dict,)},
-    "extra_state": {"train_iterator": (dict,), "metrics": (list, dict), "previous_training_time": NUMBER,
+    "extra_state": {"train_iterator": (dict,), "metrics": (list, dict), "previous_training_time": NUMBER, "ema": (dict,),
                     "val_loss": (*NUMBER, type(None)), "best": (*NUMBER, type(None))},
     "extra_state, train_iterator": {"epoch": (int,), "iterations_in_epoch": (int,), "shuffle": (bool,), "version": (int,),
                                     "made_from": (dict,), "passes": (dict,), "roots": (str,)},

@@ -10,7 +10,9 @@ from typing import Any
 from fairseq.models.ema.ema import EMA
 from torch import nn
 
+from veco_fairseq.checkpoints.integrity import check_finite, check_kinds
 from veco_fairseq.checkpoints.reading import read_checkpoint
+from veco_fairseq.checkpoints.skeleton import ADVICE
 from veco_fairseq.compat.misfits import misfit
 from veco_fairseq.errors import UserError
 
@@ -21,7 +23,7 @@ def read_mean(path: str) -> dict[str, Any]:
     """Read a checkpoint whose mean is to be the first one of a training, ``--ema-seed-model``.
 
     Raises:
-        UserError: see :func:`read_checkpoint`; or the checkpoint has no mean.
+        UserError: see :func:`read_checkpoint`; or the checkpoint has no mean, or one that is no weights, or no numbers.
     """
     state = read_checkpoint(path)
     mean = (state.get("extra_state") or {}).get("ema")
@@ -30,6 +32,8 @@ def read_mean(path: str) -> dict[str, Any]:
             f"--ema-seed-model {path}: has no mean of weights: give a checkpoint that was trained with --store-ema, or leave the "
             "option out"
         )
+    check_kinds(path, mean, ADVICE)
+    check_finite(path, mean)
     return {**state, "model": {name: tensor.float() for name, tensor in mean.items()}}
 
 
