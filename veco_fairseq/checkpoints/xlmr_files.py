@@ -48,6 +48,8 @@ NAMES = (
 HF_TIED = {"lm_head.decoder.weight": EMBEDDINGS, "lm_head.decoder.bias": HEAD_BIAS}
 HF_LEFT_OUT = re.compile(r"(roberta\.)?(pooler\.|embeddings\.position_ids$)|classifier\.|qa_outputs\.")
 
+MOST = 1_000  # layers, of each of which the names are written out, and attention heads
+
 # A large model's weights can be in several files, which an index of this name lists.
 INDEX = ".index.json"
 
@@ -161,9 +163,9 @@ def _read_config(path: Path) -> dict[str, Any]:
     for key, usual in (("pad_token_id", SPECIALS.index("<pad>")), ("is_decoder", False)):
         if (found := config.get(key, usual)) != usual:
             raise UserError(f"{path}: has {key} {found}, and XLM-R {usual}: this is another model")
-    missing = [key for key in needed if not isinstance(config.get(key), int)]
+    missing = [key for key in needed if not isinstance(found := config.get(key), int) or not 0 < found <= MOST]
     if missing:
-        raise UserError(f"{path}: has no {missing[0]}: fetch it again")
+        raise UserError(f"{path}: has no {missing[0]} from 1 to {MOST:,}: fetch it again")
     return config
 
 
