@@ -18,6 +18,8 @@ AGAIN = "if memory ran out, lower --num-workers; start the same command again: a
 # Their words as they are in fairseq 0.12.3.1 and PyTorch, and ours.
 @pytest.mark.parametrize("words, line", [
     ("Must specify batch size either with --max-tokens or --batch-size", "no batch size: give --max-tokens N"),
+    ("'TranslationFromPretrainedBARTTask' object has no attribute 'args'", "--task translation_from_pretrained_bart: does not work "
+     "in this version of fairseq: give --task translation, and data whose dict.LANG.txt end in the model's language tokens and <mask>"),
     ("--path required for generation!", "no model: give --path CHECKPOINT"),
     *((words, "the checkpoint is no language model, which fairseq-eval-lm needs: give it to fairseq-validate, with the --task of "
        "its training") for words in ("Unsupported language modeling target: future",

@@ -12,13 +12,14 @@ import torch
 from conftest import REPOSITORY, error_line
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.tasks import setup_task
+from fairseq.tasks import TASK_REGISTRY, setup_task
 from support.directions import MANY, SIZES
 from support.here import run_here
 from support.training import logged
 
 from veco_fairseq.benchmarks.systems import Search, with_fairseq, with_generate
 from veco_fairseq.data.sentencepiece import load_sentencepiece
+from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
 from veco_fairseq.inference.scoring import read_generate_output
 from veco_fairseq.inference.search import set_target
@@ -122,6 +123,17 @@ def test_the_only_language_needs_no_choice(targets, to, chosen):
     given = []
     set_target(SimpleNamespace(targets=targets, choose_target=given.append), "m.pt", to)
     assert given == chosen
+
+
+def test_a_task_with_a_search_of_its_own_is_refused():
+    """As mBART's, which has a token after </s> and takes neither sampling nor constraints; not one that a --user-dir makes."""
+    tasks = TASK_REGISTRY["translation_from_pretrained_bart"], TASK_REGISTRY["translation_multi_simple_epoch"]
+    for task in tasks:
+        with pytest.raises(UserError, match=r"^m\.pt: is of --task translation_(from_pretrained_bart|multi_simple_epoch), whose"):
+            set_target(object.__new__(task), "m.pt", None)
+    own = type("Own", (TASK_REGISTRY["translation"],), {"build_generator": lambda task: None})
+    for task in (own, TASK_REGISTRY["translation"], TASK_REGISTRY["translation_from_pretrained_xlm"]):
+        set_target(object.__new__(task), "m.pt", None)
 
 
 def test_a_model_that_has_moved_needs_no_training_data(directions, trained, tmp_path):

@@ -15,6 +15,11 @@ MISTAKES = (
         r"Unsupported language modeling target|object has no attribute 'eval_lm_dataloader'",
         "the checkpoint is no language model, which fairseq-eval-lm needs: give it to fairseq-validate, with the --task of its training",
     ),
+    (
+        r"'TranslationFromPretrainedBARTTask' object has no attribute 'args'",
+        "--task translation_from_pretrained_bart: does not work in this version of fairseq: give --task translation, and data whose "
+        "dict.LANG.txt end in the model's language tokens and <mask>",
+    ),
     (r"--path required for generation!", "no model: give --path CHECKPOINT"),
     (r"Model file not found: (.+\.pt:.+)", "{0}: no such checkpoint: give one alone, for A.pt:B.pt is for fairseq-generate"),
     (r"Model file not found: (.+)", "{0}: no such checkpoint: check --path"),

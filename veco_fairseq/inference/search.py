@@ -18,13 +18,22 @@ from veco_fairseq.files import Path_
 from veco_fairseq.inference.requests import Request
 from veco_fairseq.options.borders import searches
 
+# Where fairseq's search is made that takes all options, for sources that end in </s>.
+PLAIN = ("fairseq.tasks.fairseq_task", "fairseq.tasks.translation")
+
 
 def set_target(task, checkpoint: Path_, to: str | None) -> None:
     """Tell a task of many directions the language to translate into, which may be the only one; another has no choice.
 
     Raises:
-        UserError: with the languages that there are.
+        UserError: with the languages that there are; or the task is one of fairseq's with a search of its own.
     """
+    own = getattr(getattr(type(task), "build_generator", None), "__module__", "")
+    if own.startswith("fairseq.tasks.") and own not in PLAIN:
+        raise UserError(
+            f"{checkpoint}: is of --task {own.rpartition('.')[2]}, whose texts and search are its own: use fairseq-generate, of an mBART "
+            "with --task translation and data whose dict.LANG.txt end in its language tokens and <mask>"
+        )
     if hasattr(task, "choose_target"):
         if to is None and len(task.targets) == 1:
             (to,) = task.targets
