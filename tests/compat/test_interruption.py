@@ -115,6 +115,19 @@ def test_sigterm_saves_and_has_its_own_exit_code(make_root, start, run, options,
     assert all(torch.equal(final[name], undisturbed[name]) for name in undisturbed)
 
 
+@pytest.mark.parametrize("before, noted", [(signal.SIG_DFL, 1), (signal.SIG_IGN, 0)], ids=["terminal", "nohup"])
+def test_a_closed_terminal_is_noted_but_not_under_nohup(before, noted):
+    def hang_up():
+        signal.signal(signal.SIGHUP, before)
+        stopping.note_signals()
+        os.kill(os.getpid(), signal.SIGHUP)
+        raise SystemExit(10 + stopping._told["number"])
+
+    process = in_fork(hang_up)
+    process.join(60)
+    assert process.exitcode == 10 + noted
+
+
 @pytest.mark.parametrize("updates, limits, reason", [
     (1, {"max_update": 1}, "--max-update 1"), (5, {"max_update": 5}, "--max-update 5"), (5, {"max_update": 6}, None),
     (5, {"max_epoch": 1}, "--max-epoch 1"), (5, {"max_epoch": 2}, None), (5, {"stop_time_hours": 2}, "--stop-time-hours 2"),

@@ -32,8 +32,8 @@ _fairseq_trainer_save_checkpoint = Trainer.save_checkpoint
 def load_checkpoint(cfg, trainer: Trainer, **options):
     """Begin in a folder that belongs to this training alone; train nothing if the training was finished.
 
-    Without this, a finished training is trained for one more update at each start. From here on, SIGTERM and Ctrl-C are
-    noted.
+    Without this, a finished training is trained for one more update at each start. From here on, SIGTERM, Ctrl-C
+    and SIGHUP are noted.
 
     Raises:
         UserError: another training saves into the folder, or the workers do not begin alike.
@@ -160,20 +160,23 @@ def trainer_save_checkpoint(trainer: Trainer, filename: str, extra_state: dict):
     return _fairseq_trainer_save_checkpoint(trainer, filename, extra_state)
 
 
-# Being stopped. On SIGTERM (kill, SLURM's time limit, a reclaimed machine) and on Ctrl-C, fairseq dies and loses its work
-# since the last checkpoint.
+# Being stopped. On SIGTERM (kill, SLURM's time limit, a reclaimed machine), on Ctrl-C and on SIGHUP (a closed terminal, a lost
+# connection), fairseq dies and loses its work since the last checkpoint.
 
 _told = {"number": 0, "since": 0.0}  # the first signal, and its time
 
 
 def note_signals() -> None:
-    """Note SIGTERM and Ctrl-C from here on, also in the data loaders' processes, which inherit this.
+    """Note SIGTERM, Ctrl-C and SIGHUP from here on, also in the data loaders' processes, which inherit this.
 
     These must survive the signal: SLURM and a terminal send it to every process of a job, and a loader that dies ends the
-    training (for SIGTERM see :mod:`veco_fairseq.compat.workers`). They end with the training, as always.
+    training (for SIGTERM see :mod:`veco_fairseq.compat.workers`). They end with the training, as always. Under nohup, a SIGHUP
+    ends nothing.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, note)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, note)
 
 
 def note(number: int, frame) -> None:
