@@ -35,8 +35,9 @@ def test_mean(tmp_path, dtype):
     assert found["model"]["a.weight"].data_ptr() == found["model"]["b.weight"].data_ptr()
     assert found["model"]["version"].dtype == torch.int64
     assert found["cfg"] == {"model": {"_name": "1"}} and "last_optimizer_state" not in found
-    average_checkpoints(paths, paths[0])  # in place
-    assert torch.equal(torch.load(paths[0])["model"]["c"], found["model"]["c"])
+    with pytest.raises(UserError, match=f"--output {paths[1]}: that is the checkpoint itself; choose another file"):
+        average_checkpoints(paths, paths[1])
+    assert torch.equal(torch.load(paths[1])["model"]["c"], models[1]["c"])
 
 
 def test_a_number_that_is_no_weight_is_the_firsts(tmp_path):

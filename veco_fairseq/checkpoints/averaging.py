@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from veco_fairseq.checkpoints.reading import option_differences, options_of, read_checkpoint
+from veco_fairseq.checkpoints.reading import option_differences, options_of, read_checkpoint, require_other_file
 from veco_fairseq.errors import UserError, require_list
 from veco_fairseq.files import Path_, atomic_output
 
@@ -124,7 +124,14 @@ def _mean(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def average_checkpoints(paths: Sequence[Path_], output: Path_, trust: bool = False) -> None:
-    """Write :func:`average` of ``paths`` to ``output``."""
+    """Write :func:`average` of ``paths`` to ``output``.
+
+    Raises:
+        UserError: as in :func:`average`; or the output is one of ``paths``.
+    """
+    require_list(paths, "checkpoints", some=True)
+    for path in paths:
+        require_other_file(output, path)
     state = average(paths, trust)
     with atomic_output(output) as file, open(file, "wb") as stream:
         torch.save(state, stream)
