@@ -33,7 +33,7 @@ _fairseq_load_checkpoint_to_cpu = checkpoint_utils.load_checkpoint_to_cpu
 _fairseq_load_model_ensemble_and_task = checkpoint_utils.load_model_ensemble_and_task
 _fairseq_trainer_load_checkpoint = Trainer.load_checkpoint
 
-_task_state_of: dict[str, dict[str, Any]] = {}  # of the checkpoints read so far, for the task to check
+_task_state_of: dict[str, dict[str, Any]] = {}  # of the checkpoints that trainers read, for the task to check
 _one_at_a_time = RLock()
 
 
@@ -52,10 +52,11 @@ def load_checkpoint_to_cpu(
     except KeyError as error:
         # fairseq reads a checkpoint without optimizer_history as one of 2017, and looks for keys of that time
         raise UserError(f"{path}: is not a whole fairseq checkpoint: it has no {error}; give one of fairseq-train") from error
-    if load_on_all_ranks and state.get("extra_state"):  # for a trainer, which begins the mean of --store-ema with it
-        state["extra_state"].setdefault("ema", state["model"])
-    model_of[path] = (state.get("cfg") or {}).get("model")
-    _task_state_of[path] = state.get("task_state") or {}
+    if load_on_all_ranks:  # for a trainer, which begins the mean of --store-ema with the model, and checks the rest
+        if state.get("extra_state"):
+            state["extra_state"].setdefault("ema", state["model"])
+        model_of[path] = (state.get("cfg") or {}).get("model")
+        _task_state_of[path] = state.get("task_state") or {}
     _fill_in_languages(state)
     if "save_dir" in ((state.get("cfg") or {}).get("task") or ()):  # a folder that may have been moved since
         state["cfg"].task.save_dir = str(vocabulary_folder(path))

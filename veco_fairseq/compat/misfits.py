@@ -9,7 +9,7 @@ from veco_fairseq.checkpoints.kinds import arch_of, model_class
 from veco_fairseq.checkpoints.reading import WITHOUT_SHAPE, option_differences
 from veco_fairseq.errors import UserError
 
-model_of: dict[str, Any] = {}  # the options of the checkpoints read so far
+model_of: dict[str, Any] = {}  # the options of the checkpoints that trainers read
 OTHER_TOKENS = "rows of embed_tokens are tokens: give data that was made with the dict.txt that it was trained with"
 SIZES = ("encoder_layers", "decoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads", "table_dim",
          "max_positions", "relative_position_bias", "quant_noise_pq")  # fmt: skip
