@@ -124,7 +124,7 @@ prepare_task() {
 side() {
     local lines=$1 file
     # Without -a it takes text that is not UTF-8 for a binary file, and ends there.
-    first "$lines" "$2" | { grep -av '^$' || die "$2: has no text"; } || return
+    first "$lines" "$2" | { grep -av $'^\r*$' || die "$2: has no text"; } || return
     for file in "${@:3}"; do
         first "$lines" "$file" || return
     done
@@ -135,7 +135,7 @@ side() {
 require_same_blanks() {
     local line
     line=$(awk 'BEGIN { other = ARGV[2]; ARGC = 2 }
-        (getline line < other) > 0 && !alone && ($0 == "") != (line == "") { alone = NR }
+        (getline line < other) > 0 && !alone && ($0 ~ /^\r*$/) != (line ~ /^\r*$/) { alone = NR }
         END { if (alone) print alone }' <(first 0 "$1") <(first 0 "$2"))
     [[ -z $line ]] ||
         die "line $line is blank in $1 or $2 alone: line N must be the same sentence in every language, and blank in all or none"

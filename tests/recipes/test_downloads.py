@@ -200,3 +200,13 @@ def test_a_side_without_a_line_is_named(tmp_path):
     (tmp_path / "blank").write_text("\n\n")
     result = sourced(tmp_path, f"cd {tmp_path}; step text $OUT/text to_file '{{}}' side 0 blank")
     assert result.stderr.splitlines()[-2].endswith(": error: blank: has no text")
+
+
+def test_a_carriage_return_alone_is_a_blank_line(tmp_path):
+    """As in a text of Windows; it had become a pair of empty sentences."""
+    (tmp_path / "one").write_bytes(b"a\r\n\r\nb\r\n")
+    (tmp_path / "same").write_bytes(b"c\n\nd\n")
+    (tmp_path / "other").write_bytes(b"c\ne\nd\n")
+    made = sourced(tmp_path, f"cd {tmp_path}; side 0 one >made; require_same_blanks one same; require_same_blanks one other")
+    assert (tmp_path / "made").read_bytes() == b"a\r\nb\r\n"
+    assert "error: line 2 is blank in one or other alone: " in made.stderr
