@@ -71,9 +71,16 @@ MODEL=(--arch veco_mt_tiny --decoder-layers 3)
 
 # stock_options OPTION...: sets STOCK, these options for fairseq's own models, which have --amp instead of --autocast bf16.
 stock_options() {
-    local given=" $* "
-    given=${given/ --autocast bf16 / --amp }
-    read -ra STOCK <<<"$given"
+    local word before=
+    STOCK=()
+    for word; do
+        if [[ $before == --autocast && $word == bf16 ]]; then
+            STOCK[-1]=--amp
+        else
+            STOCK+=("$word")
+        fi
+        before=$word
+    done
 }
 
 # pretrain_model ARM SEED OPTION...: pre-train it. All have three layers of 192; nmt and mbart have three more in a decoder, and

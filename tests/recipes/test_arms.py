@@ -113,6 +113,14 @@ def test_what_is_missing_is_made_by_a_script_of_the_same_set(tmp_path):
     assert [line.rpartition("another ")[2] for line in lines] == ["--out or --name", "--out"], named
 
 
+def test_the_options_for_fairseqs_own_models_keep_their_words(tmp_path):
+    """... which have spaces, or are empty."""
+    script = """stock_options --cpu --autocast bf16 --adam-betas '(0.9, 0.98)' --post-process '' ; printf '<%s>' "${STOCK[@]}"
+        stock_options --autocast fp16 bf16; printf '<%s>' "${STOCK[@]}"; stock_options; echo "${#STOCK[@]}" """
+    first = "<--cpu><--amp><--adam-betas><(0.9, 0.98)><--post-process><>"
+    assert arms(tmp_path, script).stdout == f"{first}<--autocast><fp16><bf16>0\n"
+
+
 def test_one_conversion_at_a_time(tmp_path):
     """Fine-tunings that begin with the same model at once; each of another model need not wait."""
     script = """read_options; pretrained_model() { PRETRAINED=x; }; step() { echo "begins $1"; sleep 0.3; echo "ends $1"; }
