@@ -54,7 +54,7 @@ def main() -> None:
             print(formats[args.file.suffix](text, keep), end="")
     except UserError as error:
         sys.exit(f"examples.py: error: {error}")
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+    except (OSError, UnicodeError, json.JSONDecodeError, KeyError, TypeError) as error:
         sys.exit(f"examples.py: error: {args.file}: cannot be read ({type(error).__name__}: {error})")
 
 

@@ -206,6 +206,7 @@ def test_questions_that_are_kept(tmp_path, run, given, kept):
     ("a.json", b"{", "cannot be read (JSONDecodeError"), ("a.json", b'{"x": 1}', "cannot be read (KeyError: 'data'"),
     ("a.json", b"[1]", "cannot be read (TypeError"), ("a.txt", b"a", "cannot be read (KeyError: '.txt'"),
     ("none.json", None, "no such file or folder"), ("a.tsv", b"", "has no text"),
+    ("a.json", b'{"data": [{"paragraphs": [{"context": "\\ud83d", "qas": [{"id": 1}]}]}]}', "cannot be read (UnicodeEncodeError"),
 ])  # fmt: skip
 def test_examples_that_cannot_be_read_are_one_line(tmp_path, monkeypatch, name, text, error):
     if text is not None:
