@@ -57,9 +57,10 @@ def test_error_in_a_spawned_worker(worker, words):
 
 @pytest.mark.parametrize(("message", "words"), [
     ("out of memory in a mono batch of 2 x 8 x 512 tokens",
-     "out of memory in a mono batch of 2 x 8 x 512 tokens: lower --max-tokens, or add --checkpoint-activations"),
+     "out of memory in a mono batch of 2 x 8 x 512 tokens: lower --max-tokens (with --reset-dataloader, if the last "
+     "checkpoint is in the middle of an epoch), or add --checkpoint-activations"),
     ("CUDA out of memory. Tried to allocate 2.00 GiB", "out of memory: lower --max-tokens or --batch-size, and in "
-     "training raise --update-freq as much"),
+     "training raise --update-freq as much (with --reset-dataloader, if the last checkpoint is in the middle of an epoch)"),
 ])  # fmt: skip
 def test_out_of_memory(message, words):
     assert mistakes.mistake(torch.OutOfMemoryError(message)) == words

@@ -47,7 +47,7 @@ AGAIN = "if memory ran out, lower --num-workers; start the same command again: a
     ("DataLoader worker (pid 4321) is killed by signal: Killed. ", f"the data loader's process 4321 was killed (Killed): {AGAIN}"),
     ("DataLoader worker (pid(s) 12, 34) exited unexpectedly", f"the data loader's process 12, 34 was killed: {AGAIN}"),
     ("CUDA out of memory. Tried to allocate 2.00 GiB.", "out of memory: lower --max-tokens or --batch-size, and in training raise "
-     "--update-freq as much"),  # which fairseq-generate and -validate do not have
+     "--update-freq as much (with --reset-dataloader, if the last checkpoint is in the middle of an epoch)"),  # not in generation
     ("gradients are Nan/Inf", "the gradients became NaN or infinite: lower --lr or raise --warmup-updates, and go on from a "
      "checkpoint before"),
     ("--share-all-embeddings requires a joined dictionary", "the two languages' dict.LANG.txt differ, but this model has one "

@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 from veco_fairseq.cli import print_error, program_name, reader_is_gone, user_message
 
+# What a training that goes on with batches of another size needs, too.
+AS_NEW = " (with --reset-dataloader, if the last checkpoint is in the middle of an epoch)"
+
 # fairseq's messages, and ours: what is wrong, where, and what to do. "{0}" is the first group.
 MISTAKES = (
     (r"Must specify batch size either with --max-tokens or --batch-size", "no batch size: give --max-tokens N"),
@@ -56,7 +59,7 @@ MISTAKES = (
         r"'NoneType' object has no attribute 'xla_device'|No module named 'torch_xla",
         "--bf16 is for TPUs in fairseq: give --autocast bf16 in pre-training and understanding, and --amp elsewhere",
     ),
-    (r"(out of memory .* tokens)$", "{0}: lower --max-tokens, or add --checkpoint-activations"),
+    (r"(out of memory .* tokens)$", f"{{0}}: lower --max-tokens{AS_NEW}, or add --checkpoint-activations"),
     (
         r"DataLoader worker \(pid\(?s?\)? ([\d, ]+)\) (?:is|was) killed by signal: (\w+|\d+)",
         "the data loader's process {0} was killed ({1}): if memory ran out, lower --num-workers; start the same command "
@@ -87,7 +90,10 @@ MISTAKES = (
         "--quant-noise-scalar: fairseq's quantization does not know the positions here; --quant-noise-pq is for all layers: leave "
         "it out",
     ),
-    (r"CUDA out of memory", "out of memory: lower --max-tokens or --batch-size, and in training raise --update-freq as much"),
+    (
+        r"CUDA out of memory",
+        f"out of memory: lower --max-tokens or --batch-size, and in training raise --update-freq as much{AS_NEW}",
+    ),
     (
         r"gradients are Nan/Inf",
         "the gradients became NaN or infinite: lower --lr or raise --warmup-updates, and go on from a checkpoint before",
