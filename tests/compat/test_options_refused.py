@@ -26,6 +26,7 @@ def parse(words: str):
      "--use-bmuf: each worker has weights of its own, and a checkpoint keeps those of the first: leave it out"),
     (TRANSLATION, "--checkpoint-suffix _x --keep-best-checkpoints 2",
      "--checkpoint-suffix _x: --keep-best-checkpoints cannot read file names with one more _: write it without"),
+    (TRANSLATION, "--store-ema --ema-seed-model none.pt", "--ema-seed-model none.pt: no such checkpoint: check the path"),
     (TRANSLATION, "--num-shards 2", "--num-shards: fairseq-generate and fairseq-eval-lm alone take a part of a set: leave it out"),
     *((TRANSLATION, f"--disable-validation {words}{'' if ' ' in words else ' 2'}", f"{words}: goes by validations, and --disable-validation has none: leave out one "
        "of the two") for words in ("--patience", "--keep-best-checkpoints", "--lr-scheduler reduce_lr_on_plateau")),
@@ -84,6 +85,7 @@ def test_a_text_that_hydra_would_read_as_another_one_is_refused(words, message):
     f"{TRANSLATION} --load-alignments --criterion label_smoothed_cross_entropy_with_alignment",
     "data --task multilingual_translation --arch transformer_tiny --criterion label_smoothed_cross_entropy_with_alignment",
     "data --arch fconv_self_att",  # which sets --pretrained-checkpoint to nothing itself
+    f"{TRANSLATION} --ema-seed-model none.pt", f"{TRANSLATION} --store-ema --ema-seed-model {__file__}",
     f"{TRANSLATION} --max-valid-steps 2 --max-tokens-valid 9 --batch-size-valid 2",
     f"{TRANSLATION} --curriculum 1 --grouped-shuffling --update-epoch-batch-itr true --num-batch-buckets 0",
 ])  # fmt: skip
@@ -116,6 +118,10 @@ def test_what_works_is_taken(words):
        "tokens' mean: leave it out") for words in ("--unnormalized", "--lenpen 0.6", "--prefix-size 2", "--temperature 2")),
     ("generation", "--retain-dropout-modules A", "--retain-dropout-modules: without --retain-dropout there is no dropout: give that"),
     ("generation", "--retain-dropout --retain-dropout-modules A", None), ("generation", "--fp16 --amp", "--fp16 and --amp: leave out one"),
+    ("generation", "--prefix-size 2 --left-pad-target", "--left-pad-target: with --prefix-size a short reference would begin with "
+     "padding: leave out one of the two"), ("generation", "--left-pad-target", None),
+    ("generation", "--prefix-size 5 --max-len-b 4", "--max-len-b 4: would cut off the prefix of --prefix-size 5 tokens: raise it"),
+    ("generation", "--prefix-size 5 --max-len-b 5", None), ("generation", "--prefix-size 5 --max-len-b 1 --max-len-a 1", None),
     ("generation", "--num-shards 2 --shard-id 1", None), ("interactive_generation", "--num-shards 2", "--num-shards: fairseq-generate and"),
     ("eval_lm", "--num-shards 2 --shard-id 1", None), ("validation", "--task translation --num-shards 2", "--num-shards: fairseq-generate and"),
     *((command, f"--task translation {words} 2", f"{words}: fairseq-train alone follows it: {advice}$")

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairseq import options as fairseq_options
+from fairseq.file_io import PathManager
 from fairseq.tasks import TASK_REGISTRY
 
 from veco_fairseq.arguments import end_with, short
@@ -145,6 +146,13 @@ def _settle(parser: argparse.ArgumentParser, chosen: dict[str, Any]) -> None:
             )
     if chosen.get("retain_dropout_modules") and not chosen.get("retain_dropout"):
         raise UserError("--retain-dropout-modules: without --retain-dropout there is no dropout: give that, too")
+    if chosen.get("prefix_size") and str(chosen.get("left_pad_target")).lower() == "true":
+        raise UserError(
+            "--left-pad-target: with --prefix-size a short reference would begin with padding: leave out one of the two"
+        )
+    seed = chosen.get("ema_seed_model") if chosen.get("store_ema") else None
+    if seed and not PathManager.isfile(seed):  # before the data are loaded
+        raise UserError(f"--ema-seed-model {short(seed)}: no such checkpoint: check the path")
     if chosen.get("fp16") and chosen.get("amp"):
         raise UserError("--fp16 and --amp: leave out one of the two")
     takes_a_part = "context_window" in chosen or "beam" in chosen and "buffer_size" not in chosen

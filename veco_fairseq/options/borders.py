@@ -221,6 +221,8 @@ def lengths(options: Mapping[str, Any]) -> Iterator[str]:
     a, b, least = (options.get(name) for name in ("max_len_a", "max_len_b", "min_len"))
     if a is not None and b is not None and least is not None and int(a + b) < max(1, least):
         yield f"--max-len-a {a:g} and --max-len-b {b}: must allow at least {max(1, least)} tokens (--min-len {least})"
+    elif a == 0 and b is not None and b < (prefix := options.get("prefix_size") or 0):
+        yield f"--max-len-b {b}: would cut off the prefix of --prefix-size {prefix} tokens: raise it"
 
 
 def searches(options: Mapping[str, Any]) -> Iterator[str]:
