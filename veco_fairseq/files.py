@@ -10,6 +10,7 @@ import json
 import lzma
 import os
 import re
+import secrets
 import shutil
 import zlib
 from collections.abc import Callable, Iterator
@@ -60,7 +61,7 @@ def atomic_output(path: Path_) -> Iterator[Path]:
     path = Path(path)
     kept = is_device(path)
     target = path if kept else followed(path)
-    temporary = path if kept else target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary = path if kept else target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     with ended_by_sigterm():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -35,10 +36,18 @@ from veco_fairseq.files import (
 def test_folders_are_made_and_nothing_else_is_left(tmp_path):
     path = tmp_path / "a/b/text"
     with atomic_output(path) as temporary:
-        # two processes that write the same file do not write into each other's
-        assert temporary == tmp_path / f"a/b/.text.{os.getpid()}.tmp" and not path.exists()
+        assert fnmatch(temporary, tmp_path / "a/b/.text.*.tmp") and not path.exists()
         temporary.write_text("new")
     assert path.read_text() == "new" and os.listdir(path.parent) == ["text"]
+
+
+def test_nobody_writes_into_the_file_of_another(tmp_path):
+    """... who writes the same one: another thread, or a process on another machine, which may have the same number."""
+    with atomic_output(tmp_path / "text") as first, atomic_output(tmp_path / "text") as second:
+        first.write_text("first")
+        second.write_text("second")
+        assert first.read_text() == "first"
+    assert (tmp_path / "text").read_text() == "first" and os.listdir(tmp_path) == ["text"]
 
 
 def test_a_device_or_a_pipe_is_written_into_and_stays(tmp_path):
