@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Damaged token files: what is told, and when."""
+"""Damaged token files: what is told, and when. And how a text is cut into sentences."""
 
 import errno
 import gc
@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import error_line, make_dictionary, write_tokens
-from fairseq.data import data_utils, indexed_dataset
+from fairseq.data import TokenBlockDataset, data_utils, indexed_dataset
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
 from veco_fairseq.data import tokens
@@ -202,3 +202,14 @@ def test_training_and_inspection_end_in_one_line(make_root, run):
     trained = run("fairseq-train", root, "--user-dir", "veco_fairseq", "--task", "camlm", "--criterion", "camlm", *options,
                   "--optimizer", "adam", "--lr", "0.001", "--max-update", "2", "--cpu", "--no-save")  # fmt: skip
     assert re.search(expected, error_line(trained))
+
+
+@pytest.mark.parametrize("sizes", [[3, 2, 4], torch.tensor([3, 2, 4])], ids=["list", "tensor"])
+def test_a_text_is_cut_into_its_sentences(sizes):
+    """--sample-break-mode eos, by which fairseq-eval-lm ended in a traceback of NumPy 2; other modes are fairseq's own."""
+    rows = [torch.tensor(row) for row in ([5, 6, 2], [7, 2], [8, 9, 10, 2])]
+    sentences = TokenBlockDataset(rows, sizes, None, pad=1, eos=2, break_mode="eos")
+    assert [sentence.tolist() for sentence in sentences] == [[5, 6, 2], [7, 2], [8, 9, 10, 2]]
+    assert sentences.sizes.tolist() == [3, 2, 4]
+    blocks = TokenBlockDataset(rows, sizes, 4, pad=1, eos=2, break_mode="none")
+    assert [block.tolist() for block in blocks] == [[5, 6, 2, 7], [2, 8, 9, 10], [2]]

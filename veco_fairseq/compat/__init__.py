@@ -81,6 +81,8 @@ PATCHES = (
           "the error in a dict.txt names no line"),
     Patch("fairseq.file_chunker_utils:Chunker.__enter__", ".compat.data_files:open_chunk",
           "the byte order mark of a text becomes part of its first word"),
+    Patch("fairseq.data:TokenBlockDataset._build_slice_indices", ".compat.data_files:of_sentences",
+          "--sample-break-mode eos does not run with NumPy 2", wraps=True),
     Patch("fairseq.data.data_utils:batch_by_size", ".compat.batches:batch_by_size",
           "up to seven sentences at the end of a test set are never translated"),
     Patch("fairseq.data.data_utils:post_process", ".compat.texts:of_bytes",
