@@ -93,8 +93,9 @@ def test_token_embeddings_that_are_multiplied(tmp_path, option):
     config = read_checkpoint(tmp_path / "mt.pt")["cfg"]["model"]
     assert (config.arch, config.no_scale_embedding) == ("veco_mt_scaled_large", False)
     theirs = state["model"]["encoder.embed_tokens.weight"].float()
-    copied, _ = back_to_pretraining(checkpoint, dictionary, tmp_path / "pretrained.pt")
+    copied, new = back_to_pretraining(checkpoint, dictionary, tmp_path / "pretrained.pt")
     assert copied.source == "of the release, its token embeddings times 11.3137"
+    assert new.source.endswith("makes up for these embeddings: to translate, give veco convert --keep-lm-head")
     pretrained = read_pretrained(tmp_path / "pretrained.pt")
     table = pretrained.weights["encoder.sentence_encoder.embed_tokens.weight"]
     assert torch.allclose(table, 128**0.5 * theirs) and pretrained.model.no_scale_embedding
@@ -119,6 +120,7 @@ def test_back_to_pretraining_counts_and_keeps(tmp_path, mask):
     assert (copied.tensors, copied.parameters) == (5 + 26 * LAYERS - 1, (TOKENS + 1) * DIM + SIDE + LAYERS * (LAYER + SELF))
     head = [tensor for name, tensor in one.weights.items() if name in new_names(one.weights)]
     assert (new.tensors, new.parameters) == (len(head), sum(tensor.numel() for tensor in head))
+    assert new.source == "not in the file"  # the embeddings are as large as they were
     assert (one.objective, one.task._name, one.symbols[-1]) == ("camlm", "camlm", "<mask>")
 
 

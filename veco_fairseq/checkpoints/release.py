@@ -226,10 +226,13 @@ def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, tru
     state = untrained(config, {**new, **copied}, {"symbols": list(words.symbols)})
     with atomic_output(output) as file, open(file, "wb") as stream:
         torch.save(state, stream)
-    source = "of the release" + (f", its token embeddings times {release.scale:g}" if release.scale != 1 else "")
+    source, head = "of the release", "not in the file"
+    if release.scale != 1:
+        source += f", its token embeddings times {release.scale:g}"
+        head += ", and makes up for these embeddings: to translate, give veco convert --keep-lm-head"
     return [
         Group.of("copied", "encoder, cross-attention", source, set(copied.values())),  # the tied table once
-        Group.of("new", "LM head's dense, LayerNorm and bias", "not in the file", new.values()),
+        Group.of("new", "LM head's dense, LayerNorm and bias", head, new.values()),
     ]
 
 
