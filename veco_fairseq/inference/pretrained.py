@@ -120,6 +120,8 @@ def require_pretraining(checkpoint: str) -> None:
 def load_pretrained(checkpoint: str, gpu: bool = False) -> PretrainedModel:
     """Load a checkpoint of ``--task camlm`` with the dict.txt and sentencepiece.bpe.model beside it.
 
+    One of ``--task veco_nlu`` has the encoder as fine-tuning has left it; with ``--plug out`` that has H alone.
+
     Args:
         gpu: use a GPU, if there is one.
 
