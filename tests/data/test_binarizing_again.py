@@ -175,3 +175,10 @@ def test_a_dictionary_of_another_model_is_refused(tmp_path, vocabulary):
 def test_bad_arguments(words, message):
     with pytest.raises(UserError, match=message):
         parse_splits(*words[:2], **dict(zip(("train", "valid", "test"), words[2:])))
+
+
+def test_a_comma_in_the_name_of_a_text(tmp_path):
+    """... that is there; otherwise it stands between two."""
+    (tmp_path / "news,2013.xx.gz").touch()
+    splits = parse_splits("xx", "yy", valid=f"{tmp_path}/news,2013", test=f"{tmp_path}/news,2014")
+    assert splits.prefixes == {"valid": f"{tmp_path}/news,2013", "test": f"{tmp_path}/news", "test1": "2014"}

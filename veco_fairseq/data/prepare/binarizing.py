@@ -57,7 +57,8 @@ def parse_splits(
 
     Args:
         source, target: the languages.
-        train, valid, test: prefixes, several of the last two with commas between.
+        train, valid, test: prefixes, several of the last two with commas between; one with a comma in it, of texts that are there,
+            is one.
 
     Raises:
         UserError: both languages are the same, there is no prefix, or an empty one.
@@ -66,7 +67,8 @@ def parse_splits(
         raise UserError(f"--source-lang and --target-lang are both {source}")
     prefixes = {"train": train} if train else {}
     for split, names in (("valid", valid), ("test", test)):
-        for number, prefix in enumerate(names.split(",") if names else ()):
+        is_one = names and _find(f"{names}.{source}")
+        for number, prefix in enumerate([names] if is_one else names.split(",") if names else ()):
             if not prefix:
                 raise UserError(f"--{split}pref {names}: names nothing beside a comma")
             prefixes[f"{split}{number or ''}"] = prefix
@@ -75,11 +77,16 @@ def parse_splits(
     return Splits((source, target), prefixes)
 
 
+def _find(path: str) -> Path | None:
+    """Return the text of this name, plain or packed, if there is one."""
+    return next((found for suffix in ("", ".gz", ".xz") if (found := Path(path + suffix)).exists()), None)
+
+
 def _text(path: str) -> Path:
-    for suffix in ("", ".gz", ".xz"):
-        if Path(path + suffix).exists():
-            return Path(path + suffix)
-    raise UserError(f"{path}[.gz]: no such file: check the prefix and the languages")
+    found = _find(path)
+    if found is None:
+        raise UserError(f"{path}[.gz]: no such file: check the prefix and the languages")
+    return found
 
 
 def binarize(splits: Splits, model: Path, dictionary: Path, destination: Path, *, workers: int) -> dict[str, dict[str, Any]]:
