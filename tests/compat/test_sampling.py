@@ -1,13 +1,18 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Draws of the next token."""
+"""Chance in translations: draws of the next token, and dropout."""
 
 from math import inf
+from types import SimpleNamespace
 
 import pytest
 import torch
 from conftest import make_dictionary
+from fairseq.models import BaseFairseqModel
+from fairseq.modules import FairseqDropout
 from fairseq.search import Sampling
+
+from veco_fairseq.errors import UserError
 
 END = 2
 
@@ -36,3 +41,18 @@ def test_unlikely_tokens_keep_their_proportions():
     lprobs[:, 0, END], lprobs[:, 0, 5] = -300.0, -300.0 + torch.tensor(0.25).log()
     tokens = Sampling(make_dictionary()).step(1, lprobs, torch.zeros(4000, 1, 2))[1]
     assert tokens.eq(END).float().mean() == pytest.approx(0.8, abs=0.03) and set(tokens.unique().tolist()) == {END, 5}
+
+
+@pytest.mark.parametrize("chosen, kept", [(None, [0.1, 0.2, 0.3]), ("Encoder", [0.1]), (["Encoder", "Decoder"], [0.1, 0.2])])
+def test_dropout_of_some_modules_is_kept(chosen, kept):
+    """... and a name of none of them is told; fairseq had translated without dropout."""
+    model = BaseFairseqModel()
+    model.parts = torch.nn.ModuleList(map(FairseqDropout, (0.1, 0.2, 0.3), ("Encoder", "Decoder", None)))
+    generation = SimpleNamespace(retain_dropout=True, retain_dropout_modules="Encodr")
+    with pytest.raises(
+        UserError, match="^--retain-dropout-modules Encodr: .*: the model has Decoder, Encoder: give one of them$"
+    ):
+        model.prepare_for_inference_(SimpleNamespace(generation=generation))
+    generation.retain_dropout_modules = chosen
+    model.prepare_for_inference_(SimpleNamespace(generation=generation))
+    assert [part.p for part in model.parts if part.apply_during_inference] == kept

@@ -199,6 +199,8 @@ PATCHES = (
     Patch("fairseq_cli.validate:convert_namespace_to_omegaconf", ".compat.workers:on_one_gpu",
           "on several GPUs fairseq-validate ends in a traceback, unless all have as many batches", wraps=True),
     Patch("fairseq_cli.interactive:main", ".compat.precision:translating", "--amp is ignored", wraps=True),
+    Patch("fairseq.models:BaseFairseqModel.prepare_for_inference_", ".compat.sampling:of_known_modules",
+          "with a misspelt --retain-dropout-modules there is no dropout", wraps=True),
     Patch("fairseq.search:Sampling.step", ".compat.sampling:within_range",
           "where a translation must end, a low temperature can leave nothing to draw from", wraps=True),
     Patch("fairseq.sequence_generator:SequenceGeneratorWithAlignment.generate", ".compat.alignment:generate",
