@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from conftest import make_dictionary
 
-from veco_fairseq.data.masking import Masker, masked_places, positions
+from veco_fairseq.data.masking import Corruption, Masker, masked_places, positions
 
 DICTIONARY = make_dictionary(1000)
 MASK = DICTIONARY.index("<mask>")
@@ -51,6 +51,8 @@ def test_the_first_and_the_last_ordinary_token_are_hidden_and_take_the_place_of_
     results = [masker(tokens, np.random.default_rng(seed)) for seed in range(99)]
     assert {tuple(targets.tolist()) for _, targets in results} == {(1, 4, 5, 6, 1)}
     assert {int(corrupted[2]) for corrupted, _ in results} == {4, 5, 6, 7}
+    replacer = Masker(make_dictionary(3), 7, 1.0, Corruption(masked=0.0, replaced=1.0))  # never by <mask>
+    assert {int(replacer(tokens, np.random.default_rng(seed))[0][2]) for seed in range(99)} == {4, 5, 6}
 
 
 def test_all_of_it():

@@ -51,3 +51,12 @@ def test_one_matrix_of_the_tables_size_is_made_in_the_backward_pass():
 def test_a_frozen_table_has_no_gradient():
     rows, again = look_up(torch.randn(6, 4), IDS)
     assert not rows.requires_grad and not again.requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_token_that_is_everywhere_is_added_up_before_it_is_rounded(dtype):
+    """2048 + 1 is 2048 in 16 bits, however often it is done."""
+    table = torch.zeros(3, 2, dtype=dtype, requires_grad=True)
+    rows, again = look_up(table, torch.tensor([[1] * 2048]))
+    (rows.sum() + 2048 * again.sum()).backward()
+    assert table.grad.tolist() == [[2048, 2048], [4096, 4096], [2048, 2048]] and table.grad.dtype == dtype

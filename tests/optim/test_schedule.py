@@ -110,6 +110,15 @@ def test_updates_that_are_done_count_as_they_were_done(monkeypatch, skip, freq, 
     assert resumed.step_update(11) == pytest.approx(0.8 * (total - 11) / total)
 
 
+def test_an_epoch_goes_on_if_its_own_update_freq_is_the_same(monkeypatch):
+    """After 11 updates 7 batches of epoch 2 are left, 2 an update, and 9 of epoch 3, 4 an update: 11 + 4 + 3."""
+    rates = schedule(monkeypatch, max_epoch=3, update_freq=[1, 1, 4])
+    assert (begin(rates, 9), begin(rates, 9, epoch=2, updates=9)) == (21, 21)
+    resumed = schedule(monkeypatch, max_epoch=3, update_freq=[1, 2, 4])
+    resumed.load_state_dict(rates.state_dict())
+    assert begin(resumed, 9, epoch=2, done=2, updates=11) == 18
+
+
 def test_an_epoch_that_goes_on_has_the_rate_of_an_undisturbed_one(monkeypatch):
     """Two of its batches had overflowing gradients, and were no updates; the next epoch counts what was done."""
     rates = schedule(monkeypatch, warmup_ratio=0)
