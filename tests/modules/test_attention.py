@@ -101,7 +101,8 @@ def test_autocast_rounds_once_and_not_before_each_projection(dtype, own):
 
 
 UNUSUAL = [({"add_zero_attn": True}, {}), ({"add_bias_kv": True}, {}), ({}, {"need_head_weights": True}), ({}, {"before_softmax": True}),
-           ({}, {"attn_mask": torch.linspace(-1, 1, 25).view(5, 5)})]  # fmt: skip
+           ({}, {"attn_mask": torch.linspace(-1, 1, 25).view(5, 5)}),
+           ({}, {"attn_mask": torch.ones(5, 5).triu(1).bool()})]  # fmt: skip
 
 
 @pytest.mark.parametrize("built, asked", UNUSUAL, ids=str)
@@ -120,3 +121,5 @@ def test_what_else_fairseq_can_compute_is_as_before(built, asked):
 def test_a_key_for_several_queries_and_a_sparse_mask_are_not_usual(key_batch, sparse, expected):
     module = SparseMultiheadAttention(24, 3, stride=4, expressivity=2) if sparse else MultiheadAttention(24, 3)
     assert attention.is_usual(module, torch.zeros(5, 2, 24), torch.zeros(5, key_batch, 24)) == expected
+    module.use_xformers = True
+    assert not attention.is_usual(module, torch.zeros(5, 2, 24), torch.zeros(5, 2, 24))

@@ -37,7 +37,8 @@ def forward(
     """Compute fairseq's attention; in training on a CPU with :func:`plain`, where PyTorch's fused kernel is the slower one.
 
     Args:
-        attn_mask: added to the scores, (length, memory length), or (batch * heads, length, memory length).
+        attn_mask: added to the scores, (length, memory length), or (batch * heads, length, memory length); a boolean one is
+            true where nothing is looked at.
     """
     if incremental_state is None:  # else the memory's projections are there already
         query, key, value = rounded_once(query, key, value)
@@ -54,7 +55,7 @@ def forward(
 def is_usual(module: MultiheadAttention, query: Tensor, key: Tensor) -> bool:
     """Return whether softmax(q k^T / sqrt(d) + mask) v is all that the module computes between its projections."""
     sparse = type(module).apply_sparse_mask is not MultiheadAttention.apply_sparse_mask
-    return query.shape[1] == key.shape[1] and not (sparse or module.add_zero_attn or module.bias_k is not None)
+    return query.shape[1] == key.shape[1] and not (sparse or module.use_xformers or module.add_zero_attn or module.bias_k is not None)
 
 
 def plain(
@@ -74,7 +75,7 @@ def plain(
         query: (length, batch, dim).
         key, value: (memory length, batch, dim).
         padding_mask: (batch, memory length), true where the memory is padding.
-        mask: added to the scores, (length, memory length), or (batch * heads, length, memory length).
+        mask: as ``attn_mask`` in :func:`forward`.
 
     Returns:
         The output, (length, batch, dim), and the weights before dropout, (batch, heads, length, memory length).
@@ -86,6 +87,8 @@ def plain(
     scores = _Scores.apply(q.mul_(module.scaling), k)
     far = max(FAR, torch.finfo(scores.dtype).min / 4)  # fp16 ends before
     if mask is not None:
+        if mask.dtype == torch.bool:
+            mask = torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(mask, far)
         mask = mask.clamp(min=far).to(scores.dtype)
         scores = scores + (mask if mask.dim() == 2 else mask.view(scores.shape))
     if padding_mask is not None:
