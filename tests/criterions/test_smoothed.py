@@ -129,6 +129,45 @@ def test_other_criterions_models_and_decoders_are_left_to_fairseq(model, monkeyp
     assert not smoothed.serves(criterion(), model)
 
 
+def doubled(method):
+    """A method whose logits, or log-probabilities before they are normalized, are twice as large."""
+
+    def twice(self, *args, **kwargs):
+        found = method(self, *args, **kwargs)
+        return (2 * found[0], *found[1:]) if isinstance(found, tuple) else (2 * found).log_softmax(-1)
+
+    return twice
+
+
+@pytest.mark.parametrize("part", ["model", "decoder"])
+@pytest.mark.parametrize("name", ["forward", "get_normalized_probs", "get_normalized_probs_scriptable"])
+def test_a_method_of_ones_own_on_the_way_to_the_loss_counts(model, monkeypatch, part, name):
+    owner = model if part == "model" else model.decoder
+    before = smoothed.forward(criterion(), model, batch())[0]
+    own = type("Own", (type(owner),), {name: doubled(getattr(type(owner), name))})
+    monkeypatch.setattr(owner, "__class__", own)
+    found, expected = (function(criterion(), model, batch())[0] for function in (smoothed.forward, smoothed._fairseq_forward))
+    assert torch.equal(found, expected) and not torch.allclose(found, before, rtol=1e-3)
+
+
+class Scaled(torch.nn.Linear):
+    def forward(self, states):
+        return 2 * super().forward(states)
+
+
+@pytest.mark.parametrize("kind", ["a class of its own", "a bias", "a hook"])
+def test_an_output_projection_of_ones_own_counts(model, kind):
+    before = smoothed.forward(criterion(), model, batch())[0]
+    weight = model.decoder.output_projection.weight
+    output = (Scaled if kind == "a class of its own" else torch.nn.Linear)(16, len(weight), bias=kind == "a bias")
+    output.weight = weight
+    if kind == "a hook":
+        output.register_forward_hook(lambda module, given, logits: 2 * logits)
+    model.decoder.output_projection = output
+    found, expected = (function(criterion(), model, batch())[0] for function in (smoothed.forward, smoothed._fairseq_forward))
+    assert torch.equal(found, expected) and not torch.allclose(found, before, rtol=1e-3)
+
+
 def test_a_model_that_always_gives_logits_is_left_to_fairseq():
     """``transformer_align``, whose forward cannot be asked for the last states alone."""
     args = Namespace(encoder_embed_dim=16, encoder_layers=1, decoder_layers=1, dropout=0.0, alignment_heads=1)

@@ -2,12 +2,10 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The loss of ``label_smoothed_cross_entropy`` without the logits of all tokens, for translation models on a CPU."""
 
-from inspect import signature
-
 import torch
 from fairseq import distributed
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
-from fairseq.models import FairseqModel
+from fairseq.models import BaseFairseqModel, FairseqDecoder, FairseqModel
 from fairseq.models.roberta.model import RobertaLMHead
 from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
 
@@ -15,6 +13,18 @@ from veco_fairseq.modules.masked_loss import smoothed_loss
 
 _fairseq_forward = LabelSmoothedCrossEntropyCriterion.forward
 _fairseq_compute_loss = LabelSmoothedCrossEntropyCriterion.compute_loss
+# What lies between the last states and the loss, of the model and of its decoder: one with its own is left to fairseq.
+OF_MODEL = {
+    "forward": TransformerModelBase.forward,
+    "get_normalized_probs": TransformerModelBase.get_normalized_probs,
+    "get_normalized_probs_scriptable": BaseFairseqModel.get_normalized_probs_scriptable,
+}
+OF_DECODER = {
+    "forward": TransformerDecoderBase.forward,
+    "output_layer": TransformerDecoderBase.output_layer,
+    "get_normalized_probs": FairseqDecoder.get_normalized_probs,
+    "get_normalized_probs_scriptable": FairseqDecoder.get_normalized_probs_scriptable,
+}
 
 
 def forward(criterion: LabelSmoothedCrossEntropyCriterion, model: FairseqModel, sample: dict, reduce: bool = True):
@@ -37,10 +47,17 @@ def serves(criterion: LabelSmoothedCrossEntropyCriterion, model: FairseqModel) -
         type(criterion) is LabelSmoothedCrossEntropyCriterion
         and not (criterion.report_accuracy or criterion.ignore_prefix_size)
         and isinstance(model, TransformerModelBase)
-        and "features_only" in signature(type(model).forward).parameters  # not of transformer_align
-        and type(model.decoder).output_layer is TransformerDecoderBase.output_layer
+        and all(getattr(type(model), name) is method for name, method in OF_MODEL.items())
+        and all(getattr(type(model.decoder), name) is method for name, method in OF_DECODER.items())
         and model.decoder.adaptive_softmax is None
+        and is_known(model.decoder.output_projection)
     )
+
+
+def is_known(output: torch.nn.Module) -> bool:
+    """Return whether the logits are made as :func:`compute_loss` makes them: by a matrix alone, or by RoBERTa's LM head."""
+    known = type(output) is RobertaLMHead or type(output) is torch.nn.Linear and output.bias is None
+    return known and not (output._forward_hooks or output._forward_pre_hooks)
 
 
 def compute_loss(criterion, model: TransformerModelBase, net_output, sample: dict, reduce: bool = True):
