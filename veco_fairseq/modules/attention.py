@@ -55,7 +55,9 @@ def forward(
 def is_usual(module: MultiheadAttention, query: Tensor, key: Tensor) -> bool:
     """Return whether softmax(q k^T / sqrt(d) + mask) v is all that the module computes between its projections."""
     sparse = type(module).apply_sparse_mask is not MultiheadAttention.apply_sparse_mask
-    return query.shape[1] == key.shape[1] and not (sparse or module.use_xformers or module.add_zero_attn or module.bias_k is not None)
+    return query.shape[1] == key.shape[1] and not (
+        sparse or module.use_xformers or module.add_zero_attn or module.bias_k is not None
+    )
 
 
 def plain(

@@ -9,6 +9,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
+def computes_as(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Return whether calling a module does what ``kind.forward`` does, so that this may be computed in another way.
+
+    A class below ``kind`` may have a ``forward`` of its own, and hooks may change what goes in or comes out.
+    """
+    return type(module).forward is kind.forward and not (module._forward_hooks or module._forward_pre_hooks)
+
+
 class TokenEmbedding(nn.Embedding):
     """Token embeddings whose table is the LM head's. It starts normal with standard deviation dim^-0.5, as in fairseq."""
 
@@ -16,6 +24,10 @@ class TokenEmbedding(nn.Embedding):
         super().__init__(tokens, dim, padding_idx)
         nn.init.normal_(self.weight, std=dim**-0.5)
         nn.init.zeros_(self.weight[padding_idx])
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return the embeddings: any shape -> (*ids.shape, model's dim)."""
+        return self.project_in(super().forward(ids))
 
     def project_in(self, rows: Tensor) -> Tensor:
         """Return the token embeddings of the table's rows: (..., table's dim) -> (..., model's dim)."""
@@ -28,6 +40,8 @@ class TokenEmbedding(nn.Embedding):
     def with_table(self, *batches: Tensor, only: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
         """Return the table for the LM head, and the embeddings of each batch, from one look-up (see :func:`look_up`).
 
+        A class with a ``forward`` of its own, or hooks, is called for each batch.
+
         Args:
             batches: ids, (batch, length); their embeddings are (batch, length, model's dim).
             only: the tokens whose rows the table has, (n); None for all.
@@ -35,6 +49,8 @@ class TokenEmbedding(nn.Embedding):
         Returns:
             (tokens, table's dim) or (n, table's dim), and the embeddings.
         """
+        if not computes_as(self, TokenEmbedding):
+            return self.weight if only is None else F.embedding(only, self.weight), [self(tokens) for tokens in batches]
         ids = torch.cat([tokens.flatten() for tokens in batches])
         if only is None:
             rows, table = look_up(self.weight, ids)
@@ -65,10 +81,6 @@ class FactorizedEmbedding(TokenEmbedding):
         self.embedding_dim = dim  # of the output; fairseq derives positions and LayerNorm from it
         self.project = nn.Linear(table_dim, dim, bias=False)
         nn.init.orthogonal_(self.project.weight)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """Return the embeddings: any shape -> (*ids.shape, model's dim)."""
-        return self.project_in(super().forward(ids))
 
     def project_in(self, rows: Tensor) -> Tensor:
         return self.project(rows)

@@ -66,11 +66,11 @@ class VecoLayer(TransformerDecoderLayerBase):
             (length, batch, dim).
         """
         h, _ = attend(self.self_attn, x, x, padding_mask)
-        x = self.self_attn_layer_norm(x + self.dropout_module(h))
+        x = self.self_attn_layer_norm(self.residual_connection(self.dropout_module(h), x))
         if memory is not None:
             h, weights = attend(self.encoder_attn, x, memory, memory_padding_mask, need_weights=attention is not None)
             if attention is not None and weights is not None:
                 attention.append(weights)
-            x = self.encoder_attn_layer_norm(x + self.dropout_module(h))
+            x = self.encoder_attn_layer_norm(self.residual_connection(self.dropout_module(h), x))
         h = self.fc2(self.activation_dropout_module(self.activation_fn(self.fc1(x))))
-        return self.final_layer_norm(x + self.dropout_module(h))
+        return self.final_layer_norm(self.residual_connection(self.dropout_module(h), x))
