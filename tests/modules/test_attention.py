@@ -100,6 +100,30 @@ def test_autocast_rounds_once_and_not_before_each_projection(dtype, own):
         assert [side.dtype for side in given[-1]] == [expected] * 3 and (given[-1][0] is given[-1][1]) == own
 
 
+class LowRank(torch.nn.Linear):
+    """A projection as LoRA has it: the matrix stays, and something is added to its products."""
+
+    def forward(self, x):
+        return super().forward(x) + x.roll(1, -1)
+
+
+@pytest.mark.parametrize("name", ["q_proj", "k_proj", "v_proj", "out_proj"])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_projection_of_ones_own_counts(name, training):
+    """In training and outside it, against a matrix that has what the projection adds."""
+    torch.manual_seed(4)
+    module, x = MultiheadAttention(24, 3, self_attention=True).train(training), torch.randn(5, 2, 24)
+    projection = getattr(module, name)
+    own = LowRank(24, 24)
+    own.load_state_dict(projection.state_dict())
+    with torch.no_grad():
+        projection.weight += torch.eye(24).roll(-1, 1)
+    expected = module(x, x, x)
+    setattr(module, name, own)
+    for found, right in zip(module(x, x, x), expected, strict=True):
+        torch.testing.assert_close(found, right)
+
+
 UNUSUAL = [({"add_zero_attn": True}, {}), ({"add_bias_kv": True}, {}), ({}, {"need_head_weights": True}), ({}, {"before_softmax": True}),
            ({}, {"attn_mask": torch.linspace(-1, 1, 25).view(5, 5)}),
            ({}, {"attn_mask": torch.ones(5, 5).triu(1).bool()})]  # fmt: skip

@@ -8,6 +8,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import Linear
 
 from veco_fairseq.modules.device import on_cpu
 
@@ -34,7 +35,7 @@ def forward(
     before_softmax: bool = False,
     need_head_weights: bool = False,
 ):
-    """Compute fairseq's attention; in training on a CPU with :func:`plain`, where PyTorch's fused kernel is the slower one.
+    """Compute fairseq's attention, with :func:`plain` where PyTorch's fused kernel is slower or leaves something out.
 
     Args:
         attn_mask: added to the scores, (length, memory length), or (batch * heads, length, memory length); a boolean one is
@@ -42,8 +43,8 @@ def forward(
     """
     if incremental_state is None:  # else the memory's projections are there already
         query, key, value = rounded_once(query, key, value)
-    in_training = incremental_state is None and not (need_head_weights or before_softmax)
-    if in_training and key is not None and value is not None and is_usual(module, query, key) and unfused(module, query, key):
+    at_once = incremental_state is None and not (need_head_weights or before_softmax)
+    if at_once and key is not None and value is not None and is_usual(module, query, key) and unfused(module, query, key):
         h, weights = plain(module, query, key, value, padding_mask=key_padding_mask, mask=attn_mask)
         return h, weights.float().mean(dim=1) if need_weights else None
     return _fairseq_forward(
@@ -117,14 +118,17 @@ class _Scores(torch.autograd.Function):
 
 
 def unfused(module: MultiheadAttention, query: Tensor, key: Tensor | None) -> bool:
-    """Return whether :func:`plain` is faster than PyTorch's kernel, or has ``--quant-noise-pq``, which the kernel passes over.
+    """Return whether :func:`plain` is faster than PyTorch's kernel, or has what the kernel passes over.
 
+    The kernel takes the projections' weights. So it has neither ``--quant-noise-pq`` nor projections of one's own, such as LoRA's.
     The kernel draws a 32-bit random number for each weight where there is dropout, and in bf16 its backward pass takes three
     times as long for sentences as the plain one.
 
     Args:
         query, key: (length, batch, dim).
     """
+    if any(type(part) is not Linear for part in (module.q_proj, module.k_proj, module.v_proj, module.out_proj)):
+        return True
     if not module.training:
         return False
     if module.q_proj._forward_pre_hooks:
