@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from veco_fairseq.checkpoints.card import ENCODE, Facts, scores_list, write_card
-from veco_fairseq.checkpoints.names import LM_HEAD
+from veco_fairseq.checkpoints.names import CROSS_ATTENTION, LM_HEAD, TIED_HEAD
 from veco_fairseq.checkpoints.pretrained import (
     WANTED,
     Pretrained,
@@ -103,9 +103,10 @@ def export_hf(
                 f"{checkpoint}: was fine-tuned with --plug in, but Hugging Face's XLM-RoBERTa has no cross-attention: "
                 "fine-tune with --plug out"
             )
-        unknown = [name for name in pretrained.weights if not name.startswith(("encoder.", "head."))]
-        if unknown:
-            raise UserError(f"{checkpoint}: has a tensor {unknown[0]}, which no model of this project has")
+        known = {*_names(pretrained), TIED_HEAD}
+        for name in pretrained.weights:
+            if not (name in known or CROSS_ATTENTION.match(name) or name.endswith(".version")):
+                raise UserError(f"{checkpoint}: has a tensor {name}, which Hugging Face's XLM-RoBERTa has no place for")
         tensors = _tensors(pretrained)
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         write_json(folder / "config.json", _config(pretrained))
@@ -130,22 +131,27 @@ def _with_xlmr_head(pretrained: Pretrained) -> Pretrained:
     return pretrained._replace(weights=weights, notes=[*pretrained.notes, note])
 
 
-def _tensors(pretrained: Pretrained) -> dict[str, Tensor]:
-    """Return the tensors by Hugging Face's names, contiguous, in fp32."""
+def _names(pretrained: Pretrained) -> dict[str, str]:
+    """Return our names of the encoder and of the head that stands on it, and Hugging Face's."""
     table = {f"encoder.{ours}": theirs for ours, theirs in names(pretrained.model.encoder_layers).items()}
     head = _head(pretrained)
     if head is not MASKED_LM:
         table = {ours: theirs for ours, theirs in table.items() if not ours.startswith(LM_HEAD)}
         for ours, theirs in head.names.items():
             table.update({ours.replace("*", suffix): theirs.replace("*", suffix) for suffix in ("weight", "bias")})
+    return table
+
+
+def _tensors(pretrained: Pretrained) -> dict[str, Tensor]:
+    """Return the tensors by Hugging Face's names, contiguous, in fp32."""
     tensors = {}
-    for ours, theirs in table.items():
+    for ours, theirs in _names(pretrained).items():
         if ours not in pretrained.weights:
             raise UserError(f"{pretrained.path}: {ours} is missing; expected a checkpoint of this project")
         tensors[theirs] = pretrained.weights[ours].float().contiguous()
     # Hugging Face adds one token type to every token: it is zero.
     tensors[TOKEN_TYPES] = torch.zeros(1, pretrained.model.encoder_embed_dim)
-    return {name.removeprefix("roberta."): t for name, t in tensors.items()} if head is NO_HEAD else tensors
+    return {name.removeprefix("roberta."): t for name, t in tensors.items()} if _head(pretrained) is NO_HEAD else tensors
 
 
 def _head(pretrained: Pretrained) -> Head:
