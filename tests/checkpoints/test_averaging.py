@@ -137,6 +137,16 @@ def test_what_could_run_code_is_averaged_if_it_is_trusted(tmp_path):
     assert torch.load(tmp_path / "mean.pt", weights_only=False)["extra_state"] == {"share": Fraction(1, 3)}
 
 
+def test_what_a_criterion_of_ones_own_keeps_may_differ(tmp_path):
+    """It comes from the first, but for the neighbours of k-NN target sampling."""
+    paths = [save(tmp_path / f"{number}.pt", number) for number in (1, 2)]
+    for number, path in enumerate(paths):
+        state = {"symbols": ["a"], "neighbours": {"update": torch.tensor(number)}, "centres": torch.full((2,), float(number))}
+        torch.save({**torch.load(path), "task_state": state}, path)
+    found = average(paths)["task_state"]
+    assert found.pop("centres").tolist() == [0, 0] and found == {"symbols": ["a"]}
+
+
 def test_other_models_are_refused(tmp_path):
     first, more = save(tmp_path / "1.pt", 1), save(tmp_path / "2.pt", 2, d=torch.ones(1))
     with pytest.raises(UserError, match=r"2.pt: has another model than .*1.pt: 1 tensors differ .* \(d\)"):

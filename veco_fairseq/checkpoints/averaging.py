@@ -16,6 +16,8 @@ from veco_fairseq.files import Path_, atomic_output
 # fairseq's names for checkpoints of epochs, and of updates within them.
 EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
+# In a checkpoint's task_state; what a criterion or a task of somebody else's keeps there may differ in each, as neighbours do.
+VOCABULARY = ("symbols", "source_symbols", "labels", "languages", "lang_pairs", "word_pooling", "task")
 TASK_WITHOUT_SHAPE = ("word_pooling",)  # of a task, as reading.WITHOUT_SHAPE of a model
 EMA = ("ema", "ema_fp32_params")  # in a checkpoint's extra_state
 
@@ -100,12 +102,13 @@ def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
     kept = {key: value for key, value in states[0].items() if key not in ("model", "last_optimizer_state")}
     if kept.get("extra_state"):
         kept["extra_state"] = {key: value for key, value in kept["extra_state"].items() if key not in EMA}
-    return {**kept, "task_state": _vocabulary(states[0]), "model": result}
+    task_state = {key: value for key, value in (states[0].get("task_state") or {}).items() if key != "neighbours"}
+    return {**kept, "task_state": task_state, "model": result}
 
 
 def _vocabulary(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the task's state without the neighbours of k-NN target sampling, which differ in each checkpoint."""
-    return {key: value for key, value in (state.get("task_state") or {}).items() if key != "neighbours"}
+    """Return of the task's state what makes another model of the same tensors."""
+    return {key: value for key, value in (state.get("task_state") or {}).items() if key in VOCABULARY}
 
 
 def _other_options(first: dict[str, Any], other: dict[str, Any]) -> list[tuple[str, Any, Any]]:
