@@ -8,6 +8,7 @@ from argparse import Namespace
 import pytest
 import torch
 from conftest import make_dictionary, save_pretrained
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 from veco_fairseq.checkpoints.mapping import Group
 from veco_fairseq.checkpoints.seq2seq import (
@@ -105,6 +106,12 @@ def test_preset_and_sizes(arch, extras, preset):
     expected = {name: value for name, value in SIZES.items() if name != "max_positions"}
     expected.update(max_source_positions=77, max_target_positions=77, decoder_layers=2, **extras)
     assert translation_options(model, 2, extras) == (preset, expected)
+
+
+def test_an_architecture_of_somebody_elses_for_pretraining_is_no_preset(monkeypatch):
+    for registry in (ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY):
+        monkeypatch.setitem(registry, "somebodys_tiny", registry["veco_tiny"])
+    assert translation_options(Namespace(**SIZES, arch="somebodys_tiny"), 2, {})[0] == "veco_mt_small"
 
 
 def test_the_task_is_that_of_the_dictionary():

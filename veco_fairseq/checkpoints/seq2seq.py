@@ -19,8 +19,8 @@ import torch
 from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import ARCH_CONFIG_REGISTRY, build_model
-from fairseq.models.transformer import TransformerConfig
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, build_model
+from fairseq.models.transformer import TransformerConfig, TransformerModel
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from omegaconf import OmegaConf
 from torch import Tensor
@@ -177,7 +177,10 @@ def translation_options(model: Namespace, decoder_layers: int, extras: dict[str,
     if not getattr(model, "no_scale_embedding", True):  # of the authors' model alone
         family = "veco_mt_scaled_"
     preset = re.sub(r"^(?:veco|xlme)_", family, getattr(model, "arch", ""))
-    return preset if preset in ARCH_CONFIG_REGISTRY else f"{family}small", {
+    is_translation = issubclass(
+        ARCH_MODEL_REGISTRY.get(preset) or object, TransformerModel
+    )  # and not somebody's own for pre-training
+    return preset if is_translation else f"{family}small", {
         "encoder_layers": model.encoder_layers,
         "encoder_embed_dim": model.encoder_embed_dim,
         "encoder_ffn_embed_dim": model.encoder_ffn_embed_dim,
