@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from omegaconf import OmegaConf
 from support.pretraining import iterator
@@ -17,6 +17,7 @@ from support.training import logged
 from support.xlme import criterion_for, make_xlme
 from support.xlme_task import make_task  # noqa: F401  fixtures
 
+from veco_fairseq.criterions.replaced_token import ReplacedTokenCriterionConfig
 from veco_fairseq.errors import UserError
 from veco_fairseq.models.xlme import XlmeModel
 
@@ -109,6 +110,20 @@ def test_what_does_not_fit_is_refused(make_task):
         task.build_criterion(criterion_options(criterion))
         with pytest.raises(UserError, match=f"--criterion {other}: --arch {arch} takes --criterion {criterion}"):
             task.build_criterion(criterion_options(other))
+
+
+def test_a_criterion_that_extends_the_models_own_trains_it(make_task, monkeypatch):
+    class Own(CRITERION_REGISTRY["replaced_token"]):
+        """Somebody else's."""
+
+    for registry, value in ((CRITERION_REGISTRY, Own), (CRITERION_DATACLASS_REGISTRY, ReplacedTokenCriterionConfig)):
+        monkeypatch.setitem(registry, "own", value)
+    task = make_task()
+    task.build_model(Namespace(arch="xlme_tiny"))
+    assert type(task.build_criterion(criterion_options("own"))) is Own
+    task.build_model(Namespace(arch="veco_tiny"))
+    with pytest.raises(UserError, match="--criterion own: --arch veco_tiny takes --criterion camlm"):
+        task.build_criterion(criterion_options("own"))
 
 
 def test_without_trtd_the_discriminator_needs_monolingual_text(make_task, make_root):  # noqa: F811

@@ -4,6 +4,7 @@
 
 from pathlib import Path
 
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import Dictionary
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
@@ -85,9 +86,9 @@ class VecoTask(FairseqTask):
         return model
 
     def build_criterion(self, cfg, from_checkpoint: bool = False):
-        """Build the criterion; check that it belongs to the model."""
-        name = getattr(cfg, "_name", None)
-        if None not in (name, self.criterion_of_model) and name != self.criterion_of_model:
+        """Build the criterion; check that it is the model's, or extends it."""
+        name, own = getattr(cfg, "_name", None), self.criterion_of_model
+        if None not in (name, own) and name != own and not issubclass(CRITERION_REGISTRY[name], CRITERION_REGISTRY[own]):
             raise UserError(f"--criterion {name}: --arch {self.arch} takes --criterion {self.criterion_of_model}")
         return super().build_criterion(cfg, from_checkpoint)
 
