@@ -18,7 +18,7 @@ except KeyboardInterrupt:  # from here on, run knows it
     sys.exit(130)
 
 NAMES = [name for commands in GROUPS.values() for name in commands]
-USAGE = """usage: veco COMMAND ...
+USAGE = """usage: veco [--user-dir DIR] COMMAND ...
 
 Cross-lingual pre-training with VECO: the commands beside fairseq-train --user-dir veco_fairseq.
 """
@@ -35,6 +35,7 @@ def overview(names: Sequence[str] = NAMES) -> str:
     for purpose, commands in GROUPS.items():
         if told := [f"  {name:{width}}  {what}" for name, what in commands.items() if name in names]:
             lines += [f"to {purpose}:", *told, ""]
+    lines.append("veco --user-dir DIR COMMAND imports code of your own first, as fairseq-train does.")
     lines.append("veco COMMAND --help prints a command's options; veco completion bash prints a completion for the shell.")
     lines.append("The recipes, data-bin-recipes/, are in the repository: they are not installed.")
     return "\n".join(lines)
@@ -63,7 +64,9 @@ def completion(shell: str) -> str:
 
 def main() -> NoReturn:
     """Find the command and run it."""
-    words = sys.argv[1:]
+    words, user_dir = sys.argv[1:], None
+    if words[:1] == ["--user-dir"] and len(words) > 1:
+        user_dir, words = words[1], words[2:]
     if not words or words[0] in ("-h", "--help"):
         run(lambda: print(overview()) or (0 if words else 2))
     if words[0] in ("-V", "--version"):
@@ -92,7 +95,7 @@ def main() -> NoReturn:
         )
         end_with(f"{name}: no such command: {hint}")
     sys.argv = [f"veco {name}", *words[size:]]
-    start(name)
+    start(name, user_dir)
 
 
 if __name__ == "__main__":

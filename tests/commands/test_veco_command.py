@@ -116,16 +116,16 @@ def test_a_mistake_is_one_line(words, said):
     assert result.returncode in (1, 2) and "\n" not in line and line.startswith(f"{program}: error: {said}")
 
 
-@pytest.mark.parametrize("words, command, rest", [
-    (["score", "plot", "-x"], "score", ["plot", "-x"]), (["plot", "curves", "a=b"], "plot curves", ["a=b"]),
-    (["import"], "import", []),
+@pytest.mark.parametrize("words, command, rest, folder", [
+    (["score", "plot", "-x"], "score", ["plot", "-x"], None), (["plot", "curves", "a=b"], "plot curves", ["a=b"], None),
+    (["--user-dir", "own", "import"], "import", [], "own"),
 ])  # fmt: skip
-def test_a_command_gets_the_words_behind_its_name(monkeypatch, words, command, rest):
+def test_a_command_gets_the_words_behind_its_name(monkeypatch, words, command, rest, folder):
     started = []
     monkeypatch.setattr(sys, "argv", ["/there/veco_fairseq/__main__.py", *words])
-    monkeypatch.setattr(veco, "start", started.append)
+    monkeypatch.setattr(veco, "start", lambda *given: started.append(given))
     veco.main()
-    assert started == [command] and sys.argv == [f"veco {command}", *rest]
+    assert started == [(command, folder)] and sys.argv == [f"veco {command}", *rest]
 
 
 def test_python_m_is_called_veco_in_its_errors(monkeypatch, capsys):

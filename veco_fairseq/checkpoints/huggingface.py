@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from veco_fairseq.checkpoints.card import ENCODE, Facts, scores_list, write_card
+from veco_fairseq.checkpoints.kinds import require_registered
 from veco_fairseq.checkpoints.names import CROSS_ATTENTION, LM_HEAD, TIED_HEAD
 from veco_fairseq.checkpoints.pretrained import (
     WANTED,
@@ -97,6 +98,7 @@ def export_hf(
     output = Path(output)
     with atomic_folder(output) as folder:
         pretrained = _with_xlmr_head(read_pretrained(checkpoint, trust, wanted=EXPORTED))
+        require_registered(checkpoint, pretrained.model)  # the outputs are compared
         refuse_parts_without_place(pretrained, "Hugging Face's XLM-RoBERTa")
         if getattr(pretrained.task, "plug", "out") == "in":
             raise UserError(

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from veco_fairseq.checkpoints.kinds import notes_on_own_code
 from veco_fairseq.checkpoints.names import CROSS_ATTENTION, EMBEDDINGS, LM_HEAD, PRETRAINING_ALONE, PROJECTION, TIED_HEAD
 from veco_fairseq.checkpoints.reading import options_of, read_checkpoint
 from veco_fairseq.errors import UserError
@@ -74,7 +75,7 @@ def read_pretrained(path: Path_, trust: bool = False, plain: bool = True, *, wan
     objective = getattr(options_of(state, "criterion"), "objective", None)
     pretrained = Pretrained(
         Path(path), state["model"], model, list(symbols), str(objective or ""),
-        options_of(state, "task") or Namespace(), list(task_state.get("labels", [])), [], updates_of(state),
+        options_of(state, "task") or Namespace(), list(task_state.get("labels", [])), notes_on_own_code(model), updates_of(state),
         state.get("extra_state") or {},
     )  # fmt: skip
     return fold(discriminator(pretrained)) if plain else pretrained

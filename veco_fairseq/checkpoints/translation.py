@@ -15,7 +15,7 @@ from fairseq.models import ARCH_MODEL_NAME_REGISTRY, FairseqEncoderDecoderModel,
 from torch import Tensor, nn
 
 import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_* and veco_transformer_*
-from veco_fairseq.checkpoints.kinds import model_class
+from veco_fairseq.checkpoints.kinds import model_class, require_registered
 from veco_fairseq.checkpoints.mapping import check_weights
 from veco_fairseq.checkpoints.reading import options_of, read_checkpoint
 from veco_fairseq.checkpoints.task_state import has_directions
@@ -102,11 +102,12 @@ def read_translation(path: Path_, *, data: Path_ | None = None, trust: bool = Fa
         trust: see :func:`veco_fairseq.checkpoints.reading.read_checkpoint`.
 
     Raises:
-        UserError: it cannot be read, its tensors do not fit its options, its dictionaries are not there or of another
+        UserError: it cannot be read, its architecture is not registered here, its tensors do not fit its options, its dictionaries are not there or of another
             model, or it has language tokens and does not say which languages are its own.
     """
     state = read_checkpoint(path, trust, mapped=True)
     model, task = options_of(state, "model"), options_of(state, "task")
+    require_registered(path, model)
     if model is None or ARCH_MODEL_NAME_REGISTRY.get(getattr(model, "arch", "")) not in ("transformer", "veco_transformer"):
         return None
     known = state.get("task_state") or {}

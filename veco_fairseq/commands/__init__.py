@@ -8,12 +8,14 @@ No module here imports PyTorch before its ``main`` needs it, so that ``--help`` 
 import argparse
 import sys
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
 from veco_fairseq.arguments import Parser
 from veco_fairseq.cli import run
 from veco_fairseq.compat.noise import quiet_known_warnings
+from veco_fairseq.errors import UserError
 from veco_fairseq.help_texts import HelpWithDefaults
 from veco_fairseq.named import require_utf8
 
@@ -83,12 +85,34 @@ def parser(command: str, program: str | None = None) -> Parser:
     return result
 
 
-def start(command: str) -> NoReturn:
-    """Run a command with the arguments of the command line, and end the process."""
+def import_user_dir(folder: str) -> None:
+    """Import code of the user's own, as ``fairseq-train --user-dir`` does.
+
+    Raises:
+        UserError: there is no such folder.
+    """
+    from fairseq.utils import import_user_module
+
+    from veco_fairseq import plugin  # noqa: F401  fairseq has to be prepared before
+
+    if not Path(folder).is_dir():
+        raise UserError(f"--user-dir {folder}: no such folder: give the one of your own code, which has an __init__.py")
+    import_user_module(argparse.Namespace(user_dir=folder))
+
+
+def start(command: str, user_dir: str | None = None) -> NoReturn:
+    """Run a command with the arguments of the command line, and end the process.
+
+    Args:
+        user_dir: a folder of the user's own code to import before.
+    """
     quiet_known_warnings()  # some come as soon as fairseq is imported
 
     def main() -> int | None:
         require_utf8(sys.argv[1:])
-        return module(command).main(parser(command).parse_args(sys.argv[1:]))
+        args = parser(command).parse_args(sys.argv[1:])
+        if user_dir is not None:
+            import_user_dir(user_dir)
+        return module(command).main(args)
 
     run(main)

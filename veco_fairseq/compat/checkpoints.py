@@ -16,6 +16,7 @@ from fairseq import checkpoint_utils, utils
 from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer, logger
 
+from veco_fairseq.checkpoints.kinds import USER_DIR
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
 from veco_fairseq.checkpoints.skeleton import check_moments, making_sense_of
 from veco_fairseq.compat.hooks import ResumesTaskState
@@ -30,6 +31,7 @@ from veco_fairseq.errors import UserError, to_go_on, write_failure
 # TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD. And the errors for a bad file tell the user nothing.
 
 _fairseq_load_checkpoint_to_cpu = checkpoint_utils.load_checkpoint_to_cpu
+NOT_REGISTERED = re.compile(r"Could not infer (model|task) type from ")
 _fairseq_load_model_ensemble_and_task = checkpoint_utils.load_model_ensemble_and_task
 _fairseq_trainer_load_checkpoint = Trainer.load_checkpoint
 
@@ -98,6 +100,10 @@ def load_model_ensemble_and_task(filenames: list[str], *args, **kwargs):
         message = misfit(error)
         if message is not None:
             raise UserError(f"{', '.join(filenames)}: {message}") from error
+        if unknown := NOT_REGISTERED.match(str(error)):
+            raise UserError(
+                f"{', '.join(filenames)}: nothing here registers the {unknown[1]} of its training: {USER_DIR}"
+            ) from error
         if mistake(error) is not None:
             raise
         with making_sense_of(", ".join(filenames)):
