@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import error_line, write_tokens
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 from veco_fairseq.arguments import Parser
 from veco_fairseq.commands import inspect as command
@@ -156,6 +157,17 @@ def test_options_of_a_generator_are_refused_for_veco(tmp_path, option, value):
     command.add_arguments(parser)
     with pytest.raises(UserError, match=rf"^{option}: is an option of --arch xlme_\*, not of veco_tiny$"):
         command.main(parser.parse_args([str(tmp_path), "--arch", "veco_tiny", option, value]))
+
+
+def test_an_xlme_of_another_name_has_options_of_a_generator(tmp_path, monkeypatch, capsys):
+    """It is told by its class."""
+    for registry in (ARCH_MODEL_REGISTRY, ARCH_CONFIG_REGISTRY):
+        monkeypatch.setitem(registry, "own_tiny", registry["xlme_tiny"])
+    parser = Parser()
+    command.add_arguments(parser)
+    monkeypatch.setattr("veco_fairseq.cost.inspection.inspect_root", lambda *given, model, **more: [model.generator_layers])
+    command.main(parser.parse_args([str(tmp_path), "--arch", "own_tiny", "--generator-layers", "2"]))
+    assert capsys.readouterr().out == f"{tmp_path}:\n2\n"
 
 
 def test_memory_does_not_hold_all_tokens(tmp_path, monkeypatch):

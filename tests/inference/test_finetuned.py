@@ -2,16 +2,19 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Predictions of a fine-tuned model, with a stand-in for the model: in which batches, and in which order."""
 
+from dataclasses import make_dataclass
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from support.progress import Bar
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference import evaluation, finetuned
 from veco_fairseq.inference.finetuned import Finetuned, load_finetuned
+from veco_fairseq.tasks.nlu import NluTask, NluTaskConfig
 from veco_fairseq.understanding.dataset import Item, Side, UnderstandingDataset
 from veco_fairseq.understanding.examples import SentencePair
 from veco_fairseq.understanding.predictions import Prediction
@@ -98,3 +101,21 @@ def test_answers_are_compared_for_questions_alone(monkeypatch, tmp_path, nlu_tas
             load_finetuned(tmp_path / "1.pt", tmp_path, cpu=True, answer_metric="mlqa")
     with pytest.raises(UserError, match="^--valid-lang: is no option of --task veco_nlu: there is --data, --nlu-task, --plug, "):
         load_finetuned(tmp_path / "1.pt", tmp_path, cpu=True, valid_lang="de")  # had evaluated all languages
+
+
+def test_a_task_that_extends_this_ones_is_loaded(monkeypatch, tmp_path):
+    """With its own options, too; its name alone does not tell."""
+    own = make_dataclass("Own", [("own_share", float, 0.5)], bases=(NluTaskConfig,))
+    monkeypatch.setitem(TASK_REGISTRY, "own_nlu", type("OwnTask", (NluTask,), {}))
+    monkeypatch.setitem(TASK_DATACLASS_REGISTRY, "own_nlu", own)
+    state = {"cfg": SimpleNamespace(task=SimpleNamespace(_name="own_nlu", nlu_task="tagging"))}
+    model = SimpleNamespace(eval=lambda: SimpleNamespace(to=lambda device: "model"))
+    monkeypatch.setattr(finetuned.checkpoint_utils, "load_checkpoint_to_cpu", lambda path, overrides: state)
+    monkeypatch.setattr(finetuned.checkpoint_utils, "load_model_ensemble_and_task", lambda paths, state: ([model], None, "task"))
+    (tmp_path / "1.pt").touch()
+    assert load_finetuned(tmp_path / "1.pt", tmp_path, cpu=True, own_share=0.2) == ("model", "task")
+    with pytest.raises(UserError, match="^--own-part: is no option of --task own_nlu: there is --data, .*--own-share$"):
+        load_finetuned(tmp_path / "1.pt", tmp_path, cpu=True, own_part=0.2)
+    state["cfg"].task._name = "camlm"
+    with pytest.raises(UserError, match="1.pt: is no model of --task veco_nlu: fine-tune it first"):
+        load_finetuned(tmp_path / "1.pt", tmp_path, cpu=True)

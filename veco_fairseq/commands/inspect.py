@@ -35,9 +35,11 @@ def add_arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace) -> None:
     import torch
+    from fairseq.models import ARCH_MODEL_REGISTRY
 
     from veco_fairseq.cost.inspection import inspect_root
     from veco_fairseq.models.base import architecture
+    from veco_fairseq.models.xlme import XlmeModel
     from veco_fairseq.options import borders
     from veco_fairseq.tasks.camlm_options import check_options
 
@@ -48,7 +50,7 @@ def main(args: argparse.Namespace) -> None:
     names = ("encoder_layers", "table_dim", "autocast", "checkpoint_activations", "relative_position_bias", *of_generator)
     chosen = {name: getattr(args, name) for name in names}
     for name in of_generator:
-        if chosen[name] is not None and not args.arch.startswith("xlme_"):
+        if chosen[name] is not None and not issubclass(ARCH_MODEL_REGISTRY.get(args.arch, XlmeModel), XlmeModel):
             raise UserError(f"{flag(name)}: is an option of --arch xlme_*, not of {args.arch}")
     model = architecture(args.arch, **{name: value for name, value in chosen.items() if value is not None})
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 from fairseq import checkpoint_utils
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from fairseq.utils import move_to_cuda
 from tqdm import tqdm
 
@@ -58,11 +59,13 @@ def load_finetuned(checkpoint: Path_, data: Path_, cpu: bool = False, **options)
     overrides = {"data": str(data), "vocabulary": str(vocabulary_folder(checkpoint)), "valid_langs": None, **options}
     require_file(checkpoint)
     state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), overrides)
-    if state["cfg"] is None or getattr(state["cfg"].task, "_name", None) != "veco_nlu":
+    task_name = None if state["cfg"] is None else getattr(state["cfg"].task, "_name", None)
+    if not issubclass(TASK_REGISTRY.get(task_name) or object, NluTask):  # or one of somebody else's that extends it
         raise UserError(f"{checkpoint}: is no model of --task veco_nlu: fine-tune it first")
-    known = [name for name in NluTaskConfig.__dataclass_fields__ if not name.startswith("_")]
+    fields = TASK_DATACLASS_REGISTRY.get(task_name, NluTaskConfig).__dataclass_fields__
+    known = [name for name in fields if not name.startswith("_")]
     if unknown := [name for name in options if name not in known]:
-        raise UserError(f"{flag(unknown[0])}: is no option of --task veco_nlu: there is {', '.join(map(flag, known))}")
+        raise UserError(f"{flag(unknown[0])}: is no option of --task {task_name}: there is {', '.join(map(flag, known))}")
     refuse_without_effect(state["cfg"].task, options)
     models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], state=state)
     device = "cuda" if torch.cuda.is_available() and not cpu else "cpu"
