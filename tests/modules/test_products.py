@@ -80,25 +80,26 @@ def test_products_of_the_loss_have_few_numbers_of_rows_on_amx(amx, monkeypatch, 
     torch.manual_seed(3)
     parameters = [torch.randn(rows, DIM).bfloat16(), torch.randn(VOCABULARY, DIM).div(4).bfloat16(), torch.randn(VOCABULARY)]
     parameters = [p.requires_grad_() for p in parameters]
-    gold, scale, done = torch.arange(rows) % 11, torch.linspace(0.5, 1, rows), Products()
-    for kept in (torch.enable_grad(), torch.no_grad()):
-        with kept, done:
+    gold, done, copies = torch.arange(rows) % 11, Products(), [p.detach().float().requires_grad_() for p in parameters]
+    logits = F.linear(*copies)
+    expected_nll = F.cross_entropy(logits, gold, reduction="none").detach()
+    expected_loss = F.cross_entropy(logits, gold, reduction="none", label_smoothing=smoothing)
+    with torch.no_grad(), done:
+        alone, _ = smoothed_loss(*parameters, gold, smoothing=smoothing)
+    torch.testing.assert_close(alone, expected_loss.detach(), atol=0.05, rtol=0)
+    for scale in (torch.ones(rows), torch.linspace(0.5, 1, rows)):  # as in training, and when gradients are made again
+        for p in (*parameters, *copies):
+            p.grad = None
+        with done:
             loss, nll = smoothed_loss(*parameters, gold, smoothing=smoothing)
-    assert len(loss) == len(nll) == rows
-    with done:
-        loss, _ = smoothed_loss(*parameters, gold, smoothing=smoothing)
-        (loss * scale).sum().backward()
+            (loss * scale).sum().backward()
+        (expected_loss * scale).sum().backward(retain_graph=True)
+        torch.testing.assert_close(nll, expected_nll, atol=0.05, rtol=0)
+        torch.testing.assert_close(loss.detach(), expected_loss.detach(), atol=0.05, rtol=0)
+        for ours, theirs in zip(parameters, copies, strict=True):
+            assert (ours.grad.float() - theirs.grad).norm() < 0.02 * theirs.grad.norm()
     numbers = {number for sizes in done.sizes for number in sizes} - {DIM, VOCABULARY}
     assert numbers == expected if amx else 0 < max(numbers) <= most
-    copies = [p.detach().float().requires_grad_() for p in parameters]
-    logits = F.linear(*copies)
-    expected_nll = F.cross_entropy(logits, gold, reduction="none")
-    expected_loss = F.cross_entropy(logits, gold, reduction="none", label_smoothing=smoothing)
-    (expected_loss * scale).sum().backward()
-    torch.testing.assert_close(nll, expected_nll.detach(), atol=0.05, rtol=0)
-    torch.testing.assert_close(loss.detach(), expected_loss.detach(), atol=0.05, rtol=0)
-    for ours, theirs in zip(parameters, copies, strict=True):
-        assert (ours.grad.float() - theirs.grad).norm() < 0.02 * theirs.grad.norm()
 
 
 def test_rows_are_added_for_amx_alone(amx):
