@@ -109,11 +109,15 @@ def test_rows_are_added_for_amx_alone(amx):
     assert whole(5, bf16.to("meta")) == 5
 
 
-def test_tokens_are_drawn_for_the_rows_alone(amx):
+def test_tokens_are_drawn_for_the_rows_alone(amx, monkeypatch):
+    """Three rows have their probabilities added up at a time."""
+    monkeypatch.setattr("veco_fairseq.modules.token_sampler.PROBABILITIES_A_PART", {"cpu": 3 * VOCABULARY})
     torch.manual_seed(4)
     rows, weight, bias = torch.randn(ROWS, DIM).bfloat16(), torch.randn(VOCABULARY, DIM).bfloat16(), torch.randn(VOCABULARY)
     numbers, gold = torch.rand(ROWS), torch.arange(ROWS)
-    nll, correct, drawn = drawn_loss(rows, weight, bias, gold, draw=Draw(numbers, 0, VOCABULARY))
+    with Products() as done:
+        nll, correct, drawn = drawn_loss(rows, weight, bias, gold, draw=Draw(numbers, 0, VOCABULARY))
+    assert done.sizes == [{64 if amx else ROWS, DIM, VOCABULARY}]
     totals = torch.softmax(F.linear(rows.float(), weight.float(), bias), 1).cumsum(1)
     assert len(nll) == len(correct) == len(drawn) == ROWS
     assert (drawn == torch.searchsorted(totals, numbers.unsqueeze(1), right=True).squeeze(1)).sum() >= ROWS - 2  # of bf16

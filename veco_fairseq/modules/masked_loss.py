@@ -150,7 +150,7 @@ def _computed(
 ) -> Losses:
     """Compute everything, and the ``needed`` gradients of the sum of ``scale`` * loss."""
     fused, parameters = draw is None and not smoothing and liger.serves(rows), (rows, weight, bias)
-    if draw is None and (count := whole(len(rows), rows)) > len(rows):
+    if (count := whole(len(rows), rows)) > len(rows):
         scale = with_zeros(torch.ones(len(rows)) if scale is None else scale, count)
         rows, gold = with_zeros(rows, count), with_zeros(gold, count)
     if (fused or not on_cpu(rows)) and rows.dtype != torch.float32:
@@ -166,8 +166,9 @@ def _computed(
         )
     # ... without the rows that were added
     gradients = [g if g is None else g[: len(p)].to(p.dtype) for g, p in zip(found.gradients, parameters)]
-    loss, nll, correct = (of_rows[: len(parameters[0])] for of_rows in found[:3])
-    return Losses(loss, nll, correct, found.drawn, gradients)
+    here = slice(len(parameters[0]))
+    drawn = None if found.drawn is None else found.drawn[here]
+    return Losses(found.loss[here], found.nll[here], found.correct[here], drawn, gradients)
 
 
 def rows_a_chunk(rows: int, vocabulary: int, dtype: torch.dtype, *, for_cpu: bool) -> int:
@@ -191,8 +192,7 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, toke
     """
     for_cpu, vocabulary = on_cpu(rows), len(weight)
     block = TOKENS_A_BLOCK if for_cpu and draw is None else vocabulary
-    size = rows_a_chunk(len(rows), vocabulary, rows.dtype, for_cpu=for_cpu)
-    size = size if draw is not None else whole(size, rows)
+    size = whole(rows_a_chunk(len(rows), vocabulary, rows.dtype, for_cpu=for_cpu), rows)
     in_fp32: dict[str, Any] = {"dtype": torch.float32, "device": rows.device}
     nll, loss = torch.empty(len(rows), **in_fp32), torch.empty(len(rows), **in_fp32)
     correct = torch.empty(len(rows), dtype=torch.bool, device=rows.device)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from veco_fairseq.modules.products import with_zeros
+
 # The most probabilities that are added up at a time: 16 MiB in fp32 stay in a CPU's cache; a GPU needs more to be busy.
 PROBABILITIES_A_PART = {"cpu": 2**22, "cuda": 2**26}
 
@@ -32,15 +34,15 @@ class Draw:
 
         Args:
             probabilities: or numbers in proportion to them, (rows, vocabulary), fp32.
-            rows: their place in ``numbers``.
+            rows: their place in ``numbers``; those beyond it, which were added, take 0.
 
         Returns:
             (rows), int64.
         """
         limit = PROBABILITIES_A_PART.get(probabilities.device.type, probabilities.numel())
         size = max(1, limit // probabilities.shape[1])
-        parts = []
-        for of_part, numbers in zip(probabilities.split(size), self.numbers[rows].unsqueeze(1).split(size)):
+        parts, all_numbers = [], with_zeros(self.numbers[rows], len(probabilities)).unsqueeze(1)
+        for of_part, numbers in zip(probabilities.split(size), all_numbers.split(size)):
             totals = of_part[:, self.first : self.last].cumsum(1)
             # The first token whose running total is above the number. If probabilities are not finite, it is the last one:
             # training fails then anyway.
