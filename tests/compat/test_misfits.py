@@ -82,6 +82,21 @@ def test_the_line_for_another_model_names_the_options_that_differ(monkeypatch):
     )
 
 
+def test_a_head_of_other_labels_is_not_mended_by_options(monkeypatch):
+    """It has as many outputs as the data has labels, and is of one task and --plug."""
+    same = {"_name": "veco_nlu_tiny", "encoder_layers": 3}
+    monkeypatch.setitem(misfits.model_of, "a.pt", SimpleNamespace(**same))
+
+    def advice(message, is_last, **here):
+        return misfits.misfit_message("a.pt", SimpleNamespace(**{**same, **here}), message, is_last).rpartition("; ")[2]
+
+    own = "head is of a task, its labels and --plug: give those that it was trained with, or begin with the pre-trained checkpoint"
+    assert advice("other shapes: head.out_proj.weight [2, 4] in the file, [3, 4] here", False) == own
+    assert advice("missing head.dense.weight, head.dense.bias", True) == f"{own}, or another --save-dir"
+    general = "give the options that it was trained with"
+    assert advice("missing encoder.head.weight", False) == advice("missing head.x", False, encoder_layers=2) == general
+
+
 @pytest.mark.parametrize("there, here, told", [
     ({"encoder_attention_heads": 4}, {"encoder_attention_heads": 8}, "--encoder-attention-heads 4 in the file, 8 here"),
     ({"decoder_attention_heads": 2}, {"decoder_attention_heads": 1}, "--decoder-attention-heads 2 in the file, 1 here"),

@@ -172,7 +172,7 @@ def test_labels_are_those_of_the_checkpoint(pretrained, tmp_path):
     state = task.state_dict()
     task.resume_task_state(state, "x.pt")
     task.resume_task_state({"symbols": state["symbols"]}, "x.pt")  # of pre-training, which has none
-    with pytest.raises(UserError, match="x.pt: has the labels yes, no, but the data has no, yes"):
+    with pytest.raises(UserError, match="the labels yes, no, but the data has no, yes: give data with those, or begin with"):
         task.resume_task_state({**state, "labels": ["yes", "no"]}, "x.pt")
     with pytest.raises(UserError, match="x.pt: has learnt with --word-pooling mean, not first: give that option, too"):
         task.resume_task_state({**state, "word_pooling": "mean"}, "x.pt")

@@ -11,6 +11,8 @@ from veco_fairseq.errors import UserError
 
 model_of: dict[str, Any] = {}  # the options of the checkpoints that trainers read
 OTHER_TOKENS = "rows of embed_tokens are tokens: give data that was made with the dict.txt that it was trained with"
+OTHER_HEAD = "head is of a task, its labels and --plug: give those that it was trained with, or begin with the pre-trained checkpoint"
+OF_HEAD = re.compile(r"(missing|shapes:) head\.")
 SIZES = ("encoder_layers", "decoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads", "table_dim",
          "max_positions", "relative_position_bias", "quant_noise_pq")  # fmt: skip
 PARTED = (  # two copies of a shared table are the same at first
@@ -55,6 +57,8 @@ def misfit_message(path: str, here: Any, message: str, is_last: bool) -> str:
         advice = f"; {use}"
     elif not found and message.endswith(OTHER_TOKENS):
         advice = elsewhere
+    elif not found and getattr(model_class(here), "begins_with_pretrained", False) and OF_HEAD.search(message):
+        advice = f"; {OTHER_HEAD}{elsewhere}"
     return f"{path}: does not fit the chosen model{told and f' ({told})'}: {message}{advice}"
 
 
