@@ -54,12 +54,17 @@ def test_what_is_trained_on_and_not_validated_is_told(make_task, make_root, capl
     root = make_root(mono=("aa", "bb"), bitext=("aa-bb", "bb-cc"))
     make_task(root).load_dataset("train")
     assert not caplog.records
+    whole = shutil.copytree(root, root.with_name("whole"))
     for name in ("mono/bb/valid", "bitext/aa-bb/valid.aa-bb.aa", "bitext/aa-bb/valid.aa-bb.bb"):
         for suffix in (".bin", ".idx"):
             (root / f"{name}{suffix}").unlink()
     task = make_task(root)
     assert not caplog.records  # in this order nothing is known of the set to validate on
     task.load_dataset("train")
+    assert [record.getMessage() for record in caplog.records] == [f"{root}: has no valid data of bb, aa-bb"]
+    caplog.clear()
+    task = make_task(f"{root}:{whole}")
+    task.load_dataset("train", epoch=2)  # of the second root, whose own set to validate on is not looked at
     assert [record.getMessage() for record in caplog.records] == [f"{root}: has no valid data of bb, aa-bb"]
 
 

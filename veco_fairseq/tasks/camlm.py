@@ -151,7 +151,7 @@ class CamlmTask(VecoTask):
         self.datasets[split] = PretrainingDataset(streams, self.dictionary, self.cfg.seed)
         if training:
             self.training_set = self.datasets[split]
-            self._tell_what_is_not_validated(root, split)
+            self._tell_what_is_not_validated(Path(paths[0]), split)  # whose sets fairseq validates on
 
     def _tell_what_is_not_validated(self, root: Path, training: str) -> None:
         """Warn of languages and pairs that the sets to validate on, which fairseq loads first, do not have."""
