@@ -15,7 +15,7 @@ def read(folder, labels):
     return labels_of({"en": path}, "classification")
 
 
-@pytest.mark.parametrize("labels", [["0", "1"], ["1.0", "0.0"], ["3.4", "entailment"], ["", "No", "Yes"], [""]])
+@pytest.mark.parametrize("labels", [["0", "1"], ["1.0", "0.0"], ["3.4", "entailment"], ["", "No", "Yes"]])
 def test_labels_are_sorted_and_those_that_are_missing_do_not_count(tmp_path, labels):
     assert read(tmp_path, labels) == sorted(set(labels) - {""})
 
@@ -26,6 +26,21 @@ def test_an_unknown_tag_is_no_tag_to_learn(tmp_path):
     path.write_text("a\tDET\nb\t_\nc\tNOUN\n\nd\t_\n")
     assert labels_of({"en": path}, "tagging") == ["DET", "NOUN"]
     assert [sentence.tags for sentence in read_examples(path, "en", "tagging")] == [("DET", "", "NOUN"), ()]
+
+
+def test_no_label_at_all_is_told_with_what_a_row_needs(tmp_path):
+    """A row of a sentence and its label is one of two sentences without any."""
+    path = tmp_path / "train-en.tsv"
+    path.write_text("a dog\tyes\na cat\tno\n")
+    with pytest.raises(UserError) as caught:
+        labels_of({"en": path}, "classification")
+    advice = "give each row two sentences and a label; beside a single sentence, write . as the second"
+    assert str(caught.value) == f"{path}: has no label to learn: {advice}"
+    path.write_text("a dog\t.\tyes\na cat\t.\tno\n")  # as told
+    assert labels_of({"en": path}, "classification") == ["no", "yes"]
+    path.write_text("a\t_\n")
+    with pytest.raises(UserError, match="has no label to learn: give each word a tag$"):
+        labels_of({"en": path}, "tagging")
 
 
 def test_one_label_alone_is_nothing_to_learn(tmp_path):

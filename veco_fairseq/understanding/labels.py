@@ -10,6 +10,12 @@ from veco_fairseq.understanding.examples import SentencePair, TaggedSentence, se
 from veco_fairseq.understanding.reading import read_examples
 
 
+WANTED = {  # by task
+    "classification": "give each row two sentences and a label; beside a single sentence, write . as the second",
+    "tagging": "give each word a tag",
+}
+
+
 def labels_of(files: dict[str, Path], nlu_task: str) -> list[str]:
     """Return the labels or tags of training sets in alphabetical order.
 
@@ -18,8 +24,8 @@ def labels_of(files: dict[str, Path], nlu_task: str) -> list[str]:
         nlu_task: classification or tagging.
 
     Raises:
-        UserError: a file is bad, there is only one label, two classes differ in capitals alone, two labels in what cannot be seen,
-            or the labels are figures, for which there is no regression.
+        UserError: a file is bad, there is no label or only one, two classes differ in capitals alone, two labels in what cannot
+            be seen, or the labels are figures, for which there is no regression.
     """
     found: set[str] = set()
     for lang, path in files.items():
@@ -30,6 +36,8 @@ def labels_of(files: dict[str, Path], nlu_task: str) -> list[str]:
                 found.add(example.label)
     labels = sorted(found)
     names = ", ".join(map(str, files.values()))
+    if not labels:
+        raise UserError(f"{names}: has no label to learn: {WANTED[nlu_task]}")
     if len(labels) == 1:
         raise UserError(f"{names}: all examples have the label {labels[0]}: there must be two labels to learn from")
     visible = {seen(label): label for label in labels}
