@@ -90,7 +90,9 @@ def test_a_head_of_other_labels_is_not_mended_by_options(monkeypatch):
     def advice(message, is_last, **here):
         return misfits.misfit_message("a.pt", SimpleNamespace(**{**same, **here}), message, is_last).rpartition("; ")[2]
 
-    own = "head is of a task, its labels and --plug: give those that it was trained with, or begin with the pre-trained checkpoint"
+    own = (
+        "head is of a task, its labels and --plug: give those that it was trained with, or begin with the pre-trained checkpoint"
+    )
     assert advice("other shapes: head.out_proj.weight [2, 4] in the file, [3, 4] here", False) == own
     assert advice("missing head.dense.weight, head.dense.bias", True) == f"{own}, or another --save-dir"
     general = "give the options that it was trained with"

@@ -11,7 +11,9 @@ from veco_fairseq.errors import UserError
 
 model_of: dict[str, Any] = {}  # the options of the checkpoints that trainers read
 OTHER_TOKENS = "rows of embed_tokens are tokens: give data that was made with the dict.txt that it was trained with"
-OTHER_HEAD = "head is of a task, its labels and --plug: give those that it was trained with, or begin with the pre-trained checkpoint"
+OTHER_HEAD = (
+    "head is of a task, its labels and --plug: give those that it was trained with, or begin with the pre-trained checkpoint"
+)
 OF_HEAD = re.compile(r"(missing|shapes:) head\.")
 SIZES = ("encoder_layers", "decoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads", "table_dim",
          "max_positions", "relative_position_bias", "quant_noise_pq")  # fmt: skip

@@ -153,7 +153,9 @@ class NluTask(VecoTask):
         theirs = task_state.get("labels", self.labels)
         if list(theirs) != self.labels:
             advice = "give data with those, or begin with the pre-trained checkpoint"
-            raise UserError(f"{checkpoint}: has the labels {', '.join(theirs)}, but the data has {', '.join(self.labels)}: {advice}")
+            raise UserError(
+                f"{checkpoint}: has the labels {', '.join(theirs)}, but the data has {', '.join(self.labels)}: {advice}"
+            )
         if (pooling := task_state.get("word_pooling", self.pooling)) != self.pooling:
             raise UserError(f"{checkpoint}: has learnt with --word-pooling {pooling}, not {self.pooling}: give that option, too")
 

@@ -9,7 +9,6 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.understanding.examples import SentencePair, TaggedSentence, seen
 from veco_fairseq.understanding.reading import read_examples
 
-
 WANTED = {  # by task
     "classification": "give each row two sentences and a label; beside a single sentence, write . as the second",
     "tagging": "give each word a tag",
