@@ -152,10 +152,8 @@ class NluTask(VecoTask):
         require_same_symbols(task_state.get("symbols"), self.dictionary, checkpoint, self.vocabulary)
         theirs = task_state.get("labels", self.labels)
         if list(theirs) != self.labels:
-            advice = "give data with those, or begin with the pre-trained checkpoint"
-            raise UserError(
-                f"{checkpoint}: has the labels {', '.join(theirs)}, but the data has {', '.join(self.labels)}: {advice}"
-            )
+            found = f"has the labels {', '.join(theirs)}, but the data has {', '.join(self.labels)}"
+            raise UserError(f"{checkpoint}: {found}: give data with those, or begin with the pre-trained checkpoint")
         if (pooling := task_state.get("word_pooling", self.pooling)) != self.pooling:
             raise UserError(f"{checkpoint}: has learnt with --word-pooling {pooling}, not {self.pooling}: give that option, too")
 
