@@ -88,6 +88,7 @@ def test_fine_tuning_does_not_count_the_patience_of_pretraining(monkeypatch, tmp
 @pytest.mark.parametrize("then, told", [
     (None, None), (("bleu", "valid"), None), (("loss", "valid"), "--best-checkpoint-metric was loss and is bleu"),
     (("bleu", "dev"), "--valid-subset was dev and is valid"),
+    (("bleu", "valid (--combine-valid-subsets)"), "--valid-subset was valid (--combine-valid-subsets) and is valid"),
 ])  # fmt: skip
 def test_validations_that_cannot_be_compared_are_not(monkeypatch, caplog, then, told):
     """A loss of 2 after a BLEU of 30, or of another set, would be the best for good, and --patience would end the training."""
@@ -265,5 +266,8 @@ def test_the_count_of_patience_is_saved_as_plain_numbers(monkeypatch):
     stopping.trainer_save_checkpoint(SimpleNamespace(cfg=cfg), "a.pt", {"epoch": 3})
     ((name, state),) = saved
     judge = {"--best-checkpoint-metric": "bleu", "--valid-subset": "dev"}
+    combined = SimpleNamespace(valid_subset="valid", combine_valid_subsets=True)  # valid, valid1 and so on are one set
+    combined = stopping.judge(SimpleNamespace(checkpoint=cfg.checkpoint, dataset=combined))
+    assert combined == {**judge, "--valid-subset": "valid (--combine-valid-subsets)"}
     assert (name, state) == ("a.pt", {"epoch": 3, "early_stopping": {"best": 31.25, "num_runs": 2}, "judge": judge})
     assert [type(value) for value in state["early_stopping"].values()] == [float, int]

@@ -114,9 +114,10 @@ def begins_from_another_model(cfg, trainer: Trainer) -> bool:
 
 def judge(cfg) -> dict[str, str]:
     """Return what tells the best validation, by option."""
+    combined = " (--combine-valid-subsets)" if getattr(cfg.dataset, "combine_valid_subsets", False) else ""
     return {
         "--best-checkpoint-metric": cfg.checkpoint.best_checkpoint_metric,
-        "--valid-subset": cfg.dataset.valid_subset.split(",")[0],
+        "--valid-subset": cfg.dataset.valid_subset.split(",")[0] + combined,
     }
 
 
