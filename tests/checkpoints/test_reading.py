@@ -133,6 +133,11 @@ def test_other_bad_files(tmp_path):
         read_checkpoint(tmp_path / "none.pt")
     with pytest.raises(UserError, match="is a folder"):
         read_checkpoint(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"\x08" + bytes(7) + b"{}      ")  # which is whole, and has no tensors
+    with pytest.raises(UserError, match=r"model\.safetensors: is of Hugging Face: give a checkpoint of fairseq; pre-"):
+        read_checkpoint(tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=r"none\.safetensors: no such checkpoint"):
+        read_checkpoint(tmp_path / "none.safetensors")
     (tmp_path / "empty.pt").touch()
     with pytest.raises(DamagedCheckpoint, match=r"is empty \(0 bytes\)"):
         read_checkpoint(tmp_path / "empty.pt")

@@ -136,6 +136,10 @@ def _load(path: Path, trust: bool, mapped: bool = False) -> Any:
     except UserError:
         raise
     except Exception as error:  # a damaged file fails in any way: EOFError, KeyError, RuntimeError, OSError, ...
+        if path.suffix == ".safetensors" and path.is_file():
+            raise UserError(
+                f"{path}: is of Hugging Face: give a checkpoint of fairseq; pre-training begins with it (--init-from)"
+            ) from error
         raise read_failure(path, error) from error
 
 
