@@ -17,7 +17,7 @@ from veco_fairseq.modules.embedding import TokenEmbedding
 from veco_fairseq.modules.encoder import VecoTransformerEncoder
 from veco_fairseq.modules.layer import VecoLayer
 from veco_fairseq.modules.lm_head import LMHead
-from veco_fairseq.modules.prediction import Subset
+from veco_fairseq.modules.prediction import OutputLayer, Subset
 
 
 class Embedding(TokenEmbedding):
@@ -90,6 +90,24 @@ def test_they_train_with_a_softmax_over_some_tokens(model):
     expected, correct = losses(model, vocabulary)
     torch.testing.assert_close(found.nll, expected)
     assert torch.equal(found.correct, correct)
+
+
+def test_a_head_that_is_not_tied_to_the_embeddings_trains(monkeypatch):
+    """... its own projection, in VECO and in XLM-E's generator."""
+    monkeypatch.setattr(VecoEncoder, "build_lm_head", lambda self, embed_dim, output_dim, activation_fn, weight: LMHead(
+        embed_dim, output_dim, activation_fn=activation_fn, table=None, embedding=self.sentence_encoder.embed_tokens))  # fmt: skip
+    args = architecture("veco_tiny", encoder_embed_dim=16, encoder_attention_heads=4, dropout=0.0, attention_dropout=0.0)
+    model = VecoModel(args, VecoEncoder(args, make_dictionary())).train()
+    expected, correct = losses(model)
+    found = model(*pair_batch())["h"]
+    torch.testing.assert_close(found.nll, expected)
+    assert torch.equal(found.correct, correct)
+    generator = make_xlme(dropout=0.0).generator
+    states, gold = torch.randn(3, 16), torch.tensor([5, 9, 44])
+    nll, _, _ = OutputLayer(generator.lm_head, generator.sentence_encoder.embed_tokens.weight).drawn(
+        states, gold, lambda probabilities, rows: probabilities.argmax(-1)
+    )
+    torch.testing.assert_close(nll, torch.nn.functional.cross_entropy(generator.lm_head(states), gold, reduction="none"))
 
 
 @pytest.mark.parametrize("part", ["sentence_encoder.embed_tokens", "lm_head"])

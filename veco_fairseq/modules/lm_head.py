@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from fairseq.models.roberta.model import RobertaLMHead
 from torch import Tensor
 
-from veco_fairseq.modules.embedding import TokenEmbedding
+from veco_fairseq.modules.embedding import TokenEmbedding, computes_as
 
 
 class LMHead(RobertaLMHead):
@@ -15,6 +15,7 @@ class LMHead(RobertaLMHead):
     def __init__(self, dim: int, tokens: int, *, activation_fn: str, table: Tensor | None, embedding: TokenEmbedding):
         super().__init__(dim, tokens, activation_fn, table)
         self.project_out = embedding.project_out  # a method and not a module, so that its weight has one name
+        self.embedding = (embedding,)  # in a tuple for the same reason
 
     def rows(self, states: Tensor) -> Tensor:
         """Return the rows whose product with the table is the logits: (..., model's dim) -> (..., table's dim)."""
@@ -24,3 +25,11 @@ class LMHead(RobertaLMHead):
         """Return the logits, only for the masked tokens if these are given: (..., model's dim) -> (..., tokens)."""
         rows = self.rows(features if masked_tokens is None else features[masked_tokens])
         return F.linear(rows, self.weight) + self.bias
+
+
+def is_product(head: LMHead) -> bool:
+    """Return whether a head's logits are its rows times the table of the embeddings, plus its bias, so that they may be made otherwise.
+
+    A class below may have a ``forward`` of its own, or a projection that is not tied to the embeddings.
+    """
+    return computes_as(head, LMHead) and head.weight is head.embedding[0].weight

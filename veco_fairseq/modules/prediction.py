@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from veco_fairseq.data.masking import masked_places, positions
-from veco_fairseq.modules.embedding import computes_as
-from veco_fairseq.modules.lm_head import LMHead
+from veco_fairseq.modules.lm_head import LMHead, is_product
 from veco_fairseq.modules.masked_loss import drawn_loss, masked_loss
 
 
@@ -44,7 +43,7 @@ class MaskedPrediction(NamedTuple):
 class OutputLayer(NamedTuple):
     """P(token | state) = softmax(head(state) table^T + bias).
 
-    A head with a ``forward`` of its own, or hooks, makes the logits of all tokens itself.
+    A head with a ``forward`` or a projection of its own, or hooks, makes the logits of all tokens itself.
 
     Attributes:
         head: its dense layer, activation, LayerNorm and bias.
@@ -65,7 +64,7 @@ class OutputLayer(NamedTuple):
         """
         if self.vocabulary is not None:
             gold = torch.searchsorted(self.vocabulary.tokens, gold)
-        if not computes_as(self.head, LMHead):
+        if not is_product(self.head):
             logits = self.head(states).float()
             if self.vocabulary is not None:
                 logits = logits[:, self.vocabulary.tokens] + self.vocabulary.offsets
@@ -77,7 +76,7 @@ class OutputLayer(NamedTuple):
 
     def drawn(self, states: Tensor, gold: Tensor, draw: Callable[[Tensor, slice], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Return :meth:`nll` over all tokens, and tokens drawn by their probabilities, (n), as :func:`drawn_loss` does."""
-        if computes_as(self.head, LMHead):
+        if is_product(self.head):
             return drawn_loss(self.head.rows(states), self.table, self.head.bias, gold, draw=draw)
         logits = self.head(states).float()
         return *loss_of(logits, gold), draw(logits.detach().softmax(-1), slice(len(gold)))
