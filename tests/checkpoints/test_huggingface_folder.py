@@ -128,6 +128,7 @@ LAYER = "encoder.sentence_encoder.layers.1"
     (lambda weights: weights.update({"decoder.x": torch.ones(1)}), "has a tensor decoder.x, which Hugging Face's XLM-RoBERTa has no place for"),
     (lambda weights: weights.update({f"{LAYER}.adapter.weight": torch.ones(1)}), f"has a tensor {LAYER}.adapter.weight, which Hugging"),
     (lambda weights: weights.update({"encoder.lm_head.scale": torch.ones(1)}), "has a tensor encoder.lm_head.scale, which Hugging"),
+    (lambda weights: weights.update({"encoder.lm_head.weight": torch.ones(45, 16)}), "encoder.lm_head.weight is not the token embeddings"),
     (lambda weights: weights.pop("encoder.sentence_encoder.layers.1.fc2.bias"), r"layers.1.fc2.bias is missing"),
 ])  # fmt: skip
 def test_other_tensors_are_refused(checkpoint, tmp_path, make, message):

@@ -7,7 +7,7 @@ from argparse import Namespace
 
 import pytest
 import torch
-from conftest import make_dictionary, save_pretrained
+from conftest import changed, make_dictionary, save_pretrained
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 from veco_fairseq.checkpoints.mapping import Group
@@ -55,11 +55,26 @@ def test_every_group_of_tensors(checkpoint, tmp_path):
     assert found[10:] == [
         ("dropped", cross, "--random-cross-attention", 20, 2 * CROSS),
         ("dropped", "LM head's dense, norm and bias", "no place in fairseq's decoder without --keep-lm-head", 5, 272 + 32 + 45),
-        ("dropped", "LM head's projection, the token embeddings again", "no place in fairseq's decoder", 1, 45 * 16),
+        ("dropped", "LM head's projection", "the token embeddings again", 1, 45 * 16),
         ("new", cross, "as fairseq's transformer initialises them (Xavier, LayerNorm 1 and 0), seed 5", 10, CROSS),
     ]
     assert report_lines({**report, "notes": ["one"]})[-2:] == [
         "note     one", f"wrote    {tmp_path / 'out.pt'}; fine-tune with {report['finetune_options']}"]  # fmt: skip
+
+
+@pytest.mark.parametrize("table_dim", [None, 8])
+def test_a_head_with_a_projection_of_its_own(make_model, tmp_path, table_dim):
+    """It is told to be left out, and refused where the LM head is to be kept: the decoder ends in the embeddings."""
+    model, name = make_model(layers=1, arch="veco_tiny", table_dim=table_dim), "encoder.lm_head.weight"
+    path = save_pretrained(tmp_path / "pretrained.pt", model, make_dictionary().symbols)
+    for own, told in ((False, "the token embeddings again"), (True, "not the token embeddings, in which the decoder ends")):
+        if own:
+            with changed(path) as state:
+                state["model"][name] = state["model"][name].flip(0)
+        (group,) = [g for g in convert_to_seq2seq(path, tmp_path / "out.pt", 1)["groups"] if g["what"] == "LM head's projection"]
+        assert (group["action"], group["source"]) == ("dropped", told)
+    with pytest.raises(UserError, match="^--keep-lm-head: the LM head of .*pretrained.pt has a projection that is not"):
+        convert_to_seq2seq(path, tmp_path / "kept.pt", 1, keep_lm_head=True)
 
 
 def test_the_file_and_its_report(checkpoint, tmp_path):

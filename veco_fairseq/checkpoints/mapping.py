@@ -36,6 +36,7 @@ _POSITIONS = re.compile(r"^encoder\.sentence_encoder\.(?=embed_positions\.)")
 _EMBEDDING_NORM = re.compile(r"^encoder\.sentence_encoder\.(?=layernorm_embedding\.)")
 HEAD_TRANSFORM = re.compile(r"^encoder\.lm_head\.(?=(?:dense|layer_norm)\.)")
 HEAD_BIAS = re.compile(r"^encoder\.lm_head\.(?=bias$)")
+HEAD_PROJECTION = re.compile(r"^encoder\.lm_head\.(?=weight$)")
 _VERSION = re.compile(r"^encoder\.sentence_encoder\.(?=version$)")
 _EMBEDDINGS = "token embeddings, shared by encoder, decoder and output"
 
@@ -56,7 +57,7 @@ TABLE = (
     Row(_VERSION, "decoder.", "version marks"),
     Row(HEAD_TRANSFORM, "decoder.output_projection.", "LM head's dense, norm and bias"),
     Row(HEAD_BIAS, "decoder.output_projection.", "LM head's dense, norm and bias"),
-    Row(re.compile(r"^encoder\.lm_head\.(?=weight$)"), None, "LM head's projection, the token embeddings again"),
+    Row(HEAD_PROJECTION, None, "LM head's projection"),
 )
 TIED = "decoder self-attention"
 
@@ -165,7 +166,7 @@ def _source(row: Row, target: str, chosen: Sequence[int]) -> str:
 
 def _dropped_because(row: Row, chosen: Sequence[int]) -> str:
     if row.target is None:
-        return "no place in fairseq's decoder"
+        return "the token embeddings again"
     return f"of all but {_layers(chosen)}"
 
 

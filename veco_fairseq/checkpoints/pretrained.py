@@ -6,6 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from veco_fairseq.checkpoints.kinds import notes_on_own_code
@@ -51,6 +52,12 @@ class Pretrained(NamedTuple):
     @property
     def has_lm_head(self) -> bool:
         return any(name.startswith(LM_HEAD) for name in self.weights)
+
+    @property
+    def has_own_projection(self) -> bool:
+        """Whether its LM head has a projection that is not the token embeddings, as somebody's own class may."""
+        projection = self.weights.get(TIED_HEAD)
+        return projection is not None and not torch.equal(projection, self.weights.get(EMBEDDINGS, projection))
 
 
 def read_pretrained(path: Path_, trust: bool = False, plain: bool = True, *, wanted: str = WANTED) -> Pretrained:
@@ -112,7 +119,8 @@ def fold(pretrained: Pretrained) -> Pretrained:
         return pretrained
     table, projection = weights[EMBEDDINGS].float(), weights.pop(PROJECTION).float()
     folded = table @ projection.t()
-    weights.update({name: folded for name in (EMBEDDINGS, TIED_HEAD) if name in weights})
+    tied = [TIED_HEAD] if TIED_HEAD in weights and not pretrained.has_own_projection else []
+    weights.update(dict.fromkeys([EMBEDDINGS, *tied], folded))
     sizes = [" x ".join(f"{size:,}" for size in tensor.shape) for tensor in (table, projection, folded)]
     note = f"--embed-dim: token embeddings ({sizes[0]}) times projection ({sizes[1]}): {sizes[2]}, the same outputs"
     model = Namespace(**{**vars(pretrained.model), "table_dim": None})
