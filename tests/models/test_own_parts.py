@@ -129,6 +129,19 @@ def test_hooks_count(make_model, part, before):
         assert not torch.allclose(found, plain, rtol=1e-3)
 
 
+def test_what_somebody_froze_stays_frozen_when_the_backbone_is_trained_again(make_model):
+    model = make_model(layers=2)
+    own = {"encoder.sentence_encoder.embed_tokens.weight", "encoder.sentence_encoder.layers.0.encoder_attn.q_proj.bias"}
+    for name in own:
+        model.get_parameter(name).requires_grad_(False)
+    for again in range(2):
+        model.freeze_backbone(True)
+        trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+        assert trained == {name for name, _ in model.named_parameters() if ".encoder_attn" in name} - own
+        model.freeze_backbone(False)
+        assert {name for name, parameter in model.named_parameters() if not parameter.requires_grad} == own
+
+
 def test_a_generators_own_head_draws_by_its_own_probabilities():
     """All of them lie on one token, which only its forward knows."""
     model = make_xlme(dropout=0.0)

@@ -6,6 +6,7 @@ import logging
 import re
 
 import torch
+import torch.nn as nn
 from fairseq.models import register_model
 from fairseq.models.roberta.model import RobertaEncoder
 from torch import Tensor
@@ -68,6 +69,7 @@ class PluggableModel(PretrainingModel):
     def __init__(self, args, encoder: VecoEncoder):
         super().__init__(args, encoder)
         self.backbone_is_frozen = False
+        self._frozen: list[nn.Parameter] = []  # with the backbone: somebody's own code may have frozen others
 
     @staticmethod
     def add_args(parser) -> None:
@@ -88,13 +90,14 @@ class PluggableModel(PretrainingModel):
         )
 
     def freeze_backbone(self, frozen: bool) -> None:
-        """Freeze theta_s, so that no gradient is computed for it, or train it again."""
+        """Freeze theta_s, so that no gradient is computed for it, or train again what of it was trained before."""
         if frozen == self.backbone_is_frozen:
             return
         self.backbone_is_frozen = frozen
-        for name, parameter in self.named_parameters():
-            if not THETA_C.search(name):
-                parameter.requires_grad_(not frozen)
+        if frozen:
+            self._frozen = [p for name, p in self.named_parameters() if p.requires_grad and not THETA_C.search(name)]
+        for parameter in self._frozen:
+            parameter.requires_grad_(not frozen)
         trained = sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
         which = "only cross-attention is" if frozen else "all parameters are"
         jump = "" if frozen else "; TLM joins the loss, which becomes larger by it"
