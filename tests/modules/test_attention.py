@@ -124,6 +124,21 @@ def test_a_projection_of_ones_own_counts(name, training):
         torch.testing.assert_close(found, right)
 
 
+@pytest.mark.parametrize("name", ["q_proj", "out_proj"])
+def test_a_hook_of_a_projection_counts(name):
+    """Outside training, too, against a projection that is twice as large."""
+    torch.manual_seed(4)
+    module, x = MultiheadAttention(24, 3, self_attention=True).eval(), torch.randn(5, 2, 24)
+    projection = getattr(module, name)
+    handle = projection.register_forward_hook(lambda module, given, output: 2 * output)
+    found, _ = module(x, x, x)
+    handle.remove()
+    with torch.no_grad():
+        projection.weight *= 2
+        projection.bias *= 2
+    torch.testing.assert_close(found, module(x, x, x)[0])
+
+
 UNUSUAL = [({"add_zero_attn": True}, {}), ({"add_bias_kv": True}, {}), ({}, {"need_head_weights": True}), ({}, {"before_softmax": True}),
            ({}, {"attn_mask": torch.linspace(-1, 1, 25).view(5, 5)}),
            ({}, {"attn_mask": torch.ones(5, 5).triu(1).bool()})]  # fmt: skip

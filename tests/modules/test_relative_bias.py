@@ -87,6 +87,24 @@ def test_gates_equal_a_loop(attention, h):
         assert attention.relative_bias(h, attention.q_proj).dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("own", ["class", "hook", "no bias"])
+@torch.no_grad()
+def test_gates_take_what_a_projection_of_ones_own_computes(attention, h, own):
+    if own == "class":
+
+        class LowRank(torch.nn.Linear):
+            def forward(self, x):
+                return super().forward(x) + x.roll(1, -1)
+
+        attention.q_proj.__class__ = LowRank
+    elif own == "hook":
+        attention.q_proj.register_forward_hook(lambda module, given, q: 2 * q)
+    else:
+        attention.q_proj.bias = None
+    expected = by_loop(attention.relative_bias, heads_of(attention.q_proj, h))
+    torch.testing.assert_close(attention.relative_bias(h, attention.q_proj), expected)
+
+
 def nearly_without_dropout(attention, in_training: bool):
     """In training with dropout, fairseq's own attention is used; so little of it is none."""
     attention.dropout_module.p = 1e-9

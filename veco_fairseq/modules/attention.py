@@ -8,7 +8,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import Linear
+from torch.nn import Linear, Module
 
 from veco_fairseq.modules.device import on_cpu
 
@@ -117,6 +117,11 @@ class _Scores(torch.autograd.Function):
         return d_scores @ k, d_scores.transpose(2, 3) @ q
 
 
+def is_linear(projection: Module) -> bool:
+    """Return whether a projection's weight and bias are all that it computes with; a hook may change what comes out of it."""
+    return type(projection) is Linear and not projection._forward_hooks
+
+
 def unfused(module: MultiheadAttention, query: Tensor, key: Tensor | None) -> bool:
     """Return whether :func:`plain` is faster than PyTorch's kernel, or has what the kernel passes over.
 
@@ -127,7 +132,7 @@ def unfused(module: MultiheadAttention, query: Tensor, key: Tensor | None) -> bo
     Args:
         query, key: (length, batch, dim).
     """
-    if any(type(part) is not Linear for part in (module.q_proj, module.k_proj, module.v_proj, module.out_proj)):
+    if not all(map(is_linear, (module.q_proj, module.k_proj, module.v_proj, module.out_proj))):
         return True
     if not module.training:
         return False

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
+from veco_fairseq.modules.attention import is_linear
+
 # The paper does not give the number of d. These are T5's numbers (section 2.1), which it cites for the bias.
 BUCKETS = 32
 FARTHEST = 128
@@ -49,18 +51,26 @@ class GatedRelativePositionBias(nn.Module):
         self.uv = nn.Parameter(torch.zeros(2, heads, head_dim))
         self.w = nn.Parameter(torch.ones(heads))
 
-    def forward(self, h: Tensor, q_proj: nn.Linear) -> Tensor:
+    def forward(self, h: Tensor, q_proj: nn.Module) -> Tensor:
         """Return r, (batch, heads, length, length), for the states ``h``, (length, batch, dim), and W^Q of all heads."""
-        # q_i . u is linear in h_i, so u is multiplied with W^Q once, instead of all states again.
-        weight, bias = (part.unflatten(0, self.uv.shape[1:]) for part in (q_proj.weight, q_proj.bias))
-        weight, bias = torch.einsum("ghk,hkd->ghd", self.uv, weight), (self.uv * bias).sum(-1)
-        gates = torch.sigmoid(F.linear(h, weight.flatten(0, 1), bias.flatten()))  # (length, batch, 2 * heads)
+        gates = torch.sigmoid(self._products(h, q_proj))  # (length, batch, 2 * heads)
         update, reset = gates.permute(1, 2, 0).unsqueeze(-1).chunk(2, dim=1)  # (batch, heads, length, 1) each
         factor = 1 + update + (1 - update) * self.w[:, None, None] * reset
         length = len(h)
         d = self.d[:, buckets(torch.arange(1 - length, length, device=h.device))]  # of i - j, ascending
         d = d.unfold(1, length, 1).flip(2)  # (heads, i, j)
         return factor.type_as(gates).contiguous() * d.type_as(gates)
+
+
+    def _products(self, h: Tensor, q_proj: nn.Module) -> Tensor:
+        """Return q_i . u of all heads, then q_i . v: (length, batch, 2 * heads)."""
+        if not is_linear(q_proj) or q_proj.bias is None:  # somebody's own, such as LoRA's
+            q = q_proj(h).unflatten(-1, self.uv.shape[1:])
+            return torch.einsum("ghk,ibhk->ibgh", self.uv, q).flatten(2)
+        # q_i . u is linear in h_i, so u is multiplied with W^Q once, instead of all states again.
+        weight, bias = (part.unflatten(0, self.uv.shape[1:]) for part in (q_proj.weight, q_proj.bias))
+        weight, bias = torch.einsum("ghk,hkd->ghd", self.uv, weight), (self.uv * bias).sum(-1)
+        return F.linear(h, weight.flatten(0, 1), bias.flatten())
 
 
 class BiasedSelfAttention(MultiheadAttention):
