@@ -173,6 +173,18 @@ def test_moments_of_another_shape():
         check_moments("a.pt", optimizer)
 
 
+class LowRankAdam(torch.optim.Adam):
+    """One of somebody else's, with moments of lower rank."""
+
+
+def test_the_moments_of_somebody_elses_optimizer_are_its_own_affair():
+    weight = torch.nn.Parameter(torch.ones(2, 3))
+    for kind in (LowRankAdam, type("OfAdam", (Adam,), {"__module__": "own"})):
+        optimizer = kind([weight])
+        optimizer.state[weight] = {"step": 0.5, "exp_avg": torch.ones(1, 3)}
+        check_moments("a.pt", optimizer)
+
+
 def test_moments_of_adafactor():
     """Of a matrix, a mean of each row and of each column."""
     weight = torch.nn.Parameter(torch.ones(2, 3))

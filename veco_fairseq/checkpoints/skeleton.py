@@ -43,6 +43,7 @@ OF_AN_UPDATE = {"criterion_name": (str,), "optimizer_name": (str,), "lr_schedule
 STRINGS = ("symbols", "source_symbols", "labels", "lang_pairs")
 # The shapes of what Adafactor keeps of a matrix: a mean of each row, and of each column.
 ADAFACTOR = {"exp_avg_sq_row": lambda shape: shape[:-1], "exp_avg_sq_col": lambda shape: shape[:-2] + shape[-1:]}
+KNOWN = ("torch", "fairseq", "veco_fairseq")  # the packages whose optimizers keep moments of the parameters' shapes, or Adafactor's
 ADVICE = "give one as fairseq-train writes it"
 
 
@@ -177,13 +178,17 @@ def _check_optimizer(path: Path_, optimizer: Any) -> None:
 def check_moments(path: Path_, optimizer: torch.optim.Optimizer) -> None:
     """Refuse an optimizer's state whose tensors do not have the parameters' shapes; PyTorch does not check this.
 
+    An optimizer of somebody else's may keep tensors of other shapes, as those of low rank do, and other steps: it is not checked.
+
     Args:
         path: the checkpoint that the state was loaded from.
-        optimizer: PyTorch's, or fairseq's subclass of it.
+        optimizer: PyTorch's, or a subclass of it.
 
     Raises:
         UserError: names the tensors and shapes.
     """
+    if type(optimizer).__module__.partition(".")[0] not in KNOWN:
+        return
     for parameter, state in getattr(optimizer, "state", {}).items():
         lacking = {"step", "exp_avg", "exp_avg_sq"} - state.keys() if state and isinstance(optimizer, Adam) else ()
         if lacking:
