@@ -17,7 +17,8 @@ from support.models import pair_batch
 from support.nlu import TOKENS, make_nlu
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.models.base import NOT_GIVEN, SIZES, WITHOUT_EFFECT, architecture
+from veco_fairseq.models import xlme
+from veco_fairseq.models.base import NOT_GIVEN, SIZES, WITHOUT_EFFECT, Size, architecture
 from veco_fairseq.models.nlu import VecoNluModel
 from veco_fairseq.models.translation import VecoTransformer, tied_layers
 from veco_fairseq.models.veco import VecoEncoder, VecoModel
@@ -46,6 +47,13 @@ def test_an_architecture_has_the_layout_of_its_size(arch):
     if "mt" in arch or "transformer" in arch:
         assert tuple(getattr(args, f"decoder_{name}") for name in names) == expected
     assert str(SIZES["large"]) == "24 layers, 1024/4096, 16 heads"
+
+
+@pytest.mark.parametrize("layers, chosen, expected", [(6, {}, 2), (2, {}, 1), (6, {"generator_layers": 5}, 5)])
+def test_an_xlme_of_somebody_elses_size(layers, chosen, expected):
+    args = Namespace(**chosen)
+    xlme._architecture(args, Size(layers, 40, 5))
+    assert (args.encoder_layers, args.encoder_embed_dim, args.generator_layers) == (layers, 40, expected)
 
 
 def test_options_that_are_not_given():

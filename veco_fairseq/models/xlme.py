@@ -181,7 +181,8 @@ GENERATOR_LAYERS = {SIZES["tiny"]: 1, SIZES["base"]: 4, SIZES["large"]: 6, SIZES
 
 
 def _architecture(args, size: Size) -> None:
-    set_defaults(args, generator_layers=GENERATOR_LAYERS[size], generator_embeddings="shared")
+    of_another_size = max(1, size.layers // 3)  # somebody's own: as tiny and base have it
+    set_defaults(args, generator_layers=GENERATOR_LAYERS.get(size, of_another_size), generator_embeddings="shared")
     encoder_architecture(args, size)
 
 
