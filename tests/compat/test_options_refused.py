@@ -3,11 +3,16 @@
 """Options of fairseq that cannot work, or that a task does nothing for."""
 
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 
 import pytest
 from fairseq import options
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
+from veco_fairseq.checkpoints.skeleton import check_skeleton
+from veco_fairseq.criterions.camlm import CamlmCriterion
+from veco_fairseq.criterions.knn import KnnCamlmCriterionConfig
 from veco_fairseq.errors import UserError
 
 CAMLM = "root --task camlm --arch veco_tiny --criterion camlm"
@@ -135,3 +140,37 @@ def test_what_a_command_cannot_do(command, words, message):
     parser = getattr(options, f"get_{command}_parser")()
     with pytest.raises(UserError, match=f"^{message}") if message else nullcontext():
         options.parse_args_and_arch(parser, ["data", "--path", "a.pt", *words.split()])
+
+
+@dataclass
+class OwnConfig(KnnCamlmCriterionConfig):
+    alpha: float = field(default=-1.5, metadata={"help": "one of somebody else's"})
+    power: float = field(default=-2.5, metadata={"help": "one that a schedule has, too"})
+
+
+class Own(CamlmCriterion):
+    """A criterion of somebody else's, with options of names that others here have."""
+
+
+setattr(Own, "__dataclass", OwnConfig)  # as register_criterion does
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_option_of_somebody_elses_has_no_border_here(monkeypatch, tmp_path):
+    """... on the command line and in a checkpoint, but those of this project have, and those that both have."""
+    monkeypatch.setitem(CRITERION_REGISTRY, "own", Own)
+    words = "root --task camlm --arch veco_tiny --criterion own"
+    assert (parse(f"{words} --alpha -3").alpha, parse(words).power) == (-3, -2.5)
+    for more, message in (
+        ("--knn-targets 0", "--knn-targets 0: must be"),
+        ("--clip-norm -1", r"--clip-norm -1\.0: must be"),
+        ("--lr-scheduler polynomial_decay --max-update 9 --power -3", r"--power -3\.0: must be"),
+    ):
+        with pytest.raises(UserError, match=f"^{message}"):
+            parse(f"{words} {more}")
+    with pytest.raises(UserError, match=r"^--alpha -3\.0: must be"):
+        parse("data --task veco_multilingual_translation --arch veco_mt_tiny --alpha -3")
+    for name, told in (("own", None), ("camlm", r"its options: --alpha -3\.0: must be")):
+        state = {"model": {}, "cfg": {"criterion": {"_name": name, "alpha": -3.0}}}
+        with pytest.raises(UserError, match=told) if told else nullcontext():
+            check_skeleton("a.pt", state)

@@ -15,6 +15,7 @@ from fairseq.file_io import PathManager
 from fairseq.tasks import TASK_REGISTRY
 
 from veco_fairseq.arguments import end_with, short
+from veco_fairseq.checkpoints.own_options import own_options
 from veco_fairseq.compat.help_of_all import help_of_all
 from veco_fairseq.compat.hooks import HasOptionsWithoutEffect
 from veco_fairseq.errors import UserError
@@ -32,6 +33,7 @@ def parse_args_and_arch(parser: argparse.ArgumentParser, input_args: Sequence[st
             hand on to hydra.
     """
     parser.error = lambda message: end_with(message, parser._option_string_actions)  # type: ignore[method-assign]
+    common = {action.dest for action in parser._actions}
     words = help_of_all(parser, sys.argv[1:] if input_args is None else input_args)
     try:
         found = _fairseq_parse_args_and_arch(parser, words, *args, **kwargs)
@@ -60,7 +62,8 @@ def parse_args_and_arch(parser: argparse.ArgumentParser, input_args: Sequence[st
             raise UserError(
                 f"{name} {short(value)}: has a backslash at its end or before a quote, which fairseq cannot read: leave it out"
             )
-    check_options(chosen)
+    own = own_options(chosen) - common
+    check_options({name: value for name, value in chosen.items() if name not in own})
     _refuse_without_effect(parser, chosen)
     _settle(parser, chosen)
     _refuse_the_worst(chosen)

@@ -1,0 +1,52 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Which options are those of somebody's own code: what they mean, and their borders, only that code knows."""
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+from fairseq.optim import OPTIMIZER_REGISTRY
+from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
+
+# By the option that names a class. A model is named by its architecture.
+REGISTRIES: dict[str, Mapping[str, Any]] = {
+    "task": TASK_REGISTRY, "arch": ARCH_MODEL_REGISTRY, "model": MODEL_REGISTRY, "criterion": CRITERION_REGISTRY,
+    "optimizer": OPTIMIZER_REGISTRY, "lr_scheduler": LR_SCHEDULER_REGISTRY,
+}  # fmt: skip
+PACKAGES = ("fairseq", "veco_fairseq")
+
+
+def is_own(kind: type) -> bool:
+    """Return whether a class is neither fairseq's nor this project's."""
+    return kind.__module__.partition(".")[0] not in PACKAGES
+
+
+def own_options(chosen: Mapping[str, Any]) -> set[str]:
+    """Return the names of the options that only classes of somebody's own have.
+
+    Args:
+        chosen: the names of the classes, by the keys of :data:`REGISTRIES`; others, and those that nothing registers, are
+            passed over.
+    """
+    found = [registry.get(name) for option, registry in REGISTRIES.items() if isinstance(name := chosen.get(option), str)]
+    kinds = [kind for kind in found if isinstance(kind, type)]
+    own: set[str] = set()
+    if any(map(is_own, kinds)):
+        for kind in kinds:
+            own |= _options(kind)
+        for kind in kinds:
+            own -= _options(next(base for base in kind.__mro__ if not is_own(base) or base is object))
+            for base in (getattr(kind, "__dataclass", None) or object).__mro__:  # which may extend another one than the class does
+                own -= set() if is_own(base) else set(getattr(base, "__dataclass_fields__", ()))
+    return own
+
+
+def _options(kind: Any) -> set[str]:
+    parser = argparse.ArgumentParser(add_help=False)
+    if hasattr(kind, "add_args"):
+        kind.add_args(parser)
+    return {action.dest for action in parser._actions}
