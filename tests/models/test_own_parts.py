@@ -134,7 +134,7 @@ def test_what_somebody_froze_stays_frozen_when_the_backbone_is_trained_again(mak
     own = {"encoder.sentence_encoder.embed_tokens.weight", "encoder.sentence_encoder.layers.0.encoder_attn.q_proj.bias"}
     for name in own:
         model.get_parameter(name).requires_grad_(False)
-    for again in range(2):
+    for _ in range(2):
         model.freeze_backbone(True)
         trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
         assert trained == {name for name, _ in model.named_parameters() if ".encoder_attn" in name} - own

@@ -106,7 +106,9 @@ def export_hf(
                 "fine-tune with --plug out"
             )
         if pretrained.has_own_projection:
-            raise UserError(f"{checkpoint}: {TIED_HEAD} is not the token embeddings, as in Hugging Face's XLM-RoBERTa: it has no place")
+            raise UserError(
+                f"{checkpoint}: {TIED_HEAD} is not the token embeddings, as in Hugging Face's XLM-RoBERTa: it has no place"
+            )
         known = {*_names(pretrained), TIED_HEAD}
         for name in pretrained.weights:
             if not (name in known or CROSS_ATTENTION.match(name) or name.endswith(".version")):

@@ -1,8 +1,9 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Which options are those of somebody's own code: what they mean, and their borders, only that code knows."""
+"""Which options are those of somebody's own code: what they mean, and their borders, only that code knows; and its errors."""
 
 import argparse
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,7 +23,20 @@ PACKAGES = ("fairseq", "veco_fairseq")
 
 def is_own(kind: type) -> bool:
     """Return whether a class is neither fairseq's nor this project's."""
-    return kind.__module__.partition(".")[0] not in PACKAGES
+    return _package(kind.__module__) not in PACKAGES
+
+
+def raised_by_own_code(error: BaseException, cfg: Any) -> bool:
+    """Return whether an error comes from the code of a class of somebody else's: its traceback tells the line, and no other text does.
+
+    Args:
+        error: was raised.
+        cfg: all options of a training, in groups.
+    """
+    names = {option: getattr(getattr(cfg, option, None), "_name", None) for option in REGISTRIES}
+    packages = {_package(kind.__module__) for kind in _classes({**names, "arch": names["model"]}) if is_own(kind)}
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return _package(frame.f_globals.get("__name__", "")) in packages
 
 
 def own_options(chosen: Mapping[str, Any]) -> set[str]:
@@ -32,17 +46,27 @@ def own_options(chosen: Mapping[str, Any]) -> set[str]:
         chosen: the names of the classes, by the keys of :data:`REGISTRIES`; others, and those that nothing registers, are
             passed over.
     """
-    found = [registry.get(name) for option, registry in REGISTRIES.items() if isinstance(name := chosen.get(option), str)]
-    kinds = [kind for kind in found if isinstance(kind, type)]
+    kinds = _classes(chosen)
     own: set[str] = set()
     if any(map(is_own, kinds)):
         for kind in kinds:
             own |= _options(kind)
         for kind in kinds:
             own -= _options(next(base for base in kind.__mro__ if not is_own(base) or base is object))
-            for base in (getattr(kind, "__dataclass", None) or object).__mro__:  # which may extend another one than the class does
+            for base in (
+                getattr(kind, "__dataclass", None) or object
+            ).__mro__:  # which may extend another one than the class does
                 own -= set() if is_own(base) else set(getattr(base, "__dataclass_fields__", ()))
     return own
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _classes(chosen: Mapping[str, Any]) -> list[type]:
+    found = [registry.get(name) for option, registry in REGISTRIES.items() if isinstance(name := chosen.get(option), str)]
+    return [kind for kind in found if isinstance(kind, type)]
 
 
 def _options(kind: Any) -> set[str]:

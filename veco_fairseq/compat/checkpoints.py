@@ -17,6 +17,7 @@ from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer, logger
 
 from veco_fairseq.checkpoints.kinds import USER_DIR
+from veco_fairseq.checkpoints.own_options import raised_by_own_code
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
 from veco_fairseq.checkpoints.skeleton import check_moments, making_sense_of
 from veco_fairseq.compat.hooks import ResumesTaskState
@@ -174,7 +175,7 @@ def trainer_load_checkpoint(
             raise
         except Exception as error:
             message = misfit(error)
-            if message is None and mistake(error) is not None:
+            if message is None and (mistake(error) is not None or raised_by_own_code(error, trainer.cfg)):
                 raise
             if message is None:
                 with making_sense_of(candidate, "go on from another one, or begin again in another --save-dir"):

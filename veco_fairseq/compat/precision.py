@@ -18,6 +18,7 @@ import torch
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
 from fairseq.tasks import FairseqTask
 
+from veco_fairseq.checkpoints.own_options import raised_by_own_code
 from veco_fairseq.compat.hooks import HasIdleParameters
 from veco_fairseq.compat.mistakes import mistake
 from veco_fairseq.errors import UserError
@@ -88,7 +89,7 @@ def build_optimizer(build: Callable) -> Callable:
 
     Raises:
         UserError: ``--fp16`` on a CPU; or the optimizer or the schedule refuses its options, or lacks a package. What goes
-            wrong in this project's own code is no such thing.
+            wrong in this project's own code, or in that of somebody's own class, is no such thing.
     """
 
     @wraps(build)
@@ -107,7 +108,8 @@ def build_optimizer(build: Callable) -> Callable:
             build(trainer)
         except Exception as error:
             *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-            if mistake(error) is not None or frame.f_globals["__name__"].startswith("veco_fairseq."):
+            here = frame.f_globals["__name__"].startswith("veco_fairseq.")
+            if mistake(error) is not None or here or raised_by_own_code(error, cfg):
                 raise
             words = " ".join(str(error).split())[:120]
             raise UserError(

@@ -61,7 +61,6 @@ class GatedRelativePositionBias(nn.Module):
         d = d.unfold(1, length, 1).flip(2)  # (heads, i, j)
         return factor.type_as(gates).contiguous() * d.type_as(gates)
 
-
     def _products(self, h: Tensor, q_proj: nn.Module) -> Tensor:
         """Return q_i . u of all heads, then q_i . v: (length, batch, 2 * heads)."""
         if not is_linear(q_proj) or q_proj.bias is None:  # somebody's own, such as LoRA's
