@@ -73,6 +73,12 @@ def test_what_was_plugged_in_has_no_place_in_transformers(tmp_path):
         export_hf(checkpoint, tmp_path / "hf")
 
 
+def test_a_model_that_is_plugged_out_has_no_s():
+    model, x = make_nlu(), TOKENS[:1]
+    with pytest.raises(UserError, match="^the model has no cross-attention to plug in"):
+        model.plugged(x, model.unplugged(x), x)
+
+
 def test_the_loss_of_a_span_is_over_its_own_window():
     """A window of four tokens beside one of six: its two tokens of padding are no places, however likely they look."""
     torch.manual_seed(1)

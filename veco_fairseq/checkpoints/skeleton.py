@@ -44,11 +44,8 @@ OF_AN_UPDATE = {"criterion_name": (str,), "optimizer_name": (str,), "lr_schedule
 STRINGS = ("symbols", "source_symbols", "labels", "lang_pairs")
 # The shapes of what Adafactor keeps of a matrix: a mean of each row, and of each column.
 ADAFACTOR = {"exp_avg_sq_row": lambda shape: shape[:-1], "exp_avg_sq_col": lambda shape: shape[:-2] + shape[-1:]}
-KNOWN = (
-    "torch",
-    "fairseq",
-    "veco_fairseq",
-)  # the packages whose optimizers keep moments of the parameters' shapes, or Adafactor's
+# The packages whose optimizers keep moments of the parameters' shapes, or Adafactor's.
+KNOWN = ("torch", "fairseq", "veco_fairseq")
 ADVICE = "give one as fairseq-train writes it"
 
 

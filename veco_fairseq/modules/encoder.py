@@ -9,6 +9,7 @@ from fairseq.models.transformer import TransformerConfig, TransformerEncoder
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from veco_fairseq.errors import UserError
 from veco_fairseq.modules.device import on_cpu
 from veco_fairseq.modules.layer import VecoLayer
 
@@ -53,7 +54,14 @@ class VecoTransformerEncoder(TransformerEncoder):
 
         Returns:
             The last layer's states, (batch, length, dim).
+
+        Raises:
+            UserError: there is a memory, and no cross-attention that could look at it.
         """
+        if memory is not None and not self.cross_attention:
+            raise UserError(
+                "the model has no cross-attention to plug in, as XLM-E and what was fine-tuned with --plug out: give another"
+            )
         padding_mask = tokens.eq(self.padding_idx)
         x, _ = self.forward_embedding(tokens, token_embeddings)
         x = (x * padding_mask.logical_not().unsqueeze(-1).type_as(x)).transpose(0, 1)
