@@ -266,14 +266,14 @@ def test_a_model_of_pretraining_that_is_more_than_an_xlmr_is_told_the_way(option
 
 
 def split(folder, kind):
-    """Put a folder's weights into two files and an index, as transformers does with a large model."""
+    """Put a folder's weights into two files, the second with others for the first's names, too, and an index, as transformers does."""
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     stem, suffix, save = {"safetensors": ("model", "safetensors", save_file), "bin": ("pytorch_model", "bin", torch.save)}[kind]
     names = [f"{stem}-0000{number}-of-00002.{suffix}" for number in (1, 2)]
     place = {name: names[number >= 17] for number, name in enumerate(tensors)}
     for file in names:
-        save({name: tensors[name] for name in tensors if place[name] == file}, folder / file)
+        save({n: t + (place[n] != file) for n, t in tensors.items() if file in (place[n], names[1])}, folder / file)
     index = folder / f"{stem}.{suffix}.index.json"
     index.write_text(json.dumps({"metadata": {"total_size": 9}, "weight_map": place}))
     return index, names

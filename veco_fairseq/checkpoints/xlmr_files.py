@@ -170,7 +170,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _read_shards(index: Path) -> dict[str, Tensor]:
-    """Read the weights in all files that an index names.
+    """Read the weights in all files that an index names; of a tensor that several have, that of the file that it is said to be in.
 
     Raises:
         UserError: the index is damaged, or a file of it, or one of its tensors, is missing or damaged.
@@ -182,7 +182,8 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
         raise UserError(f"{index}: is damaged, or no index of a model's files: fetch it again") from error
     tensors: dict[str, Tensor] = {}
     for path in paths:
-        tensors.update(_read_weights(path))
+        found = _read_weights(path)
+        tensors.update({name: t for name, t in found.items() if name not in tensors or files.get(name) == path.name})
     if missing := sorted(files.keys() - tensors.keys()):
         raise DamagedCheckpoint(f"{index}: its files lack {missing[0]}: fetch them again")
     return tensors
