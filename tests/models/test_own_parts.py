@@ -11,6 +11,7 @@ from fairseq.models.transformer import TransformerConfig
 from support.models import PAD, gradients, pair_batch, tokens
 from support.xlme import make_xlme
 
+from veco_fairseq.errors import UserError
 from veco_fairseq.models.base import architecture
 from veco_fairseq.models.veco import VecoEncoder, VecoModel
 from veco_fairseq.modules.embedding import TokenEmbedding
@@ -150,6 +151,20 @@ def test_a_generators_own_head_draws_by_its_own_probabilities():
     found, gold = model(corrupted, targets), targets[targets.ne(PAD)]
     assert torch.equal(found.correct, gold.eq(9)) and found.nll[gold.ne(9)].min() > 40
     assert found.replaced.sum() == gold.ne(9).sum()
+
+
+@pytest.mark.parametrize("option", ["scale_attn", "scale_fc", "scale_heads", "scale_resids"])
+def test_parts_of_normformer_are_for_layers_that_compute_them(option):
+    """fairseq would make their parameters, and nothing would train them."""
+    args = architecture("veco_tiny", encoder_embed_dim=16, encoder_attention_heads=4, **{option: True})
+    with pytest.raises(UserError, match=f"^--{option.replace('_', '-')}: VECO's layers have no parts of NormFormer"):
+        VecoEncoder(args, make_dictionary())
+
+    class Own(VecoLayer):
+        def forward(self, x, *rest):
+            return x
+
+    assert len(list(Own(TransformerConfig.from_namespace(args)).parameters())) > 26  # those of a layer without it
 
 
 def test_a_layers_own_residual_connection_counts(make_model, monkeypatch):

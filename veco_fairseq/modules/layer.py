@@ -8,8 +8,13 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
 
+from veco_fairseq.errors import UserError
 from veco_fairseq.modules.attention import attend
 from veco_fairseq.modules.relative_bias import BiasedSelfAttention
+from veco_fairseq.options.flags import flag
+
+# Options of fairseq's decoder layer that give it more parameters.
+NORMFORMER = ("scale_attn", "scale_fc", "scale_heads", "scale_resids")
 
 
 class VecoLayer(TransformerDecoderLayerBase):
@@ -26,6 +31,9 @@ class VecoLayer(TransformerDecoderLayerBase):
     Args:
         cfg: a :class:`TransformerConfig`; only the encoder's sizes are used, since VECO is one encoder.
         cross_attention: False for a layer without cross-attention, as in XLM-R.
+
+    Raises:
+        UserError: an architecture asks for one of :data:`NORMFORMER`, which no :meth:`forward` of somebody's own computes.
     """
 
     def __init__(self, cfg: TransformerConfig, cross_attention: bool = True):
@@ -33,6 +41,8 @@ class VecoLayer(TransformerDecoderLayerBase):
         cfg.decoder = copy.copy(cfg.decoder)
         for name in ("embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before", "xformers_att_config"):
             setattr(cfg.decoder, name, getattr(cfg.encoder, name))
+        if unused := [name for name in NORMFORMER if getattr(cfg, name, False) and type(self).forward is VecoLayer.forward]:
+            raise UserError(f"{flag(unused[0])}: VECO's layers have no parts of NormFormer: leave it out")
         super().__init__(cfg, no_encoder_attn=not cross_attention)
 
     def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
