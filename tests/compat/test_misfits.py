@@ -7,10 +7,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import error_line
+from fairseq.models import ARCH_MODEL_REGISTRY
 
 import veco_fairseq.plugin  # noqa: F401
 from veco_fairseq.compat import misfits
 from veco_fairseq.errors import UserError
+from veco_fairseq.models.veco import VecoModel
 
 
 def test_the_first_names_that_do_not_fit_are_told_and_the_others_counted():
@@ -138,6 +140,23 @@ def test_the_same_shapes_and_another_computation(monkeypatch, there, here, told)
         f"a.pt: does not fit the chosen model ({told}): its tensors have the same shapes, but would compute something else; give the options that it was trained with"
     )
     misfits.refuse_another_computation("of an unknown file", model, False)
+
+
+@pytest.mark.parametrize("arch, here, told", [
+    ("own_tiny", "veco_nlu_tiny", True), ("of_no_folder_here", "veco_nlu_tiny", True), ("own_tiny", "own_tiny", False),
+    ("own_tiny", "own_below", False), ("veco_tiny", "veco_nlu_tiny", False), ("veco_tiny", "own_tiny", False),
+    ("transformer", "veco_mt_tiny", False),
+])  # fmt: skip
+def test_somebody_elses_code_is_missed_where_its_tensors_fit(monkeypatch, caplog, arch, here, told):
+    """Such as that of an encoder that computes otherwise, in a model for understanding."""
+    kinds = [type("Own", (VecoModel,), {"__module__": "own_code"})]
+    kinds.append(type("Below", (kinds[0],), {"__module__": "own_code"}))
+    for name, kind in zip(("own_tiny", "own_below"), kinds):
+        monkeypatch.setitem(ARCH_MODEL_REGISTRY, name, kind)
+    monkeypatch.setitem(misfits.model_of, "a.pt", SimpleNamespace(_name=arch))
+    misfits.refuse_another_computation("a.pt", SimpleNamespace(_name=here), False)
+    line = f"a.pt: --arch {arch} is somebody's own: what its code computes in another way is not taken over"
+    assert [record.getMessage() for record in caplog.records] == [line] * told
 
 
 def test_a_training_does_not_go_on_as_another_model(make_root, train):

@@ -2,12 +2,16 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Says in one line how a checkpoint does not fit the model that a training builds."""
 
+import logging
 import re
 from typing import Any
 
 from veco_fairseq.checkpoints.kinds import arch_of, model_class
+from veco_fairseq.checkpoints.own_options import is_own
 from veco_fairseq.checkpoints.reading import WITHOUT_SHAPE, option_differences
 from veco_fairseq.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 model_of: dict[str, Any] = {}  # the options of the checkpoints that trainers read
 OTHER_TOKENS = "rows of embed_tokens are tokens: give data that was made with the dict.txt that it was trained with"
@@ -24,7 +28,7 @@ PARTED = (  # two copies of a shared table are the same at first
 
 
 def refuse_another_computation(path: str, here: Any, is_last: bool) -> None:
-    """Refuse a checkpoint whose tensors fit the model, but whose options are of another one.
+    """Refuse a checkpoint whose tensors fit the model, but whose options are of another one, and warn of one of somebody's own.
 
     Args:
         path: the file, whose options are in :data:`model_of`.
@@ -37,6 +41,10 @@ def refuse_another_computation(path: str, here: Any, is_last: bool) -> None:
     """
     if any(change not in PARTED for change in option_differences(model_of.get(path), here)):
         raise UserError(misfit_message(path, here, "its tensors have the same shapes, but would compute something else", is_last))
+    arch, there = arch_of(model_of.get(path)), model_class(model_of.get(path))
+    unlike = there is None or is_own(there) and not issubclass(model_class(here) or object, there)
+    if arch is not None and unlike:
+        logger.warning(f"{path}: --arch {arch} is somebody's own: what its code computes in another way is not taken over")
 
 
 def misfit_message(path: str, here: Any, message: str, is_last: bool) -> str:
