@@ -288,3 +288,12 @@ def test_the_report_counts_every_parameter_once(folder, symbols, make_model):
     new = sum(p.numel() for name, p in model.encoder.named_parameters() if ".encoder_attn" in name)
     assert counted == {"copied": sum(p.numel() for p in model.encoder.parameters()) - new, "new": new}
     assert [group.what for group in groups if group.action == "new"] == ["cross-attention"]
+
+
+@needs_transformers
+def test_a_head_that_is_not_tied_starts_from_the_embeddings_too(folder, symbols, make_model):
+    """... by token, as the bias does: here two tokens are in each other's place."""
+    encoder = make_model(dictionary_of([*symbols[4:-3], symbols[-2], symbols[-3], symbols[-1]]), dim=DIM, layers=LAYERS).encoder
+    encoder.lm_head.weight = torch.nn.Parameter(torch.zeros(len(symbols), DIM))
+    init_from(encoder, encoder.dictionary, HEADS, folder)
+    assert encoder.lm_head.weight.any() and torch.equal(encoder.lm_head.weight, encoder.sentence_encoder.embed_tokens.weight)

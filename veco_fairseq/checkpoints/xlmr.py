@@ -38,10 +38,11 @@ def init_from(encoder: torch.nn.Module, dictionary: Dictionary, heads: int, path
     for flag, theirs, mine in option_differences(Namespace(activation_fn=xlmr.activation), encoder.args):
         raise UserError(f"{xlmr.path}: has {flag} {theirs}, here {mine}: give {flag} {theirs}, without which it is another model")
     ours = {name: p for name, p in encoder.named_parameters() if not CROSS_ATTENTION.match(f"encoder.{name}")}
-    ours.pop(TIED_HEAD, None)
     source = xlmr.weights
     if not any(name.startswith("lm_head.") for name in source):
         ours = {name: p for name, p in ours.items() if not name.startswith("lm_head.")}
+    if TIED_HEAD in ours and EMBEDDINGS in source:  # a parameter only where somebody's own head is not tied to the embeddings
+        source[TIED_HEAD] = source[EMBEDDINGS]
     _check_sizes(xlmr, ours, heads)
     row_of = {symbol: row for row, symbol in enumerate(xlmr.symbols)}
     shared = [symbol for symbol in dictionary.symbols if symbol in row_of]
@@ -58,7 +59,7 @@ def init_from(encoder: torch.nn.Module, dictionary: Dictionary, heads: int, path
     here = torch.tensor([dictionary.index(symbol) for symbol in shared])
     there = torch.tensor([row_of[symbol] for symbol in shared])
     for name, parameter in ours.items():
-        if name in (EMBEDDINGS, HEAD_BIAS):
+        if name in (EMBEDDINGS, HEAD_BIAS, TIED_HEAD):
             parameter[here] = source[name][there]
         else:
             parameter.copy_(source[name][: len(parameter)])  # as many positions as the model has
@@ -76,7 +77,7 @@ def _check_sizes(xlmr: XlmR, ours: Mapping[str, Tensor], heads: int) -> None:
             problems.append(f"{name} {theirs}, here {mine}")
         elif name == POSITIONS and theirs[0] < mine[0]:
             problems.append(f"{theirs[0]} positions, here {mine[0]} (lower --max-positions)")
-        elif mine[1:] != theirs[1:] or (name not in (EMBEDDINGS, POSITIONS, HEAD_BIAS) and mine != theirs):
+        elif mine[1:] != theirs[1:] or (name not in (EMBEDDINGS, POSITIONS, HEAD_BIAS, TIED_HEAD) and mine != theirs):
             problems.append(f"{name} {theirs}, here {mine}")
     if problems:
         more = f"; and {len(problems) - 3} more differences" if len(problems) > 3 else ""
@@ -105,5 +106,5 @@ def _report(xlmr: XlmR, encoder, ours: Mapping[str, Tensor], *, shared: int, tok
         yield Group("dropped", "rows of the token embeddings", "tokens that the data's dict.txt lacks", 0, unused * dim)
     if tokens > shared:
         yield Group("new", "rows of the token embeddings", "tokens that XLM-R lacks", 0, (tokens - shared) * dim)
-    new = [p for name, p in encoder.named_parameters() if name not in ours and name != TIED_HEAD]
+    new = [p for name, p in encoder.named_parameters() if name not in ours]
     yield Group.of("new", "cross-attention" if HEAD_BIAS in ours else "cross-attention and LM head", "random", new)
