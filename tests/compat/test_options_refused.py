@@ -6,10 +6,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import pytest
+import torch
 from fairseq import options
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
+from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.checkpoints.skeleton import check_skeleton
 from veco_fairseq.criterions.camlm import CamlmCriterion
 from veco_fairseq.criterions.knn import KnnCamlmCriterionConfig
@@ -145,6 +147,7 @@ def test_what_a_command_cannot_do(command, words, message):
 @dataclass
 class OwnConfig(KnnCamlmCriterionConfig):
     alpha: float = field(default=-1.5, metadata={"help": "one of somebody else's"})
+    pretrained: str = field(default="", metadata={"help": "one of a name that fairseq evaluates"})
     power: float = field(default=-2.5, metadata={"help": "one that a schedule has, too"})
 
 
@@ -174,3 +177,8 @@ def test_an_option_of_somebody_elses_has_no_border_here(monkeypatch, tmp_path):
         state = {"model": {}, "cfg": {"criterion": {"_name": name, "alpha": -3.0}}}
         with pytest.raises(UserError, match=told) if told else nullcontext():
             check_skeleton("a.pt", state)
+    for name, told in (("own", None), ("camlm", "its option cfg.criterion.pretrained is 'a/b.pt', which fairseq would evaluate")):
+        state = {"model": {"a": torch.ones(1)}, "cfg": {"criterion": {"_name": name, "pretrained": "a/b.pt"}}}
+        torch.save(state, tmp_path / "a.pt")
+        with pytest.raises(UserError, match=told) if told else nullcontext():
+            read_checkpoint(tmp_path / "a.pt")

@@ -60,6 +60,17 @@ def own_options(chosen: Mapping[str, Any]) -> set[str]:
     return own
 
 
+def own_options_in(state: Mapping[str, Any]) -> set[str]:
+    """Return :func:`own_options` of the classes that a checkpoint names, whose parts may still be of any type."""
+    config = _as_dict(state.get("cfg"))
+    names = {option: _as_dict(config[option]).get("_name") for option in REGISTRIES if option in config}
+    return own_options({"arch": names.get("model"), **_as_dict(state.get("args")), **names})
+
+
+def _as_dict(group: Any) -> dict[Any, Any]:
+    return vars(group) if isinstance(group, argparse.Namespace) else group if isinstance(group, dict) else {}
+
+
 def _package(module: str) -> str:
     return module.partition(".")[0]
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from veco_fairseq.checkpoints.integrity import Records, WrongBytes, WrongSize, check_finite
+from veco_fairseq.checkpoints.own_options import own_options_in
 from veco_fairseq.checkpoints.skeleton import check_skeleton
 from veco_fairseq.errors import SYSTEM_ERRORS, UserError
 from veco_fairseq.options import literals
@@ -80,7 +81,7 @@ def read_checkpoint(path: str | Path, trust: bool = False, mapped: bool = False)
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         held = f"its keys: {', '.join(map(str, list(state)[:5]))}" if isinstance(state, dict) else type(state).__name__
         raise UserError(f'{path}: is not a fairseq checkpoint: it has no "model" ({held}); give one of fairseq-train')
-    literals.check_options(path, state)
+    literals.check_options(path, state, own_options_in(state))
     check_skeleton(path, state)
     check_finite(path, state["model"])
     return state

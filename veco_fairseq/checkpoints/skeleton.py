@@ -13,7 +13,7 @@ import torch
 from fairseq.optim.adam import Adam
 
 from veco_fairseq.checkpoints.integrity import check_kinds
-from veco_fairseq.checkpoints.own_options import own_options
+from veco_fairseq.checkpoints.own_options import own_options_in
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 from veco_fairseq.options.borders import check_options
@@ -92,13 +92,13 @@ def check_skeleton(path: Path_, state: Mapping[str, Any]) -> None:
     _check_iterator(path, _of(_of(state, "extra_state"), "train_iterator") or {})
     _check_optimizer(path, state.get("last_optimizer_state"))
     config = _of(state, "cfg")
-    for kind, group in (*((kind, _of(config, kind)) for kind in ("model", "task", "criterion")), ("", _of(state, "args"))):
+    own = own_options_in(state)
+    for group in (_of(config, "model"), _of(config, "task"), _of(config, "criterion"), _of(state, "args")):
         if group is not None:
             options = vars(group) if isinstance(group, Namespace) else group
             odd = [name for name in options if not isinstance(name, str)]
             if odd:
                 raise _problem(path, "the name of an option", "a string", odd[0])
-            own = own_options({**options, **({kind: options.get("_name")} if kind else {})})
             check_options({name: value for name, value in options.items() if name not in own}, f"{path}: its options: ")
     groups = {f"cfg, {name}": _of(config, name) for name in PARTS["cfg"]} | {"args": _of(state, "args")}
     for where, group in groups.items():

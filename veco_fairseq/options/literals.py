@@ -5,7 +5,7 @@
 import ast
 import re
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +82,13 @@ def options_of(state: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             left += [(f"{place}.{key}", item) for key, item in items]
 
 
-def check_options(path: str | Path, state: dict[str, Any]) -> None:
+def check_options(path: str | Path, state: dict[str, Any], own: Collection[str] = ()) -> None:
     """Refuse a checkpoint with code in an option that fairseq evaluates, or with an interpolation that calls a resolver.
+
+    Args:
+        path: its file.
+        state: its content.
+        own: the names of options that are not fairseq's, whatever they are called: they may be any text.
 
     Raises:
         UserError: an option of :data:`EVALUATED` is a string but no literal, or any option is one like
@@ -95,7 +100,7 @@ def check_options(path: str | Path, state: dict[str, Any]) -> None:
                 f"{path}: refused: its option {place} is {shown(value)}, for which OmegaConf may call a resolver: "
                 "do not use this file, or mend the option"
             )
-        if isinstance(value, str) and place.rpartition(".")[2] in EVALUATED:
+        if isinstance(value, str) and place.rpartition(".")[2] in EVALUATED.difference(own):
             try:
                 literal(value)
             except NO_LITERAL as error:
