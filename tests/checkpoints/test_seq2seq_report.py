@@ -73,7 +73,7 @@ def test_a_head_with_a_projection_of_its_own(make_model, tmp_path, table_dim):
                 state["model"][name] = state["model"][name].flip(0)
         (group,) = [g for g in convert_to_seq2seq(path, tmp_path / "out.pt", 1)["groups"] if g["what"] == "LM head's projection"]
         assert (group["action"], group["source"]) == ("dropped", told)
-    with pytest.raises(UserError, match="^--keep-lm-head: the LM head of .*pretrained.pt has a projection that is not"):
+    with pytest.raises(UserError, match="^--keep-lm-head: the model of .*pretrained.pt has an LM head that is not tied to"):
         convert_to_seq2seq(path, tmp_path / "kept.pt", 1, keep_lm_head=True)
 
 

@@ -36,7 +36,6 @@ _POSITIONS = re.compile(r"^encoder\.sentence_encoder\.(?=embed_positions\.)")
 _EMBEDDING_NORM = re.compile(r"^encoder\.sentence_encoder\.(?=layernorm_embedding\.)")
 HEAD_TRANSFORM = re.compile(r"^encoder\.lm_head\.(?=(?:dense|layer_norm)\.)")
 HEAD_BIAS = re.compile(r"^encoder\.lm_head\.(?=bias$)")
-HEAD_PROJECTION = re.compile(r"^encoder\.lm_head\.(?=weight$)")
 _VERSION = re.compile(r"^encoder\.sentence_encoder\.(?=version$)")
 _EMBEDDINGS = "token embeddings, shared by encoder, decoder and output"
 
@@ -57,7 +56,7 @@ TABLE = (
     Row(_VERSION, "decoder.", "version marks"),
     Row(HEAD_TRANSFORM, "decoder.output_projection.", "LM head's dense, norm and bias"),
     Row(HEAD_BIAS, "decoder.output_projection.", "LM head's dense, norm and bias"),
-    Row(HEAD_PROJECTION, None, "LM head's projection"),
+    Row(re.compile(r"^encoder\.lm_head\.(?=weight$)"), None, "LM head's projection"),
 )
 TIED = "decoder self-attention"
 
@@ -132,7 +131,7 @@ def map_weights(
                 group[id(weights[target])] = weights[target]
         if found and not used:
             row = found[-1][0]
-            reason = dropped.get(row.pattern) or _dropped_because(row, chosen)
+            reason = dropped.get(row.pattern) or _dropped_because(row, chosen, pretrained)
             members.setdefault(("dropped", row.what, reason), {})[id(tensor)] = tensor
     order = {TIED: 0, **{row.what: place for place, row in enumerate(TABLE)}}
     groups = [Group.of(*key, group.values()) for key, group in members.items()]
@@ -164,9 +163,10 @@ def _source(row: Row, target: str, chosen: Sequence[int]) -> str:
     return f"of {_layers(chosen)}"
 
 
-def _dropped_because(row: Row, chosen: Sequence[int]) -> str:
+def _dropped_because(row: Row, chosen: Sequence[int], pretrained: Pretrained) -> str:
     if row.target is None:
-        return "the token embeddings again"
+        own = pretrained.has_own_projection
+        return "not the token embeddings, in which the decoder ends" if own else "the token embeddings again"
     return f"of all but {_layers(chosen)}"
 
 

@@ -27,7 +27,7 @@ from torch import Tensor
 
 import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_*
 from veco_fairseq.checkpoints.embeddings import NEW_TOKENS, token_rows
-from veco_fairseq.checkpoints.mapping import HEAD_BIAS, HEAD_PROJECTION, HEAD_TRANSFORM, Group, check_weights, map_weights
+from veco_fairseq.checkpoints.mapping import HEAD_BIAS, HEAD_TRANSFORM, Group, check_weights, map_weights
 from veco_fairseq.checkpoints.names import CROSS_ATTENTION
 from veco_fairseq.checkpoints.pretrained import Pretrained, read_pretrained, refuse_parts_without_place
 from veco_fairseq.checkpoints.reading import require_other_file
@@ -97,8 +97,6 @@ def convert_to_seq2seq(
             extras["tie_self_attention"] = ",".join(map(str, chosen))
         config = translation_config(pretrained.model, len(chosen), extras, dictionary)
         left_out = _left_out(random_cross_attention, keep_lm_head)
-        if pretrained.has_own_projection:
-            left_out[HEAD_PROJECTION] = "not the token embeddings, in which the decoder ends"
         weights, unknown, moved = map_weights(
             pretrained, chosen, rows=rows, dropped=left_out, tie_self_attention=tie_self_attention
         )
@@ -153,13 +151,9 @@ def _check_parts(pretrained: Pretrained, random_cross_attention: bool, keep_lm_h
         raise UserError(
             f"{pretrained.path}: the model has no cross-attention to convert: --random-cross-attention starts a new one"
         )
-    if keep_lm_head and not pretrained.has_lm_head:
-        raise UserError(f"--keep-lm-head: the model of {pretrained.path} has no LM head: leave it out")
-    if keep_lm_head and pretrained.has_own_projection:
-        raise UserError(
-            f"--keep-lm-head: the LM head of {pretrained.path} has a projection that is not its token embeddings, which the "
-            "decoder would end in: leave it out"
-        )
+    if keep_lm_head and (not pretrained.has_lm_head or pretrained.has_own_projection):
+        head = "an LM head that is not tied to its embeddings, as the decoder's is" if pretrained.has_lm_head else "no LM head"
+        raise UserError(f"--keep-lm-head: the model of {pretrained.path} has {head}: leave it out")
 
 
 def _left_out(random_cross_attention: bool, keep_lm_head: bool) -> dict["re.Pattern[str]", str]:

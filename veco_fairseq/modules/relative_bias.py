@@ -51,7 +51,7 @@ class GatedRelativePositionBias(nn.Module):
         self.uv = nn.Parameter(torch.zeros(2, heads, head_dim))
         self.w = nn.Parameter(torch.ones(heads))
 
-    def forward(self, h: Tensor, q_proj: nn.Module) -> Tensor:
+    def forward(self, h: Tensor, q_proj: nn.Linear) -> Tensor:
         """Return r, (batch, heads, length, length), for the states ``h``, (length, batch, dim), and W^Q of all heads."""
         gates = torch.sigmoid(self._products(h, q_proj))  # (length, batch, 2 * heads)
         update, reset = gates.permute(1, 2, 0).unsqueeze(-1).chunk(2, dim=1)  # (batch, heads, length, 1) each
@@ -61,7 +61,7 @@ class GatedRelativePositionBias(nn.Module):
         d = d.unfold(1, length, 1).flip(2)  # (heads, i, j)
         return factor.type_as(gates).contiguous() * d.type_as(gates)
 
-    def _products(self, h: Tensor, q_proj: nn.Module) -> Tensor:
+    def _products(self, h: Tensor, q_proj: nn.Linear) -> Tensor:
         """Return q_i . u of all heads, then q_i . v: (length, batch, 2 * heads)."""
         if not is_linear(q_proj) or q_proj.bias is None:  # somebody's own, such as LoRA's
             q = q_proj(h).unflatten(-1, self.uv.shape[1:])
