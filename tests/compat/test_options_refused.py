@@ -10,12 +10,15 @@ import torch
 from fairseq import options
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_MODEL_REGISTRY
 
+from veco_fairseq.checkpoints.own_options import own_options
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.checkpoints.skeleton import check_skeleton
 from veco_fairseq.criterions.camlm import CamlmCriterion
 from veco_fairseq.criterions.knn import KnnCamlmCriterionConfig
 from veco_fairseq.errors import UserError
+from veco_fairseq.models.veco import VecoModel
 
 CAMLM = "root --task camlm --arch veco_tiny --criterion camlm"
 NLU = "data --task veco_nlu --arch veco_nlu_tiny --criterion veco_nlu"
@@ -182,3 +185,8 @@ def test_an_option_of_somebody_elses_has_no_border_here(monkeypatch, tmp_path):
         torch.save(state, tmp_path / "a.pt")
         with pytest.raises(UserError, match=told) if told else nullcontext():
             read_checkpoint(tmp_path / "a.pt")
+
+
+def test_what_somebodys_model_takes_over_from_this_project_is_not_its_own(monkeypatch):
+    monkeypatch.setitem(ARCH_MODEL_REGISTRY, "own_arch", type("OwnModel", (VecoModel,), {"__module__": "own_code"}))
+    assert own_options({"arch": "own_arch"}) == set()
