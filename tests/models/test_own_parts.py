@@ -17,8 +17,8 @@ from veco_fairseq.models.veco import VecoEncoder, VecoModel
 from veco_fairseq.modules.embedding import TokenEmbedding
 from veco_fairseq.modules.encoder import VecoTransformerEncoder
 from veco_fairseq.modules.layer import VecoLayer
-from veco_fairseq.modules.lm_head import LMHead
-from veco_fairseq.modules.prediction import OutputLayer, Subset
+from veco_fairseq.modules.lm_head import LMHead, drawn_from
+from veco_fairseq.modules.prediction import Subset
 
 
 class Embedding(TokenEmbedding):
@@ -105,9 +105,8 @@ def test_a_head_that_is_not_tied_to_the_embeddings_trains(monkeypatch):
     assert torch.equal(found.correct, correct)
     generator = make_xlme(dropout=0.0).generator
     states, gold = torch.randn(3, 16), torch.tensor([5, 9, 44])
-    nll, _, _ = OutputLayer(generator.lm_head, generator.sentence_encoder.embed_tokens.weight).drawn(
-        states, gold, lambda probabilities, rows: probabilities.argmax(-1)
-    )
+    table = generator.sentence_encoder.embed_tokens.weight
+    nll, _, _ = drawn_from(generator.lm_head, table, states, gold, draw=lambda probabilities, rows: probabilities.argmax(-1))
     torch.testing.assert_close(nll, torch.nn.functional.cross_entropy(generator.lm_head(states), gold, reduction="none"))
 
 

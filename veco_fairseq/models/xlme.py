@@ -24,7 +24,7 @@ from veco_fairseq.models.base import (
 )
 from veco_fairseq.models.veco import VecoEncoder
 from veco_fairseq.modules.encoder import UnpluggedTransformerEncoder
-from veco_fairseq.modules.prediction import OutputLayer
+from veco_fairseq.modules.lm_head import drawn_from
 from veco_fairseq.modules.token_sampler import Draw
 
 
@@ -144,7 +144,7 @@ class XlmeModel(PretrainingModel):
             table, (embeddings,) = self.generator.sentence_encoder.embed_tokens.with_table(tokens)
             states = self.generator(tokens, token_embeddings=embeddings)
             gold = targets[chosen]
-            nll, correct, sampled = OutputLayer(self.generator.lm_head, table).drawn(states[chosen], gold, self._draw(gold))
+            nll, correct, sampled = drawn_from(self.generator.lm_head, table, states[chosen], gold, draw=self._draw(gold))
             if not discriminate:
                 return Detection(nll, correct)
             # Equations 2 and 4: x^corrupt. No gradient flows through a token.

@@ -2,11 +2,14 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The LM head over the table of the token embeddings."""
 
+from collections.abc import Callable
+
 import torch.nn.functional as F
 from fairseq.models.roberta.model import RobertaLMHead
 from torch import Tensor
 
 from veco_fairseq.modules.embedding import TokenEmbedding, computes_as
+from veco_fairseq.modules.masked_loss import drawn_loss
 
 
 class LMHead(RobertaLMHead):
@@ -33,3 +36,27 @@ def is_product(head: LMHead) -> bool:
     A class below may have a ``forward`` of its own, or a projection that is not tied to the embeddings.
     """
     return computes_as(head, LMHead) and head.weight is head.embedding[0].weight
+
+
+def drawn_from(
+    head: LMHead, table: Tensor, states: Tensor, gold: Tensor, *, draw: Callable[[Tensor, slice], Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the NLL of each state's token, whether it is the likeliest one, and a drawn token, as :func:`drawn_loss` does.
+
+    Args:
+        head: a generator's; one that is no product (:func:`is_product`) makes the logits of all tokens itself.
+        table: the token embeddings, (tokens, table's dim).
+        states: (n, dim).
+        gold: ids, (n).
+        draw: as in :func:`drawn_loss`.
+    """
+    if is_product(head):
+        return drawn_loss(head.rows(states), table, head.bias, gold, draw=draw)
+    logits = head(states).float()
+    return *loss_of(logits, gold), draw(logits.detach().softmax(-1), slice(len(gold)))
+
+
+def loss_of(logits: Tensor, gold: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the NLL of each row's token, nats, (n), and whether no token is likelier, (n), from all logits, fp32, (n, tokens)."""
+    right = logits.detach().gather(1, gold.unsqueeze(1)).squeeze(1)
+    return F.cross_entropy(logits, gold, reduction="none"), right.ge(logits.detach().amax(1))

@@ -2,16 +2,14 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The prediction of masked tokens (VECO, equations 10-13): the same LM head for H, S and TLM."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from veco_fairseq.data.masking import masked_places, positions
-from veco_fairseq.modules.lm_head import LMHead, is_product
-from veco_fairseq.modules.masked_loss import drawn_loss, masked_loss
+from veco_fairseq.modules.lm_head import LMHead, is_product, loss_of
+from veco_fairseq.modules.masked_loss import masked_loss
 
 
 class Subset(NamedTuple):
@@ -73,19 +71,6 @@ class OutputLayer(NamedTuple):
         if self.vocabulary is not None:
             bias = bias[self.vocabulary.tokens] + self.vocabulary.offsets
         return masked_loss(rows, self.table, bias, gold)
-
-    def drawn(self, states: Tensor, gold: Tensor, draw: Callable[[Tensor, slice], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return :meth:`nll` over all tokens, and tokens drawn by their probabilities, (n), as :func:`drawn_loss` does."""
-        if is_product(self.head):
-            return drawn_loss(self.head.rows(states), self.table, self.head.bias, gold, draw=draw)
-        logits = self.head(states).float()
-        return *loss_of(logits, gold), draw(logits.detach().softmax(-1), slice(len(gold)))
-
-
-def loss_of(logits: Tensor, gold: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the NLL of each row's token, nats, (n), and whether no token is likelier, (n), from all logits, fp32, (n, tokens)."""
-    right = logits.detach().gather(1, gold.unsqueeze(1)).squeeze(1)
-    return F.cross_entropy(logits, gold, reduction="none"), right.ge(logits.detach().amax(1))
 
 
 def predict(
