@@ -53,9 +53,8 @@ def own_options(chosen: Mapping[str, Any]) -> set[str]:
             own |= _options(kind)
         for kind in kinds:
             own -= _options(next(base for base in kind.__mro__ if not is_own(base) or base is object))
-            for base in (
-                getattr(kind, "__dataclass", None) or object
-            ).__mro__:  # which may extend another one than the class does
+            config = getattr(kind, "__dataclass", None) or object  # may extend another one than the class does
+            for base in config.__mro__:
                 own -= set() if is_own(base) else set(getattr(base, "__dataclass_fields__", ()))
     return own
 

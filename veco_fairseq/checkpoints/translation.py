@@ -102,8 +102,8 @@ def read_translation(path: Path_, *, data: Path_ | None = None, trust: bool = Fa
         trust: see :func:`veco_fairseq.checkpoints.reading.read_checkpoint`.
 
     Raises:
-        UserError: it cannot be read, its architecture is not registered here, its tensors do not fit its options, its dictionaries are not there or of another
-            model, or it has language tokens and does not say which languages are its own.
+        UserError: it cannot be read, its architecture is not registered here, its tensors do not fit its options, its
+            dictionaries are not there or of another model, or it has language tokens and does not say which languages are its own.
     """
     state = read_checkpoint(path, trust, mapped=True)
     model, task = options_of(state, "model"), options_of(state, "task")
