@@ -5,6 +5,7 @@
 import json
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from support.exported import LINES, make_translation
 from support.here import run_here
 
 from veco_fairseq.arguments import Parser
-from veco_fairseq.benchmarks import kernels, turns
+from veco_fairseq.benchmarks import comparison, kernels, turns
 from veco_fairseq.benchmarks.softmax import due_rows
 from veco_fairseq.benchmarks.systems import Memory, Search, with_fairseq, with_generate, with_transformers
 from veco_fairseq.checkpoints.bart import export_translation
@@ -39,6 +40,7 @@ def in_forks(monkeypatch, request):
         return result
 
     monkeypatch.setattr(turns.subprocess, "run", run)
+    monkeypatch.setattr(comparison, "matmul_rate", partial(comparison.matmul_rate, seconds=0.02))
 
 
 @pytest.mark.parametrize("words, threads", [(["--threads", "3"], 3), ([], None)])

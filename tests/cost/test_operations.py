@@ -103,7 +103,11 @@ def test_batches_are_those_of_training_in_its_order(tmp_path, monkeypatch):
     task.load_dataset("train")
     with numpy_seed(3):
         ordered = task.dataset("train").ordered_indices()
-    assert lengths == [int(ordered[number]) + 2 for number in batches]  # a text of so many tokens, and </s>
+    expected = [int(ordered[number]) + 2 for number in batches]  # a text of so many tokens, and </s>
+    assert lengths == expected
+    lengths.clear()
+    count_operations("a.pt", 12)  # as many as asked for, not 20 because 20 // 12 is 1
+    assert lengths == [expected[number] for number in (0, 1, 3, 5, 6, 8, 10, 11, 13, 15, 16, 18)]
 
 
 @pytest.mark.parametrize("updates, in_an_epoch, frequencies, skip, batches", [

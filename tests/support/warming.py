@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What forks of a process need not do again: most of a short training's time is fairseq's configuration by hydra."""
 
+import inspect
 import sys
 import warnings
 from collections.abc import Iterator
@@ -64,6 +65,7 @@ def warm_up(*commands: str) -> None:
     Args:
         commands: options of fairseq-train, such as "--task camlm", whose choices are composed here.
     """
+    inspect.getmodule(sys._getframe())  # notes the files of all modules, of which PyTorch asks it for each new operation
     parsed = cache(lambda text, rule: parse_rule(OverridesParser.create(), text, rule))
     OverridesParser.parse_rule = lambda parser, text, rule: copy(parsed(text, rule))
     ConfigStore.__deepcopy__ = lambda store, memo: store

@@ -29,6 +29,7 @@ import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_*
 from veco_fairseq.checkpoints.embeddings import NEW_TOKENS, token_rows
 from veco_fairseq.checkpoints.mapping import HEAD_BIAS, HEAD_TRANSFORM, Group, check_weights, map_weights
 from veco_fairseq.checkpoints.names import CROSS_ATTENTION
+from veco_fairseq.checkpoints.outlines import shapes_of
 from veco_fairseq.checkpoints.pretrained import Pretrained, read_pretrained, refuse_parts_without_place
 from veco_fairseq.checkpoints.reading import require_other_file
 from veco_fairseq.checkpoints.skeleton import untrained
@@ -237,9 +238,7 @@ def _add_random_cross_attention(weights: dict[str, Tensor], model: Namespace, se
 def expected_shapes(model: Namespace, dictionary: Dictionary) -> dict[str, torch.Size]:
     """Return name and shape of every tensor of fairseq's translation model with these options, without using memory."""
     task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    with torch.device("meta"):
-        stock = build_model(copy.copy(model), task)
-    return {name: tensor.shape for name, tensor in stock.state_dict().items()}
+    return shapes_of(lambda: build_model(copy.copy(model), task))
 
 
 def _report(

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import torch
 from fairseq.data.data_utils import infer_language_pair
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, FairseqEncoderDecoderModel, build_model
 from torch import Tensor, nn
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 import veco_fairseq.models.translation  # noqa: F401  registers veco_mt_* and veco_transformer_*
 from veco_fairseq.checkpoints.kinds import model_class, require_registered
 from veco_fairseq.checkpoints.mapping import check_weights
+from veco_fairseq.checkpoints.outlines import shapes_of
 from veco_fairseq.checkpoints.reading import options_of, read_checkpoint
 from veco_fairseq.checkpoints.task_state import has_directions
 from veco_fairseq.data.languages import sides_of
@@ -131,9 +131,8 @@ def read_translation(path: Path_, *, data: Path_ | None = None, trust: bool = Fa
     weights = {name: tensor.float() for name, tensor in state["model"].items() if not VERSION.match(name)}
     source, target = map(list, symbols)
     translation = Translation(Path(path), weights, model, source, target, tuple(langs), folder, state)
-    with torch.device("meta"):
-        shapes = {n: t.shape for n, t in _fairseq_model(translation).state_dict().items() if not VERSION.match(n)}
-    check_weights(path, weights, {}, shapes)
+    shapes = shapes_of(lambda: _fairseq_model(translation))
+    check_weights(path, weights, {}, {name: shape for name, shape in shapes.items() if not VERSION.match(name)})
     return translation
 
 
