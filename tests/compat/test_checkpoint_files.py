@@ -119,15 +119,15 @@ def test_checkpoint_of_another_dictionary(copy_of):
     assert line.endswith("rows of embed_tokens are tokens: give data that was made with the dict.txt that it was trained with")
 
 
-def test_malicious_checkpoint_does_not_run(copy_of):
+def test_malicious_checkpoint_does_not_run(copy_of, monkeypatch):
     trace = copy_of / "it ran"
     path = copy_of / "ckpt" / "checkpoint_last.pt"
     torch.save({"model": {}, "extra_state": Malicious(trace)}, path)
-    weaken = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
-    result = run("fairseq-generate", "data", "--path", path, cwd=copy_of, env=weaken)
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")  # which weakens PyTorch
+    result = run("fairseq-generate", "data", "--path", path, cwd=copy_of)
     assert "refused: it holds posix.mkdir" in error_line(result, "fairseq-generate")
     # refused, not damaged: training does not pass it over
-    assert "refused: it holds posix.mkdir" in error_line(train(copy_of, env=weaken))
+    assert "refused: it holds posix.mkdir" in error_line(train(copy_of))
     assert not trace.exists()
 
 

@@ -2,17 +2,17 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Several workers, started by scripts/launch.sh: the same training as one worker's."""
 
-import os
 import shutil
 import socket
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
+from subprocess import PIPE, STDOUT
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
 import torch
 from conftest import REPOSITORY, error_line
+from support.starting import all_tests
 from support.training import EXACT, OPTIONS, close, logged, resume_exactly, weights
 
 from veco_fairseq.compat import workers
@@ -89,23 +89,21 @@ def test_a_worker_leaves_no_thread_of_its_groups(make_root, tmp_path):
     """
     (tmp_path / "tell.py").write_text(TELL_THREADS)
     distributed = "--distributed-world-size 2 --distributed-no-spawn --distributed-init-method env:// --distributed-backend gloo"
-    command = [sys.executable, "tell.py", make_root(), *OPTIONS, *EXACT, *distributed.split()]
+    command = ["python", "tell.py", make_root(), *OPTIONS, *EXACT, *distributed.split()]
     command[command.index("veco_fairseq")] = REPOSITORY / "veco_fairseq"
     with socket.socket() as free:
         free.bind(("localhost", 0))
-        together = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
-    environment = {**os.environ, **together, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
+        together = f"MASTER_ADDR=localhost MASTER_PORT={free.getsockname()[1]} WORLD_SIZE=2"
+    forks = all_tests()[0]
 
     def start(*folders):
-        processes = [
-            subprocess.Popen(
-                [*command, "--save-dir", folder, "--device-id", str(rank), "--distributed-rank", str(rank)], cwd=tmp_path,
-                env={**environment, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            )
-            for rank, folder in enumerate(folders)
-        ]  # fmt: skip
-        told = [process.communicate(timeout=300)[0] for process in processes]
-        return told, [process.returncode for process in processes]
+        def worker(rank):
+            given = *command, "--save-dir", folders[rank], "--device-id", rank, "--distributed-rank", rank
+            return forks.bash("-c", f'{together} RANK={rank} exec "$@"', "-", *given, cwd=tmp_path, stdout=PIPE, stderr=STDOUT)
+
+        with ThreadPoolExecutor() as pool:
+            workers = list(pool.map(worker, range(len(folders))))
+        return [worker.stdout for worker in workers], [worker.returncode for worker in workers]
 
     told, codes = start(tmp_path, tmp_path)
     assert codes == [143, 143], "".join(told)[-3000:]

@@ -232,7 +232,11 @@ def test_a_folder_without_checkpoints_is_one_line(tmp_path):
 def test_try_needs_nothing(tmp_path):
     """A made-up text, a tiny model of it, a few updates, BLEU."""
     given = ("--try", "--out", tmp_path / "out")
-    told = recipe("wmt14.en-de/prepare", *given)
+    (tmp_path / "fairseq-train").write_text(
+        '#!/usr/bin/env bash\nPATH=${PATH#*:} exec fairseq-train "$@" --max-update 4\n'
+    )  # of 40
+    (tmp_path / "fairseq-train").chmod(0o755)
+    told = recipe("wmt14.en-de/prepare", *given, path=[tmp_path])
     assert "[text] generated instead of downloaded" in told and "[download" not in told
     lines = [len((tmp_path / f"out/raw/{split}.de").read_text().splitlines()) for split in ("train", "valid", "test")]
     assert lines == [2000, 20, 20]
