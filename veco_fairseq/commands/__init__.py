@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from veco_fairseq.arguments import Parser
 from veco_fairseq.cli import run
+from veco_fairseq.compat.imports import defer_packages
 from veco_fairseq.compat.noise import quiet_known_warnings
 from veco_fairseq.errors import UserError
 from veco_fairseq.help_texts import HelpWithDefaults
@@ -107,6 +108,7 @@ def start(command: str, user_dir: str | None = None) -> NoReturn:
         user_dir: a folder of the user's own code to import before.
     """
     quiet_known_warnings()  # some come as soon as fairseq is imported
+    defer_packages()
 
     def main() -> int | None:
         require_utf8(sys.argv[1:])
