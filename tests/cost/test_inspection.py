@@ -151,6 +151,17 @@ def test_what_an_inspection_is_asked_for(tmp_path, monkeypatch, capsys, words, g
         assert (model.arch, model.generator_layers, model.table_dim, model.encoder_layers) == ("xlme_tiny", 2, 64, 3)
 
 
+def test_a_root_with_a_colon_in_its_name_is_one(tmp_path, monkeypatch, capsys):
+    """As for training, and as of a time."""
+    root = tmp_path / "2026-11-30T02:53"
+    root.mkdir()
+    monkeypatch.setattr(inspection, "inspect_root", lambda path, *given, **more: [path.name])
+    parser = Parser()
+    command.add_arguments(parser)
+    command.main(parser.parse_args([str(root)]))
+    assert capsys.readouterr().out == f"{root}:\n2026-11-30T02:53\n"
+
+
 @pytest.mark.parametrize("option, value", [("--generator-layers", "3"), ("--generator-embeddings", "shared")])
 def test_options_of_a_generator_are_refused_for_veco(tmp_path, option, value):
     parser = Parser()

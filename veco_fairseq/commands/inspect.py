@@ -35,6 +35,7 @@ def add_arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace) -> None:
     import torch
+    from fairseq import utils
     from fairseq.models import ARCH_MODEL_REGISTRY
 
     from veco_fairseq.cost.inspection import inspect_root
@@ -54,7 +55,7 @@ def main(args: argparse.Namespace) -> None:
             raise UserError(f"{flag(name)}: is an option of --arch xlme_*, not of {args.arch}")
     model = architecture(args.arch, **{name: value for name, value in chosen.items() if value is not None})
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    for root in map(Path, args.data.split(":")):
+    for root in map(Path, utils.split_paths(args.data)):
         print(f"{root}:")
         for line in inspect_root(root, args, args.max_tokens, model=model, device=device, examples=args.examples):
             print(line, flush=True)
