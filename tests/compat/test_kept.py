@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from veco_fairseq.compat.kept import tell_what_is_kept
+from veco_fairseq.compat.kept import beginnings_of, tell_of_another_beginning, tell_what_is_kept
 
 
 @pytest.mark.parametrize("asked, overrides, updates, told", [
@@ -41,3 +41,38 @@ def test_a_training_whose_optimizer_begins_again_says_so(make_root, train):
     assert "begin again, after 2 updates" in again.stdout
     reset = train(root, *options, "--max-epoch", "3", "--reset-optimizer", "--weight-decay", "0.3")
     assert reset.returncode == 0 and "begin again" not in reset.stdout and "goes on with" not in reset.stdout
+
+
+def test_a_model_to_begin_with_is_told_of_if_another_one_was_given_before(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.pt").symlink_to("a.pt")
+    same = ("a.pt", str(tmp_path / "a.pt"), "link.pt")
+    for before, start in ((None, None), ("a.pt", None), *(("a.pt", path) for path in same)):
+        tell_of_another_beginning("run", {"init_from": before}, {"init_from": start})
+    assert not caplog.messages
+    tell_of_another_beginning(
+        "run", {"init_from": "a.pt", "finetune_from_model": None}, {"finetune_from_model": "c.pt", "init_from": "b.pt"}
+    )
+    goes_on = "is not read, since the training goes on from the last checkpoint in run, which was saved"
+    advice = "to begin with it, give another --save-dir"
+    assert caplog.messages == [
+        f"--finetune-from-model c.pt: {goes_on} without this option: {advice}",
+        f"--init-from b.pt: {goes_on} with --init-from a.pt: {advice}",
+    ]
+
+
+def test_a_model_to_begin_with_that_comes_too_late_is_told_of(make_root, train, tmp_path):
+    """... and the same command again is not."""
+    root, other = make_root(), tmp_path / "other/checkpoint_last.pt"
+    assert train(root, "--disable-validation", "--max-update", "1", save_dir="other").returncode == 0
+    told = []
+    for updates, words in enumerate(
+        ((), ("--init-from", other), ("--finetune-from-model", other), ("--finetune-from-model", other))
+    ):
+        result = train(root, "--disable-validation", "--max-update", updates + 1, *words)
+        assert result.returncode == 0, result.stderr
+        told.append(f"{' '.join(map(str, words))}: is not read, since the training goes on" in result.stdout)
+    assert told == [False, True, True, False]
+    restored = ("--restore-file", other, "--reset-dataloader", "--max-update", "5")
+    assert "goes on from the last" not in train(root, "--disable-validation", *restored, "--init-from", other).stdout
+    assert beginnings_of(None) == {"finetune_from_model": None, "init_from": None}

@@ -21,7 +21,7 @@ from veco_fairseq.checkpoints.own_options import raised_by_own_code
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
 from veco_fairseq.checkpoints.skeleton import check_moments, making_sense_of
 from veco_fairseq.compat.hooks import ResumesTaskState
-from veco_fairseq.compat.kept import tell_what_is_kept
+from veco_fairseq.compat.kept import beginnings_of, tell_what_is_kept
 from veco_fairseq.compat.misfits import misfit, misfit_message, model_of, refuse_another_computation
 from veco_fairseq.compat.mistakes import mistake
 from veco_fairseq.compat.together import FILES, agree
@@ -58,6 +58,7 @@ def load_checkpoint_to_cpu(
     if load_on_all_ranks:  # for a trainer, which begins the mean of --store-ema with the model, and checks the rest
         if state.get("extra_state"):
             state["extra_state"].setdefault("ema", state["model"])
+            state["extra_state"]["beginnings"] = beginnings_of(state.get("cfg"))
         model_of[path] = (state.get("cfg") or {}).get("model")
         _task_state_of[path] = state.get("task_state") or {}
     _fill_in_languages(state)

@@ -4,11 +4,15 @@
 
 import ast
 import logging
+import os
 from typing import Any
 
 from fairseq.trainer import Trainer
 
+from veco_fairseq.options.flags import flag
+
 logger = logging.getLogger(__name__)
+BEGINNINGS = {"finetune_from_model": "checkpoint", "init_from": "model"}  # the part of all options that each is in
 
 
 def tell_what_is_kept(trainer: Trainer, path: str) -> None:
@@ -33,6 +37,27 @@ def tell_what_is_kept(trainer: Trainer, path: str) -> None:
             logger.warning(
                 f"{path}: goes on with {name} {_plain(kept[name])}, not with {_plain(asked[name])} of the options: to change it, "
                 f"give --optimizer-overrides \"{{'{name}': {_plain(asked[name])}}}\""
+            )
+
+
+def beginnings_of(cfg: Any) -> dict[str, str | None]:
+    """Return the models to begin with that a training's options name, by option."""
+    return {name: getattr(getattr(cfg, part, None), name, None) for name, part in BEGINNINGS.items()}
+
+
+def tell_of_another_beginning(folder: str, then: dict[str, str | None], now: dict[str, str | None]) -> None:
+    """Warn of a model to begin with that is not read, since the training goes on, and that was not given to it before.
+
+    Args:
+        folder: of ``--save-dir``.
+        then, now: :func:`beginnings_of` the options that the last checkpoint was saved with, and of those that were given.
+    """
+    for name, start in now.items():
+        before = then.get(name)
+        if start and (not before or os.path.realpath(start) != os.path.realpath(before)):
+            logger.warning(
+                f"{flag(name)} {start}: is not read, since the training goes on from the last checkpoint in {folder}, which was saved "
+                f"with{f' {flag(name)} {before}' if before else 'out this option'}: to begin with it, give another --save-dir"
             )
 
 

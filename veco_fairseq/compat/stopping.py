@@ -14,6 +14,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
 from veco_fairseq.compat import plateau, running
+from veco_fairseq.compat.kept import beginnings_of, tell_of_another_beginning
 from veco_fairseq.compat.lowest_rate import may_end
 from veco_fairseq.compat.together import begin_alike, highest, refuse
 from veco_fairseq.errors import UserError
@@ -59,6 +60,8 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
     tell_of_updates_at_a_rate_of_zero(trainer.cfg)
     tell_of_a_warm_up_without_end(trainer.cfg)
     resumed = extra_state is not None and not begins
+    if resumed and "beginnings" in extra_state and cfg.restore_file == LAST:
+        tell_of_another_beginning(cfg.save_dir, extra_state["beginnings"], beginnings_of(trainer.cfg))
     if resumed and judged_by_another(extra_state, trainer.cfg):
         vars(checkpoint_utils.save_checkpoint).pop("best", None)
         plateau.begin_anew(trainer)
