@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The mean of checkpoints."""
 
+import re
 from argparse import Namespace
 from fractions import Fraction
 
@@ -65,13 +66,22 @@ def test_the_last_ones(tmp_path):
         names(3, UPDATE, 200)
     with pytest.raises(UserError, match="has 2 .* up to --checkpoint-upper-bound 200, not 4: ask for fewer, or train with"):
         names(4, UPDATE, 200)
-    with pytest.raises(UserError, match="has 3 checkpoints of epochs, not 4: .* with --keep-last-epochs 4$"):
+    with pytest.raises(UserError, match="has 3 .* not 4: ask for fewer, or train for 4 epochs, without .* smaller --keep-last"):
         names(4, EPOCH)
     with pytest.raises(UserError, match="has 0 checkpoints of updates .* 0, not 2: raise that bound, of 3 in all$"):
         names(2, UPDATE, 0)
     (tmp_path / "empty").mkdir()
     with pytest.raises(
         UserError, match="has 0 checkpoints of updates, not 2: train with --save-interval-updates and --keep-interval"
+    ):
+        last_checkpoints(tmp_path / "empty", 2, UPDATE)
+    (tmp_path / "empty/checkpoint_1_7.pt").touch()  # within the first epoch
+    line = "epochs, not 2: ask for those of updates, of which it has 1 (--num-update-checkpoints), or train for 2 epochs, without"
+    with pytest.raises(UserError, match=re.escape(line)):
+        last_checkpoints(tmp_path / "empty", 2, EPOCH)
+    (tmp_path / "empty/checkpoint_1_7.pt").rename(tmp_path / "empty/checkpoint1.pt")
+    with pytest.raises(
+        UserError, match=r"of updates, not 2: ask for those of epochs, of which it has 1 \(--num-epoch-checkpoints\), or"
     ):
         last_checkpoints(tmp_path / "empty", 2, UPDATE)
     with pytest.raises(UserError, match="none: no such folder"):

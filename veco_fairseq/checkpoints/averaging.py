@@ -16,6 +16,11 @@ from veco_fairseq.files import Path_, atomic_output
 # fairseq's names for checkpoints of epochs, and of updates within them.
 EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
+KINDS = {EPOCH: "epoch", UPDATE: "update"}
+ADVICE = {  # where there are too few
+    EPOCH: "train for {} epochs, without --no-epoch-checkpoints or a smaller --keep-last-epochs",
+    UPDATE: "train with --save-interval-updates and --keep-interval-updates {} (fairseq saves none of them at an epoch's end)",
+}
 # In a checkpoint's task_state; what a criterion or a task of somebody else's keeps there may differ in each, as neighbours do.
 VOCABULARY = ("symbols", "source_symbols", "labels", "languages", "lang_pairs", "word_pooling", "task")
 TASK_WITHOUT_SHAPE = ("word_pooling",)  # of a task, as reading.WITHOUT_SHAPE of a model
@@ -44,17 +49,16 @@ def last_checkpoints(folder: Path_, count: int, name: "re.Pattern[str]", upper_b
                 raise UserError(f"{folder}: {other.name} and {path.name} are of two trainings: remove one, or give the files")
     chosen = sorted((n for n in numbers if upper_bound is None or n <= upper_bound), reverse=True)[:count]
     if len(chosen) < count:
-        kind, keep, but = "epochs", "--keep-last-epochs", ""
-        if name is UPDATE:
-            kind, keep = "updates", "--save-interval-updates and --keep-interval-updates"
-            but = " (fairseq saves none of them at an epoch's end)"
-        below, advice = "", f"train with {keep} {count}{but}"
+        other = EPOCH if name is UPDATE else UPDATE
+        kind, advice = f"{KINDS[name]}s", ADVICE[name].format(count)
+        below, fewer = "", "ask for fewer, or " if chosen else ""
         if upper_bound is not None:
             below = f" up to --checkpoint-upper-bound {upper_bound}"
             advice = f"raise that bound, of {len(numbers)} in all" if len(numbers) >= count else advice
-        raise UserError(
-            f"{folder}: has {len(chosen)} checkpoints of {kind}{below}, not {count}: {'ask for fewer, or ' if chosen else ''}{advice}"
-        )
+        others = sum(map(bool, (other.fullmatch(path.name) for path in Path(folder).iterdir())))
+        if others and not numbers:
+            fewer = f"ask for those of {KINDS[other]}s, of which it has {others} (--num-{KINDS[other]}-checkpoints), or "
+        raise UserError(f"{folder}: has {len(chosen)} checkpoints of {kind}{below}, not {count}: {fewer}{advice}")
     return [numbers[number] for number in chosen]
 
 
