@@ -67,14 +67,17 @@ BATCH = ("--max-tokens", "300")
     [
         (["none", *BATCH], "none: no such file or folder: check the path"),
         (["none", "-s", "de", "-t", "en", *BATCH], "none/dict.de.txt: no such file or folder: check the path"),
-        (["data", "-s", "de", "-t", "fr", *BATCH], "data/dict.fr.txt: no such file or folder: check the path"),
+        (
+            ["data", "-s", "de", "-t", "fr", *BATCH],
+            "data: has no dict.fr.txt beside those of de, en: check the folder, -s and -t, or make it with fairseq-preprocess",
+        ),
         (
             [".", *BATCH],
             "the data folder names no pair of languages: give one that veco binarize or fairseq-preprocess made, or -s LANG -t LANG",
         ),
         (
             ["data", "--valid-subset", "dev", *BATCH],
-            "data: has no dev data of these languages: check the folder, -s and -t, or make it with fairseq-preprocess",
+            "data: has no dev data of these languages: check the folder, the set, -s and -t, or make it with fairseq-preprocess",
         ),
         (["data", "--finetune-from-model", "none.pt", *BATCH], "none.pt: no such checkpoint: check --finetune-from-model"),
         (["data"], "no batch size: give --max-tokens N"),

@@ -28,7 +28,7 @@ AGAIN = "if memory ran out, lower --num-workers; start the same command again: a
      "fairseq-generate"),
     ("Model file not found: a/b.pt", "a/b.pt: no such checkpoint: check --path"),
     ("--finetune-from-model a/b.pt does not exist", "a/b.pt: no such checkpoint: check --finetune-from-model"),
-    ("Dataset not found: valid (a/b)", "a/b: has no valid data of these languages: check the folder, -s and -t, or make it "
+    ("Dataset not found: valid (a/b)", "a/b: has no valid data of these languages: check the folder, the set, -s and -t, or make it "
      "with fairseq-preprocess"),
     ("Could not infer language pair, please provide it explicitly",
      "the data folder names no pair of languages: give one that veco binarize or fairseq-preprocess made, or -s LANG -t LANG"),

@@ -182,7 +182,7 @@ def test_mistakes_in_training_are_one_line(directions, run, tmp_path):
     assert "--load-alignments: does not work with many directions" in refused("--load-alignments")
     assert "--truncate-source: does not work with language tokens" in refused("--truncate-source")
     assert "--alpha" in refused("--alpha", "nan")
-    assert "dict.dd.txt: is not there beside" in refused("--lang-pairs", "aa-dd")
+    assert "has no dict.dd.txt beside those of aa, bb, cc: check the folder, --lang-pairs" in refused("--lang-pairs", "aa-dd")
     text = (data / "dict.cc.txt").read_text()
     (data / "dict.cc.txt").write_text(text.replace("<2cc> 1\n", ""))
     assert "dict.cc.txt: is another dictionary than" in refused()

@@ -29,7 +29,7 @@ MISTAKES = (
     (r"--finetune-from-model (.+) does not exist", "{0}: no such checkpoint: check --finetune-from-model"),
     (
         r"Dataset not found: (\S+) \((.*)\)",
-        "{1}: has no {0} data of these languages: check the folder, -s and -t, or make it with fairseq-preprocess",
+        "{1}: has no {0} data of these languages: check the folder, the set, -s and -t, or make it with fairseq-preprocess",
     ),
     (
         r"Could not infer language pair, please provide it explicitly",

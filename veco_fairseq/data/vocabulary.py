@@ -4,6 +4,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
+from pathlib import Path
 
 from fairseq.data import Dictionary
 
@@ -23,6 +24,26 @@ def add_dictionary(dictionary: Dictionary, path: Path_) -> None:
     """Add the tokens of a dict.txt; errors as in :func:`veco_fairseq.data.symbols.read_entries`."""
     for token, count, overwrite in list(read_entries(path, dictionary.symbols)):
         dictionary.add_symbol(token, n=count, overwrite=overwrite)
+
+
+def require_dictionaries(folder: Path, langs: Iterable[str], options: str) -> None:
+    """Refuse languages of which a folder of translation data has no dictionary.
+
+    Args:
+        folder: if it is not there, its first file tells that.
+        langs: the languages.
+        options: that name them.
+
+    Raises:
+        UserError: names the language, and those that there are.
+    """
+    there = sorted(path.name[len("dict.") : -len(".txt")] for path in folder.glob("dict.*.txt"))
+    for lang in langs if folder.is_dir() else ():
+        if lang not in there:
+            beside = f" beside those of {', '.join(there)}" if there else ""
+            raise UserError(
+                f"{folder}: has no dict.{lang}.txt{beside}: check the folder, {options}, or make it with fairseq-preprocess"
+            )
 
 
 def dictionary_of(symbols: Iterable[str]) -> Dictionary:

@@ -28,7 +28,7 @@ from veco_fairseq.data.directions import (
 )
 from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.symbols import target_token
-from veco_fairseq.data.vocabulary import read_dictionary
+from veco_fairseq.data.vocabulary import read_dictionary, require_dictionaries
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.bleu import log_bleu
 from veco_fairseq.tasks.translation import CheckedTranslationTask, refuse_fixed_lengths, require_translation_model
@@ -98,12 +98,13 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
             )
         langs = list(dict.fromkeys(lang for direction in directions for lang in sides_of(direction)))
         paths = [folder / f"dict.{lang}.txt" for lang in langs]
+        require_dictionaries(folder, langs, "--lang-pairs (or -s and -t)")
         dictionary = read_dictionary(paths[0])
         for path in paths[1:]:
-            if not path.is_file() or path.read_bytes() != paths[0].read_bytes() and read_dictionary(path) != dictionary:
-                what = "is another dictionary than" if path.is_file() else "is not there beside"
+            if path.read_bytes() != paths[0].read_bytes() and read_dictionary(path) != dictionary:
                 raise UserError(
-                    f"{path}: {what} {paths[0]}: all languages share one: make the data with --srcdict and --tgtdict of it"
+                    f"{path}: is another dictionary than {paths[0]}: all languages share one: make the data with --srcdict and "
+                    "--tgtdict of it"
                 )
         require_target_tokens(dictionary, sorted({sides_of(direction)[1] for direction in directions}), paths[0])
         return cls(cfg, dictionary, dictionary)

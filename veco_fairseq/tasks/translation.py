@@ -22,7 +22,7 @@ from torch import Tensor
 from veco_fairseq.checkpoints.kinds import model_class
 from veco_fairseq.checkpoints.task_state import NOT_FINE_TUNED, is_only_converted
 from veco_fairseq.data.languages import sides_of
-from veco_fairseq.data.vocabulary import has_language_token, require_same_symbols
+from veco_fairseq.data.vocabulary import has_language_token, require_dictionaries, require_same_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.base import require_model
 from veco_fairseq.tasks.bleu import check_bleu, counted_in, log_bleu
@@ -65,7 +65,13 @@ class CheckedTranslationTask(TranslationTask):
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
-        """Make the task, with language tokens if the dictionaries have them."""
+        """Make the task, with language tokens if the dictionaries have them.
+
+        Raises:
+            UserError: the folder has no dictionary of a language that was given.
+        """
+        given = filter(None, (cfg.source_lang, cfg.target_lang))
+        require_dictionaries(Path(utils.split_paths(cfg.data)[0]), given, "-s and -t")
         task = super().setup_task(cfg, **kwargs)
         if cls is not CheckedTranslationTask:
             return task
