@@ -75,7 +75,8 @@ def jobs(monkeypatch):
 
 
 ARGS = {"command": "generate", "job": None, "checkpoint": None, "data": None, "sentencepiece": None, "source": None, "reference": None,
-        "arch": "veco_tiny", "decoder_layers": [3, 6], "quantization": ["float32", "int8"], "rounds": 2, "lang": "de", "to": None}  # fmt: skip
+        "arch": "veco_tiny", "decoder_layers": [3, 6], "quantization": ["float32", "int8"], "rounds": 2, "lang": "de", "to": None,
+        "length": 25}  # fmt: skip
 
 
 def test_random_models_are_made_once_and_translated_in_turn(jobs):
@@ -123,6 +124,30 @@ def test_a_type_that_ctranslate2_does_not_have_is_told_at_once(capsys):
     with pytest.raises(SystemExit):
         parser.parse_args("generate --quantization float32 int4".split())
     assert "int4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("end, directions, most", [(["</s>"], [], 3), (["</s>", "[de]"], [], 2), (["</s>"], ["de-en"], 2)])
+def test_a_line_that_is_too_long_is_told_by_the_first_job(monkeypatch, tmp_path, end, directions, most):
+    """... of a model with four positions, of which </s> and a token of the language have theirs."""
+    lines = ["a", " ".join("a" * most), " ".join("b" * (most + 1)), "", "a b c d e"]
+    (tmp_path / "source").write_text("".join(f"{line}\n" for line in lines))
+    found = SimpleNamespace(model=SimpleNamespace(max_source_positions=4), source_end=end, directions=directions)
+    monkeypatch.setattr(generation, "export_ct2", lambda *given, **more: None)
+    monkeypatch.setattr(generation, "exported_translation", lambda checkpoint, data: found)
+    monkeypatch.setattr(generation, "direction_of", lambda translation, to: None)
+    monkeypatch.setattr(generation, "load_sentencepiece", lambda path: generation.Words())
+    files = {name: tmp_path / name for name in ("checkpoint", "data", "sentencepiece", "source", "folder")}
+    with pytest.raises(
+        UserError, match=f"source, line 3: has {most + 1} pieces, and the model takes {most}: .*; 2 of 5 lines are"
+    ):
+        generation.generate(Namespace(**{**ARGS, **files, "job": "export"}))
+
+
+def test_random_sentences_that_are_too_long_are_refused(jobs):
+    with pytest.raises(UserError, match="^--length 512: veco_tiny takes at most 511 tokens: give fewer$"):
+        generation.generate(Namespace(**{**ARGS, "length": 512}))
+    generation.generate(Namespace(**{**ARGS, "length": 511}))
+    assert jobs
 
 
 @pytest.mark.parametrize("job, system", [("translate", "with_fairseq"), ("ctranslate2", "with_ctranslate2")])

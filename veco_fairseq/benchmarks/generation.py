@@ -30,6 +30,7 @@ from veco_fairseq.checkpoints.bart import export_translation
 from veco_fairseq.checkpoints.ct2 import export_ct2
 from veco_fairseq.checkpoints.huggingface import import_transformers
 from veco_fairseq.checkpoints.seq2seq import translation_config, write_translation_model
+from veco_fairseq.checkpoints.translation import Translation
 from veco_fairseq.data.sentencepiece import load_sentencepiece
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
@@ -76,6 +77,22 @@ def random_sentences(count: int, length: int, vocabulary: int) -> list[str]:
     return [" ".join(f"w{number}" for number in line) for line in numbers]
 
 
+def require_short_lines(translation: Translation, pieces: SentencePieceProcessor, source: Path) -> None:
+    """Refuse lines with more pieces than the model has places for, with which all systems but ``veco translate`` end.
+
+    Raises:
+        UserError: names the first one, and how many there are.
+    """
+    most = translation.model.max_source_positions - len(translation.source_end) - bool(translation.directions)
+    lengths = {number: len(line) for number, line in enumerate(pieces.encode(list(read_lines(source)), out_type=str), 1)}
+    long = [number for number, length in lengths.items() if length > most]
+    if long:
+        raise UserError(
+            f"{source}, line {long[0]}: has {lengths[long[0]]:,} pieces, and the model takes {most:,}: shorten it, or leave it out, "
+            f"of --reference, too; {len(long)} of {len(lengths):,} lines are too long"
+        )
+
+
 def generate(args: Namespace) -> dict:
     """``bench.py generate``: print a table for each model, and return its figures."""
     if args.job:
@@ -85,6 +102,9 @@ def generate(args: Namespace) -> dict:
         raise UserError("--checkpoint, --data, --sentencepiece and --source: give all of them, or none")
     if args.to and not args.checkpoint:
         raise UserError("--to: is for a --checkpoint of many directions")
+    positions = None if args.checkpoint else architecture(args.arch).max_positions - 1  # </s> has one
+    if positions and args.length > positions:
+        raise UserError(f"--length {args.length}: {args.arch} takes at most {positions} tokens: give fewer")
     if args.source and not any(map(str.strip, read_lines(args.source))):
         raise UserError(f"{args.source}: has no text to translate")
     if args.reference:
@@ -125,7 +145,9 @@ def generate_job(args: Namespace) -> dict:
     if args.job == "export":  # comes first, and refuses what is no translation model
         export_ct2(checkpoint, args.folder / name, data=data, quantization=name)
         if args.checkpoint:
-            direction_of(exported_translation(checkpoint, data), args.to)
+            translation = exported_translation(checkpoint, data)
+            direction_of(translation, args.to)
+            require_short_lines(translation, load_sentencepiece(args.sentencepiece), args.source)
         return {}
     if args.job == "export-hf":
         export_translation(exported_translation(checkpoint, data), args.folder / HUGGING_FACE, sentencepiece=args.sentencepiece)
