@@ -172,15 +172,19 @@ finetune_task() {
 }
 
 # evaluate NAME CHECKPOINT: translate the test set with the user's options of fairseq-generate, and write the score to
-# OUT/scores/NAME.json. TEST is the test set's name in OUT/raw; OF, such as .de-en, ends the name.
+# OUT/scores/NAME.json; what is there of another --average or other options is replaced, which is told. TEST is the test set's
+# name in OUT/raw; OF, such as .de-en, ends the name.
 TEST="test" OF=
 evaluate() {
-    local name=$1$OF checkpoint=$2 generated=$OUT/scores/$1$OF.test.out reference=$OUT/raw/$TEST.$TGT compounds=()
+    local name=$1$OF checkpoint=$2 generated=$OUT/scores/$1$OF.test.out reference=$OUT/raw/$TEST.$TGT compounds=() command
     require "$checkpoint" "run finetune.sh first"
     require_whole "$reference"
-    step "translation, $name" "$generated" to_file "{}" fairseq-generate "${DATA:-$OUT/mt.$SRC-$TGT}" --user-dir "$USER_DIR" \
-        --path "$checkpoint" --gen-subset test --beam 5 --max-len-a 1.5 --max-len-b 20 --batch-size 128 \
-        --remove-bpe sentencepiece --lenpen "${OPTIONS[lenpen]}" "${EXTRA[@]}"
+    command=(to_file "{}" fairseq-generate "${DATA:-$OUT/mt.$SRC-$TGT}" --user-dir "$USER_DIR"
+        --path "$checkpoint" --gen-subset test --beam 5 --max-len-a 1.5 --max-len-b 20 --batch-size 128
+        --remove-bpe sentencepiece --lenpen "${OPTIONS[lenpen]}" "${EXTRA[@]}")
+    [[ ! -e $OUT/scores/$name.json ]] || is_made "$generated" "$(identity "$generated" "${command[@]}")" ||
+        say "[translation, $name] replaces that of another model or options: to keep its scores, copy $OUT/scores/$name.json now"
+    step "translation, $name" "$generated" "${command[@]}"
     [[ -z ${OPTIONS[split-compounds]:-} ]] || compounds=(--split-compounds)
     python "$REPOSITORY/scripts/score.py" --generate-output "$generated" --reference "$reference" --lang "$TGT" \
         --json "$OUT/scores/$name.json" "${compounds[@]}"

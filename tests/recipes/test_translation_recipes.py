@@ -271,3 +271,18 @@ def test_a_training_that_goes_on_is_evaluated_anew(tmp_path):
         result = sourced(tmp_path, script)
         assert result.returncode == 0 and result.stdout.count(" done in ") == 2, result.stderr
     assert sourced(tmp_path, script).stdout.count("already there") == 2
+
+
+def test_scores_of_another_average_are_replaced_and_that_is_told(tmp_path):
+    model = "checkpoints/finetune.veco.s1"
+    for name in ("raw/test.de", f"{model}.done", *(f"{model}/checkpoint_{which}.pt" for which in ("1_1", "1_2", "last"))):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    stand_ins = f'{STAND_INS} python() {{ [[ -e "${{@: -1}}" ]] || echo "$*" >"${{@: -1}}"; }};'
+    told = []
+    for words in ("2", "2", "1", "1 --lenpen 0.6", "1 --lenpen 0.6", "0"):
+        script = f"{stand_ins} evaluate_options average=2 -- --out {tmp_path} --average {words}; evaluate_task"
+        result = sourced(tmp_path, script)
+        assert result.returncode == 0, result.stderr
+        told.append(f"to keep its scores, copy {tmp_path}/scores/finetune.veco.s1.json now\n" in result.stdout)
+    assert told == [False, False, True, True, False, False]  # the last one has a name of its own
