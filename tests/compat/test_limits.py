@@ -194,6 +194,21 @@ def test_a_warm_up_that_the_training_does_not_see_the_end_of_is_told(caplog, war
     assert caplog.messages == [told] * (told is not None)
 
 
+@pytest.mark.parametrize("metric, disabled, told", [("scroe", True, True), ("scroe", False, False), ("loss", True, False)])
+def test_a_metric_without_validations_is_told(monkeypatch, caplog, metric, disabled, told):
+    """A validation would tell of the typo."""
+    monkeypatch.setattr(stopping, "note_signals", lambda: None)
+    iterator = SimpleNamespace(next_epoch_idx=1, iterations_in_epoch=0)
+    monkeypatch.setattr(stopping, "_fairseq_load_checkpoint", lambda *given, **more: (None, iterator))
+    trainer = trainer_of(0)
+    trainer.cfg.checkpoint.best_checkpoint_metric, trainer.cfg.dataset = metric, SimpleNamespace(disable_validation=disabled)
+    stopping.load_checkpoint(SimpleNamespace(no_save=True, finetune_from_model=None, **dict.fromkeys(RESETS, False)), trainer)
+    line = (
+        "--best-checkpoint-metric scroe: chooses no checkpoint_best.pt, since --disable-validation leaves out all validations: "
+    )
+    assert caplog.messages == [f"{line}leave out one of the two"] * told
+
+
 @pytest.mark.parametrize("max_epoch, epoch, at_its_end, due", [
     (3, 3, True, 1), (3, 4, True, 1), (3, 2, True, 5), (3, 3, False, 5), (0, 3, True, 5),
 ])  # fmt: skip

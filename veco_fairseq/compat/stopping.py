@@ -59,6 +59,7 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
     begin_alike(trainer, iterator)
     tell_of_updates_at_a_rate_of_zero(trainer.cfg)
     tell_of_a_warm_up_without_end(trainer.cfg)
+    tell_of_a_metric_without_validations(trainer.cfg)
     resumed = extra_state is not None and not begins
     if resumed and "beginnings" in extra_state and cfg.restore_file == LAST:
         tell_of_another_beginning(cfg.save_dir, extra_state["beginnings"], beginnings_of(trainer.cfg))
@@ -106,6 +107,16 @@ def tell_of_a_warm_up_without_end(cfg) -> None:
         logger.warning(
             f"--warmup-updates {warmup:.0f}: the learning rate only rises until the training's end, update {end:.0f} (--total-num-update, or "
             f"else --max-update), and comes to {end / warmup:.0%} of --lr: give fewer"
+        )
+
+
+def tell_of_a_metric_without_validations(cfg) -> None:
+    """Warn of a metric that chooses no checkpoint, whatever is written there."""
+    metric = getattr(cfg.checkpoint, "best_checkpoint_metric", "loss")
+    if metric != "loss" and getattr(cfg.dataset, "disable_validation", False):
+        logger.warning(
+            f"--best-checkpoint-metric {metric}: chooses no checkpoint_best.pt, since --disable-validation leaves out all validations: "
+            "leave out one of the two"
         )
 
 
