@@ -49,15 +49,15 @@ def last_checkpoints(folder: Path_, count: int, name: "re.Pattern[str]", upper_b
                 raise UserError(f"{folder}: {other.name} and {path.name} are of two trainings: remove one, or give the files")
     chosen = sorted((n for n in numbers if upper_bound is None or n <= upper_bound), reverse=True)[:count]
     if len(chosen) < count:
-        other = EPOCH if name is UPDATE else UPDATE
+        rest = EPOCH if name is UPDATE else UPDATE
         kind, advice = f"{KINDS[name]}s", ADVICE[name].format(count)
         below, fewer = "", "ask for fewer, or " if chosen else ""
         if upper_bound is not None:
             below = f" up to --checkpoint-upper-bound {upper_bound}"
             advice = f"raise that bound, of {len(numbers)} in all" if len(numbers) >= count else advice
-        others = sum(map(bool, (other.fullmatch(path.name) for path in Path(folder).iterdir())))
+        others = sum(map(bool, (rest.fullmatch(path.name) for path in Path(folder).iterdir())))
         if others and not numbers:
-            fewer = f"ask for those of {KINDS[other]}s, of which it has {others} (--num-{KINDS[other]}-checkpoints), or "
+            fewer = f"ask for those of {KINDS[rest]}s, of which it has {others} (--num-{KINDS[rest]}-checkpoints), or "
         raise UserError(f"{folder}: has {len(chosen)} checkpoints of {kind}{below}, not {count}: {fewer}{advice}")
     return [numbers[number] for number in chosen]
 
