@@ -69,6 +69,17 @@ def test_the_script_sees_the_end_of_a_line(language):
     assert Punctuation(language)('"Wir gehen."') == '"Wir gehen."' == Punctuation("cs", perl=True)('"Wir gehen."')
 
 
+@pytest.mark.parametrize("percent, number", [("\u0665 %", "\u0662\u00a0\u0663"), ("\u096b %", "\u0968\u00a0\u0969")])
+def test_the_script_knows_only_the_digits_of_ascii(percent, number):
+    """What it prints of Arabic and Hindi digits: it reads bytes. sacremoses knows them as digits."""
+    for language in ("en", "de", "hi"):
+        perl, sacremoses = (Punctuation(language, perl=perl) for perl in (True, False))
+        assert (perl(percent), perl(number)) == (percent, number)
+        assert sacremoses(percent) == percent.replace(" ", "")
+        assert sacremoses(number) == number.replace("\u00a0", "," if language == "de" else ".")
+        assert (perl("5 %"), perl("2\u00a03")) == ("5%", "2,3" if language == "de" else "2.3")
+
+
 @pytest.mark.parametrize("expression, needed, whole", [
     (r"\(", "(", "("), (r"(\d) %", " %", None), (r" +", "", None), ("ab+c", "a", None), ("a|b", "", None), ("x?yz", "yz", None),
     (r'"([,.]+)', '"', None), (r"(\.+)\"(\s*[^<])", '"', None), ("nº\u00a0", "nº\u00a0", "nº\u00a0"), ("[ab]c", "c", None),

@@ -23,8 +23,8 @@ class Punctuation:
     Args:
         lang: two letters, which choose some of the rules.
         perl: as Moses' Perl script, which makes a double quotation mark of a ’ that is not between letters. It also sees the
-            line's end, so that a full stop and a quotation mark there change places; and it has this rule of German, French
-            and Spanish for all languages but English and Czech.
+            line's end, so that a full stop and a quotation mark there change places; it has this rule of German, French and
+            Spanish for all languages but English and Czech; and digits are those of ASCII alone, since it reads bytes.
     """
 
     def __init__(self, lang: str, perl: bool = False):
@@ -35,7 +35,7 @@ class Punctuation:
             if lang not in ("en", "cs", "cz", "de", "es", "fr"):
                 before_numbers = len(substitutions) - len(moses.OTHER)
                 substitutions[before_numbers:before_numbers] = moses.DE_ES_FR_QUOTATION_FOLLOWED_BY_COMMA
-        self.rules = [Rule(*pair) for pair in substitutions]
+        self.rules = [Rule(*pair, re.ASCII if perl else 0) for pair in substitutions]
         self.of_ascii = [rule for rule in self.rules if rule.key.isascii()]
         # Most lines have no letter that a rule needs, or none beyond ASCII; a rule that needs none is for every line.
         keys = {rule.key for rule in self.rules} - {" "}
@@ -62,8 +62,8 @@ class Rule:
 
     __slots__ = ("needed", "key", "apply")
 
-    def __init__(self, expression: str, replacement: str):
-        find = re.compile(expression)
+    def __init__(self, expression: str, replacement: str, flags: int = 0):
+        find = re.compile(expression, flags)
         self.needed = "  " if (expression, replacement) == SPACES else must_have(expression)
         self.key = max(self.needed, key=_rarity, default="")
         self.apply: Callable[[str], str] = lambda line: find.sub(replacement, line)
