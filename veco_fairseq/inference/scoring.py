@@ -122,7 +122,7 @@ def score(
     }
     if code in WITHOUT_SPACES:
         return result
-    # As multi-bleu.perl -lc on Moses-tokenised text, which does not smooth.
+    # As multi-bleu.perl -lc on Moses-tokenised text, which does not smooth; its -lc changes the letters of ASCII alone.
     tokenised = BLEU(lowercase=True, tokenize="none", force=True, smooth_method="none")
     compounds = f"compounds {'' if split_compounds else 'not '}split"
     english = "" if has_abbreviations(code) else ", of which it has no abbreviations but English ones"
