@@ -117,12 +117,14 @@ def test_a_long_context_is_read_in_windows_that_overlap(vocabulary, make_windows
         assert context[part.offsets[first][0] : part.offsets[last][1]] == "a cat are"
 
 
-@pytest.mark.parametrize("before", ["", "\n", "  ", "\u3000"], ids=["nothing", "line end", "spaces", "wide space"])
-def test_offsets_count_what_stands_before_the_text(make_windows, before):
-    context = before + "the dog sees"
-    (window,) = make_windows(max_length=200)(Question("1", "f", "who ?", context, ((context.index("dog"), "dog"),)))
-    first, last = window.target
-    assert context[window.offsets[first][0] : window.offsets[last][1]] == "dog"
+@pytest.mark.parametrize("before", ["", "\n", "  ", "\u3000", "\u200b", " \u200f", "\ufeff"], ids=ascii)
+def test_what_sentencepiece_takes_for_spaces_is_no_part_of_a_word(make_windows, before):
+    """The zero-width U+200B had been the beginning of the next word, which an answer that ends with it had, too."""
+    context = f"{before}the{before or ' '}dog sees"
+    for answer, text in (("dog", "dog"), (f"the{before}", "the")):
+        (window,) = make_windows(max_length=200)(Question("1", "f", "who ?", context, ((context.index(answer), answer),)))
+        first, last = window.target
+        assert context[window.offsets[first][0] : window.offsets[last][1]] == text
 
 
 def test_answers_that_are_elsewhere_or_nowhere(make_windows):
@@ -136,7 +138,7 @@ def test_answers_that_are_elsewhere_or_nowhere(make_windows):
 
 
 def test_the_best_answer_is_a_substring_of_the_context(make_windows):
-    context = "the dog  sees the cat"  # two spaces, which SentencePiece drops
+    context = "the dog  sees\u200b the cat"  # spaces that SentencePiece drops; the zero-width one belongs to the word before it
     windows = make_windows(max_length=200)(Question("1", "f", "who ?", context, ()))
     side = Side("en", Question("1", "f", "who ?", context, ()), windows)
     offsets = windows[0].offsets
@@ -145,7 +147,7 @@ def test_the_best_answer_is_a_substring_of_the_context(make_windows):
     last = next(place for place, span in enumerate(offsets) if span[1] == context.index("sees") + 4)
     logits[0, first, 0] = logits[0, last, 1] = 5
     logits[0, 1, 0] = logits[0, 2, 1] = 9  # of the question, which is no answer
-    assert best_answer(side, logits, no_answer=False) == "dog  sees"
+    assert best_answer(side, logits, no_answer=False) == "dog  sees\u200b"
     logits[0, 0] = 6
     assert best_answer(side, logits, no_answer=True) == ""
 

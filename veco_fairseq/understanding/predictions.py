@@ -5,6 +5,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
+from unicodedata import category
 
 import torch
 from torch import Tensor
@@ -72,8 +73,18 @@ def best_answer(side: Side, logits: Tensor, no_answer: bool) -> str:
         value = float(sums.flatten()[top])
         if value > best:
             best = value
-            answer = side.example.context[offsets[top // len(offsets), 0] : offsets[top % len(offsets), 1]].strip()
+            answer = _cut(side.example.context, int(offsets[top // len(offsets), 0]), int(offsets[top % len(offsets), 1]))
     return "" if no_answer and nothing > best else answer
+
+
+def _cut(context: str, start: int, end: int) -> str:
+    """Return a part of a context, with marks of format behind it, such as U+200B.
+
+    They belong to the word before them, as for XTREME's script, which cuts at spaces, and as in MLQA's answers.
+    """
+    while category(context[end : end + 1] or " ") == "Cf":
+        end += 1
+    return context[start:end].strip()
 
 
 def sums_by_language(found: Sequence[Prediction], nlu_task: str, answer_metric: str, no_answer: bool = False) -> dict[str, Sums]:

@@ -180,10 +180,15 @@ class Windows:
         # The surfaces add up to the text without leading spaces. The pieces do not, and count their positions in bytes.
         offsets = np.zeros((len(pieces), 2), dtype=np.int64)
         end = len(text.encode()[: pieces[0].begin].decode()) if len(pieces) else 0
+        spaces = "".join(filter(self._is_space, set(text)))
         for place, surface in enumerate(piece.surface for piece in pieces):
-            offsets[place] = end + len(surface) - len(surface.lstrip()), end + len(surface)
+            offsets[place] = end + len(surface) - len(surface.lstrip(spaces)), end + len(surface)
             end += len(surface)
         return ids, offsets
+
+    def _is_space(self, letter: str) -> bool:
+        """Return whether SentencePiece takes a character for a space, as most models take U+200B and U+200F, or drops it."""
+        return letter.isspace() or not (letter.isalnum() or self.pieces.normalize(letter).strip("\u2581"))
 
     def _answer_tokens(self, question: Question, offsets: np.ndarray) -> tuple[int, int] | None:
         """Return the first and the last token of the first answer that is in the context, or None."""
