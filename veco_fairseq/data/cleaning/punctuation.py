@@ -35,7 +35,8 @@ class Punctuation:
             if lang not in ("en", "cs", "cz", "de", "es", "fr"):
                 before_numbers = len(substitutions) - len(moses.OTHER)
                 substitutions[before_numbers:before_numbers] = moses.DE_ES_FR_QUOTATION_FOLLOWED_BY_COMMA
-        self.rules = [Rule(*pair, re.ASCII if perl else 0) for pair in substitutions]
+        flags = re.ASCII if perl else 0
+        self.rules = [Rule(expression, replacement, flags) for expression, replacement in substitutions]
         self.of_ascii = [rule for rule in self.rules if rule.key.isascii()]
         # Most lines have no letter that a rule needs, or none beyond ASCII; a rule that needs none is for every line.
         keys = {rule.key for rule in self.rules} - {" "}
