@@ -67,11 +67,10 @@ def test_the_line_that_refuses_a_pickle_names_the_commands_with_trust_checkpoint
 
 def test_known_warnings_are_quiet_before_a_command_loads_anything(monkeypatch):
     called = []
-    monkeypatch.setattr(commands, "quiet_known_warnings", lambda: called.append("quiet"))
-    monkeypatch.setattr(commands, "defer_packages", lambda: called.append("defer"))
-    monkeypatch.setattr(commands, "run", lambda main: called.append("run"))
+    for name in ("quiet_known_warnings", "defer_packages", "run"):
+        monkeypatch.setattr(commands, name, lambda *arguments, name=name: called.append(name))
     commands.start("score")
-    assert called == ["quiet", "defer", "run"]
+    assert called == ["quiet_known_warnings", "defer_packages", "run"]
 
 
 def test_the_overview_names_every_command_once(capsys, monkeypatch):
