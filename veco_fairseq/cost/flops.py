@@ -141,7 +141,7 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
     phases = [(first, count / of_all) for first, count in ((0, of_frozen), (frozen, of_all - of_frozen)) if count] or [(0, 1.0)]
     by_values, of_batches = getattr(criterion, "chooses_operations_by_values", False), []
     counted = min(sample_updates, len(batches))
-    evenly = [number * len(batches) // counted for number in range(counted)]
+    evenly = {number * len(batches) // counted for number in range(counted)}
     for batch in itertools.compress(batches, (number in evenly for number in itertools.count())):
         sample = iterator.collate_fn([dataset[index] for index in batch])
         of_phases = []
