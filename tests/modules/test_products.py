@@ -10,22 +10,23 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from veco_fairseq.modules import masked_loss as module
 from veco_fairseq.modules import products
 from veco_fairseq.modules.masked_loss import drawn_loss, masked_loss, smoothed_loss
-from veco_fairseq.modules.products import product_of_columns, turned, whole
+from veco_fairseq.modules.products import product, product_of_columns, turned, whole
 from veco_fairseq.modules.token_sampler import Draw
 
 ROWS, DIM, VOCABULARY = 23, 16, 50
 
 
 class Products(TorchDispatchMode):
-    """Notes of each matrix product whether its first factor lies row by row in memory, and the numbers of rows and columns."""
+    """Notes of each matrix product whether its first factor lies row by row in memory, its rows, and all rows and columns."""
 
     def __init__(self):
         super().__init__()
-        self.by_rows, self.sizes = [], []
+        self.by_rows, self.rows, self.sizes = [], [], []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func._overloadpacket is torch.ops.aten.mm:
             self.by_rows.append(args[0].is_contiguous())
+            self.rows.append(len(args[0]))
             self.sizes.append({*args[0].shape, *args[1].shape})
         return func(*args, **(kwargs or {}))
 
@@ -42,7 +43,11 @@ def test_the_product_is_the_same_both_ways(amx, dtype, rows, m, n):
     torch.manual_seed(1)
     a, b = torch.randn(rows, m).to(dtype), torch.randn(rows, n).to(dtype)
     with Products() as done:
-        found = product_of_columns(a, turned(b))
+        found, summed = product_of_columns(a, turned(b))
+    if amx and dtype == torch.bfloat16:
+        torch.testing.assert_close(summed.double(), a.double().sum(0), atol=0.2, rtol=0.01)
+    else:
+        assert summed is None
     assert found.is_contiguous() and found.dtype == dtype
     torch.testing.assert_close(found.double(), a.double().t() @ b.double(), atol=0.2 if dtype == torch.bfloat16 else 1e-4, rtol=0)
     if rows > 1 and m > 1:
@@ -98,7 +103,7 @@ def test_products_of_the_loss_have_few_numbers_of_rows_on_amx(amx, monkeypatch, 
         torch.testing.assert_close(loss.detach(), expected_loss.detach(), atol=0.05, rtol=0)
         for ours, theirs in zip(parameters, copies, strict=True):
             assert (ours.grad.float() - theirs.grad).norm() < 0.02 * theirs.grad.norm()
-    numbers = {number for sizes in done.sizes for number in sizes} - {DIM, VOCABULARY}
+    numbers = {number for sizes in done.sizes for number in sizes} - {DIM, DIM + 1, VOCABULARY}
     assert numbers == expected if amx else 0 < max(numbers) <= most
 
 
@@ -107,6 +112,43 @@ def test_rows_are_added_for_amx_alone(amx):
     assert [whole(rows, bf16) for rows in (0, 1, 64, 65)] == ([0, 64, 64, 128] if amx else [0, 1, 64, 65])
     assert [whole(rows, fp32) for rows in (0, 1, 64, 65)] == [0, 1, 64, 65]
     assert whole(5, bf16.to("meta")) == 5
+
+
+# 640 rows are two parts of 320, and 1,030 rows four parts: three of 320 and 70.
+@pytest.mark.parametrize(
+    "threads, rows, columns, parts",
+    [
+        (2, 640, 32, [320, 320]),
+        (2, 1030, 896, [320, 320, 320, 70]),
+        (2, 384, 8, [192, 192]),
+        (2, 383, 8, [383]),
+        (2, 1408, 8, [1408]),
+        (2, 640, 897, [640]),
+        (1, 640, 32, [640]),
+        (4, 640, 32, [640]),
+    ],
+)
+def test_a_product_that_leaves_a_thread_idle_is_computed_by_parts(amx, monkeypatch, threads, rows, columns, parts):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    torch.manual_seed(5)
+    for dtype in (torch.bfloat16, torch.float32):
+        a, b, done = torch.randn(rows, 5).to(dtype), torch.randn(5, columns).to(dtype), Products()
+        with done:
+            found = product(a, b)
+        assert found.shape == (rows, columns) and found.dtype == dtype
+        torch.testing.assert_close(found.double(), a.double() @ b.double(), atol=0.1 if dtype == torch.bfloat16 else 1e-4, rtol=0)
+        assert done.rows == (parts if amx and dtype == torch.bfloat16 else [rows])
+
+
+def test_the_gradient_of_the_rows_is_such_a_product(monkeypatch):
+    monkeypatch.setattr(products, "has_amx", lambda: True)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    torch.manual_seed(6)
+    rows, weight, done = torch.randn(448, DIM), torch.randn(VOCABULARY, DIM), Products()
+    rows.requires_grad_()
+    with done, torch.autocast("cpu", torch.bfloat16):
+        masked_loss(rows, weight, torch.zeros(VOCABULARY), torch.arange(448) % VOCABULARY)[0].sum().backward()
+    assert done.rows == [448, 256, 192]
 
 
 def test_tokens_are_drawn_for_the_rows_alone(amx, monkeypatch):

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from veco_fairseq.modules import liger
 from veco_fairseq.modules.device import on_cpu
 from veco_fairseq.modules.logits import Block, add_up
-from veco_fairseq.modules.products import product_of_columns, turned, whole, with_zeros
+from veco_fairseq.modules.products import product, product_of_columns, turned, whole, with_zeros
 
 # The most logits at a time: 512 MiB in fp32.
 LOGITS_A_CHUNK = 2**27
@@ -235,13 +235,15 @@ def _by_chunks(rows: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, *, toke
                     part.logits[at] = numbers.mul_(share[at])
                 gradient = part.logits
                 share.fill_(1)
+            summed = None
             if of_rows is not None:
-                of_rows[here].addcmul_(torch.mm(gradient, weight[part.tokens].to(x.dtype)), share)
+                of_rows[here].addcmul_(product(gradient, weight[part.tokens].to(x.dtype)), share)
             if d_weight is not None:  # the first chunk writes it, and the others add to it
                 put = torch.Tensor.add_ if start else torch.Tensor.copy_
-                put(d_weight[part.tokens], product_of_columns(gradient, (columns * share.t()).to(x.dtype)))
+                found, summed = product_of_columns(gradient, (columns * share.t()).to(x.dtype))
+                put(d_weight[part.tokens], found)
             if d_bias is not None:
-                d_bias[part.tokens] += torch.mv(gradient.t(), share.squeeze(1).to(x.dtype))
+                d_bias[part.tokens] += torch.mv(gradient.t(), share.squeeze(1).to(x.dtype)) if summed is None else summed
     return Losses(loss, nll, correct, None if draw is None else drawn, [of_rows, d_weight, d_bias])
 
 

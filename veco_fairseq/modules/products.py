@@ -15,6 +15,10 @@ from veco_fairseq.modules.device import on_cpu
 GAP = 32
 # With AMX the rows of a product are made a multiple of this.
 ROWS = 64
+# With AMX and two threads oneDNN leaves one of them idle, where a product has about these numbers of rows and columns.
+IDLE_FROM, IDLE_TO, IDLE_COLUMNS = 384, 1408, 896
+# So such a product is computed by parts of this many rows at most.
+ROWS_A_PART = 320
 
 
 @functools.cache
@@ -42,21 +46,43 @@ def with_zeros(x: Tensor, rows: int) -> Tensor:
     return x if len(x) == rows else F.pad(x, (0, 0) * (x.dim() - 1) + (0, rows - len(x)))
 
 
-def turned(x: Tensor) -> Tensor:
-    """Return x^T for :func:`product_of_columns`, in memory of its own with AMX, which is half as fast with a transposed factor."""
-    return x.t().contiguous() if by_amx(x) else x.t()
-
-
-def product_of_columns(a: Tensor, b_turned: Tensor) -> Tensor:
-    """Return a^T b, (m, n), as the gradient of every weight is one.
-
-    Where b^T has memory of its own, b^T a is computed, and transposed afterwards.
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """Return a b, (rows, n), by parts of the rows where that keeps both of two threads at work.
 
     Args:
         a: (rows, m).
-        b_turned: (n, rows), b as :func:`turned` returns it.
+        b: (m, n).
     """
-    if not b_turned.is_contiguous():
-        return torch.mm(a.t(), b_turned.t())
-    product = a.new_empty(len(b_turned), a.shape[1] + GAP)[:, :-GAP]
-    return torch.mm(b_turned, a, out=product).t().contiguous()
+    rows, columns = len(a), b.shape[1]
+    idle = IDLE_FROM <= rows < IDLE_TO and columns <= IDLE_COLUMNS and torch.get_num_threads() == 2
+    if not (idle and by_amx(a)):
+        return torch.mm(a, b)
+    found, size = a.new_empty(rows, columns), whole(math.ceil(rows / math.ceil(rows / ROWS_A_PART)), a)
+    for part, put in zip(a.split(size), found.split(size)):
+        torch.mm(part, b, out=put)
+    return found
+
+
+def turned(x: Tensor) -> Tensor:
+    """Return x^T for :func:`product_of_columns`.
+
+    AMX is half as fast with a transposed factor, so there x^T has memory of its own. It also has one more row, of ones: the
+    product with it is the sums of the other factor's columns, which cost a quarter of the product's time on their own.
+    """
+    return F.pad(x.t(), (0, 0, 0, 1), value=1.0) if by_amx(x) else x.t()
+
+
+def product_of_columns(a: Tensor, b_turned: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return a^T b, (m, n), as the gradient of every weight is one, and a^T times the row of ones, (m), or None without AMX.
+
+    With AMX b^T a is computed, and transposed afterwards.
+
+    Args:
+        a: (rows, m).
+        b_turned: (n, rows), b as :func:`turned` returns it, with one more row for AMX; its columns may have been multiplied.
+    """
+    if not by_amx(a):
+        return torch.mm(a.t(), b_turned.t()), None
+    found = a.new_empty(len(b_turned), a.shape[1] + GAP)[:, :-GAP]
+    torch.mm(b_turned, a, out=found)
+    return found[:-1].t().contiguous(), found[-1]
