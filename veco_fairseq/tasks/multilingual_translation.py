@@ -235,7 +235,6 @@ def _log_direction(name: str, total: dict[str, float]) -> None:
     metrics.log_derived(f"{name}_ppl", lambda meters: utils.get_perplexity(meters[f"_{name}_nll"].avg), priority=21)
     if "_bleu_sys_len" in total:
         log_bleu(f"{name}_")
-    if total.get("_bleu_totals_0"):
         for part in ("counts", "totals"):
             orders = [total[f"_bleu_{part}_{order}"] for order in range(EVAL_BLEU_ORDER)]
             metrics.log_scalar(f"_{name}_bleu_{part}", np.array(orders))

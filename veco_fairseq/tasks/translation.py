@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from fairseq import utils
 from fairseq.data import AppendTokenDataset
+from fairseq.logging import metrics
 from fairseq.models import FairseqEncoderDecoderModel, FairseqEncoderModel, FairseqLanguageModel
 from fairseq.search import LexicallyConstrainedBeamSearch
 from fairseq.tasks import TASK_REGISTRY, register_task
@@ -105,7 +106,9 @@ class CheckedTranslationTask(TranslationTask):
     def reduce_metrics(self, logging_outputs: list[dict[str, Any]], criterion) -> None:
         """Log what fairseq does, and BLEU in every validation with ``--eval-bleu``."""
         super().reduce_metrics(logging_outputs, criterion)
-        if any("_bleu_sys_len" in log for log in logging_outputs):
+        if logs := [log for log in logging_outputs if "_bleu_sys_len" in log]:
+            if not any(log["_bleu_totals_0"] for log in logs):  # fairseq logs nothing, not even that the references have words
+                metrics.log_scalar("_bleu_ref_len", float(sum(log["_bleu_ref_len"] for log in logs)))
             log_bleu()
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
