@@ -130,8 +130,8 @@ def test_batches_have_the_size_that_the_run_gave_them(tmp_path, monkeypatch):
     """Sentences of equal length: an update of twice as many has twice the products."""
     for lang in ("aa", "bb"):
         make_dictionary(mask=False).save(str(tmp_path / f"dict.{lang}.txt"))
-        # ... and </s>; the last is longer than the positions of the model, and left out as in training
-        write_tokens(tmp_path / f"train.aa-bb.{lang}", [[5, 6, 7]] * 12 + [[8] * 1024])
+        # ... and </s>; the last are longer than --max-tokens and than the positions of the model, and left out as in training
+        write_tokens(tmp_path / f"train.aa-bb.{lang}", [[5, 6, 7]] * 12 + [[8] * 60, [8] * 1024])
 
     state = {}
 
