@@ -7,6 +7,7 @@ import json
 
 import matplotlib.pyplot as plt
 import pytest
+import sacrebleu
 import torch
 from conftest import error_line, lines_of, save_with_vocabulary
 
@@ -162,7 +163,9 @@ def test_plot_scores(tmp_path, run, drawn):
         first.write_text(json.dumps({"sacrebleu": {"score": value}}))
         with pytest.raises(UserError, match="first.json: has no sacrebleu: is it a file of veco score --json"):
             read_score(first, "sacrebleu")
-    for value in (0, 100):
+    perfect = sacrebleu.corpus_bleu(["a b c d e"], [["a b c d e"]]).score
+    assert perfect > 100  # by rounding
+    for value in (0, 100, perfect):
         first.write_text(json.dumps({"sacrebleu": {"score": value}}))
         (axes,) = drawn("scripts/plot_scores.py", f"a/b={first}", "--output", tmp_path / "bars.png")
         assert [bar.get_height() for bar in axes.containers[0]] == [value]
