@@ -230,8 +230,8 @@ def _log_direction(name: str, total: dict[str, float]) -> None:
     """Log the sums of a direction: its loss in bits, its perplexity and, with ``--eval-bleu``, its BLEU."""
     size, tokens = total["sample_size"], total["ntokens"]
     metrics.log_scalar(f"{name}_loss", total["loss"] / size / math.log(2), size, priority=20, round=3)
-    per_token = ("nll_loss", tokens) if "nll_loss" in total else ("loss", size)
-    metrics.log_scalar(f"_{name}_nll", total[per_token[0]] / per_token[1] / math.log(2), per_token[1])
+    nll = total.get("nll_loss", total["loss"])  # per token, where --sentence-avg has the loss per sentence
+    metrics.log_scalar(f"_{name}_nll", nll / tokens / math.log(2), tokens)
     metrics.log_derived(f"{name}_ppl", lambda meters: utils.get_perplexity(meters[f"_{name}_nll"].avg), priority=21)
     if "_bleu_sys_len" in total:
         log_bleu(f"{name}_")
