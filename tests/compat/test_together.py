@@ -96,6 +96,14 @@ def test_a_worker_that_begins_otherwise_ends_all(ends, other, message):
         raise first
 
 
+def test_whole_numbers_are_compared_to_the_last_digit(ends):
+    """Seeds made of a date differ in the tenth; sums of weights, added up in another order, may."""
+    first, _ = ends(worker(0, seed=2026112201), worker(1, seed=2026112202))
+    with pytest.raises(UserError, match="^--seed: is not the same for all workers"):
+        raise first
+    assert ends(worker(0, weights=(2.0, 1e-10)), worker(1, weights=(2.0, 2e-10))) == [None, None]
+
+
 def test_one_worker_asks_nobody(monkeypatch):
     trainer, batches = worker(0)
     trainer.data_parallel_world_size = 1

@@ -49,7 +49,7 @@ def agree(trainer: Trainer, numbers: Mapping[str, float]) -> None:
     """End all workers unless each has the same numbers.
 
     Args:
-        numbers: by the message for the case that they differ. They are compared to nine digits.
+        numbers: by the message for the case that they differ. Those that are not whole are compared to nine digits.
 
     Raises:
         UserError: with the first of these messages, on the first worker.
@@ -57,8 +57,8 @@ def agree(trainer: Trainer, numbers: Mapping[str, float]) -> None:
     """
     values = [float(number) for number in numbers.values()]
     extremes = _highest(trainer, [*values, *(-value for value in values)])
-    for message, most, least in zip(numbers, extremes, extremes[len(values) :]):
-        if abs(most + least) > 1e-9 * abs(most):  # never of NaN
+    for (message, number), most, least in zip(numbers.items(), extremes, extremes[len(values) :]):
+        if abs(most + least) > (0 if isinstance(number, int) else 1e-9 * abs(most)):  # never of NaN
             raise UserError(message) if distributed_utils.is_master(trainer.cfg.distributed_training) else SystemExit(1)
 
 
