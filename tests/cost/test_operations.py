@@ -159,6 +159,23 @@ def test_batches_have_the_size_that_the_run_gave_them(tmp_path, monkeypatch):
         assert next(totals, None) is None
 
 
+@pytest.mark.filterwarnings("ignore:`torch.cuda.amp.autocast:FutureWarning")  # fairseq's own
+def test_the_batch_that_an_epoch_leaves_out_is_not_counted(tmp_path, monkeypatch):
+    """--skip-remainder-batch: of 3 batches in an epoch, 2 make its only update."""
+    for lang in ("aa", "bb"):
+        make_dictionary(mask=False).save(str(tmp_path / f"dict.{lang}.txt"))
+        write_tokens(tmp_path / f"train.aa-bb.{lang}", [[5, 6, 7]] * 6)
+    found = []
+    for more in ([], ["--skip-remainder-batch"]):
+        words = [str(tmp_path), "--arch", "transformer_tiny", "--batch-size", "2", "--required-batch-size-multiple", "1"]
+        parser = options.get_training_parser()
+        cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [*words, "--update-freq", "4", *more]))
+        state = {"cfg": cfg, "optimizer_history": [{"num_updates": 5}]}
+        monkeypatch.setattr("fairseq.checkpoint_utils.load_checkpoint_to_cpu", lambda path, state=state: state)
+        found.append(count_operations("a.pt").per_update)
+    assert 2 * found[0] == 3 * found[1] > 0
+
+
 def test_frozen_updates_cost_less_than_the_others(make_root, monkeypatch):
     """Two of eight: a quarter of the run; and no run is frozen for longer than it has updates."""
 

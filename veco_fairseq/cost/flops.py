@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode, bmm_flop, mm_flop, sdpa_backward_flop_count, sdpa_flop_count
 
 from veco_fairseq import plugin  # noqa: F401  safe reading of the checkpoint
+from veco_fairseq.compat.batches import leaves_out_one
 from veco_fairseq.compat.hooks import CountsBatches
 from veco_fairseq.cost.shapes import ShapesAlone
 from veco_fairseq.errors import UserError
@@ -129,12 +130,14 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
         required_batch_size_multiple=cfg.dataset.required_batch_size_multiple,
         seed=cfg.common.seed,
         num_shards=workers,
+        skip_remainder_batch=cfg.optimization.skip_remainder_batch,
     )
     dataset = iterator.dataset
     dataset.set_epoch(iterator.next_epoch_idx)
     batches = iterator.ordered_batches(iterator.next_epoch_idx, False, True)  # as in training, shuffled
     frozen = min(getattr(task, "frozen_updates", 0), updates)
-    in_an_epoch = iterator.batches_in if isinstance(iterator, CountsBatches) else lambda epoch: len(batches)
+    trained_on = len(batches) - leaves_out_one(iterator)
+    in_an_epoch = iterator.batches_in if isinstance(iterator, CountsBatches) else lambda epoch: trained_on
     frequencies, skip = cfg.optimization.update_freq, cfg.optimization.skip_remainder_batch
     of_all, of_frozen = (batches_of(of, in_an_epoch, frequencies, skip) for of in (updates, frozen))
     # The first update of each phase, and the share of all batches that it has.
