@@ -1,13 +1,18 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""The checkpoints of --keep-best-checkpoints."""
+"""The checkpoints of --keep-best-checkpoints, and what a resumed training's best is the best of."""
 
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import CheckpointConfig
+
+from veco_fairseq.compat.stopping import judge, judged_by_another
 
 
 @pytest.mark.parametrize("suffix", ["", "-x"])
@@ -16,9 +21,9 @@ from fairseq.dataclass.configs import CheckpointConfig
     (True, [0.9, 0.5, 0.3, 0.4, 0.2], [0.4, 0.5, 0.9]), (True, [1, 2, 3, 4, 1], [2, 3, 4]),
     (True, [-0.2, 0.1, -0.1, -0.3, 0.3], [-0.1, 0.1, 0.3]), (False, [-2, -1, -3, -4, 5], [-4, -3, -2]),
 ])  # fmt: skip
-def test_as_many_are_kept_as_asked_for(monkeypatch, tmp_path, suffix, maximize, figures, best):
+def test_as_many_are_kept_as_asked_for(tmp_path, suffix, maximize, figures, best):
     """Also if the first ones are the best, as where a fine-tuning begins to learn by heart."""
-    monkeypatch.delattr(checkpoint_utils.save_checkpoint, "best", raising=False)
+    vars(checkpoint_utils.save_checkpoint).pop("best", None)
     cfg = CheckpointConfig(save_dir=str(tmp_path), keep_best_checkpoints=3, maximize_best_checkpoint_metric=maximize)
 
     def save(path, state):
@@ -34,4 +39,64 @@ def test_as_many_are_kept_as_asked_for(monkeypatch, tmp_path, suffix, maximize, 
         checkpoint_utils.save_checkpoint(cfg, trainer, place, float(figure))
     kept = sorted(float(path.read_text()) for path in tmp_path.glob(f"checkpoint.best_loss_*{suffix}.pt"))
     assert kept == best
-    monkeypatch.delattr(checkpoint_utils.save_checkpoint, "best", raising=False)
+    vars(checkpoint_utils.save_checkpoint).pop("best", None)
+
+
+class OfLengths(list):
+    """A set of examples of these lengths."""
+
+    @property
+    def sizes(self):
+        return np.array(self, dtype=np.int64)
+
+
+def of_options(lengths, metric="loss", criterion=(), task=()):
+    """A trainer that validates on examples of these lengths."""
+    cfg = SimpleNamespace(
+        dataset=SimpleNamespace(valid_subset="valid,test"), checkpoint=SimpleNamespace(best_checkpoint_metric=metric),
+        criterion=SimpleNamespace(**dict(criterion)), task=SimpleNamespace(**dict(task)),
+    )  # fmt: skip
+    return SimpleNamespace(cfg=cfg, task=SimpleNamespace(datasets={"valid": OfLengths(lengths), "test": OfLengths([1])}))
+
+
+def as_told(*lengths):
+    checksum = zlib.crc32(b"".join(length.to_bytes(8, "little") for length in lengths))
+    return f"{len(lengths)} examples (checksum of their lengths: {checksum:08x})"
+
+
+@pytest.mark.parametrize("then, now, told", [
+    ({"lengths": [3, 5]}, {"lengths": [3, 5]}, None),
+    ({"lengths": [3, 5]}, {"lengths": [3, 5, 4]}, f"the set to validate on was {as_told(3, 5)} and is {as_told(3, 5, 4)}"),
+    ({"lengths": [3, 5]}, {"lengths": [5, 3]}, f"the set to validate on was {as_told(3, 5)} and is {as_told(5, 3)}"),
+    ({"criterion": {"label_smoothing": 0.1}}, {"criterion": {"label_smoothing": 0.2}}, "--label-smoothing was 0.1 and is 0.2"),
+    ({"criterion": {"label_smoothing": 0.1}, "metric": "nll_loss"}, {"criterion": {"label_smoothing": 0.2}, "metric": "nll_loss"}, None),
+    ({"criterion": {"knn_rest": 1}, "task": {"no_tlm": False}}, {"criterion": {"knn_rest": 2}, "task": {"no_tlm": True}},
+     "--no-tlm was False and is True"),
+])  # fmt: skip
+def test_the_best_of_other_examples_or_of_another_loss_begins_anew(caplog, then, now, told):
+    """... with which none can be compared: of harder examples no loss may ever be as low."""
+    then, now = ({"lengths": [2], **options} for options in (then, now))
+    assert judged_by_another({"judge": judge(of_options(**then))}, of_options(**now)) == bool(told)
+    end = ": the best validation, and what counts those without progress, begin anew"
+    assert caplog.messages == ([told + end] if told else [])
+
+
+def test_a_checkpoint_of_an_older_version_says_nothing_of_them():
+    judges = {"--best-checkpoint-metric": "loss", "--valid-subset": "valid"}
+    assert not judged_by_another({"judge": judges}, of_options([2], criterion={"label_smoothing": 0.1}))
+
+
+def test_the_best_checkpoint_of_a_loss_with_more_terms_is_kept(make_root, train, tmp_path):
+    """A loss without the S terms of bitext is lower than any with them."""
+    root, best = make_root(), tmp_path / "checkpoints/checkpoint_best.pt"
+    found = []
+    for epochs, words in ((1, ("--objective", "mlm")), (2, ()), (3, ())):
+        result = train(root, "--updates-per-epoch", "1", "--max-epoch", epochs, *words)
+        assert result.returncode == 0, result.stderr
+        assert ("--objective was mlm and is camlm: the best validation" in result.stdout) == (epochs == 2)
+        state = torch.load(best)
+        found.append((state["optimizer_history"][-1]["num_updates"], state["extra_state"]["best"]))
+    (first, low), (second, high), (third, _) = found
+    assert (first, second) == (1, 2) and third >= 2 and low < high
+    kinds = {kind: len(names) for kind, names in state["extra_state"]["judge"].items()}
+    assert kinds["the set to validate on"] == len("24 examples (checksum of their lengths: 01234567 and 89abcdef)")

@@ -107,6 +107,7 @@ def test_validations_that_cannot_be_compared_are_not(monkeypatch, caplog, then, 
     )
     trainer = trainer_of(7)
     trainer.cfg.checkpoint.best_checkpoint_metric, trainer.cfg.dataset = "bleu", SimpleNamespace(valid_subset="valid,test")
+    trainer.task = SimpleNamespace(datasets={})
     stopping.load_checkpoint(SimpleNamespace(no_save=True, finetune_from_model=None, **dict.fromkeys(RESETS, False)), trainer)
     lines = [f"{told}: the best validation, and what counts those without progress, begin anew"] if told else []
     assert [record.getMessage() for record in caplog.records] == lines
@@ -278,11 +279,12 @@ def test_the_count_of_patience_is_saved_as_plain_numbers(monkeypatch):
     cfg = SimpleNamespace(
         checkpoint=SimpleNamespace(best_checkpoint_metric="bleu"), dataset=SimpleNamespace(valid_subset="dev,test")
     )
-    stopping.trainer_save_checkpoint(SimpleNamespace(cfg=cfg), "a.pt", {"epoch": 3})
+    task = SimpleNamespace(datasets={})
+    stopping.trainer_save_checkpoint(SimpleNamespace(cfg=cfg, task=task), "a.pt", {"epoch": 3})
     ((name, state),) = saved
     judge = {"--best-checkpoint-metric": "bleu", "--valid-subset": "dev"}
     combined = SimpleNamespace(valid_subset="valid", combine_valid_subsets=True)  # valid, valid1 and so on are one set
-    combined = stopping.judge(SimpleNamespace(checkpoint=cfg.checkpoint, dataset=combined))
+    combined = stopping.judge(SimpleNamespace(cfg=SimpleNamespace(checkpoint=cfg.checkpoint, dataset=combined), task=task))
     assert combined == {**judge, "--valid-subset": "valid (--combine-valid-subsets)"}
     assert (name, state) == ("a.pt", {"epoch": 3, "early_stopping": {"best": 31.25, "num_runs": 2}, "judge": judge})
     assert [type(value) for value in state["early_stopping"].values()] == [float, int]

@@ -163,11 +163,21 @@ def _checksum(iterator: EpochBatchIterator) -> str:
     """Return a checksum of the batches of all epochs, computed once; it differs with another --max-tokens or other data."""
     batches = iterator.frozen_batches
     if getattr(iterator, "_checked", None) is not batches:
-        value = zlib.crc32(np.ascontiguousarray(getattr(iterator.dataset, "sizes", ())).data)
+        value = _checksum_of_lengths(iterator.dataset)
         for batch in batches:
             value = zlib.crc32(np.asarray(batch, dtype=np.int64).data, value)
         iterator._checked, iterator._checksum = batches, f"{value:08x}"
     return iterator._checksum
+
+
+def _checksum_of_lengths(dataset) -> int:
+    return zlib.crc32(np.ascontiguousarray(getattr(dataset, "sizes", ())).data)
+
+
+def number_and_lengths(dataset) -> str:
+    """Return what tells one set of examples from another: their number, and a checksum of their lengths."""
+    lengths = getattr(dataset, "checksums", None) or {"": f"{_checksum_of_lengths(dataset):08x}"}  # pre-training's are by kind
+    return f"{len(dataset):,} examples (checksum of their lengths: {' and '.join(lengths.values())})"
 
 
 def epoch_state(iterator: EpochBatchIterator) -> dict[str, Any]:

@@ -14,14 +14,21 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
 from veco_fairseq.compat import plateau, running
+from veco_fairseq.compat.batches import number_and_lengths
 from veco_fairseq.compat.kept import beginnings_of, tell_of_another_beginning
 from veco_fairseq.compat.lowest_rate import may_end
 from veco_fairseq.compat.together import begin_alike, highest, refuse
 from veco_fairseq.errors import UserError
 from veco_fairseq.lock import lock_folder
+from veco_fairseq.options.flags import flag
 
 logger = logging.getLogger(__name__)
 LAST = "checkpoint_last.pt"  # fairseq's default of --restore-file
+# Options of the criterion and the task that make the loss of a validation another one, with the same weights.
+OF_LOSS = {
+    "criterion": ("label_smoothing", "objective", "s_terms", "discriminator_weight", "no_trtd"),
+    "task": ("mono_mask_prob", "bitext_mask_prob", "bitext_mask_spread", "no_tlm"),
+}
 _fairseq_load_checkpoint = checkpoint_utils.load_checkpoint
 _fairseq_validate_and_save = fairseq_train.validate_and_save
 _fairseq_trainer_save_checkpoint = Trainer.save_checkpoint
@@ -63,7 +70,7 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
     resumed = extra_state is not None and not begins
     if resumed and "beginnings" in extra_state and cfg.restore_file == LAST:
         tell_of_another_beginning(cfg.save_dir, extra_state["beginnings"], beginnings_of(trainer.cfg))
-    if resumed and judged_by_another(extra_state, trainer.cfg):
+    if resumed and judged_by_another(extra_state, trainer):
         vars(checkpoint_utils.save_checkpoint).pop("best", None)
         plateau.begin_anew(trainer)
     elif resumed and not (cfg.reset_optimizer or cfg.reset_meters):
@@ -126,20 +133,26 @@ def begins_from_another_model(cfg, trainer: Trainer) -> bool:
     return bool(model) and not os.path.exists(os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt"))
 
 
-def judge(cfg) -> dict[str, str]:
-    """Return what tells the best validation, by option."""
+def judge(trainer: Trainer) -> dict[str, str]:
+    """Return what tells the best validation, by option: its figure and its set, and of the loss what that is made of."""
+    cfg = trainer.cfg
+    name = cfg.dataset.valid_subset.split(",")[0]
     combined = " (--combine-valid-subsets)" if getattr(cfg.dataset, "combine_valid_subsets", False) else ""
-    return {
-        "--best-checkpoint-metric": cfg.checkpoint.best_checkpoint_metric,
-        "--valid-subset": cfg.dataset.valid_subset.split(",")[0] + combined,
-    }
+    found = {"--best-checkpoint-metric": cfg.checkpoint.best_checkpoint_metric, "--valid-subset": name + combined}
+    if name in trainer.task.datasets:  # with --disable-validation it is not
+        found["the set to validate on"] = number_and_lengths(trainer.task.datasets[name])
+    if cfg.checkpoint.best_checkpoint_metric == "loss":
+        for part, names in OF_LOSS.items():
+            options = getattr(cfg, part, None)
+            found |= {flag(option): str(getattr(options, option)) for option in names if hasattr(options, option)}
+    return found
 
 
-def judged_by_another(extra_state: dict, cfg) -> bool:
+def judged_by_another(extra_state: dict, trainer: Trainer) -> bool:
     """Return whether a checkpoint's best validation is by another metric or of another set, with which none can be compared."""
-    then = extra_state.get("judge", {})  # an older version has none
-    now = judge(cfg) if then else {}
-    changes = [f"{name} was {then[name]} and is {now[name]}" for name in now if then[name] != now[name]]
+    then = extra_state.get("judge", {})  # an older version has none, or fewer
+    now = judge(trainer) if then else {}
+    changes = [f"{name} was {then[name]} and is {now[name]}" for name in now if then.get(name, now[name]) != now[name]]
     if changes:
         logger.warning(f"{'; '.join(changes)}: the best validation, and what counts those without progress, begin anew")
     return bool(changes)
@@ -171,7 +184,7 @@ def early_stopping() -> Callable:
 def trainer_save_checkpoint(trainer: Trainer, filename: str, extra_state: dict):
     """Save with the count of ``--patience``, without which a resumed training would end later, and what it is a count of."""
     count = {name: float(value) if name == "best" else int(value) for name, value in vars(early_stopping()).items()}
-    extra_state = {**extra_state, "judge": judge(trainer.cfg), "early_stopping": count}
+    extra_state = {**extra_state, "judge": judge(trainer), "early_stopping": count}
     return _fairseq_trainer_save_checkpoint(trainer, filename, extra_state)
 
 
