@@ -254,7 +254,7 @@ has_checkpoints() {
 same_training() {
     local folder=$1 begun
     shift
-    [[ -e $folder ]] || rm -f -- "$folder.done" # a training whose folder was removed is not done
+    [[ -e $folder ]] || rm -f -- "$folder.done" "$folder".average*.pt.done # nor are means of a training whose folder was removed done
     make_folder "$folder"
     train_alone "$folder"
     begun=$(identity "$folder" "$@")

@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 import re
+import shutil
 
 import pytest
 from conftest import save_with_vocabulary
@@ -286,3 +287,13 @@ def test_scores_of_another_average_are_replaced_and_that_is_told(tmp_path):
         assert result.returncode == 0, result.stderr
         told.append(f"to keep its scores, copy {tmp_path}/scores/finetune.veco.s1.json now\n" in result.stdout)
     assert told == [False, False, True, True, False, False]  # the last one has a name of its own
+
+
+def test_the_mean_of_a_training_whose_folder_was_removed_is_made_anew(tmp_path):
+    folder = tmp_path / "checkpoints/run"
+    script = f"""made() {{ touch "$1"/checkpoint_1_{{1,2}}.pt; }}; python() {{ touch "${{@: -1}}"; }}
+        training train {folder} made {folder}; REMAKE=; average run 2"""
+    told = [sourced(tmp_path, script).stdout, sourced(tmp_path, script).stdout]
+    shutil.rmtree(folder)
+    told.append(sourced(tmp_path, script).stdout)
+    assert [text.count("already there") for text in told] == [0, 2, 0]
