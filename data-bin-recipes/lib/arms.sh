@@ -130,6 +130,7 @@ pretrained_model() {
     [[ $ORIGIN != *-few ]] || which=best
     PRETRAINED=$OUT/checkpoints/$(pretrained_folder "$ORIGIN" "$2")/checkpoint_$which.pt
     require "$PRETRAINED" "run train.sh$OF_SET --arm $ORIGIN --seed $2 first"
+    tell_unfinished "$PRETRAINED"
 }
 
 # start ARM PRETRAINING SEED: sets START, the options of fairseq-train that begin with the pre-trained model, and MODEL. Several

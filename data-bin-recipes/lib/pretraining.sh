@@ -92,6 +92,15 @@ require_pretrained() {
     [[ -n $PRETRAINED ]] || die "--pretrained is needed: a checkpoint of pre-training"
     require "$PRETRAINED" "--pretrained must be a checkpoint of pre-training"
     [[ -e $(dirname "$PRETRAINED")/sentencepiece.bpe.model ]] || PRETRAINED=$(realpath -- "$PRETRAINED") # of a link
+    tell_unfinished "$PRETRAINED"
+}
+
+# tell_unfinished CHECKPOINT: say so if the recipe's training that has left it was interrupted, or runs.
+tell_unfinished() {
+    local folder
+    folder=$(dirname "$1")
+    [[ ! -e $folder.begun || -e $folder.done ]] ||
+        say "$folder: the training was interrupted, or runs: what is made of it now is not of the whole training"
 }
 
 # choose_device: set WORKERS from --workers (by default all GPUs of this machine), and DEVICE, options of fairseq-train.

@@ -145,6 +145,7 @@ distill_task() {
     synthetic_folder distilled
     teacher=$(run_name "${OPTIONS[teacher]:-${OPTIONS[arm]}}" "${OPTIONS[seed]}")
     require "$OUT/checkpoints/$teacher" "run finetune.sh first, or give --teacher NAME"
+    tell_unfinished "$OUT/checkpoints/$teacher/any"
     require_whole "$OUT/mt.$SRC-$TGT"
     choose_device # before the long translation
     # The last checkpoints of a running training change; the translation knows their mean by its checksum.

@@ -85,6 +85,7 @@ finetune_own() {
         [[ -v GIVEN[pretrained-name] || ! -e $OUT/checkpoints/$objective.$name ]] ||
             say "[fine-tuning, $name] takes $objective, not $objective.$name: for that one give --pretrained-name $name"
         require "$pretrained" "run train.sh --objective $objective${from:+ --name ${from#.}} first"
+        tell_unfinished "$pretrained"
         start=(--finetune-from-model "$OUT/converted/$arm$from.s$seed.pt")
         step "conversion, $arm" "${start[1]}" python "$REPOSITORY/scripts/convert_to_seq2seq.py" \
             --checkpoint "$pretrained" --output "${start[1]}" --decoder-layers "$DECODER_LAYERS" \
@@ -231,6 +232,7 @@ evaluate_task() {
     run=$(run_name "${OPTIONS[name]}" "${OPTIONS[seed]}")
     folder=$OUT/checkpoints/$run name=$run
     require "$folder" "run finetune.sh first"
+    tell_unfinished "$folder/any"
     [[ -e $folder.done ]] || REMAKE=1 # the last checkpoints of a running training change
     if [[ -n $checkpoint ]] || ((OPTIONS[average] == 0)); then
         CHECKPOINT=$folder/${checkpoint:-checkpoint_last.pt}

@@ -112,3 +112,27 @@ def test_a_test_set_is_not_the_reference_of_another_ones_translations(tmp_path, 
     python.write_text(works)
     assert "!" not in place.call(f"{prepare} {texts}") and not (out / "data.unfinished").exists()
     assert "error: " in place.call(f"{prepare} {wrong}") and not (out / "data.unfinished").exists()
+
+
+UNFINISHED = "the training was interrupted, or runs: what is made of it now is not of the whole training\n"
+
+
+@pytest.mark.parametrize("script, options, folder", [
+    ("toy/finetune", "", "OUT/checkpoints/camlm"), ("toy/evaluate", "", "OUT/checkpoints/finetune.veco.s1"),
+    ("wmt14.en-de/finetune", "--pretrained {}/checkpoint_last.pt", "OUT/checkpoints/camlm"),
+    ("wmt14.en-de/evaluate", "", "OUT/checkpoints/finetune.veco.s1"),
+    ("wmt14.en-de/distill", "--pretrained MODEL", "OUT/checkpoints/finetune.veco.s1"),
+    ("evidence/attention", "--arm veco", "OUT/checkpoints/camlm.veco.s1"),
+])  # fmt: skip
+def test_a_model_whose_training_has_not_ended_is_told(tmp_path, monkeypatch, script, options, folder):
+    """... as where its job came to its time limit."""
+    place, told, start = Place(tmp_path), [], subprocess.run
+    place.fill(script)
+    monkeypatch.setattr(place, "fill", lambda script: None)
+    monkeypatch.setattr(subprocess, "run", lambda *words, **options: told.append(start(*words, **options)) or told[-1])
+    for name in ("dict.txt", "sentencepiece.bpe.model", "checkpoint_last.pt"):
+        place.write(f"{folder}/{name}")
+    for ending in ("none", "begun", "done"):
+        place.write(f"{folder}.{ending}")
+        place.call(f"GPUS=1 {script} --out OUT {options.format(folder)}")
+    assert [f"{place.folder}/{folder}: {UNFINISHED}" in result.stdout for result in told] == [False, True, False]
