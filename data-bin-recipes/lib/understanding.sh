@@ -61,22 +61,33 @@ prepare_options() {
     done
 }
 
-# small_model_of_data: with --try and without --pretrained, pre-train a tiny VECO on the texts in OUT/data.
+# texts_of FILE...: print the texts of these files of examples.
+texts_of() {
+    local file
+    for file; do
+        some "$file" --text || return
+    done
+}
+
+# small_model_of_data: with --try and without --pretrained, pre-train a tiny VECO on the texts in OUT/data. Texts that are there
+# already stay as they are: with newer ones the model would be another one, and refused.
 small_model_of_data() {
-    local file lang texts=()
+    local file lang langs files texts=()
     [[ -z ${OPTIONS[pretrained]} ]] && trying || return 0
-    rm -rf -- "$OUT/text"
-    make_folder "$OUT/text"
+    local -A of=()
     for file in "$OUT"/data/*-*.*; do
         case $file in
         *.done | *.gold) continue ;;
         *.eng | *.en) lang=en ;;
         *) lang=$(basename "$file") && lang=${lang#*-} && lang=${lang%.*} && lang=${lang//-/_} ;;
         esac
-        some "$file" --text >>"$OUT/text/$lang" || exit
+        of[$lang]+=$file$'\n'
     done
-    for file in "$OUT"/text/*; do
-        texts+=("$(basename "$file")=$file")
+    mapfile -t langs < <(printf '%s\n' "${!of[@]}" | LC_ALL=C sort)
+    for lang in "${langs[@]}"; do
+        mapfile -t files < <(printf '%s' "${of[$lang]}")
+        REMAKE='' step "text, $lang" "$OUT/text/$lang" to_file "{}" texts_of "${files[@]}"
+        texts+=("$lang=$OUT/text/$lang")
     done
     small_model --mono "${texts[@]}"
 }
