@@ -5,6 +5,7 @@
 from types import SimpleNamespace
 
 import pytest
+from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 
 from veco_fairseq.compat.kept import beginnings_of, tell_of_another_beginning, tell_what_is_kept
 
@@ -28,9 +29,32 @@ def test_options_that_a_checkpoint_changes_back_are_told(caplog, asked, override
         cfg=SimpleNamespace(checkpoint=SimpleNamespace(optimizer_overrides=overrides)),
         optimizer=SimpleNamespace(optimizer_config=asked,
                                   param_groups=[{"weight_decay": 0.01, "betas": (0.9, 0.98), "lr": 1.0}]),
+        lr_scheduler=None,
     )  # fmt: skip
     tell_what_is_kept(trainer, "a.pt")
     assert [record.getMessage() for record in caplog.records] == told
+
+
+@pytest.mark.parametrize("rate, asked, shrink, overrides, warmed_up, told", [
+    (0.002, 0.002, 0.5, "{}", True, False), (0.0005, 0.002, 0.5, "{}", True, False), (0.00018, 0.002, 0.3, "{}", True, False),
+    (0.002, 0.001, 0.5, "{}", True, True), (0.0005, 0.003, 0.5, "{}", True, True), (0.0, 0.002, 0.5, "{}", True, True),
+    (0.0005, 0.003, 0.5, "{'lr': 0.003}", True, False), (0.0005, 0.003, 0.5, "{}", False, False),
+    (0.0005, 0.003, 1.0, "{}", True, True),
+])  # fmt: skip
+def test_a_rate_that_a_plateau_goes_on_with_is_told(caplog, rate, asked, shrink, overrides, warmed_up, told):
+    scheduler = object.__new__(ReduceLROnPlateauLRSchedule)
+    scheduler.cfg, scheduler.warmup_end = SimpleNamespace(lr=[asked], lr_shrink=shrink), warmed_up
+    trainer = SimpleNamespace(
+        _optim_history=[], get_num_updates=lambda: 7, lr_scheduler=scheduler,
+        cfg=SimpleNamespace(checkpoint=SimpleNamespace(optimizer_overrides=overrides)),
+        optimizer=SimpleNamespace(optimizer_config={"lr": asked}, param_groups=[{"lr": rate}]),
+    )  # fmt: skip
+    tell_what_is_kept(trainer, "a.pt")
+    line = (
+        f"a.pt: goes on with a learning rate of {rate:g}, which --lr-scheduler reduce_lr_on_plateau does not make of --lr {asked:g}: "
+        f"to change it, give --optimizer-overrides \"{{'lr': {asked:g}}}\""
+    )
+    assert caplog.messages == [line] * told
 
 
 def test_a_training_whose_optimizer_begins_again_says_so(make_root, train):

@@ -154,3 +154,7 @@ def test_the_scheduler_of_a_plateau_knows_what_was_validated(make, make_root, ma
         resumed.mkdir()
         shutil.copyfile(tmp_path / f"whole/checkpoint{epoch}.pt", resumed / "checkpoint_last.pt")
         assert train(*command, save_dir=resumed) == whole[2 * epoch :]
+    another = [*command, "--max-epoch", "5", "--lr", "0.004"]  # the checkpoint's rate stays
+    assert [line[2] for line in train(*another, save_dir=tmp_path / "whole")][-1] == "0.0005"
+    overrides = ["--max-epoch", "6", "--optimizer-overrides", "{'lr': 0.004}"]
+    assert [line[2] for line in train(*another, *overrides, save_dir=tmp_path / "whole")][-1] == "0.002"  # halved

@@ -7,8 +7,10 @@ import logging
 import os
 from typing import Any
 
+from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from fairseq.trainer import Trainer
 
+from veco_fairseq.compat import plateau
 from veco_fairseq.options.flags import flag
 
 logger = logging.getLogger(__name__)
@@ -38,6 +40,14 @@ def tell_what_is_kept(trainer: Trainer, path: str) -> None:
                 f"{path}: goes on with {name} {_plain(kept[name])}, not with {_plain(asked[name])} of the options: to change it, "
                 f"give --optimizer-overrides \"{{'{name}': {_plain(asked[name])}}}\""
             )
+
+    scheduler = trainer.lr_scheduler
+    of_plateau = isinstance(scheduler, ReduceLROnPlateauLRSchedule) and scheduler.warmup_end and "lr" not in overrides
+    if of_plateau and not plateau.makes(scheduler, kept["lr"]):
+        logger.warning(
+            f"{path}: goes on with a learning rate of {kept['lr']:g}, which --lr-scheduler reduce_lr_on_plateau does not make of "
+            f"--lr {scheduler.cfg.lr[0]:g}: to change it, give --optimizer-overrides \"{{'lr': {scheduler.cfg.lr[0]:g}}}\""
+        )
 
 
 def beginnings_of(cfg: Any) -> dict[str, str | None]:

@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Lets ``--lr-scheduler reduce_lr_on_plateau`` go on after a stop as if there had been none."""
 
+import math
 from typing import Any
 
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
@@ -36,6 +37,15 @@ def end_epoch_of(extra_state: dict[str, Any], trainer: Trainer) -> None:
     place = extra_state["train_iterator"]
     if not place.get("iterations_in_epoch"):
         trainer.lr_step(place["epoch"] - 1, extra_state.get("val_loss"))
+
+
+def makes(scheduler: ReduceLROnPlateauLRSchedule, rate: float) -> bool:
+    """Return whether a learning rate is ``--lr``, or ``--lr`` times ``--lr-shrink`` once or several times."""
+    highest, shrink = scheduler.cfg.lr[0], scheduler.cfg.lr_shrink
+    if rate <= 0 or rate >= highest or not 0 < shrink < 1:
+        return math.isclose(rate, highest)
+    times = round(math.log(rate / highest, shrink))
+    return math.isclose(rate, highest * shrink**times)
 
 
 def begin_anew(trainer: Trainer) -> None:
