@@ -46,7 +46,8 @@ def test_attention_is_counted_on_a_cpu_too():
 def test_products_into_another_type_are_counted(name, shapes, operations, options):
     """With ``out_dtype``, which only a GPU's products have: Liger's loss adds up the table's gradient in fp32."""
     factors = [torch.empty(shape, dtype=torch.bfloat16) for shape in shapes]
-    count = counter().flop_registry[getattr(torch.ops.aten, name)]
+    with counter() as counting:
+        count = counting.flop_registry[getattr(torch.ops.aten, name)]
     assert count(*factors, *options, out_val=torch.empty(())) == operations
 
 

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from veco_fairseq.cost.flops import counter
 from veco_fairseq.modules import masked_loss as module
 from veco_fairseq.modules import products
 from veco_fairseq.modules.masked_loss import drawn_loss, masked_loss, smoothed_loss
@@ -163,6 +164,16 @@ def test_tokens_are_drawn_for_the_rows_alone(amx, monkeypatch):
     totals = torch.softmax(F.linear(rows.float(), weight.float(), bias), 1).cumsum(1)
     assert len(nll) == len(correct) == len(drawn) == ROWS
     assert (drawn == torch.searchsorted(totals, numbers.unsqueeze(1), right=True).squeeze(1)).sum() >= ROWS - 2  # of bf16
+
+
+@pytest.mark.parametrize("rows", [23, 64, 448])
+def test_operations_are_counted_alike_with_amx_and_without(amx, rows):
+    """The rows that are added for AMX are no work that the loss needs: three products of 2 x rows x DIM x VOCABULARY operations."""
+    parameters = [p.requires_grad_() for p in (torch.randn(rows, DIM), torch.randn(VOCABULARY, DIM), torch.randn(VOCABULARY))]
+    with counter() as operations, torch.autocast("cpu", torch.bfloat16):
+        masked_loss(*parameters, torch.arange(rows) % VOCABULARY)[0].sum().backward()
+    assert operations.get_total_flops() == 3 * 2 * rows * DIM * VOCABULARY
+    assert products.by_amx(torch.zeros(1, dtype=torch.bfloat16)) == amx  # afterwards as before
 
 
 def test_the_processor_is_asked_once(monkeypatch):

@@ -5,8 +5,8 @@
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -22,11 +22,13 @@ from veco_fairseq.compat.batches import leaves_out_one
 from veco_fairseq.compat.hooks import CountsBatches
 from veco_fairseq.cost.shapes import ShapesAlone
 from veco_fairseq.errors import UserError
+from veco_fairseq.modules.products import as_elsewhere
 from veco_fairseq.optim.linear_by_epoch import updates_of
 
 
-def counter() -> FlopCounterMode:
-    """Return PyTorch's counter of operations, extended by what it lacks.
+@contextmanager
+def counter() -> Iterator[FlopCounterMode]:
+    """Count operations with PyTorch's counter, extended by what it lacks, and without the rows that AMX alone needs.
 
     These are the fused attention of CPUs, and products with an ``out_dtype``, which PyTorch's own formulas do not take.
     Liger's loss has such products on a GPU.
@@ -41,7 +43,8 @@ def counter() -> FlopCounterMode:
         attention: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v),
         backward: lambda gradient, q, k, v, *_, **__: sdpa_backward_flop_count(gradient, q, k, v),
     }
-    return FlopCounterMode(display=False, custom_mapping=formulas)
+    with as_elsewhere(), FlopCounterMode(display=False, custom_mapping=formulas) as operations:
+        yield operations
 
 
 def batches_of(updates: int, in_an_epoch: Callable[[int], int], frequencies: Sequence[int], skip_remainder: bool = False) -> int:

@@ -4,6 +4,9 @@
 
 import functools
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +22,7 @@ ROWS = 64
 IDLE_FROM, IDLE_TO, IDLE_COLUMNS = 384, 1408, 896
 # So such a product is computed by parts of this many rows at most.
 ROWS_A_PART = 320
+_as_elsewhere = ContextVar("as_elsewhere", default=False)
 
 
 @functools.cache
@@ -29,7 +33,17 @@ def has_amx() -> bool:
 
 def by_amx(x: Tensor) -> bool:
     """Return whether products of ``x`` are computed by AMX."""
-    return x.dtype == torch.bfloat16 and on_cpu(x) and has_amx()
+    return x.dtype == torch.bfloat16 and on_cpu(x) and has_amx() and not _as_elsewhere.get()
+
+
+@contextmanager
+def as_elsewhere() -> Iterator[None]:
+    """Compute products as without AMX, without the rows that are added for it, so that operations are counted alike everywhere."""
+    token = _as_elsewhere.set(True)
+    try:
+        yield
+    finally:
+        _as_elsewhere.reset(token)
 
 
 def whole(rows: int, x: Tensor) -> int:
