@@ -217,7 +217,7 @@ def test_attention(run):
     result = run("scripts/bench.py", "attention", *options)
     assert result.returncode == 0, result.stderr
     head, *rows = result.stdout.splitlines()
-    assert "plain, bf16" in head and [row.split()[0] for row in rows] == ["8", "16"]
+    assert "fairseq, bf16" in head and [row.split()[0] for row in rows] == ["8", "16"]
 
 
 def test_systems_translate_alike(tmp_path, make_model):

@@ -2,7 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """What one job of a benchmark makes and measures, by a clock that the test turns on."""
 
-import itertools
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,14 +10,12 @@ import numpy as np
 import pytest
 import torch
 from fairseq.data.indexed_dataset import MMapIndexedDataset
-from torch.backends import cuda
 
 from veco_fairseq.benchmarks import generation, kernels, loading, reading
 from veco_fairseq.checkpoints.integrity import WrongBytes
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.data.vocabulary import read_dictionary
 from veco_fairseq.errors import UserError
-from veco_fairseq.models.base import architecture
 from veco_fairseq.modules.masked_loss import masked_loss
 
 
@@ -179,32 +176,6 @@ def test_a_job_with_a_checkpoint_is_timed(clock, monkeypatch, job):
 
 
 # Kernels
-
-
-def test_attention_is_the_best_of_the_rounds_and_one_more(clock, monkeypatch):
-    """Each kernel forward and backward, in both types, for as many sequences as there are tokens for."""
-    attend, seen = torch.nn.functional.scaled_dot_product_attention, []
-
-    def noted(q, k, v, attn_mask):
-        seen.append((tuple(q.shape), tuple(attn_mask.shape), q.dtype, cuda.flash_sdp_enabled(), cuda.math_sdp_enabled()))
-        states = attend(q, k, v, attn_mask=attn_mask)
-        states.register_hook(lambda gradient: seen.append("backward"))
-        return states
-
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", noted)
-    clock(
-        kernels, *itertools.accumulate(part for best in (0.1, 0.2, 0.3, 0.4) for more in (2, 0, 1) for part in (5, best + more))
-    )
-    found = kernels.attention_seconds(8, Namespace(arch="veco_tiny", tokens=70, rounds=2, device="cpu"))
-    names = ["fused, fp32", "plain, fp32", "fused, bf16", "plain, bf16"]
-    assert list(found) == names and list(found.values()) == pytest.approx([0.1, 0.2, 0.3, 0.4])
-    model = architecture("veco_tiny")
-    heads, dim = model.encoder_attention_heads, model.encoder_embed_dim
-    expected = [
-        ((8, heads, 8, dim // heads), (8, heads, 8, 8), dtype, fused, not fused)
-        for dtype in (torch.float32, torch.bfloat16) for fused in (True, False) for _ in range(3)
-    ]  # fmt: skip
-    assert seen == [step for one in expected for step in (one, "backward")]
 
 
 @pytest.mark.parametrize("autocast", ["none", "bf16"])

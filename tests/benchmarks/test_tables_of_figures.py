@@ -155,9 +155,9 @@ def test_heads_of_as_many_rows_as_the_plain_one(rounds, capsys):
 
 
 def test_attention_is_told_in_milliseconds(monkeypatch, capsys):
-    monkeypatch.setattr(kernels, "attention_seconds", lambda length, args: {"fused, fp32": length / 4000, "plain, fp32": 0.5})
+    monkeypatch.setattr(kernels, "attention_seconds", lambda length, args: {"ours, fp32": length / 4000, "fairseq, fp32": 0.5})
     assert kernels.attention(Namespace(lengths=[8, 16])) == {
-        "8": {"fused, fp32": 0.002, "plain, fp32": 0.5}, "16": {"fused, fp32": 0.004, "plain, fp32": 0.5}
+        "8": {"ours, fp32": 0.002, "fairseq, fp32": 0.5}, "16": {"ours, fp32": 0.004, "fairseq, fp32": 0.5}
     }  # fmt: skip
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert len(lines) == 3 and lines[1:] == [["8", "2.0", "500.0"], ["16", "4.0", "500.0"]]

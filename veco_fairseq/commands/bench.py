@@ -7,7 +7,7 @@ import json
 import os
 from pathlib import Path
 
-from veco_fairseq.arguments import COUNT, FROM_0, INPUT, OUTPUT, SIZE, WORKERS, Number, Parser
+from veco_fairseq.arguments import COUNT, FROM_0, INPUT, OUTPUT, SHARE, SIZE, WORKERS, Number, Parser
 from veco_fairseq.commands.export_ct2 import QUANTIZATIONS
 
 LENGTH = Number(int, least=4)  # <s>, two tokens to learn from, and </s>
@@ -55,8 +55,8 @@ def add_arguments(parser: Parser) -> None:
         metavar="N",
         help="masked tokens for the comparison with the plain loss, whose logits must fit into memory (default: %(default)s)",
     )
-    attention = commands.add_parser("attention", help="PyTorch's fused and plain attention, by length and type")
-    attention.add_argument("--arch", default="veco_small", help="architecture whose heads are taken (default: %(default)s)")
+    attention = commands.add_parser("attention", help="a layer's self-attention beside fairseq's, by length and type")
+    attention.add_argument("--arch", default="veco_small", help="architecture whose sizes are taken (default: %(default)s)")
     attention.add_argument("--tokens", type=COUNT, default=2048, metavar="N", help="tokens of a batch (default: %(default)s)")
     attention.add_argument(
         "--lengths",
@@ -65,6 +65,9 @@ def add_arguments(parser: Parser) -> None:
         default=[16, 32, 64, 128, 256, 512],
         metavar="N",
         help="lengths of the sequences (default: 16 to 512)",
+    )
+    attention.add_argument(
+        "--attention-dropout", type=SHARE, metavar="P", help="dropout of the attention weights (default: the architecture's)"
     )
     start = commands.add_parser("start", help="time and memory until the first batch is ready, with much data")
     start.add_argument("--languages", type=COUNT, default=50, metavar="N", help="number of languages (default: %(default)s)")

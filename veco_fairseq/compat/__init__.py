@@ -8,7 +8,8 @@ Each module here has one concern, and keeps the replaced functions under names `
 import atexit
 import logging
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from inspect import getattr_static
 from pkgutil import resolve_name
 from types import ModuleType
@@ -238,10 +239,7 @@ def install() -> None:
     noise.quiet_known_warnings()
     guard.install()
     # Import all modules before the first change, since each keeps fairseq's functions as it finds them.
-    replacements = [
-        resolve_name(f"veco_fairseq{patch.replacement}" if patch.replacement.startswith(".") else patch.replacement)
-        for patch in PATCHES
-    ]
+    replacements = [replacement_of(patch) for patch in PATCHES]
     for patch, replacement in zip(PATCHES, replacements, strict=True):
         make(patch, replacement)
     logging.raiseExceptions = False  # a log that cannot be written must not stop a training, or print a traceback a line
@@ -253,6 +251,22 @@ def undo(patches: Iterable[Patch]) -> None:
     for patch in patches:
         *owners, name = patch.target.replace(":", ".").split(".")
         setattr(resolve_name(".".join(owners)), name, _originals[patch.target])
+
+
+@contextmanager
+def without(patches: Sequence[Patch]) -> Iterator[None]:
+    """Let fairseq have its own functions back for some time."""
+    undo(patches)
+    try:
+        yield
+    finally:
+        for patch in patches:
+            make(patch, replacement_of(patch))
+
+
+def replacement_of(patch: Patch) -> Any:
+    """Return what a change puts in the place of its target."""
+    return resolve_name(f"veco_fairseq{patch.replacement}" if patch.replacement.startswith(".") else patch.replacement)
 
 
 def make(patch: Patch, replacement: Any) -> None:
