@@ -106,6 +106,20 @@ def test_windows_of_a_context_begin_a_stride_apart(make, length, stride, starts)
     assert [window.offsets[6].tolist() for window in made[1:]] == [[start - 1, start] for start in starts[1:]]
 
 
+def test_a_character_that_the_dictionary_alone_knows_is_its_token(pieces):
+    """As in pre-training, whose dict.txt fairseq-preprocess may have made from the pieces of a text; it had been <unk>."""
+    dictionary = dictionary_of([*ordinary_pieces(pieces), "☃☃"])
+    windows = Windows(dictionary, pieces, ["A"], max_length=40, stride=4, word_pooling="mean", notes=Notes())
+    a, b, space, known, unknown = map(dictionary.index, ("a", "b", "▁", "☃☃", "<unk>"))
+    text, told = "☃☃ a★", [space, known, space, a, unknown]
+    assert windows.encode(text).tolist() == windows.encoder([text])[0][:-1].tolist() == told
+    (of_words,) = windows(TaggedSentence("1", "f", ("☃☃", "a★"), ("A", "A")))
+    assert of_words.tokens.tolist() == [0, *told, 2] and of_words.words.tolist() == [-1, 0, 0, 1, 1, 1, -1]
+    (asked,) = windows(Question("1", "f", "b", "a ☃☃ a", ((2, "☃☃"),)))
+    assert asked.tokens.tolist() == [0, space, b, 2, 2, space, a, space, known, space, a, 2]
+    assert asked.target.tolist() == [8, 8] and asked.offsets[8].tolist() == [2, 4]
+
+
 # Files
 
 

@@ -296,5 +296,4 @@ class Encoder:
 
     def words(self, words: Sequence[str]) -> list[np.ndarray]:
         """Return the ids of each word on its own, without </s>; <unk> for a word whose characters SentencePiece drops."""
-        encoded = self.model.encode(list(words), num_threads=self.workers)
-        return [self.ids[np.array(pieces or [self.model.unk_id()], dtype=np.int64)] for pieces in encoded]
+        return [ids[:-1] if len(ids) > 1 else np.array([self.unk]) for ids in self(list(words))]

@@ -5,6 +5,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,10 @@ class Windows:
 
     def encode(self, text: str) -> np.ndarray:
         """Return the ids of a text, without ``<s>`` and ``</s>``."""
-        return self.ids[np.array(self.pieces.encode(text), dtype=np.int64)]
+        pieces = np.array(self.pieces.encode(text), dtype=np.int64)
+        if self.encoder.apart[pieces].any():  # which takes longer, and is rare
+            return self.encoder([text])[0][:-1]
+        return self.ids[pieces]
 
     def join(self, *parts: np.ndarray) -> np.ndarray:
         """Return ``<s> a </s>``, or ``<s> a </s> </s> b </s>`` as in XLM-R."""
@@ -176,7 +180,7 @@ class Windows:
     def _with_offsets(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Return a text's ids, and the characters that each stands for, without the space before them."""
         pieces = self.pieces.encode(text, return_type="proto").pieces
-        ids = self.ids[np.array([piece.id for piece in pieces], dtype=np.int64)]
+        numbers = np.array([piece.id for piece in pieces], dtype=np.int64)
         # The surfaces add up to the text without leading spaces. The pieces do not, and count their positions in bytes.
         offsets = np.zeros((len(pieces), 2), dtype=np.int64)
         end = len(text.encode()[: pieces[0].begin].decode()) if len(pieces) else 0
@@ -184,7 +188,11 @@ class Windows:
         for place, surface in enumerate(piece.surface for piece in pieces):
             offsets[place] = end + len(surface) - len(surface.lstrip(spaces)), end + len(surface)
             end += len(surface)
-        return ids, offsets
+        if not self.encoder.apart[numbers].any():
+            return self.ids[numbers], offsets
+        words = [piece.piece.split() for piece in pieces]  # as the encoder reads them
+        ids = [self.encoder.symbols.get(word, self.encoder.unk) for word in chain.from_iterable(words)]
+        return np.array(ids, dtype=np.int64), np.repeat(offsets, list(map(len, words)), axis=0)
 
     def _is_space(self, letter: str) -> bool:
         """Return whether SentencePiece takes a character for a space, as most models take U+200B and U+200F, or drops it."""
