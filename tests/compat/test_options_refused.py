@@ -130,6 +130,8 @@ def test_what_works_is_taken(words):
     ("generation", "--retain-dropout --retain-dropout-modules A", None), ("generation", "--fp16 --amp", "--fp16 and --amp: leave out one"),
     ("generation", "--prefix-size 2 --left-pad-target", "--left-pad-target: with --prefix-size a short reference would begin with "
      "padding: leave out one of the two"), ("generation", "--left-pad-target", None),
+    ("generation", "--score-reference --left-pad-target", "--left-pad-target: with --score-reference a short reference would get the "
+     "scores of its padding: leave out one of the two"),
     ("generation", "--prefix-size 5 --max-len-b 4", "--max-len-b 4: would cut off the prefix of --prefix-size 5 tokens: raise it"),
     ("generation", "--prefix-size 5 --max-len-b 5", None), ("generation", "--prefix-size 5 --max-len-b 1 --max-len-a 1", None),
     ("generation", "--num-shards 2 --shard-id 1", None), ("interactive_generation", "--num-shards 2", "--num-shards: fairseq-generate and"),

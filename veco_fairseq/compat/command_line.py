@@ -106,6 +106,9 @@ UNPRINTABLE = (
 OF_A_SEARCH = ("unnormalized", "lenpen", "unkpen", "temperature", "prefix_size", "sampling", "match_source_len", "diversity_rate",
                "no_repeat_ngram_size")  # fmt: skip
 
+# What takes the first tokens of a reference, and for which reason they must not be padding.
+AT_THE_BEGINNING = (("prefix_size", "begin with padding"), ("score_reference", "get the scores of its padding"))
+
 
 def _refuse_without_effect(parser: argparse.ArgumentParser, chosen: dict[str, Any]) -> None:
     """Refuse options with which the task does the same as without; their defaults may be given.
@@ -149,10 +152,9 @@ def _settle(parser: argparse.ArgumentParser, chosen: dict[str, Any]) -> None:
             )
     if chosen.get("retain_dropout_modules") and not chosen.get("retain_dropout"):
         raise UserError("--retain-dropout-modules: without --retain-dropout there is no dropout: give that, too")
-    if chosen.get("prefix_size") and str(chosen.get("left_pad_target")).lower() == "true":
-        raise UserError(
-            "--left-pad-target: with --prefix-size a short reference would begin with padding: leave out one of the two"
-        )
+    for name, reason in AT_THE_BEGINNING if str(chosen.get("left_pad_target")).lower() == "true" else ():
+        if chosen.get(name):
+            raise UserError(f"--left-pad-target: with {flag(name)} a short reference would {reason}: leave out one of the two")
     seed = chosen.get("ema_seed_model") if chosen.get("store_ema") else None
     if seed and not PathManager.isfile(seed):  # before the data are loaded
         raise UserError(f"--ema-seed-model {short(seed)}: no such checkpoint: check the path")
