@@ -161,7 +161,7 @@ def test_another_choice_makes_the_vocabulary_anew(tmp_path, change):
     """What a finished step was made from is compared: with it, there would be the old vocabulary in silence."""
     x = write_lines(tmp_path / "x.txt", ["a b", "", "c d"])
     plan = Plan(
-        tmp_path / "root", parse_parts([f"xx={x}"], []), valid_lines=0, vocab_size=9, vocab_lines=30, character_coverage=0.95
+        tmp_path / "root", parse_parts([f"xx={x}"], []), valid_lines=0, vocab_size=9, vocab_lines=30, character_coverage=0.98
     )
     made_from = preparation._vocabulary_inputs(plan)
     assert preparation._vocabulary_inputs(replace(plan, workers=3)) == made_from

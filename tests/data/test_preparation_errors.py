@@ -18,7 +18,7 @@ from support.preparation import (
 
 from veco_fairseq.data.prepare.preparation import MANIFEST_NAME, prepare_root
 from veco_fairseq.data.prepare.text import Plan, parse_parts
-from veco_fairseq.data.sentencepiece import load_sentencepiece
+from veco_fairseq.data.sentencepiece import load_sentencepiece, train_sentencepiece
 from veco_fairseq.errors import UserError
 
 
@@ -95,10 +95,13 @@ def test_bad_vocabulary_options(tmp_path):
         Plan(tmp_path / "root", parts, 0, sentencepiece=source)
     with pytest.raises(UserError, match="nothing to prepare: give --mono LANG=FILE or --bitext SRC-TGT=FILE,FILE"):
         Plan(tmp_path / "root", [], 0, vocab_size=50)
-    for coverage in (0.9, 1):
+    for coverage in (0.98, 1):  # as SentencePiece has it
         assert Plan(tmp_path / "root", parts, 0, vocab_size=50, character_coverage=coverage)
-    for coverage in (0.89, 1.01):
-        with pytest.raises(UserError, match=f"--character-coverage {coverage}: must be from 0.9 to 1"):
+        assert train_sentencepiece(["ab ba"] * 9, 7, character_coverage=coverage)
+    for coverage in (0.979, 1.01):
+        with pytest.raises(UserError, match="character_coverage"):
+            train_sentencepiece(["ab ba"] * 9, 7, character_coverage=coverage)
+        with pytest.raises(UserError, match=f"--character-coverage {coverage}: must be from 0.98 to 1"):
             Plan(tmp_path / "root", parts, 0, vocab_size=50, character_coverage=coverage)
     with pytest.raises(UserError, match="not both"):
         Plan(tmp_path / "root", parts, 0, vocab_size=50, sentencepiece=source)

@@ -139,7 +139,7 @@ TEXT = {
             "--step 30": {"Options.step": 30},
             "--largest 40": {"Options.largest": 40},
             "--lines 50": {"Options.lines": 50},
-            "--character-coverage 0.9": {"Options.coverage": 0.9},
+            "--character-coverage 0.99": {"Options.coverage": 0.99},
             "--train-every-size": {"Options.every_size": True},
             "--joint": {"Options.joint": True},
             "= --corpora c --output o --alp n=m --lines 50": {
@@ -183,7 +183,7 @@ TEXT = {
             "--vocab-size 90": {"Plan.vocab_size": 90},
             "--soft-vocab-limit": {"Plan.soft_vocab_limit": True},
             "--vocab-lines 80": {"Plan.vocab_lines": 80},
-            "--character-coverage 0.9": {"Plan.character_coverage": 0.9},
+            "--character-coverage 0.99": {"Plan.character_coverage": 0.99},
             "--output p": {"Plan.output": P("p")},
             "--workers 5": {"Plan.workers": 5},
         },

@@ -230,7 +230,7 @@ def test_sentences_are_drawn_once_each_and_again_where_there_are_few(tmp_path, s
 
 
 @pytest.mark.parametrize("change", [{"alpha": -0.1}, {"beta": -0.1}, {"alpha": math.nan}, {"size": 0}, {"lines": 0}, {"workers": 0},
-                                    {"step": 51}, {"coverage": 0.89}, {"coverage": 1.01}])  # fmt: skip
+                                    {"step": 51}, {"coverage": 0.979}, {"coverage": 1.01}])  # fmt: skip
 def test_numbers_from_python_are_checked_too(tmp_path, change):
     good = Options({}, tmp_path, 10, largest=50, step=10, workers=1)
     assert not good.joint and not good.every_size

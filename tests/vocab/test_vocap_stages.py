@@ -77,7 +77,7 @@ def test_defaults_and_borders_of_the_options(options):
         options.corpora, options.output, 7, alpha=0.7, beta=0.7, largest=50_000, step=1000, lines=1_000_000, coverage=1.0,
         every_size=False, joint=False, workers=default_workers(),
     )  # fmt: skip
-    for good in ({"alpha": 0, "beta": 0}, {"coverage": 0.9}, {"size": 1, "lines": 1, "workers": 1}, {"step": 1, "largest": 1}):
+    for good in ({"alpha": 0, "beta": 0}, {"coverage": 0.98}, {"size": 1, "lines": 1, "workers": 1}, {"step": 1, "largest": 1}):
         assert replace(options, **good)
     for bad, message in (({"largest": 0}, "--largest 0: must be 1 or more"), ({"step": 0}, "--step 0: must be 1 or more"),
                          ({"step": 51, "largest": 50}, "--step 51: must be at most --largest 50")):  # fmt: skip

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from sentencepiece import sentencepiece_model_pb2
 
-from veco_fairseq.data.prepare.text import default_workers
+from veco_fairseq.data.prepare.text import LEAST_COVERAGE, default_workers
 from veco_fairseq.data.sentencepiece import (
     DICT_NAME,
     MODEL_NAME,
@@ -81,8 +81,8 @@ class Options:
                 raise UserError(f"--{name} {getattr(self, name)}: must be 0 or more")
         if self.step > self.largest:
             raise UserError(f"--step {self.step}: must be at most --largest {self.largest}")
-        if not 0.9 <= self.coverage <= 1:
-            raise UserError(f"--character-coverage {self.coverage}: must be from 0.9 to 1")
+        if not LEAST_COVERAGE <= self.coverage <= 1:
+            raise UserError(f"--character-coverage {self.coverage}: must be from {LEAST_COVERAGE} to 1")
 
 
 def make_vocabulary(options: Options, say: Callable[[str], None]) -> str:

@@ -17,6 +17,7 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.files import lines_of, read_blocks, read_lines, require_file
 
 LINES_A_BLOCK = 8192  # that are read at a time
+LEAST_COVERAGE = 0.98  # of characters that SentencePiece's trainer takes
 
 LANGUAGE = re.compile(r"[A-Za-z0-9_]+")
 
@@ -73,8 +74,8 @@ class Plan:
             raise UserError("the vocabulary: give --vocab-size, or --sentencepiece and --dict, not both")
         if not self.parts:
             raise UserError("nothing to prepare: give --mono LANG=FILE or --bitext SRC-TGT=FILE,FILE")
-        if not 0.9 <= self.character_coverage <= 1:
-            raise UserError(f"--character-coverage {self.character_coverage}: must be from 0.9 to 1")
+        if not LEAST_COVERAGE <= self.character_coverage <= 1:
+            raise UserError(f"--character-coverage {self.character_coverage}: must be from {LEAST_COVERAGE} to 1")
 
     @property
     def given(self) -> list[Path]:
