@@ -11,6 +11,7 @@ from conftest import make_dictionary, write_tokens
 from fairseq import utils
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, BaseFairseqModel
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq_cli.generate import get_symbols_to_strip_from_output
 
 from veco_fairseq.checkpoints.task_state import NOT_FINE_TUNED
 from veco_fairseq.errors import UserError
@@ -95,6 +96,15 @@ def test_a_search_has_the_token_beside_what_it_is_given(tmp_path, monkeypatch):
     monkeypatch.setattr(TranslationTask, "inference_step", lambda self, *arguments, **more: made)
     found = [[one["tokens"].tolist() for one in hypotheses] for hypotheses in task.inference_step(None, [], {})]
     assert found == [[[5, 2]], [[6, 7, 2], [2]]]
+
+
+def test_a_reference_that_is_scored_is_printed_without_the_token(tmp_path):
+    """... which had stood in the line T- and in BLEU's references, and not in the hypotheses."""
+    task = task_of(tmp_path)
+    bb = task.tgt_dict.index("[bb]")
+    scorer = task.build_generator([], Namespace(score_reference=True))
+    strip = get_symbols_to_strip_from_output(scorer)
+    assert task.tgt_dict.string(torch.tensor([5, 6, 2, bb]), extra_symbols_to_ignore=strip) == "w1 w2"
 
 
 def test_links_are_of_words_alone(tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ from fairseq.data import AppendTokenDataset
 from fairseq.logging import metrics
 from fairseq.models import FairseqEncoderDecoderModel, FairseqEncoderModel, FairseqLanguageModel
 from fairseq.search import LexicallyConstrainedBeamSearch
+from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks import TASK_REGISTRY, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor
@@ -266,6 +267,8 @@ class VecoTranslationTask(CheckedTranslationTask):
         if isinstance(search := getattr(generator, "search", None), LexicallyConstrainedBeamSearch):
             search.eos = self.target_token
             search.step = _meeting_constraints(search, self.tgt_dict.eos())
+        if isinstance(generator, SequenceScorer):  # of --score-reference: what is printed of a reference has no token
+            generator.symbols_to_strip_from_output.add(self.target_token)
         if extract := getattr(generator, "extract_alignment", None):
             generator.extract_alignment = partial(self._links_of_words, extract)
         return generator
