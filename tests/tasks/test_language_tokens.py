@@ -9,6 +9,7 @@ import pytest
 import torch
 from conftest import make_dictionary, write_tokens
 from fairseq import utils
+from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, BaseFairseqModel
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_cli.generate import get_symbols_to_strip_from_output
@@ -96,6 +97,12 @@ def test_a_search_has_the_token_beside_what_it_is_given(tmp_path, monkeypatch):
     monkeypatch.setattr(TranslationTask, "inference_step", lambda self, *arguments, **more: made)
     found = [[one["tokens"].tolist() for one in hypotheses] for hypotheses in task.inference_step(None, [], {})]
     assert found == [[[5, 2]], [[6, 7, 2], [2]]]
+
+
+def test_a_search_of_the_sources_length_is_refused(tmp_path):
+    """It had ended in an error about constraints and prefixes that nobody had given."""
+    with pytest.raises(UserError, match="^--match-source-len: does not work with language tokens: leave it out$"):
+        task_of(tmp_path).build_generator([], GenerationConfig(match_source_len=True))
 
 
 def test_a_reference_that_is_scored_is_printed_without_the_token(tmp_path):

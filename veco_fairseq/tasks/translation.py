@@ -261,7 +261,13 @@ class VecoTranslationTask(CheckedTranslationTask):
         return super().build_dataset_for_inference(tokens, [len(source) for source in tokens], constraints)
 
     def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, prefix_allowed_tokens_fn=None):
-        """Make a beam search that begins and ends with the target's language token, and meets its constraints before."""
+        """Make a beam search that begins and ends with the target's language token, and meets its constraints before.
+
+        Raises:
+            UserError: ``--match-source-len``, whose search ends with ``</s>``.
+        """
+        if getattr(args, "match_source_len", False):
+            raise UserError("--match-source-len: does not work with language tokens: leave it out")
         more = {**(extra_gen_cls_kwargs or {}), "eos": self.target_token}
         generator = super().build_generator(models, args, seq_gen_cls, more, prefix_allowed_tokens_fn)
         if isinstance(search := getattr(generator, "search", None), LexicallyConstrainedBeamSearch):
