@@ -10,7 +10,14 @@ import torch
 from conftest import make_dictionary, write_tokens
 from fairseq import utils
 from fairseq.dataclass.configs import GenerationConfig
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, BaseFairseqModel
+from fairseq.models import (
+    ARCH_MODEL_REGISTRY,
+    MODEL_REGISTRY,
+    BaseFairseqModel,
+    FairseqDecoder,
+    FairseqEncoder,
+    FairseqEncoderDecoderModel,
+)
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_cli.generate import get_symbols_to_strip_from_output
 
@@ -97,6 +104,39 @@ def test_a_search_has_the_token_beside_what_it_is_given(tmp_path, monkeypatch):
     monkeypatch.setattr(TranslationTask, "inference_step", lambda self, *arguments, **more: made)
     found = [[one["tokens"].tolist() for one in hypotheses] for hypotheses in task.inference_step(None, [], {})]
     assert found == [[[5, 2]], [[6, 7, 2], [2]]]
+
+
+@pytest.mark.parametrize("least, prefix, expected", [
+    (1, None, [5, 2]), (2, None, [5, 2]), (3, None, [5, 5, 2]), (4, None, [5, 5, 5, 2]), (4, [5, 2], [5, 2, 5, 2]),
+])  # fmt: skip
+def test_a_translation_is_no_shorter_than_it_must_be(tmp_path, least, prefix, expected):
+    """With </s>; it had come too soon, and what came after it until the token was allowed had been printed as text."""
+    task = task_of(tmp_path)
+    bb = task.tgt_dict.index("[bb]")
+
+    class Likes(FairseqDecoder):
+        """5, from then on </s>, and the token from the fourth step on or after </s>."""
+
+        def forward(self, tokens, encoder_out=None, incremental_state=None):
+            logits = torch.zeros(*tokens.shape, len(task.tgt_dict))
+            for row, given in enumerate(tokens.tolist()):
+                likely = [5] if len(given) == 1 else [bb, 5] if given[-1] == 2 or len(given) > 4 else [2, 5]
+                for place, token in enumerate(likely):
+                    logits[row, -1, token] = 9 - 3 * place
+            return logits, {"attn": [None]}
+
+    class Encoder(FairseqEncoder):
+        def forward(self, src_tokens, src_lengths):
+            return {"encoder_out": [src_tokens]}
+
+        def reorder_encoder_out(self, encoder_out, new_order):
+            return encoder_out
+
+    model = FairseqEncoderDecoderModel(Encoder(task.src_dict), Likes(task.tgt_dict))
+    generator = task.build_generator([model], GenerationConfig(beam=1, max_len_a=0, max_len_b=9, min_len=least))
+    sample = {"net_input": {"src_tokens": torch.tensor([[6, 2]]), "src_lengths": torch.tensor([2])}}
+    (found,) = generator.generate([model], sample, prefix_tokens=None if prefix is None else torch.tensor([prefix]))
+    assert found[0]["tokens"].tolist() == [*expected, bb]
 
 
 def test_a_search_of_the_sources_length_is_refused(tmp_path):

@@ -3,14 +3,12 @@
 """Translation that checks what a checkpoint was trained for, and knows the authors' language tokens."""
 
 import logging
-import math
 from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import torch
 from fairseq import utils
 from fairseq.data import AppendTokenDataset
 from fairseq.logging import metrics
@@ -28,6 +26,7 @@ from veco_fairseq.data.vocabulary import has_language_token, require_dictionarie
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.base import require_model
 from veco_fairseq.tasks.bleu import check_bleu, counted_in, log_bleu
+from veco_fairseq.tasks.endings import meeting_constraints, of_least_length
 
 logger = logging.getLogger(__name__)
 
@@ -207,19 +206,6 @@ def refuse_fixed_lengths(cfg: TranslationConfig) -> None:
         raise UserError(f"{option}: does not work with language tokens: leave it out")
 
 
-def _meeting_constraints(search: LexicallyConstrainedBeamSearch, end: int) -> Callable:
-    """Make the step of a search in which ``end``, too, follows no hypothesis that has not met its constraints."""
-    fairseq_step = search.step
-
-    def step(number: int, lprobs: Tensor, *rest):
-        if search.constraint_states:
-            lacking = [[not state.finished for state in states] for states in search.constraint_states]
-            lprobs[..., end].masked_fill_(torch.tensor(lacking, device=lprobs.device), -math.inf)
-        return fairseq_step(number, lprobs, *rest)
-
-    return step
-
-
 @register_task("veco_translation", dataclass=TranslationConfig)
 class VecoTranslationTask(CheckedTranslationTask):
     """``translation`` for dictionaries with a token for each language, such as ``[en]``, which stands where mBART has it.
@@ -272,7 +258,9 @@ class VecoTranslationTask(CheckedTranslationTask):
         generator = super().build_generator(models, args, seq_gen_cls, more, prefix_allowed_tokens_fn)
         if isinstance(search := getattr(generator, "search", None), LexicallyConstrainedBeamSearch):
             search.eos = self.target_token
-            search.step = _meeting_constraints(search, self.tgt_dict.eos())
+            search.step = meeting_constraints(search, self.tgt_dict.eos())
+        if search and getattr(generator, "min_len", 1) > 1:
+            search.step = of_least_length(generator, self.tgt_dict.eos())
         if isinstance(generator, SequenceScorer):  # of --score-reference: what is printed of a reference has no token
             generator.symbols_to_strip_from_output.add(self.target_token)
         if extract := getattr(generator, "extract_alignment", None):
