@@ -202,6 +202,8 @@ PATCHES = (
     Patch("fairseq_cli.interactive:main", ".compat.precision:translating", "--amp is ignored", wraps=True),
     Patch("fairseq.models:BaseFairseqModel.prepare_for_inference_", ".compat.sampling:of_known_modules",
           "with a misspelt --retain-dropout-modules there is no dropout", wraps=True),
+    Patch("fairseq.ngram_repeat_block:NGramRepeatBlock._no_repeat_ngram", ".compat.repeats:no_repeat_ngram",
+          "--no-repeat-ngram-size does nothing where its CUDA kernel is not built"),
     Patch("fairseq.search:Sampling.step", ".compat.sampling:within_range",
           "where a translation must end, a low temperature can leave nothing to draw from", wraps=True),
     Patch("fairseq.sequence_generator:SequenceGeneratorWithAlignment.generate", ".compat.alignment:generate",
