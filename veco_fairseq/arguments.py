@@ -53,8 +53,8 @@ class Number:
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not is_number or (self.kind is int and value != value // 1):  # NaN is unequal to itself
             return f"must be a {self.noun}"
-        if not math.isfinite(value):
-            return f"must be a finite {self.noun}"
+        if self.kind is float and not abs(value) <= sys.float_info.max:  # so of NaN; a whole number may be larger
+            return "must be a finite number"
         if value < self.least:
             return f"must be at least {self.least:g}" if self.least > -LARGEST else f"must be at least {self.least}"
         if value > self.most:

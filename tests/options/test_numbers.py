@@ -28,6 +28,18 @@ def test_borders_of_each_kind_of_number(kind):
             number(text)
 
 
+def test_whole_numbers_that_are_larger_than_any_float():
+    """One of 400 digits had ended in an OverflowError."""
+    for kind, text, message in (
+        (COUNT, "9" * 400, "must be at most 2147483647"),
+        (COUNT, "-" + "9" * 400, "must be at least 1"),
+        (FINITE, "9" * 400, "must be a finite number"),
+    ):
+        with pytest.raises(ArgumentTypeError, match=f": {message}$"):
+            kind(text)
+        assert kind.problem(int(text)) == message  # of a checkpoint's option
+
+
 def test_no_kind_of_number_is_missing():
     assert {name for name, value in vars(kinds).items() if isinstance(value, Number)} == set(BORDERS)
 
