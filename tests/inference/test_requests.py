@@ -2,9 +2,11 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Columns of requests and answers, parts of long lines, and links between words, worked out by hand."""
 
+import io
+
 import pytest
 import torch
-from sentencepiece import SentencePieceProcessor
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
 from veco_fairseq.data.sentencepiece import train_sentencepiece
 from veco_fairseq.errors import UserError
@@ -113,6 +115,26 @@ def test_words_of_a_line_are_those_between_spaces(line, words, numbers):
     found = between_spaces(Hypothesis("", -1.0, [(word, word) for word in range(len(numbers))]), line, pieces)
     assert found.links == [(number, word) for word, number in enumerate(numbers)]
     assert between_spaces(Hypothesis("", -1.0, []), line, pieces).links == []
+
+
+@pytest.mark.parametrize("line, numbers, of_bytes", [
+    ("\tb c", [0, 1], [0, 1]),  # a tab before a word, of which fairseq drops the piece
+    ("a \t b \tc", [0, 1, 2], [0, 0, 1, 2]),  # among words, where it is none, but has a byte
+    ("a b ", [0, 1, 1], [0, 1, 1]),  # a last piece of a space alone
+    ("\u2581", [0], [0]),  # a line of which no word is left
+])  # fmt: skip
+def test_words_of_a_model_that_does_not_normalise(line, numbers, of_bytes):
+    """Each word that begins with a piece has a link to the line's word that it is in; some had been to word -1, or failed."""
+    for byte_fallback, expected in ((False, numbers), (True, of_bytes)):
+        model = io.BytesIO()
+        SentencePieceTrainer.train(
+            sentence_iterator=iter(["a b c"] * 9), model_writer=model, vocab_size=10 + 256 * byte_fallback, byte_fallback=byte_fallback,
+            normalization_rule_name="identity", remove_extra_whitespaces=False, hard_vocab_limit=False, minloglevel=2,
+        )  # fmt: skip
+        pieces = SentencePieceProcessor(model_proto=model.getvalue())
+        words = sorted(set(word_numbers(" ".join(pieces.encode(line, out_type=str)).split())))
+        found = between_spaces(Hypothesis("", -1.0, [(word, word) for word in words]), line, pieces)
+        assert sorted(found.links, key=lambda link: link[1]) == list(zip(expected, words, strict=True))
 
 
 def test_links_are_of_the_source_piece_that_is_looked_at_most():

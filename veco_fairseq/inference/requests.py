@@ -154,11 +154,15 @@ def between_spaces(found: Hypothesis, line: str, pieces: SentencePieceProcessor)
 
     SentencePiece makes spaces of other characters, too, such as a no-break space or a part of ´, and nothing of a lone U+200B.
     """
-    if not found.links or (line.isascii() and line.isprintable()):
+    if not found.links or (line.isascii() and line.isprintable() and not line.endswith(" ")):
         return found
     text, places = pieces.normalize(line, with_offsets=True)
     starts = [word.start() for word in re.finditer("[^ \t]+", line)]  # as split_words
-    words = [bisect_right(starts, places[word.start()]) - 1 for word in re.finditer(f"[^{WORD_START}]+", text)]
+    # Other white space, such as a tab, which a model that does not normalise keeps, has no piece, unless it has one for each byte.
+    has_bytes = pieces.is_byte(pieces.piece_to_id("<0x09>"))
+    own = [word for word in re.finditer(f"[^{WORD_START}]+", text) if has_bytes or not word[0].isspace()]
+    begins = (places[word.end() - len(word[0].lstrip() or word[0])] for word in own)
+    words = [max(0, bisect_right(starts, place) - 1) for place in begins] or [0]
     return found._replace(links=sorted({(words[min(i, len(words) - 1)], j) for i, j in found.links}))
 
 
