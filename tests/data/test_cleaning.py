@@ -174,6 +174,13 @@ def test_marks_are_parts_of_held_out_words(line, other):
     assert f"«{line}» !" in held_out and other not in held_out and letters_of(line) == line.strip("।").replace(" ", "")
 
 
+@pytest.mark.parametrize("line", ["2 Μαΐου", "ΰπνος", "ǰ", "ẖẗẘ"])
+def test_letters_whose_capitals_are_of_parts_are_known_in_capitals(line):
+    """Each letter has one character, which casefold takes apart, and its capital two or more, of which NFC composes some."""
+    assert len(line.upper()) > len(line)
+    assert line in HeldOut([line.upper()]) and line.upper() in HeldOut([line])
+
+
 def test_held_out_lines_are_known_in_parts():
     composed = "Tiếng Việt, 한국어 für Ärzte ❤\ufe0f"
     for line, other in ((composed, normalize("NFD", composed)), (normalize("NFD", composed), composed)):

@@ -120,8 +120,10 @@ NO_LETTERS = re.compile(r"\W+")
 
 
 def _folded(line: str) -> str:
-    """A line without case. Turkish has two letters i, and a capital of each: İ i and I ı."""
-    return normalize("NFC", line).casefold().replace("i\u0307", "i").replace("ı", "i")
+    """A line without case, composed again, since casefold takes some letters apart, as of Μαΐου. Turkish has two letters i, and a
+    capital of each: İ i and I ı."""
+    folded = normalize("NFC", normalize("NFC", line).casefold())
+    return folded.replace("i\u0307", "i").replace("ı", "i")
 
 
 def letters_of(line: str) -> str:
