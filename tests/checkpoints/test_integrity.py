@@ -56,6 +56,19 @@ NAMES = {"data/0": "cfg.model.mixed.0.0", "data/1": "model.embed.weight", "data/
          "data/3": "last_optimizer_state.state.0.exp_avg"}  # fmt: skip
 
 
+@pytest.mark.parametrize("mapped", [False, True])
+def test_tensors_that_share_nothing_and_no_bytes(tmp_path, mapped):
+    """Views of an empty tensor have one record, of which torch makes a storage for each when it reads."""
+    empty = torch.zeros(0, 3)
+    model = {"a": empty, "b": empty.t(), "c": empty.detach(), "d": torch.zeros(0), "e": torch.tensor([1.5, 2.5])}
+    torch.save({"model": model, "args": None}, tmp_path / "a.pt")
+    read = read_checkpoint(tmp_path / "a.pt", mapped=mapped)["model"]
+    assert {name: tensor.tolist() for name, tensor in read.items()} == {name: tensor.tolist() for name, tensor in model.items()}
+    flip(tmp_path / "a.pt", places(tmp_path / "a.pt")["data/2"][0])
+    with pytest.raises(DamagedCheckpoint, match=r"bytes of model\.e \(a/data/2\) are not"):
+        read_checkpoint(tmp_path / "a.pt", mapped=mapped)
+
+
 @pytest.mark.parametrize("record", NAMES)
 @pytest.mark.parametrize("mapped", [False, True])
 def test_a_flipped_bit_in_a_tensor_is_noticed(tmp_path, record, mapped):

@@ -81,7 +81,8 @@ class Records:
     def of_state(self, state: Any) -> dict[str, zipfile.ZipInfo]:
         """Return the record of each storage in a loaded state, by the name of its first tensor, as ``model.a.weight``.
 
-        torch.save numbers the storages in the order in which it meets them. The result is empty if this is not so here.
+        torch.save numbers the storages in the order in which it meets them. The result is empty if this is not so here. What
+        has no bytes is left out: torch makes several storages of an empty one that several tensors have.
 
         Raises:
             WrongSize: a storage has a size that no record has.
@@ -92,15 +93,16 @@ class Records:
             if tensor.layout != torch.strided:  # a sparse one has several storages
                 return {}
             storage = tensor.untyped_storage()
-            if storage._cdata not in names:
+            if storage.nbytes() and storage._cdata not in names:
                 names[storage._cdata] = name
                 sizes.append(storage.nbytes())
-        missing = Counter(sizes) - Counter(record.file_size for record in self.tensors)
+        records = [record for record in self.tensors if record.file_size]
+        missing = Counter(sizes) - Counter(record.file_size for record in records)
         if missing:
             raise WrongSize(f"a tensor of {max(missing):,} bytes has no record of this size")
-        if sizes != [record.file_size for record in self.tensors]:
+        if sizes != [record.file_size for record in records]:
             return {}
-        return dict(zip(names.values(), self.tensors))
+        return dict(zip(names.values(), records))
 
 
 def _check(archive: zipfile.ZipFile, record: zipfile.ZipInfo) -> None:
