@@ -50,6 +50,23 @@ def rows_of(checkpoint, name):
     return dict(zip(state["task_state"]["symbols"], state["model"][name]))
 
 
+def test_tokens_that_a_dictionary_has_twice(checkpoint, tmp_path, monkeypatch):
+    """A line with #fairseq:overwrite makes a second row, by which the token is known. The first one had been memory as it was."""
+    (tmp_path / "dict.txt").write_text(
+        "b 1\nq 1\na 1\nb 2 #fairseq:overwrite\n<s> 1 #fairseq:overwrite\nq 2 #fairseq:overwrite\n"
+    )
+    target = read_dictionary(tmp_path / "dict.txt")
+    assert target.symbols[4:] == ["b", "q", "a", "b", "<s>", "q"]
+    old, pretrained = rows_of(checkpoint, "encoder.sentence_encoder.embed_tokens.weight"), read_pretrained(checkpoint)
+    monkeypatch.setattr(torch, "empty", lambda *shape: torch.full(shape, torch.nan))
+    for new_tokens in ("mean", "random"):
+        rows, _ = token_rows(pretrained, target, tmp_path / "dict.txt", True, new_tokens=new_tokens)
+        table, bias = rows.values()
+        for row, symbol in enumerate(target.symbols):
+            assert symbol == "q" or torch.equal(table[row], old[symbol])
+        assert table.isfinite().all() and bias.isfinite().all()
+
+
 def test_a_token_gets_the_mean_of_what_spelt_it(checkpoint, convert):
     old = rows_of(checkpoint, "encoder.sentence_encoder.embed_tokens.weight")
     assert set(PIECES) < set(old) and not set(NEW) & set(old)

@@ -49,12 +49,13 @@ def token_rows(
     padding = [symbol for symbol in new if PADDING_SYMBOL.fullmatch(symbol)]
     words = [symbol for symbol in new if not (PADDING_SYMBOL.fullmatch(symbol) or TARGET_TOKEN.fullmatch(symbol))]
     _check_new_tokens(words, target, path=path, pretrained=pretrained, allow=allow_new_tokens)
-    kept = [symbol for symbol in target.symbols if symbol in row_of]
-    here, there = [target.indices[symbol] for symbol in kept], [row_of[symbol] for symbol in kept]
+    # By place: a token that a line with #fairseq:overwrite gives again has two rows, of which the index knows the second.
+    here = [row for row, symbol in enumerate(target.symbols) if symbol in row_of]
+    there = [row_of[target.symbols[row]] for row in here]
     std = old.size(1) ** -0.5  # as in pre-training and in fairseq's transformer
     table = torch.empty(len(target), old.size(1))
     table[here] = old[there].float()
-    table[[target.indices[symbol] for symbol in new]] = torch.randn(len(new), old.size(1)) * std
+    table[[row for row, symbol in enumerate(target.symbols) if symbol not in row_of]] = torch.randn(len(new), old.size(1)) * std
     bias, old_bias = torch.zeros(len(target)), pretrained.weights.get("encoder.lm_head.bias")
     if old_bias is not None:
         bias[here] = old_bias[there].float()
