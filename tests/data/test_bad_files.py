@@ -163,6 +163,13 @@ def test_fairseq_reads_a_dictionary_as_we_do(tmp_path, content, message):
             read(str(path))
 
 
+def test_a_checkpoint_keeps_the_symbols_of_a_dictionary_that_has_one_twice(tmp_path):
+    (tmp_path / "dict.txt").write_text("b 1\na 1\nb 2 #fairseq:overwrite\n<s> 3 #fairseq:overwrite\n")
+    for words in (read_dictionary(tmp_path / "dict.txt"), dictionary_of(read_dictionary(tmp_path / "dict.txt").symbols)):
+        assert words.symbols == ["<s>", "<pad>", "</s>", "<unk>", "b", "a", "b", "<s>"]
+        assert [words.index(symbol) for symbol in ("a", "b", "<s>", "</s>")] == [5, 6, 7, 2]
+
+
 @pytest.fixture(scope="module")
 def model():
     return train_sentencepiece(WORDS, 22, character_coverage=1.0)

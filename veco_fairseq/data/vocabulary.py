@@ -47,10 +47,13 @@ def require_dictionaries(folder: Path, langs: Iterable[str], options: str) -> No
 
 
 def dictionary_of(symbols: Iterable[str]) -> Dictionary:
-    """Make the dictionary of these symbols, fairseq's own first, as a checkpoint keeps them."""
+    """Make the dictionary of these symbols, fairseq's own first, as a checkpoint keeps them.
+
+    A symbol that is there twice, as ``#fairseq:overwrite`` makes it, has both places, and is known by the second.
+    """
     dictionary = Dictionary()
-    for symbol in symbols:
-        dictionary.add_symbol(symbol)
+    for place, symbol in enumerate(symbols):
+        dictionary.add_symbol(symbol, overwrite=place >= dictionary.nspecial)
     return dictionary
 
 
