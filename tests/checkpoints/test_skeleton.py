@@ -107,6 +107,7 @@ def test_parts_of_a_checkpoint(good, tmp_path):
             {"param_groups": [{"params": [], "lr": math.inf}]},
             "0, lr is inf, and must be a finite number",
         ),
+        (["last_optimizer_state"], {"param_groups": [{"params": [], "lr": -(10**400)}]}, "000, and must be a finite number"),
         (["extra_state", "train_iterator"], 3, "its extra_state, train_iterator is 3, and must be a dict"),
         (["extra_state", "train_iterator", "epoch"], 0, "train_iterator, epoch is 0, and must be a whole number of at least 1"),
         (["extra_state", "train_iterator", "epoch"], True, "train_iterator, epoch is True, and must be a whole number"),

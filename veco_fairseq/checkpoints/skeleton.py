@@ -3,7 +3,7 @@
 """Checks the parts of a checkpoint when it is read, since a file that torch can read may hold anything anywhere."""
 
 import logging
-import math
+import sys
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -171,7 +171,7 @@ def _check_optimizer(path: Path_, optimizer: Any) -> None:
         if not isinstance(group, dict) or not isinstance(group.get("params"), list):
             raise _problem(path, where, "a dict with params, a list", group)
         for name, value in group.items():
-            if isinstance(value, (int, float)) and not math.isfinite(value):
+            if isinstance(value, (int, float)) and not abs(value) <= sys.float_info.max:  # a whole number may be larger
                 raise _problem(path, f"{where}, {name}", "a finite number", value)
     for key, of_one in (_of(optimizer, "state") or {}).items():
         if not isinstance(of_one, dict):
