@@ -3,7 +3,6 @@
 """The checkpoints of --keep-best-checkpoints, and what a resumed training's best is the best of."""
 
 import zlib
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,34 +11,8 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import CheckpointConfig
 
+from veco_fairseq.compat import best
 from veco_fairseq.compat.stopping import judge, judged_by_another
-
-
-@pytest.mark.parametrize("suffix", ["", "-x"])
-@pytest.mark.parametrize("maximize, figures, best", [
-    (False, [4, 5, 7, 6, 8], [4, 5, 6]), (False, [9, 8, 7, 6, 7.5], [6, 7, 7.5]), (False, [4, 5], [4, 5]),
-    (True, [0.9, 0.5, 0.3, 0.4, 0.2], [0.4, 0.5, 0.9]), (True, [1, 2, 3, 4, 1], [2, 3, 4]),
-    (True, [-0.2, 0.1, -0.1, -0.3, 0.3], [-0.1, 0.1, 0.3]), (False, [-2, -1, -3, -4, 5], [-4, -3, -2]),
-])  # fmt: skip
-def test_as_many_are_kept_as_asked_for(tmp_path, suffix, maximize, figures, best):
-    """Also if the first ones are the best, as where a fine-tuning begins to learn by heart."""
-    vars(checkpoint_utils.save_checkpoint).pop("best", None)
-    cfg = CheckpointConfig(save_dir=str(tmp_path), keep_best_checkpoints=3, maximize_best_checkpoint_metric=maximize)
-
-    def save(path, state):
-        Path(path).write_text(str(state["val_loss"]))
-        return path
-
-    trainer = SimpleNamespace(
-        data_parallel_rank=0, should_save_checkpoint_on_current_rank=True, checkpoint_suffix=suffix, consolidate_optimizer=lambda: None,
-        get_num_updates=lambda: 7, task=None, save_checkpoint=save,
-    )  # fmt: skip
-    for epoch, figure in enumerate(figures, start=1):
-        place = SimpleNamespace(epoch=epoch, end_of_epoch=lambda: True, state_dict=dict)
-        checkpoint_utils.save_checkpoint(cfg, trainer, place, float(figure))
-    kept = sorted(float(path.read_text()) for path in tmp_path.glob(f"checkpoint.best_loss_*{suffix}.pt"))
-    assert kept == best
-    vars(checkpoint_utils.save_checkpoint).pop("best", None)
 
 
 class OfLengths(list):
@@ -57,6 +30,57 @@ def of_options(lengths, metric="loss", criterion=(), task=()):
         criterion=SimpleNamespace(**dict(criterion)), task=SimpleNamespace(**dict(task)),
     )  # fmt: skip
     return SimpleNamespace(cfg=cfg, task=SimpleNamespace(datasets={"valid": OfLengths(lengths), "test": OfLengths([1])}))
+
+
+@pytest.fixture
+def keep(tmp_path):
+    """A function that saves checkpoints after validations, keeps the best three, and returns their figures."""
+
+    def save_all(figures, lengths=(3, 5), suffix="", maximize=False):
+        vars(checkpoint_utils.save_checkpoint).pop("best", None)
+        best._figures.clear()  # as in a new process
+        cfg = CheckpointConfig(save_dir=str(tmp_path), keep_best_checkpoints=3, maximize_best_checkpoint_metric=maximize)
+        trainer = of_options(lengths)
+
+        def save(path, state):
+            torch.save({"model": {}, "extra_state": {**state, "judge": judge(trainer)}}, path)
+            return path
+
+        vars(trainer).update(
+            data_parallel_rank=0, should_save_checkpoint_on_current_rank=True, checkpoint_suffix=suffix, save_checkpoint=save,
+            consolidate_optimizer=lambda: None, get_num_updates=lambda: 7,
+        )  # fmt: skip
+        for epoch, figure in enumerate(figures, start=1):
+            place = SimpleNamespace(epoch=epoch, end_of_epoch=lambda: True, state_dict=dict)
+            checkpoint_utils.save_checkpoint(cfg, trainer, place, float(figure))
+        vars(checkpoint_utils.save_checkpoint).pop("best", None)
+        kept = tmp_path.glob(f"checkpoint.best_loss_*{suffix}.pt")
+        return sorted(torch.load(path)["extra_state"]["val_loss"] for path in kept)
+
+    return save_all
+
+
+@pytest.mark.parametrize("suffix", ["", "-x"])
+@pytest.mark.parametrize("maximize, figures, best", [
+    (False, [4, 5, 7, 6, 8], [4, 5, 6]), (False, [9, 8, 7, 6, 7.5], [6, 7, 7.5]), (False, [4, 5], [4, 5]),
+    (True, [0.9, 0.5, 0.3, 0.4, 0.2], [0.4, 0.5, 0.9]), (True, [1, 2, 3, 4, 1], [2, 3, 4]),
+    (True, [-0.2, 0.1, -0.1, -0.3, 0.3], [-0.1, 0.1, 0.3]), (False, [-2, -1, -3, -4, 5], [-4, -3, -2]),
+    (True, [0.8496, 0.9, 0.95, 0.8499], [0.8499, 0.9, 0.95]), (False, [0.8499, 0.1, 0.2, 0.8503], [0.1, 0.2, 0.8499]),
+])  # fmt: skip
+def test_as_many_are_kept_as_asked_for(keep, suffix, maximize, figures, best):
+    """Also if the first ones are the best, as where a fine-tuning begins to learn by heart; by more than three decimals."""
+    assert keep(figures, suffix=suffix, maximize=maximize) == best
+
+
+def test_those_of_other_held_out_examples_give_way_first(keep, tmp_path):
+    """... and of those of the same examples, which another process has saved, the worst does; an unreadable file is none of them."""
+    assert keep([1, 2, 3]) == [1, 2, 3]
+    assert keep([2.5]) == [1, 2, 2.5]
+    assert keep([8, 7], lengths=[30, 50]) == [1, 7, 8]
+    assert keep([9], lengths=[30, 50]) == [7, 8, 9]
+    for path in tmp_path.glob("checkpoint.best_loss_7.0*.pt"):
+        path.write_text("cut off")
+    assert keep([8.5], lengths=[30, 50]) == [8, 8.5, 9]
 
 
 def as_told(*lengths):

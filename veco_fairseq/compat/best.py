@@ -1,40 +1,73 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Lets ``--keep-best-checkpoints N`` keep N checkpoints."""
+"""Lets ``--keep-best-checkpoints N`` keep the N best checkpoints."""
 
 import math
+import os
 from collections.abc import Callable
 from functools import wraps
 
 from fairseq import checkpoint_utils
+from fairseq.trainer import Trainer
+
+from veco_fairseq.checkpoints.reading import read_checkpoint
+from veco_fairseq.compat.stopping import changes_of_judge
+from veco_fairseq.errors import UserError
+
+_figures: dict[tuple[str, int, int], float | None] = {}  # of a file at a time; None if there is nothing to compare it by
 
 
 def keeping_best(save: Callable) -> Callable:
-    """Make a ``save_checkpoint`` that, as long as fewer than N are kept, also keeps one that is worse than all of them.
+    """Make a ``save_checkpoint`` that keeps the N best by their exact figures, of those that can be compared.
 
-    fairseq keeps a checkpoint only if it is at least as good as the worst that is kept already. While there is room, it is
-    shown one more, which is worse than any. It does not find those with a figure below 0, such as a correlation, and would
-    keep all of them.
+    fairseq compares the numbers in the files' names, which are rounded to three decimals, with a random one behind them. It
+    keeps a checkpoint only if it is at least as good as the worst that is kept already, also while there are fewer than N, and
+    whatever that one was validated on. It does not find those with a figure below 0, such as a correlation, and would keep all
+    of them.
     """
 
     @wraps(save)
-    def save_and_keep(cfg, trainer, *args):
+    def save_and_keep(cfg, trainer: Trainer, epochs, figure: float | None):
+        if cfg.keep_best_checkpoints <= 0 or cfg.no_save or not trainer.should_save_checkpoint_on_current_rank:
+            return save(cfg, trainer, epochs, figure)
         paths = checkpoint_utils.checkpoint_paths
         worst = math.inf * (-1 if cfg.maximize_best_checkpoint_metric else 1)
+        name = rf"checkpoint\.best_{cfg.best_checkpoint_metric}_(-?\d+\.?\d*){trainer.checkpoint_suffix}\.pt"
+        for path in paths(cfg.save_dir, name) if os.path.isdir(cfg.save_dir) else ():
+            if _stamp(path) not in _figures:
+                _figures[_stamp(path)] = _figure_of(path, trainer)
 
-        def with_room(folder: str, pattern: str, **options) -> list:
+        def by_figure(folder: str, pattern: str, **options) -> list:
             if not pattern.startswith(r"checkpoint\.best_"):
                 return paths(folder, pattern, **options)
-            found = paths(folder, pattern.replace(r"(\d+", r"(-?\d+"), **options)
-            if len(found) >= cfg.keep_best_checkpoints:
-                return found
-            none = f"_{worst}{trainer.checkpoint_suffix}.pt"
-            return [*found, none] if cfg.maximize_best_checkpoint_metric else [none, *found]  # falling numbers
+            kept = []
+            for path in paths(folder, name):
+                known = _figures.setdefault(_stamp(path), figure)  # what is new was saved by this call
+                kept.append((worst if known is None else known, path))
+            kept.sort(reverse=True)
+            lowest = kept[-1 if worst < 0 else 0][0] if len(kept) >= cfg.keep_best_checkpoints else worst
+            bound = f"_{lowest}{trainer.checkpoint_suffix}.pt"  # no file: what a checkpoint must be as good as
+            return [*(path for _, path in kept), bound] if worst < 0 else [bound, *(path for _, path in kept)]
 
-        checkpoint_utils.checkpoint_paths = with_room
+        checkpoint_utils.checkpoint_paths = by_figure
         try:
-            return save(cfg, trainer, *args)
+            return save(cfg, trainer, epochs, figure)
         finally:
             checkpoint_utils.checkpoint_paths = paths
 
     return save_and_keep
+
+
+def _stamp(path: str) -> tuple[str, int, int]:
+    """Return what tells a file from another one of the same name."""
+    found = os.stat(path)
+    return path, found.st_ino, found.st_mtime_ns
+
+
+def _figure_of(path: str, trainer: Trainer) -> float | None:
+    """Return the figure of a checkpoint's validation; None if it is not readable, or of another set or loss than this training's."""
+    try:
+        extra_state = read_checkpoint(path, mapped=True).get("extra_state") or {}
+        return None if changes_of_judge(extra_state, trainer) else float(extra_state["val_loss"])
+    except (UserError, LookupError, TypeError, ValueError):
+        return None

@@ -148,11 +148,16 @@ def judge(trainer: Trainer) -> dict[str, str]:
     return found
 
 
-def judged_by_another(extra_state: dict, trainer: Trainer) -> bool:
-    """Return whether a checkpoint's best validation is by another metric or of another set, with which none can be compared."""
+def changes_of_judge(extra_state: dict, trainer: Trainer) -> list[str]:
+    """Return what is another :func:`judge` in a checkpoint than in this training, as "--NAME was A and is B"."""
     then = extra_state.get("judge", {})  # an older version has none, or fewer
     now = judge(trainer) if then else {}
-    changes = [f"{name} was {then[name]} and is {now[name]}" for name in now if then.get(name, now[name]) != now[name]]
+    return [f"{name} was {then[name]} and is {now[name]}" for name in now if then.get(name, now[name]) != now[name]]
+
+
+def judged_by_another(extra_state: dict, trainer: Trainer) -> bool:
+    """Return whether a checkpoint's best validation is by another metric or of another set, with which none can be compared."""
+    changes = changes_of_judge(extra_state, trainer)
     if changes:
         logger.warning(f"{'; '.join(changes)}: the best validation, and what counts those without progress, begin anew")
     return bool(changes)
