@@ -24,7 +24,7 @@ ADVICE = {  # where there are too few
 # In a checkpoint's task_state; what a criterion or a task of somebody else's keeps there may differ in each, as neighbours do.
 VOCABULARY = ("symbols", "source_symbols", "labels", "languages", "lang_pairs", "word_pooling", "task")
 TASK_WITHOUT_SHAPE = ("word_pooling",)  # of a task, as reading.WITHOUT_SHAPE of a model
-EMA = ("ema", "ema_fp32_params")  # in a checkpoint's extra_state
+OF_ONE = ("ema", "ema_fp32_params", "best", "val_loss")  # in a checkpoint's extra_state: not true of the mean
 
 
 def last_checkpoints(folder: Path_, count: int, name: "re.Pattern[str]", upper_bound: int | None = None) -> list[Path]:
@@ -73,7 +73,8 @@ def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
         trust: as in :func:`read_checkpoint`.
 
     Returns:
-        A checkpoint without the state of the optimizer, and without the mean of ``--store-ema``, which is the first one's.
+        A checkpoint without the state of the optimizer, and without the mean of ``--store-ema`` and the figures of the validations,
+        which are the first one's.
 
     Raises:
         UserError: there is no file, or one is missing or damaged, or its tensors, dictionary, languages or computation are
@@ -105,7 +106,7 @@ def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
         result[name] = means[place]
     kept = {key: value for key, value in states[0].items() if key not in ("model", "last_optimizer_state")}
     if kept.get("extra_state"):
-        kept["extra_state"] = {key: value for key, value in kept["extra_state"].items() if key not in EMA}
+        kept["extra_state"] = {key: value for key, value in kept["extra_state"].items() if key not in OF_ONE}
     task_state = {key: value for key, value in (states[0].get("task_state") or {}).items() if key != "neighbours"}
     return {**kept, "task_state": task_state, "model": result}
 
