@@ -207,6 +207,21 @@ def test_what_cannot_be_counted(tmp_path, monkeypatch):
         count_operations("a.pt")
 
 
+def test_other_data_folders_than_the_first_are_told(tmp_path, monkeypatch, capsys):
+    """Each epoch has the next one; only the first one's batches are counted."""
+    cfg = SimpleNamespace(task=SimpleNamespace(data=str(tmp_path)))
+    state = {"cfg": cfg, "optimizer_history": [{"num_updates": 5, "criterion_name": "CamlmCriterion"}]}
+    monkeypatch.setattr("fairseq.checkpoint_utils.load_checkpoint_to_cpu", lambda path: state)
+    monkeypatch.setattr("fairseq.checkpoint_utils.overwrite_args_by_name", lambda cfg, options: None)
+    monkeypatch.setattr("fairseq.tasks.setup_task", lambda task: 1 / 0)
+    told = f"a.pt: was trained on 2 folders in turn: all updates are taken for those of {tmp_path}, the first\n"
+    for data, expected in ((f"{tmp_path}:{tmp_path / '.'}", told), (str(tmp_path), "")):
+        cfg.task.data = data
+        with pytest.raises(ZeroDivisionError):
+            count_operations("a.pt")
+        assert capsys.readouterr().err == expected
+
+
 def test_the_total_is_what_is_printed_last(monkeypatch, capsys):
     runs = {"a.pt": Operations(1250, 1.2345e9, 0.13e9), "b.pt": Operations(5, 8.0, float("nan"))}
     monkeypatch.setattr("veco_fairseq.cost.flops.count_operations", lambda checkpoint, sample: runs[checkpoint])

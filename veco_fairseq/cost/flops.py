@@ -5,6 +5,7 @@
 import itertools
 import math
 import statistics
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -93,11 +94,17 @@ def _training_of(checkpoint: str) -> tuple[Any, int]:
     history = state.get("optimizer_history")
     if not history or history[-1].get("criterion_name") == "":  # what was converted has had no criterion yet
         raise UserError(f"{checkpoint}: was not trained, so there is nothing to count")
-    for folder in utils.split_paths(cfg.task.data):
+    folders = utils.split_paths(cfg.task.data)
+    for folder in folders:
         if not Path(folder).exists():
             raise UserError(
                 f"{checkpoint}: was trained on {folder}, which is not there: run this command in the training's folder"
             )
+    if len(folders) > 1:
+        print(
+            f"{checkpoint}: was trained on {len(folders)} folders in turn: all updates are taken for those of {folders[0]}, the first",
+            file=sys.stderr,
+        )
     checkpoint_utils.overwrite_args_by_name(cfg, {"eval_bleu": False})  # which may need a package that only the training had
     return cfg, history[-1]["num_updates"]
 
