@@ -83,6 +83,8 @@ def test_what_the_checkpoint_does_not_say(tmp_path):
     assert "best loss on held-out text" not in rows
     _, rows = card(tmp_path, **{**options, "data": "/home/somebody/one/:two"})
     assert rows["data"] == "one, two (texts: to be filled in)"
+    (tmp_path / "de:en").mkdir()
+    assert card(tmp_path, **{**options, "data": str(tmp_path / "de:en")})[1]["data"] == "de:en (texts: to be filled in)"
     _, rows = card(tmp_path, updates=0)
     assert rows["updates"] == "none: converted, and not fine-tuned" and "learning rate" not in rows
     _, rows = card(tmp_path, extra={"val_loss": 4.5}, finetune_from_model=None, init_from="/home/somebody/xlmr", objective="mlm",

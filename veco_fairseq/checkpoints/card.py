@@ -119,9 +119,11 @@ def _training(facts: Facts) -> dict[str, Any]:
     def listed(*parts: str) -> str:
         return ", ".join(filter(None, parts))
 
+    from fairseq import utils
+
     parts = [option("batch_size", "{} sentences"), option("max_tokens", "at most {:,} tokens")]
     parts += [option("update_freq", "times {}", unless=1), option("distributed_world_size", "on {} workers", unless=1)]
-    folders = [Path(part).name for part in option("data").split(":") if part]  # not where they were on a machine
+    folders = [Path(part).name for part in utils.split_paths(option("data")) if part]  # not where they were on a machine
     start = option("finetune_from_model") or option("init_from")
     best = facts.extra.get("best", facts.extra.get("val_loss"))  # of --best-checkpoint-metric: not always a loss
     return {
