@@ -75,6 +75,29 @@ ready() {
     done
 }
 
+# words_of NAME: set WORDS to the words of its command. What trains gets the user's own options of fairseq-train, and what evaluates
+# gets --cpu of them.
+words_of() {
+    eval "WORDS=(${COMMANDS[$1]})"
+    case ${WORDS[0]} in
+    train.sh | finetune.sh | understand.sh) WORDS+=(-- "${EXTRA[@]}") ;;
+    evaluate.sh) WORDS+=("${CPU[@]:+--}" "${CPU[@]}") ;;
+    esac
+}
+
+# tell_of_other_options NAME...: say once if some of these jobs have ended, and with other words than they would have now.
+tell_of_other_options() {
+    local name file ended=()
+    for name; do
+        file=$OUT/jobs/$name.done
+        [[ -s $file ]] || continue # there is none, or one that has no words
+        words_of "$name"
+        [[ $(<"$file") == "${WORDS[*]@Q}" ]] || ended+=("$name")
+    done
+    ((!${#ended[@]})) || say "${#ended[@]} of the jobs that have ended had other options, such as ${ended[0]}, and are not run again: \
+for all with these options, give another --out"
+}
+
 # say_waiting NAME: say once that a job waits, and which others have to end first.
 say_waiting() {
     local need needed=() told="$1: another process runs it"
@@ -86,16 +109,16 @@ say_waiting() {
     WAITING=$told
 }
 
-# run_jobs FOLDER: run the jobs that are left, by the scripts of this folder. What trains gets the user's own options of
-# fairseq-train, and what evaluates gets --cpu of them.
+# run_jobs FOLDER: run the jobs that are left, by the scripts of this folder.
 run_jobs() {
-    local name place left=() last ran lock command WAITING=''
+    local name place left=() last ran lock WORDS WAITING=''
     for name in "${NAMES[@]}"; do
         ! is_chosen "$name" || left+=("$name")
     done
     [[ ${#left[@]} != 0 ]] || require_chosen
     find_cpu "${EXTRA[@]}"
     make_folder "$OUT/jobs"
+    tell_of_other_options "${left[@]}"
     while :; do
         ran=''
         for place in "${!left[@]}"; do
@@ -119,16 +142,12 @@ run_jobs() {
             sleep 20
             continue
         fi
-        eval "command=(${COMMANDS[$name]})"
+        words_of "$name"
         printf '%(%T)T %s\n' -1 "$name"
-        case ${command[0]} in
-        train.sh | finetune.sh | understand.sh) command+=(-- "${EXTRA[@]}") ;;
-        evaluate.sh) command+=("${CPU[@]:+--}" "${CPU[@]}") ;;
-        esac
         # A job that goes on adds to its log, of which the learning curves are drawn.
-        run bash "$1/${command[0]}" --out "$OUT" ${OPTIONS[try]:+--try} "${command[@]:1}" >>"$OUT/jobs/$name.log" 2>&1 ||
+        run bash "$1/${WORDS[0]}" --out "$OUT" ${OPTIONS[try]:+--try} "${WORDS[@]:1}" >>"$OUT/jobs/$name.log" 2>&1 ||
             die "$name failed: see the end of $OUT/jobs/$name.log"
-        : >"$OUT/jobs/$name.done"
+        printf '%s' "${WORDS[*]@Q}" >"$OUT/jobs/$name.done"
         exec {lock}>&-
     done
 }

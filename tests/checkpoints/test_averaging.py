@@ -130,7 +130,13 @@ def test_the_neighbours_of_sampling_are_each_checkpoints_own(tmp_path):
 def test_what_is_true_of_one_checkpoint_is_not_kept(tmp_path):
     """Another training with --store-ema would begin its mean with that of one checkpoint, and a model card tell its loss."""
     for number in (1, 2):
-        extra = {"ema": {"a": torch.ones(1)}, "ema_fp32_params": {"a": torch.ones(1)}, "best": 3.5, "val_loss": 4, "number": number}
+        extra = {
+            "ema": {"a": torch.ones(1)},
+            "ema_fp32_params": {"a": torch.ones(1)},
+            "best": 3.5,
+            "val_loss": 4,
+            "number": number,
+        }
         torch.save({"model": {"a": torch.tensor([1.0 + number])}, "extra_state": extra}, tmp_path / f"{number}.pt")
     found = average([tmp_path / "2.pt", tmp_path / "1.pt"])
     assert found["extra_state"] == {"number": 2} and found["model"]["a"].tolist() == [2.5]

@@ -31,6 +31,18 @@ def test_a_job_has_ended_when_it_has_run_and_not_before(tmp_path):
     assert (out / "told").read_text().splitlines() == ["a: *.done", "a: *.done", "b: a.done"]
 
 
+def test_other_options_than_those_of_jobs_that_have_ended_are_told(tmp_path):
+    """A folder of an older version does not say with which options its jobs have ended."""
+    for name in ("prepare", "train"):
+        (tmp_path / f"{name}.sh").write_text("")
+    jobs = f"source {LIB}/jobs.sh; job a '' prepare.sh --local 'some texts'; job b a train.sh; run_jobs {tmp_path}"
+    given = [sourced(tmp_path / "out", f"EXTRA=({words}); {jobs}").stdout for words in ("", "", "--lr '1 2'", "--lr '1 2'")]
+    told = "1 of the jobs that have ended had other options, such as b, and are not run again: for all with these options, give another --out\n"
+    assert given[1:] == ["", told, told] and given[0].count("\n") == 2
+    (tmp_path / "out/jobs/b.done").write_text("")
+    assert sourced(tmp_path / "out", f"EXTRA=(--lr 5); {jobs}").stdout == ""
+
+
 @pytest.mark.parametrize("code", [0, 3, 143])
 def test_what_is_logged_keeps_its_exit_code(tmp_path, code):
     """A training that fails is no step that is done."""
