@@ -10,11 +10,11 @@ from collections import defaultdict
 from pathlib import Path
 
 from veco_fairseq.cli import run
-from veco_fairseq.commands.plot_scores import read_score
+from veco_fairseq.commands.plot_scores import read_score, tell_of_older_score
 from veco_fairseq.errors import UserError
 
 NAME = re.compile(
-    r"finetune\.(?P<model>.+)\.s(?P<seed>\d+)(?:\.(?P<checkpoint>checkpoint_\w+))?\.(?P<direction>[^.-]+-[^.-]+)\.json"
+    r"(?P<run>finetune\.(?P<model>.+)\.s(?P<seed>\d+))(?:\.(?P<checkpoint>checkpoint_\w+))?\.(?P<direction>[^.-]+-[^.-]+)\.json"
 )
 
 Scores = dict[str, dict[str, list[float]]]  # direction -> model -> sacreBLEU of each seed
@@ -26,6 +26,8 @@ def read_scores(folder: Path) -> Scores:
     for path in sorted(folder.glob("*.json")):
         if name := NAME.fullmatch(path.name):
             score = read_score(path, "sacrebleu")
+            last_of_mean = name["checkpoint"] or "checkpoint_last"
+            tell_of_older_score(path, folder.parent / "checkpoints" / name["run"] / f"{last_of_mean}.pt")
             model = name["model"]
             if name["checkpoint"] != "checkpoint_last":  # another model, of the same training
                 model += f", {name['checkpoint'] or 'mean'}"

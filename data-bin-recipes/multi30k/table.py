@@ -12,11 +12,13 @@ from collections import defaultdict
 from pathlib import Path
 
 from veco_fairseq.cli import run
-from veco_fairseq.commands.plot_scores import read_score
+from veco_fairseq.commands.plot_scores import read_score, tell_of_older_score
 from veco_fairseq.errors import UserError
 from veco_fairseq.understanding.xtreme import spread
 
-NAME = re.compile(r"finetune\.(?P<arm>.+)\.s(?P<seed>\d+)\.checkpoint_(?:\d+_(?P<updates>\d+)|last)\.json")
+NAME = re.compile(
+    r"(?P<run>finetune\.(?P<arm>.+)\.s(?P<seed>\d+))\.(?P<checkpoint>checkpoint_(?:\d+_(?P<updates>\d+)|last))\.json"
+)
 
 
 Runs = dict[tuple[str, str], dict[str, float]]  # (arm, seed) -> updates ("last" for the end) -> sacreBLEU
@@ -29,6 +31,7 @@ def read_scores(folder: Path) -> Runs:
         name = NAME.fullmatch(path.name)
         if name:
             score = read_score(path, "sacrebleu")
+            tell_of_older_score(path, folder.parent / "checkpoints" / name["run"] / f"{name['checkpoint']}.pt")
             runs[name["arm"], name["seed"]][name["updates"] or "last"] = score
     if not runs:
         raise UserError(f"{folder}: no scores: run evaluate.sh first")

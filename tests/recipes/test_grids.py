@@ -114,6 +114,31 @@ def test_table_of_directions(tmp_path, run):
         assert "finetune.veco.s1.checkpoint_last" in error_line(run(f"data-bin-recipes/{name}/table.py", tmp_path))
 
 
+@pytest.mark.parametrize("recipe, names, old", [
+    ("multi30k", ["veco.s1.checkpoint_1_100", "veco.s1.checkpoint_last", "xlm.s1.checkpoint_last"], ["veco.s1.checkpoint_1_100"]),
+    ("many-to-many", ["veco.s1.checkpoint_1_100.en-de", "veco.s1.checkpoint_last.de-en", "veco.s1.de-en", "mlm.s1.de-en"],
+     ["veco.s1.checkpoint_1_100.en-de"]),
+])  # fmt: skip
+def test_a_score_of_a_training_before_the_last_one_is_told(tmp_path, run, recipe, names, old):
+    scores, trained = tmp_path / "scores", tmp_path / "checkpoints/finetune.veco.s1"
+    scores.mkdir()
+    trained.mkdir(parents=True)
+    for name, time in ("checkpoint_last.pt", 1000), ("checkpoint_1_100.pt", 1000):
+        (trained / name).write_text("")
+        os.utime(trained / name, (time, time))
+    for name in names:
+        path = scores / f"finetune.{name}.json"
+        path.write_text(json.dumps({"sacrebleu": {"score": 20.0}}))
+        os.utime(path, (999, 999) if name in old else (1001, 1001))
+    result = run(f"data-bin-recipes/{recipe}/table.py", tmp_path)
+    (of,) = old
+    told = f"{scores}/finetune.{of}.json: is older than {trained}/checkpoint_1_100.pt: run evaluate.sh again to score that one\n"
+    assert (result.returncode, result.stderr) == (0, told)
+    os.utime(trained / "checkpoint_last.pt", (2000, 2000))
+    told_of = run(f"data-bin-recipes/{recipe}/table.py", tmp_path).stderr.splitlines()
+    assert len(told_of) == (2 if recipe == "multi30k" else 3)  # with the mean's score; xlm's and mlm's models are not there
+
+
 def test_table_of_scores(tmp_path, run, drawn):
     scores = tmp_path / "scores"
     scores.mkdir()
@@ -132,7 +157,8 @@ def test_table_of_scores(tmp_path, run, drawn):
     ]
     (tmp_path / "checkpoints/finetune.veco.s1").mkdir(parents=True)
     history = {"optimizer_history": [{"num_updates": 7}, {"num_updates": 1454}], "model": {}}
-    torch.save(history, tmp_path / "checkpoints/finetune.veco.s1/checkpoint_last.pt")
+    torch.save(history, last := tmp_path / "checkpoints/finetune.veco.s1/checkpoint_last.pt")
+    os.utime(last, (0, 0))  # before its score
     (scores / "finetune.veco.s2.checkpoint_last.json").unlink()
     (axes,) = drawn("data-bin-recipes/multi30k/table.py", tmp_path, "--plot", tmp_path / "curve.png")
     assert lines_of(axes) == {

@@ -3,6 +3,7 @@
 """Draw what veco score --json has written as bars: BLEU by language pair, each system in its own colour."""
 
 import argparse
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -25,6 +26,12 @@ def read_score(path: Path, metric: str) -> float:
         return score
     except (ValueError, OverflowError, LookupError, TypeError) as error:
         raise UserError(f"{path}: has no {metric}: is it a file of veco score --json?") from error
+
+
+def tell_of_older_score(score: Path, checkpoint: Path) -> None:
+    """Say on standard error if a recipe's score is older than the checkpoint that its name says, as after another training."""
+    if checkpoint.is_file() and checkpoint.stat().st_mtime > score.stat().st_mtime:
+        print(f"{score}: is older than {checkpoint}: run evaluate.sh again to score that one", file=sys.stderr)
 
 
 def add_arguments(parser: Parser) -> None:
