@@ -99,4 +99,18 @@ def test_a_model_to_begin_with_that_comes_too_late_is_told_of(make_root, train, 
     assert told == [False, True, True, False]
     restored = ("--restore-file", other, "--reset-dataloader", "--max-update", "5")
     assert "goes on from the last" not in train(root, "--disable-validation", *restored, "--init-from", other).stdout
-    assert beginnings_of(None) == {"finetune_from_model": None, "init_from": None}
+    assert beginnings_of(None) == {"finetune_from_model": None, "continue_once": None, "init_from": None}
+
+
+def test_a_checkpoint_to_continue_once_is_told_of_where_the_training_has_begun(make_root, train, tmp_path):
+    """... without it: a training that has begun with it gets the same command again."""
+    root, other = make_root(), tmp_path / "other/checkpoint_last.pt"
+    assert train(root, "--disable-validation", "--max-update", "1", save_dir="other").returncode == 0
+    told = []
+    for updates, folder, words in (2, "own", ["--continue-once", other]), (3, "own", ["--continue-once", other]), (
+        2, "other", ["--continue-once", tmp_path / "own/checkpoint_last.pt"]
+    ):  # fmt: skip
+        result = train(root, "--disable-validation", "--max-update", updates, *words, save_dir=folder)
+        assert result.returncode == 0, result.stderr
+        told.append(f"{words[0]} {words[1]}: is not read, since the training goes on from the last checkpoint" in result.stdout)
+    assert told == [False, False, True]

@@ -14,7 +14,8 @@ from veco_fairseq.compat import plateau
 from veco_fairseq.options.flags import flag
 
 logger = logging.getLogger(__name__)
-BEGINNINGS = {"finetune_from_model": "checkpoint", "init_from": "model"}  # the part of all options that each is in
+# The part of all options that each is in.
+BEGINNINGS = {"finetune_from_model": "checkpoint", "continue_once": "checkpoint", "init_from": "model"}
 
 
 def tell_what_is_kept(trainer: Trainer, path: str) -> None:

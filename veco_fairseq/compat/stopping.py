@@ -54,7 +54,8 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
             refusal = error
     refuse(trainer, refusal)
     note_signals()
-    begins = begins_from_another_model(cfg, trainer)  # of which fairseq resets everything, but not in its options
+    begun = has_begun(cfg, trainer)
+    begins = bool(cfg.finetune_from_model) and not begun  # of which fairseq resets everything, but not in its options
     model = cfg.finetune_from_model
     try:
         if model and not begins and cfg.restore_file == LAST:
@@ -69,7 +70,10 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
     tell_of_a_metric_without_validations(trainer.cfg)
     resumed = extra_state is not None and not begins
     if resumed and "beginnings" in extra_state and cfg.restore_file == LAST:
-        tell_of_another_beginning(cfg.save_dir, extra_state["beginnings"], beginnings_of(trainer.cfg))
+        given = beginnings_of(trainer.cfg)
+        if not begun:  # it is this one that the training goes on from
+            given.pop("continue_once")
+        tell_of_another_beginning(cfg.save_dir, extra_state["beginnings"], given)
     if resumed and judged_by_another(extra_state, trainer):
         vars(checkpoint_utils.save_checkpoint).pop("best", None)
         plateau.begin_anew(trainer)
@@ -127,10 +131,9 @@ def tell_of_a_metric_without_validations(cfg) -> None:
         )
 
 
-def begins_from_another_model(cfg, trainer: Trainer) -> bool:
-    """Return whether ``--finetune-from-model`` counts: the training has no last checkpoint of its own yet."""
-    model = cfg.finetune_from_model
-    return bool(model) and not os.path.exists(os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt"))
+def has_begun(cfg, trainer: Trainer) -> bool:
+    """Return whether the training has a last checkpoint; before, ``--finetune-from-model`` and ``--continue-once`` count."""
+    return os.path.exists(os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt"))
 
 
 def judge(trainer: Trainer) -> dict[str, str]:
