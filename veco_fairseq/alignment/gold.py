@@ -3,7 +3,7 @@
 """Links set by people, sure and possible ones, and figures of found links against them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from veco_fairseq.alignment.words import Links
@@ -11,6 +11,7 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_, read_lines, split_words
 
 LINK = re.compile(r"([0-9]+)([-p])([0-9]+)")
+OF_SHARED_TASK = re.compile(r"([0-9]+)\s+([0-9]+)\s+([0-9]+)(?:\s+([SP]))?(?:\s+[0-9]*\.[0-9]+)?")  # a confidence may follow
 
 
 class Gold(NamedTuple):
@@ -25,8 +26,29 @@ class Gold(NamedTuple):
     possible: set[tuple[int, int]]
 
 
+class _Link(NamedTuple):
+    """A link as it is written.
+
+    Attributes:
+        line: its number.
+        pair: the number of its pair of sentences, from 0.
+        text: the link.
+        words: of x and of y, as they are numbered there.
+        sure: S, and not P.
+    """
+
+    line: int
+    pair: int
+    text: str
+    words: tuple[int, int]
+    sure: bool
+
+
 def read_gold(path: Path_, source: Sequence[str], target: Sequence[str], first: int = 0) -> list[Gold]:
     """Read links from lines of ``i-j`` (sure) and ``ipj`` (possible), with spaces between them; a line may be empty.
+
+    Or from a file of the shared tasks (Mihalcea and Pedersen 2003), which has a line for each link: the number of the pair, ``i``,
+    ``j``, and S or P (default: S). It counts from 1, and a word 0 is none.
 
     Args:
         source, target: the sentences, with spaces between words.
@@ -37,30 +59,52 @@ def read_gold(path: Path_, source: Sequence[str], target: Sequence[str], first: 
             is sure.
     """
     lines = list(read_lines(path))
-    if len(lines) != len(source):
+    if OF_SHARED_TASK.fullmatch(next(filter(None, map(str.strip, lines)), "")):
+        first, links = 1, _links_of_shared_task(path, lines, len(source))
+    else:
+        links = _links(path, lines, len(source))
+    golds = [Gold(set(), set()) for _ in source]
+    counts = [tuple(len(split_words(sentence)) for sentence in pair) for pair in zip(source, target)]
+    for number, pair, text, words, sure in links:
+        link = words[0] - first, words[1] - first
+        for side, word, count in zip(("source", "target"), link, counts[pair]):
+            if not 0 <= word < count:
+                has = f"words {first} to {count - 1 + first}" if count else "no words"
+                advice = "" if first or not count else " (--gold-from-1 if its words are numbered from 1)"
+                raise UserError(f"{path}, line {number}: {text}: the {side} sentence has {has}{advice}")
+        golds[pair].possible.add(link)
+        if sure:
+            golds[pair].sure.add(link)
+    if not any(gold.sure for gold in golds):
+        raise UserError(f"{path}: has no sure link i-j, and recall needs one")
+    return golds
+
+
+def _links(path: Path_, lines: Sequence[str], pairs: int) -> Iterator[_Link]:
+    if len(lines) != pairs:
         advice = "line N must have the links of pair N"
-        raise UserError(f"{path}: has {len(lines):,} lines, but there are {len(source):,} pairs of sentences: {advice}")
-    golds = []
-    for number, (line, *sentences) in enumerate(zip(lines, source, target), start=1):
-        words = [len(split_words(sentence)) for sentence in sentences]
-        gold = Gold(set(), set())
+        raise UserError(f"{path}: has {len(lines):,} lines, but there are {pairs:,} pairs of sentences: {advice}")
+    for number, line in enumerate(lines, start=1):
         for text in line.split():
             match = LINK.fullmatch(text)
             if not match:
                 raise UserError(f"{path}, line {number}: {text} is no link: a sure one is i-j, a possible one ipj")
-            link = int(match[1]) - first, int(match[3]) - first
-            for side, word, count in zip(("source", "target"), link, words):
-                if not 0 <= word < count:
-                    has = f"words {first} to {count - 1 + first}" if count else "no words"
-                    advice = "" if first or not count else " (--gold-from-1 if its words are numbered from 1)"
-                    raise UserError(f"{path}, line {number}: {text}: the {side} sentence has {has}{advice}")
-            gold.possible.add(link)
-            if match[2] == "-":
-                gold.sure.add(link)
-        golds.append(gold)
-    if not any(gold.sure for gold in golds):
-        raise UserError(f"{path}: has no sure link i-j, and recall needs one")
-    return golds
+            yield _Link(number, number - 1, text, (int(match[1]), int(match[3])), match[2] == "-")
+
+
+def _links_of_shared_task(path: Path_, lines: Sequence[str], pairs: int) -> Iterator[_Link]:
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        match = OF_SHARED_TASK.fullmatch(line)
+        if not match:
+            if line:
+                raise UserError(f"{path}, line {number}: {line} is no link as those before: PAIR i j S, or P")
+            continue
+        if not 1 <= int(match[1]) <= pairs:
+            raise UserError(
+                f"{path}, line {number}: {line}: there are pairs 1 to {pairs:,}: give the texts that these links are of"
+            )
+        if int(match[2]) and int(match[3]):
+            yield _Link(number, int(match[1]) - 1, line, (int(match[2]), int(match[3])), match[4] != "P")
 
 
 def figures(found: Sequence[Links], golds: Sequence[Gold]) -> dict[str, float]:
