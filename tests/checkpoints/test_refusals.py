@@ -16,6 +16,7 @@ from veco_fairseq.checkpoints.integrity import Records
 from veco_fairseq.checkpoints.pretrained import Pretrained, read_pretrained
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, _check_tensors
 from veco_fairseq.checkpoints.translation import Translation
+from veco_fairseq.checkpoints.xlmr_files import _refuse_unknown
 from veco_fairseq.errors import UserError
 
 
@@ -77,6 +78,16 @@ def test_a_model_of_another_kind_is_named(tmp_path):
             UserError, match=rf"a\.pt: this is {told}.*, or a translation model of veco_mt_\*.*for veco translate$"
         ):
             huggingface.export_hf(tmp_path / "a.pt", tmp_path / "folder")
+
+
+@pytest.mark.parametrize("name", [
+    "roberta.encoder.layer.0.output.adapters.de.adapter_up.weight", "base_model.model.roberta.encoder.layer.0.query.lora_A.weight",
+])  # fmt: skip
+def test_adapters_are_named(name):
+    with pytest.raises(
+        UserError, match="^a: has adapters, which XLM-R has not: merge them into its weights, or give the model with"
+    ):
+        _refuse_unknown(Path("a"), ["another", name])
 
 
 def test_a_model_without_embeddings_has_no_rows_to_give():

@@ -161,3 +161,8 @@ def test_a_finetuned_model_is_read_with_the_data_that_is_named(cpu, there, devic
         finetuned.load_finetuned(tmp_path / "none.pt", tmp_path)
     with pytest.raises(UserError, match=f"{tmp_path}: is a folder: give a checkpoint in it"):
         finetuned.load_finetuned(tmp_path, tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(
+        UserError, match=f"{tmp_path}: is of Hugging Face: give a checkpoint of fairseq; pre-training begins with"
+    ):
+        finetuned.load_finetuned(tmp_path, tmp_path)

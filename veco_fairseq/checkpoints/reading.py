@@ -23,6 +23,8 @@ from veco_fairseq.errors import SYSTEM_ERRORS, UserError
 from veco_fairseq.options import literals
 from veco_fairseq.options.flags import flag
 
+OF_HUGGING_FACE = "is of Hugging Face: give a checkpoint of fairseq; pre-training begins with it (--init-from)"
+
 
 class DamagedCheckpoint(UserError):
     """The file exists but cannot be read: it is empty, cut off or overwritten. Another copy may be whole."""
@@ -138,9 +140,7 @@ def _load(path: Path, trust: bool, mapped: bool = False) -> Any:
         raise
     except Exception as error:  # a damaged file fails in any way: EOFError, KeyError, RuntimeError, OSError, ...
         if path.suffix == ".safetensors" and path.is_file():
-            raise UserError(
-                f"{path}: is of Hugging Face: give a checkpoint of fairseq; pre-training begins with it (--init-from)"
-            ) from error
+            raise UserError(f"{path}: {OF_HUGGING_FACE}") from error
         raise read_failure(path, error) from error
 
 
@@ -174,6 +174,7 @@ def require_file(path: Path | str) -> None:
     """
     if not Path(path).is_file():
         missing = "is a folder: give a checkpoint in it" if Path(path).is_dir() else "no such checkpoint: check the path"
+        missing = OF_HUGGING_FACE if (Path(path) / "config.json").is_file() else missing
         raise UserError(f"{path}: {missing}")
 
 

@@ -57,8 +57,13 @@ INDEX = ".index.json"
 FAIRSEQ_LEFT_OUT = re.compile(r"encoder\.sentence_encoder\.version$|.*_float_tensor$|classification_heads\.")
 
 OTHERWISE, AS_A_FOLDER = "give a model that was trained without", "give the folder that veco export-hf makes of it"
-# What models of --task camlm can have beside XLM-R's tensors, and what to do then.
+# What models of --task camlm, and those of Hugging Face, can have beside XLM-R's tensors, and what to do then.
 BESIDE = (
+    (
+        re.compile(r".*(adapter|\.lora_)"),
+        "has adapters, which XLM-R has not",
+        "merge them into its weights, or give the model without",
+    ),
     (re.compile(r".*\.relative_bias\."), "was trained with --relative-position-bias, which XLM-R has not", OTHERWISE),
     (re.compile(r".*\.quant_noise\."), "was trained with --quant-noise-pq, whose projection XLM-R has not", OTHERWISE),
     (re.compile(r".*\.embed_tokens\.project\."), "was trained with --embed-dim, which XLM-R has not", AS_A_FOLDER),
