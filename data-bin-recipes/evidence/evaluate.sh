@@ -12,9 +12,11 @@ require "$folder/checkpoint_best.pt" "run finetune.sh first"
 # translated FILE COMMAND...: run COMMAND with its output in FILE. (The log is no word of the step, which it would make another
 # one.)
 translated() { logged "$result.log" to_file "$@"; }
-step "translation, $RUN" "$result.out" translated "{}" \
-    fairseq-generate "$OUT/$TEXTS.${OPTIONS[data]}" --user-dir "$USER_DIR" --path "$folder/checkpoint_best.pt" "${TASK[@]}" \
-    --gen-subset test --beam 5 --max-len-a 1.5 --max-len-b 20 --batch-size 128 --remove-bpe sentencepiece "${EXTRA[@]}"
+command=(translated "{}" fairseq-generate "$OUT/$TEXTS.${OPTIONS[data]}" --user-dir "$USER_DIR"
+    --path "$folder/checkpoint_best.pt" "${TASK[@]}" --gen-subset test --beam 5 --max-len-a 1.5 --max-len-b 20 --batch-size 128
+    --remove-bpe sentencepiece "${EXTRA[@]}")
+tell_replaced "$RUN" "$result.out" "$result.json" "${command[@]}"
+step "translation, $RUN" "$result.out" "${command[@]}"
 python "$REPOSITORY/scripts/score.py" --generate-output "$result.out" --reference "$OUT/raw/${TEST//@/$SRC-$TGT}.$TGT" \
     --lang "$TGT" --json "$result.json"
 [[ -z ${OPTIONS[results]} ]] ||

@@ -172,6 +172,12 @@ finetune_task() {
     fi
 }
 
+# tell_replaced NAME OUTPUT SCORES COMMAND...: say that this step will replace scores of another model or options.
+tell_replaced() {
+    [[ ! -e $3 ]] || is_made "$2" "$(identity "$2" "${@:4}")" ||
+        say "[translation, $1] replaces that of another model or options: to keep its scores, copy $3 now"
+}
+
 # evaluate NAME CHECKPOINT: translate the test set with the user's options of fairseq-generate, and write the score to
 # OUT/scores/NAME.json; what is there of another --average or other options is replaced, which is told. TEST is the test set's
 # name in OUT/raw; OF, such as .de-en, ends the name.
@@ -183,8 +189,7 @@ evaluate() {
     command=(to_file "{}" fairseq-generate "${DATA:-$OUT/mt.$SRC-$TGT}" --user-dir "$USER_DIR"
         --path "$checkpoint" --gen-subset test --beam 5 --max-len-a 1.5 --max-len-b 20 --batch-size 128
         --remove-bpe sentencepiece --lenpen "${OPTIONS[lenpen]}" "${EXTRA[@]}")
-    [[ ! -e $OUT/scores/$name.json ]] || is_made "$generated" "$(identity "$generated" "${command[@]}")" ||
-        say "[translation, $name] replaces that of another model or options: to keep its scores, copy $OUT/scores/$name.json now"
+    tell_replaced "$name" "$generated" "$OUT/scores/$name.json" "${command[@]}"
     step "translation, $name" "$generated" "${command[@]}"
     [[ -z ${OPTIONS[split-compounds]:-} ]] || compounds=(--split-compounds)
     python "$REPOSITORY/scripts/score.py" --generate-output "$generated" --reference "$reference" --lang "$TGT" \

@@ -191,6 +191,15 @@ def test_a_score_of_another_mean_leaves_the_teacher_as_it_is(tmp_path):
     assert (out / "distilled/taught.de").read_text() == "by the mean of 2\n" * 2, result.stderr
 
 
+def test_scores_of_other_options_that_are_replaced_are_told(tmp_path):
+    """A step's words tell; without scores there is nothing to lose."""
+    (tmp_path / "a.json").touch()
+    script = f"""cd {tmp_path}; step any a.out touch a.out; tell_replaced m a.out a.json touch a.out; tell_replaced m a.out b.json true
+        tell_replaced m a.out a.json touch a.out --more"""
+    told = "[translation, m] replaces that of another model or options: to keep its scores, copy a.json now"
+    assert sourced(tmp_path / "out", script).stdout.splitlines()[2:] == [told]
+
+
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
 def test_text_that_is_not_utf_8_is_not_cut_off(tmp_path, locale):
     """... without a word: veco prepare refuses it, and tells where it is."""
