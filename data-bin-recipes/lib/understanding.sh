@@ -172,15 +172,17 @@ put the translations there, as train-LANG, or give --setting transfer"
     done
 }
 
-# grid FOLDER RATES COMMAND...: train each point that has no score yet. FOLDER.command gets the words of COMMAND.
+# grid FOLDER RATES COMMAND...: train each point that has no score yet, and say if points of earlier calls count, too. FOLDER.command
+# gets the words of COMMAND.
 grid() {
-    local folder=$1 lrs=$2 batch epochs lr point code failed=()
+    local folder=$1 lrs=$2 batch epochs lr point code failed=() asked=' ' others=()
     shift 2
     printf '%q ' "$@" >"$folder.command"
     for batch in ${OPTIONS[batches]}; do
         for epochs in ${OPTIONS[epochs]}; do
             for lr in $lrs; do
                 point=$folder/batch$batch.epochs$epochs.lr$lr
+                asked+="${point##*/} "
                 if [[ -f $point/score ]]; then
                     rm -f -- "$point"/checkpoint_*.pt
                     say "[fine-tuning] already there: $point"
@@ -200,6 +202,11 @@ grid() {
             done
         done
     done
+    for point in "$folder"/*/; do
+        point=$(basename "$point")
+        [[ ! -f $folder/$point/score || $asked == *" $point "* ]] || others+=("$point")
+    done
+    ((!${#others[@]})) || say "[fine-tuning] ${others[*]} of earlier calls count, too: to leave them out, give another --name"
     ((${#failed[@]} == 0)) || die "$folder: ${failed[*]}: failed, see the lines above; the best of the others is kept"
 }
 

@@ -139,6 +139,18 @@ def test_a_grid_whose_first_training_fails_is_at_an_end(tmp_path):
     assert errors(result) == ["fine-tuning failed (exit code 1): see the lines above"] and result.stdout.count("trains") == 1
 
 
+def test_points_that_were_not_asked_for_and_count_are_told(tmp_path):
+    """The best of all is kept, as where a grid is made larger call by call."""
+    for point in ("batch2.epochs1.lr1", "batch2.epochs1.lr2", "batch2.epochs1.lr3", "batch2.epochs1.lr11"):
+        (tmp_path / "my recipe/made" / point).mkdir(parents=True)
+    for point in ("batch2.epochs1.lr1", "batch2.epochs1.lr2", "batch2.epochs1.lr11"):
+        (tmp_path / "my recipe/made" / point / "score").touch()
+    script = "declare -A OPTIONS=(); OPTIONS[batches]=2 OPTIONS[epochs]=1 WORKERS=1; grid made"
+    told = "batch2.epochs1.lr11 batch2.epochs1.lr2 of earlier calls count, too: to leave them out, give another --name"
+    assert understanding(tmp_path, f"{script} 1 train").stdout.splitlines()[1:] == [f"[fine-tuning] {told}"]
+    assert "earlier" not in understanding(tmp_path, f"{script} '1 2 11' train").stdout
+
+
 def test_a_point_of_a_grid_that_was_cut_off_is_trained_again(tmp_path):
     (tmp_path / "my recipe/made/batch2.epochs1.lr1").mkdir(parents=True)
     (tmp_path / "my recipe/made/batch2.epochs1.lr2").mkdir()
