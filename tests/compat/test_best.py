@@ -3,6 +3,7 @@
 """The checkpoints of --keep-best-checkpoints, and what a resumed training's best is the best of."""
 
 import zlib
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +14,34 @@ from fairseq.dataclass.configs import CheckpointConfig
 
 from veco_fairseq.compat import best
 from veco_fairseq.compat.stopping import judge, judged_by_another
+
+
+@pytest.mark.parametrize("pattern, own", [(-1, {"_2_40"}), (30, {"_1_30", "_2_40"})])
+def test_later_checkpoints_of_another_training_do_not_push_out_its_own(tmp_path, caplog, pattern, own):
+    """... as where a training is begun again from its last one, with --reset-optimizer, and counts its updates from 0."""
+    theirs = {"_9_900", "_9_950", "9"}
+    for name in theirs:
+        (tmp_path / f"checkpoint{name}.pt").write_text("")
+    cfg = CheckpointConfig(
+        save_dir=str(tmp_path), save_interval_updates=10, keep_interval_updates=1, keep_last_epochs=1,
+        keep_interval_updates_pattern=pattern, no_last_checkpoints=True,
+    )  # fmt: skip
+    for updates, epoch, ends in (10, 1, False), (20, 1, False), (30, 1, False), (35, 1, True), (40, 2, False), (45, 2, True):
+        trainer = SimpleNamespace(
+            data_parallel_rank=0, should_save_checkpoint_on_current_rank=True, checkpoint_suffix="", task=None,
+            save_checkpoint=lambda path, state: Path(path).write_text(""), consolidate_optimizer=lambda: None,
+            get_num_updates=lambda updates=updates: updates,
+        )  # fmt: skip
+        place = SimpleNamespace(epoch=epoch, end_of_epoch=lambda ends=ends: ends, state_dict=dict)
+        checkpoint_utils.save_checkpoint(cfg, trainer, place, None)
+    assert {path.stem.removeprefix("checkpoint") for path in tmp_path.glob("*.pt")} == theirs | own | {"2"}
+    told = (
+        "of a later place than this training has come to: stays beside its own, and veco average would take it for the last one"
+    )
+    warned = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert warned == [
+        f"{tmp_path}/checkpoint_9_950.pt and 1 more: {told}: move it elsewhere", f"{tmp_path}/checkpoint9.pt: {told}: move it elsewhere",
+    ]  # fmt: skip
 
 
 class OfLengths(list):

@@ -109,6 +109,8 @@ PATCHES = (
     Patch(f"{TRAINER}.save_checkpoint", ".compat.stopping:trainer_save_checkpoint", "the count of --patience is forgotten"),
     Patch("fairseq.checkpoint_utils:save_checkpoint", ".compat.best:keeping_best",
           "--keep-best-checkpoints keeps one alone if each validation is worse than the one before", wraps=True),
+    Patch("fairseq.checkpoint_utils:save_checkpoint", ".compat.best:keeping_own",
+          "--keep-interval-updates removes each new checkpoint at once where there are later ones of another training", wraps=True),
     Patch("fairseq.models.ema.ema:EMA.step", ".compat.ema:step",
           "the mean of tied weights decays twice as fast, and depends on where a training was stopped"),
     Patch("fairseq.checkpoint_utils:load_ema_from_checkpoint", ".compat.ema:read_mean",

@@ -1,7 +1,8 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Lets ``--keep-best-checkpoints N`` keep the N best checkpoints."""
+"""Lets ``--keep-best-checkpoints N`` keep the N best checkpoints, and its like the last ones of this training."""
 
+import logging
 import math
 import os
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.compat.stopping import changes_of_judge
 from veco_fairseq.errors import UserError
 
+logger = logging.getLogger(__name__)
 _figures: dict[tuple[str, int, int], float | None] = {}  # of a file at a time; None if there is nothing to compare it by
 
 
@@ -52,6 +54,44 @@ def keeping_best(save: Callable) -> Callable:
         checkpoint_utils.checkpoint_paths = by_figure
         try:
             return save(cfg, trainer, epochs, figure)
+        finally:
+            checkpoint_utils.checkpoint_paths = paths
+
+    return save_and_keep
+
+
+def keeping_own(save: Callable) -> Callable:
+    """Make a ``save_checkpoint`` whose ``--keep-interval-updates`` and ``--keep-last-epochs`` count this training's checkpoints alone.
+
+    fairseq keeps those of the highest numbers. In a folder with later ones of another training, such as one that was begun
+    again from its last checkpoint with ``--reset-optimizer``, it would remove each new checkpoint at once.
+    """
+    told: set[tuple[str, str]] = set()
+
+    @wraps(save)
+    def save_and_keep(cfg, trainer: Trainer, epochs, *args):
+        paths = checkpoint_utils.checkpoint_paths
+        here = {r"checkpoint_\d+_(\d+)": trainer.get_num_updates(), r"checkpoint(\d+)": epochs.epoch}
+
+        def up_to_here(folder: str, pattern: str, **options) -> list:
+            most = next((number for start, number in here.items() if pattern.startswith(start)), None)
+            if most is None:
+                return paths(folder, pattern, **options)
+            found = paths(folder, pattern, keep_match=True)  # each with its number
+            later = [path for path, number in found if number > most]
+            if later and (folder, pattern) not in told:
+                told.add((folder, pattern))
+                more = f" and {len(later) - 1} more" if later[1:] else ""
+                logger.warning(
+                    f"{later[0]}{more}: of a later place than this training has come to: stays beside its own, and veco average "
+                    "would take it for the last one: move it elsewhere"
+                )
+            own = [(path, number) for path, number in found if number <= most]
+            return own if options.get("keep_match") else [path for path, _ in own]
+
+        checkpoint_utils.checkpoint_paths = up_to_here
+        try:
+            return save(cfg, trainer, epochs, *args)
         finally:
             checkpoint_utils.checkpoint_paths = paths
 
