@@ -37,6 +37,8 @@ def parse(words: str):
     (TRANSLATION, "--checkpoint-suffix _x --keep-best-checkpoints 2",
      "--checkpoint-suffix _x: --keep-best-checkpoints cannot read file names with one more _: write it without"),
     (TRANSLATION, "--store-ema --ema-seed-model none.pt", "--ema-seed-model none.pt: no such checkpoint: check the path"),
+    (TRANSLATION, "--grouped-shuffling --fix-batches-to-gpus", "--grouped-shuffling and --fix-batches-to-gpus: the first gives all "
+     "workers batches of like lengths at a time, and the second shuffles each one's own: leave out one of the two"),
     (TRANSLATION, "--num-shards 2", "--num-shards: fairseq-generate and fairseq-eval-lm alone take a part of a set: leave it out"),
     *((TRANSLATION, f"--disable-validation {words}{'' if ' ' in words else ' 2'}", f"{words}: goes by validations, and --disable-validation has none: leave out one "
        "of the two") for words in ("--patience", "--keep-best-checkpoints", "--lr-scheduler reduce_lr_on_plateau")),
@@ -97,6 +99,7 @@ def test_a_text_that_hydra_would_read_as_another_one_is_refused(words, message):
     "data --arch fconv_self_att",  # which sets --pretrained-checkpoint to nothing itself
     f"{TRANSLATION} --ema-seed-model none.pt", f"{TRANSLATION} --store-ema --ema-seed-model {__file__}",
     f"{TRANSLATION} --max-valid-steps 2 --max-tokens-valid 9 --batch-size-valid 2",
+    f"{TRANSLATION} --fix-batches-to-gpus",
     f"{TRANSLATION} --curriculum 1 --grouped-shuffling --update-epoch-batch-itr true --num-batch-buckets 0",
 ])  # fmt: skip
 def test_what_works_is_taken(words):

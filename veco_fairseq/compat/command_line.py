@@ -160,6 +160,11 @@ def _settle(parser: argparse.ArgumentParser, chosen: dict[str, Any]) -> None:
         raise UserError(f"--ema-seed-model {short(seed)}: no such checkpoint: check the path")
     if chosen.get("fp16") and chosen.get("amp"):
         raise UserError("--fp16 and --amp: leave out one of the two")
+    if chosen.get("grouped_shuffling") and chosen.get("fix_batches_to_gpus"):  # of cached data, some are left out then
+        raise UserError(
+            "--grouped-shuffling and --fix-batches-to-gpus: the first gives all workers batches of like lengths at a time, and the "
+            "second shuffles each one's own: leave out one of the two"
+        )
     takes_a_part = "context_window" in chosen or "beam" in chosen and "buffer_size" not in chosen
     if chosen.get("num_shards", 1) > 1 and not takes_a_part:
         raise UserError("--num-shards: fairseq-generate and fairseq-eval-lm alone take a part of a set: leave it out")
