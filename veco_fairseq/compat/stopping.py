@@ -54,7 +54,7 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
             refusal = error
     refuse(trainer, refusal)
     note_signals()
-    begun = has_begun(cfg, trainer)
+    begun = not (cfg.finetune_from_model or getattr(cfg, "continue_once", None)) or has_begun(cfg, trainer)
     begins = bool(cfg.finetune_from_model) and not begun  # of which fairseq resets everything, but not in its options
     model = cfg.finetune_from_model
     try:
