@@ -43,7 +43,7 @@ def attention_seconds(length: int, args: Namespace) -> dict[str, float]:
         wait(device)
         return time.perf_counter() - started
 
-    seconds = {}
+    seconds: dict[str, float] = {}
     for type_name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         ours, peer = f"ours, {type_name}", f"fairseq, {type_name}"
         seconds |= {ours: float("inf"), peer: float("inf")}
