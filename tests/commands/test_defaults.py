@@ -99,7 +99,7 @@ BORDERS = [
      "tokens length lengths updates rounds refresh rest rows plain-rows languages sentences decoder-layers beam"),
     (int, 4, MOST, "length"), (int, 6, MOST, "vocabulary"),
     (int, 0, MOST, "valid-lines seed max-len-b checkpoint-upper-bound gpus layer examples pairs"),
-    (float, 1, math.inf, "max-ratio"), (float, 0, math.inf, "language-margin max-len-a"), (float, 0, 10, "alpha beta"),
+    (float, 0, 1, "attention-dropout"), (float, 1, math.inf, "max-ratio"), (float, 0, math.inf, "language-margin max-len-a"), (float, 0, 10, "alpha beta"),
     (float, -100, 100, "lenpen"), (float, -math.inf, math.inf, "threshold"),
     (float, "above 0", 1, "character-coverage sampling-topp"), (float, "above 0", 1e9, "regularisation"), (float, "above 0", math.inf, "temperature"),
 ]  # fmt: skip
