@@ -55,6 +55,7 @@ def test_links_count_the_sources_words_between_ascii_spaces(translator):
     found = [Hypothesis("t u", -1.0, [(0, 0), (1, 1)], 2)], [Hypothesis("v", -1.0, [(0, 0)], 1)]
     translator._translate = lambda parts, done: list(found)
     translator.pieces.normalize = lambda line, with_offsets: ("▁a▁b▁c", [0, 0, 1, 2, 3, 4, 5])
+    translator.pieces.piece_to_id, translator.pieces.is_byte = lambda piece: 0, lambda number: False  # has no bytes
     ((joined,),) = translator.hypotheses([Request("a\u00a0b c")])
     assert joined.links == [(0, 0), (0, 1), (1, 2)]
 
