@@ -3,9 +3,11 @@
 """The task of many directions without a training: its directions, targets and sets, and the figures of a direction."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq import utils
 from fairseq.logging import metrics
 from fairseq.tasks.translation import TranslationTask
 
@@ -130,6 +132,19 @@ def test_figures_of_a_direction_are_of_all_its_batches(has_nll, perplexity):
             _log_direction("aa-bb", log)
     bleu = 100 * math.exp(1 - 12 / 10) * (8 / 10 * 4 / 8 * 2 / 6 * 0.5 / 4) ** (1 / 4)
     assert found.get_smoothed_values() == {"aa-bb_loss": round(23 / 7, 3), "aa-bb_ppl": perplexity, "aa-bb_bleu": round(bleu, 2)}
+
+
+def test_links_are_of_words_alone_and_count_the_token_before_the_source(make_task, monkeypatch):
+    """``--print-alignment`` had linked words with ``<2aa>``; the line S- has it, and so the first word is 1."""
+    task, found = make_task(source_lang="bb", target_lang="aa"), SimpleNamespace(extract_alignment=utils.extract_hard_alignment)
+    monkeypatch.setattr(TranslationTask, "build_generator", lambda self, *arguments: found)
+    token = task.tgt_dict.index("<2aa>")
+    # 9 looks most at <2aa>, and then at 6; 10 looks most at 5
+    weights = torch.tensor([[0.5, 0.1, 0.3, 0.1], [0.2, 0.6, 0.1, 0.1], [0.0, 0.0, 0.0, 1.0]])
+    sentences = torch.tensor([token, 5, 6, 2]), torch.tensor([9, 10, 2])
+    assert task.build_generator([1], None).extract_alignment(weights, *sentences, 1, 2) == [(2, 0), (1, 1)]
+    found.extract_alignment = utils.extract_soft_alignment
+    assert task.build_generator([1], None).extract_alignment is utils.extract_soft_alignment
 
 
 def test_workers_have_figures_of_the_same_kinds_to_add_up(make_task, monkeypatch):

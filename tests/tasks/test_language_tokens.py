@@ -165,6 +165,24 @@ def test_links_are_of_words_alone(tmp_path, monkeypatch):
     assert task.build_generator([1], None).extract_alignment(weights, *sentences, 1, bb) == [(1, 0), (0, 1)]
 
 
+def test_links_of_a_reference_are_of_words_alone(tmp_path):
+    """``--score-reference --print-alignment`` had linked words with ``[aa]``, and ``[bb]`` with words."""
+    task = task_of(tmp_path)
+    aa, bb = task.src_dict.index("[aa]"), task.tgt_dict.index("[bb]")
+    weights = torch.tensor([[[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1], [0.6, 0.4, 0.0, 0.0], [0.6, 0.4, 0.0, 0.0]]])
+
+    class Looks(SimpleNamespace):
+        def __call__(self, **batch):
+            return torch.zeros(1, 4, len(task.tgt_dict)), {"attn": [weights]}
+
+    model = Looks(eval=lambda: None, get_normalized_probs=lambda found, **options: found[0])
+    sample = {"net_input": {"src_tokens": torch.tensor([[5, 6, 2, aa]])}, "target": torch.tensor([[9, 10, 2, bb]])}
+    for asked, links in (("hard", [(1, 0), (0, 1)]), (None, None)):
+        scorer = task.build_generator([model], Namespace(score_reference=True, print_alignment=asked))
+        ((one,),) = scorer.generate([model], sample)
+        assert one["alignment"] == links
+
+
 def test_what_the_state_keeps_and_which_states_are_refused(tmp_path, caplog):
     words, others = make_dictionary(mask=False), make_dictionary(41, mask=False)
 

@@ -31,6 +31,7 @@ from veco_fairseq.data.symbols import target_token
 from veco_fairseq.data.vocabulary import read_dictionary, require_dictionaries
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.bleu import log_bleu
+from veco_fairseq.tasks.links import link_words_alone
 from veco_fairseq.tasks.translation import CheckedTranslationTask, refuse_fixed_lengths, require_translation_model
 
 logger = logging.getLogger(__name__)
@@ -195,6 +196,12 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
         token = self.tgt_dict.index(target_token(self.cfg.target_lang))
         tokens = [source.new_tensor([token, *source.tolist()]) for source in src_tokens]
         return super().build_dataset_for_inference(tokens, [len(source) for source in tokens], constraints)
+
+    def build_generator(self, models, args, *more, **options):
+        """Make the search of fairseq, whose links are of words alone."""
+        generator = super().build_generator(models, args, *more, **options)
+        link_words_alone(generator, [self.tgt_dict.index(target_token(lang)) for lang in self.targets], before=1)
+        return generator
 
     # Validation
 

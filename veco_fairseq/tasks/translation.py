@@ -3,8 +3,6 @@
 """Translation that checks what a checkpoint was trained for, and knows the authors' language tokens."""
 
 import logging
-from collections.abc import Callable
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from fairseq.search import LexicallyConstrainedBeamSearch
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks import TASK_REGISTRY, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from torch import Tensor
 
 from veco_fairseq.checkpoints.kinds import model_class
 from veco_fairseq.checkpoints.task_state import NOT_FINE_TUNED, is_only_converted
@@ -27,6 +24,7 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.base import require_model
 from veco_fairseq.tasks.bleu import check_bleu, counted_in, log_bleu
 from veco_fairseq.tasks.endings import meeting_constraints, of_least_length
+from veco_fairseq.tasks.links import link_words_alone
 
 logger = logging.getLogger(__name__)
 
@@ -263,15 +261,8 @@ class VecoTranslationTask(CheckedTranslationTask):
             search.step = of_least_length(generator, self.tgt_dict.eos())
         if isinstance(generator, SequenceScorer):  # of --score-reference: what is printed of a reference has no token
             generator.symbols_to_strip_from_output.add(self.target_token)
-        if extract := getattr(generator, "extract_alignment", None):
-            generator.extract_alignment = partial(self._links_of_words, extract)
+        link_words_alone(generator, [self.src_dict.eos(), self.source_token], [self.tgt_dict.eos(), self.target_token])
         return generator
-
-    def _links_of_words(self, extract: Callable, weights: Tensor, *sentences_and_specials):
-        """Align without ``</s>`` and the source's token, which fairseq takes for words, as ``eos`` is another token here."""
-        source, target, pad, eos = sentences_and_specials
-        source = source.masked_fill(source.eq(self.source_token) | source.eq(self.src_dict.eos()), eos)
-        return extract(weights, source, target.masked_fill(target.eq(self.tgt_dict.eos()), eos), pad, eos)
 
     def inference_step(self, *args, **kwargs):
         """Translate a batch; hypotheses end in ``</s>``, so that it is not printed."""
