@@ -6,7 +6,7 @@ import io
 
 import pytest
 import torch
-from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer, sentencepiece_model_pb2
 
 from veco_fairseq.data.sentencepiece import train_sentencepiece
 from veco_fairseq.errors import UserError
@@ -135,6 +135,21 @@ def test_words_of_a_model_that_does_not_normalise(line, numbers, of_bytes):
         words = sorted(set(word_numbers(" ".join(pieces.encode(line, out_type=str)).split())))
         found = between_spaces(Hypothesis("", -1.0, [(word, word) for word in words]), line, pieces)
         assert sorted(found.links, key=lambda link: link[1]) == list(zip(expected, words, strict=True))
+
+
+@pytest.mark.parametrize("line, links", [
+    ("\xa0", [(0, 0)]), ("don ", [(0, 0), (0, 1)]), ("a b  ", [(0, 0), (1, 1), (1, 2)]), (" \t", []),
+])  # fmt: skip
+def test_spaces_that_a_model_keeps_are_no_words(line, links):
+    """A line of a no-break space had ended in an IndexError, and a space at a line's end had been a word behind its last."""
+    proto = sentencepiece_model_pb2.ModelProto.FromString(
+        train_sentencepiece(["don a b c"] * 9, 20, character_coverage=1, at_most=True)
+    )
+    proto.normalizer_spec.remove_extra_whitespaces = False
+    pieces = SentencePieceProcessor(model_proto=proto.SerializeToString())
+    numbers = sorted(set(word_numbers(pieces.encode(line, out_type=str))))
+    found = between_spaces(Hypothesis("", -1.0, [(word, word) for word in numbers]), line, pieces)
+    assert found.links == links
 
 
 def test_links_are_of_the_source_piece_that_is_looked_at_most():

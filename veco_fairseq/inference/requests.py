@@ -163,7 +163,7 @@ def between_spaces(found: Hypothesis, line: str, pieces: SentencePieceProcessor)
     own = [word for word in re.finditer(f"[^{WORD_START}]+", text) if has_bytes or not word[0].isspace()]
     begins = (places[word.end() - len(word[0].lstrip() or word[0])] for word in own)
     words = [max(0, bisect_right(starts, place) - 1) for place in begins] or [0]
-    return found._replace(links=sorted({(words[min(i, len(words) - 1)], j) for i, j in found.links}))
+    return found._replace(links=sorted({(words[min(i, len(words) - 1)], j) for i, j in found.links if starts}))
 
 
 def in_lines(number: int, hypotheses: Sequence[Hypothesis], *, nbest: bool, alignment: bool) -> Iterator[str]:
