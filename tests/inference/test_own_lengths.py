@@ -6,8 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.dataclass.configs import GenerationConfig
+from support.converted import translating
 
 from veco_fairseq.inference.lengths import OwnLengths
+from veco_fairseq.inference.translator import Translator
 
 EOS, TOKENS = 2, 5
 
@@ -37,3 +40,15 @@ def test_what_may_follow_at_each_step(generator):
 
 def test_no_sentences_have_no_lengths(generator):
     assert OwnLengths(generator).begin([]) == []
+
+
+@pytest.mark.parametrize("beside", [1, 2])
+def test_as_long_as_the_source_is_as_many_pieces(tmp_path, make_model, beside):
+    """Of ``--match-source-len``: </s> and, of many directions, the token before the source had each counted as a piece."""
+    folder = translating(tmp_path / "model", make_model)
+    translator = Translator([folder / "model.pt"], data=folder, cpu=True)
+    translator.task.tokens_beside = beside
+    generator = translator.task.build_generator(translator.models, GenerationConfig(beam=3, match_source_len=True))
+    source = torch.tensor([[7, 9, 12, 10, 2], [1, 1, 11, 6, 2]])
+    found = generator.generate(translator.models, {"net_input": {"src_tokens": source, "src_lengths": torch.tensor([5, 3])}})
+    assert [best["tokens"].tolist().index(2) for best, *_ in found] == [5 - beside, 3 - beside]

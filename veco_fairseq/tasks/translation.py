@@ -11,7 +11,7 @@ from fairseq import utils
 from fairseq.data import AppendTokenDataset
 from fairseq.logging import metrics
 from fairseq.models import FairseqEncoderDecoderModel, FairseqEncoderModel, FairseqLanguageModel
-from fairseq.search import LexicallyConstrainedBeamSearch
+from fairseq.search import LengthConstrainedBeamSearch, LexicallyConstrainedBeamSearch
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks import TASK_REGISTRY, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -131,7 +131,7 @@ class CheckedTranslationTask(TranslationTask):
             )
 
     def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, prefix_allowed_tokens_fn=None):
-        """Make the search of fairseq.
+        """Make the search of fairseq; with ``--match-source-len`` translations have as many pieces as their sources.
 
         With ``--prefix-size``, an empty translation is a prefix that ends at once. A beam has it a single time, and fairseq
         would look for more until it fails.
@@ -151,6 +151,8 @@ class CheckedTranslationTask(TranslationTask):
         generator = super().build_generator(models, args, seq_gen_cls, extra_gen_cls_kwargs, prefix_allowed_tokens_fn)
         if has_prefixes and hasattr(generator, "search") and not args.match_source_len:  # which lets none be empty
             generator.search.stop_on_max_len = True
+        if isinstance(search := getattr(generator, "search", None), LengthConstrainedBeamSearch):
+            search.min_len_b = search.max_len_b = -self.tokens_beside  # which fairseq counts as pieces of the source
         return generator
 
     def resume_task_state(self, task_state: dict[str, Any], checkpoint: str) -> None:
