@@ -25,7 +25,7 @@ def link_words_alone(generator: Any, of_source: Sequence[int], of_target: Sequen
     if isinstance(generator, SequenceScorer):
         if generator.compute_alignment:
             generator.compute_alignment = False  # it would ask nobody which tokens are words
-            generator.generate = partial(_scored, generator, generator.generate, link)
+            generator.generate = _scored(generator, link)
     elif getattr(generator, "extract_alignment", None) is utils.extract_hard_alignment:
         generator.extract_alignment = link
 
@@ -38,9 +38,15 @@ def _links(no_words: tuple[Sequence[int], Sequence[int]], before: int, weights: 
     return [(x + before, y) for x, y in utils.extract_hard_alignment(weights, *sentences, pad, eos)]
 
 
-def _scored(scorer: SequenceScorer, generate: Callable, link: Callable, models: Any, batch: dict, **options) -> list:
-    found = generate(models, batch, **options)
-    for (one,), source, target in zip(found, batch["net_input"]["src_tokens"], batch["target"]):
-        if one["attention"] is not None:
-            one["alignment"] = link(one["attention"], source, target, scorer.pad, scorer.eos)
-    return found
+def _scored(scorer: SequenceScorer, link: Callable) -> Callable:
+    """Make a ``generate`` of a scorer that links the words of references."""
+    generate = scorer.generate
+
+    def generate_and_link(models: Any, batch: dict[str, Any], **options) -> list[list[dict[str, Any]]]:
+        found = generate(models, batch, **options)
+        for (one,), source, target in zip(found, batch["net_input"]["src_tokens"], batch["target"]):
+            if one["attention"] is not None:
+                one["alignment"] = link(one["attention"], source, target, scorer.pad, scorer.eos)
+        return found
+
+    return generate_and_link
