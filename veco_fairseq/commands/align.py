@@ -27,7 +27,8 @@ def add_arguments(parser: Parser) -> None:
         "--gold",
         type=INPUT,
         metavar="FILE",
-        help="print the alignment error rate against the links of this file: i-j sure, ipj possible; or lines PAIR i j S|P of the shared tasks, from 1",
+        help="print the alignment error rate against the links of this file: i-j sure, ipj possible; "
+        "or lines PAIR i j S|P of the shared tasks, from 1",
     )
     add("--gold-from-1", action="store_true", help="the words of --gold are numbered from 1")
     add("--layer", metavar="N", help="states after the N-th layer; 0: the embeddings (default: 9 of 12, as in the "
