@@ -9,7 +9,6 @@ torch before 1.6 and safetensors have no checksums.
 import os
 import threading
 import zipfile
-from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 
 from veco_fairseq.errors import UserError
+from veco_fairseq.options.literals import leaves
 
 CHUNK = 1 << 20  # bytes at a time, few enough to stay in the processor's cache
 NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # types of weights
@@ -121,18 +121,7 @@ def _is_tensor(record: zipfile.ZipInfo) -> bool:
 
 def tensors_of(state: Any) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors in nested dicts, lists and options, in their order, with their names, as ``model.a.weight``."""
-    seen = set()
-    left = [("", state)]
-    while left:
-        place, value = left.pop()
-        if isinstance(value, Tensor):
-            yield place, value
-            continue
-        inner = vars(value) if isinstance(value, Namespace) else value
-        if isinstance(inner, (dict, list, tuple)) and id(inner) not in seen:
-            seen.add(id(inner))
-            items = inner.items() if isinstance(inner, dict) else enumerate(inner)
-            left += reversed([(f"{place}.{key}" if place else str(key), item) for key, item in items])
+    return ((name, value) for name, value in leaves(state) if isinstance(value, Tensor))
 
 
 def is_dense(tensor: Tensor) -> bool:

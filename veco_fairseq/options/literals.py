@@ -67,10 +67,10 @@ def shown(text: str) -> str:
     return repr(text[:60]) + ("..." if len(text) > 60 else "")
 
 
-def options_of(state: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the options in a checkpoint's ``cfg`` and ``args``, each with its path, as ``cfg.model.dropout``."""
-    left = [(name, state.get(name)) for name in ("args", "cfg")]
+def leaves(held: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what nested dicts, lists and options hold, in their order, each with its path, as ``cfg.model.dropout``."""
     seen = set()
+    left = [("", held)]
     while left:
         place, value = left.pop()
         inner = vars(value) if isinstance(value, Namespace) else value
@@ -79,7 +79,7 @@ def options_of(state: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         elif id(inner) not in seen:
             seen.add(id(inner))
             items = inner.items() if isinstance(inner, dict) else enumerate(inner)
-            left += [(f"{place}.{key}", item) for key, item in items]
+            left += reversed([(f"{place}.{key}" if place else str(key), item) for key, item in items])
 
 
 def check_options(path: str | Path, state: dict[str, Any], own: Collection[str] = ()) -> None:
@@ -94,7 +94,7 @@ def check_options(path: str | Path, state: dict[str, Any], own: Collection[str] 
         UserError: an option of :data:`EVALUATED` is a string but no literal, or any option is one like
             ``${oc.env:HOME}``, for which OmegaConf would read the environment; names the option.
     """
-    for place, value in options_of(state):
+    for place, value in leaves({name: state.get(name) for name in ("cfg", "args")}):
         if isinstance(value, str) and RESOLVER.search(value):
             raise UserError(
                 f"{path}: refused: its option {place} is {shown(value)}, for which OmegaConf may call a resolver: "
