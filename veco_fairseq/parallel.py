@@ -26,6 +26,11 @@ Result = TypeVar("Result")
 Run = Callable[[Callable[[], Callable[[Any], Any]], Iterable[Any]], Iterator[Any]]
 
 
+def default_workers() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def in_parallel(calls: Mapping[str, Callable[[], Any]], workers: int) -> Iterator[tuple[str, Any]]:
     """Run calls in ``workers`` processes, and yield (name, result) as each ends; one worker is this process.
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from veco_fairseq.data.prepare.growing import GrowingFile, GrowingTokens, Progress, can_go_on, hidden_paths, to_be_repeated
-from veco_fairseq.data.prepare.text import default_workers
 from veco_fairseq.errors import UserError
 
 
@@ -106,12 +105,3 @@ def test_what_cannot_be_written_is_told_and_other_errors_stay(tmp_path):
     for other in (KeyError, BrokenPipeError(errno.EPIPE, "Broken pipe")):  # of | head, which has seen enough of what is said
         with pytest.raises((KeyError, BrokenPipeError)), to_be_repeated(tmp_path / "x"):
             raise other
-
-
-def test_as_many_workers_as_there_are_processors_for_this_process(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 5} if pid == 0 else {1}, raising=False)
-    assert default_workers() == 3
-    monkeypatch.delattr(os, "sched_getaffinity")
-    for found, workers in ((7, 7), (None, 1)):
-        monkeypatch.setattr(os, "cpu_count", lambda found=found: found)
-        assert default_workers() == workers

@@ -182,3 +182,12 @@ def test_after_an_error_no_call_begins_and_it_is_the_first_that_is_raised(thread
     with pytest.raises(UserError, match="the first"):
         list(parallel.in_parallel(calls, 2))
     assert {"good", "bad", "running"} <= set(began) and len(began) < 6
+
+
+def test_as_many_workers_as_there_are_processors_for_this_process(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 5} if pid == 0 else {1}, raising=False)
+    assert parallel.default_workers() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    for found, workers in ((7, 7), (None, 1)):
+        monkeypatch.setattr(os, "cpu_count", lambda found=found: found)
+        assert parallel.default_workers() == workers

@@ -15,7 +15,7 @@ TEXT = {
         {
             "data.prepare.binarizing.binarize": {},
             "data.prepare.binarizing.parse_splits": "splits",
-            "data.prepare.text.default_workers": 6,
+            "parallel.default_workers": 6,
         },
         {
             "": {"binarize.splits": "splits", "binarize.workers": 6, "parse_splits.train": "a", "parse_splits.valid": None},
@@ -35,7 +35,7 @@ TEXT = {
         {
             "data.cleaning.cleaning.clean": {},
             "data.cleaning.cleaning.report_table": "the table",
-            "data.prepare.text.default_workers": 6,
+            "parallel.default_workers": 6,
         },
         {
             "": {
@@ -69,7 +69,7 @@ TEXT = {
     ),
     "encode.py": (
         "--sentencepiece m --inputs a b --outputs c d".split(),
-        {"data.sentencepiece.encode_text": 1300, "data.prepare.text.default_workers": 6},
+        {"data.sentencepiece.encode_text": 1300, "parallel.default_workers": 6},
         {
             "": {
                 "encode_text.source": [P("a"), P("b")],
@@ -94,7 +94,7 @@ TEXT = {
         {
             "data.sentencepiece.load_sentencepiece": "model",
             "data.sentencepiece.write_vocabulary": None,
-            "data.prepare.text.default_workers": 6,
+            "parallel.default_workers": 6,
             "data.sentencepiece.trim": mock.Mock(model=b"m", dictionary=b"d", kept=1200, pieces=2500, share=0.98765),
         },
         {
@@ -121,7 +121,7 @@ TEXT = {
             "vocab.comparison.measure": {},
             "vocab.comparison.write_comparison": "the ALP",
             "vocab.comparison.named_models": {"n": "m"},
-            "data.prepare.text.default_workers": 12,
+            "parallel.default_workers": 12,
         },
         {
             "": {
@@ -161,7 +161,7 @@ TEXT = {
             "data.prepare.preparation.report_table": "the table",
             "data.prepare.text.Plan": None,
             "data.prepare.text.parse_parts": "parts",
-            "data.prepare.text.default_workers": 6,
+            "parallel.default_workers": 6,
         },
         {
             "": {

@@ -11,9 +11,9 @@ from sentencepiece import sentencepiece_model_pb2
 from support.vocab import text
 
 from veco_fairseq import plots
-from veco_fairseq.data.prepare.text import default_workers
 from veco_fairseq.data.sentencepiece import train_sentencepiece
 from veco_fairseq.errors import UserError
+from veco_fairseq.parallel import default_workers
 from veco_fairseq.vocab import comparison, vocap
 from veco_fairseq.vocab.allocation import Allocation, allocate
 from veco_fairseq.vocab.corpora import find_corpora, sample

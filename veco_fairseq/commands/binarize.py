@@ -26,7 +26,7 @@ def add_arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace) -> None:
     from veco_fairseq.data.prepare.binarizing import binarize, parse_splits, report_lines
-    from veco_fairseq.data.prepare.text import default_workers
+    from veco_fairseq.parallel import default_workers
 
     splits = parse_splits(args.source_lang, args.target_lang, train=args.trainpref, valid=args.validpref, test=args.testpref)
     workers = args.workers or default_workers()

@@ -70,7 +70,7 @@ def main(args: argparse.Namespace) -> None:
     from veco_fairseq.data.cleaning.cleaning import clean, report_table
     from veco_fairseq.data.cleaning.rules import Options
     from veco_fairseq.data.languages import two_letters
-    from veco_fairseq.data.prepare.text import default_workers
+    from veco_fairseq.parallel import default_workers
 
     if args.min_length > args.max_length:
         raise UserError(f"--min-length {args.min_length}: is more than --max-length {args.max_length}: no pair would be kept")

@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 
 from veco_fairseq.arguments import Parser
 from veco_fairseq.commands.mend_fairseq import MENDED, NAME, checksum
+from veco_fairseq.parallel import default_workers
 
 PACKAGES = ("veco_fairseq", "fairseq-fixed", "torch", "numpy", "omegaconf", "hydra-core", "sentencepiece", "sacrebleu",
             "torchaudio", "ctranslate2", "transformers", "faiss-cpu", "py3langid", "liger-kernel", "triton", "tensorboardX")  # fmt: skip
@@ -57,8 +58,7 @@ def report(load: bool) -> Iterator[tuple[str, str]]:
     for package in PACKAGES:
         yield package, version(package) or "not installed"
     name, flags = processor()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    yield "processor", f"{name}, {cores} cores for this process"
+    yield "processor", f"{name}, {default_workers()} cores for this process"
     yield "bf16 on it", f"{', '.join(flags) or 'no instructions'}: {whether_bf16_pays(flags, load)}"
     memory = "tcmalloc" if "tcmalloc" in os.environ.get("LD_PRELOAD", "") else "the C library's (tcmalloc is faster)"
     yield "memory from", memory

@@ -21,8 +21,8 @@ def add_arguments(parser: Parser) -> None:
 def main(args: argparse.Namespace) -> None:
     if len(args.inputs) != len(args.outputs):
         raise UserError(f"{len(args.inputs)} --inputs, but {len(args.outputs)} --outputs: name one for each")
-    from veco_fairseq.data.prepare.text import default_workers
     from veco_fairseq.data.sentencepiece import encode_text
+    from veco_fairseq.parallel import default_workers
 
     workers = args.workers or default_workers()
     for source, target in zip(args.inputs, args.outputs):

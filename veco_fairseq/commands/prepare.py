@@ -57,7 +57,8 @@ def add_arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace) -> None:
     from veco_fairseq.data.prepare.preparation import prepare_root, report_table
-    from veco_fairseq.data.prepare.text import Plan, default_workers, parse_parts
+    from veco_fairseq.data.prepare.text import Plan, parse_parts
+    from veco_fairseq.parallel import default_workers
 
     plan = Plan(
         output=args.output,

@@ -29,8 +29,8 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    from veco_fairseq.data.prepare.text import default_workers
     from veco_fairseq.data.sentencepiece import load_sentencepiece, trim, write_vocabulary
+    from veco_fairseq.parallel import default_workers
 
     held = next((path for name in ("mono", "bitext", "*.pt") for path in sorted(args.output.glob(name))), None)
     if held is not None:

@@ -64,7 +64,7 @@ def main(args: argparse.Namespace) -> None:
         add_arguments(usual)
         if given := [flag(name) for name in OF_MAKING if getattr(args, name) != usual.get_default(name)]:
             end_with(f"{given[0]}: is to make a vocabulary, and --alp measures some: run one command after the other")
-    from veco_fairseq.data.prepare.text import default_workers
+    from veco_fairseq.parallel import default_workers
     from veco_fairseq.vocab.comparison import measure, named_models, write_comparison  # fmt: skip
     from veco_fairseq.vocab.corpora import find_corpora
     from veco_fairseq.vocab.vocap import Options, make_vocabulary

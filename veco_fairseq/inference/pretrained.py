@@ -13,12 +13,12 @@ from torch import Tensor
 
 from veco_fairseq.checkpoints.kinds import arch_of, model_class
 from veco_fairseq.checkpoints.reading import options_of, read_checkpoint, require_file
-from veco_fairseq.data.prepare.text import default_workers
 from veco_fairseq.data.sentencepiece import MODEL_NAME, Encoder, load_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces, vocabulary_folder
 from veco_fairseq.errors import UserError, require_list
 from veco_fairseq.inference.states import layer_states
 from veco_fairseq.models.base import PretrainingModel
+from veco_fairseq.parallel import default_workers
 
 
 class PretrainedModel(NamedTuple):

@@ -3,7 +3,6 @@
 """All trials in turn, noted as they are made; the table and the JSON file of them."""
 
 import json
-import os
 import platform
 from argparse import Namespace
 from collections import Counter
@@ -20,6 +19,7 @@ from veco_fairseq.files import write_text
 from veco_fairseq.kills.kinds import KINDS
 from veco_fairseq.kills.plan import WAYS, Trial, make_plan, signal_of
 from veco_fairseq.kills.trials import Runner
+from veco_fairseq.parallel import default_workers
 
 RESULTS = "results.jsonl"
 NOTED = {"number", "kind", "way", "early", "failures", "seconds", "processor_seconds"}  # of each kill
@@ -148,5 +148,5 @@ def table(results: Sequence[Result]) -> list[str]:
 
 def machine() -> dict[str, Any]:
     """What the kills were made on."""
-    return {"processor": processor()[0], "cores": len(os.sched_getaffinity(0)), "python": platform.python_version(),
+    return {"processor": processor()[0], "cores": default_workers(), "python": platform.python_version(),
             "torch": torch.__version__}  # fmt: skip

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from sentencepiece import sentencepiece_model_pb2
 
-from veco_fairseq.data.prepare.text import LEAST_COVERAGE, default_workers
+from veco_fairseq.data.prepare.text import LEAST_COVERAGE
 from veco_fairseq.data.sentencepiece import (
     DICT_NAME,
     MODEL_NAME,
@@ -31,7 +31,7 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_output, write_text
 from veco_fairseq.lock import folder_to_make
 from veco_fairseq.manifest import Manifest, fingerprint
-from veco_fairseq.parallel import in_parallel
+from veco_fairseq.parallel import default_workers, in_parallel
 from veco_fairseq.vocab.allocation import Allocation, allocate, sampling_probabilities
 from veco_fairseq.vocab.alp import average_log_probability, count_pieces, without_normaliser
 from veco_fairseq.vocab.corpora import drawn, sample

@@ -3,7 +3,6 @@
 """The text that a data root is made from: its files, and the lines that are held out or left out."""
 
 import operator
-import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -15,16 +14,12 @@ from typing import Any
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import lines_of, read_blocks, read_lines, require_file
+from veco_fairseq.parallel import default_workers
 
 LINES_A_BLOCK = 8192  # that are read at a time
 LEAST_COVERAGE = 0.98  # of characters that SentencePiece's trainer takes
 
 LANGUAGE = re.compile(r"[A-Za-z0-9_]+")
-
-
-def default_workers() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass
