@@ -142,10 +142,11 @@ def main(args: argparse.Namespace) -> None:
 
     from veco_fairseq.benchmarks import finetuning, generation, kernels, loading, reading, softmax, training, understanding
     from veco_fairseq.files import write_text
+    from veco_fairseq.modules.device import usual_device
 
     if args.threads:
         torch.set_num_threads(args.threads)
-    args.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    args.device = args.device or usual_device()
     if args.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # where there is a GPU, fairseq takes the norm of a CPU's gradients there
     of_understanding = getattr(args, "arch", "").startswith(understanding.PREFIX)

@@ -34,13 +34,13 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    import torch
     from fairseq import utils
     from fairseq.models import ARCH_MODEL_REGISTRY
 
     from veco_fairseq.cost.inspection import inspect_root
     from veco_fairseq.models.base import architecture
     from veco_fairseq.models.xlme import XlmeModel
+    from veco_fairseq.modules.device import usual_device
     from veco_fairseq.options import borders
     from veco_fairseq.tasks.camlm_options import check_options
 
@@ -54,7 +54,7 @@ def main(args: argparse.Namespace) -> None:
         if chosen[name] is not None and not issubclass(ARCH_MODEL_REGISTRY.get(args.arch, XlmeModel), XlmeModel):
             raise UserError(f"{flag(name)}: is an option of --arch xlme_*, not of {args.arch}")
     model = architecture(args.arch, **{name: value for name, value in chosen.items() if value is not None})
-    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = args.device or usual_device()
     for root in map(Path, utils.split_paths(args.data)):
         print(f"{root}:")
         for line in inspect_root(root, args, args.max_tokens, model=model, device=device, examples=args.examples):

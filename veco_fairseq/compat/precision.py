@@ -22,6 +22,7 @@ from veco_fairseq.checkpoints.own_options import raised_by_own_code
 from veco_fairseq.compat.hooks import HasIdleParameters
 from veco_fairseq.compat.mistakes import mistake
 from veco_fairseq.errors import UserError
+from veco_fairseq.modules.device import usual_device
 from veco_fairseq.modules.rates import bf16_on_cpu
 
 logger = logging.getLogger(__name__)
@@ -140,8 +141,7 @@ def translating(main: Callable) -> Callable:
 
     @wraps(main)
     def translate(cfg, *args, **kwargs):
-        device = "cuda" if torch.cuda.is_available() and not cfg.common.cpu else "cpu"
-        with torch.autocast(device, torch.bfloat16, enabled=cfg.common.amp):
+        with torch.autocast(usual_device(cfg.common.cpu), torch.bfloat16, enabled=cfg.common.amp):
             return main(cfg, *args, **kwargs)
 
     return translate

@@ -28,6 +28,7 @@ from torch.utils.data._utils import signal_handling
 
 from veco_fairseq.compat.hooks import NamesDdpBackend
 from veco_fairseq.errors import UserError
+from veco_fairseq.modules.device import usual_device
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ def trainer_init(trainer: Trainer, cfg, task: FairseqTask, *args, **kwargs) -> N
     Raises:
         UserError: the option asks for a backend that the task cannot be trained with.
     """
-    on_cpu = cfg.common.cpu or not torch.cuda.is_available()
+    on_cpu = usual_device(cfg.common.cpu) == "cpu"
     wanted = task.ddp_backend if isinstance(task, NamesDdpBackend) else None
     asked = cfg.distributed_training.ddp_backend
     if wanted is None and on_cpu and asked in ("pytorch_ddp", "c10d"):

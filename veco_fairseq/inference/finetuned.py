@@ -15,6 +15,7 @@ from veco_fairseq.data.symbols import vocabulary_folder
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 from veco_fairseq.models.nlu import VecoNluModel
+from veco_fairseq.modules.device import usual_device
 from veco_fairseq.options.flags import flag
 from veco_fairseq.tasks.nlu import NluTask, NluTaskConfig, refuse_without_effect
 from veco_fairseq.understanding.dataset import UnderstandingDataset
@@ -68,5 +69,4 @@ def load_finetuned(checkpoint: Path_, data: Path_, cpu: bool = False, **options)
         raise UserError(f"{flag(unknown[0])}: is no option of --task {task_name}: there is {', '.join(map(flag, known))}")
     refuse_without_effect(state["cfg"].task, options)
     models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], state=state)
-    device = "cuda" if torch.cuda.is_available() and not cpu else "cpu"
-    return Finetuned(models[0].eval().to(device), task)
+    return Finetuned(models[0].eval().to(usual_device(cpu)), task)

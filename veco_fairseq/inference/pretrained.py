@@ -18,6 +18,7 @@ from veco_fairseq.data.symbols import require_own_pieces, vocabulary_folder
 from veco_fairseq.errors import UserError, require_list
 from veco_fairseq.inference.states import layer_states
 from veco_fairseq.models.base import PretrainingModel
+from veco_fairseq.modules.device import usual_device
 from veco_fairseq.parallel import default_workers
 
 
@@ -141,9 +142,8 @@ def load_pretrained(checkpoint: str, gpu: bool = False) -> PretrainedModel:
     pieces = load_sentencepiece(spm)
     symbols = task.source_dictionary.symbols
     require_own_pieces(pieces, spm, symbols)
-    device = "cuda" if gpu and torch.cuda.is_available() else "cpu"
     encoder = Encoder(pieces, symbols, default_workers())
-    return PretrainedModel(models[0].eval().to(device), task.source_dictionary, encoder)
+    return PretrainedModel(models[0].eval().to(usual_device(cpu=not gpu)), task.source_dictionary, encoder)
 
 
 def chosen_layers(pretrained: PretrainedModel, wanted: Sequence[str] | None, option: str) -> list[int]:

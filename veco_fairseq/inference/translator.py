@@ -39,6 +39,7 @@ from veco_fairseq.inference.requests import (
     word_numbers,
 )
 from veco_fairseq.inference.search import Draws, prepared, require_beam_search, require_constraints_taken, set_target, settled
+from veco_fairseq.modules.device import usual_device
 
 SEARCH = GenerationConfig(beam=5, max_len_a=1.5, max_len_b=20)
 
@@ -121,7 +122,7 @@ class Translator:
         set_target(self.task, checkpoints[0], to)
         dictionaries = self.task.source_dictionary, self.task.target_dictionary
         self.pieces = _pieces(model, [vocabulary_folder(checkpoints[0]), Path(str(config.task.data))], dictionaries)
-        self.device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+        self.device = torch.device(usual_device(cpu))
         self.bf16, self.batch_size, self.max_tokens = bf16, batch_size, max_tokens
         self.models = [prepared(one.to(self.device).eval(), config) for one in models]
         self.search = search = settled(search)

@@ -6,9 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import torch
 from torch import Tensor
 
 _AS_ON_A_GPU: ContextVar[bool] = ContextVar("as_on_a_gpu", default=False)
+
+
+def usual_device(cpu: bool = False) -> str:
+    """Return the name of the device to compute on: "cuda" where there is a GPU, unless ``cpu`` is asked for, else "cpu"."""
+    return "cuda" if torch.cuda.is_available() and not cpu else "cpu"
 
 
 def on_cpu(tensor: Tensor) -> bool:
