@@ -150,7 +150,31 @@ def import_release(
     if source_lang and target_lang:
         config["task"].update(_name="veco_translation", source_lang=source_lang, target_lang=target_lang)
     expected = expected_shapes(config["model"], target)
-    table = release.embeddings[: len(target)].clone()
+    weights, groups = _taken(release, chosen, len(target), expected)
+    check_weights(release.path, weights, {}, expected)
+    command = finetune_options(release.model, len(chosen), {}, target=target)
+    report = {
+        "decoder_layers_from": chosen,
+        "tokens": len(target),
+        "finetune_options": command.replace("--task translation", f"--task {config['task']['_name']}"),
+        "groups": [group._asdict() for group in groups],
+        "notes": [f"its token embeddings are multiplied by {release.scale:g}, as in the release"] if release.scale != 1 else [],
+    }
+    known = {"languages": [None, None]}  # it may be fine-tuned for any two
+    return write_translation_model(release.path, output, weights, config=config, target=target, report=report, known=known)
+
+
+def _taken(
+    release: Release, chosen: list[int], tokens: int, expected: dict[str, torch.Size]
+) -> tuple[dict[str, Tensor], list[Group]]:
+    """Return the translation model's tensors, and the report's groups.
+
+    Args:
+        chosen: the release's layer of every decoder layer.
+        tokens: of the dictionary; the release may have a row more, of :data:`MASK`.
+        expected: names and shapes of the model's tensors.
+    """
+    table = release.embeddings[:tokens].clone()
     weights = {name: table for name in EMBEDDINGS if name in expected}
     shared = "token embeddings, shared by encoder, decoder and output"
     groups = [Group.of("copied", shared, "of the release", [table])]
@@ -165,22 +189,12 @@ def import_release(
                                ("classification heads", "no place here", release.dropped)):  # fmt: skip
         if tensors:
             groups.append(Group.of("dropped", what, why, tensors.values()))
-    if len(release.symbols) > len(target):
+    if len(release.symbols) > tokens:
         groups.append(Group("dropped", f"row of {MASK}", "not in the dictionary", 0, table.size(1)))
     for side in ("encoder", "decoder"):
         if f"{side}.version" in expected:
             weights.setdefault(f"{side}.version", torch.tensor([3.0]))
-    check_weights(release.path, weights, {}, expected)
-    command = finetune_options(release.model, len(chosen), {}, target=target)
-    report = {
-        "decoder_layers_from": chosen,
-        "tokens": len(target),
-        "finetune_options": command.replace("--task translation", f"--task {config['task']['_name']}"),
-        "groups": [group._asdict() for group in groups],
-        "notes": [f"its token embeddings are multiplied by {release.scale:g}, as in the release"] if release.scale != 1 else [],
-    }
-    known = {"languages": [None, None]}  # it may be fine-tuned for any two
-    return write_translation_model(release.path, output, weights, config=config, target=target, report=report, known=known)
+    return weights, groups
 
 
 def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, trust: bool = False) -> list[Group]:
