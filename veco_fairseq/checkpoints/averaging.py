@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from veco_fairseq.checkpoints.integrity import place_of
 from veco_fairseq.checkpoints.reading import option_differences, options_of, read_checkpoint, require_other_file
 from veco_fairseq.errors import UserError, require_list
 from veco_fairseq.files import Path_, atomic_output
@@ -100,7 +101,7 @@ def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
     result = {}
     for name in models[0]:
         same = [model[name] for model in models]
-        place = tuple((one.untyped_storage().data_ptr(), one.storage_offset(), one.shape, one.stride()) for one in same)
+        place = tuple(map(place_of, same))
         if place not in means:
             means[place] = _mean(same)
         result[name] = means[place]

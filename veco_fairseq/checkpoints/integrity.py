@@ -129,6 +129,11 @@ def is_dense(tensor: Tensor) -> bool:
     return tensor.layout == torch.strided and not tensor.is_quantized and tensor.device.type == "cpu"
 
 
+def place_of(tensor: Tensor) -> tuple[Any, ...]:
+    """Return where a tensor's numbers lie in memory, and how they are read there: the same for tied ones."""
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+
+
 def check_kinds(path: str | Path, tensors: Mapping[str, Any], advice: str) -> None:
     """Refuse tensors that are no weights, such as whole numbers, of which a scale would make weights.
 
@@ -160,10 +165,9 @@ def check_finite(path: str | Path, tensors: Mapping[str, Any]) -> None:
                 f"{path}: its tensor {name} has {tensor.numel():,} values, and the file {stored:,} bytes of them: it was made to "
                 "fill the memory, or is damaged; use another checkpoint"
             )
-        place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)  # check tied ones once
-        if place in looked_at:
+        if place_of(tensor) in looked_at:
             continue
-        looked_at.add(place)
+        looked_at.add(place_of(tensor))
         lowest, highest = tensor.detach().aminmax()  # one pass, which keeps NaN
         if not (lowest.isfinite() and highest.isfinite()):
             count = int((~tensor.detach().isfinite()).sum())

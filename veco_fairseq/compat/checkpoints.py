@@ -16,6 +16,7 @@ from fairseq import checkpoint_utils, utils
 from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer, logger
 
+from veco_fairseq.checkpoints.integrity import place_of
 from veco_fairseq.checkpoints.kinds import USER_DIR
 from veco_fairseq.checkpoints.own_options import raised_by_own_code
 from veco_fairseq.checkpoints.reading import DamagedCheckpoint, read_checkpoint
@@ -255,7 +256,7 @@ def move_to_cpu(sample: Any) -> Any:
     moved: dict[Any, torch.Tensor] = {}
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
-        place = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        place = place_of(tensor)
         if place not in moved:
             (moved[place],) = _fairseq_move_to_cpu([tensor])
         return moved[place]

@@ -10,7 +10,7 @@ from typing import Any
 from fairseq.models.ema.ema import EMA
 from torch import nn
 
-from veco_fairseq.checkpoints.integrity import check_finite, check_kinds
+from veco_fairseq.checkpoints.integrity import check_finite, check_kinds, place_of
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.checkpoints.skeleton import ADVICE
 from veco_fairseq.compat.misfits import misfit
@@ -70,7 +70,7 @@ def step(ema: EMA, new_model: nn.Module, updates: int | None = None) -> None:
     number = updates or 0
     ema._set_decay(0 if number < ema.config.ema_start_update else ema.config.ema_decay)
     if number % ema.config.ema_update_freq == 0:
-        once = {(tensor.data_ptr(), tensor.shape): (name, tensor) for name, tensor in new_model.state_dict().items()}
+        once = {place_of(tensor): (name, tensor) for name, tensor in new_model.state_dict().items()}
         _fairseq_step_internal(ema, SimpleNamespace(state_dict=lambda: dict(once.values())), updates)
 
 
