@@ -9,7 +9,7 @@ from collections import deque
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from fairseq import utils
@@ -51,11 +51,12 @@ class CamlmTask(VecoTask):
     instead_of_translating = "convert one (veco convert) and fine-tune it with --task translation"
 
     def __init__(self, cfg: CamlmTaskConfig, dictionary: Dictionary):
-        super().__init__(cfg, dictionary, Path(utils.split_paths(cfg.data)[0]))
+        self.paths = utils.split_paths(cfg.data)  # of the roots that epochs have in turn
+        super().__init__(cfg, dictionary, Path(self.paths[0]))
         self.validation_names: list[str] = []
-        self.training_set: Optional[PretrainingDataset] = None
+        self.training_set: PretrainingDataset | None = None
         self.frozen_updates = 0
-        self.criterion: Optional[PretrainingCriterion] = None
+        self.criterion: PretrainingCriterion | None = None
         self.passes: dict[int, dict[str, Fraction]] = {}  # by epoch and kind: how far it went
         self.begun: deque[tuple[int, float]] = deque(maxlen=101)  # the last updates, and when they began
 
@@ -131,15 +132,14 @@ class CamlmTask(VecoTask):
 
     def load_dataset(self, split: str, combine: bool = False, task_cfg=None, epoch: int = 1, **kwargs) -> None:
         """Index a split's pairs; of several roots joined with ':', those of the root for this epoch."""
-        paths = utils.split_paths(self.cfg.data)
-        root = Path(paths[(epoch - 1) % len(paths)])
+        root = Path(self.paths[(epoch - 1) % len(self.paths)])
         masker = Masker if self.criterion is None else self.criterion.masker
         streams = load_streams(root, split, self.cfg, self.dictionary, masker=masker)
         needs = None if self.criterion is None else self.criterion.needs
         training = split == training_split(self.cfg) and task_cfg is None  # which fairseq-validate gives
         if training and needs:
             option, kind = needs
-            for path in map(Path, paths):  # all of them now, and not when their epoch comes
+            for path in map(Path, self.paths):  # all of them now, and not when their epoch comes
                 if not find_sources(path, split, self.cfg)[kind]:
                     raise UserError(f"{option}: {path} has no {kind}/ to train on: leave the option out")
         for kind, stream in streams.items():
@@ -151,7 +151,7 @@ class CamlmTask(VecoTask):
         self.datasets[split] = PretrainingDataset(streams, self.dictionary, self.cfg.seed)
         if training:
             self.training_set = self.datasets[split]
-            self._tell_what_is_not_validated(Path(paths[0]), split)  # whose sets fairseq validates on
+            self._tell_what_is_not_validated(Path(self.paths[0]), split)  # whose sets fairseq validates on
 
     def _tell_what_is_not_validated(self, root: Path, training: str) -> None:
         """Warn of languages and pairs that the sets to validate on, which fairseq loads first, do not have."""
@@ -163,8 +163,8 @@ class CamlmTask(VecoTask):
     def get_batch_iterator(
         self,
         dataset: PretrainingDataset,
-        max_tokens: Optional[int] = None,
-        max_sentences: Optional[int] = None,
+        max_tokens: int | None = None,
+        max_sentences: int | None = None,
         num_shards: int = 1,
         shard_id: int = 0,
         num_workers: int = 0,
@@ -202,7 +202,7 @@ class CamlmTask(VecoTask):
             batches,
             partial(self._batches_made_from, dataset, max_tokens, num_shards),
             passes=self.passes,
-            roots=":".join(Path(path).name for path in utils.split_paths(self.cfg.data)),
+            roots=":".join(Path(path).name for path in self.paths),
             seed=self.cfg.seed,
             num_shards=num_shards,
             shard_id=shard_id,
@@ -232,7 +232,6 @@ class CamlmTask(VecoTask):
     def _training_batches(self, dataset: PretrainingDataset, max_tokens: int, num_shards: int, epoch: int):
         """Return a function of (number of workers, worker, epoch): see :class:`PlannedBatchIterator`."""
         plans = make_plans(dataset.streams, self.cfg, max_tokens)
-        paths = utils.split_paths(self.cfg.data)
 
         def length(epoch: int) -> tuple[int, int]:
             an_update = num_shards * self._update_freq(epoch)
@@ -243,7 +242,8 @@ class CamlmTask(VecoTask):
             return self.passes.get(visit) or {kind: plan.passes(math.prod(length(visit))) for kind, plan in plans.items()}
 
         def batches(*, epoch: int, **worker) -> TrainingBatches:
-            return TrainingBatches(plans, math.prod(length(epoch)), list(map(passes, roots.visits(paths, epoch)[:-1])), **worker)
+            before = list(map(passes, roots.visits(self.paths, epoch)[:-1]))
+            return TrainingBatches(plans, math.prod(length(epoch)), before, **worker)
 
         for plan in plans.values():
             logger.info(str(plan))

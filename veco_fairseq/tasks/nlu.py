@@ -170,7 +170,7 @@ class NluTask(VecoTask):
 
     # Data
 
-    def load_dataset(self, split: str, combine: bool = False, training: Optional[bool] = None, **kwargs) -> None:
+    def load_dataset(self, split: str, combine: bool = False, training: bool | None = None, **kwargs) -> None:
         """Read a split in its languages, and cut it into windows.
 
         Args:
@@ -289,7 +289,7 @@ def _vocabulary(cfg: NluTaskConfig, from_checkpoint: bool) -> Path:
     raise UserError(f"{folders[0]}: has no {DICT_NAME} and {MODEL_NAME}: {how}")
 
 
-def _chosen(files: dict[str, Path], wanted: Optional[str], cfg: NluTaskConfig, split: str) -> dict[str, Path]:
+def _chosen(files: dict[str, Path], wanted: str | None, cfg: NluTaskConfig, split: str) -> dict[str, Path]:
     """Return the files of the chosen languages."""
     if not files:
         suffix, *_ = READERS[str(cfg.nlu_task)]
