@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 
 from veco_fairseq.arguments import Parser
 from veco_fairseq.commands.mend_fairseq import MENDED, NAME, checksum
+from veco_fairseq.compat import FAIRSEQ
 from veco_fairseq.parallel import default_workers
 
 PACKAGES = ("veco_fairseq", "fairseq-fixed", "torch", "numpy", "omegaconf", "hydra-core", "sentencepiece", "sacrebleu",
@@ -139,9 +140,9 @@ def conflicts(versions: dict[str, str | None]) -> list[str]:
     found = []
     if versions.get("fairseq"):
         found.append("fairseq is installed beside fairseq-fixed, and one hides the other: pip uninstall fairseq, "
-                     "then pip install --force-reinstall --no-deps fairseq-fixed==0.12.3.1")  # fmt: skip
-    if versions.get("fairseq-fixed") not in ("0.12.3.1", None):
-        found.append(f"fairseq-fixed {versions['fairseq-fixed']}: this plug-in changes parts of 0.12.3.1: install that one")
+                     f"then pip install --force-reinstall --no-deps fairseq-fixed=={FAIRSEQ}")  # fmt: skip
+    if versions.get("fairseq-fixed") not in (FAIRSEQ, None):
+        found.append(f"fairseq-fixed {versions['fairseq-fixed']}: this plug-in changes parts of {FAIRSEQ}: install that one")
     if not versions.get("fairseq-fixed"):
         found.append("fairseq-fixed is not installed: bash scripts/setup.sh, or pip install .")
     return found

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from veco_fairseq.arguments import Parser
+from veco_fairseq.compat import FAIRSEQ
 from veco_fairseq.errors import UserError
 
 NAME = "dataclass/utils.py"
@@ -61,8 +62,8 @@ def mend(fairseq: Path) -> str:
         return f"{path}: was mended before"
     if found != RELEASED:
         raise UserError(
-            f"{path}: is not fairseq-fixed 0.12.3.1's (SHA-256 {found[:12]}..., not {RELEASED[:12]}...): "
-            "pip install --force-reinstall --no-deps fairseq-fixed==0.12.3.1, and run this command again"
+            f"{path}: is not fairseq-fixed {FAIRSEQ}'s (SHA-256 {found[:12]}..., not {RELEASED[:12]}...): "
+            f"pip install --force-reinstall --no-deps fairseq-fixed=={FAIRSEQ}, and run this command again"
         )
     content = path.read_bytes()
     source, ends = content.decode("utf-8").replace("\r\n", "\n"), "\r\n" if b"\r\n" in content else "\n"
@@ -75,7 +76,7 @@ def mend(fairseq: Path) -> str:
 
 
 def add_arguments(parser: Parser) -> None:
-    """None."""
+    """Add nothing: the command has no options."""
 
 
 def main(args: argparse.Namespace) -> None:
@@ -84,5 +85,5 @@ def main(args: argparse.Namespace) -> None:
         return
     found = importlib.util.find_spec("fairseq")
     if found is None or not found.submodule_search_locations:
-        raise UserError(f"fairseq is not installed for {sys.executable}: pip install fairseq-fixed==0.12.3.1")
+        raise UserError(f"fairseq is not installed for {sys.executable}: pip install fairseq-fixed=={FAIRSEQ}")
     print(mend(Path(found.submodule_search_locations[0])))
