@@ -2,7 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """How every command ends: with an exit code, and one line for a user's mistake."""
 
-import argparse
 import io
 import logging
 import os
@@ -40,13 +39,6 @@ def user_message(error: BaseException) -> str | None:
     if isinstance(error, OSError) and error.filename is None and error.errno in FULL:
         return f"the output cannot be written: {SYSTEM_ERRORS[error.errno]}"
     return None
-
-
-def number_of_layers(text: str) -> int | None:
-    """Return a number of layers, or None for "all"; the type of an argument."""
-    if text != "all" and not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text}: give a number, or all")
-    return None if text == "all" else int(text)
 
 
 def program_name() -> str:

@@ -16,6 +16,7 @@ from conftest import REPOSITORY, error_line
 
 from veco_fairseq import cli
 from veco_fairseq.arguments import Parser
+from veco_fairseq.commands.convert import number_of_layers
 from veco_fairseq.errors import UserError
 
 ERRORS = {
@@ -220,9 +221,9 @@ def test_a_command_without_a_name_is_called_python(monkeypatch):
 def test_a_number_of_layers_is_whole_or_all(text, number):
     if number is ...:
         with pytest.raises(ArgumentTypeError, match=f"^{text}: give a number, or all$"):
-            cli.number_of_layers(text)
+            number_of_layers(text)
     else:
-        assert cli.number_of_layers(text) == number
+        assert number_of_layers(text) == number
 
 
 def test_an_option_of_several_values_that_comes_again_adds_its_values():

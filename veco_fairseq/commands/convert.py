@@ -5,7 +5,13 @@
 import argparse
 
 from veco_fairseq.arguments import INPUT, REPORTED, SEED, Parser
-from veco_fairseq.cli import number_of_layers
+
+
+def number_of_layers(text: str) -> int | None:
+    """Return a number of layers, or None for "all"; the type of an argument."""
+    if text != "all" and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text}: give a number, or all")
+    return None if text == "all" else int(text)
 
 
 def add_arguments(parser: Parser) -> None:

@@ -5,7 +5,7 @@
 import argparse
 
 from veco_fairseq.arguments import INPUT, REPORTED, Parser
-from veco_fairseq.cli import number_of_layers
+from veco_fairseq.commands.convert import number_of_layers
 from veco_fairseq.errors import UserError
 from veco_fairseq.options.flags import flag
 
