@@ -68,7 +68,8 @@ def _head(add: Add) -> None:
     add("--rows", type=COUNT, default=8192, metavar="N", help="number of masked tokens (default: %(default)s)")
     add("--dim", type=SIZE, default=768, metavar="N", help="dimensions of the model (default: %(default)s)")
     add("--plain-rows", type=COUNT, default=1024, metavar="N",
-        help="masked tokens for the comparison with the plain loss, whose logits must fit into memory (default: %(default)s)")  # fmt: skip
+        help="masked tokens for the comparison with the plain loss, whose logits must fit into memory (default: "
+        "%(default)s)")  # fmt: skip
     _precision(add)
     _vocabulary(add)
 
@@ -116,7 +117,8 @@ def _generate(add: Add) -> None:
     add("--quantization", nargs="+", choices=QUANTIZATIONS, default=["float32", "int8"], metavar="TYPE",
         help="types of CTranslate2 (default: float32 int8)")  # fmt: skip
     add("--inter-threads", type=WORKERS, metavar="N",
-        help="batches that CTranslate2 translates side by side, each on its part of --threads (default: one a thread)")  # fmt: skip
+        help="batches that CTranslate2 translates side by side, each on its part of --threads (default: one a "
+        "thread)")  # fmt: skip
     add("--folder", type=Path, help=argparse.SUPPRESS)
     add("--vocabulary", type=VOCABULARY, default=40_000, metavar="N", help="random tokens (default: %(default)s)")
 

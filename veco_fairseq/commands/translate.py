@@ -32,29 +32,17 @@ def add_arguments(parser: Parser) -> None:
     parser.advice = f": {ADVICE}"
     add = parser.add_argument
     add("checkpoints", type=INPUT, nargs="+", metavar="CHECKPOINT", help="a fine-tuned model; several make an ensemble")
-    add(
-        "--sentencepiece",
-        type=INPUT,
-        metavar="MODEL",
-        help="SentencePiece model (default: sentencepiece.bpe.model beside the checkpoint or the data)",
-    )
+    add("--sentencepiece", type=INPUT, metavar="MODEL",
+        help="SentencePiece model (default: sentencepiece.bpe.model beside the checkpoint or the data)")  # fmt: skip
     add("--data", type=INPUT, metavar="DIR", help="the folder of dict.LANG.txt (default: the training data's)")
     add("--to", metavar="LANG", help="the language to translate into, of a model for many directions")
-    add(
-        "--beam",
-        type=Number(int, least=1, most=10_000),
-        metavar="N",
-        help="hypotheses of the search (default: 5)",
-    )
+    add("--beam", type=Number(int, least=1, most=10_000), metavar="N", help="hypotheses of the search (default: 5)")
     add("--nbest", type=COUNT, default=1, metavar="N",
         help="print the N best translations of a line, each with the line's number, from 0, and its score: the natural "
         "logarithm of its probability divided by LENGTH**LENPEN (default: the best one alone)")  # fmt: skip
-    add(
-        "--sampling",
-        action="store_true",
-        help="draw the pieces of translations at random instead of searching for the best "
-        "ones: --nbest translations of each line",
-    )
+    add("--sampling", action="store_true",
+        help="draw the pieces of translations at random instead of searching for the best ones: --nbest translations of "
+        "each line")  # fmt: skip
     add("--sampling-topk", type=COUNT, metavar="K", help="draw from the K likeliest pieces (default: from all)")
     add("--sampling-topp", type=POSITIVE_SHARE, metavar="P",
         help="draw from the likeliest pieces that together have the probability P")  # fmt: skip
@@ -68,24 +56,14 @@ def add_arguments(parser: Parser) -> None:
     add("--alignment", action="store_true",
         help="print word links I-J, from 0: word J of the translation looks most at word I of the source")  # fmt: skip
     add("--lenpen", type=LENGTH_PENALTY, default=1.0, metavar="P", help="length penalty (default: %(default)s)")
-    add(
-        "--max-len-a",
-        type=NOT_NEGATIVE,
-        default=1.5,
-        metavar="A",
-        help="a translation has at most A times as many pieces as the source, plus B (default: %(default)s)",
-    )
+    add("--max-len-a", type=NOT_NEGATIVE, default=1.5, metavar="A",
+        help="a translation has at most A times as many pieces as the source, plus B (default: %(default)s)")  # fmt: skip
     add("--max-len-b", type=FROM_0, default=20, metavar="B", help="see --max-len-a (default: %(default)s)")
     add("--batch-size", type=COUNT, default=64, metavar="N", help="sentences of a batch (default: %(default)s)")
     add("--batch-tokens", "--max-tokens", type=COUNT, default=8192, metavar="N",
         help="source pieces of a batch, with padding (default: %(default)s)")  # fmt: skip
-    add(
-        "--buffer-size",
-        type=COUNT,
-        default=4096,
-        metavar="N",
-        help="lines to read before sorting them by length and translating them (default: %(default)s; 1: one by one)",
-    )
+    add("--buffer-size", type=COUNT, default=4096, metavar="N",
+        help="lines to read before sorting them by length and translating them (default: %(default)s; 1: one by one)")  # fmt: skip
     add("--amp", action="store_true", help="compute in bf16 where that is safe")
     add("--cpu", action="store_true", help="use the CPU even if there is a GPU")
 
@@ -148,7 +126,5 @@ def check(args: argparse.Namespace) -> None:
         raise UserError(f"--beam {args.beam}: with --sampling, the best of {args.beam} draws would be no draw: {advice}")
     if (args.sampling_topk or args.sampling_topp) and not args.sampling:
         raise UserError("--sampling-topk and --sampling-topp: go with --sampling")
-    if args.sampling_topk and args.sampling_topp:
-        raise UserError("--sampling-topk and --sampling-topp: give only one of them")
     if args.sampling and args.constraints:
         raise UserError("--sampling and --constraints: constraints need a search: leave out one of the two")
