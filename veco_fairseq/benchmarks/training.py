@@ -230,7 +230,7 @@ def profile(trainer: Trainer) -> dict[str, float]:
 
 
 def pretrain(args: Namespace) -> dict:
-    """``bench.py pretrain``: print a line for each of the two, or a profile, and return the figures."""
+    """``bench.py pretrain``: print a line for each of the three, or a profile, and return the figures."""
     ours = criterion_of(args.arch)
     if args.job:
         return train(pretraining(args.job, args))

@@ -55,8 +55,6 @@ REFUSED = re.compile(
     r"allowlisted via `add_safe_globals`,? but got (<class '\S+'>|\S+)|"
     r"Trying to call reduce for unrecognized function (.+)"
 )
-
-
 ZIP = b"PK\3\4"  # the first bytes of torch's format since 1.6
 OPTIMIZER = "last_optimizer_state."
 

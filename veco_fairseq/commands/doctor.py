@@ -22,8 +22,6 @@ from veco_fairseq.parallel import default_workers
 PACKAGES = ("veco_fairseq", "fairseq-fixed", "torch", "numpy", "omegaconf", "hydra-core", "sentencepiece", "sacrebleu",
             "torchaudio", "ctranslate2", "transformers", "faiss-cpu", "py3langid", "liger-kernel", "triton", "tensorboardX")  # fmt: skip
 BF16_FLAGS = ("amx_bf16", "avx512_bf16", "bf16")  # of x86 processors, and of Arm's
-
-
 # fairseq-fixed declares it, and nothing on the text path imports it.
 NOT_NEEDED = ("torchaudio",)
 

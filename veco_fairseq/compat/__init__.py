@@ -61,7 +61,7 @@ SPEED = (
           "on a CPU, its random numbers take a tenth of an update"),
     Patch("fairseq.modules:MultiheadAttention.forward", ".modules.attention:forward",
           "on a CPU, its random numbers take a tenth of an update, and in bf16 its backward pass a third"),
-        Patch("fairseq.modules:gelu", "torch.nn.functional:gelu", "in 16 bits, its copies in fp32 take as long as the function"),
+    Patch("fairseq.modules:gelu", "torch.nn.functional:gelu", "in 16 bits, its copies in fp32 take as long as the function"),
     Patch(f"{SMOOTHED}.forward", ".criterions.smoothed:forward",
           "on a CPU, the logits of all tokens and a dozen passes over them take a third of an update"),
     Patch(f"{SMOOTHED}.compute_loss", ".criterions.smoothed:compute_loss", "see the line above"),

@@ -25,7 +25,6 @@ MASK = "<mask>"
 # A piece with one of these names would be read as fairseq's (or this project's) own symbol.
 RESERVED = ("<s>", "<pad>", "</s>", "<unk>", MASK)
 
-
 # SentencePiece sums over threads in float, so another number of threads could give another vocabulary.
 TRAINING_THREADS = 16
 LINES_A_BATCH = 8192

@@ -10,8 +10,6 @@ from veco_fairseq.modules.masked_loss import LOGITS_A_CHUNK
 
 # Candidates for each neighbour whose products are computed again without rounding.
 CANDIDATES = 4
-
-
 # Rows of the table that are rounded at a time: on a CPU those that its cache holds, on a GPU enough for one kernel.
 ROWS_A_BLOCK = {"cpu": 2048, "cuda": 65536}
 

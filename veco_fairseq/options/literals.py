@@ -14,7 +14,6 @@ from veco_fairseq.errors import UserError
 # The most items that "*" may make: fairseq's own options repeat a layer some 20 times, but "[0] * 10**12" is refused.
 LONGEST = 10_000
 
-
 # The options that fairseq gives to eval, in the modules that importing fairseq imports (a test looks for others).
 EVALUATED = frozenset((
     # any transformer
@@ -31,11 +30,9 @@ EVALUATED = frozenset((
     "pipeline_encoder_balance", "pipeline_encoder_devices",
 ))  # fmt: skip
 
-
 # OmegaConf's ${resolver:arguments}, unlike ${another.option}, which fairseq's own options have. The resolver's name may come from
 # another option, ${oc.${another.option}:arguments}.
 RESOLVER = re.compile(r"\$\{[^{}]*[:{]")
-
 
 # Errors of literal, also for texts that are too long or too deep.
 NO_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
