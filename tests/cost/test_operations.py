@@ -15,8 +15,10 @@ from conftest import REPOSITORY, changed, make_dictionary, write_tokens
 from fairseq import options, tasks
 from fairseq.data.data_utils import numpy_seed
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.modules import LayerDropModuleList
 
-from veco_fairseq.cost.flops import Operations, batches_of, count_operations, counter
+from veco_fairseq.cost.flops import Operations, batches_of, count_operations, counter, layers_drawn
+from veco_fairseq.cost.shapes import ShapesAlone
 from veco_fairseq.errors import UserError
 
 
@@ -82,6 +84,21 @@ def test_an_update_of_two_workers_costs_as_much_as_one_of_two_batches(make_root,
     state["cfg"].distributed_training.distributed_world_size = 2
     two = count_operations("a.pt", 2)
     assert two.updates == one.updates == 2 and two.per_update == pytest.approx(one.per_update, rel=0.2)
+
+
+def test_layers_left_out_by_chance_are_no_operations(make_root, monkeypatch):
+    """LayerDrop: with a quarter about six of eight are left, where fractions have no values, too. None had been counted."""
+    layers = LayerDropModuleList(0.25, [torch.nn.Identity() for _ in range(4000)])
+    with ShapesAlone(), layers_drawn():
+        passes = [len(list(layers)), len(list(layers)), len(list(layers.eval()))]
+    assert all(2900 < length < 3100 for length in passes[:2]) and passes[0] != passes[1] and passes[2] == 4000
+    state = pretraining(1, make_root(), "--objective", "mlm", "--no-tlm", "--updates-per-epoch", 1)
+    monkeypatch.setattr("fairseq.checkpoint_utils.load_checkpoint_to_cpu", lambda path: state)
+    found = []
+    for state["cfg"].model.encoder_layers, state["cfg"].model.encoder_layerdrop in ((3, 0), (8, 0.25), (8, 0.25)):
+        found.append(count_operations("a.pt", 1).per_update)
+    assert found[0] < found[1] == found[2]
+    assert LayerDropModuleList.__iter__.__module__ == "fairseq.modules.layer_drop"
 
 
 def test_batches_are_those_of_training_in_its_order(tmp_path, monkeypatch):

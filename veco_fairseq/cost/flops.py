@@ -4,6 +4,7 @@
 
 import itertools
 import math
+import random
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from fairseq import checkpoint_utils, tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from torch import Tensor
+from fairseq.modules import LayerDropModuleList
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, bmm_flop, mm_flop, sdpa_backward_flop_count, sdpa_flop_count
 
 from veco_fairseq import plugin  # noqa: F401  safe reading of the checkpoint
@@ -46,6 +48,24 @@ def counter() -> Iterator[FlopCounterMode]:
     }
     with as_elsewhere(), FlopCounterMode(display=False, custom_mapping=formulas) as operations:
         yield operations
+
+
+@contextmanager
+def layers_drawn() -> Iterator[None]:
+    """Choose the layers of a pass as ``--encoder-layerdrop`` and ``--decoder-layerdrop`` do, from numbers that are always the same.
+
+    fairseq draws fractions, which are 0 where only shapes are known: every layer would be left out.
+    """
+    drawn, of_fairseq = random.Random(1), LayerDropModuleList.__iter__
+
+    def some(layers: LayerDropModuleList) -> Iterator[nn.Module]:
+        return (layer for layer in nn.ModuleList.__iter__(layers) if not layers.training or drawn.random() > layers.p)
+
+    LayerDropModuleList.__iter__ = some
+    try:
+        yield
+    finally:
+        LayerDropModuleList.__iter__ = of_fairseq
 
 
 def batches_of(updates: int, in_an_epoch: Callable[[int], int], frequencies: Sequence[int], skip_remainder: bool = False) -> int:
@@ -109,6 +129,7 @@ def _training_of(checkpoint: str) -> tuple[Any, int]:
     return cfg, history[-1]["num_updates"]
 
 
+@layers_drawn()
 def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
     """Count the matrix products of a run's first batches, and its updates.
 
