@@ -128,6 +128,23 @@ def test_batches_are_those_of_training_in_its_order(tmp_path, monkeypatch):
     assert lengths == [expected[number] for number in (0, 1, 3, 5, 6, 8, 10, 11, 13, 15, 16, 18)]
 
 
+def test_a_set_of_several_parts_is_counted_whole(tmp_path, monkeypatch):
+    """Training reads train1 with train; its batches had not been counted."""
+    for lang in ("aa", "bb"):
+        make_dictionary(mask=False).save(str(tmp_path / f"dict.{lang}.txt"))
+        for split, length in (("train", 3), ("train1", 7)):
+            write_tokens(tmp_path / f"{split}.aa-bb.{lang}", [[5] * length] * 2)
+    words = [str(tmp_path), "--arch", "transformer_tiny", "--batch-size", "1"]
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
+    state = {"cfg": cfg, "optimizer_history": [{"num_updates": 4}]}
+    monkeypatch.setattr("fairseq.checkpoint_utils.load_checkpoint_to_cpu", lambda path: state)
+    lengths = []
+    monkeypatch.setattr("fairseq.tasks.fairseq_task.FairseqTask.train_step",
+                        lambda task, sample, *_, **__: lengths.append(int(sample["net_input"]["src_lengths"].max())))  # fmt: skip
+    count_operations("a.pt", 20)
+    assert sorted(lengths) == [4, 4, 8, 8]  # with </s>
+
+
 @pytest.mark.parametrize("updates, in_an_epoch, frequencies, skip, batches", [
     (4, 14, [4], False, 14), (3, 14, [4], False, 12), (5, 14, [4], False, 18), (8, 14, [4], False, 28), (3, 14, [4], True, 12),
     (7, 14, [4], True, 28 - 4 + 4), (16, 14, [1, 7], False, 28), (15, 14, [1, 7], False, 21), (19, 14, [1, 7], False, 28 + 21),

@@ -150,7 +150,7 @@ def count_operations(checkpoint: str, sample_updates: int = 20) -> Operations:
     cfg, updates = _training_of(checkpoint)
     task = tasks.setup_task(cfg.task)
     model, criterion = task.build_model(cfg.model, from_checkpoint=True).train(), task.build_criterion(cfg.criterion).train()
-    task.load_dataset(cfg.dataset.train_subset)
+    task.load_dataset(cfg.dataset.train_subset, combine=True)  # as in training: with train1, train2 and so on
     workers = cfg.distributed_training.distributed_world_size
     iterator = task.get_batch_iterator(
         task.dataset(cfg.dataset.train_subset),
