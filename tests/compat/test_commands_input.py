@@ -10,9 +10,12 @@ from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 
+import fairseq_cli.generate
+import fairseq_cli.interactive
 import pytest
 from conftest import make_dictionary, write_tokens
 from fairseq.data import Dictionary, indexed_dataset
+from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
 from fairseq.file_chunker_utils import Chunker
 
 from veco_fairseq.compat import command_line, texts
@@ -124,6 +127,27 @@ def test_the_texts_that_fairseq_preprocess_reads(monkeypatch, options, read):
     monkeypatch.setattr(texts, "read_lines", lambda path: found.append(str(path)) or [])
     texts.check_texts(Namespace(**{**usual, **options}))
     assert found == read.split()
+
+
+@pytest.mark.parametrize("bpe, removed, printed", [
+    ("sentencepiece", "sentencepiece", "a bc"), ("sentencepiece", None, "abc"), ("sentencepiece", "@@ ", "abc"),
+    (None, "sentencepiece", "abc"), ("gpt2", "sentencepiece", "abc"),
+])  # fmt: skip
+def test_pieces_are_joined_once(bpe, removed, printed):
+    """--remove-bpe has joined them, and --bpe would take the spaces between words for those between pieces."""
+    pieces = object.__new__(SentencepieceBPE)
+    cfg = SimpleNamespace(bpe=bpe and SimpleNamespace(_name=bpe), common_eval=SimpleNamespace(post_process=removed))
+    assert texts.joined_once(lambda cfg, text: pieces.decode(text))(cfg, "a bc") == printed
+    assert pieces.decode("\u2581a b \u2581c") == "ab c"  # afterwards
+
+
+@pytest.mark.parametrize("main", [fairseq_cli.generate._main, fairseq_cli.interactive.main])
+def test_both_commands_join_pieces_once(main):
+    names = []
+    while main is not None:
+        names.append(main.__code__.co_qualname)
+        main = getattr(main, "__wrapped__", None)
+    assert "joined_once.<locals>.translate" in names
 
 
 # Data

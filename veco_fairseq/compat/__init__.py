@@ -198,6 +198,9 @@ PATCHES = (
     Patch("fairseq_cli.generate:_main", ".compat.batches:sharded", "--num-shards is ignored", wraps=True),
     Patch("fairseq_cli.generate:_main", ".compat.texts:telling_of_long_words", "a Chinese sentence is one word for its BLEU",
           wraps=True),
+    *(Patch(f"fairseq_cli.{command}", ".compat.texts:joined_once",
+            "--bpe sentencepiece beside --remove-bpe sentencepiece takes all spaces away, and BLEU is nearly 0", wraps=True)
+      for command in ("generate:_main", "interactive:main")),
     Patch("fairseq_cli.validate:main", ".compat.precision:translating", "--amp is ignored", wraps=True),
     Patch("fairseq_cli.validate:convert_namespace_to_omegaconf", ".compat.workers:on_one_gpu",
           "on several GPUs fairseq-validate ends in a traceback, unless all have as many batches", wraps=True),

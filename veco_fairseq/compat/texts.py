@@ -13,6 +13,7 @@ from typing import Any
 
 from fairseq import utils
 from fairseq.data import data_utils
+from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
 from torch import Tensor
 
 from veco_fairseq.data.languages import WITHOUT_SPACES, known_as
@@ -90,6 +91,26 @@ def of_bytes(post_process: Callable) -> Callable:
         return post_process(BYTES.sub(spelt, sentence) if symbol == "sentencepiece" else sentence, symbol)
 
     return processed
+
+
+def joined_once(main: Callable) -> Callable:
+    """Make a ``main`` of fairseq-generate or -interactive that joins pieces once, if both of its options ask for it.
+
+    With ``--bpe sentencepiece --remove-bpe sentencepiece`` fairseq joins the words, too: a text has no spaces any more.
+    """
+
+    @wraps(main)
+    def translate(cfg, *args, **kwargs):
+        if not getattr(cfg.bpe, "_name", None) == cfg.common_eval.post_process == "sentencepiece":
+            return main(cfg, *args, **kwargs)
+        join = SentencepieceBPE.decode
+        SentencepieceBPE.decode = lambda bpe, text: text
+        try:
+            return main(cfg, *args, **kwargs)
+        finally:
+            SentencepieceBPE.decode = join
+
+    return translate
 
 
 def telling_of_long_words(main: Callable) -> Callable:
