@@ -14,7 +14,7 @@ import fairseq_cli.generate
 import fairseq_cli.interactive
 import pytest
 from conftest import make_dictionary, write_tokens
-from fairseq.data import Dictionary, indexed_dataset
+from fairseq.data import Dictionary, data_utils, indexed_dataset
 from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
 from fairseq.file_chunker_utils import Chunker
 
@@ -139,6 +139,12 @@ def test_pieces_are_joined_once(bpe, removed, printed):
     cfg = SimpleNamespace(bpe=bpe and SimpleNamespace(_name=bpe), common_eval=SimpleNamespace(post_process=removed))
     assert texts.joined_once(lambda cfg, text: pieces.decode(text))(cfg, "a bc") == printed
     assert pieces.decode("\u2581a b \u2581c") == "ab c"  # afterwards
+
+
+def test_pieces_of_bytes_are_characters_for_both_options():
+    """A model with byte fallback spells the euro sign so; --bpe sentencepiece had printed the bytes' names."""
+    text = "\u2581a <0xE2> <0x82> <0xAC> \u2581b c <0x0A>"
+    assert object.__new__(SentencepieceBPE).decode(text) == data_utils.post_process(text, "sentencepiece") == "a\u20ac bc"
 
 
 @pytest.mark.parametrize("main", [fairseq_cli.generate._main, fairseq_cli.interactive.main])

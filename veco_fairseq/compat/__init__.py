@@ -88,6 +88,8 @@ PATCHES = (
           "up to seven sentences at the end of a test set are never translated"),
     Patch("fairseq.data.data_utils:post_process", ".compat.texts:of_bytes",
           "what a model with byte fallback has no piece for is printed and scored as <0xE2><0x82><0xAC>", wraps=True),
+    Patch("fairseq.data.encoders.sentencepiece_bpe:SentencepieceBPE.decode", ".compat.texts:decode",
+          "see the line above: so it is with --bpe sentencepiece"),
     # Checkpoints
     Patch("fairseq.checkpoint_utils:load_checkpoint_to_cpu", ".compat.checkpoints:load_checkpoint_to_cpu",
           "a checkpoint can run code, and the error for a bad one tells the user nothing"),

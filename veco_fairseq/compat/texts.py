@@ -93,6 +93,11 @@ def of_bytes(post_process: Callable) -> Callable:
     return processed
 
 
+def decode(bpe: SentencepieceBPE, text: str) -> str:
+    """Join the pieces of a text for ``--bpe sentencepiece``, as for ``--remove-bpe sentencepiece``."""
+    return data_utils.post_process(text, "sentencepiece")
+
+
 def joined_once(main: Callable) -> Callable:
     """Make a ``main`` of fairseq-generate or -interactive that joins pieces once, if both of its options ask for it.
 
