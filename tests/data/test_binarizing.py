@@ -125,6 +125,25 @@ def test_pieces_that_have_spaces_in_them(tmp_path):
     assert content(tmp_path / "ours") == content(tmp_path / "theirs")
 
 
+def test_a_text_that_spells_a_symbol_by_unknown_letters_goes_on(tmp_path):
+    """Of a model that knows none of them; its own <mask> is a piece, and stays. fairseq-preprocess had ended the sentence at </s>."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["ab ba aab"] * 9), model_writer=model, vocab_size=7, model_type="char", user_defined_symbols="<mask>",
+        minloglevel=2,
+    )  # fmt: skip
+    (tmp_path / "m").write_bytes(model.getvalue())
+    dictionary = write_lines(tmp_path / "dict", ["▁ 1", "a 1", "b 1", "<mask> 1"])
+    for language in ("xx", "yy"):
+        write_lines(tmp_path / f"train.{language}", ["a </s> b", "a<s>b <mask>"])
+    files = tmp_path, tmp_path / "m", dictionary
+    by_fairseq(tmp_path / "theirs", *files, {"train": "train"})
+    binarize(prefixes(tmp_path, {"train": "train"}), *files[1:], tmp_path / "ours", workers=1)
+    assert content(tmp_path / "ours") == content(tmp_path / "theirs")
+    ids = np.fromfile(tmp_path / "ours/train.xx-yy.xx.bin", dtype=np.uint16)
+    assert ids.tolist() == [4, 5, 4, 3, 4, 6, 2, 4, 5, 3, 6, 4, 7, 2]
+
+
 @pytest.mark.parametrize("name", ["newstest/valid_2013", "flores101"])
 def test_real_text(tmp_path, shared_data, vocabulary, name):
     """Of Latin, Cyrillic and Chinese letters, most of which this model does not know."""

@@ -3,9 +3,11 @@
 """Columns of requests and answers, parts of long lines, and links between words, worked out by hand."""
 
 import io
+from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer, sentencepiece_model_pb2
 
 from veco_fairseq.data.sentencepiece import train_sentencepiece
@@ -22,6 +24,7 @@ from veco_fairseq.inference.requests import (
     word_links,
     word_numbers,
 )
+from veco_fairseq.inference.translator import Translator
 
 
 @pytest.mark.parametrize(
@@ -150,6 +153,18 @@ def test_spaces_that_a_model_keeps_are_no_words(line, links):
     numbers = sorted(set(word_numbers(pieces.encode(line, out_type=str))))
     found = between_spaces(Hypothesis("", -1.0, [(word, word) for word in numbers]), line, pieces)
     assert found.links == links
+
+
+def test_unknown_letters_that_spell_a_symbol_are_part_of_their_word(tmp_path):
+    """``</s>`` had ended the source, and ``<unk>`` had been a word of its own; for fairseq-interactive, too."""
+    path = tmp_path / "m"
+    path.write_bytes(train_sentencepiece(["a b c"] * 9, 20, character_coverage=1, at_most=True))
+    pieces = SentencePieceProcessor(model_file=str(path))
+    text, told = "a<unk>b </s> c", "▁ a ＜unk> b ▁ ＜/s> ▁c"
+    assert Translator.encode(SimpleNamespace(pieces=pieces), [text, "a"]) == [told.split(), ["▁", "a"]]
+    assert word_numbers(told.split()) == [0, 0, 0, 0, 1, 1, 2]
+    config = SimpleNamespace(sentencepiece_model=str(path), sentencepiece_enable_sampling=False, sentencepiece_alpha=None)
+    assert SentencepieceBPE(config).encode(text) == told
 
 
 def test_links_are_of_the_source_piece_that_is_looked_at_most():

@@ -120,6 +120,19 @@ def test_a_character_that_the_dictionary_alone_knows_is_its_token(pieces):
     assert asked.target.tolist() == [8, 8] and asked.offsets[8].tolist() == [2, 4]
 
 
+def test_unknown_letters_that_spell_a_symbol_are_no_symbol(make):
+    """They had been it: </s> in a text had ended the sentence there."""
+    windows = make(max_length=40)
+    symbols = windows.encoder.symbols
+    text = "ab </s> c<s>d <unk>"
+    told = [symbols.get(piece, 3) for piece in "▁ a b ▁ ? ▁ c ? d ▁ ?".split()]
+    assert windows.encode(text).tolist() == windows.encoder([text])[0][:-1].tolist() == told
+    (of_words,) = windows(TaggedSentence("1", "f", ("</s>", "a"), ("A", "A")))
+    assert of_words.tokens.tolist() == [0, symbols["▁"], 3, symbols["▁"], symbols["a"], 2]
+    (asked,) = windows(Question("1", "f", "b", text, ()))
+    assert asked.tokens.tolist() == [0, symbols["▁"], symbols["b"], 2, 2, *told, 2]
+
+
 # Files
 
 

@@ -17,6 +17,7 @@ from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
 from torch import Tensor
 
 from veco_fairseq.data.languages import WITHOUT_SPACES, known_as
+from veco_fairseq.data.reserved import without_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import decoded_lines, read_lines
 
@@ -74,6 +75,16 @@ def without_empty(pack: Callable) -> Callable:
         return pack([[one for one in constraints if len(one)] for constraints in lines])
 
     return packed
+
+
+def spelling_no_symbol(encode: Callable) -> Callable:
+    """Make an ``encode`` of fairseq's SentencePiece whose pieces spell none of fairseq's symbols by unknown letters."""
+
+    @wraps(encode)
+    def encoded(bpe: Any, text: str) -> str:
+        return without_symbols(bpe.sp, encode(bpe, text))
+
+    return encoded
 
 
 def of_bytes(post_process: Callable) -> Callable:

@@ -15,15 +15,12 @@ import sentencepiece
 from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
+from veco_fairseq.data.reserved import MASK, RESERVED, without_symbols
 from veco_fairseq.errors import UserError, require_list
 from veco_fairseq.files import Path_, atomic_output, read_lines, require_file
 
 MODEL_NAME = "sentencepiece.bpe.model"
 DICT_NAME = "dict.txt"
-MASK = "<mask>"
-
-# A piece with one of these names would be read as fairseq's (or this project's) own symbol.
-RESERVED = ("<s>", "<pad>", "</s>", "<unk>", MASK)
 
 # SentencePiece sums over threads in float, so another number of threads could give another vocabulary.
 TRAINING_THREADS = 16
@@ -235,7 +232,7 @@ def encode_text(model: Path, source: Path, target: Path, workers: int) -> int:
             count += len(batch)
             for pieces in processor.encode(batch, out_type=str, num_threads=workers):
                 # A carriage return, of a model that does not normalise, would end the line for fairseq-preprocess.
-                stream.write(" ".join(pieces).replace("\r", " ") + "\n")
+                stream.write(without_symbols(processor, " ".join(pieces)).replace("\r", " ") + "\n")
         if not count:
             raise UserError(f"{source}: holds no text")
     return count
@@ -284,7 +281,7 @@ class Encoder:
         ends = np.cumsum(sizes)
         other = {}
         for row in rows:
-            words = " ".join(self.model.encode(lines[row], out_type=str)).split()
+            words = without_symbols(self.model, " ".join(self.model.encode(lines[row], out_type=str))).split()
             found = np.array([self.symbols.get(word, self.unk) for word in words], dtype=np.int64)
             if not np.array_equal(found, ids[ends[row] - sizes[row] : ends[row]]):
                 other[row] = found

@@ -21,6 +21,7 @@ from torch import Tensor
 from veco_fairseq import plugin  # noqa: F401  safe reading of checkpoints
 from veco_fairseq.checkpoints.reading import require_file
 from veco_fairseq.checkpoints.translation import require_translation
+from veco_fairseq.data.reserved import without_symbols
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
 from veco_fairseq.data.symbols import own_model, require_own_pieces, vocabulary_folder
 from veco_fairseq.errors import UserError, require_list
@@ -194,7 +195,8 @@ class Translator:
 
     def encode(self, texts: Sequence[str]) -> list[list[str]]:
         """Return the pieces of texts, divided as fairseq-preprocess does: a piece can hold U+0085, which separates words."""
-        return [tokenize_line(" ".join(pieces)) for pieces in self.pieces.encode(list(texts), out_type=str)]
+        found = self.pieces.encode(list(texts), out_type=str)
+        return [tokenize_line(without_symbols(self.pieces, " ".join(pieces))) for pieces in found]
 
     def _require_known(self, source: str, what: str, pieces: Sequence[str]) -> None:
         for piece in pieces:

@@ -12,6 +12,7 @@ import numpy as np
 import sentencepiece
 from fairseq.data import Dictionary
 
+from veco_fairseq.data.reserved import without_symbols
 from veco_fairseq.data.sentencepiece import Encoder
 from veco_fairseq.understanding.examples import Question, SentencePair, TaggedSentence
 
@@ -190,7 +191,7 @@ class Windows:
             end += len(surface)
         if not self.encoder.apart[numbers].any():
             return self.ids[numbers], offsets
-        words = [piece.piece.split() for piece in pieces]  # as the encoder reads them
+        words = [without_symbols(self.pieces, piece.piece).split() for piece in pieces]  # as the encoder reads them
         ids = [self.encoder.symbols.get(word, self.encoder.unk) for word in chain.from_iterable(words)]
         return np.array(ids, dtype=np.int64), np.repeat(offsets, list(map(len, words)), axis=0)
 
