@@ -65,21 +65,23 @@ def of_options(lengths, metric="loss", criterion=(), task=()):
 def keep(tmp_path):
     """A function that saves checkpoints after validations, keeps the best three, and returns their figures."""
 
-    def save_all(figures, lengths=(3, 5), suffix="", maximize=False):
+    def save_all(figures, lengths=(3, 5), suffix="", maximize=False, first=1):
         vars(checkpoint_utils.save_checkpoint).pop("best", None)
         best._figures.clear()  # as in a new process
         cfg = CheckpointConfig(save_dir=str(tmp_path), keep_best_checkpoints=3, maximize_best_checkpoint_metric=maximize)
         trainer = of_options(lengths)
 
         def save(path, state):
-            torch.save({"model": {}, "extra_state": {**state, "judge": judge(trainer)}}, path)
+            history = [{"num_updates": trainer.get_num_updates()}]
+            torch.save({"model": {}, "extra_state": {**state, "judge": judge(trainer)}, "optimizer_history": history}, path)
             return path
 
         vars(trainer).update(
             data_parallel_rank=0, should_save_checkpoint_on_current_rank=True, checkpoint_suffix=suffix, save_checkpoint=save,
-            consolidate_optimizer=lambda: None, get_num_updates=lambda: 7,
+            consolidate_optimizer=lambda: None,
         )  # fmt: skip
-        for epoch, figure in enumerate(figures, start=1):
+        for epoch, figure in enumerate(figures, start=first):
+            trainer.get_num_updates = lambda epoch=epoch: 10 * epoch
             place = SimpleNamespace(epoch=epoch, end_of_epoch=lambda: True, state_dict=dict)
             checkpoint_utils.save_checkpoint(cfg, trainer, place, float(figure))
         vars(checkpoint_utils.save_checkpoint).pop("best", None)
@@ -99,6 +101,18 @@ def keep(tmp_path):
 def test_as_many_are_kept_as_asked_for(keep, suffix, maximize, figures, best):
     """Also if the first ones are the best, as where a fine-tuning begins to learn by heart; by more than three decimals."""
     assert keep(figures, suffix=suffix, maximize=maximize) == best
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_equal_figures_are_of_files_of_their_own(keep, tmp_path, monkeypatch, seed):
+    """One had overwritten another. A checkpoint that a resumed training saves once more is the same file."""
+    monkeypatch.setattr(np.random, "randint", lambda low, high: seed)  # for all of them
+    assert keep([0.5, 0.5, 0.5001], maximize=True) == [0.5, 0.5, 0.5001]
+    names = {f"checkpoint.best_loss_0.500{seed + place}.pt" for place in range(3)}
+    assert {path.name for path in tmp_path.glob("checkpoint.best_*")} == names
+    assert keep([0.5, 0.5001], maximize=True, first=2) == [0.5, 0.5, 0.5001]
+    assert {path.name for path in tmp_path.glob("checkpoint.best_*")} == names
+    assert keep([0.5002, 0.4], maximize=True, first=4) == [0.5, 0.5001, 0.5002]
 
 
 def test_those_of_other_held_out_examples_give_way_first(keep, tmp_path):

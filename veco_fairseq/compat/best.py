@@ -7,7 +7,9 @@ import math
 import os
 from collections.abc import Callable
 from functools import wraps
+from types import SimpleNamespace
 
+import numpy as np
 from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
 
@@ -22,8 +24,8 @@ _figures: dict[tuple[str, int, int], float | None] = {}  # of a file at a time; 
 def keeping_best(save: Callable) -> Callable:
     """Make a ``save_checkpoint`` that keeps the N best by their exact figures, of those that can be compared.
 
-    fairseq compares the numbers in the files' names, which are rounded to three decimals, with a random one behind them. It
-    keeps a checkpoint only if it is at least as good as the worst that is kept already, also while there are fewer than N, and
+    fairseq compares the numbers in the files' names, which are rounded to three decimals, with a random one behind them. Two
+    with the same number are one file. It keeps a checkpoint only if it is at least as good as the worst that is kept already, also while there are fewer than N, and
     whatever that one was validated on. It does not find those with a figure below 0, such as a correlation, and would keep all
     of them.
     """
@@ -51,11 +53,19 @@ def keeping_best(save: Callable) -> Callable:
             bound = f"_{lowest}{trainer.checkpoint_suffix}.pt"  # no file: what a checkpoint must be as good as
             return [*(path for _, path in kept), bound] if worst < 0 else [bound, *(path for _, path in kept)]
 
+        def unused(low: int, high: int) -> int:
+            number = int(np.random.randint(low, high))  # again the same where a training is resumed and comes here again
+            beginning = os.path.join(cfg.save_dir, f"checkpoint.best_{cfg.best_checkpoint_metric}_{figure:.3f}")
+            while _is_of_others(f"{beginning}{number}{trainer.checkpoint_suffix}.pt", trainer):
+                number += 1
+            return number
+
         checkpoint_utils.checkpoint_paths = by_figure
+        checkpoint_utils.np = SimpleNamespace(random=SimpleNamespace(randint=unused))
         try:
             return save(cfg, trainer, epochs, figure)
         finally:
-            checkpoint_utils.checkpoint_paths = paths
+            checkpoint_utils.checkpoint_paths, checkpoint_utils.np = paths, np
 
     return save_and_keep
 
@@ -102,6 +112,15 @@ def _stamp(path: str) -> tuple[str, int, int]:
     """Return what tells a file from another one of the same name."""
     found = os.stat(path)
     return path, found.st_ino, found.st_mtime_ns
+
+
+def _is_of_others(path: str, trainer: Trainer) -> bool:
+    """Return whether there is a checkpoint of another number of updates at this path."""
+    try:
+        history = read_checkpoint(path, mapped=True).get("optimizer_history") or [{}]
+        return history[-1].get("num_updates") != trainer.get_num_updates()
+    except UserError:
+        return False
 
 
 def _figure_of(path: str, trainer: Trainer) -> float | None:
