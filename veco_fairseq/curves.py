@@ -3,6 +3,7 @@
 """Learning curves, from what fairseq-train printed."""
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -90,5 +91,6 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _numbers(values: dict[str, Any]) -> dict[str, float]:
-    number = re.compile(r"-?(\d{1,300}(\.\d*)?|\.\d+)(e[-+]?\d{1,2})?", re.ASCII)
-    return {key: float(value) for key, value in values.items() if number.fullmatch(str(value))}
+    number = re.compile(r"-?(\d{1,300}(\.\d*)?|\.\d+)(e[-+]?\d{1,3})?", re.ASCII)
+    found = {key: float(value) for key, value in values.items() if number.fullmatch(str(value))}
+    return {key: value for key, value in found.items() if math.isfinite(value)}

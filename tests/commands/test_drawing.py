@@ -82,7 +82,8 @@ def test_no_attention_is_white(axes):
 def test_points_are_numbers_of_lines_with_their_updates(tmp_path):
     log = tmp_path / "log"
     lines = ["loss=-1.5, zeta=2, num_updates=10", "loss=.25, num_updates=20", "loss=3", "loss=nan, num_updates=30",
-             "loss=1e-05, num_updates=40", "loss=71234567890.5, num_updates=45", "loss=inf, num_updates=50", "loss=2., alpha=x, num_updates=60"]  # fmt: skip
+             "loss=1e-05, num_updates=40", "loss=71234567890.5, num_updates=45", "loss=inf, num_updates=50", "loss=2., alpha=x, num_updates=60",
+             "loss=2.58e+120, num_updates=62", "loss=1e+999, num_updates=64"]  # fmt: skip
     whole = '{"epoch": 1, "loss": "2.5", "num_updates": "70"}'
     rest = [whole, whole.replace("70", "80")[:40]]  # the last line of a training that was killed
     log.write_text("".join(f"INFO | train_inner | {line}\n" for line in [*lines, *rest]))
@@ -92,6 +93,7 @@ def test_points_are_numbers_of_lines_with_their_updates(tmp_path):
         (40, 1e-05),
         (45, 71234567890.5),
         (60, 2.0),
+        (62, 2.58e120),
         (70, 2.5),
     ]
     with pytest.raises(
