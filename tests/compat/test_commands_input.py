@@ -208,6 +208,20 @@ def test_tokens_that_are_not_in_the_dictionary_are_told(tmp_path):
     assert indexed_dataset.make_dataset(str(tmp_path / "none"), "mmap", dictionary=large) is None
 
 
+def test_a_raw_text_is_read_as_all_others(tmp_path):
+    """Its byte order mark had made the first word unknown, and a carriage return within a line had moved all lines after it."""
+    path = tmp_path / "text"
+    path.write_bytes(b"\xef\xbb\xbfw0 w1\r\nw2\rw3\n\nw4")
+    dictionary = make_dictionary(6)
+    dataset = indexed_dataset.make_dataset(str(path), "raw", dictionary=dictionary)
+    ids = [[dictionary.index(word) for word in (*line.split(), "</s>")] for line in ("w0 w1", "w2 w3", "", "w4")]
+    assert [tokens.tolist() for tokens in dataset] == ids and dataset.sizes.tolist() == [3, 3, 1, 2]
+    assert dataset.get_original_text(0) == "w0 w1" and dictionary.unk() not in ids[0]
+    path.write_bytes(b"w0\n\xff\n")
+    with pytest.raises(UserError, match="text, line 2: not UTF-8"):
+        indexed_dataset.make_dataset(str(path), "raw", dictionary=dictionary)
+
+
 def test_a_part_of_a_text_is_read_alone(tmp_path):
     """As each of fairseq-preprocess's workers does, from one byte to another."""
     path = tmp_path / "text"

@@ -82,6 +82,8 @@ PATCHES = (
           "the error in a dict.txt names no line"),
     Patch("fairseq.file_chunker_utils:Chunker.__enter__", ".compat.data_files:open_chunk",
           "the byte order mark of a text becomes part of its first word"),
+    Patch("fairseq.data.indexed_dataset:IndexedRawTextDataset.read_data", ".compat.data_files:read_raw",
+          "as above, and a carriage return ends a line"),
     Patch("fairseq.data:TokenBlockDataset._build_slice_indices", ".compat.data_files:of_sentences",
           "--sample-break-mode eos does not run with NumPy 2", wraps=True),
     Patch("fairseq.data.data_utils:batch_by_size", ".compat.batches:batch_by_size",

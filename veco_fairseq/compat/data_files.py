@@ -7,14 +7,16 @@ from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 
+import numpy as np
 from fairseq import utils
 from fairseq.data import Dictionary, indexed_dataset
-from fairseq.data.indexed_dataset import MMapIndexedDataset, data_file_path, index_file_path
+from fairseq.data.indexed_dataset import IndexedRawTextDataset, MMapIndexedDataset, data_file_path, index_file_path
 from fairseq.file_chunker_utils import Chunker, ChunkLineIterator
 
 from veco_fairseq.data.tokens import load_tokens, require_files
 from veco_fairseq.data.vocabulary import add_dictionary
 from veco_fairseq.errors import UserError
+from veco_fairseq.files import read_lines
 
 _fairseq_add_from_file = Dictionary.add_from_file
 _fairseq_make_dataset = indexed_dataset.make_dataset
@@ -67,6 +69,14 @@ def open_chunk(chunk: Chunker) -> ChunkLineIterator:
     """Replace ``Chunker.__enter__``, by which fairseq-preprocess reads; skip a byte order mark at the beginning."""
     chunk.fd = open(chunk.path, encoding="utf-8-sig")
     return ChunkLineIterator(chunk.fd, chunk.start_offset, chunk.end_offset)
+
+
+def read_raw(dataset: IndexedRawTextDataset, path: str, dictionary: Dictionary) -> None:
+    """Read the text of ``--dataset-impl raw`` as all others; errors as in :func:`veco_fairseq.files.read_lines`."""
+    dataset.lines = list(read_lines(path))
+    options = {"add_if_not_exist": False, "append_eos": dataset.append_eos, "reverse_order": dataset.reverse_order}
+    dataset.tokens_list = [dictionary.encode_line(line, **options).long() for line in dataset.lines]
+    dataset.sizes = np.array(list(map(len, dataset.tokens_list)))
 
 
 def add_from_file(dictionary: Dictionary, file) -> None:
