@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from veco_fairseq.data.prepare.growing import GrowingTokens, Progress, can_go_on, smallest_type, to_be_repeated
+from veco_fairseq.data.prepare.text import has_text
 from veco_fairseq.data.sentencepiece import LINES_A_BATCH, Encoder, load_sentencepiece
 from veco_fairseq.data.symbols import read_symbols
 from veco_fairseq.errors import UserError
@@ -209,7 +210,7 @@ def _encoded(encoder: Encoder, leave_out_empty: bool, read: Blocks) -> Encoded:
     number, rows, blocks = read
     sides = [lines_of(block) for block in blocks]
     if leave_out_empty and len(sides) > 1:
-        texts = [[bool(line.strip()) for line in lines] for lines in sides]
+        texts = [[has_text(line) for line in lines] for lines in sides]
         sides = [[line for line, *has_text in zip(lines, *texts) if all(has_text)] for lines in sides]
     kind = smallest_type(encoder.vocabulary)  # from process to process a quarter of the bytes
     return number, rows, [(ids.astype(kind), sizes) for ids, sizes in map(encoder.flat, sides)]

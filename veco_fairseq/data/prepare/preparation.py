@@ -21,6 +21,7 @@ from veco_fairseq.data.prepare.text import (
     Part,
     Plan,
     Survey,
+    has_text,
     held_out,
     is_drawn,
     is_valid,
@@ -79,7 +80,7 @@ def training_lines(plan: Plan, surveys: dict[str, Survey]) -> Iterator[str]:
             if split == "valid" and part.valid:  # which the totals do not count
                 continue
             for language, line in zip(part.languages, lines):
-                if line.strip():
+                if has_text(line):
                     due[language] += is_drawn(seen[language], shares[language], totals[language])
                     seen[language] += 1
                     if split == "train" and due[language]:

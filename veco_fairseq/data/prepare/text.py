@@ -20,6 +20,13 @@ LINES_A_BLOCK = 8192  # that are read at a time
 LEAST_COVERAGE = 0.98  # of characters that SentencePiece's trainer takes
 
 LANGUAGE = re.compile(r"[A-Za-z0-9_]+")
+# What is no space, and nothing that SentencePiece's normalisation drops or makes a space.
+_KEPT = re.compile(r"[^\s\x01-\x1f\x7f\x8f\x9f\u061c\u200b\u200c\u200e\u200f\u2581\ufeff\ufffd]")
+
+
+def has_text(line: str) -> bool:
+    """Return whether SentencePiece leaves anything of a line; of U+200B, a space without width, alone it does not."""
+    return _KEPT.search(line) is not None
 
 
 @dataclass
@@ -173,7 +180,7 @@ def survey_mono(path: Path, valid_lines: int) -> Survey:
     blank_before = True
     for row, line in enumerate(read_lines(path)):
         rows = row + 1
-        blank = not line.strip()
+        blank = not has_text(line)
         if not blank:
             if blank_before:
                 while documents and in_documents - documents[0][1] >= valid_lines:
@@ -205,7 +212,7 @@ def survey_bitext(paths: tuple[Path, ...], valid_lines: int) -> Survey:
     for lines in zip_longest(*map(read_lines, paths)):
         for side, line in enumerate(lines):
             counts[side] += line is not None
-        kept += all(line and line.strip() for line in lines)
+        kept += all(line and has_text(line) for line in lines)
     if counts[0] != counts[1]:
         raise UserError(
             f"{paths[0]} has {counts[0]:,} lines and {paths[1]} has {counts[1]:,}: "
@@ -253,4 +260,4 @@ def split_rows(part: Part, survey: Survey, valid_lines: int) -> Iterator[tuple[s
 def _kept_rows(part: Part, paths: tuple[Path, ...]) -> Iterator[tuple[str, ...]]:
     for blocks in zip(*(read_blocks(path, LINES_A_BLOCK) for path in paths)):
         rows = zip(*map(lines_of, blocks))
-        yield from (lines for lines in rows if all(map(str.strip, lines))) if part.is_pair else rows
+        yield from (lines for lines in rows if all(map(has_text, lines))) if part.is_pair else rows
