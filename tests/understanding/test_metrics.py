@@ -67,6 +67,13 @@ def test_no_answer_is_lost_where_questions_share_an_id(tmp_path):
     assert path.name == "test-en.json" and json.loads(path.read_text()) == {"q": "a", "r": "b", "q#2": "c", "q#3": "d"}
 
 
+def test_the_second_of_an_id_has_no_name_of_others(tmp_path):
+    questions = [Question(name, "", "", "a b c", ()) for name in ("q", "q#2", "q", "q", "q#4", "q#2")]
+    found = [Prediction(Side("en", question, []), answer) for question, answer in zip(questions, "abcdef")]
+    (path,) = write_predictions(Evaluated("span", {"en": found}, {}), tmp_path, "test")
+    assert json.loads(path.read_text()) == {"q": "a", "q#2": "b", "q#3": "c", "q#5": "d", "q#4": "e", "q#2#2": "f"}
+
+
 def test_predictions_by_language_in_the_files_that_xtreme_wants(tmp_path):
     sentences = [TaggedSentence("1", "", ("a", "b"), ()), TaggedSentence("2", "", ("c",), ())]
     found = [Prediction(Side("de", sentence, []), tags) for sentence, tags in zip(sentences, (["X", "Y"], ["Z"]))]

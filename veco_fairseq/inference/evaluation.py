@@ -2,9 +2,10 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """A fine-tuned model's predictions and figures on a test set, by language."""
 
+import itertools
 import json
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,7 +87,7 @@ def label(
 def write_predictions(evaluated: Evaluated, folder: Path_, split: str) -> list[Path]:
     """Write one file for each language: a label a line; ``word<TAB>tag`` lines; or question id -> answer as JSON.
 
-    If an id occurs twice, as in TyDiQA's training set, the second question is ID#2, and so on.
+    If an id occurs twice, as in TyDiQA's training set, the second question is ID#2, unless a question has this id, and so on.
 
     Returns:
         The files.
@@ -103,12 +104,14 @@ def _text(nlu_task: str, found: list[Prediction]) -> str:
     if nlu_task == "classification":
         return "".join(f"{prediction.value}\n" for prediction in found)
     if nlu_task == "span":
-        seen: Counter[str] = Counter()
-        answers = {}
+        own = {prediction.side.example.id for prediction in found}
+        numbers: dict[str, Iterator[int]] = defaultdict(lambda: itertools.count(2))
+        answers: dict[str, str | list[str]] = {}
         for prediction in found:
-            name = prediction.side.example.id
-            seen[name] += 1
-            answers[name if seen[name] == 1 else f"{name}#{seen[name]}"] = prediction.value
+            name = given = prediction.side.example.id
+            while name in answers or name != given and name in own:
+                name = f"{given}#{next(numbers[given])}"
+            answers[name] = prediction.value
         return json.dumps(answers, ensure_ascii=False, indent=1) + "\n"
     sentences = []
     for prediction in found:
