@@ -14,7 +14,7 @@ from fairseq.logging import metrics
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.tasks import bleu
+from veco_fairseq.tasks import bleu, translation
 from veco_fairseq.tasks.multilingual_translation import _log_direction
 from veco_fairseq.tasks.translation import CheckedTranslationTask
 
@@ -60,6 +60,25 @@ def test_bleu_of_pieces_is_told(caplog, remove, symbols, told):
         bleu.check_bleu(TranslationConfig(eval_bleu_args=args, eval_bleu_remove_bpe=remove), symbols)
     line = "--eval-bleu: BLEU is of pieces, not of words: give --eval-bleu-remove-bpe sentencepiece"
     assert [record.getMessage() for record in caplog.records] == [line] * told
+
+
+@pytest.mark.parametrize("lang, langs, told", [
+    ("ja_XX", None, ["ja is of characters"]), ("zh", None, []), (None, None, []),
+    ("de", ["kor", "jpn", "th"], ["ja is of characters", "ko is of what is between spaces"]),
+])  # fmt: skip
+def test_a_bleu_that_is_not_that_of_veco_score_is_told(monkeypatch, caplog, lang, langs, told):
+    monkeypatch.setattr(translation, "model_class", lambda cfg: None)
+    monkeypatch.setattr(TranslationTask, "build_model", lambda *given: "built")
+    task = object.__new__(CheckedTranslationTask)
+    task.cfg, task.tgt_dict = TranslationConfig(eval_bleu=True, target_lang=lang), Dictionary()
+    if langs:
+        task.targets = langs
+    assert task.build_model(task.cfg) == "built"
+    assert caplog.messages == [
+        f"--eval-bleu: BLEU of {words}, and that of veco score of the words of {words[:2]}-mecab: the figures differ, and must not be "
+        "compared"
+        for words in told
+    ]
 
 
 def test_empty_arguments_are_none():

@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 # What fairseq's search reads; it passes over every other entry of --eval-bleu-args.
 READ = ("beam max_len_a max_len_b min_len unnormalized lenpen unkpen temperature match_source_len no_repeat_ngram_size sampling "
         "sampling_topk sampling_topp diverse_beam_groups diverse_beam_strength diversity_rate").split()  # fmt: skip
+# Languages whose words sacreBLEU finds by a package, and what validation, which needs none, counts instead.
+OTHERWISE = {"ja": "characters", "ko": "what is between spaces"}
 KINDS: dict[object, tuple[tuple[type, ...], str]] = {
     bool: ((bool,), "true or false"),
     int: ((int,), "a whole number"),
@@ -37,11 +39,12 @@ KINDS: dict[object, tuple[tuple[type, ...], str]] = {
 }
 
 
-def check_bleu(cfg: TranslationConfig, symbols: Iterable[str]) -> None:
+def check_bleu(cfg: TranslationConfig, symbols: Iterable[str], langs: Iterable[str | None] = ()) -> None:
     """Check the options of ``--eval-bleu``, which fairseq needs, if they are wrong, after the first epoch.
 
     Args:
         symbols: the target's, to warn of BLEU of pieces.
+        langs: to translate into, to tell of those whose BLEU is of something else than that of ``veco score``.
 
     Raises:
         UserError: an entry of ``--eval-bleu-args`` has no effect or a wrong value, or one of the other options is unknown.
@@ -79,6 +82,12 @@ def check_bleu(cfg: TranslationConfig, symbols: Iterable[str]) -> None:
     joins_words = remove in OF_WORDS and any(symbol.endswith("@@") for symbol in symbols)  # a text may have the sign itself
     if remove != "sentencepiece" and not joins_words and any(symbol.startswith("\u2581") for symbol in symbols):
         logger.warning("--eval-bleu: BLEU is of pieces, not of words: give --eval-bleu-remove-bpe sentencepiece")
+        return
+    for code in sorted(OTHERWISE.keys() & {known_as(lang or "") for lang in langs}):
+        logger.warning(
+            f"--eval-bleu: BLEU of {code} is of {OTHERWISE[code]}, and that of veco score of the words of {code}-mecab: the "
+            "figures differ, and must not be compared"
+        )
 
 
 @contextmanager

@@ -93,7 +93,7 @@ class CheckedTranslationTask(TranslationTask):
             advice = "--arch veco_mt_SIZE, or another translation model"
             require_model(cfg, FairseqEncoderDecoderModel, self.cfg._name or "translation", advice)
         if self.cfg.eval_bleu:
-            check_bleu(self.cfg, self.tgt_dict.symbols)
+            check_bleu(self.cfg, self.tgt_dict.symbols, getattr(self, "targets", [self.cfg.target_lang]))
         return super().build_model(cfg, from_checkpoint)
 
     def _inference_with_bleu(self, generator, sample, model):
