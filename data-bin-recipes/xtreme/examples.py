@@ -15,6 +15,7 @@ from veco_fairseq.files import count_lines
 from veco_fairseq.understanding.pairs import COLUMNS
 from veco_fairseq.understanding.tagged import blocks
 
+COMMENTS = {".conllu": re.compile("#"), ".tsv": re.compile(r"#\s+sent_id\s*=")}  # in a .tsv, # may also be a word
 BLANK = re.compile(r"\n *\n")  # lines between sentences of a word a line; tabs alone are a row of empty cells
 
 
@@ -64,7 +65,7 @@ def texts(text: str, suffix: str) -> Iterator[str]:
         passages = [paragraph["context"] for article in json.loads(text)["data"] for paragraph in article["paragraphs"]]
         yield from (" ".join(passage.split()) for passage in passages)
     elif suffix == ".conllu" or (suffix == ".tsv" and BLANK.search(text)):  # a word a line
-        for _, block in blocks(text.split("\n")):
+        for block in tagged(text, suffix):
             words = [line.split("\t") for line in block if "\t" in line]
             yield " ".join(cells[1 if suffix == ".conllu" else 0] for cells in words)
     else:
@@ -83,13 +84,18 @@ def questions(text: str, keep: Callable[[list], list]) -> str:
     return json.dumps(data, ensure_ascii=False) + "\n"
 
 
-def sentences(text: str, keep: Callable[[list], list]) -> str:
-    return "".join("\n".join([*block, "\n"]) for _, block in keep([*blocks(text.split("\n"))]))
+def sentences(text: str, keep: Callable[[list], list], suffix: str = ".conllu") -> str:
+    return "".join("\n".join([*block, "\n"]) for block in keep(tagged(text, suffix)))
+
+
+def tagged(text: str, suffix: str) -> list[list[str]]:
+    """Return the sentences of a text of a word a line, each with its comments; comments alone, such as of a file, are none."""
+    return [block for _, block in blocks(text.split("\n")) if not all(map(COMMENTS[suffix].match, block))]
 
 
 def rows(text: str, keep: Callable[[list], list]) -> str:
     if BLANK.search(text):  # a word a line
-        return sentences(text, keep)
+        return sentences(text, keep, ".tsv")
     first, *lines = text.rstrip("\n").split("\n")
     # Columns have names if one of them is the label's.
     named = any(cell.strip().lower() in COLUMNS["label"] for cell in first.split("\t"))

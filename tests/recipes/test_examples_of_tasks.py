@@ -184,6 +184,18 @@ def test_sentences_are_those_between_blank_lines_of_any_kind(suffix, text, tmp_p
         assert made == "a b\nc d\ne f\n"
 
 
+@pytest.mark.parametrize("suffix, comment, kept", [
+    ("conllu", "# newdoc", "cd"), ("tsv", "# sent_id = 1", "cd"), ("tsv", "#\tX", "#"), ("tsv", "#a\tX", "#"),
+])  # fmt: skip
+def test_comments_alone_are_no_example(suffix, comment, kept, tmp_path, run):
+    """... as for the training, and in a .tsv # may be a word. They had been held out as a sentence."""
+    path = tmp_path / f"a.{suffix}"
+    path.write_text(f"a\tX\nb\tY\n\n# sent_id = 2\nc\tX\nd\tY\n\n{comment}\n\n")
+    made = run("data-bin-recipes/xtreme/examples.py", path, "--last", 1).stdout
+    assert "".join(line[0] for line in made.split("\n") if line and not line.startswith("# ")) == kept
+    assert run("data-bin-recipes/xtreme/examples.py", path, "--text").stdout.count("\n") == 2 + (kept == "#")
+
+
 def test_a_row_of_empty_cells_does_not_end_a_sentence(tmp_path, run):
     (tmp_path / "a.tsv").write_text("a\tb\tx\n\t\t\nc\td\ty\n")
     assert run("data-bin-recipes/xtreme/examples.py", tmp_path / "a.tsv", "--last", 2).stdout == "\t\t\nc\td\ty\n"
