@@ -134,6 +134,17 @@ def test_a_resumed_epoch_goes_on_with_the_workers_own_batches(fixed):
     assert "made_from" not in whole.state_dict()
 
 
+@pytest.mark.parametrize("ahead", [True, False])
+def test_fixed_batches_of_data_that_are_not_read_ahead_are_told_of(monkeypatch, caplog, ahead):
+    """... once; they are shuffled as without the option."""
+    monkeypatch.setattr(Numbers, "supports_prefetch", ahead)
+    batches._tell_of_no_effect.cache_clear()
+    free, fixed, again = (list(epochs(shard_id=1).next_epoch_itr(fix_batches_to_gpus=word)) for word in (False, True, True))
+    assert (free == fixed) == (not ahead) and fixed == again
+    told = ["--fix-batches-to-gpus: does nothing: only data that are read ahead, of --dataset-impl cached, follow it"]
+    assert caplog.messages == told * (not ahead)
+
+
 def test_the_order_of_an_epoch_is_the_one_that_was_asked_for():
     """--curriculum's first epochs are in order, and one loader is kept for all."""
     iterator = epochs(shard_id=0, reuse_dataloader=True, num_workers=0)

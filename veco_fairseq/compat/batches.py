@@ -7,7 +7,7 @@ import math
 import weakref
 import zlib
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 
 import numpy as np
@@ -104,6 +104,8 @@ def iterator_for_epoch(
     if fix_batches_to_gpus is not None:
         iterator.fix_batches_to_gpus = fix_batches_to_gpus
     fixed = getattr(iterator, "fix_batches_to_gpus", False)
+    if fixed and not iterator._supports_prefetch:
+        _tell_of_no_effect()
     if iterator.reuse_dataloader and iterator.dataloader is not None:
         iterator.epoch_batch_sampler.shuffle, iterator.epoch_batch_sampler.fix_batches_to_gpus = shuffle, fixed
     iterator.skip_remainder_batch = leaves_out_one(iterator)
@@ -111,6 +113,11 @@ def iterator_for_epoch(
     itself = weakref.proxy(iterator)
     iterator.epoch_batch_sampler.ordered_batches = lambda *args: itself.ordered_batches(*args)
     return batches
+
+
+@cache  # once
+def _tell_of_no_effect() -> None:
+    logger.warning("--fix-batches-to-gpus: does nothing: only data that are read ahead, of --dataset-impl cached, follow it")
 
 
 def group(groups: GroupedIterator, batches: CountingIterator, chunk_size: int, skip_remainder_batch: bool = False) -> None:
