@@ -18,7 +18,7 @@ from support.nlu import TOKENS, make_nlu
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.models import xlme
-from veco_fairseq.models.base import NOT_GIVEN, SIZES, WITHOUT_EFFECT, Size, architecture
+from veco_fairseq.models.base import NOT_GIVEN, SIZES, WITHOUT_EFFECT, Size, architecture, encoder_architecture
 from veco_fairseq.models.nlu import VecoNluModel
 from veco_fairseq.models.translation import VecoTransformer, tied_layers
 from veco_fairseq.models.veco import VecoEncoder, VecoModel
@@ -54,6 +54,10 @@ def test_an_xlme_of_somebody_elses_size(layers, chosen, expected):
     args = Namespace(**chosen)
     xlme._architecture(args, Size(layers, 40, 5))
     assert (args.encoder_layers, args.encoder_embed_dim, args.generator_layers) == (layers, 40, expected)
+    args = Namespace(**chosen)
+    encoder_architecture(args, Size(layers, 40, 5))  # as docs/architecture.md says
+    model = XlmeModel.build_model(args, TASK)
+    assert [len(one.sentence_encoder.layers) for one in (model.encoder, model.generator)] == [layers, expected]
 
 
 def test_options_that_are_not_given():

@@ -109,6 +109,8 @@ class XlmeModel(PretrainingModel):
 
     @classmethod
     def build_model(cls, args, task) -> "XlmeModel":
+        if hasattr(args, "encoder_layers"):  # of an architecture of somebody's own, which may set no more
+            set_defaults(args, generator_layers=_of_own_depth(args.encoder_layers))
         _architecture(args, SIZES["base"])
         refuse_unsupported(args)
         of_generator = Namespace(**{**vars(args), "encoder_layers": args.generator_layers})
@@ -180,9 +182,14 @@ class XlmeModel(PretrainingModel):
 GENERATOR_LAYERS = {SIZES["tiny"]: 1, SIZES["base"]: 4, SIZES["large"]: 6, SIZES["xl"]: 8}
 
 
+def _of_own_depth(layers: int) -> int:
+    """Return the generator's layers for a size of somebody's own: as tiny and base have it."""
+    return max(1, layers // 3)
+
+
 def _architecture(args, size: Size) -> None:
-    of_another_size = max(1, size.layers // 3)  # somebody's own: as tiny and base have it
-    set_defaults(args, generator_layers=GENERATOR_LAYERS.get(size, of_another_size), generator_embeddings="shared")
+    layers = GENERATOR_LAYERS.get(size) or _of_own_depth(size.layers)
+    set_defaults(args, generator_layers=layers, generator_embeddings="shared")
     encoder_architecture(args, size)
 
 
